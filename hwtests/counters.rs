@@ -6,19 +6,19 @@ use std::time::Duration;
 
 use diskvitals::api::wire::source_state::State;
 use diskvitals::host::root::HostRoot;
-use diskvitals::host::worker::{Outcome, Spawn, Workers};
-use diskvitals::model::counters::{Counted, Memory, Reading};
+use diskvitals::host::worker_pool::{WorkerOutcome, WorkerPool, WorkerPoolConfig};
+use diskvitals::model::counters::{CounterDevice, CounterHistory, CounterReading};
 use diskvitals::model::dev::DevNo;
 use diskvitals::source::context::JobWorkers;
-use diskvitals::source::jobs::{Answer, Job, Part};
-use diskvitals::source::worker::{Place, arguments};
+use diskvitals::source::jobs::{CounterGroup, Job, JobResult};
+use diskvitals::source::worker_main::{WorkerRole, arguments};
 
 use crate::support::tools::{mount_device, run, umount};
 use crate::support::{self, Daemon, Disk, SOON, Scene, damage, eventually};
 
-fn workers(place: Place) -> JobWorkers {
+fn workers(place: WorkerRole) -> JobWorkers {
     let args = arguments(place, &HostRoot::new("/"));
-    Workers::start(Spawn {
+    WorkerPool::start(WorkerPoolConfig {
         program: env!("CARGO_BIN_EXE_diskvitalsd").into(),
         args,
         active: 1,
@@ -26,12 +26,16 @@ fn workers(place: Place) -> JobWorkers {
     })
 }
 
-async fn read(place: Place, part: Part) -> Vec<Reading> {
+async fn read(place: WorkerRole, part: CounterGroup) -> Vec<CounterReading> {
     match workers(place)
-        .ask("counters", Job::Counters { part }, Duration::from_secs(10))
+        .run(
+            "counters",
+            Job::Counters { group: part },
+            Duration::from_secs(10),
+        )
         .await
     {
-        Outcome::Answer(Answer::Counters(counters)) => {
+        WorkerOutcome::Completed(JobResult::Counters(counters)) => {
             assert_eq!(counters.warnings, Vec::<String>::new());
             counters.readings
         }
@@ -39,12 +43,12 @@ async fn read(place: Place, part: Part) -> Vec<Reading> {
     }
 }
 
-async fn reading(disk: &Disk, source: &str) -> Option<Reading> {
-    let of = Counted::Block(disk.name().to_owned());
-    read(Place::Own, Part::Plain)
+async fn reading(disk: &Disk, source: &str) -> Option<CounterReading> {
+    let of = CounterDevice::Block(disk.name().to_owned());
+    read(WorkerRole::OwnMounts, CounterGroup::Plain)
         .await
         .into_iter()
-        .find(|reading| reading.of == of && reading.source == source)
+        .find(|reading| reading.device == of && reading.source == source)
 }
 
 fn now() -> jiff::Timestamp {
@@ -63,10 +67,10 @@ async fn errors_of_a_damaged_ext4_grow_its_counter_and_carry_the_first_and_last_
     let inode = damage::ext4_folder(&disk, "/folder");
     mount_device(&disk.device, "ext4", &mnt, "errors=continue");
 
-    let mut memory = Memory::default();
+    let mut memory = CounterHistory::default();
     let healthy = reading(&disk, "ext4").await.expect("counted");
     assert_eq!(healthy.values["errors_count"], 0);
-    assert_eq!(memory.take(&healthy, now()), []);
+    assert_eq!(memory.update(&healthy, now()), []);
     // ext4 leaves out what makes no sense and tells its reader nothing (ext4_readdir()).
     std::fs::read_dir(mnt.join("folder"))
         .expect("opens")
@@ -78,7 +82,7 @@ async fn errors_of_a_damaged_ext4_grow_its_counter_and_carry_the_first_and_last_
             .filter(|reading| reading.values["errors_count"] > 0)
     })
     .await;
-    let growths = memory.take(&damaged, now());
+    let growths = memory.update(&damaged, now());
     let growth = growths
         .iter()
         .find(|growth| growth.name == "errors_count")
@@ -119,10 +123,10 @@ async fn corruption_on_a_btrfs_grows_the_counter_of_its_device() {
     );
     mount_device(&disk.device, "btrfs", &mnt, "");
 
-    let mut memory = Memory::default();
+    let mut memory = CounterHistory::default();
     let healthy = reading(&disk, "btrfs").await.expect("counted");
     assert_eq!(healthy.values.values().sum::<u64>(), 0, "{healthy:#?}");
-    memory.take(&healthy, now());
+    memory.update(&healthy, now());
     assert_eq!(
         std::fs::read(mnt.join("file"))
             .expect_err("the checksum is wrong")
@@ -130,7 +134,7 @@ async fn corruption_on_a_btrfs_grows_the_counter_of_its_device() {
         Some(nix::libc::EIO)
     );
     let damaged = reading(&disk, "btrfs").await.expect("counted");
-    let growths = memory.take(&damaged, now());
+    let growths = memory.update(&damaged, now());
     assert_eq!(
         growths
             .iter()
@@ -192,21 +196,26 @@ async fn corruption_on_a_multi_device_btrfs_grows_the_counter_of_the_corrupt_dev
     );
 
     let readings = read(
-        Place::HostMounts,
-        Part::Btrfs {
+        WorkerRole::HostMounts,
+        CounterGroup::Btrfs {
             path: mnt.as_path().into(),
         },
     )
     .await;
     let seen: Vec<_> = readings
         .iter()
-        .map(|reading| (reading.of.clone(), reading.values["corruption_errs"] > 0))
+        .map(|reading| {
+            (
+                reading.device.clone(),
+                reading.values["corruption_errs"] > 0,
+            )
+        })
         .collect();
     let expected: Vec<_> = disks[1..]
         .iter()
         .map(|disk| {
             (
-                Counted::Block(disk.name().to_owned()),
+                CounterDevice::Block(disk.name().to_owned()),
                 disk.name() == damaged.name(),
             )
         })
@@ -217,12 +226,12 @@ async fn corruption_on_a_multi_device_btrfs_grows_the_counter_of_the_corrupt_dev
     umount(&mnt);
 }
 
-async fn plain_btrfs(disks: &[Disk]) -> Vec<Reading> {
-    let readings = read(Place::Own, Part::Plain).await;
-    let of = |reading: &Reading| {
+async fn plain_btrfs(disks: &[Disk]) -> Vec<CounterReading> {
+    let readings = read(WorkerRole::OwnMounts, CounterGroup::Plain).await;
+    let of = |reading: &CounterReading| {
         disks
             .iter()
-            .any(|disk| reading.of == Counted::Block(disk.name().to_owned()))
+            .any(|disk| reading.device == CounterDevice::Block(disk.name().to_owned()))
     };
     readings
         .into_iter()
@@ -237,8 +246,8 @@ async fn the_health_of_an_xfs_is_read_and_good() {
     let mnt = scene.path("mnt/x");
     mount_device(&disk.device, "xfs", &mnt, "");
     let read = read(
-        Place::HostMounts,
-        Part::Xfs {
+        WorkerRole::HostMounts,
+        CounterGroup::Xfs {
             path: mnt.as_path().into(),
             dev: dev(&disk.device),
         },
@@ -248,8 +257,8 @@ async fn the_health_of_an_xfs_is_read_and_good() {
         panic!("one reading: {read:#?}")
     };
     assert_eq!(
-        (&health.of, health.source.as_str()),
-        (&Counted::Block(disk.name().to_owned()), "xfs")
+        (&health.device, health.source.as_str()),
+        (&CounterDevice::Block(disk.name().to_owned()), "xfs")
     );
     assert_eq!(
         (health.values.len(), health.values.values().sum::<u64>()),

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use diskvitals::model::dev::DevNo;
-use diskvitals::source::checks::freezer::{FreezeError, FreezeOrder, Freezer};
+use diskvitals::source::checks::freezer::{FreezeError, FreezeRequest, Freezer};
 use nix::mount::{MntFlags, umount2};
 use nix::sys::signal::{Signal, kill};
 use tokio::time::timeout;
@@ -28,15 +28,15 @@ async fn writers_wait_and_go_on(stage: &Stage, volume: &Volume) {
     writer.is_held().await;
     let thawed = frozen.thaw().await;
     writer.goes_on(MADE_GOOD).await;
-    assert_eq!(thawed.early, None);
+    assert_eq!(thawed.early_reason, None);
     assert!(
-        thawed.held >= thawed.freezing + Duration::from_millis(200),
+        thawed.held >= thawed.freeze_duration + Duration::from_millis(200),
         "{thawed:?}"
     );
     println!(
         "{}: freezing took {:?}",
         volume.path.display(),
-        thawed.freezing
+        thawed.freeze_duration
     );
     stage.is_clean();
 }
@@ -100,11 +100,13 @@ async fn the_time_limit_thaws_the_filesystem_and_the_run_is_discarded() {
     let writer = Writer::start(&volume);
     let mut frozen = freeze(&stage, &volume, Duration::from_secs(1)).await;
     writer.is_held().await;
-    let why = timeout(SOON, frozen.thawed_early()).await.expect("thawed");
+    let why = timeout(SOON, frozen.wait_thawed_early())
+        .await
+        .expect("thawed");
     assert!(why.contains("longer than 1.0s"), "{why}");
     writer.goes_on(MADE_GOOD).await;
     let thawed = frozen.thaw().await;
-    assert_eq!(thawed.early, Some(why));
+    assert_eq!(thawed.early_reason, Some(why));
     assert!(
         thawed.held >= Duration::from_secs(1) && thawed.held < Duration::from_secs(10),
         "{thawed:?}"
@@ -126,7 +128,9 @@ async fn a_termination_signal_thaws_the_filesystem() {
         let mut frozen = freeze(&stage, &volume, LONG).await;
         writer.is_held().await;
         kill(stage.freezer_process(), signal).expect("sent");
-        let why = timeout(SOON, frozen.thawed_early()).await.expect("thawed");
+        let why = timeout(SOON, frozen.wait_thawed_early())
+            .await
+            .expect("thawed");
         assert!(why.contains(&format!("signal {}", signal as i32)), "{why}");
         writer.goes_on(MADE_GOOD).await;
         stage.is_clean();
@@ -141,10 +145,10 @@ async fn a_filesystem_frozen_by_another_program_is_never_thawed() {
         run("/usr/sbin/fsfreeze", &[&"-f", &volume.path]);
         assert_eq!(
             refused(stage.freezer(), order(&volume, LONG)).await,
-            FreezeError::NotOurs
+            FreezeError::AlreadyFrozen
         );
         stage.is_clean();
-        assert_eq!(stage.freezer().recover().await, Vec::<String>::new());
+        assert_eq!(stage.freezer().thaw_leftovers().await, Vec::<String>::new());
         writer.is_held().await;
         run("/usr/sbin/fsfreeze", &[&"-u", &volume.path]);
         writer.goes_on(MADE_GOOD).await;
@@ -158,7 +162,10 @@ async fn a_thaw_by_another_program_is_reported() {
     let frozen = freeze(&stage, &volume, LONG).await;
     run("/usr/sbin/fsfreeze", &[&"-u", &volume.path]);
     let thawed = frozen.thaw().await;
-    assert_eq!(thawed.early.as_deref(), Some("somebody else thawed it"));
+    assert_eq!(
+        thawed.early_reason.as_deref(),
+        Some("somebody else thawed it")
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -185,7 +192,7 @@ async fn filesystems_that_thawing_depends_on_are_not_frozen() {
     let why = said(
         refused(
             stage.freezer(),
-            FreezeOrder {
+            FreezeRequest {
                 mount: volume.path.as_path().into(),
                 dev,
                 ..order(&volume, LONG)
@@ -241,14 +248,21 @@ async fn filesystems_that_thawing_depends_on_are_not_frozen() {
     let why = said(refused(on_disk, order(&volume, LONG)).await);
     assert!(why.contains("is not in memory"), "{why}");
     // After all that it can be frozen.
-    assert_eq!(freeze(&stage, &volume, LONG).await.thaw().await.early, None);
+    assert_eq!(
+        freeze(&stage, &volume, LONG)
+            .await
+            .thaw()
+            .await
+            .early_reason,
+        None
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_path_with_another_filesystem_or_none_is_not_frozen() {
     let stage = Stage::new();
     let volume = stage.ext4();
-    let wrong = FreezeOrder {
+    let wrong = FreezeRequest {
         dev: DevNo::new(259, 77),
         ..order(&volume, LONG)
     };
@@ -257,7 +271,7 @@ async fn a_path_with_another_filesystem_or_none_is_not_frozen() {
         matches!(&error, FreezeError::Failed(why) if why.contains("another filesystem")),
         "{error}"
     );
-    let gone = FreezeOrder {
+    let gone = FreezeRequest {
         mount: stage.scene.path("mnt/none").as_path().into(),
         ..order(&volume, LONG)
     };
@@ -282,7 +296,7 @@ async fn a_bind_mount_freezes_and_thaws_its_filesystem_after_the_first_mount_is_
     let volume = stage.ext4();
     let bound = stage.scene.path("mnt/bound");
     bind(&volume.path, &bound);
-    let order = FreezeOrder {
+    let order = FreezeRequest {
         mount: bound.as_path().into(),
         ..order(&volume, LONG)
     };
@@ -293,7 +307,11 @@ async fn a_bind_mount_freezes_and_thaws_its_filesystem_after_the_first_mount_is_
     umount2(&bound, MntFlags::MNT_DETACH).expect("unmounted");
     kill(stage.freezer_process(), Signal::SIGKILL).expect("sent");
     writer.goes_on(MADE_GOOD).await;
-    let why = frozen.thaw().await.early.expect("it was not asked for");
+    let why = frozen
+        .thaw()
+        .await
+        .early_reason
+        .expect("it was not asked for");
     assert!(why.contains("is thawed"), "{why}");
     stage.is_clean();
 }
@@ -306,7 +324,7 @@ async fn a_filesystem_unmounted_while_frozen_is_thawed() {
     let frozen = freeze(&stage, &volume, LONG).await;
     writer.is_held().await;
     umount2(&volume.path, MntFlags::MNT_DETACH).expect("unmounted");
-    assert_eq!(frozen.thaw().await.early, None);
+    assert_eq!(frozen.thaw().await.early_reason, None);
     writer.goes_on(MADE_GOOD).await;
 }
 
@@ -320,7 +338,7 @@ async fn a_frozen_filesystem_without_a_mount_is_reported_with_its_remedy() {
     let why = timeout(SOON, frozen.thaw())
         .await
         .expect("an answer")
-        .early
+        .early_reason
         .expect("it was not asked for");
     assert!(why.contains("mount its device once more"), "{why}");
     // The note stays until somebody does.
@@ -376,10 +394,10 @@ async fn how_long_freezing_takes_idle_and_loaded() {
                 let since = Instant::now();
                 let frozen = freeze(&stage, &volume, LONG).await;
                 let thawed = frozen.thaw().await;
-                assert_eq!(thawed.early, None);
+                assert_eq!(thawed.early_reason, None);
                 total.push(since.elapsed());
-                overhead.push(thawed.held - thawed.freezing);
-                freezing.push(thawed.freezing);
+                overhead.push(thawed.held - thawed.freeze_duration);
+                freezing.push(thawed.freeze_duration);
             }
             drop(writers);
             let p = |mut times: Vec<Duration>| {

@@ -8,9 +8,9 @@ use diskvitals::api::wire::source_state::State;
 use diskvitals::host::helper::{Helper, Program};
 use diskvitals::host::root::HostRoot;
 use diskvitals::model::dev::DevNo;
-use diskvitals::model::report::FsError;
-use diskvitals::source::fs_errors::pipe::{Filesystem, Mark, Said, Wanted};
-use diskvitals::source::worker::{Place, arguments};
+use diskvitals::model::source_update::FsErrorNotice;
+use diskvitals::source::fs_errors::protocol::{Filesystem, HelperMessage, MarkRequest, MarkResult};
+use diskvitals::source::worker_main::{WorkerRole, arguments};
 use tokio::time::timeout;
 
 use crate::support::tools::{mount_device, umount};
@@ -22,20 +22,20 @@ const EFSCORRUPTED: i32 = nix::libc::EUCLEAN;
 async fn helper() -> Helper {
     let program = Program {
         program: env!("CARGO_BIN_EXE_diskvitalsd").into(),
-        args: arguments(Place::FsErrors, &HostRoot::new("/")),
+        args: arguments(WorkerRole::FsErrors, &HostRoot::new("/")),
     };
     let mut helper = Helper::start(&program).await.expect("starts");
     assert_eq!(
         hear(&mut helper).await,
-        Said::Hello {
+        HelperMessage::Hello {
             limitations: Vec::new()
         }
     );
     helper
 }
 
-async fn hear(helper: &mut Helper) -> Said {
-    timeout(SOON, helper.hear())
+async fn hear(helper: &mut Helper) -> HelperMessage {
+    timeout(SOON, helper.recv())
         .await
         .expect("something is said")
         .expect("it lives")
@@ -48,16 +48,16 @@ async fn want(helper: &mut Helper, wanted: &[(DevNo, &Path)]) {
         paths: vec![(*path).into()],
     };
     helper
-        .tell(&Wanted {
+        .send(&MarkRequest {
             filesystems: wanted.iter().map(filesystem).collect(),
         })
         .await
         .expect("it listens");
 }
 
-async fn error(helper: &mut Helper) -> FsError {
+async fn error(helper: &mut Helper) -> FsErrorNotice {
     match hear(helper).await {
-        Said::Error { error } => error,
+        HelperMessage::Error { error } => error,
         other => panic!("an error was to be told: {other:?}"),
     }
 }
@@ -102,9 +102,9 @@ async fn reading_a_damaged_ext4_folder_reports_its_inode() {
     want(&mut helper, &[(dev, &mnt)]).await;
     assert_eq!(
         hear(&mut helper).await,
-        Said::Mark {
+        HelperMessage::Mark {
             dev,
-            mark: Mark::Set
+            mark: MarkResult::Set
         }
     );
     std::fs::read_dir(mnt.join("folder"))
@@ -142,9 +142,9 @@ async fn copies_of_a_filesystem_are_distinguished_and_a_new_mount_is_marked_agai
     for (dev, _) in wanted {
         assert_eq!(
             hear(&mut helper).await,
-            Said::Mark {
+            HelperMessage::Mark {
                 dev,
-                mark: Mark::Set
+                mark: MarkResult::Set
             }
         );
     }
@@ -202,25 +202,25 @@ async fn a_hung_mount_delays_neither_marks_nor_events_of_others() {
     .await;
     assert_eq!(
         hear(&mut helper).await,
-        Said::Mark {
+        HelperMessage::Mark {
             dev: dev(&before.device),
-            mark: Mark::Set
+            mark: MarkResult::Set
         }
     );
     trigger(&before);
     assert_eq!(error(&mut helper).await.dev, dev(&before.device));
     assert_eq!(
         hear(&mut helper).await,
-        Said::Mark {
+        HelperMessage::Mark {
             dev: nobody,
-            mark: Mark::Stuck
+            mark: MarkResult::Stuck
         }
     );
     assert_eq!(
         hear(&mut helper).await,
-        Said::Mark {
+        HelperMessage::Mark {
             dev: dev(&after.device),
-            mark: Mark::Set
+            mark: MarkResult::Set
         }
     );
     trigger(&after);
@@ -239,8 +239,8 @@ async fn a_filesystem_that_cannot_be_marked_is_reported_with_the_reason() {
     assert!(
         matches!(
             &said,
-            Said::Mark {
-                mark: Mark::Refused {
+            HelperMessage::Mark {
+                mark: MarkResult::Refused {
                     errno: nix::libc::ESTALE,
                     ..
                 },

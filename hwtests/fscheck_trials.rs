@@ -91,7 +91,7 @@ max_queued = 500
 "#;
 
 fn filesystem(name: &str) -> Result<Filesystem, String> {
-    Filesystem::of(name).ok_or_else(|| "ext4, xfs or btrfs".to_owned())
+    Filesystem::from_name(name).ok_or_else(|| "ext4, xfs or btrfs".to_owned())
 }
 
 fn main() -> ExitCode {

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use diskvitals::host::root::HostRoot;
 use diskvitals::model::drive::{DriveKind, Transport};
-use diskvitals::model::report::SourceStatus;
-use diskvitals::source::events::{self, Event, Events};
+use diskvitals::model::source_update::SourceStatus;
+use diskvitals::source::events::{self, DeviceEvent, DeviceEvents};
 use diskvitals::source::inventory;
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -40,7 +40,7 @@ fn last_seqnum() -> u64 {
         .unwrap()
 }
 
-async fn next(events: &mut Events) -> Event {
+async fn next(events: &mut DeviceEvents) -> DeviceEvent {
     tokio::time::timeout(PATIENCE, events.recv())
         .await
         .expect("an event in time")
@@ -48,12 +48,12 @@ async fn next(events: &mut Events) -> Event {
 }
 
 /// True for an event that makes the receiver look at everything as it is after `seqnum`.
-fn tells_of(event: &Event, seqnum: u64) -> bool {
+fn tells_of(event: &DeviceEvent, seqnum: u64) -> bool {
     match event {
-        Event::Changed { seqnum: own, .. } => *own >= seqnum,
-        Event::Overrun => true,
-        Event::Nvme { .. } => false,
-        Event::Lost(why) => panic!("{why}"),
+        DeviceEvent::Changed { seqnum: own, .. } => *own >= seqnum,
+        DeviceEvent::Overrun => true,
+        DeviceEvent::NvmeEvent { .. } => false,
+        DeviceEvent::Stopped(why) => panic!("{why}"),
     }
 }
 
@@ -115,7 +115,7 @@ async fn an_overflowing_socket_becomes_an_overrun() {
         burst_that_starves_the_listener(&device);
         while let Ok(event) = tokio::time::timeout(Duration::from_millis(200), events.recv()).await
         {
-            seen |= event.expect("the source lives") == Event::Overrun;
+            seen |= event.expect("the source lives") == DeviceEvent::Overrun;
         }
         if seen {
             break;
@@ -235,7 +235,7 @@ async fn a_loop_device_is_a_drive_only_when_admitted() {
     // Attaching is told.
     while !matches!(
         next(&mut events).await,
-        Event::Overrun | Event::Changed { .. }
+        DeviceEvent::Overrun | DeviceEvent::Changed { .. }
     ) {}
 
     let unasked = inventory::scan(&root(), &[], &[]).unwrap();

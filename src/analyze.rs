@@ -4,17 +4,17 @@
 //! In: files, standard input. Out: answers as values, which the command line prints. May use the
 //! model, and nothing else of ours.
 
-pub mod answer;
-mod form;
 pub mod fsck;
-mod input;
+mod input_source;
 mod journal;
-mod log;
+pub mod kernel_log_analysis;
+mod line_format;
+mod log_analyzer;
 pub mod smart;
 #[cfg(test)]
 mod tests;
 
 pub use fsck::fsck;
-pub use input::Source;
-pub use log::{kernel_log, kernel_log_of};
+pub use input_source::InputSource;
+pub use log_analyzer::{kernel_log, kernel_log_from};
 pub use smart::smart;

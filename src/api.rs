@@ -5,7 +5,7 @@
 pub mod client;
 pub(crate) mod convert;
 mod explain;
-mod order;
+mod finding_order;
 mod resolve;
 pub mod server;
 mod status;

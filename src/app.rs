@@ -8,9 +8,9 @@ mod cleanup;
 mod metrics;
 pub mod node;
 pub mod options;
+pub mod provisioning;
 pub mod reload;
 mod run;
-pub mod volumes;
 pub mod watchdog;
 
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ use std::time::Duration;
 use clap::CommandFactory;
 
 use crate::app::options::Options;
-use crate::config::{Config, Level};
+use crate::config::{Config, LogLevel};
 use crate::logging;
 
 /// Exit statuses, as the help says.
@@ -29,17 +29,17 @@ const USAGE: u8 = 2;
 
 /// Frames are shallow, and all stacks are locked in memory. Those of a filesystem check are the
 /// deepest: without optimisation, 256 KiB do not hold them.
-const STACK: usize = 512 * 1024;
+const STACK_SIZE: usize = 512 * 1024;
 
 /// The whole life of the daemon.
 pub fn main(options: Options) -> ExitCode {
     if options.man {
-        return man();
+        return print_man_page();
     }
     let config = match crate::config::load(options.config.as_deref()) {
         Ok(config) => config,
         Err(error) => {
-            eprintln!("diskvitalsd: {}", chain(&error));
+            eprintln!("diskvitalsd: {}", error_chain(&error));
             return ExitCode::from(USAGE);
         }
     };
@@ -49,15 +49,15 @@ pub fn main(options: Options) -> ExitCode {
     let logging = match logging::init(options.log_format, level(config.log.level)) {
         Ok(logging) => logging,
         Err(error) => {
-            eprintln!("diskvitalsd: {}", chain(&error));
+            eprintln!("diskvitalsd: {}", error_chain(&error));
             return ExitCode::from(FAILED);
         }
     };
-    crate::host::memory::few_arenas();
+    crate::host::memory::limit_arenas();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .max_blocking_threads(4)
-        .thread_stack_size(STACK)
+        .thread_stack_size(STACK_SIZE)
         .thread_name("diskvitalsd")
         .enable_all()
         .build();
@@ -73,7 +73,7 @@ pub fn main(options: Options) -> ExitCode {
     let status = match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            tracing::error!(error = chain(&error), "diskvitalsd ends");
+            tracing::error!(error = error_chain(&error), "diskvitalsd ends");
             ExitCode::from(FAILED)
         }
     };
@@ -81,7 +81,7 @@ pub fn main(options: Options) -> ExitCode {
     status
 }
 
-fn man() -> ExitCode {
+fn print_man_page() -> ExitCode {
     match clap_mangen::Man::new(Options::command()).render(&mut std::io::stdout()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -118,7 +118,7 @@ fn print_settings(options: &Options, config: &Config) -> ExitCode {
 }
 
 /// An error with its causes, once each: what was being done to what, and why it went wrong.
-fn chain(error: &dyn std::error::Error) -> String {
+fn error_chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(next) = cause {
@@ -131,13 +131,13 @@ fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-fn level(level: Level) -> tracing_subscriber::filter::LevelFilter {
+fn level(level: LogLevel) -> tracing_subscriber::filter::LevelFilter {
     use tracing_subscriber::filter::LevelFilter;
     match level {
-        Level::Error => LevelFilter::ERROR,
-        Level::Warn => LevelFilter::WARN,
-        Level::Info => LevelFilter::INFO,
-        Level::Debug => LevelFilter::DEBUG,
-        Level::Trace => LevelFilter::TRACE,
+        LogLevel::Error => LevelFilter::ERROR,
+        LogLevel::Warn => LevelFilter::WARN,
+        LogLevel::Info => LevelFilter::INFO,
+        LogLevel::Debug => LevelFilter::DEBUG,
+        LogLevel::Trace => LevelFilter::TRACE,
     }
 }

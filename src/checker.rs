@@ -16,26 +16,26 @@ use std::path::{Path, PathBuf};
 use crate::model::check::Filesystem;
 use crate::model::policy::checks::Tools;
 
-pub use run::{Done, Order, Told, not_started, run};
+pub use run::{RunCallbacks, RunOutcome, RunSpec, not_started, run};
 
 /// Arguments that make our binary the jail; `host::jail::enter` is given those behind them.
-pub const JAIL: [&str; 2] = ["worker", "jail"];
+pub const JAIL_ARGS: [&str; 2] = ["worker", "jail"];
 
 /// What is checked, as the checker finds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source<'a> {
+pub enum CheckerInput<'a> {
     /// A block device's node.
-    Node(&'a Path),
+    BlockDevice(&'a Path),
     /// A file that holds a filesystem.
     Image(&'a Path),
 }
 
 /// The arguments by which the checker changes nothing and asks nothing (e2fsck(8), xfs_repair(8),
 /// btrfs-check(8)).
-pub fn arguments(filesystem: Filesystem, source: Source<'_>) -> Vec<OsString> {
+pub fn arguments(filesystem: Filesystem, source: CheckerInput<'_>) -> Vec<OsString> {
     let (path, image) = match source {
-        Source::Node(path) => (path, false),
-        Source::Image(path) => (path, true),
+        CheckerInput::BlockDevice(path) => (path, false),
+        CheckerInput::Image(path) => (path, true),
     };
     let options: &[&str] = match (filesystem, image) {
         (Filesystem::Ext4, _) => &["-fn"],
@@ -54,12 +54,12 @@ pub fn arguments(filesystem: Filesystem, source: Source<'_>) -> Vec<OsString> {
 
 /// xfs_repair sets RLIMIT_FSIZE to infinity and gives up where it may not (increase_rlimit(),
 /// repair/init.c).
-pub fn wants_unlimited_files(filesystem: Filesystem) -> bool {
+pub fn needs_unlimited_file_size(filesystem: Filesystem) -> bool {
     filesystem == Filesystem::Xfs
 }
 
 /// As one would type it.
-pub fn shown(command: &Path, args: &[OsString]) -> String {
+pub fn command_line(command: &Path, args: &[OsString]) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_=./:+,@%".contains(&byte);
     let quoted = |word: &std::ffi::OsStr| {
         let text = word.to_string_lossy();
@@ -78,7 +78,7 @@ pub fn shown(command: &Path, args: &[OsString]) -> String {
 }
 
 /// Where distributions put them.
-const FOLDERS: [&str; 6] = [
+const SEARCH_PATH: [&str; 6] = [
     "/usr/sbin",
     "/sbin",
     "/usr/bin",
@@ -89,7 +89,7 @@ const FOLDERS: [&str; 6] = [
 
 /// The program that checks this filesystem: what is set, else where distributions put it. `Err`
 /// says what to install.
-pub fn tool(tools: &Tools, filesystem: Filesystem) -> Result<PathBuf, String> {
+pub fn find_program(tools: &Tools, filesystem: Filesystem) -> Result<PathBuf, String> {
     let (name, package) = filesystem.checker();
     let set = match filesystem {
         Filesystem::Ext4 => &tools.e2fsck,
@@ -103,7 +103,9 @@ pub fn tool(tools: &Tools, filesystem: Filesystem) -> Result<PathBuf, String> {
             path.display()
         )),
         None => {
-            let mut places = FOLDERS.iter().map(|folder| Path::new(folder).join(name));
+            let mut places = SEARCH_PATH
+                .iter()
+                .map(|folder| Path::new(folder).join(name));
             places
                 .find(|path| path.is_file())
                 .ok_or_else(|| format!("{name} is not installed: install the package {package}"))
@@ -116,10 +118,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_checker_is_called_so_that_it_changes_nothing() {
-        let node = Source::Node(Path::new("/dev/sda1"));
-        let told =
-            |filesystem, source| shown(Path::new("/usr/sbin/x"), &arguments(filesystem, source));
+    fn checkers_are_called_in_read_only_mode() {
+        let node = CheckerInput::BlockDevice(Path::new("/dev/sda1"));
+        let told = |filesystem, source| {
+            command_line(Path::new("/usr/sbin/x"), &arguments(filesystem, source))
+        };
         assert_eq!(told(Filesystem::Ext4, node), "x -fn /dev/sda1");
         assert_eq!(told(Filesystem::Xfs, node), "x -n -o bhash=256 /dev/sda1");
         assert_eq!(
@@ -127,7 +130,7 @@ mod tests {
             "x check --readonly --force /dev/sda1"
         );
         assert_eq!(
-            told(Filesystem::Xfs, Source::Image(Path::new("/a b"))),
+            told(Filesystem::Xfs, CheckerInput::Image(Path::new("/a b"))),
             "x -n -f -o bhash=256 '/a b'"
         );
     }
@@ -139,7 +142,7 @@ mod tests {
             ..Tools::default()
         };
         assert_eq!(
-            tool(&tools, Filesystem::Btrfs).unwrap_err(),
+            find_program(&tools, Filesystem::Btrfs).unwrap_err(),
             "/nonexistent/btrfs is not there: `checks.tools.btrfs` names it"
         );
     }

@@ -80,5 +80,5 @@ fn chain(error: &dyn std::error::Error) -> String {
 
 fn complain(text: &str) {
     // Nothing can be done about an unwritable standard error.
-    let _ = writeln!(io::stderr(), "diskvitals: {}", screen::plain(text));
+    let _ = writeln!(io::stderr(), "diskvitals: {}", screen::escape_control(text));
 }

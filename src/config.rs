@@ -13,7 +13,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::config::listen::Address;
-use crate::config::provision::{Csi, Pool, StaticEntry};
+use crate::config::provision::{CsiConfig, PoolConfig, StaticEntry};
 use crate::model::path::HostPath;
 use crate::model::policy::checks::CheckPolicy;
 use crate::model::policy::smart::{SmartLimits, SmartOverride, SmartPolicy};
@@ -27,43 +27,43 @@ pub const DEFAULT_FILE: &str = "/etc/diskvitals/diskvitals.toml";
 pub const DEFAULT_SMARTCTL: &str = "/usr/sbin/smartctl";
 /// A drive that is asked more rarely is not watched, and sums of such times stay far from what can
 /// be counted.
-const LONGEST_SMART_INTERVAL: Duration = Duration::from_secs(30 * 24 * 3600);
-const LONGEST_SMART_TIMEOUT: Duration = Duration::from_secs(3600);
+const MAX_SMART_INTERVAL: Duration = Duration::from_secs(30 * 24 * 3600);
+const MAX_SMART_TIMEOUT: Duration = Duration::from_secs(3600);
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    pub log: Log,
-    pub drives: Drives,
-    pub volumes: Volumes,
-    pub probes: Probes,
-    pub io: Io,
-    pub counters: Counters,
-    pub fs_events: FsEvents,
-    pub kernel_log: KernelLog,
+    pub log: LogConfig,
+    pub drives: DrivesConfig,
+    pub volumes: VolumesConfig,
+    pub probes: ProbesConfig,
+    pub io: IoConfig,
+    pub counters: CountersConfig,
+    pub fs_events: FsEventsConfig,
+    pub kernel_log: KernelLogConfig,
     pub space: SpacePolicy,
     pub thin_pool: ThinPoolPolicy,
     pub errors: ErrorPolicy,
-    pub smart: Smart,
+    pub smart: SmartConfig,
     pub checks: CheckPolicy,
-    pub history: History,
-    pub notify: Notify,
-    pub metrics: Metrics,
-    pub csi: Csi,
-    pub pool: Pool,
+    pub history: HistoryConfig,
+    pub notify: NotifyConfig,
+    pub metrics: MetricsConfig,
+    pub csi: CsiConfig,
+    pub pool: PoolConfig,
     #[serde(rename = "static", skip_serializing_if = "Vec::is_empty")]
     pub statics: Vec<StaticEntry>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Log {
-    pub level: Level,
+pub struct LogConfig {
+    pub level: LogLevel,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Level {
+pub enum LogLevel {
     Error,
     Warn,
     Info,
@@ -71,15 +71,17 @@ pub enum Level {
     Trace,
 }
 
-impl Default for Log {
+impl Default for LogConfig {
     fn default() -> Self {
-        Log { level: Level::Info }
+        LogConfig {
+            level: LogLevel::Info,
+        }
     }
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Drives {
+pub struct DrivesConfig {
     /// Kernel names (`*` and `?` allowed) that count as drives although they usually do not.
     pub admit: Vec<String>,
     /// Kernel names that are not looked at.
@@ -95,10 +97,10 @@ pub struct Drives {
     pub reconcile_interval: Duration,
 }
 
-impl Default for Drives {
+impl Default for DrivesConfig {
     fn default() -> Self {
         let policy = Policy::default();
-        Drives {
+        DrivesConfig {
             admit: Vec::new(),
             ignore: Vec::new(),
             maintenance: Vec::new(),
@@ -111,7 +113,7 @@ impl Default for Drives {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Volumes {
+pub struct VolumesConfig {
     /// Mount points (`*` and `?` allowed) that are no volumes.
     pub ignore_mounts: Vec<String>,
     /// Filesystem types that are no volumes, besides the pseudo filesystems.
@@ -123,10 +125,10 @@ pub struct Volumes {
     pub not_mounted_after: Duration,
 }
 
-impl Default for Volumes {
+impl Default for VolumesConfig {
     fn default() -> Self {
         let settings = VolumeSettings::default();
-        Volumes {
+        VolumesConfig {
             ignore_mounts: settings.ignore_mounts,
             ignore_types: settings.ignore_types,
             stage_without_mount: settings.stage_without_mount,
@@ -137,7 +139,7 @@ impl Default for Volumes {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Probes {
+pub struct ProbesConfig {
     #[serde(with = "seconds")]
     pub interval: Duration,
     #[serde(with = "seconds")]
@@ -147,9 +149,9 @@ pub struct Probes {
     pub max_stuck: u32,
 }
 
-impl Default for Probes {
+impl Default for ProbesConfig {
     fn default() -> Self {
-        Probes {
+        ProbesConfig {
             interval: Duration::from_secs(60),
             timeout: Duration::from_secs(10),
             max_stuck: 32,
@@ -159,16 +161,16 @@ impl Default for Probes {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Io {
+pub struct IoConfig {
     #[serde(with = "seconds")]
     pub stalled_after: Duration,
     #[serde(with = "seconds")]
     pub interval: Duration,
 }
 
-impl Default for Io {
+impl Default for IoConfig {
     fn default() -> Self {
-        Io {
+        IoConfig {
             stalled_after: Policy::default().io_stalled_after,
             interval: Duration::from_secs(10),
         }
@@ -177,15 +179,15 @@ impl Default for Io {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Counters {
+pub struct CountersConfig {
     /// How often the kernel's error counters are read.
     #[serde(with = "seconds")]
     pub interval: Duration,
 }
 
-impl Default for Counters {
+impl Default for CountersConfig {
     fn default() -> Self {
-        Counters {
+        CountersConfig {
             interval: Duration::from_secs(60),
         }
     }
@@ -193,29 +195,29 @@ impl Default for Counters {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct FsEvents {
+pub struct FsEventsConfig {
     /// Whether the kernel is asked to tell of each filesystem error (fanotify).
     pub enabled: bool,
 }
 
-impl Default for FsEvents {
+impl Default for FsEventsConfig {
     fn default() -> Self {
-        FsEvents { enabled: true }
+        FsEventsConfig { enabled: true }
     }
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct KernelLog {
+pub struct KernelLogConfig {
     pub enabled: bool,
     /// The device, below the host's root. A pipe or a file in its place is read as the device would
     /// be.
     pub path: PathBuf,
 }
 
-impl Default for KernelLog {
+impl Default for KernelLogConfig {
     fn default() -> Self {
-        KernelLog {
+        KernelLogConfig {
             enabled: true,
             path: "/dev/kmsg".into(),
         }
@@ -224,7 +226,7 @@ impl Default for KernelLog {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Smart {
+pub struct SmartConfig {
     /// Whether drives are asked for their SMART data.
     pub enabled: bool,
     pub command: PathBuf,
@@ -246,9 +248,9 @@ pub struct Smart {
     pub overrides: Vec<SmartOverride>,
 }
 
-impl Default for Smart {
+impl Default for SmartConfig {
     fn default() -> Self {
-        Smart {
+        SmartConfig {
             enabled: true,
             command: DEFAULT_SMARTCTL.into(),
             interval: Duration::from_secs(600),
@@ -268,15 +270,15 @@ impl Default for Smart {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct History {
+pub struct HistoryConfig {
     #[serde(with = "seconds")]
     pub keep: Duration,
     pub max_findings: u32,
 }
 
-impl Default for History {
+impl Default for HistoryConfig {
     fn default() -> Self {
-        History {
+        HistoryConfig {
             keep: Duration::from_secs(90 * 24 * 3600),
             max_findings: 5000,
         }
@@ -285,16 +287,16 @@ impl Default for History {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Notify {
+pub struct NotifyConfig {
     /// Run on each transition of severity, with the finding as JSON on standard input.
     pub exec: Option<PathBuf>,
     #[serde(with = "seconds")]
     pub timeout: Duration,
 }
 
-impl Default for Notify {
+impl Default for NotifyConfig {
     fn default() -> Self {
-        Notify {
+        NotifyConfig {
             exec: None,
             timeout: Duration::from_secs(30),
         }
@@ -303,12 +305,12 @@ impl Default for Notify {
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Metrics {
+pub struct MetricsConfig {
     /// Where scrapes are answered (`config::listen`); empty: nowhere. Read at the start.
     pub listen: String,
 }
 
-impl Metrics {
+impl MetricsConfig {
     /// None: nowhere. It was checked when the configuration was read.
     pub fn address(&self) -> Option<Address> {
         self.listen.parse().ok()
@@ -476,34 +478,33 @@ fn check(config: &Config) -> Result<(), (&'static str, String)> {
     at_least("smart.shortest_interval", config.smart.shortest_interval, 1)?;
     at_least("smart.slow_interval", config.smart.slow_interval, 1)?;
     at_least("smart.timeout", config.smart.timeout, 1)?;
-    at_most(
-        "smart.interval",
-        config.smart.interval,
-        LONGEST_SMART_INTERVAL,
-    )?;
+    at_most("smart.interval", config.smart.interval, MAX_SMART_INTERVAL)?;
     at_most(
         "smart.suspect_interval",
         config.smart.suspect_interval,
-        LONGEST_SMART_INTERVAL,
+        MAX_SMART_INTERVAL,
     )?;
     at_most(
         "smart.shortest_interval",
         config.smart.shortest_interval,
-        LONGEST_SMART_INTERVAL,
+        MAX_SMART_INTERVAL,
     )?;
     at_most(
         "smart.slow_interval",
         config.smart.slow_interval,
-        LONGEST_SMART_INTERVAL,
+        MAX_SMART_INTERVAL,
     )?;
-    at_most("smart.timeout", config.smart.timeout, LONGEST_SMART_TIMEOUT)?;
+    at_most("smart.timeout", config.smart.timeout, MAX_SMART_TIMEOUT)?;
     let policy = config.policy().smart;
     let limits = policy
         .overrides
         .iter()
         .map(|set| policy.limits.with(&set.limits))
         .chain([policy.limits.clone()]);
-    if let Some(contradiction) = limits.into_iter().find_map(|limits| limits.contradiction()) {
+    if let Some(contradiction) = limits
+        .into_iter()
+        .find_map(|limits| limits.validation_error())
+    {
         return Err(contradiction);
     }
     check_checks(&config.checks)?;
@@ -537,7 +538,7 @@ fn check_checks(checks: &CheckPolicy) -> Result<(), (&'static str, String)> {
     {
         return Err((key, format!("`{}` is not an absolute path", path.display())));
     }
-    checks.contradiction().map_or(Ok(()), Err)
+    checks.validation_error().map_or(Ok(()), Err)
 }
 
 impl Config {
@@ -634,7 +635,7 @@ mod tests {
     }
 
     #[test]
-    fn a_drive_is_asked_once_a_month_at_least_and_given_an_hour_at_most() {
+    fn smart_interval_and_timeout_have_upper_limits() {
         for key in [
             "interval",
             "suspect_interval",

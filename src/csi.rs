@@ -6,15 +6,16 @@
 //! the rest only rules that both sides share: they are upgraded at different times.
 
 mod agent;
-mod arguments;
 mod authority;
 mod connectivity;
 mod controller;
 mod driver;
+mod driver_mode;
 pub mod health;
+mod health_client;
 mod identity;
-mod interpose;
 pub mod interposer;
+mod interposer_mode;
 mod limits;
 mod node;
 mod node_id;
@@ -22,13 +23,12 @@ pub mod options;
 mod pages;
 mod parameters;
 pub mod podmon;
-mod provide;
 mod registrar;
 pub mod report;
 mod server;
 mod stats;
 mod topology;
-mod witness;
+mod validate;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -36,12 +36,12 @@ use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::filter::LevelFilter;
 
-use crate::csi::interpose::InterposeError;
+use crate::csi::driver_mode::DriverModeError;
+use crate::csi::interposer_mode::InterposerModeError;
 use crate::csi::node_id::{NodeIdError, node_id};
-use crate::csi::options::{Mode, Options, Report};
-use crate::csi::provide::ProvideError;
+use crate::csi::options::{Mode, Options, ReportKind};
 use crate::csi::registrar::{RegistrarError, Registration};
-use crate::csi::report::{Api, Pace, Reporter, UnusableError, What};
+use crate::csi::report::{ApiServer, ApiSetupError, EnabledReports, ReportTiming, Reporter};
 use crate::logging;
 
 /// Generated from proto/csi/v1: names and numbers of CSI 1.13, and of 1.12 where 1.13 took
@@ -65,8 +65,8 @@ pub mod wire {
 }
 
 /// Exit status, as the help says. 2, wrong usage, is clap's.
-const FAILED: u8 = 1;
-const USAGE: u8 = 2;
+const EXIT_FAILED: u8 = 1;
+const EXIT_USAGE: u8 = 2;
 
 #[derive(Debug, thiserror::Error)]
 enum RunError {
@@ -79,29 +79,29 @@ enum RunError {
     #[error("naming this node")]
     NodeId(#[from] NodeIdError),
     #[error("--report")]
-    Report(#[from] UnusableError),
+    Report(#[from] ApiSetupError),
     #[error(transparent)]
-    Provide(#[from] ProvideError),
+    DriverMode(#[from] DriverModeError),
     #[error("standing before the upstream driver")]
-    Interpose(#[from] InterposeError),
+    InterposerMode(#[from] InterposerModeError),
     #[error("registering the driver")]
     Registrar(#[from] RegistrarError),
 }
 
 /// The whole life of the shim.
 pub fn main(options: Options) -> ExitCode {
-    let options = match options.checked() {
+    let options = match options.validated() {
         Ok(options) => options,
         Err(error) => {
             eprintln!("diskvitals-csi: {error}");
-            return ExitCode::from(USAGE);
+            return ExitCode::from(EXIT_USAGE);
         }
     };
     let logging = match logging::init(options.log_format, LevelFilter::INFO) {
         Ok(logging) => logging,
         Err(error) => {
             eprintln!("diskvitals-csi: {:#}", anyhow::Error::from(error));
-            return ExitCode::from(FAILED);
+            return ExitCode::from(EXIT_FAILED);
         }
     };
     // One thread: a handful of callers, and nothing here blocks.
@@ -124,7 +124,7 @@ pub fn main(options: Options) -> ExitCode {
                 error = format!("{:#}", anyhow::Error::from(error)),
                 "diskvitals-csi ends"
             );
-            ExitCode::from(FAILED)
+            ExitCode::from(EXIT_FAILED)
         }
     };
     logging.flush();
@@ -144,7 +144,7 @@ async fn run(options: Options) -> Result<(), RunError> {
     let reporter = if options.report.is_empty() {
         None
     } else {
-        Some(reporter(&options).await?)
+        Some(build_reporter(&options).await?)
     };
     let reporting = async {
         match reporter {
@@ -167,11 +167,11 @@ async fn serve(options: &Options, stop: impl Future<Output = ()>) -> Result<(), 
             Ok(())
         }
         (Some(mode @ (Mode::Driver | Mode::Controller)), Some(endpoint)) => {
-            Ok(provide::run(options, mode, endpoint, stop).await?)
+            Ok(driver_mode::run(options, mode, endpoint, stop).await?)
         }
         (Some(mode @ Mode::Interposer), Some(endpoint)) => {
             let upstream = options.upstream.as_ref().ok_or(RunError::Flags(mode))?;
-            Ok(interpose::run(options, endpoint, upstream.path().to_owned(), stop).await?)
+            Ok(interposer_mode::run(options, endpoint, upstream.path().to_owned(), stop).await?)
         }
         (Some(mode @ Mode::Registrar), Some(endpoint)) => {
             let folder = options
@@ -185,7 +185,7 @@ async fn serve(options: &Options, stop: impl Future<Output = ()>) -> Result<(), 
             let registration = Registration {
                 driver: endpoint.path().to_owned(),
                 kubelet_path,
-                folder,
+                registration_dir: folder,
             };
             Ok(registrar::run(registration, stop).await?)
         }
@@ -193,19 +193,22 @@ async fn serve(options: &Options, stop: impl Future<Output = ()>) -> Result<(), 
     }
 }
 
-async fn reporter(options: &Options) -> Result<Reporter, RunError> {
-    let (node, pace) = (node_id(options.node_id.as_deref())?, Pace::default());
-    let api = Api::new(Api::find().await?, &node, &pace)?;
-    let told = |what| options.report.contains(&what);
-    let what = What {
-        events: told(Report::Events),
-        conditions: told(Report::Conditions),
+async fn build_reporter(options: &Options) -> Result<Reporter, RunError> {
+    let (node, timing) = (
+        node_id(options.node_id.as_deref())?,
+        ReportTiming::default(),
+    );
+    let api = ApiServer::new(ApiServer::infer_config().await?, &node, &timing)?;
+    let is_enabled = |what| options.report.contains(&what);
+    let enabled = EnabledReports {
+        events: is_enabled(ReportKind::Events),
+        conditions: is_enabled(ReportKind::Conditions),
     };
     Ok(Reporter {
         agent: options.agent.clone(),
         node,
-        what,
-        pace,
+        what: enabled,
+        pace: timing,
         api,
     })
 }

@@ -4,8 +4,7 @@
 //! Comes in: paths as the host names them. Goes out: bytes, errors, exit statuses.
 //! May not enter: judgement, wire types, state.
 
-pub mod apart;
-pub mod beneath;
+pub mod async_fd;
 pub mod block;
 pub mod btrfs;
 pub mod clock;
@@ -14,7 +13,6 @@ pub mod exec;
 pub mod fanotify;
 pub mod freeze;
 pub mod helper;
-pub mod holders;
 pub mod images;
 pub mod intents;
 pub mod jail;
@@ -23,12 +21,14 @@ pub mod memory;
 pub mod mounting;
 pub mod namespace;
 pub mod nvme;
+pub mod openers;
+pub mod own_cgroup;
 pub mod process;
 pub mod random;
-pub mod readable;
 pub mod resize;
+pub mod resolve_beneath;
 pub mod root;
 pub mod signals;
 mod sys;
-pub mod worker;
+pub mod worker_pool;
 pub mod xfs;

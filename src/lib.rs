@@ -17,7 +17,6 @@
 pub mod analyze;
 pub mod api;
 pub mod app;
-pub mod attach;
 pub mod checker;
 pub mod cli;
 pub mod config;
@@ -26,5 +25,6 @@ pub mod host;
 pub mod logging;
 pub mod metrics;
 pub mod model;
+pub mod provision;
 pub mod source;
 pub mod state;

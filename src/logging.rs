@@ -22,7 +22,7 @@ use tracing_subscriber::{Layer, Registry, reload};
 /// Events that wait for the sink. A few hundred bytes each.
 const QUEUE: usize = 1024;
 /// Between two attempts at a queue that is full.
-const AGAIN: Duration = Duration::from_millis(5);
+const RETRY_INTERVAL: Duration = Duration::from_millis(5);
 /// More fields than any event of ours has; further ones are left out.
 const MAX_FIELDS: usize = 12;
 
@@ -51,11 +51,11 @@ pub struct Logging {
     queue: SyncSender<Message>,
     /// Of the process, and of the sink: what one of them would take is asked of both at each place
     /// that could log, and h2 has a hundred such places a call.
-    levels: [Level; 2],
+    levels: [LevelHandle; 2],
     dropped: Arc<AtomicU64>,
 }
 
-type Level = reload::Handle<LevelFilter, Registry>;
+type LevelHandle = reload::Handle<LevelFilter, Registry>;
 
 impl Logging {
     pub fn set_level(&self, level: LevelFilter) {
@@ -72,23 +72,23 @@ impl Logging {
 
     /// Gives the sink half a second to write what is queued.
     pub fn flush(&self) {
-        self.queued().written(Duration::from_millis(500));
+        self.queue().flush(Duration::from_millis(500));
     }
 
     /// For a thread that has a last word of its own.
-    pub fn queued(&self) -> Queued {
-        Queued(self.queue.clone())
+    pub fn queue(&self) -> LogQueue {
+        LogQueue(self.queue.clone())
     }
 }
 
 /// What waits for the sink.
 #[derive(Clone)]
-pub struct Queued(SyncSender<Message>);
+pub struct LogQueue(SyncSender<Message>);
 
-impl Queued {
+impl LogQueue {
     /// Whether all that was queued before is written. A sink that hangs is waited for no longer
     /// than `at_most`.
-    pub fn written(&self, at_most: Duration) -> bool {
+    pub fn flush(&self, at_most: Duration) -> bool {
         let end = Instant::now() + at_most;
         let (done, wait) = sync_channel(1);
         let mut message = Message::Flush(done);
@@ -103,7 +103,7 @@ impl Queued {
                 Err(TrySendError::Full(message)) if Instant::now() < end => message,
                 Err(_) => return false,
             };
-            std::thread::park_timeout(AGAIN);
+            std::thread::park_timeout(RETRY_INTERVAL);
         }
     }
 }
@@ -122,7 +122,7 @@ pub fn init(format: LogFormat, level: LevelFilter) -> Result<Logging, LogError> 
     let (filter, handle) = reload::Layer::new(level);
     tracing_subscriber::registry()
         .with(
-            Front {
+            QueueLayer {
                 queue: queue.clone(),
                 dropped: dropped.clone(),
             }
@@ -136,7 +136,7 @@ pub fn init(format: LogFormat, level: LevelFilter) -> Result<Logging, LogError> 
     })
 }
 
-fn sink(format: LogFormat, level: LevelFilter) -> Result<(Dispatch, Level), LogError> {
+fn sink(format: LogFormat, level: LevelFilter) -> Result<(Dispatch, LevelHandle), LogError> {
     let text = || {
         let colours = std::io::stderr().is_terminal()
             && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
@@ -167,7 +167,10 @@ fn sink(format: LogFormat, level: LevelFilter) -> Result<(Dispatch, Level), LogE
     }
 }
 
-fn filtered(layer: impl Layer<Registry> + Send + Sync, level: LevelFilter) -> (Dispatch, Level) {
+fn filtered(
+    layer: impl Layer<Registry> + Send + Sync,
+    level: LevelFilter,
+) -> (Dispatch, LevelHandle) {
     let (filter, handle) = reload::Layer::new(level);
     (
         Dispatch::new(Registry::default().with(layer.with_filter(filter))),
@@ -186,35 +189,35 @@ fn stderr_is_journald() -> bool {
 }
 
 enum Message {
-    Event(Record),
+    Event(EventRecord),
     Flush(SyncSender<()>),
 }
 
 /// An event that owns its values.
-struct Record {
+struct EventRecord {
     metadata: &'static Metadata<'static>,
-    values: Vec<(Field, Owned)>,
+    values: Vec<(Field, FieldValue)>,
 }
 
-enum Owned {
+enum FieldValue {
     Text(String),
-    Shown(String),
+    Debug(String),
     Signed(i64),
     Unsigned(u64),
     Float(f64),
     Bool(bool),
 }
 
-struct Front {
+struct QueueLayer {
     queue: SyncSender<Message>,
     dropped: Arc<AtomicU64>,
 }
 
-impl<S: Subscriber> Layer<S> for Front {
+impl<S: Subscriber> Layer<S> for QueueLayer {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
-        let mut values = Collect(Vec::with_capacity(4));
+        let mut values = FieldCollector(Vec::with_capacity(4));
         event.record(&mut values);
-        match self.queue.try_send(Message::Event(Record {
+        match self.queue.try_send(Message::Event(EventRecord {
             metadata: event.metadata(),
             values: values.0,
         })) {
@@ -226,34 +229,34 @@ impl<S: Subscriber> Layer<S> for Front {
     }
 }
 
-struct Collect(Vec<(Field, Owned)>);
+struct FieldCollector(Vec<(Field, FieldValue)>);
 
-impl Collect {
-    fn push(&mut self, field: &Field, value: Owned) {
+impl FieldCollector {
+    fn push(&mut self, field: &Field, value: FieldValue) {
         if self.0.len() < MAX_FIELDS {
             self.0.push((field.clone(), value));
         }
     }
 }
 
-impl Visit for Collect {
+impl Visit for FieldCollector {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        self.push(field, Owned::Shown(format!("{value:?}")));
+        self.push(field, FieldValue::Debug(format!("{value:?}")));
     }
     fn record_str(&mut self, field: &Field, value: &str) {
-        self.push(field, Owned::Text(value.to_owned()));
+        self.push(field, FieldValue::Text(value.to_owned()));
     }
     fn record_i64(&mut self, field: &Field, value: i64) {
-        self.push(field, Owned::Signed(value));
+        self.push(field, FieldValue::Signed(value));
     }
     fn record_u64(&mut self, field: &Field, value: u64) {
-        self.push(field, Owned::Unsigned(value));
+        self.push(field, FieldValue::Unsigned(value));
     }
     fn record_f64(&mut self, field: &Field, value: f64) {
-        self.push(field, Owned::Float(value));
+        self.push(field, FieldValue::Float(value));
     }
     fn record_bool(&mut self, field: &Field, value: bool) {
-        self.push(field, Owned::Bool(value));
+        self.push(field, FieldValue::Bool(value));
     }
 }
 
@@ -282,7 +285,7 @@ fn write_all(events: &Receiver<Message>, sink: &Dispatch, dropped: &AtomicU64) {
     });
 }
 
-impl Record {
+impl EventRecord {
     /// Makes the event again, on this thread's subscriber: its metadata is static, only the values
     /// were copied.
     fn dispatch(self) {
@@ -304,15 +307,15 @@ impl Record {
     }
 }
 
-impl Owned {
+impl FieldValue {
     fn as_value(&self) -> Box<dyn tracing::Value + '_> {
         match self {
-            Owned::Text(text) => Box::new(text.as_str()),
-            Owned::Shown(text) => Box::new(tracing::field::display(text)),
-            Owned::Signed(number) => Box::new(*number),
-            Owned::Unsigned(number) => Box::new(*number),
-            Owned::Float(number) => Box::new(*number),
-            Owned::Bool(flag) => Box::new(*flag),
+            FieldValue::Text(text) => Box::new(text.as_str()),
+            FieldValue::Debug(text) => Box::new(tracing::field::display(text)),
+            FieldValue::Signed(number) => Box::new(*number),
+            FieldValue::Unsigned(number) => Box::new(*number),
+            FieldValue::Float(number) => Box::new(*number),
+            FieldValue::Bool(flag) => Box::new(*flag),
         }
     }
 }
@@ -354,7 +357,7 @@ mod tests {
     fn an_event_reaches_the_sink_with_its_message_and_fields() {
         let (sink, buffer) = json_sink();
         let (queue, events) = sync_channel(8);
-        let front = Dispatch::new(Registry::default().with(Front {
+        let front = Dispatch::new(Registry::default().with(QueueLayer {
             queue,
             dropped: Arc::default(),
         }));
@@ -375,23 +378,23 @@ mod tests {
     }
 
     #[test]
-    fn what_is_queued_counts_as_written_only_when_the_sink_has_it() {
+    fn flush_returns_only_when_the_sink_has_written() {
         let (sink, buffer) = json_sink();
         let (queue, events) = sync_channel(8);
-        let front = Dispatch::new(Registry::default().with(Front {
+        let front = Dispatch::new(Registry::default().with(QueueLayer {
             queue: queue.clone(),
             dropped: Arc::default(),
         }));
         tracing::dispatcher::with_default(&front, || tracing::error!("a last word"));
         assert!(
-            !Queued(queue.clone()).written(Duration::ZERO),
+            !LogQueue(queue.clone()).flush(Duration::ZERO),
             "nobody writes yet"
         );
         drop(front);
         std::thread::scope(|scope| {
             scope.spawn(move || write_all(&events, &sink, &AtomicU64::new(0)));
-            let queued = Queued(queue);
-            assert!(queued.written(Duration::from_secs(60)));
+            let queued = LogQueue(queue);
+            assert!(queued.flush(Duration::from_secs(60)));
             assert!(
                 String::from_utf8_lossy(&buffer.0.lock().expect("unpoisoned"))
                     .contains("a last word")
@@ -400,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_that_is_full_for_a_moment_is_waited_for_and_one_that_stays_so_is_not() {
+    fn flush_retries_a_full_queue_until_its_timeout() {
         let (sink, _) = json_sink();
         let (queue, events) = sync_channel(1);
         let (done, _never) = sync_channel(1);
@@ -408,10 +411,10 @@ mod tests {
             .try_send(Message::Flush(done))
             .map_err(drop)
             .expect("there is room for one");
-        assert!(!Queued(queue.clone()).written(AGAIN * 2));
+        assert!(!LogQueue(queue.clone()).flush(RETRY_INTERVAL * 2));
         std::thread::scope(|scope| {
-            let queued = Queued(queue);
-            let waits = scope.spawn(move || queued.written(Duration::from_secs(60)));
+            let queued = LogQueue(queue);
+            let waits = scope.spawn(move || queued.flush(Duration::from_secs(60)));
             scope.spawn(move || write_all(&events, &sink, &AtomicU64::new(0)));
             assert!(waits.join().expect("it ends"));
         });
@@ -421,7 +424,7 @@ mod tests {
     fn a_full_queue_drops_and_counts_and_never_waits() {
         let (queue, events) = sync_channel(1);
         let dropped = Arc::new(AtomicU64::new(0));
-        let front = Dispatch::new(Registry::default().with(Front {
+        let front = Dispatch::new(Registry::default().with(QueueLayer {
             queue,
             dropped: dropped.clone(),
         }));

@@ -7,9 +7,9 @@
 //! mount and no file, and what is gone from the snapshot is gone from the answer. The names are
 //! documented in docs/metrics.md.
 
-pub mod kept;
+pub mod plain_text;
+pub mod scrape_cache;
 pub mod serve;
-pub mod text;
 pub mod view;
 
 pub use crate::metrics::view::Node;

@@ -18,4 +18,4 @@ pub mod layers;
 pub mod mounts;
 pub mod probe;
 pub mod smart;
-pub mod worker;
+pub mod worker_main;

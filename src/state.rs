@@ -7,7 +7,7 @@
 pub mod handle;
 pub mod judge;
 pub mod lock;
+pub mod model_judge;
 pub mod notify;
 pub mod owner;
-pub mod rules;
 pub mod store;

@@ -14,24 +14,24 @@ use std::time::Duration;
 
 use diskvitals::host::clock;
 use diskvitals::model::block::LayerState;
-use diskvitals::model::facts::{Change, Facts, KnownVolume};
+use diskvitals::model::facts::{Facts, KnownVolume, Urgency};
 use diskvitals::model::finding::{
-    Finding, Health, Judgement, Raised, Severity, Status, Subject, Verdict,
+    Finding, FindingDetails, Health, Judgement, Severity, Status, Subject, Verdict,
 };
 use diskvitals::model::ids::DriveId;
 use diskvitals::model::ledger::Ledger;
 use diskvitals::model::observation::Observation;
-use diskvitals::model::picture::{Standing, Verdicts};
 use diskvitals::model::policy::Policy;
 use diskvitals::model::probe::ProbeTarget;
 use diskvitals::model::reason::Reason;
-use diskvitals::model::report::Report;
 use diskvitals::model::snapshot::{StoreStatus, Volume};
+use diskvitals::model::snapshot_builder::{StatusRules, VolumeStatus};
+use diskvitals::model::source_update::SourceUpdate;
 use diskvitals::model::volume::{Condition, CsiStatus, OperationalStatus, UsageStatus};
-use diskvitals::state::judge::{Judge, Rules, SharedRules};
+use diskvitals::state::judge::{AssessmentSettings, Judge, SharedAssessmentSettings};
 use diskvitals::state::lock;
 use diskvitals::state::owner::Owner;
-use diskvitals::state::store::{Config, DATABASE, Store};
+use diskvitals::state::store::{DATABASE, Store, StoreConfig};
 use jiff::Timestamp;
 use rusqlite::Connection;
 use tokio::sync::watch;
@@ -42,12 +42,12 @@ const KILLS: u64 = 100;
 /// A layer that failed has a finding, one that answers has none.
 struct Layers;
 
-impl Verdicts for Layers {
+impl StatusRules for Layers {
     fn health_unknown(&self, _: &Facts, _: &Subject) -> Option<String> {
         None
     }
 
-    fn standing(
+    fn volume_status(
         &self,
         _: &Facts,
         _: &KnownVolume,
@@ -55,9 +55,9 @@ impl Verdicts for Layers {
         _: Health,
         _: Option<(&str, Timestamp)>,
         _: Option<&Volume>,
-    ) -> Standing {
+    ) -> VolumeStatus {
         let (csi_status, operational_status) = (CsiStatus::None, OperationalStatus::Operative);
-        Standing {
+        VolumeStatus {
             csi_status,
             operational_status,
             usage_status: UsageStatus::Idle,
@@ -67,14 +67,20 @@ impl Verdicts for Layers {
 }
 
 impl Judge for Layers {
-    fn apply(&self, facts: &mut Facts, report: Report, _: &Rules, _: Timestamp) -> Change {
-        if let Report::Layer { device, state } = report {
+    fn apply(
+        &self,
+        facts: &mut Facts,
+        report: SourceUpdate,
+        _: &AssessmentSettings,
+        _: Timestamp,
+    ) -> Urgency {
+        if let SourceUpdate::Layer { device, state } = report {
             facts.layers.entry(device).or_default().state = state;
         }
-        Change::Material
+        Urgency::Immediate
     }
 
-    fn settled(&self, _: &Facts) -> bool {
+    fn is_settled(&self, _: &Facts) -> bool {
         true
     }
 
@@ -88,7 +94,7 @@ impl Judge for Layers {
                 subject: Subject::Device(device.clone()),
                 reason: Reason::RaidDegraded,
                 verdict: match &layer.state {
-                    Observation::Failed { error, .. } => Verdict::Raised(Raised {
+                    Observation::Failed { error, .. } => Verdict::Raised(FindingDetails {
                         severity: Severity::Suspect,
                         status: Status::Degraded,
                         message: error.clone(),
@@ -102,7 +108,7 @@ impl Judge for Layers {
         facts.layers.iter().map(judgement).collect()
     }
 
-    fn forget(&self, _: &mut Facts, _: &Rules, _: Timestamp) -> Vec<DriveId> {
+    fn prune_drives(&self, _: &mut Facts, _: &AssessmentSettings, _: Timestamp) -> Vec<DriveId> {
         Vec::new()
     }
 }
@@ -114,8 +120,8 @@ async fn victim() {
         return;
     };
     let lock = lock::acquire(Path::new(&dir)).unwrap();
-    let (store, events) = Store::spawn(Config::new(dir), Some(lock)).unwrap();
-    let (_rules, rules) = watch::channel(SharedRules::default());
+    let (store, events) = Store::spawn(StoreConfig::new(dir), Some(lock)).unwrap();
+    let (_rules, rules) = watch::channel(SharedAssessmentSettings::default());
     let (owner, doors) = Owner::new(Layers, rules, store, events);
     tokio::spawn(owner.run(std::future::pending()));
     let mut snapshots = doors.handle.snapshots();
@@ -123,7 +129,7 @@ async fn victim() {
         .wait_for(|snapshot| snapshot.node.store == StoreStatus::Ok)
         .await
         .unwrap();
-    let report = |device: String, state| doors.reports.send(Report::Layer { device, state });
+    let report = |device: String, state| doors.reports.send(SourceUpdate::Layer { device, state });
     println!("open");
     for number in 0.. {
         let device = format!("{}-{number}", std::process::id());

@@ -21,7 +21,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-use process::{Daemon, scrape, until};
+use process::{Daemon, scrape, scrape_until};
 
 /// The shortest that the daemon takes.
 const WATCHDOG: Duration = Duration::from_secs(2);
@@ -221,7 +221,7 @@ fn a_daemon_whose_drives_and_volumes_hang_stays_alive_and_answers() {
     let dir = tempfile::tempdir().expect("a folder");
     let smartctl = smartctl::Smartctl::new(dir.path()).expect("is written");
     for device in ["/dev/sda", "/dev/sdb", "/dev/nvme0"] {
-        smartctl.does(device, "hang").expect("is written");
+        smartctl.set_behavior(device, "hang").expect("is written");
     }
     let config = format!(
         "[probes]\ninterval = \"5s\"\ntimeout = \"1s\"\n[smart]\ncommand = \"{}\"\ntimeout = \"2s\"\n",
@@ -237,7 +237,7 @@ fn a_daemon_whose_drives_and_volumes_hang_stays_alive_and_answers() {
             .find_map(|line| line.strip_prefix("diskvitals_probe_stuck{source=\"probe\"} "));
         probes.is_some_and(|count| count != "0") && text.contains("outcome=\"timed_out\"} 1\n")
     };
-    until(address, "volumes and drives hang", stuck);
+    scrape_until(address, "volumes and drives hang", stuck);
     let end = Instant::now() + WATCHDOG * 3;
     while Instant::now() < end {
         let asked = Instant::now();

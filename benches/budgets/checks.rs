@@ -20,21 +20,21 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
 use crate::daemon::{Daemon, Program};
 use crate::figures::{Figures, Goal, Samples, milliseconds};
-use crate::footprint::family;
+use crate::footprint::process_tree;
 use crate::load::Load;
 use crate::populate::{self, USUAL};
 use crate::random::Random;
 
 const FILESYSTEMS: [&str; 2] = ["ext4", "xfs"];
 /// Frozen checks of each filesystem, idle and loaded.
-const FREEZES: usize = 20;
+const FREEZE_ROUNDS: usize = 20;
 const FILES: usize = 100_000;
-const BIG: u64 = 10 << 30;
+const BIG_BYTES: u64 = 10 << 30;
 /// How long others are watched in each case, at least.
-const WATCHED: Duration = Duration::from_secs(10);
+const SAMPLE_TIME: Duration = Duration::from_secs(10);
 /// For the file that is read at random, in bytes.
-const READ: u64 = 64 << 20;
-const KNOWN: Duration = Duration::from_secs(60);
+const READ_BYTES: u64 = 64 << 20;
+const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(60);
 const MIB: f64 = 1_048_576.0;
 
 pub async fn measure(program: &Program, figures: &mut Figures) -> anyhow::Result<()> {
@@ -51,40 +51,40 @@ pub async fn measure(program: &Program, figures: &mut Figures) -> anyhow::Result
     fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
     let free = start(program, 0)?;
     let held_back = start(program, 20_000_000)?;
-    let (free, held_back) = (ready(free).await?, ready(held_back).await?);
+    let (free, held_back) = (wait_settled(free).await?, wait_settled(held_back).await?);
     for filesystem in FILESYSTEMS {
         freezes(&free, filesystem, figures).await?;
-        let image = big(&folder, filesystem, figures)?;
-        cost(&free, &image, filesystem, figures).await?;
-        others(&free, &held_back, &image, filesystem, figures).await?;
+        let image = big_image(&folder, filesystem, figures)?;
+        measure_check_cost(&free, &image, filesystem, figures).await?;
+        measure_other_users(&free, &held_back, &image, filesystem, figures).await?;
     }
     Ok(())
 }
 
 /// A daemon on this machine, and the program that asks it.
-struct Asked {
+struct CheckHost {
     daemon: Daemon,
     client: PathBuf,
 }
 
 /// `rate`: what a live run may read in a second; 0: as fast as it can.
-fn start(program: &Program, rate: u64) -> anyhow::Result<Asked> {
+fn start(program: &Program, rate: u64) -> anyhow::Result<CheckHost> {
     let config = format!(
         "[drives]\nadmit = [\"loop*\"]\nreconcile_interval = \"10s\"\n[io]\nstalled_after = \"60s\"\n[checks]\nfreeze = \"on-demand\"\nread_bytes_per_second = {rate}\n"
     );
     let daemon = program.start(Path::new("/"), &config, None)?;
-    Ok(Asked {
+    Ok(CheckHost {
         daemon,
         client: program.path.with_file_name("diskvitals"),
     })
 }
 
-async fn ready(mut asked: Asked) -> anyhow::Result<Asked> {
-    asked.daemon.settled().await?;
+async fn wait_settled(mut asked: CheckHost) -> anyhow::Result<CheckHost> {
+    asked.daemon.wait_settled().await?;
     Ok(asked)
 }
 
-impl Asked {
+impl CheckHost {
     /// A check that must end with CLEAN; one that may not hold the writers of a busy filesystem may
     /// leave it undecided. Out: how long it took, and how often it held the writers.
     fn check(
@@ -132,7 +132,9 @@ impl Asked {
                     check["reason"]
                 ),
                 // It was mounted or attached a moment ago.
-                None if begun.elapsed() < KNOWN => std::thread::sleep(Duration::from_millis(500)),
+                None if begun.elapsed() < DISCOVERY_TIMEOUT => {
+                    std::thread::sleep(Duration::from_millis(500))
+                }
                 None => bail!(
                     "no check of {}: {}",
                     target.display(),
@@ -144,23 +146,23 @@ impl Asked {
 }
 
 /// A loop device, and where it is mounted; both go when it is dropped.
-struct Stage {
+struct LoopMount {
     device: PathBuf,
     at: Option<tempfile::TempDir>,
 }
 
-impl Stage {
-    fn attached(image: &Path) -> anyhow::Result<Stage> {
+impl LoopMount {
+    fn attached(image: &Path) -> anyhow::Result<LoopMount> {
         // Past the page cache: reads cost what the drive costs.
         let device = run("losetup", &["--find", "--show", "--direct-io=on"], image)?;
-        Ok(Stage {
+        Ok(LoopMount {
             device: device.trim().into(),
             at: None,
         })
     }
 
-    fn mounted(image: &Path, filesystem: &str) -> anyhow::Result<Stage> {
-        let mut stage = Stage::attached(image)?;
+    fn mounted(image: &Path, filesystem: &str) -> anyhow::Result<LoopMount> {
+        let mut stage = LoopMount::attached(image)?;
         let at = tempfile::Builder::new()
             .prefix("diskvitals-checks-")
             .tempdir()
@@ -200,7 +202,7 @@ impl Stage {
     }
 }
 
-impl Drop for Stage {
+impl Drop for LoopMount {
     fn drop(&mut self) {
         if let Some(at) = &self.at
             && let Err(error) = umount2(at.path(), MntFlags::empty())
@@ -243,11 +245,11 @@ fn make(filesystem: &str, image: &Path, bytes: u64) -> anyhow::Result<()> {
 }
 
 /// How long a writer waits at most in each of many frozen checks.
-async fn freezes(asked: &Asked, filesystem: &str, figures: &mut Figures) -> anyhow::Result<()> {
+async fn freezes(asked: &CheckHost, filesystem: &str, figures: &mut Figures) -> anyhow::Result<()> {
     let dir = tempfile::tempdir().context("making a folder")?;
     let image = dir.path().join("image");
     make(filesystem, &image, 1 << 30)?;
-    let stage = Stage::mounted(&image, filesystem)?;
+    let stage = LoopMount::mounted(&image, filesystem)?;
     populate::populate(stage.at()?, USUAL, 1).context("filling the filesystem")?;
     for (name, loaded) in [("idle", false), ("loaded", true)] {
         let load = loaded.then(|| {
@@ -261,8 +263,8 @@ async fn freezes(asked: &Asked, filesystem: &str, figures: &mut Figures) -> anyh
             )
         });
         let (mut windows, mut held) = (Samples::default(), 0);
-        for _ in 0..FREEZES {
-            let mut waits = Repeated::start({
+        for _ in 0..FREEZE_ROUNDS {
+            let mut waits = BackgroundLoad::start({
                 let file = File::create(stage.at()?.join("waits")).context("making a file")?;
                 move |_: &mut Random| {
                     std::thread::sleep(Duration::from_millis(1));
@@ -274,7 +276,7 @@ async fn freezes(asked: &Asked, filesystem: &str, figures: &mut Figures) -> anyh
             windows.push(waits.end()?.max());
         }
         figures.remark(&format!(
-            "{filesystem}, {name}: {held} of {FREEZES} checks held the writers; what a live run finds clean is not frozen"
+            "{filesystem}, {name}: {held} of {FREEZE_ROUNDS} checks held the writers; what a live run finds clean is not frozen"
         ));
         if let Some(load) = load {
             let written = load.stop();
@@ -297,21 +299,21 @@ async fn freezes(asked: &Asked, filesystem: &str, figures: &mut Figures) -> anyh
         );
     }
     figures.remark(&format!(
-        "{FREEZES} frozen checks each of a filesystem with 3,000 inodes; a window is the longest wait of a writer in one check"
+        "{FREEZE_ROUNDS} frozen checks each of a filesystem with 3,000 inodes; a window is the longest wait of a writer in one check"
     ));
     Ok(())
 }
 
 /// The big filesystem, made when it is not there.
-fn big(folder: &Path, filesystem: &str, figures: &mut Figures) -> anyhow::Result<PathBuf> {
+fn big_image(folder: &Path, filesystem: &str, figures: &mut Figures) -> anyhow::Result<PathBuf> {
     let image = folder.join(format!("{filesystem}-100000"));
     if image.exists() {
         return Ok(image);
     }
     figures.remark(&format!("making {} (once)", image.display()));
     let unfinished = image.with_extension("unfinished");
-    make(filesystem, &unfinished, BIG)?;
-    let stage = Stage::mounted(&unfinished, filesystem)?;
+    make(filesystem, &unfinished, BIG_BYTES)?;
+    let stage = LoopMount::mounted(&unfinished, filesystem)?;
     let top = stage.at()?;
     let mut random = Random::new(1);
     for folder in 0..FILES / 500 {
@@ -332,7 +334,7 @@ fn big(folder: &Path, filesystem: &str, figures: &mut Figures) -> anyhow::Result
         }
     }
     let mut file = File::create(top.join("read")).context("making the file that is read")?;
-    for _ in 0..READ >> 20 {
+    for _ in 0..READ_BYTES >> 20 {
         file.write_all(&random.bytes(1 << 20))
             .context("writing the file that is read")?;
     }
@@ -344,13 +346,13 @@ fn big(folder: &Path, filesystem: &str, figures: &mut Figures) -> anyhow::Result
 }
 
 /// Of one check of what is not mounted: one run, nothing held back.
-async fn cost(
-    asked: &Asked,
+async fn measure_check_cost(
+    asked: &CheckHost,
     image: &Path,
     filesystem: &str,
     figures: &mut Figures,
 ) -> anyhow::Result<()> {
-    let stage = Stage::attached(image)?;
+    let stage = LoopMount::attached(image)?;
     let before = stage.sectors_read()?;
     let pid = asked.daemon.pid();
     let stop = Arc::new(AtomicBool::new(false));
@@ -360,7 +362,7 @@ async fn cost(
             let mut peak = 0;
             while !stop.load(Ordering::Relaxed) {
                 // What has ended meanwhile is not there to be asked.
-                for process in family(pid).unwrap_or_default() {
+                for process in process_tree(pid).unwrap_or_default() {
                     if let Ok(status) = process.status()
                         && matches!(status.name.as_str(), "e2fsck" | "xfs_repair")
                     {
@@ -407,14 +409,14 @@ async fn cost(
 }
 
 /// What a reader and a writer on the same filesystem notice.
-async fn others(
-    free: &Asked,
-    held_back: &Asked,
+async fn measure_other_users(
+    free: &CheckHost,
+    held_back: &CheckHost,
     image: &Path,
     filesystem: &str,
     figures: &mut Figures,
 ) -> anyhow::Result<()> {
-    let stage = Stage::mounted(image, filesystem)?;
+    let stage = LoopMount::mounted(image, filesystem)?;
     let mut before = None;
     for (name, asked) in [
         ("no_check", None),
@@ -430,9 +432,9 @@ async fn others(
         let started = Instant::now();
         let mut checks = 0;
         match asked {
-            None => std::thread::sleep(WATCHED),
+            None => std::thread::sleep(SAMPLE_TIME),
             Some(asked) => {
-                while started.elapsed() < WATCHED {
+                while started.elapsed() < SAMPLE_TIME {
                     asked.check(stage.at()?, filesystem, false)?;
                     checks += 1;
                 }
@@ -485,28 +487,28 @@ async fn others(
 }
 
 /// 4 KiB at random places, past the page cache.
-fn reader(top: &Path) -> anyhow::Result<Repeated> {
+fn reader(top: &Path) -> anyhow::Result<BackgroundLoad> {
     let file = File::options()
         .read(true)
         .custom_flags(nix::libc::O_DIRECT)
         .open(top.join("read"))
         .context("opening the file that is read")?;
     let mut room = vec![0_u8; 8192];
-    Ok(Repeated::start(move |random| {
+    Ok(BackgroundLoad::start(move |random| {
         // Direct reads want memory at a multiple of their size.
         let from = room.as_ptr().align_offset(4096);
         let block = &mut room[from..from + 4096];
-        let at = random.below(READ / 4096) * 4096;
+        let at = random.below(READ_BYTES / 4096) * 4096;
         let started = Instant::now();
         file.read_exact_at(block, at).map(|()| started.elapsed())
     }))
 }
 
 /// Small appends, each of them made durable; a hundred a second at most, as a log does.
-fn appender(top: &Path) -> anyhow::Result<Repeated> {
+fn appender(top: &Path) -> anyhow::Result<BackgroundLoad> {
     let mut file =
         File::create(top.join("appended")).context("making the file that is appended to")?;
-    Ok(Repeated::start(move |random| {
+    Ok(BackgroundLoad::start(move |random| {
         std::thread::sleep(Duration::from_millis(10));
         let text = random.bytes(400);
         let started = Instant::now();
@@ -517,15 +519,15 @@ fn appender(top: &Path) -> anyhow::Result<Repeated> {
 }
 
 /// Does one thing over and over on a thread of its own, and keeps how long each took.
-struct Repeated {
+struct BackgroundLoad {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<std::io::Result<Samples>>>,
 }
 
-impl Repeated {
+impl BackgroundLoad {
     fn start(
         mut once: impl FnMut(&mut Random) -> std::io::Result<Duration> + Send + 'static,
-    ) -> Repeated {
+    ) -> BackgroundLoad {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
         let thread = std::thread::spawn(move || {
@@ -535,7 +537,7 @@ impl Repeated {
             }
             Ok(samples)
         });
-        Repeated {
+        BackgroundLoad {
             stop,
             thread: Some(thread),
         }
@@ -552,7 +554,7 @@ impl Repeated {
 }
 
 /// The filesystem must not be in use when it is unmounted.
-impl Drop for Repeated {
+impl Drop for BackgroundLoad {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {

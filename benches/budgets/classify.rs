@@ -9,14 +9,14 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use diskvitals::model::kernel::classify::{Classifier, Scope};
-use diskvitals::model::kernel::record;
+use diskvitals::model::kernel_log::classify::{Classifier, ClassifierOptions};
+use diskvitals::model::kernel_log::record;
 use jiff::Timestamp;
 
 use crate::figures::{Figures, Goal};
 
 const RECORDS: usize = 400_000;
-const ENOUGH: Duration = Duration::from_secs(3);
+const MEASURE_TIME: Duration = Duration::from_secs(3);
 
 /// What a healthy kernel says, much of it of disks and filesystems.
 const NOISE: [&str; 12] = [
@@ -55,8 +55,8 @@ pub fn measure(figures: &mut Figures) -> anyhow::Result<()> {
         .collect();
     let (mut done, mut told) = (0, 0);
     let begun = Instant::now();
-    while begun.elapsed() < ENOUGH {
-        let mut classifier = Classifier::new(Scope::default());
+    while begun.elapsed() < MEASURE_TIME {
+        let mut classifier = Classifier::new(ClassifierOptions::default());
         let mut events = Vec::new();
         for raw in &records {
             if let Ok(record) = record::parse(raw) {

@@ -17,7 +17,7 @@ use tempfile::TempDir;
 use tonic::transport::Channel;
 
 use crate::client::channel;
-use crate::daemon::{Daemon, Host, Program, check_picture};
+use crate::daemon::{Daemon, Host, Program, check_snapshot};
 use crate::figures::{Figures, Goal, Samples, milliseconds};
 use crate::tree::Plan;
 
@@ -25,7 +25,7 @@ const CONNECTIONS: usize = 16;
 /// csi-driver-host-path's NodeGetVolumeStats on 16 connections, measured on such a machine; ten
 /// times that is wanted.
 const HOST_PATH_RATE: f64 = 499.0;
-const BROUGHT_UP: usize = 50;
+const PROVISIONED_VOLUMES: usize = 50;
 const MIB: i64 = 1 << 20;
 
 pub async fn measure(
@@ -34,9 +34,9 @@ pub async fn measure(
     load: Duration,
 ) -> anyhow::Result<()> {
     let shim = program.path.with_file_name("diskvitals-csi");
-    answers(program, &shim, figures, load).await?;
+    measure_shim(program, &shim, figures, load).await?;
     if nix::unistd::geteuid().is_root() {
-        life(program, &shim, figures).await?;
+        measure_provisioning(program, &shim, figures).await?;
     } else {
         figures.remark("not root: no volumes are brought up");
     }
@@ -44,9 +44,9 @@ pub async fn measure(
 }
 
 /// A process that ends with its guard.
-struct Ends(Child);
+struct KillOnDrop(Child);
 
-impl Drop for Ends {
+impl Drop for KillOnDrop {
     fn drop(&mut self) {
         // Gone already is gone.
         let _gone = self.0.kill();
@@ -54,14 +54,14 @@ impl Drop for Ends {
     }
 }
 
-fn start(program: &Path, arguments: &[&str]) -> anyhow::Result<Ends> {
+fn start(program: &Path, arguments: &[&str]) -> anyhow::Result<KillOnDrop> {
     let mut command = Command::new(program);
     command.args(arguments);
     command
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null());
-    Ok(Ends(command.spawn().with_context(|| {
+    Ok(KillOnDrop(command.spawn().with_context(|| {
         format!("starting {}", program.display())
     })?))
 }
@@ -87,7 +87,12 @@ async fn ready(socket: &Path) -> anyhow::Result<()> {
     }
 }
 
-fn shim_of(shim: &Path, daemon: &Daemon, socket: &Path, more: &[&str]) -> anyhow::Result<Ends> {
+fn start_shim(
+    shim: &Path,
+    daemon: &Daemon,
+    socket: &Path,
+    more: &[&str],
+) -> anyhow::Result<KillOnDrop> {
     let (endpoint, agent) = (
         format!("unix://{}", socket.display()),
         daemon.agent_socket().display().to_string(),
@@ -106,7 +111,7 @@ fn shim_of(shim: &Path, daemon: &Daemon, socket: &Path, more: &[&str]) -> anyhow
     start(shim, &arguments)
 }
 
-async fn answers(
+async fn measure_shim(
     program: &Program,
     shim: &Path,
     figures: &mut Figures,
@@ -118,8 +123,8 @@ async fn answers(
         hung: 1,
     })?;
     let mut daemon = program.start(host.root(), "[probes]\ntimeout = \"2s\"\n", None)?;
-    let (_took, node) = daemon.settled().await?;
-    check_picture(&host, &node)?;
+    let (_took, node) = daemon.wait_settled().await?;
+    check_snapshot(&host, &node)?;
     daemon
         .wait_for(Duration::from_secs(90), |node| node.stuck_probes > 0)
         .await
@@ -138,7 +143,7 @@ async fn answers(
 
     let dir = tempfile::tempdir_in("/dev/shm").context("making a folder")?;
     let socket = dir.path().join("csi.sock");
-    let _shim = shim_of(shim, &daemon, &socket, &["--driver-name", driver])?;
+    let _shim = start_shim(shim, &daemon, &socket, &["--driver-name", driver])?;
     ready(&socket).await?;
     let mut one = run(&socket, &asked, 1, load, Call::Health).await?;
     figures.figure_without_goal(
@@ -179,7 +184,7 @@ async fn answers(
     // it shows most.
     let through = dir.path().join("through.sock");
     let upstream = format!("unix://{}", socket.display());
-    let _interposer = shim_of(
+    let _interposer = start_shim(
         shim,
         &daemon,
         &through,
@@ -198,12 +203,12 @@ async fn answers(
             Goal::AtMost(goal),
         );
     }
-    mock(&dir, figures, load).await
+    measure_mock(&dir, figures, load).await
 }
 
 /// NodeGetVolumeStats of csi-mock, which answers from memory and looks at nothing: of one volume,
 /// which it believes to be published.
-async fn mock(dir: &TempDir, figures: &mut Figures, load: Duration) -> anyhow::Result<()> {
+async fn measure_mock(dir: &TempDir, figures: &mut Figures, load: Duration) -> anyhow::Result<()> {
     let Some(program) = in_path("csi-mock") else {
         figures.remark("csi-mock is not in the PATH: not measured beside");
         return Ok(());
@@ -231,7 +236,7 @@ async fn mock(dir: &TempDir, figures: &mut Figures, load: Duration) -> anyhow::R
     Ok(())
 }
 
-async fn published_by_mock(socket: &Path, target: &Path) -> anyhow::Result<Asked> {
+async fn published_by_mock(socket: &Path, target: &Path) -> anyhow::Result<VolumeTarget> {
     let capability = wire::VolumeCapability {
         access_mode: Some(AccessMode {
             mode: Mode::SingleNodeWriter.into(),
@@ -247,7 +252,7 @@ async fn published_by_mock(socket: &Path, target: &Path) -> anyhow::Result<Asked
         .create_volume(request)
         .await?
         .into_inner();
-    let asked = Asked {
+    let asked = VolumeTarget {
         handle: created.volume.context("a volume")?.volume_id,
         path: target.display().to_string(),
     };
@@ -271,13 +276,13 @@ fn in_path(program: &str) -> Option<PathBuf> {
 
 /// A volume, and where a pod has it.
 #[derive(Clone)]
-struct Asked {
+struct VolumeTarget {
     handle: String,
     path: String,
 }
 
 /// Those of the driver that answer: the hung one's statistics may be an error.
-async fn volumes(daemon: &Daemon, driver: &str) -> anyhow::Result<Vec<Asked>> {
+async fn volumes(daemon: &Daemon, driver: &str) -> anyhow::Result<Vec<VolumeTarget>> {
     let mut inventory = daemon.connect().await?;
     let (mut all, mut page_token) = (Vec::new(), String::new());
     loop {
@@ -299,7 +304,7 @@ async fn volumes(daemon: &Daemon, driver: &str) -> anyhow::Result<Vec<Asked>> {
                 .mounts
                 .iter()
                 .find(|mount| mount.role() == api::MountRole::Pod);
-            all.extend(mount.map(|mount| Asked {
+            all.extend(mount.map(|mount| VolumeTarget {
                 handle: volume.handle.clone(),
                 path: mount.path.clone(),
             }));
@@ -319,10 +324,10 @@ enum Call {
 }
 
 impl Call {
-    async fn once(
+    async fn call(
         self,
         node: &mut NodeClient<Channel>,
-        asked: &Asked,
+        asked: &VolumeTarget,
     ) -> Result<(), tonic::Status> {
         match self {
             Call::Health => {
@@ -362,7 +367,7 @@ impl Load {
 /// As fast as each connection gets its answers, one call in flight on each.
 async fn run(
     socket: &Path,
-    asked: &[Asked],
+    asked: &[VolumeTarget],
     connections: usize,
     load: Duration,
     call: Call,
@@ -383,7 +388,7 @@ async fn run(
                 if sent > started + load {
                     break;
                 }
-                call.once(&mut client, asked)
+                call.call(&mut client, asked)
                     .await
                     .with_context(|| format!("asking for {}", asked.handle))?;
                 samples.push(sent.elapsed());
@@ -402,7 +407,11 @@ async fn run(
 }
 
 /// Create, stage and publish, one volume after the other, on this machine's own loop devices.
-async fn life(program: &Program, shim: &Path, figures: &mut Figures) -> anyhow::Result<()> {
+async fn measure_provisioning(
+    program: &Program,
+    shim: &Path,
+    figures: &mut Figures,
+) -> anyhow::Result<()> {
     let dir = tempfile::tempdir().context("making a folder")?;
     let kubelet = dir.path().join("kubelet");
     std::fs::create_dir_all(kubelet.join("pods")).context("making the kubelet's folder")?;
@@ -411,9 +420,9 @@ async fn life(program: &Program, shim: &Path, figures: &mut Figures) -> anyhow::
     std::fs::create_dir(&pool).context("making the pool's folder")?;
     let config = format!("[pool]\ndirectory = \"{}\"\n", pool.display());
     let mut daemon = program.start_at(Path::new("/"), &kubelet, &config, None)?;
-    daemon.settled().await?;
+    daemon.wait_settled().await?;
     let socket = dir.path().join("csi.sock");
-    let _shim = shim_of(shim, &daemon, &socket, &[])?;
+    let _shim = start_shim(shim, &daemon, &socket, &[])?;
     ready(&socket).await?;
     let mut controller = ControllerClient::new(channel(&socket).await?);
     let mut node = NodeClient::new(channel(&socket).await?);
@@ -430,7 +439,7 @@ async fn life(program: &Program, shim: &Path, figures: &mut Figures) -> anyhow::
     let mut up = Vec::new();
     let mut samples = Samples::default();
     let started = Instant::now();
-    for number in 0..BROUGHT_UP {
+    for number in 0..PROVISIONED_VOLUMES {
         let begun = Instant::now();
         let request = wire::CreateVolumeRequest {
             name: format!("pvc-{number}"),
@@ -490,7 +499,7 @@ async fn life(program: &Program, shim: &Path, figures: &mut Figures) -> anyhow::
     );
     figures.figure_without_goal(
         "csi_create_stage_publish_rate",
-        BROUGHT_UP as f64 / took.as_secs_f64(),
+        PROVISIONED_VOLUMES as f64 / took.as_secs_f64(),
         "volumes/s",
     );
     for (volume_id, staging_target_path, target_path) in up {

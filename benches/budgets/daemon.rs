@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use crate::client::{self, Inventory};
 use crate::tree::{self, Plan, TreeVolume};
 
-const PATIENCE_AT_END: Duration = Duration::from_secs(7);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(7);
 
 pub struct Program {
     pub path: PathBuf,
@@ -157,7 +157,7 @@ impl Daemon {
 
     /// Until `GetNode` says that the first full picture is there. Out: how long that took from the
     /// start, and the answer.
-    pub async fn settled(&mut self) -> anyhow::Result<(Duration, wire::Node)> {
+    pub async fn wait_settled(&mut self) -> anyhow::Result<(Duration, wire::Node)> {
         self.wait_for(Duration::from_secs(60), |node| node.settled)
             .await
             .context("waiting for the first full picture")
@@ -214,12 +214,12 @@ impl Daemon {
             let (ended, end) = std::sync::mpsc::channel();
             let child = &mut self.child;
             scope.spawn(move || ended.send(child.wait()));
-            match end.recv_timeout(PATIENCE_AT_END) {
+            match end.recv_timeout(SHUTDOWN_TIMEOUT) {
                 Ok(Ok(_status)) => {}
                 Ok(Err(error)) => eprintln!("error: waiting for the daemon's end: {error}"),
                 Err(_) => {
                     eprintln!(
-                        "error: the daemon did not end within {PATIENCE_AT_END:?} of SIGTERM"
+                        "error: the daemon did not end within {SHUTDOWN_TIMEOUT:?} of SIGTERM"
                     );
                     // It ended just now, otherwise.
                     let _ended = kill(Pid::from_raw(pid), Signal::SIGKILL);
@@ -239,7 +239,7 @@ impl Drop for Daemon {
 
 /// Fails when the daemon did not understand the recorded host: figures about something else would
 /// be lies.
-pub fn check_picture(host: &Host, node: &wire::Node) -> anyhow::Result<()> {
+pub fn check_snapshot(host: &Host, node: &wire::Node) -> anyhow::Result<()> {
     if (node.drives as usize) != host.plan.drives || (node.volumes as usize) < host.plan.volumes {
         let wanted = format!(
             "{} drives and at least {} volumes",
@@ -263,7 +263,7 @@ pub fn pin(core: Option<usize>) -> anyhow::Result<()> {
 impl Daemon {
     /// Lets all its threads and its workers run on all cores again.
     pub fn unpin(&self) -> anyhow::Result<()> {
-        for process in crate::footprint::family(self.pid())? {
+        for process in crate::footprint::process_tree(self.pid())? {
             for task in process.tasks().context("listing threads")?.flatten() {
                 // A thread that has ended meanwhile needs no cores.
                 let _gone = sched_setaffinity(Pid::from_raw(task.tid), &cpus(None)?);

@@ -15,8 +15,8 @@ use tokio::sync::mpsc;
 use crate::daemon::{Daemon, Program};
 use crate::figures::{Figures, Goal, Samples, milliseconds};
 
-const TURNS: usize = 20;
-const PATIENCE: Duration = Duration::from_secs(10);
+const ROUNDS: usize = 20;
+const TIMEOUT: Duration = Duration::from_secs(10);
 const LOSETUP: &str = "/sbin/losetup";
 
 pub type Events = mpsc::UnboundedReceiver<(Instant, wire::WatchEvent)>;
@@ -36,7 +36,7 @@ pub async fn measure(program: &Program, figures: &mut Figures) -> anyhow::Result
         &["-q".as_ref(), "-F".as_ref(), image.as_ref()],
     )?;
     let mut daemon = program.start(Path::new("/"), "[drives]\nadmit = [\"loop*\"]\n", None)?;
-    daemon.settled().await?;
+    daemon.wait_settled().await?;
     let mut events = watch(&daemon).await?;
 
     drives(&image, &mut events, figures).await?;
@@ -61,7 +61,7 @@ async fn mounts(
             .then(|| volume.id.clone()),
         _ => None,
     };
-    for _turn in 0..TURNS {
+    for _turn in 0..ROUNDS {
         let (from, to) = (device.to_owned(), point.to_owned());
         // On another thread, so that the reader of events is not held up.
         let mounted = tokio::task::spawn_blocking(move || {
@@ -81,7 +81,7 @@ async fn mounts(
         let unmount = Unmount(point);
         let (arrived, id) = next(events, "a mount", shows).await?;
         seen.push(arrived.saturating_duration_since(mounted));
-        let (unmounted, refused) = unmount.now().await?;
+        let (unmounted, refused) = unmount.unmount_now().await?;
         busy += refused;
         let (arrived, ()) = next(events, "an unmount", |event| match &event.item {
             Some(Item::Volume(volume)) if volume.id == id => {
@@ -121,7 +121,7 @@ async fn mounts(
 /// Timed from the start of losetup, which itself takes a few milliseconds.
 async fn drives(image: &Path, events: &mut Events, figures: &mut Figures) -> anyhow::Result<()> {
     let (mut came, mut went) = (Samples::default(), Samples::default());
-    for _turn in 0..TURNS {
+    for _turn in 0..ROUNDS {
         let started = Instant::now();
         let image = image.to_owned();
         let device = tokio::task::spawn_blocking(move || Loop::attach(&image))
@@ -220,7 +220,7 @@ pub async fn next<T>(
     what: &str,
     wanted: impl Fn(&wire::WatchEvent) -> Option<T>,
 ) -> anyhow::Result<(Instant, T)> {
-    let found = tokio::time::timeout(PATIENCE, async {
+    let found = tokio::time::timeout(TIMEOUT, async {
         while let Some((at, event)) = events.recv().await {
             if let Some(value) = wanted(&event) {
                 return Ok((at, value));
@@ -230,7 +230,7 @@ pub async fn next<T>(
     });
     found
         .await
-        .with_context(|| format!("{what} was not seen on Watch within {PATIENCE:?}"))?
+        .with_context(|| format!("{what} was not seen on Watch within {TIMEOUT:?}"))?
 }
 
 struct Loop {
@@ -262,8 +262,8 @@ struct Unmount<'a>(&'a Path);
 impl Unmount<'_> {
     /// When it was done, and how often it was refused because somebody looked into it at that
     /// moment.
-    async fn now(self) -> anyhow::Result<(Instant, u32)> {
-        let deadline = Instant::now() + PATIENCE;
+    async fn unmount_now(self) -> anyhow::Result<(Instant, u32)> {
+        let deadline = Instant::now() + TIMEOUT;
         let mut refused = 0;
         loop {
             match umount2(self.0, MntFlags::empty()) {

@@ -70,9 +70,9 @@ impl Samples {
     }
 
     /// The smallest sample that `share` of all do not exceed; zero without samples.
-    pub fn quantile(&mut self, share: f64) -> Duration {
+    pub fn quantile(&mut self, fraction: f64) -> Duration {
         self.0.sort_unstable();
-        let rank = (self.0.len() as f64 * share).ceil() as usize;
+        let rank = (self.0.len() as f64 * fraction).ceil() as usize;
         self.0.get(rank.max(1) - 1).copied().unwrap_or_default()
     }
 

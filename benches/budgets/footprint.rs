@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use procfs::process::{Process, all_processes};
 
-use crate::daemon::{Host, Program, check_picture};
+use crate::daemon::{Host, Program, check_snapshot};
 use crate::figures::{Figures, Goal};
 use crate::tree::Plan;
 
@@ -26,8 +26,8 @@ pub async fn measure(
         hung: 0,
     })?;
     let mut daemon = program.start(host.root(), "[probes]\ninterval = \"60s\"\n", None)?;
-    let (_took, node) = daemon.settled().await?;
-    check_picture(&host, &node)?;
+    let (_took, node) = daemon.wait_settled().await?;
+    check_snapshot(&host, &node)?;
     // The work of the start is over and the first probe round, spread or not, has begun.
     tokio::time::sleep(Duration::from_secs(5)).await;
 
@@ -56,7 +56,7 @@ pub async fn measure(
         kib(status.rssfile),
         status.threads
     ));
-    let family = family(pid)?;
+    let family = process_tree(pid)?;
     let (mut rss, mut pss) = (0, 0);
     for process in &family {
         let (r, p) = memory(process)?;
@@ -76,7 +76,7 @@ pub async fn measure(
 }
 
 /// A process and everything that descends from it.
-pub fn family(pid: i32) -> anyhow::Result<Vec<Process>> {
+pub fn process_tree(pid: i32) -> anyhow::Result<Vec<Process>> {
     let all: Vec<(Process, i32)> = all_processes()
         .context("listing processes")?
         .flatten()
@@ -118,7 +118,7 @@ fn memory(process: &Process) -> anyhow::Result<(u64, u64)> {
 /// Of the daemon, its living workers, and those that have ended and were waited for.
 pub fn cpu_time(pid: i32) -> anyhow::Result<Duration> {
     let mut ticks = 0;
-    for process in family(pid)? {
+    for process in process_tree(pid)? {
         // One that has just ended is counted with its parent's children.
         if let Ok(stat) = process.stat() {
             ticks += stat.utime

@@ -7,7 +7,7 @@ use diskvitals::api::wire;
 use tokio::time::MissedTickBehavior;
 
 use crate::client::Inventory;
-use crate::daemon::{Daemon, Host, Program, check_picture, cores, pin};
+use crate::daemon::{Daemon, Host, Program, check_snapshot, cores, pin};
 use crate::figures::{Figures, Goal, Samples, milliseconds};
 use crate::tree::Plan;
 
@@ -34,8 +34,8 @@ pub async fn measure(
     if !pinned {
         figures.remark("one core only: daemon and client share it");
     }
-    let (_took, node) = daemon.settled().await?;
-    check_picture(&host, &node)?;
+    let (_took, node) = daemon.wait_settled().await?;
+    check_snapshot(&host, &node)?;
     daemon
         .wait_for(Duration::from_secs(90), |node| node.stuck_probes > 0)
         .await

@@ -25,12 +25,12 @@ use crate::tree::Plan;
 
 /// Lines that a busy node was seen to write.
 const RATE: u64 = 6_400;
-const MILLION: u64 = 1_000_000;
+const FLOOD_RECORDS: u64 = 1_000_000;
 /// Root may have no more without CAP_SYS_RESOURCE (pipe(7)); in packet mode 256 records.
-const PIPE: i32 = 1 << 20;
-const PATIENCE: Duration = Duration::from_secs(120);
+const PIPE_BYTES: i32 = 1 << 20;
+const TIMEOUT: Duration = Duration::from_secs(120);
 /// Records whose way is timed, of drives of the recorded host.
-const TURNS: usize = 60;
+const ROUNDS: usize = 60;
 const NVME: [&str; 2] = ["nvme0n1", "nvme1n1"];
 /// Where the daemon finds the pipe, below its host root.
 const PATH: &str = "/run/kernel-log";
@@ -58,17 +58,17 @@ pub async fn measure(
         &format!("[kernel_log]\npath = \"{PATH}\"\n"),
         None,
     )?;
-    daemon.settled().await?;
+    daemon.wait_settled().await?;
     tokio::time::sleep(Duration::from_secs(2)).await;
-    let (pipe, next) = told(&daemon, pipe, figures).await?;
-    let (share, pipe, next) = share(daemon.pid(), pipe, time, next).await?;
+    let (pipe, next) = measure_latency(&daemon, pipe, figures).await?;
+    let (share, pipe, next) = measure_cpu_share(daemon.pid(), pipe, time, next).await?;
     figures.add("kernel_log_cpu", share, "of_a_core", Goal::AtMost(0.05));
     figures.remark(&format!(
         "{RATE} records/s for {} s, one in a hundred about a drive",
         time.as_secs()
     ));
     if let Some(peer) = peer {
-        let theirs = beside(peer, time).await?;
+        let theirs = measure_peer(peer, time).await?;
         figures.figure_without_goal("node_problem_detector_cpu", theirs, "of_a_core");
         figures.figure_without_goal(
             "kernel_log_cpu_ratio",
@@ -81,10 +81,10 @@ pub async fn measure(
 
     let before = rss(daemon.pid())?;
     let started = Instant::now();
-    let (pipe, _) = tokio::task::spawn_blocking(move || pipe.feed(next, MILLION, None))
+    let (pipe, _) = tokio::task::spawn_blocking(move || pipe.feed(next, FLOOD_RECORDS, None))
         .await
         .context("feeding the pipe")??;
-    pipe.emptied().await?;
+    pipe.wait_drained().await?;
     let took = started.elapsed();
     tokio::time::sleep(Duration::from_secs(2)).await;
     figures.add(
@@ -96,15 +96,19 @@ pub async fn measure(
     figures.figure_without_goal("kernel_log_rss_before", before, "MiB");
     figures.figure_without_goal(
         "kernel_log_records",
-        MILLION as f64 / took.as_secs_f64(),
+        FLOOD_RECORDS as f64 / took.as_secs_f64(),
         "records/s",
     );
     // It must have lived to the end.
-    daemon.settled().await.map(drop)
+    daemon.wait_settled().await.map(drop)
 }
 
 /// From a record in the log to the drive on Watch: in a quiet log, and in one that is flooded.
-async fn told(daemon: &Daemon, pipe: Pipe, figures: &mut Figures) -> anyhow::Result<(Pipe, u64)> {
+async fn measure_latency(
+    daemon: &Daemon,
+    pipe: Pipe,
+    figures: &mut Figures,
+) -> anyhow::Result<(Pipe, u64)> {
     let mut events = watch(daemon).await?;
     let mut next = 0;
     let mut pipe = pipe;
@@ -113,7 +117,7 @@ async fn told(daemon: &Daemon, pipe: Pipe, figures: &mut Figures) -> anyhow::Res
         ("kernel_log_on_watch_in_a_flood", true),
     ] {
         let mut samples = Samples::default();
-        for turn in 0..TURNS {
+        for turn in 0..ROUNDS {
             if flood {
                 let (fed, _) =
                     tokio::task::spawn_blocking(move || pipe.feed(next, RATE / 10, Some(RATE)))
@@ -162,7 +166,7 @@ async fn told(daemon: &Daemon, pipe: Pipe, figures: &mut Figures) -> anyhow::Res
 
 /// Of one core, while records come at `RATE`. Hands back the pipe, and the number of the next
 /// record.
-async fn share(
+async fn measure_cpu_share(
     pid: i32,
     pipe: Pipe,
     time: Duration,
@@ -173,7 +177,7 @@ async fn share(
     let (pipe, fed) = tokio::task::spawn_blocking(move || pipe.feed(first, records, Some(RATE)))
         .await
         .context("feeding the pipe")??;
-    pipe.emptied().await?;
+    pipe.wait_drained().await?;
     let (spent, took) = (cpu_time(pid)?.saturating_sub(before), started.elapsed());
     if fed > time.mul_f64(1.05) {
         bail!(
@@ -188,7 +192,7 @@ async fn share(
 }
 
 /// In a mount namespace of its own, where the pipe lies over the device: it knows no other place.
-async fn beside(peer: &Peer, time: Duration) -> anyhow::Result<f64> {
+async fn measure_peer(peer: &Peer, time: Duration) -> anyhow::Result<f64> {
     let dir = tempfile::tempdir().context("making a folder")?;
     let path = dir.path().join("kmsg");
     let pipe = Pipe::make(&path)?;
@@ -210,10 +214,10 @@ async fn beside(peer: &Peer, time: Duration) -> anyhow::Result<f64> {
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null());
-    let mut running = Running(command.spawn().context("starting node-problem-detector")?);
+    let mut running = KillOnDrop(command.spawn().context("starting node-problem-detector")?);
     let pid = running.0.id().cast_signed();
     tokio::time::sleep(Duration::from_secs(5)).await;
-    let (share, _, _) = share(pid, pipe, time, 0).await?;
+    let (share, _, _) = measure_cpu_share(pid, pipe, time, 0).await?;
     if let Some(status) = running
         .0
         .try_wait()
@@ -224,9 +228,9 @@ async fn beside(peer: &Peer, time: Duration) -> anyhow::Result<f64> {
     Ok(share)
 }
 
-struct Running(Child);
+struct KillOnDrop(Child);
 
-impl Drop for Running {
+impl Drop for KillOnDrop {
     fn drop(&mut self) {
         // It may have ended by itself.
         let _ended = self.0.kill();
@@ -252,7 +256,7 @@ impl Pipe {
             .context("opening the pipe")?;
         fcntl(&file, FcntlArg::F_SETFL(OFlag::O_DIRECT))
             .context("setting the pipe's packet mode")?;
-        fcntl(&file, FcntlArg::F_SETPIPE_SZ(PIPE)).context("making the pipe larger")?;
+        fcntl(&file, FcntlArg::F_SETPIPE_SZ(PIPE_BYTES)).context("making the pipe larger")?;
         Ok(Pipe(file))
     }
 
@@ -280,8 +284,8 @@ impl Pipe {
     }
 
     /// Until all is read.
-    async fn emptied(&self) -> anyhow::Result<()> {
-        let deadline = Instant::now() + PATIENCE;
+    async fn wait_drained(&self) -> anyhow::Result<()> {
+        let deadline = Instant::now() + TIMEOUT;
         let mut waiting = [nix::poll::PollFd::new(
             std::os::fd::AsFd::as_fd(&self.0),
             nix::poll::PollFlags::POLLIN,
@@ -291,7 +295,7 @@ impl Pipe {
             > 0
         {
             if Instant::now() > deadline {
-                bail!("the log was not read within {PATIENCE:?}");
+                bail!("the log was not read within {TIMEOUT:?}");
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }

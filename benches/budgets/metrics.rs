@@ -10,7 +10,7 @@ use diskvitals::api::wire;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
-use crate::daemon::{Daemon, Host, Program, check_picture};
+use crate::daemon::{Daemon, Host, Program, check_snapshot};
 use crate::figures::{Figures, Goal, Samples, milliseconds};
 use crate::smart;
 use crate::smartctl::{Ata, Smartctl};
@@ -18,8 +18,8 @@ use crate::tree::Plan;
 
 const SCRAPES: usize = 1000;
 /// Each of a picture of its own.
-const PICTURES: usize = 200;
-const PATIENCE: Duration = Duration::from_secs(60);
+const SNAPSHOTS: usize = 200;
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 pub async fn measure(program: &Program, figures: &mut Figures) -> anyhow::Result<()> {
     let host = Host::recorded(Plan {
@@ -29,14 +29,14 @@ pub async fn measure(program: &Program, figures: &mut Figures) -> anyhow::Result
     })?;
     let tools = tempfile::tempdir().context("making a folder for smartctl")?;
     let smartctl = Smartctl::new(tools.path()).context("writing smartctl")?;
-    smart::answers(&smartctl).context("writing the answers")?;
+    smart::set_responses(&smartctl).context("writing the answers")?;
     // The first one with a finding, which can be acknowledged.
     let sick = Ata {
         pending: 8,
         ..Ata::new("ZL200000", 0xa000_0000)
     };
     smartctl
-        .answers("/dev/sda", &sick.answer())
+        .set_response("/dev/sda", &sick.response())
         .context("writing an answer")?;
     let dir = tempfile::tempdir_in("/dev/shm").context("making a folder for the daemon")?;
     let socket = dir.path().join("metrics.sock");
@@ -46,9 +46,9 @@ pub async fn measure(program: &Program, figures: &mut Figures) -> anyhow::Result
         socket.display()
     );
     let mut daemon = program.start(host.root(), &config, Some(dir))?;
-    let (_took, node) = daemon.settled().await?;
-    check_picture(&host, &node)?;
-    let deadline = Instant::now() + PATIENCE;
+    let (_took, node) = daemon.wait_settled().await?;
+    check_snapshot(&host, &node)?;
+    let deadline = Instant::now() + TIMEOUT;
     while String::from_utf8_lossy(&scrape(&socket, PLAIN).await?.0)
         .matches("outcome=\"told\"} 1\n")
         .count()
@@ -60,7 +60,7 @@ pub async fn measure(program: &Program, figures: &mut Figures) -> anyhow::Result
         );
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    for (name, headers) in FORMS {
+    for (name, headers) in FORMATS {
         let (mut samples, mut size) = (Samples::default(), 0);
         for _ in 0..SCRAPES {
             let (text, took) = scrape(&socket, headers).await?;
@@ -90,11 +90,11 @@ pub async fn measure(program: &Program, figures: &mut Figures) -> anyhow::Result
             .filter(|line| line.starts_with("diskvitals_"))
             .count()
     ));
-    of_new_pictures(&daemon, &socket, figures).await
+    measure_new_snapshots(&daemon, &socket, figures).await
 }
 
 /// Between any two scrapes a finding is acknowledged, or that is taken back.
-async fn of_new_pictures(
+async fn measure_new_snapshots(
     daemon: &Daemon,
     socket: &Path,
     figures: &mut Figures,
@@ -112,9 +112,9 @@ async fn of_new_pictures(
         .find(|finding| finding.reason == "PendingSectors")
         .context("no finding to acknowledge")?;
     let mut admin = daemon.admin().await?;
-    for (name, headers) in FORMS {
+    for (name, headers) in FORMATS {
         let mut samples = Samples::default();
-        for at in 0..PICTURES {
+        for at in 0..SNAPSHOTS {
             let finding_id = finding.id.clone();
             if at % 2 == 0 {
                 let request = wire::AcknowledgeFindingRequest {
@@ -146,13 +146,13 @@ async fn of_new_pictures(
         );
     }
     figures.remark(&format!(
-        "{PICTURES} scrapes each, between any two of which the picture has changed"
+        "{SNAPSHOTS} scrapes each, between any two of which the picture has changed"
     ));
     Ok(())
 }
 
 const PLAIN: &str = "Accept: text/plain\r\n";
-const FORMS: [(&str, &str); 4] = [
+const FORMATS: [(&str, &str); 4] = [
     ("openmetrics", "Accept: application/openmetrics-text\r\n"),
     ("text", PLAIN),
     (

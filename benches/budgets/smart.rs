@@ -14,18 +14,18 @@ use diskvitals::api::wire;
 use procfs::process::Process;
 
 use crate::client::Inventory;
-use crate::daemon::{Daemon, Host, Program, check_picture};
+use crate::daemon::{Daemon, Host, Program, check_snapshot};
 use crate::figures::{Figures, Goal};
-use crate::footprint::{cpu_time, family};
+use crate::footprint::{cpu_time, process_tree};
 use crate::smartctl::{Ata, Nvme, Scsi, Smartctl};
 use crate::tree::Plan;
 
 pub const DRIVES: usize = 64;
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// For a scrape that waits for a drive that never answers.
-const PATIENCE_WITH_A_HUNG_DRIVE: Duration = Duration::from_secs(20);
+const HUNG_DRIVE_TIMEOUT: Duration = Duration::from_secs(20);
 /// Between two rounds, so that none is too soon.
-const BETWEEN: Duration = Duration::from_millis(2500);
+const ROUND_PAUSE: Duration = Duration::from_millis(2500);
 const ROUNDS: u32 = 3;
 
 pub async fn measure(
@@ -40,31 +40,31 @@ pub async fn measure(
     })?;
     let dir = tempfile::tempdir().context("making a folder for smartctl")?;
     let smartctl = Smartctl::new(dir.path()).context("writing smartctl")?;
-    let devices = answers(&smartctl).context("writing the answers")?;
+    let devices = set_responses(&smartctl).context("writing the answers")?;
 
     let config = format!(
         "[smart]\ncommand = \"{}\"\ninterval = \"1h\"\nshortest_interval = \"1s\"\ntimeout = \"30s\"\n",
         smartctl.program().display()
     );
     let mut daemon = program.start(host.root(), &config, None)?;
-    let (_took, node) = daemon.settled().await?;
-    check_picture(&host, &node)?;
+    let (_took, node) = daemon.wait_settled().await?;
+    check_snapshot(&host, &node)?;
     let mut inventory = daemon.connect().await?;
-    let told = |told: &BTreeMap<String, Moment>| told.len() == DRIVES;
+    let told = |told: &BTreeMap<String, AnswerTime>| told.len() == DRIVES;
     wait(&mut inventory, "every drive has answered once", told).await?;
 
     let (mut wall, mut cpu, mut own) = (Duration::ZERO, Duration::ZERO, Duration::ZERO);
     for _ in 0..ROUNDS {
-        tokio::time::sleep(BETWEEN).await;
+        tokio::time::sleep(ROUND_PAUSE).await;
         let before = (
-            answered(&mut inventory).await?,
+            answer_times(&mut inventory).await?,
             cpu_time(daemon.pid())?,
-            own_time(daemon.pid())?,
+            cpu_time_of(daemon.pid())?,
         );
-        wall += round(&daemon, &mut inventory, &before.0, DRIVES).await?;
+        wall += measure_round(&daemon, &mut inventory, &before.0, DRIVES).await?;
         // Every child has ended and was waited for.
         cpu += cpu_time(daemon.pid())?.saturating_sub(before.1);
-        own += own_time(daemon.pid())?.saturating_sub(before.2);
+        own += cpu_time_of(daemon.pid())?.saturating_sub(before.2);
     }
     figures.add(
         "smart_round_wall",
@@ -85,7 +85,7 @@ pub async fn measure(
     );
     figures.add(
         "smart_round_peak_rss",
-        peak(daemon.pid())?,
+        peak_rss(daemon.pid())?,
         "MiB",
         Goal::AtMost(40.0),
     );
@@ -94,13 +94,13 @@ pub async fn measure(
     ));
 
     // The first of the drives hangs, and with it one of the two questions at a time.
-    tokio::time::sleep(BETWEEN).await;
+    tokio::time::sleep(ROUND_PAUSE).await;
     let hung = devices.first().context("a drive")?;
     smartctl
-        .does(hung, "hang")
+        .set_behavior(hung, "hang")
         .context("letting a drive hang")?;
-    let before = answered(&mut inventory).await?;
-    let took = round(&daemon, &mut inventory, &before, DRIVES - 1).await?;
+    let before = answer_times(&mut inventory).await?;
+    let took = measure_round(&daemon, &mut inventory, &before, DRIVES - 1).await?;
     figures.add(
         "smart_round_wall_one_hung",
         took.as_secs_f64(),
@@ -109,10 +109,10 @@ pub async fn measure(
     );
     figures.remark("of the other 63, all answered, while one does not");
     drop(daemon);
-    smartctl.recovers(hung).context("letting it answer")?;
+    smartctl.reset_behavior(hung).context("letting it answer")?;
 
     match peer {
-        Some(peer) => beside(peer, &smartctl, &devices, figures),
+        Some(peer) => measure_exporter(peer, &smartctl, &devices, figures),
         None => {
             figures.remark("smartctl_exporter is not here: not measured beside it");
             Ok(())
@@ -121,7 +121,7 @@ pub async fn measure(
 }
 
 /// One answer for each drive of the recorded host. Out: their names as smartctl is given them.
-pub fn answers(smartctl: &Smartctl) -> std::io::Result<Vec<String>> {
+pub fn set_responses(smartctl: &Smartctl) -> std::io::Result<Vec<String>> {
     let mut devices = Vec::new();
     for at in 0..DRIVES {
         let naa = 0xa000_0000_u64 + at as u64;
@@ -129,27 +129,27 @@ pub fn answers(smartctl: &Smartctl) -> std::io::Result<Vec<String>> {
         let (device, answer) = match at % 3 {
             2 => (
                 format!("/dev/nvme{}", at / 3),
-                Nvme::new(&format!("S6ESNX0R{at:06}")).answer(),
+                Nvme::new(&format!("S6ESNX0R{at:06}")).response(),
             ),
             1 => (
                 format!("/dev/sd{}", crate::tree::letters(at)),
-                Scsi::new(&serial, 0x5000_c500_0000_0000 | naa).answer(),
+                Scsi::new(&serial, 0x5000_c500_0000_0000 | naa).response(),
             ),
             _ => (
                 format!("/dev/sd{}", crate::tree::letters(at)),
-                Ata::new(&serial, naa).answer(),
+                Ata::new(&serial, naa).response(),
             ),
         };
-        smartctl.answers(&device, &answer)?;
+        smartctl.set_response(&device, &answer)?;
         devices.push(device);
     }
     Ok(devices)
 }
 
-type Moment = (i64, i32);
+type AnswerTime = (i64, i32);
 
 /// When each drive that has answered last did.
-async fn answered(inventory: &mut Inventory) -> anyhow::Result<BTreeMap<String, Moment>> {
+async fn answer_times(inventory: &mut Inventory) -> anyhow::Result<BTreeMap<String, AnswerTime>> {
     let request = wire::ListDrivesRequest {
         page_size: 1000,
         page_token: String::new(),
@@ -169,17 +169,17 @@ async fn answered(inventory: &mut Inventory) -> anyhow::Result<BTreeMap<String, 
 async fn wait(
     inventory: &mut Inventory,
     what: &str,
-    holds: impl Fn(&BTreeMap<String, Moment>) -> bool,
+    holds: impl Fn(&BTreeMap<String, AnswerTime>) -> bool,
 ) -> anyhow::Result<()> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
-        let now = answered(inventory).await?;
+        let now = answer_times(inventory).await?;
         if holds(&now) {
             return Ok(());
         }
         if Instant::now() > deadline {
             bail!(
-                "not so within {PATIENCE:?}: {what}; {} drives have answered",
+                "not so within {TIMEOUT:?}: {what}; {} drives have answered",
                 now.len()
             );
         }
@@ -188,10 +188,10 @@ async fn wait(
 }
 
 /// All are asked; until `enough` of them have answered anew.
-async fn round(
+async fn measure_round(
     daemon: &Daemon,
     inventory: &mut Inventory,
-    before: &BTreeMap<String, Moment>,
+    before: &BTreeMap<String, AnswerTime>,
     enough: usize,
 ) -> anyhow::Result<Duration> {
     let mut admin = daemon.admin().await?;
@@ -200,7 +200,7 @@ async fn round(
         .refresh(wire::RefreshRequest::default())
         .await
         .context("asking Refresh")?;
-    let anew = |now: &BTreeMap<String, Moment>| {
+    let anew = |now: &BTreeMap<String, AnswerTime>| {
         now.iter()
             .filter(|(id, moment)| before.get(*id) != Some(*moment))
             .count()
@@ -216,9 +216,9 @@ async fn round(
 }
 
 /// Of the daemon and its workers, without the programs that it started and waited for.
-fn own_time(pid: i32) -> anyhow::Result<Duration> {
+fn cpu_time_of(pid: i32) -> anyhow::Result<Duration> {
     let mut ticks = 0;
-    for process in family(pid)? {
+    for process in process_tree(pid)? {
         // One that has just ended is smartctl.
         if let Ok(stat) = process.stat()
             && (stat.pid == pid || stat.comm.starts_with("diskvitals"))
@@ -231,16 +231,16 @@ fn own_time(pid: i32) -> anyhow::Result<Duration> {
     ))
 }
 
-fn peak(pid: i32) -> anyhow::Result<f64> {
+fn peak_rss(pid: i32) -> anyhow::Result<f64> {
     let status = Process::new(pid)
         .and_then(|process| process.status())
         .context("reading a /proc entry")?;
     Ok(status.vmhwm.unwrap_or_default() as f64 / 1024.0)
 }
 
-struct Running(Child);
+struct KillOnDrop(Child);
 
-impl Drop for Running {
+impl Drop for KillOnDrop {
     fn drop(&mut self) {
         // It may have ended by itself.
         let _ended = self.0.kill();
@@ -248,7 +248,7 @@ impl Drop for Running {
     }
 }
 
-fn beside(
+fn measure_exporter(
     peer: &Path,
     smartctl: &Smartctl,
     devices: &[String],
@@ -267,7 +267,7 @@ fn beside(
             .iter()
             .map(|device| format!("--smartctl.device={device}")),
     );
-    let running = Running(
+    let running = KillOnDrop(
         command
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -276,10 +276,10 @@ fn beside(
             .context("starting smartctl_exporter")?,
     );
     let pid = running.0.id().cast_signed();
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while TcpStream::connect(address).is_err() {
         if Instant::now() > deadline {
-            bail!("smartctl_exporter does not listen within {PATIENCE:?}");
+            bail!("smartctl_exporter does not listen within {TIMEOUT:?}");
         }
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -307,9 +307,9 @@ fn beside(
     };
     let (mut wall, before) = (Duration::ZERO, cpu_time(pid)?);
     for _ in 0..ROUNDS {
-        std::thread::sleep(BETWEEN);
+        std::thread::sleep(ROUND_PAUSE);
         let started = Instant::now();
-        let text = scrape(PATIENCE)?.with_context(|| format!("no scrape within {PATIENCE:?}"))?;
+        let text = scrape(TIMEOUT)?.with_context(|| format!("no scrape within {TIMEOUT:?}"))?;
         wall += started.elapsed();
         let temperatures = text
             .lines()
@@ -332,19 +332,19 @@ fn beside(
         (cpu_time(pid)?.saturating_sub(before) / ROUNDS).as_secs_f64(),
         "s",
     );
-    figures.figure_without_goal("smartctl_exporter_peak_rss", peak(pid)?, "MiB");
-    let most = at_a_time(smartctl);
+    figures.figure_without_goal("smartctl_exporter_peak_rss", peak_rss(pid)?, "MiB");
+    let most = max_concurrent_calls(smartctl);
     figures.remark(&format!(
         "smartctl_exporter: up to {most} questions at a time"
     ));
 
-    std::thread::sleep(BETWEEN);
+    std::thread::sleep(ROUND_PAUSE);
     let hung = devices.first().context("a drive")?;
     smartctl
-        .does(hung, "hang")
+        .set_behavior(hung, "hang")
         .context("letting a drive hang")?;
     let started = Instant::now();
-    match scrape(PATIENCE_WITH_A_HUNG_DRIVE)? {
+    match scrape(HUNG_DRIVE_TIMEOUT)? {
         Some(_) => figures.figure_without_goal(
             "smartctl_exporter_round_wall_one_hung",
             started.elapsed().as_secs_f64(),
@@ -352,11 +352,11 @@ fn beside(
         ),
         None => figures.remark(&format!(
             "smartctl_exporter_round_wall_one_hung: nothing within {} s, of no drive",
-            PATIENCE_WITH_A_HUNG_DRIVE.as_secs()
+            HUNG_DRIVE_TIMEOUT.as_secs()
         )),
     }
     // What hangs is its child, not ours.
-    for process in family(pid)? {
+    for process in process_tree(pid)? {
         if process.pid != pid {
             // It may have ended by itself.
             let _ended = nix::sys::signal::kill(
@@ -369,7 +369,7 @@ fn beside(
 }
 
 /// The most runs of smartctl that overlapped since it was made.
-fn at_a_time(smartctl: &Smartctl) -> usize {
+fn max_concurrent_calls(smartctl: &Smartctl) -> usize {
     let (mut running, mut most) = (0_usize, 0);
     for line in smartctl.calls() {
         if line.starts_with("begin") {

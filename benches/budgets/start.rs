@@ -1,6 +1,6 @@
 //! From the start of the process to the first full answer over the socket.
 
-use crate::daemon::{Host, Program, check_picture};
+use crate::daemon::{Host, Program, check_snapshot};
 use crate::figures::{Figures, Goal, Samples};
 use crate::tree::Plan;
 
@@ -17,8 +17,8 @@ pub async fn measure(program: &Program, figures: &mut Figures) -> anyhow::Result
     let mut dir = None;
     for _run in 0..RUNS {
         let mut daemon = program.start(host.root(), "", dir.take())?;
-        let (took, node) = daemon.settled().await?;
-        check_picture(&host, &node)?;
+        let (took, node) = daemon.wait_settled().await?;
+        check_snapshot(&host, &node)?;
         samples.push(took);
         dir = Some(daemon.stop()?);
     }

@@ -2,7 +2,9 @@
 
 use std::os::unix::fs::FileExt;
 
-use diskvitals::attach::step::{Content, Device, Done, Identity, Step, Trouble, Wipe};
+use diskvitals::provision::step::{
+    Content, Device, DeviceIdentity, Step, StepErrorKind, StepOutput, Wipe,
+};
 
 use super::stage::{MIB, Stage, format, path};
 use crate::support::tools::run;
@@ -22,12 +24,12 @@ fn digest(device: &Device) -> String {
 
 async fn what(stage: &Stage, device: &Device) -> String {
     match stage
-        .twice(Step::LookAt {
+        .twice(Step::ProbeContent {
             device: device.node.clone(),
         })
         .await
     {
-        Done::Content(Content::Foreign { what }) => what,
+        StepOutput::Content(Content::Foreign { what }) => what,
         other => panic!("{other:?}"),
     }
 }
@@ -82,7 +84,7 @@ async fn a_device_with_a_foreign_signature_is_refused_and_not_changed() {
         assert!(what.contains(told), "{name}: {what}");
         for fs_type in ["ext4", "xfs", "btrfs"] {
             let (kind, why) = stage.refused(format(&device, fs_type)).await;
-            assert_eq!(kind, Trouble::Foreign, "{name}, {fs_type}: {why}");
+            assert_eq!(kind, StepErrorKind::ForeignData, "{name}, {fs_type}: {why}");
         }
         assert_eq!(digest(&device), before, "{name}");
     }
@@ -91,9 +93,9 @@ async fn a_device_with_a_foreign_signature_is_refused_and_not_changed() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn only_leftovers_of_an_interrupted_mkfs_are_wiped_before_a_retry() {
     let stage = Stage::new();
-    let again = |device: &Device, fs_type: &str| Step::FormatAgain {
+    let again = |device: &Device, fs_type: &str| Step::RepeatFormat {
         device: device.node.clone(),
-        was: device.is(),
+        expected: device.device_identity(),
         fs_type: fs_type.to_owned(),
         options: vec!["-L".to_owned(), "again".to_owned()],
     };
@@ -102,35 +104,35 @@ async fn only_leftovers_of_an_interrupted_mkfs_are_wiped_before_a_retry() {
     let before = digest(&device);
     let other = stage.attached("other.img", 64 * MIB).await;
     assert_ne!(device.identity, other.identity);
-    let smaller = Identity {
+    let smaller = DeviceIdentity {
         size: 32 * MIB,
-        ..device.is()
+        ..device.device_identity()
     };
     for was in [
-        other.is(),
+        other.device_identity(),
         smaller,
-        Identity::default(),
-        Identity {
+        DeviceIdentity::default(),
+        DeviceIdentity {
             name: None,
-            ..device.is()
+            ..device.device_identity()
         },
     ] {
-        let step = Step::FormatAgain {
+        let step = Step::RepeatFormat {
             device: device.node.clone(),
-            was,
+            expected: was,
             fs_type: "ext4".to_owned(),
             options: Vec::new(),
         };
         let (kind, why) = stage.refused(step).await;
         assert!(
-            kind == Trouble::Foreign && why.contains("is not known to be the device"),
+            kind == StepErrorKind::ForeignData && why.contains("is not known to be the device"),
             "{why}"
         );
     }
     assert_eq!(digest(&device), before);
     assert_eq!(
         stage.refused(format(&device, "ext4")).await.0,
-        Trouble::Foreign
+        StepErrorKind::ForeignData
     );
     stage
         .take(again(&device, "ext4"))
@@ -143,12 +145,12 @@ async fn only_leftovers_of_an_interrupted_mkfs_are_wiped_before_a_retry() {
     let before = digest(&device);
     assert_eq!(
         stage.refused(again(&device, "btrfs")).await.0,
-        Trouble::Foreign
+        StepErrorKind::ForeignData
     );
     write(&device, 510, &[0x55, 0xaa]);
     assert_eq!(
         stage.refused(again(&device, "btrfs")).await.0,
-        Trouble::Foreign
+        StepErrorKind::ForeignData
     );
     write(&device, 510, &[0, 0]);
     assert_eq!(digest(&device), before);
@@ -170,12 +172,12 @@ async fn leftovers_of_mkfs_are_wiped_unless_the_device_is_in_use() {
             .await;
         assert_eq!(
             stage
-                .refused(Step::Blank {
+                .refused(Step::WipeSignatures {
                     device: device.node.clone()
                 })
                 .await
                 .0,
-            Trouble::Held,
+            StepErrorKind::InUse,
             "{fs_type}"
         );
         stage
@@ -185,17 +187,17 @@ async fn leftovers_of_mkfs_are_wiped_unless_the_device_is_in_use() {
             })
             .await;
         stage
-            .twice(Step::Blank {
+            .twice(Step::WipeSignatures {
                 device: device.node.clone(),
             })
             .await;
         assert_eq!(
             stage
-                .twice(Step::LookAt {
+                .twice(Step::ProbeContent {
                     device: device.node.clone()
                 })
                 .await,
-            Done::Content(Content::Blank),
+            StepOutput::Content(Content::Blank),
             "{fs_type}"
         );
         stage
@@ -210,18 +212,21 @@ async fn a_failing_mkfs_is_reported_with_its_output() {
     let stage = Stage::new();
     let device = stage.attached("v.img", 16 * MIB).await;
     let (kind, why) = stage.refused(format(&device, "xfs")).await;
-    assert!(kind == Trouble::Failed && why.contains("mkfs.xfs"), "{why}");
+    assert!(
+        kind == StepErrorKind::Other && why.contains("mkfs.xfs"),
+        "{why}"
+    );
     assert_eq!(
         stage.refused(format(&device, "vfat")).await.0,
-        Trouble::Unsupported
+        StepErrorKind::Unsupported
     );
     assert_eq!(
         stage
-            .twice(Step::LookAt {
+            .twice(Step::ProbeContent {
                 device: device.node.clone()
             })
             .await,
-        Done::Content(Content::Blank)
+        StepOutput::Content(Content::Blank)
     );
 }
 
@@ -245,7 +250,7 @@ async fn data_of_a_deleted_volume_is_not_left_on_the_pool_disk() {
         std::fs::write(pool.join("zeros"), vec![0; 20 << 20]).expect("zeros");
         std::fs::remove_file(pool.join("zeros")).expect("zeros");
         stage
-            .twice(Step::MakeImage {
+            .twice(Step::CreateImage {
                 image: image.clone(),
                 size: 16 * MIB,
             })

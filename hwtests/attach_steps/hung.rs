@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use diskvitals::attach::step::{Content, Done, Step, Steps, Trouble};
+use diskvitals::provision::step::{Content, Step, StepErrorKind, StepExecutor, StepOutput};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -18,7 +18,7 @@ fn hanging(stage: &Stage) -> (Served, Step) {
     let disk = stage.scene.attach(&served.file());
     (
         served,
-        Step::LookAt {
+        Step::ProbeContent {
             device: super::stage::path(&disk.device),
         },
     )
@@ -31,7 +31,7 @@ async fn a_step_on_a_hung_disk_is_stuck_with_its_wait_state_and_others_continue(
     served.set(Mode::Hang);
     let (kind, why) = stage.refused(look.clone()).await;
     assert!(
-        kind == Trouble::Stuck && why.contains("it waits in"),
+        kind == StepErrorKind::Stuck && why.contains("it waits in"),
         "{why}"
     );
     assert_eq!(
@@ -43,24 +43,26 @@ async fn a_step_on_a_hung_disk_is_stuck_with_its_wait_state_and_others_continue(
             .collect::<Vec<_>>(),
         [0, 0, 1]
     );
-    let (kind, why) = stage.refused(Step::FolderRoom { folder: "/".into() }).await;
+    let (kind, why) = stage
+        .refused(Step::DirectoryCapacity { folder: "/".into() })
+        .await;
     assert!(
-        kind == Trouble::Stuck && why.contains("was not begun"),
+        kind == StepErrorKind::Stuck && why.contains("was not begun"),
         "the same target, though at another place: {why}"
     );
     let other = stage.attached_for("other", 8 * MIB).await;
     let looked = stage
         .steps
-        .take("other", Step::LookAt { device: other })
+        .execute("other", Step::ProbeContent { device: other })
         .await;
-    assert_eq!(looked, Ok(Done::Content(Content::Blank)));
+    assert_eq!(looked, Ok(StepOutput::Content(Content::Blank)));
 
     served.set(Mode::Pass);
     let blank = eventually("the target is free again", SOON, async || {
         stage.take(look.clone()).await.ok()
     })
     .await;
-    assert_eq!(blank, Done::Content(Content::Blank));
+    assert_eq!(blank, StepOutput::Content(Content::Blank));
     assert!(stage.steps.stuck().iter().all(|stuck| *stuck.borrow() == 0));
 }
 
@@ -70,10 +72,10 @@ async fn a_hung_filesystem_is_discovered_and_lazily_unmounted_without_access_to_
     let backing = stage.scene.image("backing.img", MIB);
     let served = Served::mount(&stage.at("hung"), &backing);
     served.set(Mode::Hang);
-    let Done::Mounted {
+    let StepOutput::Mounted {
         mounted: Some(mounted),
     } = stage
-        .twice(Step::WhatIsMounted {
+        .twice(Step::FindMount {
             target: stage.place("hung"),
         })
         .await
@@ -103,7 +105,7 @@ async fn a_killed_step_worker_fails_its_step_and_another_worker_takes_the_next()
     let steps = stage.steps.clone();
     let asked = tokio::spawn({
         let look = look.clone();
-        async move { steps.take("v", look).await }
+        async move { steps.execute("v", look).await }
     });
     let mine = std::process::id();
     let worker = eventually("blkid is started", SOON, async || {
@@ -119,11 +121,14 @@ async fn a_killed_step_worker_fails_its_step_and_another_worker_takes_the_next()
     .expect("it is ours");
     let error = asked.await.expect("its task").expect_err("killed");
     assert!(
-        error.kind == Trouble::Failed && error.message.contains("ended without an answer"),
+        error.kind == StepErrorKind::Other && error.message.contains("ended without an answer"),
         "{error:?}"
     );
     served.set(Mode::Pass);
-    assert_eq!(stage.take(look).await, Ok(Done::Content(Content::Blank)));
+    assert_eq!(
+        stage.take(look).await,
+        Ok(StepOutput::Content(Content::Blank))
+    );
 }
 
 /// Processes that this one has started.
@@ -148,9 +153,9 @@ impl Stage {
     async fn attached_for(&self, target: &str, size: u64) -> diskvitals::model::path::HostPath {
         let image = self.image("other.img");
         self.steps
-            .take(
+            .execute(
                 target,
-                Step::MakeImage {
+                Step::CreateImage {
                     image: image.clone(),
                     size,
                 },
@@ -159,7 +164,7 @@ impl Stage {
             .expect("an image");
         let attached = self
             .steps
-            .take(
+            .execute(
                 target,
                 Step::AttachImage {
                     image,

@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
-use diskvitals::attach::step::{Content, Done, Source, Step, Trouble, Wipe};
+use diskvitals::provision::step::{BindSource, Content, Step, StepErrorKind, StepOutput, Wipe};
 use nix::mount::MsFlags;
 
 use super::stage::{MIB, Stage, device, format, mount, path};
@@ -26,11 +26,11 @@ async fn every_step_of_a_volume_and_its_reversal_is_idempotent() {
     );
     assert_eq!(
         stage
-            .twice(Step::LookAt {
+            .twice(Step::ProbeContent {
                 device: loop_device.node.clone()
             })
             .await,
-        Done::Content(Content::Blank)
+        StepOutput::Content(Content::Blank)
     );
 
     stage
@@ -38,18 +38,18 @@ async fn every_step_of_a_volume_and_its_reversal_is_idempotent() {
         .await
         .expect("blank");
     let looked = stage
-        .twice(Step::LookAt {
+        .twice(Step::ProbeContent {
             device: loop_device.node.clone(),
         })
         .await;
     assert!(
-        matches!(&looked, Done::Content(Content::Filesystem { fs_type, uuid: Some(_), size: Some(size) })
+        matches!(&looked, StepOutput::Content(Content::Filesystem { fs_type, uuid: Some(_), size: Some(size) })
         if fs_type == "ext4" && *size == 64 * MIB),
         "{looked:?}"
     );
     assert_eq!(
         stage.refused(format(&loop_device, "ext4")).await.0,
-        Trouble::Foreign
+        StepErrorKind::ForeignData
     );
     let blocks = std::fs::metadata(image.as_path())
         .expect("the image")
@@ -68,17 +68,17 @@ async fn every_step_of_a_volume_and_its_reversal_is_idempotent() {
             .refused(mount(&loop_device, staged.clone(), "ext4", true))
             .await
             .0,
-        Trouble::Exists
+        StepErrorKind::AlreadyExists
     );
     assert_eq!(
         stage.refused(format(&loop_device, "ext4")).await.0,
-        Trouble::Held,
+        StepErrorKind::InUse,
         "mounted"
     );
-    let Done::Mounted {
+    let StepOutput::Mounted {
         mounted: Some(mounted),
     } = stage
-        .twice(Step::WhatIsMounted {
+        .twice(Step::FindMount {
             target: staged.clone(),
         })
         .await
@@ -97,7 +97,7 @@ async fn every_step_of_a_volume_and_its_reversal_is_idempotent() {
         mounted.options
     );
 
-    let source = Source::Staged {
+    let source = BindSource::Staged {
         place: staged.clone(),
         device: loop_device.node.clone(),
     };
@@ -117,7 +117,7 @@ async fn every_step_of_a_volume_and_its_reversal_is_idempotent() {
             })
             .await
             .0,
-        Trouble::Exists
+        StepErrorKind::AlreadyExists
     );
     stage
         .twice(Step::Bind {
@@ -137,7 +137,7 @@ async fn every_step_of_a_volume_and_its_reversal_is_idempotent() {
         })
         .await;
     assert!(
-        kind == Trouble::Foreign
+        kind == StepErrorKind::ForeignData
             && why.contains(&other.name)
             && why.contains("instead of this volume"),
         "mounted over: {why}"
@@ -157,7 +157,10 @@ async fn every_step_of_a_volume_and_its_reversal_is_idempotent() {
             image: image.clone(),
         })
         .await;
-    assert!(kind == Trouble::Held && why.contains("staged"), "{why}");
+    assert!(
+        kind == StepErrorKind::InUse && why.contains("staged"),
+        "{why}"
+    );
     assert_eq!(
         stage
             .refused(Step::RemoveImage {
@@ -166,7 +169,7 @@ async fn every_step_of_a_volume_and_its_reversal_is_idempotent() {
             })
             .await
             .0,
-        Trouble::Held
+        StepErrorKind::InUse
     );
     let open = std::fs::File::open(stage.at("pod/file")).expect("open");
     let (kind, why) = stage
@@ -176,7 +179,7 @@ async fn every_step_of_a_volume_and_its_reversal_is_idempotent() {
         })
         .await;
     assert!(
-        kind == Trouble::Held && why.contains(&std::process::id().to_string()),
+        kind == StepErrorKind::InUse && why.contains(&std::process::id().to_string()),
         "{why}"
     );
     assert_eq!(
@@ -186,7 +189,7 @@ async fn every_step_of_a_volume_and_its_reversal_is_idempotent() {
             })
             .await
             .0,
-        Trouble::Held
+        StepErrorKind::InUse
     );
     drop(open);
     for place in ["pod", "reader", "staged"] {
@@ -203,8 +206,8 @@ async fn every_step_of_a_volume_and_its_reversal_is_idempotent() {
             .await;
     }
     assert_eq!(
-        stage.twice(Step::WhatIsMounted { target: staged }).await,
-        Done::Mounted { mounted: None }
+        stage.twice(Step::FindMount { target: staged }).await,
+        StepOutput::Mounted { mounted: None }
     );
     stage
         .twice(Step::DetachImage {
@@ -217,7 +220,7 @@ async fn every_step_of_a_volume_and_its_reversal_is_idempotent() {
                 image: image.clone()
             })
             .await,
-        Done::Nothing
+        StepOutput::Empty
     );
     stage
         .twice(Step::RemoveImage {
@@ -263,7 +266,7 @@ async fn every_filesystem_with_an_installed_mkfs_is_made_and_grown() {
             Err(error) => {
                 assert!(
                     fs_type == "ext4"
-                        && error.kind == Trouble::Unsupported
+                        && error.kind == StepErrorKind::Unsupported
                         && error.message.contains("CAP_SYS_RESOURCE"),
                     "{error:?}"
                 );
@@ -325,20 +328,20 @@ async fn a_block_volume_is_the_device_at_the_pods_path() {
         target: target.clone(),
         read_only: false,
     };
-    assert_eq!(stage.refused(step).await.0, Trouble::Exists);
+    assert_eq!(stage.refused(step).await.0, StepErrorKind::AlreadyExists);
     // Writing through the place works: it is a device node, whatever is usual for filesystems.
     std::fs::File::options()
         .write(true)
         .open(stage.at("dev"))
         .expect("a device");
     let folder = Step::Bind {
-        source: Source::Folder {
+        source: BindSource::Directory {
             path: path(&stage.scene.path("images")),
         },
         target,
         read_only: false,
     };
-    assert_eq!(stage.refused(folder).await.0, Trouble::Exists);
+    assert_eq!(stage.refused(folder).await.0, StepErrorKind::AlreadyExists);
     stage
         .twice(Step::Unmount {
             target: stage.place("dev"),
@@ -368,7 +371,7 @@ async fn a_device_that_is_open_stays_attached_and_its_opener_is_named() {
     };
     let (kind, why) = stage.refused(detach.clone()).await;
     assert!(
-        kind == Trouble::Held && why.contains(&std::process::id().to_string()),
+        kind == StepErrorKind::InUse && why.contains(&std::process::id().to_string()),
         "{why}"
     );
     drop(open);
@@ -394,17 +397,17 @@ async fn an_image_that_has_no_room_leaves_nothing_behind() {
     let image = path(&pool.join("v.img"));
     assert_eq!(
         stage
-            .refused(Step::MakeImage {
+            .refused(Step::CreateImage {
                 image: image.clone(),
                 size: 64 * MIB
             })
             .await
             .0,
-        Trouble::Full
+        StepErrorKind::NoSpace
     );
     assert_eq!(std::fs::read_dir(&pool).expect("the pool").count(), 0);
     stage
-        .twice(Step::MakeImage {
+        .twice(Step::CreateImage {
             image: image.clone(),
             size: 2 * MIB,
         })
@@ -417,10 +420,10 @@ async fn an_image_that_has_no_room_leaves_nothing_behind() {
             })
             .await
             .0,
-        Trouble::Full
+        StepErrorKind::NoSpace
     );
-    let Done::Room(room) = stage
-        .twice(Step::FolderRoom {
+    let StepOutput::Capacity(room) = stage
+        .twice(Step::DirectoryCapacity {
             folder: path(&pool),
         })
         .await
@@ -469,7 +472,7 @@ async fn all_mounts_at_a_path_are_unmounted_and_mounts_below_it_are_named() {
         })
         .await;
     assert!(
-        kind == Trouble::Held && why.contains("pod/below is mounted below it"),
+        kind == StepErrorKind::InUse && why.contains("pod/below is mounted below it"),
         "{why}"
     );
     stage
@@ -490,7 +493,7 @@ async fn records_are_kept_and_a_refused_mount_reports_the_kernels_error() {
         text: "{}".to_owned(),
     };
     stage.twice(write).await;
-    let Done::Records { records } = stage
+    let StepOutput::Records { records } = stage
         .twice(Step::ReadRecords {
             folder: folder.clone(),
         })
@@ -519,36 +522,36 @@ async fn records_are_kept_and_a_refused_mount_reports_the_kernels_error() {
     };
     let (kind, why) = stage.refused(step("nonsense=1", "ext4")).await;
     assert!(
-        kind == Trouble::Unsupported && why.contains("nonsense"),
+        kind == StepErrorKind::Unsupported && why.contains("nonsense"),
         "{why}"
     );
     assert_eq!(
         stage.refused(step("noatime", "nonsense")).await.0,
-        Trouble::Unsupported
+        StepErrorKind::Unsupported
     );
     assert_eq!(
         stage.refused(step("noatime", "xfs")).await.0,
-        Trouble::Failed
+        StepErrorKind::Other
     );
     assert_eq!(
         stage
-            .twice(Step::WhatIsMounted {
+            .twice(Step::FindMount {
                 target: stage.place("staged")
             })
             .await,
-        Done::Mounted { mounted: None }
+        StepOutput::Mounted { mounted: None }
     );
     if !["/usr/sbin/lvm", "/sbin/lvm"]
         .iter()
         .any(|lvm| std::path::Path::new(lvm).exists())
     {
         let (kind, why) = stage
-            .refused(Step::GroupRoom {
+            .refused(Step::VolumeGroupCapacity {
                 group: "vg".to_owned(),
             })
             .await;
         assert!(
-            kind == Trouble::Unsupported && why.contains("lvm is not installed"),
+            kind == StepErrorKind::Unsupported && why.contains("lvm is not installed"),
             "{why}"
         );
     }

@@ -4,7 +4,7 @@ use std::os::unix::fs::symlink;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use diskvitals::attach::step::{Place, Source, Step, Trouble};
+use diskvitals::provision::step::{BindSource, RootedPath, Step, StepErrorKind};
 
 use super::stage::{MIB, Stage, mount, path};
 
@@ -30,7 +30,7 @@ async fn symlinks_and_dot_dot_are_refused_by_every_step_that_takes_a_path() {
     stage
         .twice(mount(&loop_device, stage.place("staged"), "ext4", false))
         .await;
-    let staged = |place: Place| Source::Staged {
+    let staged = |place: RootedPath| BindSource::Staged {
         place,
         device: loop_device.node.clone(),
     };
@@ -38,7 +38,7 @@ async fn symlinks_and_dot_dot_are_refused_by_every_step_that_takes_a_path() {
     std::fs::create_dir_all(elsewhere.join("empty")).expect("a folder");
     symlink(&elsewhere, stage.at("folder")).expect("a link");
     symlink(elsewhere.join("empty"), stage.at("target")).expect("a link");
-    let mut places: Vec<Place> = [
+    let mut places: Vec<RootedPath> = [
         "folder/empty",
         "target",
         "../elsewhere/empty",
@@ -46,7 +46,7 @@ async fn symlinks_and_dot_dot_are_refused_by_every_step_that_takes_a_path() {
     ]
     .map(|below| stage.place(below))
     .into();
-    places.push(Place {
+    places.push(RootedPath {
         path: path(&elsewhere.join("empty")),
         ..stage.place("x")
     });
@@ -76,12 +76,12 @@ async fn symlinks_and_dot_dot_are_refused_by_every_step_that_takes_a_path() {
             Step::RemoveTarget {
                 target: place.clone(),
             },
-            Step::WhatIsMounted {
+            Step::FindMount {
                 target: place.clone(),
             },
         ] {
             let (kind, why) = stage.refused(step.clone()).await;
-            assert_eq!(kind, Trouble::Path, "{step:?}: {why}");
+            assert_eq!(kind, StepErrorKind::InvalidPath, "{step:?}: {why}");
         }
     }
     assert_eq!(mounts_below(&elsewhere), 0);
@@ -95,7 +95,7 @@ async fn symlinks_and_dot_dot_are_refused_by_every_step_that_takes_a_path() {
     std::fs::create_dir(stage.at("bare")).expect("a folder");
     assert_eq!(
         stage.refused(bare).await.0,
-        Trouble::NotFound,
+        StepErrorKind::NotFound,
         "nothing is mounted there: the host's own disk is not shown"
     );
 }
@@ -127,7 +127,7 @@ async fn a_folder_swapped_for_a_symlink_in_a_race_redirects_no_step() {
     });
     let (mut done, mut refused) = (0, 0);
     for _ in 0..150 {
-        let source = Source::Folder { path: path(&shown) };
+        let source = BindSource::Directory { path: path(&shown) };
         match stage
             .take(Step::Bind {
                 source,

@@ -4,10 +4,12 @@
 use std::path::Path;
 use std::time::Duration;
 
-use diskvitals::attach::step::{Device, Done, Place, Step, StepError, Steps, Trouble};
-use diskvitals::attach::steps::WorkerSteps;
 use diskvitals::host::root::HostRoot;
 use diskvitals::model::path::HostPath;
+use diskvitals::provision::executor::WorkerExecutor;
+use diskvitals::provision::step::{
+    Device, RootedPath, Step, StepError, StepErrorKind, StepExecutor, StepOutput,
+};
 
 use crate::support::Scene;
 
@@ -15,7 +17,7 @@ pub const MIB: u64 = 1 << 20;
 
 pub struct Stage {
     pub scene: Scene,
-    pub steps: WorkerSteps,
+    pub steps: WorkerExecutor,
 }
 
 impl Stage {
@@ -24,7 +26,7 @@ impl Stage {
     }
 
     pub fn hurried(longest: Duration) -> Stage {
-        let steps = WorkerSteps::hurried(
+        let steps = WorkerExecutor::with_max_timeout(
             &HostRoot::new("/"),
             env!("CARGO_BIN_EXE_diskvitalsd").into(),
             longest,
@@ -35,12 +37,12 @@ impl Stage {
         }
     }
 
-    pub async fn take(&self, step: Step) -> Result<Done, StepError> {
-        self.steps.take("v", step).await
+    pub async fn take(&self, step: Step) -> Result<StepOutput, StepError> {
+        self.steps.execute("v", step).await
     }
 
     /// It is done, and done again it is done.
-    pub async fn twice(&self, step: Step) -> Done {
+    pub async fn twice(&self, step: Step) -> StepOutput {
         let first = self
             .take(step.clone())
             .await
@@ -53,7 +55,7 @@ impl Stage {
         first
     }
 
-    pub async fn refused(&self, step: Step) -> (Trouble, String) {
+    pub async fn refused(&self, step: Step) -> (StepErrorKind, String) {
         match self.take(step.clone()).await {
             Err(error) => (error.kind, error.message),
             Ok(done) => panic!("{step:?}: {done:?}"),
@@ -67,7 +69,7 @@ impl Stage {
     /// An image of this size on a loop device.
     pub async fn attached(&self, name: &str, size: u64) -> Device {
         let image = self.image(name);
-        self.twice(Step::MakeImage {
+        self.twice(Step::CreateImage {
             image: image.clone(),
             size,
         })
@@ -81,9 +83,9 @@ impl Stage {
         )
     }
 
-    pub fn place(&self, below: &str) -> Place {
+    pub fn place(&self, below: &str) -> RootedPath {
         let root = path(&self.scene.path("mnt"));
-        Place {
+        RootedPath {
             path: root.join(below),
             root,
         }
@@ -98,9 +100,9 @@ pub fn path(path: &Path) -> HostPath {
     HostPath::from(path)
 }
 
-pub fn device(done: Done) -> Device {
+pub fn device(done: StepOutput) -> Device {
     match done {
-        Done::Device(device) => device,
+        StepOutput::Device(device) => device,
         other => panic!("no device: {other:?}"),
     }
 }
@@ -113,7 +115,7 @@ pub fn format(device: &Device, fs_type: &str) -> Step {
     }
 }
 
-pub fn mount(device: &Device, target: Place, fs_type: &str, read_only: bool) -> Step {
+pub fn mount(device: &Device, target: RootedPath, fs_type: &str, read_only: bool) -> Step {
     let options = vec!["noatime".to_owned()];
     Step::Mount {
         device: device.node.clone(),

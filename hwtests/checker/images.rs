@@ -6,7 +6,7 @@ use std::process::Output;
 
 use diskvitals::cli::check_image::check_image_in;
 use diskvitals::host::helper::Program;
-use diskvitals::model::check::{End, Filesystem, Mode};
+use diskvitals::model::check::{Filesystem, Mode, Termination};
 use diskvitals::model::policy::checks::CheckPolicy;
 
 use super::stage::{ALL, digest, make, script, text};
@@ -16,7 +16,7 @@ use crate::support::tools::{bind, run};
 fn jail_of_the_command_line() -> Program {
     Program {
         program: env!("CARGO_BIN_EXE_diskvitals").into(),
-        args: diskvitals::checker::JAIL.map(Into::into).to_vec(),
+        args: diskvitals::checker::JAIL_ARGS.map(Into::into).to_vec(),
     }
 }
 
@@ -50,8 +50,8 @@ async fn images_are_checked_without_a_daemon_and_never_changed() {
         // What `steps` makes of runs is not this test's: the run is looked at where there is one.
         for run in &usual.runs {
             assert_eq!(
-                (&run.end, run.mode),
-                (&End::Exited(0), Mode::Unmounted),
+                (&run.termination, run.mode),
+                (&Termination::Exited(0), Mode::Unmounted),
                 "{}",
                 text(run)
             );

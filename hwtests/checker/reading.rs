@@ -4,8 +4,8 @@
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
-use diskvitals::model::check::{End, Filesystem, Mode, Run};
-use diskvitals::source::checks::runner::RunOrder;
+use diskvitals::model::check::{Filesystem, Mode, Run, Termination};
+use diskvitals::source::checks::runner::RunRequest;
 
 use super::stage::{ALL, digest, fill, make, order, ran, script, text, written};
 use crate::support::checkers::no_loops_over;
@@ -45,11 +45,11 @@ async fn every_filesystem_is_read_in_every_mode_and_nothing_is_written() {
                 "{} {}: {:?} {:?} {} KiB read, {} KiB peak, {:?}",
                 filesystem.name(),
                 mode.name(),
-                ran.run.end,
+                ran.run.termination,
                 ran.run.duration,
                 ran.run.bytes_read / 1024,
                 ran.run.peak_memory / 1024,
-                ran.run.ballot
+                ran.run.result
             );
             // A log that is in use is told of, and is no finding.
             let usual =
@@ -62,14 +62,14 @@ async fn every_filesystem_is_read_in_every_mode_and_nothing_is_written() {
                 "{} {}: {:?}\n{text}",
                 filesystem.name(),
                 mode.name(),
-                ran.run.end
+                ran.run.termination
             );
             assert!(
-                matches!(ran.run.end, End::Exited(code) if usual.contains(&code)),
+                matches!(ran.run.termination, Termination::Exited(code) if usual.contains(&code)),
                 "{told}"
             );
             assert!(
-                ran.remains.is_none() && ran.run.output.written > 0 && ran.run.peak_memory > 0,
+                ran.unkillable.is_none() && ran.run.output.written > 0 && ran.run.peak_memory > 0,
                 "{:?}",
                 ran.run
             );
@@ -101,7 +101,7 @@ async fn jailed(
     body: &str,
 ) -> (Vec<String>, Run) {
     let command = script(scene, "checker", body);
-    let ran = ran(RunOrder {
+    let ran = ran(RunRequest {
         command,
         timeout: Duration::from_secs(20),
         ..order(disk, filesystem, Mode::Unmounted)
@@ -156,7 +156,12 @@ async fn a_jailed_program_cannot_write_or_regain_privileges() {
         );
         let (lines, run) = jailed(&scene, &disk, filesystem, &body).await;
         let text = lines.join("\n");
-        assert_eq!(run.end, End::Exited(0), "{text} {}", run.why);
+        assert_eq!(
+            run.termination,
+            Termination::Exited(0),
+            "{text} {}",
+            run.failure_reason
+        );
         let possible: Vec<&String> = lines
             .iter()
             .filter(|line| line.contains("POSSIBLE"))
@@ -221,7 +226,7 @@ async fn xfs_and_btrfs_are_read_through_a_loop_that_cannot_be_written() {
             [ "$before" = "$(written)" ] && echo nothing written
         "#;
         let (lines, run) = jailed(&scene, &disk, filesystem, body).await;
-        assert_eq!(run.end, End::Exited(0), "{lines:?}");
+        assert_eq!(run.termination, Termination::Exited(0), "{lines:?}");
         assert_eq!(lines[..3], ["1", "1", "1"], "{lines:?}");
         assert!(diskvitals::host::loops::is_ours(&lines[3]), "{lines:?}");
         assert_eq!(lines[4], "512");
@@ -243,7 +248,7 @@ async fn a_live_run_is_held_back_and_a_frozen_one_is_not() {
         "#;
         let command = script(&scene, "reads", body);
         // 40 MiB at 20 MiB a second.
-        let order = RunOrder {
+        let order = RunRequest {
             command,
             bytes_per_second: Some(20 << 20),
             ..order(&disk, filesystem, Mode::Live)
@@ -251,7 +256,7 @@ async fn a_live_run_is_held_back_and_a_frozen_one_is_not() {
         run("/usr/sbin/blockdev", &[&"--flushbufs", &disk.device]);
         let live = ran(order.clone()).await.run;
         run("/usr/sbin/blockdev", &[&"--flushbufs", &disk.device]);
-        let frozen = ran(RunOrder {
+        let frozen = ran(RunRequest {
             mode: Mode::Frozen,
             ..order
         })
@@ -266,7 +271,10 @@ async fn a_live_run_is_held_back_and_a_frozen_one_is_not() {
             frozen.duration,
             frozen.bytes_read / 1024
         );
-        assert_eq!((&live.end, &frozen.end), (&End::Exited(0), &End::Exited(0)));
+        assert_eq!(
+            (&live.termination, &frozen.termination),
+            (&Termination::Exited(0), &Termination::Exited(0))
+        );
         assert!(
             live.bytes_read >= 40 << 20 && frozen.bytes_read >= 40 << 20,
             "{live:?} {frozen:?}"

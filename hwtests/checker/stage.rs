@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use diskvitals::host::helper::Program;
 use diskvitals::model::check::{Filesystem, Mode, Run};
-use diskvitals::source::checks::runner::{self, Device, Ran, RunOrder, Strays};
+use diskvitals::source::checks::runner::{self, Device, OrphanedRuns, ReapedRun, RunRequest};
 use tokio::sync::watch;
 
 use crate::support::tools::run;
@@ -29,14 +29,14 @@ pub fn device(disk: &Disk) -> Device {
     }
 }
 
-pub fn order(disk: &Disk, filesystem: Filesystem, mode: Mode) -> RunOrder {
+pub fn order(disk: &Disk, filesystem: Filesystem, mode: Mode) -> RunRequest {
     let (name, _) = filesystem.checker();
     let command = ["/usr/sbin", "/usr/bin"]
         .map(|dir| Path::new(dir).join(name))
         .into_iter()
         .find(|path| path.exists())
         .expect("the checker");
-    RunOrder {
+    RunRequest {
         filesystem,
         mode,
         device: device(disk),
@@ -48,13 +48,13 @@ pub fn order(disk: &Disk, filesystem: Filesystem, mode: Mode) -> RunOrder {
     }
 }
 
-pub async fn ran(order: RunOrder) -> Ran {
-    match runner::prepare(&program(), &Strays::default(), order).await {
+pub async fn ran(order: RunRequest) -> ReapedRun {
+    match runner::prepare(&program(), &OrphanedRuns::default(), order).await {
         Ok(prepared) => {
             prepared
                 .run(&watch::Sender::new(String::new()))
                 .await
-                .settle()
+                .reap()
                 .await
         }
         Err(ran) => *ran,

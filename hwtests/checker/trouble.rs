@@ -5,8 +5,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use diskvitals::model::check::{Ballot, End, Filesystem, Mode};
-use diskvitals::source::checks::runner::{self, RunOrder, Strays};
+use diskvitals::model::check::{Filesystem, Mode, RunResult, Termination};
+use diskvitals::source::checks::runner::{self, OrphanedRuns, RunRequest};
 use tokio::sync::watch;
 
 use super::stage::{ALL, make, order, processes, program, ran, script, text};
@@ -27,15 +27,15 @@ async fn a_checker_that_hangs_floods_crashes_or_eats_memory_fails_and_nothing_is
         "hangs",
         &format!("echo begun; trap '' TERM; sleep {marker} & sleep {marker}"),
     );
-    let ran1 = ran(RunOrder {
+    let ran1 = ran(RunRequest {
         command,
         timeout: Duration::from_secs(3),
         ..base.clone()
     })
     .await;
     assert_eq!(
-        (&ran1.run.end, text(&ran1.run).as_str()),
-        (&End::TimedOut, "begun\n"),
+        (&ran1.run.termination, text(&ran1.run).as_str()),
+        (&Termination::TimedOut, "begun\n"),
         "{:?}",
         ran1.run
     );
@@ -49,25 +49,29 @@ async fn a_checker_that_hangs_floods_crashes_or_eats_memory_fails_and_nothing_is
         "floods",
         "head -c 10000000 /dev/zero | tr '\\0' 'x'; echo; yes | head -n 200000; exit 4",
     );
-    let ran2 = ran(RunOrder {
+    let ran2 = ran(RunRequest {
         command,
         ..base.clone()
     })
     .await;
     assert_eq!(
-        (&ran2.run.end, ran2.run.output.written, ran2.run.output.kept),
-        (&End::Exited(4), 10_400_001, 65536)
+        (
+            &ran2.run.termination,
+            ran2.run.output.written,
+            ran2.run.output.kept
+        ),
+        (&Termination::Exited(4), 10_400_001, 65536)
     );
     // Crashes.
     let command = script(&scene, "crashes", "kill -SEGV $$");
-    let ran3 = ran(RunOrder {
+    let ran3 = ran(RunRequest {
         command,
         ..base.clone()
     })
     .await;
     assert_eq!(
-        (&ran3.run.end, ran3.run.ballot),
-        (&End::Signal(11), Ballot::Failed)
+        (&ran3.run.termination, ran3.run.result),
+        (&Termination::Signal(11), RunResult::Failed)
     );
     // Eats memory: refused by its limit.
     let command = script(
@@ -75,36 +79,41 @@ async fn a_checker_that_hangs_floods_crashes_or_eats_memory_fails_and_nothing_is
         "eats",
         "exec dd if=/dev/zero of=/dev/null bs=600M count=1",
     );
-    let ran4 = ran(RunOrder {
+    let ran4 = ran(RunRequest {
         command,
         memory: 256 << 20,
         ..base.clone()
     })
     .await;
-    assert_eq!(ran4.run.end, End::Exited(1), "{}", text(&ran4.run));
+    assert_eq!(
+        ran4.run.termination,
+        Termination::Exited(1),
+        "{}",
+        text(&ran4.run)
+    );
     assert!(text(&ran4.run).contains("memory"), "{}", text(&ran4.run));
     // Is not there; is no program.
-    let ran5 = ran(RunOrder {
+    let ran5 = ran(RunRequest {
         command: "/nonexistent/e2fsck".into(),
         ..base.clone()
     })
     .await;
     assert!(
-        matches!(&ran5.run.end, End::NotStarted(why) if why.contains("install the package e2fsprogs")),
+        matches!(&ran5.run.termination, Termination::NotStarted(why) if why.contains("install the package e2fsprogs")),
         "{:?}",
-        ran5.run.end
+        ran5.run.termination
     );
     let command = script(&scene, "no-program", "");
     std::fs::set_permissions(&command, std::fs::Permissions::from_mode(0o644)).expect("its mode");
-    let ran6 = ran(RunOrder { command, ..base }).await;
+    let ran6 = ran(RunRequest { command, ..base }).await;
     assert!(
-        matches!(&ran6.run.end, End::NotStarted(why) if why.contains("Permission denied")),
+        matches!(&ran6.run.termination, Termination::NotStarted(why) if why.contains("Permission denied")),
         "{:?}",
-        ran6.run.end
+        ran6.run.termination
     );
     assert_eq!(
-        (ran5.run.ballot, ran6.run.ballot),
-        (Ballot::Failed, Ballot::Failed)
+        (ran5.run.result, ran6.run.result),
+        (RunResult::Failed, RunResult::Failed)
     );
 }
 
@@ -117,8 +126,8 @@ async fn a_run_that_is_dropped_or_whose_helper_is_killed_leaves_no_process_and_n
         let command = script(&scene, marker, &format!("exec sleep {marker}"));
         let prepared = runner::prepare(
             &program(),
-            &Strays::default(),
-            RunOrder {
+            &OrphanedRuns::default(),
+            RunRequest {
                 command,
                 ..order(&disk, Filesystem::Xfs, Mode::Unmounted)
             },
@@ -147,12 +156,16 @@ async fn a_run_that_is_dropped_or_whose_helper_is_killed_leaves_no_process_and_n
             .expect("SIGKILL");
             let ran = run.await.expect("it ends");
             assert_eq!(
-                (&ran.run.end, ran.run.ballot),
-                (&End::Signal(9), Ballot::Failed),
+                (&ran.run.termination, ran.run.result),
+                (&Termination::Signal(9), RunResult::Failed),
                 "{:?}",
                 ran.run
             );
-            assert!(ran.run.why.contains("lost"), "{}", ran.run.why);
+            assert!(
+                ran.run.failure_reason.contains("lost"),
+                "{}",
+                ran.run.failure_reason
+            );
         } else {
             run.abort();
         }
@@ -166,7 +179,7 @@ async fn a_run_that_is_dropped_or_whose_helper_is_killed_leaves_no_process_and_n
     drop(
         runner::prepare(
             &program(),
-            &Strays::default(),
+            &OrphanedRuns::default(),
             order(&disk, Filesystem::Xfs, Mode::Unmounted),
         )
         .await
@@ -185,9 +198,9 @@ async fn a_device_in_use_is_not_checked_as_unmounted() {
         let ran1 = ran(order(&disk, filesystem, Mode::Unmounted)).await;
         umount(&mount);
         assert!(
-            matches!(&ran1.run.end, End::NotStarted(why) if why.contains("in use outside")),
+            matches!(&ran1.run.termination, Termination::NotStarted(why) if why.contains("in use outside")),
             "{:?}",
-            ran1.run.end
+            ran1.run.termination
         );
         // Taken into use meanwhile.
         let go = scene.path("go");
@@ -201,8 +214,8 @@ async fn a_device_in_use_is_not_checked_as_unmounted() {
         );
         let prepared = runner::prepare(
             &program(),
-            &Strays::default(),
-            RunOrder {
+            &OrphanedRuns::default(),
+            RunRequest {
                 command,
                 ..order(&disk, filesystem, Mode::Unmounted)
             },
@@ -215,13 +228,17 @@ async fn a_device_in_use_is_not_checked_as_unmounted() {
         umount(&mount);
         std::fs::remove_file(&go).expect("go");
         assert_eq!(
-            (&ran2.run.end, ran2.run.ballot, text(&ran2.run).as_str()),
-            (&End::Exited(0), Ballot::Failed, "Pass 1\ndone\n")
+            (
+                &ran2.run.termination,
+                ran2.run.result,
+                text(&ran2.run).as_str()
+            ),
+            (&Termination::Exited(0), RunResult::Failed, "Pass 1\ndone\n")
         );
         assert!(
-            ran2.run.why.contains("taken into use meanwhile"),
+            ran2.run.failure_reason.contains("taken into use meanwhile"),
             "{}",
-            ran2.run.why
+            ran2.run.failure_reason
         );
     }
 }
@@ -234,9 +251,9 @@ async fn another_device_with_the_same_number_is_not_checked() {
     order.device.name = "sdq7".to_owned();
     let ran = ran(order).await;
     assert!(
-        matches!(&ran.run.end, End::NotStarted(why) if why.contains("is gone, or is another device")),
+        matches!(&ran.run.termination, Termination::NotStarted(why) if why.contains("is gone, or is another device")),
         "{:?}",
-        ran.run.end
+        ran.run.termination
     );
 }
 
@@ -261,7 +278,7 @@ async fn loops_that_were_left_over_are_detached() {
             .filter(|line| line.starts_with(&format!("{name},")))
             .collect::<Vec<_>>()
     };
-    let said = of_ours(runner::clean_up(&program()).await);
+    let said = of_ours(runner::detach_leftover_loops(&program()).await);
     assert_eq!(
         said,
         [format!(
@@ -274,7 +291,7 @@ async fn loops_that_were_left_over_are_detached() {
         "others' loops stay"
     );
     assert_eq!(
-        of_ours(runner::clean_up(&program()).await),
+        of_ours(runner::detach_leftover_loops(&program()).await),
         Vec::<String>::new()
     );
 }
@@ -289,8 +306,8 @@ async fn an_unmount_during_a_run_is_complete_at_once() {
     let command = script(&scene, "waits", &format!("exec sleep {marker}"));
     let prepared = runner::prepare(
         &program(),
-        &Strays::default(),
-        RunOrder {
+        &OrphanedRuns::default(),
+        RunRequest {
             command,
             ..order(&disk, Filesystem::Ext4, Mode::Live)
         },
@@ -328,11 +345,11 @@ async fn a_run_fails_when_its_device_fails_disappears_or_hangs() {
         println!(
             "{} on EIO: {:?} {}",
             filesystem.name(),
-            failed.end,
+            failed.termination,
             text(&failed)
         );
         assert!(
-            failed.ballot == Ballot::Failed && failed.end != End::Exited(0),
+            failed.result == RunResult::Failed && failed.termination != Termination::Exited(0),
             "{failed:?}"
         );
         served.fault(Vec::new());
@@ -340,8 +357,8 @@ async fn a_run_fails_when_its_device_fails_disappears_or_hangs() {
         run("/usr/sbin/blockdev", &[&"--flushbufs", &disk.device]);
         let prepared = runner::prepare(
             &program(),
-            &Strays::default(),
-            RunOrder {
+            &OrphanedRuns::default(),
+            RunRequest {
                 timeout: Duration::from_secs(2),
                 ..order(&disk, filesystem, Mode::Unmounted)
             },
@@ -356,18 +373,20 @@ async fn a_run_fails_when_its_device_fails_disappears_or_hangs() {
         let hung = prepared
             .run(&watch::Sender::new(String::new()))
             .await
-            .settle()
+            .reap()
             .await;
         println!(
             "{} on a hung device after {:?}: {:?} {}",
             filesystem.name(),
             asked.elapsed(),
-            hung.run.end,
-            hung.run.why
+            hung.run.termination,
+            hung.run.failure_reason
         );
         assert!(
-            matches!(hung.run.end, End::Stuck(_) | End::TimedOut)
-                && hung.run.ballot == Ballot::Failed,
+            matches!(
+                hung.run.termination,
+                Termination::Stuck(_) | Termination::TimedOut
+            ) && hung.run.result == RunResult::Failed,
             "{:?}",
             hung.run
         );
@@ -377,13 +396,13 @@ async fn a_run_fails_when_its_device_fails_disappears_or_hangs() {
         );
         // What was waiting in a way that a signal ends (a page of the cache) is gone with it.
         assert!(
-            hung.remains.is_some() || hung.run.end == End::TimedOut,
+            hung.unkillable.is_some() || hung.run.termination == Termination::TimedOut,
             "{:?}",
             hung.run
         );
         served.fault(Vec::new());
-        if let Some(remains) = hung.remains {
-            tokio::time::timeout(SOON, remains.gone())
+        if let Some(remains) = hung.unkillable {
+            tokio::time::timeout(SOON, remains.exited())
                 .await
                 .expect("it goes with the device's answer");
         }
@@ -399,8 +418,8 @@ async fn a_run_fails_when_its_device_fails_disappears_or_hangs() {
         );
         let prepared = runner::prepare(
             &program(),
-            &Strays::default(),
-            RunOrder {
+            &OrphanedRuns::default(),
+            RunRequest {
                 command,
                 ..order(&disk, filesystem, Mode::ReadOnly)
             },
@@ -410,7 +429,7 @@ async fn a_run_fails_when_its_device_fails_disappears_or_hangs() {
         served.set(Server::Fail);
         std::fs::write(scene.path("go"), b"").expect("go");
         let gone = prepared.run(&watch::Sender::new(String::new())).await.run;
-        assert_eq!(gone.ballot, Ballot::Failed, "{gone:?}");
+        assert_eq!(gone.result, RunResult::Failed, "{gone:?}");
         no_loops_over(&scene).await;
     }
 }

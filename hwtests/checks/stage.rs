@@ -10,7 +10,7 @@ use diskvitals::api::wire::check::{Mode, State, Verdict};
 use diskvitals::api::wire::{
     CancelCheckRequest, Check, GetCheckRequest, ListChecksRequest, StartCheckRequest,
 };
-use diskvitals::host::freeze::Mounted;
+use diskvitals::host::freeze::OpenMount;
 use diskvitals::model::check::Filesystem;
 use diskvitals::model::path::HostPath;
 use nix::errno::Errno;
@@ -46,14 +46,14 @@ pub async fn start(scene: &Scene, checks: &str) -> Daemon {
 pub struct Volume {
     pub disk: Disk,
     pub at: PathBuf,
-    pub kept: Option<Mounted>,
+    pub kept: Option<OpenMount>,
 }
 
 impl Volume {
     pub fn mount(scene: &Scene, disk: Disk, fs_type: &str, options: &str) -> Volume {
         let at = scene.path(format!("mnt/{}", disk.name()));
         mount_device(&disk.device, fs_type, &at, options);
-        let kept = Mounted::open(&HostPath::from(at.as_path())).expect("opens");
+        let kept = OpenMount::open(&HostPath::from(at.as_path())).expect("opens");
         Volume {
             disk,
             at,
@@ -89,7 +89,7 @@ impl Volume {
 
 impl Drop for Volume {
     fn drop(&mut self) {
-        match self.kept.as_ref().map(Mounted::thaw) {
+        match self.kept.as_ref().map(OpenMount::thaw) {
             Some(Ok(())) => eprintln!(
                 "{} was left frozen, and is thawed by the test",
                 self.at.display()

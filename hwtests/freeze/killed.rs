@@ -5,8 +5,8 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use diskvitals::model::ids::CheckId;
-use diskvitals::source::checks::freezer::pipe::{Said, Told};
-use diskvitals::source::checks::freezer::{FreezeError, FreezeOrder, Freezer};
+use diskvitals::source::checks::freezer::protocol::{FreezerEvent, FreezerRequest};
+use diskvitals::source::checks::freezer::{FreezeError, FreezeRequest, Freezer};
 use nix::sys::signal::{Signal, kill};
 use tokio::time::timeout;
 
@@ -29,7 +29,7 @@ async fn a_filesystem_is_thawed_at_once_when_its_freezer_is_killed() {
             writer.goes_on(MADE_GOOD).await
         );
         let thawed = timeout(SOON, frozen.thaw()).await.expect("an answer");
-        let why = thawed.early.expect("it was not asked for");
+        let why = thawed.early_reason.expect("it was not asked for");
         assert!(
             why.contains("was left frozen by a freezer that was killed, and is thawed"),
             "{why}"
@@ -63,7 +63,7 @@ async fn writers_continue_whenever_a_freezer_is_killed() {
         {
             Ok(frozen) => {
                 while_frozen += 1;
-                assert!(frozen.thaw().await.early.is_some());
+                assert!(frozen.thaw().await.early_reason.is_some());
             }
             Err(FreezeError::Failed(_)) => while_freezing += 1,
             Err(error) => panic!("{error}"),
@@ -83,7 +83,9 @@ async fn a_stopped_freezer_is_killed_after_the_limit_and_its_filesystem_thawed()
     let mut frozen = freeze(&stage, &volume, Duration::from_secs(1)).await;
     kill(stage.freezer_process(), Signal::SIGSTOP).expect("sent");
     writer.is_held().await;
-    let why = timeout(SOON, frozen.thawed_early()).await.expect("thawed");
+    let why = timeout(SOON, frozen.wait_thawed_early())
+        .await
+        .expect("thawed");
     assert!(why.contains("did not thaw when it should have"), "{why}");
     writer.goes_on(MADE_GOOD).await;
     stage.is_clean();
@@ -105,7 +107,7 @@ fn alone(stage: &Stage, volume: &Volume) -> Lone {
         .stdout(Stdio::piped())
         .spawn()
         .expect("starts");
-    let mut told = serde_json::to_vec(&Told::Freeze {
+    let mut told = serde_json::to_vec(&FreezerRequest::Freeze {
         order: order(volume, LONG),
         intents,
     })
@@ -119,13 +121,13 @@ fn alone(stage: &Stage, volume: &Volume) -> Lone {
         .expect("told");
     let output = BufReader::new(child.stdout.take().expect("a pipe"));
     let mut lone = Lone { child, output };
-    assert_eq!(lone.hear(), Said::Asking);
-    assert!(matches!(lone.hear(), Said::Frozen { .. }));
+    assert_eq!(lone.hear(), FreezerEvent::AboutToFreeze);
+    assert!(matches!(lone.hear(), FreezerEvent::Frozen { .. }));
     lone
 }
 
 impl Lone {
-    fn hear(&mut self) -> Said {
+    fn hear(&mut self) -> FreezerEvent {
         let mut line = String::new();
         self.output.read_line(&mut line).expect("a line");
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{line}: {error}"))
@@ -149,7 +151,7 @@ async fn closing_the_pipe_thaws_the_filesystem() {
     drop(lone.child.stdin.take());
     writer.goes_on(MADE_GOOD).await;
     assert!(
-        matches!(lone.hear(), Said::Thawed { early: Some(why), .. } if why.contains("the daemon has gone"))
+        matches!(lone.hear(), FreezerEvent::Thawed { early: Some(why), .. } if why.contains("the daemon has gone"))
     );
     assert!(lone.child.wait().expect("ends").success());
     stage.is_clean();
@@ -161,7 +163,7 @@ async fn the_death_of_the_daemon_thaws_even_when_another_process_holds_the_pipe(
     let volume = stage.ext4();
     let writer = Writer::start(&volume);
     let Freezer { program, intents } = stage.freezer();
-    let mut told = serde_json::to_vec(&Told::Freeze {
+    let mut told = serde_json::to_vec(&FreezerRequest::Freeze {
         order: order(&volume, LONG),
         intents,
     })
@@ -188,8 +190,8 @@ async fn the_death_of_the_daemon_thaws_even_when_another_process_holds_the_pipe(
     let output = BufReader::new(child.stdout.take().expect("a pipe"));
     let pipe = child.stdin.take();
     let mut daemon = Lone { child, output };
-    assert_eq!(daemon.hear(), Said::Asking);
-    assert!(matches!(daemon.hear(), Said::Frozen { .. }));
+    assert_eq!(daemon.hear(), FreezerEvent::AboutToFreeze);
+    assert!(matches!(daemon.hear(), FreezerEvent::Frozen { .. }));
     writer.is_held().await;
     daemon.child.kill().expect("sent");
     println!(
@@ -234,13 +236,13 @@ async fn a_freeze_that_exceeds_the_limit_is_abandoned_and_thawed_when_it_complet
     slow.hang_with_something_to_write();
     let error = refused(stage.freezer(), order(&slow.volume, Duration::from_secs(1))).await;
     assert!(
-        matches!(&error, FreezeError::Late(why) if why.contains("was not frozen within")),
+        matches!(&error, FreezeError::TimedOut(why) if why.contains("was not frozen within")),
         "{error}"
     );
     // Nor is it tried again meanwhile.
     let error = refused(
         stage.freezer(),
-        FreezeOrder {
+        FreezeRequest {
             check: CheckId::known("another"),
             ..order(&slow.volume, LONG)
         },
@@ -270,11 +272,11 @@ async fn a_frozen_filesystem_on_a_hung_device_delays_no_other_and_is_thawed_when
     slow.served.set(Mode::Hang);
     let thawed = timeout(SOON, frozen.thaw()).await.expect("an answer");
     println!("{thawed:?}");
-    let answered = thawed.early.is_none();
+    let answered = thawed.early_reason.is_none();
     assert!(
         answered
             || thawed
-                .early
+                .early_reason
                 .is_some_and(|why| why.contains("waits in the kernel"))
     );
     slow.served.set(Mode::Pass);
@@ -341,7 +343,7 @@ async fn the_unit_and_the_next_start_thaw_abandoned_filesystems() {
         let said = if by_unit {
             thaw_as_the_unit_does(&stage)
         } else {
-            stage.freezer().recover().await.join("\n")
+            stage.freezer().thaw_leftovers().await.join("\n")
         };
         assert!(
             said.contains("was left frozen by a freezer that was killed, and is thawed"),
@@ -357,7 +359,7 @@ async fn the_unit_and_the_next_start_thaw_abandoned_filesystems() {
         stage.is_clean();
     }
     assert_eq!(thaw_as_the_unit_does(&stage), "");
-    assert_eq!(stage.freezer().recover().await, Vec::<String>::new());
+    assert_eq!(stage.freezer().thaw_leftovers().await, Vec::<String>::new());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -387,7 +389,7 @@ async fn a_running_freezer_is_left_alone() {
     let frozen = freeze(&stage, &volume, LONG).await;
     assert!(thaw_as_the_unit_does(&stage).contains("is still there"));
     writer.is_held().await;
-    assert_eq!(frozen.thaw().await.early, None);
+    assert_eq!(frozen.thaw().await.early_reason, None);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

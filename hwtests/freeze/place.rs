@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use diskvitals::host::helper::Program;
 use diskvitals::host::root::HostRoot;
-use diskvitals::host::worker::{Outcome, Spawn, Workers};
+use diskvitals::host::worker_pool::{WorkerOutcome, WorkerPool, WorkerPoolConfig};
 use diskvitals::model::dev::DevNo;
 use diskvitals::source::checks::freezer::{FreezeError, Freezer};
-use diskvitals::source::jobs::{Answer, Job};
-use diskvitals::source::worker::{Place, arguments};
+use diskvitals::source::jobs::{Job, JobResult};
+use diskvitals::source::worker_main::{WorkerRole, arguments};
 use tokio::time::timeout;
 
 use super::stage::{LONG, MADE_GOOD, OnServer, Stage, Writer, freeze, order, refused};
@@ -105,7 +105,7 @@ async fn a_freezer_in_a_cgroup_namespace_that_it_cannot_leave_refuses() {
         Err(FreezeError::Refused(why)) => assert!(why.contains("cgroup namespace"), "{why}"),
         Err(error) => panic!("{error}"),
         // Where PID 1's may be entered, it leaves.
-        Ok(frozen) => assert_eq!(frozen.thaw().await.early, None),
+        Ok(frozen) => assert_eq!(frozen.thaw().await.early_reason, None),
     }
     assert!(!volume.is_frozen());
 }
@@ -128,7 +128,9 @@ async fn the_freezer_survives_the_kill_of_the_daemons_control_group_and_thaws() 
     // As an OOM kill with memory.oom.group does.
     std::fs::write(group.0.join("cgroup.kill"), "1").expect("killed");
     writer.goes_on(MADE_GOOD).await;
-    let why = timeout(SOON, frozen.thawed_early()).await.expect("thawed");
+    let why = timeout(SOON, frozen.wait_thawed_early())
+        .await
+        .expect("thawed");
     assert!(why.contains("the daemon has gone"), "{why}");
     stage.is_clean();
 }
@@ -137,34 +139,34 @@ async fn the_freezer_survives_the_kill_of_the_daemons_control_group_and_thaws() 
 async fn a_worker_syncs_the_filesystem_and_waits_as_long_as_the_device() {
     let stage = Stage::new();
     let slow = OnServer::new(&stage);
-    let args = arguments(Place::HostMounts, &HostRoot::new("/"));
-    let spawn = Spawn {
+    let args = arguments(WorkerRole::HostMounts, &HostRoot::new("/"));
+    let spawn = WorkerPoolConfig {
         program: env!("CARGO_BIN_EXE_diskvitalsd").into(),
         args,
         active: 1,
         max_stuck: 4,
     };
-    let workers: Workers<Job, Answer> = Workers::start(spawn);
+    let workers: WorkerPool<Job, JobResult> = WorkerPool::start(spawn);
     let sync = |dev| Job::SyncFs {
         path: slow.volume.path.as_path().into(),
         dev,
     };
     let (dev, limit) = (slow.volume.dev, Duration::from_secs(5));
-    let answer = workers.ask("a", sync(dev), limit).await;
+    let answer = workers.run("a", sync(dev), limit).await;
     assert!(
-        matches!(answer, Outcome::Answer(Answer::SyncFs { took }) if took < limit),
+        matches!(answer, WorkerOutcome::Completed(JobResult::SyncFs { elapsed }) if elapsed < limit),
         "{answer:?}"
     );
-    let answer = workers.ask("b", sync(DevNo::new(259, 77)), limit).await;
+    let answer = workers.run("b", sync(DevNo::new(259, 77)), limit).await;
     assert!(
-        matches!(&answer, Outcome::Answer(Answer::Failed { error }) if error.contains("another filesystem")),
+        matches!(&answer, WorkerOutcome::Completed(JobResult::Failed { error }) if error.contains("another filesystem")),
         "{answer:?}"
     );
     slow.hang_with_something_to_write();
     let answer = workers
-        .ask("c", sync(dev), Duration::from_millis(500))
+        .run("c", sync(dev), Duration::from_millis(500))
         .await;
-    assert!(matches!(answer, Outcome::Stuck { .. }), "{answer:?}");
+    assert!(matches!(answer, WorkerOutcome::Stuck { .. }), "{answer:?}");
     slow.served.set(Mode::Pass);
 }
 

@@ -8,14 +8,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use diskvitals::host::freeze::Mounted;
+use diskvitals::host::freeze::OpenMount;
 use diskvitals::host::helper::Program;
 use diskvitals::host::root::HostRoot;
 use diskvitals::model::dev::DevNo;
 use diskvitals::model::ids::CheckId;
 use diskvitals::model::path::HostPath;
-use diskvitals::source::checks::freezer::{FreezeError, FreezeOrder, Freezer, Frozen};
-use diskvitals::source::worker::freezer_arguments;
+use diskvitals::source::checks::freezer::{FreezeError, FreezeGuard, FreezeRequest, Freezer};
+use diskvitals::source::worker_main::freezer_arguments;
 use nix::errno::Errno;
 use nix::unistd::Pid;
 use tokio::time::timeout;
@@ -32,12 +32,12 @@ pub const LONG: Duration = Duration::from_secs(30);
 pub struct Volume {
     pub path: PathBuf,
     pub dev: DevNo,
-    pub kept: Mounted,
+    pub kept: OpenMount,
 }
 
 impl Volume {
     pub fn at(path: PathBuf) -> Volume {
-        let kept = Mounted::open(&HostPath::from(path.as_path())).expect("opens");
+        let kept = OpenMount::open(&HostPath::from(path.as_path())).expect("opens");
         // The last is mountinfo's, which is the filesystem's own also on btrfs.
         Volume {
             dev: *kept.devs.last().expect("a number"),
@@ -217,8 +217,8 @@ impl Stage {
     }
 }
 
-pub fn order(volume: &Volume, limit: Duration) -> FreezeOrder {
-    FreezeOrder {
+pub fn order(volume: &Volume, limit: Duration) -> FreezeRequest {
+    FreezeRequest {
         check: CheckId::known("c0ffee"),
         mount: volume.path.as_path().into(),
         dev: volume.dev,
@@ -226,14 +226,14 @@ pub fn order(volume: &Volume, limit: Duration) -> FreezeOrder {
     }
 }
 
-pub async fn freeze(stage: &Stage, volume: &Volume, limit: Duration) -> Frozen {
+pub async fn freeze(stage: &Stage, volume: &Volume, limit: Duration) -> FreezeGuard {
     timeout(SOON, stage.freezer().freeze(order(volume, limit)))
         .await
         .expect("an answer")
         .expect("frozen")
 }
 
-pub async fn refused(freezer: Freezer, order: FreezeOrder) -> FreezeError {
+pub async fn refused(freezer: Freezer, order: FreezeRequest) -> FreezeError {
     timeout(SOON, freezer.freeze(order))
         .await
         .expect("an answer")

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::claims::{As, DRIVER, given, is_running, pod, restarts, volume_health};
 use crate::lab::{PATIENCE, SOON, apply, kubectl, try_kubectl, until};
 use crate::played::Played;
-use crate::smartctl::{Answer, SelfTest};
+use crate::smartctl::{SelfTest, SmartctlResponse};
 use crate::stage::Stage;
 
 /// Started already: its container ends and is started again, it is deleted, and each of it shows,
@@ -33,7 +33,7 @@ fn nothing_was_refused() {
 }
 
 /// Everything at once that a disk can tell.
-fn wretched(disk: &Played) -> Answer {
+fn wretched(disk: &Played) -> SmartctlResponse {
     let mut ata = disk.ata.clone();
     (
         ata.passed,
@@ -49,7 +49,7 @@ fn wretched(disk: &Played) -> Answer {
         hours: 19_990,
         lba: Some(123_456),
     }];
-    ata.answer()
+    ata.response()
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn a_pod_whose_drive_has_hostile_text_starts_restarts_and_is_deleted() {
     spoil(&mut answer.body, &words);
     stage
         .smartctl
-        .answers(&disk.name, &answer)
+        .set_response(&disk.name, &answer)
         .expect("an answer");
     stage.configure(&format!(
         "[[static]]\nname = \"hostile\"\ndevice = \"{}\"\n",
@@ -97,7 +97,7 @@ fn a_pod_with_twenty_findings_on_one_volume_starts_restarts_and_is_deleted() {
     for disk in &disks {
         stage
             .smartctl
-            .answers(&disk.name, &wretched(disk))
+            .set_response(&disk.name, &wretched(disk))
             .expect("an answer");
     }
     stage.configure(&format!(

@@ -147,7 +147,7 @@ impl Stage {
         let mut ata = drive.ata.clone();
         ata.passed = !fails;
         self.smartctl
-            .answers(&drive.name, &ata.answer())
+            .set_response(&drive.name, &ata.response())
             .expect("an answer");
     }
 

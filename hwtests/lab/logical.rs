@@ -39,7 +39,11 @@ fn refused(bench: &mut Bench, place: &str, step: &Value) -> String {
 }
 
 fn content(bench: &mut Bench, node: &str) -> String {
-    done(bench, "tools", &json!({"step": "look_at", "device": node}))["content"]
+    done(
+        bench,
+        "tools",
+        &json!({"step": "probe_content", "device": node}),
+    )["content"]
         .as_str()
         .unwrap_or_default()
         .to_owned()
@@ -59,17 +63,21 @@ pub fn steps_on_logical_volumes(bench: &mut Bench) {
         "pvcreate -q -y -ff {a} {b} && vgcreate -q {GROUP} {a} {b}"
     ));
 
-    let room = done(bench, "lvm", &json!({"step": "group_room", "group": GROUP}));
+    let room = done(
+        bench,
+        "lvm",
+        &json!({"step": "volume_group_capacity", "group": GROUP}),
+    );
     assert_eq!(
         (room["total"].clone(), room["unit"].clone()),
         (room["available"].clone(), json!(4 << 20)),
         "{room}"
     );
-    let make = |size: u64| json!({"step": "make_logical_volume", "group": GROUP, "name": NAME, "size": size, "tags": ["diskvitals.volume"]});
-    assert_eq!(refused(bench, "lvm", &make(1 << 40)), "full");
+    let make = |size: u64| json!({"step": "create_logical_volume", "group": GROUP, "name": NAME, "size": size, "tags": ["diskvitals.volume"]});
+    assert_eq!(refused(bench, "lvm", &make(1 << 40)), "no-space");
     twice(bench, &make(64 << 20));
-    assert_eq!(refused(bench, "lvm", &make(128 << 20)), "exists");
-    let list = json!({"step": "logical_volumes", "group": GROUP, "tag": "diskvitals.volume"});
+    assert_eq!(refused(bench, "lvm", &make(128 << 20)), "already-exists");
+    let list = json!({"step": "list_logical_volumes", "group": GROUP, "tag": "diskvitals.volume"});
     let volume = twice(bench, &list)["volumes"][0].clone();
     assert_eq!(
         volume,
@@ -108,7 +116,7 @@ pub fn steps_on_logical_volumes(bench: &mut Bench) {
         json!({"step": "remove_logical_volume", "group": GROUP, "name": NAME, "wipe": "zero"});
     let deactivate = json!({"step": "deactivate_logical_volume", "group": GROUP, "name": NAME});
     for step in [&remove, &deactivate] {
-        assert_eq!(refused(bench, "lvm", step), "held", "mounted");
+        assert_eq!(refused(bench, "lvm", step), "in-use", "mounted");
     }
     twice(
         bench,

@@ -13,37 +13,37 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::analyze::input::Source;
-use crate::model::check::parse::{Parsed, Reader};
+use crate::analyze::input_source::InputSource;
+use crate::model::check::parse::{OutputParser, ParsedOutput};
 use crate::model::check::{
-    Ballot, End, Filesystem, Flaw, Mode, Run, Verdict, Weight, ballot, steps,
+    CheckVerdict, Filesystem, Mode, Problem, Run, RunResult, Termination, Weight, ballot, decision,
 };
 
 /// Files cannot tell when they were made: frozen runs are taken to be as far apart as they must be.
-const APART: Duration = Duration::from_secs(60);
+const FROZEN_RUN_GAP: Duration = Duration::from_secs(60);
 
 /// Exit statuses from 128 are a signal's, as a shell tells them; but e2fsck's own library error is
 /// 128 itself.
-const SIGNALS: i32 = 128;
+const SIGNAL_STATUS_BASE: i32 = 128;
 
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum FsckError {
     #[error(
         "{statuses} exit statuses for {files} files: give one for each, or one for all, or none"
     )]
-    Statuses { statuses: usize, files: usize },
+    StatusCount { statuses: usize, files: usize },
 }
 
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Fsck {
+pub struct FsckAnalysis {
     pub files: Vec<String>,
     pub filesystem: &'static str,
-    #[serde(serialize_with = "mode")]
+    #[serde(serialize_with = "serialize_mode")]
     pub mode: Mode,
-    pub runs: Vec<OfRun>,
-    #[serde(serialize_with = "verdict")]
-    pub verdict: Verdict,
+    pub runs: Vec<FsckRun>,
+    #[serde(serialize_with = "serialize_verdict")]
+    pub verdict: CheckVerdict,
     pub reason: String,
     /// Files that could not be read; they have no run.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -52,16 +52,16 @@ pub struct Fsck {
 
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct OfRun {
+pub struct FsckRun {
     pub file: String,
     /// Given, or what the output amounts to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exit_status: Option<i32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub signal: Option<i32>,
-    #[serde(serialize_with = "ballot_name")]
-    pub ballot: Ballot,
-    pub findings: Vec<Finding>,
+    #[serde(serialize_with = "serialize_result")]
+    pub ballot: RunResult,
+    pub findings: Vec<FsckFinding>,
     #[serde(skip_serializing_if = "is_zero")]
     pub more_findings: u64,
     /// Why the ballot is FAILED.
@@ -72,11 +72,11 @@ pub struct OfRun {
 }
 
 #[derive(Clone, Debug, Serialize)]
-pub struct Finding {
+pub struct FsckFinding {
     pub kind: String,
     pub text: String,
     pub ids: Vec<String>,
-    #[serde(serialize_with = "weight")]
+    #[serde(serialize_with = "serialize_weight")]
     pub weight: Weight,
 }
 
@@ -92,10 +92,10 @@ pub fn fsck(
     filesystem: Filesystem,
     mode: Mode,
     statuses: &[i32],
-    sources: &[Source],
-) -> Result<Fsck, Error> {
+    sources: &[InputSource],
+) -> Result<FsckAnalysis, FsckError> {
     if statuses.len() > 1 && statuses.len() != sources.len() {
-        return Err(Error::Statuses {
+        return Err(FsckError::StatusCount {
             statuses: statuses.len(),
             files: sources.len(),
         });
@@ -106,7 +106,7 @@ pub fn fsck(
         match read(filesystem, source) {
             Ok(parsed) => runs.push((
                 source.name(),
-                run(filesystem, mode, parsed, status, runs.len()),
+                run_from_output(filesystem, mode, parsed, status, runs.len()),
             )),
             Err(error) => unreadable.push(Unreadable {
                 file: source.name(),
@@ -115,81 +115,83 @@ pub fn fsck(
         }
     }
     let all: Vec<&Run> = runs.iter().map(|(_, run)| run).collect();
-    let outcome = steps::judge(filesystem, mode, &all, APART);
-    Ok(Fsck {
-        files: sources.iter().map(Source::name).collect(),
+    let outcome = decision::conclude(filesystem, mode, &all, FROZEN_RUN_GAP);
+    Ok(FsckAnalysis {
+        files: sources.iter().map(InputSource::name).collect(),
         filesystem: filesystem.name(),
         mode,
         verdict: outcome.verdict,
         reason: outcome.reason,
         runs: runs
             .into_iter()
-            .map(|(file, run)| told(file, run))
+            .map(|(file, run)| fsck_run(file, run))
             .collect(),
         unreadable,
     })
 }
 
-fn read(filesystem: Filesystem, source: &Source) -> io::Result<Parsed> {
+fn read(filesystem: Filesystem, source: &InputSource) -> io::Result<ParsedOutput> {
     let mut lines = source.open()?;
-    let mut reader = Reader::new(filesystem);
+    let mut reader = OutputParser::new(filesystem);
     while let Some(line) = lines.next()? {
-        reader.line(&String::from_utf8_lossy(line));
+        reader.push_line(&String::from_utf8_lossy(line));
     }
     Ok(reader.finish())
 }
 
-fn run(
+fn run_from_output(
     filesystem: Filesystem,
     mode: Mode,
-    parsed: Parsed,
+    parsed: ParsedOutput,
     status: Option<i32>,
     number: usize,
 ) -> Run {
-    let end = end(filesystem, &parsed, status);
+    let end = termination(filesystem, &parsed, status);
     let (ballot, why) = ballot::ballot(filesystem, mode, &parsed, &end);
-    let later = APART.saturating_mul(u32::try_from(number).unwrap_or(0));
+    let later = FROZEN_RUN_GAP.saturating_mul(u32::try_from(number).unwrap_or(0));
     let started = Timestamp::UNIX_EPOCH
         .checked_add(later)
         .unwrap_or(Timestamp::UNIX_EPOCH);
     Run {
-        ballot,
-        failure: parsed.failure,
-        flaws: parsed.flaws,
-        more_flaws: parsed.more_flaws,
+        result: ballot,
+        checker_error: parsed.failure,
+        problems: parsed.problems,
+        more_problems: parsed.more_problems,
         pending_replay: parsed.pending_replay,
         ..Run::failed(mode, started, end, why)
     }
 }
 
 /// As it was told; else what such an output ends with when nothing goes wrong.
-fn end(filesystem: Filesystem, parsed: &Parsed, status: Option<i32>) -> End {
+fn termination(filesystem: Filesystem, parsed: &ParsedOutput, status: Option<i32>) -> Termination {
     let found = filesystem == Filesystem::Xfs && parsed.pending_replay.is_some()
-        || ballot::filter_f(&parsed.flaws).next().is_some();
+        || ballot::non_transient(&parsed.problems).next().is_some();
     match status {
-        Some(status) if status > SIGNALS && status <= SIGNALS + 64 => End::Signal(status - SIGNALS),
-        Some(status) if status < 0 => End::Signal(-status),
-        Some(status) => End::Exited(status),
-        None if !found => End::Exited(0),
-        None => End::Exited(if filesystem == Filesystem::Ext4 { 4 } else { 1 }),
+        Some(status) if status > SIGNAL_STATUS_BASE && status <= SIGNAL_STATUS_BASE + 64 => {
+            Termination::Signal(status - SIGNAL_STATUS_BASE)
+        }
+        Some(status) if status < 0 => Termination::Signal(-status),
+        Some(status) => Termination::Exited(status),
+        None if !found => Termination::Exited(0),
+        None => Termination::Exited(if filesystem == Filesystem::Ext4 { 4 } else { 1 }),
     }
 }
 
-fn told(file: String, run: Run) -> OfRun {
-    let finding = |flaw: Flaw| Finding {
+fn fsck_run(file: String, run: Run) -> FsckRun {
+    let finding = |flaw: Problem| FsckFinding {
         kind: flaw.kind,
         text: flaw.text,
         ids: flaw.ids,
         weight: flaw.weight,
     };
-    OfRun {
+    FsckRun {
         file,
-        exit_status: run.end.exit_status(),
-        signal: run.end.signal(),
-        ballot: run.ballot,
-        findings: run.flaws.into_iter().map(finding).collect(),
-        more_findings: run.more_flaws,
-        failure: run.why,
+        exit_status: run.termination.exit_status(),
+        signal: run.termination.signal(),
+        ballot: run.result,
+        findings: run.problems.into_iter().map(finding).collect(),
+        more_findings: run.more_problems,
+        failure: run.failure_reason,
         pending_replay: run.pending_replay,
     }
 }
@@ -198,7 +200,7 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-fn mode<S: serde::Serializer>(mode: &Mode, serializer: S) -> Result<S::Ok, S::Error> {
+fn serialize_mode<S: serde::Serializer>(mode: &Mode, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(match mode {
         Mode::Live => "MODE_LIVE",
         Mode::Frozen => "MODE_FROZEN",
@@ -208,25 +210,34 @@ fn mode<S: serde::Serializer>(mode: &Mode, serializer: S) -> Result<S::Ok, S::Er
     })
 }
 
-fn verdict<S: serde::Serializer>(verdict: &Verdict, serializer: S) -> Result<S::Ok, S::Error> {
+fn serialize_verdict<S: serde::Serializer>(
+    verdict: &CheckVerdict,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(match verdict {
-        Verdict::Clean => "VERDICT_CLEAN",
-        Verdict::Suspected => "VERDICT_SUSPECTED",
-        Verdict::Corrupted => "VERDICT_CORRUPTED",
-        Verdict::Inconclusive => "VERDICT_INCONCLUSIVE",
-        Verdict::Failed => "VERDICT_FAILED",
+        CheckVerdict::Clean => "VERDICT_CLEAN",
+        CheckVerdict::Suspected => "VERDICT_SUSPECTED",
+        CheckVerdict::Corrupted => "VERDICT_CORRUPTED",
+        CheckVerdict::Inconclusive => "VERDICT_INCONCLUSIVE",
+        CheckVerdict::Failed => "VERDICT_FAILED",
     })
 }
 
-fn ballot_name<S: serde::Serializer>(ballot: &Ballot, serializer: S) -> Result<S::Ok, S::Error> {
+fn serialize_result<S: serde::Serializer>(
+    ballot: &RunResult,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(match ballot {
-        Ballot::Clean => "BALLOT_CLEAN",
-        Ballot::Findings => "BALLOT_FINDINGS",
-        Ballot::Failed => "BALLOT_FAILED",
+        RunResult::Clean => "BALLOT_CLEAN",
+        RunResult::Findings => "BALLOT_FINDINGS",
+        RunResult::Failed => "BALLOT_FAILED",
     })
 }
 
-fn weight<S: serde::Serializer>(weight: &Weight, serializer: S) -> Result<S::Ok, S::Error> {
+fn serialize_weight<S: serde::Serializer>(
+    weight: &Weight,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(match weight {
         Weight::Transient => "WEIGHT_TRANSIENT",
         Weight::Bookkeeping => "WEIGHT_BOOKKEEPING",

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 /// The fields that matter of one record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Entry {
+pub struct JournalEntry {
     pub message: Option<String>,
     pub transport: Option<String>,
     pub identifier: Option<String>,
@@ -18,10 +18,10 @@ pub struct Entry {
     pub device: Option<String>,
 }
 
-impl Entry {
+impl JournalEntry {
     /// By the field that journald sets itself; an identifier alone anybody can choose, but old
     /// exports have no more.
-    pub fn is_kernels(&self) -> bool {
+    pub fn is_from_kernel(&self) -> bool {
         match &self.transport {
             Some(transport) => transport == "kernel" && self.facility.unwrap_or(0) == 0,
             None => self.identifier.as_deref() == Some("kernel"),
@@ -45,11 +45,11 @@ impl Entry {
 }
 
 /// None: no JSON object.
-pub fn json(line: &str) -> Option<Entry> {
+pub fn parse_json(line: &str) -> Option<JournalEntry> {
     let Value::Object(fields) = serde_json::from_str(line).ok()? else {
         return None;
     };
-    let mut entry = Entry::default();
+    let mut entry = JournalEntry::default();
     for (name, value) in fields {
         let text = match value {
             Value::String(text) => text,

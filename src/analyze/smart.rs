@@ -12,21 +12,21 @@ use std::io::Read;
 
 use serde::Serialize;
 
-use crate::analyze::input::Source;
+use crate::analyze::input_source::InputSource;
 use crate::model::finding::{Severity, Status};
 use crate::model::policy::smart::SmartPolicy;
 use crate::model::reason::Reason;
-use crate::model::smart::report::{Body, Report};
-use crate::model::smart::{Answer, memory, parse, rules};
+use crate::model::smart::report::{Body, SmartReport};
+use crate::model::smart::{SmartResponse, memory, parse, rules};
 
 /// No answer of smartctl's is longer, with every log that it reads.
-const LONGEST: u64 = 16 << 20;
+const MAX_OUTPUT_BYTES: u64 = 16 << 20;
 
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum SmartError {
     #[error("{0}")]
     Read(#[from] io::Error),
-    #[error("this is longer than any answer of smartctl's ({} MiB)", LONGEST >> 20)]
+    #[error("this is longer than any answer of smartctl's ({} MiB)", MAX_OUTPUT_BYTES >> 20)]
     TooLong,
     #[error(transparent)]
     Parse(#[from] parse::ParseError),
@@ -34,13 +34,14 @@ pub enum Error {
 
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Smart {
+pub struct SmartAnalysis {
     pub file: String,
     /// Empty where the drive told nothing.
-    pub drive: Drive,
+    pub drive: DriveIdentity,
     pub health: Health,
-    pub findings: Vec<Finding>,
-    pub answer: Kind,
+    pub findings: Vec<SmartFinding>,
+    #[serde(rename = "answer")]
+    pub response: ResponseKind,
     /// Why the health is unknown, and what can be done.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
@@ -58,7 +59,7 @@ pub struct Smart {
 
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(default, rename_all = "camelCase")]
-pub struct Drive {
+pub struct DriveIdentity {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vendor: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -96,18 +97,20 @@ pub enum Health {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Kind {
-    Told,
-    Asleep,
+pub enum ResponseKind {
+    #[serde(rename = "told")]
+    Report,
+    #[serde(rename = "asleep")]
+    Standby,
     NotApplicable,
     Failed,
 }
 
 #[derive(Clone, Debug, Serialize)]
-pub struct Finding {
-    #[serde(serialize_with = "severity")]
+pub struct SmartFinding {
+    #[serde(serialize_with = "serialize_severity")]
     pub severity: Severity,
-    #[serde(serialize_with = "status")]
+    #[serde(serialize_with = "serialize_status")]
     pub status: Status,
     pub reason: Reason,
     pub message: String,
@@ -115,59 +118,67 @@ pub struct Finding {
 }
 
 /// Reads one file and says what it tells of its drive.
-pub fn smart(source: &Source, policy: &SmartPolicy) -> Result<Smart, Error> {
+pub fn smart(source: &InputSource, policy: &SmartPolicy) -> Result<SmartAnalysis, SmartError> {
     let mut bytes = Vec::new();
-    source.reader()?.take(LONGEST + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > LONGEST {
-        return Err(Error::TooLong);
+    source
+        .reader()?
+        .take(MAX_OUTPUT_BYTES + 1)
+        .read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MAX_OUTPUT_BYTES {
+        return Err(SmartError::TooLong);
     }
-    Ok(smart_of(&bytes, source.name(), policy)?)
+    Ok(smart_from(&bytes, source.name(), policy)?)
 }
 
 /// The same of bytes that are there already.
-pub fn smart_of(
+pub fn smart_from(
     output: &[u8],
     file: String,
     policy: &SmartPolicy,
-) -> Result<Smart, parse::ParseError> {
-    let untold = |file: String, answer: Kind, why: String, hint: Option<String>| Smart {
-        file,
-        drive: Drive::default(),
-        health: Health::Unknown,
-        findings: Vec::new(),
-        answer,
-        why: Some(why),
-        hint,
-        passed: None,
-        values: BTreeMap::new(),
-        messages: Vec::new(),
-    };
-    Ok(match parse::parse(output)? {
-        Answer::Told(report) => told(file, &report, policy),
-        Answer::Asleep { mode } => untold(
+) -> Result<SmartAnalysis, parse::ParseError> {
+    let untold =
+        |file: String, answer: ResponseKind, why: String, hint: Option<String>| SmartAnalysis {
             file,
-            Kind::Asleep,
+            drive: DriveIdentity::default(),
+            health: Health::Unknown,
+            findings: Vec::new(),
+            response: answer,
+            why: Some(why),
+            hint,
+            passed: None,
+            values: BTreeMap::new(),
+            messages: Vec::new(),
+        };
+    Ok(match parse::parse(output)? {
+        SmartResponse::Report(report) => analysis_of_report(file, &report, policy),
+        SmartResponse::Standby { mode } => untold(
+            file,
+            ResponseKind::Standby,
             format!("the drive was asleep ({mode}) and was not woken"),
             None,
         ),
-        Answer::NotApplicable { why, hint } => untold(file, Kind::NotApplicable, why, hint),
-        Answer::Failed { why } | Answer::TimedOut { why } => untold(file, Kind::Failed, why, None),
+        SmartResponse::NotApplicable { why, hint } => {
+            untold(file, ResponseKind::NotApplicable, why, hint)
+        }
+        SmartResponse::Failed { why } | SmartResponse::TimedOut { why } => {
+            untold(file, ResponseKind::Failed, why, None)
+        }
     })
 }
 
-fn told(file: String, report: &Report, policy: &SmartPolicy) -> Smart {
+fn analysis_of_report(file: String, report: &SmartReport, policy: &SmartPolicy) -> SmartAnalysis {
     let said = rules::judge(report, None, policy);
     let health = match said.iter().map(|said| said.severity).max() {
         Some(Severity::Bad) => Health::Bad,
         Some(Severity::Suspect) => Health::Suspect,
-        Some(Severity::Info) | None if report.states_health() => Health::Good,
+        Some(Severity::Info) | None if report.has_health_data() => Health::Good,
         Some(Severity::Info) | None => Health::Unknown,
     };
     let why = "it holds logs of the drive only, neither its verdict nor its counters: ask with smartctl -x";
     let identity = &report.identity;
-    Smart {
+    SmartAnalysis {
         file,
-        drive: Drive {
+        drive: DriveIdentity {
             vendor: identity.vendor.clone(),
             model: identity.model.clone(),
             family: identity.family.clone(),
@@ -182,7 +193,7 @@ fn told(file: String, report: &Report, policy: &SmartPolicy) -> Smart {
         health,
         findings: said
             .into_iter()
-            .map(|said| Finding {
+            .map(|said| SmartFinding {
                 severity: said.severity,
                 status: said.status,
                 reason: said.reason,
@@ -190,11 +201,11 @@ fn told(file: String, report: &Report, policy: &SmartPolicy) -> Smart {
                 evidence: said.evidence,
             })
             .collect(),
-        answer: Kind::Told,
+        response: ResponseKind::Report,
         why: (health == Health::Unknown).then(|| why.to_owned()),
         hint: None,
         passed: report.passed,
-        values: memory::values(report)
+        values: memory::metric_values(report)
             .into_iter()
             .map(|(metric, value)| (metric.name(), value))
             .collect(),
@@ -206,7 +217,10 @@ fn told(file: String, report: &Report, policy: &SmartPolicy) -> Smart {
     }
 }
 
-fn severity<S: serde::Serializer>(severity: &Severity, serializer: S) -> Result<S::Ok, S::Error> {
+fn serialize_severity<S: serde::Serializer>(
+    severity: &Severity,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(match severity {
         Severity::Info => "SEVERITY_INFO",
         Severity::Suspect => "SEVERITY_SUSPECT",
@@ -214,7 +228,10 @@ fn severity<S: serde::Serializer>(severity: &Severity, serializer: S) -> Result<
     })
 }
 
-fn status<S: serde::Serializer>(status: &Status, serializer: S) -> Result<S::Ok, S::Error> {
+fn serialize_status<S: serde::Serializer>(
+    status: &Status,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(match status {
         Status::Information => "FINDING_STATUS_INFORMATION",
         Status::Degraded => "FINDING_STATUS_DEGRADED",

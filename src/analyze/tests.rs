@@ -6,18 +6,18 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use proptest::prelude::*;
 
-use crate::analyze::answer::KernelLog;
-use crate::analyze::form;
-use crate::analyze::form::Form;
-use crate::analyze::input::Lines;
-use crate::analyze::log::Log;
+use crate::analyze::input_source::Lines;
+use crate::analyze::kernel_log_analysis::KernelLogAnalysis;
+use crate::analyze::line_format;
+use crate::analyze::line_format::LogLine;
+use crate::analyze::log_analyzer::LogAnalyzer;
 
 const ONE: &str = "blk_update_request: critical medium error, dev sda, sector 2048";
 
-fn read(bytes: &[u8]) -> KernelLog {
-    let mut log = Log::new();
+fn read(bytes: &[u8]) -> KernelLogAnalysis {
+    let mut log = LogAnalyzer::new();
     log.read(&mut Lines::new(bytes)).unwrap();
-    log.answer("x".to_owned())
+    log.finish("x".to_owned())
 }
 
 fn classes(text: &str) -> String {
@@ -75,7 +75,7 @@ fn every_form_is_read() {
 }
 
 #[test]
-fn what_programs_wrote_is_not_the_kernels_word() {
+fn lines_of_programs_are_not_kernel_records() {
     for prefix in [
         "Nov  7 16:01:25 host smartd[812]: ",
         "Nov  7 16:01:25 host sudo: ",
@@ -121,7 +121,7 @@ fn journald_exports_its_records_in_two_forms() {
 }
 
 #[test]
-fn a_record_over_several_lines_and_in_rsyslogs_spelling() {
+fn multi_line_records_are_read_also_with_rsyslog_escapes() {
     let begin = "[1.1] ata1.00: exception Emask 0x0 SAct 0x1 SErr 0x0 action 0x0\n[1.2] ata1.00: failed command: READ FPDMA QUEUED\n[1.3] ata1.00: cmd 60/08:00:00:00:00/00:00:00:00:00/40 tag 0 ncq dma 4096 in";
     let end = "res 41/40:00:00:00:00/00:00:00:00:00/00 Emask 0x409 (media error) <F>\n";
     for between in ["\n         ", "\n[1.3]          ", "#012         ", "\n> "] {
@@ -134,7 +134,7 @@ fn a_record_over_several_lines_and_in_rsyslogs_spelling() {
 }
 
 #[test]
-fn names_begin_anew_with_each_boot() {
+fn device_names_are_reset_at_each_boot() {
     let boots = |between: &str| {
         format!(
             "[100.5] scsi host6: usb-storage 1-1:1.0\n[101.5] sd 6:0:0:0: [sda] Attached SCSI disk\n{between}[0.5] critical medium error, dev sda, sector 8 op 0x0:(READ) flags 0x0\n"
@@ -149,14 +149,14 @@ fn names_begin_anew_with_each_boot() {
         let answer = read(boots(between).as_bytes());
         assert_eq!(
             answer.devices[0].drive_fault,
-            crate::model::kernel::fault::Fault::Yes,
+            crate::model::kernel_log::fault::DriveFault::Yes,
             "{between:?}"
         );
     }
 }
 
 #[test]
-fn junk_long_lines_and_wrong_encodings_are_passed_over() {
+fn junk_long_lines_and_invalid_encodings_are_skipped() {
     let mut text = vec![b'x'; 3 << 20];
     text.push(b'\n');
     text.extend((0..=255_u8).cycle().take(100_000));
@@ -176,12 +176,13 @@ fn a_packed_file_is_unpacked() {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), packed.finish().unwrap()).unwrap();
     let answer =
-        crate::analyze::kernel_log(&crate::analyze::Source::File(file.path().to_owned())).unwrap();
+        crate::analyze::kernel_log(&crate::analyze::InputSource::File(file.path().to_owned()))
+            .unwrap();
     assert_eq!(answer.classes.len(), 1);
 }
 
 #[test]
-fn an_answer_has_the_promised_shape() {
+fn the_analysis_has_the_documented_shape() {
     let answer = read(format!("[1.0] {ONE}\n").as_bytes());
     insta::assert_snapshot!(serde_json::to_string(&answer).unwrap(), @r#"{"file":"x","records":1,"classes":{"medium":1},"driveFault":"yes","devices":[{"device":"sda","classes":{"medium":1},"driveFault":"yes","distinctSectors":1,"suppressed":0}],"events":[{"line":1,"class":"medium","device":"sda","text":"blk_update_request: critical medium error, dev sda, sector 2048"}]}"#);
     insta::assert_snapshot!(serde_json::to_string(&read(b"[1.0] Linux is up\n")).unwrap(), @r#"{"file":"x","records":1,"classes":{},"driveFault":"no","devices":[],"events":[]}"#);
@@ -189,8 +190,8 @@ fn an_answer_has_the_promised_shape() {
 
 #[test]
 fn times_are_read_where_there_are_any() {
-    let time = |line: &str| match form::read(line) {
-        Form::Kernel {
+    let time = |line: &str| match line_format::parse_line(line) {
+        LogLine::Kernel {
             kernel_time, wall, ..
         } => kernel_time.or(wall),
         _ => None,
@@ -211,15 +212,15 @@ proptest! {
 
     #[test]
     fn no_line_makes_the_forms_panic(line in "(\\[|<[0-9]|kern :|Nov 7 |2020-12-02T|kernel|\\PC){0,20}") {
-        let _ = form::read(&line);
+        let _ = line_format::parse_line(&line);
     }
 
     /// How the bytes arrive does not matter.
     #[test]
-    fn in_pieces_as_whole(size in 1_usize..50) {
+    fn chunked_input_gives_the_same_result(size in 1_usize..50) {
         let text = format!("[1.0] {ONE}\r\n\n[2.0] x\n6,1,2,-;{ONE}\n SUBSYSTEM=scsi\n");
-        let mut log = Log::new();
+        let mut log = LogAnalyzer::new();
         log.read(&mut Lines::new(std::io::BufReader::with_capacity(size, text.as_bytes()))).unwrap();
-        prop_assert_eq!(serde_json::to_string(&log.answer("x".to_owned())).unwrap(), serde_json::to_string(&read(text.as_bytes())).unwrap());
+        prop_assert_eq!(serde_json::to_string(&log.finish("x".to_owned())).unwrap(), serde_json::to_string(&read(text.as_bytes())).unwrap());
     }
 }

@@ -1,7 +1,7 @@
 //! Asking the daemon: typed calls over its unix socket, each with a time-out, with errors that say
 //! what to do. Knows wire types only.
 
-mod once;
+mod single_connection;
 mod storage;
 mod volumes;
 
@@ -21,27 +21,27 @@ use crate::api::wire::checks_client::ChecksClient;
 use crate::api::wire::inventory_client::InventoryClient;
 use crate::api::wire::storage_client::StorageClient;
 
-pub use crate::api::client::once::Over;
+pub use crate::api::client::single_connection::ConnectionClosed;
 
 /// Members may connect to the main socket.
-pub const GROUP: &str = "diskvitals";
+pub const SOCKET_GROUP: &str = "diskvitals";
 /// Where the daemon listens unless told otherwise.
 pub const DEFAULT_SOCKET: &str = "/run/diskvitals/diskvitals.sock";
 
-const CONNECT: Duration = Duration::from_secs(2);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Largest answer taken, in bytes. The daemon's pages are far below; an explanation of a drive with
 /// very many volumes may be larger.
-const MESSAGE: usize = 64 << 20;
-const PAGE: i32 = 1000;
+const MAX_MESSAGE_BYTES: usize = 64 << 20;
+const PAGE_SIZE: i32 = 1000;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     #[error("no diskvitalsd at {}: start it (systemctl start diskvitalsd) or give --socket", .0.display())]
     NoDaemon(PathBuf),
-    #[error("no permission to connect to {}: be root or a member of the group `{GROUP}`", .0.display())]
+    #[error("no permission to connect to {}: be root or a member of the group `{SOCKET_GROUP}`", .0.display())]
     NoPermission(PathBuf),
-    #[error("{} accepts no connection within {} s: diskvitalsd does not answer", .0.display(), CONNECT.as_secs())]
-    NoAnswer(PathBuf),
+    #[error("{} accepts no connection within {} s: diskvitalsd does not answer", .0.display(), CONNECT_TIMEOUT.as_secs())]
+    ConnectTimeout(PathBuf),
     #[error("connecting to {}", path.display())]
     Connect {
         path: PathBuf,
@@ -49,18 +49,18 @@ pub enum ClientError {
         source: io::Error,
     },
     #[error("diskvitalsd at {} has not answered within {} s", path.display(), timeout.as_secs_f32())]
-    TimedOut { path: PathBuf, timeout: Duration },
-    #[error("diskvitalsd at {} broke the connection off: {}", path.display(), why(status))]
-    Broken { path: PathBuf, status: Box<Status> },
+    RequestTimeout { path: PathBuf, timeout: Duration },
+    #[error("diskvitalsd at {} broke the connection off: {}", path.display(), status_with_causes(status))]
+    ConnectionLost { path: PathBuf, status: Box<Status> },
     /// The daemon's own words.
     #[error("{}", .0.message())]
-    Refused(Box<Status>),
+    Rejected(Box<Status>),
 }
 
 impl ClientError {
     /// The daemon could not be asked at all, in contrast to: it said no.
     pub fn is_unreachable(&self) -> bool {
-        !matches!(self, ClientError::Refused(_))
+        !matches!(self, ClientError::Rejected(_))
     }
 }
 
@@ -74,38 +74,38 @@ pub struct Client {
 impl Client {
     /// `timeout` holds for each call; a watch has none once it has begun.
     pub async fn connect(path: &Path, timeout: Duration) -> Result<Client, ClientError> {
-        let stream = stream(path, timeout).await?;
+        let stream = connect_stream(path, timeout).await?;
         Ok(Client {
-            channel: channel(stream, path.to_owned()),
+            channel: channel_over(stream, path.to_owned()),
             path: path.to_owned(),
             timeout,
         })
     }
 
     fn inventory(&self) -> InventoryClient<Channel> {
-        InventoryClient::new(self.channel.clone()).max_decoding_message_size(MESSAGE)
+        InventoryClient::new(self.channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES)
     }
 
     fn admin(&self) -> AdminClient<Channel> {
-        AdminClient::new(self.channel.clone()).max_decoding_message_size(MESSAGE)
+        AdminClient::new(self.channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES)
     }
 
     fn checks_client(&self) -> ChecksClient<Channel> {
-        ChecksClient::new(self.channel.clone()).max_decoding_message_size(MESSAGE)
+        ChecksClient::new(self.channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES)
     }
 
     fn storage(&self) -> StorageClient<Channel> {
-        StorageClient::new(self.channel.clone()).max_decoding_message_size(MESSAGE)
+        StorageClient::new(self.channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES)
     }
 
     async fn call<T>(
         &self,
         answer: impl Future<Output = Result<tonic::Response<T>, Status>>,
     ) -> Result<T, ClientError> {
-        self.call_within(self.timeout, answer).await
+        self.call_with_timeout(self.timeout, answer).await
     }
 
-    async fn call_within<T>(
+    async fn call_with_timeout<T>(
         &self,
         timeout: Duration,
         answer: impl Future<Output = Result<tonic::Response<T>, Status>>,
@@ -113,7 +113,7 @@ impl Client {
         match tokio::time::timeout(timeout, answer).await {
             Ok(Ok(answer)) => Ok(answer.into_inner()),
             Ok(Err(status)) => Err(self.error(status)),
-            Err(_) => Err(ClientError::TimedOut {
+            Err(_) => Err(ClientError::RequestTimeout {
                 path: self.path.clone(),
                 timeout,
             }),
@@ -129,12 +129,12 @@ impl Client {
                 Code::Unavailable | Code::Unknown | Code::Internal | Code::Cancelled
             );
         if transport {
-            ClientError::Broken {
+            ClientError::ConnectionLost {
                 path: self.path.clone(),
                 status: Box::new(status),
             }
         } else {
-            ClientError::Refused(Box::new(status))
+            ClientError::Rejected(Box::new(status))
         }
     }
 
@@ -177,7 +177,7 @@ impl Client {
         let mut all = wire::ListDrivesResponse::default();
         loop {
             let request = wire::ListDrivesRequest {
-                page_size: PAGE,
+                page_size: PAGE_SIZE,
                 page_token: std::mem::take(&mut all.next_page_token),
             };
             let page = self.call(self.inventory().list_drives(request)).await?;
@@ -194,7 +194,7 @@ impl Client {
         let mut all = wire::ListVolumesResponse::default();
         loop {
             let request = wire::ListVolumesRequest {
-                page_size: PAGE,
+                page_size: PAGE_SIZE,
                 page_token: std::mem::take(&mut all.next_page_token),
             };
             let page = self.call(self.inventory().list_volumes(request)).await?;
@@ -215,7 +215,7 @@ impl Client {
         loop {
             let page_token = std::mem::take(&mut all.next_page_token);
             let request = wire::ListFindingsRequest {
-                page_size: PAGE,
+                page_size: PAGE_SIZE,
                 page_token,
                 include_cleared,
             };
@@ -336,7 +336,7 @@ impl Client {
         loop {
             let page_token = std::mem::take(&mut all.next_page_token);
             let request = wire::ListChecksRequest {
-                page_size: PAGE,
+                page_size: PAGE_SIZE,
                 page_token,
                 target: target.to_owned(),
             };
@@ -362,7 +362,7 @@ impl Client {
                 driver: driver.to_owned(),
                 handle: handle.to_owned(),
                 only_stale,
-                page_size: PAGE,
+                page_size: PAGE_SIZE,
                 page_token: std::mem::take(&mut all.next_page_token),
             };
             let page = self
@@ -402,8 +402,8 @@ impl Client {
 
 /// Whether a daemon speaks gRPC on this connection: any answer but a broken connection is one, also
 /// `permission denied`.
-pub async fn answers(stream: UnixStream) -> bool {
-    let channel = channel(stream, PathBuf::new());
+pub async fn is_responding(stream: UnixStream) -> bool {
+    let channel = channel_over(stream, PathBuf::new());
     let mut health = tonic_health::pb::health_client::HealthClient::new(channel);
     match health
         .check(tonic_health::pb::HealthCheckRequest {
@@ -416,16 +416,16 @@ pub async fn answers(stream: UnixStream) -> bool {
     }
 }
 
-async fn stream(path: &Path, timeout: Duration) -> Result<UnixStream, ClientError> {
-    match tokio::time::timeout(CONNECT.min(timeout), UnixStream::connect(path)).await {
+async fn connect_stream(path: &Path, timeout: Duration) -> Result<UnixStream, ClientError> {
+    match tokio::time::timeout(CONNECT_TIMEOUT.min(timeout), UnixStream::connect(path)).await {
         Ok(Ok(stream)) => Ok(stream),
-        Ok(Err(source)) => Err(not_connected(path, source)),
-        Err(_) => Err(ClientError::NoAnswer(path.to_owned())),
+        Ok(Err(source)) => Err(connect_error(path, source)),
+        Err(_) => Err(ClientError::ConnectTimeout(path.to_owned())),
     }
 }
 
 /// A channel over `stream`. When that breaks, a new connection is made to `path`.
-fn channel(stream: UnixStream, path: PathBuf) -> Channel {
+fn channel_over(stream: UnixStream, path: PathBuf) -> Channel {
     let first = Arc::new(Mutex::new(Some(stream)));
     let connector = tower::service_fn(move |_: Uri| {
         let first = first.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -444,7 +444,7 @@ fn channel(stream: UnixStream, path: PathBuf) -> Channel {
 /// The transport's own words say only that it failed; its causes say how. Not the model's
 /// `with_causes`: tonic's errors repeat their causes (its ConnectError reads like its source), and
 /// a Status is shown with its source in the form for debugging.
-fn why(status: &Status) -> String {
+fn status_with_causes(status: &Status) -> String {
     let causes = std::iter::successors(std::error::Error::source(status), |cause| cause.source());
     causes
         .map(ToString::to_string)
@@ -456,7 +456,7 @@ fn why(status: &Status) -> String {
         })
 }
 
-fn not_connected(path: &Path, source: io::Error) -> ClientError {
+fn connect_error(path: &Path, source: io::Error) -> ClientError {
     match source.kind() {
         io::ErrorKind::NotFound
         | io::ErrorKind::ConnectionRefused

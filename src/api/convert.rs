@@ -1,7 +1,7 @@
 //! Model → wire. In: pieces of a snapshot. Out: messages of diskvitals.v1. Nothing is judged here;
 //! an absent text is the empty text.
 
-pub mod attach;
+pub mod attachment;
 pub mod check;
 pub mod reasons;
 pub mod smart;
@@ -14,14 +14,14 @@ use crate::model::advice::{Action, Advice};
 use crate::model::drive::{DriveDevice, DriveKind, Location, Transport, WriteCache};
 use crate::model::finding::{Evidence, Finding, Health, Severity, Status, Subject};
 use crate::model::ids::FindingId;
-use crate::model::kernel::event::Line;
-use crate::model::kernel::memory::{Memory, Place};
-use crate::model::report::SourceStatus;
+use crate::model::kernel_log::error_history::{ErrorHistory, FailedSector};
+use crate::model::kernel_log::event::Line;
 use crate::model::snapshot::{Drive, Presence, Snapshot, StoreStatus, Volume, VolumeUsage};
+use crate::model::source_update::SourceStatus;
 use crate::model::volume::{
     CsiStatus, ExpectedMount, MountRole, OperationalStatus, PodUse, UsageStatus, VolumeMount,
 };
-use crate::state::handle::{Change, ChangeKind, Item};
+use crate::state::handle::{Change, ChangeKind, ChangedItem};
 
 pub fn time(at: Timestamp) -> prost_types::Timestamp {
     // The wire wants nanoseconds that count forward, also before 1970.
@@ -36,7 +36,7 @@ pub fn time(at: Timestamp) -> prost_types::Timestamp {
     }
 }
 
-fn text(value: &Option<String>) -> String {
+fn text_or_empty(value: &Option<String>) -> String {
     value.clone().unwrap_or_default()
 }
 
@@ -63,7 +63,7 @@ pub fn node(snapshot: &Snapshot, facts: &NodeFacts) -> wire::Node {
             .collect(),
         store: match &state.store {
             StoreStatus::Ok => "ok".to_owned(),
-            StoreStatus::Memory(why) => why.clone(),
+            StoreStatus::MemoryOnly(why) => why.clone(),
             StoreStatus::Opening => "opening".to_owned(),
         },
         drives: count(snapshot.drives.len()),
@@ -114,11 +114,11 @@ pub fn drive(snapshot: &Snapshot, drive: &Drive) -> wire::Drive {
         id_stable: facts.id_stable,
         name: facts.name.clone(),
         links: facts.links.clone(),
-        vendor: text(&facts.vendor),
-        model: text(&facts.model),
-        serial: text(&facts.serial),
-        firmware: text(&facts.firmware),
-        wwn: text(&facts.wwn),
+        vendor: text_or_empty(&facts.vendor),
+        model: text_or_empty(&facts.model),
+        serial: text_or_empty(&facts.serial),
+        firmware: text_or_empty(&facts.firmware),
+        wwn: text_or_empty(&facts.wwn),
         kind: drive_kind(facts.kind).into(),
         transport: transport(facts.transport).into(),
         size_bytes: facts.size_bytes,
@@ -132,7 +132,7 @@ pub fn drive(snapshot: &Snapshot, drive: &Drive) -> wire::Drive {
             None => String::new(),
         },
         location: Some(location(&facts.location)),
-        state: text(&facts.state),
+        state: text_or_empty(&facts.state),
         asleep: facts.asleep,
         devices: facts.devices.iter().map(drive_device).collect(),
         presence: if missing_since.is_some() {
@@ -148,19 +148,19 @@ pub fn drive(snapshot: &Snapshot, drive: &Drive) -> wire::Drive {
         findings: findings(snapshot, &drive.findings),
         maintenance: drive.maintenance,
         volume_ids: strings(&drive.volumes),
-        errors: errors(drive.errors.as_deref()),
+        errors: error_tallies(drive.errors.as_deref()),
         smart: drive.smart.as_deref().map(smart::of_drive),
     }
 }
 
-fn errors(memory: Option<&Memory>) -> Vec<wire::ErrorTally> {
+fn error_tallies(memory: Option<&ErrorHistory>) -> Vec<wire::ErrorTally> {
     let record = |line: &Line| {
         Some(wire::LogRecord {
             time: Some(time(line.time)),
             text: line.text.clone(),
         })
     };
-    let sector = |place: &Place| wire::FailedSector {
+    let sector = |place: &FailedSector| wire::FailedSector {
         device: place.device.clone(),
         sector: place.sector,
         times: place.times,
@@ -175,8 +175,8 @@ fn errors(memory: Option<&Memory>) -> Vec<wire::ErrorTally> {
             corrected: tally.corrected,
             first: record(&tally.first),
             last: record(&tally.last),
-            sectors: tally.places.iter().map(sector).collect(),
-            more_sectors: tally.more_places,
+            sectors: tally.sectors.iter().map(sector).collect(),
+            more_sectors: tally.more_sectors,
         })
         .collect()
 }
@@ -186,22 +186,22 @@ fn drive_device(device: &DriveDevice) -> wire::DriveDevice {
         name: device.name.clone(),
         dev: device.dev.to_string(),
         size_bytes: device.size_bytes,
-        state: text(&device.state),
-        hctl: text(&device.hctl),
+        state: text_or_empty(&device.state),
+        hctl: text_or_empty(&device.hctl),
     }
 }
 
 fn location(location: &Location) -> wire::Location {
     wire::Location {
-        pci: text(&location.pci),
-        sas_address: text(&location.sas_address),
-        hctl: text(&location.hctl),
-        path: text(&location.path),
-        enclosure: text(&location.enclosure),
-        slot: text(&location.slot),
+        pci: text_or_empty(&location.pci),
+        sas_address: text_or_empty(&location.sas_address),
+        hctl: text_or_empty(&location.hctl),
+        path: text_or_empty(&location.path),
+        enclosure: text_or_empty(&location.enclosure),
+        slot: text_or_empty(&location.slot),
         ata_port: location.ata_port.unwrap_or_default(),
         controllers: location.controllers.clone(),
-        behind: text(&location.behind),
+        behind: text_or_empty(&location.raid_controller),
     }
 }
 
@@ -244,12 +244,12 @@ pub fn volume(snapshot: &Snapshot, volume: &Volume) -> wire::Volume {
     let (capacity, usage) = capacity_and_usage(volume.usage);
     wire::Volume {
         id: facts.id.to_string(),
-        driver: text(&facts.driver),
-        handle: text(&facts.handle),
-        pv: text(&facts.pv),
+        driver: text_or_empty(&facts.driver),
+        handle: text_or_empty(&facts.handle),
+        pv: text_or_empty(&facts.pv),
         block: facts.block,
         ephemeral: facts.ephemeral,
-        device: text(&facts.device),
+        device: text_or_empty(&facts.device),
         source: facts
             .source
             .as_ref()
@@ -257,8 +257,8 @@ pub fn volume(snapshot: &Snapshot, volume: &Volume) -> wire::Volume {
             .unwrap_or_default(),
         filesystem: facts.fs_type.as_ref().map(|kind| wire::Filesystem {
             r#type: kind.clone(),
-            uuid: text(&facts.fs_uuid),
-            label: text(&facts.fs_label),
+            uuid: text_or_empty(&facts.fs_uuid),
+            label: text_or_empty(&facts.fs_label),
         }),
         mounts: facts.mounts.iter().map(mount).collect(),
         missing_mounts: facts.missing_mounts.iter().map(missing_mount).collect(),
@@ -299,13 +299,13 @@ pub fn volume(snapshot: &Snapshot, volume: &Volume) -> wire::Volume {
         first_seen: Some(time(volume.first_seen)),
         last_probe: volume.last_probe.map(time),
         remote: facts.remote,
-        errors: errors(volume.errors.as_deref()),
+        errors: error_tallies(volume.errors.as_deref()),
     }
 }
 
 fn capacity_and_usage(usage: VolumeUsage) -> (Option<wire::Capacity>, Option<wire::Usage>) {
     match usage {
-        VolumeUsage::NotYet | VolumeUsage::Unknown => (None, None),
+        VolumeUsage::NotMeasured | VolumeUsage::Unknown => (None, None),
         VolumeUsage::Block { size_bytes } => (
             Some(wire::Capacity {
                 total_bytes: size_bytes,
@@ -346,7 +346,7 @@ fn mount(mount: &VolumeMount) -> wire::VolumeMount {
         options: mount.options.clone(),
         super_options: mount.super_options.clone(),
         root: mount.root.to_string(),
-        pod_uid: text(&mount.pod_uid),
+        pod_uid: text_or_empty(&mount.pod_uid),
     }
 }
 
@@ -354,7 +354,7 @@ fn missing_mount(expected: &ExpectedMount) -> wire::VolumeMount {
     wire::VolumeMount {
         path: expected.path.to_string(),
         role: mount_role(expected.role),
-        pod_uid: text(&expected.pod_uid),
+        pod_uid: text_or_empty(&expected.pod_uid),
         ..wire::VolumeMount::default()
     }
 }
@@ -454,12 +454,12 @@ pub fn change(snapshot: &Snapshot, change: &Change) -> wire::WatchEvent {
     }
 }
 
-pub fn item(snapshot: &Snapshot, of: &Item) -> wire::watch_event::Item {
+pub fn item(snapshot: &Snapshot, of: &ChangedItem) -> wire::watch_event::Item {
     match of {
-        Item::Drive(it) => wire::watch_event::Item::Drive(drive(snapshot, it)),
-        Item::Volume(it) => wire::watch_event::Item::Volume(volume(snapshot, it)),
-        Item::Check(it) => wire::watch_event::Item::Check(check::check(it)),
-        Item::Finding(it) => wire::watch_event::Item::Finding(finding(it)),
+        ChangedItem::Drive(it) => wire::watch_event::Item::Drive(drive(snapshot, it)),
+        ChangedItem::Volume(it) => wire::watch_event::Item::Volume(volume(snapshot, it)),
+        ChangedItem::Check(it) => wire::watch_event::Item::Check(check::check(it)),
+        ChangedItem::Finding(it) => wire::watch_event::Item::Finding(finding(it)),
     }
 }
 

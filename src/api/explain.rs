@@ -6,8 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::api::order::rank;
-use crate::api::resolve::{Named, drives_below, volumes_above};
+use crate::api::finding_order::rank;
+use crate::api::resolve::{Resolved, underlying_drives, volumes_on_device};
 use crate::api::{convert, wire};
 use crate::model::advice::{Advice, advise};
 use crate::model::block::{BlockDevice, Layer};
@@ -16,7 +16,7 @@ use crate::model::ids::{DriveId, VolumeId};
 use crate::model::snapshot::{Drive, Presence, Snapshot, Volume};
 
 /// Whole drive and volume messages in one answer; the chain names the rest.
-const MAX_WHOLE: usize = 256;
+const MAX_FULL_MESSAGES: usize = 256;
 /// Findings in one answer.
 const MAX_FINDINGS: usize = 256;
 /// Checks in one answer: each with up to `OUTPUT_KEPT` bytes a run.
@@ -24,9 +24,9 @@ const MAX_CHECKS: usize = 16;
 /// Cleared findings of the subject.
 const MAX_CLEARED: usize = 20;
 
-pub fn explain(snapshot: &Snapshot, named: &Named) -> wire::Explanation {
+pub fn explain(snapshot: &Snapshot, named: &Resolved) -> wire::Explanation {
     let subjects = named.subjects();
-    let around = Around::of(snapshot, &subjects);
+    let around = RelatedObjects::from_subjects(snapshot, &subjects);
     let findings = findings(snapshot, &around, &subjects);
     wire::Explanation {
         subject: subjects.first().map(convert::subject),
@@ -35,14 +35,14 @@ pub fn explain(snapshot: &Snapshot, named: &Named) -> wire::Explanation {
             .drives
             .iter()
             .filter_map(|id| snapshot.drives.get(id))
-            .take(MAX_WHOLE)
+            .take(MAX_FULL_MESSAGES)
             .map(|drive| convert::drive(snapshot, drive))
             .collect(),
         volumes: around
             .volumes
             .iter()
             .filter_map(|id| snapshot.volumes.get(id))
-            .take(MAX_WHOLE)
+            .take(MAX_FULL_MESSAGES)
             .map(|it| convert::volume(snapshot, it))
             .collect(),
         findings,
@@ -52,13 +52,12 @@ pub fn explain(snapshot: &Snapshot, named: &Named) -> wire::Explanation {
 }
 
 /// The newest of each volume, and of each device that was checked under its own name.
-fn checks(snapshot: &Snapshot, around: &Around) -> Vec<wire::Check> {
-    let of_volumes = around
-        .volumes
-        .iter()
-        .filter_map(|id| convert::check::newest(snapshot, |check| snapshot.is_check_of(check, id)));
+fn checks(snapshot: &Snapshot, around: &RelatedObjects) -> Vec<wire::Check> {
+    let of_volumes = around.volumes.iter().filter_map(|id| {
+        convert::check::newest_check(snapshot, |check| snapshot.is_check_of(check, id))
+    });
     let on_device = |name: &String| {
-        convert::check::newest(snapshot, |check| {
+        convert::check::newest_check(snapshot, |check| {
             check.target.volume.is_none() && check.target.device == *name
         })
     };
@@ -68,32 +67,35 @@ fn checks(snapshot: &Snapshot, around: &Around) -> Vec<wire::Check> {
     found.sort_by(|a, b| (b.asked, &b.id).cmp(&(a.asked, &a.id)));
     found.dedup_by(|a, b| a.id == b.id);
     found.truncate(MAX_CHECKS);
-    found.into_iter().map(convert::check::whole).collect()
+    found
+        .into_iter()
+        .map(convert::check::check_with_output)
+        .collect()
 }
 
-fn advice(snapshot: &Snapshot, around: &Around) -> Vec<wire::Advice> {
+fn advice(snapshot: &Snapshot, around: &RelatedObjects) -> Vec<wire::Advice> {
     let drives = around
         .drives
         .iter()
         .filter_map(|id| snapshot.drives.get(id));
     let mut all: Vec<Advice> = drives.filter_map(|drive| advise(snapshot, drive)).collect();
     all.sort_by(|a, b| b.action.cmp(&a.action).then_with(|| a.drive.cmp(&b.drive)));
-    all.truncate(MAX_WHOLE);
+    all.truncate(MAX_FULL_MESSAGES);
     all.iter().map(convert::advice).collect()
 }
 
 /// What the answer is about.
 #[derive(Default)]
-struct Around {
+struct RelatedObjects {
     drives: BTreeSet<DriveId>,
     /// Kernel names; those that are a drive themselves are left out of the chain.
     devices: BTreeSet<String>,
     volumes: BTreeSet<VolumeId>,
 }
 
-impl Around {
-    fn of(snapshot: &Snapshot, subjects: &[Subject]) -> Around {
-        let mut around = Around::default();
+impl RelatedObjects {
+    fn from_subjects(snapshot: &Snapshot, subjects: &[Subject]) -> RelatedObjects {
+        let mut around = RelatedObjects::default();
         for subject in subjects {
             match subject {
                 Subject::Volume(id) => around.add_volume(snapshot, id),
@@ -106,14 +108,14 @@ impl Around {
                     // A missing drive's kernel names may belong to another drive by now.
                     let own = |device: &&BlockDevice| device.drive.as_ref() == Some(id);
                     for device in snapshot.inventory.devices.values().filter(own) {
-                        around.add_above(snapshot, &device.name);
+                        around.add_dependents(snapshot, &device.name);
                     }
                 }
                 Subject::Device(name) => {
-                    around.add_below(snapshot, name);
-                    around.add_above(snapshot, name);
-                    around.drives.extend(drives_below(snapshot, name));
-                    around.volumes.extend(volumes_above(snapshot, name));
+                    around.add_underlying(snapshot, name);
+                    around.add_dependents(snapshot, name);
+                    around.drives.extend(underlying_drives(snapshot, name));
+                    around.volumes.extend(volumes_on_device(snapshot, name));
                 }
             }
         }
@@ -128,11 +130,11 @@ impl Around {
         self.drives.extend(volume.facts.drive_ids.iter().cloned());
         for name in &volume.facts.devices {
             self.devices.insert(name.clone());
-            self.add_below(snapshot, name);
+            self.add_underlying(snapshot, name);
         }
     }
 
-    fn add_below(&mut self, snapshot: &Snapshot, device: &str) {
+    fn add_underlying(&mut self, snapshot: &Snapshot, device: &str) {
         let mut todo = vec![device.to_owned()];
         let mut seen = BTreeSet::new();
         while let Some(name) = todo.pop() {
@@ -143,14 +145,14 @@ impl Around {
                         .devices
                         .get(&name)
                         .into_iter()
-                        .flat_map(|device| device.below.iter().cloned()),
+                        .flat_map(|device| device.underlying.iter().cloned()),
                 );
                 self.devices.insert(name);
             }
         }
     }
 
-    fn add_above(&mut self, snapshot: &Snapshot, device: &str) {
+    fn add_dependents(&mut self, snapshot: &Snapshot, device: &str) {
         let mut todo = vec![device.to_owned()];
         let mut seen = BTreeSet::new();
         while let Some(name) = todo.pop() {
@@ -159,7 +161,7 @@ impl Around {
                     .inventory
                     .devices
                     .values()
-                    .filter(|other| other.below.contains(&name));
+                    .filter(|other| other.underlying.contains(&name));
                 todo.extend(above.map(|other| other.name.clone()));
                 self.devices.insert(name);
             }
@@ -167,7 +169,11 @@ impl Around {
     }
 }
 
-fn findings(snapshot: &Snapshot, around: &Around, subjects: &[Subject]) -> Vec<wire::Finding> {
+fn findings(
+    snapshot: &Snapshot,
+    around: &RelatedObjects,
+    subjects: &[Subject],
+) -> Vec<wire::Finding> {
     let concerns = |finding: &&std::sync::Arc<Finding>| match &finding.subject {
         Subject::Drive(id) => around.drives.contains(id),
         Subject::Volume(id) => around.volumes.contains(id),
@@ -188,8 +194,8 @@ fn findings(snapshot: &Snapshot, around: &Around, subjects: &[Subject]) -> Vec<w
         .collect()
 }
 
-fn chain(snapshot: &Snapshot, around: &Around) -> Vec<wire::ChainNode> {
-    let mut nodes = Nodes::default();
+fn chain(snapshot: &Snapshot, around: &RelatedObjects) -> Vec<wire::ChainNode> {
+    let mut nodes = ChainBuilder::default();
     for drive in around
         .drives
         .iter()
@@ -199,7 +205,7 @@ fn chain(snapshot: &Snapshot, around: &Around) -> Vec<wire::ChainNode> {
     }
     let mut devices: Vec<&String> = around.devices.iter().collect();
     let mut heights = BTreeMap::new();
-    devices.sort_by_cached_key(|name| (height(snapshot, name, &mut heights), (*name).clone()));
+    devices.sort_by_cached_key(|name| (stack_depth(snapshot, name, &mut heights), (*name).clone()));
     let node_ids: BTreeMap<&str, String> = devices
         .iter()
         .map(|name| (name.as_str(), device_node_id(snapshot, around, name)))
@@ -213,7 +219,7 @@ fn chain(snapshot: &Snapshot, around: &Around) -> Vec<wire::ChainNode> {
             .get(name.as_str())
             .is_some_and(|id| id.starts_with("device:"))
         {
-            nodes.push(gone_node(around, snapshot, name, &node_ids));
+            nodes.push(missing_device_node(around, snapshot, name, &node_ids));
         }
     }
     let volumes: Vec<&Volume> = around
@@ -242,12 +248,12 @@ fn chain(snapshot: &Snapshot, around: &Around) -> Vec<wire::ChainNode> {
 
 /// Nodes in order, each id once: a filesystem or a pod may be reached from several volumes.
 #[derive(Default)]
-struct Nodes {
+struct ChainBuilder {
     list: Vec<wire::ChainNode>,
     at: BTreeMap<String, usize>,
 }
 
-impl Nodes {
+impl ChainBuilder {
     fn push(&mut self, node: wire::ChainNode) {
         match self.at.get(&node.id).and_then(|at| self.list.get_mut(*at)) {
             Some(known) => {
@@ -267,7 +273,7 @@ impl Nodes {
 
 /// Layers between a device and the hardware. A cycle cannot be in the kernel; should the records
 /// show one, it ends at its second visit.
-fn height(snapshot: &Snapshot, name: &str, known: &mut BTreeMap<String, usize>) -> usize {
+fn stack_depth(snapshot: &Snapshot, name: &str, known: &mut BTreeMap<String, usize>) -> usize {
     if let Some(height) = known.get(name) {
         return *height;
     }
@@ -276,18 +282,18 @@ fn height(snapshot: &Snapshot, name: &str, known: &mut BTreeMap<String, usize>) 
         .inventory
         .devices
         .get(name)
-        .map(|device| device.below.as_slice())
+        .map(|device| device.underlying.as_slice())
         .unwrap_or_default();
     let height = below
         .iter()
-        .map(|name| height(snapshot, name, known) + 1)
+        .map(|name| stack_depth(snapshot, name, known) + 1)
         .max()
         .unwrap_or(0);
     known.insert(name.to_owned(), height);
     height
 }
 
-fn device_node_id(snapshot: &Snapshot, around: &Around, name: &str) -> String {
+fn device_node_id(snapshot: &Snapshot, around: &RelatedObjects, name: &str) -> String {
     let drive = match snapshot.inventory.devices.get(name) {
         Some(device) => device.drive.as_ref(),
         None => around.drives.iter().find(|id| {
@@ -341,7 +347,7 @@ fn device_node(
             format!(
                 "{} of {}, {size}",
                 level.as_deref().unwrap_or("array"),
-                device.below.join(", ")
+                device.underlying.join(", ")
             ),
         ),
         Layer::Dm {
@@ -375,7 +381,7 @@ fn device_node(
         name: device.name.clone(),
         detail,
         stands_on: device
-            .below
+            .underlying
             .iter()
             .filter_map(|name| ids.get(name.as_str()))
             .cloned()
@@ -400,8 +406,8 @@ fn device_health(snapshot: &Snapshot, name: &str) -> i32 {
 
 /// A device that a volume's records name and that is not there any more. It stood on the next one
 /// of the volume's list, top first.
-fn gone_node(
-    around: &Around,
+fn missing_device_node(
+    around: &RelatedObjects,
     snapshot: &Snapshot,
     name: &str,
     ids: &BTreeMap<&str, String>,
@@ -444,7 +450,7 @@ fn filesystem(
     snapshot: &Snapshot,
     volume: &Volume,
     ids: &BTreeMap<&str, String>,
-    nodes: &mut Nodes,
+    nodes: &mut ChainBuilder,
 ) -> Vec<String> {
     let facts = &volume.facts;
     let btrfs = facts
@@ -496,7 +502,7 @@ fn filesystem(
 }
 
 /// What the volume stands on: its mounts, or what they would stand on when there are none.
-fn mounts(volume: &Volume, base: Vec<String>, nodes: &mut Nodes) -> Vec<String> {
+fn mounts(volume: &Volume, base: Vec<String>, nodes: &mut ChainBuilder) -> Vec<String> {
     let facts = &volume.facts;
     let mut ids = Vec::new();
     let there = facts
@@ -543,7 +549,7 @@ fn volume_node(volume: &Volume, stands_on: Vec<String>) -> wire::ChainNode {
     }
 }
 
-fn pods(volume: &Volume, nodes: &mut Nodes) {
+fn pods(volume: &Volume, nodes: &mut ChainBuilder) {
     for pod in &volume.facts.pods {
         let name = pod.name.as_ref().map_or_else(
             || pod.uid.clone(),

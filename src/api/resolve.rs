@@ -14,7 +14,7 @@ use crate::model::path::HostPath;
 use crate::model::snapshot::{Drive, Presence, Snapshot, Volume};
 
 /// Candidates that an error lists.
-const LISTED: usize = 10;
+const MAX_CANDIDATES: usize = 10;
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ResolveError {
@@ -30,58 +30,58 @@ pub enum ResolveError {
 fn list(candidates: &[String]) -> String {
     let mut text = candidates
         .iter()
-        .take(LISTED)
+        .take(MAX_CANDIDATES)
         .cloned()
         .collect::<Vec<_>>()
         .join(", ");
-    if candidates.len() > LISTED {
-        text.push_str(&format!(" and {} more", candidates.len() - LISTED));
+    if candidates.len() > MAX_CANDIDATES {
+        text.push_str(&format!(" and {} more", candidates.len() - MAX_CANDIDATES));
     }
     text
 }
 
 /// What a query names: one thing, or a pod and with it all its volumes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Named {
-    One(Subject),
+pub enum Resolved {
+    Subject(Subject),
     Pod(Vec<VolumeId>),
 }
 
-impl Named {
+impl Resolved {
     pub fn subjects(&self) -> Vec<Subject> {
         match self {
-            Named::One(subject) => vec![subject.clone()],
-            Named::Pod(volumes) => volumes.iter().cloned().map(Subject::Volume).collect(),
+            Resolved::Subject(subject) => vec![subject.clone()],
+            Resolved::Pod(volumes) => volumes.iter().cloned().map(Subject::Volume).collect(),
         }
     }
 }
 
 /// Exact ids first; then every other form at once, and more than one match is ambiguous.
-pub fn resolve(snapshot: &Snapshot, query: &str) -> Result<Named, ResolveError> {
-    if let Some(subject) = exact(snapshot, query) {
-        return Ok(Named::One(subject));
+pub fn resolve(snapshot: &Snapshot, query: &str) -> Result<Resolved, ResolveError> {
+    if let Some(subject) = find_by_id(snapshot, query) {
+        return Ok(Resolved::Subject(subject));
     }
     let mut found = BTreeSet::new();
-    found.extend(drives_called(snapshot, query).map(Subject::Drive));
-    found.extend(devices_called(snapshot, query));
+    found.extend(drives_matching(snapshot, query).map(Subject::Drive));
+    found.extend(subjects_of_matching_devices(snapshot, query));
     found.extend(
         snapshot
             .volumes
             .values()
-            .filter(|volume| volume_is_called(volume, query))
+            .filter(|volume| volume_matches(volume, query))
             .map(|volume| Subject::Volume(volume.facts.id.clone())),
     );
     let pod: Vec<VolumeId> = snapshot
         .volumes
         .values()
-        .filter(|volume| pod_is_called(volume, query))
+        .filter(|volume| pod_matches(volume, query))
         .map(|volume| volume.facts.id.clone())
         .collect();
     let mut found: Vec<Subject> = found.into_iter().collect();
     match (found.len(), pod.len()) {
         (0, 0) => Err(unknown(query)),
-        (0, 1..) => Ok(Named::Pod(pod)),
-        (1, 0) => Ok(Named::One(found.remove(0))),
+        (0, 1..) => Ok(Resolved::Pod(pod)),
+        (1, 0) => Ok(Resolved::Subject(found.remove(0))),
         _ => {
             found.extend(pod.into_iter().map(Subject::Volume));
             found.dedup();
@@ -99,7 +99,7 @@ pub fn resolve_drive<'a>(snapshot: &'a Snapshot, query: &str) -> Result<&'a Driv
     for subject in resolve(snapshot, query)?.subjects() {
         match subject {
             Subject::Drive(id) => drop(found.insert(id)),
-            Subject::Device(name) => found.extend(drives_below(snapshot, &name)),
+            Subject::Device(name) => found.extend(underlying_drives(snapshot, &name)),
             Subject::Volume(id) => found.extend(
                 snapshot
                     .volumes
@@ -110,7 +110,7 @@ pub fn resolve_drive<'a>(snapshot: &'a Snapshot, query: &str) -> Result<&'a Driv
         }
     }
     let subjects: Vec<Subject> = found.iter().cloned().map(Subject::Drive).collect();
-    only(snapshot, query, &subjects)?;
+    require_single(snapshot, query, &subjects)?;
     found
         .first()
         .and_then(|id| snapshot.drives.get(id))
@@ -127,7 +127,7 @@ pub fn resolve_volume<'a>(snapshot: &'a Snapshot, query: &str) -> Result<&'a Vol
     for subject in resolve(snapshot, query)?.subjects() {
         match subject {
             Subject::Volume(id) => drop(found.insert(id)),
-            Subject::Device(name) => found.extend(volumes_above(snapshot, &name)),
+            Subject::Device(name) => found.extend(volumes_on_device(snapshot, &name)),
             Subject::Drive(id) => found.extend(
                 snapshot
                     .drives
@@ -138,7 +138,7 @@ pub fn resolve_volume<'a>(snapshot: &'a Snapshot, query: &str) -> Result<&'a Vol
         }
     }
     let subjects: Vec<Subject> = found.iter().cloned().map(Subject::Volume).collect();
-    only(snapshot, query, &subjects)?;
+    require_single(snapshot, query, &subjects)?;
     found
         .first()
         .and_then(|id| snapshot.volumes.get(id))
@@ -146,7 +146,11 @@ pub fn resolve_volume<'a>(snapshot: &'a Snapshot, query: &str) -> Result<&'a Vol
         .ok_or_else(|| unknown(query))
 }
 
-fn only(snapshot: &Snapshot, query: &str, subjects: &[Subject]) -> Result<(), ResolveError> {
+fn require_single(
+    snapshot: &Snapshot,
+    query: &str,
+    subjects: &[Subject],
+) -> Result<(), ResolveError> {
     if subjects.len() > 1 {
         Err(ambiguous(snapshot, query, subjects))
     } else {
@@ -155,7 +159,7 @@ fn only(snapshot: &Snapshot, query: &str, subjects: &[Subject]) -> Result<(), Re
 }
 
 /// Drives beneath a block device, by kernel name.
-pub fn drives_below(snapshot: &Snapshot, device: &str) -> BTreeSet<DriveId> {
+pub fn underlying_drives(snapshot: &Snapshot, device: &str) -> BTreeSet<DriveId> {
     let mut drives = BTreeSet::new();
     let mut seen = BTreeSet::new();
     let mut todo = vec![device];
@@ -165,14 +169,14 @@ pub fn drives_below(snapshot: &Snapshot, device: &str) -> BTreeSet<DriveId> {
         }
         if let Some(device) = snapshot.inventory.devices.get(name) {
             drives.extend(device.drive.clone());
-            todo.extend(device.below.iter().map(String::as_str));
+            todo.extend(device.underlying.iter().map(String::as_str));
         }
     }
     drives
 }
 
 /// Volumes with a block device somewhere beneath them.
-pub fn volumes_above(snapshot: &Snapshot, device: &str) -> Vec<VolumeId> {
+pub fn volumes_on_device(snapshot: &Snapshot, device: &str) -> Vec<VolumeId> {
     let stands_on = |volume: &&std::sync::Arc<Volume>| {
         volume.facts.devices.iter().any(|name| name == device)
             || volume.facts.device.as_deref() == Some(device)
@@ -185,7 +189,7 @@ pub fn volumes_above(snapshot: &Snapshot, device: &str) -> Vec<VolumeId> {
         .collect()
 }
 
-fn exact(snapshot: &Snapshot, query: &str) -> Option<Subject> {
+fn find_by_id(snapshot: &Snapshot, query: &str) -> Option<Subject> {
     let drive = DriveId::known(query);
     if snapshot.drives.contains_key(&drive) {
         return Some(Subject::Drive(drive));
@@ -214,7 +218,10 @@ fn exact(snapshot: &Snapshot, query: &str) -> Option<Subject> {
 
 /// By kernel name, link, serial or WWN. A kernel name belongs to the drive that has it now; one
 /// that is gone answers to it only when nobody else does.
-fn drives_called<'a>(snapshot: &'a Snapshot, query: &'a str) -> impl Iterator<Item = DriveId> + 'a {
+fn drives_matching<'a>(
+    snapshot: &'a Snapshot,
+    query: &'a str,
+) -> impl Iterator<Item = DriveId> + 'a {
     let name = query.strip_prefix("/dev/").unwrap_or(query);
     let has_name = move |drive: &Drive| {
         drive.facts.name == name || drive.facts.devices.iter().any(|device| device.name == name)
@@ -231,7 +238,7 @@ fn drives_called<'a>(snapshot: &'a Snapshot, query: &'a str) -> impl Iterator<It
         .filter(move |drive| {
             let facts = &drive.facts;
             (has_name(drive) && (present(drive) || !name_taken))
-                || (linked(&facts.links, query) && present(drive))
+                || (has_link(&facts.links, query) && present(drive))
                 || facts.serial.as_deref() == Some(query)
                 || facts.wwn.as_deref().is_some_and(|wwn| same_wwn(wwn, query))
         })
@@ -249,7 +256,7 @@ fn same_wwn(wwn: &str, query: &str) -> bool {
 }
 
 /// A link by its whole path, or a by-id link by its last part.
-fn linked(links: &[String], query: &str) -> bool {
+fn has_link(links: &[String], query: &str) -> bool {
     links
         .iter()
         .any(|link| link == query || link.strip_prefix("/dev/disk/by-id/") == Some(query))
@@ -257,13 +264,13 @@ fn linked(links: &[String], query: &str) -> bool {
 
 /// Block devices that are no drive: a partition, md, dm. What stands on exactly one such device is
 /// the volume itself.
-fn devices_called(snapshot: &Snapshot, query: &str) -> Vec<Subject> {
+fn subjects_of_matching_devices(snapshot: &Snapshot, query: &str) -> Vec<Subject> {
     let mut subjects = Vec::new();
     for device in snapshot
         .inventory
         .devices
         .values()
-        .filter(|device| device_is_called(device, query))
+        .filter(|device| device_matches(device, query))
     {
         if let Some(drive) = &device.drive {
             subjects.push(Subject::Drive(drive.clone()));
@@ -282,9 +289,9 @@ fn devices_called(snapshot: &Snapshot, query: &str) -> Vec<Subject> {
     subjects
 }
 
-fn device_is_called(device: &BlockDevice, query: &str) -> bool {
+fn device_matches(device: &BlockDevice, query: &str) -> bool {
     let path = query.strip_prefix("/dev/");
-    if path.unwrap_or(query) == device.name || linked(&device.links, query) {
+    if path.unwrap_or(query) == device.name || has_link(&device.links, query) {
         return true;
     }
     match &device.layer {
@@ -306,7 +313,7 @@ fn device_is_called(device: &BlockDevice, query: &str) -> bool {
     }
 }
 
-fn volume_is_called(volume: &Volume, query: &str) -> bool {
+fn volume_matches(volume: &Volume, query: &str) -> bool {
     let facts = &volume.facts;
     if facts.handle.as_deref() == Some(query)
         || facts.pv.as_deref() == Some(query)
@@ -344,7 +351,7 @@ fn volume_is_called(volume: &Volume, query: &str) -> bool {
         || facts.missing_mounts.iter().any(|mount| same(&mount.path))
 }
 
-fn pod_is_called(volume: &Volume, query: &str) -> bool {
+fn pod_matches(volume: &Volume, query: &str) -> bool {
     let named = query.split_once('/');
     volume.facts.pods.iter().any(|pod| {
         pod.uid == query

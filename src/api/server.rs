@@ -7,16 +7,16 @@
 //! own bounds.
 
 mod admin;
-mod answers;
 mod attachments;
 mod checks;
 pub mod cleanup;
+mod connection_quota;
 mod connectivity;
 mod incoming;
 mod inventory;
 mod listen;
 mod paging;
-mod share;
+mod response_quota;
 mod storage;
 mod volumes;
 mod watch;
@@ -33,12 +33,12 @@ use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
 use crate::api::server::admin::AdminService;
-use crate::api::server::answers::Counted;
 use crate::api::server::checks::ChecksService;
-use crate::api::server::cleanup::{Cleaner, Cleanup};
+use crate::api::server::cleanup::{Cleaner, CleanupBackend};
+use crate::api::server::connection_quota::UidQuota;
 use crate::api::server::incoming::Incoming;
 use crate::api::server::inventory::InventoryService;
-use crate::api::server::share::Shares;
+use crate::api::server::response_quota::ResponseQuotaService;
 use crate::api::server::storage::StorageService;
 use crate::api::server::volumes::VolumesService;
 use crate::api::status;
@@ -48,10 +48,10 @@ use crate::api::wire::checks_server::ChecksServer;
 use crate::api::wire::inventory_server::InventoryServer;
 use crate::api::wire::storage_server::StorageServer;
 use crate::api::wire::volumes_server::VolumesServer;
-use crate::attach::engine::Engine;
+use crate::provision::engine::Engine;
 use crate::state::handle::Handle;
 
-pub use crate::api::server::listen::{BoundPath, ListenError, Listener, WhoMayConnect};
+pub use crate::api::server::listen::{BoundPath, ListenError, Listener, SocketAccess};
 
 /// What does not change while the daemon runs.
 #[derive(Clone, Debug)]
@@ -75,26 +75,26 @@ pub struct Limits {
     pub connections_per_uid: usize,
     pub streams_per_connection: u32,
     /// Answers that are on their way, counted like connections. A page has at most 256 KiB.
-    pub answers: usize,
-    pub answers_per_uid: usize,
+    pub responses: usize,
+    pub responses_per_uid: usize,
     /// Watches are counted like connections.
     pub watchers: usize,
     pub watchers_per_uid: usize,
     /// A connection that has not sent its HTTP/2 preface by then is closed.
-    pub preface: Duration,
+    pub preface_timeout: Duration,
     /// For one answer, from its headers on. Watch answers at once and then streams.
-    pub request: Duration,
+    pub request_timeout: Duration,
     /// The same on the agent's socket, where a sample of I/O is asked for, and volumes are made and
     /// mounted: longer than the engine's patience, so that its own answer comes first.
-    pub agent_request: Duration,
+    pub agent_request_timeout: Duration,
     pub keepalive_interval: Duration,
     pub keepalive_timeout: Duration,
     /// A watcher that takes no event for so long while there are some is let go.
-    pub stalled_watcher: Duration,
+    pub stalled_watcher_timeout: Duration,
     /// How long connections may finish what they have at the end.
-    pub drain: Duration,
+    pub drain_timeout: Duration,
     /// Largest request, in bytes.
-    pub message: usize,
+    pub max_message_bytes: usize,
 }
 
 impl Default for Limits {
@@ -103,18 +103,18 @@ impl Default for Limits {
             connections: 256,
             connections_per_uid: 64,
             streams_per_connection: 64,
-            answers: 1024,
-            answers_per_uid: 256,
+            responses: 1024,
+            responses_per_uid: 256,
             watchers: 256,
             watchers_per_uid: 64,
-            preface: Duration::from_secs(5),
-            request: Duration::from_secs(10),
-            agent_request: Duration::from_secs(90),
+            preface_timeout: Duration::from_secs(5),
+            request_timeout: Duration::from_secs(10),
+            agent_request_timeout: Duration::from_secs(90),
             keepalive_interval: Duration::from_secs(30),
             keepalive_timeout: Duration::from_secs(10),
-            stalled_watcher: Duration::from_secs(60),
-            drain: Duration::from_secs(2),
-            message: 4 << 20,
+            stalled_watcher_timeout: Duration::from_secs(60),
+            drain_timeout: Duration::from_secs(2),
+            max_message_bytes: 4 << 20,
         }
     }
 }
@@ -161,9 +161,9 @@ impl Server {
     }
 
     /// Without, ForceCleanup is refused.
-    pub fn with_cleanup(self, hands: Arc<dyn Cleanup>) -> Server {
+    pub fn with_cleanup(self, backend: Arc<dyn CleanupBackend>) -> Server {
         Server {
-            cleaner: Some(Cleaner::new(hands)),
+            cleaner: Some(Cleaner::new(backend)),
             ..self
         }
     }
@@ -186,7 +186,7 @@ impl Server {
         let (stopping, stopped) = signal::channel(false);
         let (cut, cut_off) = signal::channel(false);
         let (health, _) = tonic_health::server::health_reporter();
-        say(&health, ServingStatus::NotServing).await;
+        set_serving_status(&health, ServingStatus::NotServing).await;
         let mut serving = std::pin::pin!(async {
             let main = self.serve_main(main, &health, &stopped, &cut_off);
             match agent {
@@ -200,14 +200,14 @@ impl Server {
         let ended = tokio::select! {
             ended = &mut serving => Some(ended),
             () = stop => None,
-            never = self.follow_settled(&health) => match never {},
+            never = self.serve_when_settled(&health) => match never {},
         };
         if let Some(ended) = ended {
             return ended;
         }
-        say(&health, ServingStatus::NotServing).await;
+        set_serving_status(&health, ServingStatus::NotServing).await;
         stopping.send_replace(true);
-        let drained = tokio::time::timeout(self.limits.drain, &mut serving).await;
+        let drained = tokio::time::timeout(self.limits.drain_timeout, &mut serving).await;
         // Whoever has not finished by now is cut off: the process ends whatever a client does.
         cut.send_replace(true);
         drained.unwrap_or(Ok(()))
@@ -221,9 +221,9 @@ impl Server {
         cut: &signal::Receiver<bool>,
     ) -> Result<(), ServeError> {
         let admin = AdminServer::new(AdminService::new(self.handle.clone(), self.cleaner.clone()))
-            .max_decoding_message_size(self.limits.message);
+            .max_decoding_message_size(self.limits.max_message_bytes);
         let checks = ChecksServer::new(ChecksService::new(self.handle.clone()))
-            .max_decoding_message_size(self.limits.message);
+            .max_decoding_message_size(self.limits.max_message_bytes);
         let v1 = tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(DESCRIPTORS);
         let v1 = v1
@@ -237,9 +237,9 @@ impl Server {
             .build_v1alpha()
             .map_err(ServeError::Reflection)?;
         let router = self
-            .transport(self.limits.request)
-            .layer(self.counted())
-            .add_service(self.inventory(stopped))
+            .transport(self.limits.request_timeout)
+            .layer(self.response_quota_layer())
+            .add_service(self.inventory_service(stopped))
             .add_service(admin)
             .add_service(checks)
             .add_service(tonic_health::pb::health_server::HealthServer::new(
@@ -249,7 +249,7 @@ impl Server {
             .add_service(v1alpha);
         let (incoming, socket) = self.incoming(listener, cut);
         let served = router
-            .serve_with_incoming_shutdown(incoming, until(stopped.clone()))
+            .serve_with_incoming_shutdown(incoming, wait_stopped(stopped.clone()))
             .await;
         served.map_err(|source| ServeError::Transport {
             socket: socket.name(),
@@ -269,7 +269,7 @@ impl Server {
         let allowed = self.allow_uids.clone();
         let gate = tonic::service::interceptor::InterceptorLayer::new(
             move |request: tonic::Request<()>| {
-                let uid = caller(request.extensions());
+                let uid = caller_uid(request.extensions());
                 if may_call_agent(uid, &allowed.borrow()) {
                     Ok(request)
                 } else {
@@ -281,22 +281,22 @@ impl Server {
             tonic_health::server::HealthService::from_health_reporter(health.clone()),
         );
         let storage = StorageServer::new(StorageService::new(self.handle.clone()))
-            .max_decoding_message_size(self.limits.message);
+            .max_decoding_message_size(self.limits.max_message_bytes);
         let volumes = self.volumes.clone().map(|(engine, driver)| {
             let service = VolumesService::new(engine, driver, self.handle.clone());
-            VolumesServer::new(service).max_decoding_message_size(self.limits.message)
+            VolumesServer::new(service).max_decoding_message_size(self.limits.max_message_bytes)
         });
-        let transport = self.transport(self.limits.agent_request);
+        let transport = self.transport(self.limits.agent_request_timeout);
         let router = transport
             .layer(gate)
-            .layer(self.counted())
-            .add_service(self.inventory(stopped))
+            .layer(self.response_quota_layer())
+            .add_service(self.inventory_service(stopped))
             .add_service(storage)
             .add_service(health);
         let router = router.add_optional_service(volumes);
         let (incoming, socket) = self.incoming(listener, cut);
         let served = router
-            .serve_with_incoming_shutdown(incoming, until(stopped.clone()))
+            .serve_with_incoming_shutdown(incoming, wait_stopped(stopped.clone()))
             .await;
         served.map_err(|source| ServeError::Transport {
             socket: socket.name(),
@@ -304,17 +304,20 @@ impl Server {
         })
     }
 
-    fn inventory(&self, stopped: &signal::Receiver<bool>) -> InventoryServer<InventoryService> {
-        let watchers = Shares::new(self.limits.watchers, self.limits.watchers_per_uid);
+    fn inventory_service(
+        &self,
+        stopped: &signal::Receiver<bool>,
+    ) -> InventoryServer<InventoryService> {
+        let watchers = UidQuota::new(self.limits.watchers, self.limits.watchers_per_uid);
         let service = InventoryService::new(
             self.handle.clone(),
             self.node.clone(),
             watchers,
             stopped.clone(),
-            self.limits.stalled_watcher,
+            self.limits.stalled_watcher_timeout,
         );
         InventoryServer::new(service)
-            .max_decoding_message_size(self.limits.message)
+            .max_decoding_message_size(self.limits.max_message_bytes)
             .max_encoding_message_size(usize::MAX)
     }
 
@@ -328,9 +331,11 @@ impl Server {
             .http2_max_header_list_size(16 * 1024)
     }
 
-    fn counted<S>(&self) -> impl tower::Layer<S, Service = Counted<S>> + Clone + use<S> {
-        let shares = Shares::new(self.limits.answers, self.limits.answers_per_uid);
-        tower::layer::layer_fn(move |inner| Counted::new(inner, shares.clone()))
+    fn response_quota_layer<S>(
+        &self,
+    ) -> impl tower::Layer<S, Service = ResponseQuotaService<S>> + Clone + use<S> {
+        let shares = UidQuota::new(self.limits.responses, self.limits.responses_per_uid);
+        tower::layer::layer_fn(move |inner| ResponseQuotaService::new(inner, shares.clone()))
     }
 
     fn incoming(
@@ -339,13 +344,13 @@ impl Server {
         cut: &signal::Receiver<bool>,
     ) -> (Incoming, listen::BoundPath) {
         let (socket, path) = listener.into_parts();
-        let shares = Shares::new(self.limits.connections, self.limits.connections_per_uid);
+        let shares = UidQuota::new(self.limits.connections, self.limits.connections_per_uid);
         (
             Incoming::new(
                 socket,
                 path.name(),
                 shares,
-                self.limits.preface,
+                self.limits.preface_timeout,
                 cut.clone(),
             ),
             path,
@@ -353,7 +358,7 @@ impl Server {
     }
 
     /// SERVING from the first full picture on. Never completes.
-    async fn follow_settled(&self, health: &HealthReporter) -> std::convert::Infallible {
+    async fn serve_when_settled(&self, health: &HealthReporter) -> std::convert::Infallible {
         let mut snapshots = self.handle.snapshots();
         // An error: the owner has ended, the process is about to, and there is nothing more to
         // follow.
@@ -362,13 +367,13 @@ impl Server {
             .await
             .is_ok()
         {
-            say(health, ServingStatus::Serving).await;
+            set_serving_status(health, ServingStatus::Serving).await;
         }
         std::future::pending().await
     }
 }
 
-async fn say(health: &HealthReporter, status: ServingStatus) {
+async fn set_serving_status(health: &HealthReporter, status: ServingStatus) {
     let inventory = <InventoryServer<InventoryService> as NamedService>::NAME;
     let (admin, checks) = (
         <AdminServer<AdminService> as NamedService>::NAME,
@@ -379,18 +384,18 @@ async fn say(health: &HealthReporter, status: ServingStatus) {
     }
 }
 
-async fn until(mut stopped: signal::Receiver<bool>) {
+async fn wait_stopped(mut stopped: signal::Receiver<bool>) {
     // An error: the sender has gone, which is the end as well.
     let _ = stopped.wait_for(|stopped| *stopped).await;
 }
 
 /// The caller's uid as the kernel told it when the connection was made (SO_PEERCRED, unix(7)).
-fn uid(connection: &UdsConnectInfo) -> Option<u32> {
+fn peer_uid(connection: &UdsConnectInfo) -> Option<u32> {
     connection.peer_cred.map(|cred| cred.uid())
 }
 
-fn caller(extensions: &tonic::Extensions) -> Option<u32> {
-    extensions.get::<UdsConnectInfo>().and_then(uid)
+fn caller_uid(extensions: &tonic::Extensions) -> Option<u32> {
+    extensions.get::<UdsConnectInfo>().and_then(peer_uid)
 }
 
 /// The agent's socket is for uid 0 and for the uids of the configuration.

@@ -4,9 +4,9 @@
 use tonic::{Code, Status};
 
 use crate::api::resolve::ResolveError;
-use crate::attach::fault::Fault;
 use crate::model::causes::with_causes;
-use crate::model::facts::checks::Refusal;
+use crate::model::facts::checks::StartCheckError;
+use crate::provision::error::ProvisionError;
 use crate::state::handle::CommandError;
 
 /// Longest text a request may carry where an id or a query is expected, in bytes.
@@ -14,16 +14,16 @@ pub const MAX_QUERY: usize = 4096;
 /// Longest note of an acknowledgement, in bytes.
 pub const MAX_NOTE: usize = 1024;
 /// Characters of a caller's text that are repeated in a message.
-const ECHO: usize = 200;
+const MAX_ECHO_CHARS: usize = 200;
 
 /// The caller's text as a message repeats it: cut, and without control characters.
 pub fn echo(text: &str) -> String {
     let mut shown: String = text
         .chars()
-        .take(ECHO)
+        .take(MAX_ECHO_CHARS)
         .map(|c| if c.is_control() { '\u{fffd}' } else { c })
         .collect();
-    if text.chars().nth(ECHO).is_some() {
+    if text.chars().nth(MAX_ECHO_CHARS).is_some() {
         shown.push('…');
     }
     shown
@@ -64,7 +64,7 @@ pub fn exhausted(what: impl Into<String>) -> Status {
     Status::resource_exhausted(what)
 }
 
-pub fn stopping() -> Status {
+pub fn shutting_down() -> Status {
     Status::unavailable("the daemon is shutting down")
 }
 
@@ -83,43 +83,47 @@ pub fn not_found(what: impl Into<String>) -> Status {
 }
 
 /// `field` is the request's field that held the query.
-pub fn unresolved(field: &str, error: &ResolveError) -> Status {
+pub fn from_resolve_error(field: &str, error: &ResolveError) -> Status {
     match error {
         ResolveError::Unknown { .. } => Status::new(Code::NotFound, error.to_string()),
         ResolveError::Ambiguous { .. } => invalid(field, error),
     }
 }
 
-pub fn refused(error: CommandError) -> Status {
+pub fn from_command_error(error: CommandError) -> Status {
     match error {
         CommandError::NoSuchFinding(_) => Status::not_found(error.to_string()),
         CommandError::NotAcknowledged(_) => Status::failed_precondition(error.to_string()),
         // Not stored is not done: the caller may try again when the store is back.
         CommandError::NotStored(_) => Status::unavailable(error.to_string()),
         CommandError::NoSuchCheck(_) => Status::not_found(error.to_string()),
-        CommandError::CheckRefused(Refusal::TooMany(_)) => {
+        CommandError::CheckRefused(StartCheckError::QueueFull(_)) => {
             Status::resource_exhausted(error.to_string())
         }
-        CommandError::CheckRefused(Refusal::Gone(_)) => Status::not_found(error.to_string()),
+        CommandError::CheckRefused(StartCheckError::VolumeGone(_)) => {
+            Status::not_found(error.to_string())
+        }
         CommandError::CheckRefused(_) => Status::failed_precondition(error.to_string()),
         CommandError::NoCounters => unavailable(error.to_string()),
-        CommandError::Stopping => stopping(),
+        CommandError::Stopping => shutting_down(),
     }
 }
 
 /// What came of a wish for a volume of this node's own.
-pub fn fault(fault: Fault) -> Status {
+pub fn from_provision_error(fault: ProvisionError) -> Status {
     let code = match &fault {
-        Fault::Invalid { .. } => Code::InvalidArgument,
-        Fault::NotFound(_) => Code::NotFound,
-        Fault::Exists(_) => Code::AlreadyExists,
-        Fault::Precondition(_) | Fault::Held(_) => Code::FailedPrecondition,
-        Fault::OutOfRange(_) => Code::OutOfRange,
-        Fault::Exhausted(_) => Code::ResourceExhausted,
-        Fault::Aborted(_) => Code::Aborted,
-        Fault::Unavailable(_) | Fault::Stuck(_) => Code::Unavailable,
-        Fault::Deadline(_) => Code::DeadlineExceeded,
-        Fault::Failed { .. } => Code::Internal,
+        ProvisionError::InvalidArgument { .. } => Code::InvalidArgument,
+        ProvisionError::NotFound(_) => Code::NotFound,
+        ProvisionError::AlreadyExists(_) => Code::AlreadyExists,
+        ProvisionError::FailedPrecondition(_) | ProvisionError::InUse(_) => {
+            Code::FailedPrecondition
+        }
+        ProvisionError::OutOfRange(_) => Code::OutOfRange,
+        ProvisionError::ResourceExhausted(_) => Code::ResourceExhausted,
+        ProvisionError::Aborted(_) => Code::Aborted,
+        ProvisionError::Unavailable(_) | ProvisionError::Stuck(_) => Code::Unavailable,
+        ProvisionError::DeadlineExceeded(_) => Code::DeadlineExceeded,
+        ProvisionError::Failed { .. } => Code::Internal,
     };
     Status::new(code, with_causes(&fault))
 }
@@ -131,20 +135,20 @@ mod tests {
     #[test]
     fn a_long_query_is_cut_in_the_message() {
         let shown = echo(&"ä".repeat(1_000_000));
-        assert_eq!(shown.chars().count(), ECHO + 1);
+        assert_eq!(shown.chars().count(), MAX_ECHO_CHARS + 1);
         assert_eq!(echo("a\nb"), "a\u{fffd}b");
     }
 
     #[test]
-    fn what_went_while_it_was_asked_for_is_not_found() {
+    fn a_subject_that_disappears_during_the_request_is_not_found() {
         let id = crate::model::ids::VolumeId::known("fs:u");
         assert_eq!(
-            refused(CommandError::CheckRefused(Refusal::Gone(id))).code(),
+            from_command_error(CommandError::CheckRefused(StartCheckError::VolumeGone(id))).code(),
             Code::NotFound
         );
-        let uncheckable = Refusal::NotCheckable("it is vfat".into());
+        let uncheckable = StartCheckError::NotCheckable("it is vfat".into());
         assert_eq!(
-            refused(CommandError::CheckRefused(uncheckable)).code(),
+            from_command_error(CommandError::CheckRefused(uncheckable)).code(),
             Code::FailedPrecondition
         );
     }

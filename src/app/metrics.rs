@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use crate::api::server::{BoundPath, Listener, NodeFacts, WhoMayConnect};
+use crate::api::server::{BoundPath, Listener, NodeFacts, SocketAccess};
 use crate::app::options::Options;
 use crate::app::run::RunError;
 use crate::config::Config;
@@ -16,14 +16,14 @@ use crate::metrics::Node;
 use crate::metrics::serve::{self, Limits, Socket};
 use crate::model::snapshot::Snapshot;
 
-pub struct Scrapes {
+pub struct MetricsListener {
     socket: Socket,
     /// A unix socket is removed with it.
     _path: Option<BoundPath>,
 }
 
 /// None where nobody asked for metrics. The command line comes before the configuration.
-pub async fn bind(options: &Options, config: &Config) -> Result<Option<Scrapes>, RunError> {
+pub async fn bind(options: &Options, config: &Config) -> Result<Option<MetricsListener>, RunError> {
     let Some(address) = options
         .metrics_listen
         .clone()
@@ -41,17 +41,17 @@ pub async fn bind(options: &Options, config: &Config) -> Result<Option<Scrapes>,
             // Port 0 is one that is free.
             let bound = socket.local_addr().map_err(refused)?;
             tracing::info!(address = %bound, "metrics are served");
-            Scrapes {
+            MetricsListener {
                 socket: Socket::Tcp(socket),
                 _path: None,
             }
         }
         Address::Unix(path) => {
-            let (socket, bound) = Listener::bind(path, WhoMayConnect::Group)
+            let (socket, bound) = Listener::bind(path, SocketAccess::Group)
                 .await?
                 .into_parts();
             tracing::info!(socket = %path.display(), "metrics are served");
-            Scrapes {
+            MetricsListener {
                 socket: Socket::Unix(socket),
                 _path: Some(bound),
             }
@@ -60,7 +60,7 @@ pub async fn bind(options: &Options, config: &Config) -> Result<Option<Scrapes>,
     Ok(Some(scrapes))
 }
 
-impl Scrapes {
+impl MetricsListener {
     pub fn serve(
         self,
         facts: &NodeFacts,
@@ -81,7 +81,7 @@ impl Scrapes {
             started,
         };
         async move {
-            let Scrapes { socket, _path } = self;
+            let MetricsListener { socket, _path } = self;
             serve::serve(socket, node, snapshots, Limits::default(), stop).await;
         }
     }

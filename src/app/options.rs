@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Parser;
 
-use crate::app::watchdog::SHORTEST;
+use crate::app::watchdog::MIN_TIMEOUT;
 use crate::config::listen::Address;
 use crate::logging::LogFormat;
 
@@ -64,8 +64,8 @@ pub struct Options {
     /// End when the inner loop has stood still for so many seconds, so that the supervisor starts
     /// it anew; 0: never. A hung disk does not stop that loop. Where systemd's watchdog is on, that
     /// one does it
-    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = patience)]
-    pub watchdog: Patience,
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = parse_watchdog_timeout)]
+    pub watchdog: WatchdogTimeout,
 
     /// Print the settings that would be in force and exit; 2 if the configuration is refused
     #[arg(long)]
@@ -82,19 +82,19 @@ pub struct Options {
 
 /// How long the inner loop may stand still.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Patience {
+pub enum WatchdogTimeout {
     /// Nobody looks.
-    Endless,
-    For(Duration),
+    Off,
+    After(Duration),
 }
 
-fn patience(text: &str) -> Result<Patience, String> {
+fn parse_watchdog_timeout(text: &str) -> Result<WatchdogTimeout, String> {
     match text.parse().map(Duration::from_secs) {
-        Ok(Duration::ZERO) => Ok(Patience::Endless),
-        Ok(long) if long >= SHORTEST && long <= Duration::from_secs(3600) => {
-            Ok(Patience::For(long))
+        Ok(Duration::ZERO) => Ok(WatchdogTimeout::Off),
+        Ok(long) if long >= MIN_TIMEOUT && long <= Duration::from_secs(3600) => {
+            Ok(WatchdogTimeout::After(long))
         }
-        Ok(_) => Err(format!("0, or {} to 3600 seconds", SHORTEST.as_secs())),
+        Ok(_) => Err(format!("0, or {} to 3600 seconds", MIN_TIMEOUT.as_secs())),
         Err(error) => Err(format!("a number of seconds: {error}")),
     }
 }
@@ -104,19 +104,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_watchdog_is_off_or_has_a_time_in_which_a_loop_can_turn() {
+    fn the_watchdog_is_off_or_has_a_timeout_longer_than_one_tick() {
         let given = |text: &str| {
             Options::try_parse_from(["diskvitalsd", "--watchdog", text])
                 .map(|options| options.watchdog)
                 .ok()
         };
-        assert_eq!(given("0"), Some(Patience::Endless));
-        assert_eq!(given("30"), Some(Patience::For(Duration::from_secs(30))));
+        assert_eq!(given("0"), Some(WatchdogTimeout::Off));
+        assert_eq!(
+            given("30"),
+            Some(WatchdogTimeout::After(Duration::from_secs(30)))
+        );
         assert_eq!(
             [given("1"), given("3601"), given("-1"), given("1m")],
             [None; 4]
         );
         let default = Options::try_parse_from(["diskvitalsd"]).map(|options| options.watchdog);
-        assert_eq!(default.ok(), Some(Patience::For(Duration::from_secs(60))));
+        assert_eq!(
+            default.ok(),
+            Some(WatchdogTimeout::After(Duration::from_secs(60)))
+        );
     }
 }

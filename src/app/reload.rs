@@ -8,7 +8,7 @@ use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use tokio::sync::mpsc;
 
 /// Editors and the kubelet change a file in several steps; we look once they are done.
-const SETTLE: Duration = Duration::from_millis(300);
+const DEBOUNCE: Duration = Duration::from_millis(300);
 
 /// Tells of changes of one file. Dropping it ends the watch.
 pub struct FileWatch {
@@ -60,7 +60,7 @@ impl FileWatch {
             if self.events.recv().await.is_none() {
                 std::future::pending::<()>().await;
             }
-            tokio::time::sleep(SETTLE).await;
+            tokio::time::sleep(DEBOUNCE).await;
             let now = tokio::fs::read(&self.path).await.ok();
             if now != self.last {
                 self.last = now;
@@ -76,7 +76,7 @@ mod tests {
 
     use super::*;
 
-    async fn notices(watch: &mut FileWatch) {
+    async fn assert_notices(watch: &mut FileWatch) {
         tokio::time::timeout(Duration::from_secs(20), watch.changed())
             .await
             .expect("noticed");
@@ -89,10 +89,10 @@ mod tests {
         std::fs::write(&path, "a").expect("write");
         let mut watch = FileWatch::start(&path);
         std::fs::write(&path, "b").expect("write");
-        notices(&mut watch).await;
+        assert_notices(&mut watch).await;
         std::fs::write(dir.path().join("new"), "c").expect("write");
         std::fs::rename(dir.path().join("new"), &path).expect("rename");
-        notices(&mut watch).await;
+        assert_notices(&mut watch).await;
     }
 
     #[tokio::test]
@@ -107,6 +107,6 @@ mod tests {
         let mut watch = FileWatch::start(&dir.path().join("diskvitals.toml"));
         symlink("v2", dir.path().join("..data_tmp")).expect("link");
         std::fs::rename(dir.path().join("..data_tmp"), dir.path().join("..data")).expect("rename");
-        notices(&mut watch).await;
+        assert_notices(&mut watch).await;
     }
 }

@@ -9,45 +9,45 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::api::server::{ListenError, Listener, ServeError, Server, WhoMayConnect};
-use crate::app::cleanup::Hands;
-use crate::app::options::{Options, Patience};
+use crate::api::server::{ListenError, Listener, ServeError, Server, SocketAccess};
+use crate::app::cleanup::CleanupExecutor;
+use crate::app::options::{Options, WatchdogTimeout};
 use crate::app::reload::FileWatch;
 use crate::app::watchdog::Watchdog;
-use crate::app::{chain, level, metrics, node, volumes};
-use crate::attach::engine::{Engine, EngineError, Settings as VolumesSettings};
-use crate::attach::steps::WorkerSteps;
+use crate::app::{error_chain, level, metrics, node, provisioning};
 use crate::config::{self, Config, ConfigError};
 use crate::host::helper::Program;
 use crate::host::memory;
 use crate::host::root::HostRoot;
-use crate::host::worker::{Spawn, Workers};
-use crate::logging::{Logging, Queued};
-use crate::model::ledger::Bounds;
+use crate::host::worker_pool::{WorkerPool, WorkerPoolConfig};
+use crate::logging::{LogQueue, Logging};
+use crate::model::ledger::RetentionLimits;
 use crate::model::path::HostPath;
 use crate::model::policy::smart::SmartOverride;
-use crate::model::report::Request;
+use crate::model::source_update::SourceRequest;
+use crate::provision::engine::{Engine, EngineError, Settings as VolumesSettings};
+use crate::provision::executor::WorkerExecutor;
 use crate::source::context::{
     CheckSettings, Context, DeviceType, JobWorkers, KernelLogSettings, SmartSettings, SourceError,
     SourceSettings,
 };
-use crate::source::worker::{Place, arguments, freezer_arguments};
+use crate::source::worker_main::{WorkerRole, arguments, freezer_arguments};
 use crate::source::{
     checks, counters, diskstats, fs_errors, hardware, kmsg, kubelet, mounts, probe, smart,
 };
-use crate::state::judge::{Rules, SharedRules};
-use crate::state::lock::{self, Lock, LockError};
-use crate::state::owner::{Doors, Heartbeat, Owner};
-use crate::state::rules::Model;
+use crate::state::judge::{AssessmentSettings, SharedAssessmentSettings};
+use crate::state::lock::{self, LockError, StateLock};
+use crate::state::model_judge::ModelJudge;
+use crate::state::owner::{Heartbeat, Owner, OwnerHandles};
 use crate::state::store::{self, Store};
 use crate::state::{handle, notify};
 
 /// A lock on the state directory is had at once, or the disk below it does not answer.
-const LOCK_WAIT: Duration = Duration::from_secs(2);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 /// Scans of sysfs and of the kubelet's folder take milliseconds.
 const SCAN_TIMEOUT: Duration = Duration::from_secs(15);
 /// Everything must have ended by then, whatever hangs.
-const LAST_CALL: Duration = Duration::from_millis(4500);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(4500);
 
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
@@ -94,17 +94,17 @@ pub enum RunError {
 }
 
 /// What a reload changes.
-struct Dials {
-    rules: watch::Sender<SharedRules>,
+struct ReloadChannels {
+    assessment: watch::Sender<SharedAssessmentSettings>,
     sources: watch::Sender<Arc<SourceSettings>>,
-    notify: watch::Sender<notify::Settings>,
+    notify: watch::Sender<notify::NotifySettings>,
     allow_uids: watch::Sender<Vec<u32>>,
     volumes: watch::Sender<Arc<VolumesSettings>>,
 }
 
 pub async fn run(options: Options, config: Config, logging: &Logging) -> Result<(), RunError> {
     let root = host_root(&options.host_root)?;
-    let mut limitations: Vec<String> = memory::lock().err().into_iter().collect();
+    let mut limitations: Vec<String> = memory::lock_all().err().into_iter().collect();
     if !nix::unistd::geteuid().is_root() {
         limitations
             .push("not root: device-mapper's state and folders of other users are not seen".into());
@@ -114,27 +114,35 @@ pub async fn run(options: Options, config: Config, logging: &Logging) -> Result<
     );
 
     let lock = lock_state(&options.state_dir).await?;
-    let main_socket = Listener::bind(&options.socket, WhoMayConnect::Group).await?;
-    let agent_socket = Listener::bind(&options.agent_socket, WhoMayConnect::Anyone).await?;
+    let main_socket = Listener::bind(&options.socket, SocketAccess::Group).await?;
+    let agent_socket = Listener::bind(&options.agent_socket, SocketAccess::Anyone).await?;
     let scrapes = metrics::bind(&options, &config).await?;
     let mut signals = Signals::new().map_err(RunError::Signal)?;
 
-    let dials = Dials::new(&config, &options);
+    let dials = ReloadChannels::new(&config, &options);
     let (store, store_events) =
-        Store::spawn(store::Config::new(&options.state_dir), lock).map_err(RunError::Store)?;
-    let (owner, doors) = Owner::new(Model, dials.rules.subscribe(), store, store_events);
-    let facts = node::facts(&root, limitations);
-    let owner = owner.in_boot(facts.boot_id.clone());
+        Store::spawn(store::StoreConfig::new(&options.state_dir), lock).map_err(RunError::Store)?;
+    let (owner, doors) = Owner::new(
+        ModelJudge,
+        dials.assessment.subscribe(),
+        store,
+        store_events,
+    );
+    let facts = node::node_facts(&root, limitations);
+    let owner = owner.with_boot_id(facts.boot_id.clone());
     let program = own_program()?;
     let workers = |place| -> JobWorkers {
-        Workers::start(Spawn {
+        WorkerPool::start(WorkerPoolConfig {
             program: program.clone(),
             args: arguments(place, &root),
-            active: if place == Place::Own { 2 } else { 1 },
+            active: if place == WorkerRole::OwnMounts { 2 } else { 1 },
             max_stuck: config.probes.max_stuck as usize,
         })
     };
-    let (own, in_host_mounts) = (workers(Place::Own), workers(Place::HostMounts));
+    let (own, in_host_mounts) = (
+        workers(WorkerRole::OwnMounts),
+        workers(WorkerRole::HostMounts),
+    );
     let context = Context {
         root: root.clone(),
         reports: doors.reports.clone(),
@@ -143,34 +151,34 @@ pub async fn run(options: Options, config: Config, logging: &Logging) -> Result<
         probe_workers: in_host_mounts.clone(),
         fs_errors: Program {
             program: program.clone(),
-            args: arguments(Place::FsErrors, &root),
+            args: arguments(WorkerRole::FsErrors, &root),
         },
         settings: dials.sources.subscribe(),
-        targets: doors.targets.clone(),
+        targets: doors.probe_targets.clone(),
         smart_targets: doors.smart_targets.clone(),
         checks: doors.checks.clone(),
         checker: Program {
             program: program.clone(),
-            args: arguments(Place::Check, &root),
+            args: arguments(WorkerRole::Check, &root),
         },
         freezer: Program {
             program: program.clone(),
-            args: freezer_arguments(&root, never_frozen(&options, &config)),
+            args: freezer_arguments(&root, never_freeze_paths(&options, &config)),
         },
         freeze_intents: options
             .socket
             .parent()
             .unwrap_or(Path::new("/"))
             .join("freeze"),
-        resume: doors.resume.clone(),
+        resume: doors.kernel_log_resume.clone(),
     };
 
     let (stop, stopping) = watch::channel(false);
     let mut tasks = JoinSet::new();
     let owner_stop = stopping.clone();
     let mut published = doors.handle.snapshots();
-    let mut owner_task = tokio::spawn(owner.run(stopped(owner_stop)));
-    let watchdog = watchdog(options.watchdog, &doors.heartbeat, logging.queued())?;
+    let mut owner_task = tokio::spawn(owner.run(wait_for_stop(owner_stop)));
+    let watchdog = watchdog(options.watchdog, &doors.heartbeat, logging.queue())?;
     spawn_sources(&mut tasks, &context);
     let notices = doors.transitions.subscribe();
     let notify_settings = dials.notify.subscribe();
@@ -179,10 +187,14 @@ pub async fn run(options: Options, config: Config, logging: &Logging) -> Result<
         Err(RunError::TaskEnded("notify"))
     });
     let scraping = scrapes.map(|scrapes| {
-        tokio::spawn(scrapes.serve(&facts, doors.handle.snapshots(), stopped(stopping.clone())))
+        tokio::spawn(scrapes.serve(
+            &facts,
+            doors.handle.snapshots(),
+            wait_for_stop(stopping.clone()),
+        ))
     });
     let mut server = Server::new(doors.handle.clone(), facts, dials.allow_uids.subscribe());
-    let steps = WorkerSteps::new(&root, program.clone());
+    let steps = WorkerExecutor::new(&root, program.clone());
     // In a recorded tree there is nothing that could be made or mounted.
     if !root.is_recorded() {
         let (engine, actor) = Engine::new(
@@ -191,7 +203,7 @@ pub async fn run(options: Options, config: Config, logging: &Logging) -> Result<
             doors.reports.clone(),
         );
         tasks.spawn(async { actor.run().await.map_err(RunError::from) });
-        server = server.with_cleanup(Arc::new(Hands {
+        server = server.with_cleanup(Arc::new(CleanupExecutor {
             steps: steps.clone(),
             engine: engine.clone(),
         }));
@@ -204,14 +216,17 @@ pub async fn run(options: Options, config: Config, logging: &Logging) -> Result<
         // error: the owner is gone, which ends everything.
         let _ = published.changed().await;
         server
-            .serve(main_socket, Some(agent_socket), stopped(serving_stop))
+            .serve(main_socket, Some(agent_socket), wait_for_stop(serving_stop))
             .await
     });
-    tasks.spawn(tell_systemd(doors.handle.clone(), doors.heartbeat.clone()));
+    tasks.spawn(notify_systemd(
+        doors.handle.clone(),
+        doors.heartbeat.clone(),
+    ));
     tracing::info!(socket = %options.socket.display(), state = %options.state_dir.display(), version = env!("CARGO_PKG_VERSION"), "diskvitalsd started");
 
     let ended = tokio::select! {
-        ended = wait(&mut signals, &options, &dials, &doors, logging) => ended,
+        ended = run_until_signal(&mut signals, &options, &dials, &doors, logging) => ended,
         Some(ended) = tasks.join_next() => ended.map_err(RunError::TaskFailed).and_then(|ended: Result<Infallible, RunError>| ended.map(|never| match never {})),
         ended = &mut serving => ended.map_err(RunError::TaskFailed).and_then(|served| served.map_err(RunError::from)).and(Err(RunError::TaskEnded("api"))),
         ended = &mut owner_task => ended.map_err(RunError::TaskFailed).and(Err(RunError::TaskEnded("owner"))),
@@ -225,7 +240,7 @@ pub async fn run(options: Options, config: Config, logging: &Logging) -> Result<
     own.close();
     in_host_mounts.close();
     steps.close();
-    let drained = tokio::time::timeout(LAST_CALL, async {
+    let drained = tokio::time::timeout(SHUTDOWN_TIMEOUT, async {
         // Their results no longer matter: the end is decided.
         let _ = tokio::join!(
             async {
@@ -249,7 +264,7 @@ pub async fn run(options: Options, config: Config, logging: &Logging) -> Result<
         tracing::warn!("something did not end in time and is left behind");
     }
     tracing::info!(
-        stuck_workers = *own.stuck().borrow() + *in_host_mounts.stuck().borrow(),
+        stuck_workers = *own.stuck_count().borrow() + *in_host_mounts.stuck_count().borrow(),
         "diskvitalsd stopped"
     );
     ended
@@ -257,17 +272,17 @@ pub async fn run(options: Options, config: Config, logging: &Logging) -> Result<
 
 /// Not where systemd does it, which sees as much and more.
 fn watchdog(
-    patience: Patience,
+    patience: WatchdogTimeout,
     heartbeat: &Heartbeat,
-    log: Queued,
+    log: LogQueue,
 ) -> Result<Option<Watchdog>, RunError> {
     match patience {
-        Patience::For(long) if sd_notify::watchdog_enabled().is_none() => {
+        WatchdogTimeout::After(long) if sd_notify::watchdog_enabled().is_none() => {
             Watchdog::start(heartbeat.clone(), long, log)
                 .map(Some)
                 .map_err(RunError::Watchdog)
         }
-        Patience::For(_) | Patience::Endless => Ok(None),
+        WatchdogTimeout::After(_) | WatchdogTimeout::Off => Ok(None),
     }
 }
 
@@ -290,7 +305,10 @@ fn own_program() -> Result<PathBuf, RunError> {
 }
 
 /// What the way back from a freeze needs of ours, beside the program itself.
-fn never_frozen<'a>(options: &'a Options, config: &'a Config) -> impl Iterator<Item = &'a Path> {
+fn never_freeze_paths<'a>(
+    options: &'a Options,
+    config: &'a Config,
+) -> impl Iterator<Item = &'a Path> {
     let tools = &config.checks.tools;
     let tools = [&tools.e2fsck, &tools.xfs_repair, &tools.btrfs, &tools.lvm]
         .into_iter()
@@ -307,12 +325,15 @@ fn never_frozen<'a>(options: &'a Options, config: &'a Config) -> impl Iterator<I
 
 /// Another live daemon: refuse. A disk that does not answer, a predecessor that is dying, no right
 /// to write: history stays in memory and the store's thread goes on trying.
-async fn lock_state(dir: &Path) -> Result<Option<Lock>, RunError> {
-    match lock::acquire_within(dir, LOCK_WAIT).await {
+async fn lock_state(dir: &Path) -> Result<Option<StateLock>, RunError> {
+    match lock::acquire_within(dir, LOCK_TIMEOUT).await {
         Ok(lock) => Ok(Some(lock)),
         Err(error @ LockError::Held { .. }) => Err(RunError::State(error)),
         Err(error) => {
-            tracing::warn!(error = chain(&error), "history is kept in memory for now");
+            tracing::warn!(
+                error = error_chain(&error),
+                "history is kept in memory for now"
+            );
             Ok(None)
         }
     }
@@ -338,7 +359,7 @@ fn spawn(
     tasks.spawn(async { source.await.map_err(RunError::from) });
 }
 
-async fn stopped(mut stopping: watch::Receiver<bool>) {
+async fn wait_for_stop(mut stopping: watch::Receiver<bool>) {
     // An error: the sender has gone, which is the end as well.
     let _ = stopping.wait_for(|stopping| *stopping).await;
 }
@@ -360,11 +381,11 @@ impl Signals {
 }
 
 /// Until somebody asks for the end. Reloads meanwhile.
-async fn wait(
+async fn run_until_signal(
     signals: &mut Signals,
     options: &Options,
-    dials: &Dials,
-    doors: &Doors,
+    dials: &ReloadChannels,
+    doors: &OwnerHandles,
     logging: &Logging,
 ) -> Result<(), RunError> {
     let file = options
@@ -383,13 +404,13 @@ async fn wait(
 }
 
 /// All or nothing: a file with an error changes nothing.
-fn reload(options: &Options, dials: &Dials, doors: &Doors, logging: &Logging) {
+fn reload(options: &Options, dials: &ReloadChannels, doors: &OwnerHandles, logging: &Logging) {
     match config::load(options.config.as_deref()) {
         Ok(config) => {
             logging.set_level(level(config.log.level));
-            dials.set(&config, options);
+            dials.update(&config, options);
             // Nobody listens while the sources start; then they read everything anyhow.
-            let _ = doors.requests.send(Request::All);
+            let _ = doors.requests.send(SourceRequest::All);
             tracing::info!("the configuration was read anew");
         }
         Err(error) => log_refused(&error),
@@ -398,38 +419,39 @@ fn reload(options: &Options, dials: &Dials, doors: &Doors, logging: &Logging) {
 
 fn log_refused(error: &ConfigError) {
     tracing::error!(
-        error = chain(error),
+        error = error_chain(error),
         "the new configuration is refused; the old one stays in force"
     );
 }
 
-impl Dials {
-    fn new(config: &Config, options: &Options) -> Dials {
-        Dials {
-            rules: watch::Sender::new(rules(config, options)),
+impl ReloadChannels {
+    fn new(config: &Config, options: &Options) -> ReloadChannels {
+        ReloadChannels {
+            assessment: watch::Sender::new(assessment_settings(config, options)),
             sources: watch::Sender::new(source_settings(config, options)),
             notify: watch::Sender::new(notify_settings(config)),
             allow_uids: watch::Sender::new(config.csi.allow_uids.clone()),
-            volumes: watch::Sender::new(Arc::new(volumes::settings(config, options))),
+            volumes: watch::Sender::new(Arc::new(provisioning::settings(config, options))),
         }
     }
 
-    fn set(&self, config: &Config, options: &Options) {
-        self.rules.send_replace(rules(config, options));
+    fn update(&self, config: &Config, options: &Options) {
+        self.assessment
+            .send_replace(assessment_settings(config, options));
         self.sources.send_replace(source_settings(config, options));
         self.notify.send_replace(notify_settings(config));
         self.allow_uids.send_replace(config.csi.allow_uids.clone());
-        volumes::reload(&self.volumes, config, options);
+        provisioning::reload(&self.volumes, config, options);
     }
 }
 
-fn rules(config: &Config, options: &Options) -> SharedRules {
-    Arc::new(Rules {
+fn assessment_settings(config: &Config, options: &Options) -> SharedAssessmentSettings {
+    Arc::new(AssessmentSettings {
         policy: config.policy(),
         volumes: config.volume_settings(HostPath::from(options.kubelet_root.as_path())),
-        history: Bounds {
-            age: config.history.keep,
-            number: config.history.max_findings as usize,
+        history: RetentionLimits {
+            max_age: config.history.keep,
+            max_count: config.history.max_findings as usize,
         },
     })
 }
@@ -460,7 +482,7 @@ fn source_settings(config: &Config, options: &Options) -> Arc<SourceSettings> {
     })
 }
 
-fn smart_settings(smart: &config::Smart) -> SmartSettings {
+fn smart_settings(smart: &config::SmartConfig) -> SmartSettings {
     let typed = |given: &SmartOverride| {
         let SmartOverride {
             model,
@@ -488,15 +510,15 @@ fn smart_settings(smart: &config::Smart) -> SmartSettings {
     }
 }
 
-fn notify_settings(config: &Config) -> notify::Settings {
-    notify::Settings {
+fn notify_settings(config: &Config) -> notify::NotifySettings {
+    notify::NotifySettings {
         exec: config.notify.exec.clone(),
         timeout: config.notify.timeout,
     }
 }
 
 /// READY with the first full picture, then the watchdog's food while the owner's loop turns.
-async fn tell_systemd(
+async fn notify_systemd(
     handle: handle::Handle,
     heartbeat: Heartbeat,
 ) -> Result<Infallible, RunError> {
@@ -508,7 +530,7 @@ async fn tell_systemd(
     {
         return Err(RunError::TaskEnded("owner"));
     }
-    tell(&[sd_notify::NotifyState::Ready]);
+    send_to_systemd(&[sd_notify::NotifyState::Ready]);
     let watchdog = sd_notify::watchdog_enabled();
     let every = watchdog
         .map_or(Duration::from_secs(30), |period| period / 4)
@@ -519,14 +541,14 @@ async fn tell_systemd(
         if fed != Some(count) {
             fed = Some(count);
             if watchdog.is_some() {
-                tell(&[sd_notify::NotifyState::Watchdog]);
+                send_to_systemd(&[sd_notify::NotifyState::Watchdog]);
             }
         }
         let snapshot = handle.snapshot();
         let adverse = snapshot
             .findings
             .values()
-            .filter(|finding| finding.counts())
+            .filter(|finding| finding.is_counted())
             .count();
         let line = format!(
             "{} drives, {} volumes, {adverse} findings that count",
@@ -534,7 +556,7 @@ async fn tell_systemd(
             snapshot.volumes.len()
         );
         if line != shown {
-            tell(&[sd_notify::NotifyState::Status(&line)]);
+            send_to_systemd(&[sd_notify::NotifyState::Status(&line)]);
             shown = line;
         }
         tokio::time::sleep(every).await;
@@ -543,14 +565,14 @@ async fn tell_systemd(
 
 /// Without systemd there is no socket, and that is fine; with it, a lost message is repeated soon
 /// or means a restart.
-fn tell(state: &[sd_notify::NotifyState<'_>]) {
+fn send_to_systemd(state: &[sd_notify::NotifyState<'_>]) {
     let _ = sd_notify::notify(state);
 }
 
 #[cfg(test)]
 mod tests {
     #[test]
-    fn sources_and_the_configuration_mean_the_same_smartctl() {
+    fn sources_and_the_configuration_have_the_same_default_smartctl() {
         assert_eq!(
             crate::config::DEFAULT_SMARTCTL,
             crate::source::context::USUAL_SMARTCTL

@@ -14,27 +14,27 @@ use std::time::Duration;
 use nix::sys::prctl::set_dumpable;
 use nix::unistd::alarm;
 
-use crate::logging::Queued;
+use crate::logging::LogQueue;
 use crate::state::owner::Heartbeat;
 
 /// The loop turns once a second: this is the least after which standing still can be told from
 /// being late.
-pub const SHORTEST: Duration = Duration::from_secs(2);
+pub const MIN_TIMEOUT: Duration = Duration::from_secs(2);
 /// So often within the time that it may stand still.
-const LOOKS: u32 = 10;
+const POLLS_PER_TIMEOUT: u32 = 10;
 /// The longest that the log's thread may take to write why, before the process ends.
-const LAST_WORDS: Duration = Duration::from_millis(1500);
+const LOG_FLUSH_TIMEOUT: Duration = Duration::from_millis(1500);
 /// Of the kernel's own end of the process, in seconds: longer than the last words.
-const END: u32 = 3;
+const ALARM_SECONDS: u32 = 3;
 
 /// Watches as long as it is there.
 #[derive(Debug)]
 pub struct Watchdog {
-    _there: SyncSender<()>,
+    _stop_on_drop: SyncSender<()>,
 }
 
 impl Watchdog {
-    pub fn start(heartbeat: Heartbeat, patience: Duration, log: Queued) -> io::Result<Watchdog> {
+    pub fn start(heartbeat: Heartbeat, patience: Duration, log: LogQueue) -> io::Result<Watchdog> {
         let (there, watched) = sync_channel(0);
         std::thread::Builder::new()
             .name("watchdog".into())
@@ -43,11 +43,13 @@ impl Watchdog {
                 watch(
                     || heartbeat.count(),
                     &watched,
-                    patience / LOOKS,
-                    || end(patience, &log),
+                    patience / POLLS_PER_TIMEOUT,
+                    || abort_daemon(patience, &log),
                 )
             })
-            .map(|_| Watchdog { _there: there })
+            .map(|_| Watchdog {
+                _stop_on_drop: there,
+            })
     }
 }
 
@@ -60,7 +62,7 @@ fn watch(beats: impl Fn() -> u64, watched: &Receiver<()>, every: Duration, end: 
         let now = Some(beats());
         same = if now == last { same + 1 } else { 0 };
         last = now;
-        if same >= LOOKS {
+        if same >= POLLS_PER_TIMEOUT {
             return end();
         }
     }
@@ -69,14 +71,14 @@ fn watch(beats: impl Fn() -> u64, watched: &Receiver<()>, every: Duration, end: 
 /// Whatever the loop stands in may hold a lock that a log line or an allocation needs: the kernel
 /// ends the process if this thread does not come to it. (Not process 1 of a container, which
 /// signals do not end: the chart's pods have the host's processes.)
-fn end(patience: Duration, log: &Queued) {
-    alarm::set(END);
+fn abort_daemon(patience: Duration, log: &LogQueue) {
+    alarm::set(ALARM_SECONDS);
     tracing::error!(
         seconds = patience.as_secs(),
         "the inner loop stands still: the daemon ends, to be started anew"
     );
     // Written or not: it ends.
-    let _ = log.written(LAST_WORDS);
+    let _ = log.flush(LOG_FLUSH_TIMEOUT);
     // No core: it would be written to a disk that may be the one that hangs, and until it is
     // written nothing is started anew. Without this it is one more file, and the process ends all
     // the same.
@@ -93,7 +95,7 @@ mod tests {
     const EVERY: Duration = Duration::from_millis(1);
 
     #[test]
-    fn a_loop_that_stands_still_is_ended_after_so_many_looks_and_not_before() {
+    fn a_stalled_loop_is_aborted_after_the_timeout_and_not_before() {
         let (_there, watched) = sync_channel(0);
         let looks = AtomicU64::new(0);
         let ended = AtomicBool::new(false);
@@ -106,11 +108,14 @@ mod tests {
         });
         assert!(ended.load(Ordering::Relaxed));
         // The first one has nothing to compare with.
-        assert_eq!(looks.load(Ordering::Relaxed), u64::from(LOOKS) + 1);
+        assert_eq!(
+            looks.load(Ordering::Relaxed),
+            u64::from(POLLS_PER_TIMEOUT) + 1
+        );
     }
 
     #[test]
-    fn a_loop_that_turns_slowly_is_left_alone_and_so_is_one_that_has_ended_well() {
+    fn a_slow_loop_and_a_finished_one_are_left_alone() {
         let (there, watched) = sync_channel(0);
         let looks = AtomicU64::new(0);
         let there = std::sync::Mutex::new(Some(there));
@@ -120,7 +125,7 @@ mod tests {
             if look == 100 {
                 there.lock().expect("the test").take();
             }
-            look / u64::from(LOOKS)
+            look / u64::from(POLLS_PER_TIMEOUT)
         };
         watch(count, &watched, EVERY, || panic!("ended"));
         assert!(looks.load(Ordering::Relaxed) > 100);

@@ -2,7 +2,7 @@
 
 fn main() -> std::process::ExitCode {
     let mut args = std::env::args_os().skip(1);
-    let jail = diskvitals::checker::JAIL;
+    let jail = diskvitals::checker::JAIL_ARGS;
     if jail
         .iter()
         .all(|word| args.next().is_some_and(|given| given == *word))

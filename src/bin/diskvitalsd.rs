@@ -10,8 +10,8 @@ use diskvitals::app::options::Options;
 fn main() -> ExitCode {
     let mut args = std::env::args_os();
     match args.nth(1) {
-        Some(mode) if mode == "worker" => return diskvitals::source::worker::main(args),
-        Some(mode) if mode == "step" => return diskvitals::attach::worker::main(args),
+        Some(mode) if mode == "worker" => return diskvitals::source::worker_main::main(args),
+        Some(mode) if mode == "step" => return diskvitals::provision::worker::main(args),
         _ => {}
     }
     app::main(Options::parse())

@@ -7,19 +7,19 @@ use std::sync::Arc;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-use crate::model::check::parse::{LONGEST_LINE, broken};
-use crate::model::check::{OUTPUT_KEPT, Output};
+use crate::model::check::parse::{MAX_LINE_BYTES, split_point};
+use crate::model::check::{CheckerOutput, MAX_KEPT_OUTPUT};
 
-pub struct Sink {
+pub struct OutputSink {
     kept: GzEncoder<Vec<u8>>,
     kept_bytes: usize,
     written: u64,
     line: Vec<u8>,
 }
 
-impl Sink {
-    pub fn new() -> Sink {
-        Sink {
+impl OutputSink {
+    pub fn new() -> OutputSink {
+        OutputSink {
             kept: GzEncoder::new(Vec::new(), Compression::default()),
             kept_bytes: 0,
             written: 0,
@@ -27,9 +27,11 @@ impl Sink {
         }
     }
 
-    pub fn take(&mut self, bytes: &[u8], each: &mut dyn FnMut(&str)) {
+    pub fn write(&mut self, bytes: &[u8], each: &mut dyn FnMut(&str)) {
         self.written = self.written.saturating_add(bytes.len() as u64);
-        let room = OUTPUT_KEPT.saturating_sub(self.kept_bytes).min(bytes.len());
+        let room = MAX_KEPT_OUTPUT
+            .saturating_sub(self.kept_bytes)
+            .min(bytes.len());
         if let Some(head) = bytes.get(..room) {
             // Into memory.
             self.kept.write_all(head).ok();
@@ -40,44 +42,44 @@ impl Sink {
                 .strip_suffix(b"\n")
                 .map_or((part, false), |part| (part, true));
             self.line.extend_from_slice(part);
-            self.forget_overwritten();
-            while let Some((at, label)) = broken(&self.line, LONGEST_LINE) {
-                each(&clean(self.line.get(..at).unwrap_or(&self.line)));
+            self.drop_overwritten();
+            while let Some((at, label)) = split_point(&self.line, MAX_LINE_BYTES) {
+                each(&visible_text(self.line.get(..at).unwrap_or(&self.line)));
                 let label = label.to_vec();
                 self.line.splice(..at.min(self.line.len()), label);
             }
             if ends {
-                self.pass(each);
+                self.emit_line(each);
                 self.line.clear();
             }
         }
     }
 
     /// Out: what is kept of it.
-    pub fn finish(self, each: &mut dyn FnMut(&str)) -> Output {
+    pub fn finish(self, each: &mut dyn FnMut(&str)) -> CheckerOutput {
         if !self.line.is_empty() {
-            self.pass(each);
+            self.emit_line(each);
         }
         let gzip = self
             .kept
             .finish()
             .map_or_else(|_| Arc::default(), Arc::from);
-        Output {
+        CheckerOutput {
             gzip,
             written: self.written,
             kept: self.kept_bytes as u64,
         }
     }
 
-    fn pass(&self, each: &mut dyn FnMut(&str)) {
-        each(&clean(&self.line));
+    fn emit_line(&self, each: &mut dyn FnMut(&str)) {
+        each(&visible_text(&self.line));
     }
 
     /// Progress that is written over for hours is no long line.
-    fn forget_overwritten(&mut self) {
+    fn drop_overwritten(&mut self) {
         // One at the end may be half of an end of line.
         let ended = self.line.len().saturating_sub(1);
-        if self.line.len() > LONGEST_LINE
+        if self.line.len() > MAX_LINE_BYTES
             && let Some(at) = self
                 .line
                 .get(..ended)
@@ -89,7 +91,7 @@ impl Sink {
 }
 
 /// What stands there in the end: progress is written over with `\r` and `\b`.
-fn clean(line: &[u8]) -> String {
+fn visible_text(line: &[u8]) -> String {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     let line = line.rsplit(|byte| *byte == b'\r').next().unwrap_or(line);
     let mut text: Vec<u8> = Vec::with_capacity(line.len());
@@ -110,18 +112,18 @@ mod tests {
 
     use super::*;
 
-    fn lines(pieces: &[&[u8]]) -> (Vec<String>, Output) {
+    fn lines(pieces: &[&[u8]]) -> (Vec<String>, CheckerOutput) {
         let mut lines = Vec::new();
-        let mut sink = Sink::new();
+        let mut sink = OutputSink::new();
         for piece in pieces {
-            sink.take(piece, &mut |line| lines.push(line.to_owned()));
+            sink.write(piece, &mut |line| lines.push(line.to_owned()));
         }
         let output = sink.finish(&mut |line| lines.push(line.to_owned()));
         (lines, output)
     }
 
     #[test]
-    fn lines_come_whole_however_they_were_written() {
+    fn lines_are_whole_however_the_output_is_chunked() {
         let (lines, output) = lines(&[b"Pass 1: Che", b"cking\nPass 2\n", b"\xff last"]);
         assert_eq!(lines, ["Pass 1: Checking", "Pass 2", "\u{fffd} last"]);
         assert_eq!((output.written, output.kept), (30, 30));
@@ -133,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn progress_that_is_written_over_is_no_text() {
+    fn overwritten_progress_is_dropped() {
         assert_eq!(
             lines(&[b"10%\r20%\rdone\n", b"abc\x08\x08\x08xyz\r\n"]).0,
             ["done", "xyz"]
@@ -141,22 +143,25 @@ mod tests {
     }
 
     #[test]
-    fn of_a_flood_the_beginning_is_kept_and_all_is_counted() {
+    fn the_first_part_of_long_output_is_kept_and_all_of_it_counted() {
         let flood = vec![b'x'; 1 << 20];
         let (_, output) = lines(&[&flood, &flood]);
-        assert_eq!((output.written, output.kept), (2 << 20, OUTPUT_KEPT as u64));
-        assert!(output.gzip.len() < OUTPUT_KEPT);
+        assert_eq!(
+            (output.written, output.kept),
+            (2 << 20, MAX_KEPT_OUTPUT as u64)
+        );
+        assert!(output.gzip.len() < MAX_KEPT_OUTPUT);
     }
 
     #[test]
-    fn progress_that_is_written_over_for_hours_is_one_line() {
+    fn hours_of_overwritten_progress_are_one_line() {
         let piece =
             b"[3/7] checking extents (0:00:01 elapsed, 12345 items checked)\r".repeat(10_000);
         assert_eq!(lines(&[&piece, &piece, b"done\n"]).0, ["done"]);
     }
 
     #[test]
-    fn a_line_of_any_length_reaches_the_parser_in_parts_with_its_label() {
+    fn a_long_line_reaches_the_parser_in_labeled_parts() {
         let mut line = b"Block bitmap differences:".to_vec();
         (0..100_000).for_each(|number| line.extend_from_slice(format!(" -{number}").as_bytes()));
         line.extend_from_slice(b" +7\n");
@@ -166,7 +171,7 @@ mod tests {
                 && lines
                     .iter()
                     .all(|line| line.starts_with("Block bitmap differences: -")
-                        && line.len() <= LONGEST_LINE)
+                        && line.len() <= MAX_LINE_BYTES)
         );
         let items: Vec<&str> = lines
             .iter()

@@ -12,34 +12,34 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 
-use crate::checker::output::Sink;
-use crate::checker::shown;
+use crate::checker::command_line;
+use crate::checker::output::OutputSink;
 use crate::host::clock::now;
 use crate::host::helper::Program;
-use crate::host::jail::{self, Jailed, Plan, Scheduled};
+use crate::host::jail::{self, JailSpec, JailedProcess, SchedStat};
 use crate::model::check::ballot::ballot;
-use crate::model::check::parse::Reader;
-use crate::model::check::{Ballot, End, Filesystem, Mode, Run};
+use crate::model::check::parse::OutputParser;
+use crate::model::check::{Filesystem, Mode, Run, RunResult, Termination};
 
 /// How often its reading is looked at where it is held back.
-const TICK: Duration = Duration::from_millis(20);
+const THROTTLE_INTERVAL: Duration = Duration::from_millis(20);
 /// How often its memory is looked at: at first, since it may be over soon, and later.
-const FIRST_LOOKS: Duration = Duration::from_millis(5);
-const LATER_LOOKS: Duration = Duration::from_millis(100);
-const FIRST: Duration = Duration::from_millis(500);
-const AT_THE_END: Duration = Duration::from_millis(1);
+const EARLY_SAMPLE_INTERVAL: Duration = Duration::from_millis(5);
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
+const EARLY_PERIOD: Duration = Duration::from_millis(500);
+const EXIT_POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// Of what it may read in a second so much is had at once, as a share of a second.
-const BURST: f64 = 0.1;
+const BURST_SECONDS: f64 = 0.1;
 /// While it becomes another program its counters are not shown.
-const UNSEEN: Duration = Duration::from_secs(2);
+const MAX_UNSAMPLED: Duration = Duration::from_secs(2);
 /// A process that was killed has gone by then, or is held by the kernel.
-const DYING: Duration = Duration::from_secs(1);
+const KILL_TIMEOUT: Duration = Duration::from_secs(1);
 /// Phases are told no more often than this.
-const PHASES: Duration = Duration::from_millis(250);
+const PHASE_INTERVAL: Duration = Duration::from_millis(250);
 
 /// One run.
 #[derive(Clone, Debug)]
-pub struct Order {
+pub struct RunSpec {
     /// Our own binary, with the arguments that make it the jail.
     pub program: Program,
     pub filesystem: Filesystem,
@@ -47,37 +47,37 @@ pub struct Order {
     /// Absolute.
     pub command: PathBuf,
     pub args: Vec<OsString>,
-    pub plan: Plan,
+    pub plan: JailSpec,
     pub timeout: Duration,
     pub bytes_per_second: Option<u64>,
 }
 
 /// What is heard of it meanwhile, and asked when it is over.
-pub struct Told<'a> {
-    pub phase: &'a mut dyn FnMut(&str),
+pub struct RunCallbacks<'a> {
+    pub on_phase: &'a mut dyn FnMut(&str),
     /// Why its word does not count, for reasons that lie outside of it (the device is gone). Asked
     /// after a run that came to its end.
-    pub void: &'a mut dyn FnMut() -> Option<String>,
+    pub invalid_because: &'a mut dyn FnMut() -> Option<String>,
 }
 
 #[derive(Debug)]
-pub struct Done {
+pub struct RunOutcome {
     pub run: Run,
     /// The checker, where it was killed and does not go.
-    pub left: Option<Jailed>,
+    pub unkillable: Option<JailedProcess>,
 }
 
 /// A run that did not begin.
 pub fn not_started(mode: Mode, command: String, why: String) -> Run {
     Run {
         command,
-        ..Run::failed(mode, now(), End::NotStarted(why.clone()), why)
+        ..Run::failed(mode, now(), Termination::NotStarted(why.clone()), why)
     }
 }
 
 /// Until it has ended. `stop`: readable, or closed at its other end, when it is to be stopped.
-pub fn run(order: &Order, stop: BorrowedFd<'_>, told: &mut Told<'_>) -> Done {
-    let command = shown(&order.command, &order.args);
+pub fn run(order: &RunSpec, stop: BorrowedFd<'_>, told: &mut RunCallbacks<'_>) -> RunOutcome {
+    let command = command_line(&order.command, &order.args);
     let started = now();
     // From here on: whoever starts it may be kept from a processor while it runs already, and what
     // it did meanwhile is a part of it.
@@ -86,42 +86,42 @@ pub fn run(order: &Order, stop: BorrowedFd<'_>, told: &mut Told<'_>) -> Done {
         Ok(jailed) => jailed,
         Err(error) => {
             let why = format!("starting {}: {error}", order.command.display());
-            return Done {
+            return RunOutcome {
                 run: not_started(order.mode, command, why),
-                left: None,
+                unkillable: None,
             };
         }
     };
-    let mut watched = Watched::new(jailed, order, since);
-    let (end, left) = watched.watch(order, stop, told);
+    let mut watched = RunMonitor::new(jailed, order, since);
+    let (end, left) = watched.run_to_end(order, stop, told);
     let duration = watched.since.elapsed();
     let active = watched.active(duration);
-    let Watched {
+    let RunMonitor {
         mut reader,
         sink,
         bytes_read,
         peak_memory,
-        trouble,
-        blind,
+        jail_error: trouble,
+        throttle_error: blind,
         ..
     } = watched;
-    let output = sink.finish(&mut |line| reader.line(line));
+    let output = sink.finish(&mut |line| reader.push_line(line));
     if let Some(why) = trouble {
-        return Done {
+        return RunOutcome {
             run: not_started(order.mode, command, why),
-            left,
+            unkillable: left,
         };
     }
     let parsed = reader.finish();
     // Looked at only after a run that came to its end: the device may be what holds one that did
     // not, and would hold us as well.
-    let void = if matches!(end, End::Exited(_)) {
-        (told.void)()
+    let void = if matches!(end, Termination::Exited(_)) {
+        (told.invalid_because)()
     } else {
         None
     };
     let (ballot, why) = match void.or(blind) {
-        Some(why) => (Ballot::Failed, why),
+        Some(why) => (RunResult::Failed, why),
         None => ballot(order.filesystem, order.mode, &parsed, &end),
     };
     let run = Run {
@@ -130,107 +130,110 @@ pub fn run(order: &Order, stop: BorrowedFd<'_>, told: &mut Told<'_>) -> Done {
         duration,
         active,
         held: None,
-        end,
-        ballot,
-        why,
-        failure: parsed.failure,
-        flaws: parsed.flaws,
-        more_flaws: parsed.more_flaws,
+        termination: end,
+        result: ballot,
+        failure_reason: why,
+        checker_error: parsed.failure,
+        problems: parsed.problems,
+        more_problems: parsed.more_problems,
         pending_replay: parsed.pending_replay,
         bytes_read,
         peak_memory,
         command,
         output,
     };
-    Done { run, left }
+    RunOutcome {
+        run,
+        unkillable: left,
+    }
 }
 
-struct Watched {
-    jailed: Option<Jailed>,
-    reader: Reader,
-    sink: Sink,
+struct RunMonitor {
+    jailed: Option<JailedProcess>,
+    reader: OutputParser,
+    sink: OutputSink,
     since: Instant,
     /// Held back since, and for how long before that.
-    held_since: Option<Instant>,
-    held: Duration,
+    throttled_since: Option<Instant>,
+    throttled: Duration,
     /// What its threads had of the processors at the last look, and for how long none of them had
     /// one although one was wanted: its low priority.
-    scheduled: BTreeMap<u32, Scheduled>,
-    behind: Duration,
+    scheduled: BTreeMap<u32, SchedStat>,
+    cpu_wait: Duration,
     bytes_read: u64,
     /// When that was seen last.
-    seen: Instant,
+    last_sampled: Instant,
     peak_memory: u64,
-    trouble: Option<String>,
+    jail_error: Option<String>,
     /// Why it could not be held back.
-    blind: Option<String>,
+    throttle_error: Option<String>,
     phase: Option<(Instant, String)>,
 }
 
-impl Watched {
-    fn new(jailed: Jailed, order: &Order, since: Instant) -> Watched {
-        Watched {
+impl RunMonitor {
+    fn new(jailed: JailedProcess, order: &RunSpec, since: Instant) -> RunMonitor {
+        RunMonitor {
             jailed: Some(jailed),
-            reader: Reader::new(order.filesystem),
-            sink: Sink::new(),
+            reader: OutputParser::new(order.filesystem),
+            sink: OutputSink::new(),
             since,
-            held_since: None,
-            held: Duration::ZERO,
+            throttled_since: None,
+            throttled: Duration::ZERO,
             scheduled: BTreeMap::new(),
-            behind: Duration::ZERO,
+            cpu_wait: Duration::ZERO,
             bytes_read: 0,
-            seen: Instant::now(),
+            last_sampled: Instant::now(),
             peak_memory: 0,
-            trouble: None,
-            blind: None,
+            jail_error: None,
+            throttle_error: None,
             phase: None,
         }
     }
 
     /// Of `duration`, until now: without what it was held back, and stood behind others.
     fn active(&self, duration: Duration) -> Duration {
-        let held = self.held
+        let held = self.throttled
             + self
-                .held_since
+                .throttled_since
                 .map_or(Duration::ZERO, |since| since.elapsed());
-        duration.saturating_sub(held).saturating_sub(self.behind)
+        duration.saturating_sub(held).saturating_sub(self.cpu_wait)
     }
 
-    fn watch(
+    fn run_to_end(
         &mut self,
-        order: &Order,
+        order: &RunSpec,
         stop: BorrowedFd<'_>,
-        told: &mut Told<'_>,
-    ) -> (End, Option<Jailed>) {
+        told: &mut RunCallbacks<'_>,
+    ) -> (Termination, Option<JailedProcess>) {
         let Some(mut jailed) = self.jailed.take() else {
-            return (End::Stopped, None);
+            return (Termination::Cancelled, None);
         };
         let mut buffer = vec![0; 64 * 1024];
         let mut readable = true;
         loop {
-            self.look(&jailed);
-            if order.plan.modest {
-                self.stand_behind(jailed.scheduled());
+            self.sample(&jailed);
+            if order.plan.low_priority {
+                self.account_cpu_wait(jailed.sched_stats());
             }
             let left = order.timeout.saturating_sub(self.since.elapsed());
             if left.is_zero() {
-                return self.kill(jailed, End::TimedOut, &mut buffer);
+                return self.kill(jailed, Termination::TimedOut, &mut buffer);
             }
             if let Some(rate) = order.bytes_per_second {
-                self.hold_back(&jailed, rate);
-                if self.blind.is_some() {
-                    return self.kill(jailed, End::Stopped, &mut buffer);
+                self.throttle(&jailed, rate);
+                if self.throttle_error.is_some() {
+                    return self.kill(jailed, Termination::Cancelled, &mut buffer);
                 }
             }
-            let usual = if self.since.elapsed() < FIRST {
-                FIRST_LOOKS
+            let usual = if self.since.elapsed() < EARLY_PERIOD {
+                EARLY_SAMPLE_INTERVAL
             } else {
-                LATER_LOOKS
+                SAMPLE_INTERVAL
             };
             let tick = match order.bytes_per_second {
                 // Its output has ended, so it is about to: writers may be waiting.
-                _ if !readable => AT_THE_END,
-                Some(_) => usual.min(TICK),
+                _ if !readable => EXIT_POLL_INTERVAL,
+                Some(_) => usual.min(THROTTLE_INTERVAL),
                 None => usual,
             };
             // Whatever cannot be waited for is stopped.
@@ -241,41 +244,43 @@ impl Watched {
             )
             .unwrap_or(true);
             if stopped {
-                return self.kill(jailed, End::Stopped, &mut buffer);
+                return self.kill(jailed, Termination::Cancelled, &mut buffer);
             }
             readable = readable && self.drain(&mut jailed, &mut buffer);
-            self.tell_phase(told);
-            match jailed.ended(|jailed| self.look(jailed)) {
+            self.report_phase(told);
+            match jailed.try_wait(|jailed| self.sample(jailed)) {
                 Ok(None) => {}
                 Ok(Some(status)) => {
                     self.drain(&mut jailed, &mut buffer);
-                    self.trouble = jailed.trouble();
-                    return (end(status), None);
+                    self.jail_error = jailed.setup_error();
+                    return (termination(status), None);
                 }
                 // It is not our child, or is reaped already: nothing is known of its end.
-                Err(_) => return self.kill(jailed, End::Stopped, &mut buffer),
+                Err(_) => return self.kill(jailed, Termination::Cancelled, &mut buffer),
             }
         }
     }
 
     /// All that is there. Whether more may come.
-    fn drain(&mut self, jailed: &mut Jailed, buffer: &mut [u8]) -> bool {
+    fn drain(&mut self, jailed: &mut JailedProcess, buffer: &mut [u8]) -> bool {
         // A flood must not keep us from everything else.
         for _ in 0..64 {
             match jailed.read(buffer) {
                 Ok(None) => return true,
                 Ok(Some([])) | Err(_) => return false,
-                Ok(Some(bytes)) => self.sink.take(bytes, &mut |line| self.reader.line(line)),
+                Ok(Some(bytes)) => self
+                    .sink
+                    .write(bytes, &mut |line| self.reader.push_line(line)),
             }
         }
         true
     }
 
     /// What /proc says of it as long as it is there.
-    fn look(&mut self, jailed: &Jailed) {
+    fn sample(&mut self, jailed: &JailedProcess) {
         if let Some(bytes) = jailed.bytes_read() {
             self.bytes_read = bytes.max(self.bytes_read);
-            self.seen = Instant::now();
+            self.last_sampled = Instant::now();
         }
         // Not the largest of all: before it was the checker it was our own binary.
         if let Some(peak @ 1..) = jailed.peak_memory() {
@@ -284,69 +289,75 @@ impl Watched {
     }
 
     /// Adds the time since the last look in which it stood behind others, as a frozen run will not.
-    fn stand_behind(&mut self, scheduled: BTreeMap<u32, Scheduled>) {
+    fn account_cpu_wait(&mut self, scheduled: BTreeMap<u32, SchedStat>) {
         // What is held back is not counted twice.
-        if self.held_since.is_none() {
-            self.behind += behind(&self.scheduled, &scheduled);
+        if self.throttled_since.is_none() {
+            self.cpu_wait += cpu_wait_between(&self.scheduled, &scheduled);
         }
         self.scheduled = scheduled;
     }
 
     /// Stops it while it has read more than its share.
-    fn hold_back(&mut self, jailed: &Jailed, rate: u64) {
-        if self.seen.elapsed() > UNSEEN {
-            self.blind = Some(
+    fn throttle(&mut self, jailed: &JailedProcess, rate: u64) {
+        if self.last_sampled.elapsed() > MAX_UNSAMPLED {
+            self.throttle_error = Some(
                 "what it reads cannot be seen, so it cannot be held back to spare the drive"
                     .to_owned(),
             );
             return;
         }
         #[allow(clippy::cast_precision_loss)] // Bytes beyond 2^53 are not read.
-        let due =
-            Duration::from_secs_f64((self.bytes_read as f64 / rate.max(1) as f64 - BURST).max(0.0));
+        let due = Duration::from_secs_f64(
+            (self.bytes_read as f64 / rate.max(1) as f64 - BURST_SECONDS).max(0.0),
+        );
         let ahead = due > self.since.elapsed();
-        match self.held_since {
+        match self.throttled_since {
             None if ahead => {
                 jailed.signal(Signal::SIGSTOP);
-                self.held_since = Some(Instant::now());
+                self.throttled_since = Some(Instant::now());
             }
             Some(since) if !ahead => {
                 jailed.signal(Signal::SIGCONT);
-                self.held += since.elapsed();
-                self.held_since = None;
+                self.throttled += since.elapsed();
+                self.throttled_since = None;
             }
             _ => {}
         }
     }
 
-    fn tell_phase(&mut self, told: &mut Told<'_>) {
+    fn report_phase(&mut self, told: &mut RunCallbacks<'_>) {
         let Some(phase) = self.reader.phase() else {
             return;
         };
         if self
             .phase
             .as_ref()
-            .is_some_and(|(at, last)| last == phase || at.elapsed() < PHASES)
+            .is_some_and(|(at, last)| last == phase || at.elapsed() < PHASE_INTERVAL)
         {
             return;
         }
         self.phase = Some((Instant::now(), phase.to_owned()));
-        (told.phase)(phase);
+        (told.on_phase)(phase);
     }
 
-    fn kill(&mut self, mut jailed: Jailed, why: End, buffer: &mut [u8]) -> (End, Option<Jailed>) {
-        self.look(&jailed);
+    fn kill(
+        &mut self,
+        mut jailed: JailedProcess,
+        why: Termination,
+        buffer: &mut [u8],
+    ) -> (Termination, Option<JailedProcess>) {
+        self.sample(&jailed);
         jailed.signal(Signal::SIGKILL);
         let killed = Instant::now();
         loop {
             self.drain(&mut jailed, buffer);
-            match jailed.ended(|jailed| self.look(jailed)) {
+            match jailed.try_wait(|jailed| self.sample(jailed)) {
                 Ok(Some(_)) | Err(_) => {
                     self.drain(&mut jailed, buffer);
                     return (why, None);
                 }
-                Ok(None) if killed.elapsed() >= DYING => {
-                    return (End::Stuck(jailed.waiting_in()), Some(jailed));
+                Ok(None) if killed.elapsed() >= KILL_TIMEOUT => {
+                    return (Termination::Stuck(jailed.waiting_in()), Some(jailed));
                 }
                 // Nothing but time to wait for.
                 Ok(None) => drop(wait(None, None, Duration::from_millis(5))),
@@ -357,9 +368,9 @@ impl Watched {
 
 /// For how long between two looks a thread waited for a processor while none of them had one: at
 /// least, as what overlaps is not told.
-fn behind(before: &BTreeMap<u32, Scheduled>, now: &BTreeMap<u32, Scheduled>) -> Duration {
-    let since = |of: fn(&Scheduled) -> Duration| {
-        let grown = |(number, now): (&u32, &Scheduled)| {
+fn cpu_wait_between(before: &BTreeMap<u32, SchedStat>, now: &BTreeMap<u32, SchedStat>) -> Duration {
+    let since = |of: fn(&SchedStat) -> Duration| {
+        let grown = |(number, now): (&u32, &SchedStat)| {
             of(now).saturating_sub(before.get(number).map(of).unwrap_or_default())
         };
         now.iter().map(grown).max().unwrap_or_default()
@@ -367,10 +378,10 @@ fn behind(before: &BTreeMap<u32, Scheduled>, now: &BTreeMap<u32, Scheduled>) -> 
     since(|thread| thread.waited).saturating_sub(since(|thread| thread.ran))
 }
 
-fn end(status: ExitStatus) -> End {
+fn termination(status: ExitStatus) -> Termination {
     match (status.code(), status.signal()) {
-        (Some(code), _) => End::Exited(code),
-        (None, signal) => End::Signal(signal.unwrap_or_default()),
+        (Some(code), _) => Termination::Exited(code),
+        (None, signal) => Termination::Signal(signal.unwrap_or_default()),
     }
 }
 
@@ -398,13 +409,13 @@ fn wait(
 mod tests {
     use super::*;
 
-    fn threads(all: &[(u32, u64, u64)]) -> BTreeMap<u32, Scheduled> {
+    fn threads(all: &[(u32, u64, u64)]) -> BTreeMap<u32, SchedStat> {
         let millis = Duration::from_millis;
         all.iter()
             .map(|(number, ran, waited)| {
                 (
                     *number,
-                    Scheduled {
+                    SchedStat {
                         ran: millis(*ran),
                         waited: millis(*waited),
                     },
@@ -414,24 +425,24 @@ mod tests {
     }
 
     #[test]
-    fn it_stood_behind_others_while_none_of_its_threads_ran() {
+    fn cpu_wait_counts_only_while_no_thread_runs() {
         let before = threads(&[(1, 100, 50), (2, 10, 0)]);
         // Waited for a processor all the time; a thread that began since then has waited as well.
         assert_eq!(
-            behind(&before, &threads(&[(1, 100, 70), (2, 10, 0)])),
+            cpu_wait_between(&before, &threads(&[(1, 100, 70), (2, 10, 0)])),
             Duration::from_millis(20)
         );
         assert_eq!(
-            behind(&before, &threads(&[(1, 100, 50), (2, 10, 0), (3, 2, 18)])),
+            cpu_wait_between(&before, &threads(&[(1, 100, 50), (2, 10, 0), (3, 2, 18)])),
             Duration::from_millis(16)
         );
         // One waited while another one worked.
         assert_eq!(
-            behind(&before, &threads(&[(1, 120, 50), (2, 10, 20)])),
+            cpu_wait_between(&before, &threads(&[(1, 120, 50), (2, 10, 20)])),
             Duration::ZERO
         );
         // Waited for the device, or was stopped.
-        assert_eq!(behind(&before, &before), Duration::ZERO);
-        assert_eq!(behind(&before, &threads(&[])), Duration::ZERO);
+        assert_eq!(cpu_wait_between(&before, &before), Duration::ZERO);
+        assert_eq!(cpu_wait_between(&before, &threads(&[])), Duration::ZERO);
     }
 }

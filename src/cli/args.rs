@@ -12,13 +12,13 @@ use crate::api::wire;
 use crate::model::check::{Filesystem, Mode};
 use crate::model::reason::Reason;
 
-const LONG: &str = "Asks diskvitalsd, the daemon of this node, how its drives, filesystems and volumes are, why, and since when.
+const ABOUT_HELP: &str = "Asks diskvitalsd, the daemon of this node, how its drives, filesystems and volumes are, why, and since when.
 
 An ID is what you have at hand: an id, a kernel name (sda), a /dev path or by-id link, a serial, a WWN, a mount point, a volume handle, \
 a PersistentVolume, a filesystem's UUID, or a pod as namespace/name. When it names several things, they are listed.";
 
 #[derive(Clone, Debug, Parser)]
-#[command(name = "diskvitals", version, about = "How this node's drives, filesystems and volumes are", long_about = LONG, max_term_width = 120)]
+#[command(name = "diskvitals", version, about = "How this node's drives, filesystems and volumes are", long_about = ABOUT_HELP, max_term_width = 120)]
 pub struct Args {
     /// The daemon's socket
     #[arg(long, global = true, env = "DISKVITALS_SOCKET", default_value = DEFAULT_SOCKET, value_name = "PATH")]
@@ -61,7 +61,7 @@ impl TestKind {
     }
 }
 
-const CHECK: &str = "Checks a filesystem without writing to it: ext2 to ext4, XFS and btrfs.
+const CHECK_HELP: &str = "Checks a filesystem without writing to it: ext2 to ext4, XFS and btrfs.
 
 What is not mounted, or mounted read-only, is told by one run of its checker. What is in use moves under the checker: a live XFS cannot be told at all \
 unless it is clean, a live ext4 can only be suspected. With --freeze, where the policy ([checks] freeze) allows it, writers are held for the length of a run \
@@ -123,7 +123,7 @@ impl FilesystemKind {
     }
 }
 
-const SELF_TEST: &str = "Has a drive test itself and waits for the end.
+const SELF_TEST_HELP: &str = "Has a drive test itself and waits for the end.
 
 The drive works on meanwhile, somewhat slower. The test goes on in the drive when this program is interrupted; how it ended is in \
 `diskvitals drive ID`.
@@ -156,7 +156,7 @@ pub enum Command {
         attributes: bool,
     },
     /// Have a drive test itself and wait for the end (root)
-    #[command(long_about = SELF_TEST)]
+    #[command(long_about = SELF_TEST_HELP)]
     SelfTest {
         #[arg(value_name = "DRIVE")]
         drive: String,
@@ -208,7 +208,7 @@ pub enum Command {
     },
     /// Check the filesystem of a volume, mount point, device or image (root, except for images of
     /// one's own)
-    #[command(long_about = CHECK)]
+    #[command(long_about = CHECK_HELP)]
     Check(CheckArgs),
     /// All checks, newest first; those of one volume or device; or one check in full
     Checks {
@@ -222,7 +222,7 @@ pub enum Command {
     },
     /// Take away what is left mounted of a CSI volume whose pods are gone (root); without --yes
     /// only say what would be done
-    #[command(long_about = CLEANUP)]
+    #[command(long_about = CLEANUP_HELP)]
     Cleanup {
         /// The volume in any form, or the path of one place where it is left
         #[arg(value_name = "VOLUME")]
@@ -260,7 +260,7 @@ pub enum Command {
     Version,
 }
 
-const CLEANUP: &str = "Takes away what is left mounted of a CSI volume whose pods are gone: containers' folders, pods' mounts, the staging mount, and the empty \
+const CLEANUP_HELP: &str = "Takes away what is left mounted of a CSI volume whose pods are gone: containers' folders, pods' mounts, the staging mount, and the empty \
 folders beneath them below the kubelet's folder; of a volume that this node provides also its loop device.
 
 Without --yes nothing is done: the steps are printed. It is refused while a pod has a record of the volume or a folder of logs, while a process holds a \
@@ -270,14 +270,14 @@ With --lazy mounts are taken out of the tree at once, and what they used is free
 
 Exit status: 0 done, or printed; 1 refused, or a step failed; 2 wrong usage.";
 
-const KERNEL_LOG: &str = "What a kernel log says of drives and filesystems: one line of JSON a file with -o json.
+const KERNEL_LOG_HELP: &str = "What a kernel log says of drives and filesystems: one line of JSON a file with -o json.
 
 Reads whatever form the log has: dmesg with any of its options, journalctl (short, short-iso, short-precise, cat, json, export), syslog, \
 /dev/kmsg as it is; gzip too. A file may hold several boots. What programs wrote is passed over. The rules are those of the daemon.
 
 Exit status: 0 all files were read, whatever they say; 1 one could not be read; 2 wrong usage.";
 
-const SMART: &str = "What smartctl's JSON says of a drive: one line of JSON a file with -o json.
+const SMART_HELP: &str = "What smartctl's JSON says of a drive: one line of JSON a file with -o json.
 
 Reads what smartctl -j (--json) of version 7.0 or newer wrote, best with -x: smartctl -j -x /dev/sda > sda.json; gzip too. The rules and their \
 limits are those of the daemon; a single answer has no history, so that only levels are judged and no growth.
@@ -286,7 +286,7 @@ The health is unknown where the drive slept, has no SMART or could not be asked;
 
 Exit status: 0 all files were read, whatever they say; 1 one could not be read or is not smartctl's JSON of a drive; 2 wrong usage.";
 
-const FSCK: &str = "What the recorded output of a filesystem's checker says: one line of JSON for all files with -o json.
+const FSCK_HELP: &str = "What the recorded output of a filesystem's checker says: one line of JSON for all files with -o json.
 
 Each file is what one run of `e2fsck -fn`, `xfs_repair -n` or `btrfs check --readonly` wrote, standard output and standard error together; gzip \
 too. All files are runs on the same filesystem, held in the same way (--mode). Ballots and verdict are the daemon's: the exit status alone proves \
@@ -348,14 +348,14 @@ impl TypedValueParser for ReasonNames {
 #[derive(Clone, Debug, Subcommand)]
 pub enum Analyze {
     /// What a kernel log says of drives and filesystems
-    #[command(long_about = KERNEL_LOG)]
+    #[command(long_about = KERNEL_LOG_HELP)]
     KernelLog {
         /// Files; `-` or none: standard input
         #[arg(value_name = "FILE")]
         files: Vec<PathBuf>,
     },
     /// What smartctl's JSON says of a drive
-    #[command(long_about = SMART)]
+    #[command(long_about = SMART_HELP)]
     Smart {
         /// Files; `-` or none: standard input
         #[arg(value_name = "FILE")]
@@ -365,7 +365,7 @@ pub enum Analyze {
         config: Option<PathBuf>,
     },
     /// What the recorded output of a filesystem's checker says
-    #[command(long_about = FSCK)]
+    #[command(long_about = FSCK_HELP)]
     Fsck {
         /// xfs, ext4 (ext2, ext3) or btrfs
         #[arg(long, value_parser = filesystem)]
@@ -384,7 +384,7 @@ pub enum Analyze {
 }
 
 fn filesystem(name: &str) -> Result<Filesystem, String> {
-    Filesystem::of(name).ok_or_else(|| "give xfs, ext4 or btrfs".to_owned())
+    Filesystem::from_name(name).ok_or_else(|| "give xfs, ext4 or btrfs".to_owned())
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {

@@ -12,32 +12,32 @@ use crate::api::client::Client;
 use crate::api::wire;
 use crate::cli::args::CheckArgs;
 use crate::cli::check_image::check_image;
-use crate::cli::commands::{Error, Out};
-use crate::cli::screen::plain;
+use crate::cli::commands::{Error, Printer};
+use crate::cli::screen::escape_control;
 use crate::cli::{complain, offline, render};
 
 /// The daemon's picture costs nothing to look at.
-const LOOK_EVERY: Duration = Duration::from_millis(300);
+const POLL_INTERVAL: Duration = Duration::from_millis(300);
 /// A check that was cancelled has this long to end: a frozen filesystem is thawed at once, a
 /// checker is killed.
-const CANCELLED_WITHIN: Duration = Duration::from_secs(15);
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(15);
 /// Of a shell's signal numbers: 128 + SIGINT.
-const INTERRUPTED: u8 = 130;
+const EXIT_INTERRUPTED: u8 = 130;
 
 /// What prevents a check is not taken for its result: 3 and not 1.
-pub const PREVENTED: u8 = 3;
+pub const EXIT_PREVENTED: u8 = 3;
 
 /// 0 CLEAN, 1 SUSPECTED or CORRUPTED, 3 INCONCLUSIVE or FAILED.
 pub fn exit_code(check: &wire::Check) -> ExitCode {
     match check.verdict() {
         wire::check::Verdict::Clean => ExitCode::SUCCESS,
         wire::check::Verdict::Suspected | wire::check::Verdict::Corrupted => ExitCode::FAILURE,
-        _ => ExitCode::from(PREVENTED),
+        _ => ExitCode::from(EXIT_PREVENTED),
     }
 }
 
 pub async fn run(
-    out: &Out,
+    out: &Printer,
     client: &Client,
     args: &CheckArgs,
     target: &str,
@@ -64,7 +64,7 @@ pub async fn run(
         return Ok(ExitCode::SUCCESS);
     }
     let begun = Instant::now();
-    let mut line = Line::new(out);
+    let mut line = ProgressLine::new(out);
     let mut interrupt = Interrupt::new();
     loop {
         let now = client
@@ -75,35 +75,35 @@ pub async fn run(
             line.clear();
             let now = client.check(&started.id).await.map_err(Error::Client)?;
             out.show("Check", &now, || render::checks::one(&now, &out.screen))?;
-            return Ok(if interrupt.came {
-                ExitCode::from(INTERRUPTED)
+            return Ok(if interrupt.received {
+                ExitCode::from(EXIT_INTERRUPTED)
             } else {
                 exit_code(&now)
             });
         }
-        if interrupt.came && interrupt.since.elapsed() > CANCELLED_WITHIN {
+        if interrupt.received && interrupt.since.elapsed() > CANCEL_TIMEOUT {
             line.clear();
             complain(&format!(
                 "check {} was cancelled and has not ended yet: `diskvitals checks {}` tells when it has",
                 now.id, now.id
             ));
-            return Ok(ExitCode::from(INTERRUPTED));
+            return Ok(ExitCode::from(EXIT_INTERRUPTED));
         }
         line.show(&render::checks::progress(
             &now,
             begun.elapsed(),
-            interrupt.came,
+            interrupt.received,
         ));
         tokio::select! {
-            () = tokio::time::sleep(LOOK_EVERY) => {}
+            () = tokio::time::sleep(POLL_INTERVAL) => {}
             signal = tokio::signal::ctrl_c() => {
                 signal.map_err(Error::Signal)?;
-                if interrupt.came {
+                if interrupt.received {
                     line.clear();
                     complain(&format!("check {} is being cancelled; `diskvitals checks {}` tells when it has ended", now.id, now.id));
-                    return Ok(ExitCode::from(INTERRUPTED));
+                    return Ok(ExitCode::from(EXIT_INTERRUPTED));
                 }
-                interrupt = Interrupt { came: true, since: Instant::now() };
+                interrupt = Interrupt { received: true, since: Instant::now() };
                 // It may have ended in this moment: then the next look shows how.
                 if let Err(error) = client.cancel_check(&now.id).await {
                     complain(&error.to_string());
@@ -114,7 +114,11 @@ pub async fn run(
 }
 
 /// A file, without a daemon. The checker ends with this process.
-pub async fn image(out: &Out, path: &Path, config: Option<&Path>) -> Result<ExitCode, Error> {
+pub async fn check_image_file(
+    out: &Printer,
+    path: &Path,
+    config: Option<&Path>,
+) -> Result<ExitCode, Error> {
     let (file, begun) = (path.to_owned(), Instant::now());
     let policy = offline::policy(config).map_err(Error::Config)?.checks;
     let (phases, mut news) = tokio::sync::watch::channel(String::new());
@@ -123,20 +127,20 @@ pub async fn image(out: &Out, path: &Path, config: Option<&Path>) -> Result<Exit
             drop(phases.send_replace(phase.to_owned()))
         })
     });
-    let mut line = Line::new(out);
+    let mut line = ProgressLine::new(out);
     let checked = loop {
         tokio::select! {
             checked = &mut checking => break checked,
-            () = tokio::time::sleep(LOOK_EVERY) => {
+            () = tokio::time::sleep(POLL_INTERVAL) => {
                 let phase = news.borrow_and_update().clone();
-                line.show(&(format!("{}: {}", path.display(), plain(&phase)), format!("{} s", begun.elapsed().as_secs())));
+                line.show(&(format!("{}: {}", path.display(), escape_control(&phase)), format!("{} s", begun.elapsed().as_secs())));
             }
             signal = tokio::signal::ctrl_c() => {
                 signal.map_err(Error::Signal)?;
                 line.clear();
                 complain("interrupted: nothing is known of the file, and nothing was written to it");
                 // Its thread waits for the checker, which is killed by our end.
-                std::process::exit(i32::from(INTERRUPTED));
+                std::process::exit(i32::from(EXIT_INTERRUPTED));
             }
         }
     };
@@ -144,20 +148,20 @@ pub async fn image(out: &Out, path: &Path, config: Option<&Path>) -> Result<Exit
     let check = checked
         .map_err(|error| Error::Signal(error.into()))?
         .map_err(Error::Image)?;
-    let wire = crate::api::convert::check::whole(&check);
+    let wire = crate::api::convert::check::check_with_output(&check);
     out.show("Check", &wire, || render::checks::one(&wire, &out.screen))?;
     Ok(exit_code(&wire))
 }
 
 struct Interrupt {
-    came: bool,
+    received: bool,
     since: Instant,
 }
 
 impl Interrupt {
     fn new() -> Interrupt {
         Interrupt {
-            came: false,
+            received: false,
             since: Instant::now(),
         }
     }
@@ -165,19 +169,19 @@ impl Interrupt {
 
 /// One line that is written over, on a terminal; elsewhere a line for each news, and nothing at all
 /// where JSON is wanted.
-pub struct Line {
+pub struct ProgressLine {
     terminal: bool,
     silent: bool,
-    told: String,
+    last_text: String,
     width: usize,
 }
 
-impl Line {
-    pub fn new(out: &Out) -> Line {
-        Line {
+impl ProgressLine {
+    pub fn new(out: &Printer) -> ProgressLine {
+        ProgressLine {
             terminal: std::io::stderr().is_terminal(),
             silent: out.json,
-            told: String::new(),
+            last_text: String::new(),
             width: usize::from(out.screen.width.unwrap_or(120)),
         }
     }
@@ -189,20 +193,20 @@ impl Line {
                 .chars()
                 .take(self.width.saturating_sub(1))
                 .collect();
-            self.put(&format!("\r\x1b[K{text}"));
-        } else if !self.silent && *what != self.told {
-            self.put(&format!("{what}\n"));
+            self.write_stderr(&format!("\r\x1b[K{text}"));
+        } else if !self.silent && *what != self.last_text {
+            self.write_stderr(&format!("{what}\n"));
         }
-        self.told.clone_from(what);
+        self.last_text.clone_from(what);
     }
 
     pub fn clear(&mut self) {
         if self.terminal && !self.silent {
-            self.put("\r\x1b[K");
+            self.write_stderr("\r\x1b[K");
         }
     }
 
-    fn put(&self, text: &str) {
+    fn write_stderr(&self, text: &str) {
         let mut error = std::io::stderr();
         // Nothing can be done about an unwritable standard error.
         let _ = error
@@ -212,7 +216,7 @@ impl Line {
 }
 
 /// All checks, those of one thing, or one check in full.
-pub async fn list(out: &Out, client: &Client, what: Option<&str>) -> Result<(), Error> {
+pub async fn list(out: &Printer, client: &Client, what: Option<&str>) -> Result<(), Error> {
     if let Some(id) =
         what.filter(|what| what.len() == 12 && what.bytes().all(|byte| byte.is_ascii_hexdigit()))
         && let Ok(check) = client.check(id).await

@@ -15,19 +15,21 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use crate::checker::{self, JAIL, Order, Source, Told};
+use crate::checker::{self, CheckerInput, JAIL_ARGS, RunCallbacks, RunSpec};
 use crate::host::clock::now;
 use crate::host::helper::Program;
-use crate::host::jail::{self, Cell, IMAGE, Plan};
-use crate::model::check::steps::{Outcome, Situation, Step, next};
-use crate::model::check::{Check, Filesystem, Mode, Origin, Run, State, Target, Terms, Verdict};
+use crate::host::jail::{self, IMAGE_PATH, Isolation, JailSpec};
+use crate::model::check::decision::{CheckOutcome, Decision, DecisionInput, decide};
+use crate::model::check::{
+    Check, CheckOrigin, CheckState, CheckTarget, CheckTerms, CheckVerdict, Filesystem, Mode, Run,
+};
 use crate::model::dev::DevNo;
 use crate::model::ids::CheckId;
 use crate::model::path::HostPath;
 use crate::model::policy::checks::CheckPolicy;
 
 /// One run decides; a few, should the first have failed.
-const MOST_RUNS: usize = 4;
+const MAX_RUNS: usize = 4;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ImageError {
@@ -38,7 +40,7 @@ pub enum ImageError {
     #[error("{} is a device: `diskvitals check {}` asks the daemon to check it", .0.display(), .0.display())]
     Device(PathBuf),
     #[error("{} is no file", .0.display())]
-    NoFile(PathBuf),
+    NotAFile(PathBuf),
     #[error("{} is empty", .0.display())]
     Empty(PathBuf),
     #[error("{} holds no filesystem that can be checked: neither ext2, ext3, ext4, XFS nor btrfs", .0.display())]
@@ -60,7 +62,7 @@ pub fn check_image(
     // Ourselves: `diskvitals worker jail` is handled by its main function.
     let program = Program {
         program: "/proc/self/exe".into(),
-        args: JAIL.map(OsString::from).to_vec(),
+        args: JAIL_ARGS.map(OsString::from).to_vec(),
     };
     check_image_in(&program, path, filesystem, policy, phase)
 }
@@ -81,68 +83,68 @@ pub fn check_image_in(
     let filesystem = filesystem
         .or(found)
         .ok_or_else(|| ImageError::Unknown(path.to_owned()))?;
-    let command = checker::tool(&policy.tools, filesystem).map_err(ImageError::NoTool)?;
+    let command = checker::find_program(&policy.tools, filesystem).map_err(ImageError::NoTool)?;
     let cell = cell(&absolute)?;
     let source = if cell.is_some() {
-        Source::Image(Path::new(IMAGE))
+        CheckerInput::Image(Path::new(IMAGE_PATH))
     } else {
-        Source::Image(&absolute)
+        CheckerInput::Image(&absolute)
     };
-    let order = Order {
+    let order = RunSpec {
         program: program.clone(),
         filesystem,
         mode: Mode::Unmounted,
         args: checker::arguments(filesystem, source),
         command,
-        plan: Plan {
-            cell,
+        plan: JailSpec {
+            isolation: cell,
             memory: policy.memory_bytes,
-            unlimited_files: checker::wants_unlimited_files(filesystem),
-            modest: false,
+            unlimited_files: checker::needs_unlimited_file_size(filesystem),
+            low_priority: false,
             parent: nix::unistd::getpid().as_raw(),
         },
         timeout: policy.timeout,
         bytes_per_second: None,
     };
-    let shown = checker::shown(
+    let shown = checker::command_line(
         &order.command,
-        &checker::arguments(filesystem, Source::Image(path)),
+        &checker::arguments(filesystem, CheckerInput::Image(path)),
     );
     // Nobody writes into it: the run goes on until it has ended or we have.
     let (stop, _held) =
         nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC).map_err(ImageError::Pipe)?;
     // Nobody else reads from it.
-    let terms = Terms {
+    let terms = CheckTerms {
         bytes_per_second: None,
         ..policy.terms(&policy.for_names(&[]))
     };
     let mut runs: Vec<Arc<Run>> = Vec::new();
     let outcome = loop {
         let so_far: Vec<&Run> = runs.iter().map(Arc::as_ref).collect();
-        let situation = Situation {
+        let situation = DecisionInput {
             filesystem,
             mode: Mode::Unmounted,
             terms: &terms,
             signals: &[],
-            snapshot: false,
-            no_freeze: None,
+            can_snapshot: false,
+            freeze_refusal: None,
         };
-        match next(&situation, &so_far, now()) {
-            Step::Done(outcome) => break outcome,
-            Step::Run(Mode::Unmounted) if runs.len() < MOST_RUNS => {
-                let mut told = Told {
-                    phase: &mut *phase,
-                    void: &mut || None,
+        match decide(&situation, &so_far, now()) {
+            Decision::Done(outcome) => break outcome,
+            Decision::Run(Mode::Unmounted) if runs.len() < MAX_RUNS => {
+                let mut told = RunCallbacks {
+                    on_phase: &mut *phase,
+                    invalid_because: &mut || None,
                 };
                 let mut run = checker::run(&order, stop.as_fd(), &mut told).run;
                 run.command.clone_from(&shown);
                 runs.push(Arc::new(run));
             }
             // A file can neither be frozen nor waited for.
-            Step::Run(_) | Step::Wait { .. } => {
+            Decision::Run(_) | Decision::Wait { .. } => {
                 let reason = "the runs of the checker did not come to a result".to_owned();
-                break Outcome {
-                    verdict: Verdict::Inconclusive,
+                break CheckOutcome {
+                    verdict: CheckVerdict::Inconclusive,
                     reason,
                     mode: Mode::Unmounted,
                 };
@@ -155,15 +157,15 @@ pub fn check_image_in(
 fn check(
     path: &Path,
     filesystem: Filesystem,
-    terms: Terms,
+    terms: CheckTerms,
     asked: Timestamp,
     runs: Vec<Arc<Run>>,
-    outcome: Outcome,
+    outcome: CheckOutcome,
 ) -> Check {
     let name = HostPath::from(path).to_string();
     Check {
         id: CheckId::new(&name, asked),
-        target: Target {
+        target: CheckTarget {
             device: name.clone(),
             name,
             volume: None,
@@ -177,12 +179,12 @@ fn check(
             drives: Vec::new(),
             logical_volume: None,
         },
-        origin: Origin::Asked(format!("uid {}", nix::unistd::getuid())),
+        origin: CheckOrigin::Requested(format!("uid {}", nix::unistd::getuid())),
         terms,
         asked,
         started: Some(asked),
         ended: Some(now()),
-        state: State::Ended,
+        state: CheckState::Ended,
         mode: outcome.mode,
         runs,
         signals: Vec::new(),
@@ -193,14 +195,14 @@ fn check(
 }
 
 /// As root the checker is its image's owner, without a right to write; else it is who we are.
-fn cell(path: &Path) -> Result<Option<Cell>, ImageError> {
+fn cell(path: &Path) -> Result<Option<Isolation>, ImageError> {
     if !jail::is_possible() {
         return Ok(None);
     }
     let owner = path
         .metadata()
         .map_err(|error| ImageError::Open(path.to_owned(), error))?;
-    Ok(Some(Cell {
+    Ok(Some(Isolation {
         uid: owner.uid(),
         gid: owner.gid(),
         nodes: Vec::new(),
@@ -237,7 +239,7 @@ fn detect(path: &Path) -> Result<Option<Filesystem>, ImageError> {
         return Err(ImageError::Device(path.to_owned()));
     }
     if !kind.is_file() {
-        return Err(ImageError::NoFile(path.to_owned()));
+        return Err(ImageError::NotAFile(path.to_owned()));
     }
     if kind.len() == 0 {
         return Err(ImageError::Empty(path.to_owned()));
@@ -291,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_image_is_told_apart() {
+    fn each_kind_of_invalid_image_has_its_own_error() {
         let policy = CheckPolicy::default();
         let program = Program {
             program: "/nonexistent".into(),

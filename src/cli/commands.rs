@@ -9,17 +9,17 @@ use jiff::tz::TimeZone;
 use prost_reflect::prost::Message;
 
 use crate::analyze;
-use crate::analyze::Source;
-use crate::analyze::answer::Unreadable;
+use crate::analyze::InputSource;
+use crate::analyze::kernel_log_analysis::Unreadable;
 use crate::analyze::smart::Health;
 use crate::api::client::{Client, ClientError};
 use crate::api::wire;
 use crate::cli::args::{Analyze, Args, CheckArgs, Command, Output, TestKind};
 use crate::cli::check_image::ImageError;
 use crate::cli::screen::Screen;
-use crate::cli::self_test::{self, Progress, SelfTest};
+use crate::cli::self_test::{self, SelfTestProgress, SelfTestTracker};
 use crate::cli::{check, complain, json, offline, render};
-use crate::model::reason::NotAReason;
+use crate::model::reason::UnknownReason;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -48,9 +48,9 @@ pub enum Error {
 /// What only reads is asked once more where the connection breaks: the daemon may have been started
 /// anew just then. Nothing has been shown before its answers are complete.
 pub async fn run(args: Args) -> Result<ExitCode, Error> {
-    match once(&args).await {
-        Err(Error::Client(ClientError::Broken { .. })) if only_reads(&args.command) => {
-            once(&args).await
+    match run_command(&args).await {
+        Err(Error::Client(ClientError::ConnectionLost { .. })) if only_reads(&args.command) => {
+            run_command(&args).await
         }
         ended => ended,
     }
@@ -81,9 +81,9 @@ fn only_reads(command: &Command) -> bool {
     }
 }
 
-async fn once(args: &Args) -> Result<ExitCode, Error> {
-    let out = Out {
-        screen: screen(args),
+async fn run_command(args: &Args) -> Result<ExitCode, Error> {
+    let out = Printer {
+        screen: screen_for(args),
         json: args.output == Output::Json,
     };
     let connect = || async {
@@ -206,7 +206,7 @@ async fn once(args: &Args) -> Result<ExitCode, Error> {
                     Error::Output(error) => Err(Error::Output(error)),
                     error => {
                         complain(&super::chain(&error));
-                        Ok(ExitCode::from(check::PREVENTED))
+                        Ok(ExitCode::from(check::EXIT_PREVENTED))
                     }
                 });
         }
@@ -223,7 +223,7 @@ async fn once(args: &Args) -> Result<ExitCode, Error> {
         }
         Command::Reasons { reason } => return reasons(&out, args, reason.as_deref()).await,
         Command::Analyze { what } => return analyze(&out, what),
-        Command::Completions { shell } => write(&offline::completions(*shell))?,
+        Command::Completions { shell } => print_bytes(&offline::completions(*shell))?,
         Command::Man { dir } => offline::man(dir).map_err(|source| Error::Man {
             dir: dir.clone(),
             source,
@@ -233,7 +233,7 @@ async fn once(args: &Args) -> Result<ExitCode, Error> {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn status(out: &Out, client: &Client, exit_code: bool) -> Result<ExitCode, Error> {
+async fn status(out: &Printer, client: &Client, exit_code: bool) -> Result<ExitCode, Error> {
     let node = client.node().await.map_err(Error::Client)?;
     let drives = client.drives().await.map_err(Error::Client)?.drives;
     let volumes = client.volumes().await.map_err(Error::Client)?.volumes;
@@ -242,7 +242,7 @@ async fn status(out: &Out, client: &Client, exit_code: bool) -> Result<ExitCode,
         .await
         .map_err(Error::Client)?
         .findings;
-    let picture = render::status::Picture {
+    let picture = render::status::StatusView {
         node: &node,
         drives: &drives,
         volumes: &volumes,
@@ -258,7 +258,7 @@ async fn status(out: &Out, client: &Client, exit_code: bool) -> Result<ExitCode,
     })
 }
 
-async fn reasons(out: &Out, args: &Args, wanted: Option<&str>) -> Result<ExitCode, Error> {
+async fn reasons(out: &Printer, args: &Args, wanted: Option<&str>) -> Result<ExitCode, Error> {
     // The daemon's own table where there is one: it may be newer than this program.
     let answer = match Client::connect(&args.socket, args.timeout).await {
         Ok(client) => client.reasons().await.map_err(Error::Client)?,
@@ -275,7 +275,7 @@ async fn reasons(out: &Out, args: &Args, wanted: Option<&str>) -> Result<ExitCod
         .iter()
         .find(|reason| reason.name.eq_ignore_ascii_case(wanted))
     else {
-        complain(&NotAReason(wanted.to_owned()).to_string());
+        complain(&UnknownReason(wanted.to_owned()).to_string());
         return Ok(ExitCode::from(2));
     };
     out.show("ReasonText", reason, || {
@@ -284,7 +284,7 @@ async fn reasons(out: &Out, args: &Args, wanted: Option<&str>) -> Result<ExitCod
     Ok(ExitCode::SUCCESS)
 }
 
-async fn watch(out: &Out, client: &Client, args: &Args) -> Result<(), Error> {
+async fn watch(out: &Printer, client: &Client, args: &Args) -> Result<(), Error> {
     let mut events = client.watch(0).await.map_err(Error::Client)?;
     let ended = |why: String| Error::WatchEnded {
         socket: args.socket.clone(),
@@ -299,15 +299,15 @@ async fn watch(out: &Out, client: &Client, args: &Args) -> Result<(), Error> {
         if out.json {
             let mut line = json::compact("WatchEvent", &event).map_err(Error::Json)?;
             line.push('\n');
-            write(line.as_bytes())?;
+            print_bytes(line.as_bytes())?;
         } else {
-            write(render::watch::line(&event, &out.screen).as_bytes())?;
+            print_bytes(render::watch::line(&event, &out.screen).as_bytes())?;
         }
     }
 }
 
 async fn check<F>(
-    out: &Out,
+    out: &Printer,
     connect: impl FnOnce() -> F,
     args: &CheckArgs,
 ) -> Result<ExitCode, Error>
@@ -329,7 +329,7 @@ where
         }
         // clap asks for one of the three.
         (None, None) => {
-            check::image(
+            check::check_image_file(
                 out,
                 args.image.as_deref().unwrap_or(Path::new("-")),
                 args.config.as_deref(),
@@ -340,7 +340,7 @@ where
 }
 
 async fn clean_up(
-    out: &Out,
+    out: &Printer,
     client: &Client,
     volume: &str,
     yes: bool,
@@ -366,14 +366,14 @@ async fn clean_up(
 
 /// Starts one and follows it to its end; the drive goes on when nobody does.
 async fn self_test(
-    out: &Out,
+    out: &Printer,
     client: &Client,
     drive: &str,
     kind: TestKind,
     no_wait: bool,
 ) -> Result<ExitCode, Error> {
     let before = client.drive(drive).await.map_err(Error::Client)?;
-    let mut test = SelfTest::new(&before, kind);
+    let mut test = SelfTestTracker::new(&before, kind);
     let started = client
         .start_self_test(drive, kind.wire())
         .await
@@ -384,12 +384,15 @@ async fn self_test(
             .drive(&started.drive_id)
             .await
             .map_err(Error::Client)?;
-        let progress = test.look(&now, tokio::time::Instant::now().duration_since(test.begun));
+        let progress = test.update(
+            &now,
+            tokio::time::Instant::now().duration_since(test.started),
+        );
         if !out.json && told.as_ref() != Some(&progress) {
-            let first = !told.as_ref().is_some_and(Progress::is_taken);
-            write(render::smart::self_test::line(&progress, first, kind, &now).as_bytes())?;
+            let first = !told.as_ref().is_some_and(SelfTestProgress::has_started);
+            print_bytes(render::smart::self_test::line(&progress, first, kind, &now).as_bytes())?;
         }
-        let over = progress.is_over() || no_wait && progress.is_taken();
+        let over = progress.is_finished() || no_wait && progress.has_started();
         if over && out.json {
             out.show(
                 "SelfTests",
@@ -400,7 +403,7 @@ async fn self_test(
             )?;
         }
         if over {
-            return Ok(if progress.is_bad() {
+            return Ok(if progress.has_failed() {
                 ExitCode::FAILURE
             } else {
                 ExitCode::SUCCESS
@@ -408,14 +411,14 @@ async fn self_test(
         }
         told = Some(progress);
         tokio::select! {
-            () = tokio::time::sleep(self_test::LOOK_EVERY) => {}
+            () = tokio::time::sleep(self_test::POLL_INTERVAL) => {}
             signal = tokio::signal::ctrl_c() => {
                 signal.map_err(Error::Signal)?;
                 complain(&format!("the drive goes on with the test; `diskvitals drive {drive}` tells how it ends"));
                 return Ok(ExitCode::from(130));
             }
         }
-        if test.is_due() {
+        if test.take_refresh_due() {
             client
                 .refresh(&started.drive_id)
                 .await
@@ -424,9 +427,9 @@ async fn self_test(
     }
 }
 
-fn analyze(out: &Out, what: &Analyze) -> Result<ExitCode, Error> {
+fn analyze(out: &Printer, what: &Analyze) -> Result<ExitCode, Error> {
     match what {
-        Analyze::KernelLog { files } => each(
+        Analyze::KernelLog { files } => analyze_each(
             out,
             files,
             None,
@@ -437,7 +440,7 @@ fn analyze(out: &Out, what: &Analyze) -> Result<ExitCode, Error> {
             let policy = offline::policy(config.as_deref())
                 .map_err(Error::Config)?
                 .smart;
-            each(
+            analyze_each(
                 out,
                 files,
                 Some(Health::Unknown),
@@ -460,9 +463,9 @@ fn analyze(out: &Out, what: &Analyze) -> Result<ExitCode, Error> {
                     }
                 };
             if out.json {
-                line(&answer)?;
+                print_json_line(&answer)?;
             } else {
-                write(render::fsck::text(&answer, &out.screen).as_bytes())?;
+                print_bytes(render::fsck::text(&answer, &out.screen).as_bytes())?;
             }
             Ok(if answer.unreadable.is_empty() {
                 ExitCode::SUCCESS
@@ -474,18 +477,18 @@ fn analyze(out: &Out, what: &Analyze) -> Result<ExitCode, Error> {
 }
 
 /// One answer a file, in their order, each printed when it is there.
-fn each<T: serde::Serialize, E: std::fmt::Display>(
-    out: &Out,
+fn analyze_each<T: serde::Serialize, E: std::fmt::Display>(
+    out: &Printer,
     files: &[PathBuf],
     health: Option<Health>,
-    read: impl Fn(&Source) -> Result<T, E>,
+    read: impl Fn(&InputSource) -> Result<T, E>,
     text: impl Fn(&T, &Screen) -> String,
 ) -> Result<ExitCode, Error> {
     let mut code = ExitCode::SUCCESS;
     for source in sources(files) {
         match read(&source) {
-            Ok(answer) if out.json => line(&answer)?,
-            Ok(answer) => write(text(&answer, &out.screen).as_bytes())?,
+            Ok(answer) if out.json => print_json_line(&answer)?,
+            Ok(answer) => print_bytes(text(&answer, &out.screen).as_bytes())?,
             Err(error) => {
                 code = ExitCode::FAILURE;
                 let answer = Unreadable {
@@ -494,9 +497,9 @@ fn each<T: serde::Serialize, E: std::fmt::Display>(
                     health,
                 };
                 if out.json {
-                    line(&answer)?;
+                    print_json_line(&answer)?;
                 } else {
-                    write(render::kernel_log::unreadable(&answer).as_bytes())?;
+                    print_bytes(render::kernel_log::unreadable(&answer).as_bytes())?;
                 }
             }
         }
@@ -505,29 +508,29 @@ fn each<T: serde::Serialize, E: std::fmt::Display>(
 }
 
 /// `-` or none: standard input.
-fn sources(files: &[PathBuf]) -> Vec<Source> {
+fn sources(files: &[PathBuf]) -> Vec<InputSource> {
     let named = |path: &PathBuf| {
         if path.as_os_str() == "-" {
-            Source::StandardInput
+            InputSource::StandardInput
         } else {
-            Source::File(path.clone())
+            InputSource::File(path.clone())
         }
     };
     if files.is_empty() {
-        vec![Source::StandardInput]
+        vec![InputSource::StandardInput]
     } else {
         files.iter().map(named).collect()
     }
 }
 
 /// One value a line.
-fn line(value: &impl serde::Serialize) -> Result<(), Error> {
+fn print_json_line(value: &impl serde::Serialize) -> Result<(), Error> {
     let mut text = serde_json::to_string(value).map_err(|source| Error::Output(source.into()))?;
     text.push('\n');
-    write(text.as_bytes())
+    print_bytes(text.as_bytes())
 }
 
-async fn version(out: &Out, args: &Args) -> Result<(), Error> {
+async fn version(out: &Printer, args: &Args) -> Result<(), Error> {
     let client = env!("CARGO_PKG_VERSION");
     let daemon = match Client::connect(&args.socket, args.timeout).await {
         Ok(client) => client.node().await,
@@ -547,15 +550,15 @@ async fn version(out: &Out, args: &Args) -> Result<(), Error> {
             daemon.unwrap_or_else(|error| error.to_string())
         )
     };
-    write(text.as_bytes())
+    print_bytes(text.as_bytes())
 }
 
-pub struct Out {
+pub struct Printer {
     pub screen: Screen,
     pub json: bool,
 }
 
-impl Out {
+impl Printer {
     pub fn show(
         &self,
         message: &str,
@@ -565,21 +568,21 @@ impl Out {
         if self.json {
             let mut text = json::pretty(message, answer).map_err(Error::Json)?;
             text.push('\n');
-            write(text.as_bytes())
+            print_bytes(text.as_bytes())
         } else {
-            write(text().as_bytes())
+            print_bytes(text().as_bytes())
         }
     }
 }
 
-pub fn write(bytes: &[u8]) -> Result<(), Error> {
+pub fn print_bytes(bytes: &[u8]) -> Result<(), Error> {
     let mut out = io::stdout().lock();
     out.write_all(bytes)
         .and_then(|()| out.flush())
         .map_err(Error::Output)
 }
 
-fn screen(args: &Args) -> Screen {
+fn screen_for(args: &Args) -> Screen {
     let terminal = io::stdout().is_terminal();
     let no_color =
         args.no_color || std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());

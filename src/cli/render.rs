@@ -17,10 +17,10 @@ pub mod watch;
 #[cfg(test)]
 mod tests;
 
-use crate::cli::screen::{Screen, Tone, plain};
+use crate::cli::screen::{Screen, Tone, escape_control};
 
 /// `label   value` lines, aligned; empty values are left out.
-pub fn pairs(pairs: &[(&str, String)]) -> String {
+pub fn label_value_lines(pairs: &[(&str, String)]) -> String {
     let width = pairs
         .iter()
         .filter(|(_, value)| !value.is_empty())
@@ -41,7 +41,7 @@ pub fn wrapped(text: &str, indent: &str, screen: &Screen) -> String {
             .saturating_sub(indent.chars().count())
             .max(20)
     });
-    let text = plain(text);
+    let text = escape_control(text);
     let (mut lines, mut line) = (String::new(), String::new());
     for word in text.split(' ') {
         if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > room {

@@ -59,7 +59,7 @@ impl Screen {
     }
 
     /// Local time to the second, with the date.
-    pub fn at(&self, time: Option<&prost_types::Timestamp>) -> String {
+    pub fn date_time(&self, time: Option<&prost_types::Timestamp>) -> String {
         match time.and_then(timestamp) {
             Some(time) => time
                 .to_zoned(self.zone.clone())
@@ -70,7 +70,7 @@ impl Screen {
     }
 
     /// The clock alone, for `watch`.
-    pub fn clock(&self, time: Option<&prost_types::Timestamp>) -> String {
+    pub fn time_of_day(&self, time: Option<&prost_types::Timestamp>) -> String {
         match time.and_then(timestamp) {
             Some(time) => time
                 .to_zoned(self.zone.clone())
@@ -86,7 +86,7 @@ fn timestamp(time: &prost_types::Timestamp) -> Option<Timestamp> {
 }
 
 /// What comes from outside must not steer the terminal: control characters are shown as escapes.
-pub fn plain(text: &str) -> String {
+pub fn escape_control(text: &str) -> String {
     if !text.chars().any(char::is_control) {
         return text.to_owned();
     }
@@ -140,7 +140,7 @@ pub fn severity_word(severity: wire::Severity) -> (&'static str, Tone) {
 }
 
 /// The value's name without its enum's: `DRIVE_KIND_SSD` → `ssd`.
-pub fn word(name: &str, prefix: &str) -> String {
+pub fn enum_label(name: &str, prefix: &str) -> String {
     name.strip_prefix(prefix)
         .unwrap_or(name)
         .to_ascii_lowercase()
@@ -201,7 +201,7 @@ pub mod tests {
 
     #[test]
     fn control_characters_do_not_reach_the_terminal() {
-        assert_eq!(plain("a\u{1b}[31mb\nc"), r"a\u{1b}[31mb\nc");
+        assert_eq!(escape_control("a\u{1b}[31mb\nc"), r"a\u{1b}[31mb\nc");
     }
 
     #[test]

@@ -12,87 +12,95 @@ use crate::api::wire;
 use crate::cli::args::TestKind;
 
 /// The daemon's picture costs nothing to look at.
-pub const LOOK_EVERY: Duration = Duration::from_secs(1);
+pub const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// The drive is asked anew so often. The daemon itself asks a drive at most every 30 s
 /// (`smart.shortest_interval`).
-const ASK_EVERY: Duration = Duration::from_secs(30);
+const REFRESH_INTERVAL: Duration = Duration::from_secs(30);
 /// The daemon's time-out for a drive, and room for those that are asked before it.
-const TAKEN_WITHIN: Duration = Duration::from_secs(180);
+const START_TIMEOUT: Duration = Duration::from_secs(180);
 /// For a drive that does not tell how long its tests take.
-const SHORT: Duration = Duration::from_secs(10 * 60);
-const LONG: Duration = Duration::from_secs(48 * 3600);
+const SHORT_TEST_TIMEOUT: Duration = Duration::from_secs(10 * 60);
+const LONG_TEST_TIMEOUT: Duration = Duration::from_secs(48 * 3600);
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum Progress {
+pub enum SelfTestProgress {
     /// The drive has not been told yet.
-    Asked,
+    Requested,
     /// Why the drive or smartctl would not.
     Refused(String),
     /// It has begun; percent that remain, where the drive tells.
-    Runs(Option<u32>),
-    Ended(wire::SelfTest),
+    Running(Option<u32>),
+    Finished(wire::SelfTest),
     /// It is over or was never seen, and the drive's log does not say how it went.
-    Untold,
+    ResultUnknown,
     /// The daemon did not get to it.
-    NotTaken,
+    NotStarted,
 }
 
-pub struct SelfTest {
-    pub begun: Instant,
+pub struct SelfTestTracker {
+    pub started: Instant,
     /// What was asked for and logged before.
     requested: Option<wire::SelfTestRequest>,
     log: Vec<wire::SelfTest>,
-    seen_running: bool,
+    was_running: bool,
     /// How long it may take.
-    at_most: Duration,
-    asked: Instant,
+    timeout: Duration,
+    last_refresh: Instant,
 }
 
-impl Progress {
-    pub fn is_over(&self) -> bool {
-        !matches!(self, Progress::Asked | Progress::Runs(_))
+impl SelfTestProgress {
+    pub fn is_finished(&self) -> bool {
+        !matches!(
+            self,
+            SelfTestProgress::Requested | SelfTestProgress::Running(_)
+        )
     }
 
     /// The drive has begun.
-    pub fn is_taken(&self) -> bool {
-        matches!(self, Progress::Runs(_) | Progress::Ended(_))
+    pub fn has_started(&self) -> bool {
+        matches!(
+            self,
+            SelfTestProgress::Running(_) | SelfTestProgress::Finished(_)
+        )
     }
 
-    pub fn is_bad(&self) -> bool {
+    pub fn has_failed(&self) -> bool {
         match self {
-            Progress::Ended(test) => test.outcome != "passed",
-            Progress::Asked | Progress::Runs(_) => false,
-            Progress::Refused(_) | Progress::Untold | Progress::NotTaken => true,
+            SelfTestProgress::Finished(test) => test.outcome != "passed",
+            SelfTestProgress::Requested | SelfTestProgress::Running(_) => false,
+            SelfTestProgress::Refused(_)
+            | SelfTestProgress::ResultUnknown
+            | SelfTestProgress::NotStarted => true,
         }
     }
 }
 
-impl SelfTest {
+impl SelfTestTracker {
     /// Before it is asked for.
-    pub fn new(before: &wire::Drive, kind: TestKind) -> SelfTest {
-        let tests = tests(before).cloned().unwrap_or_default();
+    pub fn new(before: &wire::Drive, kind: TestKind) -> SelfTestTracker {
+        let tests = self_tests(before).cloned().unwrap_or_default();
         let told = Duration::from_secs(60 * u64::from(minutes(&tests, kind)));
         let at_most = match kind {
-            TestKind::Short => (told * 3).max(SHORT),
-            TestKind::Long => (told * 3).max(LONG),
+            TestKind::Short => (told * 3).max(SHORT_TEST_TIMEOUT),
+            TestKind::Long => (told * 3).max(LONG_TEST_TIMEOUT),
         };
         let now = Instant::now();
-        SelfTest {
-            begun: now,
+        SelfTestTracker {
+            started: now,
             requested: tests.requested,
             log: tests.log,
-            seen_running: false,
-            at_most,
-            asked: now,
+            was_running: false,
+            timeout: at_most,
+            last_refresh: now,
         }
     }
 
-    pub fn look(&mut self, now: &wire::Drive, waited: Duration) -> Progress {
-        let Some(tests) = tests(now) else {
-            return if waited > TAKEN_WITHIN {
-                Progress::NotTaken
+    pub fn update(&mut self, now: &wire::Drive, waited: Duration) -> SelfTestProgress {
+        let Some(tests) = self_tests(now) else {
+            return if waited > START_TIMEOUT {
+                SelfTestProgress::NotStarted
             } else {
-                Progress::Asked
+                SelfTestProgress::Requested
             };
         };
         let Some(requested) = tests
@@ -100,19 +108,19 @@ impl SelfTest {
             .as_ref()
             .filter(|requested| self.requested.as_ref() != Some(requested))
         else {
-            return if waited > TAKEN_WITHIN {
-                Progress::NotTaken
+            return if waited > START_TIMEOUT {
+                SelfTestProgress::NotStarted
             } else {
-                Progress::Asked
+                SelfTestProgress::Requested
             };
         };
         if !requested.started {
-            return Progress::Refused(requested.text.clone());
+            return SelfTestProgress::Refused(requested.text.clone());
         }
         let running = tests.log.first().filter(|test| test.outcome == "running");
         if tests.running_remaining_percent.is_some() || running.is_some() {
-            self.seen_running = true;
-            return Progress::Runs(tests.running_remaining_percent);
+            self.was_running = true;
+            return SelfTestProgress::Running(tests.running_remaining_percent);
         }
         // An answer from before the test says nothing of it.
         let answered = now
@@ -122,17 +130,21 @@ impl SelfTest {
             .map(|time| (time.seconds, time.nanos));
         let fresh = answered > requested.time.map(|time| (time.seconds, time.nanos));
         match tests.log.first() {
-            Some(newest) if fresh && tests.log != self.log => Progress::Ended(newest.clone()),
-            _ if fresh && self.seen_running || waited > self.at_most => Progress::Untold,
-            _ => Progress::Runs(None),
+            Some(newest) if fresh && tests.log != self.log => {
+                SelfTestProgress::Finished(newest.clone())
+            }
+            _ if fresh && self.was_running || waited > self.timeout => {
+                SelfTestProgress::ResultUnknown
+            }
+            _ => SelfTestProgress::Running(None),
         }
     }
 
     /// True once every `ASK_EVERY`.
-    pub fn is_due(&mut self) -> bool {
-        let due = self.asked.elapsed() >= ASK_EVERY;
+    pub fn take_refresh_due(&mut self) -> bool {
+        let due = self.last_refresh.elapsed() >= REFRESH_INTERVAL;
         if due {
-            self.asked = Instant::now();
+            self.last_refresh = Instant::now();
         }
         due
     }
@@ -146,7 +158,7 @@ pub fn minutes(tests: &wire::SelfTests, kind: TestKind) -> u32 {
     }
 }
 
-pub fn tests(drive: &wire::Drive) -> Option<&wire::SelfTests> {
+pub fn self_tests(drive: &wire::Drive) -> Option<&wire::SelfTests> {
     drive
         .smart
         .as_ref()
@@ -204,11 +216,11 @@ mod tests_of_it {
     const SOON: Duration = Duration::from_secs(1);
 
     #[test]
-    fn a_test_runs_from_the_drives_word_to_a_new_entry_of_its_log() {
-        let mut test = SelfTest::new(&before(), TestKind::Short);
+    fn a_test_runs_until_a_new_entry_appears_in_the_drives_log() {
+        let mut test = SelfTestTracker::new(&before(), TestKind::Short);
         assert_eq!(
-            test.look(&before(), SOON),
-            Progress::Asked,
+            test.update(&before(), SOON),
+            SelfTestProgress::Requested,
             "the earlier request is not ours"
         );
         let log = vec![entry("passed", 10)];
@@ -218,79 +230,88 @@ mod tests_of_it {
             ..Default::default()
         };
         assert_eq!(
-            test.look(&drive(50, begun.clone()), SOON),
-            Progress::Runs(None),
+            test.update(&drive(50, begun.clone()), SOON),
+            SelfTestProgress::Running(None),
             "the answer is older than the test"
         );
         let runs = wire::SelfTests {
             running_remaining_percent: Some(90),
             ..begun.clone()
         };
-        assert_eq!(test.look(&drive(130, runs), SOON), Progress::Runs(Some(90)));
+        assert_eq!(
+            test.update(&drive(130, runs), SOON),
+            SelfTestProgress::Running(Some(90))
+        );
         let ended = wire::SelfTests {
             log: [vec![entry("failed", 11)], log].concat(),
             ..begun
         };
-        let progress = test.look(&drive(160, ended), SOON);
-        assert_eq!(progress, Progress::Ended(entry("failed", 11)));
-        assert!(progress.is_over() && progress.is_bad());
+        let progress = test.update(&drive(160, ended), SOON);
+        assert_eq!(progress, SelfTestProgress::Finished(entry("failed", 11)));
+        assert!(progress.is_finished() && progress.has_failed());
     }
 
     #[test]
     fn only_passed_is_good() {
         for (outcome, bad) in [("passed", false), ("failed", true), ("other", true)] {
             assert_eq!(
-                Progress::Ended(entry(outcome, 1)).is_bad(),
+                SelfTestProgress::Finished(entry(outcome, 1)).has_failed(),
                 bad,
                 "{outcome}"
             );
         }
         assert!(
-            Progress::Untold.is_bad()
-                && Progress::NotTaken.is_bad()
-                && Progress::Refused(String::new()).is_bad()
+            SelfTestProgress::ResultUnknown.has_failed()
+                && SelfTestProgress::NotStarted.has_failed()
+                && SelfTestProgress::Refused(String::new()).has_failed()
         );
     }
 
     #[test]
-    fn a_refusal_and_a_daemon_that_does_not_get_to_it_end_the_wait() {
-        let mut test = SelfTest::new(&before(), TestKind::Long);
+    fn a_refusal_or_a_start_timeout_ends_the_wait() {
+        let mut test = SelfTestTracker::new(&before(), TestKind::Long);
         let refused = wire::SelfTests {
             requested: requested(100, false),
             ..Default::default()
         };
         assert_eq!(
-            test.look(&drive(50, refused), SOON),
-            Progress::Refused("words".into())
+            test.update(&drive(50, refused), SOON),
+            SelfTestProgress::Refused("words".into())
         );
         assert_eq!(
-            test.look(&before(), TAKEN_WITHIN + SOON),
-            Progress::NotTaken
+            test.update(&before(), START_TIMEOUT + SOON),
+            SelfTestProgress::NotStarted
         );
     }
 
     #[test]
-    fn an_end_that_the_log_does_not_tell_is_no_success() {
-        let mut test = SelfTest::new(&before(), TestKind::Short);
+    fn an_end_without_a_log_entry_is_no_success() {
+        let mut test = SelfTestTracker::new(&before(), TestKind::Short);
         let begun = wire::SelfTests {
             log: vec![entry("passed", 10)],
             requested: requested(100, true),
             ..Default::default()
         };
         assert_eq!(
-            test.look(&drive(130, begun.clone()), SOON),
-            Progress::Runs(None),
+            test.update(&drive(130, begun.clone()), SOON),
+            SelfTestProgress::Running(None),
             "it may not show yet"
         );
         assert_eq!(
-            test.look(&drive(130, begun.clone()), SHORT + SOON),
-            Progress::Untold
+            test.update(&drive(130, begun.clone()), SHORT_TEST_TIMEOUT + SOON),
+            SelfTestProgress::ResultUnknown
         );
         let runs = wire::SelfTests {
             running_remaining_percent: Some(10),
             ..begun.clone()
         };
-        assert_eq!(test.look(&drive(140, runs), SOON), Progress::Runs(Some(10)));
-        assert_eq!(test.look(&drive(170, begun), SOON), Progress::Untold);
+        assert_eq!(
+            test.update(&drive(140, runs), SOON),
+            SelfTestProgress::Running(Some(10))
+        );
+        assert_eq!(
+            test.update(&drive(170, begun), SOON),
+            SelfTestProgress::ResultUnknown
+        );
     }
 }

@@ -4,24 +4,24 @@ use comfy_table::{
     Attribute, Cell, Color, ColumnConstraint, Row, Table as Layout, TableStyle, Width,
 };
 
-use crate::cli::screen::{Screen, Tone, plain};
+use crate::cli::screen::{Screen, Tone, escape_control};
 
 /// Space between columns.
-const GAP: u16 = 2;
+const COLUMN_GAP: u16 = 2;
 
 pub struct Column {
     pub title: &'static str,
     /// May be cut down to so many characters; 0: never.
-    pub shrink_to: u16,
+    pub min_width: u16,
     /// Left out when there is no room, the highest first; 0: never.
-    pub drop: u8,
+    pub drop_priority: u8,
 }
 
 pub const fn column(title: &'static str, shrink_to: u16, drop: u8) -> Column {
     Column {
         title,
-        shrink_to,
-        drop,
+        min_width: shrink_to,
+        drop_priority: drop,
     }
 }
 
@@ -43,7 +43,7 @@ pub fn table(columns: &[Column], rows: &[Vec<(String, Tone)>], screen: &Screen) 
             let least = shown
                 .iter()
                 .enumerate()
-                .max_by_key(|(_, at)| columns[**at].drop)
+                .max_by_key(|(_, at)| columns[**at].drop_priority)
                 .map(|(place, _)| place);
             match least {
                 Some(place) => drop(shown.remove(place)),
@@ -69,24 +69,25 @@ fn fit(
     let Some(width) = width else {
         return Some(widths);
     };
-    let room = width
-        .saturating_sub(GAP * u16::try_from(shown.len().saturating_sub(1)).unwrap_or(u16::MAX));
+    let room = width.saturating_sub(
+        COLUMN_GAP * u16::try_from(shown.len().saturating_sub(1)).unwrap_or(u16::MAX),
+    );
     let mut over = widths
         .iter()
         .map(|width| u32::from(*width))
         .sum::<u32>()
         .saturating_sub(u32::from(room));
     let mut order: Vec<usize> = (0..shown.len())
-        .filter(|place| columns[shown[*place]].shrink_to > 0)
+        .filter(|place| columns[shown[*place]].min_width > 0)
         .collect();
-    order.sort_by_key(|place| std::cmp::Reverse(columns[shown[*place]].drop));
+    order.sort_by_key(|place| std::cmp::Reverse(columns[shown[*place]].drop_priority));
     for place in order {
-        let least = columns[shown[place]].shrink_to.min(widths[place]);
+        let least = columns[shown[place]].min_width.min(widths[place]);
         let cut = over.min(u32::from(widths[place] - least));
         widths[place] -= u16::try_from(cut).unwrap_or(0);
         over -= cut;
     }
-    let can_drop = shown.iter().any(|at| columns[*at].drop > 0);
+    let can_drop = shown.iter().any(|at| columns[*at].drop_priority > 0);
     if over > 0 && can_drop {
         None
     } else {
@@ -108,7 +109,7 @@ fn cut(
         return layout(columns, rows, shown, screen);
     }
     let short = |text: &str, width: u16| {
-        let (text, width) = (plain(text), usize::from(width));
+        let (text, width) = (escape_control(text), usize::from(width));
         if text.chars().count() <= width {
             text
         } else {
@@ -162,8 +163,8 @@ fn layout(
 
 fn write(mut layout: Layout, widths: &[u16]) -> String {
     for (column, width) in layout.column_iter_mut().zip(widths) {
-        column.set_padding((0, GAP));
-        column.set_constraint(ColumnConstraint::Absolute(Width::Fixed(width + GAP)));
+        column.set_padding((0, COLUMN_GAP));
+        column.set_constraint(ColumnConstraint::Absolute(Width::Fixed(width + COLUMN_GAP)));
     }
     let mut text = String::new();
     for line in layout.lines() {
@@ -174,7 +175,7 @@ fn write(mut layout: Layout, widths: &[u16]) -> String {
 }
 
 fn cell(text: &str, tone: Tone) -> Cell {
-    let cell = Cell::new(plain(text));
+    let cell = Cell::new(escape_control(text));
     match tone {
         Tone::Plain => cell,
         Tone::Strong => cell.add_attribute(Attribute::Bold),

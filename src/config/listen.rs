@@ -21,9 +21,9 @@ pub enum AddressError {
     #[error(
         "`{0}` means every address of the node, and serial numbers are no news for a network: name one (127.0.0.1, the pod's own)"
     )]
-    Everywhere(String),
+    Wildcard(String),
     #[error("`{0}`: the socket's path must be absolute")]
-    Relative(String),
+    RelativePath(String),
 }
 
 impl FromStr for Address {
@@ -35,14 +35,14 @@ impl FromStr for Address {
             return if path.is_absolute() {
                 Ok(Address::Unix(path))
             } else {
-                Err(AddressError::Relative(text.to_owned()))
+                Err(AddressError::RelativePath(text.to_owned()))
             };
         }
         let address =
             socket_address(text).ok_or_else(|| AddressError::NotAnAddress(text.to_owned()))?;
         let ip = address.ip().to_canonical();
         if ip.is_unspecified() {
-            Err(AddressError::Everywhere(text.to_owned()))
+            Err(AddressError::Wildcard(text.to_owned()))
         } else {
             Ok(Address::Tcp(address))
         }
@@ -102,7 +102,7 @@ mod tests {
         );
         assert_eq!(
             ":::9961".parse::<Address>(),
-            Err(AddressError::Everywhere(":::9961".into()))
+            Err(AddressError::Wildcard(":::9961".into()))
         );
         for text in ["fd00::1", "::1", "fd00::1:99610", "10.0.0.1:1:2"] {
             assert!(text.parse::<Address>().is_err(), "{text}");
@@ -110,11 +110,11 @@ mod tests {
     }
 
     #[test]
-    fn every_address_at_once_and_what_is_none_are_refused() {
+    fn wildcard_and_malformed_addresses_are_refused() {
         for text in ["0.0.0.0:9961", "[::]:9961", "[::ffff:0.0.0.0]:9961"] {
             assert_eq!(
                 text.parse::<Address>(),
-                Err(AddressError::Everywhere(text.to_owned()))
+                Err(AddressError::Wildcard(text.to_owned()))
             );
         }
         for text in [
@@ -132,7 +132,7 @@ mod tests {
         }
         assert_eq!(
             "unix:run/x".parse::<Address>(),
-            Err(AddressError::Relative("unix:run/x".to_owned()))
+            Err(AddressError::RelativePath("unix:run/x".to_owned()))
         );
     }
 }

@@ -12,7 +12,7 @@ use crate::model::naming;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Csi {
+pub struct CsiConfig {
     /// Who may call on the agent socket, besides uid 0.
     pub allow_uids: Vec<u32>,
     /// The CSI driver that this node's own volumes are of.
@@ -23,9 +23,9 @@ pub struct Csi {
     pub static_roots: Vec<PathBuf>,
 }
 
-impl Default for Csi {
+impl Default for CsiConfig {
     fn default() -> Self {
-        Csi {
+        CsiConfig {
             allow_uids: Vec::new(),
             driver_name: "csi.diskvitals.io".into(),
             static_roots: vec!["/mnt".into(), "/srv".into()],
@@ -35,7 +35,7 @@ impl Default for Csi {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Pool {
+pub struct PoolConfig {
     /// As the host names it. None: `pool` in the state directory.
     #[serde(deserialize_with = "some_clean_path")]
     pub directory: Option<PathBuf>,
@@ -53,9 +53,9 @@ pub enum Wipe {
     None,
 }
 
-impl Default for Pool {
+impl Default for PoolConfig {
     fn default() -> Self {
-        Pool {
+        PoolConfig {
             directory: None,
             volume_group: None,
             wipe: Wipe::Zero,
@@ -70,12 +70,12 @@ pub struct StaticEntry {
     /// The PV's handle.
     pub name: String,
     #[serde(flatten)]
-    pub what: What,
+    pub source: StaticSource,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum What {
+pub enum StaticSource {
     Device(PathBuf),
     Directory(PathBuf),
 }
@@ -97,26 +97,26 @@ impl TryFrom<RawEntry> for StaticEntry {
             device,
             directory,
         } = raw;
-        naming::static_volume(&name).map_err(|why| format!("name: `{name}` {why}"))?;
+        naming::validate_static_volume(&name).map_err(|why| format!("name: `{name}` {why}"))?;
         let what = match (device, directory) {
             (Some(device), None) => {
-                is_clean("device", &device)?;
+                check_clean("device", &device)?;
                 if !device.starts_with("/dev") || device == Path::new("/dev") {
                     return Err(format!("device: `{}` is not below /dev", device.display()));
                 }
-                What::Device(device)
+                StaticSource::Device(device)
             }
             (None, Some(directory)) => {
-                is_clean("directory", &directory)?;
-                What::Directory(directory)
+                check_clean("directory", &directory)?;
+                StaticSource::Directory(directory)
             }
             _ => return Err(format!("`{name}` needs either a device or a directory")),
         };
-        Ok(StaticEntry { name, what })
+        Ok(StaticEntry { name, source: what })
     }
 }
 
-fn is_clean(key: &str, path: &Path) -> Result<(), String> {
+fn check_clean(key: &str, path: &Path) -> Result<(), String> {
     if !path.is_absolute() {
         return Err(format!(
             "{key}: `{}` is not an absolute path",
@@ -141,7 +141,7 @@ fn clean_paths<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<PathBuf
     let paths: Vec<PathBuf> = Vec::deserialize(deserializer)?;
     paths
         .iter()
-        .try_for_each(|path| is_clean("static_roots", path))
+        .try_for_each(|path| check_clean("static_roots", path))
         .map_err(D::Error::custom)?;
     Ok(paths)
 }
@@ -150,13 +150,13 @@ fn some_clean_path<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<PathBuf>, D::Error> {
     let path = PathBuf::deserialize(deserializer)?;
-    is_clean("directory", &path).map_err(D::Error::custom)?;
+    check_clean("directory", &path).map_err(D::Error::custom)?;
     Ok(Some(path))
 }
 
 fn driver_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     let name = String::deserialize(deserializer)?;
-    naming::driver(&name)
+    naming::validate_driver(&name)
         .map_err(|why| D::Error::custom(format!("driver_name: `{name}`: {why}")))?;
     Ok(name)
 }
@@ -181,15 +181,15 @@ fn volume_group<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Str
 }
 
 /// What the entries say together.
-pub fn check(entries: &[StaticEntry], csi: &Csi) -> Result<(), (&'static str, String)> {
+pub fn check(entries: &[StaticEntry], csi: &CsiConfig) -> Result<(), (&'static str, String)> {
     let (mut names, mut paths) = (BTreeSet::new(), BTreeSet::new());
     for entry in entries {
         if !names.insert(&entry.name) {
             return Err(("static.name", format!("`{}` is there twice", entry.name)));
         }
-        let (key, path) = match &entry.what {
-            What::Device(path) => ("static.device", path),
-            What::Directory(path) => ("static.directory", path),
+        let (key, path) = match &entry.source {
+            StaticSource::Device(path) => ("static.device", path),
+            StaticSource::Directory(path) => ("static.directory", path),
         };
         if !paths.insert(path) {
             return Err((
@@ -237,7 +237,7 @@ mod tests {
         let config = read(text).expect("good");
         let device = StaticEntry {
             name: "fast-1".into(),
-            what: What::Device("/dev/disk/by-id/x".into()),
+            source: StaticSource::Device("/dev/disk/by-id/x".into()),
         };
         assert_eq!(
             config.statics,
@@ -245,7 +245,7 @@ mod tests {
                 device,
                 StaticEntry {
                     name: "b".into(),
-                    what: What::Directory("/srv/b".into())
+                    source: StaticSource::Directory("/srv/b".into())
                 }
             ]
         );
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_entry_is_told_with_its_line_and_key() {
+    fn an_invalid_entry_is_reported_with_its_line_and_key() {
         let entry = |rest: &str| format!("[csi]\nallow_uids = []\n[[static]]\n{rest}\n");
         for (rest, key) in [
             ("name = \"a/b\"\ndevice = \"/dev/x\"", "name"),

@@ -16,32 +16,32 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout, timeout_at};
 use tonic::{Code, Status};
 
-use crate::api::client::{Client, ClientError, Over};
+use crate::api::client::{Client, ClientError, ConnectionClosed};
 use crate::api::{API_REVISION, wire};
 
 /// Before the second attempt; doubled for each further one.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+const INITIAL_BACKOFF: Duration = Duration::from_secs(1);
+const MAX_BACKOFF: Duration = Duration::from_secs(30);
 /// However many calls ask for it, attempts are not made more often.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
+const MIN_BACKOFF: Duration = Duration::from_millis(100);
 /// For the first words on a new connection. While they are waited for, calls are refused after
 /// [`PATIENCE`].
-const GREETING: Duration = Duration::from_secs(5);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a call waits for a connection that is being made.
-const PATIENCE: Duration = Duration::from_millis(500);
+const CONNECTION_WAIT: Duration = Duration::from_millis(500);
 /// For an answer from the daemon's memory, connecting included: the kubelet asks volume by volume,
 /// and every driver in the same loop.
-const QUICK: Duration = Duration::from_millis(900);
+const QUERY_TIMEOUT: Duration = Duration::from_millis(900);
 /// Longest time for a call that changes something.
-pub const LONGEST: Duration = Duration::from_secs(90);
+pub const MAX_CALL_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// Why the daemon cannot be asked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-enum Trouble {
+enum ConnectionError {
     #[error("diskvitalsd is not reached yet")]
-    NotYet,
+    NotConnectedYet,
     #[error("{0}")]
-    NotReached(String),
+    Unreachable(String),
     #[error(
         "diskvitalsd {version} speaks API revision {theirs}, this diskvitals-csi only up to {API_REVISION}: upgrade diskvitals-csi"
     )]
@@ -49,45 +49,45 @@ enum Trouble {
 }
 
 #[derive(Clone)]
-enum Link {
+enum LinkState {
     /// The `generation`-th connection; 1 is the first.
     Up {
         client: Client,
         generation: u64,
     },
     /// A connection is being made.
-    Asking {
+    Connecting {
         since: Instant,
-        trouble: Trouble,
+        trouble: ConnectionError,
     },
     Down {
-        trouble: Trouble,
+        trouble: ConnectionError,
     },
 }
 
 /// Cheap to clone: all clones share the connection.
 #[derive(Clone)]
 pub struct Agent {
-    links: watch::Receiver<Link>,
+    links: watch::Receiver<LinkState>,
     wake: Arc<Notify>,
     /// The newest connection that failed a call.
     failed: Arc<watch::Sender<u64>>,
 }
 
 /// Makes and holds the connection, as long as [`Keeper::run`] runs.
-pub struct Keeper {
+pub struct Reconnector {
     path: PathBuf,
-    link: watch::Sender<Link>,
+    link: watch::Sender<LinkState>,
     wake: Arc<Notify>,
     failed: watch::Receiver<u64>,
     ready: watch::Sender<bool>,
 }
 
 /// Must be called within a tokio runtime.
-pub fn agent(path: &Path) -> (Agent, Keeper) {
-    let (link, links) = watch::channel(Link::Asking {
+pub fn new_agent(path: &Path) -> (Agent, Reconnector) {
+    let (link, links) = watch::channel(LinkState::Connecting {
         since: Instant::now(),
-        trouble: Trouble::NotYet,
+        trouble: ConnectionError::NotConnectedYet,
     });
     let (failed, failures) = watch::channel(0);
     let wake = Arc::new(Notify::new());
@@ -98,7 +98,7 @@ pub fn agent(path: &Path) -> (Agent, Keeper) {
     };
     (
         agent,
-        Keeper {
+        Reconnector {
             path: path.to_owned(),
             link,
             wake,
@@ -111,28 +111,28 @@ pub fn agent(path: &Path) -> (Agent, Keeper) {
 impl Agent {
     /// Asks what the daemon answers from memory. UNAVAILABLE within a second when it does not.
     /// `ask` may be called twice, on two connections.
-    pub async fn quick<T, F, A>(&self, ask: F) -> Result<T, Status>
+    pub async fn query<T, F, A>(&self, call: F) -> Result<T, Status>
     where
         F: Fn(Client) -> A,
         A: Future<Output = Result<T, ClientError>>,
     {
-        let until = Instant::now() + QUICK;
+        let until = Instant::now() + QUERY_TIMEOUT;
         let mut failed = 0;
         loop {
             let (client, generation) = self.client(until, failed).await?;
-            match timeout_at(until, ask(client)).await {
+            match timeout_at(until, call(client)).await {
                 Ok(Ok(answer)) => return Ok(answer),
                 // The connection ended, perhaps because the daemon was started anew. What is asked
                 // may be asked again.
-                Ok(Err(ClientError::Broken { .. })) if failed == 0 => {
-                    failed = self.over(generation)
+                Ok(Err(ClientError::ConnectionLost { .. })) if failed == 0 => {
+                    failed = self.mark_failed(generation)
                 }
-                Ok(Err(error)) => return Err(status(error)),
+                Ok(Err(error)) => return Err(to_status(error)),
                 Err(_) => {
-                    self.over(generation);
+                    self.mark_failed(generation);
                     return Err(unavailable(format_args!(
                         "it has not answered within {} ms",
-                        QUICK.as_millis()
+                        QUERY_TIMEOUT.as_millis()
                     )));
                 }
             }
@@ -142,21 +142,21 @@ impl Agent {
     /// Asks for something to be done, which takes its time: at most `limit`, and never more than
     /// [`LONGEST`]. What is asked for must be idempotent: it is asked for again when the connection
     /// ends meanwhile.
-    pub async fn long<T, F, A>(&self, limit: Duration, ask: F) -> Result<T, Status>
+    pub async fn execute<T, F, A>(&self, limit: Duration, call: F) -> Result<T, Status>
     where
         F: Fn(Client) -> A,
         A: Future<Output = Result<T, ClientError>>,
     {
-        let until = Instant::now() + limit.min(LONGEST);
+        let until = Instant::now() + limit.min(MAX_CALL_TIMEOUT);
         let mut failed = 0;
         loop {
             let (client, generation) = self.client(until, failed).await?;
-            match timeout_at(until, ask(client.with_timeout(LONGEST))).await {
+            match timeout_at(until, call(client.with_timeout(MAX_CALL_TIMEOUT))).await {
                 Ok(Ok(answer)) => return Ok(answer),
-                Ok(Err(ClientError::Broken { .. })) if failed == 0 => {
-                    failed = self.over(generation)
+                Ok(Err(ClientError::ConnectionLost { .. })) if failed == 0 => {
+                    failed = self.mark_failed(generation)
                 }
-                Ok(Err(error)) => return Err(status(error)),
+                Ok(Err(error)) => return Err(to_status(error)),
                 Err(_) => {
                     return Err(Status::deadline_exceeded(
                         "diskvitalsd has not finished yet: ask again, it goes on meanwhile",
@@ -167,8 +167,8 @@ impl Agent {
     }
 
     /// True while the daemon is connected and greeted.
-    pub fn is_up(&self) -> bool {
-        matches!(*self.links.borrow(), Link::Up { .. })
+    pub fn is_connected(&self) -> bool {
+        matches!(*self.links.borrow(), LinkState::Up { .. })
     }
 
     /// Returns when [`Agent::is_up`] may have changed.
@@ -182,20 +182,22 @@ impl Agent {
     /// A connection newer than `failed`; UNAVAILABLE when there is none within [`PATIENCE`].
     async fn client(&self, until: Instant, failed: u64) -> Result<(Client, u64), Status> {
         let mut links = self.links.clone();
-        let mut until = until.min(Instant::now() + PATIENCE);
+        let mut until = until.min(Instant::now() + CONNECTION_WAIT);
         let mut woken = false;
         loop {
             let trouble = match links.borrow_and_update().clone() {
-                Link::Up { client, generation } if generation > failed => {
+                LinkState::Up { client, generation } if generation > failed => {
                     return Ok((client, generation));
                 }
-                Link::Up { .. } => Trouble::NotReached("the connection is over".into()),
-                Link::Asking { since, trouble } => {
-                    until = until.min(since + PATIENCE);
+                LinkState::Up { .. } => {
+                    ConnectionError::Unreachable("the connection is over".into())
+                }
+                LinkState::Connecting { since, trouble } => {
+                    until = until.min(since + CONNECTION_WAIT);
                     trouble
                 }
-                Link::Down { trouble } if woken => return Err(unavailable(trouble)),
-                Link::Down { trouble } => {
+                LinkState::Down { trouble } if woken => return Err(unavailable(trouble)),
+                LinkState::Down { trouble } => {
                     woken = true;
                     self.wake.notify_one();
                     trouble
@@ -209,7 +211,7 @@ impl Agent {
     }
 
     /// The connection `generation` is of no use any more.
-    fn over(&self, generation: u64) -> u64 {
+    fn mark_failed(&self, generation: u64) -> u64 {
         self.failed.send_if_modified(|failed| {
             let newer = generation > *failed;
             *failed = generation.max(*failed);
@@ -219,27 +221,28 @@ impl Agent {
     }
 }
 
-impl Keeper {
+impl Reconnector {
     /// True from the first greeting on, for ever.
     pub fn ready(&self) -> watch::Receiver<bool> {
         self.ready.subscribe()
     }
 
     pub async fn run(mut self) -> std::convert::Infallible {
-        let (mut generation, mut pause, mut last) = (0, FIRST_PAUSE, Trouble::NotYet);
+        let (mut generation, mut pause, mut last) =
+            (0, INITIAL_BACKOFF, ConnectionError::NotConnectedYet);
         loop {
-            self.link.send_replace(Link::Asking {
+            self.link.send_replace(LinkState::Connecting {
                 since: Instant::now(),
                 trouble: last.clone(),
             });
-            let trouble = match greet(&self.path).await {
+            let trouble = match handshake(&self.path).await {
                 Ok((client, over, node)) => {
                     tracing::info!(agent = %self.path.display(), node = node.name, version = node.version, "diskvitalsd answers: ready");
                     generation += 1;
-                    self.link.send_replace(Link::Up { client, generation });
+                    self.link.send_replace(LinkState::Up { client, generation });
                     self.ready.send_replace(true);
-                    pause = FIRST_PAUSE;
-                    last = self.end_of(generation, over).await;
+                    pause = INITIAL_BACKOFF;
+                    last = self.wait_closed(generation, over).await;
                     tracing::warn!(agent = %self.path.display(), trouble = %last, "diskvitalsd has gone; trying on");
                     continue;
                 }
@@ -247,7 +250,7 @@ impl Keeper {
             };
             if trouble != last {
                 match &trouble {
-                    Trouble::TooNew { .. } => {
+                    ConnectionError::TooNew { .. } => {
                         tracing::error!(agent = %self.path.display(), %trouble, "diskvitalsd is too new; trying on")
                     }
                     _ => {
@@ -255,43 +258,47 @@ impl Keeper {
                     }
                 }
             }
-            self.link.send_replace(Link::Down {
+            self.link.send_replace(LinkState::Down {
                 trouble: trouble.clone(),
             });
             last = trouble;
-            tokio::time::sleep(SHORTEST_PAUSE).await;
+            tokio::time::sleep(MIN_BACKOFF).await;
             // Whether it was woken or not: an attempt follows.
             let _ = timeout(pause, self.wake.notified()).await;
-            pause = longer(pause);
+            pause = next_backoff(pause);
         }
     }
 
-    async fn end_of(&mut self, generation: u64, mut over: Over) -> Trouble {
+    async fn wait_closed(
+        &mut self,
+        generation: u64,
+        mut over: ConnectionClosed,
+    ) -> ConnectionError {
         tokio::select! {
-            () = over.wait() => Trouble::NotReached("the connection is over".into()),
+            () = over.wait() => ConnectionError::Unreachable("the connection is over".into()),
             // An error: no one is left to call.
-            _ = self.failed.wait_for(|failed| *failed >= generation) => Trouble::NotReached("it does not answer in its time".into()),
+            _ = self.failed.wait_for(|failed| *failed >= generation) => ConnectionError::Unreachable("it does not answer in its time".into()),
         }
     }
 }
 
-fn longer(pause: Duration) -> Duration {
-    (pause * 2).min(LONGEST_PAUSE)
+fn next_backoff(pause: Duration) -> Duration {
+    (pause * 2).min(MAX_BACKOFF)
 }
 
-async fn greet(path: &Path) -> Result<(Client, Over, wire::Node), Trouble> {
-    let (client, over) = Client::connect_once(path, GREETING)
+async fn handshake(path: &Path) -> Result<(Client, ConnectionClosed, wire::Node), ConnectionError> {
+    let (client, over) = Client::connect_single(path, HANDSHAKE_TIMEOUT)
         .await
-        .map_err(not_reached)?;
-    let node = understood(client.node().await.map_err(not_reached)?)?;
+        .map_err(unreachable_error)?;
+    let node = check_revision(client.node().await.map_err(unreachable_error)?)?;
     Ok((client, over, node))
 }
 
 /// An older daemon is understood: a call that it does not know yet is answered by UNAVAILABLE, and
 /// with what to do.
-fn understood(node: wire::Node) -> Result<wire::Node, Trouble> {
+fn check_revision(node: wire::Node) -> Result<wire::Node, ConnectionError> {
     if node.api_revision > API_REVISION {
-        return Err(Trouble::TooNew {
+        return Err(ConnectionError::TooNew {
             theirs: node.api_revision,
             version: node.version,
         });
@@ -300,21 +307,21 @@ fn understood(node: wire::Node) -> Result<wire::Node, Trouble> {
 }
 
 /// The client's words are for people at a shell; on the agent's socket other advice helps.
-fn not_reached(error: ClientError) -> Trouble {
-    Trouble::NotReached(match error {
+fn unreachable_error(error: ClientError) -> ConnectionError {
+    ConnectionError::Unreachable(match error {
         ClientError::NoDaemon(path) => format!("no diskvitalsd listens on {}", path.display()),
         ClientError::NoPermission(path) => format!(
             "no permission to connect to {}: its folder keeps this uid out",
             path.display()
         ),
-        ClientError::Refused(status) if status.code() == Code::PermissionDenied => {
-            not_admitted(&status)
+        ClientError::Rejected(status) if status.code() == Code::PermissionDenied => {
+            not_admitted_message(&status)
         }
         error => format!("{:#}", anyhow::Error::from(error)),
     })
 }
 
-fn not_admitted(status: &Status) -> String {
+fn not_admitted_message(status: &Status) -> String {
     format!(
         "diskvitalsd does not admit this program: {} (its [csi] allow_uids)",
         status.message()
@@ -327,18 +334,18 @@ fn unavailable(why: impl std::fmt::Display) -> Status {
 
 /// The daemon's codes are CSI's. What only the two of us have to settle is not the caller's
 /// mistake.
-fn status(error: ClientError) -> Status {
+fn to_status(error: ClientError) -> Status {
     match error {
-        ClientError::Refused(status) => match status.code() {
+        ClientError::Rejected(status) => match status.code() {
             Code::PermissionDenied | Code::Unauthenticated => {
-                Status::unavailable(not_admitted(&status))
+                Status::unavailable(not_admitted_message(&status))
             }
             Code::Unimplemented => unavailable(
                 "it is older than this diskvitals-csi and does not know this call: upgrade it",
             ),
             code => Status::new(code, status.message()),
         },
-        ClientError::TimedOut { .. } => Status::deadline_exceeded(
+        ClientError::RequestTimeout { .. } => Status::deadline_exceeded(
             "diskvitalsd has not finished yet: ask again, it goes on meanwhile",
         ),
         error => unavailable(format_args!("{:#}", anyhow::Error::from(error))),
@@ -350,9 +357,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_pauses_double_up_to_half_a_minute() {
+    fn the_backoff_doubles_up_to_thirty_seconds() {
         let pauses: Vec<u64> =
-            std::iter::successors(Some(FIRST_PAUSE), |pause| Some(longer(*pause)))
+            std::iter::successors(Some(INITIAL_BACKOFF), |pause| Some(next_backoff(*pause)))
                 .take(7)
                 .map(|p| p.as_secs())
                 .collect();
@@ -360,14 +367,14 @@ mod tests {
     }
 
     #[test]
-    fn a_daemon_of_a_newer_revision_is_refused_and_said_to_be() {
+    fn a_daemon_with_a_newer_api_revision_is_refused_with_its_version() {
         let node = |api_revision| wire::Node {
             api_revision,
             version: "9.0.0".into(),
             ..Default::default()
         };
-        assert!(understood(node(API_REVISION)).is_ok());
-        let trouble = understood(node(API_REVISION + 1)).expect_err("too new");
+        assert!(check_revision(node(API_REVISION)).is_ok());
+        let trouble = check_revision(node(API_REVISION + 1)).expect_err("too new");
         assert!(
             trouble
                 .to_string()
@@ -377,14 +384,14 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_absent_daemon_is_tried_again_and_never_ready() {
+    async fn an_absent_daemon_is_retried_and_never_ready() {
         let dir = tempfile::tempdir().expect("dir");
         let path = dir.path().join("agent.sock");
-        let (agent, keeper) = agent(&path);
-        let ready = keeper.ready();
-        let ended = timeout(Duration::from_secs(600), keeper.run()).await;
-        assert!(ended.is_err() && !*ready.borrow() && !agent.is_up());
-        let trouble = greet(&path).await.err().expect("nobody there");
+        let (agent, reconnector) = new_agent(&path);
+        let ready = reconnector.ready();
+        let ended = timeout(Duration::from_secs(600), reconnector.run()).await;
+        assert!(ended.is_err() && !*ready.borrow() && !agent.is_connected());
+        let trouble = handshake(&path).await.err().expect("nobody there");
         assert_eq!(
             trouble.to_string(),
             format!("no diskvitalsd listens on {}", path.display())
@@ -395,13 +402,13 @@ mod tests {
     async fn a_call_without_a_daemon_is_unavailable_within_a_second_and_says_why() {
         let dir = tempfile::tempdir().expect("dir");
         let path = dir.path().join("agent.sock");
-        let (agent, keeper) = agent(&path);
+        let (agent, keeper) = new_agent(&path);
         tokio::select! {
             never = keeper.run() => match never {},
             () = async {
                 for _ in 0..3 {
                     let began = Instant::now();
-                    let status = agent.quick(async |client: Client| client.node().await).await.expect_err("away");
+                    let status = agent.query(async |client: Client| client.node().await).await.expect_err("away");
                     assert!(began.elapsed() < Duration::from_secs(1));
                     assert_eq!(status.code(), Code::Unavailable);
                     assert!(status.message().contains("no diskvitalsd listens on"), "{}", status.message());
@@ -411,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_the_two_programs_must_settle_is_unavailable() {
+    fn version_and_permission_problems_are_unavailable() {
         for (theirs, ours) in [
             (Code::NotFound, Code::NotFound),
             (Code::Aborted, Code::Aborted),
@@ -420,7 +427,7 @@ mod tests {
             (Code::Unimplemented, Code::Unavailable),
         ] {
             assert_eq!(
-                status(ClientError::Refused(Box::new(Status::new(theirs, "x")))).code(),
+                to_status(ClientError::Rejected(Box::new(Status::new(theirs, "x")))).code(),
                 ours
             );
         }

@@ -18,71 +18,71 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tonic::transport::server::Connected;
 
-use crate::csi::authority::frames::{Frames, Malformed};
+use crate::csi::authority::frames::{FrameError, FrameRewriter};
 
 /// Read from the client at once, in bytes. On the stack while it is looked at: an idle connection
 /// costs no buffer.
-const CHUNK: usize = 8 << 10;
+const READ_CHUNK: usize = 8 << 10;
 /// As much as this is made ready for the server, and one header block more, before the server has
 /// taken it: HPACK can make many kilobytes of one byte.
-const AHEAD: usize = 32 << 10;
+const READ_AHEAD: usize = 32 << 10;
 
 /// A connection seen from the server's side.
 #[derive(Debug)]
-pub struct LenientAuthority<S> {
+pub struct AuthorityRewriter<S> {
     connection: S,
-    frames: Frames,
+    frames: FrameRewriter,
     /// Read, but not looked at yet, because enough is ready.
-    unread: Vec<u8>,
+    unprocessed: Vec<u8>,
     /// For the server; taken up to `taken`.
     ready: Vec<u8>,
-    taken: usize,
+    consumed: usize,
     /// Told after all that is ready.
-    malformed: Option<Malformed>,
+    error: Option<FrameError>,
 }
 
-impl<S> LenientAuthority<S> {
-    pub fn new(connection: S) -> LenientAuthority<S> {
-        LenientAuthority {
+impl<S> AuthorityRewriter<S> {
+    pub fn new(connection: S) -> AuthorityRewriter<S> {
+        AuthorityRewriter {
             connection,
-            frames: Frames::new(),
-            unread: Vec::new(),
+            frames: FrameRewriter::new(),
+            unprocessed: Vec::new(),
             ready: Vec::new(),
-            taken: 0,
-            malformed: None,
+            consumed: 0,
+            error: None,
         }
     }
 
-    fn look_at(&mut self, bytes: &[u8]) {
-        match self.frames.take(bytes, &mut self.ready, AHEAD) {
-            Ok(seen) => self.unread = bytes[seen..].to_vec(),
+    fn process(&mut self, bytes: &[u8]) {
+        match self.frames.rewrite(bytes, &mut self.ready, READ_AHEAD) {
+            Ok(seen) => self.unprocessed = bytes[seen..].to_vec(),
             Err(malformed) => {
                 tracing::debug!(%malformed, "a client's bytes are not HTTP/2: its connection is closed");
-                self.malformed = Some(malformed);
-                self.unread = Vec::new();
+                self.error = Some(malformed);
+                self.unprocessed = Vec::new();
             }
         }
     }
 
     /// Hands over what is ready. True: something was.
-    fn hand_over(&mut self, to: &mut ReadBuf<'_>) -> bool {
-        let left = &self.ready[self.taken..];
+    fn copy_ready(&mut self, to: &mut ReadBuf<'_>) -> bool {
+        let left = &self.ready[self.consumed..];
         if left.is_empty() {
             return false;
         }
         let now = left.len().min(to.remaining());
         to.put_slice(&left[..now]);
-        self.taken += now;
-        if self.taken == self.ready.len() {
-            self.taken = 0;
+        self.consumed += now;
+        if self.consumed == self.ready.len() {
+            self.consumed = 0;
             self.ready.clear();
-            self.ready.shrink_to(CHUNK);
+            self.ready.shrink_to(READ_CHUNK);
         }
         true
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for LenientAuthority<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for AuthorityRewriter<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -93,29 +93,29 @@ impl<S: AsyncRead + Unpin> AsyncRead for LenientAuthority<S> {
             return Poll::Ready(Ok(()));
         }
         loop {
-            if this.hand_over(to) {
+            if this.copy_ready(to) {
                 return Poll::Ready(Ok(()));
             }
-            if let Some(malformed) = this.malformed {
+            if let Some(malformed) = this.error {
                 return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, malformed)));
             }
-            if !this.unread.is_empty() {
-                let unread = std::mem::take(&mut this.unread);
-                this.look_at(&unread);
+            if !this.unprocessed.is_empty() {
+                let unread = std::mem::take(&mut this.unprocessed);
+                this.process(&unread);
                 continue;
             }
-            let mut chunk = [const { MaybeUninit::uninit() }; CHUNK];
+            let mut chunk = [const { MaybeUninit::uninit() }; READ_CHUNK];
             let mut chunk = ReadBuf::uninit(&mut chunk);
             ready!(Pin::new(&mut this.connection).poll_read(cx, &mut chunk))?;
             if chunk.filled().is_empty() {
                 return Poll::Ready(Ok(()));
             }
-            this.look_at(chunk.filled());
+            this.process(chunk.filled());
         }
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for LenientAuthority<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for AuthorityRewriter<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -145,7 +145,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for LenientAuthority<S> {
     }
 }
 
-impl<S: Connected> Connected for LenientAuthority<S> {
+impl<S: Connected> Connected for AuthorityRewriter<S> {
     type ConnectInfo = S::ConnectInfo;
 
     fn connect_info(&self) -> Self::ConnectInfo {
@@ -176,7 +176,7 @@ mod tests {
             // The reader ends early where the bytes are malformed.
             let _ = client.write_all(&bytes).await;
         });
-        let mut server = LenientAuthority::new(server);
+        let mut server = AuthorityRewriter::new(server);
         let (mut all, mut chunk) = (Vec::new(), vec![0; at_once]);
         let ended = loop {
             match server.read(&mut chunk).await {
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_came_before_malformed_bytes_arrives_then_the_reading_fails() {
+    async fn bytes_before_malformed_ones_arrive_then_reading_fails() {
         let good = [PREFACE, &frame(0x6, &[7; 8])].concat();
         // A header block that refers to an entry of a table that is empty.
         let mut headers = frame(0x1, &[0xff, 0x70]);
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn no_more_is_made_ready_than_the_server_takes() {
+    async fn read_ahead_is_bounded_by_what_the_server_reads() {
         // 60 blocks, each of a kilobyte that HPACK makes 64 kB of.
         let mut decoded_large = vec![0x40, 1, b'n', 0x7f, 0x81, 0x06];
         decoded_large.extend([b'v'; 896]);
@@ -238,14 +238,15 @@ mod tests {
         for _ in 0..60 {
             client.write_all(&headers).await.expect("written");
         }
-        let mut server = LenientAuthority::new(server);
+        let mut server = AuthorityRewriter::new(server);
         let mut byte = [0];
-        while server.read(&mut byte).await.expect("well formed") == 1 && server.ready.len() < AHEAD
+        while server.read(&mut byte).await.expect("well formed") == 1
+            && server.ready.len() < READ_AHEAD
         {
-            assert!(server.unread.len() <= CHUNK);
+            assert!(server.unprocessed.len() <= READ_CHUNK);
         }
         assert!(
-            server.ready.len() < AHEAD + frames::BLOCK + 1000,
+            server.ready.len() < READ_AHEAD + frames::MAX_HEADER_BLOCK + 1000,
             "{}",
             server.ready.len()
         );

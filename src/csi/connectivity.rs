@@ -7,13 +7,17 @@ use tonic::Status;
 
 use crate::csi::agent::Agent;
 use crate::csi::driver::Driver;
-use crate::csi::podmon::{Connected, Connectivity};
+use crate::csi::podmon::{Connectivity, ConnectivityStatus};
 
 /// For the answer, beside the sample.
-const ANSWER: Duration = Duration::from_secs(5);
+const RESPONSE_MARGIN: Duration = Duration::from_secs(5);
 
 impl Connectivity for Driver {
-    async fn check(&self, handles: Vec<String>, sample: Duration) -> Result<Connected, Status> {
+    async fn check(
+        &self,
+        handles: Vec<String>,
+        sample: Duration,
+    ) -> Result<ConnectivityStatus, Status> {
         check(&self.agent, &self.name, handles, sample).await
     }
 }
@@ -24,13 +28,13 @@ pub async fn check(
     driver: &str,
     handles: Vec<String>,
     sample: Duration,
-) -> Result<Connected, Status> {
-    let checked = agent.long(sample + ANSWER, |client| {
+) -> Result<ConnectivityStatus, Status> {
+    let checked = agent.execute(sample + RESPONSE_MARGIN, |client| {
         let (driver, handles) = (driver.to_owned(), handles.clone());
         async move { client.connectivity(&driver, handles, sample).await }
     });
     let checked = checked.await?;
-    Ok(Connected {
+    Ok(ConnectivityStatus {
         connected: checked.connected,
         ios_in_progress: checked.io_in_progress,
         messages: checked.messages,

@@ -11,13 +11,14 @@ use std::sync::Arc;
 use tonic::{Request, Response, Status};
 
 use crate::api::wire as daemon;
-use crate::csi::arguments::{
-    can_be_known, capabilities, capability, echo, in_csi_words, invalid, is_served, known_form,
-    map, name, node_id, patience, range, volume_id,
-};
 use crate::csi::driver::Driver;
-use crate::csi::parameters::parameters;
-use crate::csi::stats::signed;
+use crate::csi::parameters::parse_parameters;
+use crate::csi::stats::saturating_i64;
+use crate::csi::validate::{
+    call_timeout, invalid, is_possible_id, is_single_node_mode, parse_capabilities,
+    parse_capability, parse_capacity_range, sanitized, validate_id_form, validate_map,
+    validate_name, validate_node_id, validate_volume_id, with_csi_field_names,
+};
 use crate::csi::wire;
 use crate::csi::wire::controller_server::Controller;
 use crate::csi::wire::controller_service_capability::rpc::Type as Can;
@@ -35,7 +36,7 @@ impl ControllerService {
         ControllerService { driver }
     }
 
-    fn announces_publish(&self, call: &str) -> Result<(), Status> {
+    fn require_controller_publish(&self, call: &str) -> Result<(), Status> {
         if self.driver.controller_publish {
             return Ok(());
         }
@@ -46,8 +47,8 @@ impl ControllerService {
 }
 
 /// None, or why a volume cannot be used like this. `kind` unspecified: any volume of ours.
-fn unfit(access: &daemon::Access, kind: daemon::ProvidedKind) -> Option<String> {
-    if !is_served(access.mode()) {
+fn unsupported_reason(access: &daemon::Access, kind: daemon::ProvidedKind) -> Option<String> {
+    if !is_single_node_mode(access.mode()) {
         let mode = access.mode().as_str_name();
         return Some(format!(
             "access_mode: {mode}: a volume of this driver is on one node only",
@@ -60,7 +61,7 @@ fn unfit(access: &daemon::Access, kind: daemon::ProvidedKind) -> Option<String> 
     if !access.fs_type.is_empty() && !FILESYSTEMS.contains(&access.fs_type.as_str()) {
         return Some(format!(
             "fs_type: `{}` is none of {}",
-            echo(&access.fs_type),
+            sanitized(&access.fs_type),
             FILESYSTEMS.join(", ")
         ));
     }
@@ -73,12 +74,12 @@ impl Controller for ControllerService {
         &self,
         request: Request<wire::CreateVolumeRequest>,
     ) -> Result<Response<wire::CreateVolumeResponse>, Status> {
-        let limit = patience(&request);
+        let limit = call_timeout(&request);
         let request = request.into_inner();
-        name(&request.name)?;
-        let mut accesses = capabilities(&request.volume_capabilities)?;
-        let parameters = parameters(&request.parameters)?;
-        let (required_bytes, limit_bytes) = range(request.capacity_range.as_ref())?;
+        validate_name(&request.name)?;
+        let mut accesses = parse_capabilities(&request.volume_capabilities)?;
+        let parameters = parse_parameters(&request.parameters)?;
+        let (required_bytes, limit_bytes) = parse_capacity_range(request.capacity_range.as_ref())?;
         if request.volume_content_source.is_some() {
             return Err(invalid(
                 "volume_content_source",
@@ -92,13 +93,13 @@ impl Controller for ControllerService {
             if !access.block && access.fs_type.is_empty() {
                 parameters.fs_type.clone_into(&mut access.fs_type);
             }
-            if let Some(why) = unfit(access, parameters.kind) {
+            if let Some(why) = unsupported_reason(access, parameters.kind) {
                 return Err(invalid("volume_capabilities", why));
             }
         }
         self.driver
             .topology
-            .can_meet(request.accessibility_requirements.as_ref())?;
+            .require_accessible(request.accessibility_requirements.as_ref())?;
         let create = daemon::CreateRequest {
             name: request.name,
             required_bytes,
@@ -107,11 +108,14 @@ impl Controller for ControllerService {
             accesses,
             mkfs_options: parameters.mkfs_options,
         };
-        let created = self.driver.agent.long(limit, |client| {
+        let created = self.driver.agent.execute(limit, |client| {
             let create = create.clone();
             async move { client.create(create).await }
         });
-        let volume = Some(self.driver.volume(&created.await.map_err(in_csi_words)?));
+        let volume = Some(
+            self.driver
+                .wire_volume(&created.await.map_err(with_csi_field_names)?),
+        );
         Ok(Response::new(wire::CreateVolumeResponse { volume }))
     }
 
@@ -119,12 +123,12 @@ impl Controller for ControllerService {
         &self,
         request: Request<wire::DeleteVolumeRequest>,
     ) -> Result<Response<wire::DeleteVolumeResponse>, Status> {
-        let limit = patience(&request);
+        let limit = call_timeout(&request);
         let id = request.into_inner().volume_id;
-        volume_id(&id)?;
+        validate_volume_id(&id)?;
         // What cannot be known is deleted already.
-        if can_be_known(&id) {
-            let deleted = self.driver.agent.long(limit, |client| {
+        if is_possible_id(&id) {
+            let deleted = self.driver.agent.execute(limit, |client| {
                 let id = id.clone();
                 async move { client.delete(&id).await }
             });
@@ -138,27 +142,27 @@ impl Controller for ControllerService {
         &self,
         request: Request<wire::ControllerPublishVolumeRequest>,
     ) -> Result<Response<wire::ControllerPublishVolumeResponse>, Status> {
-        self.announces_publish("ControllerPublishVolume")?;
+        self.require_controller_publish("ControllerPublishVolume")?;
         let request = request.into_inner();
-        volume_id(&request.volume_id)?;
-        node_id(&request.node_id)?;
-        let access = capability("volume_capability", request.volume_capability.as_ref())?;
-        map("volume_context", &request.volume_context)?;
+        validate_volume_id(&request.volume_id)?;
+        validate_node_id(&request.node_id)?;
+        let access = parse_capability("volume_capability", request.volume_capability.as_ref())?;
+        validate_map("volume_context", &request.volume_context)?;
         if request.readonly {
             return Err(invalid(
                 "readonly",
                 "this driver cannot attach a volume read-only; it can be published read-only",
             ));
         }
-        known_form(&request.volume_id)?;
-        let volume = self.driver.provided(&request.volume_id).await?;
+        validate_id_form(&request.volume_id)?;
+        let volume = self.driver.query_provided(&request.volume_id).await?;
         if request.node_id != self.driver.node_id {
             return Err(Status::not_found(format!(
                 "node_id: this driver serves the node `{}` only",
                 self.driver.node_id
             )));
         }
-        if let Some(why) = unfit(&access, volume.kind()) {
+        if let Some(why) = unsupported_reason(&access, volume.kind()) {
             return Err(invalid("volume_capability", why));
         }
         Ok(Response::new(
@@ -170,8 +174,8 @@ impl Controller for ControllerService {
         &self,
         request: Request<wire::ControllerUnpublishVolumeRequest>,
     ) -> Result<Response<wire::ControllerUnpublishVolumeResponse>, Status> {
-        self.announces_publish("ControllerUnpublishVolume")?;
-        volume_id(&request.get_ref().volume_id)?;
+        self.require_controller_publish("ControllerUnpublishVolume")?;
+        validate_volume_id(&request.get_ref().volume_id)?;
         // Whatever the volume and the node are: nothing is attached there.
         Ok(Response::new(wire::ControllerUnpublishVolumeResponse {}))
     }
@@ -181,23 +185,23 @@ impl Controller for ControllerService {
         request: Request<wire::ValidateVolumeCapabilitiesRequest>,
     ) -> Result<Response<wire::ValidateVolumeCapabilitiesResponse>, Status> {
         let request = request.into_inner();
-        volume_id(&request.volume_id)?;
-        let accesses = capabilities(&request.volume_capabilities)?;
-        map("volume_context", &request.volume_context)?;
-        known_form(&request.volume_id)?;
-        let volume = self.driver.provided(&request.volume_id).await?;
+        validate_volume_id(&request.volume_id)?;
+        let accesses = parse_capabilities(&request.volume_capabilities)?;
+        validate_map("volume_context", &request.volume_context)?;
+        validate_id_form(&request.volume_id)?;
+        let volume = self.driver.query_provided(&request.volume_id).await?;
         let wrong = accesses
             .iter()
-            .find_map(|access| unfit(access, volume.kind()));
+            .find_map(|access| unsupported_reason(access, volume.kind()));
         let wrong = wrong.or_else(|| {
             self.driver
                 .topology
-                .has_made(&request.volume_context)
+                .require_created_here(&request.volume_context)
                 .err()
                 .map(|status| status.message().to_owned())
         });
         let wrong = wrong.or_else(|| {
-            parameters(&request.parameters)
+            parse_parameters(&request.parameters)
                 .err()
                 .map(|status| status.message().to_owned())
         });
@@ -226,7 +230,7 @@ impl Controller for ControllerService {
         &self,
         request: Request<wire::ListVolumesRequest>,
     ) -> Result<Response<wire::ListVolumesResponse>, Status> {
-        listing::volumes(&self.driver, request.get_ref())
+        listing::list_volumes(&self.driver, request.get_ref())
             .await
             .map(Response::new)
     }
@@ -235,8 +239,8 @@ impl Controller for ControllerService {
         &self,
         request: Request<wire::ControllerListVolumeHealthRequest>,
     ) -> Result<Response<wire::ControllerListVolumeHealthResponse>, Status> {
-        self.driver.speaks_health()?;
-        listing::health(&self.driver, request.get_ref())
+        self.driver.require_health_api()?;
+        listing::list_volume_health(&self.driver, request.get_ref())
             .await
             .map(Response::new)
     }
@@ -245,12 +249,12 @@ impl Controller for ControllerService {
         &self,
         request: Request<wire::ControllerGetVolumeHealthRequest>,
     ) -> Result<Response<wire::ControllerGetVolumeHealthResponse>, Status> {
-        self.driver.speaks_health()?;
+        self.driver.require_health_api()?;
         let id = request.into_inner().volume_id;
-        volume_id(&id)?;
-        known_form(&id)?;
-        let told = self.driver.told(&id).await?;
-        let volume_health = Some(self.driver.volume_health(&id, told)?);
+        validate_volume_id(&id)?;
+        validate_id_form(&id)?;
+        let health = self.driver.query_health(&id).await?;
+        let volume_health = Some(self.driver.wire_volume_health(&id, health)?);
         Ok(Response::new(wire::ControllerGetVolumeHealthResponse {
             volume_health,
         }))
@@ -262,28 +266,28 @@ impl Controller for ControllerService {
         request: Request<wire::GetCapacityRequest>,
     ) -> Result<Response<wire::GetCapacityResponse>, Status> {
         let request = request.into_inner();
-        let parameters = parameters(&request.parameters)?;
+        let parameters = parse_parameters(&request.parameters)?;
         let accesses = request
             .volume_capabilities
             .iter()
-            .map(|one| capability("volume_capabilities", Some(one)));
+            .map(|one| parse_capability("volume_capabilities", Some(one)));
         let accesses = accesses.collect::<Result<Vec<_>, _>>()?;
         let here = request
             .accessible_topology
             .as_ref()
-            .is_none_or(|place| self.driver.topology.is_in(place));
+            .is_none_or(|place| self.driver.topology.is_within(place));
         let fit = accesses
             .iter()
-            .all(|access| unfit(access, parameters.kind).is_none());
+            .all(|access| unsupported_reason(access, parameters.kind).is_none());
         if !here || !fit {
             return Ok(Response::new(wire::GetCapacityResponse::default()));
         }
         let pool = self
             .driver
             .agent
-            .quick(|client| async move { client.pool().await })
+            .query(|client| async move { client.pool().await })
             .await?;
-        Ok(Response::new(capacity(&pool, parameters.kind)))
+        Ok(Response::new(capacity_response(&pool, parameters.kind)))
     }
 
     async fn controller_get_capabilities(
@@ -304,10 +308,10 @@ impl Controller for ControllerService {
                 Can::ListVolumesPublishedNodes,
             ]);
         }
-        if self.driver.health_api.condition() {
+        if self.driver.health_api.includes_condition() {
             can.push(Can::VolumeCondition);
         }
-        if self.driver.health_api.health() {
+        if self.driver.health_api.includes_health() {
             can.extend([Can::GetVolumeHealth, Can::ListVolumeHealth]);
         }
         let capability = |can: Can| wire::ControllerServiceCapability {
@@ -322,15 +326,15 @@ impl Controller for ControllerService {
         &self,
         request: Request<wire::ControllerExpandVolumeRequest>,
     ) -> Result<Response<wire::ControllerExpandVolumeResponse>, Status> {
-        self.announces_publish("ControllerExpandVolume")?;
-        let limit = patience(&request);
+        self.require_controller_publish("ControllerExpandVolume")?;
+        let limit = call_timeout(&request);
         let request = request.into_inner();
-        volume_id(&request.volume_id)?;
+        validate_volume_id(&request.volume_id)?;
         if request.capacity_range.is_none() {
             return Err(invalid("capacity_range", "is missing"));
         }
-        let (required_bytes, limit_bytes) = range(request.capacity_range.as_ref())?;
-        known_form(&request.volume_id)?;
+        let (required_bytes, limit_bytes) = parse_capacity_range(request.capacity_range.as_ref())?;
+        validate_id_form(&request.volume_id)?;
         let expand = daemon::ExpandRequest {
             handle: request.volume_id,
             required_bytes,
@@ -338,16 +342,16 @@ impl Controller for ControllerService {
             volume_path: String::new(),
             device_only: true,
         };
-        let expanded = self.driver.agent.long(limit, |client| {
+        let expanded = self.driver.agent.execute(limit, |client| {
             let expand = expand.clone();
             async move { client.expand(expand).await }
         });
         let daemon::ExpandResponse {
             size_bytes,
             node_expansion_required,
-        } = expanded.await.map_err(in_csi_words)?;
+        } = expanded.await.map_err(with_csi_field_names)?;
         Ok(Response::new(wire::ControllerExpandVolumeResponse {
-            capacity_bytes: signed(size_bytes),
+            capacity_bytes: saturating_i64(size_bytes),
             node_expansion_required,
         }))
     }
@@ -357,20 +361,20 @@ impl Controller for ControllerService {
         request: Request<wire::ControllerGetVolumeRequest>,
     ) -> Result<Response<wire::ControllerGetVolumeResponse>, Status> {
         let id = request.into_inner().volume_id;
-        volume_id(&id)?;
-        known_form(&id)?;
-        let volume = self.driver.provided(&id).await?;
-        let volume_condition = match self.driver.health_api.condition() {
+        validate_volume_id(&id)?;
+        validate_id_form(&id)?;
+        let volume = self.driver.query_provided(&id).await?;
+        let volume_condition = match self.driver.health_api.includes_condition() {
             true => self
                 .driver
-                .told(&id)
+                .query_health(&id)
                 .await
-                .map(|told| self.driver.condition(told))?,
+                .map(|health| self.driver.wire_condition(health))?,
             false => None,
         };
-        let published_node_ids = self.driver.published_on(&volume);
+        let published_node_ids = self.driver.published_node_ids(&volume);
         Ok(Response::new(wire::ControllerGetVolumeResponse {
-            volume: Some(self.driver.volume(&volume)),
+            volume: Some(self.driver.wire_volume(&volume)),
             status: Some(wire::controller_get_volume_response::VolumeStatus {
                 published_node_ids,
                 volume_condition,
@@ -423,7 +427,7 @@ fn no_snapshots() -> Status {
 
 /// Of the kind asked for, else of that which the daemon takes for a volume of no said kind: it
 /// names that one first.
-fn capacity(pool: &daemon::Pool, kind: daemon::ProvidedKind) -> wire::GetCapacityResponse {
+fn capacity_response(pool: &daemon::Pool, kind: daemon::ProvidedKind) -> wire::GetCapacityResponse {
     let of = |kind: daemon::ProvidedKind| pool.kinds.iter().find(|pool| pool.kind() == kind);
     let pool = match kind {
         daemon::ProvidedKind::Unspecified => pool.kinds.first(),
@@ -431,9 +435,9 @@ fn capacity(pool: &daemon::Pool, kind: daemon::ProvidedKind) -> wire::GetCapacit
     };
     match pool {
         Some(pool) if pool.trouble.is_empty() => wire::GetCapacityResponse {
-            available_capacity: signed(pool.available_bytes),
-            maximum_volume_size: Some(signed(pool.largest_bytes)),
-            minimum_volume_size: Some(signed(pool.smallest_bytes)),
+            available_capacity: saturating_i64(pool.available_bytes),
+            maximum_volume_size: Some(saturating_i64(pool.largest_bytes)),
+            minimum_volume_size: Some(saturating_i64(pool.smallest_bytes)),
         },
         // No such pool, or one where nothing can be made now.
         _ => wire::GetCapacityResponse::default(),
@@ -462,8 +466,11 @@ mod tests {
         let both = daemon::Pool {
             kinds: vec![pool(Loop, 5000, ""), pool(Lvm, 7000, "")],
         };
-        assert_eq!(capacity(&both, Unspecified).available_capacity, 5000);
-        let lvm = capacity(&both, Lvm);
+        assert_eq!(
+            capacity_response(&both, Unspecified).available_capacity,
+            5000
+        );
+        let lvm = capacity_response(&both, Lvm);
         assert_eq!(
             (
                 lvm.available_capacity,
@@ -475,9 +482,12 @@ mod tests {
         let lvm_first = daemon::Pool {
             kinds: vec![pool(Lvm, 7000, ""), pool(Loop, 5000, "")],
         };
-        assert_eq!(capacity(&lvm_first, Unspecified).available_capacity, 7000);
         assert_eq!(
-            capacity(
+            capacity_response(&lvm_first, Unspecified).available_capacity,
+            7000
+        );
+        assert_eq!(
+            capacity_response(
                 &daemon::Pool {
                     kinds: vec![pool(Loop, 7000, "")]
                 },
@@ -488,28 +498,29 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_in_trouble_has_no_capacity() {
+    fn a_faulty_pool_has_no_capacity() {
         let pool = daemon::Pool {
             kinds: vec![pool(daemon::ProvidedKind::Loop, 7000, "read-only")],
         };
         assert_eq!(
-            capacity(&pool, daemon::ProvidedKind::Unspecified),
+            capacity_response(&pool, daemon::ProvidedKind::Unspecified),
             wire::GetCapacityResponse::default()
         );
     }
 
     #[test]
-    fn a_use_that_a_volume_is_not_fit_for_is_told() {
+    fn an_unsupported_access_is_refused_with_its_reason() {
         let access = |mode: daemon::AccessMode| daemon::Access {
             mode: mode.into(),
             ..Default::default()
         };
         let loops = daemon::ProvidedKind::Loop;
         assert_eq!(
-            unfit(&access(daemon::AccessMode::SingleNodeSingleWriter), loops),
+            unsupported_reason(&access(daemon::AccessMode::SingleNodeSingleWriter), loops),
             None
         );
-        let many = unfit(&access(daemon::AccessMode::MultiNodeMultiWriter), loops).expect("unfit");
+        let many = unsupported_reason(&access(daemon::AccessMode::MultiNodeMultiWriter), loops)
+            .expect("unfit");
         assert!(
             many.starts_with("access_mode: MULTI_NODE_MULTI_WRITER: "),
             "{many}"
@@ -518,14 +529,14 @@ mod tests {
             block: true,
             ..access(daemon::AccessMode::SingleNodeWriter)
         };
-        assert_eq!(unfit(&block, loops), None);
-        assert!(unfit(&block, daemon::ProvidedKind::StaticDirectory).is_some());
+        assert_eq!(unsupported_reason(&block, loops), None);
+        assert!(unsupported_reason(&block, daemon::ProvidedKind::StaticDirectory).is_some());
         let ntfs = daemon::Access {
             fs_type: "ntfs".into(),
             ..access(daemon::AccessMode::SingleNodeWriter)
         };
         assert_eq!(
-            unfit(&ntfs, loops).as_deref(),
+            unsupported_reason(&ntfs, loops).as_deref(),
             Some("fs_type: `ntfs` is none of ext4, xfs, btrfs")
         );
     }

@@ -8,14 +8,14 @@ use tonic::{Code, Status};
 use crate::api::client::{Client, ClientError};
 use crate::api::wire as daemon;
 use crate::csi::agent::Agent;
-use crate::csi::arguments::no_volume;
-use crate::csi::health::{self, HealthStatus, Told};
+use crate::csi::health::{self, HealthStatus, VolumeHealth};
 use crate::csi::options::HealthApi;
 use crate::csi::topology::Topology;
+use crate::csi::validate::volume_not_found;
 use crate::csi::wire;
 
 /// How long the daemon's picture of the node may take to show what the daemon has just done.
-const FRESH: Duration = Duration::from_secs(5);
+const SNAPSHOT_LAG: Duration = Duration::from_secs(5);
 
 pub struct Driver {
     pub name: String,
@@ -29,26 +29,26 @@ pub struct Driver {
 
 impl Driver {
     /// What is known of the health of one of our volumes: NOT_FOUND for one that we do not have.
-    pub async fn told(&self, id: &str) -> Result<Told, Status> {
-        let told = self
+    pub async fn query_health(&self, id: &str) -> Result<VolumeHealth, Status> {
+        let health = self
             .agent
-            .quick(|client| told(client, self.name.clone(), id.to_owned()))
+            .query(|client| told(client, self.name.clone(), id.to_owned()))
             .await;
-        told.map_err(|status| named(id, status))
+        health.map_err(|status| with_volume_id(id, status))
     }
 
     /// One of our volumes: NOT_FOUND for one that we do not have.
-    pub async fn provided(&self, id: &str) -> Result<daemon::ProvidedVolume, Status> {
-        let provided = self.agent.quick(|client| {
+    pub async fn query_provided(&self, id: &str) -> Result<daemon::ProvidedVolume, Status> {
+        let provided = self.agent.query(|client| {
             let id = id.to_owned();
-            async move { client.provided(&id).await }
+            async move { client.provisioned_volume(&id).await }
         });
-        provided.await.map_err(|status| named(id, status))
+        provided.await.map_err(|status| with_volume_id(id, status))
     }
 
     /// UNIMPLEMENTED where CSI 1.13's health calls are not announced.
-    pub fn speaks_health(&self) -> Result<(), Status> {
-        if self.health_api.health() {
+    pub fn require_health_api(&self) -> Result<(), Status> {
+        if self.health_api.includes_health() {
             Ok(())
         } else {
             Err(Status::unimplemented(
@@ -59,11 +59,15 @@ impl Driver {
 
     /// CSI 1.13's answer: UNAVAILABLE while health is not known, so that the caller keeps what it
     /// had.
-    pub fn volume_health(&self, id: &str, told: Told) -> Result<wire::VolumeHealth, Status> {
-        match told.statuses {
+    pub fn wire_volume_health(
+        &self,
+        id: &str,
+        health: VolumeHealth,
+    ) -> Result<wire::VolumeHealth, Status> {
+        match health.statuses {
             Ok(statuses) => Ok(wire::VolumeHealth {
                 volume_id: id.to_owned(),
-                health_statuses: entries(statuses),
+                health_statuses: wire_health_entries(statuses),
             }),
             Err(why) => Err(Status::unavailable(format!(
                 "the health of this volume is not known: {why}"
@@ -72,26 +76,26 @@ impl Driver {
     }
 
     /// CSI 1.12's answer, where it is spoken.
-    pub fn condition(&self, told: Told) -> Option<wire::VolumeCondition> {
-        let health::Condition { abnormal, message } = told.condition;
+    pub fn wire_condition(&self, told: VolumeHealth) -> Option<wire::VolumeCondition> {
+        let health::VolumeCondition { abnormal, message } = told.condition;
         self.health_api
-            .condition()
+            .includes_condition()
             .then_some(wire::VolumeCondition { abnormal, message })
     }
 
     /// A volume as the controller's calls tell of it.
-    pub fn volume(&self, volume: &daemon::ProvidedVolume) -> wire::Volume {
+    pub fn wire_volume(&self, volume: &daemon::ProvidedVolume) -> wire::Volume {
         wire::Volume {
             volume_id: volume.handle.clone(),
-            capacity_bytes: crate::csi::stats::signed(volume.size_bytes),
-            volume_context: self.topology.context(),
+            capacity_bytes: crate::csi::stats::saturating_i64(volume.size_bytes),
+            volume_context: self.topology.volume_context(),
             content_source: None,
-            accessible_topology: vec![self.topology.wire()],
+            accessible_topology: vec![self.topology.to_wire()],
         }
     }
 
     /// The nodes on which a volume is staged or published: this one, or none.
-    pub fn published_on(&self, volume: &daemon::ProvidedVolume) -> Vec<String> {
+    pub fn published_node_ids(&self, volume: &daemon::ProvidedVolume) -> Vec<String> {
         if self.controller_publish && !volume.attachments.is_empty() {
             vec![self.node_id.clone()]
         } else {
@@ -102,19 +106,19 @@ impl Driver {
 
 /// The daemon's picture of the node; of a volume that is not in it yet, what is known of it as one
 /// of ours.
-async fn told(client: Client, driver: String, id: String) -> Result<Told, ClientError> {
+async fn told(client: Client, driver: String, id: String) -> Result<VolumeHealth, ClientError> {
     match client.volume_by_handle(&driver, &id).await {
-        Ok(volume) => Ok(health::told(&volume)),
-        Err(ClientError::Refused(status)) if status.code() == Code::NotFound => client
-            .provided(&id)
+        Ok(volume) => Ok(health::of_volume(&volume)),
+        Err(ClientError::Rejected(status)) if status.code() == Code::NotFound => client
+            .provisioned_volume(&id)
             .await
-            .map(|volume| of_provided(&volume)),
+            .map(|volume| provided_volume_health(&volume)),
         Err(error) => Err(error),
     }
 }
 
 /// As [`health::of_provided`], now.
-pub fn of_provided(volume: &daemon::ProvidedVolume) -> Told {
+pub fn provided_volume_health(volume: &daemon::ProvidedVolume) -> VolumeHealth {
     health::of_provided(volume, volume.attachments.iter().any(is_fresh))
 }
 
@@ -124,24 +128,24 @@ pub fn is_fresh(attachment: &daemon::Attachment) -> bool {
         .since
         .and_then(|since| SystemTime::try_from(since).ok());
     // An error: it lies ahead, so that the clock was set back.
-    since.is_some_and(|since| since.elapsed().is_ok_and(|age| age < FRESH))
+    since.is_some_and(|since| since.elapsed().is_ok_and(|age| age < SNAPSHOT_LAG))
 }
 
 /// The daemon speaks of handles, the caller of volume ids.
-pub fn named(id: &str, status: Status) -> Status {
+pub fn with_volume_id(id: &str, status: Status) -> Status {
     if status.code() == Code::NotFound {
-        no_volume(id)
+        volume_not_found(id)
     } else {
         status
     }
 }
 
-fn entries(statuses: Vec<HealthStatus>) -> Vec<wire::volume_health::VolumeHealthEntry> {
+fn wire_health_entries(statuses: Vec<HealthStatus>) -> Vec<wire::volume_health::VolumeHealthEntry> {
     let entry = |status: HealthStatus| wire::volume_health::VolumeHealthEntry {
         status: match status.status {
-            health::Status::Degraded => wire::VolumeHealthErrorType::Degraded,
-            health::Status::Inaccessible => wire::VolumeHealthErrorType::Inaccessible,
-            health::Status::DataLoss => wire::VolumeHealthErrorType::DataLoss,
+            health::HealthErrorType::Degraded => wire::VolumeHealthErrorType::Degraded,
+            health::HealthErrorType::Inaccessible => wire::VolumeHealthErrorType::Inaccessible,
+            health::HealthErrorType::DataLoss => wire::VolumeHealthErrorType::DataLoss,
         }
         .into(),
         reason: status.reason,

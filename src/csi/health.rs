@@ -11,12 +11,12 @@ use std::cmp::Reverse;
 
 use crate::api::wire;
 use crate::csi::limits;
-use crate::csi::limits::MOST;
+use crate::csi::limits::MAX_STATUSES;
 
 /// CSI 1.13's VolumeHealthErrorType, the worst last; the numbers are CSI's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(i32)]
-pub enum Status {
+pub enum HealthErrorType {
     Degraded = 1,
     Inaccessible = 2,
     DataLoss = 3,
@@ -25,7 +25,7 @@ pub enum Status {
 /// One thing that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HealthStatus {
-    pub status: Status,
+    pub status: HealthErrorType,
     /// As [`limits::reason`] makes it.
     pub reason: String,
     /// As [`limits::message`] makes it.
@@ -34,18 +34,18 @@ pub struct HealthStatus {
 
 impl HealthStatus {
     /// Whatever the words are, what is made of them keeps to the limits.
-    pub fn new(status: Status, reason: &str, message: &str) -> HealthStatus {
+    pub fn new(status: HealthErrorType, reason: &str, message: &str) -> HealthStatus {
         HealthStatus {
             status,
-            reason: limits::reason(reason).into_owned(),
-            message: limits::message(message).into_owned(),
+            reason: limits::conform_reason(reason).into_owned(),
+            message: limits::truncate_message(message).into_owned(),
         }
     }
 }
 
 /// 1.12's VolumeCondition.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Condition {
+pub struct VolumeCondition {
     pub abnormal: bool,
     /// As [`limits::message`] makes it.
     pub message: String,
@@ -53,18 +53,18 @@ pub struct Condition {
 
 /// What the daemon says of one volume, in both dialects.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Told {
+pub struct VolumeHealth {
     /// Worst first, [`MOST`] at most; empty: healthy. Or why it is not known: then the call is an
     /// error, so that its caller keeps what it had.
     pub statuses: Result<Vec<HealthStatus>, String>,
     /// While health is unknown: the last known one, which says so.
-    pub condition: Condition,
+    pub condition: VolumeCondition,
 }
 
 /// Of a volume that the daemon has in its picture of the node.
-pub fn told(volume: &wire::Volume) -> Told {
+pub fn of_volume(volume: &wire::Volume) -> VolumeHealth {
     let condition = condition(volume);
-    Told {
+    VolumeHealth {
         statuses: statuses(volume, &condition),
         condition,
     }
@@ -72,30 +72,34 @@ pub fn told(volume: &wire::Volume) -> Told {
 
 /// What a volume's state says, whatever its findings say as well; also while its health is not
 /// known.
-pub fn state(volume: &wire::Volume) -> Option<HealthStatus> {
+pub fn state_status(volume: &wire::Volume) -> Option<HealthStatus> {
     let known = matches!(
         volume.health(),
         wire::Health::Good | wire::Health::Suspect | wire::Health::Bad
     );
     // While health is unknown the condition is the last known one. Its cause may have gone, where
     // no status tells it.
-    by_state(volume, &condition(volume)).filter(|state| known || state.reason != UNTOLD)
+    status_from_state(volume, &condition(volume))
+        .filter(|state| known || state.reason != NOT_HEALTHY)
 }
 
-fn condition(volume: &wire::Volume) -> Condition {
+fn condition(volume: &wire::Volume) -> VolumeCondition {
     match &volume.condition {
-        Some(condition) => Condition {
+        Some(condition) => VolumeCondition {
             abnormal: condition.abnormal,
-            message: limits::message(&condition.message).into_owned(),
+            message: limits::truncate_message(&condition.message).into_owned(),
         },
-        None => Condition {
+        None => VolumeCondition {
             abnormal: false,
             message: "not known yet".into(),
         },
     }
 }
 
-fn statuses(volume: &wire::Volume, condition: &Condition) -> Result<Vec<HealthStatus>, String> {
+fn statuses(
+    volume: &wire::Volume,
+    condition: &VolumeCondition,
+) -> Result<Vec<HealthStatus>, String> {
     match volume.health() {
         wire::Health::Good | wire::Health::Suspect | wire::Health::Bad => {}
         wire::Health::Unknown if !volume.health_unknown_why.is_empty() => {
@@ -106,46 +110,52 @@ fn statuses(volume: &wire::Volume, condition: &Condition) -> Result<Vec<HealthSt
             return Err("the daemon does not say why".into());
         }
     }
-    let findings: Vec<HealthStatus> = volume.findings.iter().filter_map(adverse).collect();
+    let findings: Vec<HealthStatus> = volume
+        .findings
+        .iter()
+        .filter_map(status_from_finding)
+        .collect();
     let worst = findings.iter().map(|status| status.status).max();
     // What a finding says, the state need not say again.
-    let state =
-        by_state(volume, condition).filter(|state| worst.is_none_or(|worst| worst < state.status));
-    Ok(list(findings.into_iter().chain(state)))
+    let state = status_from_state(volume, condition)
+        .filter(|state| worst.is_none_or(|worst| worst < state.status));
+    Ok(merge_statuses(findings.into_iter().chain(state)))
 }
 
 /// Abnormal, and no status tells why.
-const UNTOLD: &str = "NotHealthy";
+const NOT_HEALTHY: &str = "NotHealthy";
 
 /// Abnormal by a rule about states (csi status, operational status, usage): of a volume that this
 /// node provides and cannot serve no finding says it, and of others none may say it yet.
-fn by_state(volume: &wire::Volume, condition: &Condition) -> Option<HealthStatus> {
+fn status_from_state(volume: &wire::Volume, condition: &VolumeCondition) -> Option<HealthStatus> {
     let (status, reason) = match (
         volume.operational_status(),
         volume.csi_status(),
         volume.usage_status(),
     ) {
         _ if !condition.abnormal => return None,
-        (wire::OperationalStatus::Missing, _, _) => (Status::Inaccessible, "DeviceMissing"),
-        (_, wire::CsiStatus::Failed, _) => (Status::Inaccessible, "NotMounted"),
-        (_, _, wire::UsageStatus::Failed) => (Status::Inaccessible, "NotAccessible"),
-        _ => (Status::Degraded, UNTOLD),
+        (wire::OperationalStatus::Missing, _, _) => {
+            (HealthErrorType::Inaccessible, "DeviceMissing")
+        }
+        (_, wire::CsiStatus::Failed, _) => (HealthErrorType::Inaccessible, "NotMounted"),
+        (_, _, wire::UsageStatus::Failed) => (HealthErrorType::Inaccessible, "NotAccessible"),
+        _ => (HealthErrorType::Degraded, NOT_HEALTHY),
     };
     Some(HealthStatus::new(status, reason, &condition.message))
 }
 
 /// Information is no health status.
-fn adverse(finding: &wire::Finding) -> Option<HealthStatus> {
+fn status_from_finding(finding: &wire::Finding) -> Option<HealthStatus> {
     if finding.cleared.is_some() || finding.severity() == wire::Severity::Info {
         return None;
     }
     let status = match finding.status() {
-        wire::FindingStatus::DataLoss => Status::DataLoss,
-        wire::FindingStatus::Inaccessible => Status::Inaccessible,
+        wire::FindingStatus::DataLoss => HealthErrorType::DataLoss,
+        wire::FindingStatus::Inaccessible => HealthErrorType::Inaccessible,
         // Adverse by its severity, in whatever words a newer daemon has.
         wire::FindingStatus::Degraded
         | wire::FindingStatus::Information
-        | wire::FindingStatus::Unspecified => Status::Degraded,
+        | wire::FindingStatus::Unspecified => HealthErrorType::Degraded,
     };
     Some(HealthStatus::new(status, &finding.reason, &finding.message))
 }
@@ -153,14 +163,14 @@ fn adverse(finding: &wire::Finding) -> Option<HealthStatus> {
 /// Of a volume that we provide and that is not in the daemon's picture of the node: nothing uses it
 /// yet, or it was attached a moment ago. If it is in use for longer the picture should show it, and
 /// what it does not show is not known to be healthy.
-pub fn of_provided(volume: &wire::ProvidedVolume, just_attached: bool) -> Told {
+pub fn of_provided(volume: &wire::ProvidedVolume, just_attached: bool) -> VolumeHealth {
     if volume.trouble.is_empty() && !volume.attachments.is_empty() && !just_attached {
         let why = "it is in use, and the daemon's picture of the node does not show it; are --driver-name and the daemon's name of the driver the same?";
-        let condition = Condition {
+        let condition = VolumeCondition {
             abnormal: false,
             message: format!("not known yet (unknown: {why})"),
         };
-        return Told {
+        return VolumeHealth {
             statuses: Err(why.into()),
             condition,
         };
@@ -168,17 +178,21 @@ pub fn of_provided(volume: &wire::ProvidedVolume, just_attached: bool) -> Told {
     if volume.trouble.is_empty() {
         let message =
             "the volume is not staged or published yet and nothing is known against it".into();
-        return Told {
+        return VolumeHealth {
             statuses: Ok(Vec::new()),
-            condition: Condition {
+            condition: VolumeCondition {
                 abnormal: false,
                 message,
             },
         };
     }
-    let status = HealthStatus::new(Status::Inaccessible, "NotAccessible", &volume.trouble);
-    Told {
-        condition: Condition {
+    let status = HealthStatus::new(
+        HealthErrorType::Inaccessible,
+        "NotAccessible",
+        &volume.trouble,
+    );
+    VolumeHealth {
+        condition: VolumeCondition {
             abnormal: true,
             message: status.message.clone(),
         },
@@ -189,11 +203,11 @@ pub fn of_provided(volume: &wire::ProvidedVolume, just_attached: bool) -> Told {
 /// What is wrong with the storage beneath a driver's volumes: (unreachable, status) unique, worst
 /// first.
 pub fn of_storage(health: &wire::StorageHealth) -> Vec<HealthStatus> {
-    list(health.faults.iter().map(|fault| {
+    merge_statuses(health.faults.iter().map(|fault| {
         let status = if fault.unreachable {
-            Status::Inaccessible
+            HealthErrorType::Inaccessible
         } else {
-            Status::Degraded
+            HealthErrorType::Degraded
         };
         HealthStatus::new(status, &fault.reason, &fault.message)
     }))
@@ -201,7 +215,7 @@ pub fn of_storage(health: &wire::StorageHealth) -> Vec<HealthStatus> {
 
 /// Unique by (status, reason), the worst first, [`MOST`] at most: the less bad ones are left out.
 /// Of equal ones the messages are joined.
-pub fn list(statuses: impl IntoIterator<Item = HealthStatus>) -> Vec<HealthStatus> {
+pub fn merge_statuses(statuses: impl IntoIterator<Item = HealthStatus>) -> Vec<HealthStatus> {
     let mut listed: Vec<HealthStatus> = Vec::new();
     for status in statuses {
         match listed
@@ -214,14 +228,15 @@ pub fn list(statuses: impl IntoIterator<Item = HealthStatus>) -> Vec<HealthStatu
             Some(same) if same.message.is_empty() => same.message = status.message,
             Some(same) => {
                 same.message =
-                    limits::message(&format!("{}; {}", same.message, status.message)).into_owned()
+                    limits::truncate_message(&format!("{}; {}", same.message, status.message))
+                        .into_owned()
             }
             None => listed.push(status),
         }
     }
     // Stable: of equally bad ones the daemon's order, worst first, stands.
     listed.sort_by_key(|status| Reverse(status.status));
-    listed.truncate(MOST);
+    listed.truncate(MAX_STATUSES);
     listed
 }
 

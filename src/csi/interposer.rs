@@ -11,21 +11,21 @@
 //! them; `body`, `grpc`, `failure` and `upstream` carry them.
 
 mod body;
-mod calls;
-mod driver;
-mod failure;
+mod daemon_notify;
 mod grpc;
-mod laws;
+pub mod health_source;
 mod listing;
+mod local_replies;
 mod merge;
 pub mod method;
-mod ours;
+mod proxy;
 mod raw;
 mod reply;
-mod seen;
-mod telling;
+mod status_limits;
 mod upstream;
-pub mod verdict;
+mod upstream_driver;
+mod upstream_error;
+mod volume_tracker;
 
 use std::future::Future;
 use std::io;
@@ -41,15 +41,17 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_stream::{Stream, StreamExt};
 
-use crate::csi::interposer::calls::Proxy;
-use crate::csi::interposer::driver::Driver;
-use crate::csi::interposer::method::Dialects;
-use crate::csi::interposer::telling::{LOOK, Telling};
-use crate::csi::interposer::upstream::{CONNECTION_WINDOW, HEADERS, STREAM_WINDOW, Upstream};
-use crate::csi::interposer::verdict::{Passing, Witness, WitnessError};
+use crate::csi::interposer::daemon_notify::{BYPASS_CHECK_INTERVAL, DaemonNotifier};
+use crate::csi::interposer::health_source::{HealthSource, HealthSourceError, LifecycleEvent};
+use crate::csi::interposer::method::EnabledHealthApis;
+use crate::csi::interposer::proxy::Proxy;
+use crate::csi::interposer::upstream::{
+    CONNECTION_WINDOW, MAX_HEADER_LIST_BYTES, STREAM_WINDOW, Upstream,
+};
+use crate::csi::interposer::upstream_driver::UpstreamDriver;
 
 /// How long calls may take to finish at the end.
-const DRAIN: Duration = Duration::from_secs(4);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(4);
 const STREAMS_PER_CONNECTION: u32 = 1024;
 /// A caller that has vanished without closing its end holds nothing for longer.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
@@ -58,45 +60,50 @@ const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 pub struct Settings {
     /// The real driver's socket.
     pub upstream: PathBuf,
-    pub dialects: Dialects,
+    pub health_apis: EnabledHealthApis,
     /// Between two looks for volumes that did not pass by.
-    pub look: Duration,
+    pub bypass_check_interval: Duration,
 }
 
 impl Settings {
-    pub fn new(upstream: PathBuf, dialects: Dialects) -> Settings {
+    pub fn new(upstream: PathBuf, health_apis: EnabledHealthApis) -> Settings {
         Settings {
             upstream,
-            dialects,
-            look: LOOK,
+            health_apis,
+            bypass_check_interval: BYPASS_CHECK_INTERVAL,
         }
     }
 }
 
 pub struct Interposer<W> {
     proxy: Arc<Proxy<W>>,
-    told: mpsc::Receiver<Passing>,
+    told: mpsc::Receiver<LifecycleEvent>,
     look: Duration,
 }
 
 /// The upstream driver's name, as soon as it can be asked.
 pub struct DriverName<W>(Arc<Proxy<W>>);
 
-impl<W: Witness> DriverName<W> {
-    pub async fn get(&self) -> Result<String, WitnessError> {
+impl<W: HealthSource> DriverName<W> {
+    pub async fn get(&self) -> Result<String, HealthSourceError> {
         self.0.driver.name().await.map(str::to_owned)
     }
 }
 
-impl<W: Witness> Interposer<W> {
+impl<W: HealthSource> Interposer<W> {
     /// Connects to nobody yet.
-    pub fn new(settings: Settings, witness: Arc<W>) -> Interposer<W> {
-        let (telling, told) = Telling::new();
-        let driver = Driver::new(Upstream::new(settings.upstream));
+    pub fn new(settings: Settings, health_source: Arc<W>) -> Interposer<W> {
+        let (notifier, events) = DaemonNotifier::new();
+        let driver = UpstreamDriver::new(Upstream::new(settings.upstream));
         Interposer {
-            proxy: Arc::new(Proxy::new(driver, witness, settings.dialects, telling)),
-            told,
-            look: settings.look,
+            proxy: Arc::new(Proxy::new(
+                driver,
+                health_source,
+                settings.health_apis,
+                notifier,
+            )),
+            told: events,
+            look: settings.bypass_check_interval,
         }
     }
 
@@ -111,19 +118,24 @@ impl<W: Witness> Interposer<W> {
         S: Stream<Item = io::Result<I>>,
         I: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        let Interposer { proxy, told, look } = self;
+        let Interposer {
+            proxy,
+            told: events,
+            look: bypass_check_interval,
+        } = self;
         tracing::info!(upstream = %proxy.driver.upstream.path().display(), "calls are passed on to the upstream driver");
-        let telling = telling::tell_on(told, &proxy.driver, proxy.witness.as_ref());
-        let watching = telling::watch(
+        let delivery =
+            daemon_notify::deliver_events(events, &proxy.driver, proxy.health_source.as_ref());
+        let watching = daemon_notify::detect_bypass(
             &proxy.driver,
-            proxy.witness.as_ref(),
-            &proxy.seen,
-            &proxy.telling,
-            look,
+            proxy.health_source.as_ref(),
+            &proxy.tracker,
+            &proxy.notifier,
+            bypass_check_interval,
         );
         tokio::select! {
             () = accept(&proxy, connections, stop) => {}
-            () = telling => {}
+            () = delivery => {}
             () = watching => {}
         }
     }
@@ -131,7 +143,7 @@ impl<W: Witness> Interposer<W> {
 
 async fn accept<W, S, I>(proxy: &Arc<Proxy<W>>, connections: S, stop: impl Future<Output = ()>)
 where
-    W: Witness,
+    W: HealthSource,
     S: Stream<Item = io::Result<I>>,
     I: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
@@ -146,7 +158,11 @@ where
         };
         match connection {
             Some(Ok(connection)) => {
-                served.spawn(serve_one(Arc::clone(proxy), connection, stopped.clone()));
+                served.spawn(serve_connection(
+                    Arc::clone(proxy),
+                    connection,
+                    stopped.clone(),
+                ));
             }
             // What can be said of it was said by whoever accepts.
             Some(Err(_)) => {}
@@ -156,12 +172,15 @@ where
     stopping.send_replace(true);
     let all = async { while served.join_next().await.is_some() {} };
     // Whoever has not finished by then is cut off.
-    let _ = tokio::time::timeout(DRAIN, all).await;
+    let _ = tokio::time::timeout(DRAIN_TIMEOUT, all).await;
 }
 
-async fn serve_one<W, I>(proxy: Arc<Proxy<W>>, connection: I, mut stopped: watch::Receiver<bool>)
-where
-    W: Witness,
+async fn serve_connection<W, I>(
+    proxy: Arc<Proxy<W>>,
+    connection: I,
+    mut stopped: watch::Receiver<bool>,
+) where
+    W: HealthSource,
     I: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     let mut builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
@@ -172,12 +191,12 @@ where
         .max_concurrent_streams(STREAMS_PER_CONNECTION)
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
-        .max_header_list_size(HEADERS)
+        .max_header_list_size(MAX_HEADER_LIST_BYTES)
         // Nothing is added to what the upstream says.
         .auto_date_header(false);
     let service = service_fn(move |request| {
         let proxy = Arc::clone(&proxy);
-        async move { proxy.call(request).await }
+        async move { proxy.handle_call(request).await }
     });
     let mut serving = pin!(builder.serve_connection(TokioIo::new(connection), service));
     let stop = async {

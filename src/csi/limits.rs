@@ -8,43 +8,43 @@
 use std::borrow::Cow;
 
 /// Entries for one volume, or for the storage of one driver.
-pub const MOST: usize = 16;
+pub const MAX_STATUSES: usize = 16;
 /// Longest reason, in bytes.
-pub const REASON: usize = 256;
+pub const MAX_REASON_LEN: usize = 256;
 /// Longest message, in bytes; of a condition as well, which may end up where that of a status does.
-pub const MESSAGE: usize = 1024;
+pub const MAX_MESSAGE_LEN: usize = 1024;
 /// For a reason that has no character with which one may begin.
-const NAMELESS: &str = "Unspecified";
-const CUT: &str = "…";
+const UNSPECIFIED_REASON: &str = "Unspecified";
+const ELLIPSIS: &str = "…";
 
 /// `[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?`, at most [`REASON`] bytes. What does not fit becomes
 /// `_`.
-pub fn reason(text: &str) -> Cow<'_, str> {
+pub fn conform_reason(text: &str) -> Cow<'_, str> {
     let fits = |c: char| c.is_ascii_alphanumeric() || "_,:".contains(c);
     let begun = text.trim_start_matches(|c: char| !c.is_ascii_alphabetic());
     let ended = |text: &str| text.trim_end_matches([',', ':']).len();
     if begun.is_empty() {
-        return Cow::Borrowed(NAMELESS);
+        return Cow::Borrowed(UNSPECIFIED_REASON);
     }
-    if begun.len() <= REASON && begun.chars().all(fits) {
+    if begun.len() <= MAX_REASON_LEN && begun.chars().all(fits) {
         return Cow::Borrowed(&begun[..ended(begun)]);
     }
     let mut reason: String = begun
         .chars()
         .map(|c| if fits(c) { c } else { '_' })
-        .take(REASON)
+        .take(MAX_REASON_LEN)
         .collect();
     reason.truncate(ended(&reason));
     Cow::Owned(reason)
 }
 
 /// Cut at a character, with `…` where something was cut off.
-pub fn message(text: &str) -> Cow<'_, str> {
-    if text.len() <= MESSAGE {
+pub fn truncate_message(text: &str) -> Cow<'_, str> {
+    if text.len() <= MAX_MESSAGE_LEN {
         return Cow::Borrowed(text);
     }
-    let end = text.floor_char_boundary(MESSAGE - CUT.len());
-    Cow::Owned(format!("{}{CUT}", &text[..end]))
+    let end = text.floor_char_boundary(MAX_MESSAGE_LEN - ELLIPSIS.len());
+    Cow::Owned(format!("{}{ELLIPSIS}", &text[..end]))
 }
 
 #[cfg(test)]
@@ -60,33 +60,33 @@ mod tests {
             ("drive failing!", "drive_failing_"),
             ("42Reasons", "Reasons"),
             ("_A,b:", "A,b"),
-            ("", NAMELESS),
-            ("äöü 7", NAMELESS),
+            ("", UNSPECIFIED_REASON),
+            ("äöü 7", UNSPECIFIED_REASON),
             ("A", "A"),
         ] {
-            assert_eq!(reason(given), fit, "{given}");
+            assert_eq!(conform_reason(given), fit, "{given}");
         }
     }
 
     proptest! {
         #[test]
-        fn every_reason_becomes_a_lawful_one_and_stays_it(text in prop_oneof!["\\PC{0,400}", "[A-Za-z,:]{250,300}"]) {
-            let fit = reason(&text);
-            prop_assert!(!fit.is_empty() && fit.len() <= REASON);
+        fn every_reason_becomes_valid_and_stays_valid(text in prop_oneof!["\\PC{0,400}", "[A-Za-z,:]{250,300}"]) {
+            let fit = conform_reason(&text);
+            prop_assert!(!fit.is_empty() && fit.len() <= MAX_REASON_LEN);
             prop_assert!(fit.starts_with(|c: char| c.is_ascii_alphabetic()));
             prop_assert!(fit.ends_with(|c: char| c.is_ascii_alphanumeric() || c == '_'));
-            prop_assert_eq!(reason(&fit), fit.as_ref());
+            prop_assert_eq!(conform_reason(&fit), fit.as_ref());
         }
 
         #[test]
-        fn a_short_message_is_unchanged_and_a_long_one_is_a_beginning_of_itself(text in prop_oneof!["\\PC{0,300}", "[aä…🙂]{300,1500}"]) {
-            let cut = message(&text);
-            if text.len() <= MESSAGE {
+        fn a_short_message_is_unchanged_and_a_long_one_is_truncated(text in prop_oneof!["\\PC{0,300}", "[aä…🙂]{300,1500}"]) {
+            let cut = truncate_message(&text);
+            if text.len() <= MAX_MESSAGE_LEN {
                 prop_assert_eq!(cut.as_ref(), text.as_str());
             } else {
-                prop_assert!(cut.len() <= MESSAGE && cut.len() > MESSAGE - 8);
+                prop_assert!(cut.len() <= MAX_MESSAGE_LEN && cut.len() > MAX_MESSAGE_LEN - 8);
                 prop_assert!(text.starts_with(cut.strip_suffix('…').expect("marked")));
-                prop_assert_eq!(message(&cut), cut.as_ref());
+                prop_assert_eq!(truncate_message(&cut), cut.as_ref());
             }
         }
     }

@@ -12,20 +12,21 @@ use tonic::{Code, Request, Response, Status};
 
 use crate::api::client::{Client, ClientError};
 use crate::api::wire as daemon;
-use crate::csi::arguments::{
-    capability, in_csi_words, known_form, map, path, patience, place, pod, range, volume_id,
+use crate::csi::driver::{Driver, is_fresh, with_volume_id};
+use crate::csi::health::{self, HealthStatus, VolumeHealth};
+use crate::csi::validate::{
+    call_timeout, is_possible_path, parse_capability, parse_capacity_range, parse_pod,
+    validate_id_form, validate_map, validate_path, validate_volume_id, with_csi_field_names,
 };
-use crate::csi::driver::{Driver, is_fresh, named};
-use crate::csi::health::{self, HealthStatus, Told};
 use crate::csi::wire::node_server::Node;
 use crate::csi::wire::node_service_capability::rpc::Type as Can;
 use crate::csi::wire::node_service_capability::{Rpc, Type};
-use crate::csi::{arguments, stats, wire};
+use crate::csi::{stats, validate, wire};
 
 /// How long the first figures of a volume that was attached a moment ago are waited for.
-const FIRST_FIGURES: Duration = Duration::from_secs(5);
+const FIRST_USAGE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Between two looks at it.
-const LOOK: Duration = Duration::from_millis(25);
+const USAGE_POLL_INTERVAL: Duration = Duration::from_millis(25);
 
 pub struct NodeService {
     driver: Arc<Driver>,
@@ -43,25 +44,25 @@ impl NodeService {
         &self,
         id: &str,
         path: &str,
-    ) -> Result<(Vec<wire::VolumeUsage>, Option<Told>), Status> {
-        let until = Instant::now() + FIRST_FIGURES;
+    ) -> Result<(Vec<wire::VolumeUsage>, Option<VolumeHealth>), Status> {
+        let until = Instant::now() + FIRST_USAGE_TIMEOUT;
         loop {
-            let asked = self.driver.agent.quick(|client| {
-                figures(
+            let asked = self.driver.agent.query(|client| {
+                fetch_usage(
                     client,
                     self.driver.name.clone(),
                     id.to_owned(),
                     path.to_owned(),
                 )
             });
-            let (status, volume) = match asked.await.map_err(|status| named(id, status))? {
-                Figures::Told(answer) => {
+            let (status, volume) = match asked.await.map_err(|status| with_volume_id(id, status))? {
+                UsageOutcome::Available(answer) => {
                     return Ok((
-                        stats::entries(&stats::told(&answer)),
-                        answer.volume.as_ref().map(health::told),
+                        stats::to_wire(&stats::from_daemon(&answer)),
+                        answer.volume.as_ref().map(health::of_volume),
                     ));
                 }
-                Figures::None(status, volume) => (status, volume),
+                UsageOutcome::Unavailable(status, volume) => (status, volume),
             };
             let Some(attached) = volume
                 .attachments
@@ -69,46 +70,46 @@ impl NodeService {
                 .find(|attachment| attachment.path == path)
             else {
                 return Err(match status.code() {
-                    Code::NotFound => not_there(id, path),
+                    Code::NotFound => not_at_path(id, path),
                     _ => status,
                 });
             };
             let fresh = is_fresh(attached);
             if !fresh && status.code() == Code::NotFound {
-                return Err(not_there(id, path));
+                return Err(not_at_path(id, path));
             }
             if attached.block {
-                return Ok((vec![stats::size(volume.size_bytes)], None));
+                return Ok((vec![stats::block_usage(volume.size_bytes)], None));
             }
             if !fresh || Instant::now() >= until {
                 return Err(status);
             }
-            sleep(LOOK).await;
+            sleep(USAGE_POLL_INTERVAL).await;
         }
     }
 }
 
 /// What the daemon's picture says of a volume at a path.
-enum Figures {
-    Told(Box<daemon::VolumeUsageAnswer>),
+enum UsageOutcome {
+    Available(Box<daemon::VolumeUsageAnswer>),
     /// It is not there, or has none yet; the volume as its keeper knows it.
-    None(Status, Box<daemon::ProvidedVolume>),
+    Unavailable(Status, Box<daemon::ProvidedVolume>),
 }
 
-async fn figures(
+async fn fetch_usage(
     client: Client,
     driver: String,
     id: String,
     path: String,
-) -> Result<Figures, ClientError> {
+) -> Result<UsageOutcome, ClientError> {
     match client.usage_and_volume(&driver, &id, &path).await {
-        Ok(answer) => Ok(Figures::Told(Box::new(answer))),
+        Ok(answer) => Ok(UsageOutcome::Available(Box::new(answer))),
         // Whatever else is wrong does not pass by waiting.
-        Err(ClientError::Refused(status))
+        Err(ClientError::Rejected(status))
             if matches!(status.code(), Code::NotFound | Code::Unavailable) =>
         {
-            let provided = client.provided(&id).await?;
-            Ok(Figures::None(
+            let provided = client.provisioned_volume(&id).await?;
+            Ok(UsageOutcome::Unavailable(
                 Status::new(status.code(), status.message()),
                 Box::new(provided),
             ))
@@ -119,11 +120,11 @@ async fn figures(
 
 /// NOT_FOUND, as CSI wants it of a path where the volume is not (NodeGetVolumeStats,
 /// NodeExpandVolume).
-fn not_there(id: &str, path: &str) -> Status {
+fn not_at_path(id: &str, path: &str) -> Status {
     Status::not_found(format!(
         "volume_path: the volume `{}` is not at `{}`",
-        arguments::echo(id),
-        arguments::echo(path)
+        validate::sanitized(id),
+        validate::sanitized(path)
     ))
 }
 
@@ -133,25 +134,27 @@ impl Node for NodeService {
         &self,
         request: Request<wire::NodeStageVolumeRequest>,
     ) -> Result<Response<wire::NodeStageVolumeResponse>, Status> {
-        let limit = patience(&request);
+        let limit = call_timeout(&request);
         let request = request.into_inner();
-        volume_id(&request.volume_id)?;
-        path("staging_target_path", &request.staging_target_path)?;
-        let access = capability("volume_capability", request.volume_capability.as_ref())?;
-        map("volume_context", &request.volume_context)?;
-        pod(&request.volume_context)?;
-        known_form(&request.volume_id)?;
-        self.driver.topology.has_made(&request.volume_context)?;
+        validate_volume_id(&request.volume_id)?;
+        validate_path("staging_target_path", &request.staging_target_path)?;
+        let access = parse_capability("volume_capability", request.volume_capability.as_ref())?;
+        validate_map("volume_context", &request.volume_context)?;
+        parse_pod(&request.volume_context)?;
+        validate_id_form(&request.volume_id)?;
+        self.driver
+            .topology
+            .require_created_here(&request.volume_context)?;
         let stage = daemon::StageRequest {
             handle: request.volume_id,
             staging_path: request.staging_target_path,
             access: Some(access),
         };
-        let staged = self.driver.agent.long(limit, |client| {
+        let staged = self.driver.agent.execute(limit, |client| {
             let stage = stage.clone();
             async move { client.stage(stage).await }
         });
-        staged.await.map_err(in_csi_words)?;
+        staged.await.map_err(with_csi_field_names)?;
         Ok(Response::new(wire::NodeStageVolumeResponse {}))
     }
 
@@ -159,12 +162,12 @@ impl Node for NodeService {
         &self,
         request: Request<wire::NodeUnstageVolumeRequest>,
     ) -> Result<Response<wire::NodeUnstageVolumeResponse>, Status> {
-        let limit = patience(&request);
+        let limit = call_timeout(&request);
         let request = request.into_inner();
-        volume_id(&request.volume_id)?;
-        path("staging_target_path", &request.staging_target_path)?;
-        known_form(&request.volume_id)?;
-        let unstaged = self.driver.agent.long(limit, |client| {
+        validate_volume_id(&request.volume_id)?;
+        validate_path("staging_target_path", &request.staging_target_path)?;
+        validate_id_form(&request.volume_id)?;
+        let unstaged = self.driver.agent.execute(limit, |client| {
             let request = request.clone();
             async move {
                 client
@@ -172,7 +175,7 @@ impl Node for NodeService {
                     .await
             }
         });
-        unstaged.await.map_err(in_csi_words)?;
+        unstaged.await.map_err(with_csi_field_names)?;
         Ok(Response::new(wire::NodeUnstageVolumeResponse {}))
     }
 
@@ -180,22 +183,24 @@ impl Node for NodeService {
         &self,
         request: Request<wire::NodePublishVolumeRequest>,
     ) -> Result<Response<wire::NodePublishVolumeResponse>, Status> {
-        let limit = patience(&request);
+        let limit = call_timeout(&request);
         let request = request.into_inner();
-        volume_id(&request.volume_id)?;
-        path("target_path", &request.target_path)?;
-        let access = capability("volume_capability", request.volume_capability.as_ref())?;
-        map("volume_context", &request.volume_context)?;
-        let pod = pod(&request.volume_context)?;
+        validate_volume_id(&request.volume_id)?;
+        validate_path("target_path", &request.target_path)?;
+        let access = parse_capability("volume_capability", request.volume_capability.as_ref())?;
+        validate_map("volume_context", &request.volume_context)?;
+        let pod = parse_pod(&request.volume_context)?;
         if request.staging_target_path.is_empty() {
             // CSI, NodePublishVolume Errors: staging target path not set.
             return Err(Status::failed_precondition(
                 "staging_target_path: is empty; this driver's volumes are staged first",
             ));
         }
-        path("staging_target_path", &request.staging_target_path)?;
-        known_form(&request.volume_id)?;
-        self.driver.topology.has_made(&request.volume_context)?;
+        validate_path("staging_target_path", &request.staging_target_path)?;
+        validate_id_form(&request.volume_id)?;
+        self.driver
+            .topology
+            .require_created_here(&request.volume_context)?;
         let publish = daemon::PublishRequest {
             handle: request.volume_id,
             staging_path: request.staging_target_path,
@@ -206,11 +211,11 @@ impl Node for NodeService {
             pod_name: pod.name,
             pod_namespace: pod.namespace,
         };
-        let published = self.driver.agent.long(limit, |client| {
+        let published = self.driver.agent.execute(limit, |client| {
             let publish = publish.clone();
             async move { client.publish(publish).await }
         });
-        published.await.map_err(in_csi_words)?;
+        published.await.map_err(with_csi_field_names)?;
         Ok(Response::new(wire::NodePublishVolumeResponse {}))
     }
 
@@ -218,12 +223,12 @@ impl Node for NodeService {
         &self,
         request: Request<wire::NodeUnpublishVolumeRequest>,
     ) -> Result<Response<wire::NodeUnpublishVolumeResponse>, Status> {
-        let limit = patience(&request);
+        let limit = call_timeout(&request);
         let request = request.into_inner();
-        volume_id(&request.volume_id)?;
-        path("target_path", &request.target_path)?;
-        known_form(&request.volume_id)?;
-        let unpublished = self.driver.agent.long(limit, |client| {
+        validate_volume_id(&request.volume_id)?;
+        validate_path("target_path", &request.target_path)?;
+        validate_id_form(&request.volume_id)?;
+        let unpublished = self.driver.agent.execute(limit, |client| {
             let request = request.clone();
             async move {
                 client
@@ -231,7 +236,7 @@ impl Node for NodeService {
                     .await
             }
         });
-        unpublished.await.map_err(in_csi_words)?;
+        unpublished.await.map_err(with_csi_field_names)?;
         Ok(Response::new(wire::NodeUnpublishVolumeResponse {}))
     }
 
@@ -242,18 +247,18 @@ impl Node for NodeService {
         request: Request<wire::NodeGetVolumeStatsRequest>,
     ) -> Result<Response<wire::NodeGetVolumeStatsResponse>, Status> {
         let request = request.into_inner();
-        volume_id(&request.volume_id)?;
-        let can_be_there = place("volume_path", &request.volume_path)?;
-        known_form(&request.volume_id)?;
+        validate_volume_id(&request.volume_id)?;
+        let can_be_there = is_possible_path("volume_path", &request.volume_path)?;
+        validate_id_form(&request.volume_id)?;
         if !can_be_there {
-            return Err(not_there(&request.volume_id, &request.volume_path));
+            return Err(not_at_path(&request.volume_id, &request.volume_path));
         }
-        let (usage, told) = self.usage(&request.volume_id, &request.volume_path).await?;
-        let volume_condition = match told {
-            Some(told) => self.driver.condition(told),
-            None if self.driver.health_api.condition() => {
-                match self.driver.told(&request.volume_id).await {
-                    Ok(told) => self.driver.condition(told),
+        let (usage, health) = self.usage(&request.volume_id, &request.volume_path).await?;
+        let volume_condition = match health {
+            Some(health) => self.driver.wire_condition(health),
+            None if self.driver.health_api.includes_condition() => {
+                match self.driver.query_health(&request.volume_id).await {
+                    Ok(health) => self.driver.wire_condition(health),
                     Err(status) => {
                         tracing::debug!(
                             volume = request.volume_id,
@@ -279,11 +284,11 @@ impl Node for NodeService {
         request: Request<wire::NodeGetVolumeHealthRequest>,
     ) -> Result<Response<wire::NodeGetVolumeHealthResponse>, Status> {
         let request = request.into_inner();
-        self.driver.speaks_health()?;
-        volume_id(&request.volume_id)?;
-        known_form(&request.volume_id)?;
-        let told = self.driver.told(&request.volume_id).await?;
-        let volume_health = Some(self.driver.volume_health(&request.volume_id, told)?);
+        self.driver.require_health_api()?;
+        validate_volume_id(&request.volume_id)?;
+        validate_id_form(&request.volume_id)?;
+        let health = self.driver.query_health(&request.volume_id).await?;
+        let volume_health = Some(self.driver.wire_volume_health(&request.volume_id, health)?);
         Ok(Response::new(wire::NodeGetVolumeHealthResponse {
             volume_health,
         }))
@@ -293,14 +298,14 @@ impl Node for NodeService {
         &self,
         _: Request<wire::NodeGetStorageHealthRequest>,
     ) -> Result<Response<wire::NodeGetStorageHealthResponse>, Status> {
-        self.driver.speaks_health()?;
-        let health = self.driver.agent.quick(|client| {
+        self.driver.require_health_api()?;
+        let health = self.driver.agent.query(|client| {
             let driver = self.driver.name.clone();
             async move { client.storage_health(&driver).await }
         });
         let backend_health = health::of_storage(&health.await?)
             .into_iter()
-            .map(storage)
+            .map(to_backend_health)
             .collect();
         Ok(Response::new(wire::NodeGetStorageHealthResponse {
             backend_health,
@@ -311,14 +316,14 @@ impl Node for NodeService {
         &self,
         request: Request<wire::NodeExpandVolumeRequest>,
     ) -> Result<Response<wire::NodeExpandVolumeResponse>, Status> {
-        let limit = patience(&request);
+        let limit = call_timeout(&request);
         let request = request.into_inner();
-        volume_id(&request.volume_id)?;
-        let can_be_there = place("volume_path", &request.volume_path)?;
-        let (required_bytes, limit_bytes) = range(request.capacity_range.as_ref())?;
-        known_form(&request.volume_id)?;
+        validate_volume_id(&request.volume_id)?;
+        let can_be_there = is_possible_path("volume_path", &request.volume_path)?;
+        let (required_bytes, limit_bytes) = parse_capacity_range(request.capacity_range.as_ref())?;
+        validate_id_form(&request.volume_id)?;
         if !can_be_there {
-            return Err(not_there(&request.volume_id, &request.volume_path));
+            return Err(not_at_path(&request.volume_id, &request.volume_path));
         }
         let expand = daemon::ExpandRequest {
             handle: request.volume_id,
@@ -327,11 +332,12 @@ impl Node for NodeService {
             volume_path: request.volume_path,
             device_only: false,
         };
-        let expanded = self.driver.agent.long(limit, |client| {
+        let expanded = self.driver.agent.execute(limit, |client| {
             let expand = expand.clone();
             async move { client.expand(expand).await }
         });
-        let capacity_bytes = stats::signed(expanded.await.map_err(in_csi_words)?.size_bytes);
+        let capacity_bytes =
+            stats::saturating_i64(expanded.await.map_err(with_csi_field_names)?.size_bytes);
         Ok(Response::new(wire::NodeExpandVolumeResponse {
             capacity_bytes,
         }))
@@ -347,10 +353,10 @@ impl Node for NodeService {
             Can::ExpandVolume,
             Can::SingleNodeMultiWriter,
         ];
-        if self.driver.health_api.condition() {
+        if self.driver.health_api.includes_condition() {
             can.push(Can::VolumeCondition);
         }
-        if self.driver.health_api.health() {
+        if self.driver.health_api.includes_health() {
             can.extend([Can::GetVolumeHealth, Can::GetStorageHealth]);
         }
         let capability = |can: Can| wire::NodeServiceCapability {
@@ -368,15 +374,17 @@ impl Node for NodeService {
         Ok(Response::new(wire::NodeGetInfoResponse {
             node_id: self.driver.node_id.clone(),
             max_volumes_per_node: 0,
-            accessible_topology: Some(self.driver.topology.wire()),
+            accessible_topology: Some(self.driver.topology.to_wire()),
         }))
     }
 }
 
 /// Without a capability: of volumes of any use (the kubelet throws a whole answer away for one that
 /// is half filled in).
-fn storage(status: HealthStatus) -> wire::node_get_storage_health_response::StorageBackendHealth {
-    let unreachable = status.status == health::Status::Inaccessible;
+fn to_backend_health(
+    status: HealthStatus,
+) -> wire::node_get_storage_health_response::StorageBackendHealth {
+    let unreachable = status.status == health::HealthErrorType::Inaccessible;
     wire::node_get_storage_health_response::StorageBackendHealth {
         status: match unreachable {
             true => wire::StorageHealthErrorType::StorageUnreachable,

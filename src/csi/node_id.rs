@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_without_an_id_is_called_as_its_host_and_never_by_nothing() {
+    fn the_default_node_id_is_the_host_name_and_never_empty() {
         assert_eq!(node_id(Some("worker-1")).expect("given"), "worker-1");
         let host = nix::unistd::gethostname()
             .expect("a name")

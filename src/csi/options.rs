@@ -11,13 +11,13 @@ use crate::logging::LogFormat;
 use crate::model::naming;
 
 /// sun_path has 108 bytes, one of them the closing zero (unix(7)).
-const MAX_PATH: usize = 107;
+const MAX_SOCKET_PATH_LEN: usize = 107;
 
 /// CSI, NodeGetInfoResponse.node_id, in bytes.
-const NODE_ID: usize = 256;
+const MAX_NODE_ID_LEN: usize = 256;
 /// A label's key (Kubernetes, Labels and Selectors): the longest prefix and the longest name.
-const KEY_PREFIX: usize = 253;
-const KEY_NAME: usize = 63;
+const MAX_LABEL_PREFIX_LEN: usize = 253;
+const MAX_LABEL_NAME_LEN: usize = 63;
 
 /// The CSI shim: lets Kubernetes know what diskvitalsd knows of this node's volumes, and provides
 /// volumes of this node.
@@ -107,7 +107,7 @@ pub struct Options {
     /// the node condition StorageHealthy. In a pod with its service account's token, elsewhere by
     /// KUBECONFIG; the node is --node-id. Separated by commas
     #[arg(long, value_enum, value_delimiter = ',', value_name = "WHAT")]
-    pub report: Vec<Report>,
+    pub report: Vec<ReportKind>,
 
     /// How to log, on standard error or to journald
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t)]
@@ -136,7 +136,7 @@ impl Mode {
 
 /// What the API server is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Report {
+pub enum ReportKind {
     Events,
     Conditions,
 }
@@ -152,12 +152,12 @@ pub enum HealthApi {
 
 impl HealthApi {
     /// CSI up to 1.12.
-    pub fn condition(self) -> bool {
+    pub fn includes_condition(self) -> bool {
         self != HealthApi::Health
     }
 
     /// CSI 1.13.
-    pub fn health(self) -> bool {
+    pub fn includes_health(self) -> bool {
         self != HealthApi::Condition
     }
 }
@@ -166,7 +166,7 @@ impl HealthApi {
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UsageError {
     #[error("--mode {mode} needs {flag}")]
-    Needed {
+    Missing {
         mode: &'static str,
         flag: &'static str,
     },
@@ -176,13 +176,13 @@ pub enum UsageError {
         flag: &'static str,
     },
     #[error("--report without --mode and --endpoint does nothing else, and has no use for {0}")]
-    Alone(&'static str),
+    UnusedByReporter(&'static str),
     #[error("--podmon-endpoint is the same as --endpoint, where podmon is served anyway")]
     SameEndpoint,
     #[error(
         "--upstream is the same as --endpoint: the driver must serve another socket than this program"
     )]
-    BeforeItself,
+    UpstreamIsEndpoint,
 }
 
 impl Options {
@@ -193,13 +193,13 @@ impl Options {
     }
 
     /// Each mode's own flags, there and of use.
-    pub fn checked(self) -> Result<Options, UsageError> {
+    pub fn validated(self) -> Result<Options, UsageError> {
         let Some(this) = self.mode() else {
-            return self.alone();
+            return self.validated_reporter_only();
         };
         let mode = this.name();
         let Some(endpoint) = &self.endpoint else {
-            return Err(UsageError::Needed {
+            return Err(UsageError::Missing {
                 mode,
                 flag: "--endpoint",
             });
@@ -213,7 +213,7 @@ impl Options {
         ];
         for (flag, given) in registrar {
             match (this, given) {
-                (Mode::Registrar, false) => return Err(UsageError::Needed { mode, flag }),
+                (Mode::Registrar, false) => return Err(UsageError::Missing { mode, flag }),
                 (Mode::Driver | Mode::Controller | Mode::Interposer, true) => {
                     return Err(UsageError::Unused { mode, flag });
                 }
@@ -222,13 +222,13 @@ impl Options {
         }
         match (this, &self.upstream) {
             (Mode::Interposer, None) => {
-                return Err(UsageError::Needed {
+                return Err(UsageError::Missing {
                     mode,
                     flag: "--upstream",
                 });
             }
             (Mode::Interposer, Some(upstream)) if upstream == endpoint => {
-                return Err(UsageError::BeforeItself);
+                return Err(UsageError::UpstreamIsEndpoint);
             }
             (Mode::Driver | Mode::Controller | Mode::Registrar, Some(_)) => {
                 return Err(UsageError::Unused {
@@ -257,7 +257,7 @@ impl Options {
         Ok(self)
     }
 
-    fn alone(self) -> Result<Options, UsageError> {
+    fn validated_reporter_only(self) -> Result<Options, UsageError> {
         let of_modes = [
             ("--registration-dir", self.registration_dir.is_some()),
             (
@@ -269,7 +269,7 @@ impl Options {
             ("--controller-publish", self.controller_publish),
         ];
         match of_modes.iter().find(|(_, given)| *given) {
-            Some((flag, _)) => Err(UsageError::Alone(flag)),
+            Some((flag, _)) => Err(UsageError::UnusedByReporter(flag)),
             None => Ok(self),
         }
     }
@@ -287,7 +287,7 @@ pub enum EndpointError {
     Relative,
     #[error("the path names no file")]
     NotAFile,
-    #[error("the path has {0} bytes, at most {MAX_PATH} are possible for a unix socket")]
+    #[error("the path has {0} bytes, at most {MAX_SOCKET_PATH_LEN} are possible for a unix socket")]
     TooLong(usize),
 }
 
@@ -306,7 +306,7 @@ impl FromStr for Endpoint {
             return Err(EndpointError::Relative);
         }
         let length = path.as_os_str().as_bytes().len();
-        if length > MAX_PATH {
+        if length > MAX_SOCKET_PATH_LEN {
             return Err(EndpointError::TooLong(length));
         }
         if path.file_name().is_none() || text.ends_with('/') {
@@ -328,13 +328,13 @@ fn socket_path(text: &str) -> Result<String, EndpointError> {
 }
 
 fn driver_name(text: &str) -> Result<String, String> {
-    naming::driver(text).map(|()| text.to_owned())
+    naming::validate_driver(text).map(|()| text.to_owned())
 }
 
 fn node_id(text: &str) -> Result<String, String> {
-    if text.is_empty() || text.len() > NODE_ID {
+    if text.is_empty() || text.len() > MAX_NODE_ID_LEN {
         return Err(format!(
-            "a node's id has 1 to {NODE_ID} bytes, this one {}",
+            "a node's id has 1 to {MAX_NODE_ID_LEN} bytes, this one {}",
             text.len()
         ));
     }
@@ -358,14 +358,14 @@ fn label_key(text: &str) -> Result<String, String> {
     let Some((prefix, name)) = text.split_once('/') else {
         return Err("a topology's key has a prefix: write PREFIX/NAME".into());
     };
-    if prefix.len() > KEY_PREFIX || !plain(prefix, b"-.") {
+    if prefix.len() > MAX_LABEL_PREFIX_LEN || !plain(prefix, b"-.") {
         return Err(format!(
-            "the prefix is a DNS name of at most {KEY_PREFIX} characters"
+            "the prefix is a DNS name of at most {MAX_LABEL_PREFIX_LEN} characters"
         ));
     }
-    if name.len() > KEY_NAME || !plain(name, b"-_.") {
+    if name.len() > MAX_LABEL_NAME_LEN || !plain(name, b"-_.") {
         return Err(format!(
-            "the name has at most {KEY_NAME} characters, letters, digits, `-`, `_` and `.`, and begins and ends with a letter or digit"
+            "the name has at most {MAX_LABEL_NAME_LEN} characters, letters, digits, `-`, `_` and `.`, and begins and ends with a letter or digit"
         ));
     }
     Ok(text.to_owned())
@@ -409,12 +409,12 @@ mod tests {
         let words = ["diskvitals-csi", "--endpoint", "unix:///csi/csi.sock"]
             .into_iter()
             .chain(arguments.split_whitespace());
-        Options::try_parse_from(words).expect("parses").checked()
+        Options::try_parse_from(words).expect("parses").validated()
     }
 
     #[test]
     fn each_mode_asks_for_its_own_flags_and_refuses_the_others() {
-        use UsageError::{Needed, Unused};
+        use UsageError::{Missing, Unused};
         assert!(usage("").is_ok());
         assert!(usage("--mode controller --controller-publish").is_ok());
         assert!(usage("--mode interposer --upstream unix:///csi/real.sock").is_ok());
@@ -425,21 +425,21 @@ mod tests {
         for (arguments, error) in [
             (
                 "--mode interposer",
-                Needed {
+                Missing {
                     mode: "interposer",
                     flag: "--upstream",
                 },
             ),
             (
                 "--mode registrar",
-                Needed {
+                Missing {
                     mode: "registrar",
                     flag: "--registration-dir",
                 },
             ),
             (
                 "--mode registrar --registration-dir /r",
-                Needed {
+                Missing {
                     mode: "registrar",
                     flag: "--kubelet-registration-path",
                 },
@@ -474,7 +474,7 @@ mod tests {
             ),
             (
                 "--mode interposer --upstream unix:///csi/csi.sock",
-                UsageError::BeforeItself,
+                UsageError::UpstreamIsEndpoint,
             ),
             (
                 "--podmon-endpoint unix:///csi/csi.sock",
@@ -492,11 +492,11 @@ mod tests {
                 std::iter::once("diskvitals-csi").chain(arguments.split_whitespace()),
             )
         };
-        let usage = |arguments: &str| parse(arguments).expect("parses").checked();
+        let usage = |arguments: &str| parse(arguments).expect("parses").validated();
         let alone = usage("--report events,conditions --node-id worker-1").expect("right");
         assert_eq!(
             (alone.mode(), alone.report),
-            (None, vec![Report::Events, Report::Conditions])
+            (None, vec![ReportKind::Events, ReportKind::Conditions])
         );
         for mode in [
             "",
@@ -507,35 +507,35 @@ mod tests {
             let options =
                 usage(&format!("--endpoint unix:///a {mode} --report events")).expect("right");
             assert!(
-                options.mode().is_some() && options.report == [Report::Events],
+                options.mode().is_some() && options.report == [ReportKind::Events],
                 "{mode}"
             );
         }
         assert_eq!(
             usage("").expect_err("nothing"),
-            UsageError::Needed {
+            UsageError::Missing {
                 mode: "driver",
                 flag: "--endpoint"
             }
         );
         assert_eq!(
             usage("--mode driver --report events").expect_err("no socket"),
-            UsageError::Needed {
+            UsageError::Missing {
                 mode: "driver",
                 flag: "--endpoint"
             }
         );
         assert_eq!(
             usage("--report events --upstream unix:///b").expect_err("no mode"),
-            UsageError::Alone("--upstream")
+            UsageError::UnusedByReporter("--upstream")
         );
         assert!(parse("--report everything").is_err());
     }
 
     #[test]
-    fn the_dialects_are_what_their_names_say() {
+    fn each_health_api_option_enables_what_it_names() {
         let dialects = [HealthApi::Both, HealthApi::Condition, HealthApi::Health]
-            .map(|api| (api.condition(), api.health()));
+            .map(|api| (api.includes_condition(), api.includes_health()));
         assert_eq!(dialects, [(true, true), (true, false), (false, true)]);
     }
 

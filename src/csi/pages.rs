@@ -13,55 +13,59 @@ use tonic::Status;
 const VERSION: u8 = b'1';
 /// A page ends when its entries have more bytes than this, whatever was asked for: callers written
 /// in Go take 4 MiB.
-const BYTES: usize = 2 << 20;
+const MAX_PAGE_BYTES: usize = 2 << 20;
 /// Longest token that is looked at, in bytes.
-const TOKEN: usize = 16 << 10;
+const MAX_TOKEN_LEN: usize = 16 << 10;
 
 /// Which list a token belongs to. A token of one list is no token of another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum List {
+pub enum ListKind {
     Volumes,
     Health,
 }
 
-impl List {
-    fn letter(self) -> u8 {
+impl ListKind {
+    fn tag(self) -> u8 {
         match self {
-            List::Volumes => b'v',
-            List::Health => b'h',
+            ListKind::Volumes => b'v',
+            ListKind::Health => b'h',
         }
     }
 }
 
 /// What one request asks for.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Page {
-    list: List,
+pub struct PageRequest {
+    list: ListKind,
     /// Entries at most.
-    most: usize,
+    max_entries: usize,
     /// The last entry of the page before.
     after: Option<String>,
 }
 
-impl Page {
+impl PageRequest {
     /// 0 entries: as many as there are. INVALID_ARGUMENT for a negative number, ABORTED for a token
     /// that this list did not give out (CSI, ListVolumes).
-    pub fn asked(list: List, max_entries: i32, starting_token: &str) -> Result<Page, Status> {
+    pub fn parse(
+        list: ListKind,
+        max_entries: i32,
+        starting_token: &str,
+    ) -> Result<PageRequest, Status> {
         let most = match usize::try_from(max_entries) {
             Err(_) => return Err(Status::invalid_argument("max_entries: is negative")),
             Ok(0) => usize::MAX,
             Ok(most) => most,
         };
-        Ok(Page {
+        Ok(PageRequest {
             list,
-            most,
-            after: key(list, starting_token)?,
+            max_entries: most,
+            after: decode_token(list, starting_token)?,
         })
     }
 
     /// The entries of this page, and the token of the next one; empty: there is none. `entries` are
     /// sorted by their keys, which are not empty.
-    pub fn cut<M: Message>(
+    pub fn take_page<M: Message>(
         &self,
         entries: impl IntoIterator<Item = (String, M)>,
     ) -> (Vec<M>, String) {
@@ -73,9 +77,9 @@ impl Page {
         while let Some((key, entry)) = entries.next() {
             bytes += entry.encoded_len();
             page.push(entry);
-            if page.len() >= self.most || bytes >= BYTES {
+            if page.len() >= self.max_entries || bytes >= MAX_PAGE_BYTES {
                 let next = if entries.peek().is_some() {
-                    token(self.list, &key)
+                    encode_token(self.list, &key)
                 } else {
                     String::new()
                 };
@@ -86,8 +90,8 @@ impl Page {
     }
 }
 
-fn token(list: List, key: &str) -> String {
-    let mut bytes = vec![VERSION, list.letter()];
+fn encode_token(list: ListKind, key: &str) -> String {
+    let mut bytes = vec![VERSION, list.tag()];
     bytes.extend_from_slice(key.as_bytes());
     let sum = checksum(&bytes);
     bytes.extend_from_slice(&sum.to_be_bytes());
@@ -95,16 +99,16 @@ fn token(list: List, key: &str) -> String {
 }
 
 /// The key that `token` was made of; None for the empty token, which starts at the beginning.
-fn key(list: List, token: &str) -> Result<Option<String>, Status> {
+fn decode_token(list: ListKind, token: &str) -> Result<Option<String>, Status> {
     if token.is_empty() {
         return Ok(None);
     }
     let parse = || {
         let bytes = URL_SAFE_NO_PAD
-            .decode(Some(token).filter(|token| token.len() <= TOKEN)?)
+            .decode(Some(token).filter(|token| token.len() <= MAX_TOKEN_LEN)?)
             .ok()?;
         let (text, sum) = bytes.split_last_chunk::<4>()?;
-        let key = text.strip_prefix(&[VERSION, list.letter()])?;
+        let key = text.strip_prefix(&[VERSION, list.tag()])?;
         (*sum == checksum(text).to_be_bytes()).then(|| String::from_utf8(key.to_vec()).ok())?
     };
     parse().map(Some).ok_or_else(|| {
@@ -145,8 +149,8 @@ mod tests {
         fn pages_joined_are_the_whole_list_for_any_size(ids in prop::collection::btree_set("\\PC{1,20}", 0..60), most in 0..70i32) {
             let (mut joined, mut token) = (Vec::new(), String::new());
             loop {
-                let page = Page::asked(List::Volumes, most, &token).expect("ours");
-                let (entries, next) = page.cut(ids.iter().map(|id| entry(id)));
+                let page = PageRequest::parse(ListKind::Volumes, most, &token).expect("ours");
+                let (entries, next) = page.take_page(ids.iter().map(|id| entry(id)));
                 prop_assert!(most == 0 || entries.len() <= usize::try_from(most).expect("positive"));
                 joined.extend(entries.into_iter().map(|entry| entry.volume_id));
                 token = next;
@@ -157,20 +161,20 @@ mod tests {
 
         #[test]
         fn a_token_is_good_for_its_own_list_only(text in "\\PC{1,128}") {
-            let made = token(List::Volumes, &text);
-            prop_assert_eq!(key(List::Volumes, &made).expect("ours"), Some(text));
-            prop_assert_eq!(key(List::Health, &made).expect_err("another's").code(), Code::Aborted);
+            let made = encode_token(ListKind::Volumes, &text);
+            prop_assert_eq!(decode_token(ListKind::Volumes, &made).expect("ours"), Some(text));
+            prop_assert_eq!(decode_token(ListKind::Health, &made).expect_err("another's").code(), Code::Aborted);
         }
 
         #[test]
         fn any_other_text_is_aborted_and_never_a_panic(text in "\\PC{1,40}") {
-            prop_assert_eq!(key(List::Volumes, &text).expect_err("not ours").code(), Code::Aborted);
+            prop_assert_eq!(decode_token(ListKind::Volumes, &text).expect_err("not ours").code(), Code::Aborted);
         }
     }
 
     #[test]
     fn a_negative_number_of_entries_is_the_callers_mistake() {
-        let status = Page::asked(List::Health, -1, "").expect_err("negative");
+        let status = PageRequest::parse(ListKind::Health, -1, "").expect_err("negative");
         assert_eq!(
             (status.code(), status.message()),
             (Code::InvalidArgument, "max_entries: is negative")
@@ -179,12 +183,12 @@ mod tests {
 
     #[test]
     fn a_page_ends_before_it_is_too_large_for_callers() {
-        let page = Page::asked(List::Health, 0, "").expect("right");
-        let (entries, next) = page.cut((0..5000).map(|n| entry(&format!("{n:01000}"))));
+        let page = PageRequest::parse(ListKind::Health, 0, "").expect("right");
+        let (entries, next) = page.take_page((0..5000).map(|n| entry(&format!("{n:01000}"))));
         assert!(entries.len() < 5000 && !next.is_empty());
-        let more = Page::asked(List::Health, 0, &next)
+        let more = PageRequest::parse(ListKind::Health, 0, &next)
             .expect("ours")
-            .cut((0..5000).map(|n| entry(&format!("{n:01000}"))));
+            .take_page((0..5000).map(|n| entry(&format!("{n:01000}"))));
         assert!(more.0[0].volume_id > entries[entries.len() - 1].volume_id);
     }
 }

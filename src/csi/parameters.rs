@@ -6,14 +6,14 @@ use std::collections::HashMap;
 use tonic::Status;
 
 use crate::api::wire::ProvidedKind;
-use crate::csi::arguments::{echo, invalid, map};
+use crate::csi::validate::{invalid, sanitized, validate_map};
 
 const KIND: &str = "diskvitals.io/kind";
 const MKFS_OPTIONS: &str = "diskvitals.io/mkfs-options";
 const FS_TYPE: &str = "csi.storage.k8s.io/fstype";
 /// What the external-provisioner adds with --extra-create-metadata: for whom the volume is. Nothing
 /// depends on it.
-const TOLD: [&str; 3] = [
+const PROVISIONER_METADATA: [&str; 3] = [
     "csi.storage.k8s.io/pvc/name",
     "csi.storage.k8s.io/pvc/namespace",
     "csi.storage.k8s.io/pv/name",
@@ -31,8 +31,8 @@ pub struct Parameters {
 }
 
 /// INVALID_ARGUMENT names the key.
-pub fn parameters(given: &HashMap<String, String>) -> Result<Parameters, Status> {
-    map("parameters", given)?;
+pub fn parse_parameters(given: &HashMap<String, String>) -> Result<Parameters, Status> {
+    validate_map("parameters", given)?;
     let mut parameters = Parameters {
         kind: ProvidedKind::Unspecified,
         mkfs_options: String::new(),
@@ -43,14 +43,14 @@ pub fn parameters(given: &HashMap<String, String>) -> Result<Parameters, Status>
     sorted.sort();
     for (key, value) in sorted {
         match key.as_str() {
-            KIND => parameters.kind = kind(value)?,
+            KIND => parameters.kind = parse_kind(value)?,
             MKFS_OPTIONS => value.clone_into(&mut parameters.mkfs_options),
             FS_TYPE => value.clone_into(&mut parameters.fs_type),
-            key if TOLD.contains(&key) => {}
+            key if PROVISIONER_METADATA.contains(&key) => {}
             key => {
                 let what = format_args!(
                     "`{}` is not known; known are {KIND}, {MKFS_OPTIONS} and {FS_TYPE}",
-                    echo(key)
+                    sanitized(key)
                 )
                 .to_string();
                 return Err(invalid("parameters", what));
@@ -60,13 +60,13 @@ pub fn parameters(given: &HashMap<String, String>) -> Result<Parameters, Status>
     Ok(parameters)
 }
 
-fn kind(value: &str) -> Result<ProvidedKind, Status> {
+fn parse_kind(value: &str) -> Result<ProvidedKind, Status> {
     match value {
         "loop" => Ok(ProvidedKind::Loop),
         "lvm" => Ok(ProvidedKind::Lvm),
         other => Err(invalid(
             "parameters",
-            format_args!("{KIND}: `{}` is neither `loop` nor `lvm`", echo(other)),
+            format_args!("{KIND}: `{}` is neither `loop` nor `lvm`", sanitized(other)),
         )),
     }
 }
@@ -85,27 +85,29 @@ mod tests {
     }
 
     #[test]
-    fn known_keys_are_taken_and_the_provisioners_own_are_let_by() {
+    fn known_keys_are_parsed_and_provisioner_metadata_is_ignored() {
         let all = given(&[
             (KIND, "lvm"),
             (MKFS_OPTIONS, "-i 8192"),
             (FS_TYPE, "xfs"),
-            (TOLD[0], "claim"),
-            (TOLD[1], "ns"),
-            (TOLD[2], "pv"),
+            (PROVISIONER_METADATA[0], "claim"),
+            (PROVISIONER_METADATA[1], "ns"),
+            (PROVISIONER_METADATA[2], "pv"),
         ]);
         let expected = Parameters {
             kind: ProvidedKind::Lvm,
             mkfs_options: "-i 8192".into(),
             fs_type: "xfs".into(),
         };
-        assert_eq!(parameters(&all).expect("right"), expected);
+        assert_eq!(parse_parameters(&all).expect("right"), expected);
         assert_eq!(
-            parameters(&given(&[(KIND, "loop")])).expect("right").kind,
+            parse_parameters(&given(&[(KIND, "loop")]))
+                .expect("right")
+                .kind,
             ProvidedKind::Loop
         );
         assert_eq!(
-            parameters(&given(&[])).expect("right").kind,
+            parse_parameters(&given(&[])).expect("right").kind,
             ProvidedKind::Unspecified
         );
     }
@@ -124,7 +126,7 @@ mod tests {
                 "parameters: has 50",
             ),
         ] {
-            let status = parameters(&pairs).expect_err("refused");
+            let status = parse_parameters(&pairs).expect_err("refused");
             assert_eq!(status.code(), Code::InvalidArgument);
             assert!(status.message().contains(words), "{}", status.message());
         }

@@ -22,26 +22,26 @@ use crate::csi::wire::podmon::{
 
 /// Largest sample. Longer than this a caller's deadline is not, and nothing is learnt that a minute
 /// does not tell.
-pub const LONGEST_SAMPLE: Duration = Duration::from_secs(60);
+pub const MAX_SAMPLE: Duration = Duration::from_secs(60);
 /// Where the caller leaves it to us, as the module always does: ext4 commits every five seconds
 /// (ext4(5), commit=), so that a pod that writes through it is seen.
 pub const DEFAULT_SAMPLE: Duration = Duration::from_secs(6);
 /// For one answer, where the service has a socket of its own: the longest sample, and the rest.
-pub const REQUEST: Duration = Duration::from_secs(70);
+pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(70);
 /// Volumes in one question.
-const VOLUMES: usize = 1000;
+const MAX_VOLUMES: usize = 1000;
 /// Bytes of a volume's id. CSI's own limit is 128, which drivers exceed.
-const ID: usize = 1024;
+const MAX_ID_LEN: usize = 1024;
 /// Messages in an answer, and characters of each.
-const MESSAGES: usize = 1024;
-const MESSAGE: usize = 1024;
+const MAX_MESSAGES: usize = 1024;
+const MAX_MESSAGE_CHARS: usize = 1024;
 /// The module takes an error with these words for "not connected" (they are of another driver's
 /// vocabulary). An id in an error's text may hold them.
-const READ_AS_NOT_CONNECTED: &str = "there is no corresponding sdc";
+const NOT_CONNECTED_TEXT: &str = "there is no corresponding sdc";
 
 /// What is known for certain of a node's connection to its volumes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Connected {
+pub struct ConnectivityStatus {
     /// All drives beneath the volumes (no volumes: beneath all of the driver's) are present and
     /// answer.
     pub connected: bool,
@@ -62,7 +62,7 @@ pub trait Connectivity: Send + Sync + 'static {
         &self,
         handles: Vec<String>,
         sample: Duration,
-    ) -> impl Future<Output = Result<Connected, Status>> + Send;
+    ) -> impl Future<Output = Result<ConnectivityStatus, Status>> + Send;
 }
 
 #[derive(Debug)]
@@ -79,19 +79,19 @@ impl<C: Connectivity> PodmonService<C> {
 
     /// To be served beside CSI, and on a socket of its own.
     pub fn server(self) -> PodmonServer<PodmonService<C>> {
-        PodmonServer::new(self).max_decoding_message_size(crate::csi::server::MESSAGE)
+        PodmonServer::new(self).max_decoding_message_size(crate::csi::server::MAX_MESSAGE_BYTES)
     }
 
-    async fn answer(
+    async fn evaluate(
         &self,
         request: ValidateVolumeHostConnectivityRequest,
-    ) -> Result<Connected, Status> {
+    ) -> Result<ConnectivityStatus, Status> {
         let presence = request == ValidateVolumeHostConnectivityRequest::default();
-        let sample = match sample(request.io_sample_time_seconds)? {
+        let sample = match parse_sample(request.io_sample_time_seconds)? {
             Duration::ZERO if !presence => DEFAULT_SAMPLE,
             sample => sample,
         };
-        let handles = handles(request.volume_ids)?;
+        let handles = parse_handles(request.volume_ids)?;
         if !request.node_id.is_empty() && request.node_id != self.node {
             return Err(Status::not_found(format!(
                 "node_id: this is node {:?}, and nothing is known here of another",
@@ -102,10 +102,10 @@ impl<C: Connectivity> PodmonService<C> {
             // The module's first request asks for nothing but whether the service is there; an
             // error would switch its check off until it is restarted. "Connected" is the answer
             // upon which it does nothing.
-            Err(status) if presence => Ok(Connected {
+            Err(status) if presence => Ok(ConnectivityStatus {
                 connected: true,
                 messages: vec![format!("not known now: {}", status.message())],
-                ..Connected::default()
+                ..ConnectivityStatus::default()
             }),
             known => known,
         }
@@ -118,15 +118,18 @@ impl<C: Connectivity> Podmon for PodmonService<C> {
         &self,
         request: Request<ValidateVolumeHostConnectivityRequest>,
     ) -> Result<Response<ValidateVolumeHostConnectivityResponse>, Status> {
-        let Connected {
+        let ConnectivityStatus {
             connected,
             ios_in_progress,
             messages,
-        } = self.answer(request.into_inner()).await.map_err(plain)?;
+        } = self
+            .evaluate(request.into_inner())
+            .await
+            .map_err(sanitize_status)?;
         let messages = messages
             .into_iter()
-            .take(MESSAGES)
-            .map(|message| message.chars().take(MESSAGE).collect())
+            .take(MAX_MESSAGES)
+            .map(|message| message.chars().take(MAX_MESSAGE_CHARS).collect())
             .collect();
         Ok(Response::new(ValidateVolumeHostConnectivityResponse {
             connected,
@@ -136,44 +139,44 @@ impl<C: Connectivity> Podmon for PodmonService<C> {
     }
 }
 
-fn sample(seconds: i32) -> Result<Duration, Status> {
+fn parse_sample(seconds: i32) -> Result<Duration, Status> {
     u64::try_from(seconds)
         .map(Duration::from_secs)
         .ok()
-        .filter(|sample| *sample <= LONGEST_SAMPLE)
+        .filter(|sample| *sample <= MAX_SAMPLE)
         .ok_or_else(|| {
             Status::invalid_argument(format!(
                 "io_sample_time_seconds: {seconds} is not between 0 and {}",
-                LONGEST_SAMPLE.as_secs()
+                MAX_SAMPLE.as_secs()
             ))
         })
 }
 
-fn handles(ids: Vec<String>) -> Result<Vec<String>, Status> {
-    if ids.len() > VOLUMES {
+fn parse_handles(ids: Vec<String>) -> Result<Vec<String>, Status> {
+    if ids.len() > MAX_VOLUMES {
         return Err(Status::invalid_argument(format!(
-            "volume_ids: {} of them, at most {VOLUMES} are answered for",
+            "volume_ids: {} of them, at most {MAX_VOLUMES} are answered for",
             ids.len()
         )));
     }
     let refused =
         |at: usize, why: &str| Err(Status::invalid_argument(format!("volume_ids[{at}]: {why}")));
     let mut handles = Vec::with_capacity(ids.len());
-    let mut met = std::collections::HashSet::with_capacity(ids.len());
+    let mut seen = std::collections::HashSet::with_capacity(ids.len());
     for (at, id) in ids.into_iter().enumerate() {
         if id.is_empty() {
             return refused(at, "empty");
         }
-        if id.len() > ID {
+        if id.len() > MAX_ID_LEN {
             return refused(
                 at,
-                &format!("{} bytes long, at most {ID} are taken", id.len()),
+                &format!("{} bytes long, at most {MAX_ID_LEN} are taken", id.len()),
             );
         }
         if id.chars().any(char::is_control) {
             return refused(at, "a control character in it");
         }
-        if met.insert(id.clone()) {
+        if seen.insert(id.clone()) {
             handles.push(id);
         }
     }
@@ -181,19 +184,14 @@ fn handles(ids: Vec<String>) -> Result<Vec<String>, Status> {
 }
 
 /// The same status, with a text that the module does not misread.
-fn plain(status: Status) -> Status {
+fn sanitize_status(status: Status) -> Status {
     // An error is an error, whatever the partner made of it.
     let code = if status.code() == Code::Ok {
         Code::Internal
     } else {
         status.code()
     };
-    if code == status.code()
-        && !status
-            .message()
-            .to_lowercase()
-            .contains(READ_AS_NOT_CONNECTED)
-    {
+    if code == status.code() && !status.message().to_lowercase().contains(NOT_CONNECTED_TEXT) {
         return status;
     }
     Status::new(code, "whether the volumes are connected is not known")

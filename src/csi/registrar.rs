@@ -6,7 +6,7 @@
 //! runs; the kubelet asks it, and takes the driver away when it has gone. Knows nothing of volumes,
 //! of health, of the daemon.
 
-mod driver;
+mod driver_name;
 mod service;
 
 use std::path::{Path, PathBuf};
@@ -15,20 +15,20 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tonic::service::Routes;
 
-use crate::csi::registrar::driver::NotAName;
-use crate::csi::registrar::service::{RegistrationService, Standing};
+use crate::csi::registrar::driver_name::InvalidDriverName;
+use crate::csi::registrar::service::{RegistrationService, RegistrationState};
 use crate::csi::server;
-use crate::csi::server::{ListenError, Listener, Place, ServeError};
+use crate::csi::server::{ListenError, Listener, ServeError, SocketFile};
 use crate::csi::wire::registration::PluginInfo;
 use crate::csi::wire::registration::registration_server::RegistrationServer;
 
 /// The kubelet's word for what speaks CSI on its endpoint.
-const TYPE: &str = "CSIPlugin";
+const PLUGIN_TYPE: &str = "CSIPlugin";
 /// Of CSI. The kubelet takes a driver that names any 1.x; node-driver-registrar says the same.
-const VERSIONS: &[&str] = &["1.0.0"];
+const SUPPORTED_VERSIONS: &[&str] = &["1.0.0"];
 /// How often the socket's name is looked for in the folder. A lost one means that a kubelet that
 /// starts again does not find the driver.
-const LOOK: Duration = Duration::from_secs(10);
+const SOCKET_CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// What is registered, and where.
 #[derive(Clone, Debug)]
@@ -38,7 +38,7 @@ pub struct Registration {
     /// The same socket as the kubelet reaches it.
     pub kubelet_path: String,
     /// The kubelet's plugins_registry, as this process sees it.
-    pub folder: PathBuf,
+    pub registration_dir: PathBuf,
 }
 
 /// Why registering ends without having been told to stop. Each is for the supervisor to start the
@@ -49,7 +49,7 @@ pub enum RegistrarError {
     Name {
         driver: PathBuf,
         #[source]
-        source: NotAName,
+        source: InvalidDriverName,
     },
     #[error("the registration socket cannot be used")]
     Listen(#[from] ListenError),
@@ -58,14 +58,14 @@ pub enum RegistrarError {
     #[error("the kubelet refuses {name}: {reason}")]
     Refused { name: String, reason: String },
     #[error("the registration socket {} has been removed or replaced: a kubelet that starts again would not find {name}", socket.display())]
-    Lost { name: String, socket: PathBuf },
+    SocketLost { name: String, socket: PathBuf },
 }
 
 /// Why serving ends.
-enum End {
+enum StopReason {
     Stopped,
     Refused(String),
-    Lost,
+    SocketLost,
 }
 
 /// Waits until the driver answers, then serves the registration socket until `stop` completes, the
@@ -78,58 +78,59 @@ pub async fn run(
     let Registration {
         driver,
         kubelet_path,
-        folder,
+        registration_dir: folder,
     } = registration;
     let mut stop = std::pin::pin!(stop);
     let name = tokio::select! {
-        name = driver::name(&driver) => name.map_err(|source| RegistrarError::Name { driver: driver.clone(), source })?,
+        name = driver_name::wait_for_name(&driver) => name.map_err(|source| RegistrarError::Name { driver: driver.clone(), source })?,
         () = &mut stop => return Ok(()),
     };
-    let socket = socket(&folder, &name);
-    let listener = Listener::bind(&socket, server::FOR_OWNER).await?;
+    let socket = socket_path(&folder, &name);
+    let listener = Listener::bind(&socket, server::MODE_OWNER).await?;
     tracing::info!(driver = name, socket = %socket.display(), endpoint = kubelet_path, "waiting for the kubelet to register the driver");
 
     let info = PluginInfo {
-        r#type: TYPE.to_owned(),
+        r#type: PLUGIN_TYPE.to_owned(),
         name: name.clone(),
         endpoint: kubelet_path,
-        supported_versions: VERSIONS
+        supported_versions: SUPPORTED_VERSIONS
             .iter()
             .map(|version| (*version).to_owned())
             .collect(),
     };
-    let (standing, mut told) = watch::channel(Standing::Unknown);
-    let place = listener.place();
+    let (standing, mut states) = watch::channel(RegistrationState::Unknown);
+    let place = listener.socket_file();
     let (reporter, health) = tonic_health::server::health_reporter();
     let service = RegistrationService::begin(info, standing, reporter).await;
-    let services =
-        Routes::new(RegistrationServer::new(service).max_decoding_message_size(server::MESSAGE))
-            .add_service(health);
-    let mut end = End::Stopped;
+    let services = Routes::new(
+        RegistrationServer::new(service).max_decoding_message_size(server::MAX_MESSAGE_BYTES),
+    )
+    .add_service(health);
+    let mut end = StopReason::Stopped;
     let ending = async {
         end = tokio::select! {
-            () = stop => End::Stopped,
-            reason = refused(&mut told) => End::Refused(reason),
-            () = lost(&place) => End::Lost,
+            () = stop => StopReason::Stopped,
+            reason = wait_refused(&mut states) => StopReason::Refused(reason),
+            () = wait_socket_lost(&place) => StopReason::SocketLost,
         };
     };
-    server::serve(listener, services, server::REQUEST, ending).await?;
+    server::serve(listener, services, server::REQUEST_TIMEOUT, ending).await?;
     match end {
-        End::Stopped => Ok(()),
-        End::Refused(reason) => Err(RegistrarError::Refused { name, reason }),
-        End::Lost => Err(RegistrarError::Lost { name, socket }),
+        StopReason::Stopped => Ok(()),
+        StopReason::Refused(reason) => Err(RegistrarError::Refused { name, reason }),
+        StopReason::SocketLost => Err(RegistrarError::SocketLost { name, socket }),
     }
 }
 
 /// A name is one part of a path: [`driver::name`] gives no other.
-fn socket(folder: &Path, name: &str) -> PathBuf {
+fn socket_path(folder: &Path, name: &str) -> PathBuf {
     folder.join(format!("{name}-reg.sock"))
 }
 
 /// Completes when the kubelet has said no. Its call is answered all the same.
-async fn refused(told: &mut watch::Receiver<Standing>) -> String {
+async fn wait_refused(told: &mut watch::Receiver<RegistrationState>) -> String {
     loop {
-        if let Standing::Refused(reason) = &*told.borrow_and_update() {
+        if let RegistrationState::Refused(reason) = &*told.borrow_and_update() {
             return reason.clone();
         }
         if told.changed().await.is_err() {
@@ -139,8 +140,8 @@ async fn refused(told: &mut watch::Receiver<Standing>) -> String {
     }
 }
 
-async fn lost(place: &Place) {
-    let mut looks = tokio::time::interval(LOOK);
+async fn wait_socket_lost(place: &SocketFile) {
+    let mut looks = tokio::time::interval(SOCKET_CHECK_INTERVAL);
     loop {
         looks.tick().await;
         if !place.is_ours() {

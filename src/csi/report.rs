@@ -7,16 +7,16 @@
 //! the process: trouble with the API server is logged, waited out and tried again.
 
 mod api;
-mod bucket;
+mod backoff;
 mod condition;
+mod condition_publisher;
+mod daemon_watch;
 mod event;
-mod follow;
-mod heart;
-mod news;
-mod pause;
-mod picture;
+mod event_publisher;
+mod node_snapshot;
 mod queue;
-mod tell;
+mod token_bucket;
+mod transitions;
 
 use std::convert::Infallible;
 use std::path::PathBuf;
@@ -27,90 +27,90 @@ use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::csi::agent::agent;
-use crate::csi::report::picture::Picture;
+use crate::csi::agent::new_agent;
+use crate::csi::report::node_snapshot::NodeSnapshot;
 
-pub use crate::csi::report::api::{Api, Config, UnusableError};
+pub use crate::csi::report::api::{ApiServer, ApiSetupError, Config};
 
 /// What is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct What {
+pub struct EnabledReports {
     pub events: bool,
     pub conditions: bool,
 }
 
 /// How often and how soon.
 #[derive(Clone, Debug)]
-pub struct Pace {
+pub struct ReportTiming {
     /// How long the daemon may be away, or be without a full picture, before that is told. It is
     /// replaced in less.
-    pub patience: Duration,
+    pub absence_grace: Duration,
     /// How long changes are gathered.
-    pub gather: Duration,
+    pub debounce: Duration,
     /// How often the daemon is asked whether it still answers.
-    pub look: Duration,
+    pub poll_interval: Duration,
     /// A condition that is what it was is told again so often: that it still is.
-    pub heartbeat: Duration,
+    pub heartbeat_interval: Duration,
     /// Another message of the same status and reason is told so often.
-    pub message: Duration,
+    pub message_interval: Duration,
     /// Events that are told at once, and how soon another one may follow.
-    pub burst: u32,
-    pub every: Duration,
+    pub event_burst: u32,
+    pub event_interval: Duration,
     /// Changes of the condition that are told at once, and how soon another one may follow.
-    pub changes: u32,
-    pub change: Duration,
+    pub condition_burst: u32,
+    pub condition_interval: Duration,
     /// Before the second attempt at the API server; doubled for each further one.
-    pub first_pause: Duration,
-    pub longest_pause: Duration,
+    pub initial_backoff: Duration,
+    pub max_backoff: Duration,
     /// For one answer of the API server.
-    pub answer: Duration,
+    pub request_timeout: Duration,
     /// How long a right that is missing may be one that was just given: API servers hold what they
     /// know of roles in caches.
-    pub rights: Duration,
+    pub rbac_grace: Duration,
     /// An event that fails for so long is given up.
-    pub longest_wait: Duration,
+    pub max_event_age: Duration,
 }
 
-impl Default for Pace {
+impl Default for ReportTiming {
     fn default() -> Self {
-        Pace {
-            patience: Duration::from_secs(60),
-            gather: Duration::from_millis(500),
-            look: Duration::from_secs(20),
-            heartbeat: Duration::from_secs(300),
-            message: Duration::from_secs(30),
-            burst: 50,
-            every: Duration::from_secs(5),
-            changes: 3,
-            change: Duration::from_secs(10),
-            first_pause: Duration::from_secs(1),
-            longest_pause: Duration::from_secs(120),
-            answer: Duration::from_secs(15),
-            rights: Duration::from_secs(300),
-            longest_wait: Duration::from_secs(3600),
+        ReportTiming {
+            absence_grace: Duration::from_secs(60),
+            debounce: Duration::from_millis(500),
+            poll_interval: Duration::from_secs(20),
+            heartbeat_interval: Duration::from_secs(300),
+            message_interval: Duration::from_secs(30),
+            event_burst: 50,
+            event_interval: Duration::from_secs(5),
+            condition_burst: 3,
+            condition_interval: Duration::from_secs(10),
+            initial_backoff: Duration::from_secs(1),
+            max_backoff: Duration::from_secs(120),
+            request_timeout: Duration::from_secs(15),
+            rbac_grace: Duration::from_secs(300),
+            max_event_age: Duration::from_secs(3600),
         }
     }
 }
 
 /// What is seen of the daemon.
 #[derive(Clone, Debug, Default)]
-struct Sight {
+struct DaemonView {
     /// The newest full one, also while the daemon is away.
-    picture: Option<Arc<Picture>>,
+    snapshot: Option<Arc<NodeSnapshot>>,
     /// Absent while the picture is kept up.
-    lost: Option<Lost>,
+    outage: Option<Outage>,
 }
 
 #[derive(Clone, Debug)]
-struct Lost {
+struct Outage {
     since: Instant,
     why: String,
 }
 
-impl Sight {
+impl DaemonView {
     /// Until when its absence is not told; None while it is there, and once it is to be told.
-    fn patient_until(&self, patience: Duration) -> Option<Instant> {
-        self.lost
+    fn grace_until(&self, patience: Duration) -> Option<Instant> {
+        self.outage
             .as_ref()
             .map(|lost| lost.since + patience)
             .filter(|until| *until > Instant::now())
@@ -121,9 +121,9 @@ pub struct Reporter {
     pub agent: PathBuf,
     /// As the API server knows it.
     pub node: String,
-    pub what: What,
-    pub pace: Pace,
-    pub api: Api,
+    pub what: EnabledReports,
+    pub pace: ReportTiming,
+    pub api: ApiServer,
 }
 
 impl Reporter {
@@ -131,43 +131,43 @@ impl Reporter {
         let Reporter {
             agent: path,
             node,
-            what,
-            pace,
+            what: enabled,
+            pace: timing,
             api,
         } = self;
         tracing::info!(
             node,
-            events = what.events,
-            conditions = what.conditions,
+            events = enabled.events,
+            conditions = enabled.conditions,
             server = api.server(),
             "reporting to the API server"
         );
-        let (agent, keeper) = agent(&path);
-        let lost = Lost {
+        let (agent, reconnector) = new_agent(&path);
+        let outage = Outage {
             since: Instant::now(),
             why: "it has not been reached yet".into(),
         };
-        let (sight, sights) = watch::channel(Sight {
-            picture: None,
-            lost: Some(lost),
+        let (view, views) = watch::channel(DaemonView {
+            snapshot: None,
+            outage: Some(outage),
         });
         let events = async {
-            if what.events {
-                tell::run(sights.clone(), &api, &node, &pace).await
+            if enabled.events {
+                event_publisher::run(views.clone(), &api, &node, &timing).await
             } else {
                 std::future::pending().await
             }
         };
         let conditions = async {
-            if what.conditions {
-                heart::run(sights.clone(), &api, &node, &pace).await
+            if enabled.conditions {
+                condition_publisher::run(views.clone(), &api, &node, &timing).await
             } else {
                 std::future::pending().await
             }
         };
         tokio::select! {
-            never = keeper.run() => never,
-            never = follow::run(agent, sight, &pace) => never,
+            never = reconnector.run() => never,
+            never = daemon_watch::run(agent, view, &timing) => never,
             never = events => never,
             never = conditions => never,
         }
@@ -180,7 +180,7 @@ fn now() -> Timestamp {
 }
 
 /// Completes at a time; never where there is none.
-async fn at(time: Option<Instant>) {
+async fn maybe_sleep_until(time: Option<Instant>) {
     match time {
         Some(time) => tokio::time::sleep_until(time).await,
         None => std::future::pending().await,

@@ -21,26 +21,26 @@ use tokio::time::Sleep;
 use tokio_stream::Stream;
 use tonic::service::Routes;
 
-use crate::csi::authority::LenientAuthority;
+use crate::csi::authority::AuthorityRewriter;
 
 /// A socket's mode, owner and group: the kubelet and the sidecars are root or share the pod's
 /// group.
-pub const FOR_GROUP: u32 = 0o660;
+pub const MODE_GROUP: u32 = 0o660;
 /// A socket's mode, its owner only: as node-driver-registrar makes it (umask 0077).
-pub const FOR_OWNER: u32 = 0o600;
+pub const MODE_OWNER: u32 = 0o600;
 /// How long calls may take to finish at the end. The rest of the promised five seconds is for the
 /// end itself.
-const DRAIN: Duration = Duration::from_secs(4);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(4);
 /// For one answer, unless the service has reasons of its own.
-pub const REQUEST: Duration = Duration::from_secs(10);
+pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 const STREAMS_PER_CONNECTION: u32 = 64;
 /// Largest request, in bytes; each service is told.
-pub const MESSAGE: usize = 16 << 20;
+pub const MAX_MESSAGE_BYTES: usize = 16 << 20;
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause after accept(2) failed, for want of descriptors or memory: trying at once would only burn
 /// time.
-const PAUSE: Duration = Duration::from_millis(100);
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
@@ -57,7 +57,10 @@ pub enum ListenError {
     },
 }
 
-fn at<E: Into<io::Error>>(operation: &'static str, path: &Path) -> impl FnOnce(E) -> ListenError {
+fn io_error<E: Into<io::Error>>(
+    operation: &'static str,
+    path: &Path,
+) -> impl FnOnce(E) -> ListenError {
     move |source| ListenError::Io {
         operation,
         path: path.to_owned(),
@@ -74,16 +77,16 @@ pub struct ServeError {
 
 /// Removes the socket at its end, unless a successor has put its own in the place.
 #[derive(Debug)]
-struct BoundPath(Place);
+struct SocketGuard(SocketFile);
 
 /// Where a socket is, and which one.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct SocketFile {
     path: PathBuf,
     identity: (u64, u64),
 }
 
-impl Place {
+impl SocketFile {
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -95,9 +98,9 @@ impl Place {
     }
 }
 
-impl Drop for BoundPath {
+impl Drop for SocketGuard {
     fn drop(&mut self) {
-        let Place { path, .. } = &self.0;
+        let SocketFile { path, .. } = &self.0;
         if self.0.is_ours()
             && let Err(error) = std::fs::remove_file(path)
         {
@@ -109,35 +112,35 @@ impl Drop for BoundPath {
 #[derive(Debug)]
 pub struct Listener {
     socket: UnixListener,
-    path: BoundPath,
+    path: SocketGuard,
 }
 
 impl Listener {
     /// Must be called within a tokio runtime. The folder must be there: it is the kubelet's.
     pub async fn bind(path: &Path, mode: u32) -> Result<Listener, ListenError> {
-        clear_the_way(path).await?;
+        remove_stale_socket(path).await?;
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let fd = socket(AddressFamily::Unix, SockType::Stream, flags, None)
-            .map_err(at("making a socket for", path))?;
-        let address = UnixAddr::new(path).map_err(at("naming", path))?;
-        bind(fd.as_raw_fd(), &address).map_err(at("binding", path))?;
+            .map_err(io_error("making a socket for", path))?;
+        let address = UnixAddr::new(path).map_err(io_error("naming", path))?;
+        bind(fd.as_raw_fd(), &address).map_err(io_error("binding", path))?;
         // Before listen(2): nobody can connect while the mode is still the umask's.
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
-            .map_err(at("setting the mode of", path))?;
-        let found = std::fs::symlink_metadata(path).map_err(at("looking at", path))?;
-        let bound = BoundPath(Place {
+            .map_err(io_error("setting the mode of", path))?;
+        let found = std::fs::symlink_metadata(path).map_err(io_error("looking at", path))?;
+        let bound = SocketGuard(SocketFile {
             path: path.to_owned(),
             identity: (found.dev(), found.ino()),
         });
-        listen(&fd, Backlog::MAXCONN).map_err(at("listening on", path))?;
-        let socket = UnixListener::from_std(fd.into()).map_err(at("registering", path))?;
+        listen(&fd, Backlog::MAXCONN).map_err(io_error("listening on", path))?;
+        let socket = UnixListener::from_std(fd.into()).map_err(io_error("registering", path))?;
         Ok(Listener {
             socket,
             path: bound,
         })
     }
 
-    pub fn place(&self) -> Place {
+    pub fn socket_file(&self) -> SocketFile {
         self.path.0.clone()
     }
 
@@ -146,17 +149,17 @@ impl Listener {
     pub fn connections(
         self,
     ) -> (
-        impl Stream<Item = io::Result<LenientAuthority<UnixStream>>>,
+        impl Stream<Item = io::Result<AuthorityRewriter<UnixStream>>>,
         impl Sized,
     ) {
         (Incoming::new(self.socket, self.path.0.path()), self.path)
     }
 }
 
-async fn clear_the_way(path: &Path) -> Result<(), ListenError> {
+async fn remove_stale_socket(path: &Path) -> Result<(), ListenError> {
     match std::fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(at("looking at", path)(error)),
+        Err(error) => return Err(io_error("looking at", path)(error)),
         Ok(found) if !found.file_type().is_socket() => {
             return Err(ListenError::NotASocket(path.to_owned()));
         }
@@ -172,18 +175,18 @@ async fn clear_the_way(path: &Path) -> Result<(), ListenError> {
             tracing::info!(socket = %path.display(), "replacing a socket that nobody listens on");
             match std::fs::remove_file(path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    Err(at("removing", path)(error))
+                    Err(io_error("removing", path)(error))
                 }
                 _ => Ok(()),
             }
         }
         Err((io::ErrorKind::NotFound, _)) => Ok(()),
-        Err((_, error)) => Err(at("connecting to", path)(error)),
+        Err((_, error)) => Err(io_error("connecting to", path)(error)),
     }
 }
 
 /// Completes when it is to stop, for each of several sockets of one process.
-pub async fn until(mut stopped: watch::Receiver<bool>) {
+pub async fn wait_stopped(mut stopped: watch::Receiver<bool>) {
     // An error: the sender has gone, which is the end as well.
     let _ = stopped.wait_for(|stopped| *stopped).await;
 }
@@ -221,7 +224,7 @@ pub async fn serve(
     }
     stopping.send_replace(true);
     // Whoever has not finished by then is cut off when the runtime ends.
-    tokio::time::timeout(DRAIN, serving)
+    tokio::time::timeout(DRAIN_TIMEOUT, serving)
         .await
         .unwrap_or(Ok(()))
         .map_err(failed)
@@ -248,7 +251,7 @@ impl Incoming {
 }
 
 impl Stream for Incoming {
-    type Item = io::Result<LenientAuthority<UnixStream>>;
+    type Item = io::Result<AuthorityRewriter<UnixStream>>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = &mut *self;
@@ -260,14 +263,14 @@ impl Stream for Incoming {
             match ready!(this.listener.poll_accept(cx)) {
                 Ok((stream, _)) => {
                     this.failing = false;
-                    return Poll::Ready(Some(Ok(LenientAuthority::new(stream))));
+                    return Poll::Ready(Some(Ok(AuthorityRewriter::new(stream))));
                 }
                 Err(error) => {
                     if !this.failing {
                         this.failing = true;
                         tracing::warn!(socket = %this.socket.display(), %error, "accepting connections fails");
                     }
-                    this.pause = Some(Box::pin(tokio::time::sleep(PAUSE)));
+                    this.pause = Some(Box::pin(tokio::time::sleep(ACCEPT_RETRY_DELAY)));
                 }
             }
         }

@@ -22,7 +22,7 @@ pub struct Amount {
 }
 
 /// As the daemon tells it.
-pub fn told(answer: &daemon::VolumeUsageAnswer) -> Usage {
+pub fn from_daemon(answer: &daemon::VolumeUsageAnswer) -> Usage {
     let amount = |total, available, used| Amount {
         total,
         available,
@@ -47,9 +47,9 @@ pub fn told(answer: &daemon::VolumeUsageAnswer) -> Usage {
 
 /// Bytes, and inodes where the filesystem counts them. Of a raw block volume only its size is known
 /// (Kubernetes takes that as it is; an answer without any entry is an error to it).
-pub fn entries(usage: &Usage) -> Vec<wire::VolumeUsage> {
+pub fn to_wire(usage: &Usage) -> Vec<wire::VolumeUsage> {
     if usage.block {
-        return vec![size(usage.bytes.total)];
+        return vec![block_usage(usage.bytes.total)];
     }
     let bytes = entry(Unit::Bytes, usage.bytes);
     std::iter::once(bytes)
@@ -58,7 +58,7 @@ pub fn entries(usage: &Usage) -> Vec<wire::VolumeUsage> {
 }
 
 /// Of a raw block volume.
-pub fn size(total: u64) -> wire::VolumeUsage {
+pub fn block_usage(total: u64) -> wire::VolumeUsage {
     entry(
         Unit::Bytes,
         Amount {
@@ -76,14 +76,14 @@ fn entry(unit: Unit, amount: Amount) -> wire::VolumeUsage {
     } = amount;
     wire::VolumeUsage {
         unit: unit.into(),
-        total: signed(total),
-        available: signed(available),
-        used: signed(used),
+        total: saturating_i64(total),
+        available: saturating_i64(available),
+        used: saturating_i64(used),
     }
 }
 
 /// CSI counts in signed numbers: what is more than they hold is the most that they hold.
-pub fn signed(number: u64) -> i64 {
+pub fn saturating_i64(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
@@ -109,7 +109,7 @@ mod tests {
             used,
         };
         assert_eq!(
-            entries(&told(&answer)),
+            to_wire(&from_daemon(&answer)),
             [
                 entry(Unit::Bytes, 100, 40, 50),
                 entry(Unit::Inodes, 10, 7, 3)
@@ -120,11 +120,11 @@ mod tests {
     #[test]
     fn a_filesystem_that_makes_inodes_as_it_needs_them_has_bytes_only() {
         assert_eq!(
-            entries(&told(&daemon::VolumeUsageAnswer {
+            to_wire(&from_daemon(&daemon::VolumeUsageAnswer {
                 total_bytes: u64::MAX,
                 ..Default::default()
             })),
-            [size(u64::MAX)]
+            [block_usage(u64::MAX)]
         );
     }
 
@@ -138,7 +138,7 @@ mod tests {
             ..Default::default()
         };
         assert_eq!(
-            entries(&told(&answer)),
+            to_wire(&from_daemon(&answer)),
             [wire::VolumeUsage {
                 unit: Unit::Bytes.into(),
                 total: 5,

@@ -15,11 +15,11 @@ use crate::csi::wire;
 use crate::model::hash::fnv1a_128;
 
 /// The key in a volume's context that holds the value at its creation.
-pub const CONTEXT: &str = "diskvitals.io/topology";
+pub const CONTEXT_KEY: &str = "diskvitals.io/topology";
 /// Longest value of a label, in bytes (Kubernetes, Labels and Selectors).
-const VALUE: usize = 63;
+const MAX_VALUE_LEN: usize = 63;
 /// Bytes of the hash at a value's end, in hex.
-const HASH: usize = 32;
+const HASH_LEN: usize = 32;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Topology {
@@ -31,24 +31,24 @@ impl Topology {
     pub fn of_node(key: &str, node_id: &str) -> Topology {
         Topology {
             key: key.to_owned(),
-            value: value(node_id),
+            value: label_value(node_id),
         }
     }
 
-    pub fn wire(&self) -> wire::Topology {
+    pub fn to_wire(&self) -> wire::Topology {
         wire::Topology {
             segments: HashMap::from([(self.key.clone(), self.value.clone())]),
         }
     }
 
     /// What goes with a volume into each later call.
-    pub fn context(&self) -> HashMap<String, String> {
-        HashMap::from([(CONTEXT.to_owned(), self.value.clone())])
+    pub fn volume_context(&self) -> HashMap<String, String> {
+        HashMap::from([(CONTEXT_KEY.to_owned(), self.value.clone())])
     }
 
     /// This node is in `place`. A place without segments is everywhere; a segment with a key that
     /// is not ours is a place that we are not in.
-    pub fn is_in(&self, place: &wire::Topology) -> bool {
+    pub fn is_within(&self, place: &wire::Topology) -> bool {
         place
             .segments
             .iter()
@@ -57,12 +57,19 @@ impl Topology {
 
     /// RESOURCE_EXHAUSTED when the volume is required elsewhere (CSI, CreateVolume: unable to
     /// provision in accessible_topology). What is only preferred elsewhere can be here.
-    pub fn can_meet(&self, requirement: Option<&wire::TopologyRequirement>) -> Result<(), Status> {
+    pub fn require_accessible(
+        &self,
+        requirement: Option<&wire::TopologyRequirement>,
+    ) -> Result<(), Status> {
         let Some(requirement) = requirement.filter(|requirement| !requirement.requisite.is_empty())
         else {
             return Ok(());
         };
-        if requirement.requisite.iter().any(|place| self.is_in(place)) {
+        if requirement
+            .requisite
+            .iter()
+            .any(|place| self.is_within(place))
+        {
             return Ok(());
         }
         let Topology { key, value } = self;
@@ -72,8 +79,11 @@ impl Topology {
     }
 
     /// FAILED_PRECONDITION when a volume was made under another value of this node's.
-    pub fn has_made(&self, volume_context: &HashMap<String, String>) -> Result<(), Status> {
-        match volume_context.get(CONTEXT) {
+    pub fn require_created_here(
+        &self,
+        volume_context: &HashMap<String, String>,
+    ) -> Result<(), Status> {
+        match volume_context.get(CONTEXT_KEY) {
             Some(value) if *value != self.value => Err(Status::failed_precondition(format!(
                 "volume_context: the volume was made on a node whose topology value was `{}`, this one's is `{}`: give diskvitals-csi its former --node-id",
                 value.escape_debug(),
@@ -85,13 +95,13 @@ impl Topology {
 }
 
 /// The id itself where it is the value of a label; else a beginning that looks like it, and a hash.
-fn value(node_id: &str) -> String {
+fn label_value(node_id: &str) -> String {
     let inside = node_id
         .bytes()
         .all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
     let ends = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
     let bytes = node_id.as_bytes();
-    if inside && ends(bytes.first()) && ends(bytes.last()) && bytes.len() <= VALUE {
+    if inside && ends(bytes.first()) && ends(bytes.last()) && bytes.len() <= MAX_VALUE_LEN {
         return node_id.to_owned();
     }
     let fitting = node_id
@@ -99,7 +109,7 @@ fn value(node_id: &str) -> String {
         .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' });
     let begun: String = fitting
         .skip_while(|c| *c == '-')
-        .take(VALUE - HASH - 1)
+        .take(MAX_VALUE_LEN - HASH_LEN - 1)
         .collect();
     let begun = if begun.is_empty() { "node" } else { &begun };
     format!("{begun}-{:032x}", fnv1a_128(node_id.bytes()))
@@ -128,8 +138,8 @@ mod tests {
     proptest! {
         #[test]
         fn the_value_is_always_the_value_of_a_label(id in "\\PC{1,300}") {
-            let value = value(&id);
-            prop_assert!(value.len() <= VALUE);
+            let value = label_value(&id);
+            prop_assert!(value.len() <= MAX_VALUE_LEN);
             prop_assert!(value.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte)), "{}", value);
             let ends = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
             prop_assert!(ends(value.as_bytes().first()) && ends(value.as_bytes().last()), "{}", value);
@@ -138,19 +148,19 @@ mod tests {
         #[test]
         fn nodes_with_long_names_that_begin_alike_stay_apart(begun in "[a-z]{63}", one in "[a-z]{1,9}", other in "[a-z]{1,9}") {
             prop_assume!(one != other);
-            prop_assert_ne!(value(&format!("{begun}{one}")), value(&format!("{begun}{other}")));
+            prop_assert_ne!(label_value(&format!("{begun}{one}")), label_value(&format!("{begun}{other}")));
         }
     }
 
     #[test]
     fn a_value_once_given_never_changes() {
-        assert_eq!(value("worker-1.example"), "worker-1.example");
-        assert_eq!(value(&"a".repeat(63)), "a".repeat(63));
-        assert_eq!(value("-"), "node-d228cb69231a8caf78912b704e4a2be0");
+        assert_eq!(label_value("worker-1.example"), "worker-1.example");
+        assert_eq!(label_value(&"a".repeat(63)), "a".repeat(63));
+        assert_eq!(label_value("-"), "node-d228cb69231a8caf78912b704e4a2be0");
     }
 
     #[test]
-    fn a_requirement_is_met_when_one_of_its_places_has_us() {
+    fn a_requirement_is_met_when_one_requisite_topology_includes_this_node() {
         let need = |requisite: Vec<wire::Topology>, preferred| wire::TopologyRequirement {
             requisite,
             preferred,
@@ -161,19 +171,19 @@ mod tests {
             ("topology.kubernetes.io/zone", "a"),
             ("topology.diskvitals.io/node", "worker-1.example"),
         ]);
-        assert!(ours().can_meet(None).is_ok());
+        assert!(ours().require_accessible(None).is_ok());
         assert!(
             ours()
-                .can_meet(Some(&need(vec![], vec![there.clone()])))
+                .require_accessible(Some(&need(vec![], vec![there.clone()])))
                 .is_ok()
         );
         assert!(
             ours()
-                .can_meet(Some(&need(vec![there.clone(), here], vec![])))
+                .require_accessible(Some(&need(vec![there.clone(), here], vec![])))
                 .is_ok()
         );
         let status = ours()
-            .can_meet(Some(&need(vec![there, elsewhere], vec![])))
+            .require_accessible(Some(&need(vec![there, elsewhere], vec![])))
             .expect_err("elsewhere");
         assert_eq!(status.code(), Code::ResourceExhausted);
         assert!(
@@ -184,11 +194,15 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_made_under_another_value_is_not_ours_to_stage() {
-        assert!(ours().has_made(&ours().context()).is_ok());
-        assert!(ours().has_made(&HashMap::new()).is_ok());
+    fn a_volume_created_under_another_topology_value_is_not_staged() {
+        assert!(
+            ours()
+                .require_created_here(&ours().volume_context())
+                .is_ok()
+        );
+        assert!(ours().require_created_here(&HashMap::new()).is_ok());
         let status = ours()
-            .has_made(&HashMap::from([(CONTEXT.into(), "worker-2".into())]))
+            .require_created_here(&HashMap::from([(CONTEXT_KEY.into(), "worker-2".into())]))
             .expect_err("another's");
         assert_eq!(status.code(), Code::FailedPrecondition);
     }

@@ -15,30 +15,30 @@ use crate::host::sys;
 use crate::model::dev::DevNo;
 
 /// One call to the kernel zeroes so much: it cannot be interrupted meanwhile.
-const ZERO_AT_ONCE: u64 = 64 << 20;
+const ZERO_CHUNK: u64 = 64 << 20;
 
 /// How a device is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum OpenMode {
     Read,
     /// O_EXCL: EBUSY while it is mounted, a member of an array, or somebody else's in the same way
     /// (blkdev_open()).
-    ReadAlone,
-    WriteAlone,
+    ReadExclusive,
+    WriteExclusive,
 }
 
 /// An open block device.
 #[derive(Debug)]
-pub struct Block {
+pub struct DeviceFile {
     file: File,
     pub dev: DevNo,
     /// Bytes.
     pub size: u64,
 }
 
-impl Block {
+impl DeviceFile {
     /// InvalidInput where the path leads to something else than a block device.
-    pub fn open(path: &Path, way: Way) -> io::Result<Block> {
+    pub fn open(path: &Path, mode: OpenMode) -> io::Result<DeviceFile> {
         // Looked at first: opening a pipe or a character device may do things.
         if !std::fs::metadata(path)?.file_type().is_block_device() {
             return Err(io::Error::new(
@@ -46,10 +46,14 @@ impl Block {
                 "not a block device",
             ));
         }
-        let flags = if way == Way::Read { 0 } else { libc::O_EXCL };
+        let flags = if mode == OpenMode::Read {
+            0
+        } else {
+            libc::O_EXCL
+        };
         let file = File::options()
             .read(true)
-            .write(way == Way::WriteAlone)
+            .write(mode == OpenMode::WriteExclusive)
             .custom_flags(flags | libc::O_CLOEXEC)
             .open(path)?;
         let data = file.metadata()?;
@@ -60,9 +64,9 @@ impl Block {
             ));
         }
         let size = sys::device_size(file.as_fd())?;
-        Ok(Block {
+        Ok(DeviceFile {
             file,
-            dev: number(data.rdev()),
+            dev: dev_no_from_rdev(data.rdev()),
             size,
         })
     }
@@ -102,7 +106,7 @@ impl Block {
             start.saturating_add(length).min(self.size),
         );
         while at < end {
-            let piece = (end - at).min(ZERO_AT_ONCE);
+            let piece = (end - at).min(ZERO_CHUNK);
             sys::zero_out(self.file.as_fd(), at, piece)?;
             at += piece;
         }
@@ -110,7 +114,7 @@ impl Block {
     }
 
     /// What was written through any descriptor is on the device.
-    pub fn synchronise(&self) -> io::Result<()> {
+    pub fn sync(&self) -> io::Result<()> {
         self.file.sync_all()
     }
 
@@ -119,13 +123,13 @@ impl Block {
     }
 }
 
-pub fn number(rdev: u64) -> DevNo {
+pub fn dev_no_from_rdev(rdev: u64) -> DevNo {
     let part = |part: u64| u32::try_from(part).unwrap_or(u32::MAX);
     DevNo::new(part(major(rdev)), part(minor(rdev)))
 }
 
 /// FS_NOCOW_FL (linux/fs.h): an empty file's blocks are written where they are.
-pub fn keep_in_place(file: &File) -> io::Result<()> {
+pub fn disable_copy_on_write(file: &File) -> io::Result<()> {
     const NO_COPY_ON_WRITE: i32 = 0x0080_0000;
     sys::set_file_flags(file.as_fd(), NO_COPY_ON_WRITE)
 }

@@ -14,7 +14,7 @@ use crate::host::sys;
 use crate::model::path::HostPath;
 
 /// Ids are given out once; after many replacements they are high, and most of them are free.
-const HIGHEST_ID: u64 = 4096;
+const MAX_DEVICE_ID: u64 = 4096;
 /// Offsets in struct btrfs_ioctl_fs_info_args and struct btrfs_ioctl_dev_info_args.
 const FSID: usize = 16;
 const PATH: usize = 3072;
@@ -36,7 +36,7 @@ pub enum BtrfsError {
         source: Errno,
     },
     #[error("asking the btrfs at {path} for its members")]
-    Ask {
+    Query {
         path: HostPath,
         #[source]
         source: io::Error,
@@ -61,7 +61,7 @@ pub fn members(path: &HostPath) -> Result<Option<Members>, BtrfsError> {
             });
         }
     };
-    let failed = |source| BtrfsError::Ask {
+    let failed = |source| BtrfsError::Query {
         path: path.clone(),
         source,
     };
@@ -73,7 +73,7 @@ pub fn members(path: &HostPath) -> Result<Option<Members>, BtrfsError> {
     };
     let (highest, uuid) = filesystem(&info);
     let mut devices = Vec::new();
-    for id in 1..=highest.min(HIGHEST_ID) {
+    for id in 1..=highest.min(MAX_DEVICE_ID) {
         match sys::btrfs_dev_info(directory.as_fd(), id) {
             Ok(info) => devices.extend(device(&info).map(|path| (id, path))),
             Err(error) if is(&error, Errno::ENODEV) => {}
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_are_read_where_the_kernel_writes_them() {
+    fn ioctl_fields_are_read_at_the_kernel_offsets() {
         let mut info = [0; sys::BTRFS_FS_INFO];
         info[..8].copy_from_slice(&3_u64.to_ne_bytes());
         info[8..16].copy_from_slice(&2_u64.to_ne_bytes());

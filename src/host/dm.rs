@@ -3,7 +3,7 @@
 //!
 //! In: a device number. Out: lines as `dmsetup status` prints them: `START LENGTH TYPE STATUS`.
 
-pub mod held;
+pub mod suspended;
 
 use std::fs::File;
 use std::io;
@@ -23,7 +23,7 @@ const NO_FLUSH: u32 = 1 << 11;
 /// (include/uapi/linux/dm-ioctl.h).
 const STATUS_TABLE: u32 = 1 << 4;
 const FIRST_BUFFER: usize = 16 * 1024;
-const LARGEST_BUFFER: usize = 4 * 1024 * 1024;
+const MAX_BUFFER: usize = 4 * 1024 * 1024;
 /// Offsets in struct dm_ioctl.
 const DATA_START: usize = 16;
 const TARGET_COUNT: usize = 20;
@@ -40,7 +40,7 @@ pub enum DmError {
     #[error("opening {CONTROL}")]
     Open(#[source] io::Error),
     #[error("asking device-mapper for the status of {dev}")]
-    Ask {
+    TableStatus {
         dev: DevNo,
         #[source]
         source: io::Error,
@@ -52,25 +52,25 @@ pub enum DmError {
         source: io::Error,
     },
     #[error("asking device-mapper for the version of its target {target}")]
-    Version {
+    TargetVersion {
         target: String,
         #[source]
         source: io::Error,
     },
-    #[error("the status of {dev} does not fit into {LARGEST_BUFFER} bytes")]
+    #[error("the status of {dev} does not fit into {MAX_BUFFER} bytes")]
     TooLong { dev: DevNo },
     #[error("device-mapper's answer for {dev} makes no sense")]
     Malformed { dev: DevNo },
 }
 
 pub fn table_status(root: &HostRoot, dev: DevNo) -> Result<Vec<String>, DmError> {
-    ask(root, dev, NO_FLUSH)
+    query_table(root, dev, NO_FLUSH)
 }
 
 /// The table itself: `START LENGTH TYPE ARGUMENTS` a target. A crypt target's key is in it where it
 /// is not in the kernel's keyring: not for logs.
 pub fn table(root: &HostRoot, dev: DevNo) -> Result<Vec<String>, DmError> {
-    ask(root, dev, NO_FLUSH | STATUS_TABLE)
+    query_table(root, dev, NO_FLUSH | STATUS_TABLE)
 }
 
 /// Has the kernel load the module of a kind of target, if it is not there: asked for its version,
@@ -82,7 +82,7 @@ pub fn load_target(root: &HostRoot, target: &str) -> Result<(), DmError> {
         .write(true)
         .open(root.at(CONTROL))
         .map_err(DmError::Open)?;
-    let failed = |source| DmError::Version {
+    let failed = |source| DmError::TargetVersion {
         target: target.to_owned(),
         source,
     };
@@ -108,19 +108,19 @@ pub fn resume(root: &HostRoot, dev: DevNo) -> Result<(), DmError> {
         .map_err(|source| DmError::Resume { dev, source })
 }
 
-fn ask(root: &HostRoot, dev: DevNo, flags: u32) -> Result<Vec<String>, DmError> {
+fn query_table(root: &HostRoot, dev: DevNo, flags: u32) -> Result<Vec<String>, DmError> {
     let control = File::options()
         .read(true)
         .write(true)
         .open(root.at(CONTROL))
         .map_err(DmError::Open)?;
     let mut size = FIRST_BUFFER;
-    while size <= LARGEST_BUFFER {
+    while size <= MAX_BUFFER {
         let mut buffer = request(dev, size, flags);
         sys::dm_table_status(control.as_fd(), &mut buffer)
-            .map_err(|source| DmError::Ask { dev, source })?;
+            .map_err(|source| DmError::TableStatus { dev, source })?;
         if u32_at(&buffer, FLAGS).is_some_and(|flags| flags & BUFFER_FULL == 0) {
-            return lines(&buffer).ok_or(DmError::Malformed { dev });
+            return parse_targets(&buffer).ok_or(DmError::Malformed { dev });
         }
         size *= 4;
     }
@@ -135,19 +135,19 @@ fn request(dev: DevNo, size: usize, flags: u32) -> Vec<u8> {
     let header = u32::try_from(DM_HEADER).unwrap_or(0);
     buffer[DATA_START..DATA_START + 4].copy_from_slice(&header.to_ne_bytes());
     buffer[FLAGS..FLAGS + 4].copy_from_slice(&flags.to_ne_bytes());
-    buffer[DEV..DEV + 8].copy_from_slice(&encode(dev).to_ne_bytes());
+    buffer[DEV..DEV + 8].copy_from_slice(&encode_dev(dev).to_ne_bytes());
     buffer
 }
 
 /// huge_encode_dev() of linux/kdev_t.h.
-fn encode(dev: DevNo) -> u64 {
+fn encode_dev(dev: DevNo) -> u64 {
     let (major, minor) = (u64::from(dev.major), u64::from(dev.minor));
     minor & 0xff | major << 8 | (minor & !0xff) << 12
 }
 
 /// The answer: after `data_start`, each target a struct dm_target_spec with its status as a C
 /// string behind it; `next` counts from the first one (retrieve_status(), drivers/md/dm-ioctl.c).
-fn lines(buffer: &[u8]) -> Option<Vec<String>> {
+fn parse_targets(buffer: &[u8]) -> Option<Vec<String>> {
     let data = buffer.get(usize::try_from(u32_at(buffer, DATA_START)?).ok()?..)?;
     let count = u32_at(buffer, TARGET_COUNT)?;
     let mut lines = Vec::new();
@@ -217,25 +217,25 @@ mod tests {
     fn each_target_becomes_a_line() {
         let answer = answer(&[(0, 8, "linear", ""), (8, 16, "thin-pool", "1 2/3 4/5 - rw")]);
         assert_eq!(
-            lines(&answer).unwrap(),
+            parse_targets(&answer).unwrap(),
             ["0 8 linear", "8 16 thin-pool 1 2/3 4/5 - rw"]
         );
     }
 
     #[test]
     fn device_numbers_are_encoded_as_the_kernel_decodes_them() {
-        assert_eq!(encode(DevNo::new(253, 3)), 0xfd03);
-        assert_eq!(encode(DevNo::new(253, 0x123)), 0x0010_fd23);
+        assert_eq!(encode_dev(DevNo::new(253, 3)), 0xfd03);
+        assert_eq!(encode_dev(DevNo::new(253, 0x123)), 0x0010_fd23);
     }
 
     proptest! {
         #[test]
-        fn no_answer_makes_the_reading_panic(mut junk in proptest::collection::vec(any::<u8>(), 0..500), start in 0u32..400, count in 0u32..5) {
-            let _lines = lines(&junk);
+        fn no_response_makes_parsing_panic(mut junk in proptest::collection::vec(any::<u8>(), 0..500), start in 0u32..400, count in 0u32..5) {
+            let _lines = parse_targets(&junk);
             junk.resize(junk.len().max(DM_HEADER), 0);
             junk[DATA_START..DATA_START + 4].copy_from_slice(&start.to_ne_bytes());
             junk[TARGET_COUNT..TARGET_COUNT + 4].copy_from_slice(&count.to_ne_bytes());
-            let _lines = lines(&junk);
+            let _lines = parse_targets(&junk);
         }
     }
 }

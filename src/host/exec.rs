@@ -24,11 +24,11 @@ use crate::host::process::waiting_in;
 
 /// After the program's end its output is awaited this long: something that it left behind may hold
 /// the pipes for ever.
-const LATE_OUTPUT: Duration = Duration::from_millis(200);
+const LATE_OUTPUT_TIMEOUT: Duration = Duration::from_millis(200);
 /// A process that was killed has gone by then, or is held by the kernel.
-const DYING: Duration = Duration::from_secs(1);
+const REAP_TIMEOUT: Duration = Duration::from_secs(1);
 /// For a thread that only starts a process.
-const STACK: usize = 128 * 1024;
+const STACK_SIZE: usize = 128 * 1024;
 
 #[derive(Clone, Debug)]
 pub struct Exec {
@@ -74,39 +74,42 @@ pub enum ExecError {
     Unkillable {
         program: PathBuf,
         timeout: Duration,
-        remains: Remains,
+        child: UnkillableChild,
     },
 }
 
 /// What is left of a program that has been killed and does not go: a thread of it is in
 /// uninterruptible sleep. Nobody is held up by it.
 #[derive(Debug)]
-pub struct Remains {
+pub struct UnkillableChild {
     /// The process' state and what it waits in, where /proc tells
     /// (`D (disk sleep) in blk_execute_rq`).
     pub waiting_in: Option<String>,
-    gone: oneshot::Receiver<()>,
+    exited: oneshot::Receiver<()>,
 }
 
-impl Remains {
+impl UnkillableChild {
     /// They are there until `end` is over, which a task of its own awaits.
-    pub fn until(
+    pub fn watch(
         waiting_in: Option<String>,
         end: impl Future<Output = ()> + Send + 'static,
-    ) -> Remains {
+    ) -> UnkillableChild {
         let (tell, gone) = oneshot::channel();
         tokio::spawn(async move {
             end.await;
             // Nobody may wait for it any more.
             let _ = tell.send(());
         });
-        Remains { waiting_in, gone }
+        UnkillableChild {
+            waiting_in,
+            exited: gone,
+        }
     }
 
     /// Until it has really gone: days, if need be.
-    pub async fn gone(self) {
+    pub async fn exited(self) {
         // An error: the runtime ends, and everything with it.
-        let _ = self.gone.await;
+        let _ = self.exited.await;
     }
 }
 
@@ -119,7 +122,7 @@ pub async fn run(exec: &Exec) -> Result<Output, ExecError> {
     let unkillable = |remains| ExecError::Unkillable {
         program: program.clone(),
         timeout: exec.timeout,
-        remains,
+        child: remains,
     };
     let failed = |source| ExecError::Start {
         program: program.clone(),
@@ -127,7 +130,7 @@ pub async fn run(exec: &Exec) -> Result<Output, ExecError> {
     };
     let deadline = Instant::now() + exec.timeout;
     let mut starting = start(exec).map_err(failed)?;
-    let Started {
+    let StartedChild {
         mut child,
         mut group,
     } = match tokio::time::timeout_at(deadline, &mut starting).await {
@@ -135,15 +138,23 @@ pub async fn run(exec: &Exec) -> Result<Output, ExecError> {
         // The thread has ended without a word.
         Ok(Err(_)) => return Err(failed(io::ErrorKind::BrokenPipe.into())),
         // The disk that the program lies on does not answer.
-        Err(_) => return Err(unkillable(Remains::until(None, unstarted(starting)))),
+        Err(_) => {
+            return Err(unkillable(UnkillableChild::watch(
+                None,
+                kill_late_start(starting),
+            )));
+        }
     };
     let stdin = child.stdin.take();
-    let (mut stdout, mut stderr) = (Kept::new(exec.max_output), Kept::new(exec.max_output));
+    let (mut stdout, mut stderr) = (
+        BoundedBuffer::new(exec.max_output),
+        BoundedBuffer::new(exec.max_output),
+    );
     let (out, err) = (child.stdout.take(), child.stderr.take());
     let ended = {
-        let read = async { tokio::join!(stdout.fill(out), stderr.fill(err)) };
+        let read = async { tokio::join!(stdout.read_to_end(out), stderr.read_to_end(err)) };
         tokio::pin!(read);
-        let feed = feed(stdin, &exec.stdin);
+        let feed = write_stdin(stdin, &exec.stdin);
         tokio::pin!(feed);
         let (mut fed, mut read_all) = (false, false);
         let end = async {
@@ -162,7 +173,9 @@ pub async fn run(exec: &Exec) -> Result<Output, ExecError> {
             group.release();
             if !read_all {
                 // Elapsed: what is there by now is what it said.
-                tokio::time::timeout(LATE_OUTPUT, &mut read).await.ok();
+                tokio::time::timeout(LATE_OUTPUT_TIMEOUT, &mut read)
+                    .await
+                    .ok();
             }
         }
         ended
@@ -176,7 +189,7 @@ pub async fn run(exec: &Exec) -> Result<Output, ExecError> {
                 // How it ended says nothing: it was killed.
                 let _ = child.wait().await;
             };
-            match bury(pid, end).await {
+            match reap(pid, end).await {
                 None => Err(ExecError::TimedOut {
                     program: program.clone(),
                     timeout: exec.timeout,
@@ -200,14 +213,14 @@ pub async fn run(exec: &Exec) -> Result<Output, ExecError> {
     }
 }
 
-struct Started {
+struct StartedChild {
     child: Child,
-    group: Group,
+    group: ProcessGroup,
 }
 
 /// Becomes another program; whatever this process holds goes with it. SIGPIPE stays ignored, as it
 /// is here: it is not killed by the end of whoever reads what it says. Out: why it did not.
-pub fn instead(program: &Path, args: &[OsString]) -> io::Error {
+pub fn exec(program: &Path, args: &[OsString]) -> io::Error {
     if !program.is_absolute() {
         return io::Error::new(io::ErrorKind::InvalidInput, "the path is not absolute");
     }
@@ -229,15 +242,15 @@ pub fn instead(program: &Path, args: &[OsString]) -> io::Error {
     }
 }
 
-fn start(exec: &Exec) -> io::Result<oneshot::Receiver<io::Result<Started>>> {
+fn start(exec: &Exec) -> io::Result<oneshot::Receiver<io::Result<StartedChild>>> {
     let mut command = command(&exec.program, &exec.args);
     command
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     // One that nobody waits for any more is killed as it is dropped.
-    in_thread(command, |child| Started {
-        group: Group::of(&child),
+    spawn_in_thread(command, |child| StartedChild {
+        group: ProcessGroup::of(&child),
         child,
     })
 }
@@ -245,7 +258,7 @@ fn start(exec: &Exec) -> io::Result<oneshot::Receiver<io::Result<Started>>> {
 /// Starts it in a thread of its own: whoever starts a process waits until its program is read from
 /// disk (vfork(2)), which on a dead disk never ends. Such a thread ends with the disk's answer, or
 /// with the daemon. What is started after nobody waits any more is dropped.
-pub(super) fn in_thread<T: Send + 'static>(
+pub(super) fn spawn_in_thread<T: Send + 'static>(
     mut command: tokio::process::Command,
     started: impl FnOnce(Child) -> T + Send + 'static,
 ) -> io::Result<oneshot::Receiver<io::Result<T>>> {
@@ -259,14 +272,14 @@ pub(super) fn in_thread<T: Send + 'static>(
     // Detached: it ends by itself.
     std::thread::Builder::new()
         .name("exec".to_owned())
-        .stack_size(STACK)
+        .stack_size(STACK_SIZE)
         .spawn(run)?;
     Ok(told)
 }
 
 /// A start that comes too late: the process is killed as soon as there is one.
-async fn unstarted(starting: oneshot::Receiver<io::Result<Started>>) {
-    if let Ok(Ok(Started { mut child, group })) = starting.await {
+async fn kill_late_start(starting: oneshot::Receiver<io::Result<StartedChild>>) {
+    if let Ok(Ok(StartedChild { mut child, group })) = starting.await {
         drop(group);
         // How it ended says nothing: it was killed.
         let _ = child.wait().await;
@@ -274,11 +287,14 @@ async fn unstarted(starting: oneshot::Receiver<io::Result<Started>>) {
 }
 
 /// Waits a moment for the end of what was killed. Out: what is left of it, if it does not go.
-async fn bury(pid: Option<u32>, end: impl Future<Output = ()> + Send + 'static) -> Option<Remains> {
+async fn reap(
+    pid: Option<u32>,
+    end: impl Future<Output = ()> + Send + 'static,
+) -> Option<UnkillableChild> {
     let mut end = Box::pin(end);
-    match tokio::time::timeout(DYING, &mut end).await {
+    match tokio::time::timeout(REAP_TIMEOUT, &mut end).await {
         Ok(()) => None,
-        Err(_) => Some(Remains::until(waiting_in(pid), end)),
+        Err(_) => Some(UnkillableChild::watch(waiting_in(pid), end)),
     }
 }
 
@@ -298,14 +314,17 @@ fn command(program: &Path, args: &[String]) -> tokio::process::Command {
 
 /// A program that writes for as long as it runs. Dropping it kills its process group.
 #[derive(Debug)]
-pub struct Following {
+pub struct StreamingChild {
     child: Child,
-    group: Group,
+    group: ProcessGroup,
 }
 
 /// Starts it, without input and without a place for its complaints. Out: also the reading end of
 /// its output, which the caller must read or close: a program of good manners then ends by itself.
-pub fn follow(program: &Path, args: &[String]) -> Result<(Following, OwnedFd), ExecError> {
+pub fn spawn_streaming(
+    program: &Path,
+    args: &[String],
+) -> Result<(StreamingChild, OwnedFd), ExecError> {
     if !program.is_absolute() {
         return Err(ExecError::NotAbsolute(program.to_owned()));
     }
@@ -319,25 +338,25 @@ pub fn follow(program: &Path, args: &[String]) -> Result<(Following, OwnedFd), E
         .stderr(Stdio::null())
         .spawn()
         .map_err(wrong)?;
-    let group = Group::of(&child);
+    let group = ProcessGroup::of(&child);
     let output = child
         .stdout
         .take()
         .ok_or(io::ErrorKind::BrokenPipe.into())
         .and_then(ChildStdout::into_owned_fd);
-    Ok((Following { child, group }, output.map_err(wrong)?))
+    Ok((StreamingChild { child, group }, output.map_err(wrong)?))
 }
 
-impl Following {
+impl StreamingChild {
     /// Until it has ended. Out: how, in words. Cancel-safe.
-    pub async fn ended(&mut self) -> String {
+    pub async fn wait(&mut self) -> String {
         let ended = self.child.wait().await;
         self.group.release();
         ended.map_or_else(|error| error.to_string(), |status| status.to_string())
     }
 }
 
-async fn feed(stdin: Option<ChildStdin>, bytes: &[u8]) {
+async fn write_stdin(stdin: Option<ChildStdin>, bytes: &[u8]) {
     if let Some(mut stdin) = stdin {
         // A program that does not read its input is within its rights: it ends with EPIPE here and
         // a status there.
@@ -347,11 +366,11 @@ async fn feed(stdin: Option<ChildStdin>, bytes: &[u8]) {
 
 /// Kills the process group unless released.
 #[derive(Debug)]
-struct Group(Option<Pid>);
+struct ProcessGroup(Option<Pid>);
 
-impl Group {
-    fn of(child: &Child) -> Group {
-        Group(
+impl ProcessGroup {
+    fn of(child: &Child) -> ProcessGroup {
+        ProcessGroup(
             child
                 .id()
                 .and_then(|id| i32::try_from(id).ok())
@@ -364,7 +383,7 @@ impl Group {
     }
 }
 
-impl Drop for Group {
+impl Drop for ProcessGroup {
     fn drop(&mut self) {
         if let Some(group) = self.0 {
             // ESRCH: it ended by itself in the meantime.
@@ -373,15 +392,15 @@ impl Drop for Group {
     }
 }
 
-struct Kept {
+struct BoundedBuffer {
     bytes: Vec<u8>,
     max: usize,
     truncated: bool,
 }
 
-impl Kept {
-    fn new(max: usize) -> Kept {
-        Kept {
+impl BoundedBuffer {
+    fn new(max: usize) -> BoundedBuffer {
+        BoundedBuffer {
             bytes: Vec::new(),
             max,
             truncated: false,
@@ -389,7 +408,7 @@ impl Kept {
     }
 
     /// Until the end, or an error of the pipe, which is an end too.
-    async fn fill(&mut self, from: Option<impl AsyncRead + Unpin>) {
+    async fn read_to_end(&mut self, from: Option<impl AsyncRead + Unpin>) {
         let Some(mut from) = from else { return };
         let mut buffer = [0; 4096];
         while let Ok(read @ 1..) = from.read(&mut buffer).await {
@@ -480,7 +499,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_program_that_ignores_being_asked_to_end_is_killed_all_the_same() {
+    async fn a_program_that_ignores_sigterm_is_killed() {
         let exec = Exec {
             timeout: Duration::from_millis(200),
             ..shell("trap '' TERM INT HUP; while :; do sleep 1000; done")
@@ -489,16 +508,16 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_cannot_be_killed_is_handed_back_and_goes_when_it_goes() {
+    async fn an_unkillable_child_is_returned_and_its_exit_can_be_awaited() {
         let (release, held) = oneshot::channel::<()>();
         let end = async move {
             held.await.ok();
         };
         let mut gone = Box::pin(
-            bury(Some(std::process::id()), end)
+            reap(Some(std::process::id()), end)
                 .await
                 .expect("it is still there")
-                .gone(),
+                .exited(),
         );
         assert!(
             tokio::time::timeout(Duration::from_secs(86400), &mut gone)
@@ -510,24 +529,24 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_goes_a_moment_after_it_was_killed_leaves_nothing() {
+    async fn a_child_that_exits_soon_after_the_kill_is_reaped() {
         assert!(
-            bury(None, tokio::time::sleep(Duration::from_millis(100)))
+            reap(None, tokio::time::sleep(Duration::from_millis(100)))
                 .await
                 .is_none()
         );
     }
 
     #[tokio::test]
-    async fn what_a_program_leaves_behind_does_not_hold_us_up() {
+    async fn background_children_do_not_delay_the_result() {
         let output = run(&shell("sleep 5 & echo done")).await.unwrap();
         assert_eq!(output.stdout, b"done\n");
     }
 
     #[tokio::test]
-    async fn a_program_that_is_followed_is_killed_with_what_it_started_when_nobody_follows() {
+    async fn a_dropped_streaming_child_is_killed_with_its_process_group() {
         use std::io::BufRead;
-        let (following, output) = follow(
+        let (following, output) = spawn_streaming(
             Path::new("/bin/sh"),
             &["-c".to_owned(), "sleep 1000 & echo $!; wait".to_owned()],
         )

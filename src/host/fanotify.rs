@@ -22,18 +22,18 @@ use crate::model::path::HostPath;
 pub type FsId = [u8; 8];
 
 /// A queue of events.
-pub struct Group(Fanotify);
+pub struct FanotifyGroup(Fanotify);
 
 /// The directory that is mounted at a path now. As long as it lives the mount is busy.
-pub struct Mounted {
+pub struct MarkTarget {
     directory: OwnedFd,
     pub dev: DevNo,
     pub fsid: FsId,
 }
 
-impl Mounted {
+impl MarkTarget {
     /// Opens nothing on the filesystem itself (O_PATH). ENOTDIR for a mount of one file.
-    pub fn at(path: &HostPath) -> Result<Mounted, Errno> {
+    pub fn open(path: &HostPath) -> Result<MarkTarget, Errno> {
         let directory = open(
             path.as_path(),
             OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC,
@@ -43,7 +43,7 @@ impl Mounted {
         let part = |number: u64| u32::try_from(number).map_err(|_| Errno::EOVERFLOW);
         let dev = DevNo::new(part(major(number))?, part(minor(number))?);
         let fsid = sys::fsid_bytes(fstatfs(&directory)?.filesystem_id());
-        Ok(Mounted {
+        Ok(MarkTarget {
             directory,
             dev,
             fsid,
@@ -51,22 +51,22 @@ impl Mounted {
     }
 }
 
-impl Group {
+impl FanotifyGroup {
     /// Events name a filesystem and a file handle (FAN_REPORT_FID, since 5.1) instead of opening a
     /// file; errors have no other form.
-    pub fn new() -> Result<Group, Errno> {
+    pub fn new() -> Result<FanotifyGroup, Errno> {
         // nix does not name FAN_REPORT_FID.
         let flags = InitFlags::FAN_CLASS_NOTIF | InitFlags::FAN_CLOEXEC | InitFlags::FAN_NONBLOCK;
         Fanotify::init(
             flags | InitFlags::from_bits_retain(libc::FAN_REPORT_FID),
             EventFFlags::O_RDONLY,
         )
-        .map(Group)
+        .map(FanotifyGroup)
     }
 
     /// Errors of the filesystem from now on, until it is unmounted. Doing it again changes nothing.
     /// EINVAL before 5.16.
-    pub fn mark(&self, mounted: &Mounted) -> Result<(), Errno> {
+    pub fn mark(&self, mounted: &MarkTarget) -> Result<(), Errno> {
         let flags = MarkFlags::FAN_MARK_ADD | MarkFlags::FAN_MARK_FILESYSTEM;
         self.0.mark(
             flags,

@@ -18,7 +18,7 @@ use crate::model::path::HostPath;
 /// A file or directory on a mounted filesystem, open for reading. Holding it keeps the filesystem
 /// mounted.
 #[derive(Debug)]
-pub struct Mounted {
+pub struct OpenMount {
     fd: OwnedFd,
     /// The numbers by which it may be known: the mounted filesystem's (mountinfo), and what stat(2)
     /// says, which differs on btrfs.
@@ -30,12 +30,12 @@ pub enum FreezeError {
     #[error("opening {path}: {errno}")]
     Open { path: HostPath, errno: Errno },
     #[error("looking at what is mounted at {path}: {why}")]
-    Look { path: HostPath, why: String },
+    ReadMountInfo { path: HostPath, why: String },
 }
 
-impl Mounted {
+impl OpenMount {
     /// Leaves no trace (O_NOATIME, where this process may). A mount of one file is opened as well.
-    pub fn open(path: &HostPath) -> Result<Mounted, FreezeError> {
+    pub fn open(path: &HostPath) -> Result<OpenMount, FreezeError> {
         let plain = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
         let directory = plain | OFlag::O_DIRECTORY;
         // EPERM: not the owner and without CAP_FOWNER; what is frozen keeps its atime anyway.
@@ -51,7 +51,7 @@ impl Mounted {
             path: path.clone(),
             errno,
         })?;
-        let look = |why: String| FreezeError::Look {
+        let look = |why: String| FreezeError::ReadMountInfo {
             path: path.clone(),
             why,
         };
@@ -62,10 +62,10 @@ impl Mounted {
                 .map_err(look)?
                 .filter(|dev| !devs.contains(dev)),
         );
-        Ok(Mounted { fd, devs })
+        Ok(OpenMount { fd, devs })
     }
 
-    pub fn is(&self, dev: DevNo) -> bool {
+    pub fn has_dev(&self, dev: DevNo) -> bool {
         self.devs.contains(&dev)
     }
 
@@ -123,17 +123,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_open_is_known_by_its_mount() {
-        let proc = Mounted::open(&HostPath::from("/proc")).expect("there");
+    fn an_open_mount_is_identified_by_its_device_number() {
+        let proc = OpenMount::open(&HostPath::from("/proc")).expect("there");
         assert!(proc.devs.iter().all(|dev| dev.is_anonymous()));
-        assert!(proc.is(proc.devs[0]));
-        assert!(!proc.is(DevNo::new(8, 1)));
-        assert!(Mounted::open(&HostPath::from("/nonexistent")).is_err());
+        assert!(proc.has_dev(proc.devs[0]));
+        assert!(!proc.has_dev(DevNo::new(8, 1)));
+        assert!(OpenMount::open(&HostPath::from("/nonexistent")).is_err());
     }
 
     #[test]
-    fn what_cannot_freeze_says_so() {
-        let proc = Mounted::open(&HostPath::from("/proc")).expect("there");
+    fn an_unfreezable_filesystem_is_an_error() {
+        let proc = OpenMount::open(&HostPath::from("/proc")).expect("there");
         assert!(matches!(
             proc.freeze(),
             Err(Errno::EOPNOTSUPP | Errno::EPERM)

@@ -14,12 +14,12 @@ use serde::de::DeserializeOwned;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
-use crate::host::exec::in_thread;
+use crate::host::exec::spawn_in_thread;
 
 /// A helper says little at a time.
-const LONGEST_LINE: u64 = 1 << 20;
+const MAX_LINE: u64 = 1 << 20;
 /// It is started in milliseconds, and listens all the time; one that does not is of no use.
-const PATIENCE: Duration = Duration::from_secs(10);
+const HELPER_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Debug)]
 pub struct Program {
@@ -41,16 +41,16 @@ pub struct Helper {
 pub enum HelperError {
     #[error("starting a helper process")]
     Start(#[source] std::io::Error),
-    #[error("a helper process has not been started in {} s: the disk that its program lies on does not answer", PATIENCE.as_secs())]
-    Unstarted,
+    #[error("a helper process has not been started in {} s: the disk that its program lies on does not answer", HELPER_TIMEOUT.as_secs())]
+    StartTimeout,
     #[error("a helper process was started without its pipes")]
     NoPipes,
     #[error("talking to a helper process")]
     Pipe(#[source] std::io::Error),
-    #[error("a helper process has not listened for {} s", PATIENCE.as_secs())]
-    Deaf,
+    #[error("a helper process has not listened for {} s", HELPER_TIMEOUT.as_secs())]
+    WriteTimeout,
     #[error("a helper process has ended")]
-    Ended,
+    Exited,
     #[error("encoding a line for a helper process")]
     Encode(#[source] serde_json::Error),
     #[error("what a helper process says makes no sense")]
@@ -68,10 +68,10 @@ impl Helper {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .kill_on_drop(false);
-        let started = in_thread(command, |child| child).map_err(HelperError::Start)?;
-        let started = tokio::time::timeout(PATIENCE, started)
+        let started = spawn_in_thread(command, |child| child).map_err(HelperError::Start)?;
+        let started = tokio::time::timeout(HELPER_TIMEOUT, started)
             .await
-            .map_err(|_| HelperError::Unstarted)?;
+            .map_err(|_| HelperError::StartTimeout)?;
         // The thread has ended without a word.
         let mut child = started
             .map_err(|_| HelperError::Start(std::io::ErrorKind::BrokenPipe.into()))?
@@ -88,15 +88,15 @@ impl Helper {
     }
 
     /// What it says next. Cancel-safe: what was read of a line is kept.
-    pub async fn hear<T: DeserializeOwned>(&mut self) -> Result<T, HelperError> {
-        let left = LONGEST_LINE.saturating_sub(self.line.len() as u64);
+    pub async fn recv<T: DeserializeOwned>(&mut self) -> Result<T, HelperError> {
+        let left = MAX_LINE.saturating_sub(self.line.len() as u64);
         (&mut self.stdout)
             .take(left)
             .read_until(b'\n', &mut self.line)
             .await
             .map_err(HelperError::Pipe)?;
         if self.line.last() != Some(&b'\n') {
-            return Err(HelperError::Ended);
+            return Err(HelperError::Exited);
         }
         let said = serde_json::from_slice(&self.line).map_err(HelperError::Decode);
         self.line.clear();
@@ -109,17 +109,17 @@ impl Helper {
         let _ = self.child.start_kill();
     }
 
-    pub async fn tell(&mut self, what: &impl Serialize) -> Result<(), HelperError> {
+    pub async fn send(&mut self, what: &impl Serialize) -> Result<(), HelperError> {
         let mut line = serde_json::to_vec(what).map_err(HelperError::Encode)?;
         line.push(b'\n');
-        let written = tokio::time::timeout(PATIENCE, self.stdin.write_all(&line)).await;
+        let written = tokio::time::timeout(HELPER_TIMEOUT, self.stdin.write_all(&line)).await;
         written
-            .map_err(|_| HelperError::Deaf)?
+            .map_err(|_| HelperError::WriteTimeout)?
             .map_err(HelperError::Pipe)
     }
 
     /// Closes its input, which ends it. Until it has really gone, and what it waits for with it.
-    pub async fn ended(self) {
+    pub async fn close(self) {
         let Helper {
             mut child,
             stdin,

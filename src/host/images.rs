@@ -22,11 +22,11 @@ const READ_ONLY: u32 = 1;
 const AUTOCLEAR: u32 = 4;
 const DIRECT_IO: u32 = 16;
 /// Somebody else may take the free device before us: so often in a row is not chance.
-const TRIES: usize = 64;
+const MAX_ATTEMPTS: usize = 64;
 /// After it was let go, udev may still be looking at a device; the kernel tells nobody when it is
 /// done. Looked at so often, for two seconds in all.
-const LOOKS: usize = 100;
-const BETWEEN_LOOKS_MS: u8 = 20;
+const DETACH_POLLS: usize = 100;
+const DETACH_POLL_MS: u8 = 20;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ImageError {
@@ -35,7 +35,7 @@ pub enum ImageError {
     #[error("listing /sys/block")]
     List(#[source] io::Error),
     #[error("asking for a free loop device")]
-    Free(#[source] io::Error),
+    GetFree(#[source] io::Error),
     #[error("attaching {} to {name}", image.display())]
     Attach {
         image: PathBuf,
@@ -43,8 +43,8 @@ pub enum ImageError {
         #[source]
         source: io::Error,
     },
-    #[error("loop devices were taken by others {TRIES} times")]
-    Taken,
+    #[error("loop devices were taken by others {MAX_ATTEMPTS} times")]
+    NoFreeLoop,
     #[error("asking {0} for its file")]
     Status(String, #[source] io::Error),
     #[error("detaching {0}")]
@@ -52,19 +52,19 @@ pub enum ImageError {
     #[error("{0} is in use")]
     Busy(String),
     #[error("having {0} take the size of its file")]
-    Capacity(String, #[source] io::Error),
+    SetCapacity(String, #[source] io::Error),
 }
 
 /// A loop device with its file.
 #[derive(Debug)]
-pub struct Attached {
+pub struct AttachedImage {
     /// `loop3`
     pub name: String,
     pub read_only: bool,
     node: File,
 }
 
-impl Attached {
+impl AttachedImage {
     pub fn node_path(&self) -> PathBuf {
         node_path(&self.name)
     }
@@ -75,7 +75,7 @@ fn node_path(name: &str) -> PathBuf {
 }
 
 /// None: it is on no loop device, or is not there.
-pub fn find(image: &Path) -> Result<Option<Attached>, ImageError> {
+pub fn find(image: &Path) -> Result<Option<AttachedImage>, ImageError> {
     let data = match std::fs::symlink_metadata(image) {
         Ok(data) => data,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -95,18 +95,18 @@ pub fn find(image: &Path) -> Result<Option<Attached>, ImageError> {
         let name = entry.file_name().to_string_lossy().into_owned();
         let node = match File::open(node_path(&name)) {
             Ok(node) => node,
-            Err(error) if is_gone(&error) => continue,
+            Err(error) if is_not_attached(&error) => continue,
             Err(error) => return Err(ImageError::Open(node_path(&name), error)),
         };
         let status = match sys::loop_status(node.as_fd()) {
             Ok(status) => status,
-            Err(error) if is_gone(&error) => continue,
+            Err(error) if is_not_attached(&error) => continue,
             Err(error) => return Err(ImageError::Status(name, error)),
         };
         // lo_device is stat(2)'s st_dev, encoded in the same way (loop_get_status(),
         // drivers/block/loop.c).
         if (status.device, status.inode) == (data.dev(), data.ino()) {
-            return Ok(Some(Attached {
+            return Ok(Some(AttachedImage {
                 name,
                 read_only: status.flags & READ_ONLY != 0,
                 node,
@@ -128,7 +128,7 @@ fn has_name(backing_file: &[u8], image: &Path) -> bool {
                 .map(std::os::unix::ffi::OsStrExt::as_bytes)
 }
 
-fn is_gone(error: &io::Error) -> bool {
+fn is_not_attached(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error().map(Errno::from_raw),
         Some(Errno::ENXIO | Errno::ENOENT | Errno::ENODEV)
@@ -139,7 +139,7 @@ fn is_gone(error: &io::Error) -> bool {
 /// LO_FLAGS_AUTOCLEAR). With direct I/O where the filesystem below can: nothing is cached twice,
 /// and the device's memory does not depend on what lies on it. Else the kernel caches, which is
 /// correct too.
-pub fn attach(image: &Path, read_only: bool) -> Result<Attached, ImageError> {
+pub fn attach(image: &Path, read_only: bool) -> Result<AttachedImage, ImageError> {
     if let Some(attached) = find(image)? {
         return Ok(attached);
     }
@@ -163,8 +163,8 @@ pub fn attach(image: &Path, read_only: bool) -> Result<Attached, ImageError> {
     let shown = std::os::unix::ffi::OsStrExt::as_bytes(image.as_os_str());
     let length = shown.len().min(info.file_name.len() - 1);
     info.file_name[..length].copy_from_slice(&shown[..length]);
-    for _ in 0..TRIES {
-        let number = sys::loop_get_free(control.as_fd()).map_err(ImageError::Free)?;
+    for _ in 0..MAX_ATTEMPTS {
+        let number = sys::loop_get_free(control.as_fd()).map_err(ImageError::GetFree)?;
         let name = format!("loop{number}");
         let node = match File::options()
             .read(true)
@@ -173,13 +173,13 @@ pub fn attach(image: &Path, read_only: bool) -> Result<Attached, ImageError> {
         {
             Ok(node) => node,
             // Removed since; its node is made by devtmpfs before the number is told.
-            Err(error) if is_gone(&error) => continue,
+            Err(error) if is_not_attached(&error) => continue,
             Err(error) => return Err(ImageError::Open(node_path(&name), error)),
         };
         match configure(&node, &file, info) {
             Ok(()) => {
-                keep_promise(&name);
-                return Ok(Attached {
+                disable_discard(&name);
+                return Ok(AttachedImage {
                     name,
                     read_only,
                     node,
@@ -195,7 +195,7 @@ pub fn attach(image: &Path, read_only: bool) -> Result<Attached, ImageError> {
             }
         }
     }
-    Err(ImageError::Taken)
+    Err(ImageError::NoFreeLoop)
 }
 
 /// Without direct I/O where the kernel refuses it outright: before 6.x it falls back by itself.
@@ -218,7 +218,7 @@ fn configure(node: &File, file: &File, info: sys::LoopInfo) -> io::Result<()> {
 
 /// Discards on the device would give the file's blocks back to its filesystem, and with them the
 /// promise that there is room for what is written.
-fn keep_promise(name: &str) {
+fn disable_discard(name: &str) {
     let limit = format!("/sys/block/{name}/queue/discard_max_bytes");
     if let Err(error) = std::fs::write(&limit, "0") {
         // It works as well; the promise then lasts until somebody trims.
@@ -229,14 +229,14 @@ fn keep_promise(name: &str) {
 }
 
 /// It takes the size that its file has by now.
-pub fn grow(attached: &Attached) -> Result<(), ImageError> {
+pub fn grow(attached: &AttachedImage) -> Result<(), ImageError> {
     sys::loop_set_capacity(attached.node.as_fd())
-        .map_err(|error| ImageError::Capacity(attached.name.clone(), error))
+        .map_err(|error| ImageError::SetCapacity(attached.name.clone(), error))
 }
 
 /// Waits until it has really gone. `Busy`: somebody has it open, and it stays attached as it was.
-pub fn detach(attached: Attached) -> Result<(), ImageError> {
-    let Attached { name, node, .. } = attached;
+pub fn detach(attached: AttachedImage) -> Result<(), ImageError> {
+    let AttachedImage { name, node, .. } = attached;
     let failed = |error| ImageError::Detach(name.clone(), error);
     drop(node);
     // A mount, and whoever wants it alone, is seen without touching anything.
@@ -246,7 +246,7 @@ pub fn detach(attached: Attached) -> Result<(), ImageError> {
         .open(node_path(&name));
     let node = match alone {
         Ok(node) => node,
-        Err(error) if is_gone(&error) => return Ok(()),
+        Err(error) if is_not_attached(&error) => return Ok(()),
         Err(error) if error.raw_os_error() == Some(Errno::EBUSY as i32) => {
             return Err(ImageError::Busy(name));
         }
@@ -254,24 +254,24 @@ pub fn detach(attached: Attached) -> Result<(), ImageError> {
     };
     let before = match sys::loop_status(node.as_fd()) {
         Ok(status) => status,
-        Err(error) if is_gone(&error) => return Ok(()),
+        Err(error) if is_not_attached(&error) => return Ok(()),
         Err(error) => return Err(failed(error)),
     };
     match sys::loop_clear(node.as_fd()) {
         Ok(()) => {}
-        Err(error) if is_gone(&error) => return Ok(()),
+        Err(error) if is_not_attached(&error) => return Ok(()),
         Err(error) => return Err(failed(error)),
     }
     drop(node);
     // Where others have it open, LOOP_CLR_FD means: with the last of them.
     let is_there = || Path::new("/sys/block").join(&name).join("loop").is_dir();
-    for _ in 0..LOOKS {
+    for _ in 0..DETACH_POLLS {
         if !is_there() {
             return Ok(());
         }
-        poll(&mut [], PollTimeout::from(BETWEEN_LOOKS_MS)).map_err(|errno| failed(errno.into()))?;
+        poll(&mut [], PollTimeout::from(DETACH_POLL_MS)).map_err(|errno| failed(errno.into()))?;
     }
-    stay(&name, before).map_err(failed)?;
+    clear_autoclear(&name, before).map_err(failed)?;
     if is_there() {
         Err(ImageError::Busy(name))
     } else {
@@ -280,8 +280,14 @@ pub fn detach(attached: Attached) -> Result<(), ImageError> {
 }
 
 /// Takes back that it goes with its last user: what is reported as attached stays attached.
-fn stay(name: &str, before: sys::LoopInfo) -> io::Result<()> {
-    let gone = |error: io::Error| if is_gone(&error) { Ok(()) } else { Err(error) };
+fn clear_autoclear(name: &str, before: sys::LoopInfo) -> io::Result<()> {
+    let gone = |error: io::Error| {
+        if is_not_attached(&error) {
+            Ok(())
+        } else {
+            Err(error)
+        }
+    };
     let node = match File::open(node_path(name)) {
         Ok(node) => node,
         Err(error) => return gone(error),
@@ -308,7 +314,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_loops_whose_file_has_the_images_name_are_asked() {
+    fn only_loops_whose_backing_file_has_the_image_name_are_queried() {
         let image = Path::new("/var/lib/diskvitals/pool/v 1.img");
         assert!(has_name(b"/var/lib/diskvitals/pool/v 1.img\n", image));
         assert!(has_name(b"/pool/v 1.img (deleted)\n", image));

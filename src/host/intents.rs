@@ -6,7 +6,7 @@
 //! writers are held. Beside them those of lvm(8), which suspends a volume while it changes it
 //! (`change`). In: a directory of the host. Out: the notes of this boot. Knows nothing of mounts.
 
-pub mod change;
+pub mod lvm_intent;
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -29,13 +29,13 @@ const SUFFIX: &str = ".json";
 pub enum Stage {
     /// FIFREEZE is about to be called, or is being.
     #[serde(rename = "asking")]
-    Asking,
+    Freezing,
     #[serde(rename = "frozen")]
     Frozen,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Intent {
+pub struct FreezeIntent {
     /// First, so that its place in the file is known.
     pub stage: Stage,
     pub mount: HostPath,
@@ -48,7 +48,7 @@ pub struct Intent {
 }
 
 /// Where the stage begins in the file.
-const STAGE_AT: u64 = r#"{"stage":""#.len() as u64;
+const STAGE_OFFSET: u64 = r#"{"stage":""#.len() as u64;
 
 #[derive(Debug, thiserror::Error)]
 pub enum IntentError {
@@ -78,21 +78,25 @@ fn io(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> IntentError
 
 /// A note that was made; open, for the mark.
 #[derive(Debug)]
-pub struct Noted {
+pub struct IntentFile {
     path: PathBuf,
     file: File,
 }
 
-impl Noted {
+impl IntentFile {
     /// Makes the directory where it is missing. `name`: of letters, digits and hyphens.
-    pub fn write(directory: &Path, name: &str, intent: &Intent) -> Result<Noted, IntentError> {
-        let (path, file) = write_whole(directory, &format!("{name}{SUFFIX}"), intent)?;
-        Ok(Noted { path, file })
+    pub fn create(
+        directory: &Path,
+        name: &str,
+        intent: &FreezeIntent,
+    ) -> Result<IntentFile, IntentError> {
+        let (path, file) = write_atomically(directory, &format!("{name}{SUFFIX}"), intent)?;
+        Ok(IntentFile { path, file })
     }
 
     /// Into memory that is there already.
     pub fn mark_frozen(&self) -> io::Result<()> {
-        self.file.write_all_at(b"frozen", STAGE_AT)
+        self.file.write_all_at(b"frozen", STAGE_OFFSET)
     }
 
     pub fn remove(&self) -> io::Result<()> {
@@ -101,7 +105,7 @@ impl Noted {
 }
 
 /// Makes the directory where it is missing; open at its end.
-fn write_whole(
+fn write_atomically(
     directory: &Path,
     name: &str,
     note: &impl Serialize,
@@ -112,7 +116,7 @@ fn write_whole(
             .create(directory)
             .map_err(io("making", directory))?;
     }
-    if !in_memory(directory).map_err(io("looking at", directory))? {
+    if !is_in_memory(directory).map_err(io("looking at", directory))? {
         return Err(IntentError::NotInMemory(directory.to_owned()));
     }
     let path = directory.join(name);
@@ -134,20 +138,20 @@ fn write_whole(
 
 /// A note that was found; the intent is None where it makes no sense.
 #[derive(Debug)]
-pub struct Found<T = Intent> {
+pub struct StoredIntent<T = FreezeIntent> {
     pub path: PathBuf,
     pub intent: Option<T>,
 }
 
 /// Oldest name first. None where the directory is missing.
-pub fn find(directory: &Path) -> Result<Vec<Found>, IntentError> {
+pub fn find(directory: &Path) -> Result<Vec<StoredIntent>, IntentError> {
     find_all(directory, SUFFIX)
 }
 
 fn find_all<T: DeserializeOwned>(
     directory: &Path,
     suffix: &str,
-) -> Result<Vec<Found<T>>, IntentError> {
+) -> Result<Vec<StoredIntent<T>>, IntentError> {
     let entries = match std::fs::read_dir(directory) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -160,7 +164,7 @@ fn find_all<T: DeserializeOwned>(
             continue;
         }
         match std::fs::read(&path) {
-            Ok(text) => found.push(Found {
+            Ok(text) => found.push(StoredIntent {
                 path,
                 intent: serde_json::from_slice(&text).ok(),
             }),
@@ -173,7 +177,7 @@ fn find_all<T: DeserializeOwned>(
     Ok(found)
 }
 
-impl<T> Found<T> {
+impl<T> StoredIntent<T> {
     pub fn remove(&self) -> io::Result<()> {
         match std::fs::remove_file(&self.path) {
             // Two repair at the same time.
@@ -183,16 +187,16 @@ impl<T> Found<T> {
     }
 }
 
-impl Intent {
+impl FreezeIntent {
     /// Whoever wrote it, in this process' /proc, can still thaw.
-    pub fn writer_lives(&self) -> bool {
-        start_of(self.pid) == Some(self.started)
+    pub fn is_writer_alive(&self) -> bool {
+        process_start_time(self.pid) == Some(self.started)
     }
 }
 
 /// When a process was started, in ticks after boot; None of one that is gone, or only waits to be
 /// reaped: its descriptors are closed.
-pub fn start_of(pid: u32) -> Option<u64> {
+pub fn process_start_time(pid: u32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name in parentheses may hold anything; `state` is field 3, `starttime` field 22
     // (proc_pid_stat(5)).
@@ -212,7 +216,7 @@ pub fn boot_id() -> io::Result<String> {
         .to_owned())
 }
 
-fn in_memory(directory: &Path) -> io::Result<bool> {
+fn is_in_memory(directory: &Path) -> io::Result<bool> {
     let kind: FsType = statfs(directory)?.filesystem_type();
     // The type of the number differs between architectures.
     #[allow(clippy::unnecessary_cast)]
@@ -224,10 +228,10 @@ fn in_memory(directory: &Path) -> io::Result<bool> {
 mod tests {
     use super::*;
 
-    fn intent(pid: u32, started: u64) -> Intent {
+    fn intent(pid: u32, started: u64) -> FreezeIntent {
         let (mount, dev) = (HostPath::from("/a b\n"), DevNo::new(7, 3));
-        Intent {
-            stage: Stage::Asking,
+        FreezeIntent {
+            stage: Stage::Freezing,
             mount,
             dev,
             pid,
@@ -241,22 +245,22 @@ mod tests {
     }
 
     #[test]
-    fn a_note_is_found_as_it_was_written_and_after_its_mark() {
+    fn an_intent_reads_back_before_and_after_it_is_marked_frozen() {
         let dir = memory();
         let intent = intent(1, 2);
-        let noted = Noted::write(&dir.path().join("freeze"), "c1", &intent).expect("written");
+        let noted = IntentFile::create(&dir.path().join("freeze"), "c1", &intent).expect("written");
         let found = |stage| {
             let found = find(&dir.path().join("freeze")).expect("readable");
             assert_eq!(found.len(), 1);
             assert_eq!(
                 found[0].intent,
-                Some(Intent {
+                Some(FreezeIntent {
                     stage,
                     ..intent.clone()
                 })
             );
         };
-        found(Stage::Asking);
+        found(Stage::Freezing);
         noted.mark_frozen().expect("marked");
         found(Stage::Frozen);
         noted.remove().expect("removed");
@@ -268,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_directory_has_no_notes_and_junk_is_one_that_makes_no_sense() {
+    fn a_missing_directory_is_empty_and_junk_is_an_unreadable_intent() {
         let dir = memory();
         assert!(find(&dir.path().join("none")).expect("readable").is_empty());
         std::fs::write(dir.path().join("x.json"), "{").expect("written");
@@ -281,7 +285,7 @@ mod tests {
     #[test]
     fn a_directory_on_a_disk_is_refused() {
         // /proc is certainly no tmpfs.
-        let refused = Noted::write(Path::new("/proc/self"), "c", &intent(1, 2));
+        let refused = IntentFile::create(Path::new("/proc/self"), "c", &intent(1, 2));
         assert!(
             matches!(refused, Err(IntentError::NotInMemory(_))),
             "{refused:?}"
@@ -289,11 +293,11 @@ mod tests {
     }
 
     #[test]
-    fn a_writer_is_known_by_its_number_and_its_start() {
+    fn a_writer_is_identified_by_pid_and_start_time() {
         let own = std::process::id();
-        let started = start_of(own).expect("we live");
-        assert!(intent(own, started).writer_lives());
-        assert!(!intent(own, started + 1).writer_lives());
-        assert!(!intent(u32::MAX, 1).writer_lives());
+        let started = process_start_time(own).expect("we live");
+        assert!(intent(own, started).is_writer_alive());
+        assert!(!intent(own, started + 1).is_writer_alive());
+        assert!(!intent(u32::MAX, 1).is_writer_alive());
     }
 }

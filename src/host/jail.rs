@@ -11,7 +11,7 @@
 //! where the program allows that. Where we are not root: Landlock and RLIMIT_FSIZE; without both,
 //! the program is not started.
 
-mod inside;
+mod child;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -34,17 +34,17 @@ use crate::host::process::waiting_in;
 use crate::model::dev::DevNo;
 use crate::model::path::HostPath;
 
-pub use inside::{enter, private_dev};
+pub use child::{enter, private_dev};
 
 /// Of nobody: neither a person nor a service has it (systemd keeps 65520 to 65535 free of its own;
 /// 65534 is `nobody`, 65535 the invalid one of 16 bits).
-pub const NOBODY: u32 = 65531;
+pub const JAIL_UID: u32 = 65531;
 /// Where the one file is found within.
-pub const IMAGE: &str = "/dev/image";
+pub const IMAGE_PATH: &str = "/dev/image";
 
 /// A block device node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Node {
+pub struct DeviceNode {
     /// In /dev.
     pub name: String,
     pub dev: DevNo,
@@ -52,26 +52,26 @@ pub struct Node {
 
 /// What the jail is to be like.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Plan {
+pub struct JailSpec {
     /// None: we are not root, and the program runs as we do.
-    pub cell: Option<Cell>,
+    pub isolation: Option<Isolation>,
     /// Address space, in bytes.
     pub memory: u64,
     /// It refuses to run where the size of files is limited (xfs_repair wants RLIMIT_FSIZE to be
     /// infinite).
     pub unlimited_files: bool,
     /// At the lowest priority.
-    pub modest: bool,
+    pub low_priority: bool,
     /// Whose end is the program's end.
     pub parent: i32,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Cell {
+pub struct Isolation {
     pub uid: u32,
     pub gid: u32,
     /// All that /dev has, besides null, zero, full, random and urandom.
-    pub nodes: Vec<Node>,
+    pub nodes: Vec<DeviceNode>,
     /// Found as `IMAGE`.
     pub image: Option<HostPath>,
 }
@@ -93,22 +93,22 @@ pub fn is_possible() -> bool {
 
 /// A program in its jail. It ends with the thread that started it.
 #[derive(Debug)]
-pub struct Jailed {
+pub struct JailedProcess {
     child: Child,
     group: Pid,
     output: File,
     /// What went wrong before the program began; ends when it begins.
-    trouble: Option<File>,
+    setup_error: Option<File>,
 }
 
 /// `program` is our own binary, with the arguments that bring it to `inside::enter`.
 #[allow(clippy::disallowed_methods)] // This is the door: absolute path, no shell, a fixed environment.
 pub fn start(
     program: &Program,
-    plan: &Plan,
+    plan: &JailSpec,
     command: &Path,
     args: &[OsString],
-) -> io::Result<Jailed> {
+) -> io::Result<JailedProcess> {
     let (output, output_end) = pipe2(OFlag::O_CLOEXEC)?;
     let (trouble, trouble_end) = pipe2(OFlag::O_CLOEXEC)?;
     let errors_end = output_end.try_clone()?;
@@ -129,23 +129,23 @@ pub fn start(
         .stderr(Stdio::from(errors_end))
         .spawn()?;
     let group = Pid::from_raw(i32::try_from(child.id()).map_err(|_| io::ErrorKind::InvalidData)?);
-    Ok(Jailed {
+    Ok(JailedProcess {
         child,
         group,
         output: File::from(output),
-        trouble: Some(File::from(trouble)),
+        setup_error: Some(File::from(trouble)),
     })
 }
 
 /// What the scheduler counts of a thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Scheduled {
+pub struct SchedStat {
     pub ran: Duration,
     /// For a processor.
     pub waited: Duration,
 }
 
-impl Jailed {
+impl JailedProcess {
     /// Readable when there is output, and at its end.
     pub fn output(&self) -> BorrowedFd<'_> {
         self.output.as_fd()
@@ -168,10 +168,10 @@ impl Jailed {
     }
 
     /// Why the program did not begin. To be asked when the process has ended.
-    pub fn trouble(&mut self) -> Option<String> {
+    pub fn setup_error(&mut self) -> Option<String> {
         let mut text = Vec::new();
         // An end or an error: what is there is all that is told.
-        self.trouble.take()?.read_to_end(&mut text).ok();
+        self.setup_error.take()?.read_to_end(&mut text).ok();
         (!text.is_empty()).then(|| String::from_utf8_lossy(&text).into_owned())
     }
 
@@ -182,7 +182,10 @@ impl Jailed {
 
     /// Whether it has ended; then it is gone with what it left behind, and `look` saw it for the
     /// last time.
-    pub fn ended(&mut self, look: impl FnOnce(&Jailed)) -> io::Result<Option<ExitStatus>> {
+    pub fn try_wait(
+        &mut self,
+        look: impl FnOnce(&JailedProcess),
+    ) -> io::Result<Option<ExitStatus>> {
         let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
         // It is looked at without being reaped, so that its number is not somebody else's when its
         // group is killed.
@@ -213,7 +216,7 @@ impl Jailed {
     /// Of each of its threads, by number: how long it has run, and how long it has waited for a
     /// processor (/proc/PID/schedstat; Documentation/ scheduler/sched-stats.rst). Empty where the
     /// kernel does not say.
-    pub fn scheduled(&self) -> BTreeMap<u32, Scheduled> {
+    pub fn sched_stats(&self) -> BTreeMap<u32, SchedStat> {
         let threads = std::fs::read_dir(format!("/proc/{}/task", self.group))
             .into_iter()
             .flatten()
@@ -232,7 +235,7 @@ impl Jailed {
                     .map(Duration::from_nanos);
                 Some((
                     number,
-                    Scheduled {
+                    SchedStat {
                         ran: figures.next()?,
                         waited: figures.next()?,
                     },

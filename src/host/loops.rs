@@ -21,13 +21,13 @@ use crate::model::dev::DevNo;
 
 /// Name of the node that our loops stand on: `/sys/block/loopN/loop/backing_file` ends with it. As
 /// in systemd/60-diskvitals.rules.
-pub const MARK: &str = "diskvitals-check";
+pub const BACKING_NODE_NAME: &str = "diskvitals-check";
 
 const READ_ONLY: u32 = 1;
 const AUTOCLEAR: u32 = 4;
 const DIRECT_IO: u32 = 16;
 /// Somebody else may be quicker with the free one.
-const TRIES: usize = 32;
+const MAX_ATTEMPTS: usize = 32;
 /// Of /dev/loop-control (linux/miscdevice.h).
 const CONTROL: DevNo = DevNo {
     major: 10,
@@ -43,22 +43,22 @@ pub enum LoopError {
     #[error("asking for its block size")]
     BlockSize(#[source] io::Error),
     #[error("asking for a free loop device")]
-    Free(#[source] io::Error),
+    GetFree(#[source] io::Error),
     #[error("attaching {0}")]
     Attach(String, #[source] io::Error),
     #[error("asking how {0} is attached")]
     Status(String, #[source] io::Error),
     #[error("{0} does not read past the page cache (direct I/O was refused), or is not read-only")]
-    NotAsWanted(String),
-    #[error("loop devices were taken by others {TRIES} times")]
-    Taken,
+    NotReadOnlyDirectIo(String),
+    #[error("loop devices were taken by others {MAX_ATTEMPTS} times")]
+    NoFreeLoop,
     #[error("detaching {0}")]
     Detach(String, #[source] io::Error),
 }
 
 /// Attached as long as it, or anybody else, has it open.
 #[derive(Debug)]
-pub struct Loop {
+pub struct ReadOnlyLoop {
     /// `loop3`
     pub name: String,
     pub dev: DevNo,
@@ -68,7 +68,7 @@ pub struct Loop {
 /// Whether this is one of our loops, by its `loop/backing_file`.
 pub fn is_ours(backing_file: &str) -> bool {
     let path = backing_file.trim_end().trim_end_matches(" (deleted)");
-    path.rsplit('/').next() == Some(MARK)
+    path.rsplit('/').next() == Some(BACKING_NODE_NAME)
 }
 
 /// Makes a node below `dir` and opens it for reading. `flags` of open(2) besides.
@@ -92,11 +92,11 @@ pub fn open_node(dir: &Path, name: &str, dev: DevNo, flags: i32) -> Result<File,
 
 /// A read-only, direct-io, autoclear loop over `backing`, with its block size. `dir`: a folder of
 /// ours in which device nodes work.
-pub fn attach(root: &HostRoot, dir: &Path, backing: &File) -> Result<Loop, LoopError> {
+pub fn attach(root: &HostRoot, dir: &Path, backing: &File) -> Result<ReadOnlyLoop, LoopError> {
     let block_size = sys::logical_block_size(backing.as_fd()).map_err(LoopError::BlockSize)?;
     let control = control(dir)?;
-    for _ in 0..TRIES {
-        let number = sys::loop_get_free(control.as_fd()).map_err(LoopError::Free)?;
+    for _ in 0..MAX_ATTEMPTS {
+        let number = sys::loop_get_free(control.as_fd()).map_err(LoopError::GetFree)?;
         let Some((name, dev, node)) = open_loop(root, dir, number)? else {
             continue;
         };
@@ -104,20 +104,20 @@ pub fn attach(root: &HostRoot, dir: &Path, backing: &File) -> Result<Loop, LoopE
             flags: READ_ONLY | AUTOCLEAR | DIRECT_IO,
             ..sys::LoopInfo::EMPTY
         };
-        info.file_name[..MARK.len()].copy_from_slice(MARK.as_bytes());
+        info.file_name[..BACKING_NODE_NAME.len()].copy_from_slice(BACKING_NODE_NAME.as_bytes());
         match sys::loop_configure(node.as_fd(), backing.as_fd(), block_size, info) {
             Ok(()) => {}
             Err(error) if error.raw_os_error() == Some(Errno::EBUSY as i32) => continue,
             Err(error) => return Err(LoopError::Attach(name, error)),
         }
-        let attached = Loop { name, dev, node };
+        let attached = ReadOnlyLoop { name, dev, node };
         attached.verify(root)?;
         return Ok(attached);
     }
-    Err(LoopError::Taken)
+    Err(LoopError::NoFreeLoop)
 }
 
-impl Loop {
+impl ReadOnlyLoop {
     /// That it is as it was asked for: the kernel falls back to buffered I/O without a word where
     /// direct I/O cannot be done.
     pub fn verify(&self, root: &HostRoot) -> Result<(), LoopError> {
@@ -129,13 +129,13 @@ impl Loop {
         if status.flags & wanted == wanted && shown.trim_ascii() == b"1" {
             Ok(())
         } else {
-            Err(LoopError::NotAsWanted(self.name.clone()))
+            Err(LoopError::NotReadOnlyDirectIo(self.name.clone()))
         }
     }
 
     /// Forgets what has been read through it before: udev looks at every new device.
-    pub fn forget_cached(&self) -> Result<(), LoopError> {
-        sys::forget_cached(self.node.as_fd())
+    pub fn flush_buffers(&self) -> Result<(), LoopError> {
+        sys::flush_buffers(self.node.as_fd())
             .map_err(|error| LoopError::Status(self.name.clone(), error))
     }
 }
@@ -173,7 +173,7 @@ fn detach(root: &HostRoot, dir: &Path, name: &str) -> Result<(), LoopError> {
     let number = name
         .strip_prefix("loop")
         .and_then(|number| number.parse().ok())
-        .ok_or(LoopError::Taken)?;
+        .ok_or(LoopError::NoFreeLoop)?;
     let Some((name, _, node)) = open_loop(root, dir, number)? else {
         return Ok(());
     };

@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use nix::errno::Errno;
 use nix::mount::{MntFlags, umount2};
 
-use crate::host::beneath::Spot;
+use crate::host::resolve_beneath::ResolvedPath;
 use crate::host::sys;
 use crate::model::path::HostPath;
 
@@ -27,14 +27,14 @@ const STRICT_ATIME: u64 = 0x20;
 const NO_DIR_ATIME: u64 = 0x80;
 const NO_SYMFOLLOW: u64 = 0x0020_0000;
 /// Complaints of the kernel that are repeated.
-const MOST_SAID: usize = 8;
+const MAX_MESSAGES: usize = 8;
 
 #[derive(Debug, thiserror::Error)]
 pub enum MountError {
     #[error("`{0}` has a NUL in it")]
     Nul(String),
     #[error("asking the kernel for the filesystem {fs_type}")]
-    Unknown {
+    OpenFsContext {
         fs_type: String,
         #[source]
         source: io::Error,
@@ -43,7 +43,7 @@ pub enum MountError {
     Option {
         fs_type: String,
         option: String,
-        said: Said,
+        said: FsContextLog,
         #[source]
         source: io::Error,
     },
@@ -51,7 +51,7 @@ pub enum MountError {
     Create {
         fs_type: String,
         device: HostPath,
-        said: Said,
+        said: FsContextLog,
         #[source]
         source: io::Error,
     },
@@ -66,9 +66,9 @@ pub enum MountError {
 
 /// What the kernel said besides the error's number.
 #[derive(Debug, Default)]
-pub struct Said(Vec<String>);
+pub struct FsContextLog(Vec<String>);
 
-impl std::fmt::Display for Said {
+impl std::fmt::Display for FsContextLog {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if self.0.is_empty() {
             Ok(())
@@ -80,19 +80,19 @@ impl std::fmt::Display for Said {
 
 /// A mount that is nowhere yet. Dropped, it is gone.
 #[derive(Debug)]
-pub struct Detached(OwnedFd);
+pub struct DetachedMount(OwnedFd);
 
 /// The options as the kernel wants them: those of the mount, and those of the filesystem.
 #[derive(Debug, PartialEq, Eq)]
-struct Sorted<'a> {
+struct ParsedOptions<'a> {
     flags: u64,
     filesystem: Vec<&'a str>,
 }
 
 /// mount(8) has flags of mounts and words for itself among the options; everything else is the
 /// filesystem's.
-fn sort(options: &[String]) -> Sorted<'_> {
-    let mut sorted = Sorted {
+fn parse_options(options: &[String]) -> ParsedOptions<'_> {
+    let mut sorted = ParsedOptions {
         flags: 0,
         filesystem: Vec::new(),
     };
@@ -125,7 +125,7 @@ fn sort(options: &[String]) -> Sorted<'_> {
     sorted
 }
 
-fn c(text: &str) -> Result<CString, MountError> {
+fn c_string(text: &str) -> Result<CString, MountError> {
     CString::new(text).map_err(|_| MountError::Nul(text.to_owned()))
 }
 
@@ -136,38 +136,41 @@ pub fn filesystem(
     device: &HostPath,
     options: &[String],
     read_only: bool,
-) -> Result<Detached, MountError> {
-    let context = sys::fsopen(&c(fs_type)?).map_err(|source| MountError::Unknown {
+) -> Result<DetachedMount, MountError> {
+    let context = sys::fsopen(&c_string(fs_type)?).map_err(|source| MountError::OpenFsContext {
         fs_type: fs_type.to_owned(),
         source,
     })?;
-    let sorted = sort(options);
+    let sorted = parse_options(options);
     let refused = |option: &str, said, source| MountError::Option {
         fs_type: fs_type.to_owned(),
         option: option.to_owned(),
         said,
         source,
     };
-    let configure = |option: &str, what: sys::Configure<'_>| {
+    let configure = |option: &str, what: sys::FsConfigCommand<'_>| {
         sys::fsconfig(context.as_fd(), what)
-            .map_err(|source| refused(option, said(&context), source))
+            .map_err(|source| refused(option, read_context_log(&context), source))
     };
     let path = CString::new(device.as_bytes()).map_err(|_| MountError::Nul(device.to_string()))?;
-    configure("source", sys::Configure::Value(c"source", &path))?;
+    configure("source", sys::FsConfigCommand::Value(c"source", &path))?;
     for option in &sorted.filesystem {
         match option.split_once('=') {
-            Some((key, value)) => configure(option, sys::Configure::Value(&c(key)?, &c(value)?))?,
-            None => configure(option, sys::Configure::Flag(&c(option)?))?,
+            Some((key, value)) => configure(
+                option,
+                sys::FsConfigCommand::Value(&c_string(key)?, &c_string(value)?),
+            )?,
+            None => configure(option, sys::FsConfigCommand::Flag(&c_string(option)?))?,
         }
     }
     if read_only {
-        configure("ro", sys::Configure::Flag(c"ro"))?;
+        configure("ro", sys::FsConfigCommand::Flag(c"ro"))?;
     }
-    sys::fsconfig(context.as_fd(), sys::Configure::Create).map_err(|source| {
+    sys::fsconfig(context.as_fd(), sys::FsConfigCommand::Create).map_err(|source| {
         MountError::Create {
             fs_type: fs_type.to_owned(),
             device: device.clone(),
-            said: said(&context),
+            said: read_context_log(&context),
             source,
         }
     })?;
@@ -177,25 +180,25 @@ pub fn filesystem(
         path: device.clone(),
         source,
     })?;
-    Ok(Detached(mount))
+    Ok(DetachedMount(mount))
 }
 
 /// What shows through a bind mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shown {
+pub enum MountSourceKind {
     /// A folder of a filesystem; without device nodes.
-    Folder,
+    Directory,
     /// One device's node, which must stay one.
-    Node,
+    DeviceNode,
 }
 
 /// A bind mount of what `source` is; what is mounted below it stays outside.
 pub fn bind(
     source: BorrowedFd<'_>,
     path: &HostPath,
-    shown: Shown,
+    shown: MountSourceKind,
     read_only: bool,
-) -> Result<Detached, MountError> {
+) -> Result<DetachedMount, MountError> {
     let call = |doing| {
         move |source| MountError::Call {
             doing,
@@ -204,7 +207,11 @@ pub fn bind(
         }
     };
     let mount = sys::clone_mount(source).map_err(call("making a bind mount of"))?;
-    let mut flags = if shown == Shown::Folder { NO_DEV } else { 0 };
+    let mut flags = if shown == MountSourceKind::Directory {
+        NO_DEV
+    } else {
+        0
+    };
     if read_only {
         flags |= READ_ONLY;
     }
@@ -212,10 +219,10 @@ pub fn bind(
         sys::set_mount_flags(mount.as_fd(), flags)
             .map_err(call("setting the flags of a bind mount of"))?;
     }
-    Ok(Detached(mount))
+    Ok(DetachedMount(mount))
 }
 
-impl Detached {
+impl DetachedMount {
     /// Onto what `target` is.
     pub fn attach(self, target: BorrowedFd<'_>, path: &HostPath) -> Result<(), MountError> {
         sys::move_mount(self.0.as_fd(), target).map_err(|source| MountError::Call {
@@ -229,7 +236,7 @@ impl Detached {
 /// The topmost mount there. `lazy`: it goes out of sight at once, and ends with its last user. To
 /// be called by a single-threaded process: for the moment of the call its working directory is the
 /// spot's folder, since umount2(2) takes no descriptor.
-pub fn unmount(spot: &Spot, lazy: bool) -> Result<(), Errno> {
+pub fn unmount(spot: &ResolvedPath, lazy: bool) -> Result<(), Errno> {
     let mut flags = MntFlags::UMOUNT_NOFOLLOW;
     if lazy {
         flags |= MntFlags::MNT_DETACH;
@@ -255,9 +262,9 @@ pub fn mount_id(file: BorrowedFd<'_>) -> io::Result<u32> {
 }
 
 /// One message a read; none left is ENODATA, and no reason to say less.
-fn said(context: &OwnedFd) -> Said {
-    let (mut said, mut buffer) = (Said::default(), [0; 1024]);
-    while said.0.len() < MOST_SAID
+fn read_context_log(context: &OwnedFd) -> FsContextLog {
+    let (mut said, mut buffer) = (FsContextLog::default(), [0; 1024]);
+    while said.0.len() < MAX_MESSAGES
         && let Ok(length @ 1..) = nix::unistd::read(context, &mut buffer)
     {
         // `e `, `w ` or `i ` before the text.
@@ -276,12 +283,12 @@ mod tests {
     }
 
     #[test]
-    fn options_of_the_mount_are_told_apart_from_those_of_the_filesystem() {
+    fn mount_options_are_separated_from_filesystem_options() {
         let options =
             words("defaults noatime nosuid discard commit=30 x-systemd.automount _netdev noexec");
         assert_eq!(
-            sort(&options),
-            Sorted {
+            parse_options(&options),
+            ParsedOptions {
                 flags: NO_ATIME | NO_SUID | NO_EXEC,
                 filesystem: vec!["discard", "commit=30"]
             }
@@ -290,9 +297,15 @@ mod tests {
 
     #[test]
     fn the_later_of_two_opposite_options_holds() {
-        assert_eq!(sort(&words("nosuid suid")).flags, 0);
-        assert_eq!(sort(&words("noatime strictatime")).flags, STRICT_ATIME);
-        assert_eq!(sort(&words("strictatime relatime noexec")).flags, NO_EXEC);
+        assert_eq!(parse_options(&words("nosuid suid")).flags, 0);
+        assert_eq!(
+            parse_options(&words("noatime strictatime")).flags,
+            STRICT_ATIME
+        );
+        assert_eq!(
+            parse_options(&words("strictatime relatime noexec")).flags,
+            NO_EXEC
+        );
     }
 
     #[test]

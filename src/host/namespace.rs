@@ -49,7 +49,7 @@ pub fn enter_host_mounts(root: &HostRoot) -> Result<(), String> {
 
 /// Keeps only `wanted`, for this process and whatever it could start. Not being root is no error:
 /// there is nothing to give up.
-pub fn keep_only(wanted: &[Capability]) -> Result<(), String> {
+pub fn limit_capabilities(wanted: &[Capability]) -> Result<(), String> {
     let dropping = |what: &str| {
         let what = what.to_owned();
         move |error: caps::errors::CapsError| format!("giving up {what} capabilities: {error}")

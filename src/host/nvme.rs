@@ -47,7 +47,7 @@ pub enum NvmeError {
 
 /// Sets the bits of health events where they are not set, and leaves the others as they are. May
 /// block while the controller is being reset.
-pub fn announce_health(root: &HostRoot, name: &str) -> Result<bool, NvmeError> {
+pub fn enable_health_events(root: &HostRoot, name: &str) -> Result<bool, NvmeError> {
     let number = name
         .strip_prefix("nvme")
         .filter(|number| !number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit()));
@@ -96,12 +96,12 @@ mod tests {
         let root = HostRoot::new("/nonexistent");
         for name in ["", "nvme", "nvme0n1", "../sda", "nvme0/../sda"] {
             assert!(
-                matches!(announce_health(&root, name), Err(NvmeError::Name(_))),
+                matches!(enable_health_events(&root, name), Err(NvmeError::Name(_))),
                 "{name}"
             );
         }
         assert!(matches!(
-            announce_health(&root, "nvme0"),
+            enable_health_events(&root, "nvme0"),
             Err(NvmeError::Open { .. })
         ));
     }

@@ -6,27 +6,27 @@ use std::io;
 use crate::host::sys;
 
 /// The lowest priority of the processor and of I/O, for this process.
-pub fn be_modest() -> io::Result<()> {
-    sys::be_modest()
+pub fn lower_priority() -> io::Result<()> {
+    sys::lower_priority()
 }
 
 /// How a process is, as its /proc/PID says (proc_pid_stat(5), proc_pid_status(5)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Life {
-    Living,
+pub enum ProcessState {
+    Alive,
     /// Killed or exiting; threads in uninterruptible sleep may keep its files and locks for a while
     /// yet.
     Dying,
-    Gone,
+    Exited,
 }
 
 /// Of a process in our own PID namespace.
-pub fn life(pid: u32) -> Life {
+pub fn process_state(pid: u32) -> ProcessState {
     let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else {
-        return Life::Gone;
+        return ProcessState::Exited;
     };
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    judge(&stat, &status)
+    parse_state(&stat, &status)
 }
 
 /// `D (disk sleep) in request_wait_answer`, from /proc/PID (proc_pid_status(5), proc_pid_wchan(5));
@@ -48,15 +48,15 @@ pub fn waiting_in(pid: Option<u32>) -> Option<String> {
 }
 
 /// PF_EXITING, include/linux/sched.h.
-const EXITING: u64 = 0x4;
+const PF_EXITING: u64 = 0x4;
 /// SIGKILL's bit in the masks of status.
-const KILL: u64 = 1 << 8;
+const SIGKILL_BIT: u64 = 1 << 8;
 
-fn judge(stat: &str, status: &str) -> Life {
+fn parse_state(stat: &str, status: &str) -> ProcessState {
     // The name in parentheses may hold anything; fields are counted from its end: state, ppid,
     // pgrp, session, tty_nr, tpgid, flags.
     let Some((_, fields)) = stat.rsplit_once(") ") else {
-        return Life::Gone;
+        return ProcessState::Exited;
     };
     let mut fields = fields.split(' ');
     let state = fields.next().unwrap_or_default();
@@ -69,17 +69,17 @@ fn judge(stat: &str, status: &str) -> Life {
             .lines()
             .find_map(|line| line.strip_prefix(name))
             .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-        mask.is_some_and(|mask| mask & KILL != 0)
+        mask.is_some_and(|mask| mask & SIGKILL_BIT != 0)
     };
     // A zombie leader whose other threads hang shows as Z while the lock is still held.
     if matches!(state, "Z" | "X")
-        || flags & EXITING != 0
+        || flags & PF_EXITING != 0
         || pending("SigPnd:")
         || pending("ShdPnd:")
     {
-        Life::Dying
+        ProcessState::Dying
     } else {
-        Life::Living
+        ProcessState::Alive
     }
 }
 
@@ -88,26 +88,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn we_live() {
-        assert_eq!(life(std::process::id()), Life::Living);
-        assert_eq!(life(u32::MAX), Life::Gone);
+    fn this_process_is_alive() {
+        assert_eq!(process_state(std::process::id()), ProcessState::Alive);
+        assert_eq!(process_state(u32::MAX), ProcessState::Exited);
     }
 
     #[test]
     fn killed_exiting_and_zombie_processes_are_dying() {
         let stat = |state: &str, flags: u64| format!("7 (a) b) {state} 1 7 7 0 -1 {flags} 0 0");
         assert_eq!(
-            judge(
+            parse_state(
                 &stat("S", 0x400100),
                 "SigPnd:\t0000000000000000\nShdPnd:\t0000000000000000\n"
             ),
-            Life::Living
+            ProcessState::Alive
         );
-        assert_eq!(judge(&stat("Z", 0), ""), Life::Dying);
-        assert_eq!(judge(&stat("D", 0x400104), ""), Life::Dying);
+        assert_eq!(parse_state(&stat("Z", 0), ""), ProcessState::Dying);
+        assert_eq!(parse_state(&stat("D", 0x400104), ""), ProcessState::Dying);
         assert_eq!(
-            judge(&stat("D", 0), "ShdPnd:\t0000000000000100\n"),
-            Life::Dying
+            parse_state(&stat("D", 0), "ShdPnd:\t0000000000000100\n"),
+            ProcessState::Dying
         );
     }
 }

@@ -21,7 +21,7 @@ const DATA_BLOCKS: usize = 32;
 #[derive(Debug, thiserror::Error)]
 pub enum ResizeError {
     #[error("asking the {fs_type} for its size")]
-    Ask {
+    Geometry {
         fs_type: &'static str,
         #[source]
         source: io::Error,
@@ -36,30 +36,30 @@ pub enum ResizeError {
     #[error(
         "a mounted ext4 is grown by who has CAP_SYS_RESOURCE, which this process was not given: it is grown when it is staged next"
     )]
-    NoRight(#[source] io::Error),
+    MissingCapability(#[source] io::Error),
     #[error("a mounted {0} cannot be grown here")]
-    Unknown(String),
+    Unsupported(String),
 }
 
 /// `size`: the device's, in bytes.
 pub fn grow(directory: BorrowedFd<'_>, fs_type: &str, size: u64) -> Result<(), ResizeError> {
     match fs_type {
-        "ext4" => ext4(directory, size),
-        "xfs" => xfs(directory, size),
+        "ext4" => grow_ext4(directory, size),
+        "xfs" => grow_xfs(directory, size),
         // A filesystem of one device, which has the first number.
         "btrfs" => sys::btrfs_resize(directory, "1:max").map_err(|source| ResizeError::Grow {
             fs_type: "btrfs",
             size,
             source,
         }),
-        other => Err(ResizeError::Unknown(other.to_owned())),
+        other => Err(ResizeError::Unsupported(other.to_owned())),
     }
 }
 
-fn ext4(directory: BorrowedFd<'_>, size: u64) -> Result<(), ResizeError> {
+fn grow_ext4(directory: BorrowedFd<'_>, size: u64) -> Result<(), ResizeError> {
     // f_bsize is its block size (ext4_statfs()). f_blocks lacks what metadata takes, so it does not
     // tell whether it is large enough: the kernel does.
-    let told = fstatfs(directory.as_fd()).map_err(|errno| ResizeError::Ask {
+    let told = fstatfs(directory.as_fd()).map_err(|errno| ResizeError::Geometry {
         fs_type: "ext4",
         source: errno.into(),
     })?;
@@ -75,7 +75,7 @@ fn ext4(directory: BorrowedFd<'_>, size: u64) -> Result<(), ResizeError> {
             source: io::Error::other(error),
         }),
         Err(source) if source.kind() == io::ErrorKind::PermissionDenied => {
-            Err(ResizeError::NoRight(source))
+            Err(ResizeError::MissingCapability(source))
         }
         Err(source) => Err(ResizeError::Grow {
             fs_type: "ext4",
@@ -85,8 +85,8 @@ fn ext4(directory: BorrowedFd<'_>, size: u64) -> Result<(), ResizeError> {
     }
 }
 
-fn xfs(directory: BorrowedFd<'_>, size: u64) -> Result<(), ResizeError> {
-    let geometry = sys::xfs_geometry(directory).map_err(|source| ResizeError::Ask {
+fn grow_xfs(directory: BorrowedFd<'_>, size: u64) -> Result<(), ResizeError> {
+    let geometry = sys::xfs_geometry(directory).map_err(|source| ResizeError::Geometry {
         fs_type: "xfs",
         source,
     })?;
@@ -105,7 +105,7 @@ fn xfs(directory: BorrowedFd<'_>, size: u64) -> Result<(), ResizeError> {
         // (xfs_growfs_data_private()): then this is all of it.
         Err(error)
             if error.raw_os_error() == Some(nix::libc::EINVAL)
-                && wanted - blocks < SMALLEST_GROUP =>
+                && wanted - blocks < MIN_AG_BLOCKS =>
         {
             Ok(())
         }
@@ -118,7 +118,7 @@ fn xfs(directory: BorrowedFd<'_>, size: u64) -> Result<(), ResizeError> {
 }
 
 /// XFS_MIN_AG_BLOCKS.
-const SMALLEST_GROUP: u64 = 64;
+const MIN_AG_BLOCKS: u64 = 64;
 
 /// Block size, the percentage for inodes, blocks.
 fn geometry_of(geometry: &[u8; sys::XFS_GEOMETRY]) -> (u32, u32, u64) {

@@ -44,7 +44,7 @@ impl HostRoot {
 
     /// Whether `path`, a device node, is the same device here and at the host's root. Nodes are
     /// looked at, never opened.
-    pub fn same_device(&self, path: impl AsRef<Path>) -> bool {
+    pub fn is_same_device(&self, path: impl AsRef<Path>) -> bool {
         let number = |path: &Path| {
             std::fs::metadata(path)
                 .ok()

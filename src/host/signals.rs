@@ -14,32 +14,33 @@ use crate::host::clock::monotonic;
 
 /// All signals that can be held back are, from when it is made.
 #[derive(Debug)]
-pub struct HeldSignals(SignalFd);
+pub struct BlockedSignals(SignalFd);
 
 /// What ended the waiting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Woken {
+pub enum WakeReason {
     /// A byte or more came in.
-    Told,
+    Input,
     /// The other end of the pipe is closed, or cannot be read; or the parent has gone.
     Closed,
     Signal(u32),
-    Time,
+    Timeout,
 }
 
 /// How often the parent is looked for.
-const LOOK: Duration = Duration::from_millis(250);
+const PARENT_POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-impl HeldSignals {
-    pub fn hold() -> Result<HeldSignals, Errno> {
+impl BlockedSignals {
+    pub fn block() -> Result<BlockedSignals, Errno> {
         let all = SigSet::all();
         all.thread_block()?;
-        SignalFd::with_flags(&all, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC).map(HeldSignals)
+        SignalFd::with_flags(&all, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)
+            .map(BlockedSignals)
     }
 
     /// Whether there is something on `input` already, its end included, or a signal, or `parent`
     /// has gone. Takes none of it.
-    pub fn is_called_off(&self, input: impl AsFd, parent: Pid) -> bool {
+    pub fn is_cancelled(&self, input: impl AsFd, parent: Pid) -> bool {
         let mut waited = [
             PollFd::new(input.as_fd(), PollFlags::POLLIN),
             PollFd::new(self.0.as_fd(), PollFlags::POLLIN),
@@ -57,41 +58,43 @@ impl HeldSignals {
     /// has a copy of the pipe: one that was forked and waits for a dead disk in execve(2), before
     /// its descriptors are closed. Then it is seen by getppid(2), which changes with the end of the
     /// whole process.
-    pub fn wait(&self, input: impl AsFd, limit: Duration, parent: Pid) -> Woken {
+    pub fn wait(&self, input: impl AsFd, limit: Duration, parent: Pid) -> WakeReason {
         let end = monotonic().saturating_add(limit);
         loop {
             let left = end.saturating_sub(monotonic());
             if left.is_zero() {
-                return Woken::Time;
+                return WakeReason::Timeout;
             }
             if getppid() != parent {
-                return Woken::Closed;
+                return WakeReason::Closed;
             }
             // Rounded up, or the last millisecond would be spun away.
-            let left =
-                PollTimeout::try_from(left.min(LOOK).saturating_add(Duration::from_millis(1)))
-                    .unwrap_or(PollTimeout::MAX);
+            let left = PollTimeout::try_from(
+                left.min(PARENT_POLL_INTERVAL)
+                    .saturating_add(Duration::from_millis(1)),
+            )
+            .unwrap_or(PollTimeout::MAX);
             let mut waited = [
                 PollFd::new(input.as_fd(), PollFlags::POLLIN),
                 PollFd::new(self.0.as_fd(), PollFlags::POLLIN),
             ];
             match poll(&mut waited, left) {
                 Ok(_) | Err(Errno::EINTR) => {}
-                Err(_) => return Woken::Closed,
+                Err(_) => return WakeReason::Closed,
             }
             let [pipe, signals] = waited.map(|waited| waited.any().unwrap_or(true));
             if signals && let Ok(Some(signal)) = self.0.read_signal() {
                 // A child of the daemon is none of ours; a terminal's size neither.
                 if !is_harmless(signal.ssi_signo) {
-                    return Woken::Signal(signal.ssi_signo);
+                    return WakeReason::Signal(signal.ssi_signo);
                 }
             }
             if pipe {
                 let mut bytes = [0; 64];
                 match nix::unistd::read(&input, &mut bytes) {
-                    Ok(1..) => return Woken::Told,
+                    Ok(1..) => return WakeReason::Input,
                     Err(Errno::EAGAIN | Errno::EINTR) => {}
-                    Ok(0) | Err(_) => return Woken::Closed,
+                    Ok(0) | Err(_) => return WakeReason::Closed,
                 }
             }
         }
@@ -113,21 +116,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_word_or_the_end_of_the_pipe_or_another_parent_calls_it_off() {
-        let signals = HeldSignals::hold().unwrap();
+    fn input_or_a_closed_pipe_or_a_new_parent_cancels() {
+        let signals = BlockedSignals::block().unwrap();
         let (input, output) = nix::unistd::pipe().unwrap();
         let other = Pid::from_raw(i32::MAX);
-        assert!(!signals.is_called_off(&input, getppid()));
-        assert!(signals.is_called_off(&input, other));
+        assert!(!signals.is_cancelled(&input, getppid()));
+        assert!(signals.is_cancelled(&input, other));
         nix::unistd::write(&output, b"x").unwrap();
-        assert!(signals.is_called_off(&input, getppid()));
+        assert!(signals.is_cancelled(&input, getppid()));
         // What was there is there still.
         assert_eq!(
             signals.wait(&input, Duration::from_secs(60), getppid()),
-            Woken::Told
+            WakeReason::Input
         );
-        assert!(!signals.is_called_off(&input, getppid()));
+        assert!(!signals.is_cancelled(&input, getppid()));
         drop(output);
-        assert!(signals.is_called_off(&input, getppid()));
+        assert!(signals.is_cancelled(&input, getppid()));
     }
 }

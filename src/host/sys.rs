@@ -355,7 +355,7 @@ pub fn logical_block_size(device: BorrowedFd<'_>) -> io::Result<u32> {
 }
 
 /// BLKFLSBUF: what the page cache holds of the device is dropped.
-pub fn forget_cached(device: BorrowedFd<'_>) -> io::Result<()> {
+pub fn flush_buffers(device: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: takes no argument.
     unsafe { raw::forget_cached(device.as_raw_fd()) }?;
     Ok(())
@@ -363,7 +363,7 @@ pub fn forget_cached(device: BorrowedFd<'_>) -> io::Result<()> {
 
 /// The lowest priority for I/O (IOPRIO_CLASS_IDLE, ioprio_set(2)) and a low one for the processor,
 /// for this process and what it starts.
-pub fn be_modest() -> io::Result<()> {
+pub fn lower_priority() -> io::Result<()> {
     const WHO_PROCESS: nix::libc::c_int = 1;
     const IDLE: nix::libc::c_int = 3 << 13;
     // SAFETY: integers only; 0 is the caller.
@@ -459,7 +459,7 @@ pub fn set_mount_flags(mount: BorrowedFd<'_>, set: u64) -> io::Result<()> {
 }
 
 /// A descriptor that a system call has just made for us, or its error.
-fn made(result: nix::libc::c_long) -> io::Result<OwnedFd> {
+fn owned_fd(result: nix::libc::c_long) -> io::Result<OwnedFd> {
     if result < 0 {
         return Err(io::Error::last_os_error());
     }
@@ -473,25 +473,25 @@ fn made(result: nix::libc::c_long) -> io::Result<OwnedFd> {
 pub fn fsopen(fs_type: &CStr) -> io::Result<OwnedFd> {
     const CLOEXEC: u32 = 1;
     // SAFETY: a C string and a number.
-    made(unsafe { nix::libc::syscall(nix::libc::SYS_fsopen, fs_type.as_ptr(), CLOEXEC) })
+    owned_fd(unsafe { nix::libc::syscall(nix::libc::SYS_fsopen, fs_type.as_ptr(), CLOEXEC) })
 }
 
 /// What fsconfig(2) is to do.
 #[derive(Clone, Copy, Debug)]
-pub enum Configure<'a> {
+pub enum FsConfigCommand<'a> {
     Flag(&'a CStr),
     Value(&'a CStr, &'a CStr),
     Create,
 }
 
 /// fsconfig(2).
-pub fn fsconfig(context: BorrowedFd<'_>, what: Configure<'_>) -> io::Result<()> {
+pub fn fsconfig(context: BorrowedFd<'_>, what: FsConfigCommand<'_>) -> io::Result<()> {
     let null = std::ptr::null();
     let (command, key, value): (u32, *const nix::libc::c_char, *const nix::libc::c_char) =
         match what {
-            Configure::Flag(key) => (0, key.as_ptr(), null),
-            Configure::Value(key, value) => (1, key.as_ptr(), value.as_ptr()),
-            Configure::Create => (6, null, null),
+            FsConfigCommand::Flag(key) => (0, key.as_ptr(), null),
+            FsConfigCommand::Value(key, value) => (1, key.as_ptr(), value.as_ptr()),
+            FsConfigCommand::Create => (6, null, null),
         };
     // SAFETY: C strings that live for the call, or null where the command takes none.
     let done = unsafe {
@@ -515,7 +515,9 @@ pub fn fsconfig(context: BorrowedFd<'_>, what: Configure<'_>) -> io::Result<()> 
 pub fn fsmount(context: BorrowedFd<'_>, flags: u64) -> io::Result<OwnedFd> {
     const CLOEXEC: u32 = 1;
     // SAFETY: a descriptor and two numbers.
-    made(unsafe { nix::libc::syscall(nix::libc::SYS_fsmount, context.as_raw_fd(), CLOEXEC, flags) })
+    owned_fd(unsafe {
+        nix::libc::syscall(nix::libc::SYS_fsmount, context.as_raw_fd(), CLOEXEC, flags)
+    })
 }
 
 /// open_tree(2): a copy of the mount at `place`, beginning there, that is nowhere yet.
@@ -523,7 +525,7 @@ pub fn clone_mount(place: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     const CLONE: i32 = 1;
     let flags = CLONE | nix::libc::O_CLOEXEC | nix::libc::AT_EMPTY_PATH;
     // SAFETY: a descriptor, an empty C string and a number.
-    made(unsafe {
+    owned_fd(unsafe {
         nix::libc::syscall(
             nix::libc::SYS_open_tree,
             place.as_raw_fd(),
@@ -568,7 +570,7 @@ pub fn forbid_writing(writable: Option<BorrowedFd<'_>>) -> io::Result<()> {
     const TRUNCATE: u64 = 1 << 14;
     /// struct landlock_path_beneath_attr.
     #[repr(C, packed)]
-    struct Beneath {
+    struct PathBeneathAttr {
         allowed: u64,
         parent: i32,
     }
@@ -607,7 +609,7 @@ pub fn forbid_writing(writable: Option<BorrowedFd<'_>>) -> io::Result<()> {
     // SAFETY: a descriptor that the kernel has just made for us.
     let rules = unsafe { <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(rules) };
     if let Some(writable) = writable {
-        let beneath = Beneath {
+        let beneath = PathBeneathAttr {
             allowed: handled & (WRITE_FILE | TRUNCATE),
             parent: writable.as_raw_fd(),
         };
@@ -713,7 +715,7 @@ pub fn limit_arenas(most: i32) {
 }
 
 /// For tokio to say when `fd` can be read.
-pub fn readable(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+pub fn async_fd(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     // SAFETY: an OwnedFd is open and stays the same descriptor as long as it exists, and the
     // AsyncFd owns it.
     unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }.map_err(io::Error::from)

@@ -26,7 +26,7 @@ pub enum XfsError {
         source: Errno,
     },
     #[error("asking the XFS at {path} for its geometry")]
-    Ask {
+    Query {
         path: HostPath,
         #[source]
         source: io::Error,
@@ -41,16 +41,16 @@ pub struct Sick {
     pub groups: Vec<(u32, u32)>,
     /// Inodes: number, bs_sick; the first of them, and how many more there are.
     pub inodes: Vec<(u64, u16)>,
-    pub more: u64,
+    pub more_inodes: u64,
     /// Questions that were answered with EUCLEAN, EBADMSG (the kernel has just seen the damage) or
     /// EIO.
-    pub refused: Vec<(Errno, String)>,
+    pub errors: Vec<(Errno, String)>,
 }
 
 /// Sick inodes that are named.
-const MOST_NAMED: usize = 20;
+const MAX_NAMED_INODES: usize = 20;
 /// Answers to one question: 192 bytes each.
-const INODES_AT_ONCE: usize = 256;
+const INODES_PER_CALL: usize = 256;
 /// Offsets in struct xfs_fsop_geom, xfs_ag_geometry, xfs_bulk_ireq and xfs_bulkstat
 /// (fs/xfs/libxfs/xfs_fs.h).
 const AG_COUNT: usize = 12;
@@ -60,24 +60,26 @@ const BS_SICK: usize = 128;
 
 /// Of all allocation groups. None: there is nobody to answer (no XFS; a kernel before 5.3).
 pub fn sick_groups(path: &HostPath) -> Result<Option<Sick>, XfsError> {
-    let Some((directory, geometry)) = asked(path)? else {
+    let Some((directory, geometry)) = open_with_geometry(path)? else {
         return Ok(None);
     };
     let mut sick = Sick::default();
-    for number in 0..word(&geometry, AG_COUNT) {
+    for number in 0..u32_at(&geometry, AG_COUNT) {
         match sys::xfs_ag_geometry(directory.as_fd(), number) {
-            Ok(group) => match word(&group, AG_SICK) {
+            Ok(group) => match u32_at(&group, AG_SICK) {
                 0 => {}
                 bits => sick.groups.push((number, bits)),
             },
-            Err(error) if is_nobody(&error) => return Ok(None),
+            Err(error) if is_unsupported(&error) => return Ok(None),
             Err(error) => {
                 let what = format!("XFS_IOC_AG_GEOMETRY of allocation group {number}: {error}");
-                sick.refused
-                    .push(refused(what, error).map_err(|source| XfsError::Ask {
-                        path: path.clone(),
-                        source,
-                    })?);
+                sick.errors
+                    .push(
+                        classify_error(what, error).map_err(|source| XfsError::Query {
+                            path: path.clone(),
+                            source,
+                        })?,
+                    );
             }
         }
     }
@@ -90,38 +92,43 @@ pub fn sick_inodes(
     path: &HostPath,
     go_on: &mut dyn FnMut() -> bool,
 ) -> Result<Option<Sick>, XfsError> {
-    let Some((directory, _)) = asked(path)? else {
+    let Some((directory, _)) = open_with_geometry(path)? else {
         return Ok(None);
     };
     let mut sick = Sick::default();
-    let mut buffer = vec![0; sys::XFS_BULK_HEADER + INODES_AT_ONCE * sys::XFS_BULKSTAT];
+    let mut buffer = vec![0; sys::XFS_BULK_HEADER + INODES_PER_CALL * sys::XFS_BULKSTAT];
     while go_on() {
         // The header's first word is where to go on; the kernel sets it.
         match sys::xfs_bulkstat(directory.as_fd(), &mut buffer) {
             Ok(()) => {}
             Err(error) => {
-                let what = format!("XFS_IOC_BULKSTAT after inode {}: {error}", quad(&buffer, 0));
-                sick.refused
-                    .push(refused(what, error).map_err(|source| XfsError::Ask {
-                        path: path.clone(),
-                        source,
-                    })?);
+                let what = format!(
+                    "XFS_IOC_BULKSTAT after inode {}: {error}",
+                    u64_at(&buffer, 0)
+                );
+                sick.errors
+                    .push(
+                        classify_error(what, error).map_err(|source| XfsError::Query {
+                            path: path.clone(),
+                            source,
+                        })?,
+                    );
                 break;
             }
         }
         let (header, inodes) = buffer.split_at(sys::XFS_BULK_HEADER);
-        let count = usize::try_from(word(header, OUT_COUNT))
+        let count = usize::try_from(u32_at(header, OUT_COUNT))
             .unwrap_or(0)
-            .min(INODES_AT_ONCE);
+            .min(INODES_PER_CALL);
         if count == 0 {
             break;
         }
         for inode in inodes.chunks_exact(sys::XFS_BULKSTAT).take(count) {
-            let number = quad(inode, 0);
+            let number = u64_at(inode, 0);
             match u16::from_ne_bytes([inode[BS_SICK], inode[BS_SICK + 1]]) {
                 0 => {}
-                bits if sick.inodes.len() < MOST_NAMED => sick.inodes.push((number, bits)),
-                _ => sick.more += 1,
+                bits if sick.inodes.len() < MAX_NAMED_INODES => sick.inodes.push((number, bits)),
+                _ => sick.more_inodes += 1,
             }
         }
     }
@@ -129,7 +136,7 @@ pub fn sick_inodes(
 }
 
 /// A directory of it that answers, and its geometry.
-fn asked(path: &HostPath) -> Result<Option<(OwnedFd, [u8; GEOMETRY])>, XfsError> {
+fn open_with_geometry(path: &HostPath) -> Result<Option<(OwnedFd, [u8; GEOMETRY])>, XfsError> {
     let directory = match open_directory(path) {
         Ok(directory) => directory,
         Err(Errno::ENOTDIR) => return Ok(None),
@@ -142,35 +149,35 @@ fn asked(path: &HostPath) -> Result<Option<(OwnedFd, [u8; GEOMETRY])>, XfsError>
     };
     match sys::xfs_geometry(directory.as_fd()) {
         Ok(geometry) => Ok(Some((directory, geometry))),
-        Err(error) if is_nobody(&error) => Ok(None),
-        Err(source) => Err(XfsError::Ask {
+        Err(error) if is_unsupported(&error) => Ok(None),
+        Err(source) => Err(XfsError::Query {
             path: path.clone(),
             source,
         }),
     }
 }
 
-fn word(bytes: &[u8], at: usize) -> u32 {
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
     bytes
         .get(at..at + 4)
         .and_then(|bytes| bytes.try_into().ok())
         .map_or(0, u32::from_ne_bytes)
 }
 
-fn quad(bytes: &[u8], at: usize) -> u64 {
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
     bytes
         .get(at..at + 8)
         .and_then(|bytes| bytes.try_into().ok())
         .map_or(0, u64::from_ne_bytes)
 }
 
-fn is_nobody(error: &io::Error) -> bool {
+fn is_unsupported(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::ENOTTY as i32)
 }
 
 /// The kernel has just seen damage or could not read. The error: any other, which says nothing of
 /// the filesystem.
-fn refused(what: String, error: io::Error) -> Result<(Errno, String), io::Error> {
+fn classify_error(what: String, error: io::Error) -> Result<(Errno, String), io::Error> {
     match error.raw_os_error().map(Errno::from_raw) {
         Some(errno @ (Errno::EUCLEAN | Errno::EBADMSG | Errno::EIO)) => Ok((errno, what)),
         _ => Err(error),
@@ -189,5 +196,5 @@ fn open_directory(path: &HostPath) -> Result<OwnedFd, Errno> {
 /// None where there is nobody to answer: a mount of one file, a filesystem that is no XFS, a kernel
 /// before 5.2. Leaves no trace (O_NOATIME).
 pub fn geometry(path: &HostPath) -> Result<Option<[u8; GEOMETRY]>, XfsError> {
-    Ok(asked(path)?.map(|(_, geometry)| geometry))
+    Ok(open_with_geometry(path)?.map(|(_, geometry)| geometry))
 }

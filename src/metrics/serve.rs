@@ -27,7 +27,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::metrics::kept::{Form, Format, Texts, Unwritten};
+use crate::metrics::scrape_cache::{Format, ScrapeError, ScrapeFormat, ScrapeHandle};
 use crate::metrics::view::Node;
 use crate::model::causes::with_causes;
 use crate::model::snapshot::Snapshot;
@@ -38,20 +38,20 @@ const PLAIN: &str = "text/plain; version=0.0.4; charset=utf-8";
 const GZIP: &str = "gzip";
 /// Pause after accept(2) failed, for want of descriptors or memory: trying at once would only burn
 /// time.
-const PAUSE: Duration = Duration::from_millis(100);
+const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 /// A request line and headers; a scraper's have a few hundred bytes.
-const HEADERS: usize = 16 * 1024;
+const MAX_HEADER_BYTES: usize = 16 * 1024;
 
 /// Bounds on what scrapers can take. The defaults are for service; tests make them short.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     pub connections: usize,
     /// For all of a connection, the taking of the answer included.
-    pub connection: Duration,
+    pub connection_timeout: Duration,
     /// How long the first picture after a start is waited for.
-    pub picture: Duration,
+    pub first_snapshot_timeout: Duration,
     /// How long connections may finish at the end.
-    pub drain: Duration,
+    pub drain_timeout: Duration,
 }
 
 impl Default for Limits {
@@ -59,9 +59,9 @@ impl Default for Limits {
         let seconds = Duration::from_secs;
         Limits {
             connections: 16,
-            connection: seconds(10),
-            picture: seconds(5),
-            drain: seconds(1),
+            connection_timeout: seconds(10),
+            first_snapshot_timeout: seconds(5),
+            drain_timeout: seconds(1),
         }
     }
 }
@@ -94,8 +94,8 @@ impl Socket {
 
 /// What a connection is answered from.
 #[derive(Clone, Debug)]
-struct Source {
-    texts: Texts,
+struct ScrapeContext {
+    cache: ScrapeHandle,
     snapshots: watch::Receiver<Arc<Snapshot>>,
     limits: Limits,
 }
@@ -108,11 +108,11 @@ pub async fn serve(
     limits: Limits,
     stop: impl Future<Output = ()>,
 ) {
-    let (texts, keeper) = Texts::new(node, snapshots.clone());
+    let (texts, keeper) = ScrapeHandle::new(node, snapshots.clone());
     // It ends with the last who could ask.
     tokio::spawn(keeper.run());
-    let source = Source {
-        texts,
+    let source = ScrapeContext {
+        cache: texts,
         snapshots,
         limits,
     };
@@ -129,23 +129,23 @@ pub async fn serve(
             accepted = socket.accept(), if pause.is_none() && connections.len() < limits.connections => match accepted {
                 Ok(Accepted::Tcp(stream)) => {
                     failing = false;
-                    connections.spawn(converse(stream, source.clone()));
+                    connections.spawn(serve_connection(stream, source.clone()));
                 }
                 Ok(Accepted::Unix(stream)) => {
                     failing = false;
-                    connections.spawn(converse(stream, source.clone()));
+                    connections.spawn(serve_connection(stream, source.clone()));
                 }
                 Err(error) => {
                     if !std::mem::replace(&mut failing, true) {
                         tracing::warn!(%error, "accepting scrapes fails");
                     }
-                    pause = Some(Instant::now() + PAUSE);
+                    pause = Some(Instant::now() + ACCEPT_BACKOFF);
                 }
             }
         }
     }
     drop(socket);
-    let drained = timeout(limits.drain, async {
+    let drained = timeout(limits.drain_timeout, async {
         while connections.join_next().await.is_some() {}
     });
     if drained.await.is_err() {
@@ -153,17 +153,17 @@ pub async fn serve(
     }
 }
 
-async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin, source: Source) {
-    let all = source.limits.connection;
+async fn serve_connection(stream: impl AsyncRead + AsyncWrite + Unpin, source: ScrapeContext) {
+    let all = source.limits.connection_timeout;
     let service = service_fn(|request| {
         let source = source.clone();
-        async move { Ok::<_, Infallible>(answer(&request, source).await) }
+        async move { Ok::<_, Infallible>(respond(&request, source).await) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(all)
         .keep_alive(false)
-        .max_buf_size(HEADERS)
+        .max_buf_size(MAX_HEADER_BYTES)
         .serve_connection(TokioIo::new(stream), service);
     match timeout(all, connection).await {
         Ok(Ok(())) => {}
@@ -172,12 +172,12 @@ async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin, source: Source) {
     }
 }
 
-async fn answer<B>(request: &Request<B>, mut source: Source) -> Response<Whole> {
+async fn respond<B>(request: &Request<B>, mut source: ScrapeContext) -> Response<FullBody> {
     if request.uri().path() != PATH {
-        return plainly(StatusCode::NOT_FOUND, "metrics are at /metrics\n");
+        return plain_response(StatusCode::NOT_FOUND, "metrics are at /metrics\n");
     }
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        let mut refused = plainly(StatusCode::METHOD_NOT_ALLOWED, "GET /metrics\n");
+        let mut refused = plain_response(StatusCode::METHOD_NOT_ALLOWED, "GET /metrics\n");
         refused
             .headers_mut()
             .insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
@@ -185,33 +185,35 @@ async fn answer<B>(request: &Request<B>, mut source: Source) -> Response<Whole> 
     }
     // Before the first full picture everything would seem good.
     let settled = timeout(
-        source.limits.picture,
+        source.limits.first_snapshot_timeout,
         source.snapshots.wait_for(|snapshot| snapshot.settled),
     )
     .await;
     // What it shows is let go here, or nothing newer could be published meanwhile.
     match settled.map(|shown| shown.map(drop)) {
         Ok(Ok(())) => {}
-        Ok(Err(_)) => return plainly(StatusCode::SERVICE_UNAVAILABLE, "the daemon is ending\n"),
+        Ok(Err(_)) => {
+            return plain_response(StatusCode::SERVICE_UNAVAILABLE, "the daemon is ending\n");
+        }
         Err(_) => {
-            return plainly(
+            return plain_response(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "the first picture of this node is not there yet\n",
             );
         }
     }
-    let form = wanted(request.headers());
-    let text = match source.texts.of_now(form).await {
+    let form = negotiate(request.headers());
+    let text = match source.cache.scrape(form).await {
         Ok(text) => text,
-        Err(Unwritten::Ending) => {
-            return plainly(StatusCode::SERVICE_UNAVAILABLE, "the daemon is ending\n");
+        Err(ScrapeError::ShuttingDown) => {
+            return plain_response(StatusCode::SERVICE_UNAVAILABLE, "the daemon is ending\n");
         }
         Err(error) => {
             tracing::warn!(
                 error = with_causes(&error),
                 "a scrape could not be answered"
             );
-            return plainly(
+            return plain_response(
                 StatusCode::INTERNAL_SERVER_ERROR,
                 "writing the metrics went wrong\n",
             );
@@ -221,7 +223,7 @@ async fn answer<B>(request: &Request<B>, mut source: Source) -> Response<Whole> 
         Format::OpenMetrics => OPENMETRICS,
         Format::Plain => PLAIN,
     };
-    let mut response = with_type(Whole(text), kind);
+    let mut response = response_with_type(FullBody(text), kind);
     response
         .headers_mut()
         .insert(VARY, HeaderValue::from_static("accept, accept-encoding"));
@@ -233,16 +235,16 @@ async fn answer<B>(request: &Request<B>, mut source: Source) -> Response<Whole> 
     response
 }
 
-fn plainly(status: StatusCode, words: &'static str) -> Response<Whole> {
-    let mut response = with_type(
-        Whole(Bytes::from_static(words.as_bytes())),
+fn plain_response(status: StatusCode, words: &'static str) -> Response<FullBody> {
+    let mut response = response_with_type(
+        FullBody(Bytes::from_static(words.as_bytes())),
         "text/plain; charset=utf-8",
     );
     *response.status_mut() = status;
     response
 }
 
-fn with_type(body: Whole, kind: &'static str) -> Response<Whole> {
+fn response_with_type(body: FullBody, kind: &'static str) -> Response<FullBody> {
     let mut response = Response::new(body);
     response
         .headers_mut()
@@ -252,19 +254,19 @@ fn with_type(body: Whole, kind: &'static str) -> Response<Whole> {
 
 /// RFC 9110, 12.5.1 and 12.5.3, as far as scrapers use it: the newer format where it is asked for
 /// and liked as well as the older one, and gzip where it is named and not refused.
-fn wanted(headers: &HeaderMap) -> Form {
+fn negotiate(headers: &HeaderMap) -> ScrapeFormat {
     let (mut newer, mut older, mut gzip) = (0.0_f32, 0.0_f32, false);
-    for (kind, weight) in ranges(headers, ACCEPT) {
+    for (kind, weight) in weighted_values(headers, ACCEPT) {
         match kind.as_str() {
             "application/openmetrics-text" => newer = newer.max(weight),
             "text/plain" | "text/*" | "*/*" => older = older.max(weight),
             _ => {}
         }
     }
-    for (coding, weight) in ranges(headers, ACCEPT_ENCODING) {
+    for (coding, weight) in weighted_values(headers, ACCEPT_ENCODING) {
         gzip |= coding == GZIP && weight > 0.0;
     }
-    Form {
+    ScrapeFormat {
         format: if newer > 0.0 && newer >= older {
             Format::OpenMetrics
         } else {
@@ -275,7 +277,7 @@ fn wanted(headers: &HeaderMap) -> Form {
 }
 
 /// What is named, in small letters, with its weight.
-fn ranges(headers: &HeaderMap, of: HeaderName) -> impl Iterator<Item = (String, f32)> {
+fn weighted_values(headers: &HeaderMap, of: HeaderName) -> impl Iterator<Item = (String, f32)> {
     let named = headers
         .get_all(of)
         .into_iter()
@@ -292,9 +294,9 @@ fn ranges(headers: &HeaderMap, of: HeaderName) -> impl Iterator<Item = (String, 
 }
 
 /// A body that is all there, shared with others who are sent the same.
-struct Whole(Bytes);
+struct FullBody(Bytes);
 
-impl Body for Whole {
+impl Body for FullBody {
     type Data = Bytes;
     type Error = Infallible;
 

@@ -25,7 +25,7 @@ use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::Registry;
 
 use crate::metrics::view::families::Families;
-use crate::model::assess::cut;
+use crate::model::assess::truncate;
 use crate::model::finding::Health;
 use crate::model::snapshot::Snapshot;
 
@@ -41,12 +41,12 @@ pub struct Node {
 }
 
 #[derive(Debug)]
-struct View {
+struct SnapshotCollector {
     node: Arc<Node>,
     snapshot: Arc<Snapshot>,
 }
 
-impl Collector for View {
+impl Collector for SnapshotCollector {
     fn encode(&self, encoder: DescriptorEncoder) -> fmt::Result {
         let mut families = Families::new(encoder);
         node::encode(&mut families, &self.node, &self.snapshot)?;
@@ -61,7 +61,7 @@ impl Collector for View {
 pub fn render(node: &Arc<Node>, snapshot: &Arc<Snapshot>) -> Result<String, fmt::Error> {
     // A registry a scrape: a series lives no longer than what it tells of.
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(View {
+    registry.register_collector(Box::new(SnapshotCollector {
         node: node.clone(),
         snapshot: snapshot.clone(),
     }));
@@ -71,12 +71,12 @@ pub fn render(node: &Arc<Node>, snapshot: &Arc<Snapshot>) -> Result<String, fmt:
 }
 
 /// Kubernetes' names fit (253 bytes), and whatever else somebody else has named is cut to this.
-const LONGEST_LABEL: usize = 256;
+const MAX_LABEL_BYTES: usize = 256;
 
 /// What is told by others, as a label's value: bounded, and without control characters, which no
 /// serial number or name has any need of.
 fn label(text: &str) -> Cow<'_, str> {
-    let harmless = text.len() <= LONGEST_LABEL && !text.chars().any(char::is_control);
+    let harmless = text.len() <= MAX_LABEL_BYTES && !text.chars().any(char::is_control);
     if harmless {
         return Cow::Borrowed(text);
     }
@@ -90,14 +90,14 @@ fn label(text: &str) -> Cow<'_, str> {
             }
         })
         .collect();
-    Cow::Owned(cut(&visible, LONGEST_LABEL))
+    Cow::Owned(truncate(&visible, MAX_LABEL_BYTES))
 }
 
-fn optional(text: &Option<String>) -> Cow<'_, str> {
+fn optional_label(text: &Option<String>) -> Cow<'_, str> {
     label(text.as_deref().unwrap_or_default())
 }
 
-const HEALTHS: [&str; 4] = ["good", "suspect", "bad", "unknown"];
+const HEALTH_STATES: [&str; 4] = ["good", "suspect", "bad", "unknown"];
 
 fn health(health: Health) -> &'static str {
     match health {

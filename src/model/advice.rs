@@ -4,7 +4,7 @@
 //! In: a drive's findings, the volumes above it. Out: what to do, in one word and in one sentence
 //! with the numbers. May not enter: new judgement; how bad it is has been decided by `assess`.
 
-use crate::model::assess::{MAX_MESSAGE, cut};
+use crate::model::assess::{MAX_MESSAGE, truncate};
 use crate::model::finding::{Finding, Health, Severity};
 use crate::model::ids::DriveId;
 use crate::model::reason::Reason;
@@ -70,7 +70,7 @@ pub fn advise(snapshot: &Snapshot, drive: &Drive) -> Option<Advice> {
         drive: drive.facts.id.clone(),
         health: drive.health,
         action,
-        sentence: cut(&sentence, MAX_MESSAGE),
+        sentence: truncate(&sentence, MAX_MESSAGE),
     })
 }
 
@@ -118,7 +118,7 @@ fn words(action: Action) -> &'static str {
 
 /// What is lost with it, and what is not.
 fn for_the_data(snapshot: &Snapshot, drive: &Drive, action: Action) -> String {
-    if drive.facts.location.behind.is_some() {
+    if drive.facts.location.raid_controller.is_some() {
         return "It is behind a RAID controller: ask that for the array's redundancy before you pull it.".to_owned();
     }
     // What already does not hold cannot cover this one.

@@ -33,10 +33,10 @@ use crate::model::reason::Reason;
 
 pub use checks::signals;
 pub use health::{health, health_unknown};
-pub use text::{MAX_MESSAGE, cut};
+pub use text::{MAX_MESSAGE, truncate};
 
 /// The findings that are active, as the owner of the state has them.
-pub trait Active {
+pub trait ActiveFindings {
     /// How bad the active finding of this subject and reason is; `None` when there is none.
     fn severity(&self, subject: &Subject, reason: Reason) -> Option<Severity>;
 
@@ -45,7 +45,7 @@ pub trait Active {
 }
 
 /// No finding is active.
-impl Active for () {
+impl ActiveFindings for () {
     fn severity(&self, _: &Subject, _: Reason) -> Option<Severity> {
         None
     }
@@ -55,7 +55,7 @@ impl Active for () {
     }
 }
 
-impl Active for BTreeMap<(Subject, Reason), Severity> {
+impl ActiveFindings for BTreeMap<(Subject, Reason), Severity> {
     fn severity(&self, subject: &Subject, reason: Reason) -> Option<Severity> {
         self.get(&(subject.clone(), reason)).copied()
     }
@@ -68,7 +68,7 @@ impl Active for BTreeMap<(Subject, Reason), Severity> {
 /// Judges everything. Order: drives, volumes, devices, what is no more; each by id.
 pub fn assess(
     facts: &Facts,
-    active: &dyn Active,
+    active: &dyn ActiveFindings,
     policy: &Policy,
     now: Timestamp,
 ) -> Vec<Judgement> {
@@ -77,29 +77,29 @@ pub fn assess(
         .into_iter()
         .map(|(subject, _)| subject)
         .collect();
-    let mut bench = Bench {
+    let mut bench = Evaluator {
         facts,
         active,
-        troubled,
+        subjects_with_findings: troubled,
         policy,
         now,
         judgements: Vec::new(),
-        seen: BTreeSet::new(),
+        existing: BTreeSet::new(),
     };
-    bench.drives();
+    bench.evaluate_drives();
     let failing = bench.failing_drives();
     for (id, known) in &facts.volumes {
-        bench.volume(&Subject::Volume(id.clone()), known, &failing);
+        bench.evaluate_volume(&Subject::Volume(id.clone()), known, &failing);
     }
-    bench.devices();
-    bench.spoken_of();
-    bench.what_is_no_more();
+    bench.evaluate_devices();
+    bench.evaluate_unclaimed_devices();
+    bench.clear_removed();
     bench.judgements
 }
 
 /// Two words on one thing: the worse one stands, with the other's evidence behind its own. What
 /// cannot be told keeps what was raised from being cleared.
-fn worse(one: Option<Verdict>, other: Option<Verdict>) -> Option<Verdict> {
+fn worst_of(one: Option<Verdict>, other: Option<Verdict>) -> Option<Verdict> {
     match (one, other) {
         (Some(Verdict::Raised(one)), Some(Verdict::Raised(other))) => {
             let (mut worst, more) = if (one.severity, one.status) >= (other.severity, other.status)
@@ -123,36 +123,36 @@ fn worse(one: Option<Verdict>, other: Option<Verdict>) -> Option<Verdict> {
 
 /// What is wrong with a drive, as far as its volumes inherit it.
 #[derive(Clone, Debug)]
-struct Failing {
+struct DriveFailure {
     reasons: Vec<Reason>,
     severity: Severity,
     status: Status,
     message: String,
 }
 
-struct Bench<'a> {
+struct Evaluator<'a> {
     facts: &'a Facts,
-    active: &'a dyn Active,
+    active: &'a dyn ActiveFindings,
     /// Subjects of active findings. Few, while each of hundreds of volumes is asked for by a dozen
     /// rules.
-    troubled: BTreeSet<Subject>,
+    subjects_with_findings: BTreeSet<Subject>,
     policy: &'a Policy,
     now: Timestamp,
     judgements: Vec<Judgement>,
     /// Subjects that exist.
-    seen: BTreeSet<Subject>,
+    existing: BTreeSet<Subject>,
 }
 
-impl Bench<'_> {
+impl Evaluator<'_> {
     fn severity(&self, subject: &Subject, reason: Reason) -> Option<Severity> {
-        if self.troubled.contains(subject) {
+        if self.subjects_with_findings.contains(subject) {
             self.active.severity(subject, reason)
         } else {
             None
         }
     }
 
-    fn say(&mut self, subject: &Subject, reason: Reason, verdict: Option<Verdict>) {
+    fn push(&mut self, subject: &Subject, reason: Reason, verdict: Option<Verdict>) {
         let Some(verdict) = verdict else { return };
         // The table tells people how bad it can be: every test that judges anything holds it to
         // that.
@@ -174,16 +174,16 @@ impl Bench<'_> {
         }
     }
 
-    fn drives(&mut self) {
+    fn evaluate_drives(&mut self) {
         for (id, known) in &self.facts.drives {
             let subject = Subject::Drive(id.clone());
-            self.seen.insert(subject.clone());
-            self.say(
+            self.existing.insert(subject.clone());
+            self.push(
                 &subject,
                 Reason::DriveMissing,
                 drive::missing(self.facts, known, self.policy, self.now),
             );
-            self.say(
+            self.push(
                 &subject,
                 Reason::DriveOffline,
                 drive::offline(self.facts, known, self.policy, self.now),
@@ -191,21 +191,21 @@ impl Bench<'_> {
             let mut verdicts =
                 BTreeMap::from(errors::drive(self.facts, known, self.policy, self.now));
             for (reason, verdict) in smart::drive(self.facts, known) {
-                let joined = smart::join(verdicts.remove(&reason).flatten(), verdict);
+                let joined = smart::combine(verdicts.remove(&reason).flatten(), verdict);
                 verdicts.insert(reason, joined);
             }
             if let Some(told) = self.facts.smart.get(id) {
-                smart::excuse_for_the_link(&mut verdicts, told);
+                smart::downgrade_for_link_errors(&mut verdicts, told);
             }
             for (reason, verdict) in verdicts {
-                self.say(&subject, reason, verdict);
+                self.push(&subject, reason, verdict);
             }
         }
     }
 
     /// Raised now, or active and not seen to be over.
-    fn failing_drives(&self) -> BTreeMap<DriveId, Failing> {
-        let mut failing: BTreeMap<DriveId, Failing> = BTreeMap::new();
+    fn failing_drives(&self) -> BTreeMap<DriveId, DriveFailure> {
+        let mut failing: BTreeMap<DriveId, DriveFailure> = BTreeMap::new();
         // What has been decided now stands, whatever was active before: a drive that was missed and
         // is replaced is only information.
         let mut decided = BTreeSet::new();
@@ -214,7 +214,7 @@ impl Bench<'_> {
                 if severity == Severity::Info {
                     return;
                 }
-                let entry = failing.entry(id.clone()).or_insert(Failing {
+                let entry = failing.entry(id.clone()).or_insert(DriveFailure {
                     reasons: Vec::new(),
                     severity,
                     status,
@@ -265,13 +265,13 @@ impl Bench<'_> {
         failing
     }
 
-    fn volume(
+    fn evaluate_volume(
         &mut self,
         subject: &Subject,
         known: &KnownVolume,
-        failing: &BTreeMap<DriveId, Failing>,
+        failing: &BTreeMap<DriveId, DriveFailure>,
     ) {
-        self.seen.insert(subject.clone());
+        self.existing.insert(subject.clone());
         let (facts, policy, now) = (self.facts, self.policy, self.now);
         let active = |reason: Reason| self.severity(subject, reason);
         let verdicts = [
@@ -337,13 +337,13 @@ impl Bench<'_> {
             ),
         ];
         for (reason, verdict) in verdicts {
-            self.say(subject, reason, verdict);
+            self.push(subject, reason, verdict);
         }
     }
 
     /// Layers that carry no volume are told of by their own name, and questions about a device that
     /// do not come back in any case.
-    fn devices(&mut self) {
+    fn evaluate_devices(&mut self) {
         let carrying: BTreeSet<&str> = self
             .facts
             .volumes
@@ -353,8 +353,8 @@ impl Bench<'_> {
             .collect();
         for (name, layer) in &self.facts.layers {
             let subject = Subject::Device(name.clone());
-            self.seen.insert(subject.clone());
-            self.say(
+            self.existing.insert(subject.clone());
+            self.push(
                 &subject,
                 Reason::ProbeTimeout,
                 stalls::layer_probe(name, layer),
@@ -388,13 +388,13 @@ impl Bench<'_> {
                 ),
             ];
             for (reason, verdict) in judged {
-                self.say(&subject, reason, verdict);
+                self.push(&subject, reason, verdict);
             }
         }
     }
 
     /// Devices of which the kernel's log has spoken and that carry no volume.
-    fn spoken_of(&mut self) {
+    fn evaluate_unclaimed_devices(&mut self) {
         for subject in self.facts.kernel.errors.keys() {
             let Subject::Device(name) = subject else {
                 continue;
@@ -406,21 +406,21 @@ impl Bench<'_> {
             {
                 continue;
             }
-            self.seen.insert(subject.clone());
+            self.existing.insert(subject.clone());
             for (reason, verdict) in filesystem::device(self.facts, name, self.policy, self.now) {
                 let verdict = if reason == Reason::FilesystemCorrupted {
-                    worse(verdict, self.said_by_checks(name))
+                    worst_of(verdict, self.corruption_from_checks(name))
                 } else {
                     verdict
                 };
-                self.say(subject, reason, verdict);
+                self.push(subject, reason, verdict);
             }
         }
-        self.checked();
+        self.evaluate_checked_devices();
     }
 
     /// Devices that were checked, and of which the log has not spoken.
-    fn checked(&mut self) {
+    fn evaluate_checked_devices(&mut self) {
         let names: BTreeSet<String> = self
             .facts
             .checks
@@ -436,18 +436,18 @@ impl Bench<'_> {
             if self.facts.kernel.errors.contains_key(&subject) || !there {
                 continue;
             }
-            self.seen.insert(subject.clone());
-            self.say(
+            self.existing.insert(subject.clone());
+            self.push(
                 &subject,
                 Reason::FilesystemCorrupted,
-                self.said_by_checks(&name),
+                self.corruption_from_checks(&name),
             );
         }
     }
 
     /// What was shown of the filesystem on a device, mounted or not, is its volume's matter as long
     /// as it carries one.
-    fn said_by_checks(&self, name: &str) -> Option<Verdict> {
+    fn corruption_from_checks(&self, name: &str) -> Option<Verdict> {
         let uuid = self
             .facts
             .inventory()
@@ -469,7 +469,7 @@ impl Bench<'_> {
 
     /// What is gone from the facts was taken out by a good answer; but an answer that is still
     /// awaited, or a failed one, takes nothing out.
-    fn what_is_no_more(&mut self) {
+    fn clear_removed(&mut self) {
         let sure = self.facts.settled()
             && self.facts.inventory.value().is_some()
             && self.facts.mounts.value().is_some()
@@ -488,7 +488,7 @@ impl Bench<'_> {
                     .is_some_and(|inventory| inventory.devices.contains_key(name)),
                 _ => false,
             };
-            if !exists && !self.seen.contains(&subject) {
+            if !exists && !self.existing.contains(&subject) {
                 self.judgements.push(Judgement {
                     subject,
                     reason,

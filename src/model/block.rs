@@ -19,8 +19,12 @@ pub struct Inventory {
     pub btrfs: Vec<BtrfsFs>,
     /// Kernel names of devices that a filesystem check of ours has made for its own use. They are
     /// not among `devices`.
-    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-    pub of_checks: BTreeSet<String>,
+    #[serde(
+        rename = "of_checks",
+        default,
+        skip_serializing_if = "BTreeSet::is_empty"
+    )]
+    pub check_devices: BTreeSet<String>,
     /// Things that could not be read or made no sense, each naming its file. They raise no finding.
     pub warnings: Vec<String>,
 }
@@ -34,7 +38,8 @@ pub struct BlockDevice {
     pub layer: Layer,
     /// Kernel names of what it stands on: the whole disk of a partition, `slaves/` of md, dm and
     /// bcache. Sorted.
-    pub below: Vec<String>,
+    #[serde(rename = "below")]
+    pub underlying: Vec<String>,
     /// The drive this device is (not the drive it stands on).
     pub drive: Option<DriveId>,
     /// `/dev/…` links from udev.

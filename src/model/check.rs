@@ -6,9 +6,9 @@
 //! clock, no process, no device. Measured facts behind the rules: docs/checks.md.
 
 pub mod ballot;
+pub mod decision;
 pub mod parse;
 pub mod schedule;
-pub mod steps;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,7 +33,7 @@ pub enum Filesystem {
 
 impl Filesystem {
     /// By the name that mountinfo and blkid give it.
-    pub fn of(name: &str) -> Option<Filesystem> {
+    pub fn from_name(name: &str) -> Option<Filesystem> {
         match name {
             "ext2" | "ext3" | "ext4" => Some(Filesystem::Ext4),
             "xfs" => Some(Filesystem::Xfs),
@@ -88,7 +88,7 @@ impl Mode {
     }
 
     /// Nothing moved: one run counts as it stands.
-    pub fn is_still(self) -> bool {
+    pub fn is_quiescent(self) -> bool {
         matches!(self, Mode::Snapshot | Mode::ReadOnly | Mode::Unmounted)
     }
 
@@ -106,7 +106,7 @@ impl Mode {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Ballot {
+pub enum RunResult {
     /// The checker did all its work and found nothing.
     Clean,
     /// It found something; whether that is real depends on the mode.
@@ -118,7 +118,7 @@ pub enum Ballot {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
+pub enum CheckVerdict {
     Clean,
     /// A live ext4 showed the same findings in all runs.
     Suspected,
@@ -133,24 +133,25 @@ pub enum Verdict {
 /// How the checker's process ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum End {
+pub enum Termination {
     Exited(i32),
     Signal(i32),
     /// Killed at its time-out.
     TimedOut,
     /// Killed since the check was cancelled, or its mount went away.
-    Stopped,
+    #[serde(rename = "stopped")]
+    Cancelled,
     /// Killed and does not go: it waits in the kernel, where /proc tells in what.
     Stuck(Option<String>),
     /// It never ran; says why.
     NotStarted(String),
 }
 
-impl End {
+impl Termination {
     /// None where it did not exit by itself.
     pub fn exit_status(&self) -> Option<i32> {
         match self {
-            End::Exited(status) => Some(*status),
+            Termination::Exited(status) => Some(*status),
             _ => None,
         }
     }
@@ -158,7 +159,7 @@ impl End {
     /// The signal that it ended by of its own; those by which it was stopped are no news.
     pub fn signal(&self) -> Option<i32> {
         match self {
-            End::Signal(signal) => Some(*signal),
+            Termination::Signal(signal) => Some(*signal),
             _ => None,
         }
     }
@@ -179,7 +180,7 @@ pub enum Weight {
 
 /// One thing that a checker found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Flaw {
+pub struct Problem {
     /// `inode-checksum`: a slug, the same for the same kind of thing.
     pub kind: String,
     /// What it is about: inode, block and AG numbers, names; no addresses of memory. Two runs found
@@ -190,15 +191,15 @@ pub struct Flaw {
     pub text: String,
 }
 
-impl Flaw {
-    pub fn is_same(&self, other: &Flaw) -> bool {
+impl Problem {
+    pub fn is_same_problem(&self, other: &Problem) -> bool {
         self.kind == other.kind && self.ids == other.ids
     }
 }
 
 /// What a checker wrote, for people: bounded and compressed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Output {
+pub struct CheckerOutput {
     /// gzip (RFC 1952) of the first part of it; of at most `OUTPUT_KEPT` bytes.
     #[serde(with = "base64")]
     pub gzip: Arc<[u8]>,
@@ -209,7 +210,7 @@ pub struct Output {
 }
 
 /// Of what a checker writes this much is kept, in bytes.
-pub const OUTPUT_KEPT: usize = 64 * 1024;
+pub const MAX_KEPT_OUTPUT: usize = 64 * 1024;
 
 /// One run of a checker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -222,18 +223,23 @@ pub struct Run {
     pub active: Duration,
     /// How long writers waited, the freeze itself included; None where nothing was frozen.
     pub held: Option<Duration>,
-    pub end: End,
-    pub ballot: Ballot,
+    #[serde(rename = "end")]
+    pub termination: Termination,
+    #[serde(rename = "ballot")]
+    pub result: RunResult,
     /// Why the ballot is FAILED; empty otherwise.
-    pub why: String,
+    #[serde(rename = "why")]
+    pub failure_reason: String,
     /// The words by which the checker itself said that it could not do its work (a device error, no
     /// memory), however it ended.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub failure: Option<String>,
+    #[serde(rename = "failure", default, skip_serializing_if = "Option::is_none")]
+    pub checker_error: Option<String>,
     /// Distinct ones, worst first, at most `parse::MOST_FLAWS`.
-    pub flaws: Vec<Flaw>,
+    #[serde(rename = "flaws")]
+    pub problems: Vec<Problem>,
     /// How many more there were.
-    pub more_flaws: u64,
+    #[serde(rename = "more_flaws")]
+    pub more_problems: u64,
     /// A log or journal waits to be replayed: the checker's own words.
     pub pending_replay: Option<String>,
     /// Read from the device, in bytes.
@@ -242,36 +248,36 @@ pub struct Run {
     pub peak_memory: u64,
     /// The command, as one would type it.
     pub command: String,
-    pub output: Output,
+    pub output: CheckerOutput,
 }
 
 impl Run {
     /// One of which there is nothing to read: it says nothing of the filesystem.
-    pub fn failed(mode: Mode, started: Timestamp, end: End, why: String) -> Run {
+    pub fn failed(mode: Mode, started: Timestamp, end: Termination, why: String) -> Run {
         Run {
             mode,
             started,
             duration: Duration::ZERO,
             active: Duration::ZERO,
             held: None,
-            end,
-            ballot: Ballot::Failed,
-            why,
-            failure: None,
-            flaws: Vec::new(),
-            more_flaws: 0,
+            termination: end,
+            result: RunResult::Failed,
+            failure_reason: why,
+            checker_error: None,
+            problems: Vec::new(),
+            more_problems: 0,
             pending_replay: None,
             bytes_read: 0,
             peak_memory: 0,
             command: String::new(),
-            output: Output::default(),
+            output: CheckerOutput::default(),
         }
     }
 }
 
 /// What is checked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Target {
+pub struct CheckTarget {
     /// As a person would name it: volume id, or `/dev/sdb1`.
     pub name: String,
     pub volume: Option<VolumeId>,
@@ -294,16 +300,16 @@ pub struct Target {
     pub logical_volume: Option<(String, String)>,
 }
 
-impl Target {
+impl CheckTarget {
     /// The number by which what is mounted is known in mountinfo.
-    pub fn shown_dev(&self) -> DevNo {
+    pub fn mountinfo_dev(&self) -> DevNo {
         self.mounted_dev.unwrap_or(self.dev)
     }
 }
 
 /// What the kernel itself says of the filesystem, before anything is run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Signal {
+pub struct FilesystemSignal {
     pub kind: SignalKind,
     pub evidence: Evidence,
 }
@@ -321,16 +327,17 @@ pub enum SignalKind {
 /// Who wanted the check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Origin {
+pub enum CheckOrigin {
     /// `uid 0 (root)`.
-    Asked(String),
+    #[serde(rename = "asked")]
+    Requested(String),
     /// Of which policy's pattern.
     Scheduled(String),
 }
 
 /// How it is to be done: the policy for this volume, narrowed by what was asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Terms {
+pub struct CheckTerms {
     /// Live runs at most.
     pub runs: u32,
     /// Frozen runs are allowed for this check.
@@ -353,7 +360,7 @@ pub struct Terms {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum State {
+pub enum CheckState {
     /// Not begun; says what it waits for.
     Queued {
         why: String,
@@ -375,19 +382,19 @@ pub enum State {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Check {
     pub id: CheckId,
-    pub target: Target,
-    pub origin: Origin,
-    pub terms: Terms,
+    pub target: CheckTarget,
+    pub origin: CheckOrigin,
+    pub terms: CheckTerms,
     pub asked: Timestamp,
     pub started: Option<Timestamp>,
     pub ended: Option<Timestamp>,
-    pub state: State,
+    pub state: CheckState,
     /// Of the run that decided; of the strongest run so far while it goes on.
     pub mode: Mode,
     pub runs: Vec<Arc<Run>>,
-    pub signals: Vec<Signal>,
+    pub signals: Vec<FilesystemSignal>,
     /// Once it has ended.
-    pub verdict: Option<Verdict>,
+    pub verdict: Option<CheckVerdict>,
     /// Why the verdict is what it is, and what to do, in one or two sentences.
     pub reason: String,
     /// Somebody wants it stopped.
@@ -396,45 +403,45 @@ pub struct Check {
 
 impl Check {
     pub fn is_over(&self) -> bool {
-        self.state == State::Ended
+        self.state == CheckState::Ended
     }
 }
 
 /// What the owner of the state wants of whoever runs checks: all checks that are not over, oldest
 /// first.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct DesiredCheck {
     pub id: CheckId,
-    pub target: Target,
-    pub terms: Terms,
+    pub target: CheckTarget,
+    pub terms: CheckTerms,
     pub scheduled: bool,
     /// What the kernel said since the last check that found it clean: with any of these nothing is
     /// run.
-    pub signals: Vec<Signal>,
+    pub signals: Vec<FilesystemSignal>,
     /// Not to be begun now: what it waits for (a RAID rebuild, a drive that is failing).
-    pub hold: Option<String>,
+    pub blocked_by: Option<String>,
     /// To be stopped at once, and thawed: cancelled, its mount is gone, its pod is being deleted.
-    pub stop: Option<Stop>,
+    pub cancellation: Option<Cancellation>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stop {
+pub struct Cancellation {
     /// By whom or what, in words.
-    pub why: String,
+    pub reason: String,
 }
 
 /// How a check is now, whole each time.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Progress {
+pub struct CheckProgress {
     pub id: CheckId,
     pub at: Timestamp,
-    pub state: State,
+    pub state: CheckState,
     /// All so far.
     pub runs: Vec<Arc<Run>>,
     /// Found by the check itself (XFS' sick bits beyond the summary); those of `Wanted` included.
-    pub signals: Vec<Signal>,
+    pub signals: Vec<FilesystemSignal>,
     /// With `State::Ended`.
-    pub outcome: Option<steps::Outcome>,
+    pub outcome: Option<decision::CheckOutcome>,
 }
 
 /// Bytes as text in JSON (RFC 4648).

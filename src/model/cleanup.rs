@@ -6,17 +6,17 @@
 
 use jiff::Timestamp;
 
-use crate::model::attach::{Kind, Provided};
-use crate::model::graph::kube::{Part, csi_place};
+use crate::model::graph::kube::{CsiPathKind, parse_csi_path};
 use crate::model::ids::VolumeId;
 use crate::model::path::HostPath;
-use crate::model::snapshot::{Snapshot, Surroundings, Volume};
+use crate::model::provision::{BackingKind, ProvidedVolume};
+use crate::model::snapshot::{NodeContext, Snapshot, Volume};
 use crate::model::stale::{Attachment, GRACE};
-use crate::model::storage::blind;
+use crate::model::storage::incomplete_cause;
 use crate::model::volume::MountRole;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Action {
+pub enum CleanupAction {
     /// Whatever is mounted there.
     Unmount {
         path: HostPath,
@@ -39,81 +39,84 @@ pub enum Action {
     },
 }
 
-impl Action {
-    pub fn words(&self) -> &'static str {
+impl CleanupAction {
+    pub fn description(&self) -> &'static str {
         match self {
-            Action::Unmount { .. } => "unmount",
-            Action::Remove { .. } => "remove",
-            Action::RemoveIfEmpty { .. } => "remove if empty",
-            Action::Detach { .. } => "detach the loop device of",
-            Action::Deactivate { .. } => "deactivate",
+            CleanupAction::Unmount { .. } => "unmount",
+            CleanupAction::Remove { .. } => "remove",
+            CleanupAction::RemoveIfEmpty { .. } => "remove if empty",
+            CleanupAction::Detach { .. } => "detach the loop device of",
+            CleanupAction::Deactivate { .. } => "deactivate",
         }
     }
 
     pub fn path(&self) -> HostPath {
         match self {
-            Action::Unmount { path }
-            | Action::Remove { path }
-            | Action::RemoveIfEmpty { path }
-            | Action::Detach { image: path } => path.clone(),
-            Action::Deactivate { group, name } => {
+            CleanupAction::Unmount { path }
+            | CleanupAction::Remove { path }
+            | CleanupAction::RemoveIfEmpty { path }
+            | CleanupAction::Detach { image: path } => path.clone(),
+            CleanupAction::Deactivate { group, name } => {
                 HostPath::from(format!("/dev/{group}/{name}").as_str())
             }
         }
     }
 
     /// Whether what follows makes no sense once this has failed.
-    pub fn is_needed(&self) -> bool {
-        !matches!(self, Action::Remove { .. } | Action::RemoveIfEmpty { .. })
+    pub fn is_required(&self) -> bool {
+        !matches!(
+            self,
+            CleanupAction::Remove { .. } | CleanupAction::RemoveIfEmpty { .. }
+        )
     }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Plan {
+pub struct CleanupPlan {
     /// Of the volume; the default where only a path is known.
     pub volume: VolumeId,
     /// Whom the steps are for: no two go on for one at a time.
     pub target: String,
-    pub actions: Vec<Action>,
+    pub actions: Vec<CleanupAction>,
     /// What must be held by nobody.
     pub mounts: Vec<HostPath>,
     /// This node provides it.
-    pub ours: bool,
+    pub is_provided: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum CleanupError {
     #[error("it cannot be told whether a pod uses it: {0}")]
-    Blind(String),
+    SnapshotIncomplete(String),
     #[error("nothing of it is staged or published below {0}")]
-    Nothing(HostPath),
+    NothingAttached(HostPath),
     #[error("{path} is in use: {by}")]
     InUse { path: HostPath, by: String },
     #[error(
         "it cannot be told whether a pod uses {0}: the kubelet keeps no records of that place, or there is no kubelet"
     )]
-    Untold(HostPath),
+    UseUnknown(HostPath),
     #[error("no pod uses {path}, but only since {since}, and a kubelet may be about to write one down: ask again when that is {} s ago", GRACE.as_secs())]
-    Fresh { path: HostPath, since: Timestamp },
+    WithinGrace { path: HostPath, since: Timestamp },
 }
 
 /// What a clean-up is asked for.
 #[derive(Clone, Copy, Debug)]
-pub enum Wanted<'a> {
+pub enum CleanupTarget<'a> {
     /// Everything of it.
     Volume(&'a Volume),
     /// One place.
-    Place(&'a Attachment),
+    Attachment(&'a Attachment),
 }
 
-pub fn plan(snapshot: &Snapshot, wanted: Wanted<'_>) -> Result<Plan, Refusal> {
-    let surroundings = &snapshot.surroundings;
-    if let Some(why) = blind(snapshot) {
-        return Err(Refusal::Blind(why));
+pub fn plan(snapshot: &Snapshot, wanted: CleanupTarget<'_>) -> Result<CleanupPlan, CleanupError> {
+    let surroundings = &snapshot.node_context;
+    if let Some(why) = incomplete_cause(snapshot) {
+        return Err(CleanupError::SnapshotIncomplete(why));
     }
     let (id, volume) = match wanted {
-        Wanted::Volume(volume) => (&volume.facts.id, Some(volume)),
-        Wanted::Place(attachment) => (
+        CleanupTarget::Volume(volume) => (&volume.facts.id, Some(volume)),
+        CleanupTarget::Attachment(attachment) => (
             &attachment.volume,
             snapshot.volumes.get(&attachment.volume).map(AsRef::as_ref),
         ),
@@ -130,50 +133,62 @@ pub fn plan(snapshot: &Snapshot, wanted: Wanted<'_>) -> Result<Plan, Refusal> {
             .is_some_and(|below| !below.is_empty())
     };
     let mut chosen: Vec<&Attachment> = match wanted {
-        Wanted::Place(attachment) => vec![attachment],
-        Wanted::Volume(_) => of_volume.clone(),
+        CleanupTarget::Attachment(attachment) => vec![attachment],
+        CleanupTarget::Volume(_) => of_volume.clone(),
     };
     chosen.retain(is_below);
     if chosen.is_empty() || surroundings.kubelet_root.as_bytes().is_empty() {
-        return Err(Refusal::Nothing(surroundings.kubelet_root.clone()));
+        return Err(CleanupError::NothingAttached(
+            surroundings.kubelet_root.clone(),
+        ));
     }
     // What is staged is in use by any pod that has the volume.
     let staging = chosen.iter().any(|it| it.role == MountRole::Staging);
-    let whole = matches!(wanted, Wanted::Volume(_));
+    let whole = matches!(wanted, CleanupTarget::Volume(_));
     let concerned = if staging || whole {
         of_volume.iter().chain(&chosen).copied().collect()
     } else {
         chosen.clone()
     };
     refuse_if_used(&concerned, volume.filter(|_| staging || whole))?;
-    chosen.sort_by_key(|it| (rank(it, surroundings), std::cmp::Reverse(it.path.clone())));
+    chosen.sort_by_key(|it| {
+        (
+            unmount_order(it, surroundings),
+            std::cmp::Reverse(it.path.clone()),
+        )
+    });
     let mut actions = Vec::new();
     for it in &chosen {
-        actions.push(Action::Unmount {
+        actions.push(CleanupAction::Unmount {
             path: it.path.clone(),
         });
-        actions.push(Action::Remove {
+        actions.push(CleanupAction::Remove {
             path: it.path.clone(),
         });
-        actions.extend(own_folder(it, surroundings).map(|path| Action::RemoveIfEmpty { path }));
+        actions.extend(
+            parent_directory(it, surroundings).map(|path| CleanupAction::RemoveIfEmpty { path }),
+        );
     }
     let provided = volume.and_then(|volume| volume.facts.provided.as_deref());
-    actions.extend(provided.filter(|_| whole).and_then(release));
+    actions.extend(provided.filter(|_| whole).and_then(release_action));
     let handle = volume
         .and_then(|volume| volume.facts.handle.clone())
         .filter(|_| provided.is_some());
-    Ok(Plan {
+    Ok(CleanupPlan {
         volume: id.clone(),
         target: handle.unwrap_or_else(|| format!("cleanup {}", chosen[0].path)),
         mounts: chosen.iter().map(|it| it.path.clone()).collect(),
         actions,
-        ours: provided.is_some(),
+        is_provided: provided.is_some(),
     })
 }
 
 /// Only what is known to have been used by nobody for longer than the grace is given up. A record
 /// that promises a mount which is not there is a pod's as well.
-fn refuse_if_used(attachments: &[&Attachment], volume: Option<&Volume>) -> Result<(), Refusal> {
+fn refuse_if_used(
+    attachments: &[&Attachment],
+    volume: Option<&Volume>,
+) -> Result<(), CleanupError> {
     // A pod's place names the pod.
     if let Some(it) = attachments
         .iter()
@@ -182,12 +197,12 @@ fn refuse_if_used(attachments: &[&Attachment], volume: Option<&Volume>) -> Resul
     {
         let path = it.path.clone();
         return Err(match (&it.orphaned, &it.used_by) {
-            (None, Some(by)) => Refusal::InUse {
+            (None, Some(by)) => CleanupError::InUse {
                 path,
                 by: by.clone(),
             },
-            (None, None) => Refusal::Untold(path),
-            (Some(orphaned), _) => Refusal::Fresh {
+            (None, None) => CleanupError::UseUnknown(path),
+            (Some(orphaned), _) => CleanupError::WithinGrace {
                 path,
                 since: orphaned.since,
             },
@@ -202,7 +217,7 @@ fn refuse_if_used(attachments: &[&Attachment], volume: Option<&Volume>) -> Resul
     {
         Some((missing, record)) => {
             let uid = missing.pod_uid.as_deref().unwrap_or("unknown");
-            Err(Refusal::InUse {
+            Err(CleanupError::InUse {
                 path: missing.path.clone(),
                 by: format!("the record {record} says that pod {uid} has it"),
             })
@@ -212,17 +227,17 @@ fn refuse_if_used(attachments: &[&Attachment], volume: Option<&Volume>) -> Resul
 }
 
 /// Containers' folders first, then pods, then what is staged.
-fn rank(attachment: &Attachment, surroundings: &Surroundings) -> u8 {
-    match csi_place(&surroundings.kubelet_root, &attachment.path).map(|place| place.part) {
-        Some(Part::Subpath) => 0,
+fn unmount_order(attachment: &Attachment, surroundings: &NodeContext) -> u8 {
+    match parse_csi_path(&surroundings.kubelet_root, &attachment.path).map(|place| place.kind) {
+        Some(CsiPathKind::Subpath) => 0,
         _ if attachment.role == MountRole::Pod => 1,
         _ => 2,
     }
 }
 
 /// The folder that the kubelet made for this one volume around the place.
-fn own_folder(attachment: &Attachment, surroundings: &Surroundings) -> Option<HostPath> {
-    let place = csi_place(&surroundings.kubelet_root, &attachment.path)?;
+fn parent_directory(attachment: &Attachment, surroundings: &NodeContext) -> Option<HostPath> {
+    let place = parse_csi_path(&surroundings.kubelet_root, &attachment.path)?;
     let folder = attachment.path.as_path().parent().map(HostPath::from)?;
     let records = place
         .record
@@ -232,20 +247,20 @@ fn own_folder(attachment: &Attachment, surroundings: &Surroundings) -> Option<Ho
     (place.pod.is_some() || records.as_ref() == Some(&folder)).then_some(folder)
 }
 
-fn release(volume: &Provided) -> Option<Action> {
+fn release_action(volume: &ProvidedVolume) -> Option<CleanupAction> {
     match volume.kind {
-        Kind::Loop => Some(Action::Detach {
+        BackingKind::Loop => Some(CleanupAction::Detach {
             image: volume.backing.clone(),
         }),
-        Kind::Lvm => {
+        BackingKind::Lvm => {
             let text = volume.backing.to_string();
             let (group, name) = text.strip_prefix("/dev/")?.split_once('/')?;
-            Some(Action::Deactivate {
+            Some(CleanupAction::Deactivate {
                 group: group.to_owned(),
                 name: name.to_owned(),
             })
         }
-        Kind::StaticDevice | Kind::StaticDirectory => None,
+        BackingKind::StaticDevice | BackingKind::StaticDirectory => None,
     }
 }
 

@@ -6,7 +6,7 @@
 
 use jiff::Timestamp;
 
-use crate::model::assess::{MAX_MESSAGE, cut};
+use crate::model::assess::{MAX_MESSAGE, truncate};
 use crate::model::facts::KnownVolume;
 use crate::model::finding::{Finding, Health, Severity, Status};
 use crate::model::reason::Reason;
@@ -14,7 +14,7 @@ use crate::model::volume::{
     Condition, CsiStatus, MountRole, OperationalStatus, UsageStatus, VolumeFacts,
 };
 
-fn has(findings: &[&Finding], reasons: &[Reason]) -> bool {
+fn has_any(findings: &[&Finding], reasons: &[Reason]) -> bool {
     findings.iter().any(|finding| {
         finding.is_active()
             && finding.severity > Severity::Info
@@ -38,8 +38,8 @@ pub fn csi_status(known: &KnownVolume, findings: &[&Finding]) -> CsiStatus {
         CsiStatus::None
     } else if known.retained {
         CsiStatus::Removed
-    } else if has(findings, &[Reason::NotMounted, Reason::StagingNotMounted])
-        || trouble(facts).is_some()
+    } else if has_any(findings, &[Reason::NotMounted, Reason::StagingNotMounted])
+        || provision_error(facts).is_some()
     {
         CsiStatus::Failed
     } else if mounted(MountRole::Pod) {
@@ -53,8 +53,8 @@ pub fn csi_status(known: &KnownVolume, findings: &[&Finding]) -> CsiStatus {
 }
 
 /// Why this node cannot serve a volume that it provides.
-fn trouble(facts: &VolumeFacts) -> Option<&str> {
-    facts.provided.as_ref()?.trouble.as_deref()
+fn provision_error(facts: &VolumeFacts) -> Option<&str> {
+    facts.provided.as_ref()?.error.as_deref()
 }
 
 /// MISSING: the device or the drive it stands on is gone, or nothing of it is mounted that should
@@ -63,8 +63,8 @@ pub fn operational_status(known: &KnownVolume, findings: &[&Finding]) -> Operati
     let inaccessible =
         |finding: &&&Finding| finding.is_active() && finding.status >= Status::Inaccessible;
     let unmounted = known.facts.mounts.is_empty()
-        && has(findings, &[Reason::NotMounted, Reason::StagingNotMounted]);
-    if known.retained || has(findings, &[Reason::DeviceMissing]) || unmounted {
+        && has_any(findings, &[Reason::NotMounted, Reason::StagingNotMounted]);
+    if known.retained || has_any(findings, &[Reason::DeviceMissing]) || unmounted {
         OperationalStatus::Missing
     } else if findings.iter().any(|finding| inaccessible(&finding)) {
         OperationalStatus::Inoperative
@@ -87,7 +87,7 @@ pub fn usage_status(known: &KnownVolume, findings: &[&Finding]) -> UsageStatus {
             .iter()
             .any(|mount| mount.role != MountRole::Staging);
     let serves = operational_status(known, findings) == OperationalStatus::Operative
-        && !has(findings, &[Reason::NotMounted]);
+        && !has_any(findings, &[Reason::NotMounted]);
     match (used, serves) {
         (true, true) => UsageStatus::InUse,
         (true, false) => UsageStatus::Failed,
@@ -150,7 +150,7 @@ pub fn condition(
             OperationalStatus::Missing => Some("the volume's device is missing".to_owned()),
             _ => None,
         });
-        let unmounted = statuses.csi == CsiStatus::Failed && trouble(facts).is_none();
+        let unmounted = statuses.csi == CsiStatus::Failed && provision_error(facts).is_none();
         causes.extend(unmounted.then(|| {
             "the volume is not staged or published as the kubelet's records say".to_owned()
         }));
@@ -163,7 +163,7 @@ pub fn condition(
                 .then(|| "the volume is not healthy".to_owned()),
         );
     }
-    if let Some(trouble) = trouble(facts) {
+    if let Some(trouble) = provision_error(facts) {
         // No finding says it. Lost data alone is worse.
         let worse = adverse
             .iter()
@@ -177,18 +177,18 @@ pub fn condition(
     if causes.is_empty() {
         return Condition {
             abnormal: false,
-            message: normal(facts, statuses),
+            message: normal_message(facts, statuses),
         };
     }
     Condition {
         abnormal: true,
-        message: joined(&causes),
+        message: join_causes(&causes),
     }
 }
 
 /// As many whole sentences as fit; the first is cut when it alone is too long.
-fn joined(causes: &[String]) -> String {
-    let mut message = cut(&causes[0], MAX_MESSAGE);
+fn join_causes(causes: &[String]) -> String {
+    let mut message = truncate(&causes[0], MAX_MESSAGE);
     for (at, cause) in causes.iter().enumerate().skip(1) {
         let rest = format!("; and {} more", causes.len() - at);
         if message.len() + "; ".len() + cause.len() + rest.len() > MAX_MESSAGE {
@@ -203,7 +203,7 @@ fn joined(causes: &[String]) -> String {
     message
 }
 
-fn normal(facts: &VolumeFacts, statuses: Statuses) -> String {
+fn normal_message(facts: &VolumeFacts, statuses: Statuses) -> String {
     let what = match (statuses.csi, statuses.usage) {
         (CsiStatus::Published, _) => "published",
         (CsiStatus::Staged, _) => "staged",
@@ -227,7 +227,7 @@ fn unknown_condition(
         let text = format!("not known yet{UNKNOWN_SINCE}{since}: {why})");
         return Condition {
             abnormal: false,
-            message: cut(&text, MAX_MESSAGE),
+            message: truncate(&text, MAX_MESSAGE),
         };
     };
     // Since when it is unknown is said once and then stays.
@@ -239,8 +239,14 @@ fn unknown_condition(
         ),
         None => (previous.message.as_str(), since),
     };
-    let suffix = cut(&format!("{UNKNOWN_SINCE}{since}: {}", cut(why, 200)), 300);
-    let message = format!("{}{suffix})", cut(last, MAX_MESSAGE - suffix.len() - 1));
+    let suffix = truncate(
+        &format!("{UNKNOWN_SINCE}{since}: {}", truncate(why, 200)),
+        300,
+    );
+    let message = format!(
+        "{}{suffix})",
+        truncate(last, MAX_MESSAGE - suffix.len() - 1)
+    );
     Condition {
         abnormal: previous.abnormal,
         message,

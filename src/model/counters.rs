@@ -31,7 +31,7 @@ use serde::{Deserialize, Serialize};
 /// Whose counters these are.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(tag = "kind", content = "name", rename_all = "snake_case")]
-pub enum Counted {
+pub enum CounterDevice {
     /// A block device or a filesystem on it, by kernel name (`sda`, `dm-3`, `md0`).
     Block(String),
     /// An NVMe controller: `nvme0`.
@@ -42,8 +42,9 @@ pub enum Counted {
 
 /// The counters of one kind of one thing, at one moment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Reading {
-    pub of: Counted,
+pub struct CounterReading {
+    #[serde(rename = "of")]
+    pub device: CounterDevice,
     /// `scsi`, `ext4`, `xfs`, `btrfs`, `md`, `multipath`, `bcache`, `nvme`, `aer`.
     pub source: String,
     /// Where they were read, for evidence.
@@ -57,7 +58,7 @@ pub struct Reading {
 
 /// One counter was higher than at the reading before.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Growth {
+pub struct CounterGrowth {
     /// The counter's name in `Reading::values`.
     pub name: String,
     pub from: u64,
@@ -66,8 +67,8 @@ pub struct Growth {
     pub at: Timestamp,
 }
 
-impl Growth {
-    pub fn by(&self) -> u64 {
+impl CounterGrowth {
+    pub fn amount(&self) -> u64 {
         self.to.saturating_sub(self.from)
     }
 }
@@ -85,19 +86,21 @@ pub struct Counter {
     /// By how much it has grown since the baseline: `last - baseline`.
     pub grown: u64,
     /// By how much it has grown since it was first read, over all resets.
-    pub grown_ever: u64,
+    #[serde(rename = "grown_ever")]
+    pub total_growth: u64,
     /// When growth was first and last seen, over all resets.
     pub first_growth: Option<Timestamp>,
     pub last_growth: Option<Timestamp>,
     /// Readings that showed growth, over all resets.
-    pub growths: u32,
+    #[serde(rename = "growths")]
+    pub growth_count: u32,
     /// Times that it went back.
     pub resets: u32,
 }
 
 /// What is remembered of the counters of one source of one thing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Memory {
+pub struct CounterHistory {
     counters: BTreeMap<String, Counter>,
     /// `Reading::file` and `Reading::details` as they were when a counter last grew, for evidence;
     /// of the first reading until then.
@@ -105,23 +108,25 @@ pub struct Memory {
     pub details: BTreeMap<String, String>,
 }
 
-impl Memory {
+impl CounterHistory {
     /// Compares `reading`, made at `at`, with what is remembered, and remembers it. Out: what grew,
     /// by name.
     ///
     /// `reading` is of the thing and source that this memory is for; the caller keeps one memory
     /// for each.
-    pub fn take(&mut self, reading: &Reading, at: Timestamp) -> Vec<Growth> {
+    pub fn update(&mut self, reading: &CounterReading, at: Timestamp) -> Vec<CounterGrowth> {
         let first = self.counters.is_empty();
         let mut growths = Vec::new();
         for (name, value) in &reading.values {
             match self.counters.get_mut(name) {
-                Some(counter) => growths.extend(counter.take(*value, at).map(|from| Growth {
-                    name: name.clone(),
-                    from,
-                    to: *value,
-                    at,
-                })),
+                Some(counter) => {
+                    growths.extend(counter.update(*value, at).map(|from| CounterGrowth {
+                        name: name.clone(),
+                        from,
+                        to: *value,
+                        at,
+                    }))
+                }
                 None => {
                     self.counters.insert(name.clone(), Counter::new(*value, at));
                 }
@@ -161,16 +166,16 @@ impl Counter {
             since: at,
             last: value,
             grown: 0,
-            grown_ever: 0,
+            total_growth: 0,
             first_growth: None,
             last_growth: None,
-            growths: 0,
+            growth_count: 0,
             resets: 0,
         }
     }
 
     /// Out: the value before, where it grew.
-    fn take(&mut self, value: u64, at: Timestamp) -> Option<u64> {
+    fn update(&mut self, value: u64, at: Timestamp) -> Option<u64> {
         let before = std::mem::replace(&mut self.last, value);
         if value < before {
             (self.baseline, self.since, self.grown) = (value, at, 0);
@@ -180,10 +185,10 @@ impl Counter {
             return None;
         }
         self.grown = value - self.baseline;
-        self.grown_ever = self.grown_ever.saturating_add(value - before);
+        self.total_growth = self.total_growth.saturating_add(value - before);
         self.first_growth.get_or_insert(at);
         self.last_growth = Some(at);
-        self.growths = self.growths.saturating_add(1);
+        self.growth_count = self.growth_count.saturating_add(1);
         Some(before)
     }
 }
@@ -194,9 +199,9 @@ mod tests {
 
     use super::*;
 
-    fn reading(values: &[(&str, u64)]) -> Reading {
-        Reading {
-            of: Counted::Block("sda".into()),
+    fn reading(values: &[(&str, u64)]) -> CounterReading {
+        CounterReading {
+            device: CounterDevice::Block("sda".into()),
             source: "scsi".into(),
             file: "/sys/block/sda/device".into(),
             values: values
@@ -212,14 +217,14 @@ mod tests {
     }
 
     #[test]
-    fn an_old_count_is_information_and_its_growth_is_news() {
-        let mut memory = Memory::default();
-        assert_eq!(memory.take(&reading(&[("errors_count", 41)]), at(0)), []);
-        assert_eq!(memory.take(&reading(&[("errors_count", 41)]), at(60)), []);
-        let growths = memory.take(&reading(&[("errors_count", 43)]), at(120));
+    fn the_first_reading_is_a_baseline_and_later_growth_is_reported() {
+        let mut memory = CounterHistory::default();
+        assert_eq!(memory.update(&reading(&[("errors_count", 41)]), at(0)), []);
+        assert_eq!(memory.update(&reading(&[("errors_count", 41)]), at(60)), []);
+        let growths = memory.update(&reading(&[("errors_count", 43)]), at(120));
         assert_eq!(
             growths,
-            [Growth {
+            [CounterGrowth {
                 name: "errors_count".into(),
                 from: 41,
                 to: 43,
@@ -232,18 +237,22 @@ mod tests {
             (41, at(0), 43, 2)
         );
         assert_eq!(
-            (counter.first_growth, memory.last_growth(), counter.growths),
+            (
+                counter.first_growth,
+                memory.last_growth(),
+                counter.growth_count
+            ),
             (Some(at(120)), Some(at(120)), 1)
         );
     }
 
     #[test]
-    fn a_counter_that_went_back_begins_anew_and_when_it_last_grew_is_still_known() {
-        let mut memory = Memory::default();
+    fn a_decreased_counter_gets_a_new_baseline_and_keeps_its_last_growth() {
+        let mut memory = CounterHistory::default();
         for (second, value) in [(0, 5), (60, 8)] {
-            memory.take(&reading(&[("ioerr_cnt", value)]), at(second));
+            memory.update(&reading(&[("ioerr_cnt", value)]), at(second));
         }
-        assert_eq!(memory.take(&reading(&[("ioerr_cnt", 2)]), at(120)), []);
+        assert_eq!(memory.update(&reading(&[("ioerr_cnt", 2)]), at(120)), []);
         let counter = memory.counter("ioerr_cnt").expect("known");
         assert_eq!(
             (
@@ -254,76 +263,79 @@ mod tests {
             ),
             (2, at(120), 0, 1)
         );
-        assert_eq!((counter.grown_ever, counter.last_growth), (3, Some(at(60))));
+        assert_eq!(
+            (counter.total_growth, counter.last_growth),
+            (3, Some(at(60)))
+        );
     }
 
     #[test]
     fn growth_over_a_restart_of_the_daemon_is_seen() {
-        let mut memory = Memory::default();
-        memory.take(&reading(&[("write_errs", 1)]), at(0));
+        let mut memory = CounterHistory::default();
+        memory.update(&reading(&[("write_errs", 1)]), at(0));
         let stored = serde_json::to_string(&memory).expect("stored");
-        let mut memory: Memory = serde_json::from_str(&stored).expect("read back");
+        let mut memory: CounterHistory = serde_json::from_str(&stored).expect("read back");
         assert_eq!(
-            memory.take(&reading(&[("write_errs", 4)]), at(600))[0].by(),
+            memory.update(&reading(&[("write_errs", 4)]), at(600))[0].amount(),
             3
         );
     }
 
     #[test]
     fn details_are_those_of_the_growth() {
-        let mut memory = Memory::default();
-        memory.take(&reading(&[("errors_count", 0)]), at(0));
+        let mut memory = CounterHistory::default();
+        memory.update(&reading(&[("errors_count", 0)]), at(0));
         let mut grown = reading(&[("errors_count", 1)]);
         grown
             .details
             .insert("last_error_func".into(), "ext4_lookup".into());
-        memory.take(&grown, at(60));
-        memory.take(&reading(&[("errors_count", 1)]), at(120));
+        memory.update(&grown, at(60));
+        memory.update(&reading(&[("errors_count", 1)]), at(120));
         assert_eq!(memory.details["last_error_func"], "ext4_lookup");
     }
 
     proptest! {
         #[test]
         fn growths_are_all_increments_and_resets_are_none(values in proptest::collection::vec(0u64..20, 1..40)) {
-            let mut memory = Memory::default();
+            let mut memory = CounterHistory::default();
             let mut told = 0;
             for (second, value) in (0..).zip(&values) {
-                let growths = memory.take(&reading(&[("n", *value)]), at(second));
+                let growths = memory.update(&reading(&[("n", *value)]), at(second));
                 prop_assert!(growths.iter().all(|growth| growth.from < growth.to && growth.to == *value));
-                told += growths.iter().map(Growth::by).sum::<u64>();
+                told += growths.iter().map(CounterGrowth::amount).sum::<u64>();
             }
             let increments: u64 = values.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).sum();
             let resets = values.windows(2).filter(|pair| pair[1] < pair[0]).count();
             let counter = memory.counter("n").expect("known");
-            prop_assert_eq!((told, counter.grown_ever), (increments, increments));
+            prop_assert_eq!((told, counter.total_growth), (increments, increments));
             prop_assert_eq!(counter.resets as usize, resets);
             prop_assert_eq!((counter.last, counter.grown), (values[values.len() - 1], counter.last - counter.baseline));
             prop_assert_eq!(counter.last_growth.is_some(), increments > 0);
         }
 
         #[test]
-        fn a_counter_that_was_not_read_is_as_it_was(values in proptest::collection::vec(proptest::option::of(0u64..20), 1..40)) {
-            let (mut memory, mut only_read) = (Memory::default(), Memory::default());
+        fn a_missing_value_leaves_its_counter_unchanged(values in proptest::collection::vec(proptest::option::of(0u64..20), 1..40)) {
+            let (mut memory, mut only_read) = (CounterHistory::default(), CounterHistory::default());
             for (second, value) in (0..).zip(&values) {
                 match value {
                     Some(value) => {
                         let read = reading(&[("n", *value)]);
-                        prop_assert_eq!(memory.take(&read, at(second)), only_read.take(&read, at(second)));
+                        prop_assert_eq!(memory.update(&read, at(second)), only_read.update(&read, at(second)));
                     }
-                    None => prop_assert_eq!(memory.take(&reading(&[]), at(second)), []),
+                    None => prop_assert_eq!(memory.update(&reading(&[]), at(second)), []),
                 }
             }
             prop_assert_eq!(memory.counter("n"), only_read.counter("n"));
         }
 
         #[test]
-        fn the_same_values_again_leave_nothing_to_store(values in proptest::collection::vec(any::<u64>(), 1..10)) {
-            let mut memory = Memory::default();
+        fn unchanged_values_do_not_change_the_history(values in proptest::collection::vec(any::<u64>(), 1..10)) {
+            let mut memory = CounterHistory::default();
             for (second, value) in (0..).zip(&values) {
-                memory.take(&reading(&[("n", *value)]), at(second));
+                memory.update(&reading(&[("n", *value)]), at(second));
             }
             let before = memory.clone();
-            memory.take(&reading(&[("n", values[values.len() - 1])]), at(1000));
+            memory.update(&reading(&[("n", values[values.len() - 1])]), at(1000));
             prop_assert_eq!(memory, before);
         }
     }

@@ -31,13 +31,13 @@ impl fmt::Display for DevNo {
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a device number (major:minor)")]
-pub struct NotADevNo(pub String);
+pub struct ParseDevNoError(pub String);
 
 impl FromStr for DevNo {
-    type Err = NotADevNo;
+    type Err = ParseDevNoError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let wrong = || NotADevNo(text.chars().take(40).collect());
+        let wrong = || ParseDevNoError(text.chars().take(40).collect());
         let (major, minor) = text.trim().split_once(':').ok_or_else(wrong)?;
         Ok(DevNo {
             major: major.parse().map_err(|_| wrong())?,

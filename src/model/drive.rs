@@ -132,8 +132,8 @@ pub struct Location {
     /// The RAID controller that hides it from the kernel (`megaraid host0`); its drive has no
     /// devices, and `slot` is the controller's name of its place (`megaraid,3`). None for a drive
     /// that the kernel shows.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub behind: Option<String>,
+    #[serde(rename = "behind", default, skip_serializing_if = "Option::is_none")]
+    pub raid_controller: Option<String>,
     /// udev's ID_PATH.
     pub path: Option<String>,
     /// Enclosure's id (its logical id or name) and the slot's name or number, from the SES driver's

@@ -5,9 +5,9 @@ mod apply;
 pub mod attachments;
 pub mod checks;
 pub mod counters;
+pub mod device_names;
 mod drives;
-pub mod kernel;
-pub mod names;
+pub mod kernel_log;
 pub mod smart;
 pub(crate) mod volumes;
 
@@ -17,22 +17,22 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::model::attach::Provision;
 use crate::model::block::{DiskStat, Inventory, LayerState};
 use crate::model::check::Check;
 use crate::model::dev::DevNo;
 use crate::model::drive::DriveFacts;
-use crate::model::facts::attachments::Bypassed;
-use crate::model::facts::kernel::KernelFacts;
+use crate::model::facts::attachments::BypassedDrivers;
+use crate::model::facts::kernel_log::KernelFacts;
 use crate::model::ids::{CheckId, DriveId, VolumeId};
 use crate::model::kubelet::KubeletRecords;
 use crate::model::mount::MountTable;
 use crate::model::observation::Observation;
 use crate::model::path::HostPath;
 use crate::model::policy::smart::SmartPolicy;
-use crate::model::probe::{MountProbe, ProbeTarget, Stuck, Usage};
-use crate::model::report::{HiddenDrive, Source};
-use crate::model::snapshot::Surroundings;
+use crate::model::probe::{MountProbe, ProbeTarget, StuckProbe, Usage};
+use crate::model::provision::ProvisionState;
+use crate::model::snapshot::NodeContext;
+use crate::model::source_update::{RaidMemberDrive, Source};
 use crate::model::stale::Attachment;
 use crate::model::timing::Timings;
 use crate::model::volume::VolumeFacts;
@@ -50,15 +50,15 @@ pub struct Facts {
     pub kubelet: Observation<KubeletRecords>,
     pub probes: BTreeMap<HostPath, ProbeFacts>,
     pub disk_stats: Observation<Vec<DiskStat>>,
-    pub io: BTreeMap<DevNo, IoMemory>,
+    pub io: BTreeMap<DevNo, IoProgress>,
     /// How long probes and drives took to answer.
     pub timings: Timings,
     /// What the kernel's log has said, by whom it is about.
     pub kernel: KernelFacts,
     /// The kernel's error counters, by whom they are about and their source. Kept in the store.
-    pub counters: BTreeMap<counters::Key, Arc<crate::model::counters::Memory>>,
+    pub counters: BTreeMap<counters::CounterKey, Arc<crate::model::counters::CounterHistory>>,
     /// When they were last read.
-    pub(crate) counters_read: Option<Timestamp>,
+    pub(crate) counters_read_at: Option<Timestamp>,
     /// What drives have said of themselves; kept in the store. Drives that are never asked are not
     /// in it.
     pub smart: BTreeMap<DriveId, Arc<smart::SmartFacts>>,
@@ -68,13 +68,13 @@ pub struct Facts {
     pub checks: BTreeMap<CheckId, Arc<Check>>,
     /// By volume id and by UUID.
     pub(crate) check_index: BTreeMap<String, BTreeSet<CheckId>>,
-    pub(crate) check_mounts: BTreeMap<CheckId, checks::Watched>,
+    pub(crate) check_baselines: BTreeMap<CheckId, checks::CheckBaseline>,
     /// Drives that the configuration has not asked.
     pub(crate) smart_ignored: BTreeSet<DriveId>,
     /// Why a controller did not list its drives when it was asked last.
-    pub(crate) unlisted: BTreeMap<String, String>,
+    pub(crate) controller_errors: BTreeMap<String, String>,
     /// Drives that only a controller knows, by controller; the last good answer of each.
-    pub(crate) hidden: BTreeMap<String, Vec<HiddenDrive>>,
+    pub(crate) raid_members: BTreeMap<String, Vec<RaidMemberDrive>>,
     /// Drives that are here and drives that were.
     pub drives: BTreeMap<DriveId, KnownDrive>,
     /// Volumes that are here, and those whose drives went with them.
@@ -89,61 +89,61 @@ pub struct Facts {
     /// The kubelet's source has said something, were it that there is no kubelet here.
     pub(crate) kubelet_answered: bool,
     /// What this node provides itself; use `provision()`.
-    pub provision: Observation<Provision>,
-    pub(crate) last_provision: Option<Provision>,
+    pub provision: Observation<ProvisionState>,
+    pub(crate) last_provision: Option<ProvisionState>,
     /// Where CSI volumes are staged and published, by path.
     pub attachments: BTreeMap<HostPath, Arc<Attachment>>,
     /// What the paths of callers are compared by, and what the pool lies on.
-    pub surroundings: Arc<Surroundings>,
+    pub node_context: Arc<NodeContext>,
     /// CSI drivers that were reached by another way than the one that is watched.
-    pub bypassed: Bypassed,
+    pub bypassed_drivers: BypassedDrivers,
     /// Every mount of every volume that can be asked, by path.
-    pub(crate) targets: BTreeMap<HostPath, Target>,
+    pub(crate) probed_mounts: BTreeMap<HostPath, ProbedMount>,
     /// As they were before a restart, for the first look at the volumes.
-    pub(crate) former_targets: BTreeMap<HostPath, Target>,
+    pub(crate) restored_mounts: BTreeMap<HostPath, ProbedMount>,
     /// What left a moment ago: a drive's going and its mounts' going are reported in either order.
-    pub(crate) departed: Departed,
+    pub(crate) recent_removals: RecentRemovals,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Target {
+pub(crate) struct ProbedMount {
     pub dev: DevNo,
     pub volume: VolumeId,
     pub filesystem: String,
 }
 
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Departed {
+pub(crate) struct RecentRemovals {
     pub volumes: BTreeMap<VolumeId, (KnownVolume, Timestamp)>,
     /// Drives that carried something a moment ago, with what.
-    pub loads: BTreeMap<DriveId, (Vec<VolumeId>, Timestamp)>,
+    pub drive_volumes: BTreeMap<DriveId, (Vec<VolumeId>, Timestamp)>,
 }
 
 /// What a report changed, for whoever decides how much work follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Change {
+pub enum Urgency {
     /// Only times.
     Nothing,
     /// Usage and progress numbers: to be judged and published, not in a hurry.
-    Figures,
+    UsageOnly,
     /// More of what was told already, in a hurry but not at once: a flood is told rolled up.
-    Soon,
+    Coalesce,
     /// Something that a watcher waits for.
-    Material,
+    Immediate,
 }
 
 #[derive(Clone, Debug, Default)]
 pub struct LayerFacts {
     pub state: Observation<LayerState>,
-    pub stuck: Option<Stuck>,
+    pub stuck: Option<StuckProbe>,
     /// The last good answer, while newer ones failed; use `known()`.
-    pub last: Option<LayerState>,
+    pub last_good: Option<LayerState>,
 }
 
 impl LayerFacts {
     /// What was said last, however long ago.
-    pub fn known(&self) -> Option<&LayerState> {
-        self.state.value().or(self.last.as_ref())
+    pub fn last_known(&self) -> Option<&LayerState> {
+        self.state.value().or(self.last_good.as_ref())
     }
 }
 
@@ -152,12 +152,12 @@ pub struct ProbeFacts {
     pub result: Observation<MountProbe>,
     /// The last usage that was measured, with its time: it stands, marked stale, while probes fail.
     pub usage: Option<(Usage, Timestamp)>,
-    pub stuck: Option<Stuck>,
+    pub stuck: Option<StuckProbe>,
 }
 
 /// When a device last completed something while it had I/O in flight.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct IoMemory {
+pub struct IoProgress {
     pub completed: u64,
     /// Since when I/O has been in flight without a completion; None while it moves or is idle.
     pub waiting_since: Option<Timestamp>,
@@ -174,7 +174,8 @@ pub struct KnownDrive {
     pub last_seen: Timestamp,
     pub missing_since: Option<Timestamp>,
     /// Since when the kernel's state of the device has been other than running or live.
-    pub state_since: Option<Timestamp>,
+    #[serde(rename = "state_since")]
+    pub abnormal_state_since: Option<Timestamp>,
     /// Volumes that stand on it; frozen when it goes.
     pub volumes: Vec<VolumeId>,
     /// It carried something when it went: a mount, an array, a volume group. A drive that carried
@@ -206,10 +207,11 @@ pub struct KnownVolume {
     /// Mounts that have been seen writable.
     pub seen_writable: BTreeSet<HostPath>,
     /// Expected mounts that are not there: since when, and whether they had been there before.
-    pub absent: BTreeMap<HostPath, Absent>,
+    #[serde(rename = "absent")]
+    pub absences: BTreeMap<HostPath, MountAbsence>,
     /// Since when each of its mounts has been seen.
-    #[serde(default)]
-    pub mounted: BTreeMap<HostPath, Timestamp>,
+    #[serde(rename = "mounted", default)]
+    pub mounted_since: BTreeMap<HostPath, Timestamp>,
 }
 
 impl KnownVolume {
@@ -220,7 +222,7 @@ impl KnownVolume {
             .into_iter()
             .flat_map(|volume| volume.staged.iter().chain(&volume.published))
             .map(|at| at.since);
-        self.mounted
+        self.mounted_since
             .values()
             .copied()
             .chain(attached)
@@ -230,7 +232,7 @@ impl KnownVolume {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Absent {
+pub struct MountAbsence {
     pub since: Timestamp,
     pub was_mounted: bool,
 }
@@ -267,7 +269,7 @@ impl Facts {
     }
 
     /// The volumes that this node provides, as they were told last.
-    pub fn provision(&self) -> Option<&Provision> {
+    pub fn provision(&self) -> Option<&ProvisionState> {
         self.provision.value().or(self.last_provision.as_ref())
     }
 
@@ -292,13 +294,13 @@ impl Facts {
                     .iter()
                     .all(|id| self.drives.get(id).is_some_and(|drive| drive.facts.asleep))
         };
-        let target = |(path, target): (&HostPath, &Target)| ProbeTarget {
+        let target = |(path, target): (&HostPath, &ProbedMount)| ProbeTarget {
             path: path.clone(),
             dev: target.dev,
             asleep: asleep(&target.volume),
             filesystem: target.filesystem.clone(),
         };
-        self.targets.iter().map(target).collect()
+        self.probed_mounts.iter().map(target).collect()
     }
 
     /// The volumes as the store is to remember them.
@@ -316,7 +318,7 @@ impl Facts {
                 )
             })
             .collect();
-        for (path, target) in &self.targets {
+        for (path, target) in &self.probed_mounts {
             if let Some(volume) = stored.get_mut(&target.volume) {
                 volume.mounts.push((path.clone(), target.dev));
             }
@@ -327,19 +329,19 @@ impl Facts {
     /// Volumes of before a restart, in the same boot. Only at the start: what has been seen since
     /// is newer.
     pub fn restore_volumes(&mut self, stored: Vec<StoredVolume>) {
-        if !self.volumes.is_empty() || !self.targets.is_empty() {
+        if !self.volumes.is_empty() || !self.probed_mounts.is_empty() {
             return;
         }
         self.volumes_revision += 1;
         for StoredVolume { known, mounts } in stored {
             let filesystem = known.facts.fs_type.clone().unwrap_or_default();
             for (path, dev) in mounts {
-                let target = Target {
+                let target = ProbedMount {
                     dev,
                     volume: known.facts.id.clone(),
                     filesystem: filesystem.clone(),
                 };
-                self.former_targets.insert(path, target);
+                self.restored_mounts.insert(path, target);
             }
             self.volumes.insert(known.facts.id.clone(), known);
         }
@@ -380,7 +382,11 @@ impl Facts {
     }
 
     /// Drops drives that have been missing for `after` and carried nothing; says which.
-    pub fn forget(&mut self, after: std::time::Duration, now: Timestamp) -> Vec<DriveId> {
+    pub fn forget_missing_drives(
+        &mut self,
+        after: std::time::Duration,
+        now: Timestamp,
+    ) -> Vec<DriveId> {
         let old = |known: &KnownDrive| {
             !known.in_use
                 && known

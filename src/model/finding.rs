@@ -69,7 +69,7 @@ pub struct Judgement {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It is so.
-    Raised(Raised),
+    Raised(FindingDetails),
     /// Seen to be over: clears an active finding.
     Clear,
     /// Cannot be told now: an active finding stays as it is, and nothing new is raised.
@@ -77,7 +77,7 @@ pub enum Verdict {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Raised {
+pub struct FindingDetails {
     pub severity: Severity,
     pub status: Status,
     /// One sentence with the numbers, at most 1,024 bytes.
@@ -104,7 +104,7 @@ pub struct Finding {
     pub evidence: Vec<Evidence>,
     pub clears_when: String,
     pub acknowledged: Option<Acknowledgement>,
-    pub cleared: Option<Cleared>,
+    pub cleared: Option<Clearance>,
 }
 
 pub const MAX_EVIDENCE: usize = 8;
@@ -115,7 +115,7 @@ impl Finding {
     }
 
     /// Counts in `status` and in alerts: active, adverse and not acknowledged.
-    pub fn counts(&self) -> bool {
+    pub fn is_counted(&self) -> bool {
         self.is_active() && self.acknowledged.is_none() && self.severity > Severity::Info
     }
 }
@@ -129,7 +129,7 @@ pub struct Acknowledgement {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Cleared {
+pub struct Clearance {
     pub time: Timestamp,
     pub why: String,
 }

@@ -4,22 +4,24 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::model::assess::{Active, assess};
-use crate::model::attach::Provision;
+use crate::model::assess::{ActiveFindings, assess};
 use crate::model::block::{BlockDevice, DiskStat, Inventory, Layer, LayerState};
 use crate::model::drive::{DriveDevice, DriveFacts, DriveKind, Location, Transport};
-use crate::model::facts::{Change, Facts};
-use crate::model::finding::{Judgement, Raised, Severity, Subject, Verdict};
+use crate::model::facts::{Facts, Urgency};
+use crate::model::finding::{FindingDetails, Judgement, Severity, Subject, Verdict};
 use crate::model::ids::{DriveId, VolumeId};
-use crate::model::kernel::event::{Blame, Class, Device, Event, Line, Operation, Origin};
+use crate::model::kernel_log::event::{
+    Blame, Class, DeviceName, Event, Line, LineOrigin, Operation,
+};
 use crate::model::kubelet::{KubeletRecords, KubeletVolume, PodName, Publication};
 use crate::model::mount::{Mount, MountTable};
 use crate::model::observation::Observation;
 use crate::model::path::HostPath;
 use crate::model::policy::{Policy, VolumeSettings};
-use crate::model::probe::{MountProbe, ProbeError, Stuck, Usage};
+use crate::model::probe::{MountProbe, ProbeError, StuckProbe, Usage};
+use crate::model::provision::ProvisionState;
 use crate::model::reason::Reason;
-use crate::model::report::Report;
+use crate::model::source_update::SourceUpdate;
 
 pub const GIB: u64 = 1 << 30;
 
@@ -89,7 +91,7 @@ pub fn device(name: &str, dev: &str, layer: Layer, below: &[&str]) -> BlockDevic
         size_bytes: 100 * GIB,
         read_only: false,
         layer,
-        below: below.iter().map(|name| (*name).to_owned()).collect(),
+        underlying: below.iter().map(|name| (*name).to_owned()).collect(),
         drive: None,
         links: Vec::new(),
         fs_type: None,
@@ -111,20 +113,20 @@ pub fn dm(name: &str, dev: &str, mapped: &str, uuid: &str, below: &[&str]) -> Bl
 
 /// A world under construction, and the facts it has been told to.
 #[derive(Clone, Default)]
-pub struct World {
+pub struct TestHost {
     pub inventory: Inventory,
     pub mounts: MountTable,
     pub kubelet: KubeletRecords,
-    pub provision: Option<Provision>,
+    pub provision: Option<ProvisionState>,
     pub facts: Facts,
     pub settings: VolumeSettings,
     pub policy: Policy,
     pub active: BTreeMap<(Subject, Reason), Severity>,
 }
 
-impl World {
+impl TestHost {
     /// A drive `name` with the identity `serial`, as a whole disk.
-    pub fn disk(mut self, name: &str, dev: &str, serial: &str) -> World {
+    pub fn disk(mut self, name: &str, dev: &str, serial: &str) -> TestHost {
         self.plug(name, dev, serial);
         self
     }
@@ -145,17 +147,17 @@ impl World {
             .retain(|drive| Some(&drive.id) != id.as_ref());
         let gone = |device: &BlockDevice| {
             device.name == name
-                || (matches!(device.layer, Layer::Partition { .. }) && device.below == [name])
+                || (matches!(device.layer, Layer::Partition { .. }) && device.underlying == [name])
         };
         self.inventory.devices.retain(|_, device| !gone(device));
     }
 
-    pub fn with(mut self, device: BlockDevice) -> World {
+    pub fn with(mut self, device: BlockDevice) -> TestHost {
         self.inventory.devices.insert(device.name.clone(), device);
         self
     }
 
-    pub fn uuid(mut self, device: &str, uuid: &str) -> World {
+    pub fn uuid(mut self, device: &str, uuid: &str) -> TestHost {
         self.inventory.devices.get_mut(device).unwrap().fs_uuid = Some(uuid.into());
         self
     }
@@ -167,7 +169,7 @@ impl World {
         mount_point: &str,
         fs_type: &str,
         source: &str,
-    ) -> World {
+    ) -> TestHost {
         let id = self.mounts.mounts.len() as u32 + 10;
         self.mounts
             .mounts
@@ -195,7 +197,7 @@ impl World {
         handle: &str,
         staging: Option<&str>,
         targets: &[(&str, &str)],
-    ) -> World {
+    ) -> TestHost {
         self.kubelet.volumes.push(KubeletVolume {
             driver: driver.into(),
             handle: handle.into(),
@@ -226,7 +228,7 @@ impl World {
     }
 
     pub fn volumes(&self) -> Vec<crate::model::volume::VolumeFacts> {
-        let seen = crate::model::graph::Seen {
+        let seen = crate::model::graph::GraphInput {
             inventory: &self.inventory,
             mounts: &self.mounts,
             kubelet: Some(&self.kubelet),
@@ -236,31 +238,31 @@ impl World {
         crate::model::graph::volumes(seen, &self.settings)
     }
 
-    pub fn scan(&mut self, seconds: i64) -> Change {
-        self.tell(
-            Report::Inventory(Observation::ok(at(seconds), self.inventory.clone())),
+    pub fn scan(&mut self, seconds: i64) -> Urgency {
+        self.apply(
+            SourceUpdate::Inventory(Observation::ok(at(seconds), self.inventory.clone())),
             seconds,
         )
     }
 
-    pub fn read_mounts(&mut self, seconds: i64) -> Change {
-        self.tell(
-            Report::Mounts(Observation::ok(at(seconds), self.mounts.clone())),
+    pub fn read_mounts(&mut self, seconds: i64) -> Urgency {
+        self.apply(
+            SourceUpdate::Mounts(Observation::ok(at(seconds), self.mounts.clone())),
             seconds,
         )
     }
 
-    pub fn read_kubelet(&mut self, seconds: i64) -> Change {
-        self.tell(
-            Report::Kubelet(Observation::ok(at(seconds), self.kubelet.clone())),
+    pub fn read_kubelet(&mut self, seconds: i64) -> Urgency {
+        self.apply(
+            SourceUpdate::Kubelet(Observation::ok(at(seconds), self.kubelet.clone())),
             seconds,
         )
     }
 
-    pub fn tell_provision(&mut self, seconds: i64) -> Change {
+    pub fn read_provision(&mut self, seconds: i64) -> Urgency {
         let provision = self.provision.clone().unwrap_or_default();
-        self.tell(
-            Report::Provision(Observation::ok(at(seconds), provision)),
+        self.apply(
+            SourceUpdate::Provision(Observation::ok(at(seconds), provision)),
             seconds,
         )
     }
@@ -271,13 +273,13 @@ impl World {
         self.read_kubelet(seconds);
     }
 
-    pub fn tell(&mut self, report: Report, seconds: i64) -> Change {
+    pub fn apply(&mut self, report: SourceUpdate, seconds: i64) -> Urgency {
         self.facts.apply(report, &self.settings, at(seconds))
     }
 
-    pub fn layer(&mut self, name: &str, state: LayerState, seconds: i64) -> Change {
-        self.tell(
-            Report::Layer {
+    pub fn layer(&mut self, name: &str, state: LayerState, seconds: i64) -> Urgency {
+        self.apply(
+            SourceUpdate::Layer {
                 device: name.into(),
                 state: Observation::ok(at(seconds), state),
             },
@@ -285,26 +287,26 @@ impl World {
         )
     }
 
-    pub fn probe(&mut self, path: &str, probe: MountProbe, seconds: i64) -> Change {
+    pub fn probe(&mut self, path: &str, probe: MountProbe, seconds: i64) -> Urgency {
         let result = Observation::ok(at(seconds), probe);
-        self.tell(
-            Report::Probe {
+        self.apply(
+            SourceUpdate::Probe {
                 path: path.into(),
                 result,
-                took: std::time::Duration::ZERO,
+                duration: std::time::Duration::ZERO,
             },
             seconds,
         )
     }
 
-    pub fn stuck(&mut self, path: &str, seconds: i64) -> Change {
-        let stuck = Stuck {
+    pub fn stuck(&mut self, path: &str, seconds: i64) -> Urgency {
+        let stuck = StuckProbe {
             since: at(seconds),
             waiting_in: Some("wait_on_page".into()),
             path: path.into(),
         };
-        self.tell(
-            Report::ProbeStuck {
+        self.apply(
+            SourceUpdate::ProbeStuck {
                 path: path.into(),
                 stuck,
             },
@@ -319,7 +321,7 @@ impl World {
         completed: u64,
         in_flight: u64,
         seconds: i64,
-    ) -> Change {
+    ) -> Urgency {
         let line = format!("8 0 {name} {completed} {in_flight}");
         let stat = DiskStat {
             dev: dev.parse().unwrap(),
@@ -328,8 +330,8 @@ impl World {
             in_flight,
             line,
         };
-        self.tell(
-            Report::DiskStats(Observation::ok(at(seconds), vec![stat])),
+        self.apply(
+            SourceUpdate::DiskStats(Observation::ok(at(seconds), vec![stat])),
             seconds,
         )
     }
@@ -354,10 +356,10 @@ impl World {
 
     /// `SUBJECT REASON SEVERITY STATUS` of what is raised now.
     pub fn raised(&mut self, seconds: i64) -> Vec<String> {
-        self.judge(seconds).iter().filter_map(line).collect()
+        self.judge(seconds).iter().filter_map(raised_line).collect()
     }
 
-    pub fn one(&mut self, reason: Reason, seconds: i64) -> Option<Raised> {
+    pub fn raised_for(&mut self, reason: Reason, seconds: i64) -> Option<FindingDetails> {
         self.judge(seconds)
             .into_iter()
             .find_map(|judgement| match judgement.verdict {
@@ -367,7 +369,7 @@ impl World {
     }
 }
 
-pub fn line(judgement: &Judgement) -> Option<String> {
+pub fn raised_line(judgement: &Judgement) -> Option<String> {
     match &judgement.verdict {
         Verdict::Raised(raised) => Some(format!(
             "{} {} {:?} {:?}",
@@ -388,14 +390,14 @@ pub fn usage(total: u64, available: u64) -> Usage {
     }
 }
 
-pub fn healthy(usage: Usage) -> MountProbe {
+pub fn healthy_probe(usage: Usage) -> MountProbe {
     MountProbe {
         statfs: Ok(usage),
         readdir: Ok(()),
     }
 }
 
-pub fn answers(errno: i32) -> MountProbe {
+pub fn failing_probe(errno: i32) -> MountProbe {
     let error = |operation: &str| ProbeError {
         operation: operation.into(),
         errno,
@@ -416,7 +418,7 @@ pub fn later(time: Timestamp, seconds: i64) -> Timestamp {
 }
 
 /// Whether a subject and reason are active.
-pub fn is_active(active: &dyn Active, subject: &Subject, reason: Reason) -> bool {
+pub fn is_active(active: &dyn ActiveFindings, subject: &Subject, reason: Reason) -> bool {
     active.severity(subject, reason).is_some()
 }
 
@@ -425,14 +427,14 @@ pub fn event(class: Class, device: &str, time: Timestamp, sectors: &[u64]) -> Ev
     let said = Line {
         time,
         text: format!("{} error, dev {device}, sectors {sectors:?}", class.name()),
-        origin: Origin::KernelLog,
+        origin: LineOrigin::KernelLog,
     };
     Event {
         seq: 1,
         class,
         blame: Blame::Unclear,
-        device: Device::Block(device.into()),
-        also: Vec::new(),
+        device: DeviceName::Block(device.into()),
+        other_names: Vec::new(),
         count: 1,
         records: 1,
         suppressed: 0,

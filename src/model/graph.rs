@@ -12,23 +12,23 @@ pub mod stack;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::model::attach::{Kind, Provision};
 use crate::model::block::Inventory;
 use crate::model::dev::DevNo;
 use crate::model::facts::LayerFacts;
 use crate::model::graph::kube::PodPath;
-use crate::model::graph::mounts::{FsKind, Table};
+use crate::model::graph::mounts::{FsKind, MountTree};
 use crate::model::graph::stack::Graph;
 use crate::model::ids::VolumeId;
 use crate::model::kubelet::KubeletRecords;
 use crate::model::mount::{Mount, MountTable};
 use crate::model::path::HostPath;
 use crate::model::policy::VolumeSettings;
+use crate::model::provision::{BackingKind, ProvisionState};
 use crate::model::volume::{MountRole, PodUse, Stack, VolumeFacts, VolumeMount};
 
 /// What has been seen, each by its last good answer.
 #[derive(Clone, Copy)]
-pub struct Seen<'a> {
+pub struct GraphInput<'a> {
     pub inventory: &'a Inventory,
     pub mounts: &'a MountTable,
     /// `None` while nobody has read the records: then a mount that looks like a CSI volume's is no
@@ -36,7 +36,7 @@ pub struct Seen<'a> {
     pub kubelet: Option<&'a KubeletRecords>,
     pub layers: &'a BTreeMap<String, LayerFacts>,
     /// The volumes that this node provides itself; `None` while nobody has told.
-    pub provision: Option<&'a Provision>,
+    pub provision: Option<&'a ProvisionState>,
 }
 
 /// The kubelet's folder as the mount table names it.
@@ -51,43 +51,43 @@ pub fn kubelet_root<'a>(
 }
 
 /// All volumes of the node, sorted by id, each id once.
-pub fn volumes(seen: Seen<'_>, settings: &VolumeSettings) -> Vec<VolumeFacts> {
-    let table = Table::new(&seen.mounts.mounts);
-    let mut builder = Builder {
+pub fn volumes(seen: GraphInput<'_>, settings: &VolumeSettings) -> Vec<VolumeFacts> {
+    let table = MountTree::new(&seen.mounts.mounts);
+    let mut builder = VolumeBuilder {
         kubelet_root: kubelet_root(seen.kubelet, settings).clone(),
         table: &table,
-        graph: graph(&seen, &table),
+        graph: block_graph(&seen, &table),
         inventory: seen.inventory,
         kubelet: seen.kubelet,
         provision: seen.provision,
         settings,
-        found: BTreeMap::new(),
+        volumes: BTreeMap::new(),
         owners: BTreeMap::new(),
-        taken: BTreeSet::new(),
+        claimed_paths: BTreeSet::new(),
     };
     builder.csi_volumes();
     builder.provided_volumes();
     builder.host_volumes();
-    builder.found.into_values().collect()
+    builder.volumes.into_values().collect()
 }
 
 /// What the pool's volumes will lie on, whether it has any yet or not.
-pub fn pool(seen: Seen<'_>) -> Stack {
-    let table = Table::new(&seen.mounts.mounts);
+pub fn pool_stack(seen: GraphInput<'_>) -> Stack {
+    let table = MountTree::new(&seen.mounts.mounts);
     let Some(provision) = seen.provision else {
         return Stack::Nothing;
     };
-    graph(&seen, &table).below_pool(provision)
+    block_graph(&seen, &table).pool_stack(provision)
 }
 
 /// Loop devices over images of ours are looked through, also where the configuration has loop
 /// devices count as drives.
-fn graph<'a>(seen: &Seen<'a>, table: &'a Table<'a>) -> Graph<'a> {
+fn block_graph<'a>(seen: &GraphInput<'a>, table: &'a MountTree<'a>) -> Graph<'a> {
     let images = seen
         .provision
         .into_iter()
         .flat_map(|provision| &provision.volumes)
-        .filter(|volume| volume.kind == Kind::Loop);
+        .filter(|volume| volume.kind == BackingKind::Loop);
     Graph::new(
         seen.inventory,
         seen.layers,
@@ -103,45 +103,45 @@ fn graph<'a>(seen: &Seen<'a>, table: &'a Table<'a>) -> Graph<'a> {
 /// counts too.
 type FsKey = (DevNo, Option<HostPath>);
 
-fn key(mount: &Mount) -> FsKey {
-    let by_source = mounts::kind(mount) == FsKind::Remote;
+fn filesystem_key(mount: &Mount) -> FsKey {
+    let by_source = mounts::fs_kind(mount) == FsKind::Remote;
     (mount.dev, by_source.then(|| mount.source.clone()))
 }
 
-struct Builder<'a> {
-    table: &'a Table<'a>,
+struct VolumeBuilder<'a> {
+    table: &'a MountTree<'a>,
     graph: Graph<'a>,
     inventory: &'a Inventory,
     kubelet: Option<&'a KubeletRecords>,
-    provision: Option<&'a Provision>,
+    provision: Option<&'a ProvisionState>,
     settings: &'a VolumeSettings,
     /// As the mount table names it.
     kubelet_root: HostPath,
-    found: BTreeMap<VolumeId, VolumeFacts>,
+    volumes: BTreeMap<VolumeId, VolumeFacts>,
     /// Filesystems that are a CSI volume as a whole.
     owners: BTreeMap<FsKey, VolumeId>,
     /// Mount points that belong to CSI volumes.
-    taken: BTreeSet<HostPath>,
+    claimed_paths: BTreeSet<HostPath>,
 }
 
-impl Builder<'_> {
+impl VolumeBuilder<'_> {
     fn host_volumes(&mut self) {
         let mut groups: BTreeMap<FsKey, Vec<&Mount>> = BTreeMap::new();
         for mount in self.table.all() {
             if self.is_of_host(mount) {
-                groups.entry(key(mount)).or_default().push(mount);
+                groups.entry(filesystem_key(mount)).or_default().push(mount);
             }
         }
         let uuids = self.mounted_uuids(&groups);
         for (key, group) in groups {
             let (ours, elsewhere): (Vec<&Mount>, Vec<&Mount>) =
                 group.into_iter().partition(|mount| {
-                    self.table.is_visible(mount) && !self.taken.contains(&mount.mount_point)
+                    self.table.is_visible(mount) && !self.claimed_paths.contains(&mount.mount_point)
                 });
             if let Some(owner) = self.owners.get(&key).cloned() {
-                if let Some(mut facts) = self.found.remove(&owner) {
+                if let Some(mut facts) = self.volumes.remove(&owner) {
                     self.add_mounts(&mut facts, &ours);
-                    self.found.insert(owner, facts);
+                    self.volumes.insert(owner, facts);
                 }
                 continue;
             }
@@ -152,21 +152,21 @@ impl Builder<'_> {
                 .filter(|mount| !self.table.is_visible(mount))
                 .collect();
             let group = if ours.is_empty() { hidden } else { ours };
-            if group.is_empty() || self.only_unread_csi(&group) {
+            if group.is_empty() || self.awaits_kubelet_records(&group) {
                 continue;
             }
             let facts = self.host_volume(&group, &uuids);
-            match self.found.get_mut(&facts.id) {
+            match self.volumes.get_mut(&facts.id) {
                 Some(first) => merge(first, facts),
                 None => {
-                    self.found.insert(facts.id.clone(), facts);
+                    self.volumes.insert(facts.id.clone(), facts);
                 }
             }
         }
     }
 
     fn is_of_host(&self, mount: &Mount) -> bool {
-        if mounts::kind(mount) == FsKind::Transient {
+        if mounts::fs_kind(mount) == FsKind::Transient {
             return false;
         }
         let ignored = |patterns: &[String], text: &[u8]| {
@@ -180,7 +180,7 @@ impl Builder<'_> {
 
     /// Before the kubelet's records are read, what lies where CSI volumes lie is not called a
     /// volume of the host.
-    fn only_unread_csi(&self, group: &[&Mount]) -> bool {
+    fn awaits_kubelet_records(&self, group: &[&Mount]) -> bool {
         self.kubelet.is_none()
             && group
                 .iter()
@@ -198,7 +198,7 @@ impl Builder<'_> {
                 path,
             )
         });
-        let mut facts = empty(VolumeId::default());
+        let mut facts = empty_volume(VolumeId::default());
         if let Some(primary) = primary {
             self.describe(&mut facts, primary);
             facts.id = match &facts.fs_uuid {
@@ -277,7 +277,7 @@ impl Builder<'_> {
             facts.fs_type = Some(mount.fs_type.clone());
         }
         facts.source = Some(mount.source.clone());
-        facts.remote = mounts::kind(mount) == FsKind::Remote;
+        facts.remote = mounts::fs_kind(mount) == FsKind::Remote;
         let Some(found) = self.graph.device_of(mount) else {
             // An anonymous number without a device is a filesystem that has none; a real one that
             // nobody lists is a device that is gone.
@@ -294,7 +294,7 @@ impl Builder<'_> {
             facts.stack = self.graph.btrfs(fs);
             facts.devices = self.graph.devices_below(&fs.devices);
         } else {
-            self.stand_on(facts, &found.name);
+            self.set_device(facts, &found.name);
             facts.fs_uuid = found.uuid;
         }
         facts.drive_ids = self.graph.drives_of(&facts.devices);
@@ -303,7 +303,7 @@ impl Builder<'_> {
         }
     }
 
-    fn stand_on(&self, facts: &mut VolumeFacts, device: &str) {
+    fn set_device(&self, facts: &mut VolumeFacts, device: &str) {
         facts.device = Some(device.to_owned());
         facts.stack = self.graph.stack(device);
         facts.devices = self.graph.devices_below(&[device.to_owned()]);
@@ -314,7 +314,7 @@ impl Builder<'_> {
     }
 }
 
-fn empty(id: VolumeId) -> VolumeFacts {
+fn empty_volume(id: VolumeId) -> VolumeFacts {
     VolumeFacts {
         id,
         driver: None,

@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_published_test_vectors_come_out() {
+    fn published_test_vectors_match() {
         for (text, short, long) in [
             (
                 "",

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::model::hash::fnv1a_64;
 
 /// Longest id we make. Longer inputs are cut and closed with a hash, so that they stay distinct.
-pub const MAX_ID: usize = 160;
+pub const MAX_ID_LEN: usize = 160;
 
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident) => {
@@ -57,8 +57,8 @@ id! {
 
 impl CheckId {
     /// Twelve hexadecimal digits over what is checked and when it was asked for.
-    pub fn new(target: &str, asked: Timestamp) -> Self {
-        let hash = fnv1a_64(format!("{target}\0{}", asked.as_nanosecond()).bytes());
+    pub fn new(target: &str, requested: Timestamp) -> Self {
+        let hash = fnv1a_64(format!("{target}\0{}", requested.as_nanosecond()).bytes());
         CheckId(format!("{:012x}", hash & 0xffff_ffff_ffff))
     }
 }
@@ -66,13 +66,13 @@ impl CheckId {
 impl DriveId {
     /// From an identity string of any bytes, escaped.
     pub fn new(identity: impl AsRef<[u8]>) -> Self {
-        DriveId(bounded(&escape(identity.as_ref())))
+        DriveId(shorten(&escape(identity.as_ref())))
     }
 }
 
 impl VolumeId {
     pub fn csi(driver: &str, handle: &str) -> Self {
-        VolumeId(bounded(&format!(
+        VolumeId(shorten(&format!(
             "csi:{}/{}",
             escape(driver.as_bytes()),
             escape(handle.as_bytes())
@@ -80,11 +80,11 @@ impl VolumeId {
     }
 
     pub fn filesystem(uuid: &str) -> Self {
-        VolumeId(bounded(&format!("fs:{}", escape(uuid.as_bytes()))))
+        VolumeId(shorten(&format!("fs:{}", escape(uuid.as_bytes()))))
     }
 
     pub fn mount(path: &crate::model::path::HostPath) -> Self {
-        VolumeId(bounded(&format!("mnt:{}", escape(path.as_bytes()))))
+        VolumeId(shorten(&format!("mnt:{}", escape(path.as_bytes()))))
     }
 }
 
@@ -112,11 +112,15 @@ pub fn escape(bytes: &[u8]) -> String {
     text
 }
 
-fn bounded(text: &str) -> String {
-    if text.len() <= MAX_ID {
+fn shorten(text: &str) -> String {
+    if text.len() <= MAX_ID_LEN {
         return text.to_owned();
     }
-    format!("{}-{:016x}", &text[..MAX_ID - 17], fnv1a_64(text.bytes()))
+    format!(
+        "{}-{:016x}",
+        &text[..MAX_ID_LEN - 17],
+        fnv1a_64(text.bytes())
+    )
 }
 
 #[cfg(test)]
@@ -134,7 +138,7 @@ mod tests {
         #[test]
         fn an_id_is_short_and_of_the_alphabet(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
             let id = DriveId::new(&bytes);
-            prop_assert!(id.as_str().len() <= MAX_ID);
+            prop_assert!(id.as_str().len() <= MAX_ID_LEN);
             prop_assert!(id.as_str().bytes().all(|b| b.is_ascii_alphanumeric() || b"._:/-".contains(&b)));
         }
     }

@@ -5,9 +5,9 @@
 //! subject and a reason; only `Clear`, or the subject's end, ends it.
 
 mod evidence;
+mod resolution;
 #[cfg(test)]
 mod tests;
-mod verdicts;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,27 +16,27 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::model::finding::{
-    Acknowledgement, Cleared, Finding, Judgement, Raised, Severity, Subject, Verdict,
+    Acknowledgement, Clearance, Finding, FindingDetails, Judgement, Severity, Subject, Verdict,
 };
 use crate::model::ids::FindingId;
 use crate::model::reason::Reason;
 
 /// While nothing else of a finding changes, its `last_seen` is moved at most this often.
-const LAST_SEEN_STEP: Duration = Duration::from_secs(60);
+const LAST_SEEN_INTERVAL: Duration = Duration::from_secs(60);
 
 /// How much of what is over is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bounds {
+pub struct RetentionLimits {
     /// Since it cleared.
-    pub age: Duration,
-    pub number: usize,
+    pub max_age: Duration,
+    pub max_count: usize,
 }
 
-impl Default for Bounds {
+impl Default for RetentionLimits {
     fn default() -> Self {
-        Bounds {
-            age: Duration::from_secs(90 * 24 * 3600),
-            number: 1000,
+        RetentionLimits {
+            max_age: Duration::from_secs(90 * 24 * 3600),
+            max_count: 1000,
         }
     }
 }
@@ -52,7 +52,7 @@ pub struct Ledger {
 struct Entry {
     finding: Arc<Finding>,
     /// When it was last judged to be so; goes into the finding with its next change.
-    seen: Timestamp,
+    last_judged: Timestamp,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -116,9 +116,9 @@ impl Ledger {
     }
 
     /// Takes in one round of judgements. What is not mentioned, or unknown, stays as it is.
-    pub fn merge(&mut self, judgements: Vec<Judgement>, now: Timestamp) -> Vec<Transition> {
+    pub fn apply(&mut self, judgements: Vec<Judgement>, now: Timestamp) -> Vec<Transition> {
         let mut transitions = Vec::new();
-        for ((subject, reason), verdict) in verdicts::settle(judgements) {
+        for ((subject, reason), verdict) in resolution::resolve(judgements) {
             match verdict {
                 Verdict::Unknown { .. } => {}
                 Verdict::Clear => {
@@ -133,7 +133,7 @@ impl Ledger {
     }
 
     /// Ends the findings about things that are no more.
-    pub fn subjects_gone(
+    pub fn clear_subjects(
         &mut self,
         gone: impl Fn(&Subject) -> bool,
         now: Timestamp,
@@ -185,7 +185,7 @@ impl Ledger {
     /// same subject and reason is the remembered one, seen again: it goes on under the remembered
     /// id, with its beginning and, unless it is worse now, its acknowledgement. Returns the ids
     /// that were given up for remembered ones.
-    pub fn join(&mut self, remembered: Vec<Finding>, now: Timestamp) -> Vec<FindingId> {
+    pub fn restore(&mut self, remembered: Vec<Finding>, now: Timestamp) -> Vec<FindingId> {
         let mut given_up = Vec::new();
         let mut history = (*self.history).clone();
         for old in remembered {
@@ -203,7 +203,7 @@ impl Ledger {
                         key,
                         Entry {
                             finding: Arc::new(old),
-                            seen,
+                            last_judged: seen,
                         },
                     );
                 }
@@ -236,19 +236,19 @@ impl Ledger {
         }
         // A clock that was ahead when these were written must not put what is seen now before them.
         for entry in self.active.values_mut() {
-            entry.seen = entry.seen.min(now);
+            entry.last_judged = entry.last_judged.min(now);
         }
         given_up
     }
 
     /// Forgets what has been over for too long, and the oldest of too many. Returns whose rows the
     /// store can drop.
-    pub fn prune(&mut self, bounds: Bounds, now: Timestamp) -> Vec<FindingId> {
+    pub fn prune(&mut self, bounds: RetentionLimits, now: Timestamp) -> Vec<FindingId> {
         let keeps = |(at, finding): (usize, &Arc<Finding>)| {
-            at < bounds.number
+            at < bounds.max_count
                 && cleared_at(finding).is_none_or(|cleared| {
                     Duration::try_from(now.duration_since(cleared)).unwrap_or_default()
-                        <= bounds.age
+                        <= bounds.max_age
                 })
         };
         if self.history.iter().enumerate().all(keeps) {
@@ -275,7 +275,7 @@ impl Ledger {
         &mut self,
         subject: Subject,
         reason: Reason,
-        raised: Raised,
+        raised: FindingDetails,
         now: Timestamp,
     ) -> Option<Transition> {
         let key = (subject, reason);
@@ -284,7 +284,7 @@ impl Ledger {
         }
         let since = raised.since.map_or(now, |since| since.min(now));
         let finding = Finding {
-            id: self.free_id(&key.0, reason, since, now),
+            id: self.unique_id(&key.0, reason, since, now),
             subject: key.0.clone(),
             reason,
             severity: raised.severity,
@@ -303,7 +303,7 @@ impl Ledger {
             key,
             Entry {
                 finding: finding.clone(),
-                seen: now,
+                last_judged: now,
             },
         );
         Some(Transition {
@@ -324,8 +324,8 @@ impl Ledger {
         let entry = self.active.remove(&(subject.clone(), reason))?;
         let from = Some(entry.finding.severity);
         let finding = Arc::new(Finding {
-            last_seen: entry.seen.max(entry.finding.last_seen),
-            cleared: Some(Cleared {
+            last_seen: entry.last_judged.max(entry.finding.last_seen),
+            cleared: Some(Clearance {
                 time: now,
                 why: why.to_owned(),
             }),
@@ -346,7 +346,7 @@ impl Ledger {
 
     /// The same trouble may come again with the same beginning (a drive's `missing since`): then
     /// the moment of raising makes the difference.
-    fn free_id(
+    fn unique_id(
         &self,
         subject: &Subject,
         reason: Reason,
@@ -381,8 +381,8 @@ impl Ledger {
 }
 
 impl Entry {
-    fn update(&mut self, raised: Raised, now: Timestamp) -> Option<Transition> {
-        self.seen = self.seen.max(now);
+    fn update(&mut self, raised: FindingDetails, now: Timestamp) -> Option<Transition> {
+        self.last_judged = self.last_judged.max(now);
         let old = &self.finding;
         let worse = raised.severity > old.severity || raised.status > old.status;
         let changed = raised.severity != old.severity || raised.status != old.status;
@@ -391,8 +391,9 @@ impl Entry {
             || evidence.is_some()
             || raised.message != old.message
             || raised.clears_when != old.clears_when;
-        let lag = Duration::try_from(self.seen.duration_since(old.last_seen)).unwrap_or_default();
-        if !told_anew && lag < LAST_SEEN_STEP {
+        let lag =
+            Duration::try_from(self.last_judged.duration_since(old.last_seen)).unwrap_or_default();
+        if !told_anew && lag < LAST_SEEN_INTERVAL {
             return None;
         }
         let finding = Finding {
@@ -400,7 +401,7 @@ impl Entry {
             status: raised.status,
             message: raised.message,
             clears_when: raised.clears_when,
-            last_seen: self.seen,
+            last_seen: self.last_judged,
             count: old.count + u64::from(worse),
             evidence: evidence.unwrap_or_else(|| old.evidence.clone()),
             acknowledged: old.acknowledged.clone().filter(|_| !worse),
@@ -418,7 +419,7 @@ impl Entry {
     fn replace(&mut self, finding: Finding, kind: TransitionKind) -> Transition {
         let from = Some(self.finding.severity);
         self.finding = Arc::new(Finding {
-            last_seen: self.seen.max(finding.last_seen),
+            last_seen: self.last_judged.max(finding.last_seen),
             ..finding
         });
         Transition {

@@ -84,7 +84,7 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
     let dev: DevNo = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
     let root = HostPath::unescape(fields.next()?);
     let mount_point = HostPath::unescape(fields.next()?);
-    let options = options(fields.next()?);
+    let options = parse_options(fields.next()?);
     // Optional fields (shared:N, master:N, …), of which there may be more in newer kernels, end
     // with a hyphen.
     fields.by_ref().find(|field| *field == b"-")?;
@@ -106,7 +106,7 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
         options,
         fs_type,
         source: HostPath::unescape(source),
-        super_options: self::options(super_options),
+        super_options: self::parse_options(super_options),
     })
 }
 
@@ -115,7 +115,7 @@ fn number(field: &[u8]) -> Option<u32> {
 }
 
 /// The options of one field.
-pub fn options(field: &[u8]) -> Vec<String> {
+pub fn parse_options(field: &[u8]) -> Vec<String> {
     field
         .split(|byte| *byte == b',')
         .filter(|option| !option.is_empty())

@@ -170,7 +170,7 @@ impl Default for ErrorPolicy {
 
 impl ErrorPolicy {
     /// How long nothing more must be told before it is over.
-    pub fn patience(&self, severity: Severity) -> Duration {
+    pub fn quiet_period(&self, severity: Severity) -> Duration {
         if severity == Severity::Bad {
             self.bad_quiet_after
         } else {

@@ -42,7 +42,7 @@ pub struct ProbeError {
 
 /// A probe that has not come back in its time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Stuck {
+pub struct StuckProbe {
     /// When the probe that does not return was sent.
     pub since: jiff::Timestamp,
     /// What it is waiting in, where /proc/PID/stack or wchan can be read; for evidence.

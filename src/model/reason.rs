@@ -248,17 +248,17 @@ reasons! {
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a reason: `diskvitals reasons` lists them")]
-pub struct NotAReason(pub String);
+pub struct UnknownReason(pub String);
 
 impl FromStr for Reason {
-    type Err = NotAReason;
+    type Err = UnknownReason;
 
     fn from_str(name: &str) -> Result<Self, Self::Err> {
         Reason::ALL
             .iter()
             .copied()
             .find(|reason| reason.name() == name)
-            .ok_or_else(|| NotAReason(name.to_owned()))
+            .ok_or_else(|| UnknownReason(name.to_owned()))
     }
 }
 

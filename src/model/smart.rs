@@ -7,7 +7,7 @@
 //! Sources of the formats: smartctl(8); smartmontools' ataprint.cpp, nvmeprint.cpp, scsiprint.cpp;
 //! ACS-4; NVM Express Base 2.0 §5.16.1.3; SPC-6, SBC-4.
 
-mod complete;
+mod carry_forward;
 #[cfg(test)]
 pub mod fixture;
 pub mod memory;
@@ -17,16 +17,18 @@ pub mod rules;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::smart::report::Report;
+use crate::model::smart::report::SmartReport;
 
 /// One run of smartctl, read. A run that could not ask is never an answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Answer {
+pub enum SmartResponse {
     /// The drive told something of its health.
-    Told(Box<Report>),
+    #[serde(rename = "told")]
+    Report(Box<SmartReport>),
     /// It sleeps and was left asleep (`-n standby`); smartctl's word for the mode.
-    Asleep { mode: String },
+    #[serde(rename = "asleep")]
+    Standby { mode: String },
     /// There is no SMART to be had here, and that is no fault: a virtual disk, a RAID volume, a
     /// bridge that passes nothing on, SMART switched off. `why` is a sentence for people; `hint`
     /// what an admin can do, where there is something.
@@ -41,7 +43,7 @@ pub enum Answer {
 /// A self-test that an admin may start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum TestKind {
+pub enum SelfTestKind {
     Short,
     Long,
 }

@@ -13,10 +13,10 @@ use crate::model::drive::DriveFacts;
 use crate::model::facts::smart::SmartFacts;
 use crate::model::finding::{Finding, Health};
 use crate::model::ids::{CheckId, DriveId, FindingId, VolumeId};
-use crate::model::kernel::memory::Memory;
+use crate::model::kernel_log::error_history::ErrorHistory;
 use crate::model::path::HostPath;
 use crate::model::probe::Usage;
-use crate::model::report::{Source, SourceStatus};
+use crate::model::source_update::{Source, SourceStatus};
 use crate::model::stale::Attachment;
 use crate::model::timing::Timings;
 use crate::model::volume::{
@@ -40,7 +40,7 @@ pub struct Snapshot {
     pub checks: BTreeMap<CheckId, Arc<Check>>,
     /// Where CSI volumes are staged and published, by path.
     pub attachments: BTreeMap<HostPath, Arc<Attachment>>,
-    pub surroundings: Arc<Surroundings>,
+    pub node_context: Arc<NodeContext>,
     /// The last good scan of the block graph.
     pub inventory: Arc<Inventory>,
     /// Cleared ones, newest first, bounded by the configuration.
@@ -49,10 +49,10 @@ pub struct Snapshot {
 
 /// What volumes are told apart by, and what new ones would lie on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Surroundings {
+pub struct NodeContext {
     /// The kubelet's folder as the configuration has it, and as the mount table names it (its links
     /// resolved).
-    pub kubelet_named: HostPath,
+    pub configured_kubelet_root: HostPath,
     pub kubelet_root: HostPath,
     /// The CSI driver of the volumes that this node provides; None while nobody has told.
     pub driver: Option<String>,
@@ -60,15 +60,15 @@ pub struct Surroundings {
     pub pool: Stack,
 }
 
-impl Surroundings {
+impl NodeContext {
     /// A caller's path as the mount table would name it.
-    pub fn as_mounted(&self, path: &HostPath) -> HostPath {
+    pub fn resolve_kubelet_path(&self, path: &HostPath) -> HostPath {
         let bytes = path.as_bytes();
         let trimmed = bytes.len() - bytes.iter().rev().take_while(|byte| **byte == b'/').count();
         let path = HostPath::new(&bytes[..trimmed.max(1).min(bytes.len())]);
-        match path.strip_prefix(&self.kubelet_named) {
+        match path.strip_prefix(&self.configured_kubelet_root) {
             Some([]) => self.kubelet_root.clone(),
-            Some(below) if !self.kubelet_named.as_bytes().is_empty() => {
+            Some(below) if !self.configured_kubelet_root.as_bytes().is_empty() => {
                 self.kubelet_root.join(below)
             }
             _ => path,
@@ -130,7 +130,7 @@ pub enum StoreStatus {
     /// History is written to disk.
     Ok,
     /// History is in memory only; says why.
-    Memory(String),
+    MemoryOnly(String),
     /// Not opened yet.
     #[default]
     Opening,
@@ -152,7 +152,7 @@ pub struct Drive {
     /// What stands on it (or stood, when missing): volume ids.
     pub volumes: Vec<VolumeId>,
     /// What the kernel's log has told of it.
-    pub errors: Option<Arc<Memory>>,
+    pub errors: Option<Arc<ErrorHistory>>,
     /// What it says of itself; None where it is never asked.
     pub smart: Option<Arc<SmartFacts>>,
 }
@@ -179,13 +179,13 @@ pub struct Volume {
     pub first_seen: Timestamp,
     pub last_probe: Option<Timestamp>,
     /// What the kernel's log has told of its filesystem and its own device.
-    pub errors: Option<Arc<Memory>>,
+    pub errors: Option<Arc<ErrorHistory>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VolumeUsage {
     /// Not measured yet.
-    NotYet,
+    NotMeasured,
     /// The last answer stands, with its time; `stale` says since when asking has failed.
     Mounted {
         usage: Usage,

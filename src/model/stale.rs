@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::model::attach::{AccessMode, PodOf};
 use crate::model::facts::elapsed;
-use crate::model::graph::kube::{CsiPlace, Part, PodPath, csi_place};
+use crate::model::graph::kube::{CsiPath, CsiPathKind, PodPath, parse_csi_path};
 use crate::model::ids::VolumeId;
 use crate::model::kubelet::KubeletRecords;
 use crate::model::path::HostPath;
+use crate::model::provision::{AccessMode, PodRef};
 use crate::model::volume::MountRole;
 
 /// So long must nobody have used it by readings of the records: the kubelet mounts before and
@@ -23,7 +23,7 @@ use crate::model::volume::MountRole;
 pub const GRACE: Duration = Duration::from_secs(120);
 
 /// What cannot be read may say that somebody does.
-const DAMAGED: &str = "the kubelet has a record of it, which cannot be read";
+const UNREADABLE_RECORD: &str = "the kubelet has a record of it, which cannot be read";
 
 /// One place where a CSI volume is staged or published.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,26 +38,26 @@ pub struct Attachment {
     pub block: bool,
     /// Only of volumes that this node provides itself.
     pub mode: Option<AccessMode>,
-    pub pod: Option<PodOf>,
+    pub pod: Option<PodRef>,
     /// When it was attached, or first seen.
     pub since: Timestamp,
     /// What shows that it is in use; None: nothing does, or it is not known.
     pub used_by: Option<String>,
     /// None: a pod has it, or it is not known whether one has.
-    pub orphaned: Option<Orphaned>,
+    pub orphaned: Option<OrphanState>,
 }
 
 /// No pod has it, by good readings from `since` to `confirmed`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Orphaned {
+pub struct OrphanState {
     pub since: Timestamp,
-    pub confirmed: Timestamp,
+    pub confirmed_at: Timestamp,
     pub why: String,
 }
 
 impl Attachment {
     /// Why it is stale; None while it is in use, while that is not known, and within the grace.
-    pub fn stale(&self) -> Option<&str> {
+    pub fn stale_cause(&self) -> Option<&str> {
         let orphaned = self.orphaned.as_ref().filter(|_| self.used_by.is_none())?;
         self.is_abandoned().then_some(orphaned.why.as_str())
     }
@@ -66,23 +66,23 @@ impl Attachment {
     pub fn is_abandoned(&self) -> bool {
         self.orphaned
             .as_ref()
-            .is_some_and(|orphaned| elapsed(orphaned.since, orphaned.confirmed) >= GRACE)
+            .is_some_and(|orphaned| elapsed(orphaned.since, orphaned.confirmed_at) >= GRACE)
     }
 }
 
 /// Whether somebody uses a place.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Use {
-    By(String),
+pub enum PlaceUse {
+    Used(String),
     /// The kubelet has it staged, for no pod.
-    Kept(String),
-    Nobody(String),
+    StagedOnly(String),
+    Unused(String),
     /// The kubelet keeps no records of such a place.
-    Untold,
+    Unknown,
 }
 
 /// One good reading of the kubelet's records, as it is asked.
-pub struct Records<'a> {
+pub struct KubeletIndex<'a> {
     records: &'a KubeletRecords,
     root: &'a HostPath,
     staged: BTreeSet<&'a HostPath>,
@@ -93,9 +93,9 @@ pub struct Records<'a> {
     with_pods: BTreeSet<(&'a str, &'a str)>,
 }
 
-impl<'a> Records<'a> {
+impl<'a> KubeletIndex<'a> {
     /// `root`: the kubelet's folder as the mount table names it.
-    pub fn new(records: &'a KubeletRecords, root: &'a HostPath) -> Records<'a> {
+    pub fn new(records: &'a KubeletRecords, root: &'a HostPath) -> KubeletIndex<'a> {
         let publications = || {
             records.volumes.iter().flat_map(|volume| {
                 volume
@@ -104,7 +104,7 @@ impl<'a> Records<'a> {
                     .map(move |publication| (volume, publication))
             })
         };
-        Records {
+        KubeletIndex {
             records,
             root,
             staged: records
@@ -126,38 +126,40 @@ impl<'a> Records<'a> {
 
     /// Whether a pod uses this place. `told`: the pod that it was published for, where the path
     /// does not say.
-    pub fn pod(&self, path: &HostPath, told: Option<&str>) -> Use {
+    pub fn pod_use(&self, path: &HostPath, told: Option<&str>) -> PlaceUse {
         if let Some(uid) = self.published.get(path) {
-            return Use::By(format!(
+            return PlaceUse::Used(format!(
                 "the kubelet's record says that {} has it",
-                self.name(uid)
+                self.pod_name(uid)
             ));
         }
-        let Some(place) = self.place(path) else {
-            return Use::Untold;
+        let Some(place) = self.csi_path(path) else {
+            return PlaceUse::Unknown;
         };
         let by_path = place.as_ref().and_then(|place| place.pod.clone());
         let Some(uid) = by_path.as_ref().map(|pod| pod.uid.as_str()).or(told) else {
-            return Use::Untold;
+            return PlaceUse::Unknown;
         };
         if self.records.pods.contains_key(uid) {
-            return Use::By(format!("{} has its folder of logs", self.name(uid)));
+            return PlaceUse::Used(format!("{} has its folder of logs", self.pod_name(uid)));
         }
         match &place {
-            Some(CsiPlace {
-                part: Part::Subpath,
+            Some(CsiPath {
+                kind: CsiPathKind::Subpath,
                 pod: Some(PodPath { uid, volume_name }),
                 ..
             }) if self
                 .volumes_of
                 .contains(&(uid.as_str(), volume_name.as_str())) =>
             {
-                return Use::By(format!(
+                return PlaceUse::Used(format!(
                     "the kubelet's record says that {} has the volume",
-                    self.name(uid)
+                    self.pod_name(uid)
                 ));
             }
-            Some(place) if self.is_damaged(place) => return Use::By(DAMAGED.to_owned()),
+            Some(place) if self.has_unreadable_record(place) => {
+                return PlaceUse::Used(UNREADABLE_RECORD.to_owned());
+            }
             _ => {}
         }
         let folder = if self.records.pod_uids.iter().any(|known| known == uid) {
@@ -165,37 +167,41 @@ impl<'a> Records<'a> {
         } else {
             ", nor a folder"
         };
-        Use::Nobody(format!(
+        PlaceUse::Unused(format!(
             "pod {uid} is gone: it has no record of the volume and no folder of logs{folder}"
         ))
     }
 
     /// Whether the kubelet, or a pod, uses the volume that is staged here.
-    pub fn staging(&self, path: &HostPath, driver: &str, handle: &str) -> Use {
+    pub fn staging_use(&self, path: &HostPath, driver: &str, handle: &str) -> PlaceUse {
         if self.with_pods.contains(&(driver, handle)) {
-            return Use::By("the kubelet's record says that a pod has the volume".to_owned());
+            return PlaceUse::Used(
+                "the kubelet's record says that a pod has the volume".to_owned(),
+            );
         }
         if self.staged.contains(path) {
-            return Use::Kept("the kubelet's record says that it is staged".to_owned());
+            return PlaceUse::StagedOnly("the kubelet's record says that it is staged".to_owned());
         }
-        match self.place(path) {
-            None => Use::Untold,
-            Some(Some(place)) if self.is_damaged(&place) => Use::By(DAMAGED.to_owned()),
-            Some(_) => Use::Nobody(
+        match self.csi_path(path) {
+            None => PlaceUse::Unknown,
+            Some(Some(place)) if self.has_unreadable_record(&place) => {
+                PlaceUse::Used(UNREADABLE_RECORD.to_owned())
+            }
+            Some(_) => PlaceUse::Unused(
                 "no record of the kubelet says that it is staged, and no pod has it".to_owned(),
             ),
         }
     }
 
     /// None: not below the kubelet's folder, of which alone it keeps records.
-    fn place(&self, path: &HostPath) -> Option<Option<CsiPlace>> {
+    fn csi_path(&self, path: &HostPath) -> Option<Option<CsiPath>> {
         path.strip_prefix(self.root)
             .filter(|below| !below.is_empty())?;
-        Some(csi_place(self.root, path))
+        Some(parse_csi_path(self.root, path))
     }
 
     /// There is a record, and it could not be read.
-    fn is_damaged(&self, place: &CsiPlace) -> bool {
+    fn has_unreadable_record(&self, place: &CsiPath) -> bool {
         let Some(record) = &place.record else {
             return false;
         };
@@ -206,7 +212,7 @@ impl<'a> Records<'a> {
             .any(|warning| warning.starts_with(&named))
     }
 
-    fn name(&self, uid: &str) -> String {
+    fn pod_name(&self, uid: &str) -> String {
         match self.records.pods.get(uid) {
             Some(pod) => format!("pod {}/{} ({uid})", pod.namespace, pod.name),
             None => format!("pod {uid}"),

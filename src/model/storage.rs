@@ -7,17 +7,17 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::model::assess::{MAX_MESSAGE, cut};
+use crate::model::assess::{MAX_MESSAGE, truncate};
 use crate::model::finding::{Finding, Health, Severity, Subject};
 use crate::model::ids::{DriveId, FindingId};
 use crate::model::reason::Reason;
-use crate::model::report::{Source, SourceStatus};
 use crate::model::snapshot::{Drive, Presence, Snapshot, Volume};
+use crate::model::source_update::{Source, SourceStatus};
 use crate::model::volume::{Impact, Stack};
 
 /// One thing that is wrong with the drives beneath.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
+pub struct StorageFault {
     /// All of them are gone; else some are gone or bad.
     pub unreachable: bool,
     pub reason: Reason,
@@ -27,14 +27,14 @@ pub struct Fault {
 
 /// Whether volumes can be reached, and what there is to say about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Connected {
+pub struct VolumeConnectivity {
     pub connected: bool,
     pub messages: Vec<String>,
 }
 
 /// Why what the snapshot says of volumes is not all that there is: the first full picture is not
 /// there, or a source that lists things gives nothing.
-pub fn blind(snapshot: &Snapshot) -> Option<String> {
+pub fn incomplete_cause(snapshot: &Snapshot) -> Option<String> {
     if !snapshot.settled {
         return Some("the daemon has not looked around yet".to_owned());
     }
@@ -65,7 +65,7 @@ fn drives_of<'a>(snapshot: &'a Snapshot, driver: &str) -> Vec<&'a Drive> {
         .volumes
         .values()
         .filter(|volume| volume.facts.driver.as_deref() == Some(driver) && !volume.facts.remote);
-    let pool = Some(&snapshot.surroundings)
+    let pool = Some(&snapshot.node_context)
         .filter(|surroundings| surroundings.driver.as_deref() == Some(driver));
     let pool = pool
         .into_iter()
@@ -86,7 +86,7 @@ fn drives_of<'a>(snapshot: &'a Snapshot, driver: &str) -> Vec<&'a Drive> {
 /// What is wrong with the drives beneath a driver's volumes: UNREACHABLE when all of them are gone,
 /// else DEGRADED for those that are gone and those that are bad. None for drives that are not this
 /// node's. An error where nothing is known against them and something is not known.
-pub fn faults(snapshot: &Snapshot, driver: &str) -> Result<Vec<Fault>, String> {
+pub fn faults(snapshot: &Snapshot, driver: &str) -> Result<Vec<StorageFault>, String> {
     let drives = drives_of(snapshot, driver);
     let (gone, here): (Vec<&Drive>, Vec<&Drive>) = drives
         .iter()
@@ -111,16 +111,16 @@ pub fn faults(snapshot: &Snapshot, driver: &str) -> Result<Vec<Fault>, String> {
                 drives.len()
             ),
         };
-        faults.push(Fault {
+        faults.push(StorageFault {
             unreachable: all_gone,
             reason: Reason::DriveMissing,
-            message: cut(&message, MAX_MESSAGE),
+            message: truncate(&message, MAX_MESSAGE),
         });
     }
     if !bad.is_empty() {
         let which = bad
             .iter()
-            .map(|drive| said_of(snapshot, drive))
+            .map(|drive| describe_with_finding(snapshot, drive))
             .collect::<Vec<_>>()
             .join("; ");
         let message = format!(
@@ -128,16 +128,16 @@ pub fn faults(snapshot: &Snapshot, driver: &str) -> Result<Vec<Fault>, String> {
             bad.len(),
             drives.len()
         );
-        faults.push(Fault {
+        faults.push(StorageFault {
             unreachable: false,
             reason: Reason::DriveFailing,
-            message: cut(&message, MAX_MESSAGE),
+            message: truncate(&message, MAX_MESSAGE),
         });
     }
     if !faults.is_empty() {
         return Ok(faults);
     }
-    if let Some(why) = blind(snapshot) {
+    if let Some(why) = incomplete_cause(snapshot) {
         return Err(why);
     }
     match drives.iter().find(|drive| drive.health == Health::Unknown) {
@@ -163,7 +163,7 @@ fn active<'a>(
         .filter(|finding| finding.severity > Severity::Info)
 }
 
-fn said_of(snapshot: &Snapshot, drive: &Drive) -> String {
+fn describe_with_finding(snapshot: &Snapshot, drive: &Drive) -> String {
     match active(snapshot, &drive.findings).next() {
         Some(finding) => format!("{}: {}: {}", name(drive), finding.reason, finding.message),
         None => name(drive),
@@ -172,27 +172,30 @@ fn said_of(snapshot: &Snapshot, drive: &Drive) -> String {
 
 /// Whether volumes can be reached: every drive that they need is present and answers, and so do
 /// they. A drive that redundancy stands in for is told of, and cuts nothing off. An error on doubt.
-pub fn connectivity(snapshot: &Snapshot, volumes: &[&Volume]) -> Result<Connected, String> {
+pub fn connectivity(
+    snapshot: &Snapshot,
+    volumes: &[&Volume],
+) -> Result<VolumeConnectivity, String> {
     let mut messages = Vec::new();
     let mut cut_off = false;
-    let mut doubt = blind(snapshot);
+    let mut doubt = incomplete_cause(snapshot);
     for volume in volumes {
         let id = &volume.facts.id;
-        let broken = disconnected(snapshot, volume);
+        let broken = disconnect_causes(snapshot, volume);
         cut_off |= !broken.is_empty();
         messages.extend(broken.iter().map(|why| format!("volume {id}: {why}")));
-        messages.extend(covered(snapshot, volume).map(|why| format!("volume {id}: {why}")));
+        messages.extend(covered_losses(snapshot, volume).map(|why| format!("volume {id}: {why}")));
         if broken.is_empty() && doubt.is_none() {
-            doubt = doubt_of(snapshot, volume).map(|why| format!("volume {id}: {why}"));
+            doubt = volume_uncertainty(snapshot, volume).map(|why| format!("volume {id}: {why}"));
         }
     }
     match (cut_off, doubt) {
-        (true, _) => Ok(Connected {
+        (true, _) => Ok(VolumeConnectivity {
             connected: false,
             messages,
         }),
         (false, Some(why)) => Err(why),
-        (false, None) => Ok(Connected {
+        (false, None) => Ok(VolumeConnectivity {
             connected: true,
             messages,
         }),
@@ -200,35 +203,36 @@ pub fn connectivity(snapshot: &Snapshot, volumes: &[&Volume]) -> Result<Connecte
 }
 
 /// The same of the drives that a driver's new volumes would lie on.
-pub fn pool_connectivity(snapshot: &Snapshot, driver: &str) -> Result<Connected, String> {
-    let surroundings = &snapshot.surroundings;
+pub fn pool_connectivity(snapshot: &Snapshot, driver: &str) -> Result<VolumeConnectivity, String> {
+    let surroundings = &snapshot.node_context;
     let is_theirs = surroundings.driver.as_deref() == Some(driver);
     let (stack, drives) = if is_theirs {
         (&surroundings.pool, surroundings.pool.drives())
     } else {
         (&Stack::Nothing, Vec::new())
     };
-    let lost = |id: &DriveId| absent(snapshot, id);
+    let lost = |id: &DriveId| loss_cause(snapshot, id);
     let absent: Vec<String> = drives.iter().copied().filter_map(lost).collect();
     if stack.impact(&|id| lost(id).is_some()) == Impact::Exposed {
-        return Ok(Connected {
+        return Ok(VolumeConnectivity {
             connected: false,
             messages: absent,
         });
     }
-    if let Some(why) = blind(snapshot).or_else(|| untold(snapshot, stack, &drives)) {
+    if let Some(why) = incomplete_cause(snapshot).or_else(|| uncertainty(snapshot, stack, &drives))
+    {
         return Err(why);
     }
     let mut messages = vec![format!("driver {driver} has no volumes here")];
-    messages.extend(absent.iter().map(|why| stands_in(why)));
-    Ok(Connected {
+    messages.extend(absent.iter().map(|why| covered_message(why)));
+    Ok(VolumeConnectivity {
         connected: true,
         messages,
     })
 }
 
 /// Why a drive does not serve for certain: it is gone, or the kernel has taken it offline.
-fn absent(snapshot: &Snapshot, id: &DriveId) -> Option<String> {
+fn loss_cause(snapshot: &Snapshot, id: &DriveId) -> Option<String> {
     let Some(drive) = snapshot.drives.get(id) else {
         return Some(format!("drive {id} is gone"));
     };
@@ -248,7 +252,7 @@ fn absent(snapshot: &Snapshot, id: &DriveId) -> Option<String> {
 
 /// A drive that has not answered smartctl may serve reads and writes all the same: firmware that
 /// hangs over a log page does.
-fn silent(snapshot: &Snapshot, id: &DriveId) -> Option<String> {
+fn unresponsive_cause(snapshot: &Snapshot, id: &DriveId) -> Option<String> {
     let drive = snapshot.drives.get(id)?;
     let finding =
         active(snapshot, &drive.findings).find(|finding| finding.reason == Reason::ProbeTimeout)?;
@@ -260,7 +264,7 @@ fn silent(snapshot: &Snapshot, id: &DriveId) -> Option<String> {
     ))
 }
 
-fn unknown(snapshot: &Snapshot, id: &DriveId) -> Option<String> {
+fn unknown_health_cause(snapshot: &Snapshot, id: &DriveId) -> Option<String> {
     let drive = snapshot
         .drives
         .get(id)
@@ -274,17 +278,19 @@ fn unknown(snapshot: &Snapshot, id: &DriveId) -> Option<String> {
 
 /// What is not known of drives that are needed: whose loss, added to what is lost already,
 /// redundancy would not cover.
-fn untold(snapshot: &Snapshot, stack: &Stack, drives: &[&DriveId]) -> Option<String> {
-    let fails = |id: &DriveId| absent(snapshot, id).is_some() || silent(snapshot, id).is_some();
+fn uncertainty(snapshot: &Snapshot, stack: &Stack, drives: &[&DriveId]) -> Option<String> {
+    let fails = |id: &DriveId| {
+        loss_cause(snapshot, id).is_some() || unresponsive_cause(snapshot, id).is_some()
+    };
     let first = |of: fn(&Snapshot, &DriveId) -> Option<String>| {
         drives.iter().find_map(|id| of(snapshot, id))
     };
     let is_silent = || {
         is_exposed(stack, drives, &fails)
-            .then(|| first(silent))
+            .then(|| first(unresponsive_cause))
             .flatten()
     };
-    first(unknown).or_else(is_silent)
+    first(unknown_health_cause).or_else(is_silent)
 }
 
 /// Also of what is known by the names of its drives only.
@@ -295,11 +301,11 @@ fn is_exposed(stack: &Stack, drives: &[&DriveId], fails: &dyn Fn(&DriveId) -> bo
     }
 }
 
-fn stands_in(why: &str) -> String {
+fn covered_message(why: &str) -> String {
     format!("redundancy stands in: {why}")
 }
 
-fn disconnected(snapshot: &Snapshot, volume: &Volume) -> Vec<String> {
+fn disconnect_causes(snapshot: &Snapshot, volume: &Volume) -> Vec<String> {
     let facts = &volume.facts;
     let hangs = |finding: &&Arc<Finding>| {
         matches!(
@@ -325,25 +331,36 @@ fn disconnected(snapshot: &Snapshot, volume: &Volume) -> Vec<String> {
             .map(|finding| finding.message.clone()),
     );
     let drives: Vec<&DriveId> = facts.drive_ids.iter().collect();
-    if is_exposed(&facts.stack, &drives, &|id| absent(snapshot, id).is_some()) {
-        broken.extend(facts.drive_ids.iter().filter_map(|id| absent(snapshot, id)));
+    if is_exposed(&facts.stack, &drives, &|id| {
+        loss_cause(snapshot, id).is_some()
+    }) {
+        broken.extend(
+            facts
+                .drive_ids
+                .iter()
+                .filter_map(|id| loss_cause(snapshot, id)),
+        );
     }
     broken
 }
 
-fn covered<'a>(snapshot: &'a Snapshot, volume: &'a Volume) -> impl Iterator<Item = String> + 'a {
+fn covered_losses<'a>(
+    snapshot: &'a Snapshot,
+    volume: &'a Volume,
+) -> impl Iterator<Item = String> + 'a {
     let facts = &volume.facts;
-    let fails = |id: &DriveId| absent(snapshot, id).or_else(|| silent(snapshot, id));
+    let fails =
+        |id: &DriveId| loss_cause(snapshot, id).or_else(|| unresponsive_cause(snapshot, id));
     let is_covered = facts.stack.impact(&|id| fails(id).is_some()) == Impact::Covered;
     let lost = facts
         .drive_ids
         .iter()
         .filter(move |_| is_covered)
         .filter_map(fails);
-    lost.map(|why| stands_in(&why))
+    lost.map(|why| covered_message(&why))
 }
 
-fn doubt_of(snapshot: &Snapshot, volume: &Volume) -> Option<String> {
+fn volume_uncertainty(snapshot: &Snapshot, volume: &Volume) -> Option<String> {
     let facts = &volume.facts;
     if volume.health == Health::Unknown {
         return Some(volume.health_unknown_why.clone());
@@ -351,7 +368,7 @@ fn doubt_of(snapshot: &Snapshot, volume: &Volume) -> Option<String> {
     let drives: Vec<&DriveId> = facts.drive_ids.iter().collect();
     let nothing_known =
         facts.device.is_none() && facts.drive_ids.is_empty() && volume.last_probe.is_none();
-    untold(snapshot, &facts.stack, &drives)
+    uncertainty(snapshot, &facts.stack, &drives)
         .or_else(|| nothing_known.then(|| "what it lies on is not known".to_owned()))
 }
 

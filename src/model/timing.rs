@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::model::report::Source;
+use crate::model::source_update::Source;
 
 /// Upper ends of the buckets, in milliseconds; what took longer is in one more. A healthy volume
 /// answers within the first ones, a drive that is asked for all its log pages within some seconds,

@@ -3,10 +3,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::attach::Provided;
 use crate::model::ids::{DriveId, VolumeId};
 use crate::model::kubelet::PodName;
 use crate::model::path::HostPath;
+use crate::model::provision::ProvidedVolume;
 
 /// What the mount table, the kubelet's records and the graph say of one volume, before any
 /// judgement.
@@ -45,7 +45,7 @@ pub struct VolumeFacts {
     pub remote: bool,
     /// What the daemon itself knows of it, where this node provides it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub provided: Option<Box<Provided>>,
+    pub provided: Option<Box<ProvidedVolume>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

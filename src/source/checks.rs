@@ -10,20 +10,20 @@
 //! `queue` knows whose turn it is, `conduct` leads one check from run to run, `load` how busy the
 //! node is, `tools` where the checkers are, `world` is the door outside.
 
-mod conduct;
+mod backend;
 pub mod freezer;
-pub mod health;
 mod load;
 pub mod lvm;
+mod lvm_snapshot;
 mod queue;
 pub mod runner;
-mod snapshot;
+mod task;
 #[cfg(test)]
 mod tests;
 mod tools;
-mod world;
+pub mod xfs_health;
 
-pub use snapshot::PREFIX as SNAPSHOT_PREFIX;
+pub use lvm_snapshot::PREFIX as SNAPSHOT_PREFIX;
 
 use std::collections::{BTreeSet, HashMap};
 use std::convert::Infallible;
@@ -35,311 +35,339 @@ use tokio::task::{Id, JoinSet};
 use tokio::time::Instant;
 
 use crate::host::clock::now;
-use crate::model::check::steps::Outcome;
-use crate::model::check::{Progress, Run, Signal, State, Stop, Wanted};
-use crate::model::ids::CheckId;
-use crate::model::report::{Report, Source, SourceStatus};
-use crate::source::checks::conduct::{Concluded, Means, Said, Told, conduct, stopped_by};
-use crate::source::checks::load::Busy;
-use crate::source::checks::queue::{
-    Gate, Going, Queue, Stage, Stuck, Turn, devices, failed, only_phase,
+use crate::model::check::decision::CheckOutcome;
+use crate::model::check::{
+    Cancellation, CheckProgress, CheckState, DesiredCheck, FilesystemSignal, Run,
 };
-use crate::source::checks::tools::Found;
-use crate::source::checks::world::{Real, World};
+use crate::model::ids::CheckId;
+use crate::model::source_update::{Source, SourceStatus, SourceUpdate};
+use crate::source::checks::backend::{Backend, HostBackend};
+use crate::source::checks::load::IoLoad;
+use crate::source::checks::queue::{
+    LoadGate, Queue, QueueAction, Stage, StuckChecker, UnfinishedCheck, devices_of,
+    differs_only_in_phase, failed_outcome,
+};
+use crate::source::checks::task::{
+    TaskControl, TaskInputs, TaskProgress, TaskResult, cancelled_outcome, run_check,
+};
+use crate::source::checks::tools::AvailableTools;
 use crate::source::context::{CheckSettings, Context, SourceError};
 
 /// A phase is news this often at most.
-const PHASES: Duration = Duration::from_secs(1);
+const PHASE_INTERVAL: Duration = Duration::from_secs(1);
 /// How often to see whether a checker was installed, or another version of it.
-const LOOK_FOR_TOOLS: Duration = Duration::from_secs(60);
+const FIND_TOOLS_INTERVAL: Duration = Duration::from_secs(60);
 
-const FORGOTTEN: &str = "the check is not wanted any more: what it was of is gone";
+const TARGET_GONE: &str = "the check is not wanted any more: what it was of is gone";
 
 /// Runs until the owner of the state is gone.
 pub async fn run(context: Context) -> Result<Infallible, SourceError> {
-    let world = Real::new(&context);
-    run_in(context, world).await
+    let world = HostBackend::new(&context);
+    run_with(context, world).await
 }
 
 /// Something that was waited for.
-enum Ended {
-    Concluded(CheckId, Box<Concluded>),
-    Looked(CheckId, Result<Busy, String>),
-    Tools(Found),
+enum TaskEvent {
+    CheckFinished(CheckId, Box<TaskResult>),
+    LoadSampled(CheckId, Result<IoLoad, String>),
+    Tools(AvailableTools),
     /// What a daemon before left behind is in order.
-    Tidy(Vec<String>),
+    CleanedUp(Vec<String>),
     /// The checker that hung.
-    Gone(u64),
+    StuckCheckerGone(u64),
 }
 
 /// A task of which nothing came (it panicked, say): what waits for it must not wait for ever.
-enum Task {
-    Conducting(CheckId),
-    Looking(CheckId),
-    Tools,
-    Tidying,
-    Watching(u64),
+enum TaskKind {
+    RunningCheck(CheckId),
+    SamplingLoad(CheckId),
+    FindingTools,
+    CleaningUp,
+    AwaitingStuckChecker(u64),
 }
 
-struct Checks<W> {
+struct CheckSource<W> {
     context: Context,
-    world: W,
+    backend: W,
     settings: CheckSettings,
     queue: Queue,
-    tasks: JoinSet<Ended>,
-    purposes: HashMap<Id, Task>,
+    tasks: JoinSet<TaskEvent>,
+    task_kinds: HashMap<Id, TaskKind>,
     /// Rung by checks that have something to say.
-    bell: Arc<Notify>,
+    progress_notify: Arc<Notify>,
     /// None until somebody has looked.
-    tools: Option<Found>,
-    looking_for_tools: bool,
+    tools: Option<AvailableTools>,
+    finding_tools: bool,
     tools_due: Instant,
     /// Before, no check begins.
-    tidy: bool,
+    cleaned_up: bool,
     next_stuck: u64,
-    told: Option<SourceStatus>,
+    reported_status: Option<SourceStatus>,
 }
 
-async fn run_in<W: World>(context: Context, world: W) -> Result<Infallible, SourceError> {
+async fn run_with<W: Backend>(context: Context, world: W) -> Result<Infallible, SourceError> {
     let (mut wanted, mut settings) = (context.checks.clone(), context.settings.clone());
-    let mut checks = Checks::new(context, world);
-    checks.tidy_up();
+    let mut checks = CheckSource::new(context, world);
+    checks.start_cleanup();
     let first = wanted.borrow_and_update().clone();
-    checks.take(&first).await?;
+    checks.apply_desired(&first).await?;
     loop {
-        let next = checks.go_on().await?;
-        let bell = checks.bell.clone();
+        let next = checks.advance().await?;
+        let bell = checks.progress_notify.clone();
         tokio::select! {
             changed = wanted.changed() => {
                 changed.map_err(|_| SourceError::OwnerGone)?;
                 let wanted = wanted.borrow_and_update().clone();
-                checks.take(&wanted).await?;
+                checks.apply_desired(&wanted).await?;
             }
             changed = settings.changed() => {
                 changed.map_err(|_| SourceError::OwnerGone)?;
                 let new = settings.borrow_and_update().checks.clone();
-                checks.take_settings(new);
+                checks.apply_settings(new);
             }
-            Some(ended) = checks.next(), if !checks.tasks.is_empty() => checks.ended(ended).await?,
+            Some(ended) = checks.next_event(), if !checks.tasks.is_empty() => checks.handle_event(ended).await?,
             () = bell.notified() => {}
             () = tokio::time::sleep_until(next) => {}
         }
     }
 }
 
-impl<W: World> Checks<W> {
-    fn new(context: Context, world: W) -> Checks<W> {
+impl<W: Backend> CheckSource<W> {
+    fn new(context: Context, world: W) -> CheckSource<W> {
         let settings = context.settings.borrow().checks.clone();
-        Checks {
+        CheckSource {
             context,
-            world,
+            backend: world,
             settings,
             queue: Queue::default(),
             tasks: JoinSet::new(),
-            purposes: HashMap::new(),
-            bell: Arc::default(),
+            task_kinds: HashMap::new(),
+            progress_notify: Arc::default(),
             tools: None,
-            looking_for_tools: false,
+            finding_tools: false,
             tools_due: Instant::now(),
-            tidy: false,
+            cleaned_up: false,
             next_stuck: 0,
-            told: None,
+            reported_status: None,
         }
     }
 
-    fn spawn(&mut self, purpose: Task, task: impl Future<Output = Ended> + Send + 'static) {
+    fn spawn(&mut self, purpose: TaskKind, task: impl Future<Output = TaskEvent> + Send + 'static) {
         let id = self.tasks.spawn(task).id();
-        self.purposes.insert(id, purpose);
+        self.task_kinds.insert(id, purpose);
     }
 
     /// Cancel-safe.
-    async fn next(&mut self) -> Option<Result<Ended, Task>> {
+    async fn next_event(&mut self) -> Option<Result<TaskEvent, TaskKind>> {
         match self.tasks.join_next_with_id().await? {
             Ok((id, ended)) => {
-                self.purposes.remove(&id);
+                self.task_kinds.remove(&id);
                 Some(Ok(ended))
             }
             Err(error) => {
                 tracing::error!(%error, "a task that checks filesystems was lost");
-                self.purposes.remove(&error.id()).map(Err)
+                self.task_kinds.remove(&error.id()).map(Err)
             }
         }
     }
 
-    fn tidy_up(&mut self) {
-        let (world, tools) = (self.world.clone(), self.settings.tools.clone());
-        self.spawn(Task::Tidying, async move {
-            Ended::Tidy(world.tidy(tools).await)
+    fn start_cleanup(&mut self) {
+        let (world, tools) = (self.backend.clone(), self.settings.tools.clone());
+        self.spawn(TaskKind::CleaningUp, async move {
+            TaskEvent::CleanedUp(world.clean_up(tools).await)
         });
     }
 
     /// Starts all whose turn it is, and tells what is new. Out: when something will be.
-    async fn go_on(&mut self) -> Result<Instant, SourceError> {
+    async fn advance(&mut self) -> Result<Instant, SourceError> {
         let at = Instant::now();
-        if !self.looking_for_tools && self.tools_due <= at {
-            self.looking_for_tools = true;
-            self.tools_due = at + LOOK_FOR_TOOLS;
+        if !self.finding_tools && self.tools_due <= at {
+            self.finding_tools = true;
+            self.tools_due = at + FIND_TOOLS_INTERVAL;
             let (world, tools, before) = (
-                self.world.clone(),
+                self.backend.clone(),
                 self.settings.tools.clone(),
                 self.tools.clone(),
             );
-            self.spawn(Task::Tools, async move {
-                Ended::Tools(world.find_tools(tools, before).await)
+            self.spawn(TaskKind::FindingTools, async move {
+                TaskEvent::Tools(world.find_tools(tools, before).await)
             });
         }
-        let mut next = self.tools_due.max(if self.looking_for_tools {
-            at + LOOK_FOR_TOOLS
+        let mut next = self.tools_due.max(if self.finding_tools {
+            at + FIND_TOOLS_INTERVAL
         } else {
             at
         });
-        if let (true, Some(tools)) = (self.tidy, self.tools.clone()) {
-            self.end_hung(&tools).await?;
-            while let Some(turn) = self.queue.next(self.settings.at_once, at) {
-                self.turn(turn, &tools).await?;
+        if let (true, Some(tools)) = (self.cleaned_up, self.tools.clone()) {
+            self.finish_impossible(&tools).await?;
+            while let Some(turn) = self.queue.next_action(self.settings.at_once, at) {
+                self.execute(turn, &tools).await?;
             }
-            next = next.min(self.queue.due(at).unwrap_or(next));
+            next = next.min(self.queue.next_load_sample(at).unwrap_or(next));
         }
-        next = next.min(self.tell(at).await?.unwrap_or(next));
-        self.tell_status().await?;
+        next = next.min(self.report_progress(at).await?.unwrap_or(next));
+        self.report_status().await?;
         Ok(next)
     }
 
-    async fn turn(&mut self, turn: Turn, tools: &Found) -> Result<(), SourceError> {
+    async fn execute(
+        &mut self,
+        turn: QueueAction,
+        tools: &AvailableTools,
+    ) -> Result<(), SourceError> {
         match turn {
-            Turn::Begin(id) => self.begin(&id, tools).await?,
-            Turn::Grant(id) => {
-                if let Some(Going {
-                    stage: Stage::Conducted { said, told },
+            QueueAction::Start(id) => self.start_check(&id, tools).await?,
+            QueueAction::GrantPermit(id) => {
+                if let Some(UnfinishedCheck {
+                    stage:
+                        Stage::Active {
+                            progress: said,
+                            control: told,
+                        },
                     ..
-                }) = self.queue.going.get(&id)
+                }) = self.queue.checks.get(&id)
                 {
-                    let turn = said.borrow().turn;
-                    told.send_modify(|told| told.granted = turn);
+                    let turn = said.borrow().permit;
+                    told.send_modify(|told| told.granted_permit = turn);
                 }
             }
-            Turn::Look(id) => {
-                let Some(Going {
+            QueueAction::SampleLoad(id) => {
+                let Some(UnfinishedCheck {
                     stage: Stage::Queued { gate, .. },
-                    wanted,
+                    desired: wanted,
                     ..
-                }) = self.queue.going.get_mut(&id)
+                }) = self.queue.checks.get_mut(&id)
                 else {
                     return Ok(());
                 };
-                *gate = Gate::Asking;
+                *gate = LoadGate::Sampling;
                 let (world, of) = (
-                    self.world.clone(),
-                    devices(&wanted.target).into_iter().collect(),
+                    self.backend.clone(),
+                    devices_of(&wanted.target).into_iter().collect(),
                 );
-                self.spawn(Task::Looking(id.clone()), async move {
-                    Ended::Looked(id, world.load(of).await)
+                self.spawn(TaskKind::SamplingLoad(id.clone()), async move {
+                    TaskEvent::LoadSampled(id, world.sample_load(of).await)
                 });
             }
         }
         Ok(())
     }
 
-    async fn begin(&mut self, id: &CheckId, tools: &Found) -> Result<(), SourceError> {
-        let Some(going) = self.queue.going.get_mut(id) else {
+    async fn start_check(
+        &mut self,
+        id: &CheckId,
+        tools: &AvailableTools,
+    ) -> Result<(), SourceError> {
+        let Some(going) = self.queue.checks.get_mut(id) else {
             return Ok(());
         };
-        let target = &going.wanted.target;
+        let target = &going.desired.target;
         let checker = match tools.checker(target.filesystem) {
             Ok(path) => path.to_owned(),
             Err(why) => {
-                let outcome = failed(why, target.mode);
-                return self.end(id, outcome).await;
+                let outcome = failed_outcome(why, target.mode);
+                return self.finish(id, outcome).await;
             }
         };
-        let said = Said {
-            state: State::Running {
+        let said = TaskProgress {
+            state: CheckState::Running {
                 phase: "beginning".to_owned(),
             },
             runs: Vec::new(),
             signals: Vec::new(),
-            turn: Some(0),
+            permit: Some(0),
         };
         let (said, heard) = watch::channel(said);
-        let (told, hears) = watch::channel(Told {
-            stop: None,
-            signals: going.wanted.signals.clone(),
-            granted: Some(0),
+        let (told, hears) = watch::channel(TaskControl {
+            cancellation: None,
+            signals: going.desired.signals.clone(),
+            granted_permit: Some(0),
         });
-        let means = Means {
+        let means = TaskInputs {
             checker,
             lvm: tools.lvm.clone(),
-            said,
-            bell: self.bell.clone(),
-            told: hears,
+            progress: said,
+            progress_notify: self.progress_notify.clone(),
+            control: hears,
         };
-        going.stage = Stage::Conducted { said: heard, told };
-        let (world, wanted, id) = (self.world.clone(), going.wanted.clone(), id.clone());
-        self.spawn(Task::Conducting(id.clone()), async move {
-            Ended::Concluded(id, Box::new(Box::pin(conduct(world, wanted, means)).await))
+        going.stage = Stage::Active {
+            progress: heard,
+            control: told,
+        };
+        let (world, wanted, id) = (self.backend.clone(), going.desired.clone(), id.clone());
+        self.spawn(TaskKind::RunningCheck(id.clone()), async move {
+            TaskEvent::CheckFinished(
+                id,
+                Box::new(Box::pin(run_check(world, wanted, means)).await),
+            )
         });
         Ok(())
     }
 
     /// What the owner wants now, whole.
-    async fn take(&mut self, all: &[Wanted]) -> Result<(), SourceError> {
+    async fn apply_desired(&mut self, all: &[DesiredCheck]) -> Result<(), SourceError> {
         let at = Instant::now();
         let ids: BTreeSet<&CheckId> = all.iter().map(|wanted| &wanted.id).collect();
-        self.queue.over.retain(|id| ids.contains(id));
+        self.queue.finished.retain(|id| ids.contains(id));
         for (place, wanted) in all
             .iter()
             .enumerate()
-            .filter(|(_, wanted)| !self.queue.over.contains(&wanted.id))
+            .filter(|(_, wanted)| !self.queue.finished.contains(&wanted.id))
         {
-            match self.queue.going.get_mut(&wanted.id) {
+            match self.queue.checks.get_mut(&wanted.id) {
                 Some(going) => {
-                    going.place = place;
-                    going.wanted = wanted.clone();
-                    if let Stage::Conducted { told, .. } = &going.stage {
+                    going.position = place;
+                    going.desired = wanted.clone();
+                    if let Stage::Active { control: told, .. } = &going.stage {
                         told.send_if_modified(|told| {
                             let news = told.signals != wanted.signals
-                                || (told.stop.is_none() && wanted.stop.is_some());
+                                || (told.cancellation.is_none() && wanted.cancellation.is_some());
                             told.signals.clone_from(&wanted.signals);
-                            told.stop = told.stop.take().or_else(|| wanted.stop.clone());
+                            told.cancellation = told
+                                .cancellation
+                                .take()
+                                .or_else(|| wanted.cancellation.clone());
                             news
                         });
                     }
                 }
                 None => {
-                    self.queue
-                        .going
-                        .insert(wanted.id.clone(), Going::new(wanted.clone(), place, at));
+                    self.queue.checks.insert(
+                        wanted.id.clone(),
+                        UnfinishedCheck::new(wanted.clone(), place, at),
+                    );
                 }
             }
         }
         let mut ending = Vec::new();
-        for (id, going) in &mut self.queue.going {
+        for (id, going) in &mut self.queue.checks {
             let stop = if ids.contains(id) {
-                going.wanted.stop.clone()
+                going.desired.cancellation.clone()
             } else {
-                Some(Stop {
-                    why: FORGOTTEN.to_owned(),
+                Some(Cancellation {
+                    reason: TARGET_GONE.to_owned(),
                 })
             };
             let Some(stop) = stop else { continue };
             match &going.stage {
-                Stage::Conducted { told, .. } => {
+                Stage::Active { control: told, .. } => {
                     told.send_if_modified(|told| {
-                        told.stop.is_none() && told.stop.replace(stop).is_none()
+                        told.cancellation.is_none() && told.cancellation.replace(stop).is_none()
                     });
                 }
-                Stage::Queued { .. } => {
-                    ending.push((id.clone(), stopped_by(&stop, going.wanted.target.mode)))
-                }
+                Stage::Queued { .. } => ending.push((
+                    id.clone(),
+                    cancelled_outcome(&stop, going.desired.target.mode),
+                )),
             }
         }
         for (id, outcome) in ending {
-            self.end(&id, outcome).await?;
+            self.finish(&id, outcome).await?;
         }
         Ok(())
     }
 
-    fn take_settings(&mut self, new: CheckSettings) {
+    fn apply_settings(&mut self, new: CheckSettings) {
         if new.tools != self.settings.tools {
             self.tools = None;
             self.tools_due = Instant::now();
@@ -347,118 +375,128 @@ impl<W: World> Checks<W> {
         self.settings = new;
     }
 
-    async fn ended(&mut self, ended: Result<Ended, Task>) -> Result<(), SourceError> {
+    async fn handle_event(
+        &mut self,
+        ended: Result<TaskEvent, TaskKind>,
+    ) -> Result<(), SourceError> {
         let at = Instant::now();
         let internal = || "an internal error: the task was lost".to_owned();
         match ended {
-            Ok(Ended::Concluded(id, concluded)) => self.concluded(&id, *concluded).await,
-            Ok(Ended::Looked(id, load)) => self.looked(&id, load, at).await,
-            Ok(Ended::Tools(found)) => {
-                self.looking_for_tools = false;
+            Ok(TaskEvent::CheckFinished(id, concluded)) => {
+                self.handle_finished(&id, *concluded).await
+            }
+            Ok(TaskEvent::LoadSampled(id, load)) => self.handle_load(&id, load, at).await,
+            Ok(TaskEvent::Tools(found)) => {
+                self.finding_tools = false;
                 // Due again already: the settings have changed meanwhile, and these are those from
                 // before.
                 self.tools = (self.tools_due > at).then_some(found);
                 Ok(())
             }
-            Ok(Ended::Tidy(lines)) => {
+            Ok(TaskEvent::CleanedUp(lines)) => {
                 lines.iter().for_each(|line| tracing::warn!("{line}"));
-                self.tidy = true;
+                self.cleaned_up = true;
                 Ok(())
             }
-            Ok(Ended::Gone(number)) | Err(Task::Watching(number)) => {
+            Ok(TaskEvent::StuckCheckerGone(number))
+            | Err(TaskKind::AwaitingStuckChecker(number)) => {
                 if let Some(stuck) = self.queue.stuck.remove(&number) {
                     tracing::info!(since = %stuck.since, "a checker that could not be killed has gone");
                 }
                 Ok(())
             }
-            Err(Task::Conducting(id)) => {
-                let Some(going) = self.queue.going.get(&id) else {
+            Err(TaskKind::RunningCheck(id)) => {
+                let Some(going) = self.queue.checks.get(&id) else {
                     return Ok(());
                 };
-                let outcome = failed(internal(), going.wanted.target.mode);
-                self.end(&id, outcome).await
+                let outcome = failed_outcome(internal(), going.desired.target.mode);
+                self.finish(&id, outcome).await
             }
-            Err(Task::Looking(id)) => self.looked(&id, Err(internal()), at).await,
-            Err(Task::Tools) => {
-                self.looking_for_tools = false;
+            Err(TaskKind::SamplingLoad(id)) => self.handle_load(&id, Err(internal()), at).await,
+            Err(TaskKind::FindingTools) => {
+                self.finding_tools = false;
                 Ok(())
             }
-            Err(Task::Tidying) => {
-                self.tidy = true;
+            Err(TaskKind::CleaningUp) => {
+                self.cleaned_up = true;
                 Ok(())
             }
         }
     }
 
-    async fn looked(
+    async fn handle_load(
         &mut self,
         id: &CheckId,
-        load: Result<Busy, String>,
+        load: Result<IoLoad, String>,
         at: Instant,
     ) -> Result<(), SourceError> {
         // Unknown is not quiet.
         let why = match load {
             Ok(busy) if busy.percent <= f64::from(self.settings.max_io_pressure) => None,
-            Ok(busy) => Some(busy.words()),
+            Ok(busy) => Some(busy.describe()),
             Err(why) => Some(format!("how busy the node is cannot be told ({why})")),
         };
-        match self.queue.looked(id, why, at) {
+        match self.queue.apply_load(id, why, at) {
             Ok(()) => Ok(()),
-            Err(outcome) => self.end(id, outcome).await,
+            Err(outcome) => self.finish(id, outcome).await,
         }
     }
 
-    async fn concluded(&mut self, id: &CheckId, concluded: Concluded) -> Result<(), SourceError> {
-        let Concluded {
+    async fn handle_finished(
+        &mut self,
+        id: &CheckId,
+        concluded: TaskResult,
+    ) -> Result<(), SourceError> {
+        let TaskResult {
             outcome,
             runs,
             signals,
-            remains,
+            unkillable: remains,
         } = concluded;
         let of = self
             .queue
-            .going
+            .checks
             .get(id)
-            .map(|going| devices(&going.wanted.target))
+            .map(|going| devices_of(&going.desired.target))
             .unwrap_or_default();
         for remains in remains {
             let number = self.next_stuck;
             self.next_stuck += 1;
-            let stuck = Stuck {
+            let stuck = StuckChecker {
                 devices: of.clone(),
                 waiting_in: remains.waiting_in.clone(),
                 since: now(),
             };
             self.queue.stuck.insert(number, stuck);
-            self.spawn(Task::Watching(number), async move {
-                remains.gone().await;
-                Ended::Gone(number)
+            self.spawn(TaskKind::AwaitingStuckChecker(number), async move {
+                remains.exited().await;
+                TaskEvent::StuckCheckerGone(number)
             });
         }
-        self.end_with(id, outcome, runs, signals).await
+        self.finish_with(id, outcome, runs, signals).await
     }
 
     /// One that has made no run, or whose runs were lost with its task.
-    async fn end(&mut self, id: &CheckId, outcome: Outcome) -> Result<(), SourceError> {
-        let Some(going) = self.queue.going.get(id) else {
+    async fn finish(&mut self, id: &CheckId, outcome: CheckOutcome) -> Result<(), SourceError> {
+        let Some(going) = self.queue.checks.get(id) else {
             return Ok(());
         };
         let runs = match &going.stage {
             Stage::Queued { .. } => Vec::new(),
-            Stage::Conducted { said, .. } => said.borrow().runs.clone(),
+            Stage::Active { progress: said, .. } => said.borrow().runs.clone(),
         };
-        let signals = going.wanted.signals.clone();
-        self.end_with(id, outcome, runs, signals).await
+        let signals = going.desired.signals.clone();
+        self.finish_with(id, outcome, runs, signals).await
     }
 
-    async fn end_with(
+    async fn finish_with(
         &mut self,
         id: &CheckId,
-        outcome: Outcome,
+        outcome: CheckOutcome,
         runs: Vec<Arc<Run>>,
-        signals: Vec<Signal>,
+        signals: Vec<FilesystemSignal>,
     ) -> Result<(), SourceError> {
-        self.queue.going.remove(id);
+        self.queue.checks.remove(id);
         // Until it is out of the owner's list it must not begin anew.
         if self
             .context
@@ -467,86 +505,96 @@ impl<W: World> Checks<W> {
             .iter()
             .any(|wanted| wanted.id == *id)
         {
-            self.queue.over.insert(id.clone());
+            self.queue.finished.insert(id.clone());
         }
-        let progress = Progress {
+        let progress = CheckProgress {
             id: id.clone(),
             at: now(),
-            state: State::Ended,
+            state: CheckState::Ended,
             runs,
             signals,
             outcome: Some(outcome),
         };
-        self.context.report(Report::Check(Box::new(progress))).await
+        self.context
+            .report(SourceUpdate::Check(Box::new(progress)))
+            .await
     }
 
     /// Those that cannot be checked now end at once.
-    async fn end_hung(&mut self, tools: &Found) -> Result<(), SourceError> {
+    async fn finish_impossible(&mut self, tools: &AvailableTools) -> Result<(), SourceError> {
         let queued = self
             .queue
-            .going
+            .checks
             .iter()
-            .filter(|(_, going)| !going.is_conducted());
-        let ending: Vec<(CheckId, Outcome)> = queued
+            .filter(|(_, going)| !going.is_active());
+        let ending: Vec<(CheckId, CheckOutcome)> = queued
             .filter_map(|(id, going)| {
-                let target = &going.wanted.target;
+                let target = &going.desired.target;
                 let absent = || {
                     tools
                         .checker(target.filesystem)
                         .err()
-                        .map(|why| failed(why, target.mode))
+                        .map(|why| failed_outcome(why, target.mode))
                 };
-                Some((id.clone(), self.queue.hung(target).or_else(absent)?))
+                Some((
+                    id.clone(),
+                    self.queue.stuck_outcome(target).or_else(absent)?,
+                ))
             })
             .collect();
         for (id, outcome) in ending {
-            self.end(&id, outcome).await?;
+            self.finish(&id, outcome).await?;
         }
         Ok(())
     }
 
     /// Tells what is new of each. Out: when what was held back as too soon will be told.
-    async fn tell(&mut self, at: Instant) -> Result<Option<Instant>, SourceError> {
+    async fn report_progress(&mut self, at: Instant) -> Result<Option<Instant>, SourceError> {
         let mut held_back: Option<Instant> = None;
         let mut news = Vec::new();
-        for (id, going) in &self.queue.going {
+        for (id, going) in &self.queue.checks {
             let now_so = match &going.stage {
-                Stage::Queued { .. } => Said {
-                    state: State::Queued {
-                        why: self
-                            .queue
-                            .why_queued(id, going, self.tidy && self.tools.is_some()),
+                Stage::Queued { .. } => TaskProgress {
+                    state: CheckState::Queued {
+                        why: self.queue.queued_reason(
+                            id,
+                            going,
+                            self.cleaned_up && self.tools.is_some(),
+                        ),
                     },
                     runs: Vec::new(),
-                    signals: going.wanted.signals.clone(),
-                    turn: None,
+                    signals: going.desired.signals.clone(),
+                    permit: None,
                 },
-                Stage::Conducted { said, .. } => said.borrow().clone(),
+                Stage::Active { progress: said, .. } => said.borrow().clone(),
             };
-            match &going.told_owner {
+            match &going.last_reported {
                 Some(before)
                     if before.state == now_so.state
                         && before.runs == now_so.runs
                         && before.signals == now_so.signals => {}
-                Some(before) if only_phase(before, &now_so) && at < going.told_at + PHASES => {
-                    let due = going.told_at + PHASES;
+                Some(before)
+                    if differs_only_in_phase(before, &now_so)
+                        && at < going.last_reported_at + PHASE_INTERVAL =>
+                {
+                    let due = going.last_reported_at + PHASE_INTERVAL;
                     held_back = Some(held_back.map_or(due, |other| other.min(due)));
                 }
                 Some(_) | None => news.push((id.clone(), now_so)),
             }
         }
         for (id, said) in news {
-            let Some(going) = self.queue.going.get_mut(&id) else {
+            let Some(going) = self.queue.checks.get_mut(&id) else {
                 continue;
             };
-            (going.told_owner, going.told_at) = (Some(said.clone()), at);
-            let Said {
+            (going.last_reported, going.last_reported_at) = (Some(said.clone()), at);
+            let TaskProgress {
                 state,
                 runs,
                 signals,
                 ..
             } = said;
-            let progress = Progress {
+            let progress = CheckProgress {
                 id,
                 at: now(),
                 state,
@@ -555,13 +603,13 @@ impl<W: World> Checks<W> {
                 outcome: None,
             };
             self.context
-                .report(Report::Check(Box::new(progress)))
+                .report(SourceUpdate::Check(Box::new(progress)))
                 .await?;
         }
         Ok(held_back)
     }
 
-    async fn tell_status(&mut self) -> Result<(), SourceError> {
+    async fn report_status(&mut self) -> Result<(), SourceError> {
         let Some(tools) = &self.tools else {
             return Ok(());
         };
@@ -574,12 +622,12 @@ impl<W: World> Checks<W> {
             }
             (status, _) => status,
         };
-        if self.told.as_ref() == Some(&status) {
+        if self.reported_status.as_ref() == Some(&status) {
             return Ok(());
         }
-        self.told = Some(status.clone());
+        self.reported_status = Some(status.clone());
         self.context
-            .report(Report::Source {
+            .report(SourceUpdate::Source {
                 source: Source::Checks,
                 status,
             })

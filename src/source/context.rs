@@ -8,23 +8,23 @@ use tokio::sync::{broadcast, mpsc, watch};
 
 use crate::host::helper::Program;
 use crate::host::root::HostRoot;
-use crate::host::worker::Workers;
-use crate::model::check::Wanted;
-use crate::model::kernel::event::Resume;
+use crate::host::worker_pool::WorkerPool;
+use crate::model::check::DesiredCheck;
+use crate::model::kernel_log::event::ResumePoint;
 use crate::model::path::HostPath;
 use crate::model::policy::checks::Tools;
 use crate::model::probe::ProbeTarget;
-use crate::model::report::{Report, Request, SmartTarget};
-use crate::source::jobs::{Answer, Job};
+use crate::model::source_update::{SmartTarget, SourceRequest, SourceUpdate};
+use crate::source::jobs::{Job, JobResult};
 
-pub type JobWorkers = Workers<Job, Answer>;
+pub type JobWorkers = WorkerPool<Job, JobResult>;
 
 #[derive(Clone)]
 pub struct Context {
     pub root: HostRoot,
-    pub reports: mpsc::Sender<Report>,
+    pub reports: mpsc::Sender<SourceUpdate>,
     /// Each source subscribes; the owner sends.
-    pub requests: broadcast::Sender<Request>,
+    pub requests: broadcast::Sender<SourceRequest>,
     /// Workers in our own mount namespace, for /sys and the kubelet's records.
     pub workers: JobWorkers,
     /// Workers in the host's mount namespace, for volumes.
@@ -37,14 +37,14 @@ pub struct Context {
     /// Which drives the owner wants asked for their SMART data.
     pub smart_targets: watch::Receiver<Arc<Vec<SmartTarget>>>,
     /// Which filesystems the owner wants checked.
-    pub checks: watch::Receiver<Arc<Vec<Wanted>>>,
+    pub checks: watch::Receiver<Arc<Vec<DesiredCheck>>>,
     /// The helper that runs a checker; the one that holds a filesystem's writers.
     pub checker: Program,
     pub freezer: Program,
     /// Where intents to freeze are written, as the host names it.
     pub freeze_intents: PathBuf,
     /// With what to begin in the kernel's log.
-    pub resume: watch::Receiver<Resume>,
+    pub resume: watch::Receiver<ResumePoint>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -134,7 +134,7 @@ pub enum SourceError {
 }
 
 impl Context {
-    pub async fn report(&self, report: Report) -> Result<(), SourceError> {
+    pub async fn report(&self, report: SourceUpdate) -> Result<(), SourceError> {
         self.reports
             .send(report)
             .await

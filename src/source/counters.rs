@@ -36,22 +36,22 @@ use tokio::time::Instant;
 use crate::host::btrfs::BtrfsError;
 use crate::host::clock::now;
 use crate::host::root::HostRoot;
-use crate::host::worker::Outcome;
+use crate::host::worker_pool::WorkerOutcome;
 use crate::host::xfs::XfsError;
-use crate::model::counters::Reading;
+use crate::model::counters::CounterReading;
 use crate::model::dev::DevNo;
 use crate::model::observation::Observation;
 use crate::model::path::HostPath;
 use crate::model::probe::ProbeTarget;
-use crate::model::report::{Report, Request, Source, SourceStatus};
+use crate::model::source_update::{Source, SourceRequest, SourceStatus, SourceUpdate};
 use crate::source::context::{Context, JobWorkers, SourceError};
-use crate::source::inventory::sysfs::Reader;
-use crate::source::jobs::{Answer, Counters, Job, Part};
+use crate::source::inventory::sysfs::SysfsReader;
+use crate::source::jobs::{CounterGroup, CounterReadings, Job, JobResult};
 
 const CLASS_BLOCK: &str = "/sys/class/block";
 /// At the start, drives and mounts come first: an admin waits for them, and which XFS there are is
 /// known by then.
-const NO_HURRY: Duration = Duration::from_secs(2);
+const STARTUP_DELAY: Duration = Duration::from_secs(2);
 
 #[derive(Debug, thiserror::Error)]
 pub enum CountersError {
@@ -70,26 +70,28 @@ pub enum CountersError {
 }
 
 /// In a worker: may block, but for `Part::Plain`.
-pub fn read(root: &HostRoot, part: &Part) -> Result<Counters, CountersError> {
-    let reader = Reader::new(root);
-    let mut answer = none();
+pub fn read(root: &HostRoot, part: &CounterGroup) -> Result<CounterReadings, CountersError> {
+    let reader = SysfsReader::new(root);
+    let mut answer = empty();
     match part {
-        Part::Plain => plain(&reader, &mut answer)?,
+        CounterGroup::Plain => read_plain(&reader, &mut answer)?,
         // Gone while it was read: nothing is said of it.
-        Part::Md { array } => answer.readings = md::read(&reader, array).unwrap_or_default(),
-        Part::Bcache { devices } => {
+        CounterGroup::Md { array } => {
+            answer.readings = md::read(&reader, array).unwrap_or_default()
+        }
+        CounterGroup::Bcache { devices } => {
             answer.readings = devices
                 .iter()
                 .filter_map(|device| bcache::read(&reader, device).ok().flatten())
                 .collect();
         }
         // In the host's mount namespace; there, /sys is the host's.
-        Part::Xfs { path, dev } => answer
+        CounterGroup::Xfs { path, dev } => answer
             .readings
             .extend(xfs::read(path, device_name(*dev)?).map_err(CountersError::Xfs)?),
-        Part::Btrfs { path } => {
+        CounterGroup::Btrfs { path } => {
             let root = HostRoot::new("/");
-            let reader = Reader::new(&root);
+            let reader = SysfsReader::new(&root);
             answer.readings =
                 btrfs::read_members(&reader, path, device_at).map_err(CountersError::Btrfs)?;
             answer.warnings = reader.into_warnings();
@@ -100,13 +102,13 @@ pub fn read(root: &HostRoot, part: &Part) -> Result<Counters, CountersError> {
 }
 
 /// No counters.
-pub fn none() -> Counters {
-    Counters::default()
+pub fn empty() -> CounterReadings {
+    CounterReadings::default()
 }
 
-fn plain(reader: &Reader<'_>, answer: &mut Counters) -> Result<(), CountersError> {
+fn read_plain(reader: &SysfsReader<'_>, answer: &mut CounterReadings) -> Result<(), CountersError> {
     let names = reader
-        .must_list(CLASS_BLOCK)
+        .try_list(CLASS_BLOCK)
         .map_err(CountersError::ListDevices)?;
     answer.readings.extend(
         names
@@ -123,7 +125,7 @@ fn plain(reader: &Reader<'_>, answer: &mut Counters) -> Result<(), CountersError
         .collect();
     answer.bcache = names
         .into_iter()
-        .filter(|name| bcache::is_part(reader, name))
+        .filter(|name| bcache::is_member(reader, name))
         .collect();
     Ok(())
 }
@@ -152,11 +154,11 @@ fn device_name(dev: DevNo) -> Result<String, CountersError> {
 /// Runs until the owner of the state is gone.
 pub async fn run(context: Context) -> Result<Infallible, SourceError> {
     let mut requests = context.requests.subscribe();
-    let mut told = None;
+    let mut reported_status = None;
     let mut warned: Vec<String> = Vec::new();
     // Too late or the end of the owner: the loop tells.
     let _ = tokio::time::timeout(
-        NO_HURRY,
+        STARTUP_DELAY,
         context
             .targets
             .clone()
@@ -164,8 +166,8 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
     )
     .await;
     loop {
-        let (observation, status, warnings) = match gather(&context).await {
-            Ok(Counters {
+        let (observation, status, warnings) = match read_all(&context).await {
+            Ok(CounterReadings {
                 readings, warnings, ..
             }) => {
                 let status = status(&readings, &warnings);
@@ -177,17 +179,17 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
                 Vec::new(),
             ),
         };
-        context.report(Report::Counters(observation)).await?;
+        context.report(SourceUpdate::Counters(observation)).await?;
         if warned != warnings {
             for warning in warnings.iter().filter(|warning| !warned.contains(warning)) {
                 tracing::warn!(%warning, "a counter of errors is not read");
             }
             warned = warnings;
         }
-        if told.as_ref() != Some(&status) {
-            told = Some(status.clone());
+        if reported_status.as_ref() != Some(&status) {
+            reported_status = Some(status.clone());
             context
-                .report(Report::Source {
+                .report(SourceUpdate::Source {
                     source: Source::Counters,
                     status,
                 })
@@ -198,7 +200,7 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
             tokio::select! {
                 () = tokio::time::sleep_until(next) => break,
                 request = requests.recv() => match request {
-                    Ok(Request::All) => break,
+                    Ok(SourceRequest::All) => break,
                     Ok(_) | Err(RecvError::Lagged(_)) => {}
                     Err(RecvError::Closed) => return Err(SourceError::OwnerGone),
                 },
@@ -208,7 +210,7 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
 }
 
 /// Of which kinds there are counters, and how many were not to be had.
-fn status(readings: &[Reading], warnings: &[String]) -> SourceStatus {
+fn status(readings: &[CounterReading], warnings: &[String]) -> SourceStatus {
     let sources: BTreeSet<&str> = readings
         .iter()
         .map(|reading| reading.source.as_str())
@@ -226,13 +228,13 @@ fn status(readings: &[Reading], warnings: &[String]) -> SourceStatus {
 }
 
 /// The plain ones, then all others at once. The error: not even the plain ones.
-async fn gather(context: &Context) -> Result<Counters, String> {
+async fn read_all(context: &Context) -> Result<CounterReadings, String> {
     let (scan_timeout, probe_timeout) = {
         let settings = context.settings.borrow();
         (settings.worker_timeout, settings.probe_timeout)
     };
-    let question = |workers: &JobWorkers, key: String, part: Part, timeout| {
-        ask(
+    let query = |workers: &JobWorkers, key: String, part: CounterGroup, timeout| {
+        read_part(
             workers.clone(),
             key,
             part,
@@ -240,10 +242,10 @@ async fn gather(context: &Context) -> Result<Counters, String> {
             context.requests.clone(),
         )
     };
-    let mut all = question(
+    let mut all = query(
         &context.workers,
         "counters".into(),
-        Part::Plain,
+        CounterGroup::Plain,
         scan_timeout,
     )
     .await?;
@@ -251,19 +253,19 @@ async fn gather(context: &Context) -> Result<Counters, String> {
     let mut rest = JoinSet::new();
     for array in std::mem::take(&mut all.arrays) {
         // As the question for its state: where one hangs, the other need not.
-        rest.spawn(question(
+        rest.spawn(query(
             &context.workers,
             format!("layer {array}"),
-            Part::Md { array },
+            CounterGroup::Md { array },
             scan_timeout,
         ));
     }
     let devices = std::mem::take(&mut all.bcache);
     if !devices.is_empty() {
-        rest.spawn(question(
+        rest.spawn(query(
             &context.workers,
             "counters of bcache".into(),
-            Part::Bcache { devices },
+            CounterGroup::Bcache { devices },
             scan_timeout,
         ));
     }
@@ -271,7 +273,7 @@ async fn gather(context: &Context) -> Result<Counters, String> {
     let xfs = mounts_of(&targets, "xfs").into_iter().map(|target| {
         (
             target,
-            Part::Xfs {
+            CounterGroup::Xfs {
                 path: target.path.clone(),
                 dev: target.dev,
             },
@@ -280,7 +282,7 @@ async fn gather(context: &Context) -> Result<Counters, String> {
     let btrfs = mounts_of(&targets, "btrfs").into_iter().map(|target| {
         (
             target,
-            Part::Btrfs {
+            CounterGroup::Btrfs {
                 path: target.path.clone(),
             },
         )
@@ -288,7 +290,7 @@ async fn gather(context: &Context) -> Result<Counters, String> {
     for (target, part) in xfs.chain(btrfs) {
         // As the probe of the mount: a filesystem that hangs costs one process.
         let key = format!("{} {}", target.dev, target.filesystem);
-        rest.spawn(question(&context.probe_workers, key, part, probe_timeout));
+        rest.spawn(query(&context.probe_workers, key, part, probe_timeout));
     }
     while let Some(ended) = rest.join_next().await {
         match ended {
@@ -304,7 +306,7 @@ async fn gather(context: &Context) -> Result<Counters, String> {
     }
     // Answers come in any order.
     all.readings
-        .sort_by(|a, b| (&a.source, &a.of).cmp(&(&b.source, &b.of)));
+        .sort_by(|a, b| (&a.source, &a.device).cmp(&(&b.source, &b.device)));
     all.warnings.sort();
     Ok(all)
 }
@@ -319,42 +321,52 @@ fn mounts_of<'a>(targets: &'a [ProbeTarget], filesystem: &str) -> Vec<&'a ProbeT
     by_dev.into_values().collect()
 }
 
-async fn ask(
+async fn read_part(
     workers: JobWorkers,
     key: String,
-    part: Part,
+    part: CounterGroup,
     timeout: Duration,
-    requests: broadcast::Sender<Request>,
-) -> Result<Counters, String> {
+    requests: broadcast::Sender<SourceRequest>,
+) -> Result<CounterReadings, String> {
     let mount = match &part {
-        Part::Xfs { path, .. } | Part::Btrfs { path } => Some(path.clone()),
+        CounterGroup::Xfs { path, .. } | CounterGroup::Btrfs { path } => Some(path.clone()),
         _ => None,
     };
     let what = match &part {
-        Part::Plain => "error counters".to_owned(),
-        Part::Md { array } => format!("error counters of {array}"),
-        Part::Bcache { .. } => "error counters of bcache".to_owned(),
-        Part::Xfs { path, .. } => format!("health of the XFS at {path}"),
-        Part::Btrfs { path } => format!("error counters of the btrfs at {path}"),
+        CounterGroup::Plain => "error counters".to_owned(),
+        CounterGroup::Md { array } => format!("error counters of {array}"),
+        CounterGroup::Bcache { .. } => "error counters of bcache".to_owned(),
+        CounterGroup::Xfs { path, .. } => format!("health of the XFS at {path}"),
+        CounterGroup::Btrfs { path } => format!("error counters of the btrfs at {path}"),
     };
     let outcome = match workers
-        .ask(&key, Job::Counters { part: part.clone() }, timeout)
+        .run(
+            &key,
+            Job::Counters {
+                group: part.clone(),
+            },
+            timeout,
+        )
         .await
     {
         // A worker that died (short memory, say) says nothing of the counters: the next one is
         // asked.
-        Outcome::Failed(_) => workers.ask(&key, Job::Counters { part }, timeout).await,
+        WorkerOutcome::Failed(_) => {
+            workers
+                .run(&key, Job::Counters { group: part }, timeout)
+                .await
+        }
         outcome => outcome,
     };
     match outcome {
-        Outcome::Answer(Answer::Counters(counters)) => Ok(counters),
-        Outcome::Answer(Answer::Failed { error }) | Outcome::Failed(error) => {
+        WorkerOutcome::Completed(JobResult::Counters(counters)) => Ok(counters),
+        WorkerOutcome::Completed(JobResult::Failed { error }) | WorkerOutcome::Failed(error) => {
             Err(format!("{what}: {error}"))
         }
-        Outcome::Answer(_) => Err(format!(
+        WorkerOutcome::Completed(_) => Err(format!(
             "{what}: a worker answered another question than was asked"
         )),
-        Outcome::Stuck {
+        WorkerOutcome::Stuck {
             since,
             waiting_in,
             late,
@@ -365,7 +377,7 @@ async fn ask(
                 tokio::spawn(async move {
                     if matches!(late.await, Ok(Ok(_))) {
                         // Nobody listens at the end.
-                        let _ = requests.send(Request::Probe(vec![path]));
+                        let _ = requests.send(SourceRequest::Probe(vec![path]));
                     }
                 });
             }

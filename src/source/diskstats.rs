@@ -13,7 +13,7 @@ use crate::host::clock::now;
 use crate::model::block::DiskStat;
 use crate::model::dev::DevNo;
 use crate::model::observation::Observation;
-use crate::model::report::{Report, Request, Source, SourceStatus};
+use crate::model::source_update::{Source, SourceRequest, SourceStatus, SourceUpdate};
 use crate::source::context::{Context, SourceError};
 
 const DISKSTATS: &str = "/proc/diskstats";
@@ -52,7 +52,7 @@ fn parse_line(line: &str) -> Option<DiskStat> {
 /// Runs until the owner of the state is gone.
 pub async fn run(context: Context) -> Result<Infallible, SourceError> {
     let mut requests = context.requests.subscribe();
-    let mut told = None;
+    let mut reported_status = None;
     loop {
         let read = std::fs::read_to_string(context.root.at(DISKSTATS))
             .map_err(|error| format!("reading {DISKSTATS}: {error}"));
@@ -66,11 +66,11 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
                 SourceStatus::Down(error),
             ),
         };
-        context.report(Report::DiskStats(observation)).await?;
-        if told.as_ref() != Some(&status) {
-            told = Some(status.clone());
+        context.report(SourceUpdate::DiskStats(observation)).await?;
+        if reported_status.as_ref() != Some(&status) {
+            reported_status = Some(status.clone());
             context
-                .report(Report::Source {
+                .report(SourceUpdate::Source {
                     source: Source::DiskStats,
                     status,
                 })
@@ -81,7 +81,7 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
             tokio::select! {
                 () = tokio::time::sleep_until(next) => break,
                 request = requests.recv() => match request {
-                    Ok(Request::All | Request::DiskStats) | Err(RecvError::Lagged(_)) => break,
+                    Ok(SourceRequest::All | SourceRequest::DiskStats) | Err(RecvError::Lagged(_)) => break,
                     Ok(_) => {}
                     Err(RecvError::Closed) => return Err(SourceError::OwnerGone),
                 },

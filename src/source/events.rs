@@ -20,18 +20,18 @@ use tokio::sync::mpsc::error::TrySendError;
 use udev::{MonitorBuilder, MonitorSocket};
 
 use crate::host::root::HostRoot;
-use crate::model::report::SourceStatus;
+use crate::model::source_update::SourceStatus;
 
 /// `nvme` for controllers without namespaces, `enclosure` for drives that are pushed into another
 /// slot.
 const SUBSYSTEMS: [&str; 4] = ["block", "nvme", "nvme-subsystem", "enclosure"];
 /// About 100,000 events. Memory is used only while events wait.
 const RECEIVE_BUFFER: usize = 128 * 1024 * 1024;
-const CHANNEL: usize = 256;
-const STACK: usize = 128 * 1024;
+const CHANNEL_CAPACITY: usize = 256;
+const STACK_SIZE: usize = 128 * 1024;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum DeviceEvent {
     Changed {
         /// `add`, `change`, `remove`…
         action: String,
@@ -43,26 +43,26 @@ pub enum Event {
     /// An NVMe controller (`nvme0`) has announced an event (NVME_AEN, nvme_aen_uevent(),
     /// drivers/nvme/host/core.c), or is back from a reset, which makes it forget what it was to
     /// announce (NVME_EVENT=connected, nvme_start_ctrl()). Told beside its `Changed`.
-    Nvme { controller: String },
+    NvmeEvent { controller: String },
     /// Events came faster than they were taken: look at everything.
     Overrun,
     /// There will be no more events; says why.
-    Lost(String),
+    Stopped(String),
 }
 
 /// The receiving side. Dropping it ends the thread.
-pub struct Events {
-    receiver: mpsc::Receiver<Event>,
+pub struct DeviceEvents {
+    receiver: mpsc::Receiver<DeviceEvent>,
     overrun: Arc<AtomicBool>,
     /// Its closing wakes the thread.
     _stop: Option<OwnedFd>,
 }
 
-impl Events {
+impl DeviceEvents {
     /// None when there will be no more events. Cancel-safe.
-    pub async fn recv(&mut self) -> Option<Event> {
+    pub async fn recv(&mut self) -> Option<DeviceEvent> {
         if self.overrun.swap(false, Ordering::SeqCst) {
-            return Some(Event::Overrun);
+            return Some(DeviceEvent::Overrun);
         }
         self.receiver.recv().await
     }
@@ -70,16 +70,16 @@ impl Events {
 
 /// Starts listening. Every event after the return is seen. Status `Down` or `Limited` says what is
 /// missing; then scan from time to time.
-pub fn start(root: &HostRoot) -> (SourceStatus, Events) {
+pub fn start(root: &HostRoot) -> (SourceStatus, DeviceEvents) {
     start_with(root, RECEIVE_BUFFER)
 }
 
 /// With a receive buffer of another size, for a test of its overflow.
 #[doc(hidden)]
-pub fn start_with(root: &HostRoot, buffer: usize) -> (SourceStatus, Events) {
-    let (sender, receiver) = mpsc::channel(CHANNEL);
+pub fn start_with(root: &HostRoot, buffer: usize) -> (SourceStatus, DeviceEvents) {
+    let (sender, receiver) = mpsc::channel(CHANNEL_CAPACITY);
     let overrun = Arc::new(AtomicBool::new(false));
-    let mut events = Events {
+    let mut events = DeviceEvents {
         receiver,
         overrun: Arc::clone(&overrun),
         _stop: None,
@@ -100,11 +100,11 @@ pub fn start_with(root: &HostRoot, buffer: usize) -> (SourceStatus, Events) {
         }
     };
     events._stop = Some(stop);
-    let (tell, told) = std::sync::mpsc::channel();
+    let (status_sender, status_receiver) = std::sync::mpsc::channel();
     let root = root.clone();
     let thread = std::thread::Builder::new()
         .name("uevents".to_owned())
-        .stack_size(STACK)
+        .stack_size(STACK_SIZE)
         .spawn(move || {
             let (status, socket) = match open(&root, buffer) {
                 Ok((status, socket)) => (status, Some(socket)),
@@ -114,16 +114,16 @@ pub fn start_with(root: &HostRoot, buffer: usize) -> (SourceStatus, Events) {
                 ),
             };
             // Fails only when the caller is gone; then the pipe is closed as well.
-            let _ = tell.send(status);
+            let _ = status_sender.send(status);
             if let Some(socket) = socket {
-                let outlet = Outlet { sender, overrun };
-                if let Err(error) = follow(&socket, &stopped, &outlet) {
-                    outlet.lost(error);
+                let outlet = EventSender { sender, overrun };
+                if let Err(error) = forward_events(&socket, &stopped, &outlet) {
+                    outlet.send_stopped(error);
                 }
             }
         });
     let status = match thread {
-        Ok(_detached) => told.recv().unwrap_or_else(|_| {
+        Ok(_detached) => status_receiver.recv().unwrap_or_else(|_| {
             SourceStatus::Down("no device events: the thread ended".to_owned())
         }),
         Err(error) => SourceStatus::Down(format!("no device events: starting a thread: {error}")),
@@ -155,8 +155,8 @@ fn open(root: &HostRoot, buffer: usize) -> Result<(SourceStatus, MonitorSocket),
     let udev_runs = root.at(control).exists();
     // libudev looks for it at its own place and hears nothing, without a word, where it is not
     // there (device_monitor_new_full()).
-    let udev_heard = udev_runs && std::path::Path::new(control).exists();
-    let builder = if udev_heard {
+    let can_hear_udev = udev_runs && std::path::Path::new(control).exists();
+    let builder = if can_hear_udev {
         MonitorBuilder::new()
     } else {
         MonitorBuilder::new_kernel()
@@ -181,7 +181,7 @@ fn open(root: &HostRoot, buffer: usize) -> Result<(SourceStatus, MonitorSocket),
             "udevd does not run: kernel events and sysfs only, no udev links and properties"
                 .to_owned(),
         );
-    } else if !udev_heard {
+    } else if !can_hear_udev {
         limits.insert(0, format!("{control} is not mounted here: kernel events, which come before udev has looked at the device"));
     }
     let status = if limits.is_empty() {
@@ -221,7 +221,11 @@ fn enter_host_network(root: &HostRoot) -> Result<(), String> {
 }
 
 /// Until the other side is gone.
-fn follow(socket: &MonitorSocket, stopped: &OwnedFd, outlet: &Outlet) -> Result<(), ListenError> {
+fn forward_events(
+    socket: &MonitorSocket,
+    stopped: &OwnedFd,
+    outlet: &EventSender,
+) -> Result<(), ListenError> {
     loop {
         let mut fds = [
             PollFd::new(socket.as_fd(), PollFlags::POLLIN),
@@ -245,7 +249,7 @@ fn follow(socket: &MonitorSocket, stopped: &OwnedFd, outlet: &Outlet) -> Result<
 
 /// All that waits on the socket. libudev gives nothing at the end and leaves the reason in errno,
 /// as at an overflow of the buffer.
-fn drain(socket: &MonitorSocket, outlet: &Outlet) -> Result<(), ListenError> {
+fn drain(socket: &MonitorSocket, outlet: &EventSender) -> Result<(), ListenError> {
     let mut events = socket.iter();
     loop {
         Errno::clear();
@@ -253,9 +257,9 @@ fn drain(socket: &MonitorSocket, outlet: &Outlet) -> Result<(), ListenError> {
         if event
             .subsystem()
             .is_some_and(|subsystem| subsystem == "nvme")
-            && announces(&event)
+            && is_nvme_event(&event)
         {
-            outlet.send(Event::Nvme {
+            outlet.send(DeviceEvent::NvmeEvent {
                 controller: event.sysname().to_string_lossy().into_owned(),
             });
         }
@@ -263,7 +267,7 @@ fn drain(socket: &MonitorSocket, outlet: &Outlet) -> Result<(), ListenError> {
             text.map(|text| text.to_string_lossy().into_owned())
                 .unwrap_or_default()
         };
-        outlet.send(Event::Changed {
+        outlet.send(DeviceEvent::Changed {
             action: text(event.action()),
             subsystem: text(event.subsystem()),
             devname: event.sysname().to_string_lossy().into_owned(),
@@ -274,7 +278,7 @@ fn drain(socket: &MonitorSocket, outlet: &Outlet) -> Result<(), ListenError> {
         // Unset: the last message was one that the filter does not pass.
         Errno::EAGAIN | Errno::EINTR => Ok(()),
         Errno::ENOBUFS => {
-            outlet.send(Event::Overrun);
+            outlet.send(DeviceEvent::Overrun);
             Ok(())
         }
         errno if errno == Errno::from_raw(0) => Ok(()),
@@ -285,41 +289,43 @@ fn drain(socket: &MonitorSocket, outlet: &Outlet) -> Result<(), ListenError> {
         | Errno::ENOENT
         | Errno::ENODATA
         | Errno::EIO => {
-            outlet.send(Event::Overrun);
+            outlet.send(DeviceEvent::Overrun);
             Ok(())
         }
         errno => Err(ListenError::Receive(errno)),
     }
 }
 
-fn announces(event: &udev::Event) -> bool {
+fn is_nvme_event(event: &udev::Event) -> bool {
     event.property_value("NVME_AEN").is_some()
         || event
             .property_value("NVME_EVENT")
             .is_some_and(|what| what == "connected")
 }
 
-struct Outlet {
-    sender: mpsc::Sender<Event>,
+struct EventSender {
+    sender: mpsc::Sender<DeviceEvent>,
     overrun: Arc<AtomicBool>,
 }
 
-impl Outlet {
+impl EventSender {
     /// Never waits. What does not fit is folded into one `Overrun`: the flag is up before the
     /// channel is tried again, so either the try gets through and wakes the receiver, or the
     /// channel is full, and the receiver sees the flag before it has emptied it.
-    fn send(&self, event: Event) {
+    fn send(&self, event: DeviceEvent) {
         if let Err(TrySendError::Full(_folded)) = self.sender.try_send(event) {
             self.overrun.store(true, Ordering::SeqCst);
             // Full again is as good, and closed means that nobody listens.
-            let _ = self.sender.try_send(Event::Overrun);
+            let _ = self.sender.try_send(DeviceEvent::Overrun);
         }
     }
 
-    fn lost(&self, error: ListenError) {
+    fn send_stopped(&self, error: ListenError) {
         // The thread ends here, so waiting for room holds nobody up; closed means that nobody
         // listens.
-        let _ = self.sender.blocking_send(Event::Lost(error.to_string()));
+        let _ = self
+            .sender
+            .blocking_send(DeviceEvent::Stopped(error.to_string()));
     }
 }
 
@@ -331,24 +337,24 @@ mod tests {
     async fn events_that_do_not_fit_become_one_overrun() {
         let (sender, receiver) = mpsc::channel(4);
         let overrun = Arc::new(AtomicBool::new(false));
-        let mut events = Events {
+        let mut events = DeviceEvents {
             receiver,
             overrun: Arc::clone(&overrun),
             _stop: None,
         };
-        let outlet = Outlet { sender, overrun };
+        let outlet = EventSender { sender, overrun };
         for seqnum in 0..10_000 {
-            outlet.send(Event::Changed {
+            outlet.send(DeviceEvent::Changed {
                 action: "change".into(),
                 subsystem: "block".into(),
                 devname: "sda".into(),
                 seqnum,
             });
         }
-        assert_eq!(events.recv().await, Some(Event::Overrun));
+        assert_eq!(events.recv().await, Some(DeviceEvent::Overrun));
         for expected in 0..4 {
             assert!(
-                matches!(events.recv().await, Some(Event::Changed { seqnum, .. }) if seqnum == expected)
+                matches!(events.recv().await, Some(DeviceEvent::Changed { seqnum, .. }) if seqnum == expected)
             );
         }
         drop(outlet);

@@ -10,8 +10,8 @@
 //! became sick, and of media errors. It would be another module beside this one that is fed the
 //! same mounts.
 
-pub mod notice;
-pub mod pipe;
+pub mod notification;
+pub mod protocol;
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -27,39 +27,39 @@ use crate::host::helper::{Helper, HelperError};
 use crate::model::causes::with_causes;
 use crate::model::dev::DevNo;
 use crate::model::probe::ProbeTarget;
-use crate::model::report::{Report, Request, Source, SourceStatus};
+use crate::model::source_update::{Source, SourceRequest, SourceStatus, SourceUpdate};
 use crate::source::context::{Context, SourceError, SourceSettings};
-use crate::source::fs_errors::pipe::{Filesystem, Mark, Said, Wanted};
+use crate::source::fs_errors::protocol::{Filesystem, HelperMessage, MarkRequest, MarkResult};
 
 /// Filesystems on block devices whose drivers tell of errors, or may in a later kernel.
-const KINDS: [&str; 6] = ["ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs"];
+const FILESYSTEM_TYPES: [&str; 6] = ["ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs"];
 /// Mounts tried of one filesystem.
-const MOST_PATHS: usize = 4;
+const MAX_PATHS: usize = 4;
 /// A mount that has just been made may be unmounted again at once; while it is being marked it is
 /// busy for a moment.
-const SETTLE: Duration = Duration::from_secs(1);
+const SETTLE_DELAY: Duration = Duration::from_secs(1);
 /// A filesystem that was unmounted and mounted again between two looks at the mount table has lost
 /// its mark and looks the same.
-const LOOK_AGAIN: Duration = Duration::from_secs(60);
-const NOTHING: &str = "no filesystem is watched";
-const LONGEST_BACK_OFF: Duration = Duration::from_secs(60);
+const REMARK_INTERVAL: Duration = Duration::from_secs(60);
+const NO_FILESYSTEM: &str = "no filesystem is watched";
+const MAX_BACKOFF: Duration = Duration::from_secs(60);
 
 /// Runs until the owner of the state is gone.
 pub async fn run(context: Context) -> Result<Infallible, SourceError> {
-    let mut told = Status::default();
+    let mut told = StatusReporter::default();
     if context.root.is_recorded() {
-        told.tell(
+        told.report(
             &context,
             SourceStatus::Absent("a recorded tree has no events".into()),
         )
         .await?;
-        return forever(&context).await;
+        return wait_for_shutdown(&context).await;
     }
     let mut settings = context.settings.clone();
     let mut back_off = Duration::from_secs(1);
     loop {
         if !settings.borrow_and_update().fs_events {
-            told.tell(
+            told.report(
                 &context,
                 SourceStatus::Absent("switched off: [fs_events] enabled".into()),
             )
@@ -72,31 +72,34 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
         }
         // A process less at the start, when others are waited for; and none at all where there is
         // nothing to watch.
-        if wanted(&context.targets.borrow()).filesystems.is_empty() {
-            told.tell(&context, SourceStatus::Active(NOTHING.into()))
+        if mark_request(&context.targets.borrow())
+            .filesystems
+            .is_empty()
+        {
+            told.report(&context, SourceStatus::Active(NO_FILESYSTEM.into()))
                 .await?;
             wait_for_work(&context, &mut settings).await?;
             continue;
         }
         let started = Instant::now();
-        match follow(&context, &mut told).await? {
-            Ended::SwitchedOff => continue,
-            Ended::Unavailable(why) => {
-                told.tell(&context, SourceStatus::Absent(why)).await?;
-                return forever(&context).await;
+        match run_helper(&context, &mut told).await? {
+            HelperExit::Disabled => continue,
+            HelperExit::Unavailable(why) => {
+                told.report(&context, SourceStatus::Absent(why)).await?;
+                return wait_for_shutdown(&context).await;
             }
-            Ended::Failed(error) => {
-                if started.elapsed() > LONGEST_BACK_OFF {
+            HelperExit::Failed(error) => {
+                if started.elapsed() > MAX_BACKOFF {
                     back_off = Duration::from_secs(1);
                 }
                 let error = with_causes(&error);
-                told.tell(
+                told.report(
                     &context,
                     SourceStatus::Down(format!("{error}; it is started again")),
                 )
                 .await?;
                 tokio::time::sleep(back_off).await;
-                back_off = (back_off * 2).min(LONGEST_BACK_OFF);
+                back_off = (back_off * 2).min(MAX_BACKOFF);
             }
         }
     }
@@ -109,106 +112,109 @@ async fn wait_for_work(
 ) -> Result<(), SourceError> {
     let mut targets = context.targets.clone();
     tokio::select! {
-        there = targets.wait_for(|targets| !wanted(targets).filesystems.is_empty()) => there.map(drop).map_err(|_| SourceError::OwnerGone),
+        there = targets.wait_for(|targets| !mark_request(targets).filesystems.is_empty()) => there.map(drop).map_err(|_| SourceError::OwnerGone),
         changed = settings.changed() => changed.map_err(|_| SourceError::OwnerGone),
     }
 }
 
 /// How the life of one helper ended.
-enum Ended {
-    SwitchedOff,
+enum HelperExit {
+    Disabled,
     Unavailable(String),
     Failed(HelperError),
 }
 
-impl From<HelperError> for Ended {
-    fn from(error: HelperError) -> Ended {
-        Ended::Failed(error)
+impl From<HelperError> for HelperExit {
+    fn from(error: HelperError) -> HelperExit {
+        HelperExit::Failed(error)
     }
 }
 
-async fn follow(context: &Context, told: &mut Status) -> Result<Ended, SourceError> {
+async fn run_helper(
+    context: &Context,
+    told: &mut StatusReporter,
+) -> Result<HelperExit, SourceError> {
     let mut helper = match Helper::start(&context.fs_errors).await {
         Ok(helper) => helper,
         Err(error) => return Ok(error.into()),
     };
     let mut requests = context.requests.subscribe();
     let (mut targets, mut settings) = (context.targets.clone(), context.settings.clone());
-    let mut watched = Watched::default();
+    let mut watched = WatchState::default();
     // Nothing is new at the start.
     let mut due = Instant::now();
     loop {
         tokio::select! {
-            said = helper.hear::<Said>() => match said {
-                Ok(Said::Hello { limitations }) => watched.limitations = limitations,
-                Ok(Said::Unavailable { errno, text }) => return Ok(Ended::Unavailable(unavailable(errno, &text))),
-                Ok(Said::Mark { dev, mark }) => drop(watched.marks.insert(dev, mark)),
-                Ok(Said::Error { error }) => context.report(Report::FsError(error)).await?,
-                Ok(Said::Overflow) => tracing::warn!("notices of filesystem errors were lost: more came than the kernel keeps"),
+            said = helper.recv::<HelperMessage>() => match said {
+                Ok(HelperMessage::Hello { limitations }) => watched.limitations = limitations,
+                Ok(HelperMessage::Unavailable { errno, text }) => return Ok(HelperExit::Unavailable(unavailable_reason(errno, &text))),
+                Ok(HelperMessage::Mark { dev, mark }) => drop(watched.marks.insert(dev, mark)),
+                Ok(HelperMessage::Error { error }) => context.report(SourceUpdate::FsError(error)).await?,
+                Ok(HelperMessage::Overflow) => tracing::warn!("notices of filesystem errors were lost: more came than the kernel keeps"),
                 Err(error) => return Ok(error.into()),
             },
             () = tokio::time::sleep_until(due) => {
-                let wanted = wanted(&targets.borrow_and_update());
-                if let Err(error) = helper.tell(&wanted).await {
+                let wanted = mark_request(&targets.borrow_and_update());
+                if let Err(error) = helper.send(&wanted).await {
                     return Ok(error.into());
                 }
-                watched.want(&wanted);
-                due = Instant::now() + LOOK_AGAIN;
+                watched.set_requested(&wanted);
+                due = Instant::now() + REMARK_INTERVAL;
             }
             changed = targets.changed() => {
                 changed.map_err(|_| SourceError::OwnerGone)?;
                 // The first ones are old; what comes later may go again.
-                due = if watched.kinds.is_empty() { Instant::now() } else { due.min(Instant::now() + SETTLE) };
+                due = if watched.kinds.is_empty() { Instant::now() } else { due.min(Instant::now() + SETTLE_DELAY) };
             }
             changed = settings.changed() => {
                 changed.map_err(|_| SourceError::OwnerGone)?;
                 if !settings.borrow_and_update().fs_events {
-                    return Ok(Ended::SwitchedOff);
+                    return Ok(HelperExit::Disabled);
                 }
             }
             request = requests.recv() => match request {
-                Ok(Request::All) => due = Instant::now(),
+                Ok(SourceRequest::All) => due = Instant::now(),
                 Ok(_) | Err(RecvError::Lagged(_)) => {}
                 Err(RecvError::Closed) => return Err(SourceError::OwnerGone),
             },
         }
         if let Some(status) = watched.status() {
-            told.tell(context, status).await?;
+            told.report(context, status).await?;
         }
     }
 }
 
 /// All mounts of a filesystem are one filesystem. Sleeping drives are not woken by a mark.
-fn wanted(targets: &[ProbeTarget]) -> Wanted {
+fn mark_request(targets: &[ProbeTarget]) -> MarkRequest {
     let mut filesystems: BTreeMap<DevNo, Filesystem> = BTreeMap::new();
     for target in targets
         .iter()
-        .filter(|target| KINDS.contains(&target.filesystem.as_str()))
+        .filter(|target| FILESYSTEM_TYPES.contains(&target.filesystem.as_str()))
     {
         let filesystem = filesystems.entry(target.dev).or_insert_with(|| Filesystem {
             dev: target.dev,
             kind: target.filesystem.clone(),
             paths: Vec::new(),
         });
-        if filesystem.paths.len() < MOST_PATHS {
+        if filesystem.paths.len() < MAX_PATHS {
             filesystem.paths.push(target.path.clone());
         }
     }
-    Wanted {
+    MarkRequest {
         filesystems: filesystems.into_values().collect(),
     }
 }
 
 /// What the helper was told to watch, and what it said of it.
 #[derive(Default)]
-struct Watched {
+struct WatchState {
     kinds: BTreeMap<DevNo, String>,
-    marks: BTreeMap<DevNo, Mark>,
+    marks: BTreeMap<DevNo, MarkResult>,
     limitations: Vec<String>,
 }
 
-impl Watched {
-    fn want(&mut self, wanted: &Wanted) {
+impl WatchState {
+    fn set_requested(&mut self, wanted: &MarkRequest) {
         self.kinds = wanted
             .filesystems
             .iter()
@@ -227,8 +233,8 @@ impl Watched {
         let mut refusals = Vec::new();
         for (dev, kind) in &self.kinds {
             match self.marks.get(dev) {
-                Some(Mark::Set) => *set.entry(kind).or_default() += 1,
-                Some(Mark::Refused { errno, text }) => {
+                Some(MarkResult::Set) => *set.entry(kind).or_default() += 1,
+                Some(MarkResult::Refused { errno, text }) => {
                     // A filesystem that has no file handles, no id of its own, or several (btrfs's
                     // subvolumes): it could not tell anyhow.
                     hurts |= ![Errno::EOPNOTSUPP, Errno::ENODEV, Errno::EXDEV]
@@ -237,7 +243,7 @@ impl Watched {
                     refusals.push(*errno);
                     not.push(format!("{kind} on {dev}: {text}"));
                 }
-                Some(Mark::Stuck) => {
+                Some(MarkResult::Stuck) => {
                     hurts = true;
                     not.push(format!("{kind} on {dev} does not answer"));
                 }
@@ -258,7 +264,7 @@ impl Watched {
             .map(|(kind, number)| format!("{number} {kind}"))
             .collect();
         let mut text = match number {
-            0 => NOTHING.to_owned(),
+            0 => NO_FILESYSTEM.to_owned(),
             1 => format!("1 filesystem: {}", kinds.join(", ")),
             _ => format!("{number} filesystems: {}", kinds.join(", ")),
         };
@@ -283,7 +289,7 @@ impl Watched {
     }
 }
 
-fn unavailable(errno: i32, text: &str) -> String {
+fn unavailable_reason(errno: i32, text: &str) -> String {
     match Errno::from_raw(errno) {
         Errno::ENOSYS | Errno::EINVAL => {
             "the kernel has no fanotify that tells of errors: Linux 5.16 and later have".into()
@@ -297,16 +303,16 @@ fn unavailable(errno: i32, text: &str) -> String {
 
 /// What was last said of this source, so that only transitions are told.
 #[derive(Default)]
-struct Status(Option<SourceStatus>);
+struct StatusReporter(Option<SourceStatus>);
 
-impl Status {
-    async fn tell(&mut self, context: &Context, status: SourceStatus) -> Result<(), SourceError> {
+impl StatusReporter {
+    async fn report(&mut self, context: &Context, status: SourceStatus) -> Result<(), SourceError> {
         if self.0.as_ref() == Some(&status) {
             return Ok(());
         }
         self.0 = Some(status.clone());
         context
-            .report(Report::Source {
+            .report(SourceUpdate::Source {
                 source: Source::FsErrors,
                 status,
             })
@@ -315,7 +321,7 @@ impl Status {
 }
 
 /// Nothing more to say until the end.
-async fn forever(context: &Context) -> Result<Infallible, SourceError> {
+async fn wait_for_shutdown(context: &Context) -> Result<Infallible, SourceError> {
     let mut requests = context.requests.subscribe();
     loop {
         if let Err(RecvError::Closed) = requests.recv().await {
@@ -337,13 +343,13 @@ mod tests {
         }
     }
 
-    fn watched(marks: &[(&str, Option<Mark>)]) -> Watched {
+    fn watched(marks: &[(&str, Option<MarkResult>)]) -> WatchState {
         let targets: Vec<ProbeTarget> = (0..)
             .zip(marks)
             .map(|(minor, (kind, _))| target("/m", minor, kind))
             .collect();
-        let mut watched = Watched::default();
-        watched.want(&wanted(&targets));
+        let mut watched = WatchState::default();
+        watched.set_requested(&mark_request(&targets));
         for (minor, (_, mark)) in (0..).zip(marks) {
             watched
                 .marks
@@ -352,20 +358,20 @@ mod tests {
         watched
     }
 
-    fn refused(errno: Errno) -> Option<Mark> {
-        Some(Mark::Refused {
+    fn refused(errno: Errno) -> Option<MarkResult> {
+        Some(MarkResult::Refused {
             errno: errno as i32,
             text: format!("{errno:?}"),
         })
     }
 
     #[test]
-    fn each_filesystem_of_a_block_device_is_wanted_once_with_some_of_its_mounts() {
+    fn each_block_filesystem_is_requested_once_with_some_of_its_mounts() {
         let mut targets: Vec<ProbeTarget> = (0..9)
             .map(|number| target(&format!("/a{number}"), 1, "ext4"))
             .collect();
         targets.extend([target("/b", 2, "nfs4"), target("/c", 3, "xfs")]);
-        let wanted = wanted(&targets);
+        let wanted = mark_request(&targets);
         let seen: Vec<_> = wanted
             .filesystems
             .iter()
@@ -375,8 +381,8 @@ mod tests {
     }
 
     #[test]
-    fn status_says_what_is_watched_and_what_is_not() {
-        let set = || Some(Mark::Set);
+    fn status_lists_watched_and_unwatched_filesystems() {
+        let set = || Some(MarkResult::Set);
         assert_eq!(
             watched(&[("ext4", set()), ("ext4", None)]).status(),
             None,
@@ -395,7 +401,7 @@ mod tests {
         );
         let stuck = "1 filesystem: 1 ext4; not: ext4 on 8:1 does not answer";
         assert_eq!(
-            watched(&[("ext4", set()), ("ext4", Some(Mark::Stuck))]).status(),
+            watched(&[("ext4", set()), ("ext4", Some(MarkResult::Stuck))]).status(),
             Some(SourceStatus::Limited(stuck.into()))
         );
         let old = watched(&[

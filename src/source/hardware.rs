@@ -14,37 +14,37 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 
 use crate::host::clock::now;
-use crate::host::worker::Outcome;
+use crate::host::worker_pool::WorkerOutcome;
 use crate::model::block::{BlockDevice, Inventory, Layer, LayerState};
 use crate::model::observation::Observation;
-use crate::model::probe::Stuck;
-use crate::model::report::{Report, Request, Source, SourceStatus};
+use crate::model::probe::StuckProbe;
+use crate::model::source_update::{Source, SourceRequest, SourceStatus, SourceUpdate};
 use crate::source::context::{Context, SourceError};
-use crate::source::events::{self, Event};
-use crate::source::jobs::{Answer, Job};
+use crate::source::events::{self, DeviceEvent};
+use crate::source::jobs::{Job, JobResult};
 
 /// Uevents come in bursts; one scan answers all that came before it. Short enough for an unplugged
 /// drive to be told within 100 ms.
 const SETTLE: Duration = Duration::from_millis(15);
 /// While events keep coming, a scan is made at least this often.
-const LONGEST_WAIT: Duration = Duration::from_millis(60);
+const MAX_SETTLE: Duration = Duration::from_millis(60);
 /// udev's rules finish some time after its first event of a device; the scan behind the last event
 /// catches late links.
-const LATE_LOOK: Duration = Duration::from_secs(3);
+const RESCAN_DELAY: Duration = Duration::from_secs(3);
 /// Layers change without a uevent (a rebuild's progress, a thin pool's use).
-const LAYERS_EVERY: Duration = Duration::from_secs(30);
+const LAYERS_INTERVAL: Duration = Duration::from_secs(30);
 /// What only a new table changes is asked in every round of so many, and in the next one after a
 /// uevent: the kernel sends one with each new table (do_resume(), drivers/md/dm-ioctl.c). A node
 /// has hundreds of logical volumes.
-const ROUNDS_TO_ALL: u32 = 10;
+const FULL_ROUND_EVERY: u32 = 10;
 
 /// Runs until the owner of the state is gone.
 pub async fn run(context: Context) -> Result<Infallible, SourceError> {
     let context = Arc::new(context);
     let (status, mut events) = events::start(&context.root);
-    let mut watch = Watch::new(!context.root.is_recorded(), status.clone());
+    let mut watch = HardwareWatch::new(!context.root.is_recorded(), status.clone());
     context
-        .report(Report::Source {
+        .report(SourceUpdate::Source {
             source: Source::Udev,
             status,
         })
@@ -54,24 +54,24 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
 
     watch.scan(&context).await?;
     let mut next_scan = Instant::now() + settings.borrow().reconcile_interval;
-    let mut next_layers = Instant::now() + LAYERS_EVERY;
+    let mut next_layers = Instant::now() + LAYERS_INTERVAL;
     // First event not yet answered by a scan.
     let mut waiting_since: Option<Instant> = None;
     loop {
         tokio::select! {
             event = events.recv(), if watch.live => match event {
-                Some(Event::Changed { .. } | Event::Overrun) => {
-                    watch.ask_all();
+                Some(DeviceEvent::Changed { .. } | DeviceEvent::Overrun) => {
+                    watch.invalidate_all();
                     let first = *waiting_since.get_or_insert_with(Instant::now);
-                    next_scan = (Instant::now() + SETTLE).min(first + LONGEST_WAIT);
+                    next_scan = (Instant::now() + SETTLE).min(first + MAX_SETTLE);
                 }
                 // Nobody asks drives at the start; then all are asked anyhow.
-                Some(Event::Nvme { controller }) => drop(context.requests.send(Request::NvmeEvent { controller })),
-                Some(Event::Lost(why)) => watch.events_lost(&context, &why).await?,
-                None => (watch.live, watch.deaf) = (false, true),
+                Some(DeviceEvent::NvmeEvent { controller }) => drop(context.requests.send(SourceRequest::NvmeEvent { controller })),
+                Some(DeviceEvent::Stopped(why)) => watch.events_lost(&context, &why).await?,
+                None => (watch.live, watch.without_events) = (false, true),
             },
             request = requests.recv() => match request {
-                Ok(Request::All | Request::Inventory) | Err(RecvError::Lagged(_)) => next_scan = Instant::now(),
+                Ok(SourceRequest::All | SourceRequest::Inventory) | Err(RecvError::Lagged(_)) => next_scan = Instant::now(),
                 Ok(_) => {}
                 Err(RecvError::Closed) => return Err(SourceError::OwnerGone),
             },
@@ -83,59 +83,59 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
                 watch.scan(&context).await?;
                 // What udev adds after its event (links, the filesystem's UUID) is seen by a second
                 // look.
-                let after = if waiting_since.take().is_some() { LATE_LOOK } else { settings.borrow().reconcile_interval };
+                let after = if waiting_since.take().is_some() { RESCAN_DELAY } else { settings.borrow().reconcile_interval };
                 next_scan = Instant::now() + after;
             }
-            Some(read) = watch.reading.join_next(), if !watch.reading.is_empty() => watch.was_read(read),
+            Some(read) = watch.reading.join_next(), if !watch.reading.is_empty() => watch.record_read(read),
             () = tokio::time::sleep_until(next_layers) => {
-                watch.next_round(&context);
-                next_layers = Instant::now() + LAYERS_EVERY;
+                watch.start_round(&context);
+                next_layers = Instant::now() + LAYERS_INTERVAL;
             }
         }
     }
 }
 
-struct Watch {
+struct HardwareWatch {
     /// A recorded tree has no events.
     live: bool,
     /// md and dm devices of the last scan: they are asked for their state.
-    known: BTreeMap<String, Layer>,
+    layers: BTreeMap<String, Layer>,
     /// Those of them that said that only a new table changes their state, since the last event.
-    constant: BTreeSet<String>,
+    stable_devices: BTreeSet<String>,
     /// Grows when `constant` begins anew.
-    asked: u32,
+    generation: u32,
     /// Events were lost: nothing is constant.
-    deaf: bool,
-    reading: JoinSet<Read>,
+    without_events: bool,
+    reading: JoinSet<LayerRead>,
     /// Rounds of questions so far.
     rounds: u32,
     status: SourceStatus,
     /// What was last said of this source, so that only transitions are told.
-    told: Option<SourceStatus>,
-    layers_told: Option<SourceStatus>,
+    reported_status: Option<SourceStatus>,
+    reported_layers_status: Option<SourceStatus>,
 }
 
 /// How the question about a layer ended.
-struct Read {
+struct LayerRead {
     device: String,
     /// `Watch::asked` when it was asked.
-    asked: u32,
-    constant: bool,
+    generation: u32,
+    is_stable: bool,
 }
 
-impl Watch {
-    fn new(live: bool, status: SourceStatus) -> Watch {
-        Watch {
+impl HardwareWatch {
+    fn new(live: bool, status: SourceStatus) -> HardwareWatch {
+        HardwareWatch {
             live,
-            known: BTreeMap::new(),
-            constant: BTreeSet::new(),
-            asked: 0,
-            deaf: false,
+            layers: BTreeMap::new(),
+            stable_devices: BTreeSet::new(),
+            generation: 0,
+            without_events: false,
             reading: JoinSet::new(),
             rounds: 0,
             status,
-            told: None,
-            layers_told: None,
+            reported_status: None,
+            reported_layers_status: None,
         }
     }
 
@@ -150,35 +150,35 @@ impl Watch {
                 settings.worker_timeout,
             )
         };
-        let outcome = match context.workers.ask("inventory", job.clone(), timeout).await {
+        let outcome = match context.workers.run("inventory", job.clone(), timeout).await {
             // A worker that died (short memory, say) is no reason to call every drive unknown: the
             // next one is asked.
-            Outcome::Failed(_) => context.workers.ask("inventory", job, timeout).await,
+            WorkerOutcome::Failed(_) => context.workers.run("inventory", job, timeout).await,
             outcome => outcome,
         };
         let (observation, status) = match outcome {
-            Outcome::Answer(Answer::Inventory(inventory)) => {
+            WorkerOutcome::Completed(JobResult::Inventory(inventory)) => {
                 let layered = layers_of(&inventory);
-                if layered != self.known || self.layers_told.is_none() {
-                    self.known = layered;
-                    self.tell_layers(context).await?;
-                    self.ask_all();
+                if layered != self.layers || self.reported_layers_status.is_none() {
+                    self.layers = layered;
+                    self.report_layers_status(context).await?;
+                    self.invalidate_all();
                     self.read_layers(context);
                 }
                 (Observation::ok(now(), inventory), self.status.clone())
             }
-            Outcome::Answer(Answer::Failed { error }) => (
+            WorkerOutcome::Completed(JobResult::Failed { error }) => (
                 Observation::failed(now(), &error),
                 SourceStatus::Down(error),
             ),
-            Outcome::Answer(_) => {
+            WorkerOutcome::Completed(_) => {
                 let error = "a worker answered another question than was asked".to_owned();
                 (
                     Observation::failed(now(), &error),
                     SourceStatus::Down(error),
                 )
             }
-            Outcome::Stuck {
+            WorkerOutcome::Stuck {
                 since, waiting_in, ..
             } => {
                 let what = match waiting_in {
@@ -197,16 +197,16 @@ impl Watch {
                     SourceStatus::Down(error),
                 )
             }
-            Outcome::Failed(error) => (
+            WorkerOutcome::Failed(error) => (
                 Observation::failed(now(), &error),
                 SourceStatus::Down(error),
             ),
         };
-        context.report(Report::Inventory(observation)).await?;
-        if self.told.as_ref() != Some(&status) {
-            self.told = Some(status.clone());
+        context.report(SourceUpdate::Inventory(observation)).await?;
+        if self.reported_status.as_ref() != Some(&status) {
+            self.reported_status = Some(status.clone());
             context
-                .report(Report::Source {
+                .report(SourceUpdate::Source {
                     source: Source::Udev,
                     status,
                 })
@@ -216,20 +216,20 @@ impl Watch {
     }
 
     /// What there is to ask. That one of them does not answer is told of its volumes.
-    async fn tell_layers(&mut self, context: &Context) -> Result<(), SourceError> {
-        let status = match self.known.is_empty() {
+    async fn report_layers_status(&mut self, context: &Context) -> Result<(), SourceError> {
+        let status = match self.layers.is_empty() {
             true => SourceStatus::Absent("no md or device-mapper device".into()),
             false => SourceStatus::Active(format!(
                 "state of md and device-mapper devices, every {} s",
-                LAYERS_EVERY.as_secs()
+                LAYERS_INTERVAL.as_secs()
             )),
         };
-        if self.layers_told.as_ref() == Some(&status) {
+        if self.reported_layers_status.as_ref() == Some(&status) {
             return Ok(());
         }
-        self.layers_told = Some(status.clone());
+        self.reported_layers_status = Some(status.clone());
         context
-            .report(Report::Source {
+            .report(SourceUpdate::Source {
                 source: Source::Layers,
                 status,
             })
@@ -237,15 +237,15 @@ impl Watch {
     }
 
     /// In the next round. What is on its way does not count for it.
-    fn ask_all(&mut self) {
-        self.constant.clear();
-        self.asked = self.asked.wrapping_add(1);
+    fn invalidate_all(&mut self) {
+        self.stable_devices.clear();
+        self.generation = self.generation.wrapping_add(1);
     }
 
-    fn next_round(&mut self, context: &Arc<Context>) {
+    fn start_round(&mut self, context: &Arc<Context>) {
         self.rounds = self.rounds.wrapping_add(1);
-        if self.deaf || self.rounds.is_multiple_of(ROUNDS_TO_ALL) {
-            self.ask_all();
+        if self.without_events || self.rounds.is_multiple_of(FULL_ROUND_EVERY) {
+            self.invalidate_all();
         }
         self.read_layers(context);
     }
@@ -254,9 +254,9 @@ impl Watch {
     /// hangs holds up no other.
     fn read_layers(&mut self, context: &Arc<Context>) {
         for (device, layer) in self
-            .known
+            .layers
             .iter()
-            .filter(|(device, _)| !self.constant.contains(*device))
+            .filter(|(device, _)| !self.stable_devices.contains(*device))
         {
             // Ends by itself: `ask` is bounded by its time-out, and a late answer ends with its
             // worker.
@@ -264,31 +264,31 @@ impl Watch {
                 context.clone(),
                 device.clone(),
                 layer.clone(),
-                self.asked,
+                self.generation,
             ));
         }
     }
 
-    fn was_read(&mut self, read: Result<Read, JoinError>) {
+    fn record_read(&mut self, read: Result<LayerRead, JoinError>) {
         match read {
-            Ok(Read {
+            Ok(LayerRead {
                 device,
-                asked,
-                constant: true,
-            }) if asked == self.asked => drop(self.constant.insert(device)),
+                generation: asked,
+                is_stable: true,
+            }) if asked == self.generation => drop(self.stable_devices.insert(device)),
             Ok(_) => {}
             Err(error) => tracing::error!(%error, "the question for a layer's state was lost"),
         }
     }
 
     async fn events_lost(&mut self, context: &Context, why: &str) -> Result<(), SourceError> {
-        (self.live, self.deaf) = (false, true);
+        (self.live, self.without_events) = (false, true);
         let every = context.settings.borrow().reconcile_interval.as_secs();
         self.status = SourceStatus::Limited(format!(
             "no events ({why}); /sys is read every {every} s, and on request"
         ));
         context
-            .report(Report::Source {
+            .report(SourceUpdate::Source {
                 source: Source::Udev,
                 status: self.status.clone(),
             })
@@ -307,12 +307,17 @@ fn layers_of(inventory: &Inventory) -> BTreeMap<String, Layer> {
         .collect()
 }
 
-async fn read_layer(context: Arc<Context>, device: String, layer: Layer, asked: u32) -> Read {
+async fn read_layer(
+    context: Arc<Context>,
+    device: String,
+    layer: Layer,
+    generation: u32,
+) -> LayerRead {
     let timeout = context.settings.borrow().worker_timeout;
     let target = format!("layer {device}");
     let outcome = context
         .workers
-        .ask(
+        .run(
             &target,
             Job::Layer {
                 device: device.clone(),
@@ -326,15 +331,15 @@ async fn read_layer(context: Arc<Context>, device: String, layer: Layer, asked: 
         let _ = context.report(report).await;
     };
     let state = match outcome {
-        Outcome::Stuck {
+        WorkerOutcome::Stuck {
             since,
             waiting_in,
             late,
         } => {
             let path = crate::model::path::HostPath::new(format!("/dev/{device}"));
-            tell(Report::LayerStuck {
+            tell(SourceUpdate::LayerStuck {
                 device: device.clone(),
-                stuck: Stuck {
+                stuck: StuckProbe {
                     since,
                     waiting_in,
                     path,
@@ -342,41 +347,41 @@ async fn read_layer(context: Arc<Context>, device: String, layer: Layer, asked: 
             })
             .await;
             let Some(late) = late else {
-                return Read {
+                return LayerRead {
                     device,
-                    asked,
-                    constant: false,
+                    generation,
+                    is_stable: false,
                 };
             };
             match late.await {
-                Ok(Ok(answer)) => observed(answer),
+                Ok(Ok(answer)) => to_observation(answer),
                 Ok(Err(error)) => Observation::failed(now(), error),
                 Err(_) => Observation::failed(now(), "the worker that hung has ended"),
             }
         }
-        Outcome::Answer(answer) => observed(answer),
-        Outcome::Failed(error) => Observation::failed(now(), error),
+        WorkerOutcome::Completed(answer) => to_observation(answer),
+        WorkerOutcome::Failed(error) => Observation::failed(now(), error),
     };
     let constant = matches!(
         state.value(),
         Some(LayerState::Plain | LayerState::Linear { .. })
     );
-    tell(Report::Layer {
+    tell(SourceUpdate::Layer {
         device: device.clone(),
         state,
     })
     .await;
-    Read {
+    LayerRead {
         device,
-        asked,
-        constant,
+        generation,
+        is_stable: constant,
     }
 }
 
-fn observed(answer: Answer) -> Observation<LayerState> {
+fn to_observation(answer: JobResult) -> Observation<LayerState> {
     match answer {
-        Answer::Layer(state) => Observation::ok(now(), state),
-        Answer::Failed { error } => Observation::failed(now(), error),
+        JobResult::Layer(state) => Observation::ok(now(), state),
+        JobResult::Failed { error } => Observation::failed(now(), error),
         _ => Observation::failed(now(), "a worker answered another question than was asked"),
     }
 }
@@ -385,35 +390,35 @@ fn observed(answer: Answer) -> Observation<LayerState> {
 mod tests {
     use super::*;
 
-    fn watch() -> Watch {
-        Watch::new(true, SourceStatus::Active(String::new()))
+    fn watch() -> HardwareWatch {
+        HardwareWatch::new(true, SourceStatus::Active(String::new()))
     }
 
-    fn read(device: &str, asked: u32, constant: bool) -> Result<Read, JoinError> {
-        Ok(Read {
+    fn read(device: &str, asked: u32, constant: bool) -> Result<LayerRead, JoinError> {
+        Ok(LayerRead {
             device: device.to_owned(),
-            asked,
-            constant,
+            generation: asked,
+            is_stable: constant,
         })
     }
 
     #[test]
-    fn what_only_a_new_table_changes_is_left_alone_until_the_next_event() {
+    fn a_stable_layer_is_not_read_until_the_next_event() {
         let mut watch = watch();
-        watch.was_read(read("dm-0", 0, true));
-        watch.was_read(read("md0", 0, false));
-        assert_eq!(watch.constant.iter().collect::<Vec<_>>(), ["dm-0"]);
-        watch.ask_all();
-        assert!(watch.constant.is_empty());
+        watch.record_read(read("dm-0", 0, true));
+        watch.record_read(read("md0", 0, false));
+        assert_eq!(watch.stable_devices.iter().collect::<Vec<_>>(), ["dm-0"]);
+        watch.invalidate_all();
+        assert!(watch.stable_devices.is_empty());
     }
 
     #[test]
-    fn what_was_asked_before_an_event_does_not_count_after_it() {
+    fn a_read_started_before_an_event_does_not_mark_the_layer_stable() {
         let mut watch = watch();
-        watch.ask_all();
-        watch.was_read(read("dm-0", 0, true));
-        assert!(watch.constant.is_empty());
-        watch.was_read(read("dm-0", 1, true));
-        assert!(watch.constant.contains("dm-0"));
+        watch.invalidate_all();
+        watch.record_read(read("dm-0", 0, true));
+        assert!(watch.stable_devices.is_empty());
+        watch.record_read(read("dm-0", 1, true));
+        assert!(watch.stable_devices.contains("dm-0"));
     }
 }

@@ -11,10 +11,10 @@ mod block;
 mod btrfs;
 pub(in crate::source) mod classify;
 mod drive;
+pub(in crate::source) mod formats;
 pub(in crate::source) mod identity;
 mod nvme;
 pub(in crate::source) mod sysfs;
-pub(in crate::source) mod text;
 mod udev_db;
 
 use std::io;
@@ -23,8 +23,8 @@ use crate::host::loops;
 use crate::host::root::HostRoot;
 use crate::model::block::{Inventory, Layer};
 use crate::source::checks::SNAPSHOT_PREFIX;
-use crate::source::inventory::drive::Found;
-use crate::source::inventory::sysfs::Reader;
+use crate::source::inventory::drive::DetectedDrive;
+use crate::source::inventory::sysfs::SysfsReader;
 
 const CLASS_BLOCK: &str = "/sys/class/block";
 
@@ -40,24 +40,24 @@ pub enum ScanError {
 /// A device that vanishes meanwhile is left out. What cannot be read otherwise is in `warnings`,
 /// each naming its file.
 pub fn scan(root: &HostRoot, admit: &[String], ignore: &[String]) -> Result<Inventory, ScanError> {
-    let reader = Reader::new(root);
+    let reader = SysfsReader::new(root);
     let names = reader
-        .must_list(CLASS_BLOCK)
+        .try_list(CLASS_BLOCK)
         .map_err(ScanError::ListDevices)?;
-    let (passing, mut entries): (Vec<_>, Vec<_>) = names
+    let (check_entries, mut entries): (Vec<_>, Vec<_>) = names
         .iter()
         .filter_map(|name| block::read(&reader, name))
-        .partition(is_of_a_check);
-    let ignored = |name: &str| text::matches_any(ignore, name);
+        .partition(is_check_device);
+    let ignored = |name: &str| formats::matches_any(ignore, name);
 
-    let mut found: Vec<Found> = nvme::find(&reader, &entries, &ignored);
+    let mut found: Vec<DetectedDrive> = nvme::detect(&reader, &entries, &ignored);
     for entry in entries
         .iter()
         .filter(|entry| entry.nvme_parent.is_none() && !ignored(&entry.device.name))
     {
-        found.extend(drive::find(&reader, entry, admit));
+        found.extend(drive::detect(&reader, entry, admit));
     }
-    let drives = drive::name(found);
+    let drives = drive::build_drives(found);
     for drive in &drives {
         for node in &drive.devices {
             if let Some(entry) = entries
@@ -73,19 +73,22 @@ pub fn scan(root: &HostRoot, admit: &[String], ignore: &[String]) -> Result<Inve
         .map(|entry| (entry.device.name.clone(), entry.device))
         .collect();
     let btrfs = btrfs::read(&reader);
-    let of_checks = passing.into_iter().map(|entry| entry.device.name).collect();
+    let of_checks = check_entries
+        .into_iter()
+        .map(|entry| entry.device.name)
+        .collect();
     Ok(Inventory {
         drives,
         devices,
         btrfs,
-        of_checks,
+        check_devices: of_checks,
         warnings: reader.into_warnings(),
     })
 }
 
 /// A loop of ours, through which a checker reads, or a snapshot of ours (`checks::snapshot`): gone
 /// in a moment, and nobody's device.
-fn is_of_a_check(entry: &block::Entry) -> bool {
+fn is_check_device(entry: &block::BlockEntry) -> bool {
     match &entry.device.layer {
         Layer::Loop {
             backing_file: Some(file),

@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::model::block::{Inventory, Layer, LayerState};
-use crate::model::counters::Reading;
+use crate::model::counters::CounterReading;
 use crate::model::dev::DevNo;
 use crate::model::kubelet::KubeletRecords;
 use crate::model::path::HostPath;
@@ -32,7 +32,7 @@ pub enum Job {
     /// statfs and readdir of a mounted volume, in the host's mount namespace.
     ProbeMount { path: HostPath },
     /// Read error counters.
-    Counters { part: Part },
+    Counters { group: CounterGroup },
     /// Find the RAID controllers that hide their disks.
     Controllers,
     /// Have an NVMe controller (`nvme0`) announce health events.
@@ -44,7 +44,7 @@ pub enum Job {
 /// Which of them: what can wait for something of its own is asked on its own.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "of", rename_all = "snake_case")]
-pub enum Part {
+pub enum CounterGroup {
     /// All that are plain memory of the kernel. The answer says what else there is to ask.
     Plain,
     /// Of an md array and its members.
@@ -59,8 +59,8 @@ pub enum Part {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Counters {
-    pub readings: Vec<Reading>,
+pub struct CounterReadings {
+    pub readings: Vec<CounterReading>,
     /// What could not be read, each naming its file.
     pub warnings: Vec<String>,
     /// md arrays and bcache's devices that there are.
@@ -70,20 +70,20 @@ pub struct Counters {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "answer", content = "value", rename_all = "snake_case")]
-pub enum Answer {
+pub enum JobResult {
     Inventory(Inventory),
     Layer(LayerState),
     /// None where there is no kubelet folder.
     Kubelet(Option<KubeletRecords>),
     ProbeMount(MountProbe),
-    Counters(Counters),
+    Counters(CounterReadings),
     Controllers(Vec<Controller>),
     /// Whether it had to be told.
     NvmeEvents {
-        set: bool,
+        changed: bool,
     },
     SyncFs {
-        took: Duration,
+        elapsed: Duration,
     },
     /// The job could not be done; the text names what was being read.
     Failed {

@@ -20,20 +20,20 @@ use tokio::time::Instant;
 
 use crate::host::clock::{monotonic, now};
 use crate::host::exec;
-use crate::host::exec::Following;
-use crate::model::kernel::classify::Scope;
-use crate::model::kernel::event::{Batch, Cursor, Resume};
-use crate::model::report::{Report, Source, SourceStatus};
+use crate::host::exec::StreamingChild;
+use crate::model::kernel_log::classify::ClassifierOptions;
+use crate::model::kernel_log::event::{Batch, Cursor, ResumePoint};
+use crate::model::source_update::{Source, SourceStatus, SourceUpdate};
 use crate::source::context::{Context, KernelLogSettings, SourceError};
-use crate::source::kmsg::lines::Lines;
-use crate::source::kmsg::numbering::{Medium, Numbering, Start};
-use crate::source::kmsg::reading::{CaughtUp, How, KernelClock, Reading};
-use crate::source::kmsg::tap::{Kind, Tap};
+use crate::source::kmsg::log_epoch::{LogEpoch, Medium, StartPosition};
+use crate::source::kmsg::reading::{Batcher, CatchUp, KernelClock, MediumProperties};
+use crate::source::kmsg::record_splitter::RecordSplitter;
+use crate::source::kmsg::tap::{LogFd, LogFdKind};
 
 pub mod journal;
-pub mod lines;
-pub mod numbering;
+pub mod log_epoch;
 pub mod reading;
+pub mod record_splitter;
 pub mod tap;
 
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
@@ -42,29 +42,29 @@ pub const DEVICE: &str = "/dev/kmsg";
 /// The kernel's longest record fits (CONSOLE_EXT_LOG_MAX is 8 KiB); one that does not is read with
 /// more.
 const BUFFER: usize = 16 * 1024;
-const LARGEST_BUFFER: usize = 1024 * 1024;
+const MAX_BUFFER: usize = 1024 * 1024;
 /// What is read in this time is one batch.
-const WINDOW: Duration = Duration::from_millis(25);
+const READ_WINDOW: Duration = Duration::from_millis(25);
 /// The ring is read to its end within this time, or a flood is in it that is told as it comes.
-const PAST: Duration = Duration::from_secs(2);
+const BACKLOG_TIMEOUT: Duration = Duration::from_secs(2);
 /// Records of one incident come within this time of each other.
-const PACE: Duration = Duration::from_millis(5);
-const FLOOD_PACE: Duration = Duration::from_millis(25);
+const READ_INTERVAL: Duration = Duration::from_millis(5);
+const FLOOD_READ_INTERVAL: Duration = Duration::from_millis(25);
 /// So many records in one look are a flood.
-const FLOOD: u64 = 16;
+const FLOOD_RECORDS: u64 = 16;
 /// A whole line without a successor for so long is not continued.
-const SETTLE: Duration = Duration::from_millis(1);
+const CONTINUATION_TIMEOUT: Duration = Duration::from_millis(1);
 /// journalctl tells the past without a pause like this.
-const JOURNAL_QUIET: Duration = Duration::from_secs(2);
+const JOURNAL_IDLE_TIMEOUT: Duration = Duration::from_secs(2);
 /// A cursor without news is told after so many records, or after news, but not more often than
 /// this.
-const CURSOR_EVERY: Duration = Duration::from_secs(5);
+const CURSOR_INTERVAL: Duration = Duration::from_secs(5);
 const CURSOR_RECORDS: u64 = 1000;
-const LOSS_TOLD_EVERY: Duration = Duration::from_secs(10);
+const LOSS_REPORT_INTERVAL: Duration = Duration::from_secs(10);
 /// One line of our own log for each time that the ring runs over, however long that lasts.
-const LOSS_LOGGED_EVERY: Duration = Duration::from_secs(60);
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+const LOSS_LOG_INTERVAL: Duration = Duration::from_secs(60);
+const MIN_BACKOFF: Duration = Duration::from_secs(1);
+const MAX_BACKOFF: Duration = Duration::from_secs(60);
 
 /// Runs until the owner of the state is gone.
 pub async fn run(context: Context) -> Result<Infallible, SourceError> {
@@ -77,10 +77,13 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
 
 async fn run_with(context: Context, journalctl: Vec<PathBuf>) -> Result<Infallible, SourceError> {
     let mut resume = context.resume.clone();
-    let stored = match resume.wait_for(|resume| *resume != Resume::Unknown).await {
+    let stored = match resume
+        .wait_for(|resume| *resume != ResumePoint::Unknown)
+        .await
+    {
         Ok(resume) => match &*resume {
-            Resume::From(cursor) => cursor.clone(),
-            Resume::Unknown => None,
+            ResumePoint::From(cursor) => cursor.clone(),
+            ResumePoint::Unknown => None,
         },
         Err(_) => return Err(SourceError::OwnerGone),
     };
@@ -90,9 +93,9 @@ async fn run_with(context: Context, journalctl: Vec<PathBuf>) -> Result<Infallib
         settings,
         journalctl,
         cursor: stored,
-        anew: None,
-        journal_after: None,
-        told: None,
+        restart_epoch: None,
+        journal_cursor: None,
+        reported_status: None,
         loss_logged: None,
     }
     .run()
@@ -107,54 +110,54 @@ struct Reader {
     /// Of the last batch, the store's at first.
     cursor: Option<Cursor>,
     /// The stored cursor turned out to be of another log.
-    anew: Option<Numbering>,
+    restart_epoch: Option<LogEpoch>,
     /// The journal's own cursor where no incident was open.
-    journal_after: Option<String>,
-    told: Option<SourceStatus>,
+    journal_cursor: Option<String>,
+    reported_status: Option<SourceStatus>,
     loss_logged: Option<Instant>,
 }
 
-enum Ended {
-    Changed,
+enum SessionEnd {
+    SettingsChanged,
     /// Read anew, at once.
-    Anew,
+    Restart,
     /// A recording has been read.
-    Over,
+    Finished,
     Failed(String),
 }
 
 struct Session {
-    tap: Tap,
+    log_fd: LogFd,
     decoder: Decoder,
-    reading: Reading,
+    batcher: Batcher,
     buffer: Vec<u8>,
-    program: Option<Following>,
+    child: Option<StreamingChild>,
     /// How it is read, without its losses.
     status: SourceStatus,
     began: Instant,
     last_read: Instant,
     last_sent: Instant,
     /// The last batch had news: soon its incidents are over, and the cursor may move on.
-    after_news: bool,
+    last_batch_had_events: bool,
     lost_before: u64,
-    loss_told: u64,
-    loss_told_at: Option<Instant>,
+    loss_reported: u64,
+    loss_reported_at: Option<Instant>,
     junk_logged: bool,
-    future: bool,
+    cursor_ahead: bool,
 }
 
 enum Decoder {
     Records,
-    Lines(Lines),
+    Lines(RecordSplitter),
     Journal {
-        lines: Lines,
+        lines: RecordSplitter,
         opened: Timestamp,
         cursor: Option<String>,
     },
 }
 
 /// Why a look at the descriptor was over.
-enum Look {
+enum ReadOutcome {
     /// Nothing more is there now.
     Idle,
     /// There may be more; it is time to tell what was read.
@@ -165,61 +168,62 @@ enum Look {
 
 impl Reader {
     async fn run(mut self) -> Result<Infallible, SourceError> {
-        let mut pause = FIRST_PAUSE;
+        let mut pause = MIN_BACKOFF;
         loop {
             let settings = self.settings.borrow_and_update().kernel_log.clone();
             if !settings.enabled {
-                self.tell(SourceStatus::Absent(
+                self.report_status(SourceStatus::Absent(
                     "switched off: [kernel_log] enabled = false".into(),
                 ))
                 .await?;
-                self.changed(&settings).await?;
+                self.settings_changed(&settings).await?;
                 continue;
             }
             let began = Instant::now();
             let ended = match self.open(&settings) {
-                Ok(session) => self.follow(session, &settings).await?,
-                Err(SourceStatus::Down(why)) => Ended::Failed(why),
+                Ok(session) => self.run_session(session, &settings).await?,
+                Err(SourceStatus::Down(why)) => SessionEnd::Failed(why),
                 Err(status) => {
-                    self.tell(status).await?;
-                    Ended::Over
+                    self.report_status(status).await?;
+                    SessionEnd::Finished
                 }
             };
-            if began.elapsed() > LONGEST_PAUSE {
-                pause = FIRST_PAUSE;
+            if began.elapsed() > MAX_BACKOFF {
+                pause = MIN_BACKOFF;
             }
             match ended {
-                Ended::Anew => {}
-                Ended::Changed => pause = FIRST_PAUSE,
-                Ended::Over => self.changed(&settings).await?,
-                Ended::Failed(why) => {
-                    self.tell(SourceStatus::Down(why)).await?;
+                SessionEnd::Restart => {}
+                SessionEnd::SettingsChanged => pause = MIN_BACKOFF,
+                SessionEnd::Finished => self.settings_changed(&settings).await?,
+                SessionEnd::Failed(why) => {
+                    self.report_status(SourceStatus::Down(why)).await?;
                     // Elapsed: time to try again.
-                    if let Ok(changed) = tokio::time::timeout(pause, self.changed(&settings)).await
+                    if let Ok(changed) =
+                        tokio::time::timeout(pause, self.settings_changed(&settings)).await
                     {
                         changed?;
                     }
-                    pause = (pause * 2).min(LONGEST_PAUSE);
+                    pause = (pause * 2).min(MAX_BACKOFF);
                 }
             }
         }
     }
 
     /// Until they are other settings. Cancel-safe.
-    async fn changed(&mut self, from: &KernelLogSettings) -> Result<(), SourceError> {
+    async fn settings_changed(&mut self, from: &KernelLogSettings) -> Result<(), SourceError> {
         tokio::select! {
             changed = self.settings.wait_for(|settings| settings.kernel_log != *from) => changed.map(drop).map_err(|_| SourceError::OwnerGone),
             () = self.context.reports.closed() => Err(SourceError::OwnerGone),
         }
     }
 
-    async fn tell(&mut self, status: SourceStatus) -> Result<(), SourceError> {
-        if self.told.as_ref() == Some(&status) {
+    async fn report_status(&mut self, status: SourceStatus) -> Result<(), SourceError> {
+        if self.reported_status.as_ref() == Some(&status) {
             return Ok(());
         }
-        self.told = Some(status.clone());
+        self.reported_status = Some(status.clone());
         self.context
-            .report(Report::Source {
+            .report(SourceUpdate::Source {
                 source: Source::KernelLog,
                 status,
             })
@@ -234,23 +238,26 @@ impl Reader {
             .read(BOOT_ID)
             .map(|text| String::from_utf8_lossy(&text).trim().to_owned())
             .unwrap_or_default();
-        match Tap::open(&root.at_host_path(path)) {
+        match LogFd::open(&root.at_host_path(path)) {
             Ok(tap) => {
                 let (how, decoder) = match tap.kind() {
-                    Kind::Device => (path.to_string(), Decoder::Records),
-                    Kind::Stream => (format!("{path}, a pipe"), Decoder::Lines(Lines::new(true))),
-                    Kind::Recording => (
+                    LogFdKind::Device => (path.to_string(), Decoder::Records),
+                    LogFdKind::Stream => (
+                        format!("{path}, a pipe"),
+                        Decoder::Lines(RecordSplitter::new(true)),
+                    ),
+                    LogFdKind::Recording => (
                         format!("{path}, a recording"),
-                        Decoder::Lines(Lines::new(true)),
+                        Decoder::Lines(RecordSplitter::new(true)),
                     ),
                 };
-                Ok(self.session(tap, decoder, None, SourceStatus::Active(how), &boot_id))
+                Ok(self.new_session(tap, decoder, None, SourceStatus::Active(how), &boot_id))
             }
             Err(error) if root.is_recorded() && error.kind() == io::ErrorKind::NotFound => Err(
                 SourceStatus::Absent(format!("no {path} in the recorded tree")),
             ),
             Err(error) => {
-                let why = format!("opening {path}: {error}{}", advice(&error));
+                let why = format!("opening {path}: {error}{}", hint(&error));
                 if path.as_path() != Path::new(DEVICE) || root.is_recorded() {
                     return Err(SourceStatus::Down(why));
                 }
@@ -271,26 +278,26 @@ impl Reader {
                 journal::PROGRAMS[0]
             ));
         };
-        let arguments = journal::arguments(root, boot_id, self.journal_after.as_deref());
+        let arguments = journal::arguments(root, boot_id, self.journal_cursor.as_deref());
         let (child, output) =
-            exec::follow(program, &arguments).map_err(|error| error.to_string())?;
-        let tap = Tap::output(output)
+            exec::spawn_streaming(program, &arguments).map_err(|error| error.to_string())?;
+        let tap = LogFd::from_output(output)
             .map_err(|error| format!("taking the output of {}: {error}", program.display()))?;
         let decoder = Decoder::Journal {
-            lines: Lines::new(false),
+            lines: RecordSplitter::new(false),
             opened: now(),
-            cursor: self.journal_after.clone(),
+            cursor: self.journal_cursor.clone(),
         };
         let status =
             SourceStatus::Limited(format!("journald's copy of the kernel's log, since {why}"));
-        Ok(self.session(tap, decoder, Some(child), status, boot_id))
+        Ok(self.new_session(tap, decoder, Some(child), status, boot_id))
     }
 
-    fn session(
+    fn new_session(
         &mut self,
-        tap: Tap,
+        tap: LogFd,
         decoder: Decoder,
-        program: Option<Following>,
+        program: Option<StreamingChild>,
         status: SourceStatus,
         boot_id: &str,
     ) -> Session {
@@ -299,39 +306,39 @@ impl Reader {
         } else {
             Medium::Kmsg
         };
-        let start = match self.anew.take() {
-            Some(numbering) => Start::Oldest(numbering),
-            None => Start::new(boot_id, medium, self.cursor.as_ref()),
+        let start = match self.restart_epoch.take() {
+            Some(numbering) => StartPosition::Oldest(numbering),
+            None => StartPosition::new(boot_id, medium, self.cursor.as_ref()),
         };
         match &start {
-            Start::Oldest(numbering) => {
+            StartPosition::Oldest(numbering) => {
                 tracing::info!(numbering = %numbering, "the kernel log is read from its oldest record")
             }
-            Start::Resume(_, cursor) => {
+            StartPosition::Resume(_, cursor) => {
                 tracing::info!(
                     from = cursor.reread_from,
                     counted_to = cursor.counted_to,
                     "the kernel log is read on"
                 )
             }
-            Start::Now(_) => {
+            StartPosition::Now(_) => {
                 tracing::warn!(
                     "the kernel log was read in another way before: what came since is not told"
                 );
             }
         }
         let has_newest = match medium {
-            Medium::Kmsg => tap.kind() != Kind::Stream,
-            Medium::Journal => self.journal_after.is_none(),
+            Medium::Kmsg => tap.kind() != LogFdKind::Stream,
+            Medium::Journal => self.journal_cursor.is_none(),
         };
-        let how = How {
+        let how = MediumProperties {
             contiguous: medium == Medium::Kmsg,
             has_newest,
         };
-        let scope = Scope {
+        let scope = ClassifierOptions {
             admit: self.settings.borrow().kernel_log.admit.clone(),
         };
-        let reading = Reading::new(
+        let reading = Batcher::new(
             start,
             how,
             KernelClock {
@@ -343,102 +350,105 @@ impl Reader {
         let at = Instant::now();
         Session {
             lost_before: reading.lost(),
-            tap,
+            log_fd: tap,
             decoder,
-            reading,
+            batcher: reading,
             buffer: vec![0; BUFFER],
-            program,
+            child: program,
             status,
             began: at,
             last_read: at,
             last_sent: at,
-            after_news: false,
-            loss_told: 0,
-            loss_told_at: None,
+            last_batch_had_events: false,
+            loss_reported: 0,
+            loss_reported_at: None,
             junk_logged: false,
-            future: false,
+            cursor_ahead: false,
         }
     }
 
-    async fn follow(
+    async fn run_session(
         &mut self,
         mut session: Session,
         settings: &KernelLogSettings,
-    ) -> Result<Ended, SourceError> {
-        self.tell(session.status.clone()).await?;
+    ) -> Result<SessionEnd, SourceError> {
+        self.report_status(session.status.clone()).await?;
         loop {
-            let before = session.reading.seen();
-            let look = session.look().await;
-            if matches!(look, Ok(Look::End) | Err(_)) {
-                session.decoder.flush(&mut session.reading);
+            let before = session.batcher.records_read();
+            let look = session.read_available().await;
+            if matches!(look, Ok(ReadOutcome::End) | Err(_)) {
+                session.decoder.flush(&mut session.batcher);
             }
-            if session.has_caught_up(&look) && session.reading.caught_up() == CaughtUp::Future
-                || session.future
+            if session.has_caught_up(&look) && session.batcher.catch_up() == CatchUp::CursorAhead
+                || session.cursor_ahead
             {
                 tracing::warn!(cursor = ?self.cursor, "the stored place in the kernel log is beyond its end: read as another log, from its oldest record");
-                self.anew = self
+                self.restart_epoch = self
                     .cursor
                     .as_ref()
-                    .map(|cursor| Numbering::parse(&cursor.boot_id).next());
+                    .map(|cursor| LogEpoch::parse(&cursor.boot_id).next());
                 self.cursor = None;
-                self.journal_after = None;
-                return Ok(Ended::Anew);
+                self.journal_cursor = None;
+                return Ok(SessionEnd::Restart);
             }
             // What was before is told whole: a name that was given anew takes back what was said of
             // it before.
-            let in_the_past = session.reading.is_history()
-                && matches!(look, Ok(Look::More))
-                && session.began.elapsed() < PAST;
-            if session.is_due() && !in_the_past
-                || matches!(look, Ok(Look::End) | Err(_)) && session.reading.moved() > 0
+            let in_the_past = session.batcher.is_in_backlog()
+                && matches!(look, Ok(ReadOutcome::More))
+                && session.began.elapsed() < BACKLOG_TIMEOUT;
+            if session.is_batch_due() && !in_the_past
+                || matches!(look, Ok(ReadOutcome::End) | Err(_))
+                    && session.batcher.records_since_batch() > 0
             {
-                session.reading.cut();
+                session.batcher.finish_batch();
             }
             self.send(&mut session).await?;
             match look {
-                Ok(Look::More) => continue,
-                Ok(Look::Idle) => {}
-                Ok(Look::End) if session.tap.kind() == Kind::Recording => return Ok(Ended::Over),
-                Ok(Look::End) => {
-                    let how = match &mut session.program {
-                        Some(program) => tokio::time::timeout(FIRST_PAUSE, program.ended())
+                Ok(ReadOutcome::More) => continue,
+                Ok(ReadOutcome::Idle) => {}
+                Ok(ReadOutcome::End) if session.log_fd.kind() == LogFdKind::Recording => {
+                    return Ok(SessionEnd::Finished);
+                }
+                Ok(ReadOutcome::End) => {
+                    let how = match &mut session.child {
+                        Some(program) => tokio::time::timeout(MIN_BACKOFF, program.wait())
                             .await
                             .unwrap_or("it closed its output".into()),
                         None => "there are no records: it is no kernel log".into(),
                     };
-                    return Ok(Ended::Failed(format!(
+                    return Ok(SessionEnd::Failed(format!(
                         "{} ended: {how}",
-                        text(&session.status)
+                        status_text(&session.status)
                     )));
                 }
                 Err(why) => {
-                    return Ok(Ended::Failed(format!(
+                    return Ok(SessionEnd::Failed(format!(
                         "reading {}: {why}",
-                        text(&session.status)
+                        status_text(&session.status)
                     )));
                 }
             }
-            let pace = if session.reading.seen() - before >= FLOOD {
-                FLOOD_PACE
+            let pace = if session.batcher.records_read() - before >= FLOOD_RECORDS {
+                FLOOD_READ_INTERVAL
             } else {
-                PACE
+                READ_INTERVAL
             };
-            if session.reading.seen() > before {
+            if session.batcher.records_read() > before {
                 tokio::time::sleep(pace).await;
             }
             let deadline = session.deadline();
             tokio::select! {
-                readable = session.tap.readable() => {
+                readable = session.log_fd.readable() => {
                     if let Err(error) = readable {
-                        return Ok(Ended::Failed(format!("waiting for {}: {error}", text(&session.status))));
+                        return Ok(SessionEnd::Failed(format!("waiting for {}: {error}", status_text(&session.status))));
                     }
                 }
                 () = tokio::time::sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => {
-                    session.decoder.flush(&mut session.reading);
+                    session.decoder.flush(&mut session.batcher);
                 }
                 changed = self.settings.wait_for(|now| now.kernel_log != *settings) => {
                     changed.map_err(|_| SourceError::OwnerGone)?;
-                    return Ok(Ended::Changed);
+                    return Ok(SessionEnd::SettingsChanged);
                 }
                 () = self.context.reports.closed() => return Err(SourceError::OwnerGone),
             }
@@ -447,32 +457,33 @@ impl Reader {
 
     /// The batches that are ready, and what was lost.
     async fn send(&mut self, session: &mut Session) -> Result<(), SourceError> {
-        for batch in session.reading.take_ready() {
+        for batch in session.batcher.take_batches() {
             session.last_sent = Instant::now();
-            session.after_news = !batch.events.is_empty() || !batch.attached.is_empty();
-            self.remember(session, &batch);
+            session.last_batch_had_events =
+                !batch.events.is_empty() || !batch.name_assignments.is_empty();
+            self.save_cursor(session, &batch);
             let (events, counted_to) = (batch.events.len(), batch.cursor.counted_to);
             tracing::debug!(
                 events,
-                attached = batch.attached.len(),
+                attached = batch.name_assignments.len(),
                 counted_to,
-                history = batch.history,
+                history = batch.is_backlog,
                 "read from the kernel log"
             );
-            self.context.report(Report::KernelLog(batch)).await?;
+            self.context.report(SourceUpdate::KernelLog(batch)).await?;
         }
-        let lost = session.reading.lost();
-        if lost > session.loss_told
+        let lost = session.batcher.lost();
+        if lost > session.loss_reported
             && session
-                .loss_told_at
-                .is_none_or(|at| at.elapsed() >= LOSS_TOLD_EVERY)
+                .loss_reported_at
+                .is_none_or(|at| at.elapsed() >= LOSS_REPORT_INTERVAL)
         {
-            session.loss_told = lost;
-            session.loss_told_at = Some(Instant::now());
+            session.loss_reported = lost;
+            session.loss_reported_at = Some(Instant::now());
             if lost > session.lost_before
                 && self
                     .loss_logged
-                    .is_none_or(|at| at.elapsed() >= LOSS_LOGGED_EVERY)
+                    .is_none_or(|at| at.elapsed() >= LOSS_LOG_INTERVAL)
             {
                 tracing::warn!(
                     lost_since_boot = lost,
@@ -484,11 +495,11 @@ impl Reader {
             }
             let missing = format!(
                 "{}; {lost} records since the boot were overwritten before they could be read",
-                text(&session.status)
+                status_text(&session.status)
             );
-            self.tell(SourceStatus::Limited(missing)).await?;
+            self.report_status(SourceStatus::Limited(missing)).await?;
         }
-        let (unreadable, dropped) = (session.reading.unreadable(), session.decoder.dropped());
+        let (unreadable, dropped) = (session.batcher.unreadable(), session.decoder.dropped());
         if unreadable + dropped > 0 && !session.junk_logged {
             session.junk_logged = true;
             tracing::warn!(
@@ -501,15 +512,17 @@ impl Reader {
     }
 
     /// What a new session goes on with.
-    fn remember(&mut self, session: &Session, batch: &Batch) {
+    fn save_cursor(&mut self, session: &Session, batch: &Batch) {
         let nothing_open = batch
             .cursor
             .counted_to
             .is_none_or(|counted| batch.cursor.reread_from > counted);
-        if let (Decoder::Journal { cursor, .. }, true, 0) =
-            (&session.decoder, nothing_open, session.reading.moved())
-        {
-            self.journal_after.clone_from(cursor);
+        if let (Decoder::Journal { cursor, .. }, true, 0) = (
+            &session.decoder,
+            nothing_open,
+            session.batcher.records_since_batch(),
+        ) {
+            self.journal_cursor.clone_from(cursor);
         }
         self.cursor = Some(batch.cursor.clone());
     }
@@ -517,26 +530,28 @@ impl Reader {
 
 impl Session {
     /// Reads what is there, for a while.
-    async fn look(&mut self) -> Result<Look, io::Error> {
+    async fn read_available(&mut self) -> Result<ReadOutcome, io::Error> {
         let began = Instant::now();
         let mut reads = 0_u32;
         loop {
-            match self.tap.try_read(&mut self.buffer) {
-                Ok(0) => return Ok(Look::End),
+            match self.log_fd.try_read(&mut self.buffer) {
+                Ok(0) => return Ok(ReadOutcome::End),
                 Ok(read) => {
                     self.last_read = began;
                     let bytes = self.buffer.get(..read).unwrap_or_default();
-                    self.future |= self.decoder.feed(bytes, &mut self.reading);
+                    self.cursor_ahead |= self.decoder.feed(bytes, &mut self.batcher);
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Look::Idle),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return Ok(ReadOutcome::Idle);
+                }
                 Err(error) => match error.raw_os_error().map(Errno::from_raw) {
                     Some(Errno::EINTR) => {}
                     // The ring ran over. The next read gives its oldest record, whose number tells
                     // how many are missing.
-                    Some(Errno::EPIPE) if self.tap.kind() == Kind::Device => {}
+                    Some(Errno::EPIPE) if self.log_fd.kind() == LogFdKind::Device => {}
                     Some(Errno::EINVAL)
-                        if self.tap.kind() == Kind::Device
-                            && self.buffer.len() < LARGEST_BUFFER =>
+                        if self.log_fd.kind() == LogFdKind::Device
+                            && self.buffer.len() < MAX_BUFFER =>
                     {
                         self.buffer.resize(self.buffer.len() * 2, 0);
                     }
@@ -545,10 +560,11 @@ impl Session {
             }
             reads += 1;
             // A record a read from the device, a hundred from a pipe.
-            if self.tap.kind() != Kind::Device || reads.is_multiple_of(64) {
-                if began.elapsed() >= WINDOW || self.future || self.reading.has_ready() {
+            if self.log_fd.kind() != LogFdKind::Device || reads.is_multiple_of(64) {
+                if began.elapsed() >= READ_WINDOW || self.cursor_ahead || self.batcher.has_batches()
+                {
                     tokio::task::yield_now().await;
-                    return Ok(Look::More);
+                    return Ok(ReadOutcome::More);
                 }
                 tokio::task::yield_now().await;
             }
@@ -556,75 +572,77 @@ impl Session {
     }
 
     /// All that was there at the start is read now.
-    fn has_caught_up(&self, look: &Result<Look, io::Error>) -> bool {
+    fn has_caught_up(&self, look: &Result<ReadOutcome, io::Error>) -> bool {
         let nothing_more = match &self.decoder {
             Decoder::Records => true,
             Decoder::Lines(lines) => !lines.is_waiting(),
             Decoder::Journal { .. } => {
-                self.last_read.elapsed() >= JOURNAL_QUIET && self.began.elapsed() >= JOURNAL_QUIET
+                self.last_read.elapsed() >= JOURNAL_IDLE_TIMEOUT
+                    && self.began.elapsed() >= JOURNAL_IDLE_TIMEOUT
             }
         };
-        self.reading.is_history()
+        self.batcher.is_in_backlog()
             && matches!(
-                (look, &self.program),
-                (Ok(Look::Idle), _) | (Ok(Look::End), None)
+                (look, &self.child),
+                (Ok(ReadOutcome::Idle), _) | (Ok(ReadOutcome::End), None)
             )
             && nothing_more
     }
 
-    fn is_due(&self) -> bool {
-        let moved = self.reading.moved();
-        let owed = moved >= CURSOR_RECORDS || (self.after_news && moved > 0);
-        self.reading.has_news() || (owed && self.last_sent.elapsed() >= CURSOR_EVERY)
+    fn is_batch_due(&self) -> bool {
+        let moved = self.batcher.records_since_batch();
+        let owed = moved >= CURSOR_RECORDS || (self.last_batch_had_events && moved > 0);
+        self.batcher.has_events() || (owed && self.last_sent.elapsed() >= CURSOR_INTERVAL)
     }
 
     /// When to look again although nothing has come.
     fn deadline(&self) -> Option<Instant> {
         let waiting = matches!(&self.decoder, Decoder::Lines(lines) if lines.is_waiting())
-            .then(|| Instant::now() + SETTLE);
-        let quiet = (matches!(self.decoder, Decoder::Journal { .. }) && self.reading.is_history())
-            .then(|| self.last_read + JOURNAL_QUIET);
-        let moved = self.reading.moved();
-        let cursor = (moved >= CURSOR_RECORDS || (self.after_news && moved > 0))
-            .then(|| self.last_sent + CURSOR_EVERY);
+            .then(|| Instant::now() + CONTINUATION_TIMEOUT);
+        let quiet = (matches!(self.decoder, Decoder::Journal { .. })
+            && self.batcher.is_in_backlog())
+        .then(|| self.last_read + JOURNAL_IDLE_TIMEOUT);
+        let moved = self.batcher.records_since_batch();
+        let cursor = (moved >= CURSOR_RECORDS || (self.last_batch_had_events && moved > 0))
+            .then(|| self.last_sent + CURSOR_INTERVAL);
         let loss = self
-            .loss_told_at
-            .filter(|_| self.reading.lost() > self.loss_told)
-            .map(|at| at + LOSS_TOLD_EVERY);
+            .loss_reported_at
+            .filter(|_| self.batcher.lost() > self.loss_reported)
+            .map(|at| at + LOSS_REPORT_INTERVAL);
         [waiting, quiet, cursor, loss].into_iter().flatten().min()
     }
 }
 
 impl Decoder {
     /// Out: the stored cursor turned out to be of another log.
-    fn feed(&mut self, bytes: &[u8], reading: &mut Reading) -> bool {
+    fn feed(&mut self, bytes: &[u8], reading: &mut Batcher) -> bool {
         let mut future = false;
         match self {
-            Decoder::Records => reading.take(bytes, now(), None),
-            Decoder::Lines(lines) => lines.push(bytes, |raw| reading.take(raw, now(), None)),
+            Decoder::Records => reading.push(bytes, now(), None),
+            Decoder::Lines(lines) => lines.push(bytes, |raw| reading.push(raw, now(), None)),
             Decoder::Journal {
                 lines,
                 opened,
                 cursor,
-            } => lines.push(bytes, |line| match journal::entry(line) {
+            } => lines.push(bytes, |line| match journal::parse_entry(line) {
                 Some(entry) => {
-                    if reading.is_history()
-                        && entry.written.is_some_and(|written| written >= *opened)
+                    if reading.is_in_backlog()
+                        && entry.realtime.is_some_and(|written| written >= *opened)
                     {
-                        future |= reading.caught_up() == CaughtUp::Future;
+                        future |= reading.catch_up() == CatchUp::CursorAhead;
                     }
-                    reading.take(&entry.raw, now(), entry.written);
+                    reading.push(&entry.raw, now(), entry.realtime);
                     *cursor = entry.cursor.or(cursor.take());
                 }
-                None => reading.not_a_record(),
+                None => reading.count_unreadable(),
             }),
         }
         future
     }
 
-    fn flush(&mut self, reading: &mut Reading) {
+    fn flush(&mut self, reading: &mut Batcher) {
         if let Decoder::Lines(lines) = self {
-            lines.flush(|raw| reading.take(raw, now(), None));
+            lines.flush(|raw| reading.push(raw, now(), None));
         }
     }
 
@@ -636,7 +654,7 @@ impl Decoder {
     }
 }
 
-fn text(status: &SourceStatus) -> &str {
+fn status_text(status: &SourceStatus) -> &str {
     match status {
         SourceStatus::Active(text)
         | SourceStatus::Limited(text)
@@ -646,7 +664,7 @@ fn text(status: &SourceStatus) -> &str {
 }
 
 /// What an admin can do.
-fn advice(error: &io::Error) -> &'static str {
+fn hint(error: &io::Error) -> &'static str {
     match error.kind() {
         // check_syslog_permissions(), kernel/printk/printk.c; a container's device policy says the
         // same.

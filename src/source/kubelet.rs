@@ -18,21 +18,21 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::time::Instant;
 
 use crate::host::clock::now;
-use crate::host::worker::Outcome;
+use crate::host::worker_pool::WorkerOutcome;
 use crate::model::observation::Observation;
-use crate::model::report::{Report, Request, Source, SourceStatus};
+use crate::model::source_update::{Source, SourceRequest, SourceStatus, SourceUpdate};
 use crate::source::context::{Context, SourceError};
-use crate::source::jobs::{Answer, Job};
+use crate::source::jobs::{Job, JobResult};
 
 pub use crate::source::kubelet::scan::{KubeletError, scan};
 
 /// The kubelet writes records without telling anyone; a mount that follows is told to us and makes
 /// us look (`Request::Kubelet`).
-const EVERY: Duration = Duration::from_secs(60);
+const SCAN_INTERVAL: Duration = Duration::from_secs(60);
 /// Looks that follow a change of the mount table: once the burst is over, and when the kubelet has
 /// had time to remove the record of what it unmounted (the last one lies behind the grace after
 /// which a mount that vanished is told).
-const LOOKS: [Duration; 3] = [
+const RESCAN_DELAYS: [Duration; 3] = [
     Duration::from_millis(50),
     Duration::from_secs(3),
     Duration::from_millis(10_500),
@@ -42,8 +42,8 @@ const LOOKS: [Duration; 3] = [
 pub async fn run(context: Context) -> Result<Infallible, SourceError> {
     let mut requests = context.requests.subscribe();
     let mut settings = context.settings.clone();
-    let mut told: Option<(SourceStatus, Vec<String>)> = None;
-    let mut looks: Vec<Instant> = Vec::new();
+    let mut reported: Option<(SourceStatus, Vec<String>)> = None;
+    let mut rescans: Vec<Instant> = Vec::new();
     loop {
         let (kubelet_root, timeout) = {
             let settings = settings.borrow();
@@ -52,27 +52,28 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
         let job = Job::Kubelet {
             kubelet_root: kubelet_root.clone(),
         };
-        let outcome = match context.workers.ask("kubelet", job.clone(), timeout).await {
+        let outcome = match context.workers.run("kubelet", job.clone(), timeout).await {
             // A worker that died says nothing of the records: the next one is asked.
-            Outcome::Failed(_) => context.workers.ask("kubelet", job, timeout).await,
+            WorkerOutcome::Failed(_) => context.workers.run("kubelet", job, timeout).await,
             outcome => outcome,
         };
         let (observation, status, warnings) = match outcome {
-            Outcome::Answer(Answer::Kubelet(Some(records))) => {
+            WorkerOutcome::Completed(JobResult::Kubelet(Some(records))) => {
                 let status = SourceStatus::Active(format!("records below {kubelet_root}"));
                 let warnings = records.warnings.clone();
                 (Observation::ok(now(), records), status, warnings)
             }
-            Outcome::Answer(Answer::Kubelet(None)) => (
+            WorkerOutcome::Completed(JobResult::Kubelet(None)) => (
                 Observation::Unavailable,
                 SourceStatus::Absent(format!("no kubelet here: there is no {kubelet_root}")),
                 Vec::new(),
             ),
-            Outcome::Answer(Answer::Failed { error }) | Outcome::Failed(error) => failed(error),
-            Outcome::Answer(_) => {
+            WorkerOutcome::Completed(JobResult::Failed { error })
+            | WorkerOutcome::Failed(error) => failed(error),
+            WorkerOutcome::Completed(_) => {
                 failed("a worker answered another question than was asked".into())
             }
-            Outcome::Stuck {
+            WorkerOutcome::Stuck {
                 since, waiting_in, ..
             } => {
                 let waiting =
@@ -82,33 +83,33 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
                 ))
             }
         };
-        context.report(Report::Kubelet(observation)).await?;
-        if told.as_ref() != Some(&(status.clone(), warnings.clone())) {
+        context.report(SourceUpdate::Kubelet(observation)).await?;
+        if reported.as_ref() != Some(&(status.clone(), warnings.clone())) {
             for warning in warnings.iter().filter(|warning| {
-                !told
+                !reported
                     .as_ref()
                     .is_some_and(|(_, told)| told.contains(warning))
             }) {
                 tracing::warn!(%warning, "a record of the kubelet is skipped");
             }
             context
-                .report(Report::Source {
+                .report(SourceUpdate::Source {
                     source: Source::Kubelet,
                     status: status.clone(),
                 })
                 .await?;
-            told = Some((status, warnings));
+            reported = Some((status, warnings));
         }
-        let due = looks
+        let due = rescans
             .iter()
             .copied()
             .min()
-            .unwrap_or_else(|| Instant::now() + EVERY);
+            .unwrap_or_else(|| Instant::now() + SCAN_INTERVAL);
         loop {
-            let next = looks.iter().copied().min().unwrap_or(due);
+            let next = rescans.iter().copied().min().unwrap_or(due);
             tokio::select! {
                 () = tokio::time::sleep_until(next) => {
-                    looks.retain(|look| *look > Instant::now());
+                    rescans.retain(|look| *look > Instant::now());
                     break;
                 }
                 changed = settings.changed() => {
@@ -116,16 +117,16 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
                     break;
                 }
                 request = requests.recv() => match request {
-                    Ok(Request::Kubelet) => {
+                    Ok(SourceRequest::Kubelet) => {
                         // A look that is near already sees this change as well.
-                        let soon = Instant::now() + LOOKS[0];
-                        let waiting = looks.iter().copied().filter(|look| *look <= soon).min();
-                        looks = LOOKS.iter().map(|after| Instant::now() + *after).collect();
+                        let soon = Instant::now() + RESCAN_DELAYS[0];
+                        let waiting = rescans.iter().copied().filter(|look| *look <= soon).min();
+                        rescans = RESCAN_DELAYS.iter().map(|after| Instant::now() + *after).collect();
                         if let Some(first) = waiting {
-                            looks[0] = first;
+                            rescans[0] = first;
                         }
                     }
-                    Ok(Request::All) | Err(RecvError::Lagged(_)) => break,
+                    Ok(SourceRequest::All) | Err(RecvError::Lagged(_)) => break,
                     Ok(_) => {}
                     Err(RecvError::Closed) => return Err(SourceError::OwnerGone),
                 },

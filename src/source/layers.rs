@@ -12,7 +12,7 @@ use crate::host::dm::{self, DmError};
 use crate::host::root::HostRoot;
 use crate::model::block::{Layer, LayerState};
 use crate::model::dev::DevNo;
-use crate::source::layers::status::BadStatus;
+use crate::source::layers::status::StatusParseError;
 
 #[derive(Debug, thiserror::Error)]
 pub enum LayerError {
@@ -34,7 +34,7 @@ pub enum LayerError {
     ParseStatus {
         device: String,
         #[source]
-        source: BadStatus,
+        source: StatusParseError,
     },
 }
 
@@ -43,13 +43,14 @@ pub fn read(root: &HostRoot, device: &str, layer: &Layer) -> Result<LayerState, 
     match layer {
         Layer::Md { .. } => md::read(root, device).map(LayerState::Md),
         Layer::Dm { .. } => {
-            let lines = dm_lines(root, device, Question::Status)?;
+            let lines = dm_lines(root, device, DmQuery::Status)?;
             let wrong = |source| LayerError::ParseStatus {
                 device: device.to_owned(),
                 source,
             };
-            if status::all_linear(&lines) {
-                return status::linear(&dm_lines(root, device, Question::Table)?).map_err(wrong);
+            if status::is_all_linear(&lines) {
+                return status::parse_linear(&dm_lines(root, device, DmQuery::Table)?)
+                    .map_err(wrong);
             }
             status::parse(&lines).map_err(wrong)
         }
@@ -58,7 +59,7 @@ pub fn read(root: &HostRoot, device: &str, layer: &Layer) -> Result<LayerState, 
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Question {
+enum DmQuery {
     Status,
     /// Asked of linear targets only: a crypt target's table may hold its key.
     Table,
@@ -66,16 +67,16 @@ enum Question {
 
 /// A recorded tree has the lines in `exec/dm/NAME.status` and `NAME.table`; without the table
 /// nothing is known of it.
-fn dm_lines(root: &HostRoot, device: &str, question: Question) -> Result<String, LayerError> {
+fn dm_lines(root: &HostRoot, device: &str, question: DmQuery) -> Result<String, LayerError> {
     let read = |path: String| match root.read(&path) {
         Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound && question == Question::Table => {
+        Err(error) if error.kind() == io::ErrorKind::NotFound && question == DmQuery::Table => {
             Ok(String::new())
         }
         Err(source) => Err(LayerError::Read { path, source }),
     };
     if root.is_recorded() {
-        let file = if question == Question::Table {
+        let file = if question == DmQuery::Table {
             "table"
         } else {
             "status"
@@ -91,7 +92,7 @@ fn dm_lines(root: &HostRoot, device: &str, question: Question) -> Result<String,
         path,
         text: text.trim().to_owned(),
     })?;
-    let lines = if question == Question::Table {
+    let lines = if question == DmQuery::Table {
         dm::table(root, dev)
     } else {
         dm::table_status(root, dev)

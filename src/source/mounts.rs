@@ -16,10 +16,10 @@ use tokio::sync::{broadcast, mpsc, watch};
 use crate::host::clock::now;
 use crate::host::root::HostRoot;
 pub use crate::model::mount::parse;
-use crate::model::mount::{FstabEntry, MountTable, options};
+use crate::model::mount::{FstabEntry, MountTable, parse_options};
 use crate::model::observation::Observation;
 use crate::model::path::HostPath;
-use crate::model::report::{Report, Request, Source, SourceStatus};
+use crate::model::source_update::{Source, SourceRequest, SourceStatus, SourceUpdate};
 use crate::source::context::{Context, SourceError, SourceSettings};
 
 const MOUNTINFO: &str = "/proc/1/mountinfo";
@@ -46,7 +46,7 @@ pub fn parse_fstab(text: &[u8]) -> Vec<FstabEntry> {
             source: HostPath::unescape(source).to_string(),
             mount_point: HostPath::unescape(mount_point),
             fs_type: String::from_utf8_lossy(fs_type).into_owned(),
-            options: fields.next().map(options).unwrap_or_default(),
+            options: fields.next().map(parse_options).unwrap_or_default(),
         });
     }
     entries
@@ -62,7 +62,7 @@ fn read_fstab(root: &HostRoot) -> Vec<FstabEntry> {
 /// Runs until the owner of the state is gone. The reading sits on a thread of its own: the kernel
 /// holds a lock over mountinfo that a hanging mount(2) can hold as well.
 pub async fn run(context: Context) -> Result<Infallible, SourceError> {
-    let (poke, poked) =
+    let (waker, wake_receiver) =
         std::os::unix::net::UnixStream::pair().map_err(|source| SourceError::Thread {
             name: "mounts",
             source,
@@ -80,7 +80,7 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
         context.settings.clone(),
     );
     context
-        .report(Report::Source {
+        .report(SourceUpdate::Source {
             source: Source::Mounts,
             status,
         })
@@ -88,17 +88,17 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
     std::thread::Builder::new()
         .name("mounts".into())
         .stack_size(256 * 1024)
-        .spawn(move || follow(&root, &reports, &ask, &settings, &poked, live))
+        .spawn(move || watch_mountinfo(&root, &reports, &ask, &settings, &wake_receiver, live))
         .map_err(|source| SourceError::Thread {
             name: "mounts",
             source,
         })?;
     loop {
         match requests.recv().await {
-            Ok(Request::All | Request::Mounts) | Err(RecvError::Lagged(_)) => {
+            Ok(SourceRequest::All | SourceRequest::Mounts) | Err(RecvError::Lagged(_)) => {
                 use std::io::Write;
                 // It is full only when the thread has not come around to many earlier ones.
-                let _ = (&poke).write(&[1]);
+                let _ = (&waker).write(&[1]);
             }
             Ok(_) => {}
             Err(RecvError::Closed) => return Err(SourceError::OwnerGone),
@@ -108,17 +108,17 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
 
 /// The thread: reads, tells what has changed, waits for a change of the table (POLLPRI | POLLERR on
 /// mountinfo), a request or the next round.
-fn follow(
+fn watch_mountinfo(
     root: &HostRoot,
-    reports: &mpsc::Sender<Report>,
-    requests: &broadcast::Sender<Request>,
+    reports: &mpsc::Sender<SourceUpdate>,
+    requests: &broadcast::Sender<SourceRequest>,
     settings: &watch::Receiver<Arc<SourceSettings>>,
-    poked: &std::os::unix::net::UnixStream,
+    wake_receiver: &std::os::unix::net::UnixStream,
     live: bool,
 ) {
-    let mut told = Vec::new();
+    let mut reported_warnings = Vec::new();
     let mut last: Option<Vec<u8>> = None;
-    let mut asked = true;
+    let mut requested = true;
     let mut fstab = read_fstab(root);
     loop {
         // Opened before it is read: a change in between makes the poll below return at once.
@@ -128,16 +128,16 @@ fn follow(
             .as_ref()
             .map_err(clone_error)
             .and_then(|mut file| file.read_to_end(&mut text));
-        let unchanged = !asked && last.as_ref() == Some(&text);
+        let unchanged = !requested && last.as_ref() == Some(&text);
         let observation = match read {
             Ok(_) if unchanged => None,
             Ok(_) => {
                 let (mounts, warnings) = parse(&text);
-                if warnings != told {
+                if warnings != reported_warnings {
                     warnings.iter().for_each(
                         |warning| tracing::warn!(%warning, "a line of the mount table is left out"),
                     );
-                    told = warnings;
+                    reported_warnings = warnings;
                 }
                 last = Some(text);
                 Some(Observation::ok(
@@ -157,11 +157,13 @@ fn follow(
             }
         };
         if let Some(observation) = observation
-            && reports.blocking_send(Report::Mounts(observation)).is_err()
+            && reports
+                .blocking_send(SourceUpdate::Mounts(observation))
+                .is_err()
         {
             return;
         }
-        let mut waited = vec![PollFd::new(poked.as_fd(), PollFlags::POLLIN)];
+        let mut waited = vec![PollFd::new(wake_receiver.as_fd(), PollFlags::POLLIN)];
         if live && let Ok(file) = &file {
             waited.push(PollFd::new(file.as_fd(), PollFlags::POLLPRI));
         }
@@ -169,22 +171,22 @@ fn follow(
         // with ext4 on 6.18; only mounting, unmounting and remounting touch the namespace's event
         // counter, fs/namespace.c): looked for with each round of probes.
         let round = settings.borrow().probe_interval;
-        let patience = match last {
+        let timeout = match last {
             Some(_) if live => PollTimeout::try_from(round).unwrap_or(PollTimeout::MAX),
             Some(_) => PollTimeout::NONE,
             None => PollTimeout::from(5000_u16),
         };
-        if let Err(errno) = poll(&mut waited, patience)
+        if let Err(errno) = poll(&mut waited, timeout)
             && errno != nix::errno::Errno::EINTR
         {
             tracing::error!(%errno, "waiting for changes of the mount table");
             return;
         }
-        asked = waited[0].any().unwrap_or(false);
+        requested = waited[0].any().unwrap_or(false);
         let changed = waited.get(1).is_some_and(|file| file.any().unwrap_or(true));
-        if asked {
-            let mut pokes = [0; 64];
-            match { poked }.read(&mut pokes) {
+        if requested {
+            let mut buffer = [0; 64];
+            match { wake_receiver }.read(&mut buffer) {
                 Ok(0) | Err(_) => return,
                 Ok(_) => fstab = read_fstab(root),
             }
@@ -192,7 +194,7 @@ fn follow(
             settle();
             // The kubelet mounts and unmounts what it has records of. Nobody listens where its
             // source has ended.
-            let _ = requests.send(Request::Kubelet);
+            let _ = requests.send(SourceRequest::Kubelet);
         }
     }
 }
@@ -255,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_makes_no_sense_is_named_and_the_others_are_there() {
+    fn an_invalid_line_is_a_warning_and_the_others_are_parsed() {
         let (mounts, warnings) =
             parse(b"junk\n1 0 8:1 / /a rw - ext4 /dev/sda1 rw\n2 0 8:2 / /b rw\n");
         assert_eq!((mounts.len(), warnings.len()), (1, 2));

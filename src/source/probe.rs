@@ -15,19 +15,19 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::host::clock::now;
-use crate::host::worker::Outcome;
+use crate::host::worker_pool::WorkerOutcome;
 use crate::model::observation::Observation;
 use crate::model::path::HostPath;
-use crate::model::probe::{MountProbe, ProbeTarget, Stuck};
-use crate::model::report::{Report, Request, Source, SourceStatus};
+use crate::model::probe::{MountProbe, ProbeTarget, StuckProbe};
+use crate::model::source_update::{Source, SourceRequest, SourceStatus, SourceUpdate};
 use crate::source::context::{Context, SourceError};
-use crate::source::jobs::{Answer, Job};
+use crate::source::jobs::{Job, JobResult};
 
 /// A volume that does not answer is asked ever more rarely, up to this.
-const LONGEST_BACK_OFF: Duration = Duration::from_secs(600);
+const MAX_BACKOFF: Duration = Duration::from_secs(600);
 /// Volumes that are due within this time are asked together: one look at a thousand plans, not a
 /// thousand looks.
-const TOGETHER: Duration = Duration::from_millis(500);
+const BATCH_WINDOW: Duration = Duration::from_millis(500);
 /// A mount that has just been made may be unmounted again at once (mkfs scripts, a driver's
 /// formatting); our open folder would make that fail with EBUSY. At the start nothing is new.
 const SETTLE: Duration = Duration::from_secs(1);
@@ -37,15 +37,15 @@ struct Plan {
     target: ProbeTarget,
     due: Instant,
     /// Questions in a row that were stuck or could not be asked.
-    troubles: u32,
+    consecutive_failures: u32,
     /// A question to it is on its way.
-    asked: bool,
+    in_flight: bool,
 }
 
 /// How one question ended.
-struct Ended {
+struct ProbeOutcome {
     path: HostPath,
-    answered: bool,
+    responded: bool,
 }
 
 /// Runs until the owner of the state is gone.
@@ -56,7 +56,7 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
         true => SourceStatus::Active("answers of a recorded tree".into()),
     };
     context
-        .report(Report::Source {
+        .report(SourceUpdate::Source {
             source: Source::Probe,
             status,
         })
@@ -65,8 +65,8 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
     let mut limitations = context.probe_workers.limitations();
     let (mut targets, mut settings) = (context.targets.clone(), context.settings.clone());
     let mut plans: BTreeMap<HostPath, Plan> = BTreeMap::new();
-    let mut running: JoinSet<Result<Ended, SourceError>> = JoinSet::new();
-    take_over(&mut plans, &targets.borrow_and_update());
+    let mut running: JoinSet<Result<ProbeOutcome, SourceError>> = JoinSet::new();
+    update_plans(&mut plans, &targets.borrow_and_update());
     // When to look at the plans: the earliest due of those that are not being asked.
     let mut next = Some(Instant::now());
     loop {
@@ -76,31 +76,31 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
         }
         tokio::select! {
             ended = running.join_next(), if !running.is_empty() => match ended {
-                Some(Ok(ended)) => next = next.into_iter().chain(after(&mut plans, &ended?, interval)).min(),
+                Some(Ok(ended)) => next = next.into_iter().chain(record_outcome(&mut plans, &ended?, interval)).min(),
                 // A probe task that panicked or was cancelled: its plan is asked again from
                 // scratch.
                 Some(Err(_)) | None => {
-                    plans.values_mut().for_each(|plan| plan.asked = false);
+                    plans.values_mut().for_each(|plan| plan.in_flight = false);
                     next = Some(Instant::now());
                 }
             },
             changed = targets.changed() => {
                 changed.map_err(|_| SourceError::OwnerGone)?;
-                take_over(&mut plans, &targets.borrow_and_update());
+                update_plans(&mut plans, &targets.borrow_and_update());
                 next = Some(Instant::now());
             }
             changed = settings.changed() => changed.map_err(|_| SourceError::OwnerGone)?,
             changed = limitations.changed() => {
                 changed.map_err(|_| SourceError::OwnerGone)?;
                 let status = SourceStatus::Limited(limitations.borrow_and_update().join("; "));
-                context.report(Report::Source { source: Source::Probe, status }).await?;
+                context.report(SourceUpdate::Source { source: Source::Probe, status }).await?;
             }
             request = requests.recv() => match request {
-                Ok(Request::All) => {
+                Ok(SourceRequest::All) => {
                     plans.values_mut().for_each(|plan| plan.due = Instant::now());
                     next = Some(Instant::now());
                 }
-                Ok(Request::Probe(paths)) => {
+                Ok(SourceRequest::Probe(paths)) => {
                     for path in &paths {
                         if let Some(plan) = plans.get_mut(path) {
                             plan.due = Instant::now();
@@ -118,7 +118,7 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
 
 /// New paths are due soon, at the start at once; paths that are gone are forgotten (a question on
 /// its way ends by itself).
-fn take_over(plans: &mut BTreeMap<HostPath, Plan>, targets: &[ProbeTarget]) {
+fn update_plans(plans: &mut BTreeMap<HostPath, Plan>, targets: &[ProbeTarget]) {
     let due = Instant::now()
         + if plans.is_empty() {
             Duration::ZERO
@@ -135,8 +135,8 @@ fn take_over(plans: &mut BTreeMap<HostPath, Plan>, targets: &[ProbeTarget]) {
                 let plan = Plan {
                     target: target.clone(),
                     due,
-                    troubles: 0,
-                    asked: false,
+                    consecutive_failures: 0,
+                    in_flight: false,
                 };
                 plans.insert(target.path.clone(), plan);
             }
@@ -147,17 +147,17 @@ fn take_over(plans: &mut BTreeMap<HostPath, Plan>, targets: &[ProbeTarget]) {
 /// Out: when the next one is due.
 fn start_due(
     plans: &mut BTreeMap<HostPath, Plan>,
-    running: &mut JoinSet<Result<Ended, SourceError>>,
+    running: &mut JoinSet<Result<ProbeOutcome, SourceError>>,
     context: &Arc<Context>,
     interval: Duration,
 ) -> Option<Instant> {
     let at = Instant::now();
-    let soon = at + TOGETHER.min(interval / 4);
+    let soon = at + BATCH_WINDOW.min(interval / 4);
     let mut next: Option<Instant> = None;
-    for plan in plans.values_mut().filter(|plan| !plan.asked) {
+    for plan in plans.values_mut().filter(|plan| !plan.in_flight) {
         if plan.due <= soon && !plan.target.asleep {
-            plan.asked = true;
-            running.spawn(ask(context.clone(), plan.target.clone()));
+            plan.in_flight = true;
+            running.spawn(probe(context.clone(), plan.target.clone()));
             continue;
         }
         if plan.due <= soon {
@@ -170,30 +170,33 @@ fn start_due(
 }
 
 /// Out: when it, or one of its kin, is due.
-fn after(
+fn record_outcome(
     plans: &mut BTreeMap<HostPath, Plan>,
-    ended: &Ended,
+    ended: &ProbeOutcome,
     interval: Duration,
 ) -> Option<Instant> {
     let plan = plans.get_mut(&ended.path)?;
-    plan.asked = false;
-    let (recovered, dev) = (ended.answered && plan.troubles > 0, plan.target.dev);
-    plan.troubles = if ended.answered {
+    plan.in_flight = false;
+    let (recovered, dev) = (
+        ended.responded && plan.consecutive_failures > 0,
+        plan.target.dev,
+    );
+    plan.consecutive_failures = if ended.responded {
         0
     } else {
-        plan.troubles.saturating_add(1)
+        plan.consecutive_failures.saturating_add(1)
     };
     let back_off = interval
-        .saturating_mul(1 << plan.troubles.min(10))
-        .min(LONGEST_BACK_OFF.max(interval));
-    plan.due = Instant::now() + if ended.answered { interval } else { back_off };
+        .saturating_mul(1 << plan.consecutive_failures.min(10))
+        .min(MAX_BACKOFF.max(interval));
+    plan.due = Instant::now() + if ended.responded { interval } else { back_off };
     let mut next = plan.due;
     if recovered {
         // Its filesystem answers again: so may the other mounts of it, whatever their back-off
         // says.
         for plan in plans
             .values_mut()
-            .filter(|plan| plan.target.dev == dev && plan.troubles > 0)
+            .filter(|plan| plan.target.dev == dev && plan.consecutive_failures > 0)
         {
             plan.due = Instant::now();
             next = next.min(plan.due);
@@ -203,37 +206,37 @@ fn after(
 }
 
 /// One question, with the wait for a late answer: until then the path is not asked again.
-async fn ask(context: Arc<Context>, target: ProbeTarget) -> Result<Ended, SourceError> {
+async fn probe(context: Arc<Context>, target: ProbeTarget) -> Result<ProbeOutcome, SourceError> {
     let (path, sent) = (target.path.clone(), Instant::now());
     let timeout = context.settings.borrow().probe_timeout;
     // One question a filesystem: all its mounts hang together, and each stuck process costs memory.
     let key = format!("{} {}", target.dev, target.filesystem);
-    let report = |result| Report::Probe {
+    let report = |result| SourceUpdate::Probe {
         path: path.clone(),
         result,
-        took: sent.elapsed(),
+        duration: sent.elapsed(),
     };
     match context
         .probe_workers
-        .ask(&key, Job::ProbeMount { path: path.clone() }, timeout)
+        .run(&key, Job::ProbeMount { path: path.clone() }, timeout)
         .await
     {
-        Outcome::Answer(answer) => {
-            context.report(report(observed(answer))).await?;
-            Ok(Ended {
+        WorkerOutcome::Completed(answer) => {
+            context.report(report(to_observation(answer))).await?;
+            Ok(ProbeOutcome {
                 path,
-                answered: true,
+                responded: true,
             })
         }
-        Outcome::Stuck {
+        WorkerOutcome::Stuck {
             since,
             waiting_in,
             late: Some(late),
         } => {
             context
-                .report(Report::ProbeStuck {
+                .report(SourceUpdate::ProbeStuck {
                     path: path.clone(),
-                    stuck: Stuck {
+                    stuck: StuckProbe {
                         since,
                         waiting_in,
                         path: path.clone(),
@@ -241,7 +244,7 @@ async fn ask(context: Arc<Context>, target: ProbeTarget) -> Result<Ended, Source
                 })
                 .await?;
             let result = match late.await {
-                Ok(Ok(answer)) => observed(answer),
+                Ok(Ok(answer)) => to_observation(answer),
                 Ok(Err(error)) => Observation::failed(now(), error),
                 Err(_) => Observation::failed(
                     now(),
@@ -250,45 +253,48 @@ async fn ask(context: Arc<Context>, target: ProbeTarget) -> Result<Ended, Source
             };
             let answered = result.value().is_some();
             context.report(report(result)).await?;
-            Ok(Ended { path, answered })
+            Ok(ProbeOutcome {
+                path,
+                responded: answered,
+            })
         }
         // Asked through another mount of the same filesystem, and stuck there.
-        Outcome::Stuck {
+        WorkerOutcome::Stuck {
             since,
             waiting_in,
             late: None,
         } => {
             context
-                .report(Report::ProbeStuck {
+                .report(SourceUpdate::ProbeStuck {
                     path: path.clone(),
-                    stuck: Stuck {
+                    stuck: StuckProbe {
                         since,
                         waiting_in,
                         path: path.clone(),
                     },
                 })
                 .await?;
-            Ok(Ended {
+            Ok(ProbeOutcome {
                 path,
-                answered: false,
+                responded: false,
             })
         }
-        Outcome::Failed(error) => {
+        WorkerOutcome::Failed(error) => {
             context
                 .report(report(Observation::failed(now(), error)))
                 .await?;
-            Ok(Ended {
+            Ok(ProbeOutcome {
                 path,
-                answered: false,
+                responded: false,
             })
         }
     }
 }
 
-fn observed(answer: Answer) -> Observation<MountProbe> {
+fn to_observation(answer: JobResult) -> Observation<MountProbe> {
     match answer {
-        Answer::ProbeMount(probe) => Observation::ok(now(), probe),
-        Answer::Failed { error } => Observation::failed(now(), error),
+        JobResult::ProbeMount(probe) => Observation::ok(now(), probe),
+        JobResult::Failed { error } => Observation::failed(now(), error),
         _ => Observation::failed(now(), "a worker answered another question than was asked"),
     }
 }

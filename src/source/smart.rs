@@ -14,19 +14,19 @@
 //! questions to a drive. One that cannot be killed holds up nobody: its drive is left alone until
 //! it has gone.
 
-mod ask;
+mod backend;
+mod controller_locks;
 pub mod controllers;
-mod hidden;
-mod nvme;
+mod dispatch;
+mod nvme_events;
 mod plan;
-mod questions;
-mod running;
+mod query;
+mod raid_members;
 mod self_test;
-mod taken;
+mod tasks;
 #[cfg(test)]
 mod tests;
 mod tool;
-mod world;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -40,125 +40,128 @@ use tokio::time::Instant;
 
 use crate::host::clock::now;
 use crate::model::ids::DriveId;
-use crate::model::report::{Report, Request, SmartTarget, Source, SourceStatus};
-use crate::model::smart::TestKind;
+use crate::model::smart::SelfTestKind;
+use crate::model::source_update::{SmartTarget, Source, SourceRequest, SourceStatus, SourceUpdate};
 use crate::source::context::{Context, SmartSettings, SourceError, USUAL_SMARTCTL};
-use crate::source::smart::ask::{Read, Reply};
-use crate::source::smart::hidden::Hidden;
-use crate::source::smart::nvme::Push;
-use crate::source::smart::plan::{Doing, Plan};
-use crate::source::smart::running::{LOST, Running};
-use crate::source::smart::self_test::Begun;
-use crate::source::smart::taken::{Hold, Taken};
-use crate::source::smart::tool::Checked;
-use crate::source::smart::world::{Real, Stamp, World};
+use crate::source::smart::backend::{Backend, FileStamp, HostBackend};
+use crate::source::smart::controller_locks::{ControllerLockGuard, ControllerLocks};
+use crate::source::smart::nvme_events::NvmeEventSetup;
+use crate::source::smart::plan::{Plan, QueryState};
+use crate::source::smart::query::{QueryOutcome, ReadScope};
+use crate::source::smart::raid_members::RaidMembers;
+use crate::source::smart::self_test::SelfTestStartResult;
+use crate::source::smart::tasks::{TASK_LOST, TaskSet};
+use crate::source::smart::tool::ToolCheck;
 
 /// How often to see whether smartctl is still the same, or has come.
-const CHECK_EVERY: Duration = Duration::from_secs(60);
+const CHECK_INTERVAL: Duration = Duration::from_secs(60);
 /// A smartctl that cannot be started is looked at again after this at the earliest.
-const CHECK_AGAIN: Duration = Duration::from_secs(10);
+const CHECK_RETRY_INTERVAL: Duration = Duration::from_secs(10);
 /// Of smartctls that cannot be killed. Beyond, only drives that have answered are asked: each dead
 /// drive would add one more.
-const MOST_STUCK: usize = 8;
+const MAX_STUCK: usize = 8;
 
 const SUSPENDED: &str = "the drive is suspended, and is not woken for it: read from it first";
-const NOT_ASKED: &str = "this drive is not asked for SMART data";
+const NOT_QUERIED: &str = "this drive is not asked for SMART data";
 
 /// Runs until the owner of the state is gone.
 pub async fn run(context: Context) -> Result<Infallible, SourceError> {
-    let world = Real {
+    let world = HostBackend {
         workers: context.workers.clone(),
         root: context.root.clone(),
     };
-    run_in(context, world).await
+    run_with_backend(context, world).await
 }
 
 /// Something that was waited for.
 #[derive(Debug)]
-enum Ended {
-    Asked {
+enum SmartTaskResult {
+    Queried {
         drive: DriveId,
-        read: Read,
+        read: ReadScope,
         since: Timestamp,
-        place: Option<Hold>,
-        reply: Reply,
+        lock: Option<ControllerLockGuard>,
+        outcome: QueryOutcome,
     },
-    Tested {
+    SelfTestStarted {
         drive: DriveId,
-        kind: TestKind,
+        kind: SelfTestKind,
         since: Timestamp,
-        place: Option<Hold>,
-        begun: Begun,
+        lock: Option<ControllerLockGuard>,
+        result: SelfTestStartResult,
     },
     /// The smartctl that was stuck on it.
-    Gone {
+    StuckProcessExited {
         drive: DriveId,
     },
-    Checked {
+    ToolChecked {
         program: PathBuf,
-        checked: Checked,
+        checked: ToolCheck,
     },
     /// The smartctl that was to tell its version.
-    CheckGone,
-    Hidden(hidden::Ended),
-    Push(nvme::Ended),
+    StuckCheckExited,
+    RaidMembers(raid_members::RaidTaskResult),
+    NvmeEvents(nvme_events::NvmeEventsResult),
 }
 
 /// Whether there is a smartctl.
-enum Tool {
+enum ToolState {
     Unknown,
-    Ready { version: [u32; 2], stamp: Stamp },
+    Ready { version: [u32; 2], stamp: FileStamp },
     Unusable(String),
 }
 
-struct Smart<W> {
+struct SmartSource<W> {
     context: Context,
-    world: W,
+    backend: W,
     settings: Arc<SmartSettings>,
-    tool: Tool,
+    tool: ToolState,
     checking: bool,
     check_due: Instant,
     plans: BTreeMap<DriveId, Plan>,
-    running: Running,
+    tasks: TaskSet,
     /// How many drives are being asked.
-    asking: usize,
-    taken: Taken,
-    hidden: Hidden,
-    push: Push,
-    told: Option<SourceStatus>,
+    in_flight: usize,
+    locks: ControllerLocks,
+    raid_members: RaidMembers,
+    nvme_events: NvmeEventSetup,
+    reported_status: Option<SourceStatus>,
     /// Drives that the configuration has not asked, and those of them that the owner was told.
     ignored: BTreeSet<DriveId>,
-    ignored_told: BTreeSet<DriveId>,
+    reported_ignored: BTreeSet<DriveId>,
 }
 
-async fn run_in<W: World>(context: Context, world: W) -> Result<Infallible, SourceError> {
+async fn run_with_backend<W: Backend>(
+    context: Context,
+    world: W,
+) -> Result<Infallible, SourceError> {
     let mut requests = context.requests.subscribe();
     let (mut targets, mut settings) = (context.smart_targets.clone(), context.settings.clone());
-    let mut smart = Smart::new(context, world);
-    smart.take_targets(&targets.borrow_and_update().clone());
+    let mut smart = SmartSource::new(context, world);
+    smart.update_targets(&targets.borrow_and_update().clone());
     loop {
-        let next = smart.go_on().await?;
+        let next = smart.start_all_due().await?;
         tokio::select! {
-            Some(ended) = smart.running.next(), if !smart.running.is_empty() => smart.ended(ended).await?,
+            Some(ended) = smart.tasks.next(), if !smart.tasks.is_empty() => smart.handle_result(ended).await?,
             changed = targets.changed() => {
                 changed.map_err(|_| SourceError::OwnerGone)?;
                 let targets = targets.borrow_and_update().clone();
-                if smart.take_targets(&targets) {
-                    smart.hidden.look_soon(Instant::now());
+                if smart.update_targets(&targets) {
+                    smart.raid_members.discover_soon(Instant::now());
                 }
             }
             changed = settings.changed() => {
                 changed.map_err(|_| SourceError::OwnerGone)?;
                 settings.mark_unchanged();
-                smart.take_settings(&targets.borrow().clone());
+                smart.update_settings(&targets.borrow().clone());
             }
             request = requests.recv() => match request {
-                Ok(request) => smart.request(request).await?,
+                Ok(request) => smart.handle_request(request).await?,
                 // Whatever it was, more answers do no harm. An admin's self-test would be lost:
                 // hence the room for `REQUESTS`.
                 Err(RecvError::Lagged(lost)) => {
                     tracing::warn!(lost, "requests came faster than they were taken: all drives are asked");
-                    smart.request(Request::All).await?;
+                    smart.handle_request(SourceRequest::All).await?;
                 }
                 Err(RecvError::Closed) => return Err(SourceError::OwnerGone),
             },
@@ -167,77 +170,77 @@ async fn run_in<W: World>(context: Context, world: W) -> Result<Infallible, Sour
     }
 }
 
-impl<W: World> Smart<W> {
-    fn new(context: Context, world: W) -> Smart<W> {
+impl<W: Backend> SmartSource<W> {
+    fn new(context: Context, world: W) -> SmartSource<W> {
         let settings = Arc::new(context.settings.borrow().smart.clone());
         let at = Instant::now();
-        Smart {
+        SmartSource {
             context,
-            world,
+            backend: world,
             settings,
-            tool: Tool::Unknown,
+            tool: ToolState::Unknown,
             checking: false,
             check_due: at,
             plans: BTreeMap::new(),
-            running: Running::default(),
-            asking: 0,
-            taken: Taken::default(),
-            hidden: Hidden::new(at),
-            push: Push::default(),
-            told: None,
+            tasks: TaskSet::default(),
+            in_flight: 0,
+            locks: ControllerLocks::default(),
+            raid_members: RaidMembers::new(at),
+            nvme_events: NvmeEventSetup::default(),
+            reported_status: None,
             ignored: BTreeSet::new(),
-            ignored_told: BTreeSet::new(),
+            reported_ignored: BTreeSet::new(),
         }
     }
 
     /// Starts all that is due. Out: when something will be.
-    async fn go_on(&mut self) -> Result<Instant, SourceError> {
+    async fn start_all_due(&mut self) -> Result<Instant, SourceError> {
         let at = Instant::now();
-        if self.absent().is_none() && !self.checking && self.check_due <= at {
-            self.check(at);
+        if self.disabled_reason().is_none() && !self.checking && self.check_due <= at {
+            self.start_tool_check(at);
         }
-        let mut next = if self.checking || self.absent().is_some() {
-            at + CHECK_EVERY
+        let mut next = if self.checking || self.disabled_reason().is_some() {
+            at + CHECK_INTERVAL
         } else {
             self.check_due
         };
-        self.start_tests(at).await?;
-        if self.ready() {
+        self.start_self_tests(at).await?;
+        if self.is_ready() {
             next = next.min(self.start_due(at).unwrap_or(next));
-            self.hidden.full = self.stuck() >= MOST_STUCK;
-            next = next.min(self.hidden.start_due(
+            self.raid_members.at_stuck_limit = self.stuck_count() >= MAX_STUCK;
+            next = next.min(self.raid_members.start_due(
                 &self.context,
-                &self.world,
+                &self.backend,
                 &self.settings,
-                &self.taken,
-                &mut self.running,
+                &self.locks,
+                &mut self.tasks,
                 at,
             ));
             if self.settings.nvme_events {
                 next = next.min(
-                    self.push
+                    self.nvme_events
                         .start_due(
                             &self.plans,
                             &self.context,
-                            &self.world,
-                            &mut self.running,
+                            &self.backend,
+                            &mut self.tasks,
                             at,
                         )
                         .unwrap_or(next),
                 );
             }
         }
-        self.tell_ignored().await?;
-        self.tell_status().await?;
+        self.report_ignored().await?;
+        self.report_status().await?;
         Ok(next)
     }
 
-    fn ready(&self) -> bool {
-        self.absent().is_none() && matches!(self.tool, Tool::Ready { .. })
+    fn is_ready(&self) -> bool {
+        self.disabled_reason().is_none() && matches!(self.tool, ToolState::Ready { .. })
     }
 
     /// Why nobody is to be asked at all.
-    fn absent(&self) -> Option<&'static str> {
+    fn disabled_reason(&self) -> Option<&'static str> {
         if !self.settings.enabled {
             Some("switched off (smart.enabled)")
         } else if self.context.root.is_recorded()
@@ -249,38 +252,38 @@ impl<W: World> Smart<W> {
         }
     }
 
-    fn check(&mut self, at: Instant) {
+    fn start_tool_check(&mut self, at: Instant) {
         self.checking = true;
-        self.check_due = at + CHECK_EVERY;
+        self.check_due = at + CHECK_INTERVAL;
         let known = match &self.tool {
-            Tool::Ready { stamp, .. } => Some(*stamp),
-            Tool::Unknown | Tool::Unusable(_) => None,
+            ToolState::Ready { stamp, .. } => Some(*stamp),
+            ToolState::Unknown | ToolState::Unusable(_) => None,
         };
-        let (world, program) = (self.world.clone(), self.settings.command.clone());
-        let lost = Ended::Checked {
+        let (world, program) = (self.backend.clone(), self.settings.command.clone());
+        let lost = SmartTaskResult::ToolChecked {
             program: program.clone(),
-            checked: Checked::Unusable(format!("asking for its version: {LOST}")),
+            checked: ToolCheck::Unusable(format!("asking for its version: {TASK_LOST}")),
         };
-        self.running.spawn(lost, async move {
+        self.tasks.spawn(lost, async move {
             let checked = tool::check(world, program.clone(), known).await;
-            Ended::Checked { program, checked }
+            SmartTaskResult::ToolChecked { program, checked }
         });
     }
 
     /// Out: whether there are other drives, or devices, than before.
-    fn take_targets(&mut self, targets: &[SmartTarget]) -> bool {
+    fn update_targets(&mut self, targets: &[SmartTarget]) -> bool {
         let at = Instant::now();
-        let ways = |plans: &BTreeMap<DriveId, Plan>| {
+        let wanted_devices = |plans: &BTreeMap<DriveId, Plan>| {
             let wanted = plans.values().filter(|plan| plan.wanted);
             wanted
                 .map(|plan| (plan.target.drive.clone(), plan.target.device.clone()))
                 .collect::<BTreeSet<_>>()
         };
-        let before = ways(&self.plans);
+        let before = wanted_devices(&self.plans);
         self.ignored.clear();
         self.plans.values_mut().for_each(|plan| plan.wanted = false);
         for target in targets {
-            let ignored = self.given_type(target) == Some("ignore");
+            let ignored = self.configured_type(target) == Some("ignore");
             if ignored || !self.settings.enabled {
                 self.ignored.insert(target.drive.clone());
             }
@@ -288,7 +291,7 @@ impl<W: World> Smart<W> {
                 continue;
             }
             match self.plans.get_mut(&target.drive) {
-                Some(plan) => plan.take(target.clone(), &self.settings, at),
+                Some(plan) => plan.update_target(target.clone(), &self.settings, at),
                 None => {
                     let plan = Plan::new(target.clone(), &self.settings, now(), at);
                     self.plans.insert(target.drive.clone(), plan);
@@ -296,10 +299,10 @@ impl<W: World> Smart<W> {
             }
         }
         self.plans.retain(|_, plan| plan.is_needed());
-        before != ways(&self.plans)
+        before != wanted_devices(&self.plans)
     }
 
-    fn take_settings(&mut self, targets: &[SmartTarget]) {
+    fn update_settings(&mut self, targets: &[SmartTarget]) {
         let settings = self.context.settings.borrow().smart.clone();
         if settings == *self.settings {
             return;
@@ -308,44 +311,45 @@ impl<W: World> Smart<W> {
         if settings.device_types != self.settings.device_types {
             self.plans
                 .values_mut()
-                .for_each(|plan| plan.learned.tried = false);
+                .for_each(|plan| plan.hints.fallback_tried = false);
         }
         self.settings = Arc::new(settings);
         // Another command, perhaps.
-        self.tool = Tool::Unknown;
+        self.tool = ToolState::Unknown;
         self.check_due = at;
-        self.take_targets(targets);
+        self.update_targets(targets);
     }
 
-    async fn request(&mut self, request: Request) -> Result<(), SourceError> {
+    async fn handle_request(&mut self, request: SourceRequest) -> Result<(), SourceError> {
         let at = Instant::now();
         match request {
-            Request::All => {
-                self.plans.values_mut().for_each(|plan| plan.at_once(at));
-                self.hidden.anew(self.settings.shortest_interval, at);
+            SourceRequest::All => {
+                self.plans.values_mut().for_each(|plan| plan.query_now(at));
+                self.raid_members
+                    .refresh(self.settings.shortest_interval, at);
                 self.check_due = at;
             }
-            Request::Inventory => self.hidden.look_soon(at),
-            Request::Smart(drives) => {
+            SourceRequest::Inventory => self.raid_members.discover_soon(at),
+            SourceRequest::Smart(drives) => {
                 for drive in &drives {
                     if let Some(plan) = self.plans.get_mut(drive) {
-                        plan.at_once(at);
+                        plan.query_now(at);
                     }
                 }
             }
-            Request::NvmeEvent { controller } => {
-                self.push.again(&controller, at);
+            SourceRequest::NvmeEvent { controller } => {
+                self.nvme_events.recheck(&controller, at);
                 let is_it =
-                    |plan: &&mut Plan| nvme::controllers(&plan.target).contains(&controller);
+                    |plan: &&mut Plan| nvme_events::controllers(&plan.target).contains(&controller);
                 self.plans
                     .values_mut()
                     .filter(is_it)
-                    .for_each(|plan| plan.at_once(at));
+                    .for_each(|plan| plan.query_now(at));
             }
-            Request::SelfTest { drive, kind } => {
-                if let Err(why) = self.accept_test(&drive, kind) {
+            SourceRequest::SelfTest { drive, kind } => {
+                if let Err(why) = self.accept_self_test(&drive, kind) {
                     self.context
-                        .report(Report::SelfTest {
+                        .report(SourceUpdate::SelfTest {
                             drive,
                             kind,
                             at: now(),
@@ -354,26 +358,29 @@ impl<W: World> Smart<W> {
                         .await?;
                 }
             }
-            Request::Kubelet | Request::Mounts | Request::DiskStats | Request::Probe(_) => {}
+            SourceRequest::Kubelet
+            | SourceRequest::Mounts
+            | SourceRequest::DiskStats
+            | SourceRequest::Probe(_) => {}
         }
         Ok(())
     }
 
     /// The error: why not, for the admin. What waits for its turn is refused when this has changed
     /// meanwhile.
-    fn may_test(&self, drive: &DriveId) -> Result<(), String> {
-        if let Some(why) = self.absent() {
+    fn check_self_test_allowed(&self, drive: &DriveId) -> Result<(), String> {
+        if let Some(why) = self.disabled_reason() {
             return Err(format!("drives are not asked for SMART data here: {why}"));
         }
-        if let Tool::Unusable(why) = &self.tool {
+        if let ToolState::Unusable(why) = &self.tool {
             return Err(why.clone());
         }
         let plan = self
             .plans
             .get(drive)
             .filter(|plan| plan.wanted)
-            .ok_or(NOT_ASKED)?;
-        if let Doing::Stuck { since } = plan.doing {
+            .ok_or(NOT_QUERIED)?;
+        if let QueryState::Stuck { since } = plan.state {
             return Err(format!(
                 "smartctl has hung on this drive since {since}, and cannot be killed"
             ));
@@ -385,61 +392,63 @@ impl<W: World> Smart<W> {
     }
 
     /// The error: why not, for the admin.
-    fn accept_test(&mut self, drive: &DriveId, kind: TestKind) -> Result<(), String> {
-        if matches!(self.tool, Tool::Unknown) && self.absent().is_none() {
+    fn accept_self_test(&mut self, drive: &DriveId, kind: SelfTestKind) -> Result<(), String> {
+        if matches!(self.tool, ToolState::Unknown) && self.disabled_reason().is_none() {
             return Err("smartctl has not told its version yet: try again".to_owned());
         }
-        self.may_test(drive)?;
-        let plan = self.plans.get_mut(drive).ok_or(NOT_ASKED)?;
-        if plan.test.is_some() {
+        self.check_self_test_allowed(drive)?;
+        let plan = self.plans.get_mut(drive).ok_or(NOT_QUERIED)?;
+        if plan.pending_self_test.is_some() {
             return Err("another self-test is about to be started".to_owned());
         }
-        plan.test = Some(kind);
+        plan.pending_self_test = Some(kind);
         Ok(())
     }
 
-    async fn ended(&mut self, ended: Ended) -> Result<(), SourceError> {
+    async fn handle_result(&mut self, ended: SmartTaskResult) -> Result<(), SourceError> {
         let at = Instant::now();
         match ended {
-            Ended::Asked {
+            SmartTaskResult::Queried {
                 drive,
                 read,
                 since,
-                place,
-                reply,
+                lock: place,
+                outcome: reply,
             } => {
-                self.asking = self.asking.saturating_sub(1);
-                self.asked(drive, read, since, place, reply, at).await?;
+                self.in_flight = self.in_flight.saturating_sub(1);
+                self.finish_query(drive, read, since, place, reply, at)
+                    .await?;
             }
-            Ended::Tested {
+            SmartTaskResult::SelfTestStarted {
                 drive,
                 kind,
                 since,
-                place,
-                begun,
+                lock: place,
+                result: begun,
             } => {
-                self.asking = self.asking.saturating_sub(1);
+                self.in_flight = self.in_flight.saturating_sub(1);
                 let result = match begun {
-                    Begun::Another(why) => {
+                    SelfTestStartResult::WrongDrive(why) => {
                         if let Some(plan) = self.plans.get_mut(&drive) {
-                            plan.tested(false, at);
+                            plan.record_self_test(false, at);
                         }
-                        self.look_at_hardware();
+                        self.request_inventory();
                         Err(why)
                     }
-                    Begun::Said(result) => {
+                    SelfTestStartResult::Response(result) => {
                         if let Some(plan) = self.plans.get_mut(&drive) {
-                            plan.tested(result.is_ok(), at);
+                            plan.record_self_test(result.is_ok(), at);
                         }
                         result
                     }
-                    Begun::Stuck(remains) => {
-                        self.stuck_on(&drive, since, false, remains, place).await?;
+                    SelfTestStartResult::Stuck(remains) => {
+                        self.mark_stuck(&drive, since, false, remains, place)
+                            .await?;
                         Err("smartctl has hung on this drive, and cannot be killed".to_owned())
                     }
                 };
                 self.context
-                    .report(Report::SelfTest {
+                    .report(SourceUpdate::SelfTest {
                         drive,
                         kind,
                         at: now(),
@@ -447,86 +456,93 @@ impl<W: World> Smart<W> {
                     })
                     .await?;
             }
-            Ended::Gone { drive } => {
+            SmartTaskResult::StuckProcessExited { drive } => {
                 tracing::info!(%drive, "a smartctl that could not be killed has gone");
                 if let Some(plan) = self.plans.get_mut(&drive) {
-                    plan.freed();
+                    plan.clear_stuck();
                 }
                 self.context
-                    .report(Report::SmartStuck { drive, stuck: None })
+                    .report(SourceUpdate::SmartStuck { drive, stuck: None })
                     .await?;
             }
-            Ended::Checked { program, checked } => self.checked(&program, checked, at),
-            Ended::CheckGone => {
+            SmartTaskResult::ToolChecked { program, checked } => {
+                self.apply_tool_check(&program, checked, at)
+            }
+            SmartTaskResult::StuckCheckExited => {
                 self.checking = false;
                 self.check_due = at;
             }
-            Ended::Hidden(mut ended) => {
-                if let hidden::Ended::Enumerated { name, enumerated } = &mut ended {
-                    self.stuck_at(name, &mut enumerated.stuck).await?;
+            SmartTaskResult::RaidMembers(mut ended) => {
+                if let raid_members::RaidTaskResult::Enumerated { name, enumerated } = &mut ended {
+                    self.mark_stuck_slots(name, &mut enumerated.stuck).await?;
                 }
-                for report in self
-                    .hidden
-                    .ended(ended, &self.settings, &mut self.running, at)
+                for report in
+                    self.raid_members
+                        .record_result(ended, &self.settings, &mut self.tasks, at)
                 {
                     self.context.report(report).await?;
                 }
             }
-            Ended::Push(ended) => self.push.ended(ended, &self.settings, at),
+            SmartTaskResult::NvmeEvents(ended) => {
+                self.nvme_events.record_result(ended, &self.settings, at)
+            }
         }
         self.plans.retain(|_, plan| plan.is_needed());
         Ok(())
     }
 
-    fn checked(&mut self, program: &Path, checked: Checked, at: Instant) {
+    fn apply_tool_check(&mut self, program: &Path, checked: ToolCheck, at: Instant) {
         self.checking = false;
         match checked {
             // The configuration names another one by now.
-            Checked::Same | Checked::Ready { .. } | Checked::Unusable(_)
+            ToolCheck::Unchanged | ToolCheck::Ready { .. } | ToolCheck::Unusable(_)
                 if program != self.settings.command =>
             {
                 self.check_due = at
             }
-            Checked::Same => {}
-            Checked::Ready { version, stamp } => self.tool = Tool::Ready { version, stamp },
-            Checked::Unusable(why) => self.tool = Tool::Unusable(why),
-            Checked::Stuck(remains) => {
+            ToolCheck::Unchanged => {}
+            ToolCheck::Ready { version, stamp } => self.tool = ToolState::Ready { version, stamp },
+            ToolCheck::Unusable(why) => self.tool = ToolState::Unusable(why),
+            ToolCheck::Stuck(remains) => {
                 self.checking = true;
                 self.tool =
-                    Tool::Unusable("smartctl --version hangs and cannot be killed: the disk that it lies on may not answer".to_owned());
-                self.running.spawn(Ended::CheckGone, async move {
-                    remains.gone().await;
-                    Ended::CheckGone
-                });
+                    ToolState::Unusable("smartctl --version hangs and cannot be killed: the disk that it lies on may not answer".to_owned());
+                self.tasks
+                    .spawn(SmartTaskResult::StuckCheckExited, async move {
+                        remains.exited().await;
+                        SmartTaskResult::StuckCheckExited
+                    });
             }
         }
     }
 
-    fn stuck(&self) -> usize {
+    fn stuck_count(&self) -> usize {
         self.plans
             .values()
-            .filter(|plan| matches!(plan.doing, Doing::Stuck { .. }))
+            .filter(|plan| matches!(plan.state, QueryState::Stuck { .. }))
             .count()
     }
 
-    async fn tell_ignored(&mut self) -> Result<(), SourceError> {
-        if self.ignored == self.ignored_told {
+    async fn report_ignored(&mut self) -> Result<(), SourceError> {
+        if self.ignored == self.reported_ignored {
             return Ok(());
         }
-        self.ignored_told.clone_from(&self.ignored);
+        self.reported_ignored.clone_from(&self.ignored);
         self.context
-            .report(Report::SmartIgnored(self.ignored.iter().cloned().collect()))
+            .report(SourceUpdate::SmartIgnored(
+                self.ignored.iter().cloned().collect(),
+            ))
             .await
     }
 
-    async fn tell_status(&mut self) -> Result<(), SourceError> {
-        let status = match (self.absent(), &self.tool) {
+    async fn report_status(&mut self) -> Result<(), SourceError> {
+        let status = match (self.disabled_reason(), &self.tool) {
             (Some(why), _) => SourceStatus::Absent(why.to_owned()),
-            (None, Tool::Unknown) => return Ok(()),
-            (None, Tool::Unusable(why)) => SourceStatus::Down(why.clone()),
+            (None, ToolState::Unknown) => return Ok(()),
+            (None, ToolState::Unusable(why)) => SourceStatus::Down(why.clone()),
             (
                 None,
-                Tool::Ready {
+                ToolState::Ready {
                     version: [major, minor],
                     ..
                 },
@@ -536,24 +552,27 @@ impl<W: World> Smart<W> {
                     number => format!("{number} drives"),
                 };
                 let text = format!("smartctl {major}.{minor}, {drives}");
-                let stuck = match self.stuck() {
+                let stuck = match self.stuck_count() {
                     0 => None,
                     1 => Some("on one of them it hangs and cannot be killed".to_owned()),
                     number => Some(format!("on {number} of them it hangs and cannot be killed")),
                 };
-                let limits: Vec<String> = stuck.into_iter().chain(self.hidden.troubles()).collect();
+                let limits: Vec<String> = stuck
+                    .into_iter()
+                    .chain(self.raid_members.errors())
+                    .collect();
                 match limits.is_empty() {
                     true => SourceStatus::Active(text),
                     false => SourceStatus::Limited(format!("{text}; {}", limits.join("; "))),
                 }
             }
         };
-        if self.told.as_ref() == Some(&status) {
+        if self.reported_status.as_ref() == Some(&status) {
             return Ok(());
         }
-        self.told = Some(status.clone());
+        self.reported_status = Some(status.clone());
         self.context
-            .report(Report::Source {
+            .report(SourceUpdate::Source {
                 source: Source::Smart,
                 status,
             })

@@ -7,23 +7,23 @@ use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
 use crate::model::block::DiskStat;
 use crate::model::check::Check;
-use crate::model::facts::checks::{Asked, Refusal};
+use crate::model::facts::checks::{CheckRequest, StartCheckError};
 use crate::model::finding::Finding;
 use crate::model::ids::{CheckId, FindingId};
-pub use crate::model::picture::{Change, ChangeKind, Item};
-use crate::model::report::Request;
 use crate::model::snapshot::Snapshot;
+pub use crate::model::snapshot_builder::{Change, ChangeKind, ChangedItem};
+use crate::model::source_update::SourceRequest;
 
 /// Where a watcher begins: no change is missed or repeated between `start` and `changes`.
 #[derive(Debug)]
 pub struct Subscription {
-    pub start: Start,
+    pub start: SubscriptionStart,
     /// Bounded: a watcher that lags is told so (`RecvError::Lagged`) and subscribes anew.
     pub changes: broadcast::Receiver<Arc<Change>>,
 }
 
 #[derive(Debug)]
-pub enum Start {
+pub enum SubscriptionStart {
     /// All there is; the changes after its revision follow.
     Snapshot(Arc<Snapshot>),
     /// The changes after the asked revision, all of them.
@@ -39,7 +39,7 @@ pub enum CommandError {
     #[error("the acknowledgement could not be stored: {0}")]
     NotStored(String),
     #[error(transparent)]
-    CheckRefused(#[from] Refusal),
+    CheckRefused(#[from] StartCheckError),
     #[error("no check that goes on has the id `{0}`")]
     NoSuchCheck(CheckId),
     #[error("the I/O counters could not be read")]
@@ -69,17 +69,17 @@ pub enum Command {
         reply: oneshot::Sender<Subscription>,
     },
     /// Passed on to the sources.
-    Refresh(Request),
+    Refresh(SourceRequest),
     /// Answered with the next reading of the I/O counters; dropped when that fails.
     ReadIo {
         reply: oneshot::Sender<Arc<Vec<DiskStat>>>,
     },
     /// Volumes of this CSI driver have, or have not, been reached by another way than the one that
     /// is watched.
-    Bypassed { driver: String, bypassed: bool },
+    SetBypassed { driver: String, bypassed: bool },
     /// Answered when it is queued: how it goes is in the snapshot.
     StartCheck {
-        asked: Asked,
+        request: CheckRequest,
         reply: oneshot::Sender<Result<Arc<Check>, CommandError>>,
     },
     /// Answered when its stopping was ordered.
@@ -145,7 +145,7 @@ impl Handle {
         answer.await.map_err(|_| CommandError::Stopping)
     }
 
-    pub async fn refresh(&self, request: Request) -> Result<(), CommandError> {
+    pub async fn refresh(&self, request: SourceRequest) -> Result<(), CommandError> {
         self.send(Command::Refresh(request)).await
     }
 
@@ -156,13 +156,17 @@ impl Handle {
         answer.await.map_err(|_| CommandError::NoCounters)
     }
 
-    pub async fn bypassed(&self, driver: String, bypassed: bool) -> Result<(), CommandError> {
-        self.send(Command::Bypassed { driver, bypassed }).await
+    pub async fn set_bypassed(&self, driver: String, bypassed: bool) -> Result<(), CommandError> {
+        self.send(Command::SetBypassed { driver, bypassed }).await
     }
 
-    pub async fn start_check(&self, asked: Asked) -> Result<Arc<Check>, CommandError> {
+    pub async fn start_check(&self, asked: CheckRequest) -> Result<Arc<Check>, CommandError> {
         let (reply, answer) = oneshot::channel();
-        self.send(Command::StartCheck { asked, reply }).await?;
+        self.send(Command::StartCheck {
+            request: asked,
+            reply,
+        })
+        .await?;
         answer.await.map_err(|_| CommandError::Stopping)?
     }
 

@@ -7,38 +7,44 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use crate::model;
-use crate::model::facts::kernel::Progress;
-use crate::model::facts::{Change, Facts, KnownDrive, counters};
+use crate::model::facts::kernel_log::LogProgress;
+use crate::model::facts::{Facts, KnownDrive, Urgency, counters};
 use crate::model::finding::{Judgement, Severity, Subject};
 use crate::model::ids::DriveId;
-use crate::model::kernel::memory::Memory;
-use crate::model::ledger::{Bounds, Ledger};
+use crate::model::kernel_log::error_history::ErrorHistory;
+use crate::model::ledger::{Ledger, RetentionLimits};
 use crate::model::observation::Observation;
-use crate::model::picture::Verdicts;
 use crate::model::policy::{Policy, VolumeSettings};
 use crate::model::probe::ProbeTarget;
-use crate::model::report::{Report, SmartTarget};
+use crate::model::snapshot_builder::StatusRules;
+use crate::model::source_update::{SmartTarget, SourceUpdate};
 
 /// Settings that a reload may change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Rules {
+pub struct AssessmentSettings {
     pub policy: Policy,
     /// What counts as a volume.
     pub volumes: VolumeSettings,
     /// How much history is kept.
-    pub history: Bounds,
+    pub history: RetentionLimits,
 }
 
-pub type SharedRules = Arc<Rules>;
+pub type SharedAssessmentSettings = Arc<AssessmentSettings>;
 
-pub trait Judge: Verdicts + Send + 'static {
-    fn apply(&self, facts: &mut Facts, report: Report, rules: &Rules, now: Timestamp) -> Change;
+pub trait Judge: StatusRules + Send + 'static {
+    fn apply(
+        &self,
+        facts: &mut Facts,
+        report: SourceUpdate,
+        rules: &AssessmentSettings,
+        now: Timestamp,
+    ) -> Urgency;
 
     /// Rules that were changed by a reload, for what is judged when it is heard and not each time.
-    fn take_rules(&self, _facts: &mut Facts, _rules: &Rules) {}
+    fn apply_settings(&self, _facts: &mut Facts, _rules: &AssessmentSettings) {}
 
     /// The first full picture is there.
-    fn settled(&self, facts: &Facts) -> bool;
+    fn is_settled(&self, facts: &Facts) -> bool;
 
     fn probe_targets(&self, facts: &Facts) -> Vec<ProbeTarget>;
 
@@ -65,7 +71,12 @@ pub trait Judge: Verdicts + Send + 'static {
     ) -> Vec<Judgement>;
 
     /// Drops drives that have been missing for too long and carried nothing; says which.
-    fn forget(&self, facts: &mut Facts, rules: &Rules, now: Timestamp) -> Vec<DriveId>;
+    fn prune_drives(
+        &self,
+        facts: &mut Facts,
+        rules: &AssessmentSettings,
+        now: Timestamp,
+    ) -> Vec<DriveId>;
 
     /// Drives that the store remembers, at the start or late. What was seen in the meantime counts,
     /// with the remembered beginning.
@@ -82,8 +93,8 @@ pub trait Judge: Verdicts + Send + 'static {
     fn restore_errors(
         &self,
         facts: &mut Facts,
-        errors: Vec<(Subject, Memory)>,
-        progress: Option<Progress>,
+        errors: Vec<(Subject, ErrorHistory)>,
+        progress: Option<LogProgress>,
     ) {
         facts.restore_errors(errors, progress);
     }
@@ -92,7 +103,7 @@ pub trait Judge: Verdicts + Send + 'static {
     fn restore_counters(
         &self,
         facts: &mut Facts,
-        remembered: Vec<(counters::Key, model::counters::Memory)>,
+        remembered: Vec<(counters::CounterKey, model::counters::CounterHistory)>,
     ) {
         for (key, memory) in remembered {
             facts
@@ -103,8 +114,8 @@ pub trait Judge: Verdicts + Send + 'static {
     }
 
     /// Known not to be here any more. What could not be read is not gone.
-    fn gone(&self, facts: &Facts, subject: &Subject) -> bool {
-        let Some(inventory) = facts.inventory.value().filter(|_| self.settled(facts)) else {
+    fn is_removed(&self, facts: &Facts, subject: &Subject) -> bool {
+        let Some(inventory) = facts.inventory.value().filter(|_| self.is_settled(facts)) else {
             return false;
         };
         match subject {

@@ -15,14 +15,14 @@ use nix::fcntl::{Flock, FlockArg};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::host::process::{self, Life};
+use crate::host::process::{self, ProcessState};
 
 /// A process that was killed takes some milliseconds to end.
-const AGAIN: Duration = Duration::from_millis(50);
+const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Held until it is dropped.
 #[derive(Debug)]
-pub struct Lock {
+pub struct StateLock {
     _file: Flock<File>,
 }
 
@@ -51,7 +51,7 @@ pub enum LockError {
         source: io::Error,
     },
     #[error("locking {}: no answer from its filesystem after {after:?}", dir.display())]
-    NoAnswer { dir: PathBuf, after: Duration },
+    Timeout { dir: PathBuf, after: Duration },
     #[error("locking {}: starting a thread for it", dir.display())]
     Thread {
         dir: PathBuf,
@@ -62,7 +62,7 @@ pub enum LockError {
 
 /// Creates the directory (0750) where it is missing and takes the lock. Touches the disk: it may
 /// block. `acquire_within` does not.
-pub fn acquire(dir: &Path) -> Result<Lock, LockError> {
+pub fn acquire(dir: &Path) -> Result<StateLock, LockError> {
     let create = DirBuilder::new().recursive(true).mode(0o750).create(dir);
     create.map_err(|source| LockError::CreateDir {
         dir: dir.to_owned(),
@@ -88,7 +88,7 @@ pub fn acquire(dir: &Path) -> Result<Lock, LockError> {
             let _ = file
                 .set_len(0)
                 .and_then(|()| writeln!(file, "{}", std::process::id()));
-            Ok(Lock { _file: file })
+            Ok(StateLock { _file: file })
         }
         Err((mut file, nix::errno::Errno::EWOULDBLOCK)) => {
             let mut text = String::new();
@@ -96,10 +96,10 @@ pub fn acquire(dir: &Path) -> Result<Lock, LockError> {
             let _ = file.rewind().and_then(|()| file.read_to_string(&mut text));
             let dir = dir.to_owned();
             match text.trim().parse::<u32>() {
-                Ok(pid) if process::life(pid) == Life::Dying => {
+                Ok(pid) if process::process_state(pid) == ProcessState::Dying => {
                     Err(LockError::HolderDying { dir, pid })
                 }
-                Ok(pid) if process::life(pid) == Life::Gone => {
+                Ok(pid) if process::process_state(pid) == ProcessState::Exited => {
                     Err(LockError::HolderGone { dir, pid })
                 }
                 Ok(pid) => Err(LockError::Held {
@@ -116,19 +116,19 @@ pub fn acquire(dir: &Path) -> Result<Lock, LockError> {
 /// As `acquire`, on a thread of its own, so that a dead disk below the directory holds up nobody. A
 /// lock that comes too late is given back. A holder that was just killed is given until `limit` to
 /// end; one that is not to be seen and still holds the lock then counts as living.
-pub async fn acquire_within(dir: &Path, limit: Duration) -> Result<Lock, LockError> {
+pub async fn acquire_within(dir: &Path, limit: Duration) -> Result<StateLock, LockError> {
     let end = Instant::now() + limit;
     let mut known = None;
     loop {
         let ended = match attempt(dir, end, limit).await {
             // A last attempt that had no time left takes nothing back of what the one before has
             // found.
-            Err(error @ LockError::NoAnswer { .. }) => Err(known.take().unwrap_or(error)),
+            Err(error @ LockError::Timeout { .. }) => Err(known.take().unwrap_or(error)),
             Err(error @ (LockError::HolderDying { .. } | LockError::HolderGone { .. }))
-                if Instant::now() + AGAIN < end =>
+                if Instant::now() + RETRY_INTERVAL < end =>
             {
                 known = Some(error);
-                tokio::time::sleep(AGAIN).await;
+                tokio::time::sleep(RETRY_INTERVAL).await;
                 continue;
             }
             ended => ended,
@@ -143,7 +143,7 @@ pub async fn acquire_within(dir: &Path, limit: Duration) -> Result<Lock, LockErr
     }
 }
 
-async fn attempt(dir: &Path, end: Instant, limit: Duration) -> Result<Lock, LockError> {
+async fn attempt(dir: &Path, end: Instant, limit: Duration) -> Result<StateLock, LockError> {
     let (send, receive) = oneshot::channel();
     let for_thread = dir.to_owned();
     let thread = std::thread::Builder::new()
@@ -159,7 +159,7 @@ async fn attempt(dir: &Path, end: Instant, limit: Duration) -> Result<Lock, Lock
     })?;
     match tokio::time::timeout_at(end, receive).await {
         Ok(Ok(answer)) => answer,
-        Ok(Err(_)) | Err(_) => Err(LockError::NoAnswer {
+        Ok(Err(_)) | Err(_) => Err(LockError::Timeout {
             dir: dir.to_owned(),
             after: limit,
         }),
@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_second_holder_is_told_who_the_first_is_and_a_dropped_lock_is_free() {
+    async fn a_second_holder_learns_the_pid_of_the_first_and_a_dropped_lock_is_free() {
         let dir = tempfile::tempdir().unwrap();
         let state = dir.path().join("a/b");
         let lock = acquire_within(&state, Duration::from_secs(60))
@@ -192,14 +192,18 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_lock_whose_holder_is_not_to_be_seen_is_waited_for_and_then_refused() {
+    async fn a_lock_of_an_invisible_process_is_awaited_and_then_refused() {
         let dir = tempfile::tempdir().unwrap();
         let lock = acquire(dir.path()).unwrap();
         // No process has the highest number that there may be.
         std::fs::write(dir.path().join("lock"), "4194304\n").unwrap();
         // However little is left for the last attempt.
         for micros in [0, 300, 1000, 3000] {
-            let wait = acquire_within(dir.path(), AGAIN * 20 + Duration::from_micros(micros)).await;
+            let wait = acquire_within(
+                dir.path(),
+                RETRY_INTERVAL * 20 + Duration::from_micros(micros),
+            )
+            .await;
             assert!(
                 matches!(
                     wait,

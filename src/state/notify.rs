@@ -22,14 +22,14 @@ pub const QUEUE: usize = 256;
 
 /// `[notify]`; may change at any time.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub struct NotifySettings {
     pub exec: Option<PathBuf>,
     pub timeout: Duration,
 }
 
-impl Default for Settings {
+impl Default for NotifySettings {
     fn default() -> Self {
-        Settings {
+        NotifySettings {
             exec: None,
             timeout: Duration::from_secs(30),
         }
@@ -38,7 +38,7 @@ impl Default for Settings {
 
 /// Ends when the owner has.
 pub async fn run(
-    settings: watch::Receiver<Settings>,
+    settings: watch::Receiver<NotifySettings>,
     mut transitions: broadcast::Receiver<Arc<Transition>>,
 ) {
     loop {
@@ -53,18 +53,18 @@ pub async fn run(
             }
             Err(broadcast::error::RecvError::Closed) => return,
         };
-        let Settings {
+        let NotifySettings {
             exec: program,
             timeout,
         } = settings.borrow().clone();
         let Some(program) = program.filter(|_| transition.from != transition.to) else {
             continue;
         };
-        tell(program, timeout, &transition).await;
+        run_program(program, timeout, &transition).await;
     }
 }
 
-async fn tell(program: PathBuf, timeout: Duration, transition: &Transition) {
+async fn run_program(program: PathBuf, timeout: Duration, transition: &Transition) {
     let stdin = format!("{}\n", message(transition)).into_bytes();
     let command = Exec {
         program,
@@ -78,7 +78,7 @@ async fn tell(program: PathBuf, timeout: Duration, transition: &Transition) {
         Ok(output) if output.status == 0 => {}
         Ok(output) => {
             let said = String::from_utf8_lossy(&output.stderr);
-            let status = describe(output.status);
+            let status = describe_wait_status(output.status);
             tracing::warn!(program = %command.program.display(), finding, status, said = said.trim(), "the notification program ended with an error");
         }
         Err(error) => {
@@ -96,7 +96,7 @@ async fn tell(program: PathBuf, timeout: Duration, transition: &Transition) {
 }
 
 /// wait(2)'s status in words.
-fn describe(status: i32) -> String {
+fn describe_wait_status(status: i32) -> String {
     match status & 0x7f {
         0 => format!("exit {}", status >> 8 & 0xff),
         signal => format!("signal {signal}"),
@@ -203,12 +203,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn each_transition_of_severity_is_told_once_and_a_full_queue_loses_the_oldest() {
+    async fn each_severity_transition_is_notified_once_and_a_full_queue_drops_the_oldest() {
         let dir = tempfile::tempdir().unwrap();
         let (program, told) = (dir.path().join("program"), dir.path().join("told"));
         std::fs::write(&program, format!("#!/bin/sh\ncat >> {}\n", told.display())).unwrap();
         std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
-        let (_settings, settings) = watch::channel(Settings {
+        let (_settings, settings) = watch::channel(NotifySettings {
             exec: Some(program),
             timeout: Duration::from_secs(60),
         });
@@ -234,8 +234,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_program_that_fails_or_hangs_does_not_end_the_telling() {
-        let (_settings, settings) = watch::channel(Settings {
+    async fn a_failing_or_hanging_program_does_not_stop_notifications() {
+        let (_settings, settings) = watch::channel(NotifySettings {
             exec: Some("/nonexistent".into()),
             timeout: Duration::from_millis(10),
         });

@@ -5,9 +5,9 @@
 //! transitions, what to probe, what to look at again. It waits for nothing but its own inputs: not
 //! for the disk, not for a client, not for a source.
 
-pub mod changes;
-mod history;
-mod io;
+pub mod change_stream;
+mod io_waiters;
+mod store_sync;
 #[cfg(test)]
 mod tests;
 
@@ -22,64 +22,66 @@ use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tokio::time::{Instant, MissedTickBehavior, sleep_until, timeout};
 
 use crate::host::clock;
-use crate::model::check::Wanted;
-use crate::model::facts::{Change, Facts};
+use crate::model::check::DesiredCheck;
+use crate::model::facts::{Facts, Urgency};
 use crate::model::finding::{Finding, Severity};
-use crate::model::kernel::event::{Cursor, Resume};
+use crate::model::kernel_log::event::{Cursor, ResumePoint};
 use crate::model::ledger::{Ledger, LedgerError, Transition, TransitionKind};
-use crate::model::picture::{Painter, Scene};
 use crate::model::probe::ProbeTarget;
-use crate::model::report::{REQUESTS, Report, Request, SmartTarget, Source, SourceStatus};
 use crate::model::snapshot::{NodeState, Snapshot, StoreStatus};
+use crate::model::snapshot_builder::{SnapshotBuilder, SnapshotInput};
+use crate::model::source_update::{
+    REQUEST_QUEUE_CAPACITY, SmartTarget, Source, SourceRequest, SourceStatus, SourceUpdate,
+};
 use crate::state::handle::{Command, CommandError, Handle};
-use crate::state::judge::{Judge, SharedRules};
+use crate::state::judge::{Judge, SharedAssessmentSettings};
 use crate::state::notify;
-use crate::state::owner::changes::Changes;
-use crate::state::owner::history::History;
-use crate::state::owner::io::IoAskers;
-use crate::state::store::{Event, Store};
+use crate::state::owner::change_stream::ChangeStream;
+use crate::state::owner::io_waiters::IoWaiters;
+use crate::state::owner::store_sync::StoreSync;
+use crate::state::store::{Store, StoreEvent};
 
 /// After a publication the next one waits this long, so that a burst of reports is judged a few
 /// times and not once a report.
-const GAP: Duration = Duration::from_millis(20);
+const MIN_PUBLISH_INTERVAL: Duration = Duration::from_millis(20);
 /// Figures may come together for this long: a round of probes is judged once or twice.
-const FIGURES_WAIT: Duration = Duration::from_secs(1);
+const USAGE_DELAY: Duration = Duration::from_secs(1);
 /// What comes in a flood is told together; with the reader's own pace and `GAP` still within a
 /// tenth of a second.
-const FLOOD_WAIT: Duration = Duration::from_millis(40);
+const COALESCE_DELAY: Duration = Duration::from_millis(40);
 /// Reports that are applied before anything else is looked at.
-const BATCH: usize = 1024;
-const BEAT: Duration = Duration::from_secs(1);
+const MAX_BATCH: usize = 1024;
+const TICK_INTERVAL: Duration = Duration::from_secs(1);
 /// Rules that depend on time are looked at this often without any report.
-const BEATS_PER_ASSESSMENT: u64 = 10;
+const TICKS_PER_ASSESSMENT: u64 = 10;
 /// The store's memory is awaited this long at the start; later it is joined when it comes.
-const STORE_WAIT: Duration = Duration::from_secs(1);
+const STORE_OPEN_TIMEOUT: Duration = Duration::from_secs(1);
 /// The kernel's log is read from where the store says; a store that has not said it by then is not
 /// waited for.
-const BEATS_BEFORE_READING: u64 = 10;
+const TICKS_BEFORE_KERNEL_LOG: u64 = 10;
 /// A picture is called full after this time even if something has not answered.
-const SETTLE_DEADLINE: Duration = Duration::from_millis(1500);
+const SETTLE_TIMEOUT: Duration = Duration::from_millis(1500);
 /// An acknowledgement's answer waits this long for the disk.
-const STORED_WAIT: Duration = Duration::from_secs(5);
+const WRITE_ACK_TIMEOUT: Duration = Duration::from_secs(5);
 /// At the end, what is queued for the disk has this long.
-const FLUSH: Duration = Duration::from_secs(1);
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What the rest of the daemon holds of the owner.
 #[derive(Debug)]
-pub struct Doors {
+pub struct OwnerHandles {
     pub handle: Handle,
     /// For the sources.
-    pub reports: mpsc::Sender<Report>,
+    pub reports: mpsc::Sender<SourceUpdate>,
     /// Subscribe for what to look at again.
-    pub requests: broadcast::Sender<Request>,
+    pub requests: broadcast::Sender<SourceRequest>,
     /// Subscribe for `notify::run`.
     pub transitions: broadcast::Sender<Arc<Transition>>,
-    pub targets: watch::Receiver<Arc<Vec<ProbeTarget>>>,
+    pub probe_targets: watch::Receiver<Arc<Vec<ProbeTarget>>>,
     pub smart_targets: watch::Receiver<Arc<Vec<SmartTarget>>>,
     /// Filesystem checks that are not over.
-    pub checks: watch::Receiver<Arc<Vec<Wanted>>>,
+    pub checks: watch::Receiver<Arc<Vec<DesiredCheck>>>,
     /// With what the kernel log's reader begins.
-    pub resume: watch::Receiver<Resume>,
+    pub kernel_log_resume: watch::Receiver<ResumePoint>,
     pub heartbeat: Heartbeat,
 }
 
@@ -98,20 +100,20 @@ pub struct Owner<J> {
     judge: J,
     facts: Facts,
     ledger: Ledger,
-    painter: Painter,
+    snapshot_builder: SnapshotBuilder,
     sources: BTreeMap<Source, (SourceStatus, Timestamp)>,
-    changes: Changes,
-    history: History,
-    rules: watch::Receiver<SharedRules>,
-    reports: mpsc::Receiver<Report>,
+    change_stream: ChangeStream,
+    store_sync: StoreSync,
+    settings: watch::Receiver<SharedAssessmentSettings>,
+    reports: mpsc::Receiver<SourceUpdate>,
     commands: mpsc::Receiver<Command>,
-    store_events: mpsc::Receiver<Event>,
+    store_events: mpsc::Receiver<StoreEvent>,
     snapshots: watch::Sender<Arc<Snapshot>>,
-    targets: watch::Sender<Arc<Vec<ProbeTarget>>>,
+    probe_targets: watch::Sender<Arc<Vec<ProbeTarget>>>,
     smart_targets: watch::Sender<Arc<Vec<SmartTarget>>>,
-    checks: watch::Sender<Arc<Vec<Wanted>>>,
-    resume: watch::Sender<Resume>,
-    requests: broadcast::Sender<Request>,
+    checks: watch::Sender<Arc<Vec<DesiredCheck>>>,
+    kernel_log_resume: watch::Sender<ResumePoint>,
+    requests: broadcast::Sender<SourceRequest>,
     transitions: broadcast::Sender<Arc<Transition>>,
     heartbeat: Heartbeat,
     /// In which calendars are read; looked up once, since that reads files.
@@ -119,196 +121,196 @@ pub struct Owner<J> {
     /// From this time on the picture counts as full.
     settle_by: Instant,
     /// Who waits for the next reading of the I/O counters.
-    io_askers: IoAskers,
+    io_waiters: IoWaiters,
     /// When to publish next; None when nothing has changed.
-    due: Option<Instant>,
-    published: Instant,
+    publish_at: Option<Instant>,
+    published_at: Instant,
 }
 
 impl<J: Judge> Owner<J> {
     /// Binds nothing and waits for nothing; `run` begins.
     pub fn new(
         judge: J,
-        rules: watch::Receiver<SharedRules>,
+        rules: watch::Receiver<SharedAssessmentSettings>,
         store: Store,
-        store_events: mpsc::Receiver<Event>,
-    ) -> (Owner<J>, Doors) {
+        store_events: mpsc::Receiver<StoreEvent>,
+    ) -> (Owner<J>, OwnerHandles) {
         let revision = u64::try_from(clock::now().as_microsecond()).unwrap_or_default();
         let (snapshots, snapshot_receiver) = watch::channel(Arc::new(Snapshot {
             revision,
             ..Snapshot::default()
         }));
-        let (report_sender, reports) = mpsc::channel(BATCH);
+        let (report_sender, reports) = mpsc::channel(MAX_BATCH);
         let (command_sender, commands) = mpsc::channel(64);
         let (targets, target_receiver) = watch::channel(Arc::default());
         let (smart_targets, smart_receiver) = watch::channel(Arc::default());
         let (checks, checks_receiver) = watch::channel(Arc::default());
-        let (resume, resume_receiver) = watch::channel(Resume::Unknown);
+        let (resume, resume_receiver) = watch::channel(ResumePoint::Unknown);
         let (requests, transitions) = (
-            broadcast::Sender::new(REQUESTS),
+            broadcast::Sender::new(REQUEST_QUEUE_CAPACITY),
             broadcast::Sender::new(notify::QUEUE),
         );
         let heartbeat = Heartbeat::default();
-        let doors = Doors {
+        let doors = OwnerHandles {
             handle: Handle::new(snapshot_receiver, command_sender),
             reports: report_sender,
             requests: requests.clone(),
             transitions: transitions.clone(),
-            targets: target_receiver,
+            probe_targets: target_receiver,
             smart_targets: smart_receiver,
             checks: checks_receiver,
-            resume: resume_receiver,
+            kernel_log_resume: resume_receiver,
             heartbeat: heartbeat.clone(),
         };
         let owner = Owner {
             judge,
             facts: Facts::default(),
             ledger: Ledger::default(),
-            painter: Painter::default(),
+            snapshot_builder: SnapshotBuilder::default(),
             sources: BTreeMap::new(),
-            changes: Changes::new(revision),
-            history: History::new(store),
-            rules,
+            change_stream: ChangeStream::new(revision),
+            store_sync: StoreSync::new(store),
+            settings: rules,
             reports,
             commands,
             store_events,
             snapshots,
-            targets,
+            probe_targets: targets,
             smart_targets,
             checks,
-            resume,
+            kernel_log_resume: resume,
             requests,
             transitions,
             heartbeat,
             zone: TimeZone::system(),
-            io_askers: IoAskers::default(),
-            settle_by: Instant::now() + SETTLE_DEADLINE,
-            due: None,
-            published: Instant::now(),
+            io_waiters: IoWaiters::default(),
+            settle_by: Instant::now() + SETTLE_TIMEOUT,
+            publish_at: None,
+            published_at: Instant::now(),
         };
         (owner, doors)
     }
 
     /// In which boot this runs: volumes are remembered for it.
-    pub fn in_boot(mut self, boot: String) -> Owner<J> {
-        self.history.boot = Some(boot).filter(|boot| !boot.is_empty());
+    pub fn with_boot_id(mut self, boot: String) -> Owner<J> {
+        self.store_sync.boot = Some(boot).filter(|boot| !boot.is_empty());
         self
     }
 
     /// Until `stop` is done; then what is queued is written, for a second at most.
     pub async fn run(mut self, stop: impl Future<Output = ()>) {
         tokio::pin!(stop);
-        self.settle_by = Instant::now() + SETTLE_DEADLINE;
+        self.settle_by = Instant::now() + SETTLE_TIMEOUT;
         self.await_store().await;
-        self.due = Some(Instant::now());
-        let mut beat = tokio::time::interval(BEAT);
+        self.publish_at = Some(Instant::now());
+        let mut beat = tokio::time::interval(TICK_INTERVAL);
         beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let settle = sleep_until(self.settle_by);
         tokio::pin!(settle);
         let mut settle_passed = false;
         loop {
-            let due = self.due;
+            let due = self.publish_at;
             tokio::select! {
                 () = &mut stop => break,
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => self.publish(Vec::new()),
-                Some(command) = self.commands.recv() => self.command(command),
-                Some(report) = self.reports.recv() => self.take_in(report),
-                Some(event) = self.store_events.recv() => self.hear_store(event),
-                Ok(()) = self.rules.changed() => {
-                    let rules = self.rules.borrow_and_update().clone();
-                    self.judge.take_rules(&mut self.facts, &rules);
-                    self.hurry();
+                Some(command) = self.commands.recv() => self.handle_command(command),
+                Some(report) = self.reports.recv() => self.apply_batch(report),
+                Some(event) = self.store_events.recv() => self.handle_store_event(event),
+                Ok(()) = self.settings.changed() => {
+                    let rules = self.settings.borrow_and_update().clone();
+                    self.judge.apply_settings(&mut self.facts, &rules);
+                    self.publish_soon();
                 }
                 () = &mut settle, if !settle_passed => {
                     settle_passed = true;
-                    self.hurry();
+                    self.publish_soon();
                 }
-                _ = beat.tick() => self.beat(),
+                _ = beat.tick() => self.tick(),
             }
         }
-        self.history
+        self.store_sync
             .write(&self.facts, &self.ledger, true, Vec::new());
-        if !self.history.close(FLUSH).await {
+        if !self.store_sync.close(FLUSH_TIMEOUT).await {
             tracing::warn!("the disk did not take the last changes of history in time");
         }
     }
 
     /// A dead disk must not keep the node unanswered: then it is joined later.
     async fn await_store(&mut self) {
-        if let Ok(Some(event)) = timeout(STORE_WAIT, self.store_events.recv()).await {
-            self.hear_store(event);
+        if let Ok(Some(event)) = timeout(STORE_OPEN_TIMEOUT, self.store_events.recv()).await {
+            self.handle_store_event(event);
         }
     }
 
     /// The kernel's log is read from where the store says; a store that does not answer is not
     /// waited for.
-    fn let_read(&self, from: Option<Cursor>) {
-        self.resume.send_if_modified(|resume| {
-            let first = *resume == Resume::Unknown;
+    fn start_kernel_log(&self, from: Option<Cursor>) {
+        self.kernel_log_resume.send_if_modified(|resume| {
+            let first = *resume == ResumePoint::Unknown;
             if first {
-                *resume = Resume::From(from);
+                *resume = ResumePoint::From(from);
             }
             first
         });
     }
 
-    fn beat(&mut self) {
+    fn tick(&mut self) {
         let beats = self.heartbeat.0.fetch_add(1, Ordering::Relaxed);
-        if beats.is_multiple_of(BEATS_PER_ASSESSMENT) || self.history.behind() {
+        if beats.is_multiple_of(TICKS_PER_ASSESSMENT) || self.store_sync.is_behind() {
             self.begin_due_checks();
-            self.hurry();
+            self.publish_soon();
         }
-        if beats >= BEATS_BEFORE_READING {
-            self.let_read(None);
+        if beats >= TICKS_BEFORE_KERNEL_LOG {
+            self.start_kernel_log(None);
         }
-        if self.history.errors_due() {
-            self.history
+        if self.store_sync.is_error_write_due() {
+            self.store_sync
                 .write(&self.facts, &self.ledger, false, Vec::new());
         }
     }
 
     fn begin_due_checks(&mut self) {
-        let rules = self.rules.borrow().clone();
+        let rules = self.settings.borrow().clone();
         let checks = &rules.policy.checks;
         self.facts.prune_checks(checks.keep as usize);
         let begun = self
             .facts
-            .begin_due_checks(checks, &self.ledger, &self.zone, clock::now());
+            .queue_due_checks(checks, &self.ledger, &self.zone, clock::now());
         if begun > 0 {
             tracing::info!(checks = begun, "filesystem checks are due");
         }
     }
 
-    fn take_in(&mut self, first: Report) {
-        let (now, rules) = (clock::now(), self.rules.borrow().clone());
+    fn apply_batch(&mut self, first: SourceUpdate) {
+        let (now, rules) = (clock::now(), self.settings.borrow().clone());
         let mut next = Some(first);
-        for _ in 0..BATCH {
+        for _ in 0..MAX_BATCH {
             let Some(report) = next else { break };
             match self.apply(report, &rules, now) {
-                Change::Nothing => {}
-                Change::Figures => self.publish_by(Instant::now() + FIGURES_WAIT),
-                Change::Soon => self.publish_by(Instant::now() + FLOOD_WAIT),
-                Change::Material => self.hurry(),
+                Urgency::Nothing => {}
+                Urgency::UsageOnly => self.publish_by(Instant::now() + USAGE_DELAY),
+                Urgency::Coalesce => self.publish_by(Instant::now() + COALESCE_DELAY),
+                Urgency::Immediate => self.publish_soon(),
             }
             next = self.reports.try_recv().ok();
         }
         // The last one taken out of the queue, when the batch was full.
         if let Some(report) = next {
             self.apply(report, &rules, now);
-            self.hurry();
+            self.publish_soon();
         }
     }
 
     fn apply(
         &mut self,
-        report: Report,
-        rules: &crate::state::judge::Rules,
+        report: SourceUpdate,
+        rules: &crate::state::judge::AssessmentSettings,
         now: Timestamp,
-    ) -> Change {
-        if let Report::DiskStats(seen) = &report {
-            self.io_askers.answer(seen);
+    ) -> Urgency {
+        if let SourceUpdate::DiskStats(seen) = &report {
+            self.io_waiters.reply(seen);
         }
-        let Report::Source { source, status } = report else {
+        let SourceUpdate::Source { source, status } = report else {
             return self.judge.apply(&mut self.facts, report, rules, now);
         };
         if self
@@ -316,24 +318,24 @@ impl<J: Judge> Owner<J> {
             .get(&source)
             .is_some_and(|(known, _)| *known == status)
         {
-            return Change::Nothing;
+            return Urgency::Nothing;
         }
         self.sources.insert(source, (status.clone(), now));
         self.judge.apply(
             &mut self.facts,
-            Report::Source { source, status },
+            SourceUpdate::Source { source, status },
             rules,
             now,
         );
-        Change::Material
+        Urgency::Immediate
     }
 
-    fn hear_store(&mut self, event: Event) {
+    fn handle_store_event(&mut self, event: StoreEvent) {
         match event {
-            Event::Opened(loaded) => {
+            StoreEvent::Opened(loaded) => {
                 let now = clock::now();
                 self.judge.restore(&mut self.facts, loaded.drives);
-                self.let_read(
+                self.start_kernel_log(
                     loaded
                         .progress
                         .as_ref()
@@ -346,29 +348,29 @@ impl<J: Judge> Owner<J> {
                 self.facts.restore_smart(loaded.smart);
                 self.facts.restore_checks(loaded.checks);
                 // Device numbers and mounts are of one boot.
-                if loaded.boot.is_some() && loaded.boot == self.history.boot {
+                if loaded.boot.is_some() && loaded.boot == self.store_sync.boot {
                     self.facts.restore_volumes(loaded.volumes);
                 }
-                let given_up = self.ledger.join(loaded.findings, now);
+                let given_up = self.ledger.restore(loaded.findings, now);
                 if !given_up.is_empty() {
                     tracing::info!(
                         findings = given_up.len(),
                         "findings go on under the ids that history has for them"
                     );
                 }
-                self.history.opened();
+                self.store_sync.mark_open();
             }
-            Event::Reopened => self.history.opened(),
-            Event::Status(StoreStatus::Memory(why)) => {
-                self.let_read(None);
-                self.history.failed(why);
+            StoreEvent::Reopened => self.store_sync.mark_open(),
+            StoreEvent::Status(StoreStatus::MemoryOnly(why)) => {
+                self.start_kernel_log(None);
+                self.store_sync.mark_failed(why);
             }
-            Event::Status(status) => self.history.status = status,
+            StoreEvent::Status(status) => self.store_sync.status = status,
         }
-        self.hurry();
+        self.publish_soon();
     }
 
-    fn command(&mut self, command: Command) {
+    fn handle_command(&mut self, command: Command) {
         match command {
             Command::Acknowledge {
                 finding,
@@ -377,14 +379,16 @@ impl<J: Judge> Owner<J> {
                 reply,
             } => {
                 let result = self.ledger.acknowledge(&finding, by, note, clock::now());
-                self.answer_stored(result, reply);
+                self.reply_when_stored(result, reply);
             }
             Command::Unacknowledge { finding, reply } => {
                 let result = self.ledger.unacknowledge(&finding);
-                self.answer_stored(result, reply);
+                self.reply_when_stored(result, reply);
             }
             Command::Subscribe { resume, reply } => {
-                let subscription = self.changes.subscribe(resume, &self.snapshots.borrow());
+                let subscription = self
+                    .change_stream
+                    .subscribe(resume, &self.snapshots.borrow());
                 // Whoever asked may have gone.
                 let _ = reply.send(subscription);
             }
@@ -393,12 +397,12 @@ impl<J: Judge> Owner<J> {
                 let _ = self.requests.send(request);
             }
             Command::ReadIo { reply } => {
-                self.io_askers.wait(reply, clock::now());
+                self.io_waiters.add(reply, clock::now());
                 // Without sources nobody listens.
-                let _ = self.requests.send(Request::DiskStats);
+                let _ = self.requests.send(SourceRequest::DiskStats);
             }
-            Command::Bypassed { driver, bypassed } => {
-                if self.facts.bypassed.hear(&driver, bypassed) {
+            Command::SetBypassed { driver, bypassed } => {
+                if self.facts.bypassed_drivers.set_bypassed(&driver, bypassed) {
                     match bypassed {
                         true => tracing::warn!(
                             driver,
@@ -409,11 +413,14 @@ impl<J: Judge> Owner<J> {
                             "volumes of a CSI driver pass through diskvitals-csi again"
                         ),
                     }
-                    self.hurry();
+                    self.publish_soon();
                 }
             }
-            Command::StartCheck { asked, reply } => {
-                let rules = self.rules.borrow().clone();
+            Command::StartCheck {
+                request: asked,
+                reply,
+            } => {
+                let rules = self.settings.borrow().clone();
                 let begun =
                     self.facts
                         .start_check(asked, &rules.policy.checks, &self.ledger, clock::now());
@@ -435,7 +442,7 @@ impl<J: Judge> Owner<J> {
 
     /// Published at once; answered when it is on disk, by a task of its own. While history is known
     /// to be in memory only, answered at once.
-    fn answer_stored(
+    fn reply_when_stored(
         &mut self,
         result: Result<Transition, LedgerError>,
         reply: oneshot::Sender<Result<Arc<Finding>, CommandError>>,
@@ -449,8 +456,8 @@ impl<J: Judge> Owner<J> {
             }
         };
         let finding = transition.finding.clone();
-        self.tell_transitions(vec![transition]);
-        if self.history.in_memory() {
+        self.emit_transitions(vec![transition]);
+        if self.store_sync.is_in_memory() {
             self.publish(Vec::new());
             // Whoever asked may have gone.
             let _ = reply.send(Ok(finding));
@@ -459,7 +466,7 @@ impl<J: Judge> Owner<J> {
         let (stored, answer) = oneshot::channel();
         self.publish(vec![stored]);
         tokio::spawn(async move {
-            let result = match timeout(STORED_WAIT, answer).await {
+            let result = match timeout(WRITE_ACK_TIMEOUT, answer).await {
                 Ok(Ok(Ok(()))) => Ok(finding),
                 Ok(Ok(Err(why))) => Err(CommandError::NotStored(format!(
                     "{why} (it holds in memory)"
@@ -468,7 +475,7 @@ impl<J: Judge> Owner<J> {
                     "the disk does not keep up (it holds in memory)".to_owned(),
                 )),
                 Err(_) => Err(CommandError::NotStored(format!(
-                    "no answer from the disk after {STORED_WAIT:?} (it holds in memory)"
+                    "no answer from the disk after {WRITE_ACK_TIMEOUT:?} (it holds in memory)"
                 ))),
             };
             // Whoever asked may have gone.
@@ -477,62 +484,63 @@ impl<J: Judge> Owner<J> {
     }
 
     /// Publish as soon as the gap since the last time allows.
-    fn hurry(&mut self) {
+    fn publish_soon(&mut self) {
         self.publish_by(Instant::now());
     }
 
     fn publish_by(&mut self, wanted: Instant) {
-        let allowed = wanted.max(self.published + GAP);
-        self.due = Some(self.due.map_or(allowed, |due| due.min(allowed)));
+        let allowed = wanted.max(self.published_at + MIN_PUBLISH_INTERVAL);
+        self.publish_at = Some(self.publish_at.map_or(allowed, |due| due.min(allowed)));
     }
 
-    fn publish(&mut self, stored: Vec<crate::state::store::Stored>) {
-        self.due = None;
-        let (now, rules) = (clock::now(), self.rules.borrow().clone());
+    fn publish(&mut self, stored: Vec<crate::state::store::WriteAck>) {
+        self.publish_at = None;
+        let (now, rules) = (clock::now(), self.settings.borrow().clone());
         let judgements = self
             .judge
             .assess(&self.facts, &self.ledger, &rules.policy, now);
-        let mut transitions = self.ledger.merge(judgements, now);
-        self.judge.forget(&mut self.facts, &rules, now);
+        let mut transitions = self.ledger.apply(judgements, now);
+        self.judge.prune_drives(&mut self.facts, &rules, now);
         let (facts, judge) = (&self.facts, &self.judge);
         transitions.extend(
             self.ledger
-                .subjects_gone(|subject| judge.gone(facts, subject), now),
+                .clear_subjects(|subject| judge.is_removed(facts, subject), now),
         );
         self.ledger.prune(rules.history, now);
         let settled = self.snapshots.borrow().settled
-            || self.judge.settled(&self.facts)
+            || self.judge.is_settled(&self.facts)
             || Instant::now() >= self.settle_by;
-        let scene = Scene {
+        let scene = SnapshotInput {
             facts: &self.facts,
             ledger: &self.ledger,
-            verdicts: &self.judge,
+            status_rules: &self.judge,
             policy: &rules.policy,
-            node: self.node(),
+            node: self.node_state(),
             settled,
             now,
         };
         let previous = self.snapshots.borrow().clone();
-        let picture = self.painter.next(&previous, scene);
-        if !picture.same {
+        let picture = self.snapshot_builder.build(&previous, scene);
+        if !picture.unchanged {
             self.snapshots.send_replace(picture.snapshot);
         }
-        self.changes.tell(picture.changes);
-        self.tell_transitions(transitions);
-        tell(&self.targets, self.judge.probe_targets(&self.facts));
-        tell(
+        self.change_stream.publish(picture.changes);
+        self.emit_transitions(transitions);
+        send_if_changed(&self.probe_targets, self.judge.probe_targets(&self.facts));
+        send_if_changed(
             &self.smart_targets,
             self.judge.smart_targets(&self.facts, &self.ledger),
         );
-        tell(
+        send_if_changed(
             &self.checks,
-            self.facts.wanted_checks(&rules.policy, &self.ledger, now),
+            self.facts.desired_checks(&rules.policy, &self.ledger, now),
         );
-        self.history.write(&self.facts, &self.ledger, false, stored);
-        self.published = Instant::now();
+        self.store_sync
+            .write(&self.facts, &self.ledger, false, stored);
+        self.published_at = Instant::now();
     }
 
-    fn node(&self) -> NodeState {
+    fn node_state(&self) -> NodeState {
         let stuck = self.facts.stuck();
         let inventory = self
             .facts
@@ -546,27 +554,27 @@ impl<J: Judge> Owner<J> {
             .map_or(&[][..], |kubelet| &kubelet.warnings);
         NodeState {
             sources: self.sources.clone(),
-            store: self.history.status.clone(),
+            store: self.store_sync.status.clone(),
             stuck_probes: stuck
                 .values()
                 .fold(0, |sum, stuck| sum.saturating_add(*stuck)),
             stuck,
             timings: self.facts.timings.clone(),
-            kernel_log_lost: self.facts.kernel.lost(),
+            kernel_log_lost: self.facts.kernel.lost_records(),
             health: None,
             warnings: inventory
                 .iter()
                 .chain(kubelet)
                 .cloned()
-                .chain(self.facts.kernel.remark())
-                .chain(self.facts.bypassed.remarks())
+                .chain(self.facts.kernel.unattributed_warning())
+                .chain(self.facts.bypassed_drivers.warnings())
                 .collect(),
         }
     }
 
-    fn tell_transitions(&self, transitions: Vec<Transition>) {
+    fn emit_transitions(&self, transitions: Vec<Transition>) {
         for transition in transitions {
-            log(&transition);
+            log_transition(&transition);
             // Without a notifier nobody listens.
             let _ = self.transitions.send(Arc::new(transition));
         }
@@ -583,7 +591,7 @@ impl From<LedgerError> for CommandError {
 }
 
 /// What is as it was is not told anew.
-fn tell<T: PartialEq>(told: &watch::Sender<Arc<T>>, now: T) {
+fn send_if_changed<T: PartialEq>(told: &watch::Sender<Arc<T>>, now: T) {
     told.send_if_modified(|told| {
         let changed = **told != now;
         if changed {
@@ -594,7 +602,7 @@ fn tell<T: PartialEq>(told: &watch::Sender<Arc<T>>, now: T) {
 }
 
 /// One line a transition; what is bad needs somebody.
-fn log(transition: &Transition) {
+fn log_transition(transition: &Transition) {
     let Transition { finding, kind, .. } = transition;
     let (subject, reason, message) = (
         finding.subject.to_string(),

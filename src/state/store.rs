@@ -7,11 +7,11 @@
 //! all it has. Every commit is synchronous (WAL, synchronous=FULL): there are few, and an answer
 //! may depend on any.
 
-mod memories;
 mod open;
 mod rows;
 mod schema;
 mod thread;
+mod topics;
 
 use std::io;
 use std::path::PathBuf;
@@ -23,14 +23,14 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::model;
 use crate::model::check::Check;
-use crate::model::facts::kernel::Progress;
+use crate::model::facts::kernel_log::LogProgress;
 use crate::model::facts::{KnownDrive, StoredVolume, counters};
 use crate::model::finding::{Finding, Subject};
 use crate::model::ids::{CheckId, DriveId, FindingId, VolumeId};
-use crate::model::kernel::memory::Memory;
+use crate::model::kernel_log::error_history::ErrorHistory;
 use crate::model::smart;
 use crate::model::snapshot::StoreStatus;
-use crate::state::lock::Lock;
+use crate::state::lock::StateLock;
 
 pub use open::DATABASE;
 
@@ -38,34 +38,34 @@ pub use open::DATABASE;
 const QUEUE: usize = 64;
 
 #[derive(Clone, Debug)]
-pub struct Config {
+pub struct StoreConfig {
     pub dir: PathBuf,
     /// Wait before the next attempt after a failure; doubles up to `retry_max`.
-    pub retry_first: Duration,
-    pub retry_max: Duration,
+    pub min_backoff: Duration,
+    pub max_backoff: Duration,
 }
 
-impl Config {
-    pub fn new(dir: impl Into<PathBuf>) -> Config {
-        Config {
+impl StoreConfig {
+    pub fn new(dir: impl Into<PathBuf>) -> StoreConfig {
+        StoreConfig {
             dir: dir.into(),
-            retry_first: Duration::from_secs(1),
-            retry_max: Duration::from_secs(60),
+            min_backoff: Duration::from_secs(1),
+            max_backoff: Duration::from_secs(60),
         }
     }
 }
 
 /// What the store remembers.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Loaded {
+pub struct StoreContents {
     pub drives: Vec<KnownDrive>,
     /// Active and cleared ones.
     pub findings: Vec<Finding>,
     /// What the kernel's log has said, and how far it is counted.
-    pub errors: Vec<(Subject, Memory)>,
-    pub progress: Option<Progress>,
-    pub counters: Vec<(counters::Key, model::counters::Memory)>,
-    pub smart: Vec<(DriveId, smart::memory::Memory)>,
+    pub errors: Vec<(Subject, ErrorHistory)>,
+    pub progress: Option<LogProgress>,
+    pub counters: Vec<(counters::CounterKey, model::counters::CounterHistory)>,
+    pub smart: Vec<(DriveId, smart::memory::SmartHistory)>,
     pub volumes: Vec<StoredVolume>,
     pub checks: Vec<(CheckId, Check)>,
     /// The boot in which they were there.
@@ -73,10 +73,10 @@ pub struct Loaded {
 }
 
 #[derive(Debug)]
-pub enum Event {
+pub enum StoreEvent {
     /// For the first time since the start. The owner joins it with what it has and writes
     /// everything.
-    Opened(Box<Loaded>),
+    Opened(Box<StoreContents>),
     /// Writing works again: the owner writes everything.
     Reopened,
     Status(StoreStatus),
@@ -84,58 +84,58 @@ pub enum Event {
 
 /// What to put on disk. Applying it twice is applying it once.
 #[derive(Clone, Debug, Default)]
-pub struct Write {
+pub struct WriteBatch {
     pub drives: Vec<KnownDrive>,
-    pub forgotten: Vec<DriveId>,
+    pub deleted_drives: Vec<DriveId>,
     pub findings: Vec<Arc<Finding>>,
-    pub dropped: Vec<FindingId>,
+    pub deleted_findings: Vec<FindingId>,
     /// What the kernel's log has said. Together with `progress`, or not at all: else something
     /// would be counted twice or lost.
-    pub errors: Rows<Subject, Arc<Memory>>,
-    pub progress: Option<Arc<Progress>>,
-    pub counters: Rows<counters::Key, Arc<model::counters::Memory>>,
+    pub errors: RowChanges<Subject, Arc<ErrorHistory>>,
+    pub progress: Option<Arc<LogProgress>>,
+    pub counters: RowChanges<counters::CounterKey, Arc<model::counters::CounterHistory>>,
     /// What drives have said of themselves.
-    pub smart: Rows<DriveId, Arc<smart::memory::Memory>>,
-    pub volumes: Rows<VolumeId, StoredVolume>,
+    pub smart: RowChanges<DriveId, Arc<smart::memory::SmartHistory>>,
+    pub volumes: RowChanges<VolumeId, StoredVolume>,
     /// Filesystem checks, as they begin and end.
-    pub checks: Rows<CheckId, Arc<Check>>,
+    pub checks: RowChanges<CheckId, Arc<Check>>,
     /// With everything.
     pub boot: Option<String>,
     /// This is all there is: what it does not name is deleted.
-    pub everything: bool,
+    pub is_complete: bool,
 }
 
 /// What is to be put of one topic, and what is to be deleted.
 #[derive(Clone, Debug)]
-pub struct Rows<K, V> {
-    pub put: Vec<(K, V)>,
-    pub gone: Vec<K>,
+pub struct RowChanges<K, V> {
+    pub upserted: Vec<(K, V)>,
+    pub deleted: Vec<K>,
 }
 
 // Not derived: a derive would ask for `K: Default`.
 #[allow(clippy::derivable_impls)]
-impl<K, V> Default for Rows<K, V> {
+impl<K, V> Default for RowChanges<K, V> {
     fn default() -> Self {
-        Rows {
-            put: Vec::new(),
-            gone: Vec::new(),
+        RowChanges {
+            upserted: Vec::new(),
+            deleted: Vec::new(),
         }
     }
 }
 
-impl<K, V> Rows<K, V> {
+impl<K, V> RowChanges<K, V> {
     pub fn is_empty(&self) -> bool {
-        self.put.is_empty() && self.gone.is_empty()
+        self.upserted.is_empty() && self.deleted.is_empty()
     }
 }
 
-impl Write {
+impl WriteBatch {
     pub fn is_empty(&self) -> bool {
-        let Write {
+        let WriteBatch {
             drives,
-            forgotten,
+            deleted_drives: forgotten,
             findings,
-            dropped,
+            deleted_findings: dropped,
             errors,
             progress,
             counters,
@@ -143,7 +143,7 @@ impl Write {
             volumes,
             checks,
             boot,
-            everything,
+            is_complete: everything,
         } = self;
         !everything
             && (drives.is_empty()
@@ -156,13 +156,13 @@ impl Write {
 }
 
 /// Whom to tell that a write is on disk, or why it is not.
-pub type Stored = oneshot::Sender<Result<(), String>>;
+pub type WriteAck = oneshot::Sender<Result<(), String>>;
 
 /// One write on its way.
 #[derive(Debug)]
-pub struct Op {
-    pub write: Write,
-    pub stored: Vec<Stored>,
+pub struct WriteRequest {
+    pub write: WriteBatch,
+    pub acks: Vec<WriteAck>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -170,21 +170,24 @@ pub enum WriteError {
     #[error("the disk does not keep up: {QUEUE} writes wait")]
     QueueFull,
     #[error("the store has ended")]
-    Ended,
+    Closed,
 }
 
 /// The owner's end of the queue.
 #[derive(Debug)]
 pub struct Store {
-    ops: SyncSender<Op>,
+    ops: SyncSender<WriteRequest>,
     ended: oneshot::Receiver<()>,
 }
 
 impl Store {
     /// Starts the thread; opening happens there. Without a lock the thread takes it, as soon as it
     /// can.
-    pub fn spawn(config: Config, lock: Option<Lock>) -> io::Result<(Store, mpsc::Receiver<Event>)> {
-        let (store, ops, end, events, receiver) = Store::ends();
+    pub fn spawn(
+        config: StoreConfig,
+        lock: Option<StateLock>,
+    ) -> io::Result<(Store, mpsc::Receiver<StoreEvent>)> {
+        let (store, ops, end, events, receiver) = Store::channels();
         let thread = std::thread::Builder::new()
             .name("store".to_owned())
             .stack_size(512 * 1024);
@@ -197,22 +200,22 @@ impl Store {
     }
 
     /// A store whose disk is played by the caller: for tests of a slow or dead one.
-    pub fn played() -> (
+    pub fn fake() -> (
         Store,
-        Receiver<Op>,
+        Receiver<WriteRequest>,
         oneshot::Sender<()>,
-        mpsc::Sender<Event>,
-        mpsc::Receiver<Event>,
+        mpsc::Sender<StoreEvent>,
+        mpsc::Receiver<StoreEvent>,
     ) {
-        Store::ends()
+        Store::channels()
     }
 
-    fn ends() -> (
+    fn channels() -> (
         Store,
-        Receiver<Op>,
+        Receiver<WriteRequest>,
         oneshot::Sender<()>,
-        mpsc::Sender<Event>,
-        mpsc::Receiver<Event>,
+        mpsc::Sender<StoreEvent>,
+        mpsc::Receiver<StoreEvent>,
     ) {
         let (ops, ops_end) = sync_channel(QUEUE);
         let (end, ended) = oneshot::channel();
@@ -221,12 +224,15 @@ impl Store {
     }
 
     /// Never waits.
-    pub fn write(&self, write: Write, stored: Vec<Stored>) -> Result<(), WriteError> {
+    pub fn write(&self, write: WriteBatch, stored: Vec<WriteAck>) -> Result<(), WriteError> {
         self.ops
-            .try_send(Op { write, stored })
+            .try_send(WriteRequest {
+                write,
+                acks: stored,
+            })
             .map_err(|error| match error {
                 TrySendError::Full(_) => WriteError::QueueFull,
-                TrySendError::Disconnected(_) => WriteError::Ended,
+                TrySendError::Disconnected(_) => WriteError::Closed,
             })
     }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use diskvitals::host::root::HostRoot;
 use diskvitals::source::counters::read;
-use diskvitals::source::jobs::{Counters, Part};
+use diskvitals::source::jobs::{CounterGroup, CounterReadings};
 
 #[test]
 fn the_counters_of_every_recorded_host_are_read_as_expected() {
@@ -18,15 +18,19 @@ fn the_counters_of_every_recorded_host_are_read_as_expected() {
             continue;
         }
         let root = HostRoot::new(&tree);
-        let Counters {
+        let CounterReadings {
             mut readings,
             warnings,
             arrays,
             bcache,
-        } = read(&root, &Part::Plain).expect("read");
+        } = read(&root, &CounterGroup::Plain).expect("read");
         assert_eq!((warnings, bcache), (vec![], vec![]), "{}", tree.display());
         for array in arrays {
-            readings.extend(read(&root, &Part::Md { array }).expect("read").readings);
+            readings.extend(
+                read(&root, &CounterGroup::Md { array })
+                    .expect("read")
+                    .readings,
+            );
         }
         let found = format!("{:#}\n", serde_json::to_value(&readings).expect("JSON"));
         let file = tree.join("counters.json");

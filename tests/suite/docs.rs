@@ -30,7 +30,7 @@ fn the_page_of_findings_describes_no_unknown_reason() {
 
 #[test]
 fn every_source_is_explained_to_the_operator() {
-    use diskvitals::model::report::Source;
+    use diskvitals::model::source_update::Source;
     let page = include_str!("../../docs/operations.md");
     let sources = [
         Source::Udev,

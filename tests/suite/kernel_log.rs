@@ -5,13 +5,13 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use diskvitals::analyze;
-use diskvitals::analyze::Source;
+use diskvitals::analyze::InputSource;
 
 #[test]
 fn kernel_logs_recorded_during_fault_injection_are_classified_as_expected() {
     let mut text = String::new();
     for file in files(Path::new("tests/kernel_log")) {
-        let answer = analyze::kernel_log(&Source::File(file.clone())).unwrap();
+        let answer = analyze::kernel_log(&InputSource::File(file.clone())).unwrap();
         let classes: Vec<String> = answer
             .classes
             .iter()

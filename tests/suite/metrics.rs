@@ -3,7 +3,7 @@
 use std::io::{BufRead, Read};
 use std::os::unix::net::UnixStream;
 
-use crate::process::{Daemon, ask, scrape, until};
+use crate::process::{Daemon, http_get, scrape, scrape_until};
 use crate::{smartctl, tree};
 
 fn host(drives: usize, volumes: usize) -> tempfile::TempDir {
@@ -56,7 +56,7 @@ fn a_configured_unix_socket_serves_metrics_and_is_removed_at_exit() {
     let socket = daemon.dir.path().join("metrics.sock");
     let mode = std::os::unix::fs::MetadataExt::mode(&std::fs::metadata(&socket).expect("is there"));
     assert_eq!(mode & 0o777, 0o660);
-    let answer = ask(UnixStream::connect(&socket).expect("connects"), "*/*");
+    let answer = http_get(UnixStream::connect(&socket).expect("connects"), "*/*");
     assert!(
         answer.contains("content-type: text/plain; version=0.0.4; charset=utf-8\r\n"),
         "{answer}"
@@ -127,7 +127,7 @@ fn the_first_scrape_is_complete_and_a_removed_drive_loses_its_series() {
         std::fs::remove_file(host.path().join(link)).expect("goes");
     }
     daemon.signal(nix::sys::signal::Signal::SIGHUP);
-    let after = until(address, "the drive's series are gone", |text| {
+    let after = scrape_until(address, "the drive's series are gone", |text| {
         drives(text) == 2
     });
     assert!(!after.contains(&gone), "{after}");
@@ -140,14 +140,16 @@ fn smart_metrics_carry_the_ids_of_their_drives() {
     let host = host(1, 1);
     let dir = tempfile::tempdir().expect("a folder");
     let smartctl = smartctl::Smartctl::new(dir.path()).expect("is written");
-    let answer = smartctl::Ata::new("ZL200000", 0xa000_0000).answer();
-    smartctl.answers("/dev/sda", &answer).expect("is written");
+    let answer = smartctl::Ata::new("ZL200000", 0xa000_0000).response();
+    smartctl
+        .set_response("/dev/sda", &answer)
+        .expect("is written");
     let config = format!("[smart]\ncommand = \"{}\"\n", smartctl.program().display());
     let mut daemon = Daemon::start(host.path(), &config, Some("127.0.0.1:0"));
     let address = daemon.address();
     let mut log = daemon.log.take().expect("a log");
     let reader = std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
-    let text = until(address, "the drive has told", |text| {
+    let text = scrape_until(address, "the drive has told", |text| {
         text.contains("outcome=\"told\"} 1\n")
     });
     let pending = text

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use diskvitals::csi::podmon::{Connected, Connectivity, PodmonService};
+use diskvitals::csi::podmon::{Connectivity, ConnectivityStatus, PodmonService};
 use diskvitals::csi::wire::podmon::podmon_client::PodmonClient;
 use diskvitals::csi::wire::podmon::{
     ValidateVolumeHostConnectivityRequest, ValidateVolumeHostConnectivityResponse,
@@ -20,10 +20,14 @@ use tonic::{Code, Status};
 struct Node;
 
 impl Connectivity for Node {
-    async fn check(&self, handles: Vec<String>, sample: Duration) -> Result<Connected, Status> {
-        let mut answer = Connected {
+    async fn check(
+        &self,
+        handles: Vec<String>,
+        sample: Duration,
+    ) -> Result<ConnectivityStatus, Status> {
+        let mut answer = ConnectivityStatus {
             connected: true,
-            ..Connected::default()
+            ..ConnectivityStatus::default()
         };
         for handle in handles {
             match handle.as_str() {

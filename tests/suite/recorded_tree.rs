@@ -124,5 +124,8 @@ fn the_scan_understands_every_drive_and_device_of_the_tree() {
         .values()
         .find(|device| device.name.starts_with("dm-"))
         .expect("a logical volume");
-    assert!(!lvm.below.is_empty() && lvm.fs_uuid.is_some(), "{lvm:#?}");
+    assert!(
+        !lvm.underlying.is_empty() && lvm.fs_uuid.is_some(),
+        "{lvm:#?}"
+    );
 }

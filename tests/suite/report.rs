@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use diskvitals::csi::report::{Api, Config, Pace, Reporter, What};
+use diskvitals::csi::report::{ApiServer, Config, EnabledReports, ReportTiming, Reporter};
 use server::{NODE, Server};
 use tokio::sync::oneshot;
 
@@ -43,13 +43,13 @@ impl Scene {
     pub fn break_drive(&self) {
         self.host
             .smartctl
-            .answers(
+            .set_response(
                 "/dev/sda",
                 &Ata {
                     passed: false,
                     ..sata()
                 }
-                .answer(),
+                .response(),
             )
             .expect("written");
     }
@@ -57,7 +57,7 @@ impl Scene {
     pub fn mend_drive(&self) {
         self.host
             .smartctl
-            .answers("/dev/sda", &sata().answer())
+            .set_response("/dev/sda", &sata().response())
             .expect("written");
     }
 
@@ -150,7 +150,7 @@ impl Scene {
     }
 
     /// In this process, at a pace of the test's.
-    pub fn report(&self, what: What, pace: Pace) -> Running {
+    pub fn report(&self, what: EnabledReports, pace: ReportTiming) -> Running {
         let config = Config::new(self.server.url().parse().expect("an address"));
         let agent = self.agent();
         let (stop, stopped) = oneshot::channel::<()>();
@@ -160,7 +160,7 @@ impl Scene {
                 .build()
                 .expect("a runtime");
             runtime.block_on(async move {
-                let api = Api::new(config, NODE, &pace).expect("a client");
+                let api = ApiServer::new(config, NODE, &pace).expect("a client");
                 let reporter = Reporter {
                     agent,
                     node: NODE.into(),
@@ -198,25 +198,25 @@ impl Drop for Running {
     }
 }
 
-pub const BOTH: What = What {
+pub const BOTH: EnabledReports = EnabledReports {
     events: true,
     conditions: true,
 };
 
 /// As shipped, but for the waiting.
-pub fn brisk() -> Pace {
-    Pace {
-        patience: Duration::from_secs(2),
-        gather: Duration::from_millis(50),
-        look: Duration::from_secs(1),
-        heartbeat: Duration::from_millis(400),
-        message: Duration::from_millis(100),
-        every: Duration::from_millis(20),
-        change: Duration::from_millis(20),
-        first_pause: Duration::from_millis(40),
-        longest_pause: Duration::from_secs(2),
-        answer: Duration::from_secs(1),
-        ..Pace::default()
+pub fn brisk() -> ReportTiming {
+    ReportTiming {
+        absence_grace: Duration::from_secs(2),
+        debounce: Duration::from_millis(50),
+        poll_interval: Duration::from_secs(1),
+        heartbeat_interval: Duration::from_millis(400),
+        message_interval: Duration::from_millis(100),
+        event_interval: Duration::from_millis(20),
+        condition_interval: Duration::from_millis(20),
+        initial_backoff: Duration::from_millis(40),
+        max_backoff: Duration::from_secs(2),
+        request_timeout: Duration::from_secs(1),
+        ..ReportTiming::default()
     }
 }
 

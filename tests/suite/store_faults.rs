@@ -6,13 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use diskvitals::model::finding::{
-    Acknowledgement, Cleared, Evidence, Finding, Severity, Status, Subject,
+    Acknowledgement, Clearance, Evidence, Finding, Severity, Status, Subject,
 };
 use diskvitals::model::ids::{FindingId, VolumeId};
 use diskvitals::model::reason::Reason;
 use diskvitals::model::snapshot::StoreStatus;
 use diskvitals::state::lock;
-use diskvitals::state::store::{Config, DATABASE, Event, Loaded, Store, Write};
+use diskvitals::state::store::{
+    DATABASE, Store, StoreConfig, StoreContents, StoreEvent, WriteBatch,
+};
 use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
@@ -52,7 +54,7 @@ fn finding(number: i64) -> Finding {
 fn cleared(number: i64) -> Finding {
     Finding {
         acknowledged: None,
-        cleared: Some(Cleared {
+        cleared: Some(Clearance {
             time: at(99),
             why: "seen to be over".to_owned(),
         }),
@@ -60,30 +62,30 @@ fn cleared(number: i64) -> Finding {
     }
 }
 
-fn findings(all: &[Finding]) -> Write {
-    Write {
+fn findings(all: &[Finding]) -> WriteBatch {
+    WriteBatch {
         findings: all.iter().cloned().map(Arc::new).collect(),
-        ..Write::default()
+        ..WriteBatch::default()
     }
 }
 
-fn config(dir: &Path) -> Config {
-    Config {
-        retry_first: Duration::from_millis(50),
-        retry_max: Duration::from_millis(200),
-        ..Config::new(dir)
+fn config(dir: &Path) -> StoreConfig {
+    StoreConfig {
+        min_backoff: Duration::from_millis(50),
+        max_backoff: Duration::from_millis(200),
+        ..StoreConfig::new(dir)
     }
 }
 
-async fn opened(dir: &Path) -> (Store, mpsc::Receiver<Event>, Loaded) {
+async fn opened(dir: &Path) -> (Store, mpsc::Receiver<StoreEvent>, StoreContents) {
     let (store, mut events) = Store::spawn(config(dir), None).unwrap();
     match timeout(LONG, events.recv()).await.unwrap().unwrap() {
-        Event::Opened(loaded) => (store, events, *loaded),
+        StoreEvent::Opened(loaded) => (store, events, *loaded),
         other => panic!("{other:?}"),
     }
 }
 
-async fn write(store: &Store, write: Write) -> Result<(), String> {
+async fn write(store: &Store, write: WriteBatch) -> Result<(), String> {
     let (stored, answer) = oneshot::channel();
     store.write(write, vec![stored]).unwrap();
     timeout(LONG, answer).await.unwrap().unwrap()
@@ -117,13 +119,13 @@ async fn set_aside(dir: &Path, kind: &str) -> Vec<PathBuf> {
 async fn filled() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let (store, mut events, loaded) = opened(dir.path()).await;
-    assert_eq!(loaded, Loaded::default());
+    assert_eq!(loaded, StoreContents::default());
     write(&store, findings(&[finding(1), cleared(2)]))
         .await
         .unwrap();
     assert!(matches!(
         events.recv().await,
-        Some(Event::Status(StoreStatus::Ok))
+        Some(StoreEvent::Status(StoreStatus::Ok))
     ));
     assert!(store.close(LONG).await);
     dir
@@ -142,8 +144,8 @@ async fn stored_state_is_restored_exactly_and_rewriting_duplicates_nothing() {
     let (store, _events, _) = opened(dir.path()).await;
     write(
         &store,
-        Write {
-            everything: true,
+        WriteBatch {
+            is_complete: true,
             ..findings(&[finding(1)])
         },
     )
@@ -262,8 +264,8 @@ async fn a_row_that_cannot_be_read_is_skipped_and_kept() {
     assert_eq!(loaded.findings, [cleared(2)]);
     write(
         &store,
-        Write {
-            everything: true,
+        WriteBatch {
+            is_complete: true,
             ..findings(&loaded.findings)
         },
     )
@@ -286,7 +288,7 @@ async fn a_state_directory_that_cannot_be_used_is_named_and_tried_again() {
     std::fs::write(&state, b"a file").unwrap();
     let (store, mut events) = Store::spawn(config(&state), None).unwrap();
     match timeout(LONG, events.recv()).await.unwrap() {
-        Some(Event::Status(StoreStatus::Memory(why))) => {
+        Some(StoreEvent::Status(StoreStatus::MemoryOnly(why))) => {
             assert!(why.contains(state.to_str().unwrap()), "{why}")
         }
         other => panic!("{other:?}"),
@@ -296,12 +298,12 @@ async fn a_state_directory_that_cannot_be_used_is_named_and_tried_again() {
     std::fs::remove_file(&state).unwrap();
     assert!(matches!(
         timeout(LONG, events.recv()).await.unwrap(),
-        Some(Event::Opened(_))
+        Some(StoreEvent::Opened(_))
     ));
     write(&store, findings(&[finding(1)])).await.unwrap();
     assert!(matches!(
         timeout(LONG, events.recv()).await.unwrap(),
-        Some(Event::Status(StoreStatus::Ok))
+        Some(StoreEvent::Status(StoreStatus::Ok))
     ));
     assert!(store.close(LONG).await);
 }
@@ -312,14 +314,14 @@ async fn a_directory_locked_by_another_is_used_as_soon_as_it_is_free() {
     let held = lock::acquire(dir.path()).unwrap();
     let (store, mut events) = Store::spawn(config(dir.path()), None).unwrap();
     match timeout(LONG, events.recv()).await.unwrap() {
-        Some(Event::Status(StoreStatus::Memory(why))) => {
+        Some(StoreEvent::Status(StoreStatus::MemoryOnly(why))) => {
             assert!(why.contains("is used by another diskvitalsd"), "{why}")
         }
         other => panic!("{other:?}"),
     }
     drop(held);
     match timeout(LONG, events.recv()).await.unwrap() {
-        Some(Event::Opened(loaded)) => assert_eq!(loaded.findings, [cleared(2), finding(1)]),
+        Some(StoreEvent::Opened(loaded)) => assert_eq!(loaded.findings, [cleared(2), finding(1)]),
         other => panic!("{other:?}"),
     }
     assert!(store.close(LONG).await);
@@ -373,7 +375,7 @@ async fn a_full_disk_means_memory_until_there_is_room_and_loses_nothing_confirme
     write(&store, findings(&[finding(0)])).await.unwrap();
     assert!(matches!(
         events.recv().await,
-        Some(Event::Status(StoreStatus::Ok))
+        Some(StoreEvent::Status(StoreStatus::Ok))
     ));
     let mut confirmed = vec![finding(0)];
     let error = loop {
@@ -390,7 +392,7 @@ async fn a_full_disk_means_memory_until_there_is_room_and_loses_nothing_confirme
     assert!(error.contains("full"), "{error}");
     assert!(matches!(
         timeout(LONG, events.recv()).await.unwrap(),
-        Some(Event::Status(StoreStatus::Memory(_)))
+        Some(StoreEvent::Status(StoreStatus::MemoryOnly(_)))
     ));
     nix::mount::mount(
         None::<&str>,
@@ -403,22 +405,22 @@ async fn a_full_disk_means_memory_until_there_is_room_and_loses_nothing_confirme
     // As the owner does: everything, whenever it opens.
     loop {
         match timeout(LONG, events.recv()).await.unwrap().unwrap() {
-            Event::Reopened => {
+            StoreEvent::Reopened => {
                 confirmed.push(finding(5000));
                 drop(
                     write(
                         &store,
-                        Write {
-                            everything: true,
+                        WriteBatch {
+                            is_complete: true,
                             ..findings(&confirmed)
                         },
                     )
                     .await,
                 );
             }
-            Event::Status(StoreStatus::Ok) => break,
-            Event::Status(_) => {}
-            Event::Opened(_) => panic!("opened before"),
+            StoreEvent::Status(StoreStatus::Ok) => break,
+            StoreEvent::Status(_) => {}
+            StoreEvent::Opened(_) => panic!("opened before"),
         }
     }
     assert!(store.close(LONG).await);
@@ -433,7 +435,7 @@ async fn a_filesystem_that_turns_read_only_means_memory_and_says_why() {
     tmpfs.remount(nix::mount::MsFlags::MS_RDONLY);
     let (store, mut events) = Store::spawn(config(&dir), None).unwrap();
     match timeout(LONG, events.recv()).await.unwrap() {
-        Some(Event::Status(StoreStatus::Memory(why))) => {
+        Some(StoreEvent::Status(StoreStatus::MemoryOnly(why))) => {
             assert!(why.contains("Read-only file system"), "{why}")
         }
         other => panic!("{other:?}"),
@@ -441,7 +443,7 @@ async fn a_filesystem_that_turns_read_only_means_memory_and_says_why() {
     tmpfs.remount(nix::mount::MsFlags::empty());
     assert!(matches!(
         timeout(LONG, events.recv()).await.unwrap(),
-        Some(Event::Opened(_))
+        Some(StoreEvent::Opened(_))
     ));
     write(&store, findings(&[finding(1)])).await.unwrap();
     assert!(store.close(LONG).await);
@@ -450,7 +452,7 @@ async fn a_filesystem_that_turns_read_only_means_memory_and_says_why() {
 
 #[tokio::test]
 async fn a_slow_disk_does_not_block_the_owner() {
-    let (store, _ops, _end, _events, _) = Store::played();
+    let (store, _ops, _end, _events, _) = Store::fake();
     let mut refused = 0;
     for number in 0..1000 {
         refused += u32::from(

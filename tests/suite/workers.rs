@@ -5,10 +5,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use diskvitals::host::root::HostRoot;
-use diskvitals::host::worker::{Outcome, Spawn, Workers};
+use diskvitals::host::worker_pool::{WorkerOutcome, WorkerPool, WorkerPoolConfig};
 use diskvitals::model::path::HostPath;
-use diskvitals::source::jobs::{Answer, Job};
-use diskvitals::source::worker::{Place, arguments};
+use diskvitals::source::jobs::{Job, JobResult};
+use diskvitals::source::worker_main::{WorkerRole, arguments};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -27,9 +27,9 @@ fn recorded_tree() -> tempfile::TempDir {
     dir
 }
 
-fn workers(root: &Path, max_stuck: usize) -> Workers<Job, Answer> {
-    let args = arguments(Place::HostMounts, &HostRoot::new(root));
-    Workers::start(Spawn {
+fn workers(root: &Path, max_stuck: usize) -> WorkerPool<Job, JobResult> {
+    let args = arguments(WorkerRole::HostMounts, &HostRoot::new(root));
+    WorkerPool::start(WorkerPoolConfig {
         program: env!("CARGO_BIN_EXE_diskvitalsd").into(),
         args,
         active: 1,
@@ -78,15 +78,15 @@ async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     tried.await.unwrap_or_else(|_| panic!("never: {what}"));
 }
 
-fn is_good(outcome: &Outcome<Answer>) -> bool {
-    matches!(outcome, Outcome::Answer(Answer::ProbeMount(probe)) if probe.statfs.is_ok() && probe.readdir.is_ok())
+fn is_good(outcome: &WorkerOutcome<JobResult>) -> bool {
+    matches!(outcome, WorkerOutcome::Completed(JobResult::ProbeMount(probe)) if probe.statfs.is_ok() && probe.readdir.is_ok())
 }
 
 /// One process has started and answered. Otherwise `SHORT` may end before it has read its first
 /// question, on a loaded machine.
-async fn running_workers(root: &Path) -> Workers<Job, Answer> {
+async fn running_workers(root: &Path) -> WorkerPool<Job, JobResult> {
     let workers = workers(root, 4);
-    assert!(is_good(&workers.ask("g", probe("/good"), PATIENCE).await));
+    assert!(is_good(&workers.run("g", probe("/good"), PATIENCE).await));
     workers
 }
 
@@ -95,10 +95,10 @@ async fn many_targets_are_answered_by_one_process() {
     let tree = recorded_tree();
     let workers = workers(tree.path(), 4);
     for _ in 0..50 {
-        assert!(is_good(&workers.ask("a", probe("/good"), PATIENCE).await));
+        assert!(is_good(&workers.run("a", probe("/good"), PATIENCE).await));
     }
-    match workers.ask("e", probe("/eio"), PATIENCE).await {
-        Outcome::Answer(Answer::ProbeMount(probe)) => {
+    match workers.run("e", probe("/eio"), PATIENCE).await {
+        WorkerOutcome::Completed(JobResult::ProbeMount(probe)) => {
             assert!(probe.statfs.is_ok());
             assert_eq!(
                 probe.readdir.expect_err("an error").to_string(),
@@ -114,14 +114,14 @@ async fn many_targets_are_answered_by_one_process() {
 async fn a_hung_target_is_stuck_and_delays_no_other() {
     let tree = recorded_tree();
     let workers = running_workers(tree.path()).await;
-    let hangs = workers.ask("h", probe("/hangs"), SHORT);
+    let hangs = workers.run("h", probe("/hangs"), SHORT);
     let others = async {
         for _ in 0..20 {
-            assert!(is_good(&workers.ask("g", probe("/good"), PATIENCE).await));
+            assert!(is_good(&workers.run("g", probe("/good"), PATIENCE).await));
         }
     };
     let (hangs, ()) = tokio::join!(hangs, others);
-    let Outcome::Stuck {
+    let WorkerOutcome::Stuck {
         since,
         waiting_in,
         late: Some(_late),
@@ -133,12 +133,14 @@ async fn a_hung_target_is_stuck_and_delays_no_other() {
         waiting_in.is_some_and(|state| state.starts_with('S')),
         "it sleeps in a read"
     );
-    assert_eq!(*workers.stuck().borrow(), 1);
+    assert_eq!(*workers.stuck_count().borrow(), 1);
     // A second question to it says since when the first hangs, at once.
-    let again = tokio::time::timeout(PATIENCE, workers.ask("h", probe("/hangs"), SHORT))
+    let again = tokio::time::timeout(PATIENCE, workers.run("h", probe("/hangs"), SHORT))
         .await
         .expect("at once");
-    assert!(matches!(again, Outcome::Stuck { since: first, late: None, .. } if first == since));
+    assert!(
+        matches!(again, WorkerOutcome::Stuck { since: first, late: None, .. } if first == since)
+    );
 }
 
 #[tokio::test]
@@ -149,17 +151,17 @@ async fn a_late_answer_is_used_and_frees_the_target() {
     stopped
         .iter()
         .for_each(|pid| kill(*pid, Signal::SIGSTOP).expect("stopped"));
-    let Outcome::Stuck {
+    let WorkerOutcome::Stuck {
         waiting_in,
         late: Some(late),
         ..
-    } = workers.ask("g", probe("/good"), SHORT).await
+    } = workers.run("g", probe("/good"), SHORT).await
     else {
         panic!("it was stopped")
     };
     assert!(waiting_in.is_some_and(|state| state.starts_with('T')));
     assert!(
-        is_good(&workers.ask("other", probe("/also"), PATIENCE).await),
+        is_good(&workers.run("other", probe("/also"), PATIENCE).await),
         "another process took its place"
     );
     stopped
@@ -170,21 +172,21 @@ async fn a_late_answer_is_used_and_frees_the_target() {
         .expect("in time")
         .expect("told")
         .expect("an answer");
-    assert!(matches!(answer, Answer::ProbeMount(probe) if probe.statfs.is_ok()));
+    assert!(matches!(answer, JobResult::ProbeMount(probe) if probe.statfs.is_ok()));
     until("nothing is stuck any more", || {
-        *workers.stuck().borrow() == 0
+        *workers.stuck_count().borrow() == 0
     })
     .await;
-    assert!(is_good(&workers.ask("g", probe("/good"), PATIENCE).await));
+    assert!(is_good(&workers.run("g", probe("/good"), PATIENCE).await));
 }
 
 #[tokio::test]
 async fn a_stuck_process_that_dies_frees_the_target_with_an_error() {
     let tree = recorded_tree();
     let workers = running_workers(tree.path()).await;
-    let Outcome::Stuck {
+    let WorkerOutcome::Stuck {
         late: Some(late), ..
-    } = workers.ask("h", probe("/hangs"), SHORT).await
+    } = workers.run("h", probe("/hangs"), SHORT).await
     else {
         panic!("it hangs")
     };
@@ -199,7 +201,7 @@ async fn a_stuck_process_that_dies_frees_the_target_with_an_error() {
             .is_err()
     );
     until("nothing is stuck any more", || {
-        *workers.stuck().borrow() == 0
+        *workers.stuck_count().borrow() == 0
     })
     .await;
     until("no zombie is left", || pids(tree.path()).is_empty()).await;
@@ -211,11 +213,11 @@ async fn the_number_of_stuck_processes_is_limited() {
     let workers = workers(tree.path(), 2);
     for target in ["1", "2"] {
         assert!(matches!(
-            workers.ask(target, probe("/hangs"), SHORT).await,
-            Outcome::Stuck { .. }
+            workers.run(target, probe("/hangs"), SHORT).await,
+            WorkerOutcome::Stuck { .. }
         ));
     }
-    let Outcome::Failed(why) = workers.ask("3", probe("/good"), PATIENCE).await else {
+    let WorkerOutcome::Failed(why) = workers.run("3", probe("/good"), PATIENCE).await else {
         panic!("refused")
     };
     assert!(why.contains("2 questions are overdue"), "{why}");
@@ -229,28 +231,28 @@ async fn a_process_that_dies_or_talks_junk_is_a_failure_and_is_replaced() {
         .iter()
         .for_each(|pid| kill(*pid, Signal::SIGKILL).expect("killed"));
     assert!(matches!(
-        workers.ask("g", probe("/good"), PATIENCE).await,
-        Outcome::Failed(_)
+        workers.run("g", probe("/good"), PATIENCE).await,
+        WorkerOutcome::Failed(_)
     ));
-    assert!(is_good(&workers.ask("g", probe("/good"), PATIENCE).await));
+    assert!(is_good(&workers.run("g", probe("/good"), PATIENCE).await));
 
-    let junk: Workers<Job, Answer> = Workers::start(Spawn {
+    let junk: WorkerPool<Job, JobResult> = WorkerPool::start(WorkerPoolConfig {
         program: "/bin/echo".into(),
         args: vec!["junk".into()],
         active: 1,
         max_stuck: 1,
     });
     assert!(
-        matches!(junk.ask("g", probe("/good"), PATIENCE).await, Outcome::Failed(why) if why.contains("makes no sense"))
+        matches!(junk.run("g", probe("/good"), PATIENCE).await, WorkerOutcome::Failed(why) if why.contains("makes no sense"))
     );
-    let missing: Workers<Job, Answer> = Workers::start(Spawn {
+    let missing: WorkerPool<Job, JobResult> = WorkerPool::start(WorkerPoolConfig {
         program: "/nonexistent".into(),
         args: vec![],
         active: 1,
         max_stuck: 1,
     });
     assert!(
-        matches!(missing.ask("g", probe("/good"), PATIENCE).await, Outcome::Failed(why) if why.contains("starting a worker"))
+        matches!(missing.run("g", probe("/good"), PATIENCE).await, WorkerOutcome::Failed(why) if why.contains("starting a worker"))
     );
 }
 
@@ -258,16 +260,16 @@ async fn a_process_that_dies_or_talks_junk_is_a_failure_and_is_replaced() {
 async fn workers_end_when_the_daemons_pipe_closes() {
     let tree = recorded_tree();
     let workers = running_workers(tree.path()).await;
-    let Outcome::Stuck { late, .. } = workers.ask("h", probe("/hangs"), SHORT).await else {
+    let WorkerOutcome::Stuck { late, .. } = workers.run("h", probe("/hangs"), SHORT).await else {
         panic!("it hangs")
     };
-    assert!(is_good(&workers.ask("g", probe("/good"), PATIENCE).await));
+    assert!(is_good(&workers.run("g", probe("/good"), PATIENCE).await));
     assert_eq!(pids(tree.path()).len(), 2);
     workers.close();
     until("the idle one has ended", || pids(tree.path()).len() == 1).await;
     drop(late);
     assert!(matches!(
-        workers.ask("g", probe("/good"), PATIENCE).await,
-        Outcome::Failed(_)
+        workers.run("g", probe("/good"), PATIENCE).await,
+        WorkerOutcome::Failed(_)
     ));
 }

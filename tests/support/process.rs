@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 pub struct Daemon {
     pub child: Child,
@@ -97,7 +97,7 @@ impl Drop for Daemon {
     }
 }
 
-pub fn ask(mut stream: impl Read + Write, accept: &str) -> String {
+pub fn http_get(mut stream: impl Read + Write, accept: &str) -> String {
     write!(
         stream,
         "GET /metrics HTTP/1.1\r\nHost: x\r\nAccept: {accept}\r\n\r\n"
@@ -109,7 +109,7 @@ pub fn ask(mut stream: impl Read + Write, accept: &str) -> String {
 }
 
 pub fn scrape(address: SocketAddr) -> String {
-    let answer = ask(
+    let answer = http_get(
         TcpStream::connect(address).expect("connects"),
         "application/openmetrics-text",
     );
@@ -122,8 +122,8 @@ pub fn scrape(address: SocketAddr) -> String {
 
 /// Scrapes until it is so.
 #[allow(clippy::disallowed_methods)] // Nothing announces it; the next scrape is made a little later.
-pub fn until(address: SocketAddr, what: &str, is_so: impl Fn(&str) -> bool) -> String {
-    let end = Instant::now() + PATIENCE;
+pub fn scrape_until(address: SocketAddr, what: &str, is_so: impl Fn(&str) -> bool) -> String {
+    let end = Instant::now() + TIMEOUT;
     loop {
         let text = scrape(address);
         if is_so(&text) {

@@ -61,7 +61,7 @@ impl Ata {
 
     /// With its exit status (smartctl(8)): bit 3 it fails, bit 4 an attribute says so, bit 7 a
     /// self-test has failed.
-    pub fn answer(&self) -> Answer {
+    pub fn response(&self) -> SmartctlResponse {
         let outdated = self
             .self_tests
             .iter()
@@ -108,7 +108,7 @@ impl Ata {
                     "table": self.self_tests.iter().map(entry).collect::<Vec<_>>()}}
             }),
         );
-        Answer { status, body }
+        SmartctlResponse { status, body }
     }
 
     fn state(&self) -> Value {
@@ -183,7 +183,7 @@ impl Nvme {
         }
     }
 
-    pub fn answer(&self) -> Answer {
+    pub fn response(&self) -> SmartctlResponse {
         let status = if self.critical_warning == 0 { 0 } else { 8 };
         let mut body = start("nvme", "NVMe", status);
         merge(
@@ -208,7 +208,7 @@ impl Nvme {
                 "nvme_self_test_log": {"current_self_test_operation": {"value": 0, "string": "No self-test in progress"}}
             }),
         );
-        Answer { status, body }
+        SmartctlResponse { status, body }
     }
 }
 
@@ -244,7 +244,7 @@ impl Scsi {
         }
     }
 
-    pub fn answer(&self) -> Answer {
+    pub fn response(&self) -> SmartctlResponse {
         let status = if self.exception.is_some() { 8 } else { 0 };
         let health = match self.exception {
             None => json!({"passed": true}),
@@ -275,19 +275,19 @@ impl Scsi {
                     "power_on_time": {"hours": self.hours - 100, "aka": "accumulated_power_on_hours"}}
             }),
         );
-        Answer { status, body }
+        SmartctlResponse { status, body }
     }
 }
 
 /// What smartctl says and how it ends.
 #[derive(Clone, Debug)]
-pub struct Answer {
+pub struct SmartctlResponse {
     pub status: u8,
     pub body: Value,
 }
 
 /// A drive without SMART, as smartctl speaks of one whose device answers and has nothing to tell.
-pub fn without_smart(vendor: &str, product: &str, serial: &str) -> Answer {
+pub fn without_smart(vendor: &str, product: &str, serial: &str) -> SmartctlResponse {
     let mut body = start("scsi", "SCSI", 4);
     merge(
         &mut body,
@@ -295,11 +295,11 @@ pub fn without_smart(vendor: &str, product: &str, serial: &str) -> Answer {
             "serial_number": serial, "device_type": {"scsi_terminology": "Peripheral Device Type [PDT]", "scsi_value": 0, "name": "disk"},
             "smart_support": {"available": false}}),
     );
-    Answer { status: 4, body }
+    SmartctlResponse { status: 4, body }
 }
 
 /// smartctl's words when a drive has taken a self-test, or has not, as `--json=o` tells them.
-pub fn self_test_answer(taken: bool) -> Answer {
+pub fn self_test_response(taken: bool) -> SmartctlResponse {
     let status = if taken { 0 } else { 4 };
     let mut body = start("sat", "ATA", status);
     let lines = if taken {
@@ -320,7 +320,7 @@ pub fn self_test_answer(taken: bool) -> Answer {
     output.push("=== START OF OFFLINE IMMEDIATE AND SELF-TEST SECTION ===");
     output.extend(lines);
     merge(&mut body["smartctl"], json!({"output": output}));
-    Answer { status, body }
+    SmartctlResponse { status, body }
 }
 
 fn start(device_type: &str, protocol: &str, status: u8) -> Value {
@@ -366,7 +366,7 @@ impl Smartctl {
 
     /// `device` as smartctl names it, with its type where it needs one: `/dev/sda`,
     /// `/dev/bus/0.megaraid,3`.
-    pub fn answers(&self, device: &str, answer: &Answer) -> io::Result<()> {
+    pub fn set_response(&self, device: &str, answer: &SmartctlResponse) -> io::Result<()> {
         let (name, kind) = device.split_once('.').unwrap_or((device, ""));
         let mut body = answer.body.clone();
         merge(
@@ -379,13 +379,17 @@ impl Smartctl {
                 json!({"type": kind, "info_name": format!("{name} [{kind}]")}),
             );
         }
-        self.forgets(device, "does")?;
+        self.remove_file(device, "does")?;
         self.put(device, "exit", &answer.status.to_string())?;
         self.put(device, "json", &format!("{body:#}"))
     }
 
     /// What it answers to `-t`.
-    pub fn answers_to_test(&self, device: &str, answer: &Answer) -> io::Result<()> {
+    pub fn set_self_test_response(
+        &self,
+        device: &str,
+        answer: &SmartctlResponse,
+    ) -> io::Result<()> {
         let (name, _) = device.split_once('.').unwrap_or((device, ""));
         let mut body = answer.body.clone();
         merge(
@@ -397,21 +401,21 @@ impl Smartctl {
     }
 
     /// Instead of an answer: `asleep`, `hang`, `flood`, `half`, `text`, `signal SEGV`.
-    pub fn does(&self, device: &str, what: &str) -> io::Result<()> {
+    pub fn set_behavior(&self, device: &str, what: &str) -> io::Result<()> {
         self.put(device, "does", what)
     }
 
     /// Answers again.
-    pub fn recovers(&self, device: &str) -> io::Result<()> {
-        self.forgets(device, "does")
+    pub fn reset_behavior(&self, device: &str) -> io::Result<()> {
+        self.remove_file(device, "does")
     }
 
-    pub fn version(&self, version: &str) -> io::Result<()> {
+    pub fn set_version(&self, version: &str) -> io::Result<()> {
         self.put("", "version", version)
     }
 
     /// What the scan of all devices says, for programs that scan: device and type of each.
-    pub fn scan(&self, devices: &[(String, &str, &str)]) -> io::Result<()> {
+    pub fn set_scan(&self, devices: &[(String, &str, &str)]) -> io::Result<()> {
         let mut body = start("", "", 0);
         let list: Vec<Value> = devices
             .iter()
@@ -436,7 +440,7 @@ impl Smartctl {
 
     /// How often it was asked about the device with this word (`-t`), whatever came of it; no word:
     /// in any way.
-    pub fn asked(&self, device: &str, word: &str) -> usize {
+    pub fn count_calls(&self, device: &str, word: &str) -> usize {
         let about = |line: &&String| {
             let mut words = line.split(' ');
             words.next() == Some("begin") && {
@@ -461,7 +465,7 @@ impl Smartctl {
         std::fs::rename(&new, &file)
     }
 
-    fn forgets(&self, device: &str, extension: &str) -> io::Result<()> {
+    fn remove_file(&self, device: &str, extension: &str) -> io::Result<()> {
         match std::fs::remove_file(self.file(device, extension)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),

@@ -133,7 +133,7 @@ impl Tree {
         self.put("proc/mdstat", "Personalities : \nunused devices: <none>\n")?;
         // The root is the first mount, and the parent of all others.
         self.mount("8:62", "/", "/", "ext4", "/dev/sda62");
-        self.answers("/", false);
+        self.add_probe_answer("/", false);
         self.mount("0:20", "/", "/proc", "proc", "proc");
         self.mount("0:21", "/", "/sys", "sysfs", "sysfs");
         self.mount("0:22", "/", "/run", "tmpfs", "tmpfs");
@@ -159,7 +159,7 @@ impl Tree {
             uuid(1, at)
         )
         .map_err(io::Error::other)?;
-        self.answers(&data, false);
+        self.add_probe_answer(&data, false);
         Ok(drive)
     }
 
@@ -455,7 +455,7 @@ impl Tree {
             &format!("{published}/mount"),
         ] {
             self.mount(&dev, &root, path, "ext4", &source);
-            self.answers(path, hangs);
+            self.add_probe_answer(path, hangs);
             std::fs::create_dir_all(self.dir.join(&path[1..]))?;
         }
         self.put(
@@ -549,7 +549,7 @@ impl Tree {
     }
 
     /// What the worker is to say of a mount.
-    fn answers(&mut self, path: &str, hangs: bool) {
+    fn add_probe_answer(&mut self, path: &str, hangs: bool) {
         let answer = if hangs {
             json!({"hang": true})
         } else {

@@ -15,7 +15,7 @@ Inode 1768 passes checks, but checksum does not match inode.  Fix? no
 /dev/sdb1: 74/16384 files (0.0% non-contiguous), 10056/65536 blocks
 ";
 
-fn file(text: &str, packed: bool) -> (tempfile::NamedTempFile, Source) {
+fn file(text: &str, packed: bool) -> (tempfile::NamedTempFile, InputSource) {
     let file = tempfile::NamedTempFile::new().unwrap();
     let mut bytes = text.as_bytes().to_vec();
     if packed {
@@ -24,41 +24,50 @@ fn file(text: &str, packed: bool) -> (tempfile::NamedTempFile, Source) {
         bytes = packer.finish().unwrap();
     }
     std::fs::write(file.path(), bytes).unwrap();
-    let source = Source::File(file.path().to_owned());
+    let source = InputSource::File(file.path().to_owned());
     (file, source)
 }
 
-fn verdict_of(mode: Mode, statuses: &[i32], texts: &[&str]) -> Verdict {
+fn verdict_of(mode: Mode, statuses: &[i32], texts: &[&str]) -> CheckVerdict {
     let files: Vec<_> = texts.iter().map(|text| file(text, false)).collect();
-    let sources: Vec<Source> = files.iter().map(|(_, source)| source.clone()).collect();
+    let sources: Vec<InputSource> = files.iter().map(|(_, source)| source.clone()).collect();
     fsck(Ext4, mode, statuses, &sources).unwrap().verdict
 }
 
 #[test]
-fn the_runs_say_together_what_they_would_have_said_to_the_daemon() {
+fn the_verdict_is_the_one_the_daemon_would_give() {
     assert_eq!(
         verdict_of(Mode::Unmounted, &[4], &[BAD]),
-        Verdict::Corrupted
+        CheckVerdict::Corrupted
     );
-    assert_eq!(verdict_of(Mode::Unmounted, &[], &[CLEAN]), Verdict::Clean);
+    assert_eq!(
+        verdict_of(Mode::Unmounted, &[], &[CLEAN]),
+        CheckVerdict::Clean
+    );
     assert_eq!(
         verdict_of(Mode::Live, &[4], &[BAD, BAD, BAD]),
-        Verdict::Suspected
+        CheckVerdict::Suspected
     );
     assert_eq!(
         verdict_of(Mode::Live, &[], &[BAD, BAD, CLEAN]),
-        Verdict::Clean
+        CheckVerdict::Clean
     );
     assert_eq!(
         verdict_of(Mode::Frozen, &[4, 4], &[BAD, BAD]),
-        Verdict::Corrupted
+        CheckVerdict::Corrupted
     );
     assert_eq!(
         verdict_of(Mode::Frozen, &[4], &[BAD]),
-        Verdict::Inconclusive
+        CheckVerdict::Inconclusive
     );
-    assert_eq!(verdict_of(Mode::Frozen, &[139], &[CLEAN]), Verdict::Failed);
-    assert_eq!(verdict_of(Mode::Unmounted, &[12], &[BAD]), Verdict::Failed);
+    assert_eq!(
+        verdict_of(Mode::Frozen, &[139], &[CLEAN]),
+        CheckVerdict::Failed
+    );
+    assert_eq!(
+        verdict_of(Mode::Unmounted, &[12], &[BAD]),
+        CheckVerdict::Failed
+    );
 }
 
 #[test]
@@ -67,7 +76,7 @@ fn statuses_are_given_for_each_file_for_all_or_for_none() {
     let sources = [source.clone(), source.clone(), source];
     assert!(matches!(
         fsck(Ext4, Mode::Live, &[0, 0], &sources),
-        Err(Error::Statuses {
+        Err(FsckError::StatusCount {
             statuses: 2,
             files: 3
         })
@@ -82,27 +91,27 @@ fn statuses_are_given_for_each_file_for_all_or_for_none() {
 }
 
 #[test]
-fn a_packed_file_is_unpacked_and_one_that_cannot_be_read_is_told() {
+fn a_gzip_file_is_read_and_an_unreadable_one_is_reported() {
     let (_kept, source) = file(BAD, true);
     let answer = fsck(
         Ext4,
         Mode::Unmounted,
         &[],
-        &[source, Source::File(PathBuf::from("/nonexistent"))],
+        &[source, InputSource::File(PathBuf::from("/nonexistent"))],
     )
     .unwrap();
     assert_eq!(
         (answer.verdict, answer.runs.len(), answer.unreadable.len()),
-        (Verdict::Corrupted, 1, 1)
+        (CheckVerdict::Corrupted, 1, 1)
     );
     let answer = fsck(
         Xfs,
         Mode::Unmounted,
         &[],
-        &[Source::File(PathBuf::from("/nonexistent"))],
+        &[InputSource::File(PathBuf::from("/nonexistent"))],
     )
     .unwrap();
-    assert_eq!(answer.verdict, Verdict::Failed);
+    assert_eq!(answer.verdict, CheckVerdict::Failed);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::*;
 
 fn analyzed(document: &Value) -> Value {
-    let answer = smart_of(
+    let answer = smart_from(
         document.to_string().as_bytes(),
         "x.json".to_owned(),
         &SmartPolicy::default(),
@@ -63,7 +63,7 @@ fn a_drive_whose_medium_is_read_only_is_bad_and_says_why() {
 }
 
 #[test]
-fn what_tells_nothing_of_health_is_unknown_and_says_why() {
+fn output_without_health_is_unknown_with_a_reason() {
     let asleep = json!({"smartctl": {"version": [7, 3], "exit_status": 2,
         "messages": [{"string": "Device is in STANDBY mode, exit(2)", "severity": "information"}]}});
     let identity = json!({"smartctl": {"version": [7, 3], "exit_status": 0}, "device": {"protocol": "ATA"}, "model_name": "ACME"});
@@ -81,7 +81,7 @@ fn what_tells_nothing_of_health_is_unknown_and_says_why() {
 }
 
 #[test]
-fn a_packed_file_is_read_and_an_endless_one_is_not() {
+fn a_gzip_file_is_read_and_an_oversized_one_is_rejected() {
     let dir = tempfile::tempdir().unwrap();
     let packed = dir.path().join("nvme.json.gz");
     let mut gz = GzEncoder::new(
@@ -90,18 +90,18 @@ fn a_packed_file_is_read_and_an_endless_one_is_not() {
     );
     gz.write_all(healthy().to_string().as_bytes()).unwrap();
     gz.finish().unwrap();
-    let answer = smart(&Source::File(packed), &SmartPolicy::default()).unwrap();
+    let answer = smart(&InputSource::File(packed), &SmartPolicy::default()).unwrap();
     assert_eq!(answer.health, Health::Good);
-    let endless = Source::File("/dev/zero".into());
+    let endless = InputSource::File("/dev/zero".into());
     assert!(matches!(
         smart(&endless, &SmartPolicy::default()),
-        Err(Error::TooLong)
+        Err(SmartError::TooLong)
     ));
 }
 
 #[test]
-fn text_of_smartctl_is_an_error_that_says_what_to_do() {
+fn text_output_of_smartctl_is_an_error_with_advice() {
     let text = b"smartctl 7.3 2022-02-28 r5338 [x86_64-linux-6.1.0]\n\n=== START OF INFORMATION SECTION ===\n";
-    let error = smart_of(text, String::new(), &SmartPolicy::default()).unwrap_err();
+    let error = smart_from(text, String::new(), &SmartPolicy::default()).unwrap_err();
     assert!(error.to_string().contains("-j"), "{error}");
 }

@@ -13,7 +13,7 @@ impl Client {
         handle: &str,
         path: &str,
     ) -> Result<wire::VolumeUsageAnswer, ClientError> {
-        self.usage_asked(driver, handle, path, false).await
+        self.request_usage(driver, handle, path, false).await
     }
 
     /// With the volume itself; a daemon that is older leaves it out.
@@ -23,10 +23,10 @@ impl Client {
         handle: &str,
         path: &str,
     ) -> Result<wire::VolumeUsageAnswer, ClientError> {
-        self.usage_asked(driver, handle, path, true).await
+        self.request_usage(driver, handle, path, true).await
     }
 
-    async fn usage_asked(
+    async fn request_usage(
         &self,
         driver: &str,
         handle: &str,
@@ -70,7 +70,7 @@ impl Client {
             handles,
             sample: Some(told),
         };
-        self.call_within(
+        self.call_with_timeout(
             self.timeout.saturating_add(sample),
             self.storage().check_connectivity(request),
         )

@@ -2,13 +2,13 @@
 
 use tonic::transport::Channel;
 
-use crate::api::client::{Client, ClientError, MESSAGE, PAGE};
+use crate::api::client::{Client, ClientError, MAX_MESSAGE_BYTES, PAGE_SIZE};
 use crate::api::wire;
 use crate::api::wire::volumes_client::VolumesClient;
 
 impl Client {
     fn volumes_client(&self) -> VolumesClient<Channel> {
-        VolumesClient::new(self.channel.clone()).max_decoding_message_size(MESSAGE)
+        VolumesClient::new(self.channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES)
     }
 
     pub async fn pool(&self) -> Result<wire::Pool, ClientError> {
@@ -31,7 +31,10 @@ impl Client {
         .map(|_| ())
     }
 
-    pub async fn provided(&self, handle: &str) -> Result<wire::ProvidedVolume, ClientError> {
+    pub async fn provisioned_volume(
+        &self,
+        handle: &str,
+    ) -> Result<wire::ProvidedVolume, ClientError> {
         self.call(
             self.volumes_client()
                 .get_provided(wire::GetProvidedRequest {
@@ -42,14 +45,14 @@ impl Client {
     }
 
     /// All pages joined, sorted by handle.
-    pub async fn all_provided(&self) -> Result<Vec<wire::ProvidedVolume>, ClientError> {
+    pub async fn provisioned_volumes(&self) -> Result<Vec<wire::ProvidedVolume>, ClientError> {
         let (mut all, mut page_token) = (Vec::new(), String::new());
         loop {
             let page = self
                 .call(
                     self.volumes_client()
                         .list_provided(wire::ListProvidedRequest {
-                            page_size: PAGE,
+                            page_size: PAGE_SIZE,
                             page_token,
                         }),
                 )

@@ -7,7 +7,8 @@ use flate2::read::GzDecoder;
 use crate::api::convert::time;
 use crate::api::wire;
 use crate::model::check::{
-    Ballot, Check, Flaw, Mode, OUTPUT_KEPT, Origin, Output, Run, State, Verdict, Weight,
+    Check, CheckOrigin, CheckState, CheckVerdict, CheckerOutput, MAX_KEPT_OUTPUT, Mode, Problem,
+    Run, RunResult, Weight,
 };
 use crate::model::snapshot::Snapshot;
 
@@ -17,12 +18,12 @@ pub fn check(check: &Check) -> wire::Check {
 }
 
 /// With it.
-pub fn whole(check: &Check) -> wire::Check {
+pub fn check_with_output(check: &Check) -> wire::Check {
     convert(check, text)
 }
 
 /// The newest of a volume or device, whole.
-pub fn newest(snapshot: &Snapshot, of: impl Fn(&Check) -> bool) -> Option<&Check> {
+pub fn newest_check(snapshot: &Snapshot, of: impl Fn(&Check) -> bool) -> Option<&Check> {
     let all = snapshot
         .checks
         .values()
@@ -31,14 +32,14 @@ pub fn newest(snapshot: &Snapshot, of: impl Fn(&Check) -> bool) -> Option<&Check
     all.max_by_key(|check| (check.asked, &check.id))
 }
 
-fn convert(check: &Check, text: impl Fn(&Output) -> String) -> wire::Check {
+fn convert(check: &Check, text: impl Fn(&CheckerOutput) -> String) -> wire::Check {
     let (state, phase) = match &check.state {
-        State::Queued { why } => (wire::check::State::Queued, why.clone()),
-        State::Running { phase } => (wire::check::State::Running, phase.clone()),
-        State::Waiting { until, why } => {
+        CheckState::Queued { why } => (wire::check::State::Queued, why.clone()),
+        CheckState::Running { phase } => (wire::check::State::Running, phase.clone()),
+        CheckState::Waiting { until, why } => {
             (wire::check::State::Waiting, format!("{why}, until {until}"))
         }
-        State::Ended => (wire::check::State::Ended, String::new()),
+        CheckState::Ended => (wire::check::State::Ended, String::new()),
     };
     wire::Check {
         id: check.id.to_string(),
@@ -65,8 +66,8 @@ fn convert(check: &Check, text: impl Fn(&Output) -> String) -> wire::Check {
         device: check.target.device.clone(),
         uuid: check.target.uuid.clone().unwrap_or_default(),
         origin: match &check.origin {
-            Origin::Asked(by) => by.clone(),
-            Origin::Scheduled(policy) => format!("schedule {policy}"),
+            CheckOrigin::Requested(by) => by.clone(),
+            CheckOrigin::Scheduled(policy) => format!("schedule {policy}"),
         },
         signals: check
             .signals
@@ -78,23 +79,23 @@ fn convert(check: &Check, text: impl Fn(&Output) -> String) -> wire::Check {
     }
 }
 
-fn run(run: &Run, text: &impl Fn(&Output) -> String) -> wire::CheckRun {
+fn run(run: &Run, text: &impl Fn(&CheckerOutput) -> String) -> wire::CheckRun {
     wire::CheckRun {
         mode: mode(run.mode).into(),
         started: Some(time(run.started)),
         duration: Some(duration(run.duration)),
-        exit_status: run.end.exit_status(),
-        signal: run.end.signal().unwrap_or(0),
-        ballot: match run.ballot {
-            Ballot::Clean => wire::check_run::Ballot::Clean,
-            Ballot::Findings => wire::check_run::Ballot::Findings,
-            Ballot::Failed => wire::check_run::Ballot::Failed,
+        exit_status: run.termination.exit_status(),
+        signal: run.termination.signal().unwrap_or(0),
+        ballot: match run.result {
+            RunResult::Clean => wire::check_run::Ballot::Clean,
+            RunResult::Findings => wire::check_run::Ballot::Findings,
+            RunResult::Failed => wire::check_run::Ballot::Failed,
         }
         .into(),
-        findings: run.flaws.iter().map(finding).collect(),
+        findings: run.problems.iter().map(finding).collect(),
         bytes_read: run.bytes_read,
-        failure: run.why.clone(),
-        more_findings: run.more_flaws,
+        failure: run.failure_reason.clone(),
+        more_findings: run.more_problems,
         held: run.held.map(duration),
         active: Some(duration(run.active)),
         peak_memory_bytes: run.peak_memory,
@@ -105,7 +106,7 @@ fn run(run: &Run, text: &impl Fn(&Output) -> String) -> wire::CheckRun {
     }
 }
 
-fn finding(flaw: &Flaw) -> wire::CheckFinding {
+fn finding(flaw: &Problem) -> wire::CheckFinding {
     use wire::check_finding::Weight as Wire;
     let weight = match flaw.weight {
         Weight::Transient => Wire::Transient,
@@ -130,13 +131,13 @@ fn mode(mode: Mode) -> wire::check::Mode {
     }
 }
 
-fn verdict(verdict: Verdict) -> wire::check::Verdict {
+fn verdict(verdict: CheckVerdict) -> wire::check::Verdict {
     match verdict {
-        Verdict::Clean => wire::check::Verdict::Clean,
-        Verdict::Suspected => wire::check::Verdict::Suspected,
-        Verdict::Corrupted => wire::check::Verdict::Corrupted,
-        Verdict::Inconclusive => wire::check::Verdict::Inconclusive,
-        Verdict::Failed => wire::check::Verdict::Failed,
+        CheckVerdict::Clean => wire::check::Verdict::Clean,
+        CheckVerdict::Suspected => wire::check::Verdict::Suspected,
+        CheckVerdict::Corrupted => wire::check::Verdict::Corrupted,
+        CheckVerdict::Inconclusive => wire::check::Verdict::Inconclusive,
+        CheckVerdict::Failed => wire::check::Verdict::Failed,
     }
 }
 
@@ -147,12 +148,12 @@ fn duration(duration: std::time::Duration) -> prost_types::Duration {
 
 /// What is kept was compressed by us and is bounded; what cannot be read any more is said in its
 /// place.
-fn text(output: &Output) -> String {
+fn text(output: &CheckerOutput) -> String {
     if output.gzip.is_empty() {
         return String::new();
     }
     let mut bytes = Vec::new();
-    let most = u64::try_from(OUTPUT_KEPT).unwrap_or(u64::MAX);
+    let most = u64::try_from(MAX_KEPT_OUTPUT).unwrap_or(u64::MAX);
     match GzDecoder::new(output.gzip.as_ref())
         .take(most)
         .read_to_end(&mut bytes)

@@ -6,11 +6,11 @@ use crate::model::reason::{About, Reason};
 
 pub fn all() -> wire::ListReasonsResponse {
     wire::ListReasonsResponse {
-        reasons: Reason::ALL.iter().copied().map(one).collect(),
+        reasons: Reason::ALL.iter().copied().map(reason_text).collect(),
     }
 }
 
-fn one(reason: Reason) -> wire::ReasonText {
+fn reason_text(reason: Reason) -> wire::ReasonText {
     let about = match reason.about() {
         About::Drive => "drive",
         About::Volume => "volume",

@@ -2,17 +2,17 @@
 
 use crate::api::convert::time;
 use crate::api::wire;
-use crate::model::facts::smart::{Outcome, SelfTestAsked, SmartFacts};
+use crate::model::facts::smart::{SelfTestStart, SmartFacts, SmartOutcome};
 use crate::model::smart::memory::{Metric, Series};
-use crate::model::smart::report::{Attribute, Body, Report, SelfTest, WhenFailed};
+use crate::model::smart::report::{Attribute, Body, SelfTest, SmartReport, WhenFailed};
 use crate::model::smart::{
-    TestKind, {self},
+    SelfTestKind, {self},
 };
 use crate::model::snapshot::Drive;
 
 pub fn of_drive(smart: &SmartFacts) -> wire::Smart {
     let (state, detail) = state(smart);
-    let last = smart.memory.last.as_ref();
+    let last = smart.history.last.as_ref();
     let report = last.map(|(_, report)| report.as_ref());
     let mut told = report.map(of_report).unwrap_or_default();
     told.state = state.into();
@@ -20,7 +20,7 @@ pub fn of_drive(smart: &SmartFacts) -> wire::Smart {
     told.asked = smart.outcome.as_ref().map(|(at, _)| time(*at));
     told.answered = last.map(|(at, _)| time(*at));
     told.values = smart
-        .memory
+        .history
         .series
         .iter()
         .filter_map(|(metric, series)| value(*metric, series))
@@ -33,8 +33,8 @@ pub fn of_drive(smart: &SmartFacts) -> wire::Smart {
 }
 
 /// Everything that the report itself holds; who asked, and when, is the caller's to say.
-pub fn of_report(report: &Report) -> wire::Smart {
-    let latest = |metric: Metric| smart::memory::values(report).get(&metric).copied();
+pub fn of_report(report: &SmartReport) -> wire::Smart {
+    let latest = |metric: Metric| smart::memory::metric_values(report).get(&metric).copied();
     let attributes = match &report.body {
         Body::Ata(ata) => ata.attributes.iter().map(attribute).collect(),
         Body::Nvme(_) | Body::Scsi(_) | Body::None => Vec::new(),
@@ -83,7 +83,7 @@ pub fn history(drive: &Drive) -> wire::SmartHistory {
     let series = drive
         .smart
         .iter()
-        .flat_map(|smart| &smart.memory.series)
+        .flat_map(|smart| &smart.history.series)
         .map(series)
         .collect();
     wire::SmartHistory {
@@ -107,11 +107,15 @@ fn state(smart: &SmartFacts) -> (wire::smart::State, String) {
     }
     match smart.outcome.as_ref().map(|(_, outcome)| outcome) {
         None => (State::Waiting, String::new()),
-        Some(Outcome::Told) => (State::Answered, String::new()),
-        Some(Outcome::Asleep { mode }) => (State::Asleep, mode.clone()),
-        Some(Outcome::Failed { why } | Outcome::TimedOut { why }) => (State::Failed, why.clone()),
-        Some(Outcome::NotApplicable { why, hint: None }) => (State::NotApplicable, why.clone()),
-        Some(Outcome::NotApplicable {
+        Some(SmartOutcome::Report) => (State::Answered, String::new()),
+        Some(SmartOutcome::Standby { mode }) => (State::Asleep, mode.clone()),
+        Some(SmartOutcome::Failed { why } | SmartOutcome::TimedOut { why }) => {
+            (State::Failed, why.clone())
+        }
+        Some(SmartOutcome::NotApplicable { why, hint: None }) => {
+            (State::NotApplicable, why.clone())
+        }
+        Some(SmartOutcome::NotApplicable {
             why,
             hint: Some(hint),
         }) => (State::NotApplicable, format!("{why}; {hint}")),
@@ -148,7 +152,7 @@ fn attribute(attribute: &Attribute) -> wire::SmartAttribute {
         failed: match attribute.when_failed {
             WhenFailed::Now => "now",
             WhenFailed::Past => "past",
-            WhenFailed::Never | WhenFailed::Untold => "",
+            WhenFailed::Never | WhenFailed::Unknown => "",
         }
         .to_owned(),
         raw: attribute.raw,
@@ -166,10 +170,10 @@ fn self_test(test: &SelfTest) -> wire::SelfTest {
     }
 }
 
-fn requested(asked: &SelfTestAsked) -> wire::SelfTestRequest {
+fn requested(asked: &SelfTestStart) -> wire::SelfTestRequest {
     let kind = match asked.kind {
-        TestKind::Short => wire::SelfTestKind::Short,
-        TestKind::Long => wire::SelfTestKind::Long,
+        SelfTestKind::Short => wire::SelfTestKind::Short,
+        SelfTestKind::Long => wire::SelfTestKind::Long,
     };
     let (started, text) = match &asked.result {
         Ok(words) => (true, words.clone()),

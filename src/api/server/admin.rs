@@ -3,20 +3,20 @@
 use tonic::{Request, Response, Status};
 
 use crate::api::resolve::{resolve, resolve_drive};
-use crate::api::server::caller;
+use crate::api::server::caller_uid;
 use crate::api::server::cleanup::Cleaner;
 use crate::api::server::inventory::finding_id;
 use crate::api::status::{
-    MAX_NOTE, MAX_QUERY, bounded, denied, failed_precondition, invalid, refused, required,
-    unresolved,
+    MAX_NOTE, MAX_QUERY, bounded, denied, failed_precondition, from_command_error,
+    from_resolve_error, invalid, required,
 };
 use crate::api::{convert, wire};
 use crate::model::finding::Subject;
 use crate::model::ids::FindingId;
 use crate::model::path::HostPath;
-use crate::model::report::Request as Look;
-use crate::model::smart::TestKind;
+use crate::model::smart::SelfTestKind;
 use crate::model::snapshot::Snapshot;
+use crate::model::source_update::SourceRequest as Look;
 use crate::state::handle::Handle;
 
 pub struct AdminService {
@@ -31,11 +31,11 @@ impl AdminService {
     }
 }
 
-pub(super) fn may_change<T>(request: &Request<T>, what: &str) -> Result<u32, Status> {
-    root_only(caller(request.extensions()), what)
+pub(super) fn authorize_change<T>(request: &Request<T>, what: &str) -> Result<u32, Status> {
+    require_root(caller_uid(request.extensions()), what)
 }
 
-fn root_only(uid: Option<u32>, what: &str) -> Result<u32, Status> {
+fn require_root(uid: Option<u32>, what: &str) -> Result<u32, Status> {
     match uid {
         Some(0) => Ok(0),
         other => Err(denied(what, other)),
@@ -48,7 +48,7 @@ impl wire::admin_server::Admin for AdminService {
         &self,
         request: Request<wire::AcknowledgeFindingRequest>,
     ) -> Result<Response<wire::Finding>, Status> {
-        let uid = may_change(&request, "acknowledge findings")?;
+        let uid = authorize_change(&request, "acknowledge findings")?;
         let wire::AcknowledgeFindingRequest {
             finding_id: id,
             note,
@@ -67,7 +67,7 @@ impl wire::admin_server::Admin for AdminService {
             .handle
             .acknowledge(FindingId::known(id), by, note)
             .await
-            .map_err(refused)?;
+            .map_err(from_command_error)?;
         Ok(Response::new(convert::finding(&finding)))
     }
 
@@ -75,14 +75,14 @@ impl wire::admin_server::Admin for AdminService {
         &self,
         request: Request<wire::UnacknowledgeFindingRequest>,
     ) -> Result<Response<wire::Finding>, Status> {
-        may_change(&request, "take acknowledgements back")?;
+        authorize_change(&request, "take acknowledgements back")?;
         let id = request.into_inner().finding_id;
         finding_id(&id)?;
         let finding = self
             .handle
             .unacknowledge(FindingId::known(id))
             .await
-            .map_err(refused)?;
+            .map_err(from_command_error)?;
         Ok(Response::new(convert::finding(&finding)))
     }
 
@@ -90,18 +90,22 @@ impl wire::admin_server::Admin for AdminService {
         &self,
         request: Request<wire::RefreshRequest>,
     ) -> Result<Response<wire::RefreshResponse>, Status> {
-        may_change(&request, "ask for a refresh")?;
+        authorize_change(&request, "ask for a refresh")?;
         let query = request.into_inner().query;
         bounded("query", &query, MAX_QUERY)?;
         let (looks, asked) = if query.is_empty() {
             (vec![Look::All], vec!["everything".to_owned()])
         } else {
             let snapshot = self.handle.snapshot();
-            let named = resolve(&snapshot, &query).map_err(|error| unresolved("query", &error))?;
-            looks(&snapshot, &named.subjects())
+            let named =
+                resolve(&snapshot, &query).map_err(|error| from_resolve_error("query", &error))?;
+            refresh_targets(&snapshot, &named.subjects())
         };
         for look in looks {
-            self.handle.refresh(look).await.map_err(refused)?;
+            self.handle
+                .refresh(look)
+                .await
+                .map_err(from_command_error)?;
         }
         Ok(Response::new(wire::RefreshResponse { asked }))
     }
@@ -110,12 +114,12 @@ impl wire::admin_server::Admin for AdminService {
         &self,
         request: Request<wire::StartSelfTestRequest>,
     ) -> Result<Response<wire::StartSelfTestResponse>, Status> {
-        may_change(&request, "start self-tests")?;
+        authorize_change(&request, "start self-tests")?;
         let request = request.into_inner();
         required("id", &request.id, MAX_QUERY)?;
         let kind = match request.kind() {
-            wire::SelfTestKind::Short => TestKind::Short,
-            wire::SelfTestKind::Long => TestKind::Long,
+            wire::SelfTestKind::Short => SelfTestKind::Short,
+            wire::SelfTestKind::Long => SelfTestKind::Long,
             wire::SelfTestKind::Unspecified => {
                 return Err(invalid(
                     "kind",
@@ -124,8 +128,8 @@ impl wire::admin_server::Admin for AdminService {
             }
         };
         let snapshot = self.handle.snapshot();
-        let drive =
-            resolve_drive(&snapshot, &request.id).map_err(|error| unresolved("id", &error))?;
+        let drive = resolve_drive(&snapshot, &request.id)
+            .map_err(|error| from_resolve_error("id", &error))?;
         if drive.smart.is_none() {
             return Err(failed_precondition(format!(
                 "drive {} is not asked for SMART data: it has no self-test to start",
@@ -139,7 +143,7 @@ impl wire::admin_server::Admin for AdminService {
                 kind,
             })
             .await
-            .map_err(refused)?;
+            .map_err(from_command_error)?;
         Ok(Response::new(wire::StartSelfTestResponse {
             drive_id: drive_id.to_string(),
         }))
@@ -149,22 +153,19 @@ impl wire::admin_server::Admin for AdminService {
         &self,
         request: Request<wire::ForceCleanupRequest>,
     ) -> Result<Response<wire::ForceCleanupResponse>, Status> {
-        may_change(&request, "clean up volumes")?;
+        authorize_change(&request, "clean up volumes")?;
         let request = request.into_inner();
         required("query", &request.query, MAX_QUERY)?;
         let cleaner = self.cleaner.as_ref().ok_or_else(|| {
             failed_precondition("this daemon unmounts nothing: it reads a recorded tree")
         })?;
-        cleaner
-            .clean(&self.handle, &request)
-            .await
-            .map(Response::new)
+        cleaner.run(&self.handle, &request).await.map(Response::new)
     }
 }
 
 /// A volume is probed, and its records are read again; a drive or device means a new scan of the
 /// hardware, and probes of what stands on it.
-fn looks(snapshot: &Snapshot, subjects: &[Subject]) -> (Vec<Look>, Vec<String>) {
+fn refresh_targets(snapshot: &Snapshot, subjects: &[Subject]) -> (Vec<Look>, Vec<String>) {
     let mut looks = Vec::new();
     let mut paths: Vec<HostPath> = Vec::new();
     for subject in subjects {
@@ -190,7 +191,7 @@ fn looks(snapshot: &Snapshot, subjects: &[Subject]) -> (Vec<Look>, Vec<String>) 
             }
             Subject::Device(name) => {
                 looks.push(Look::Inventory);
-                crate::api::resolve::volumes_above(snapshot, name)
+                crate::api::resolve::volumes_on_device(snapshot, name)
             }
         };
         let mounts = volumes
@@ -214,8 +215,8 @@ mod tests {
 
     #[test]
     fn changing_is_for_root_and_the_refusal_names_the_uid() {
-        assert_eq!(root_only(Some(0), "acknowledge findings").unwrap(), 0);
-        let refused = root_only(Some(1000), "acknowledge findings").unwrap_err();
+        assert_eq!(require_root(Some(0), "acknowledge findings").unwrap(), 0);
+        let refused = require_root(Some(1000), "acknowledge findings").unwrap_err();
         assert_eq!(
             (refused.code(), refused.message()),
             (
@@ -224,7 +225,7 @@ mod tests {
             )
         );
         assert_eq!(
-            root_only(None, "x").unwrap_err().code(),
+            require_root(None, "x").unwrap_err().code(),
             tonic::Code::PermissionDenied
         );
     }

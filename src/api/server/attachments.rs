@@ -21,16 +21,16 @@ pub fn list(
     let named = |wanted: &str, is: &str| wanted.is_empty() || wanted == is;
     let entries = snapshot
         .attachments
-        .range(paging::after(key))
+        .range(paging::range_after(key))
         .filter(|(_, attachment)| {
             named(&request.driver, &attachment.driver)
                 && named(&request.handle, &attachment.handle)
-                && (!request.only_stale || attachment.stale().is_some())
+                && (!request.only_stale || attachment.stale_cause().is_some())
         });
-    let (attachments, last) = paging::fill(
+    let (attachments, last) = paging::fill_page(
         entries,
         size,
-        |(_, attachment)| convert::attach::attachment(attachment),
+        |(_, attachment)| convert::attachment::attachment(attachment),
         |(path, _)| path.to_string(),
     );
     let next_page_token = last

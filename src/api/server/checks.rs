@@ -4,15 +4,15 @@
 use tonic::{Request, Response, Status};
 
 use crate::api::resolve::resolve;
-use crate::api::server::admin::may_change;
+use crate::api::server::admin::authorize_change;
 use crate::api::server::paging::{self, List};
 use crate::api::status::{
-    MAX_QUERY, bounded, echo, failed_precondition, invalid, not_found, refused, required,
-    unresolved,
+    MAX_QUERY, bounded, echo, failed_precondition, from_command_error, from_resolve_error, invalid,
+    not_found, required,
 };
 use crate::api::{convert, wire};
 use crate::model::check::{Check, Filesystem};
-use crate::model::facts::checks::{Asked, Named};
+use crate::model::facts::checks::{CheckRequest, RequestedTarget};
 use crate::model::finding::Subject;
 use crate::model::ids::CheckId;
 use crate::model::snapshot::Snapshot;
@@ -34,7 +34,7 @@ impl wire::checks_server::Checks for ChecksService {
         &self,
         request: Request<wire::StartCheckRequest>,
     ) -> Result<Response<wire::Check>, Status> {
-        let uid = may_change(&request, "check filesystems")?;
+        let uid = authorize_change(&request, "check filesystems")?;
         let request = request.into_inner();
         required("target", &request.target, MAX_QUERY)?;
         if request.runs != 0 && !(3..=20).contains(&request.runs) {
@@ -46,22 +46,26 @@ impl wire::checks_server::Checks for ChecksService {
         let filesystem = match request.filesystem.as_str() {
             "" => None,
             name => Some(
-                Filesystem::of(name)
+                Filesystem::from_name(name)
                     .ok_or_else(|| invalid("filesystem", "is none of ext4, xfs and btrfs"))?,
             ),
         };
         let snapshot = self.handle.snapshot();
-        let what = named(&snapshot, &request.target)?;
-        let asked = Asked {
-            what,
+        let target = check_target(&snapshot, &request.target)?;
+        let asked = CheckRequest {
+            target,
             filesystem,
             runs: Some(request.runs).filter(|runs| *runs != 0),
             freeze: request.freeze,
             snapshot: request.snapshot,
             force: request.force,
-            by: format!("uid {uid} (root)"),
+            requested_by: format!("uid {uid} (root)"),
         };
-        let check = self.handle.start_check(asked).await.map_err(refused)?;
+        let check = self
+            .handle
+            .start_check(asked)
+            .await
+            .map_err(from_command_error)?;
         Ok(Response::new(convert::check::check(&check)))
     }
 
@@ -71,11 +75,11 @@ impl wire::checks_server::Checks for ChecksService {
     ) -> Result<Response<wire::Check>, Status> {
         let wire::GetCheckRequest { id, without_output } = request.get_ref();
         let snapshot = self.handle.snapshot();
-        let found = find(&snapshot, id)?;
+        let found = find_check(&snapshot, id)?;
         Ok(Response::new(if *without_output {
             convert::check::check(found)
         } else {
-            convert::check::whole(found)
+            convert::check::check_with_output(found)
         }))
     }
 
@@ -93,18 +97,22 @@ impl wire::checks_server::Checks for ChecksService {
             |check: &Check| [&check.target.name, &check.target.device].contains(&&request.target);
         let wanted = match request.target.as_str() {
             "" => None,
-            target => match named(&snapshot, target) {
+            target => match check_target(&snapshot, target) {
                 Err(_) if snapshot.checks.values().any(|check| called(check)) => {
-                    Some(Wanted::Called)
+                    Some(CheckFilter::RecordedName)
                 }
-                named => Some(Wanted::Is(named?)),
+                named => Some(CheckFilter::Target(named?)),
             },
         };
         let of = |check: &&Check| match &wanted {
             None => true,
-            Some(Wanted::Called) => called(check),
-            Some(Wanted::Is(Named::Volume(id))) => snapshot.is_check_of(check, id),
-            Some(Wanted::Is(Named::Device(name))) => check.target.device == *name,
+            Some(CheckFilter::RecordedName) => called(check),
+            Some(CheckFilter::Target(RequestedTarget::Volume(id))) => {
+                snapshot.is_check_of(check, id)
+            }
+            Some(CheckFilter::Target(RequestedTarget::Device(name))) => {
+                check.target.device == *name
+            }
         };
         // Newest first: what is asked for later has the greater key.
         let mut entries: Vec<(String, &Check)> = snapshot
@@ -112,11 +120,11 @@ impl wire::checks_server::Checks for ChecksService {
             .values()
             .map(AsRef::as_ref)
             .filter(of)
-            .map(|check| (place(check), check))
+            .map(|check| (sort_key(check), check))
             .collect();
         entries.retain(|(place, _)| after.as_ref().is_none_or(|after| place < after));
         entries.sort_by(|(one, _), (other, _)| other.cmp(one));
-        let (checks, last) = paging::fill(
+        let (checks, last) = paging::fill_page(
             entries.iter(),
             size,
             |(_, check)| convert::check::check(check),
@@ -135,9 +143,9 @@ impl wire::checks_server::Checks for ChecksService {
         &self,
         request: Request<wire::CancelCheckRequest>,
     ) -> Result<Response<wire::Check>, Status> {
-        may_change(&request, "cancel checks")?;
+        authorize_change(&request, "cancel checks")?;
         let snapshot = self.handle.snapshot();
-        let check = find(&snapshot, &request.get_ref().id)?;
+        let check = find_check(&snapshot, &request.get_ref().id)?;
         if check.is_over() {
             return Err(failed_precondition(format!("check {} has ended", check.id)));
         }
@@ -145,22 +153,22 @@ impl wire::checks_server::Checks for ChecksService {
             .handle
             .cancel_check(check.id.clone())
             .await
-            .map_err(refused)?;
+            .map_err(from_command_error)?;
         Ok(Response::new(convert::check::check(&check)))
     }
 }
 
-enum Wanted {
-    Is(Named),
-    Called,
+enum CheckFilter {
+    Target(RequestedTarget),
+    RecordedName,
 }
 
 /// Sortable: when it was asked for, then the id.
-fn place(check: &Check) -> String {
+fn sort_key(check: &Check) -> String {
     format!("{:020} {}", check.asked.as_microsecond(), check.id)
 }
 
-fn find<'a>(snapshot: &'a Snapshot, id: &str) -> Result<&'a Check, Status> {
+fn find_check<'a>(snapshot: &'a Snapshot, id: &str) -> Result<&'a Check, Status> {
     required("id", id, MAX_QUERY)?;
     let found = snapshot.checks.get(&CheckId::known(id));
     found.map(AsRef::as_ref).ok_or_else(|| {
@@ -172,8 +180,8 @@ fn find<'a>(snapshot: &'a Snapshot, id: &str) -> Result<&'a Check, Status> {
 }
 
 /// What can be checked is a volume or a device; a drive stands for what is on it as a whole.
-fn named(snapshot: &Snapshot, query: &str) -> Result<Named, Status> {
-    let named = resolve(snapshot, query).map_err(|error| unresolved("target", &error))?;
+fn check_target(snapshot: &Snapshot, query: &str) -> Result<RequestedTarget, Status> {
+    let named = resolve(snapshot, query).map_err(|error| from_resolve_error("target", &error))?;
     let subjects = named.subjects();
     let volumes: Vec<_> = subjects
         .iter()
@@ -183,8 +191,8 @@ fn named(snapshot: &Snapshot, query: &str) -> Result<Named, Status> {
         })
         .collect();
     match (volumes.as_slice(), subjects.as_slice()) {
-        ([one], _) => Ok(Named::Volume((*one).clone())),
-        ([], [Subject::Device(name)]) => Ok(Named::Device(name.clone())),
+        ([one], _) => Ok(RequestedTarget::Volume((*one).clone())),
+        ([], [Subject::Device(name)]) => Ok(RequestedTarget::Device(name.clone())),
         ([], [Subject::Drive(id)]) => {
             // A filesystem may lie on the whole disk. What lies on its partitions has names of its
             // own.
@@ -193,7 +201,7 @@ fn named(snapshot: &Snapshot, query: &str) -> Result<Named, Status> {
                 .get(id)
                 .and_then(|drive| drive.facts.devices.first());
             device
-                .map(|device| Named::Device(device.name.clone()))
+                .map(|device| RequestedTarget::Device(device.name.clone()))
                 .ok_or_else(|| {
                     failed_precondition(format!(
                         "drive {id} has no block device: name the volume or partition to check"

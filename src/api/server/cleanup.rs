@@ -12,75 +12,75 @@ use tokio::sync::{Mutex, OwnedMutexGuard, watch};
 use tonic::Status;
 
 use crate::api::resolve::resolve_volume;
-use crate::api::status::{failed_precondition, unresolved};
+use crate::api::status::{failed_precondition, from_resolve_error};
 use crate::api::wire;
 use crate::api::wire::cleanup_step::State;
-use crate::attach::step::{Done, Place, Step, StepError, Trouble};
-use crate::model::cleanup::{Action, Plan, Wanted, plan};
+use crate::model::cleanup::{CleanupAction, CleanupPlan, CleanupTarget, plan};
 use crate::model::path::HostPath;
-use crate::model::report::Request as Look;
 use crate::model::snapshot::Snapshot;
+use crate::model::source_update::SourceRequest as Look;
+use crate::provision::step::{RootedPath, Step, StepError, StepErrorKind, StepOutput};
 use crate::state::handle::Handle;
 
 /// Below what the server allows one answer.
-const ANSWER_WITHIN: Duration = Duration::from_secs(9);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(9);
 /// The kernel takes a mount out of the tree first and then writes back what is not written, which a
 /// device that hangs never takes.
-const UNMOUNT_WITHIN: Duration = Duration::from_secs(3);
+const UNMOUNT_TIMEOUT: Duration = Duration::from_secs(3);
 /// The records of this node's own volumes are small.
-const LOOKED_WITHIN: Duration = Duration::from_secs(60);
+const RESCAN_TIMEOUT: Duration = Duration::from_secs(60);
 /// Holders that a refusal names.
-const NAMED: usize = 5;
+const MAX_NAMED_OPENERS: usize = 5;
 
 /// What a clean-up needs done; in worker processes, each with its time-out.
 #[tonic::async_trait]
-pub trait Cleanup: Send + Sync + 'static {
-    async fn take(&self, target: &str, step: Step) -> Result<Done, StepError>;
+pub trait CleanupBackend: Send + Sync + 'static {
+    async fn execute(&self, target: &str, step: Step) -> Result<StepOutput, StepError>;
 
     /// Who holds what is mounted at these places, from /proc alone: a line each
     /// (`812 (mysqld) has /x/y open`). An error where that cannot be told.
-    async fn holders(&self, mounts: Vec<HostPath>) -> Result<Vec<String>, String>;
+    async fn openers(&self, mounts: Vec<HostPath>) -> Result<Vec<String>, String>;
 
     /// The keeper of this node's own volumes looks at them anew.
-    async fn look_again(&self);
+    async fn rescan(&self);
 }
 
 /// One clean-up at a time, and a lazy one beside it: that is for what the other hangs in.
 #[derive(Clone)]
 pub struct Cleaner {
-    hands: Arc<dyn Cleanup>,
-    turn: Arc<Mutex<()>>,
-    lazy_turn: Arc<Mutex<()>>,
+    backend: Arc<dyn CleanupBackend>,
+    permit: Arc<Mutex<()>>,
+    lazy_permit: Arc<Mutex<()>>,
 }
 
 impl Cleaner {
-    pub fn new(hands: Arc<dyn Cleanup>) -> Cleaner {
+    pub fn new(hands: Arc<dyn CleanupBackend>) -> Cleaner {
         Cleaner {
-            hands,
-            turn: Arc::default(),
-            lazy_turn: Arc::default(),
+            backend: hands,
+            permit: Arc::default(),
+            lazy_permit: Arc::default(),
         }
     }
 
-    pub async fn clean(
+    pub async fn run(
         &self,
         handle: &Handle,
         request: &wire::ForceCleanupRequest,
     ) -> Result<wire::ForceCleanupResponse, Status> {
         let snapshot = handle.snapshot();
-        let plan = planned(&snapshot, &request.query)?;
-        self.refuse_if_held(&plan).await?;
+        let plan = make_plan(&snapshot, &request.query)?;
+        self.refuse_if_in_use(&plan).await?;
         let volume_id = plan.volume.to_string();
         if !request.commit {
             return Ok(wire::ForceCleanupResponse {
                 volume_id,
-                steps: steps(&plan),
+                steps: planned_steps(&plan),
             });
         }
         let turn = if request.lazy {
-            &self.lazy_turn
+            &self.lazy_permit
         } else {
-            &self.turn
+            &self.permit
         };
         let Ok(turn) = turn.clone().try_lock_owned() else {
             return Err(failed_precondition("another clean-up is under way"));
@@ -91,28 +91,28 @@ impl Cleaner {
             steps = plan.actions.len(),
             "a clean-up begins"
         );
-        let (told, mut shown) = watch::channel(steps(&plan));
-        let root = snapshot.surroundings.kubelet_root.clone();
-        let conduct = Conduct {
-            hands: self.hands.clone(),
+        let (told, mut shown) = watch::channel(planned_steps(&plan));
+        let root = snapshot.node_context.kubelet_root.clone();
+        let conduct = CleanupRun {
+            hands: self.backend.clone(),
             handle: handle.clone(),
             root,
             lazy: request.lazy,
-            told,
-            _turn: turn,
+            progress: told,
+            _permit: turn,
         };
         let mut work = tokio::spawn(conduct.run(plan));
         // A panic has been told by its thread, and shows as steps that were not begun.
-        let _ = tokio::time::timeout(ANSWER_WITHIN, &mut work).await;
+        let _ = tokio::time::timeout(RESPONSE_TIMEOUT, &mut work).await;
         let steps = shown.borrow_and_update().clone();
         Ok(wire::ForceCleanupResponse { volume_id, steps })
     }
 
-    async fn refuse_if_held(&self, plan: &Plan) -> Result<(), Status> {
+    async fn refuse_if_in_use(&self, plan: &CleanupPlan) -> Result<(), Status> {
         let looking =
-            tokio::time::timeout(ANSWER_WITHIN, self.hands.holders(plan.mounts.clone())).await;
+            tokio::time::timeout(RESPONSE_TIMEOUT, self.backend.openers(plan.mounts.clone())).await;
         let holders = looking
-            .unwrap_or_else(|_| Err(format!("no answer within {} s", ANSWER_WITHIN.as_secs())));
+            .unwrap_or_else(|_| Err(format!("no answer within {} s", RESPONSE_TIMEOUT.as_secs())));
         let holders = holders.map_err(|why| {
             failed_precondition(format!(
                 "it cannot be told whether a process holds it: {why}"
@@ -121,13 +121,13 @@ impl Cleaner {
         if holders.is_empty() {
             return Ok(());
         }
-        let more = holders.len().saturating_sub(NAMED);
+        let more = holders.len().saturating_sub(MAX_NAMED_OPENERS);
         let rest = if more > 0 {
             format!(", and {more} more")
         } else {
             String::new()
         };
-        let named: Vec<String> = holders.into_iter().take(NAMED).collect();
+        let named: Vec<String> = holders.into_iter().take(MAX_NAMED_OPENERS).collect();
         Err(failed_precondition(format!(
             "it is held: {}{rest}; what holds it must end first",
             named.join(", ")
@@ -136,24 +136,24 @@ impl Cleaner {
 }
 
 /// A path of one attachment means that one alone; anything else is a volume.
-fn planned(snapshot: &Snapshot, query: &str) -> Result<Plan, Status> {
+fn make_plan(snapshot: &Snapshot, query: &str) -> Result<CleanupPlan, Status> {
     let by_path = query.starts_with('/').then(|| {
         snapshot
-            .surroundings
-            .as_mounted(&HostPath::unescape(query.as_bytes()))
+            .node_context
+            .resolve_kubelet_path(&HostPath::unescape(query.as_bytes()))
     });
     let wanted = match by_path.and_then(|path| snapshot.attachments.get(&path)) {
-        Some(attachment) => Wanted::Place(attachment),
-        None => Wanted::Volume(
-            resolve_volume(snapshot, query).map_err(|error| unresolved("query", &error))?,
+        Some(attachment) => CleanupTarget::Attachment(attachment),
+        None => CleanupTarget::Volume(
+            resolve_volume(snapshot, query).map_err(|error| from_resolve_error("query", &error))?,
         ),
     };
     plan(snapshot, wanted).map_err(|refusal| failed_precondition(refusal.to_string()))
 }
 
-fn steps(plan: &Plan) -> Vec<wire::CleanupStep> {
-    let step = |action: &Action| wire::CleanupStep {
-        action: action.words().to_owned(),
+fn planned_steps(plan: &CleanupPlan) -> Vec<wire::CleanupStep> {
+    let step = |action: &CleanupAction| wire::CleanupStep {
+        action: action.description().to_owned(),
         path: action.path().to_string(),
         state: State::Planned.into(),
         detail: String::new(),
@@ -161,44 +161,44 @@ fn steps(plan: &Plan) -> Vec<wire::CleanupStep> {
     plan.actions.iter().map(step).collect()
 }
 
-struct Conduct {
-    hands: Arc<dyn Cleanup>,
+struct CleanupRun {
+    hands: Arc<dyn CleanupBackend>,
     handle: Handle,
     root: HostPath,
     lazy: bool,
-    told: watch::Sender<Vec<wire::CleanupStep>>,
-    _turn: OwnedMutexGuard<()>,
+    progress: watch::Sender<Vec<wire::CleanupStep>>,
+    _permit: OwnedMutexGuard<()>,
 }
 
-impl Conduct {
-    async fn run(self, plan: Plan) {
+impl CleanupRun {
+    async fn run(self, plan: CleanupPlan) {
         for (at, action) in plan.actions.iter().enumerate() {
-            self.tell(at, State::Planned, "under way");
-            let (state, detail) = self.take(&plan, action).await;
+            self.set_step_state(at, State::Planned, "under way");
+            let (state, detail) = self.execute_action(&plan, action).await;
             let (path, volume) = (action.path().to_string(), plan.volume.as_str());
             match state {
                 State::Failed => tracing::warn!(
                     volume,
-                    step = action.words(),
+                    step = action.description(),
                     path,
                     detail,
                     "a step of a clean-up failed"
                 ),
                 _ => tracing::info!(
                     volume,
-                    step = action.words(),
+                    step = action.description(),
                     path,
                     detail,
                     "a step of a clean-up is done"
                 ),
             }
-            self.tell(at, state, &detail);
-            if state == State::Failed && action.is_needed() {
+            self.set_step_state(at, state, &detail);
+            if state == State::Failed && action.is_required() {
                 break;
             }
         }
-        if plan.ours
-            && tokio::time::timeout(LOOKED_WITHIN, self.hands.look_again())
+        if plan.is_provided
+            && tokio::time::timeout(RESCAN_TIMEOUT, self.hands.rescan())
                 .await
                 .is_err()
         {
@@ -212,29 +212,29 @@ impl Conduct {
         }
     }
 
-    async fn take(&self, plan: &Plan, action: &Action) -> (State, String) {
-        let target = self.target(plan, action);
-        let mut taken = std::pin::pin!(self.hands.take(&target, self.step(action)));
-        let Action::Unmount { path } = action else {
+    async fn execute_action(&self, plan: &CleanupPlan, action: &CleanupAction) -> (State, String) {
+        let target = self.lock_target(plan, action);
+        let mut taken = std::pin::pin!(self.hands.execute(&target, self.step(action)));
+        let CleanupAction::Unmount { path } = action else {
             return self.outcome(action, taken.await);
         };
-        if let Ok(taken) = tokio::time::timeout(UNMOUNT_WITHIN, &mut taken).await {
+        if let Ok(taken) = tokio::time::timeout(UNMOUNT_TIMEOUT, &mut taken).await {
             return self.outcome(action, taken);
         }
         // Under a name of its own: the step that hangs keeps the other one.
-        let look = Step::WhatIsMounted {
-            target: Place {
+        let look = Step::FindMount {
+            target: RootedPath {
                 root: self.root.clone(),
                 path: path.clone(),
             },
         };
         match tokio::time::timeout(
-            UNMOUNT_WITHIN,
-            self.hands.take(&format!("look at {path}"), look),
+            UNMOUNT_TIMEOUT,
+            self.hands.execute(&format!("look at {path}"), look),
         )
         .await
         {
-            Ok(Ok(Done::Mounted { mounted: None })) => (
+            Ok(Ok(StepOutput::Mounted { mounted: None })) => (
                 State::Done,
                 "it is out of the tree; the kernel has not finished with what lies beneath"
                     .to_owned(),
@@ -245,9 +245,11 @@ impl Conduct {
 
     /// Whose turn a step waits for. What is taken out of the tree lazily, with the place beneath
     /// it, waits for no step of the volume: one that hangs is what it is for.
-    fn target(&self, plan: &Plan, action: &Action) -> String {
+    fn lock_target(&self, plan: &CleanupPlan, action: &CleanupAction) -> String {
         match action {
-            Action::Unmount { path } | Action::Remove { path } | Action::RemoveIfEmpty { path }
+            CleanupAction::Unmount { path }
+            | CleanupAction::Remove { path }
+            | CleanupAction::RemoveIfEmpty { path }
                 if self.lazy =>
             {
                 format!("lazily {path}")
@@ -256,42 +258,48 @@ impl Conduct {
         }
     }
 
-    fn step(&self, action: &Action) -> Step {
-        let target = |path: &HostPath| Place {
+    fn step(&self, action: &CleanupAction) -> Step {
+        let target = |path: &HostPath| RootedPath {
             root: self.root.clone(),
             path: path.clone(),
         };
         match action {
-            Action::Unmount { path } => Step::Unmount {
+            CleanupAction::Unmount { path } => Step::Unmount {
                 target: target(path),
                 lazy: self.lazy,
             },
-            Action::Remove { path } | Action::RemoveIfEmpty { path } => Step::RemoveTarget {
-                target: target(path),
-            },
-            Action::Detach { image } => Step::DetachImage {
+            CleanupAction::Remove { path } | CleanupAction::RemoveIfEmpty { path } => {
+                Step::RemoveTarget {
+                    target: target(path),
+                }
+            }
+            CleanupAction::Detach { image } => Step::DetachImage {
                 image: image.clone(),
             },
-            Action::Deactivate { group, name } => Step::DeactivateLogicalVolume {
+            CleanupAction::Deactivate { group, name } => Step::DeactivateLogicalVolume {
                 group: group.clone(),
                 name: name.clone(),
             },
         }
     }
 
-    fn outcome(&self, action: &Action, taken: Result<Done, StepError>) -> (State, String) {
+    fn outcome(
+        &self,
+        action: &CleanupAction,
+        taken: Result<StepOutput, StepError>,
+    ) -> (State, String) {
         match taken {
             Ok(_) => (State::Done, String::new()),
             Err(error)
-                if matches!(action, Action::RemoveIfEmpty { .. })
-                    && error.kind == Trouble::Held =>
+                if matches!(action, CleanupAction::RemoveIfEmpty { .. })
+                    && error.kind == StepErrorKind::InUse =>
             {
                 (State::Done, "it is not empty and stays".to_owned())
             }
             Err(error) => {
-                let lazily = matches!(action, Action::Unmount { .. })
+                let lazily = matches!(action, CleanupAction::Unmount { .. })
                     && !self.lazy
-                    && matches!(error.kind, Trouble::Held | Trouble::Stuck);
+                    && matches!(error.kind, StepErrorKind::InUse | StepErrorKind::Stuck);
                 let hint = if lazily {
                     "; a lazy unmount takes it out of the tree all the same"
                 } else {
@@ -302,8 +310,8 @@ impl Conduct {
         }
     }
 
-    fn tell(&self, at: usize, state: State, detail: &str) {
-        self.told.send_modify(|steps| {
+    fn set_step_state(&self, at: usize, state: State, detail: &str) {
+        self.progress.send_modify(|steps| {
             if let Some(step) = steps.get_mut(at) {
                 step.state = state.into();
                 step.detail = detail.to_owned();

@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use tonic::Status;
 
-use crate::api::server::storage::find;
-use crate::api::status::{refused, unavailable};
+use crate::api::server::storage::find_volume;
+use crate::api::status::{from_command_error, unavailable};
 use crate::api::wire;
 use crate::model::block::DiskStat;
 use crate::model::snapshot::{Snapshot, Volume};
-use crate::model::storage::{Connected, connectivity, pool_connectivity, volumes_of};
+use crate::model::storage::{VolumeConnectivity, connectivity, pool_connectivity, volumes_of};
 use crate::state::handle::Handle;
 
 /// The counters are plain memory of the kernel: their reader answers at once or is not there.
-const READ_WITHIN: Duration = Duration::from_secs(5);
+const READ_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// No handles: of all the driver's volumes. What is connected is said by the picture after the
 /// sample.
@@ -28,22 +28,22 @@ pub async fn check(
     let devices = {
         let snapshot = handle.snapshot();
         let volumes = volumes(&snapshot, driver, handles)?;
-        judge(&snapshot, driver, &volumes)?;
+        evaluate(&snapshot, driver, &volumes)?;
         devices(&volumes)
     };
     let mut in_progress = false;
     let mut uncounted = Vec::new();
     if !sample.is_zero() {
-        let before = read(handle).await?;
+        let before = read_counters(handle).await?;
         tokio::time::sleep(sample).await;
-        let after = read(handle).await?;
-        (in_progress, uncounted) = moved(&devices, &before, &after);
+        let after = read_counters(handle).await?;
+        (in_progress, uncounted) = io_between(&devices, &before, &after);
     }
     let snapshot = handle.snapshot();
-    let Connected {
+    let VolumeConnectivity {
         connected,
         mut messages,
-    } = judge(&snapshot, driver, &volumes(&snapshot, driver, handles)?)?;
+    } = evaluate(&snapshot, driver, &volumes(&snapshot, driver, handles)?)?;
     messages.extend(
         uncounted
             .iter()
@@ -65,12 +65,16 @@ fn volumes<'a>(
         [] => Ok(volumes_of(snapshot, driver).map(AsRef::as_ref).collect()),
         handles => handles
             .iter()
-            .map(|handle| find(snapshot, driver, handle))
+            .map(|handle| find_volume(snapshot, driver, handle))
             .collect(),
     }
 }
 
-fn judge(snapshot: &Snapshot, driver: &str, volumes: &[&Volume]) -> Result<Connected, Status> {
+fn evaluate(
+    snapshot: &Snapshot,
+    driver: &str,
+    volumes: &[&Volume],
+) -> Result<VolumeConnectivity, Status> {
     let judged = if volumes.is_empty() {
         pool_connectivity(snapshot, driver)
     } else {
@@ -83,12 +87,12 @@ fn judge(snapshot: &Snapshot, driver: &str, volumes: &[&Volume]) -> Result<Conne
     })
 }
 
-async fn read(handle: &Handle) -> Result<Arc<Vec<DiskStat>>, Status> {
-    match tokio::time::timeout(READ_WITHIN, handle.read_io()).await {
-        Ok(read) => read.map_err(refused),
+async fn read_counters(handle: &Handle) -> Result<Arc<Vec<DiskStat>>, Status> {
+    match tokio::time::timeout(READ_TIMEOUT, handle.read_io()).await {
+        Ok(read) => read.map_err(from_command_error),
         Err(_) => Err(unavailable(format!(
             "the I/O counters were not read within {} s",
-            READ_WITHIN.as_secs()
+            READ_TIMEOUT.as_secs()
         ))),
     }
 }
@@ -103,7 +107,7 @@ fn devices(volumes: &[&Volume]) -> BTreeSet<String> {
 /// Whether any of the devices has completed something between the readings, or has something in
 /// flight after both; and which of them the kernel does not count (`queue/iostats`, or gone
 /// meanwhile).
-fn moved(
+fn io_between(
     devices: &BTreeSet<String>,
     before: &[DiskStat],
     after: &[DiskStat],
@@ -145,7 +149,7 @@ mod tests {
     fn only_the_volumes_own_devices_count() {
         let devices = BTreeSet::from(["sda1".to_owned()]);
         let of = |before: DiskStat, after: DiskStat| {
-            moved(
+            io_between(
                 &devices,
                 &[before, stat("sdb", 1, 0)],
                 &[after, stat("sdb", 2, 5)],

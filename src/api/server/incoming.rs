@@ -16,24 +16,24 @@ use tokio_stream::Stream;
 use tokio_stream::wrappers::WatchStream;
 use tonic::transport::server::{Connected, UdsConnectInfo};
 
-use crate::api::server::share::{Share, Shares};
+use crate::api::server::connection_quota::{QuotaPermit, UidQuota};
 
 /// Length of `PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n` (RFC 9113, 3.4).
-const PREFACE: usize = 24;
+const PREFACE_BYTES: usize = 24;
 /// Patience is counted in so many waits, one after the other: a machine that stood still altogether
 /// (suspended, a guest whose host held it) has spent one.
-const WAITS: u32 = 5;
+const TIMEOUT_SLICES: u32 = 5;
 /// Pause after accept(2) failed, for want of descriptors or memory: trying at once would only burn
 /// time.
-const PAUSE: Duration = Duration::from_millis(100);
+const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 
 pub struct Incoming {
     listener: UnixListener,
     socket: String,
-    shares: Shares,
+    quota: UidQuota,
     preface: Duration,
-    cut: watch::Receiver<bool>,
-    pause: Option<Pin<Box<Sleep>>>,
+    cancel: watch::Receiver<bool>,
+    backoff: Option<Pin<Box<Sleep>>>,
     /// Told once per spell, not per connection.
     refusing: bool,
 }
@@ -42,17 +42,17 @@ impl Incoming {
     pub fn new(
         listener: UnixListener,
         socket: String,
-        shares: Shares,
+        shares: UidQuota,
         preface: Duration,
         cut: watch::Receiver<bool>,
     ) -> Incoming {
         Incoming {
             listener,
             socket,
-            shares,
+            quota: shares,
             preface,
-            cut,
-            pause: None,
+            cancel: cut,
+            backoff: None,
             refusing: false,
         }
     }
@@ -64,20 +64,20 @@ impl Stream for Incoming {
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = &mut *self;
         loop {
-            if let Some(pause) = &mut this.pause {
+            if let Some(pause) = &mut this.backoff {
                 ready!(pause.as_mut().poll(cx));
-                this.pause = None;
+                this.backoff = None;
             }
             match ready!(this.listener.poll_accept(cx)) {
                 Ok((stream, _)) => {
                     let uid = stream.peer_cred().ok().map(|cred| cred.uid());
-                    if let Some(share) = this.shares.take(uid) {
+                    if let Some(share) = this.quota.acquire(uid) {
                         this.refusing = false;
                         return Poll::Ready(Some(Ok(Connection::new(
                             stream,
                             share,
                             this.preface,
-                            this.cut.clone(),
+                            this.cancel.clone(),
                         ))));
                     }
                     if !this.refusing {
@@ -94,7 +94,7 @@ impl Stream for Incoming {
                         this.refusing = true;
                         tracing::warn!(socket = this.socket, %error, "accepting connections fails");
                     }
-                    this.pause = Some(Box::pin(tokio::time::sleep(PAUSE)));
+                    this.backoff = Some(Box::pin(tokio::time::sleep(ACCEPT_BACKOFF)));
                 }
             }
         }
@@ -105,39 +105,39 @@ pub struct Connection {
     stream: UnixStream,
     /// Until the preface is in.
     handshake: Option<Handshake>,
-    cut: WatchStream<bool>,
-    _share: Share,
+    cancel: WatchStream<bool>,
+    _permit: QuotaPermit,
 }
 
 struct Handshake {
     /// Bytes read so far.
-    got: usize,
-    each: Duration,
-    wait: Pin<Box<Sleep>>,
+    bytes_read: usize,
+    slice: Duration,
+    timer: Pin<Box<Sleep>>,
     /// That have passed.
-    waits: u32,
+    slices_elapsed: u32,
 }
 
 impl Handshake {
     fn new(preface: Duration) -> Handshake {
-        let each = preface / WAITS;
+        let each = preface / TIMEOUT_SLICES;
         Handshake {
-            got: 0,
-            each,
-            wait: Box::pin(tokio::time::sleep(each)),
-            waits: 0,
+            bytes_read: 0,
+            slice: each,
+            timer: Box::pin(tokio::time::sleep(each)),
+            slices_elapsed: 0,
         }
     }
 
     /// Completes when patience is over.
-    fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll_timeout(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
-            ready!(self.wait.as_mut().poll(cx));
-            self.waits += 1;
-            if self.waits >= WAITS {
+            ready!(self.timer.as_mut().poll(cx));
+            self.slices_elapsed += 1;
+            if self.slices_elapsed >= TIMEOUT_SLICES {
                 return Poll::Ready(());
             }
-            self.wait.as_mut().reset(Instant::now() + self.each);
+            self.timer.as_mut().reset(Instant::now() + self.slice);
         }
     }
 }
@@ -145,7 +145,7 @@ impl Handshake {
 impl Connection {
     fn new(
         stream: UnixStream,
-        share: Share,
+        share: QuotaPermit,
         preface: Duration,
         cut: watch::Receiver<bool>,
     ) -> Connection {
@@ -153,13 +153,13 @@ impl Connection {
         Connection {
             stream,
             handshake,
-            cut: WatchStream::from_changes(cut),
-            _share: share,
+            cancel: WatchStream::from_changes(cut),
+            _permit: share,
         }
     }
 
-    fn poll_cut(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
-        match Pin::new(&mut self.cut).poll_next(cx) {
+    fn poll_cancelled(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        match Pin::new(&mut self.cancel).poll_next(cx) {
             Poll::Ready(_) => Err(io::Error::new(
                 io::ErrorKind::ConnectionAborted,
                 "the daemon is shutting down",
@@ -176,14 +176,14 @@ impl AsyncRead for Connection {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
-        this.poll_cut(cx)?;
+        this.poll_cancelled(cx)?;
         let before = buf.filled().len();
         let read = Pin::new(&mut this.stream).poll_read(cx, buf);
         if let Some(handshake) = &mut this.handshake {
-            handshake.got += buf.filled().len() - before;
-            if handshake.got >= PREFACE {
+            handshake.bytes_read += buf.filled().len() - before;
+            if handshake.bytes_read >= PREFACE_BYTES {
                 this.handshake = None;
-            } else if handshake.poll_over(cx).is_ready() {
+            } else if handshake.poll_timeout(cx).is_ready() {
                 return Poll::Ready(Err(io::Error::new(
                     io::ErrorKind::TimedOut,
                     "no HTTP/2 preface in time",
@@ -200,7 +200,7 @@ impl AsyncWrite for Connection {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.poll_cut(cx)?;
+        self.poll_cancelled(cx)?;
         Pin::new(&mut self.stream).poll_write(cx, buf)
     }
 
@@ -217,7 +217,7 @@ impl AsyncWrite for Connection {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.poll_cut(cx)?;
+        self.poll_cancelled(cx)?;
         Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
     }
 
@@ -253,13 +253,12 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_machine_that_stood_still_breaks_no_connection_off_and_one_that_says_nothing_is_closed()
-     {
+    async fn a_suspended_machine_keeps_its_connections_and_a_silent_connection_is_closed() {
         let preface = Duration::from_secs(5);
         for speaks in [true, false] {
             let (here, mut there) = std::os::unix::net::UnixStream::pair().unwrap();
             here.set_nonblocking(true).unwrap();
-            let share = Shares::new(1, 1).take(Some(1)).unwrap();
+            let share = UidQuota::new(1, 1).acquire(Some(1)).unwrap();
             let (_cutter, cut) = watch::channel(false);
             let mut connection =
                 Connection::new(UnixStream::from_std(here).unwrap(), share, preface, cut);
@@ -272,7 +271,7 @@ mod tests {
                     .write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
                     .unwrap();
                 let mut bytes = [0; 64];
-                assert_eq!(connection.read(&mut bytes).await.unwrap(), PREFACE);
+                assert_eq!(connection.read(&mut bytes).await.unwrap(), PREFACE_BYTES);
                 tokio::time::advance(preface * 10).await;
                 assert!(read(&mut connection).await.is_none());
                 continue;
@@ -284,7 +283,8 @@ mod tests {
                 io::ErrorKind::TimedOut
             );
             assert!(
-                began.elapsed() >= preface / WAITS * (WAITS - 1) && began.elapsed() <= preface,
+                began.elapsed() >= preface / TIMEOUT_SLICES * (TIMEOUT_SLICES - 1)
+                    && began.elapsed() <= preface,
                 "{:?}",
                 began.elapsed()
             );

@@ -9,13 +9,13 @@ use tokio::sync::watch as signal;
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
-use crate::api::order::rank;
+use crate::api::finding_order::rank;
 use crate::api::resolve::{resolve, resolve_drive, resolve_volume};
+use crate::api::server::connection_quota::UidQuota;
 use crate::api::server::paging::{self, List};
-use crate::api::server::share::Shares;
-use crate::api::server::{NodeFacts, attachments, caller, watch};
+use crate::api::server::{NodeFacts, attachments, caller_uid, watch};
 use crate::api::status::{
-    MAX_QUERY, bounded, echo, exhausted, invalid, not_found, required, unresolved,
+    MAX_QUERY, bounded, echo, exhausted, from_resolve_error, invalid, not_found, required,
 };
 use crate::api::{convert, explain, wire};
 use crate::model::ids::{DriveId, VolumeId};
@@ -24,7 +24,7 @@ use crate::state::handle::Handle;
 pub struct InventoryService {
     handle: Handle,
     node: Arc<NodeFacts>,
-    watchers: Shares,
+    watchers: UidQuota,
     stopped: signal::Receiver<bool>,
     stalled_watcher: Duration,
 }
@@ -33,7 +33,7 @@ impl InventoryService {
     pub fn new(
         handle: Handle,
         node: Arc<NodeFacts>,
-        watchers: Shares,
+        watchers: UidQuota,
         stopped: signal::Receiver<bool>,
         stalled_watcher: Duration,
     ) -> InventoryService {
@@ -67,8 +67,8 @@ impl wire::inventory_server::Inventory for InventoryService {
         let size = paging::size(request.page_size)?;
         let key = paging::key(List::Drives, &request.page_token)?.map(DriveId::known);
         let snapshot = self.handle.snapshot();
-        let entries = snapshot.drives.range(paging::after(key));
-        let (drives, last) = paging::fill(
+        let entries = snapshot.drives.range(paging::range_after(key));
+        let (drives, last) = paging::fill_page(
             entries,
             size,
             |(_, drive)| convert::drive(&snapshot, drive),
@@ -90,7 +90,8 @@ impl wire::inventory_server::Inventory for InventoryService {
         let id = &request.get_ref().id;
         required("id", id, MAX_QUERY)?;
         let snapshot = self.handle.snapshot();
-        let drive = resolve_drive(&snapshot, id).map_err(|error| unresolved("id", &error))?;
+        let drive =
+            resolve_drive(&snapshot, id).map_err(|error| from_resolve_error("id", &error))?;
         Ok(Response::new(convert::drive(&snapshot, drive)))
     }
 
@@ -102,8 +103,8 @@ impl wire::inventory_server::Inventory for InventoryService {
         let size = paging::size(request.page_size)?;
         let key = paging::key(List::Volumes, &request.page_token)?.map(VolumeId::known);
         let snapshot = self.handle.snapshot();
-        let entries = snapshot.volumes.range(paging::after(key));
-        let (volumes, last) = paging::fill(
+        let entries = snapshot.volumes.range(paging::range_after(key));
+        let (volumes, last) = paging::fill_page(
             entries,
             size,
             |(_, volume)| convert::volume(&snapshot, volume),
@@ -126,7 +127,8 @@ impl wire::inventory_server::Inventory for InventoryService {
         let snapshot = self.handle.snapshot();
         if driver.is_empty() && handle.is_empty() {
             required("id", id, MAX_QUERY)?;
-            let volume = resolve_volume(&snapshot, id).map_err(|error| unresolved("id", &error))?;
+            let volume =
+                resolve_volume(&snapshot, id).map_err(|error| from_resolve_error("id", &error))?;
             return Ok(Response::new(convert::volume(&snapshot, volume)));
         }
         if !id.is_empty() {
@@ -168,7 +170,7 @@ impl wire::inventory_server::Inventory for InventoryService {
             .collect();
         entries.retain(|(rank, _)| after.as_ref().is_none_or(|after| rank > after));
         entries.sort_by(|(one, _), (other, _)| one.cmp(other));
-        let (findings, last) = paging::fill(
+        let (findings, last) = paging::fill_page(
             entries.iter(),
             size,
             |(_, finding)| convert::finding(finding),
@@ -190,7 +192,8 @@ impl wire::inventory_server::Inventory for InventoryService {
         let query = &request.get_ref().query;
         required("query", query, MAX_QUERY)?;
         let snapshot = self.handle.snapshot();
-        let named = resolve(&snapshot, query).map_err(|error| unresolved("query", &error))?;
+        let named =
+            resolve(&snapshot, query).map_err(|error| from_resolve_error("query", &error))?;
         Ok(Response::new(explain::explain(&snapshot, &named)))
     }
 
@@ -200,10 +203,10 @@ impl wire::inventory_server::Inventory for InventoryService {
         &self,
         request: Request<wire::WatchRequest>,
     ) -> Result<Response<Self::WatchStream>, Status> {
-        let uid = caller(request.extensions());
+        let uid = caller_uid(request.extensions());
         let share = self
             .watchers
-            .take(uid)
+            .acquire(uid)
             .ok_or_else(|| exhausted("too many watches are open; close some of them"))?;
         let resume = Some(request.get_ref().resume_revision).filter(|revision| *revision != 0);
         let events = watch::start(
@@ -224,7 +227,8 @@ impl wire::inventory_server::Inventory for InventoryService {
         let id = &request.get_ref().id;
         required("id", id, MAX_QUERY)?;
         let snapshot = self.handle.snapshot();
-        let drive = resolve_drive(&snapshot, id).map_err(|error| unresolved("id", &error))?;
+        let drive =
+            resolve_drive(&snapshot, id).map_err(|error| from_resolve_error("id", &error))?;
         Ok(Response::new(convert::smart::history(drive)))
     }
 
@@ -246,5 +250,5 @@ impl wire::inventory_server::Inventory for InventoryService {
 /// Shared with Admin: a finding's id as callers write it.
 pub fn finding_id(id: &str) -> Result<(), Status> {
     required("finding_id", id, MAX_QUERY)?;
-    bounded("finding_id", id, crate::model::ids::MAX_ID)
+    bounded("finding_id", id, crate::model::ids::MAX_ID_LEN)
 }

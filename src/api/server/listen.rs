@@ -18,12 +18,12 @@ use crate::api::client;
 /// sun_path has 108 bytes, one of them the closing zero (unix(7)).
 const MAX_PATH: usize = 107;
 /// A live daemon answers from memory: this is ample also on a loaded machine.
-const ANSWER: Duration = Duration::from_secs(1);
+const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Another daemon that binds the same path right now.
-const LOCK: Duration = Duration::from_secs(5);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WhoMayConnect {
+pub enum SocketAccess {
     /// 0660, with the group `diskvitals` where there is one.
     Group,
     /// 0666: who may call is decided call by call, and the folder decides who can reach it.
@@ -51,7 +51,10 @@ pub enum ListenError {
     },
 }
 
-fn at<'a>(operation: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> ListenError + 'a {
+fn io_error<'a>(
+    operation: &'static str,
+    path: &'a Path,
+) -> impl FnOnce(io::Error) -> ListenError + 'a {
     move |source| ListenError::Io {
         operation,
         path: path.to_owned(),
@@ -93,7 +96,7 @@ impl Listener {
     /// Must be called within a tokio runtime. A socket that refuses connections, or accepts them
     /// and does not answer within a second (a predecessor that is dying), is replaced; one that
     /// answers is a live daemon.
-    pub async fn bind(path: &Path, who: WhoMayConnect) -> Result<Listener, ListenError> {
+    pub async fn bind(path: &Path, who: SocketAccess) -> Result<Listener, ListenError> {
         let length = path.as_os_str().as_bytes().len();
         if length > MAX_PATH {
             return Err(ListenError::TooLong {
@@ -112,8 +115,8 @@ impl Listener {
         // Held until the socket is in its place: two daemons that start at once look one after the
         // other.
         let lock = lock(dir).await?;
-        clear_the_way(path).await?;
-        let bound = make(path, dir, &lock, who)?;
+        remove_stale_socket(path).await?;
+        let bound = bind_temporary(path, dir, &lock, who)?;
         drop(lock);
         Ok(bound)
     }
@@ -132,15 +135,16 @@ impl Listener {
 fn make_dir(dir: &Path) -> Result<(), ListenError> {
     match std::fs::DirBuilder::new().mode(0o755).create(dir) {
         Ok(()) => std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o755))
-            .map_err(at("setting the mode of", dir)),
+            .map_err(io_error("setting the mode of", dir)),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        Err(error) => Err(at("creating the socket's folder", dir)(error)),
+        Err(error) => Err(io_error("creating the socket's folder", dir)(error)),
     }
 }
 
 async fn lock(dir: &Path) -> Result<Flock<std::fs::File>, ListenError> {
-    let mut file = std::fs::File::open(dir).map_err(at("opening the socket's folder", dir))?;
-    let patience = tokio::time::Instant::now() + LOCK;
+    let mut file =
+        std::fs::File::open(dir).map_err(io_error("opening the socket's folder", dir))?;
+    let patience = tokio::time::Instant::now() + LOCK_TIMEOUT;
     loop {
         match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
             Ok(lock) => return Ok(lock),
@@ -148,16 +152,18 @@ async fn lock(dir: &Path) -> Result<Flock<std::fs::File>, ListenError> {
                 return Err(ListenError::Busy(dir.to_owned()));
             }
             Err((back, nix::errno::Errno::EWOULDBLOCK)) => file = back,
-            Err((_, error)) => return Err(at("locking the socket's folder", dir)(error.into())),
+            Err((_, error)) => {
+                return Err(io_error("locking the socket's folder", dir)(error.into()));
+            }
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
 
-async fn clear_the_way(path: &Path) -> Result<(), ListenError> {
+async fn remove_stale_socket(path: &Path) -> Result<(), ListenError> {
     match std::fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(at("looking at", path)(error)),
+        Err(error) => return Err(io_error("looking at", path)(error)),
         Ok(found) if !found.file_type().is_socket() => {
             return Err(ListenError::NotASocket(path.to_owned()));
         }
@@ -165,9 +171,9 @@ async fn clear_the_way(path: &Path) -> Result<(), ListenError> {
     }
     // connect(2) on a unix socket waits when the backlog is full: a process that accepts nothing is
     // as dead as one that does not answer.
-    let answers = tokio::time::timeout(ANSWER, async {
+    let answers = tokio::time::timeout(PROBE_TIMEOUT, async {
         match UnixStream::connect(path).await {
-            Ok(stream) => Ok(client::answers(stream).await),
+            Ok(stream) => Ok(client::is_responding(stream).await),
             Err(error)
                 if matches!(
                     error.kind(),
@@ -176,7 +182,7 @@ async fn clear_the_way(path: &Path) -> Result<(), ListenError> {
             {
                 Ok(false)
             }
-            Err(error) => Err(at("connecting to", path)(error)),
+            Err(error) => Err(io_error("connecting to", path)(error)),
         }
     });
     match answers.await {
@@ -190,11 +196,11 @@ async fn clear_the_way(path: &Path) -> Result<(), ListenError> {
     }
 }
 
-fn make(
+fn bind_temporary(
     path: &Path,
     dir: &Path,
     open_dir: &std::fs::File,
-    who: WhoMayConnect,
+    who: SocketAccess,
 ) -> Result<Listener, ListenError> {
     use std::os::fd::AsRawFd;
     let name = format!(".diskvitals.{}", std::process::id());
@@ -208,12 +214,12 @@ fn make(
     };
     match std::fs::remove_file(&temporary) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            return Err(at("removing", &temporary)(error));
+            return Err(io_error("removing", &temporary)(error));
         }
         _ => {}
     }
-    let socket = UnixListener::bind(&bindable).map_err(at("binding", path))?;
-    let placed = place(&temporary, path, who);
+    let socket = UnixListener::bind(&bindable).map_err(io_error("binding", path))?;
+    let placed = rename_into_place(&temporary, path, who);
     if placed.is_err() {
         // The error that matters is the one that is returned; what is left is replaced at the next
         // start.
@@ -228,24 +234,30 @@ fn make(
     })
 }
 
-fn place(temporary: &Path, path: &Path, who: WhoMayConnect) -> Result<(u64, u64), ListenError> {
+fn rename_into_place(
+    temporary: &Path,
+    path: &Path,
+    who: SocketAccess,
+) -> Result<(u64, u64), ListenError> {
     let mode = match who {
-        WhoMayConnect::Group => 0o660,
-        WhoMayConnect::Anyone => 0o666,
+        SocketAccess::Group => 0o660,
+        SocketAccess::Anyone => 0o666,
     };
     std::fs::set_permissions(temporary, std::fs::Permissions::from_mode(mode))
-        .map_err(at("setting the mode of", path))?;
-    if who == WhoMayConnect::Group {
+        .map_err(io_error("setting the mode of", path))?;
+    if who == SocketAccess::Group {
         // Without the group (or the right to give it) only root can connect: that is safe, and
         // said.
-        let group = nix::unistd::Group::from_name(client::GROUP).ok().flatten();
+        let group = nix::unistd::Group::from_name(client::SOCKET_GROUP)
+            .ok()
+            .flatten();
         if let Some(group) = group
             && let Err(error) = std::os::unix::fs::chown(temporary, None, Some(group.gid.as_raw()))
         {
-            tracing::warn!(socket = %path.display(), group = client::GROUP, %error, "the socket could not be given to its group");
+            tracing::warn!(socket = %path.display(), group = client::SOCKET_GROUP, %error, "the socket could not be given to its group");
         }
     }
-    let found = std::fs::symlink_metadata(temporary).map_err(at("looking at", temporary))?;
-    std::fs::rename(temporary, path).map_err(at("renaming the socket to", path))?;
+    let found = std::fs::symlink_metadata(temporary).map_err(io_error("looking at", temporary))?;
+    std::fs::rename(temporary, path).map_err(io_error("renaming the socket to", path))?;
     Ok((found.dev(), found.ino()))
 }

@@ -9,7 +9,7 @@ use std::ops::Bound;
 use prost::Message;
 use tonic::Status;
 
-use crate::api::order::Rank;
+use crate::api::finding_order::FindingRank;
 use crate::api::status::{MAX_QUERY, bounded, invalid};
 
 pub const DEFAULT_SIZE: usize = 100;
@@ -28,19 +28,19 @@ pub enum List {
     Findings,
     FindingsAndCleared,
     Checks,
-    Provided,
+    ProvisionedVolumes,
     Attachments,
 }
 
 impl List {
-    fn letter(self) -> char {
+    fn token_prefix(self) -> char {
         match self {
             List::Drives => 'd',
             List::Volumes => 'v',
             List::Findings => 'f',
             List::FindingsAndCleared => 'c',
             List::Checks => 'k',
-            List::Provided => 'p',
+            List::ProvisionedVolumes => 'p',
             List::Attachments => 'a',
         }
     }
@@ -56,7 +56,7 @@ pub fn size(page_size: i32) -> Result<usize, Status> {
 }
 
 pub fn token(list: List, key: &str) -> String {
-    let text = format!("{VERSION}{}{key}", list.letter());
+    let text = format!("{VERSION}{}{key}", list.token_prefix());
     let mut hex = String::with_capacity(2 * text.len() + 4);
     for byte in text.bytes() {
         hex.push_str(&format!("{byte:02x}"));
@@ -81,7 +81,7 @@ pub fn key(list: List, token: &str) -> Result<Option<String>, Status> {
     }
     let text = std::str::from_utf8(text).map_err(|_| wrong())?;
     text.strip_prefix(VERSION)
-        .and_then(|text| text.strip_prefix(list.letter()))
+        .and_then(|text| text.strip_prefix(list.token_prefix()))
         .map(|key| Some(key.to_owned()))
         .ok_or_else(wrong)
 }
@@ -106,7 +106,7 @@ fn checksum(bytes: &[u8]) -> u16 {
 }
 
 /// The range of a map to go on with.
-pub fn after<K>(key: Option<K>) -> (Bound<K>, Bound<K>) {
+pub fn range_after<K>(key: Option<K>) -> (Bound<K>, Bound<K>) {
     (
         key.map_or(Bound::Unbounded, Bound::Excluded),
         Bound::Unbounded,
@@ -114,7 +114,7 @@ pub fn after<K>(key: Option<K>) -> (Bound<K>, Bound<K>) {
 }
 
 /// Takes entries until the page is full; the key of its last one when there are more.
-pub fn fill<T, M: Message>(
+pub fn fill_page<T, M: Message>(
     entries: impl Iterator<Item = T>,
     size: usize,
     convert: impl Fn(&T) -> M,
@@ -134,17 +134,17 @@ pub fn fill<T, M: Message>(
     (page, None)
 }
 
-pub fn rank_key(rank: &Rank) -> String {
+pub fn rank_key(rank: &FindingRank) -> String {
     format!(
         "{} {} {} {} {}",
         rank.group, rank.severity, rank.status, rank.since, rank.id
     )
 }
 
-pub fn rank_of(key: &str) -> Result<Rank, Status> {
+pub fn rank_of(key: &str) -> Result<FindingRank, Status> {
     let parse = || {
         let mut parts = key.splitn(5, ' ');
-        Some(Rank {
+        Some(FindingRank {
             group: parts.next()?.parse().ok()?,
             severity: parts.next()?.parse().ok()?,
             status: parts.next()?.parse().ok()?,
@@ -173,9 +173,9 @@ mod tests {
         fn pages_joined_are_the_whole_list_for_any_size(ids in proptest::collection::btree_set(".{0,20}", 0..60), size in 1..70usize) {
             let (mut joined, mut after_id) = (Vec::new(), None);
             loop {
-                let entries = ids.range(after::<String>(after_id));
+                let entries = ids.range(range_after::<String>(after_id));
                 let message = |id: &&String| crate::api::wire::Subject { kind: 0, id: (*id).clone() };
-                let (page, last) = fill(entries, size, message, |id| (*id).clone());
+                let (page, last) = fill_page(entries, size, message, |id| (*id).clone());
                 prop_assert!(page.len() <= size);
                 joined.extend(page.into_iter().map(|subject| subject.id));
                 let Some(last) = last else { break };
@@ -186,7 +186,7 @@ mod tests {
 
         #[test]
         fn a_findings_place_survives_its_token(group in 0..3u8, severity: u8, status: u8, since: i64, id in "[0-9a-f]{12}") {
-            let rank = Rank { group, severity, status, since: i128::from(since), id };
+            let rank = FindingRank { group, severity, status, since: i128::from(since), id };
             prop_assert_eq!(rank_of(&rank_key(&rank)).unwrap(), rank);
         }
 

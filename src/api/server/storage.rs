@@ -10,13 +10,13 @@ use tonic::{Request, Response, Status};
 
 use crate::api::server::connectivity;
 use crate::api::status::{
-    MAX_QUERY, bounded, echo, invalid, not_found, refused, required, unavailable,
+    MAX_QUERY, bounded, echo, from_command_error, invalid, not_found, required, unavailable,
 };
 use crate::api::{convert, wire};
 use crate::model::path::HostPath;
 use crate::model::reason::Reason;
-use crate::model::report::Request as Look;
 use crate::model::snapshot::{Snapshot, Volume, VolumeUsage};
+use crate::model::source_update::SourceRequest as Look;
 use crate::model::storage;
 use crate::state::handle::Handle;
 
@@ -24,12 +24,12 @@ use crate::state::handle::Handle;
 const MAX_DRIVER: usize = 256;
 /// Volumes in one question.
 const MAX_HANDLES: usize = 1000;
-const LONGEST_SAMPLE: Duration = Duration::from_secs(60);
+const MAX_SAMPLE: Duration = Duration::from_secs(60);
 /// A mount is in the picture some hundredths of a second after it was made.
-const FIRST_SIGHT: Duration = Duration::from_millis(250);
+const MOUNT_WAIT: Duration = Duration::from_millis(250);
 /// The first figures of it follow when they are asked for; later ones are always there. Below what
 /// the shim gives an answer from memory (0.9 s): who waits for longer asks again.
-const FIRST_FIGURES: Duration = Duration::from_millis(500);
+const MEASURE_WAIT: Duration = Duration::from_millis(500);
 
 pub struct StorageService {
     handle: Handle,
@@ -42,7 +42,7 @@ impl StorageService {
 
     /// From memory, whatever hangs. Only who asks in the moment in which a volume is mounted waits
     /// for the picture of it, and for no device.
-    async fn usage_soon(
+    async fn wait_for_usage(
         &self,
         request: &wire::GetUsageRequest,
     ) -> Result<wire::VolumeUsageAnswer, Status> {
@@ -57,17 +57,17 @@ impl StorageService {
         let mut asked = false;
         loop {
             let snapshot = snapshots.borrow_and_update().clone();
-            let volume = find(&snapshot, driver, handle)?;
+            let volume = find_volume(&snapshot, driver, handle)?;
             let (why, patience) = match usage_at(&snapshot, volume, volume_path) {
-                Told::Answer(answer) => {
+                UsageLookup::Measured(answer) => {
                     let volume = with_volume.then(|| convert::volume(&snapshot, volume));
                     return Ok(wire::VolumeUsageAnswer { volume, ..*answer });
                 }
-                Told::Refusal(status) => return Err(status),
-                Told::NotYet(why) => (why, FIRST_FIGURES),
-                Told::NotThere(why) => (why, FIRST_SIGHT),
+                UsageLookup::Rejected(status) => return Err(status),
+                UsageLookup::NotMeasured(why) => (why, MEASURE_WAIT),
+                UsageLookup::NotMounted(why) => (why, MOUNT_WAIT),
             };
-            if patience == FIRST_FIGURES && !std::mem::replace(&mut asked, true) {
+            if patience == MEASURE_WAIT && !std::mem::replace(&mut asked, true) {
                 let paths = volume
                     .facts
                     .mounts
@@ -77,7 +77,7 @@ impl StorageService {
                 self.handle
                     .refresh(Look::Probe(paths))
                     .await
-                    .map_err(refused)?;
+                    .map_err(from_command_error)?;
             }
             // An error: the owner has ended, and nothing newer will come.
             if !matches!(
@@ -92,7 +92,7 @@ impl StorageService {
 
 /// Why a path can be no place where a volume was staged or published; by its text alone, since
 /// nothing is looked up for it on any disk: it is a key into what is mounted.
-fn no_place(path: &str) -> Option<&'static str> {
+fn invalid_mount_path(path: &str) -> Option<&'static str> {
     if path.is_empty() {
         return None;
     }
@@ -117,13 +117,13 @@ fn no_place(path: &str) -> Option<&'static str> {
 }
 
 /// What a snapshot says of a volume's figures.
-enum Told {
-    Answer(Box<wire::VolumeUsageAnswer>),
-    Refusal(Status),
+enum UsageLookup {
+    Measured(Box<wire::VolumeUsageAnswer>),
+    Rejected(Status),
     /// It is mounted, and is being measured for the first time.
-    NotYet(Status),
+    NotMeasured(Status),
     /// Its mount may be a moment younger than the snapshot.
-    NotThere(Status),
+    NotMounted(Status),
 }
 
 #[tonic::async_trait]
@@ -141,7 +141,9 @@ impl wire::storage_server::Storage for StorageService {
         required("driver", driver, MAX_DRIVER)?;
         required("handle", handle, MAX_QUERY)?;
         bounded("volume_path", volume_path, MAX_QUERY)?;
-        self.usage_soon(request.get_ref()).await.map(Response::new)
+        self.wait_for_usage(request.get_ref())
+            .await
+            .map(Response::new)
     }
 
     async fn get_storage_health(
@@ -151,7 +153,7 @@ impl wire::storage_server::Storage for StorageService {
         let driver = &request.get_ref().driver;
         required("driver", driver, MAX_DRIVER)?;
         let faults = storage::faults(&self.handle.snapshot(), driver).map_err(unavailable)?;
-        let fault = |fault: storage::Fault| wire::StorageFault {
+        let fault = |fault: storage::StorageFault| wire::StorageFault {
             unreachable: fault.unreachable,
             reason: fault.reason.name().to_owned(),
             message: fault.message,
@@ -185,10 +187,10 @@ impl wire::storage_server::Storage for StorageService {
         }
         let sample = Duration::try_from(sample.unwrap_or_default())
             .map_err(|_| invalid("sample", "is negative"))?;
-        if sample > LONGEST_SAMPLE {
+        if sample > MAX_SAMPLE {
             return Err(invalid(
                 "sample",
-                format_args!("is longer than {} s", LONGEST_SAMPLE.as_secs()),
+                format_args!("is longer than {} s", MAX_SAMPLE.as_secs()),
             ));
         }
         connectivity::check(&self.handle, &driver, &handles, sample)
@@ -205,7 +207,7 @@ impl wire::storage_server::Storage for StorageService {
         required("driver", &request.driver, MAX_DRIVER)?;
         bounded("handle", &request.handle, MAX_QUERY)?;
         bounded("path", &request.path, MAX_QUERY)?;
-        if let Some(why) = no_place(&request.path) {
+        if let Some(why) = invalid_mount_path(&request.path) {
             return Err(invalid("path", why));
         }
         let call = Call::try_from(request.call).unwrap_or(Call::Unspecified);
@@ -214,31 +216,41 @@ impl wire::storage_server::Storage for StorageService {
         }
         // What is shown to people must not steer their terminals.
         self.handle
-            .bypassed(echo(&request.driver), call == Call::Bypassed)
+            .set_bypassed(echo(&request.driver), call == Call::Bypassed)
             .await
-            .map_err(refused)?;
+            .map_err(from_command_error)?;
         let mut looks = vec![Look::Mounts, Look::Kubelet];
         if !request.path.is_empty() && matches!(call, Call::Staged | Call::Published) {
             let path = HostPath::from(request.path.as_str());
             looks.push(Look::Probe(vec![
-                self.handle.snapshot().surroundings.as_mounted(&path),
+                self.handle
+                    .snapshot()
+                    .node_context
+                    .resolve_kubelet_path(&path),
             ]));
         }
         for look in looks {
-            self.handle.refresh(look).await.map_err(refused)?;
+            self.handle
+                .refresh(look)
+                .await
+                .map_err(from_command_error)?;
         }
         Ok(Response::new(wire::WitnessResponse {}))
     }
 }
 
 /// NOT_FOUND only where all that there is has been seen.
-pub fn find<'a>(snapshot: &'a Snapshot, driver: &str, handle: &str) -> Result<&'a Volume, Status> {
+pub fn find_volume<'a>(
+    snapshot: &'a Snapshot,
+    driver: &str,
+    handle: &str,
+) -> Result<&'a Volume, Status> {
     if let Some(volume) = snapshot.csi_volume(driver, handle) {
         return Ok(volume);
     }
     // Of what this node provides itself the kubelet need not tell.
-    let is_ours = snapshot.settled && snapshot.surroundings.driver.as_deref() == Some(driver);
-    match storage::blind(snapshot).filter(|_| !is_ours) {
+    let is_ours = snapshot.settled && snapshot.node_context.driver.as_deref() == Some(driver);
+    match storage::incomplete_cause(snapshot).filter(|_| !is_ours) {
         Some(why) => Err(unavailable(format!(
             "whether there is such a volume is not known: {why}"
         ))),
@@ -253,7 +265,9 @@ pub fn find<'a>(snapshot: &'a Snapshot, driver: &str, handle: &str) -> Result<&'
 /// Mounted there, or attached there by our own account: a folder and a raw device are staged
 /// without a mount.
 fn is_at(snapshot: &Snapshot, volume: &Volume, path: &str) -> bool {
-    let asked = snapshot.surroundings.as_mounted(&HostPath::from(path));
+    let asked = snapshot
+        .node_context
+        .resolve_kubelet_path(&HostPath::from(path));
     let facts = &volume.facts;
     let ours = facts
         .provided
@@ -273,7 +287,7 @@ fn is_at(snapshot: &Snapshot, volume: &Volume, path: &str) -> bool {
         .any(|path| *path == asked && !missing(path))
 }
 
-fn usage_at(snapshot: &Snapshot, volume: &Volume, path: &str) -> Told {
+fn usage_at(snapshot: &Snapshot, volume: &Volume, path: &str) -> UsageLookup {
     if !path.is_empty() && !is_at(snapshot, volume, path) {
         let handle = volume.facts.handle.as_deref().unwrap_or_default();
         let refusal = not_found(format!(
@@ -282,9 +296,9 @@ fn usage_at(snapshot: &Snapshot, volume: &Volume, path: &str) -> Told {
             echo(path)
         ));
         return if path.starts_with('/') {
-            Told::NotThere(refusal)
+            UsageLookup::NotMounted(refusal)
         } else {
-            Told::Refusal(refusal)
+            UsageLookup::Rejected(refusal)
         };
     }
     match volume.usage {
@@ -295,7 +309,7 @@ fn usage_at(snapshot: &Snapshot, volume: &Volume, path: &str) -> Told {
         } => {
             // A filesystem without a fixed number of inodes tells none.
             let inodes = |count: u64| (usage.total_inodes > 0).then_some(count);
-            Told::Answer(Box::new(wire::VolumeUsageAnswer {
+            UsageLookup::Measured(Box::new(wire::VolumeUsageAnswer {
                 total_bytes: usage.total_bytes,
                 available_bytes: usage.available_bytes,
                 used_bytes: usage.used_bytes,
@@ -307,22 +321,28 @@ fn usage_at(snapshot: &Snapshot, volume: &Volume, path: &str) -> Told {
             }))
         }
         VolumeUsage::Block { size_bytes } if volume.facts.block => {
-            Told::Answer(Box::new(wire::VolumeUsageAnswer {
+            UsageLookup::Measured(Box::new(wire::VolumeUsageAnswer {
                 total_bytes: size_bytes,
                 block: true,
                 ..wire::VolumeUsageAnswer::default()
             }))
         }
-        VolumeUsage::Block { .. } => Told::NotThere(unavailable(why_unmeasured(snapshot, volume))),
-        VolumeUsage::NotYet => Told::NotYet(unavailable(why_unmeasured(snapshot, volume))),
-        VolumeUsage::Unknown if volume.facts.mounts.is_empty() => {
-            Told::NotThere(unavailable(why_unmeasured(snapshot, volume)))
+        VolumeUsage::Block { .. } => {
+            UsageLookup::NotMounted(unavailable(unmeasured_reason(snapshot, volume)))
         }
-        VolumeUsage::Unknown => Told::Refusal(unavailable(why_unmeasured(snapshot, volume))),
+        VolumeUsage::NotMeasured => {
+            UsageLookup::NotMeasured(unavailable(unmeasured_reason(snapshot, volume)))
+        }
+        VolumeUsage::Unknown if volume.facts.mounts.is_empty() => {
+            UsageLookup::NotMounted(unavailable(unmeasured_reason(snapshot, volume)))
+        }
+        VolumeUsage::Unknown => {
+            UsageLookup::Rejected(unavailable(unmeasured_reason(snapshot, volume)))
+        }
     }
 }
 
-fn why_unmeasured(snapshot: &Snapshot, volume: &Volume) -> String {
+fn unmeasured_reason(snapshot: &Snapshot, volume: &Volume) -> String {
     let told = [
         Reason::ProbeTimeout,
         Reason::NotAccessible,

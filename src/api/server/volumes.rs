@@ -10,18 +10,20 @@ use tonic::{Request, Response, Status};
 
 use crate::api::server::attachments;
 use crate::api::server::paging::{self, List};
-use crate::api::status::{MAX_QUERY, bounded, fault, invalid, required};
+use crate::api::status::{MAX_QUERY, bounded, from_provision_error, invalid, required};
 use crate::api::wire;
-use crate::attach::engine::{CreateWish, Engine, ExpandWish, PublishWish, StageWish, View};
-use crate::attach::fault::Fault;
-use crate::attach::rules::sizes::Range;
-use crate::model::attach::PodOf;
+use crate::model::provision::PodRef;
+use crate::provision::engine::{
+    CreateRequest, Engine, EngineView, ExpandRequest, PublishRequest, StageRequest,
+};
+use crate::provision::error::ProvisionError;
+use crate::provision::rules::sizes::CapacityRange;
 use crate::state::handle::Handle;
 
 /// Ways in which one volume may be wished for when it is made.
-const MOST_ACCESSES: usize = 16;
+const MAX_ACCESSES: usize = 16;
 /// A list without a size has so many at most.
-const PAGE: i32 = 1000;
+const PAGE_SIZE: i32 = 1000;
 
 pub struct VolumesService {
     engine: Engine,
@@ -48,19 +50,21 @@ impl wire::volumes_server::Volumes for VolumesService {
         _: Request<wire::GetPoolRequest>,
     ) -> Result<Response<wire::Pool>, Status> {
         let view = self.engine.view();
-        if let Some(why) = &view.unknown {
-            return Err(fault(Fault::Unavailable(why.clone())));
+        if let Some(why) = &view.records_error {
+            return Err(from_provision_error(ProvisionError::Unavailable(
+                why.clone(),
+            )));
         }
-        if view.rooms.is_empty() {
-            return Err(fault(Fault::Unavailable(
+        if view.capacities.is_empty() {
+            return Err(from_provision_error(ProvisionError::Unavailable(
                 "the pool's room is not known yet".into(),
             )));
         }
         Ok(Response::new(wire::Pool {
             kinds: view
-                .rooms
+                .capacities
                 .iter()
-                .map(|(kind, room)| convert::room(*kind, room))
+                .map(|(kind, room)| convert::pool_kind(*kind, room))
                 .collect(),
         }))
     }
@@ -75,11 +79,11 @@ impl wire::volumes_server::Volumes for VolumesService {
         if request.accesses.is_empty() {
             return Err(invalid("accesses", "are empty"));
         }
-        if request.accesses.len() > MOST_ACCESSES {
+        if request.accesses.len() > MAX_ACCESSES {
             return Err(invalid(
                 "accesses",
                 format_args!(
-                    "are {}, at most {MOST_ACCESSES} are allowed",
+                    "are {}, at most {MAX_ACCESSES} are allowed",
                     request.accesses.len()
                 ),
             ));
@@ -89,18 +93,22 @@ impl wire::volumes_server::Volumes for VolumesService {
             .into_iter()
             .map(convert::access_of)
             .collect::<Result<Vec<_>, _>>()?;
-        let range = Range {
+        let range = CapacityRange {
             required: request.required_bytes,
             limit: request.limit_bytes,
         };
-        let wish = CreateWish {
+        let wish = CreateRequest {
             name: request.name,
             range,
             kind,
             accesses,
             mkfs_options: request.mkfs_options,
         };
-        let seen = self.engine.create(wish).await.map_err(fault)?;
+        let seen = self
+            .engine
+            .create(wish)
+            .await
+            .map_err(from_provision_error)?;
         Ok(Response::new(convert::volume(&seen, &self.driver)))
     }
 
@@ -108,8 +116,11 @@ impl wire::volumes_server::Volumes for VolumesService {
         &self,
         request: Request<wire::DeleteRequest>,
     ) -> Result<Response<wire::DeleteResponse>, Status> {
-        let handle = handle(request.into_inner().handle)?;
-        self.engine.delete(handle).await.map_err(fault)?;
+        let handle = check_handle(request.into_inner().handle)?;
+        self.engine
+            .delete(handle)
+            .await
+            .map_err(from_provision_error)?;
         Ok(Response::new(wire::DeleteResponse {}))
     }
 
@@ -117,9 +128,9 @@ impl wire::volumes_server::Volumes for VolumesService {
         &self,
         request: Request<wire::GetProvidedRequest>,
     ) -> Result<Response<wire::ProvidedVolume>, Status> {
-        let handle = handle(request.into_inner().handle)?;
+        let handle = check_handle(request.into_inner().handle)?;
         let view = self.engine.view();
-        let seen = view.find(&handle).map_err(fault)?;
+        let seen = view.find(&handle).map_err(from_provision_error)?;
         Ok(Response::new(convert::volume(seen, &self.driver)))
     }
 
@@ -129,22 +140,22 @@ impl wire::volumes_server::Volumes for VolumesService {
     ) -> Result<Response<wire::ListProvidedResponse>, Status> {
         let request = request.get_ref();
         let size = paging::size(if request.page_size == 0 {
-            PAGE
+            PAGE_SIZE
         } else {
             request.page_size
         })?;
-        let after = paging::key(List::Provided, &request.page_token)?;
+        let after = paging::key(List::ProvisionedVolumes, &request.page_token)?;
         let view = self.engine.view();
-        known(&view)?;
-        let entries = view.volumes.range(paging::after(after));
-        let (volumes, last) = paging::fill(
+        check_records_read(&view)?;
+        let entries = view.volumes.range(paging::range_after(after));
+        let (volumes, last) = paging::fill_page(
             entries,
             size,
             |(_, seen)| convert::volume(seen, &self.driver),
             |(handle, _)| (*handle).clone(),
         );
         let next_page_token = last
-            .map(|handle| paging::token(List::Provided, &handle))
+            .map(|handle| paging::token(List::ProvisionedVolumes, &handle))
             .unwrap_or_default();
         Ok(Response::new(wire::ListProvidedResponse {
             volumes,
@@ -157,19 +168,23 @@ impl wire::volumes_server::Volumes for VolumesService {
         request: Request<wire::ExpandRequest>,
     ) -> Result<Response<wire::ExpandResponse>, Status> {
         let request = request.into_inner();
-        let handle = handle(request.handle)?;
-        let range = Range {
+        let handle = check_handle(request.handle)?;
+        let range = CapacityRange {
             required: request.required_bytes,
             limit: request.limit_bytes,
         };
         let volume_path = Some(request.volume_path).filter(|path| !path.is_empty());
-        let wish = ExpandWish {
+        let wish = ExpandRequest {
             handle,
             range,
             volume_path,
             device_only: request.device_only,
         };
-        let expanded = self.engine.expand(wish).await.map_err(fault)?;
+        let expanded = self
+            .engine
+            .expand(wish)
+            .await
+            .map_err(from_provision_error)?;
         let node_expansion_required = expanded.node_expansion_required;
         Ok(Response::new(wire::ExpandResponse {
             size_bytes: expanded.size,
@@ -182,20 +197,20 @@ impl wire::volumes_server::Volumes for VolumesService {
         request: Request<wire::StageRequest>,
     ) -> Result<Response<wire::StageResponse>, Status> {
         let request = request.into_inner();
-        let handle = handle(request.handle)?;
+        let handle = check_handle(request.handle)?;
         let access = convert::access_of(
             request
                 .access
                 .ok_or_else(|| invalid("access", "is missing"))?,
         )?;
         self.engine
-            .stage(StageWish {
+            .stage(StageRequest {
                 handle,
                 staging_path: request.staging_path,
                 access,
             })
             .await
-            .map_err(fault)?;
+            .map_err(from_provision_error)?;
         Ok(Response::new(wire::StageResponse {}))
     }
 
@@ -204,11 +219,11 @@ impl wire::volumes_server::Volumes for VolumesService {
         request: Request<wire::UnstageRequest>,
     ) -> Result<Response<wire::UnstageResponse>, Status> {
         let request = request.into_inner();
-        let handle = handle(request.handle)?;
+        let handle = check_handle(request.handle)?;
         self.engine
             .unstage(handle, request.staging_path)
             .await
-            .map_err(fault)?;
+            .map_err(from_provision_error)?;
         Ok(Response::new(wire::UnstageResponse {}))
     }
 
@@ -217,7 +232,7 @@ impl wire::volumes_server::Volumes for VolumesService {
         request: Request<wire::PublishRequest>,
     ) -> Result<Response<wire::PublishResponse>, Status> {
         let request = request.into_inner();
-        let handle = handle(request.handle)?;
+        let handle = check_handle(request.handle)?;
         let access = convert::access_of(
             request
                 .access
@@ -228,22 +243,25 @@ impl wire::volumes_server::Volumes for VolumesService {
             ("pod_name", &request.pod_name),
             ("pod_namespace", &request.pod_namespace),
         ] {
-            bounded(field, text, LONGEST_POD)?;
+            bounded(field, text, MAX_POD_NAME)?;
         }
-        let pod = PodOf {
+        let pod = PodRef {
             uid: request.pod_uid,
             name: request.pod_name,
             namespace: request.pod_namespace,
         };
-        let wish = PublishWish {
+        let wish = PublishRequest {
             handle,
             staging_path: Some(request.staging_path).filter(|path| !path.is_empty()),
             target_path: request.target_path,
             access,
             read_only: request.read_only,
-            pod: Some(pod).filter(|pod| *pod != PodOf::default()),
+            pod: Some(pod).filter(|pod| *pod != PodRef::default()),
         };
-        self.engine.publish(wish).await.map_err(fault)?;
+        self.engine
+            .publish(wish)
+            .await
+            .map_err(from_provision_error)?;
         Ok(Response::new(wire::PublishResponse {}))
     }
 
@@ -252,11 +270,11 @@ impl wire::volumes_server::Volumes for VolumesService {
         request: Request<wire::UnpublishRequest>,
     ) -> Result<Response<wire::UnpublishResponse>, Status> {
         let request = request.into_inner();
-        let handle = handle(request.handle)?;
+        let handle = check_handle(request.handle)?;
         self.engine
             .unpublish(handle, request.target_path)
             .await
-            .map_err(fault)?;
+            .map_err(from_provision_error)?;
         Ok(Response::new(wire::UnpublishResponse {}))
     }
 
@@ -269,20 +287,26 @@ impl wire::volumes_server::Volumes for VolumesService {
 }
 
 /// Names of pods and namespaces have 253 characters at most (RFC 1123 subdomains).
-const LONGEST_POD: usize = 253;
+const MAX_POD_NAME: usize = 253;
 
 /// Whatever it holds, it is data: what is no handle of ours is unknown.
-fn handle(handle: String) -> Result<String, Status> {
+fn check_handle(handle: String) -> Result<String, Status> {
     if handle.is_empty() {
         return Err(invalid("handle", "is empty"));
     }
     Ok(handle)
 }
 
-fn known(view: &View) -> Result<(), Status> {
-    match view.unknown.as_ref().or(view.group_unknown.as_ref()) {
+fn check_records_read(view: &EngineView) -> Result<(), Status> {
+    match view
+        .records_error
+        .as_ref()
+        .or(view.volume_group_error.as_ref())
+    {
         // A list that lacks volumes would tell that they are gone.
-        Some(why) => Err(fault(Fault::Unavailable(why.clone()))),
+        Some(why) => Err(from_provision_error(ProvisionError::Unavailable(
+            why.clone(),
+        ))),
         None => Ok(()),
     }
 }

@@ -13,11 +13,11 @@ use tokio::sync::{mpsc, watch as signal};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
-use crate::api::server::share::Share;
-use crate::api::status::{exhausted, refused, stopping};
+use crate::api::server::connection_quota::QuotaPermit;
+use crate::api::status::{exhausted, from_command_error, shutting_down};
 use crate::api::{convert, wire};
 use crate::model::snapshot::Snapshot;
-use crate::state::handle::{Handle, Start, Subscription};
+use crate::state::handle::{Handle, Subscription, SubscriptionStart};
 use wire::watch_event::{Change as Kind, Item};
 
 /// Events between the task and the connection; beyond that the client's pace decides.
@@ -27,15 +27,15 @@ pub async fn start(
     handle: Handle,
     resume: Option<u64>,
     stopped: signal::Receiver<bool>,
-    patience: Duration,
-    share: Share,
+    send_timeout: Duration,
+    share: QuotaPermit,
 ) -> Result<ReceiverStream<Result<wire::WatchEvent, Status>>, Status> {
-    let subscription = handle.subscribe(resume).await.map_err(refused)?;
+    let subscription = handle.subscribe(resume).await.map_err(from_command_error)?;
     let (events, stream) = mpsc::channel(QUEUE);
     let watcher = Watcher {
         handle,
         events,
-        patience,
+        send_timeout,
     };
     // Detached: it ends with the client (the queue's other end is gone), with the daemon, or when
     // the client stops reading.
@@ -49,34 +49,34 @@ pub async fn start(
 struct Watcher {
     handle: Handle,
     events: mpsc::Sender<Result<wire::WatchEvent, Status>>,
-    patience: Duration,
+    send_timeout: Duration,
 }
 
 /// Why a watch ends.
-enum End {
+enum WatchEnd {
     /// The client is gone.
-    Gone,
+    ClientGone,
     /// The client is told why.
-    Told(Status),
+    Status(Status),
 }
 
 impl Watcher {
     async fn run(&self, subscription: Subscription, mut stopped: signal::Receiver<bool>) {
         let end = tokio::select! {
             end = self.follow(subscription) => end,
-            () = self.events.closed() => End::Gone,
+            () = self.events.closed() => WatchEnd::ClientGone,
             // An error: the sender is gone, the daemon as good as.
-            _ = stopped.wait_for(|stopped| *stopped) => End::Told(stopping()),
+            _ = stopped.wait_for(|stopped| *stopped) => WatchEnd::Status(shutting_down()),
         };
-        if let End::Told(status) = end {
+        if let WatchEnd::Status(status) = end {
             // A full queue: the client does not read, and learns of the end from the connection's.
             let _ = self.events.try_send(Err(status));
         }
     }
 
-    async fn follow(&self, mut subscription: Subscription) -> End {
+    async fn follow(&self, mut subscription: Subscription) -> WatchEnd {
         loop {
-            if let Err(end) = self.begin(subscription.start).await {
+            if let Err(end) = self.send_start(subscription.start).await {
                 return end;
             }
             loop {
@@ -88,20 +88,20 @@ impl Watcher {
                         }
                     }
                     Err(RecvError::Lagged(_)) => break,
-                    Err(RecvError::Closed) => return End::Told(stopping()),
+                    Err(RecvError::Closed) => return WatchEnd::Status(shutting_down()),
                 }
             }
             subscription = match self.handle.subscribe(None).await {
                 Ok(fresh) => fresh,
-                Err(error) => return End::Told(refused(error)),
+                Err(error) => return WatchEnd::Status(from_command_error(error)),
             };
         }
     }
 
-    async fn begin(&self, start: Start) -> Result<(), End> {
+    async fn send_start(&self, start: SubscriptionStart) -> Result<(), WatchEnd> {
         match start {
-            Start::Snapshot(snapshot) => self.whole(&snapshot).await,
-            Start::Resume(changes) => {
+            SubscriptionStart::Snapshot(snapshot) => self.send_snapshot(&snapshot).await,
+            SubscriptionStart::Resume(changes) => {
                 for change in changes {
                     self.send(convert::change(&self.handle.snapshot(), &change))
                         .await?;
@@ -113,7 +113,7 @@ impl Watcher {
 
     /// SNAPSHOT_BEGIN, everything as ADDED, SNAPSHOT_END. Converted one by one, as fast as the
     /// client takes them.
-    async fn whole(&self, snapshot: &Arc<Snapshot>) -> Result<(), End> {
+    async fn send_snapshot(&self, snapshot: &Arc<Snapshot>) -> Result<(), WatchEnd> {
         let time = Some(convert::time(crate::host::clock::now()));
         let event = |change: Kind, item: Option<Item>| wire::WatchEvent {
             revision: snapshot.revision,
@@ -153,12 +153,12 @@ impl Watcher {
         self.send(event(Kind::SnapshotEnd, None)).await
     }
 
-    async fn send(&self, event: wire::WatchEvent) -> Result<(), End> {
+    async fn send(&self, event: wire::WatchEvent) -> Result<(), WatchEnd> {
         use tokio::sync::mpsc::error::SendTimeoutError;
-        match self.events.send_timeout(Ok(event), self.patience).await {
+        match self.events.send_timeout(Ok(event), self.send_timeout).await {
             Ok(()) => Ok(()),
-            Err(SendTimeoutError::Closed(_)) => Err(End::Gone),
-            Err(SendTimeoutError::Timeout(_)) => Err(End::Told(exhausted(
+            Err(SendTimeoutError::Closed(_)) => Err(WatchEnd::ClientGone),
+            Err(SendTimeoutError::Timeout(_)) => Err(WatchEnd::Status(exhausted(
                 "the watcher has not read its events for too long",
             ))),
         }

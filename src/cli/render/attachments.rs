@@ -2,7 +2,7 @@
 
 use crate::api::wire;
 use crate::api::wire::cleanup_step::State;
-use crate::cli::screen::{Screen, Tone, or_dash, plain};
+use crate::cli::screen::{Screen, Tone, escape_control, or_dash};
 use crate::cli::table::{Column, column, table as layout};
 
 const COLUMNS: [Column; 6] = [
@@ -37,7 +37,7 @@ fn row(attachment: &wire::Attachment, screen: &Screen) -> Vec<(String, Tone)> {
     };
     vec![
         (attachment.path.clone(), Tone::Strong),
-        (whose(attachment), Tone::Plain),
+        (owner(attachment), Tone::Plain),
         (role.to_owned(), Tone::Plain),
         (or_dash(&pod).to_owned(), Tone::Plain),
         (screen.ago(attachment.since.as_ref()), Tone::Plain),
@@ -46,7 +46,7 @@ fn row(attachment: &wire::Attachment, screen: &Screen) -> Vec<(String, Tone)> {
 }
 
 /// The record that named the volume may be gone, and with it everything but what lies there.
-fn whose(attachment: &wire::Attachment) -> String {
+fn owner(attachment: &wire::Attachment) -> String {
     match (attachment.driver.as_str(), attachment.handle.as_str()) {
         ("", _) | (_, "") => or_dash(&attachment.volume_id).to_owned(),
         (driver, handle) => format!("{driver}/{handle}"),
@@ -71,13 +71,13 @@ pub fn cleanup(
         let detail = if step.detail.is_empty() {
             String::new()
         } else {
-            format!(": {}", plain(&step.detail))
+            format!(": {}", escape_control(&step.detail))
         };
         text.push_str(&format!(
             "{} {} {}{detail}\n",
             screen.paint(tone, format!("{word:8}")),
-            plain(&step.action),
-            plain(&step.path)
+            escape_control(&step.action),
+            escape_control(&step.path)
         ));
     }
     let left = answer
@@ -87,7 +87,7 @@ pub fn cleanup(
     match (commit, left) {
         (false, _) => text.push_str(&format!(
             "nothing has been done; to do it: diskvitals cleanup {} --yes\n",
-            plain(asked)
+            escape_control(asked)
         )),
         (true, true) => text.push_str(
             "not all of it is done; what goes on, and how it ends, is in the daemon's log\n",

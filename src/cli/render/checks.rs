@@ -6,7 +6,7 @@ use crate::api::wire;
 use crate::api::wire::check::{Mode, State, Verdict};
 use crate::api::wire::check_run::Ballot;
 use crate::cli::render::{heading, wrapped};
-use crate::cli::screen::{Screen, Tone, bytes, or_dash, plain, word};
+use crate::cli::screen::{Screen, Tone, bytes, enum_label, escape_control, or_dash};
 use crate::cli::table::{Column, column, table as layout};
 
 const COLUMNS: [Column; 7] = [
@@ -31,7 +31,7 @@ const RUNS: [Column; 8] = [
 ];
 
 /// Findings of a run that are listed; JSON has all that are kept.
-const LISTED: usize = 20;
+const MAX_LISTED_FINDINGS: usize = 20;
 
 pub fn table(checks: &[wire::Check], screen: &Screen) -> String {
     if checks.is_empty() {
@@ -71,7 +71,7 @@ pub fn one(check: &wire::Check, screen: &Screen) -> String {
         &format!(
             "check {} of {} ({})",
             check.id,
-            plain(&check.target),
+            escape_control(&check.target),
             check.filesystem
         ),
         screen,
@@ -92,9 +92,9 @@ pub fn one(check: &wire::Check, screen: &Screen) -> String {
     for signal in &check.signals {
         text.push_str(&format!(
             "  {} {}: {}\n",
-            screen.at(signal.time.as_ref()),
-            plain(&signal.source),
-            plain(&signal.text)
+            screen.date_time(signal.time.as_ref()),
+            escape_control(&signal.source),
+            escape_control(&signal.text)
         ));
     }
     if !check.runs.is_empty() {
@@ -123,8 +123,8 @@ pub fn in_full(check: &wire::Check, screen: &Screen) -> String {
     let mut text = one(check, screen);
     text.push_str(&format!(
         "\nasked {} by {}\n",
-        screen.at(check.asked.as_ref()),
-        plain(or_dash(&check.origin))
+        screen.date_time(check.asked.as_ref()),
+        escape_control(or_dash(&check.origin))
     ));
     for (place, run) in check.runs.iter().enumerate() {
         text.push_str(&output(place + 1, run, screen));
@@ -133,7 +133,7 @@ pub fn in_full(check: &wire::Check, screen: &Screen) -> String {
 }
 
 /// For `explain`: the newest check of each thing around, its runs' output included.
-pub fn around(checks: &[wire::Check], screen: &Screen) -> String {
+pub fn checks_of_subject(checks: &[wire::Check], screen: &Screen) -> String {
     checks
         .iter()
         .map(|check| format!("\n{}", in_full(check, screen)))
@@ -144,11 +144,11 @@ pub fn around(checks: &[wire::Check], screen: &Screen) -> String {
 pub fn progress(check: &wire::Check, elapsed: Duration, cancelled: bool) -> (String, String) {
     let what = match check.state() {
         _ if cancelled => "cancelling".to_owned(),
-        State::Queued => format!("queued: {}", plain(&check.phase)),
-        _ => plain(&check.phase),
+        State::Queued => format!("queued: {}", escape_control(&check.phase)),
+        _ => escape_control(&check.phase),
     };
     (
-        format!("{}: {what}", plain(&check.target)),
+        format!("{}: {what}", escape_control(&check.target)),
         format!("{} s", elapsed.as_secs()),
     )
 }
@@ -156,17 +156,23 @@ pub fn progress(check: &wire::Check, elapsed: Duration, cancelled: bool) -> (Str
 fn findings(run: &wire::CheckRun, screen: &Screen) -> String {
     let mut text = format!(
         "\n{}\n",
-        screen.paint(Tone::Strong, format!("{} found", plain(&run.command)))
+        screen.paint(
+            Tone::Strong,
+            format!("{} found", escape_control(&run.command))
+        )
     );
-    for finding in run.findings.iter().take(LISTED) {
+    for finding in run.findings.iter().take(MAX_LISTED_FINDINGS) {
         let tone = match finding.weight() {
             wire::check_finding::Weight::Damage => Tone::Critical,
             wire::check_finding::Weight::Bookkeeping => Tone::Warning,
             _ => Tone::Faint,
         };
-        text.push_str(&format!("  {}\n", screen.paint(tone, plain(&finding.text))));
+        text.push_str(&format!(
+            "  {}\n",
+            screen.paint(tone, escape_control(&finding.text))
+        ));
     }
-    let more = run.findings.len().saturating_sub(LISTED) as u64 + run.more_findings;
+    let more = run.findings.len().saturating_sub(MAX_LISTED_FINDINGS) as u64 + run.more_findings;
     if more > 0 {
         text.push_str(&format!("  and {more} more\n"));
     }
@@ -181,11 +187,11 @@ fn output(place: usize, run: &wire::CheckRun, screen: &Screen) -> String {
         "\n{}\n",
         screen.paint(
             Tone::Strong,
-            format!("run {place}: {}", plain(&run.command))
+            format!("run {place}: {}", escape_control(&run.command))
         )
     );
     for line in run.output.lines() {
-        text.push_str(&format!("  {}\n", plain(line)));
+        text.push_str(&format!("  {}\n", escape_control(line)));
     }
     if run.output_bytes > run.output.len() as u64 {
         text.push_str(&format!("  … ({} in all)\n", bytes(run.output_bytes)));
@@ -242,13 +248,16 @@ fn seconds(duration: Option<&prost_types::Duration>) -> String {
 pub fn mode(mode: Mode) -> String {
     match mode {
         Mode::Unspecified => "-".to_owned(),
-        mode => word(mode.as_str_name(), "MODE_"),
+        mode => enum_label(mode.as_str_name(), "MODE_"),
     }
 }
 
 pub fn verdict(check: &wire::Check) -> (String, Tone) {
     if check.state() != State::Ended {
-        return (word(check.state().as_str_name(), "STATE_"), Tone::Plain);
+        return (
+            enum_label(check.state().as_str_name(), "STATE_"),
+            Tone::Plain,
+        );
     }
     let tone = match check.verdict() {
         Verdict::Clean => Tone::Good,
@@ -258,7 +267,7 @@ pub fn verdict(check: &wire::Check) -> (String, Tone) {
         Verdict::Unspecified => Tone::Faint,
     };
     (
-        word(check.verdict().as_str_name(), "VERDICT_").to_ascii_uppercase(),
+        enum_label(check.verdict().as_str_name(), "VERDICT_").to_ascii_uppercase(),
         tone,
     )
 }

@@ -1,8 +1,8 @@
 //! Drives: a table, worst first, and one drive in full.
 
 use crate::api::wire;
-use crate::cli::render::{errors, findings, heading, pairs, smart};
-use crate::cli::screen::{Screen, Tone, bytes, health, or_dash, plain, word};
+use crate::cli::render::{errors, findings, heading, label_value_lines, smart};
+use crate::cli::screen::{Screen, Tone, bytes, enum_label, escape_control, health, or_dash};
 use crate::cli::table::{Column, column, table as layout};
 
 const COLUMNS: [Column; 10] = [
@@ -73,11 +73,11 @@ fn kind(drive: &wire::Drive) -> String {
         wire::DriveKind::Hdd
         | wire::DriveKind::Ssd
         | wire::DriveKind::Nvme
-        | wire::DriveKind::Usb => word(drive.kind().as_str_name(), "DRIVE_KIND_")
+        | wire::DriveKind::Usb => enum_label(drive.kind().as_str_name(), "DRIVE_KIND_")
             .to_ascii_uppercase()
             .replace("NVME", "NVMe"),
         wire::DriveKind::Emmc => "eMMC".to_owned(),
-        kind => word(kind.as_str_name(), "DRIVE_KIND_"),
+        kind => enum_label(kind.as_str_name(), "DRIVE_KIND_"),
     }
 }
 
@@ -112,11 +112,14 @@ pub fn one(drive: &wire::Drive, screen: &Screen) -> String {
             .to_owned()
         })
         .collect();
-    let mut text = heading(&format!("drive {}", plain(&drive.id)), screen);
+    let mut text = heading(&format!("drive {}", escape_control(&drive.id)), screen);
     let mut lines = vec![
         ("health", screen.paint(tone, word_of_health)),
-        ("unknown, because", plain(&drive.health_unknown_why)),
-        ("name", plain(&drive.name)),
+        (
+            "unknown, because",
+            escape_control(&drive.health_unknown_why),
+        ),
+        ("name", escape_control(&drive.name)),
         (
             "id",
             if drive.id_stable {
@@ -128,17 +131,17 @@ pub fn one(drive: &wire::Drive, screen: &Screen) -> String {
         ),
         (
             "model",
-            plain(format!("{} {}", drive.vendor, drive.model).trim()),
+            escape_control(format!("{} {}", drive.vendor, drive.model).trim()),
         ),
-        ("serial", plain(&drive.serial)),
-        ("firmware", plain(&drive.firmware)),
-        ("wwn", plain(&drive.wwn)),
+        ("serial", escape_control(&drive.serial)),
+        ("firmware", escape_control(&drive.firmware)),
+        ("wwn", escape_control(&drive.wwn)),
         (
             "kind",
             format!(
                 "{} over {}",
                 kind(drive),
-                word(drive.transport().as_str_name(), "TRANSPORT_")
+                enum_label(drive.transport().as_str_name(), "TRANSPORT_")
             ),
         ),
         (
@@ -157,8 +160,8 @@ pub fn one(drive: &wire::Drive, screen: &Screen) -> String {
                 .map(|yes| if yes { "yes" } else { "no" }.to_owned())
                 .unwrap_or_default(),
         ),
-        ("write cache", plain(&drive.write_cache)),
-        ("kernel state", plain(&drive.state)),
+        ("write cache", escape_control(&drive.write_cache)),
+        ("kernel state", escape_control(&drive.state)),
         (
             "remarks",
             flags
@@ -168,10 +171,10 @@ pub fn one(drive: &wire::Drive, screen: &Screen) -> String {
                 .collect::<Vec<_>>()
                 .join(", "),
         ),
-        ("seat", plain(&seat)),
-        ("pci", plain(&location.pci)),
-        ("sas address", plain(&location.sas_address)),
-        ("path", plain(&location.path)),
+        ("seat", escape_control(&seat)),
+        ("pci", escape_control(&location.pci)),
+        ("sas address", escape_control(&location.sas_address)),
+        ("path", escape_control(&location.path)),
         ("first seen", screen.ago(drive.first_seen.as_ref())),
     ];
     if drive.presence() == wire::Presence::Missing {
@@ -181,7 +184,7 @@ pub fn one(drive: &wire::Drive, screen: &Screen) -> String {
                 "missing",
                 format!(
                     "since {} ({})",
-                    screen.at(drive.missing_since.as_ref()),
+                    screen.date_time(drive.missing_since.as_ref()),
                     screen.ago(drive.missing_since.as_ref())
                 ),
             ),
@@ -193,11 +196,11 @@ pub fn one(drive: &wire::Drive, screen: &Screen) -> String {
         ("volumes", &drive.volume_ids),
     ] {
         for (at, value) in values.iter().enumerate() {
-            lines.push((if at == 0 { label } else { "" }, plain(value)));
+            lines.push((if at == 0 { label } else { "" }, escape_control(value)));
         }
     }
     lines.extend(errors::lines(&drive.errors, screen));
-    text.push_str(&pairs(&lines));
+    text.push_str(&label_value_lines(&lines));
     text.push_str(&smart::section(drive, screen));
     text.push_str(&findings::in_full(&drive.findings, screen));
     text

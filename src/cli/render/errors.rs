@@ -1,7 +1,7 @@
 //! What the kernel's log has told of a drive or a volume: one line a class.
 
 use crate::api::wire;
-use crate::cli::screen::{Screen, plain};
+use crate::cli::screen::{Screen, escape_control};
 
 /// Label and text, as `pairs` takes them; nothing where the log has told nothing.
 pub fn lines(errors: &[wire::ErrorTally], screen: &Screen) -> Vec<(&'static str, String)> {
@@ -17,7 +17,7 @@ fn line(tally: &wire::ErrorTally, screen: &Screen) -> String {
         |count: u64, thing: &str| format!("{count} {thing}{}", if count == 1 { "" } else { "s" });
     let mut text = format!(
         "{}: {} in {}",
-        plain(&tally.class),
+        escape_control(&tally.class),
         number(tally.incidents, "incident"),
         number(tally.records, "record")
     );
@@ -31,7 +31,7 @@ fn line(tally: &wire::ErrorTally, screen: &Screen) -> String {
         .sectors
         .iter()
         .take(5)
-        .map(|place| format!("{} of {}", place.sector, plain(&place.device)))
+        .map(|place| format!("{} of {}", place.sector, escape_control(&place.device)))
         .collect();
     if !sectors.is_empty() {
         let more = (tally.sectors.len() - sectors.len()) as u64 + tally.more_sectors;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::api::wire;
 use crate::cli::render::{checks, findings, heading};
-use crate::cli::screen::{Screen, Tone, health, plain};
+use crate::cli::screen::{Screen, Tone, escape_control, health};
 
 pub fn tree(explanation: &wire::Explanation, screen: &Screen) -> String {
     let mut text = String::new();
@@ -15,13 +15,16 @@ pub fn tree(explanation: &wire::Explanation, screen: &Screen) -> String {
             wire::SubjectKind::Volume => "volume",
             _ => "device",
         };
-        text.push_str(&heading(&format!("{kind} {}", plain(&subject.id)), screen));
+        text.push_str(&heading(
+            &format!("{kind} {}", escape_control(&subject.id)),
+            screen,
+        ));
     }
     for advice in &explanation.advice {
         let (_, tone) = health(advice.health);
         text.push_str(&format!(
             "{}\n",
-            screen.paint(tone, plain(&advice.sentence))
+            screen.paint(tone, escape_control(&advice.sentence))
         ));
     }
     if !explanation.advice.is_empty() {
@@ -61,7 +64,7 @@ pub fn tree(explanation: &wire::Explanation, screen: &Screen) -> String {
     } else {
         text.push_str(&findings::in_full(&explanation.findings, screen));
     }
-    text.push_str(&checks::around(&explanation.checks, screen));
+    text.push_str(&checks::checks_of_subject(&explanation.checks, screen));
     text
 }
 
@@ -85,7 +88,7 @@ fn branch<'a>(
     });
     let name = screen.paint(
         if asked { Tone::Strong } else { Tone::Plain },
-        plain(&node.name),
+        escape_control(&node.name),
     );
     let (word_of_health, tone) = health(node.health);
     let mut line = format!("{indent}{} {name}", node.kind);
@@ -99,7 +102,7 @@ fn branch<'a>(
     if !node.detail.is_empty() {
         line.push_str(&format!(
             "  {}",
-            screen.paint(Tone::Faint, plain(&node.detail))
+            screen.paint(Tone::Faint, escape_control(&node.detail))
         ));
     }
     text.push_str(&line);

@@ -2,7 +2,7 @@
 
 use crate::api::wire;
 use crate::cli::render::{heading, wrapped};
-use crate::cli::screen::{Screen, Tone, plain, severity, word};
+use crate::cli::screen::{Screen, Tone, enum_label, escape_control, severity};
 use crate::cli::table::{Column, column, table as layout};
 use crate::model::reason::Reason;
 
@@ -63,12 +63,12 @@ pub fn in_full(findings: &[wire::Finding], screen: &Screen) -> String {
 /// The finding, its evidence verbatim, what would clear it and what to do.
 pub fn one(finding: &wire::Finding, screen: &Screen) -> String {
     let (word_of_severity, tone) = severity(finding);
-    let status = word(finding.status().as_str_name(), "FINDING_STATUS_");
+    let status = enum_label(finding.status().as_str_name(), "FINDING_STATUS_");
     let mut text = format!(
         "{} {} ({status}), {}, {}\n",
         screen.paint(tone, word_of_severity),
-        screen.paint(Tone::Strong, plain(&finding.reason)),
-        plain(&subject(finding)),
+        screen.paint(Tone::Strong, escape_control(&finding.reason)),
+        escape_control(&subject(finding)),
         screen.ago(finding.since.as_ref()),
     );
     text.push_str(&wrapped(&finding.message, "    ", screen));
@@ -84,24 +84,24 @@ pub fn one(finding: &wire::Finding, screen: &Screen) -> String {
     text.push_str(&format!(
         "    finding {}, since {}{count}\n",
         finding.id,
-        screen.at(finding.since.as_ref())
+        screen.date_time(finding.since.as_ref())
     ));
     for evidence in &finding.evidence {
         text.push_str(&format!(
             "    evidence  {}, {}\n",
-            plain(&evidence.source),
-            screen.at(evidence.time.as_ref())
+            escape_control(&evidence.source),
+            screen.date_time(evidence.time.as_ref())
         ));
         // Verbatim: neither cut nor wrapped.
         for line in evidence.text.lines() {
-            text.push_str(&format!("              | {}\n", plain(line)));
+            text.push_str(&format!("              | {}\n", escape_control(line)));
         }
     }
     if let Some(cleared) = &finding.cleared {
         text.push_str(&format!(
             "    cleared   {}: {}\n",
             screen.ago(cleared.time.as_ref()),
-            plain(&cleared.why)
+            escape_control(&cleared.why)
         ));
         return text;
     }
@@ -115,9 +115,9 @@ pub fn one(finding: &wire::Finding, screen: &Screen) -> String {
     if let Some(ack) = &finding.acknowledged {
         text.push_str(&format!(
             "    acked     by {}, {}: {}\n",
-            plain(&ack.by),
+            escape_control(&ack.by),
             screen.ago(ack.time.as_ref()),
-            plain(&ack.note)
+            escape_control(&ack.note)
         ));
     }
     text

@@ -1,11 +1,11 @@
 //! What recorded outputs of a checker say, for people: the verdict, then each run with what it
 //! found.
 
-use crate::analyze::fsck::{Fsck, OfRun};
+use crate::analyze::fsck::{FsckAnalysis, FsckRun};
 use crate::cli::render::{heading, wrapped};
-use crate::cli::screen::{Screen, Tone, plain};
+use crate::cli::screen::{Screen, Tone, escape_control};
 use crate::cli::table::{Column, column, table};
-use crate::model::check::{Ballot, Verdict, Weight};
+use crate::model::check::{CheckVerdict, RunResult, Weight};
 
 const FINDINGS: [Column; 3] = [
     column("WEIGHT", 0, 1),
@@ -13,15 +13,15 @@ const FINDINGS: [Column; 3] = [
     column("TEXT", 30, 0),
 ];
 /// Findings of a run that are shown; JSON has more.
-const MOST: usize = 20;
+const MAX_FINDINGS: usize = 20;
 
-pub fn text(fsck: &Fsck, screen: &Screen) -> String {
+pub fn text(fsck: &FsckAnalysis, screen: &Screen) -> String {
     let (verdict, tone) = match fsck.verdict {
-        Verdict::Clean => ("clean", Tone::Good),
-        Verdict::Suspected => ("suspected", Tone::Warning),
-        Verdict::Corrupted => ("corrupted", Tone::Critical),
-        Verdict::Inconclusive => ("inconclusive", Tone::Warning),
-        Verdict::Failed => ("failed", Tone::Warning),
+        CheckVerdict::Clean => ("clean", Tone::Good),
+        CheckVerdict::Suspected => ("suspected", Tone::Warning),
+        CheckVerdict::Corrupted => ("corrupted", Tone::Critical),
+        CheckVerdict::Inconclusive => ("inconclusive", Tone::Warning),
+        CheckVerdict::Failed => ("failed", Tone::Warning),
     };
     let runs = fsck.runs.len();
     let runs = if runs == 1 {
@@ -38,30 +38,33 @@ pub fn text(fsck: &Fsck, screen: &Screen) -> String {
     text.push_str(&wrapped(&fsck.reason, "", screen));
     for run in &fsck.runs {
         text.push('\n');
-        text.push_str(&of_run(run, screen));
+        text.push_str(&run_text(run, screen));
     }
     for file in &fsck.unreadable {
         text.push_str(&format!(
             "\n{}: {}\n",
-            plain(&file.file),
-            plain(&file.error)
+            escape_control(&file.file),
+            escape_control(&file.error)
         ));
     }
     text
 }
 
-fn of_run(run: &OfRun, screen: &Screen) -> String {
+fn run_text(run: &FsckRun, screen: &Screen) -> String {
     let ballot = match run.ballot {
-        Ballot::Clean => "clean",
-        Ballot::Findings => "findings",
-        Ballot::Failed => "failed",
+        RunResult::Clean => "clean",
+        RunResult::Findings => "findings",
+        RunResult::Failed => "failed",
     };
     let end = match (run.exit_status, run.signal) {
         (Some(status), _) => format!(", exit status {status}"),
         (None, Some(signal)) => format!(", signal {signal}"),
         (None, None) => String::new(),
     };
-    let mut text = heading(&format!("{}: {ballot}{end}", plain(&run.file)), screen);
+    let mut text = heading(
+        &format!("{}: {ballot}{end}", escape_control(&run.file)),
+        screen,
+    );
     if !run.failure.is_empty() {
         text.push_str(&wrapped(&run.failure, "", screen));
     }
@@ -71,7 +74,7 @@ fn of_run(run: &OfRun, screen: &Screen) -> String {
     let rows: Vec<_> = run
         .findings
         .iter()
-        .take(MOST)
+        .take(MAX_FINDINGS)
         .map(|finding| {
             let (weight, tone) = match finding.weight {
                 Weight::Transient => ("transient", Tone::Faint),
@@ -86,7 +89,7 @@ fn of_run(run: &OfRun, screen: &Screen) -> String {
         })
         .collect();
     text.push_str(&table(&FINDINGS, &rows, screen));
-    let left = run.findings.len().saturating_sub(MOST) as u64 + run.more_findings;
+    let left = run.findings.len().saturating_sub(MAX_FINDINGS) as u64 + run.more_findings;
     if left > 0 {
         text.push_str(&format!("and {left} more\n"));
     }

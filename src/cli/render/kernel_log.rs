@@ -1,11 +1,11 @@
 //! What a kernel log says, for people: the devices first, then what was told of them.
 
-use crate::analyze::answer::{KernelLog, Unreadable};
+use crate::analyze::kernel_log_analysis::{KernelLogAnalysis, Unreadable};
 use crate::cli::render::heading;
-use crate::cli::screen::{Screen, Tone, plain};
+use crate::cli::screen::{Screen, Tone, escape_control};
 use crate::cli::table::{Column, column, table};
-use crate::model::kernel::event::Class;
-use crate::model::kernel::fault::Fault;
+use crate::model::kernel_log::event::Class;
+use crate::model::kernel_log::fault::DriveFault;
 
 const DEVICES: [Column; 5] = [
     column("DEVICE", 0, 0),
@@ -21,10 +21,10 @@ const EVENTS: [Column; 4] = [
     column("TEXT", 30, 0),
 ];
 /// Events that are shown; JSON has more.
-const MOST: usize = 20;
+const MAX_EVENTS: usize = 20;
 
-pub fn text(log: &KernelLog, screen: &Screen) -> String {
-    let mut text = heading(&plain(&log.file), screen);
+pub fn text(log: &KernelLogAnalysis, screen: &Screen) -> String {
+    let mut text = heading(&escape_control(&log.file), screen);
     if log.classes.is_empty() {
         text.push_str(&format!(
             "{} records of the kernel, none of them about a failing drive or filesystem\n",
@@ -62,7 +62,7 @@ pub fn text(log: &KernelLog, screen: &Screen) -> String {
     let rows: Vec<_> = log
         .events
         .iter()
-        .take(MOST)
+        .take(MAX_EVENTS)
         .map(|event| {
             let tone = if event.class == Class::Medium {
                 Tone::Critical
@@ -81,7 +81,7 @@ pub fn text(log: &KernelLog, screen: &Screen) -> String {
         })
         .collect();
     text.push_str(&table(&EVENTS, &rows, screen));
-    let left = log.events.len().saturating_sub(MOST) as u64 + log.more_events;
+    let left = log.events.len().saturating_sub(MAX_EVENTS) as u64 + log.more_events;
     if left > 0 {
         text.push_str(&format!("and {left} more\n"));
     }
@@ -90,13 +90,17 @@ pub fn text(log: &KernelLog, screen: &Screen) -> String {
 }
 
 pub fn unreadable(answer: &Unreadable) -> String {
-    format!("{}: {}\n", plain(&answer.file), plain(&answer.error))
+    format!(
+        "{}: {}\n",
+        escape_control(&answer.file),
+        escape_control(&answer.error)
+    )
 }
 
-fn fault(fault: Fault) -> (String, Tone) {
+fn fault(fault: DriveFault) -> (String, Tone) {
     match fault {
-        Fault::Yes => ("yes".to_owned(), Tone::Critical),
-        Fault::Unclear => ("unclear".to_owned(), Tone::Warning),
-        Fault::No => ("no".to_owned(), Tone::Good),
+        DriveFault::Yes => ("yes".to_owned(), Tone::Critical),
+        DriveFault::Unclear => ("unclear".to_owned(), Tone::Warning),
+        DriveFault::No => ("no".to_owned(), Tone::Good),
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::api::wire;
 use crate::cli::render::wrapped;
-use crate::cli::screen::{Screen, Tone, plain, severity_word};
+use crate::cli::screen::{Screen, Tone, escape_control, severity_word};
 
 pub fn all(reasons: &[wire::ReasonText], screen: &Screen) -> String {
     reasons
@@ -28,8 +28,8 @@ pub fn one(reason: &wire::ReasonText, screen: &Screen) -> String {
     };
     let mut text = format!(
         "{} ({}{levels})\n",
-        screen.paint(Tone::Strong, plain(&reason.name)),
-        plain(&reason.about)
+        screen.paint(Tone::Strong, escape_control(&reason.name)),
+        escape_control(&reason.about)
     );
     text.push_str(&wrapped(&reason.meaning, "    ", screen));
     // A daemon that is older does not tell all of it.
@@ -51,7 +51,7 @@ mod tests {
     use crate::cli::screen::tests::screen;
 
     #[test]
-    fn a_reason_is_told_whole_and_in_the_order_in_which_it_is_asked_for() {
+    fn a_reason_is_printed_with_all_its_sections_in_order() {
         let table = reasons::all().reasons;
         let pending = table
             .iter()
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_older_daemon_does_not_tell_is_left_out() {
+    fn fields_missing_from_an_older_daemon_are_left_out() {
         let reason = wire::ReasonText {
             name: "A".into(),
             about: "drive".into(),

@@ -8,8 +8,8 @@ pub mod self_test;
 mod tests;
 
 use crate::api::wire;
-use crate::cli::render::{heading, pairs};
-use crate::cli::screen::{Screen, Tone, plain};
+use crate::cli::render::{heading, label_value_lines};
+use crate::cli::screen::{Screen, Tone, escape_control};
 use crate::cli::table::{Column, column, table};
 
 const ATTRIBUTES: [Column; 8] = [
@@ -23,7 +23,7 @@ const ATTRIBUTES: [Column; 8] = [
     column("RAW", 8, 0),
 ];
 /// Self-tests that are shown; JSON has more.
-const MOST_TESTS: usize = 5;
+const MAX_SELF_TESTS: usize = 5;
 
 /// `36 °C`, for the table of drives.
 pub fn temperature(drive: &wire::Drive) -> String {
@@ -47,7 +47,11 @@ pub fn section(drive: &wire::Drive, screen: &Screen) -> String {
         .unwrap_or_default();
     let value = |metric: &str| smart.values.iter().find(|value| value.metric == metric);
     let percent = |metric: &str, told: Option<u32>, what: &str| match (value(metric), told) {
-        (Some(value), _) => format!("{} % {what}{}", value.value, moved(value, " %", screen)),
+        (Some(value), _) => format!(
+            "{} % {what}{}",
+            value.value,
+            change_text(value, " %", screen)
+        ),
         (None, Some(told)) => format!("{told} % {what}"),
         (None, None) => String::new(),
     };
@@ -91,7 +95,7 @@ pub fn section(drive: &wire::Drive, screen: &Screen) -> String {
     lines.extend(counts().filter(|value| !quiet(value)).map(|value| {
         (
             label(&value.metric),
-            format!("{}{}", value.value, moved(value, "", screen)),
+            format!("{}{}", value.value, change_text(value, "", screen)),
         )
     }));
     let zero: Vec<String> = counts()
@@ -111,19 +115,23 @@ pub fn section(drive: &wire::Drive, screen: &Screen) -> String {
             format!("{}: --attributes shows them", smart.attributes.len()),
         ));
     }
-    lines.push(("family".to_owned(), plain(&smart.family)));
-    lines.push(("asked by".to_owned(), plain(&asked)));
+    lines.push(("family".to_owned(), escape_control(&smart.family)));
+    lines.push(("asked by".to_owned(), escape_control(&asked)));
     lines.extend(smart.messages.iter().enumerate().map(|(at, text)| {
         (
             if at == 0 { "smartctl says" } else { "" }.to_owned(),
-            plain(text),
+            escape_control(text),
         )
     }));
     let lines: Vec<(&str, String)> = lines
         .iter()
         .map(|(label, text)| (label.as_str(), text.clone()))
         .collect();
-    format!("\n{}{}", heading("SMART", screen), pairs(&lines))
+    format!(
+        "\n{}{}",
+        heading("SMART", screen),
+        label_value_lines(&lines)
+    )
 }
 
 /// How the last question ended, and how old the answer below is.
@@ -132,7 +140,7 @@ fn state(smart: &wire::Smart, screen: &Screen) -> String {
     let detail = if smart.detail.is_empty() {
         String::new()
     } else {
-        format!(": {}", plain(&smart.detail))
+        format!(": {}", escape_control(&smart.detail))
     };
     let stands = || match &smart.answered {
         Some(answered) => format!("; what follows is of {}", screen.ago(Some(answered))),
@@ -142,7 +150,11 @@ fn state(smart: &wire::Smart, screen: &Screen) -> String {
         State::Answered => format!("answered {}", screen.ago(smart.answered.as_ref())),
         State::Waiting | State::Unspecified => "not asked yet".to_owned(),
         State::Asleep if smart.detail.is_empty() => format!("asleep, and left so{}", stands()),
-        State::Asleep => format!("asleep ({}), and left so{}", plain(&smart.detail), stands()),
+        State::Asleep => format!(
+            "asleep ({}), and left so{}",
+            escape_control(&smart.detail),
+            stands()
+        ),
         State::NotApplicable => format!("not applicable{detail}"),
         State::Failed => screen.paint(
             Tone::Warning,
@@ -157,7 +169,7 @@ fn state(smart: &wire::Smart, screen: &Screen) -> String {
 }
 
 /// `, 12 more than on …, changed 2 h ago`; nothing of a value that was always so.
-fn moved(value: &wire::SmartValue, unit: &str, screen: &Screen) -> String {
+fn change_text(value: &wire::SmartValue, unit: &str, screen: &Screen) -> String {
     let since = screen.ago(value.first_time.as_ref());
     let changed = value
         .changed
@@ -176,7 +188,7 @@ fn moved(value: &wire::SmartValue, unit: &str, screen: &Screen) -> String {
         std::cmp::Ordering::Equal if value.changed.is_some() => format!(" (as {since}{changed})"),
         std::cmp::Ordering::Equal => format!(
             " (unchanged since {})",
-            screen.at(value.first_time.as_ref())
+            screen.date_time(value.first_time.as_ref())
         ),
     }
 }
@@ -202,17 +214,17 @@ fn self_tests(smart: &wire::Smart) -> Vec<String> {
             .unwrap_or_default();
         format!(
             "{} {}: {}{place}{}",
-            plain(&test.kind),
-            plain(&test.outcome),
-            plain(&test.text),
+            escape_control(&test.kind),
+            escape_control(&test.outcome),
+            escape_control(&test.text),
             when.unwrap_or_default()
         )
     };
-    let more = tests.log.len().saturating_sub(MOST_TESTS);
+    let more = tests.log.len().saturating_sub(MAX_SELF_TESTS);
     let more = (more > 0).then(|| format!("and {more} older"));
     running
         .into_iter()
-        .chain(tests.log.iter().take(MOST_TESTS).map(one))
+        .chain(tests.log.iter().take(MAX_SELF_TESTS).map(one))
         .chain(more)
         .collect()
 }
@@ -260,7 +272,7 @@ pub fn attributes(drive: &wire::Drive, screen: &Screen) -> String {
     format!(
         "{}{}",
         heading(
-            &format!("attributes of {}, told {age}", plain(&drive.id)),
+            &format!("attributes of {}, told {age}", escape_control(&drive.id)),
             screen
         ),
         table(&ATTRIBUTES, &rows, screen)
@@ -270,7 +282,7 @@ pub fn attributes(drive: &wire::Drive, screen: &Screen) -> String {
 /// `reported_uncorrectable` → `reported uncorrectable`.
 pub fn label(metric: &str) -> String {
     let name = metric.strip_suffix("_percent").unwrap_or(metric);
-    plain(&name.replace('_', " ").replace("crc", "CRC"))
+    escape_control(&name.replace('_', " ").replace("crc", "CRC"))
 }
 
 pub fn verdict(passed: Option<bool>) -> &'static str {

@@ -4,14 +4,14 @@
 use crate::api::wire;
 use crate::api::wire::source_state::State;
 use crate::cli::render::{drives, findings, heading, volumes, wrapped};
-use crate::cli::screen::{Screen, Tone, plain, severity};
+use crate::cli::screen::{Screen, Tone, escape_control, severity};
 
 /// Findings shown before "and N more".
-const SHOWN: usize = 12;
+const MAX_SHOWN: usize = 12;
 /// Drives and volumes listed when all is good.
-const BRIEF: usize = 10;
+const MAX_BRIEF_ROWS: usize = 10;
 
-pub struct Picture<'a> {
+pub struct StatusView<'a> {
     pub node: &'a wire::Node,
     pub drives: &'a [wire::Drive],
     pub volumes: &'a [wire::Volume],
@@ -41,7 +41,7 @@ impl Verdict {
 /// Critical before warning before unknown before good. The daemon's own verdict is over drives and
 /// volumes; findings about other block devices are added to it. Acknowledged findings and drives
 /// under maintenance do not count.
-pub fn verdict(picture: &Picture) -> Verdict {
+pub fn verdict(picture: &StatusView) -> Verdict {
     let node = match picture.node.health() {
         wire::Health::Good if picture.node.settled => Verdict::Good,
         wire::Health::Suspect => Verdict::Warning,
@@ -51,7 +51,7 @@ pub fn verdict(picture: &Picture) -> Verdict {
     let worst = picture
         .findings
         .iter()
-        .filter(|finding| counts(finding, picture))
+        .filter(|finding| is_counted(finding, picture))
         .map(|finding| match finding.severity() {
             wire::Severity::Bad => Verdict::Critical,
             wire::Severity::Suspect => Verdict::Warning,
@@ -60,7 +60,7 @@ pub fn verdict(picture: &Picture) -> Verdict {
     worst.fold(node, Ord::max)
 }
 
-fn counts(finding: &wire::Finding, picture: &Picture) -> bool {
+fn is_counted(finding: &wire::Finding, picture: &StatusView) -> bool {
     let maintained = finding.subject.as_ref().is_some_and(|subject| {
         subject.kind() == wire::SubjectKind::Drive
             && picture
@@ -71,36 +71,42 @@ fn counts(finding: &wire::Finding, picture: &Picture) -> bool {
     finding.acknowledged.is_none() && finding.cleared.is_none() && !maintained
 }
 
-pub fn screen(picture: &Picture, screen: &Screen) -> String {
+pub fn screen(picture: &StatusView, screen: &Screen) -> String {
     let node = picture.node;
     let mut text = format!(
         "{}  Linux {}, diskvitalsd {} started {}\n",
-        screen.paint(Tone::Strong, plain(&node.name)),
-        plain(&node.kernel),
-        plain(&node.version),
+        screen.paint(Tone::Strong, escape_control(&node.name)),
+        escape_control(&node.kernel),
+        escape_control(&node.version),
         screen.ago(node.started.as_ref()),
     );
     text.push_str(&verdict_line(picture, screen));
-    text.push_str(&wrong(picture, screen));
-    text.push_str(&sight(node, screen));
+    text.push_str(&problems(picture, screen));
+    text.push_str(&monitoring_gaps(node, screen));
     if picture.findings.is_empty() {
         text.push_str(&brief(
             "drives",
             picture.drives.len(),
-            &drives::table(&picture.drives[..picture.drives.len().min(BRIEF)], screen),
+            &drives::table(
+                &picture.drives[..picture.drives.len().min(MAX_BRIEF_ROWS)],
+                screen,
+            ),
             screen,
         ));
         text.push_str(&brief(
             "volumes",
             picture.volumes.len(),
-            &volumes::table(&picture.volumes[..picture.volumes.len().min(BRIEF)], screen),
+            &volumes::table(
+                &picture.volumes[..picture.volumes.len().min(MAX_BRIEF_ROWS)],
+                screen,
+            ),
             screen,
         ));
     }
     text
 }
 
-fn verdict_line(picture: &Picture, screen: &Screen) -> String {
+fn verdict_line(picture: &StatusView, screen: &Screen) -> String {
     let (word, tone) = match verdict(picture) {
         Verdict::Good => ("GOOD", Tone::Good),
         Verdict::Warning => ("WARNING", Tone::Warning),
@@ -110,7 +116,7 @@ fn verdict_line(picture: &Picture, screen: &Screen) -> String {
     let counted = picture
         .findings
         .iter()
-        .filter(|finding| counts(finding, picture))
+        .filter(|finding| is_counted(finding, picture))
         .count();
     let aside = picture.findings.len() - counted;
     let mut words = vec![
@@ -145,25 +151,25 @@ fn number(count: usize, name: &str) -> String {
     }
 }
 
-fn wrong(picture: &Picture, screen: &Screen) -> String {
+fn problems(picture: &StatusView, screen: &Screen) -> String {
     let mut text = String::new();
     // The daemon's order: what counts first, worst first.
-    for finding in picture.findings.iter().take(SHOWN) {
+    for finding in picture.findings.iter().take(MAX_SHOWN) {
         let (word, tone) = severity(finding);
         let since = screen.ago(finding.since.as_ref());
-        let reason = screen.paint(Tone::Strong, plain(&finding.reason));
+        let reason = screen.paint(Tone::Strong, escape_control(&finding.reason));
         text.push_str(&format!(
             "\n{} {reason}  {}  {since}  [{}]\n",
             screen.paint(tone, word),
-            plain(&findings::subject(finding)),
+            escape_control(&findings::subject(finding)),
             finding.id
         ));
         text.push_str(&wrapped(&finding.message, "    ", screen));
     }
-    if picture.findings.len() > SHOWN {
+    if picture.findings.len() > MAX_SHOWN {
         text.push_str(&format!(
             "\nand {} more: diskvitals findings\n",
-            picture.findings.len() - SHOWN
+            picture.findings.len() - MAX_SHOWN
         ));
     }
     let unknown = picture
@@ -179,25 +185,25 @@ fn wrong(picture: &Picture, screen: &Screen) -> String {
     let unknown: Vec<_> = unknown
         .filter(|(_, health, _)| *health == i32::from(wire::Health::Unknown))
         .collect();
-    for (name, _, why) in unknown.iter().take(SHOWN) {
+    for (name, _, why) in unknown.iter().take(MAX_SHOWN) {
         text.push_str(&format!(
             "\n{} {}\n",
             screen.paint(Tone::Warning, "UNKNOWN"),
-            plain(name)
+            escape_control(name)
         ));
         text.push_str(&wrapped(why, "    ", screen));
     }
-    if unknown.len() > SHOWN {
+    if unknown.len() > MAX_SHOWN {
         text.push_str(&format!(
             "\nand {} more whose health is unknown\n",
-            unknown.len() - SHOWN
+            unknown.len() - MAX_SHOWN
         ));
     }
     text
 }
 
 /// What the daemon sees less of than it should, and what that means.
-fn sight(node: &wire::Node, screen: &Screen) -> String {
+fn monitoring_gaps(node: &wire::Node, screen: &Screen) -> String {
     let mut lines = Vec::new();
     for source in &node.sources {
         let (word, tone) = match source.state() {
@@ -206,7 +212,7 @@ fn sight(node: &wire::Node, screen: &Screen) -> String {
             State::Active | State::Absent | State::Unspecified => continue,
         };
         let meaning = if source.state() == State::Down {
-            format!(" ({})", loss(&source.name))
+            format!(" ({})", gap_consequence(&source.name))
         } else {
             String::new()
         };
@@ -246,14 +252,14 @@ fn sight(node: &wire::Node, screen: &Screen) -> String {
     lines.extend(
         node.warnings
             .iter()
-            .take(SHOWN)
+            .take(MAX_SHOWN)
             .map(|warning| ("warning: ".to_owned(), Tone::Plain, warning.clone())),
     );
-    if node.warnings.len() > SHOWN {
+    if node.warnings.len() > MAX_SHOWN {
         lines.push((
             "warning: ".to_owned(),
             Tone::Plain,
-            format!("and {} more", node.warnings.len() - SHOWN),
+            format!("and {} more", node.warnings.len() - MAX_SHOWN),
         ));
     }
     let mut text = String::new();
@@ -263,11 +269,11 @@ fn sight(node: &wire::Node, screen: &Screen) -> String {
     for (label, tone, line) in lines {
         let body = wrapped(&format!("{label}{line}"), "  ", screen);
         // Only the label is coloured; it is the beginning of the first line.
-        let plain_label = format!("  {}", plain(label.trim_end()));
+        let plain_label = format!("  {}", escape_control(label.trim_end()));
         match body.strip_prefix(&plain_label) {
             Some(rest) => text.push_str(&format!(
                 "  {}{rest}",
-                screen.paint(tone, plain(label.trim_end()))
+                screen.paint(tone, escape_control(label.trim_end()))
             )),
             None => text.push_str(&body),
         }
@@ -276,11 +282,11 @@ fn sight(node: &wire::Node, screen: &Screen) -> String {
 }
 
 fn since(source: &wire::SourceState, screen: &Screen) -> String {
-    format!("since {}", screen.at(source.since.as_ref()))
+    format!("since {}", screen.date_time(source.since.as_ref()))
 }
 
 /// What is not known while a source gives nothing.
-fn loss(source: &str) -> &'static str {
+fn gap_consequence(source: &str) -> &'static str {
     match source {
         "udev" => "drives that come or go are not seen",
         "mounts" => "mounts and unmounts are not seen",
@@ -297,8 +303,8 @@ fn loss(source: &str) -> &'static str {
 }
 
 fn brief(name: &str, count: usize, table: &str, screen: &Screen) -> String {
-    let more = if count > BRIEF {
-        format!("and {} more: diskvitals {name}\n", count - BRIEF)
+    let more = if count > MAX_BRIEF_ROWS {
+        format!("and {} more: diskvitals {name}\n", count - MAX_BRIEF_ROWS)
     } else {
         String::new()
     };

@@ -1,7 +1,7 @@
 //! Whole screens, compared as they are.
 
 use crate::api::wire;
-use crate::cli::render::status::{Picture, Verdict, verdict};
+use crate::cli::render::status::{StatusView, Verdict, verdict};
 use crate::cli::render::{attachments, checks, drives, explain, findings, status, volumes, watch};
 use crate::cli::screen::tests::{before, screen};
 
@@ -127,7 +127,7 @@ fn status_says_in_a_line_that_all_is_good() {
         [drive("nvme0n1", wire::Health::Good)],
         [volume(wire::Health::Good, Vec::new())],
     );
-    let picture = Picture {
+    let picture = StatusView {
         node: &node,
         drives: &drives,
         volumes: &volumes,
@@ -148,7 +148,7 @@ fn status_says_in_a_line_that_all_is_good() {
 }
 
 #[test]
-fn status_tells_what_is_wrong_and_what_cannot_be_seen() {
+fn status_lists_problems_and_monitoring_gaps() {
     use wire::source_state::State;
     let mut node = node(wire::Health::Bad);
     node.store = "/var/lib/diskvitals/state.db: read-only file system".into();
@@ -187,7 +187,7 @@ fn status_tells_what_is_wrong_and_what_cannot_be_seen() {
         [drive("nvme0n1", wire::Health::Good), unknown],
         [volume(wire::Health::Bad, vec![finding()])],
     );
-    let picture = Picture {
+    let picture = StatusView {
         node: &node,
         drives: &drives,
         volumes: &volumes,
@@ -223,7 +223,7 @@ fn status_tells_what_is_wrong_and_what_cannot_be_seen() {
 #[test]
 fn critical_before_warning_before_unknown_before_good() {
     let of = |health, findings: &[wire::Finding]| {
-        verdict(&Picture {
+        verdict(&StatusView {
             node: &node(health),
             drives: &[],
             volumes: &[],
@@ -256,7 +256,7 @@ fn critical_before_warning_before_unknown_before_good() {
         ..node(wire::Health::Good)
     };
     assert_eq!(
-        verdict(&Picture {
+        verdict(&StatusView {
             node: &unsettled,
             drives: &[],
             volumes: &[],
@@ -596,7 +596,7 @@ fn attachment(role: wire::MountRole, pod: &str) -> wire::Attachment {
 }
 
 #[test]
-fn what_is_left_over_says_whose_it_was_and_why_it_is_stale() {
+fn a_stale_attachment_shows_its_owner_and_why_it_is_stale() {
     assert_eq!(
         attachments::table(&[], &screen(None)),
         "nothing is left over\n"
@@ -617,7 +617,7 @@ fn what_is_left_over_says_whose_it_was_and_why_it_is_stale() {
 }
 
 #[test]
-fn a_clean_up_is_told_step_by_step_and_a_dry_run_says_how_to_do_it() {
+fn a_cleanup_is_shown_step_by_step_and_a_dry_run_names_the_command() {
     use wire::cleanup_step::State;
     let step = |action: &str, state: State, detail: &str| wire::CleanupStep {
         action: action.into(),

@@ -2,8 +2,10 @@
 
 use crate::api::wire;
 use crate::cli::render::drives::rank;
-use crate::cli::render::{errors, findings, heading, pairs};
-use crate::cli::screen::{Screen, Tone, bytes, health, or_dash, plain, used_percent, word};
+use crate::cli::render::{errors, findings, heading, label_value_lines};
+use crate::cli::screen::{
+    Screen, Tone, bytes, enum_label, escape_control, health, or_dash, used_percent,
+};
 use crate::cli::table::{Column, column, table as layout};
 
 const COLUMNS: [Column; 8] = [
@@ -28,7 +30,7 @@ pub fn table(volumes: &[wire::Volume], screen: &Screen) -> String {
 }
 
 /// Who uses it, for people: its pods, else where it is mounted.
-fn place(volume: &wire::Volume) -> String {
+fn mount_point(volume: &wire::Volume) -> String {
     let mut pods: Vec<String> = volume.pods.iter().map(pod).collect();
     pods.dedup();
     if !pods.is_empty() {
@@ -97,7 +99,7 @@ fn row(volume: &wire::Volume) -> Vec<(String, Tone)> {
             },
             Tone::Plain,
         ),
-        (place(volume), Tone::Plain),
+        (mount_point(volume), Tone::Plain),
         (reasons.join(", "), tone),
     ]
 }
@@ -113,18 +115,24 @@ pub fn one(volume: &wire::Volume, screen: &Screen) -> String {
     let condition = volume.condition.clone().unwrap_or_default();
     let mut lines = vec![
         ("health", screen.paint(tone, word_of_health)),
-        ("unknown, because", plain(&volume.health_unknown_why)),
+        (
+            "unknown, because",
+            escape_control(&volume.health_unknown_why),
+        ),
         (
             "condition",
             if condition.abnormal {
-                screen.paint(tone, format!("abnormal: {}", plain(&condition.message)))
+                screen.paint(
+                    tone,
+                    format!("abnormal: {}", escape_control(&condition.message)),
+                )
             } else {
-                plain(&condition.message)
+                escape_control(&condition.message)
             },
         ),
-        ("driver", plain(&volume.driver)),
-        ("handle", plain(&volume.handle)),
-        ("PV", plain(&volume.pv)),
+        ("driver", escape_control(&volume.driver)),
+        ("handle", escape_control(&volume.handle)),
+        ("PV", escape_control(&volume.pv)),
         (
             "kind",
             [
@@ -138,9 +146,9 @@ pub fn one(volume: &wire::Volume, screen: &Screen) -> String {
             .collect::<Vec<_>>()
             .join(", "),
         ),
-        ("filesystem", plain(&fs_text)),
-        ("source", plain(&volume.source)),
-        ("device", plain(&volume.device)),
+        ("filesystem", escape_control(&fs_text)),
+        ("source", escape_control(&volume.source)),
+        ("device", escape_control(&volume.device)),
         ("status", status(volume)),
         ("space", space(volume)),
         ("inodes", inodes(volume)),
@@ -150,7 +158,12 @@ pub fn one(volume: &wire::Volume, screen: &Screen) -> String {
                 .usage
                 .as_ref()
                 .and_then(|usage| usage.stale_since.as_ref())
-                .map(|since| format!("stale: asking has failed since {}", screen.at(Some(since))))
+                .map(|since| {
+                    format!(
+                        "stale: asking has failed since {}",
+                        screen.date_time(Some(since))
+                    )
+                })
                 .unwrap_or_default(),
         ),
         (
@@ -201,12 +214,12 @@ pub fn one(volume: &wire::Volume, screen: &Screen) -> String {
     ];
     for (label, values) in &lists {
         for (at, value) in values.iter().enumerate() {
-            lines.push((if at == 0 { label } else { "" }, plain(value)));
+            lines.push((if at == 0 { label } else { "" }, escape_control(value)));
         }
     }
     lines.extend(errors::lines(&volume.errors, screen));
-    let mut text = heading(&format!("volume {}", plain(&volume.id)), screen);
-    text.push_str(&pairs(&lines));
+    let mut text = heading(&format!("volume {}", escape_control(&volume.id)), screen);
+    text.push_str(&label_value_lines(&lines));
     text.push_str(&findings::in_full(&volume.findings, screen));
     text
 }
@@ -222,13 +235,16 @@ fn role(mount: &wire::VolumeMount) -> &'static str {
 fn status(volume: &wire::Volume) -> String {
     let mut words = Vec::new();
     if volume.csi_status() != wire::CsiStatus::None {
-        words.push(word(volume.csi_status().as_str_name(), "CSI_STATUS_"));
+        words.push(enum_label(volume.csi_status().as_str_name(), "CSI_STATUS_"));
     }
-    words.push(word(
+    words.push(enum_label(
         volume.operational_status().as_str_name(),
         "OPERATIONAL_STATUS_",
     ));
-    words.push(word(volume.usage_status().as_str_name(), "USAGE_STATUS_"));
+    words.push(enum_label(
+        volume.usage_status().as_str_name(),
+        "USAGE_STATUS_",
+    ));
     words.join(", ")
 }
 

@@ -3,10 +3,10 @@
 use crate::api::wire;
 use crate::api::wire::watch_event::{Change, Item};
 use crate::cli::render::{checks, findings};
-use crate::cli::screen::{Screen, Tone, health, plain, severity};
+use crate::cli::screen::{Screen, Tone, escape_control, health, severity};
 
 pub fn line(event: &wire::WatchEvent, screen: &Screen) -> String {
-    let clock = screen.clock(event.time.as_ref());
+    let clock = screen.time_of_day(event.time.as_ref());
     let (word, tone) = match event.change() {
         Change::Added => ("added", Tone::Plain),
         Change::Modified => ("changed", Tone::Plain),
@@ -31,8 +31,8 @@ pub fn line(event: &wire::WatchEvent, screen: &Screen) -> String {
             format!(
                 "drive    {}  {} ({}){missing}",
                 screen.paint(tone, word),
-                plain(&drive.id),
-                plain(&drive.name)
+                escape_control(&drive.id),
+                escape_control(&drive.name)
             )
         }
         Some(Item::Volume(volume)) => {
@@ -41,22 +41,22 @@ pub fn line(event: &wire::WatchEvent, screen: &Screen) -> String {
                 .condition
                 .as_ref()
                 .filter(|it| it.abnormal)
-                .map(|it| format!(": {}", plain(&it.message)))
+                .map(|it| format!(": {}", escape_control(&it.message)))
                 .unwrap_or_default();
             format!(
                 "volume   {}  {}{message}",
                 screen.paint(tone, word),
-                plain(&volume.id)
+                escape_control(&volume.id)
             )
         }
         Some(Item::Finding(finding)) => {
             let (word, tone) = severity(finding);
-            let reason = plain(&finding.reason);
+            let reason = escape_control(&finding.reason);
             format!(
                 "finding  {}  {reason} {}: {} [{}]",
                 screen.paint(tone, word),
-                plain(&findings::subject(finding)),
-                plain(&finding.message),
+                escape_control(&findings::subject(finding)),
+                escape_control(&finding.message),
                 finding.id
             )
         }
@@ -70,8 +70,8 @@ pub fn line(event: &wire::WatchEvent, screen: &Screen) -> String {
             format!(
                 "check    {}  {}: {} [{}]",
                 screen.paint(tone, word),
-                plain(&check.target),
-                plain(why),
+                escape_control(&check.target),
+                escape_control(why),
                 check.id
             )
         }

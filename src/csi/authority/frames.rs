@@ -15,17 +15,17 @@ use loona_hpack::Decoder;
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Largest header block in bytes, as sent, with its frames' heads, and as the sum of RFC 7541, 4.1.
 /// Servers take less (hyper 16 KiB, unless told otherwise).
-pub const BLOCK: usize = 256 << 10;
+pub const MAX_HEADER_BLOCK: usize = 256 << 10;
 
 /// Of a frame: length, type, flags, stream.
-const HEAD: usize = 9;
+const FRAME_HEADER_LEN: usize = 9;
 /// SETTINGS_MAX_FRAME_SIZE as every peer takes it (RFC 9113, 6.5.2).
-const FRAME: usize = 16_384;
+const MAX_FRAME_SIZE: usize = 16_384;
 /// SETTINGS_HEADER_TABLE_SIZE unless the server announces another; ours announces none (RFC 9113,
 /// 6.5.2).
-const TABLE: usize = 4096;
+const HEADER_TABLE_SIZE: usize = 4096;
 /// What an entry of a header list counts beside its letters (RFC 7541, 4.1).
-const ENTRY: usize = 32;
+const ENTRY_OVERHEAD: usize = 32;
 
 const HEADERS: u8 = 0x1;
 const PUSH_PROMISE: u8 = 0x5;
@@ -42,18 +42,18 @@ const REPLACEMENT: &[u8] = b"localhost";
 
 /// Why a connection cannot go on.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
-pub enum Malformed {
+pub enum FrameError {
     #[error("the connection does not begin with HTTP/2's preface")]
     Preface,
     #[error("a frame of type {0} where a header block had to be continued")]
-    NotContinued(u8),
+    ExpectedContinuation(u8),
     #[error("CONTINUATION without a header block")]
-    NothingToContinue,
+    UnexpectedContinuation,
     #[error("a client must not send PUSH_PROMISE")]
-    Pushed,
+    PushPromise,
     #[error("HEADERS too short for its padding or priority")]
     TooShort,
-    #[error("a header block of more than {BLOCK} bytes")]
+    #[error("a header block of more than {MAX_HEADER_BLOCK} bytes")]
     TooLarge,
     #[error("a header block that is not HPACK")]
     Hpack(#[source] loona_hpack::decoder::DecoderError),
@@ -61,7 +61,7 @@ pub enum Malformed {
 
 /// A frame's head (RFC 9113, 4.1).
 #[derive(Clone, Copy, Debug)]
-struct Head {
+struct FrameHeader {
     length: usize,
     kind: u8,
     flags: u8,
@@ -69,10 +69,10 @@ struct Head {
     stream: [u8; 4],
 }
 
-impl Head {
-    fn read(bytes: [u8; HEAD]) -> Head {
+impl FrameHeader {
+    fn parse(bytes: [u8; FRAME_HEADER_LEN]) -> FrameHeader {
         let [a, b, c, kind, flags, stream @ ..] = bytes;
-        Head {
+        FrameHeader {
             length: usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c),
             kind,
             flags,
@@ -83,20 +83,20 @@ impl Head {
 
 /// Where in the stream of bytes the next one belongs.
 #[derive(Clone, Copy, Debug)]
-enum Place {
+enum ParseState {
     /// So many bytes of the preface have come.
     Preface(usize),
     /// So many bytes of a head have come.
-    Head(usize),
+    Header(usize),
     /// So many bytes of a frame that goes through are missing.
-    Through(usize),
+    PassThrough(usize),
     /// So many bytes of a frame with a header block are missing.
-    Held(usize),
+    Buffered(usize),
 }
 
 /// A header block whose end has not come.
 #[derive(Debug)]
-struct Block {
+struct HeaderBlock {
     stream: [u8; 4],
     end_stream: bool,
     priority: Option<[u8; 5]>,
@@ -105,50 +105,50 @@ struct Block {
 }
 
 /// What has been seen of one connection.
-pub struct Frames {
-    place: Place,
-    head: [u8; HEAD],
+pub struct FrameRewriter {
+    state: ParseState,
+    header: [u8; FRAME_HEADER_LEN],
     /// The frames of the header block that is open, as they came.
-    held: Vec<u8>,
-    block: Option<Block>,
+    buffered: Vec<u8>,
+    block: Option<HeaderBlock>,
     decoder: Decoder<'static>,
     /// An authority has been replaced: header blocks are written anew.
-    anew: bool,
+    rewriting: bool,
 }
 
-impl std::fmt::Debug for Frames {
+impl std::fmt::Debug for FrameRewriter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Frames")
-            .field("place", &self.place)
-            .field("held", &self.held.len())
-            .field("anew", &self.anew)
+            .field("place", &self.state)
+            .field("held", &self.buffered.len())
+            .field("anew", &self.rewriting)
             .finish_non_exhaustive()
     }
 }
 
-impl Frames {
-    pub fn new() -> Frames {
+impl FrameRewriter {
+    pub fn new() -> FrameRewriter {
         let mut decoder = Decoder::new();
-        decoder.set_max_allowed_table_size(TABLE);
-        Frames {
-            place: Place::Preface(0),
-            head: [0; HEAD],
-            held: Vec::new(),
+        decoder.set_max_allowed_table_size(HEADER_TABLE_SIZE);
+        FrameRewriter {
+            state: ParseState::Preface(0),
+            header: [0; FRAME_HEADER_LEN],
+            buffered: Vec::new(),
             block: None,
             decoder,
-            anew: false,
+            rewriting: false,
         }
     }
 
     /// Looks at `bytes`, appends to `out` what the server shall read, and says how many bytes it
     /// has looked at: all, unless `out` has reached `enough`. An incomplete head or header block is
     /// held back. After an error nothing more can be taken.
-    pub fn take(
+    pub fn rewrite(
         &mut self,
         bytes: &[u8],
         out: &mut Vec<u8>,
         enough: usize,
-    ) -> Result<usize, Malformed> {
+    ) -> Result<usize, FrameError> {
         let mut seen = 0;
         while seen < bytes.len() && out.len() < enough {
             seen += self.step(&bytes[seen..], out)?;
@@ -157,46 +157,46 @@ impl Frames {
     }
 
     /// One move, over at least one byte. `bytes` is not empty.
-    fn step(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<usize, Malformed> {
-        match self.place {
-            Place::Preface(have) => {
+    fn step(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<usize, FrameError> {
+        match self.state {
+            ParseState::Preface(have) => {
                 let now = bytes.len().min(PREFACE.len() - have);
                 if bytes[..now] != PREFACE[have..have + now] {
-                    return Err(Malformed::Preface);
+                    return Err(FrameError::Preface);
                 }
                 out.extend_from_slice(&bytes[..now]);
-                self.place = if have + now == PREFACE.len() {
-                    Place::Head(0)
+                self.state = if have + now == PREFACE.len() {
+                    ParseState::Header(0)
                 } else {
-                    Place::Preface(have + now)
+                    ParseState::Preface(have + now)
                 };
                 Ok(now)
             }
-            Place::Head(have) => {
-                let now = bytes.len().min(HEAD - have);
-                self.head[have..have + now].copy_from_slice(&bytes[..now]);
-                self.place = Place::Head(have + now);
-                if have + now == HEAD {
-                    self.begin(Head::read(self.head), out)?;
+            ParseState::Header(have) => {
+                let now = bytes.len().min(FRAME_HEADER_LEN - have);
+                self.header[have..have + now].copy_from_slice(&bytes[..now]);
+                self.state = ParseState::Header(have + now);
+                if have + now == FRAME_HEADER_LEN {
+                    self.begin_frame(FrameHeader::parse(self.header), out)?;
                 }
                 Ok(now)
             }
-            Place::Through(missing) => {
+            ParseState::PassThrough(missing) => {
                 let now = bytes.len().min(missing);
                 out.extend_from_slice(&bytes[..now]);
-                self.place = if now == missing {
-                    Place::Head(0)
+                self.state = if now == missing {
+                    ParseState::Header(0)
                 } else {
-                    Place::Through(missing - now)
+                    ParseState::PassThrough(missing - now)
                 };
                 Ok(now)
             }
-            Place::Held(missing) => {
+            ParseState::Buffered(missing) => {
                 let now = bytes.len().min(missing);
-                self.held.extend_from_slice(&bytes[..now]);
-                self.place = Place::Held(missing - now);
+                self.buffered.extend_from_slice(&bytes[..now]);
+                self.state = ParseState::Buffered(missing - now);
                 if now == missing {
-                    self.end(Head::read(self.head), out)?;
+                    self.end_frame(FrameHeader::parse(self.header), out)?;
                 }
                 Ok(now)
             }
@@ -204,41 +204,41 @@ impl Frames {
     }
 
     /// A frame's head is complete.
-    fn begin(&mut self, head: Head, out: &mut Vec<u8>) -> Result<(), Malformed> {
-        match (&self.block, head.kind) {
-            (Some(block), CONTINUATION) if block.stream == head.stream => {}
-            (Some(_), kind) => return Err(Malformed::NotContinued(kind)),
-            (None, CONTINUATION) => return Err(Malformed::NothingToContinue),
-            (None, PUSH_PROMISE) => return Err(Malformed::Pushed),
+    fn begin_frame(&mut self, header: FrameHeader, out: &mut Vec<u8>) -> Result<(), FrameError> {
+        match (&self.block, header.kind) {
+            (Some(block), CONTINUATION) if block.stream == header.stream => {}
+            (Some(_), kind) => return Err(FrameError::ExpectedContinuation(kind)),
+            (None, CONTINUATION) => return Err(FrameError::UnexpectedContinuation),
+            (None, PUSH_PROMISE) => return Err(FrameError::PushPromise),
             (None, HEADERS) => {}
             (None, _) => {
-                out.extend_from_slice(&self.head);
-                self.place = if head.length == 0 {
-                    Place::Head(0)
+                out.extend_from_slice(&self.header);
+                self.state = if header.length == 0 {
+                    ParseState::Header(0)
                 } else {
-                    Place::Through(head.length)
+                    ParseState::PassThrough(header.length)
                 };
                 return Ok(());
             }
         }
-        if self.held.len() + HEAD + head.length > BLOCK {
-            return Err(Malformed::TooLarge);
+        if self.buffered.len() + FRAME_HEADER_LEN + header.length > MAX_HEADER_BLOCK {
+            return Err(FrameError::TooLarge);
         }
-        self.held.extend_from_slice(&self.head);
-        self.place = Place::Held(head.length);
-        if head.length == 0 {
-            self.end(head, out)
+        self.buffered.extend_from_slice(&self.header);
+        self.state = ParseState::Buffered(header.length);
+        if header.length == 0 {
+            self.end_frame(header, out)
         } else {
             Ok(())
         }
     }
 
     /// A frame with a header block is complete: the last `length` bytes of what is held.
-    fn end(&mut self, head: Head, out: &mut Vec<u8>) -> Result<(), Malformed> {
-        self.place = Place::Head(0);
-        let payload = &self.held[self.held.len() - head.length..];
+    fn end_frame(&mut self, head: FrameHeader, out: &mut Vec<u8>) -> Result<(), FrameError> {
+        self.state = ParseState::Header(0);
+        let payload = &self.buffered[self.buffered.len() - head.length..];
         let mut block = match self.block.take() {
-            None => opened(head, payload)?,
+            None => parse_headers(head, payload)?,
             Some(mut block) => {
                 block.fragments.extend_from_slice(payload);
                 block
@@ -248,14 +248,14 @@ impl Frames {
             self.block = Some(block);
             return Ok(());
         }
-        let list = decoded(&mut self.decoder, &block.fragments)?;
-        let held = std::mem::take(&mut self.held);
-        self.anew |= list
+        let list = decode_block(&mut self.decoder, &block.fragments)?;
+        let held = std::mem::take(&mut self.buffered);
+        self.rewriting |= list
             .iter()
-            .any(|(name, value)| name == AUTHORITY && !is_valid(value));
-        if self.anew {
-            block.fragments = encoded(&list);
-            write(&block, out);
+            .any(|(name, value)| name == AUTHORITY && !is_valid_authority(value));
+        if self.rewriting {
+            block.fragments = encode_block(&list);
+            write_block(&block, out);
         } else {
             out.extend_from_slice(&held);
         }
@@ -264,22 +264,22 @@ impl Frames {
 }
 
 /// HEADERS without its padding and priority (RFC 9113, 6.2).
-fn opened(head: Head, mut payload: &[u8]) -> Result<Block, Malformed> {
+fn parse_headers(head: FrameHeader, mut payload: &[u8]) -> Result<HeaderBlock, FrameError> {
     let mut padding = 0;
     if head.flags & PADDED != 0 {
-        let (length, rest) = payload.split_first().ok_or(Malformed::TooShort)?;
+        let (length, rest) = payload.split_first().ok_or(FrameError::TooShort)?;
         (padding, payload) = (usize::from(*length), rest);
     }
     let mut priority = None;
     if head.flags & PRIORITY != 0 {
-        let (fields, rest) = payload.split_first_chunk().ok_or(Malformed::TooShort)?;
+        let (fields, rest) = payload.split_first_chunk().ok_or(FrameError::TooShort)?;
         (priority, payload) = (Some(*fields), rest);
     }
     let length = payload
         .len()
         .checked_sub(padding)
-        .ok_or(Malformed::TooShort)?;
-    Ok(Block {
+        .ok_or(FrameError::TooShort)?;
+    Ok(HeaderBlock {
         stream: head.stream,
         end_stream: head.flags & END_STREAM != 0,
         priority,
@@ -287,47 +287,47 @@ fn opened(head: Head, mut payload: &[u8]) -> Result<Block, Malformed> {
     })
 }
 
-type List = Vec<(Vec<u8>, Vec<u8>)>;
+type HeaderList = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// Always to the end, so that the decoder's table is the client's, but nothing is kept beyond
 /// [`BLOCK`].
-fn decoded(decoder: &mut Decoder<'static>, block: &[u8]) -> Result<List, Malformed> {
-    let (mut list, mut size) = (List::new(), 0usize);
+fn decode_block(decoder: &mut Decoder<'static>, block: &[u8]) -> Result<HeaderList, FrameError> {
+    let (mut list, mut size) = (HeaderList::new(), 0usize);
     let keep = |name: std::borrow::Cow<'_, [u8]>, value: std::borrow::Cow<'_, [u8]>| {
-        size += ENTRY + name.len() + value.len();
-        if size <= BLOCK {
+        size += ENTRY_OVERHEAD + name.len() + value.len();
+        if size <= MAX_HEADER_BLOCK {
             list.push((name.into_owned(), value.into_owned()));
         }
     };
     decoder
         .decode_with_cb(block, keep)
-        .map_err(Malformed::Hpack)?;
-    if size > BLOCK {
-        return Err(Malformed::TooLarge);
+        .map_err(FrameError::Hpack)?;
+    if size > MAX_HEADER_BLOCK {
+        return Err(FrameError::TooLarge);
     }
     Ok(list)
 }
 
 /// As h2 asks it before it takes a request.
-fn is_valid(authority: &[u8]) -> bool {
+fn is_valid_authority(authority: &[u8]) -> bool {
     Authority::try_from(authority).is_ok()
 }
 
 /// Literals "never indexed" (RFC 7541, 6.2.3): they touch no table, and what the client did not
 /// want to be indexed is not.
-fn encoded(list: &List) -> Vec<u8> {
+fn encode_block(list: &HeaderList) -> Vec<u8> {
     let mut block = Vec::new();
     for (name, value) in list {
         block.push(0x10);
-        string(name, &mut block);
-        let replaced = name == AUTHORITY && !is_valid(value);
-        string(if replaced { REPLACEMENT } else { value }, &mut block);
+        encode_string(name, &mut block);
+        let replaced = name == AUTHORITY && !is_valid_authority(value);
+        encode_string(if replaced { REPLACEMENT } else { value }, &mut block);
     }
     block
 }
 
 /// RFC 7541, 5.2, without Huffman's code; the length with seven bits in the first byte (5.1).
-fn string(text: &[u8], block: &mut Vec<u8>) {
+fn encode_string(text: &[u8], block: &mut Vec<u8>) {
     const FULL: usize = 0x7f;
     let low_bits = |number: usize| u8::try_from(number & FULL).unwrap_or(0x7f);
     if text.len() < FULL {
@@ -345,7 +345,7 @@ fn string(text: &[u8], block: &mut Vec<u8>) {
 }
 
 /// HEADERS, and as many CONTINUATIONs as are needed; without padding.
-fn write(block: &Block, out: &mut Vec<u8>) {
+fn write_block(block: &HeaderBlock, out: &mut Vec<u8>) {
     let mut flags = 0;
     if block.end_stream {
         flags |= END_STREAM;
@@ -354,15 +354,15 @@ fn write(block: &Block, out: &mut Vec<u8>) {
     if block.priority.is_some() {
         flags |= PRIORITY;
     }
-    let first = block.fragments.len().min(FRAME - priority.len());
+    let first = block.fragments.len().min(MAX_FRAME_SIZE - priority.len());
     let (first, rest) = block.fragments.split_at(first);
     if rest.is_empty() {
         flags |= END_HEADERS;
     }
-    frame(HEADERS, flags, block.stream, &[priority, first], out);
-    let mut continued = rest.chunks(FRAME).peekable();
+    write_frame(HEADERS, flags, block.stream, &[priority, first], out);
+    let mut continued = rest.chunks(MAX_FRAME_SIZE).peekable();
     while let Some(chunk) = continued.next() {
-        frame(
+        write_frame(
             CONTINUATION,
             if continued.peek().is_none() {
                 END_HEADERS
@@ -377,7 +377,7 @@ fn write(block: &Block, out: &mut Vec<u8>) {
 }
 
 /// `parts` are at most [`FRAME`] bytes together.
-fn frame(kind: u8, flags: u8, stream: [u8; 4], parts: &[&[u8]], out: &mut Vec<u8>) {
+fn write_frame(kind: u8, flags: u8, stream: [u8; 4], parts: &[&[u8]], out: &mut Vec<u8>) {
     let length: usize = parts.iter().map(|part| part.len()).sum();
     let [.., a, b, c] = length.to_be_bytes();
     out.extend_from_slice(&[a, b, c, kind, flags]);

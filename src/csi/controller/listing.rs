@@ -7,42 +7,51 @@ use tonic::Status;
 
 use crate::api::client::{Client, ClientError};
 use crate::api::wire as daemon;
-use crate::csi::driver::{Driver, of_provided};
-use crate::csi::health::{self, Told};
-use crate::csi::pages::{List, Page};
+use crate::csi::driver::{Driver, provided_volume_health};
+use crate::csi::health::{self, VolumeHealth};
+use crate::csi::pages::{ListKind, PageRequest};
 use crate::csi::wire;
 use crate::csi::wire::list_volumes_response::{Entry, VolumeStatus};
 
 /// Those that we provide, and what is known of the driver's volumes: by id.
-struct All {
+struct VolumesById {
     provided: BTreeMap<String, daemon::ProvidedVolume>,
-    told: BTreeMap<String, Told>,
+    health: BTreeMap<String, VolumeHealth>,
 }
 
-pub async fn volumes(
+pub async fn list_volumes(
     driver: &Driver,
     request: &wire::ListVolumesRequest,
 ) -> Result<wire::ListVolumesResponse, Status> {
-    let page = Page::asked(List::Volumes, request.max_entries, &request.starting_token)?;
-    let All { provided, mut told } = driver
+    let page = PageRequest::parse(
+        ListKind::Volumes,
+        request.max_entries,
+        &request.starting_token,
+    )?;
+    let VolumesById {
+        provided,
+        health: mut told,
+    } = driver
         .agent
-        .quick(|client| all(client, driver.name.clone()))
+        .query(|client| fetch_all(client, driver.name.clone()))
         .await?;
     let entries = provided.into_iter().map(|(id, volume)| {
-        let told = told.remove(&id).unwrap_or_else(|| of_provided(&volume));
+        let told = told
+            .remove(&id)
+            .unwrap_or_else(|| provided_volume_health(&volume));
         let status = VolumeStatus {
-            published_node_ids: driver.published_on(&volume),
-            volume_condition: driver.condition(told),
+            published_node_ids: driver.published_node_ids(&volume),
+            volume_condition: driver.wire_condition(told),
         };
         (
             id,
             Entry {
-                volume: Some(driver.volume(&volume)),
+                volume: Some(driver.wire_volume(&volume)),
                 status: Some(status),
             },
         )
     });
-    let (entries, next_token) = page.cut(entries);
+    let (entries, next_token) = page.take_page(entries);
     Ok(wire::ListVolumesResponse {
         entries,
         next_token,
@@ -51,18 +60,25 @@ pub async fn volumes(
 
 /// Volumes with something adverse only: who is not listed is healthy. So one whose health is not
 /// known makes it an error.
-pub async fn health(
+pub async fn list_volume_health(
     driver: &Driver,
     request: &wire::ControllerListVolumeHealthRequest,
 ) -> Result<wire::ControllerListVolumeHealthResponse, Status> {
-    let page = Page::asked(List::Health, request.max_entries, &request.starting_token)?;
-    let All { provided, mut told } = driver
+    let page = PageRequest::parse(
+        ListKind::Health,
+        request.max_entries,
+        &request.starting_token,
+    )?;
+    let VolumesById {
+        provided,
+        health: mut told,
+    } = driver
         .agent
-        .quick(|client| all(client, driver.name.clone()))
+        .query(|client| fetch_all(client, driver.name.clone()))
         .await?;
     for (id, volume) in &provided {
         told.entry(id.clone())
-            .or_insert_with(|| of_provided(volume));
+            .or_insert_with(|| provided_volume_health(volume));
     }
     let unknown: Vec<(&String, &String)> = told
         .iter()
@@ -80,21 +96,21 @@ pub async fn health(
     }
     let mut adverse = Vec::new();
     for (id, told) in told {
-        let health = driver.volume_health(&id, told)?;
+        let health = driver.wire_volume_health(&id, told)?;
         if !health.health_statuses.is_empty() {
             adverse.push((id, health));
         }
     }
-    let (entries, next_token) = page.cut(adverse);
+    let (entries, next_token) = page.take_page(adverse);
     Ok(wire::ControllerListVolumeHealthResponse {
         entries,
         next_token,
     })
 }
 
-async fn all(client: Client, driver: String) -> Result<All, ClientError> {
+async fn fetch_all(client: Client, driver: String) -> Result<VolumesById, ClientError> {
     let provided = client
-        .all_provided()
+        .provisioned_volumes()
         .await?
         .into_iter()
         .map(|volume| (volume.handle.clone(), volume))
@@ -106,7 +122,10 @@ async fn all(client: Client, driver: String) -> Result<All, ClientError> {
         .into_iter()
         .filter(|volume| volume.driver == driver);
     let told = ours
-        .map(|volume| (volume.handle.clone(), health::told(&volume)))
+        .map(|volume| (volume.handle.clone(), health::of_volume(&volume)))
         .collect();
-    Ok(All { provided, told })
+    Ok(VolumesById {
+        provided,
+        health: told,
+    })
 }

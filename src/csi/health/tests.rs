@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use proptest::prelude::*;
 
 use super::*;
-use crate::csi::limits::{MESSAGE, REASON};
+use crate::csi::limits::{MAX_MESSAGE_LEN, MAX_REASON_LEN};
 
 fn finding(
     severity: wire::Severity,
@@ -44,7 +44,7 @@ fn well_formed(reason: &str) -> bool {
         && bytes
             .last()
             .is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte == b'_')
-        && bytes.len() <= REASON
+        && bytes.len() <= MAX_REASON_LEN
 }
 
 fn any_finding() -> impl Strategy<Value = wire::Finding> {
@@ -75,40 +75,40 @@ proptest! {
     #[test]
     fn every_list_keeps_to_the_limits_of_the_api(findings in prop::collection::vec(any_finding(), 0..40), health in 1..4i32) {
         let volume = wire::Volume { health, findings, ..Default::default() };
-        let listed = told(&volume).statuses.expect("known");
-        prop_assert!(listed.len() <= MOST);
+        let listed = of_volume(&volume).statuses.expect("known");
+        prop_assert!(listed.len() <= MAX_STATUSES);
         let keys: HashSet<_> = listed.iter().map(|status| (status.status, status.reason.clone())).collect();
         prop_assert_eq!(keys.len(), listed.len());
         prop_assert!(listed.is_sorted_by(|one, other| one.status >= other.status), "worst first");
         for status in &listed {
             prop_assert!(well_formed(&status.reason), "{:?}", status.reason);
-            prop_assert!(status.message.len() <= MESSAGE);
+            prop_assert!(status.message.len() <= MAX_MESSAGE_LEN);
         }
     }
 
     #[test]
     fn the_worst_finding_is_never_left_out(findings in prop::collection::vec(any_finding(), 1..40)) {
-        let worst = findings.iter().filter_map(adverse).map(|status| status.status).max();
+        let worst = findings.iter().filter_map(status_from_finding).map(|status| status.status).max();
         let volume = wire::Volume { health: wire::Health::Bad.into(), findings, ..Default::default() };
-        prop_assert_eq!(told(&volume).statuses.expect("known").first().map(|status| status.status), worst);
+        prop_assert_eq!(of_volume(&volume).statuses.expect("known").first().map(|status| status.status), worst);
     }
 
     #[test]
     fn a_list_made_again_is_the_same(findings in prop::collection::vec(any_finding(), 0..40)) {
-        let once = list(findings.iter().filter_map(adverse));
-        prop_assert_eq!(list(once.clone()), once);
+        let once = merge_statuses(findings.iter().filter_map(status_from_finding));
+        prop_assert_eq!(merge_statuses(once.clone()), once);
     }
 
     #[test]
     fn a_volume_that_is_abnormal_is_never_an_empty_list(health in 1..4i32, csi in 0..7, operational in 0..4, usage in 0..5) {
         let condition = Some(wire::Condition { abnormal: true, message: "x".into() });
         let volume = wire::Volume { health, condition, csi_status: csi, operational_status: operational, usage_status: usage, ..Default::default() };
-        prop_assert_eq!(told(&volume).statuses.expect("known").len(), 1);
+        prop_assert_eq!(of_volume(&volume).statuses.expect("known").len(), 1);
     }
 }
 
 #[test]
-fn a_volume_that_cannot_be_served_is_inaccessible_whatever_milder_things_are_found() {
+fn a_volume_that_cannot_be_served_is_inaccessible_beside_milder_findings() {
     let degraded = finding(
         wire::Severity::Suspect,
         wire::FindingStatus::Degraded,
@@ -120,12 +120,12 @@ fn a_volume_that_cannot_be_served_is_inaccessible_whatever_milder_things_are_fou
         ..volume(wire::Health::Suspect, findings)
     };
     let [state, milder] = [
-        (Status::Inaccessible, "NotMounted", "as it is"),
-        (Status::Degraded, "DriveFailing", "z"),
+        (HealthErrorType::Inaccessible, "NotMounted", "as it is"),
+        (HealthErrorType::Degraded, "DriveFailing", "z"),
     ];
     let entry = |(status, reason, message)| HealthStatus::new(status, reason, message);
     assert_eq!(
-        told(&failed(vec![degraded.clone()])).statuses,
+        of_volume(&failed(vec![degraded.clone()])).statuses,
         Ok(vec![entry(state), entry(milder)])
     );
     let as_bad = finding(
@@ -134,9 +134,12 @@ fn a_volume_that_cannot_be_served_is_inaccessible_whatever_milder_things_are_fou
         "StagingNotMounted",
         "y",
     );
-    let said = [(Status::Inaccessible, "StagingNotMounted", "y"), milder];
+    let said = [
+        (HealthErrorType::Inaccessible, "StagingNotMounted", "y"),
+        milder,
+    ];
     assert_eq!(
-        told(&failed(vec![degraded, as_bad])).statuses,
+        of_volume(&failed(vec![degraded, as_bad])).statuses,
         Ok(said.map(entry).to_vec()),
         "a finding has said it"
     );
@@ -144,7 +147,7 @@ fn a_volume_that_cannot_be_served_is_inaccessible_whatever_milder_things_are_fou
 
 #[test]
 fn a_healthy_volume_is_an_empty_list() {
-    let told = told(&volume(wire::Health::Good, vec![]));
+    let told = of_volume(&volume(wire::Health::Good, vec![]));
     assert_eq!(
         (told.statuses, told.condition.abnormal),
         (Ok(vec![]), false)
@@ -159,7 +162,7 @@ fn unknown_is_an_error_and_its_condition_the_last_known_one() {
         abnormal: true,
         message: "ReadOnly: x (unknown since 2026-01-01T00:00:00Z: mounts)".into(),
     });
-    let told = told(&unknown);
+    let told = of_volume(&unknown);
     assert_eq!(told.statuses, Err("mounts: no such file".into()));
     assert!(told.condition.abnormal && told.condition.message.ends_with("mounts)"));
 }
@@ -168,7 +171,7 @@ fn unknown_is_an_error_and_its_condition_the_last_known_one() {
 fn a_health_that_only_a_newer_daemon_knows_is_unknown() {
     let mut newer = volume(wire::Health::Good, vec![]);
     newer.health = 99;
-    assert!(told(&newer).statuses.is_err());
+    assert!(of_volume(&newer).statuses.is_err());
 }
 
 #[test]
@@ -195,7 +198,7 @@ fn information_and_cleared_findings_are_no_health_status() {
             "z",
         )
     };
-    let listed = told(&volume(
+    let listed = of_volume(&volume(
         wire::Health::Suspect,
         vec![cleared, information, acknowledged],
     ))
@@ -203,12 +206,16 @@ fn information_and_cleared_findings_are_no_health_status() {
     .expect("known");
     assert_eq!(
         listed,
-        [HealthStatus::new(Status::Degraded, "DriveFailing", "z")]
+        [HealthStatus::new(
+            HealthErrorType::Degraded,
+            "DriveFailing",
+            "z"
+        )]
     );
 }
 
 #[test]
-fn a_volume_in_use_that_the_picture_does_not_show_is_not_known_to_be_healthy() {
+fn a_volume_in_use_that_is_missing_from_the_snapshot_has_unknown_health() {
     let attached = wire::ProvidedVolume {
         attachments: vec![wire::Attachment::default()],
         ..Default::default()
@@ -222,19 +229,23 @@ fn a_volume_in_use_that_the_picture_does_not_show_is_not_known_to_be_healthy() {
 }
 
 #[test]
-fn equal_ones_are_one_with_both_messages() {
+fn equal_statuses_are_merged_with_both_messages() {
     let two = [
-        HealthStatus::new(Status::Degraded, "IoErrors", "a"),
-        HealthStatus::new(Status::Degraded, "IoErrors", "b"),
+        HealthStatus::new(HealthErrorType::Degraded, "IoErrors", "a"),
+        HealthStatus::new(HealthErrorType::Degraded, "IoErrors", "b"),
     ];
     assert_eq!(
-        list(two),
-        [HealthStatus::new(Status::Degraded, "IoErrors", "a; b")]
+        merge_statuses(two),
+        [HealthStatus::new(
+            HealthErrorType::Degraded,
+            "IoErrors",
+            "a; b"
+        )]
     );
 }
 
 #[test]
-fn trouble_with_a_volume_that_nothing_uses_is_told_in_both_dialects() {
+fn a_fault_of_an_unused_volume_is_reported_in_both_health_apis() {
     let provided = |trouble: &str| wire::ProvidedVolume {
         trouble: trouble.into(),
         ..Default::default()
@@ -244,14 +255,14 @@ fn trouble_with_a_volume_that_nothing_uses_is_told_in_both_dialects() {
     assert_eq!(
         told.statuses,
         Ok(vec![HealthStatus::new(
-            Status::Inaccessible,
+            HealthErrorType::Inaccessible,
             "NotAccessible",
             "its record cannot be read"
         )])
     );
     assert_eq!(
         told.condition,
-        Condition {
+        VolumeCondition {
             abnormal: true,
             message: "its record cannot be read".into()
         }

@@ -13,18 +13,18 @@ use http::HeaderMap;
 use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
 
-use crate::csi::interposer::{failure, grpc};
+use crate::csi::interposer::{grpc, upstream_error};
 
 /// What is sent on, in either direction.
 pub struct Body {
     first: Option<Bytes>,
-    then: Then,
+    then: BodyRest,
 }
 
-enum Then {
+enum BodyRest {
     End,
     Trailers(HeaderMap),
-    Failure(hyper::Error),
+    Error(hyper::Error),
     /// From the caller. When it breaks off, so does what is sent on, for the same reason.
     Request(Incoming),
     /// From the upstream. When the connection breaks off, that is told as gRPC does it.
@@ -35,30 +35,30 @@ impl Body {
     pub fn request(incoming: Incoming) -> Body {
         Body {
             first: None,
-            then: Then::Request(incoming),
+            then: BodyRest::Request(incoming),
         }
     }
 
     pub fn response(incoming: Incoming) -> Body {
         Body {
             first: None,
-            then: Then::Response(incoming),
+            then: BodyRest::Response(incoming),
         }
     }
 
     /// Headers only.
-    pub fn none() -> Body {
+    pub fn empty() -> Body {
         Body {
             first: None,
-            then: Then::End,
+            then: BodyRest::End,
         }
     }
 
-    pub fn whole(data: Bytes, trailers: Option<HeaderMap>) -> Body {
+    pub fn full(data: Bytes, trailers: Option<HeaderMap>) -> Body {
         let first = (!data.is_empty()).then_some(data);
         Body {
             first,
-            then: trailers.map_or(Then::End, Then::Trailers),
+            then: trailers.map_or(BodyRest::End, BodyRest::Trailers),
         }
     }
 }
@@ -75,20 +75,22 @@ impl http_body::Body for Body {
             return Poll::Ready(Some(Ok(Frame::data(first))));
         }
         let (frame, upstreams) = match &mut self.then {
-            Then::Request(incoming) => (ready!(Pin::new(incoming).poll_frame(cx)), false),
-            Then::Response(incoming) => (ready!(Pin::new(incoming).poll_frame(cx)), true),
-            Then::End | Then::Trailers(_) | Then::Failure(_) => {
-                return Poll::Ready(match std::mem::replace(&mut self.then, Then::End) {
-                    Then::Trailers(trailers) => Some(Ok(Frame::trailers(trailers))),
-                    Then::Failure(error) => Some(Err(error)),
+            BodyRest::Request(incoming) => (ready!(Pin::new(incoming).poll_frame(cx)), false),
+            BodyRest::Response(incoming) => (ready!(Pin::new(incoming).poll_frame(cx)), true),
+            BodyRest::End | BodyRest::Trailers(_) | BodyRest::Error(_) => {
+                return Poll::Ready(match std::mem::replace(&mut self.then, BodyRest::End) {
+                    BodyRest::Trailers(trailers) => Some(Ok(Frame::trailers(trailers))),
+                    BodyRest::Error(error) => Some(Err(error)),
                     _ => None,
                 });
             }
         };
         match frame {
-            Some(Err(error)) if upstreams && !failure::is_reset(&error) => {
-                self.then = Then::End;
-                Poll::Ready(Some(Ok(Frame::trailers(grpc::broken_off(&error)))))
+            Some(Err(error)) if upstreams && !upstream_error::is_reset(&error) => {
+                self.then = BodyRest::End;
+                Poll::Ready(Some(Ok(Frame::trailers(grpc::disconnected_trailers(
+                    &error,
+                )))))
             }
             frame => Poll::Ready(frame),
         }
@@ -97,9 +99,11 @@ impl http_body::Body for Body {
     fn is_end_stream(&self) -> bool {
         self.first.is_none()
             && match &self.then {
-                Then::End => true,
-                Then::Trailers(_) | Then::Failure(_) => false,
-                Then::Request(incoming) | Then::Response(incoming) => incoming.is_end_stream(),
+                BodyRest::End => true,
+                BodyRest::Trailers(_) | BodyRest::Error(_) => false,
+                BodyRest::Request(incoming) | BodyRest::Response(incoming) => {
+                    incoming.is_end_stream()
+                }
             }
     }
 
@@ -109,26 +113,26 @@ impl http_body::Body for Body {
 }
 
 /// A body that was waited for.
-pub enum Gathered {
-    Whole(Bytes, Option<HeaderMap>),
+pub enum BufferedBody {
+    Complete(Bytes, Option<HeaderMap>),
     /// Larger than the limit, or broken off: as it would have been without waiting.
-    Unread(Body),
+    Unbuffered(Body),
 }
 
 /// Waits for the whole body, as far as it has `limit` bytes at most.
-pub async fn request(incoming: Incoming, limit: usize) -> Gathered {
-    gather(incoming, limit, Then::Request).await
+pub async fn buffer_request(incoming: Incoming, limit: usize) -> BufferedBody {
+    buffer(incoming, limit, BodyRest::Request).await
 }
 
-pub async fn response(incoming: Incoming, limit: usize) -> Gathered {
-    gather(incoming, limit, Then::Response).await
+pub async fn buffer_response(incoming: Incoming, limit: usize) -> BufferedBody {
+    buffer(incoming, limit, BodyRest::Response).await
 }
 
-async fn gather(
+async fn buffer(
     mut incoming: Incoming,
     limit: usize,
-    rest: impl FnOnce(Incoming) -> Then,
-) -> Gathered {
+    rest: impl FnOnce(Incoming) -> BodyRest,
+) -> BufferedBody {
     let mut first = Bytes::new();
     let mut more = BytesMut::new();
     loop {
@@ -146,8 +150,8 @@ async fn gather(
                         more.extend_from_slice(&data);
                     }
                     if first.len().max(more.len()) > limit {
-                        return Gathered::Unread(Body {
-                            first: Some(joined(first, more)),
+                        return BufferedBody::Unbuffered(Body {
+                            first: Some(concat_bytes(first, more)),
                             then: rest(incoming),
                         });
                     }
@@ -156,19 +160,19 @@ async fn gather(
                 Err(frame) => frame.into_trailers().ok(),
             },
             Some(Err(error)) => {
-                let first = joined(first, more);
-                return Gathered::Unread(Body {
+                let first = concat_bytes(first, more);
+                return BufferedBody::Unbuffered(Body {
                     first: (!first.is_empty()).then_some(first),
-                    then: Then::Failure(error),
+                    then: BodyRest::Error(error),
                 });
             }
             None => None,
         };
-        return Gathered::Whole(joined(first, more), trailers);
+        return BufferedBody::Complete(concat_bytes(first, more), trailers);
     }
 }
 
-fn joined(first: Bytes, more: BytesMut) -> Bytes {
+fn concat_bytes(first: Bytes, more: BytesMut) -> Bytes {
     if more.is_empty() {
         first
     } else {

@@ -9,22 +9,22 @@ use http::{HeaderMap, HeaderValue, Response};
 use tonic::{Code, Status};
 
 use crate::csi::interposer::body::Body;
-use crate::csi::interposer::failure;
+use crate::csi::interposer::upstream_error;
 
 const STATUS: &str = "grpc-status";
 const MESSAGE: &str = "grpc-message";
 const ENCODING: &str = "grpc-encoding";
 /// Flag and length before each message.
-const PREFIX: usize = 5;
+const PREFIX_LEN: usize = 5;
 /// A compressed message may not become larger than this, in bytes.
-const INFLATED: u64 = 64 << 20;
+const MAX_DECOMPRESSED_BYTES: u64 = 64 << 20;
 
 /// The only message in a body. None: there are none or several, or we do not know how it is
 /// compressed.
 pub fn only_message(data: &Bytes, headers: &HeaderMap) -> Option<Bytes> {
     let flag = *data.first()?;
-    let length = u32::from_be_bytes(data.get(1..PREFIX)?.try_into().ok()?);
-    let message = data.slice(PREFIX..);
+    let length = u32::from_be_bytes(data.get(1..PREFIX_LEN)?.try_into().ok()?);
+    let message = data.slice(PREFIX_LEN..);
     if message.len() != usize::try_from(length).ok()? {
         return None;
     }
@@ -34,26 +34,26 @@ pub fn only_message(data: &Bytes, headers: &HeaderMap) -> Option<Bytes> {
             .get(ENCODING)
             .is_some_and(|encoding| encoding == "gzip") =>
         {
-            inflated(&message)
+            decompress(&message)
         }
         _ => None,
     }
 }
 
-fn inflated(message: &[u8]) -> Option<Bytes> {
+fn decompress(message: &[u8]) -> Option<Bytes> {
     let mut out = Vec::new();
     // A message that is cut is no message.
     let read = GzDecoder::new(message)
-        .take(INFLATED + 1)
+        .take(MAX_DECOMPRESSED_BYTES + 1)
         .read_to_end(&mut out)
         .ok()?;
-    (read as u64 <= INFLATED).then(|| Bytes::from(out))
+    (read as u64 <= MAX_DECOMPRESSED_BYTES).then(|| Bytes::from(out))
 }
 
 /// As it goes into a body, uncompressed: that is lawful under every `grpc-encoding`.
-pub fn framed(message: &[u8]) -> Option<Bytes> {
+pub fn frame_message(message: &[u8]) -> Option<Bytes> {
     let length = u32::try_from(message.len()).ok()?;
-    let mut out = BytesMut::with_capacity(PREFIX + message.len());
+    let mut out = BytesMut::with_capacity(PREFIX_LEN + message.len());
     out.put_u8(0);
     out.put_u32(length);
     out.put_slice(message);
@@ -61,15 +61,15 @@ pub fn framed(message: &[u8]) -> Option<Bytes> {
 }
 
 /// grpc-status, of headers (an answer of trailers only) or of trailers.
-pub fn code(headers: &HeaderMap) -> Option<Code> {
+pub fn grpc_status(headers: &HeaderMap) -> Option<Code> {
     headers
         .get(STATUS)
         .map(|status| Code::from_bytes(status.as_bytes()))
 }
 
 /// An answer that is an error and nothing else.
-pub fn refusal(status: &Status) -> Response<Body> {
-    let mut response = Response::new(Body::none());
+pub fn error_response(status: &Status) -> Response<Body> {
+    let mut response = Response::new(Body::empty());
     let headers = response.headers_mut();
     headers.insert(
         http::header::CONTENT_TYPE,
@@ -80,15 +80,15 @@ pub fn refusal(status: &Status) -> Response<Body> {
 }
 
 /// An answer of our own.
-pub fn answer(message: &[u8]) -> Response<Body> {
-    let Some(data) = framed(message) else {
-        return refusal(&Status::resource_exhausted(
+pub fn unary_response(message: &[u8]) -> Response<Body> {
+    let Some(data) = frame_message(message) else {
+        return error_response(&Status::resource_exhausted(
             "the answer is larger than a message of gRPC can be",
         ));
     };
     let mut trailers = HeaderMap::new();
     trailers.insert(STATUS, HeaderValue::from_static("0"));
-    let mut response = Response::new(Body::whole(data, Some(trailers)));
+    let mut response = Response::new(Body::full(data, Some(trailers)));
     response.headers_mut().insert(
         http::header::CONTENT_TYPE,
         HeaderValue::from_static("application/grpc"),
@@ -97,13 +97,13 @@ pub fn answer(message: &[u8]) -> Response<Body> {
 }
 
 /// The end of an answer whose connection ended before it.
-pub fn broken_off(error: &hyper::Error) -> HeaderMap {
+pub fn disconnected_trailers(error: &hyper::Error) -> HeaderMap {
     let mut trailers = HeaderMap::new();
     put_status(
         &mut trailers,
         &Status::unavailable(format!(
             "the upstream driver broke the connection off: {}",
-            failure::line(error)
+            upstream_error::error_chain(error)
         )),
     );
     trailers
@@ -111,13 +111,13 @@ pub fn broken_off(error: &hyper::Error) -> HeaderMap {
 
 fn put_status(headers: &mut HeaderMap, status: &Status) {
     headers.insert(STATUS, HeaderValue::from(i32::from(status.code())));
-    if let Ok(message) = HeaderValue::from_str(&percent_encoded(status.message())) {
+    if let Ok(message) = HeaderValue::from_str(&percent_encode(status.message())) {
         headers.insert(MESSAGE, message);
     }
 }
 
 /// Status-Message: bytes beyond printable ASCII, and the percent sign itself, as %XX.
-fn percent_encoded(text: &str) -> String {
+fn percent_encode(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {
         if matches!(byte, b' '..=b'~') && byte != b'%' {
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn a_body_of_one_message_is_understood_and_no_other() {
-        let body = framed(b"abc").expect("fits");
+        let body = frame_message(b"abc").expect("fits");
         let plain = HeaderMap::new();
         assert_eq!(only_message(&body, &plain).as_deref(), Some(&b"abc"[..]));
         assert_eq!(only_message(&Bytes::new(), &plain), None);
@@ -156,7 +156,7 @@ mod tests {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
         encoder.write_all(b"abc").expect("writes");
         let packed = encoder.finish().expect("ends");
-        let mut body = framed(&packed).expect("fits").to_vec();
+        let mut body = frame_message(&packed).expect("fits").to_vec();
         body[0] = 1;
         let body = Bytes::from(body);
         let mut headers = HeaderMap::new();
@@ -168,10 +168,13 @@ mod tests {
 
     #[test]
     fn a_status_message_is_plain_ascii_on_the_wire() {
-        assert_eq!(percent_encoded("100 % gone:\nä"), "100 %25 gone:%0A%C3%A4");
-        let headers = refusal(&Status::not_found("ä")).into_parts().0.headers;
+        assert_eq!(percent_encode("100 % gone:\nä"), "100 %25 gone:%0A%C3%A4");
+        let headers = error_response(&Status::not_found("ä"))
+            .into_parts()
+            .0
+            .headers;
         assert_eq!(
-            (code(&headers), &headers[MESSAGE]),
+            (grpc_status(&headers), &headers[MESSAGE]),
             (Some(Code::NotFound), &HeaderValue::from_static("%C3%A4"))
         );
     }

@@ -11,40 +11,44 @@ use http::Request;
 use tonic::{Code, Status};
 
 use crate::csi::interposer::body::Body;
-use crate::csi::interposer::calls::{Answered, Proxy, answered, both};
-use crate::csi::interposer::method::{LIST_VOLUME_HEALTH, Method};
-use crate::csi::interposer::raw::Junk;
-use crate::csi::interposer::reply::{Good, Reply};
-use crate::csi::interposer::verdict::{HealthStatus, Listed, Witness, WitnessError};
-use crate::csi::interposer::{merge, ours, raw};
+use crate::csi::interposer::health_source::{
+    HealthSource, HealthSourceError, HealthStatus, ListedVolume,
+};
+use crate::csi::interposer::method::{CsiMethod, LIST_VOLUME_HEALTH};
+use crate::csi::interposer::proxy::{Proxy, ProxyResult, join_bounded, local_response};
+use crate::csi::interposer::raw::DecodeError;
+use crate::csi::interposer::reply::{Reply, SuccessReply};
+use crate::csi::interposer::{local_replies, merge, raw};
 
-const TOKEN: &str = "diskvitals.io/after/";
+const TOKEN_PREFIX: &str = "diskvitals.io/after/";
 /// An upstream whose pages never end is not followed further.
-const PAGES: usize = 1000;
+const MAX_UPSTREAM_PAGES: usize = 1000;
 
-type Adverse = HashMap<String, Vec<HealthStatus>>;
+type AdverseVolumes = HashMap<String, Vec<HealthStatus>>;
 
-impl<W: Witness> Proxy<W> {
+impl<W: HealthSource> Proxy<W> {
     pub async fn list_health(
         &self,
-        method: Method,
+        method: CsiMethod,
         request: Request<Body>,
         message: &[u8],
-    ) -> Answered {
-        let (Ok(token), Ok(most)) = (raw::text(message, 2), raw::int32(message, 1)) else {
-            return Ok(self.reply(request).await?.untouched());
+    ) -> ProxyResult {
+        let (Ok(token), Ok(most)) = (raw::string_field(message, 2), raw::int32_field(message, 1))
+        else {
+            return Ok(self.forward_and_read(request).await?.untouched());
         };
-        if let Some(after) = token.strip_prefix(TOKEN) {
-            return Ok(answered(self.after(message, after, most).await));
+        if let Some(after) = token.strip_prefix(TOKEN_PREFIX) {
+            return Ok(local_response(self.local_page(message, after, most).await));
         }
-        let (reply, listed) = both(self.reply(request), self.listed()).await?;
+        let (reply, listed) =
+            join_bounded(self.forward_and_read(request), self.query_volumes()).await?;
         match reply {
-            Reply::Refusal(code, _) if self.lacks(method, code).await => {
-                Ok(answered(alone(token, listed, most)))
+            Reply::ErrorStatus(code, _) if self.is_unimplemented_upstream(method, code).await => {
+                Ok(local_response(local_list(token, listed, most)))
             }
-            Reply::Good(good) => match listed {
+            Reply::Success(good) => match listed {
                 Ok(listed) => {
-                    self.joined(method, good, message, known(listed), most)
+                    self.merged_page(method, good, message, known_adverse(listed), most)
                         .await
                 }
                 Err(_) => Ok(good.untouched()),
@@ -54,47 +58,51 @@ impl<W: Witness> Proxy<W> {
     }
 
     /// A page of the upstream's, and behind its last one as many of ours as there is room for.
-    async fn joined(
+    async fn merged_page(
         &self,
-        method: Method,
-        good: Good,
+        method: CsiMethod,
+        good: SuccessReply,
         request: &[u8],
-        ours: Adverse,
+        ours: AdverseVolumes,
         most: i32,
-    ) -> Answered {
-        let token = raw::text(request, 2).unwrap_or_default();
+    ) -> ProxyResult {
+        let token = raw::string_field(request, 2).unwrap_or_default();
         let mut rest: Vec<(String, Vec<HealthStatus>)> = Vec::new();
         let mut next = String::new();
-        if let Ok(page) = merge::page(&good.message) {
+        if let Ok(page) = merge::parse_page(&good.message) {
             next.clone_from(&page.next_token);
             let here: HashSet<String> = page.handles.iter().cloned().collect();
-            let missing = |listed: &HashSet<String>| remaining(&ours, listed, "");
+            let missing = |listed: &HashSet<String>| unlisted_after(&ours, listed, "");
             if page.next_token.is_empty() && !missing(&here).is_empty() {
                 // One page alone is the whole list; of a later one we must know what went before.
                 let before = if token.is_empty() {
                     Ok(HashSet::new())
                 } else {
-                    self.upstreams(request, Some(token)).await
+                    self.upstream_handles(request, Some(token)).await
                 };
                 if let Ok(mut listed) = before {
                     listed.extend(here);
-                    (rest, next) = paged(missing(&listed), room(most, page.handles.len()), "");
+                    (rest, next) = cut_page(
+                        missing(&listed),
+                        remaining_entries(most, page.handles.len()),
+                        "",
+                    );
                 }
             }
         }
-        Ok(self.merged(method, good, |message| {
-            merge::continued(&merge::listed_health(message, &ours)?, &rest, &next)
+        Ok(self.merge_into(method, good, |message| {
+            merge::append_entries(&merge::listed_health(message, &ours)?, &rest, &next)
         }))
     }
 
     /// A page of ours alone, behind the volume `after`.
-    async fn after(&self, request: &[u8], after: &str, most: i32) -> Result<Vec<u8>, Status> {
-        let most = entries(most)?;
-        let listed = match self.upstreams(request, None).await {
+    async fn local_page(&self, request: &[u8], after: &str, most: i32) -> Result<Vec<u8>, Status> {
+        let most = max_entries(most)?;
+        let listed = match self.upstream_handles(request, None).await {
             Ok(listed) => listed,
             Err(status)
                 if self
-                    .lacks(Method::ControllerListVolumeHealth, status.code())
+                    .is_unimplemented_upstream(CsiMethod::ControllerListVolumeHealth, status.code())
                     .await =>
             {
                 HashSet::new()
@@ -102,29 +110,39 @@ impl<W: Witness> Proxy<W> {
             Err(status) => return Err(status),
         };
         let ours = if listed.is_empty() {
-            all(self.listed().await)?
+            all_adverse(self.query_volumes().await)?
         } else {
-            known(self.listed().await.map_err(|error| ours::refused(&error))?)
+            known_adverse(
+                self.query_volumes()
+                    .await
+                    .map_err(|error| local_replies::to_status(&error))?,
+            )
         };
-        let (page, next) = paged(remaining(&ours, &listed, after), most, after);
-        merge::continued(&[], &page, &next).map_err(ours::unexpected)
+        let (page, next) = cut_page(unlisted_after(&ours, &listed, after), most, after);
+        merge::append_entries(&[], &page, &next).map_err(local_replies::internal_error)
     }
 
     /// Whom the upstream lists, on its pages before `end`; on all of them where there is no end.
-    async fn upstreams(
+    async fn upstream_handles(
         &self,
         request: &[u8],
         end: Option<&str>,
     ) -> Result<HashSet<String>, Status> {
-        let unreadable = |junk: Junk| {
+        let unreadable = |junk: DecodeError| {
             Status::unavailable(format!("the upstream's list of volume health: {junk}"))
         };
         let mut listed = HashSet::new();
         let mut token = String::new();
-        for _ in 0..PAGES {
-            let asked = merge::another_page(request, &token).map_err(unreadable)?;
-            let page = merge::page(&self.driver.upstream.ask(LIST_VOLUME_HEALTH, &asked).await?)
-                .map_err(unreadable)?;
+        for _ in 0..MAX_UPSTREAM_PAGES {
+            let asked = merge::request_for_page(request, &token).map_err(unreadable)?;
+            let page = merge::parse_page(
+                &self
+                    .driver
+                    .upstream
+                    .call(LIST_VOLUME_HEALTH, &asked)
+                    .await?,
+            )
+            .map_err(unreadable)?;
             listed.extend(page.handles);
             if page.next_token.is_empty() || Some(page.next_token.as_str()) == end {
                 return Ok(listed);
@@ -138,24 +156,28 @@ impl<W: Witness> Proxy<W> {
 }
 
 /// Where the upstream has no such list.
-fn alone(
+fn local_list(
     token: &str,
-    listed: Result<Vec<Listed>, WitnessError>,
+    listed: Result<Vec<ListedVolume>, HealthSourceError>,
     most: i32,
 ) -> Result<Vec<u8>, Status> {
-    let most = entries(most)?;
+    let most = max_entries(most)?;
     if !token.is_empty() {
         return Err(Status::new(
             Code::Aborted,
             "starting_token is not one of this driver's: begin again without it",
         ));
     }
-    let (page, next) = paged(remaining(&all(listed)?, &HashSet::new(), ""), most, "");
-    merge::continued(&[], &page, &next).map_err(ours::unexpected)
+    let (page, next) = cut_page(
+        unlisted_after(&all_adverse(listed)?, &HashSet::new(), ""),
+        most,
+        "",
+    );
+    merge::append_entries(&[], &page, &next).map_err(local_replies::internal_error)
 }
 
 /// None: all.
-fn entries(most: i32) -> Result<Option<usize>, Status> {
+fn max_entries(most: i32) -> Result<Option<usize>, Status> {
     match usize::try_from(most) {
         Ok(0) => Ok(None),
         Ok(most) => Ok(Some(most)),
@@ -163,7 +185,7 @@ fn entries(most: i32) -> Result<Option<usize>, Status> {
     }
 }
 
-fn room(most: i32, taken: usize) -> Option<usize> {
+fn remaining_entries(most: i32, taken: usize) -> Option<usize> {
     usize::try_from(most)
         .ok()
         .filter(|most| *most > 0)
@@ -172,28 +194,30 @@ fn room(most: i32, taken: usize) -> Option<usize> {
 
 /// What is adverse, of all volumes. A volume of which we do not know must not be missing from a
 /// list that is ours alone: that would say that it is well.
-fn all(listed: Result<Vec<Listed>, WitnessError>) -> Result<Adverse, Status> {
-    let listed = listed.map_err(|error| ours::refused(&error))?;
+fn all_adverse(
+    listed: Result<Vec<ListedVolume>, HealthSourceError>,
+) -> Result<AdverseVolumes, Status> {
+    let listed = listed.map_err(|error| local_replies::to_status(&error))?;
     if let Some((handle, why)) = listed.iter().find_map(|volume| {
         volume
-            .told
+            .health
             .statuses
             .as_ref()
             .err()
             .map(|why| (&volume.handle, why))
     }) {
-        return Err(ours::refused(&WitnessError::Unknown(format!(
-            "the health of volume {handle} ({why})"
-        ))));
+        return Err(local_replies::to_status(&HealthSourceError::Unknown(
+            format!("the health of volume {handle} ({why})"),
+        )));
     }
-    Ok(known(listed))
+    Ok(known_adverse(listed))
 }
 
-fn known(listed: Vec<Listed>) -> Adverse {
-    let statuses = |volume: Listed| {
+fn known_adverse(listed: Vec<ListedVolume>) -> AdverseVolumes {
+    let statuses = |volume: ListedVolume| {
         volume
-            .told
-            .from_everywhere()
+            .health
+            .for_controller()
             .statuses
             .ok()
             .map(|statuses| (volume.handle, statuses))
@@ -206,8 +230,8 @@ fn known(listed: Vec<Listed>) -> Adverse {
 }
 
 /// Ours that are not listed yet, behind `after`, in the order of their handles.
-fn remaining(
-    ours: &Adverse,
+fn unlisted_after(
+    ours: &AdverseVolumes,
     listed: &HashSet<String>,
     after: &str,
 ) -> Vec<(String, Vec<HealthStatus>)> {
@@ -223,7 +247,7 @@ fn remaining(
 }
 
 /// As many as there is room for, and the token for the rest.
-fn paged(
+fn cut_page(
     mut rest: Vec<(String, Vec<HealthStatus>)>,
     room: Option<usize>,
     after: &str,
@@ -232,7 +256,7 @@ fn paged(
         Some(room) if rest.len() > room => {
             rest.truncate(room);
             let last = rest.last().map_or(after, |(handle, _)| handle);
-            let next = format!("{TOKEN}{last}");
+            let next = format!("{TOKEN_PREFIX}{last}");
             (rest, next)
         }
         _ => (rest, String::new()),
@@ -247,22 +271,22 @@ mod tests {
     use prost::Message;
 
     use super::*;
-    use crate::csi::interposer::verdict::{Condition, DEGRADED, Told};
+    use crate::csi::interposer::health_source::{DEGRADED, VolumeCondition, VolumeHealth};
     use crate::csi::wire;
 
-    fn volume(handle: &str, statuses: Result<Vec<HealthStatus>, String>) -> Listed {
-        Listed {
+    fn volume(handle: &str, statuses: Result<Vec<HealthStatus>, String>) -> ListedVolume {
+        ListedVolume {
             handle: handle.into(),
-            here: true,
-            told: Told {
+            attached: true,
+            health: VolumeHealth {
                 statuses,
-                condition: Condition::default(),
+                condition: VolumeCondition::default(),
                 local: true,
             },
         }
     }
 
-    fn bad(handle: &str) -> Listed {
+    fn bad(handle: &str) -> ListedVolume {
         let status = HealthStatus {
             status: DEGRADED,
             reason: "DriveFailing".into(),
@@ -272,23 +296,23 @@ mod tests {
     }
 
     #[test]
-    fn a_token_that_is_not_ours_aborts_and_a_negative_number_is_no_argument() {
+    fn a_foreign_token_aborts_and_a_negative_max_entries_is_invalid() {
         let code = |answer: Result<Vec<u8>, Status>| answer.map_err(|status| status.code());
         assert_eq!(
-            code(alone("invalid-token", Ok(Vec::new()), 0)),
+            code(local_list("invalid-token", Ok(Vec::new()), 0)),
             Err(Code::Aborted)
         );
         assert_eq!(
-            code(alone("", Ok(Vec::new()), -1)),
+            code(local_list("", Ok(Vec::new()), -1)),
             Err(Code::InvalidArgument)
         );
-        assert_eq!(code(alone("", Ok(Vec::new()), 0)), Ok(Vec::new()));
+        assert_eq!(code(local_list("", Ok(Vec::new()), 0)), Ok(Vec::new()));
     }
 
     #[test]
-    fn a_list_of_ours_leaves_nobody_out_of_whom_we_do_not_know() {
+    fn a_local_list_with_an_unknown_volume_is_an_error() {
         let listed = vec![bad("a"), volume("b", Err("no SMART yet".into()))];
-        let status = alone("", Ok(listed), 0).expect_err("not known");
+        let status = local_list("", Ok(listed), 0).expect_err("not known");
         assert_eq!(
             (status.code(), status.message()),
             (
@@ -300,16 +324,16 @@ mod tests {
 
     proptest! {
         #[test]
-        fn pages_of_any_size_list_everybody_once(handles in prop::collection::btree_set("[a-z/]{1,4}", 0..12), size in 1i32..5) {
-            let ours = known(handles.iter().map(|handle| bad(handle)).collect());
+        fn pages_of_any_size_list_every_volume_once(handles in prop::collection::btree_set("[a-z/]{1,4}", 0..12), size in 1i32..5) {
+            let ours = known_adverse(handles.iter().map(|handle| bad(handle)).collect());
             let (mut seen, mut after) = (Vec::new(), String::new());
             loop {
-                let (page, next) = paged(remaining(&ours, &HashSet::new(), &after), entries(size).expect("right"), &after);
-                let page = merge::continued(&[], &page, &next).expect("ours");
+                let (page, next) = cut_page(unlisted_after(&ours, &HashSet::new(), &after), max_entries(size).expect("right"), &after);
+                let page = merge::append_entries(&[], &page, &next).expect("ours");
                 let page = wire::ControllerListVolumeHealthResponse::decode(page.as_slice()).expect("reads");
                 prop_assert!(page.entries.len() <= size as usize);
                 seen.extend(page.entries.into_iter().map(|entry| entry.volume_id));
-                match page.next_token.strip_prefix(TOKEN) {
+                match page.next_token.strip_prefix(TOKEN_PREFIX) {
                     Some(next) => after = next.to_owned(),
                     None => break,
                 }

@@ -7,9 +7,9 @@
 
 use std::collections::HashMap;
 
-use crate::csi::interposer::raw::{Junk, Value};
-use crate::csi::interposer::verdict::{Condition, HealthStatus, Told};
-use crate::csi::interposer::{laws, raw};
+use crate::csi::interposer::health_source::{HealthStatus, VolumeCondition, VolumeHealth};
+use crate::csi::interposer::raw::{DecodeError, Value};
+use crate::csi::interposer::{raw, status_limits};
 use crate::csi::limits;
 
 /// NodeGetCapabilitiesResponse, ControllerGetCapabilitiesResponse: capabilities.
@@ -39,7 +39,7 @@ const VOLUME_ID: u32 = 2;
 const BACKEND_HEALTH: u32 = 1;
 
 /// The rpc capabilities that a …GetCapabilities answer announces.
-pub fn announced(message: &[u8]) -> Result<Vec<i32>, Junk> {
+pub fn announced_capabilities(message: &[u8]) -> Result<Vec<i32>, DecodeError> {
     let mut found = Vec::new();
     for capability in raw::fields(message)?
         .iter()
@@ -51,15 +51,15 @@ pub fn announced(message: &[u8]) -> Result<Vec<i32>, Junk> {
             .collect::<Vec<_>>()
             .concat();
         if !rpc.is_empty() {
-            found.push(raw::int32(&rpc, TYPE)?);
+            found.push(raw::int32_field(&rpc, TYPE)?);
         }
     }
     Ok(found)
 }
 
 /// Announces what is not announced yet.
-pub fn capabilities(message: &[u8], add: &[i32]) -> Result<Vec<u8>, Junk> {
-    let present = announced(message)?;
+pub fn add_capabilities(message: &[u8], add: &[i32]) -> Result<Vec<u8>, DecodeError> {
+    let present = announced_capabilities(message)?;
     let mut out = message.to_vec();
     for number in add.iter().filter(|number| !present.contains(number)) {
         let (mut rpc, mut capability) = (Vec::new(), Vec::new());
@@ -71,46 +71,49 @@ pub fn capabilities(message: &[u8], add: &[i32]) -> Result<Vec<u8>, Junk> {
 }
 
 /// NodeGetVolumeStats.
-pub fn stats(message: &[u8], ours: &Condition) -> Result<Vec<u8>, Junk> {
+pub fn stats(message: &[u8], ours: &VolumeCondition) -> Result<Vec<u8>, DecodeError> {
     with_condition(message, ours)
 }
 
 /// ControllerGetVolume.
-pub fn volume(message: &[u8], ours: &Condition) -> Result<Vec<u8>, Junk> {
+pub fn volume(message: &[u8], ours: &VolumeCondition) -> Result<Vec<u8>, DecodeError> {
     raw::edit(message, STATUS, |status| {
         with_condition(status.unwrap_or_default(), ours)
     })
 }
 
 /// ListVolumes: the entries that we know.
-pub fn volumes(message: &[u8], ours: &HashMap<String, Told>) -> Result<Vec<u8>, Junk> {
+pub fn volumes(
+    message: &[u8],
+    ours: &HashMap<String, VolumeHealth>,
+) -> Result<Vec<u8>, DecodeError> {
     raw::edit_each(message, ENTRIES, |entry| {
         let inner = raw::fields(entry)?
             .iter()
             .filter_map(|field| field.bytes(VOLUME))
             .collect::<Vec<_>>()
             .concat();
-        match ours.get(raw::text(&inner, VOLUME_ID)?) {
+        match ours.get(raw::string_field(&inner, VOLUME_ID)?) {
             Some(told) => volume(entry, &told.condition),
             None => Ok(entry.to_vec()),
         }
     })
 }
 
-fn with_condition(message: &[u8], ours: &Condition) -> Result<Vec<u8>, Junk> {
-    raw::edit(message, CONDITION, |theirs| condition(theirs, ours))
+fn with_condition(message: &[u8], ours: &VolumeCondition) -> Result<Vec<u8>, DecodeError> {
+    raw::edit(message, CONDITION, |theirs| merge_condition(theirs, ours))
 }
 
 /// Abnormal where one of the two is; a message that names all that is wrong, ours first. What the
 /// upstream says of a volume in which we see nothing wrong stays as it is.
-fn condition(theirs: Option<&[u8]>, ours: &Condition) -> Result<Vec<u8>, Junk> {
+fn merge_condition(theirs: Option<&[u8]>, ours: &VolumeCondition) -> Result<Vec<u8>, DecodeError> {
     let mut out = Vec::new();
     let Some(theirs) = theirs else {
         put_condition(&mut out, ours.abnormal, &ours.message);
         return Ok(out);
     };
     let fields = raw::fields(theirs)?;
-    let message = raw::text(theirs, CONDITION_MESSAGE)?;
+    let message = raw::string_field(theirs, CONDITION_MESSAGE)?;
     if !ours.abnormal {
         return Ok(theirs.to_vec());
     }
@@ -142,19 +145,27 @@ fn put_condition(out: &mut Vec<u8>, abnormal: bool, message: &str) {
         raw::put_number(out, ABNORMAL, 1);
     }
     if !message.is_empty() {
-        raw::put_bytes(out, CONDITION_MESSAGE, limits::message(message).as_bytes());
+        raw::put_bytes(
+            out,
+            CONDITION_MESSAGE,
+            limits::truncate_message(message).as_bytes(),
+        );
     }
 }
 
 /// NodeGetVolumeHealth, ControllerGetVolumeHealth. An empty `message` gives our answer alone.
-pub fn health(message: &[u8], handle: &str, ours: &[HealthStatus]) -> Result<Vec<u8>, Junk> {
+pub fn health(message: &[u8], handle: &str, ours: &[HealthStatus]) -> Result<Vec<u8>, DecodeError> {
     raw::edit(message, VOLUME_HEALTH, |theirs| {
         volume_health(theirs.unwrap_or_default(), handle, ours)
     })
 }
 
 /// One VolumeHealth.
-pub fn volume_health(theirs: &[u8], handle: &str, ours: &[HealthStatus]) -> Result<Vec<u8>, Junk> {
+pub fn volume_health(
+    theirs: &[u8],
+    handle: &str,
+    ours: &[HealthStatus],
+) -> Result<Vec<u8>, DecodeError> {
     let fields = raw::fields(theirs)?;
     let mut out = Vec::new();
     if !fields
@@ -163,30 +174,30 @@ pub fn volume_health(theirs: &[u8], handle: &str, ours: &[HealthStatus]) -> Resu
     {
         raw::put_bytes(&mut out, HEALTH_VOLUME_ID, handle.as_bytes());
     }
-    replaced(&mut out, theirs, HEALTH_STATUSES, ours)?;
+    put_merged_statuses(&mut out, theirs, HEALTH_STATUSES, ours)?;
     Ok(out)
 }
 
 /// NodeGetStorageHealth. An empty `message` gives our answer alone.
-pub fn storage(message: &[u8], ours: &[HealthStatus]) -> Result<Vec<u8>, Junk> {
+pub fn storage(message: &[u8], ours: &[HealthStatus]) -> Result<Vec<u8>, DecodeError> {
     let mut out = Vec::new();
-    replaced(&mut out, message, BACKEND_HEALTH, ours)?;
+    put_merged_statuses(&mut out, message, BACKEND_HEALTH, ours)?;
     Ok(out)
 }
 
 /// The repeated field `number` becomes the lawful list of what it holds and of ours.
-fn replaced(
+fn put_merged_statuses(
     out: &mut Vec<u8>,
     message: &[u8],
     number: u32,
     ours: &[HealthStatus],
-) -> Result<(), Junk> {
+) -> Result<(), DecodeError> {
     let fields = raw::fields(message)?;
     let theirs: Vec<&[u8]> = fields
         .iter()
         .filter_map(|field| field.bytes(number))
         .collect();
-    match laws::joined(&theirs, ours)? {
+    match status_limits::merge_entries(&theirs, ours)? {
         None => out.extend_from_slice(message),
         Some(entries) => {
             for field in fields.iter().filter(|field| field.bytes(number).is_none()) {
@@ -206,17 +217,17 @@ pub struct Page {
     pub next_token: String,
 }
 
-pub fn page(message: &[u8]) -> Result<Page, Junk> {
+pub fn parse_page(message: &[u8]) -> Result<Page, DecodeError> {
     let mut handles = Vec::new();
     for entry in raw::fields(message)?
         .iter()
         .filter_map(|field| field.bytes(ENTRIES))
     {
-        handles.push(raw::text(entry, HEALTH_VOLUME_ID)?.to_owned());
+        handles.push(raw::string_field(entry, HEALTH_VOLUME_ID)?.to_owned());
     }
     Ok(Page {
         handles,
-        next_token: raw::text(message, NEXT_TOKEN)?.to_owned(),
+        next_token: raw::string_field(message, NEXT_TOKEN)?.to_owned(),
     })
 }
 
@@ -224,9 +235,9 @@ pub fn page(message: &[u8]) -> Result<Page, Junk> {
 pub fn listed_health(
     message: &[u8],
     ours: &HashMap<String, Vec<HealthStatus>>,
-) -> Result<Vec<u8>, Junk> {
+) -> Result<Vec<u8>, DecodeError> {
     raw::edit_each(message, ENTRIES, |entry| {
-        let handle = raw::text(entry, HEALTH_VOLUME_ID)?;
+        let handle = raw::string_field(entry, HEALTH_VOLUME_ID)?;
         match ours.get(handle) {
             Some(statuses) => volume_health(entry, handle, statuses),
             None => Ok(entry.to_vec()),
@@ -235,11 +246,11 @@ pub fn listed_health(
 }
 
 /// ControllerListVolumeHealth: `more` behind the entries that are there, and another token.
-pub fn continued(
+pub fn append_entries(
     message: &[u8],
     more: &[(String, Vec<HealthStatus>)],
     next_token: &str,
-) -> Result<Vec<u8>, Junk> {
+) -> Result<Vec<u8>, DecodeError> {
     let mut out = Vec::with_capacity(message.len());
     for field in raw::fields(message)?
         .iter()
@@ -257,7 +268,7 @@ pub fn continued(
 }
 
 /// The same list request, for another page. Fields 1 and 2: max_entries and starting_token.
-pub fn another_page(request: &[u8], starting_token: &str) -> Result<Vec<u8>, Junk> {
+pub fn request_for_page(request: &[u8], starting_token: &str) -> Result<Vec<u8>, DecodeError> {
     let mut out = Vec::with_capacity(request.len());
     for field in raw::fields(request)?
         .iter()

@@ -2,7 +2,7 @@
 
 /// A call that we add to, answer, or tell the daemon of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Method {
+pub enum CsiMethod {
     NodeGetCapabilities,
     ControllerGetCapabilities,
     NodeGetVolumeStats,
@@ -21,7 +21,7 @@ pub enum Method {
 
 /// Which kinds of health are spoken: `--health-api`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Dialects {
+pub struct EnabledHealthApis {
     /// CSI ≤ 1.12: VolumeCondition.
     pub condition: bool,
     /// CSI 1.13: the health calls.
@@ -49,35 +49,35 @@ pub const CONTROLLER_LIST_VOLUME_HEALTH: i32 = 17;
 pub const GET_PLUGIN_INFO: &str = "/csi.v1.Identity/GetPluginInfo";
 pub const LIST_VOLUME_HEALTH: &str = "/csi.v1.Controller/ControllerListVolumeHealth";
 
-impl Method {
-    pub fn of(path: &str) -> Option<Method> {
+impl CsiMethod {
+    pub fn from_path(path: &str) -> Option<CsiMethod> {
         Some(match path.strip_prefix("/csi.v1.")? {
-            "Node/NodeGetCapabilities" => Method::NodeGetCapabilities,
-            "Controller/ControllerGetCapabilities" => Method::ControllerGetCapabilities,
-            "Node/NodeGetVolumeStats" => Method::NodeGetVolumeStats,
-            "Node/NodeGetVolumeHealth" => Method::NodeGetVolumeHealth,
-            "Node/NodeGetStorageHealth" => Method::NodeGetStorageHealth,
-            "Controller/ControllerGetVolumeHealth" => Method::ControllerGetVolumeHealth,
-            "Controller/ControllerListVolumeHealth" => Method::ControllerListVolumeHealth,
-            "Controller/ListVolumes" => Method::ListVolumes,
-            "Controller/ControllerGetVolume" => Method::ControllerGetVolume,
-            "Node/NodeStageVolume" => Method::NodeStageVolume,
-            "Node/NodeUnstageVolume" => Method::NodeUnstageVolume,
-            "Node/NodePublishVolume" => Method::NodePublishVolume,
-            "Node/NodeUnpublishVolume" => Method::NodeUnpublishVolume,
-            "Controller/CreateVolume" => Method::CreateVolume,
+            "Node/NodeGetCapabilities" => CsiMethod::NodeGetCapabilities,
+            "Controller/ControllerGetCapabilities" => CsiMethod::ControllerGetCapabilities,
+            "Node/NodeGetVolumeStats" => CsiMethod::NodeGetVolumeStats,
+            "Node/NodeGetVolumeHealth" => CsiMethod::NodeGetVolumeHealth,
+            "Node/NodeGetStorageHealth" => CsiMethod::NodeGetStorageHealth,
+            "Controller/ControllerGetVolumeHealth" => CsiMethod::ControllerGetVolumeHealth,
+            "Controller/ControllerListVolumeHealth" => CsiMethod::ControllerListVolumeHealth,
+            "Controller/ListVolumes" => CsiMethod::ListVolumes,
+            "Controller/ControllerGetVolume" => CsiMethod::ControllerGetVolume,
+            "Node/NodeStageVolume" => CsiMethod::NodeStageVolume,
+            "Node/NodeUnstageVolume" => CsiMethod::NodeUnstageVolume,
+            "Node/NodePublishVolume" => CsiMethod::NodePublishVolume,
+            "Node/NodeUnpublishVolume" => CsiMethod::NodeUnpublishVolume,
+            "Controller/CreateVolume" => CsiMethod::CreateVolume,
             _ => return None,
         })
     }
 
     /// Not to be looked into in this dialect.
-    pub fn passes(self, dialects: Dialects) -> bool {
+    pub fn is_passthrough(self, health_apis: EnabledHealthApis) -> bool {
         match self {
-            Method::NodeGetVolumeHealth
-            | Method::NodeGetStorageHealth
-            | Method::ControllerGetVolumeHealth
-            | Method::ControllerListVolumeHealth => !dialects.health,
-            Method::ListVolumes | Method::ControllerGetVolume => !dialects.condition,
+            CsiMethod::NodeGetVolumeHealth
+            | CsiMethod::NodeGetStorageHealth
+            | CsiMethod::ControllerGetVolumeHealth
+            | CsiMethod::ControllerListVolumeHealth => !health_apis.health,
+            CsiMethod::ListVolumes | CsiMethod::ControllerGetVolume => !health_apis.condition,
             _ => false,
         }
     }
@@ -86,13 +86,13 @@ impl Method {
     /// lacks it.
     pub fn capability(self) -> Option<(Service, i32)> {
         match self {
-            Method::NodeGetVolumeStats => Some((Service::Node, NODE_GET_VOLUME_STATS)),
-            Method::NodeGetVolumeHealth => Some((Service::Node, NODE_GET_VOLUME_HEALTH)),
-            Method::NodeGetStorageHealth => Some((Service::Node, NODE_GET_STORAGE_HEALTH)),
-            Method::ControllerGetVolumeHealth => {
+            CsiMethod::NodeGetVolumeStats => Some((Service::Node, NODE_GET_VOLUME_STATS)),
+            CsiMethod::NodeGetVolumeHealth => Some((Service::Node, NODE_GET_VOLUME_HEALTH)),
+            CsiMethod::NodeGetStorageHealth => Some((Service::Node, NODE_GET_STORAGE_HEALTH)),
+            CsiMethod::ControllerGetVolumeHealth => {
                 Some((Service::Controller, CONTROLLER_GET_VOLUME_HEALTH))
             }
-            Method::ControllerListVolumeHealth => {
+            CsiMethod::ControllerListVolumeHealth => {
                 Some((Service::Controller, CONTROLLER_LIST_VOLUME_HEALTH))
             }
             _ => None,
@@ -110,7 +110,7 @@ impl Service {
 
     /// What we announce beside what the upstream does. A condition alone is of no use to anybody
     /// where there is no call that carries it.
-    pub fn added(self, dialects: Dialects, upstreams: &[i32]) -> Vec<i32> {
+    pub fn added_capabilities(self, dialects: EnabledHealthApis, upstreams: &[i32]) -> Vec<i32> {
         let mut add = Vec::new();
         match self {
             Service::Node => {

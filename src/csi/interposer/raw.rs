@@ -7,13 +7,13 @@
 use std::borrow::Cow;
 
 /// Groups within groups; official readers stop at 100.
-const DEPTH: u32 = 100;
-const LARGEST_NUMBER: u64 = (1 << 29) - 1;
+const MAX_GROUP_DEPTH: u32 = 100;
+const MAX_FIELD_NUMBER: u64 = (1 << 29) - 1;
 
 /// Not a message that we can read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the message is not what its type says")]
-pub struct Junk;
+pub struct DecodeError;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field<'a> {
@@ -51,13 +51,13 @@ impl<'a> Field<'a> {
 }
 
 /// All fields of a message, in the order of the wire.
-pub fn fields(message: &[u8]) -> Result<Vec<Field<'_>>, Junk> {
+pub fn fields(message: &[u8]) -> Result<Vec<Field<'_>>, DecodeError> {
     let mut found = Vec::new();
     let mut rest = message;
     while !rest.is_empty() {
         let start = rest;
         let (number, wire) = key(&mut rest)?;
-        let value = value(&mut rest, number, wire, DEPTH)?;
+        let value = value(&mut rest, number, wire, MAX_GROUP_DEPTH)?;
         found.push(Field {
             number,
             value,
@@ -67,54 +67,62 @@ pub fn fields(message: &[u8]) -> Result<Vec<Field<'_>>, Junk> {
     Ok(found)
 }
 
-fn key(rest: &mut &[u8]) -> Result<(u32, u8), Junk> {
+fn key(rest: &mut &[u8]) -> Result<(u32, u8), DecodeError> {
     let key = varint(rest)?;
     let number = key >> 3;
-    if number == 0 || number > LARGEST_NUMBER {
-        return Err(Junk);
+    if number == 0 || number > MAX_FIELD_NUMBER {
+        return Err(DecodeError);
     }
-    Ok((u32::try_from(number).map_err(|_| Junk)?, (key & 7) as u8))
+    Ok((
+        u32::try_from(number).map_err(|_| DecodeError)?,
+        (key & 7) as u8,
+    ))
 }
 
-fn value<'a>(rest: &mut &'a [u8], number: u32, wire: u8, depth: u32) -> Result<Value<'a>, Junk> {
+fn value<'a>(
+    rest: &mut &'a [u8],
+    number: u32,
+    wire: u8,
+    depth: u32,
+) -> Result<Value<'a>, DecodeError> {
     match wire {
         0 => varint(rest).map(Value::Varint),
         1 => take(rest, 8).map(|_| Value::Other),
         2 => {
-            let length = usize::try_from(varint(rest)?).map_err(|_| Junk)?;
+            let length = usize::try_from(varint(rest)?).map_err(|_| DecodeError)?;
             take(rest, length).map(Value::Bytes)
         }
         3 => {
-            let depth = depth.checked_sub(1).ok_or(Junk)?;
+            let depth = depth.checked_sub(1).ok_or(DecodeError)?;
             loop {
                 let (inner, wire) = key(rest)?;
                 if wire == 4 {
                     return if inner == number {
                         Ok(Value::Other)
                     } else {
-                        Err(Junk)
+                        Err(DecodeError)
                     };
                 }
                 value(rest, inner, wire, depth)?;
             }
         }
         5 => take(rest, 4).map(|_| Value::Other),
-        _ => Err(Junk),
+        _ => Err(DecodeError),
     }
 }
 
-fn take<'a>(rest: &mut &'a [u8], length: usize) -> Result<&'a [u8], Junk> {
-    let (taken, left) = rest.split_at_checked(length).ok_or(Junk)?;
+fn take<'a>(rest: &mut &'a [u8], length: usize) -> Result<&'a [u8], DecodeError> {
+    let (taken, left) = rest.split_at_checked(length).ok_or(DecodeError)?;
     *rest = left;
     Ok(taken)
 }
 
-fn varint(rest: &mut &[u8]) -> Result<u64, Junk> {
+fn varint(rest: &mut &[u8]) -> Result<u64, DecodeError> {
     let mut value = 0u64;
     for (index, byte) in rest.iter().take(10).enumerate() {
         // The tenth byte has room for one bit.
         if index == 9 && *byte > 1 {
-            return Err(Junk);
+            return Err(DecodeError);
         }
         value |= u64::from(byte & 0x7f) << (7 * index);
         if byte & 0x80 == 0 {
@@ -122,25 +130,25 @@ fn varint(rest: &mut &[u8]) -> Result<u64, Junk> {
             return Ok(value);
         }
     }
-    Err(Junk)
+    Err(DecodeError)
 }
 
 /// The last field `number` of type string, as readers take it; empty where there is none.
-pub fn text(message: &[u8], number: u32) -> Result<&str, Junk> {
+pub fn string_field(message: &[u8], number: u32) -> Result<&str, DecodeError> {
     let last = fields(message)?
         .iter()
         .filter_map(|field| field.bytes(number))
         .next_back();
-    std::str::from_utf8(last.unwrap_or_default()).map_err(|_| Junk)
+    std::str::from_utf8(last.unwrap_or_default()).map_err(|_| DecodeError)
 }
 
 /// The last field `number` of type int32 or enum; 0 where there is none.
-pub fn int32(message: &[u8], number: u32) -> Result<i32, Junk> {
+pub fn int32_field(message: &[u8], number: u32) -> Result<i32, DecodeError> {
     let last = fields(message)?
         .iter()
         .filter_map(|field| field.varint(number))
         .next_back();
-    Ok(low_half(last.unwrap_or_default()))
+    Ok(truncate_to_i32(last.unwrap_or_default()))
 }
 
 /// int32 and enums use the low half of what is sent.
@@ -148,7 +156,7 @@ pub fn int32(message: &[u8], number: u32) -> Result<i32, Junk> {
     clippy::cast_possible_truncation,
     reason = "that is how the encoding reads an int32"
 )]
-pub fn low_half(value: u64) -> i32 {
+pub fn truncate_to_i32(value: u64) -> i32 {
     value as i32
 }
 
@@ -177,8 +185,8 @@ pub fn put_number(out: &mut Vec<u8>, number: u32, value: u64) {
 pub fn edit(
     message: &[u8],
     number: u32,
-    change: impl FnOnce(Option<&[u8]>) -> Result<Vec<u8>, Junk>,
-) -> Result<Vec<u8>, Junk> {
+    change: impl FnOnce(Option<&[u8]>) -> Result<Vec<u8>, DecodeError>,
+) -> Result<Vec<u8>, DecodeError> {
     let fields = fields(message)?;
     let present: Vec<&[u8]> = fields
         .iter()
@@ -211,8 +219,8 @@ pub fn edit(
 pub fn edit_each(
     message: &[u8],
     number: u32,
-    mut change: impl FnMut(&[u8]) -> Result<Vec<u8>, Junk>,
-) -> Result<Vec<u8>, Junk> {
+    mut change: impl FnMut(&[u8]) -> Result<Vec<u8>, DecodeError>,
+) -> Result<Vec<u8>, DecodeError> {
     let mut out = Vec::with_capacity(message.len());
     for field in fields(message)? {
         match field.bytes(number) {
@@ -230,7 +238,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_group_is_one_field_and_an_unfinished_one_is_junk() {
+    fn a_group_is_one_field_and_an_unfinished_one_is_an_error() {
         // Group 5 with field 1 = 7 in it, then field 2 = "x".
         let message = [0x2b, 0x08, 0x07, 0x2c, 0x12, 0x01, b'x'];
         let found = fields(&message).expect("reads");
@@ -247,9 +255,9 @@ mod tests {
             &[0xff; 11],
             &[0x06],
         ] {
-            assert_eq!(fields(junk), Err(Junk), "{junk:?}");
+            assert_eq!(fields(junk), Err(DecodeError), "{junk:?}");
         }
-        assert_eq!(fields(&vec![0x2b; 4096]), Err(Junk));
+        assert_eq!(fields(&vec![0x2b; 4096]), Err(DecodeError));
     }
 
     #[test]
@@ -257,11 +265,11 @@ mod tests {
         let message = [
             0x0a, 0x01, b'a', 0x0a, 0x01, b'b', 0x08, 0x01, 0x10, 0x05, 0x10, 0x07,
         ];
-        assert_eq!(text(&message, 1), Ok("b"));
-        assert_eq!(int32(&message, 2), Ok(7));
-        assert_eq!(text(&[0x0a, 0x01, 0xff], 1), Err(Junk));
+        assert_eq!(string_field(&message, 1), Ok("b"));
+        assert_eq!(int32_field(&message, 2), Ok(7));
+        assert_eq!(string_field(&[0x0a, 0x01, 0xff], 1), Err(DecodeError));
         assert_eq!(
-            int32(
+            int32_field(
                 &[
                     0x10, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01
                 ],
@@ -272,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn what_occurs_twice_becomes_one_message() {
+    fn a_message_field_that_occurs_twice_becomes_one() {
         let mut message = Vec::new();
         put_bytes(&mut message, 2, &[0x08, 0x01]);
         put_number(&mut message, 9, 300);
@@ -287,7 +295,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_break_the_reader_and_what_it_reads_is_all_there_is(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn no_bytes_break_the_decoder_and_no_byte_is_lost(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             if let Ok(fields) = fields(&bytes) {
                 prop_assert_eq!(fields.iter().flat_map(|field| field.raw.to_vec()).collect::<Vec<u8>>(), bytes);
             }

@@ -8,22 +8,22 @@ use http::{HeaderMap, Response};
 use hyper::body::Incoming;
 use tonic::Code;
 
-use crate::csi::interposer::body::{Body, Gathered};
+use crate::csi::interposer::body::{Body, BufferedBody};
 use crate::csi::interposer::{body, grpc};
 
 /// Larger answers are not looked into, in bytes.
-const ANSWER: usize = 16 << 20;
+const MAX_RESPONSE_BYTES: usize = 16 << 20;
 
 pub enum Reply {
-    Good(Good),
+    Success(SuccessReply),
     /// An error, by its grpc-status.
-    Refusal(Code, Response<Body>),
+    ErrorStatus(Code, Response<Body>),
     /// What we cannot read: too large, in an unknown compression, broken off, not gRPC, or an
     /// upstream that is away.
-    Other(Response<Body>),
+    Opaque(Response<Body>),
 }
 
-pub struct Good {
+pub struct SuccessReply {
     pub message: Bytes,
     head: Parts,
     data: Bytes,
@@ -33,53 +33,54 @@ pub struct Good {
 impl Reply {
     pub async fn read(answer: Response<Incoming>) -> Reply {
         let (head, incoming) = answer.into_parts();
-        if let Some(code) = grpc::code(&head.headers).filter(|code| *code != Code::Ok) {
-            return Reply::Refusal(code, Response::from_parts(head, Body::response(incoming)));
+        if let Some(code) = grpc::grpc_status(&head.headers).filter(|code| *code != Code::Ok) {
+            return Reply::ErrorStatus(code, Response::from_parts(head, Body::response(incoming)));
         }
-        let (data, trailers) = match body::response(incoming, ANSWER).await {
-            Gathered::Whole(data, trailers) => (data, trailers),
-            Gathered::Unread(body) => return Reply::Other(Response::from_parts(head, body)),
+        let (data, trailers) = match body::buffer_response(incoming, MAX_RESPONSE_BYTES).await {
+            BufferedBody::Complete(data, trailers) => (data, trailers),
+            BufferedBody::Unbuffered(body) => {
+                return Reply::Opaque(Response::from_parts(head, body));
+            }
         };
-        match trailers.as_ref().and_then(grpc::code) {
+        match trailers.as_ref().and_then(grpc::grpc_status) {
             Some(Code::Ok) => match grpc::only_message(&data, &head.headers) {
-                Some(message) => Reply::Good(Good {
+                Some(message) => Reply::Success(SuccessReply {
                     message,
                     head,
                     data,
                     trailers,
                 }),
-                None => Reply::Other(Response::from_parts(head, Body::whole(data, trailers))),
+                None => Reply::Opaque(Response::from_parts(head, Body::full(data, trailers))),
             },
-            Some(code) => Reply::Refusal(
-                code,
-                Response::from_parts(head, Body::whole(data, trailers)),
-            ),
-            None => Reply::Other(Response::from_parts(head, Body::whole(data, trailers))),
+            Some(code) => {
+                Reply::ErrorStatus(code, Response::from_parts(head, Body::full(data, trailers)))
+            }
+            None => Reply::Opaque(Response::from_parts(head, Body::full(data, trailers))),
         }
     }
 
     pub fn untouched(self) -> Response<Body> {
         match self {
-            Reply::Good(good) => good.untouched(),
-            Reply::Refusal(_, answer) | Reply::Other(answer) => answer,
+            Reply::Success(good) => good.untouched(),
+            Reply::ErrorStatus(_, answer) | Reply::Opaque(answer) => answer,
         }
     }
 }
 
-impl Good {
+impl SuccessReply {
     pub fn untouched(self) -> Response<Body> {
-        Response::from_parts(self.head, Body::whole(self.data, self.trailers))
+        Response::from_parts(self.head, Body::full(self.data, self.trailers))
     }
 
     /// The same answer with another message. Equal or too large: untouched.
-    pub fn with(mut self, message: &[u8]) -> Response<Body> {
+    pub fn with_message(mut self, message: &[u8]) -> Response<Body> {
         if message == self.message {
             return self.untouched();
         }
-        let Some(data) = grpc::framed(message) else {
+        let Some(data) = grpc::frame_message(message) else {
             return self.untouched();
         };
         self.head.headers.remove(CONTENT_LENGTH);
-        Response::from_parts(self.head, Body::whole(data, self.trailers))
+        Response::from_parts(self.head, Body::full(data, self.trailers))
     }
 }

@@ -18,30 +18,30 @@ use tokio::net::UnixStream;
 use tokio::sync::Semaphore;
 use tonic::{Code, Status};
 
-use crate::csi::interposer::body::{Body, Gathered};
-use crate::csi::interposer::failure::Failure;
-use crate::csi::interposer::{body, failure, grpc};
+use crate::csi::interposer::body::{Body, BufferedBody};
+use crate::csi::interposer::upstream_error::UpstreamError;
+use crate::csi::interposer::{body, grpc, upstream_error};
 
 /// For a connection to begin.
-const CONNECT: Duration = Duration::from_secs(1);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// For answers to questions of our own.
-const ASK: Duration = Duration::from_secs(2);
+const CALL_TIMEOUT: Duration = Duration::from_secs(2);
 /// Largest answer to such a question, in bytes.
-const ANSWER: usize = 16 << 20;
+const MAX_RESPONSE_BYTES: usize = 16 << 20;
 /// Flow control, in bytes: one answer that is not fetched must not keep the others.
 pub const STREAM_WINDOW: u32 = 512 << 10;
 pub const CONNECTION_WINDOW: u32 = 64 << 20;
 /// Headers and trailers, in bytes. h2's own 16 KiB are less than what gRPC in Go lets through.
-pub const HEADERS: u32 = 1 << 20;
+pub const MAX_HEADER_LIST_BYTES: u32 = 1 << 20;
 
 pub struct Upstream {
     path: PathBuf,
     current: Mutex<Option<SendRequest<Body>>>,
     /// One dials, the others wait for the connection that it makes.
-    dialling: Semaphore,
+    dial_permit: Semaphore,
     /// How many connections there have been: another one may reach another version of the driver.
     generation: AtomicU64,
-    away: AtomicBool,
+    is_down: AtomicBool,
 }
 
 impl Upstream {
@@ -49,9 +49,9 @@ impl Upstream {
         Upstream {
             path,
             current: Mutex::new(None),
-            dialling: Semaphore::new(1),
+            dial_permit: Semaphore::new(1),
             generation: AtomicU64::new(0),
-            away: AtomicBool::new(false),
+            is_down: AtomicBool::new(false),
         }
     }
 
@@ -65,8 +65,11 @@ impl Upstream {
 
     /// Sends a request on, and waits for the headers of its answer. No time-out: that is the
     /// caller's (`grpc-timeout` goes along). Dropped, it cancels the call at the upstream.
-    pub async fn send(&self, mut request: Request<Body>) -> Result<Response<Incoming>, Failure> {
-        complete(request.uri_mut());
+    pub async fn send(
+        &self,
+        mut request: Request<Body>,
+    ) -> Result<Response<Incoming>, UpstreamError> {
+        complete_uri(request.uri_mut());
         let mut again = true;
         loop {
             let mut sender = self.connection().await?;
@@ -77,19 +80,24 @@ impl Upstream {
                     Some(unsent) if again => {
                         again = false;
                         request = unsent;
-                        self.forget();
+                        self.drop_connection();
                     }
-                    _ => return Err(Failure::of_call(self.path.clone(), error.into_error())),
+                    _ => {
+                        return Err(UpstreamError::from_call(
+                            self.path.clone(),
+                            error.into_error(),
+                        ));
+                    }
                 },
             }
         }
     }
 
     /// A question of our own: one message there, one message back.
-    pub async fn ask(&self, method: &'static str, message: &[u8]) -> Result<Bytes, Status> {
-        let data = grpc::framed(message)
+    pub async fn call(&self, method: &'static str, message: &[u8]) -> Result<Bytes, Status> {
+        let data = grpc::frame_message(message)
             .ok_or_else(|| Status::resource_exhausted("the request is too large"))?;
-        let mut request = Request::new(Body::whole(data, None));
+        let mut request = Request::new(Body::full(data, None));
         *request.method_mut() = http::Method::POST;
         *request.version_mut() = http::Version::HTTP_2;
         *request.uri_mut() = Uri::from_static(method);
@@ -107,15 +115,17 @@ impl Upstream {
             let answer = self
                 .send(request)
                 .await
-                .map_err(|failure| Status::unavailable(failure::line(&failure)))?;
+                .map_err(|failure| Status::unavailable(upstream_error::error_chain(&failure)))?;
             let (head, incoming) = answer.into_parts();
-            let Gathered::Whole(data, trailers) = body::response(incoming, ANSWER).await else {
+            let BufferedBody::Complete(data, trailers) =
+                body::buffer_response(incoming, MAX_RESPONSE_BYTES).await
+            else {
                 return Err(Status::unavailable("the answer broke off"));
             };
             match trailers
                 .as_ref()
-                .and_then(grpc::code)
-                .or_else(|| grpc::code(&head.headers))
+                .and_then(grpc::grpc_status)
+                .or_else(|| grpc::grpc_status(&head.headers))
             {
                 Some(Code::Ok) => grpc::only_message(&data, &head.headers)
                     .ok_or_else(|| Status::internal("the answer is no message")),
@@ -123,35 +133,35 @@ impl Upstream {
                 None => Err(Status::internal("the answer has no status")),
             }
         };
-        tokio::time::timeout(ASK, answered)
+        tokio::time::timeout(CALL_TIMEOUT, answered)
             .await
             .unwrap_or_else(|_| Err(Status::deadline_exceeded("no answer")))
     }
 
-    async fn connection(&self) -> Result<SendRequest<Body>, Failure> {
-        if let Some(sender) = self.live() {
+    async fn connection(&self) -> Result<SendRequest<Body>, UpstreamError> {
+        if let Some(sender) = self.open_sender() {
             return Ok(sender);
         }
         // Never closed.
-        let _turn = self.dialling.acquire().await;
-        match self.live() {
+        let _permit = self.dial_permit.acquire().await;
+        match self.open_sender() {
             Some(sender) => Ok(sender),
             None => self.dial().await,
         }
     }
 
-    fn live(&self) -> Option<SendRequest<Body>> {
+    fn open_sender(&self) -> Option<SendRequest<Body>> {
         self.lock()
             .as_ref()
             .filter(|sender| !sender.is_closed())
             .cloned()
     }
 
-    fn forget(&self) {
+    fn drop_connection(&self) {
         *self.lock() = None;
     }
 
-    async fn dial(&self) -> Result<SendRequest<Body>, Failure> {
+    async fn dial(&self) -> Result<SendRequest<Body>, UpstreamError> {
         let begun = async {
             let stream = UnixStream::connect(&self.path).await?;
             let mut builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
@@ -160,13 +170,15 @@ impl Upstream {
             builder
                 .initial_stream_window_size(STREAM_WINDOW)
                 .initial_connection_window_size(CONNECTION_WINDOW)
-                .max_header_list_size(HEADERS);
+                .max_header_list_size(MAX_HEADER_LIST_BYTES);
             Ok(builder.handshake(TokioIo::new(stream)).await?)
         };
         let begun: Result<_, Box<dyn std::error::Error + Send + Sync>> =
-            match tokio::time::timeout(CONNECT, begun).await {
+            match tokio::time::timeout(CONNECT_TIMEOUT, begun).await {
                 Ok(begun) => begun,
-                Err(_) => Err(format!("no connection within {} s", CONNECT.as_secs()).into()),
+                Err(_) => {
+                    Err(format!("no connection within {} s", CONNECT_TIMEOUT.as_secs()).into())
+                }
             };
         match begun {
             Ok((sender, connection)) => {
@@ -175,17 +187,17 @@ impl Upstream {
                     let _ = connection.await;
                 });
                 self.generation.fetch_add(1, Ordering::AcqRel);
-                if self.away.swap(false, Ordering::AcqRel) {
+                if self.is_down.swap(false, Ordering::AcqRel) {
                     tracing::info!(upstream = %self.path.display(), "the upstream driver is back");
                 }
                 *self.lock() = Some(sender.clone());
                 Ok(sender)
             }
             Err(source) => {
-                if !self.away.swap(true, Ordering::AcqRel) {
+                if !self.is_down.swap(true, Ordering::AcqRel) {
                     tracing::warn!(upstream = %self.path.display(), %source, "the upstream driver is away: its callers are told UNAVAILABLE");
                 }
-                Err(Failure::Away {
+                Err(UpstreamError::Connect {
                     path: self.path.clone(),
                     source,
                 })
@@ -199,7 +211,7 @@ impl Upstream {
 }
 
 /// HTTP/2 towards the upstream needs an authority; callers over unix sockets may leave it out.
-fn complete(uri: &mut Uri) {
+fn complete_uri(uri: &mut Uri) {
     if uri.authority().is_some() && uri.scheme().is_some() {
         return;
     }

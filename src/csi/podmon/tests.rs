@@ -5,13 +5,17 @@ use proptest::prelude::*;
 use super::*;
 
 /// Answers as told, and remembers what it was asked.
-struct Daemon {
-    answer: Result<Connected, Status>,
+struct FakeDaemon {
+    answer: Result<ConnectivityStatus, Status>,
     asked: Mutex<Vec<(Vec<String>, Duration)>>,
 }
 
-impl Connectivity for Daemon {
-    async fn check(&self, handles: Vec<String>, sample: Duration) -> Result<Connected, Status> {
+impl Connectivity for FakeDaemon {
+    async fn check(
+        &self,
+        handles: Vec<String>,
+        sample: Duration,
+    ) -> Result<ConnectivityStatus, Status> {
         self.asked.lock().expect("no panic").push((handles, sample));
         self.answer.clone()
     }
@@ -20,10 +24,10 @@ impl Connectivity for Daemon {
 type Answer = ValidateVolumeHostConnectivityResponse;
 
 async fn ask(
-    answer: Result<Connected, Status>,
+    answer: Result<ConnectivityStatus, Status>,
     request: ValidateVolumeHostConnectivityRequest,
 ) -> (Result<Answer, Status>, Vec<(Vec<String>, Duration)>) {
-    let daemon = Arc::new(Daemon {
+    let daemon = Arc::new(FakeDaemon {
         answer,
         asked: Mutex::default(),
     });
@@ -45,15 +49,15 @@ fn request(node: &str, volumes: &[&str], seconds: i32) -> ValidateVolumeHostConn
     }
 }
 
-fn connected() -> Connected {
-    Connected {
+fn connected() -> ConnectivityStatus {
+    ConnectivityStatus {
         connected: true,
-        ..Connected::default()
+        ..ConnectivityStatus::default()
     }
 }
 
-fn disconnected() -> Connected {
-    Connected {
+fn disconnected() -> ConnectivityStatus {
+    ConnectivityStatus {
         connected: false,
         ios_in_progress: false,
         messages: vec!["naa.5000: gone since 12:00".into()],
@@ -61,7 +65,7 @@ fn disconnected() -> Connected {
 }
 
 #[tokio::test]
-async fn the_empty_request_is_answered_as_the_node_is() {
+async fn the_empty_request_reports_the_nodes_connectivity() {
     let (answer, asked) = ask(Ok(connected()), Default::default()).await;
     assert!(answer.expect("OK").connected);
     assert_eq!(asked, [(vec![], Duration::ZERO)]);
@@ -70,7 +74,7 @@ async fn the_empty_request_is_answered_as_the_node_is() {
 }
 
 #[tokio::test]
-async fn the_empty_request_is_never_an_error_and_never_not_connected_for_want_of_knowledge() {
+async fn the_empty_request_is_connected_when_the_daemon_does_not_know() {
     let (answer, _) = ask(
         Err(Status::unavailable("no diskvitalsd listens")),
         Default::default(),
@@ -82,7 +86,7 @@ async fn the_empty_request_is_never_an_error_and_never_not_connected_for_want_of
 }
 
 #[tokio::test]
-async fn any_other_question_is_an_error_while_the_daemon_does_not_know() {
+async fn any_other_request_is_an_error_while_the_daemon_does_not_know() {
     for asked in [
         request("node-1", &[], 0),
         request("", &["v"], 0),
@@ -104,7 +108,7 @@ async fn another_nodes_id_is_an_error_and_the_daemon_is_not_asked() {
 
 #[tokio::test]
 async fn volumes_and_sample_reach_the_daemon_each_volume_once() {
-    let whole = Connected {
+    let whole = ConnectivityStatus {
         ios_in_progress: true,
         messages: vec!["a: I/O".into()],
         ..connected()
@@ -125,7 +129,7 @@ async fn volumes_and_sample_reach_the_daemon_each_volume_once() {
 }
 
 #[tokio::test]
-async fn who_names_no_sample_time_is_told_of_io_all_the_same() {
+async fn a_request_without_a_sample_time_uses_the_default() {
     for asked in [
         request("node-1", &["a"], 0),
         request("node-1", &[], 0),
@@ -138,9 +142,9 @@ async fn who_names_no_sample_time_is_told_of_io_all_the_same() {
 
 #[tokio::test]
 async fn wrong_arguments_are_refused_by_their_field_and_the_daemon_is_not_asked() {
-    let many: Vec<String> = (0..=VOLUMES).map(|n| n.to_string()).collect();
+    let many: Vec<String> = (0..=MAX_VOLUMES).map(|n| n.to_string()).collect();
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
-    let long = "x".repeat(ID + 1);
+    let long = "x".repeat(MAX_ID_LEN + 1);
     for (asked, field) in [
         (
             request("", &[], -1),
@@ -198,18 +202,18 @@ async fn an_error_never_has_the_words_that_are_read_as_not_connected() {
 
 #[tokio::test]
 async fn messages_are_bounded_in_number_and_length() {
-    let flood = Connected {
+    let flood = ConnectivityStatus {
         messages: vec!["é".repeat(3000); 2000],
         ..connected()
     };
     let (answer, _) = ask(Ok(flood), request("node-1", &[], 0)).await;
     let messages = answer.expect("OK").messages;
-    assert_eq!(messages, vec!["é".repeat(MESSAGE); MESSAGES]);
+    assert_eq!(messages, vec!["é".repeat(MAX_MESSAGE_CHARS); MAX_MESSAGES]);
 }
 
 proptest! {
     #[test]
-    fn without_certainty_nobody_is_ever_told_not_connected(
+    fn an_uncertain_state_is_never_reported_as_not_connected(
         node in prop_oneof![Just(String::new()), Just("node-1".to_owned()), ".*"],
         volumes in prop::collection::vec(".*", 0..5),
         seconds in any::<i32>(),
@@ -224,7 +228,7 @@ proptest! {
             Ok(answer) => prop_assert!(answer.connected),
             Err(status) => {
                 prop_assert_ne!(status.code(), Code::Ok);
-                prop_assert!(!status.message().to_lowercase().contains(READ_AS_NOT_CONNECTED));
+                prop_assert!(!status.message().to_lowercase().contains(NOT_CONNECTED_TEXT));
             }
         }
     }

@@ -16,13 +16,13 @@ use crate::csi::wire::registration::{
 };
 
 /// Of the kubelet's reason, in characters: it is logged.
-const REASON: usize = 1024;
+const MAX_REASON_CHARS: usize = 1024;
 /// grpc.health.v1's name for a server as a whole.
-const WHOLE: &str = "";
+const WHOLE_SERVER: &str = "";
 
 /// What the kubelet has said of the driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum RegistrationState {
     /// Nothing yet.
     Unknown,
     Registered,
@@ -32,7 +32,7 @@ pub enum Standing {
 
 pub struct RegistrationService {
     info: PluginInfo,
-    standing: watch::Sender<Standing>,
+    state: watch::Sender<RegistrationState>,
     reporter: HealthReporter,
 }
 
@@ -40,21 +40,21 @@ impl RegistrationService {
     /// Not serving, until the kubelet has registered the driver.
     pub async fn begin(
         info: PluginInfo,
-        standing: watch::Sender<Standing>,
+        standing: watch::Sender<RegistrationState>,
         reporter: HealthReporter,
     ) -> RegistrationService {
         reporter
-            .set_service_status(WHOLE, ServingStatus::NotServing)
+            .set_service_status(WHOLE_SERVER, ServingStatus::NotServing)
             .await;
         RegistrationService {
             info,
-            standing,
+            state: standing,
             reporter,
         }
     }
 
-    async fn now(&self, new: Standing) {
-        let changed = self.standing.send_if_modified(|standing| {
+    async fn set_state(&self, new: RegistrationState) {
+        let changed = self.state.send_if_modified(|standing| {
             let changed = *standing != new;
             standing.clone_from(&new);
             changed
@@ -63,14 +63,14 @@ impl RegistrationService {
             return;
         }
         let serving = match &new {
-            Standing::Registered => {
+            RegistrationState::Registered => {
                 tracing::info!(
                     driver = self.info.name,
                     "the kubelet has registered the driver"
                 );
                 ServingStatus::Serving
             }
-            Standing::Refused(reason) => {
+            RegistrationState::Refused(reason) => {
                 tracing::error!(
                     driver = self.info.name,
                     reason,
@@ -78,9 +78,11 @@ impl RegistrationService {
                 );
                 ServingStatus::NotServing
             }
-            Standing::Unknown => ServingStatus::NotServing,
+            RegistrationState::Unknown => ServingStatus::NotServing,
         };
-        self.reporter.set_service_status(WHOLE, serving).await;
+        self.reporter
+            .set_service_status(WHOLE_SERVER, serving)
+            .await;
     }
 }
 
@@ -99,13 +101,13 @@ impl Registration for RegistrationService {
             error,
         } = request.into_inner();
         let standing = if plugin_registered {
-            Standing::Registered
+            RegistrationState::Registered
         } else if error.is_empty() {
-            Standing::Refused("it gives no reason".to_owned())
+            RegistrationState::Refused("it gives no reason".to_owned())
         } else {
-            Standing::Refused(error.chars().take(REASON).collect())
+            RegistrationState::Refused(error.chars().take(MAX_REASON_CHARS).collect())
         };
-        self.now(standing).await;
+        self.set_state(standing).await;
         Ok(Response::new(RegistrationStatusResponse {}))
     }
 }
@@ -114,8 +116,8 @@ impl Registration for RegistrationService {
 mod tests {
     use super::*;
 
-    async fn service() -> (RegistrationService, watch::Receiver<Standing>) {
-        let (standing, told) = watch::channel(Standing::Unknown);
+    async fn service() -> (RegistrationService, watch::Receiver<RegistrationState>) {
+        let (standing, told) = watch::channel(RegistrationState::Unknown);
         let info = PluginInfo {
             r#type: "CSIPlugin".into(),
             name: "csi.example.com".into(),
@@ -139,10 +141,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_kubelet_that_registers_twice_changes_the_standing_once() {
+    async fn a_kubelet_that_registers_twice_changes_the_state_once() {
         let (service, mut told) = service().await;
         notified(&service, true, "").await;
-        assert_eq!(*told.borrow_and_update(), Standing::Registered);
+        assert_eq!(*told.borrow_and_update(), RegistrationState::Registered);
         notified(&service, true, "").await;
         assert!(!told.has_changed().expect("alive"));
     }
@@ -151,11 +153,14 @@ mod tests {
     async fn a_refusal_carries_the_kubelets_reason_at_a_bounded_length() {
         let (service, told) = service().await;
         notified(&service, false, &"é".repeat(5000)).await;
-        assert_eq!(*told.borrow(), Standing::Refused("é".repeat(REASON)));
+        assert_eq!(
+            *told.borrow(),
+            RegistrationState::Refused("é".repeat(MAX_REASON_CHARS))
+        );
         notified(&service, false, "").await;
         assert_eq!(
             *told.borrow(),
-            Standing::Refused("it gives no reason".into())
+            RegistrationState::Refused("it gives no reason".into())
         );
     }
 }

@@ -16,20 +16,20 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::core::Status;
 use serde_json::json;
 
-use crate::csi::report::Pace;
-use crate::csi::report::condition::{Condition, TYPE};
-use crate::csi::report::event::{Event, Regarding, is_name};
-use crate::csi::report::picture::Claimed;
+use crate::csi::report::ReportTiming;
+use crate::csi::report::condition::{CONDITION_TYPE, StorageCondition};
+use crate::csi::report::event::{Event, Regarding, is_dns_subdomain};
+use crate::csi::report::node_snapshot::PvUse;
 
 pub use kube::Config;
 
 /// Owner of the fields of the condition (server-side apply).
-const MANAGER: &str = "diskvitals-report";
-const CONTROLLER: &str = "diskvitals.io/report";
+const FIELD_MANAGER: &str = "diskvitals-report";
+const REPORTING_CONTROLLER: &str = "diskvitals.io/report";
 
 /// Why there is no way to the API server; a matter of set-up.
 #[derive(Debug, thiserror::Error)]
-pub enum UnusableError {
+pub enum ApiSetupError {
     #[error(
         "finding the API server: in a pod by its service account's token, elsewhere by KUBECONFIG"
     )]
@@ -41,66 +41,70 @@ pub enum UnusableError {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Failure {
+pub enum ApiError {
     /// Worth another attempt, after a time if the server says so.
-    NotNow {
+    Retryable {
         why: String,
         after: Option<Duration>,
     },
     /// A right is missing: for good, or the API server does not know of it yet.
-    Forbidden(Refusal),
+    Forbidden(Rejection),
     /// It will not be taken.
-    Refused(Refusal),
+    Rejected(Rejection),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
+pub struct Rejection {
     /// Code and reason, without the names of what was refused.
     pub kind: String,
     pub why: String,
 }
 
-impl Failure {
+impl ApiError {
     /// Why, and the server's wish.
-    pub fn parts(self) -> (String, Option<Duration>) {
+    pub fn into_message_and_delay(self) -> (String, Option<Duration>) {
         match self {
-            Failure::NotNow { why, after } => (why, after),
-            Failure::Forbidden(refusal) | Failure::Refused(refusal) => (refusal.why, None),
+            ApiError::Retryable { why, after } => (why, after),
+            ApiError::Forbidden(refusal) | ApiError::Rejected(refusal) => (refusal.why, None),
         }
     }
 }
 
-pub struct Api {
+pub struct ApiServer {
     client: kube::Client,
     node: String,
     server: String,
     /// For one answer.
-    answer: Duration,
+    request_timeout: Duration,
 }
 
-impl Api {
+impl ApiServer {
     /// The way that the environment tells of.
-    pub async fn find() -> Result<Config, UnusableError> {
+    pub async fn infer_config() -> Result<Config, ApiSetupError> {
         Config::infer()
             .await
-            .map_err(|error| UnusableError::Config(Box::new(error)))
+            .map_err(|error| ApiSetupError::Config(Box::new(error)))
     }
 
-    pub fn new(mut config: Config, node: &str, pace: &Pace) -> Result<Api, UnusableError> {
-        if !is_name(node) {
-            return Err(UnusableError::Node(node.to_owned()));
+    pub fn new(
+        mut config: Config,
+        node: &str,
+        timing: &ReportTiming,
+    ) -> Result<ApiServer, ApiSetupError> {
+        if !is_dns_subdomain(node) {
+            return Err(ApiSetupError::Node(node.to_owned()));
         }
         // How often and when is decided here.
         config.default_retry = false;
-        config.connect_timeout = Some(pace.answer);
+        config.connect_timeout = Some(timing.request_timeout);
         let server = config.cluster_url.to_string();
         let client = kube::Client::try_from(config)
-            .map_err(|error| UnusableError::Client(Box::new(error)))?;
-        Ok(Api {
+            .map_err(|error| ApiSetupError::Client(Box::new(error)))?;
+        Ok(ApiServer {
             client,
             node: node.to_owned(),
             server,
-            answer: pace.answer,
+            request_timeout: timing.request_timeout,
         })
     }
 
@@ -109,10 +113,10 @@ impl Api {
     }
 
     /// An event that is there already has been told.
-    pub async fn tell_event(&self, event: &Event) -> Result<(), Failure> {
-        if !is_name(&event.namespace) {
+    pub async fn create_event(&self, event: &Event) -> Result<(), ApiError> {
+        if !is_dns_subdomain(&event.namespace) {
             let why = format!("{:?} is no namespace", event.namespace);
-            return Err(Failure::Refused(Refusal {
+            return Err(ApiError::Rejected(Rejection {
                 kind: "no namespace".into(),
                 why,
             }));
@@ -120,58 +124,61 @@ impl Api {
         let events: kube::Api<KubeEvent> =
             kube::Api::namespaced(self.client.clone(), &event.namespace);
         let parameters = PostParams {
-            field_manager: Some(MANAGER.into()),
+            field_manager: Some(FIELD_MANAGER.into()),
             ..PostParams::default()
         };
-        match self.answer(events.create(&parameters, &wire(event))).await {
+        match self
+            .with_timeout(events.create(&parameters, &to_kube_event(event)))
+            .await
+        {
             Ok(_) => Ok(()),
-            Err(error) if is_there(&error) => Ok(()),
-            Err(error) => Err(failure(error)),
+            Err(error) if already_exists(&error) => Ok(()),
+            Err(error) => Err(classify_error(error)),
         }
     }
 
     /// The claim of a volume, where a pod of its namespace uses it here.
-    pub async fn claim(&self, claimed: &Claimed) -> Result<Option<Regarding>, Failure> {
-        if !is_name(&claimed.pv) {
+    pub async fn find_claim(&self, claimed: &PvUse) -> Result<Option<Regarding>, ApiError> {
+        if !is_dns_subdomain(&claimed.pv) {
             return Ok(None);
         }
         let volumes: kube::Api<PersistentVolume> = kube::Api::all(self.client.clone());
         let volume = self
-            .answer(volumes.get_opt(&claimed.pv))
+            .with_timeout(volumes.get_opt(&claimed.pv))
             .await
-            .map_err(failure)?;
+            .map_err(classify_error)?;
         Ok(volume
             .and_then(|volume| volume.spec?.claim_ref)
-            .and_then(|claim| bound(claim, claimed)))
+            .and_then(|claim| claim_if_used(claim, claimed)))
     }
 
     /// The condition as it stands: its status, and since when.
-    pub async fn condition(&self) -> Result<Option<(String, Timestamp)>, Failure> {
+    pub async fn current_condition(&self) -> Result<Option<(String, Timestamp)>, ApiError> {
         let nodes: kube::Api<Node> = kube::Api::all(self.client.clone());
         let nothing = Patch::Merge(json!({}));
         let node = self
-            .answer(nodes.patch_status(&self.node, &PatchParams::default(), &nothing))
+            .with_timeout(nodes.patch_status(&self.node, &PatchParams::default(), &nothing))
             .await
-            .map_err(failure)?;
+            .map_err(classify_error)?;
         let conditions = node
             .status
             .and_then(|status| status.conditions)
             .unwrap_or_default();
         let ours = conditions
             .into_iter()
-            .find(|condition| condition.type_ == TYPE);
+            .find(|condition| condition.type_ == CONDITION_TYPE);
         Ok(ours.and_then(|condition| Some((condition.status, condition.last_transition_time?.0))))
     }
 
-    pub async fn tell_condition(
+    pub async fn apply_condition(
         &self,
-        condition: &Condition,
+        condition: &StorageCondition,
         since: Timestamp,
         now: Timestamp,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), ApiError> {
         let nodes: kube::Api<Node> = kube::Api::all(self.client.clone());
         let condition = NodeCondition {
-            type_: TYPE.into(),
+            type_: CONDITION_TYPE.into(),
             status: condition.status.name().into(),
             reason: Some(condition.reason.clone()),
             message: Some(condition.message.clone()),
@@ -184,43 +191,46 @@ impl Api {
             "metadata": {"name": self.node},
             "status": {"conditions": [condition]},
         });
-        let parameters = PatchParams::apply(MANAGER).force();
-        self.answer(nodes.patch_status(&self.node, &parameters, &Patch::Apply(applied)))
+        let parameters = PatchParams::apply(FIELD_MANAGER).force();
+        self.with_timeout(nodes.patch_status(&self.node, &parameters, &Patch::Apply(applied)))
             .await
-            .map_err(failure)?;
+            .map_err(classify_error)?;
         Ok(())
     }
 
-    async fn answer<T>(&self, call: impl Future<Output = kube::Result<T>>) -> Result<T, Error> {
-        match tokio::time::timeout(self.answer, call).await {
-            Ok(answer) => answer.map_err(Error::Kube),
-            Err(_) => Err(Error::TimedOut(self.answer)),
+    async fn with_timeout<T>(
+        &self,
+        call: impl Future<Output = kube::Result<T>>,
+    ) -> Result<T, CallError> {
+        match tokio::time::timeout(self.request_timeout, call).await {
+            Ok(answer) => answer.map_err(CallError::Kube),
+            Err(_) => Err(CallError::TimedOut(self.request_timeout)),
         }
     }
 }
 
-enum Error {
+enum CallError {
     Kube(kube::Error),
     TimedOut(Duration),
 }
 
-fn is_there(error: &Error) -> bool {
-    matches!(error, Error::Kube(kube::Error::Api(status)) if status.reason == "AlreadyExists")
+fn already_exists(error: &CallError) -> bool {
+    matches!(error, CallError::Kube(kube::Error::Api(status)) if status.reason == "AlreadyExists")
 }
 
 /// What is about the request is final, and what is about the server, its load or the token's age is
 /// not. A conflict of writers settles itself.
-fn failure(error: Error) -> Failure {
+fn classify_error(error: CallError) -> ApiError {
     let status = match error {
-        Error::Kube(kube::Error::Api(status)) => status,
-        Error::Kube(error) => {
-            return Failure::NotNow {
+        CallError::Kube(kube::Error::Api(status)) => status,
+        CallError::Kube(error) => {
+            return ApiError::Retryable {
                 why: format!("{:#}", anyhow::Error::from(error)),
                 after: None,
             };
         }
-        Error::TimedOut(limit) => {
-            return Failure::NotNow {
+        CallError::TimedOut(limit) => {
+            return ApiError::Retryable {
                 why: format!(
                     "the API server has not answered within {} s",
                     limit.as_secs_f32()
@@ -234,7 +244,7 @@ fn failure(error: Error) -> Failure {
     match status.code {
         // Not the API server's own words: any JSON is read as its status, such as what a load
         // balancer says of itself.
-        0..=399 => Failure::NotNow {
+        0..=399 => ApiError::Retryable {
             why: format!(
                 "an error of what is before the API server: {}",
                 status.message
@@ -246,19 +256,19 @@ fn failure(error: Error) -> Failure {
                 .details
                 .map(|details| details.retry_after_seconds)
                 .filter(|seconds| *seconds > 0);
-            Failure::NotNow {
+            ApiError::Retryable {
                 why,
                 after: seconds.map(|seconds| Duration::from_secs(seconds.into())),
             }
         }
-        403 if !is_terminating(&status) => Failure::Forbidden(Refusal { kind, why }),
-        _ => Failure::Refused(Refusal { kind, why }),
+        403 if !is_namespace_terminating(&status) => ApiError::Forbidden(Rejection { kind, why }),
+        _ => ApiError::Rejected(Rejection { kind, why }),
     }
 }
 
 /// As the NamespaceLifecycle admission plugin says it (plugin/pkg/admission/namespace/lifecycle;
 /// metav1.NamespaceTerminatingCause).
-fn is_terminating(status: &Status) -> bool {
+fn is_namespace_terminating(status: &Status) -> bool {
     status
         .details
         .iter()
@@ -266,7 +276,7 @@ fn is_terminating(status: &Status) -> bool {
         .any(|cause| cause.reason == "NamespaceTerminating")
 }
 
-fn bound(claim: ObjectReference, claimed: &Claimed) -> Option<Regarding> {
+fn claim_if_used(claim: ObjectReference, claimed: &PvUse) -> Option<Regarding> {
     let (namespace, name, uid) = (claim.namespace?, claim.name?, claim.uid?);
     let used = claimed.namespaces.is_empty() || claimed.namespaces.contains(&namespace);
     used.then_some(Regarding {
@@ -277,7 +287,7 @@ fn bound(claim: ObjectReference, claimed: &Claimed) -> Option<Regarding> {
     })
 }
 
-fn wire(event: &Event) -> KubeEvent {
+fn to_kube_event(event: &Event) -> KubeEvent {
     let Event {
         namespace,
         name,
@@ -286,7 +296,7 @@ fn wire(event: &Event) -> KubeEvent {
         action,
         note,
         warning,
-        instance,
+        reporting_instance: instance,
         time,
     } = event;
     KubeEvent {
@@ -308,7 +318,7 @@ fn wire(event: &Event) -> KubeEvent {
         note: Some(note.clone()),
         type_: Some(if *warning { "Warning" } else { "Normal" }.into()),
         event_time: Some(MicroTime(*time)),
-        reporting_controller: Some(CONTROLLER.into()),
+        reporting_controller: Some(REPORTING_CONTROLLER.into()),
         reporting_instance: Some(instance.clone()),
         ..KubeEvent::default()
     }
@@ -319,40 +329,40 @@ mod tests {
     use super::*;
 
     /// As kube reads an error's body.
-    fn of(body: serde_json::Value) -> Failure {
-        failure(Error::Kube(kube::Error::Api(
+    fn of(body: serde_json::Value) -> ApiError {
+        classify_error(CallError::Kube(kube::Error::Api(
             serde_json::from_value(body).expect("a status"),
         )))
     }
 
     #[test]
-    fn what_does_not_come_from_the_api_server_is_tried_again() {
+    fn an_error_that_is_not_from_the_api_server_is_retried() {
         for body in [
             json!({"message": "no healthy upstream"}),
             json!({"code": 14, "message": "unavailable"}),
             json!({}),
         ] {
             assert!(
-                matches!(of(body.clone()), Failure::NotNow { after: None, .. }),
+                matches!(of(body.clone()), ApiError::Retryable { after: None, .. }),
                 "{body}"
             );
         }
     }
 
     #[test]
-    fn a_missing_right_may_come_and_a_namespace_that_goes_does_not() {
+    fn a_missing_permission_is_forbidden_and_a_terminating_namespace_is_rejected() {
         let status = |code: u16, causes: serde_json::Value| {
             of(
                 json!({"kind": "Status", "code": code, "reason": "Forbidden", "message": "events \"a\" is forbidden", "details": {"causes": causes}}),
             )
         };
-        let refusal = || Refusal {
+        let refusal = || Rejection {
             kind: "403 Forbidden".into(),
             why: "403 Forbidden: events \"a\" is forbidden".into(),
         };
-        assert_eq!(status(403, json!([])), Failure::Forbidden(refusal()));
+        assert_eq!(status(403, json!([])), ApiError::Forbidden(refusal()));
         let going = json!([{"reason": "NamespaceTerminating", "message": "namespace shop is being terminated", "field": "metadata.namespace"}]);
-        assert_eq!(status(403, going), Failure::Refused(refusal()));
-        assert!(matches!(status(422, json!([])), Failure::Refused(_)));
+        assert_eq!(status(403, going), ApiError::Rejected(refusal()));
+        assert!(matches!(status(422, json!([])), ApiError::Rejected(_)));
     }
 }

@@ -6,67 +6,67 @@
 //! told it is Unknown.
 
 use crate::csi::limits;
-use crate::csi::report::event::reason as camel;
-use crate::csi::report::picture::{Drive, Health, Level, Picture, Trouble};
-use crate::csi::report::{Lost, Sight};
+use crate::csi::report::event::camel_case as camel;
+use crate::csi::report::node_snapshot::{Drive, Health, Issue, NodeSnapshot, Severity};
+use crate::csi::report::{DaemonView, Outage};
 
-pub const TYPE: &str = "StorageHealthy";
+pub const CONDITION_TYPE: &str = "StorageHealthy";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Status {
+pub enum ConditionStatus {
     True,
     False,
     Unknown,
 }
 
-impl Status {
+impl ConditionStatus {
     pub fn name(self) -> &'static str {
         match self {
-            Status::True => "True",
-            Status::False => "False",
-            Status::Unknown => "Unknown",
+            ConditionStatus::True => "True",
+            ConditionStatus::False => "False",
+            ConditionStatus::Unknown => "Unknown",
         }
     }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Condition {
-    pub status: Status,
+pub struct StorageCondition {
+    pub status: ConditionStatus,
     pub reason: String,
     /// As [`limits::message`] makes it.
     pub message: String,
 }
 
 /// `patient`: the daemon's absence, if there is one, is not yet worth telling.
-pub fn condition(sight: &Sight, patient: bool) -> Option<Condition> {
-    match (&sight.lost, &sight.picture) {
-        (Some(_), _) if patient => None,
-        (Some(Lost { why, .. }), _) => Some(unknown(
+pub fn storage_condition(view: &DaemonView, in_grace: bool) -> Option<StorageCondition> {
+    match (&view.outage, &view.snapshot) {
+        (Some(_), _) if in_grace => None,
+        (Some(Outage { why, .. }), _) => Some(unknown(
             "DaemonNotAnswering",
             &format!("diskvitalsd on this node cannot be asked: {why}"),
         )),
-        (None, Some(picture)) => Some(of(picture)),
+        (None, Some(snapshot)) => Some(from_snapshot(snapshot)),
         (None, None) => None,
     }
 }
 
-fn of(picture: &Picture) -> Condition {
-    let adverse = picture.adverse();
-    let counted: Vec<&Trouble> = adverse
+fn from_snapshot(snapshot: &NodeSnapshot) -> StorageCondition {
+    let adverse = snapshot.adverse();
+    let counted: Vec<&Issue> = adverse
         .iter()
         .map(|(_, trouble)| *trouble)
-        .filter(|trouble| picture.counts(trouble))
+        .filter(|trouble| snapshot.is_counted(trouble))
         .collect();
     if let Some(worst) = counted.first() {
         let number = |level| {
             counted
                 .iter()
-                .filter(|trouble| trouble.level == level)
+                .filter(|trouble| trouble.severity == level)
                 .count()
         };
         let numbers = [
-            (number(Level::Bad), "bad"),
-            (number(Level::Suspect), "suspect"),
+            (number(Severity::Bad), "bad"),
+            (number(Severity::Suspect), "suspect"),
         ];
         let numbers: Vec<String> = numbers
             .iter()
@@ -79,25 +79,33 @@ fn of(picture: &Picture) -> Condition {
                 format!(
                     "{}: {}: {}",
                     trouble.reason,
-                    picture.name(&trouble.about),
+                    snapshot.display_name(&trouble.subject),
                     trouble.message
                 )
             })
             .collect();
-        return Condition {
-            status: Status::False,
+        return StorageCondition {
+            status: ConditionStatus::False,
             reason: camel(&worst.reason),
-            message: bounded(&format!(
+            message: sanitized(&format!(
                 "{}: {}{}",
                 numbers.join(", "),
                 each.join("; "),
-                unknowns(picture)
+                unknown_health_list(snapshot)
             )),
         };
     }
-    match picture.health {
-        Health::Good if picture.drives.values().any(|drive| untold(drive).is_some()) => {
-            unknown("HealthUnknown", unknowns(picture).trim_start_matches("; "))
+    match snapshot.health {
+        Health::Good
+            if snapshot
+                .drives
+                .values()
+                .any(|drive| unknown_reason(drive).is_some()) =>
+        {
+            unknown(
+                "HealthUnknown",
+                unknown_health_list(snapshot).trim_start_matches("; "),
+            )
         }
         Health::Good => {
             let left_out = adverse.len();
@@ -108,11 +116,11 @@ fn of(picture: &Picture) -> Condition {
             };
             let message = format!(
                 "nothing is found against {} drives and {} volumes{left_out}",
-                picture.drives.len(),
-                picture.volumes.len()
+                snapshot.drives.len(),
+                snapshot.volumes.len()
             );
-            Condition {
-                status: Status::True,
+            StorageCondition {
+                status: ConditionStatus::True,
                 reason: "NothingFound".into(),
                 message,
             }
@@ -124,7 +132,7 @@ fn of(picture: &Picture) -> Condition {
             "the daemon says that something is wrong, and not what",
         ),
         Health::Unknown => {
-            let whys = unknowns(picture);
+            let whys = unknown_health_list(snapshot);
             let whys = if whys.is_empty() {
                 "; the daemon does not see all drives or mounts".to_owned()
             } else {
@@ -136,12 +144,12 @@ fn of(picture: &Picture) -> Condition {
 }
 
 /// What cannot be told, each with its reason.
-fn unknowns(picture: &Picture) -> String {
-    let drives = picture
+fn unknown_health_list(snapshot: &NodeSnapshot) -> String {
+    let drives = snapshot
         .drives
         .values()
-        .filter_map(|drive| Some((&drive.name, untold(drive)?)));
-    let volumes = picture
+        .filter_map(|drive| Some((&drive.name, unknown_reason(drive)?)));
+    let volumes = snapshot
         .volumes
         .values()
         .filter(|volume| volume.health == Health::Unknown);
@@ -159,25 +167,25 @@ fn unknowns(picture: &Picture) -> String {
     .collect()
 }
 
-fn untold(drive: &Drive) -> Option<&String> {
+fn unknown_reason(drive: &Drive) -> Option<&String> {
     let why = if drive.health == Health::Unknown {
         Some(&drive.why)
     } else {
-        drive.unasked.as_ref()
+        drive.smart_pending.as_ref()
     };
     why.filter(|_| !drive.maintenance)
 }
 
-fn unknown(reason: &str, message: &str) -> Condition {
-    Condition {
-        status: Status::Unknown,
+fn unknown(reason: &str, message: &str) -> StorageCondition {
+    StorageCondition {
+        status: ConditionStatus::Unknown,
         reason: reason.to_owned(),
-        message: bounded(message),
+        message: sanitized(message),
     }
 }
 
-fn bounded(text: &str) -> String {
-    limits::message(&text.replace(char::is_control, " ")).into_owned()
+fn sanitized(text: &str) -> String {
+    limits::truncate_message(&text.replace(char::is_control, " ")).into_owned()
 }
 
 #[cfg(test)]

@@ -6,14 +6,14 @@
 use jiff::Timestamp;
 
 use crate::csi::limits;
-use crate::csi::report::news::{Kind, News};
+use crate::csi::report::transitions::{StorageTransition, StorageTransitionKind};
 use crate::model::hash::fnv1a_128;
 
 /// A reason's, an action's and a reporting instance's longest, in bytes.
-const SHORT: usize = 128;
+const MAX_SHORT_LEN: usize = 128;
 /// Where events about what has no namespace are.
-const OF_NODES: &str = "default";
-const CLEARED: &str = "Cleared";
+const CLUSTER_SCOPED_NAMESPACE: &str = "default";
+const CLEARED_SUFFIX: &str = "Cleared";
 
 /// The object that an event is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,30 +34,31 @@ pub struct Event {
     pub action: &'static str,
     pub note: String,
     pub warning: bool,
-    pub instance: String,
+    pub reporting_instance: String,
     pub time: Timestamp,
 }
 
 impl Event {
-    pub fn new(news: &News, regarding: Regarding, node: &str) -> Event {
+    pub fn new(transition: &StorageTransition, regarding: Regarding, node: &str) -> Event {
         let namespace = if regarding.namespace.is_empty() {
-            OF_NODES.to_owned()
+            CLUSTER_SCOPED_NAMESPACE.to_owned()
         } else {
             regarding.namespace.clone()
         };
         Event {
             namespace,
-            name: name(&regarding.uid, &news.key),
-            reason: if news.kind == Kind::Cleared {
-                cleared(&news.reason)
+            name: event_name(&regarding.uid, &transition.key),
+            reason: if transition.kind == StorageTransitionKind::Cleared {
+                cleared_reason(&transition.reason)
             } else {
-                reason(&news.reason)
+                camel_case(&transition.reason)
             },
-            action: news.kind.action(),
-            note: limits::message(&news.note.replace(char::is_control, " ")).into_owned(),
-            warning: news.kind.is_warning(),
-            instance: instance(node).to_owned(),
-            time: news.at,
+            action: transition.kind.action(),
+            note: limits::truncate_message(&transition.note.replace(char::is_control, " "))
+                .into_owned(),
+            warning: transition.kind.is_warning(),
+            reporting_instance: reporting_instance(node).to_owned(),
+            time: transition.at,
             regarding,
         }
     }
@@ -65,7 +66,7 @@ impl Event {
 
 /// Events of a node are found by its name in the place of its uid: so the kubelet names it, and so
 /// `kubectl describe node` asks.
-pub fn of_node(node: &str) -> Regarding {
+pub fn regarding_node(node: &str) -> Regarding {
     Regarding {
         kind: "Node",
         namespace: String::new(),
@@ -76,24 +77,24 @@ pub fn of_node(node: &str) -> Regarding {
 
 /// The longest beginning of the node's name that is taken; the chart's admission policy compares
 /// the same.
-pub fn instance(node: &str) -> &str {
-    &node[..node.floor_char_boundary(SHORT)]
+pub fn reporting_instance(node: &str) -> &str {
+    &node[..node.floor_char_boundary(MAX_SHORT_LEN)]
 }
 
 /// One transition has one name for one object, whoever tells it: the API server then refuses the
 /// second.
-fn name(uid: &str, key: &str) -> String {
+fn event_name(uid: &str, key: &str) -> String {
     let text = format!("{uid}\0{key}");
     format!("diskvitals.{:032x}", fnv1a_128(text.bytes()))
 }
 
 /// CamelCase of letters and digits, as a condition's reason must be and an event's should.
-pub fn reason(text: &str) -> String {
+pub fn camel_case(text: &str) -> String {
     let kept: String = text
         .chars()
         .filter(char::is_ascii_alphanumeric)
         .skip_while(|c| !c.is_ascii_alphabetic())
-        .take(SHORT)
+        .take(MAX_SHORT_LEN)
         .collect();
     if kept.is_empty() {
         "Unspecified".to_owned()
@@ -102,15 +103,15 @@ pub fn reason(text: &str) -> String {
     }
 }
 
-fn cleared(text: &str) -> String {
-    let mut reason = reason(text);
-    reason.truncate(SHORT - CLEARED.len());
-    reason + CLEARED
+fn cleared_reason(text: &str) -> String {
+    let mut reason = camel_case(text);
+    reason.truncate(MAX_SHORT_LEN - CLEARED_SUFFIX.len());
+    reason + CLEARED_SUFFIX
 }
 
 /// A name by which an object can be asked for (DNS subdomain, RFC 1123), so that it is a part of a
 /// path and nothing else.
-pub fn is_name(text: &str) -> bool {
+pub fn is_dns_subdomain(text: &str) -> bool {
     let part = |part: &str| {
         let ends = |byte: Option<&u8>| {
             byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
@@ -130,12 +131,12 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::csi::report::news::About;
+    use crate::csi::report::transitions::EventTarget;
 
-    fn news(reason: &str, note: &str, kind: Kind) -> News {
-        News {
+    fn news(reason: &str, note: &str, kind: StorageTransitionKind) -> StorageTransition {
+        StorageTransition {
             key: "0123456789ab 1 Bad 2".into(),
-            about: About::Node,
+            target: EventTarget::Node,
             kind,
             reason: reason.into(),
             note: note.into(),
@@ -144,17 +145,21 @@ mod tests {
     }
 
     #[test]
-    fn an_event_of_a_node_lies_in_the_default_namespace_and_names_the_reporters_node() {
+    fn a_node_event_is_in_the_default_namespace_and_names_the_reporting_node() {
         let event = Event::new(
-            &news("SmartFailing", "drive sda: failing", Kind::Raised),
-            of_node("worker-1"),
+            &news(
+                "SmartFailing",
+                "drive sda: failing",
+                StorageTransitionKind::Raised,
+            ),
+            regarding_node("worker-1"),
             "worker-1",
         );
         assert_eq!(
             (
                 event.namespace.as_str(),
                 event.regarding.uid.as_str(),
-                event.instance.as_str()
+                event.reporting_instance.as_str()
             ),
             ("default", "worker-1", "worker-1")
         );
@@ -163,8 +168,8 @@ mod tests {
             ("SmartFailing", "Raised", true)
         );
         let over = Event::new(
-            &news("SmartFailing", "over", Kind::Cleared),
-            of_node("worker-1"),
+            &news("SmartFailing", "over", StorageTransitionKind::Cleared),
+            regarding_node("worker-1"),
             "worker-1",
         );
         assert_eq!(
@@ -176,15 +181,15 @@ mod tests {
     #[test]
     fn a_name_is_the_same_for_the_same_transition_of_the_same_object_and_else_another() {
         assert_eq!(
-            name("a", "b"),
+            event_name("a", "b"),
             "diskvitals.a68d6315038b5822836dbc79783ec15a"
         );
-        assert_ne!(name("a", "b"), name("ab", ""));
-        assert!(is_name(&name("a", "b")));
+        assert_ne!(event_name("a", "b"), event_name("ab", ""));
+        assert!(is_dns_subdomain(&event_name("a", "b")));
     }
 
     #[test]
-    fn what_leads_elsewhere_is_no_name() {
+    fn a_path_is_not_a_dns_subdomain() {
         for (text, good) in [
             ("pvc-1", true),
             ("a.b-c.d", true),
@@ -196,19 +201,19 @@ mod tests {
             ("-a", false),
             ("a..b", false),
         ] {
-            assert_eq!(is_name(text), good, "{text}");
+            assert_eq!(is_dns_subdomain(text), good, "{text}");
         }
-        assert!(!is_name(&"a".repeat(254)));
+        assert!(!is_dns_subdomain(&"a".repeat(254)));
     }
 
     proptest! {
         #[test]
         fn every_event_keeps_to_the_api_servers_lengths(reason in "\\PC{0,300}", note in "[aä🙂\\x00-\\x1f]{0,1500}", node in "[a-zä]{1,253}") {
-            for kind in [Kind::Raised, Kind::Cleared] {
-                let event = Event::new(&news(&reason, &note, kind), of_node(&node), &node);
+            for kind in [StorageTransitionKind::Raised, StorageTransitionKind::Cleared] {
+                let event = Event::new(&news(&reason, &note, kind), regarding_node(&node), &node);
                 prop_assert!(!event.reason.is_empty() && event.reason.len() <= 128 && event.reason.bytes().all(|b| b.is_ascii_alphanumeric()));
                 prop_assert!(event.note.len() <= 1024 && !event.note.contains(char::is_control));
-                prop_assert!(event.instance.len() <= 128 && node.starts_with(&event.instance));
+                prop_assert!(event.reporting_instance.len() <= 128 && node.starts_with(&event.reporting_instance));
             }
         }
     }

@@ -8,88 +8,89 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::csi::report::news::{About, News};
+use crate::csi::report::transitions::{EventTarget, StorageTransition};
 
 /// More are dropped.
-const MOST: usize = 2000;
+const MAX_LEN: usize = 2000;
 /// After so many failures the others go first: a webhook may be down that looks at one namespace's
 /// events only.
-const TRIES: u32 = 8;
+const MAX_ATTEMPTS_IN_TURN: u32 = 8;
 
 #[derive(Debug)]
-struct Waiting {
-    news: News,
+struct QueuedTransition {
+    transition: StorageTransition,
     since: Instant,
     failures: u32,
 }
 
 #[derive(Debug)]
 pub struct Queue {
-    waiting: VecDeque<Waiting>,
+    entries: VecDeque<QueuedTransition>,
     /// What has failed for so long is given up.
-    longest: Duration,
+    max_age: Duration,
 }
 
 impl Queue {
     pub fn new(longest: Duration) -> Queue {
         Queue {
-            waiting: VecDeque::new(),
-            longest,
+            entries: VecDeque::new(),
+            max_age: longest,
         }
     }
 
     pub fn len(&self) -> usize {
-        self.waiting.len()
+        self.entries.len()
     }
 
-    pub fn first(&self) -> Option<&News> {
-        self.waiting.front().map(|waiting| &waiting.news)
+    pub fn first(&self) -> Option<&StorageTransition> {
+        self.entries.front().map(|waiting| &waiting.transition)
     }
 
     /// How many had to be dropped: the oldest, but the node's own last, which say most in least.
-    pub fn add(&mut self, news: Vec<News>) -> usize {
+    pub fn push(&mut self, transitions: Vec<StorageTransition>) -> usize {
         let since = Instant::now();
-        self.waiting.extend(news.into_iter().map(|news| Waiting {
-            news,
-            since,
-            failures: 0,
-        }));
-        let dropped = self.waiting.len().saturating_sub(MOST);
+        self.entries
+            .extend(transitions.into_iter().map(|transition| QueuedTransition {
+                transition,
+                since,
+                failures: 0,
+            }));
+        let dropped = self.entries.len().saturating_sub(MAX_LEN);
         let mut over = dropped;
-        self.waiting.retain(|waiting| {
-            let kept = over == 0 || waiting.news.about == About::Node;
+        self.entries.retain(|waiting| {
+            let kept = over == 0 || waiting.transition.target == EventTarget::Node;
             over -= usize::from(!kept);
             kept
         });
-        self.waiting.drain(..over);
+        self.entries.drain(..over);
         dropped
     }
 
     /// The first was told, or will never be.
-    pub fn done(&mut self) {
-        self.waiting.pop_front();
+    pub fn pop(&mut self) {
+        self.entries.pop_front();
     }
 
     /// The first could not be told. `aside`: others may well be. Whether it is given up.
-    pub fn failed(&mut self, aside: bool) -> bool {
-        let Some(first) = self.waiting.front_mut() else {
+    pub fn record_failure(&mut self, aside: bool) -> bool {
+        let Some(first) = self.entries.front_mut() else {
             return false;
         };
         first.failures += 1;
-        if first.failures < TRIES && !aside {
+        if first.failures < MAX_ATTEMPTS_IN_TURN && !aside {
             return false;
         }
-        if first.failures >= TRIES && first.since.elapsed() >= self.longest {
-            self.waiting.pop_front();
+        if first.failures >= MAX_ATTEMPTS_IN_TURN && first.since.elapsed() >= self.max_age {
+            self.entries.pop_front();
             return true;
         }
-        let about = first.news.about.clone();
-        let (same, others): (VecDeque<Waiting>, VecDeque<Waiting>) =
-            std::mem::take(&mut self.waiting)
+        let about = first.transition.target.clone();
+        let (same, others): (VecDeque<QueuedTransition>, VecDeque<QueuedTransition>) =
+            std::mem::take(&mut self.entries)
                 .into_iter()
-                .partition(|waiting| waiting.news.about == about);
-        self.waiting = others;
-        self.waiting.extend(same);
+                .partition(|waiting| waiting.transition.target == about);
+        self.entries = others;
+        self.entries.extend(same);
         false
     }
 }
@@ -99,23 +100,23 @@ mod tests {
     use jiff::Timestamp;
 
     use super::*;
-    use crate::csi::report::news::Kind;
-    use crate::model::attach::PodOf;
+    use crate::csi::report::transitions::StorageTransitionKind;
+    use crate::model::provision::PodRef;
 
-    fn of(about: About, number: usize) -> News {
+    fn of(about: EventTarget, number: usize) -> StorageTransition {
         let (key, reason) = (number.to_string(), "SmartFailing".to_owned());
-        News {
+        StorageTransition {
             key,
-            about,
-            kind: Kind::Raised,
+            target: about,
+            kind: StorageTransitionKind::Raised,
             reason,
             note: String::new(),
             at: Timestamp::UNIX_EPOCH,
         }
     }
 
-    fn pod(uid: &str) -> About {
-        About::Pod(PodOf {
+    fn pod(uid: &str) -> EventTarget {
+        EventTarget::Pod(PodRef {
             uid: uid.into(),
             name: "web".into(),
             namespace: "shop".into(),
@@ -126,14 +127,14 @@ mod tests {
         let mut keys = Vec::new();
         while let Some(first) = queue.first() {
             keys.push(first.key.clone());
-            queue.done();
+            queue.pop();
         }
         keys
     }
 
-    fn queue(abouts: &[About]) -> Queue {
+    fn queue(abouts: &[EventTarget]) -> Queue {
         let mut queue = Queue::new(Duration::from_secs(3600));
-        queue.add(
+        queue.push(
             abouts
                 .iter()
                 .cloned()
@@ -145,19 +146,19 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_object_whose_events_fail_eight_times_goes_behind_the_others_in_its_own_order() {
-        let mut queue = queue(&[pod("a"), About::Node, pod("a"), pod("b")]);
+    async fn a_target_whose_events_fail_eight_times_is_moved_behind_the_others_in_order() {
+        let mut queue = queue(&[pod("a"), EventTarget::Node, pod("a"), pod("b")]);
         for _ in 0..7 {
-            assert!(!queue.failed(false));
+            assert!(!queue.record_failure(false));
             assert_eq!(queue.first().map(|news| news.key.as_str()), Some("0"));
         }
-        queue.failed(false);
+        queue.record_failure(false);
         // From then on each failure puts it aside at once.
         assert_eq!(queue.first().map(|news| news.key.as_str()), Some("1"));
-        queue.done();
-        queue.done();
-        queue.add(vec![of(About::Node, 4)]);
-        queue.failed(false);
+        queue.pop();
+        queue.pop();
+        queue.push(vec![of(EventTarget::Node, 4)]);
+        queue.record_failure(false);
         assert_eq!(keys(&mut queue), ["4", "0", "2"]);
     }
 
@@ -165,7 +166,7 @@ mod tests {
     async fn what_has_failed_for_an_hour_is_given_up_and_what_was_not_tried_is_not() {
         let mut queue = queue(&[pod("a"), pod("b")]);
         tokio::time::advance(Duration::from_secs(3600)).await;
-        let given_up: Vec<bool> = std::iter::repeat_with(|| queue.failed(false))
+        let given_up: Vec<bool> = std::iter::repeat_with(|| queue.record_failure(false))
             .take(8)
             .collect();
         assert_eq!(given_up.iter().position(|given_up| *given_up), Some(7));
@@ -173,22 +174,25 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn of_too_many_the_oldest_are_dropped_and_the_nodes_own_last() {
-        let mut queue = queue(&[About::Node, pod("a"), pod("b")]);
-        let more = |count: usize, about: About| {
+    async fn on_overflow_the_oldest_are_dropped_and_node_events_last() {
+        let mut queue = queue(&[EventTarget::Node, pod("a"), pod("b")]);
+        let more = |count: usize, about: EventTarget| {
             (0..count)
                 .map(|number| of(about.clone(), 10 + number))
-                .collect::<Vec<News>>()
+                .collect::<Vec<StorageTransition>>()
         };
-        assert_eq!(queue.add(more(MOST - 2, pod("c"))), 1);
+        assert_eq!(queue.push(more(MAX_LEN - 2, pod("c"))), 1);
         assert_eq!(
-            queue.first().map(|news| news.about.clone()),
-            Some(About::Node)
+            queue.first().map(|news| news.target.clone()),
+            Some(EventTarget::Node)
         );
-        assert_eq!(queue.waiting[1].news.key, "2");
+        assert_eq!(queue.entries[1].transition.key, "2");
         assert_eq!(
-            (queue.add(more(MOST + 5, About::Node)), queue.len()),
-            (MOST + 5, MOST)
+            (
+                queue.push(more(MAX_LEN + 5, EventTarget::Node)),
+                queue.len()
+            ),
+            (MAX_LEN + 5, MAX_LEN)
         );
         assert_eq!(
             queue.first().map(|news| news.key.as_str()),

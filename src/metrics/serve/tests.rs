@@ -68,7 +68,7 @@ fn get(path: &str, accept: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_scraper_gets_the_format_that_it_likes_better() {
+async fn a_scraper_gets_the_format_with_the_higher_weight() {
     let running = start(true, Limits::default()).await;
     let prometheus = "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,text/plain;version=0.0.4;q=0.3,*/*;q=0.1";
     for (accept, newer) in [
@@ -134,7 +134,7 @@ async fn other_paths_and_methods_are_refused() {
     );
     let long = format!(
         "GET /metrics HTTP/1.1\r\nHost: x\r\nX: {}\r\n\r\n",
-        "y".repeat(2 * HEADERS)
+        "y".repeat(2 * MAX_HEADER_BYTES)
     );
     let mut stream = TcpStream::connect(running.address).await.expect("connects");
     // It may be cut off before it has said it all.
@@ -149,11 +149,11 @@ async fn other_paths_and_methods_are_refused() {
 }
 
 #[tokio::test]
-async fn nothing_is_said_before_the_first_full_picture() {
+async fn scrapes_are_refused_before_the_first_full_snapshot() {
     let running = start(
         false,
         Limits {
-            picture: Duration::from_millis(20),
+            first_snapshot_timeout: Duration::from_millis(20),
             ..Limits::default()
         },
     )
@@ -174,10 +174,10 @@ async fn nothing_is_said_before_the_first_full_picture() {
 }
 
 #[tokio::test]
-async fn who_says_nothing_is_let_go_and_holds_up_nobody_for_longer() {
+async fn a_silent_connection_times_out_and_frees_its_slot() {
     let limits = Limits {
         connections: 2,
-        connection: Duration::from_millis(300),
+        connection_timeout: Duration::from_millis(300),
         ..Limits::default()
     };
     let running = start(true, limits).await;
@@ -203,11 +203,11 @@ async fn who_says_nothing_is_let_go_and_holds_up_nobody_for_longer() {
 }
 
 #[tokio::test]
-async fn the_end_waits_for_nobody_for_long() {
+async fn shutdown_waits_for_connections_only_briefly() {
     let running = start(
         true,
         Limits {
-            drain: Duration::from_millis(50),
+            drain_timeout: Duration::from_millis(50),
             ..Limits::default()
         },
     )
@@ -239,7 +239,7 @@ async fn ask_bytes(address: std::net::SocketAddr, request: &str) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn gzip_is_sent_to_who_names_it_and_to_nobody_else() {
+async fn gzip_is_sent_only_to_scrapers_that_accept_it() {
     let running = start(true, Limits::default()).await;
     for (accepted, packed) in [
         ("Accept-Encoding: gzip\r\n", true),
@@ -278,9 +278,9 @@ async fn gzip_is_sent_to_who_names_it_and_to_nobody_else() {
 }
 
 #[tokio::test]
-async fn a_drive_that_is_gone_is_in_no_scrape_from_the_next_picture_on() {
+async fn a_removed_drive_is_in_no_scrape_after_the_next_snapshot() {
     let running = start(true, Limits::default()).await;
-    let with_one = crate::metrics::view::tests::with_a_drive("GONE-SOON");
+    let with_one = crate::metrics::view::tests::snapshot_with_drive("GONE-SOON");
     for (picture, told) in [
         (with_one.clone(), true),
         (

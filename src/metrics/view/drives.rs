@@ -3,9 +3,9 @@
 use std::fmt;
 
 use crate::metrics::view::families::{BYTES, Families};
-use crate::metrics::view::{HEALTHS, health, label, optional};
+use crate::metrics::view::{HEALTH_STATES, health, label, optional_label};
 use crate::model::drive::{DriveKind, Transport};
-use crate::model::kernel::event::Class;
+use crate::model::kernel_log::event::Class;
 use crate::model::snapshot::{Presence, Snapshot};
 
 pub(super) fn encode(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::Result {
@@ -25,15 +25,15 @@ pub(super) fn encode(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::R
         let labels = [
             ("drive", id.into()),
             ("device", label(&facts.name)),
-            ("vendor", optional(&facts.vendor)),
-            ("model", optional(&facts.model)),
-            ("serial", optional(&facts.serial)),
-            ("firmware", optional(&facts.firmware)),
-            ("wwn", optional(&facts.wwn)),
+            ("vendor", optional_label(&facts.vendor)),
+            ("model", optional_label(&facts.model)),
+            ("serial", optional_label(&facts.serial)),
+            ("firmware", optional_label(&facts.firmware)),
+            ("wwn", optional_label(&facts.wwn)),
             ("kind", kind(facts.kind).into()),
             ("transport", transport(facts.transport).into()),
-            ("enclosure", optional(&facts.location.enclosure)),
-            ("slot", optional(&facts.location.slot)),
+            ("enclosure", optional_label(&facts.location.enclosure)),
+            ("slot", optional_label(&facts.location.slot)),
         ];
         family.value(&labels, 1)?;
     }
@@ -43,7 +43,12 @@ pub(super) fn encode(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::R
         "1 for the state that the drive's health is in.",
     )?;
     for (id, drive) in drives() {
-        family.states(Some(("drive", id)), "state", &HEALTHS, health(drive.health))?;
+        family.states(
+            Some(("drive", id)),
+            "state",
+            &HEALTH_STATES,
+            health(drive.health),
+        )?;
     }
     let mut family = families.gauge(
         "diskvitals_drive_present",
@@ -78,7 +83,7 @@ pub(super) fn encode(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::R
         // All classes, so that the first incident is an increase.
         for class in Class::ALL
             .into_iter()
-            .filter(|class| !class.is_of_filesystem())
+            .filter(|class| !class.is_filesystem_class())
         {
             let tally = drive.errors.as_ref().and_then(|errors| errors.get(class));
             family.count(

@@ -90,16 +90,20 @@ impl Family<'_> {
     }
 
     /// The one sample of a family without labels.
-    pub(super) fn only(&mut self, value: i64) -> fmt::Result {
+    pub(super) fn unlabeled(&mut self, value: i64) -> fmt::Result {
         self.encoder.encode_gauge(&value)
     }
 
-    pub(super) fn only_count(&mut self, value: u64) -> fmt::Result {
+    pub(super) fn unlabeled_count(&mut self, value: u64) -> fmt::Result {
         self.encoder
             .encode_counter::<NoLabelSet, u64, f64>(&value, None)
     }
 
-    pub(super) fn timing(&mut self, labels: &impl EncodeLabelSet, timing: &Timing) -> fmt::Result {
+    pub(super) fn histogram_value(
+        &mut self,
+        labels: &impl EncodeLabelSet,
+        timing: &Timing,
+    ) -> fmt::Result {
         let ends = BOUNDS
             .iter()
             .map(|millis| *millis as f64 / 1000.0)

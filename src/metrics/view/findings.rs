@@ -35,11 +35,11 @@ pub(super) fn encode(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::R
         let labels = [
             ("subject", label(subject)),
             ("reason", finding.reason.name().into()),
-            ("kind", kind(&finding.subject).into()),
+            ("kind", subject_kind(&finding.subject).into()),
             ("severity", severity(finding.severity).into()),
             (
                 "counts",
-                if counts(finding, snapshot) {
+                if is_counted(finding, snapshot) {
                     "true"
                 } else {
                     "false"
@@ -66,12 +66,12 @@ pub(super) fn encode(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::R
     Ok(())
 }
 
-fn counts(finding: &Finding, snapshot: &Snapshot) -> bool {
+fn is_counted(finding: &Finding, snapshot: &Snapshot) -> bool {
     let maintained = matches!(&finding.subject, Subject::Drive(id) if snapshot.drives.get(id).is_some_and(|drive| drive.maintenance));
-    finding.counts() && !maintained
+    finding.is_counted() && !maintained
 }
 
-fn kind(subject: &Subject) -> &'static str {
+fn subject_kind(subject: &Subject) -> &'static str {
     match subject {
         Subject::Drive(_) => "drive",
         Subject::Volume(_) => "volume",

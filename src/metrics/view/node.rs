@@ -3,9 +3,9 @@
 use std::fmt;
 
 use crate::metrics::view::families::{Families, SECONDS};
-use crate::metrics::view::{HEALTHS, Node, health, label};
-use crate::model::report::SourceStatus;
+use crate::metrics::view::{HEALTH_STATES, Node, health, label};
 use crate::model::snapshot::{Snapshot, StoreStatus};
+use crate::model::source_update::SourceStatus;
 
 pub(super) fn encode(families: &mut Families<'_>, node: &Node, snapshot: &Snapshot) -> fmt::Result {
     let mut family = families.gauge(
@@ -28,12 +28,12 @@ pub(super) fn encode(families: &mut Families<'_>, node: &Node, snapshot: &Snapsh
         Some(&SECONDS),
         "When the daemon was started, since the epoch.",
     )?;
-    family.only(node.started.as_second())?;
+    family.unlabeled(node.started.as_second())?;
     let state = &snapshot.node;
     let help = "Worst health of drives and volumes; acknowledged findings and drives under maintenance do not count.";
     let mut family = families.gauge("diskvitals_node_health", None, help)?;
     let worst = state.health.map_or("unknown", health);
-    family.states(None, "state", &HEALTHS, worst)?;
+    family.states(None, "state", &HEALTH_STATES, worst)?;
 
     let help = "How a source is: active, limited (sees less than it should), down (gives nothing), absent (does not apply here).";
     let mut family = families.gauge("diskvitals_source_state", None, help)?;
@@ -49,7 +49,7 @@ pub(super) fn encode(families: &mut Families<'_>, node: &Node, snapshot: &Snapsh
     let mut family = families.gauge("diskvitals_store_state", None, help)?;
     let store = match &state.store {
         StoreStatus::Ok => "ok",
-        StoreStatus::Memory(_) => "memory",
+        StoreStatus::MemoryOnly(_) => "memory",
         StoreStatus::Opening => "opening",
     };
     family.states(None, "state", &["ok", "memory", "opening"], store)?;
@@ -57,7 +57,7 @@ pub(super) fn encode(families: &mut Families<'_>, node: &Node, snapshot: &Snapsh
     let help = "How long answers took, those that came late too: of volumes (probe) and of drives (smart).";
     let mut family = families.histogram("diskvitals_probe_duration", Some(&SECONDS), help)?;
     for (source, timing) in &state.timings {
-        family.timing(&[("source", source.name())], timing)?;
+        family.histogram_value(&[("source", source.name())], timing)?;
     }
     let mut family = families.gauge(
         "diskvitals_probe_stuck",
@@ -71,7 +71,7 @@ pub(super) fn encode(families: &mut Families<'_>, node: &Node, snapshot: &Snapsh
         let help = "Records of the kernel's log that were overwritten before they could be read, since the boot.";
         families
             .counter("diskvitals_kernel_log_lost_records", None, help)?
-            .only_count(lost)?;
+            .unlabeled_count(lost)?;
     }
     let mut family = families.gauge(
         "diskvitals_checks_running",
@@ -83,7 +83,7 @@ pub(super) fn encode(families: &mut Families<'_>, node: &Node, snapshot: &Snapsh
         .values()
         .filter(|check| !check.is_over())
         .count();
-    family.only(i64::try_from(running).unwrap_or(i64::MAX))
+    family.unlabeled(i64::try_from(running).unwrap_or(i64::MAX))
 }
 
 fn source_state(status: &SourceStatus) -> &'static str {

@@ -9,9 +9,9 @@ use std::fmt;
 
 use crate::metrics::view::families::{BYTES, CELSIUS, Families, Family, SECONDS};
 use crate::metrics::view::label;
-use crate::model::facts::smart::{Outcome, SmartFacts};
+use crate::model::facts::smart::{SmartFacts, SmartOutcome};
 use crate::model::smart::memory::Metric;
-use crate::model::smart::report::{Attribute, Body, Nvme, Report};
+use crate::model::smart::report::{Attribute, Body, Nvme, SmartReport};
 use crate::model::snapshot::{Presence, Snapshot};
 
 /// What was told last of each metric. Percent are written as a ratio: they are no base unit.
@@ -120,9 +120,9 @@ pub(super) fn encode(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::R
     let asked: Vec<(&str, &SmartFacts)> = present
         .filter_map(|(id, drive)| Some((id.as_str(), drive.smart.as_deref()?)))
         .collect();
-    let told: Vec<(&str, &SmartFacts, &Report)> = asked
+    let reported: Vec<(&str, &SmartFacts, &SmartReport)> = asked
         .iter()
-        .filter_map(|(id, smart)| Some((*id, *smart, smart.memory.last.as_ref()?.1.as_ref())))
+        .filter_map(|(id, smart)| Some((*id, *smart, smart.history.last.as_ref()?.1.as_ref())))
         .collect();
 
     let help = "How the last question to the drive ended; drives that are never asked have none.";
@@ -139,7 +139,7 @@ pub(super) fn encode(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::R
         help,
     )?;
     for (id, smart) in &asked {
-        if let Some((at, _)) = &smart.memory.last {
+        if let Some((at, _)) = &smart.history.last {
             family.signed(&[("drive", *id)], at.as_second())?;
         }
     }
@@ -148,16 +148,16 @@ pub(super) fn encode(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::R
         None,
         "The drive's own verdict on itself; 0: it is failing.",
     )?;
-    for (id, _, report) in &told {
-        if let Some(passed) = report.verdict() {
+    for (id, _, report) in &reported {
+        if let Some(passed) = report.overall_passed() {
             family.value(&[("drive", *id)], u64::from(passed))?;
         }
     }
-    temperatures(families, &told)?;
+    temperatures(families, &reported)?;
     for (metric, name, help) in METRICS {
         let last =
-            |smart: &SmartFacts| Some(smart.memory.series.get(&metric)?.points.last()?.value);
-        let mut family = match metric.counts_up() {
+            |smart: &SmartFacts| Some(smart.history.series.get(&metric)?.points.last()?.value);
+        let mut family = match metric.is_monotonic() {
             true => families.counter(name, None, help)?,
             false => families.gauge(name, None, help)?,
         };
@@ -166,7 +166,7 @@ pub(super) fn encode(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::R
             .filter_map(|(id, smart)| Some((*id, last(smart)?)))
         {
             match metric {
-                _ if metric.counts_up() => family.count(&[("drive", id)], value)?,
+                _ if metric.is_monotonic() => family.count(&[("drive", id)], value)?,
                 Metric::WearPercent | Metric::SparePercent => {
                     family.fraction(&[("drive", id)], value as f64 / 100.0)?
                 }
@@ -174,20 +174,23 @@ pub(super) fn encode(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::R
             }
         }
     }
-    lifetime(families, &told)?;
-    attributes(families, &told)
+    lifetime(families, &reported)?;
+    attributes(families, &reported)
 }
 
 /// Of now, or not at all: a drive that sleeps or does not answer has none.
-fn temperatures(families: &mut Families<'_>, told: &[(&str, &SmartFacts, &Report)]) -> fmt::Result {
+fn temperatures(
+    families: &mut Families<'_>,
+    reported: &[(&str, &SmartFacts, &SmartReport)],
+) -> fmt::Result {
     let mut family = families.gauge(
         "diskvitals_drive_temperature",
         Some(&CELSIUS),
         "As the drive told it just now.",
     )?;
-    for (id, smart, _) in told {
-        let now = matches!(smart.outcome, Some((_, Outcome::Told))) && smart.stuck.is_none();
-        let series = smart.memory.series.get(&Metric::Temperature);
+    for (id, smart, _) in reported {
+        let now = matches!(smart.outcome, Some((_, SmartOutcome::Report))) && smart.stuck.is_none();
+        let series = smart.history.series.get(&Metric::Temperature);
         if let Some(point) = series
             .and_then(|series| series.points.last())
             .filter(|_| now)
@@ -197,7 +200,7 @@ fn temperatures(families: &mut Families<'_>, told: &[(&str, &SmartFacts, &Report
     }
     let help = "The drive's own limit, where it tells one.";
     let mut family = families.gauge("diskvitals_drive_temperature_limit", Some(&CELSIUS), help)?;
-    for (id, _, report) in told {
+    for (id, _, report) in reported {
         if let Some(limit) = report.temperature_limit {
             family.signed(&[("drive", *id)], limit)?;
         }
@@ -205,15 +208,18 @@ fn temperatures(families: &mut Families<'_>, told: &[(&str, &SmartFacts, &Report
     Ok(())
 }
 
-fn lifetime(families: &mut Families<'_>, told: &[(&str, &SmartFacts, &Report)]) -> fmt::Result {
-    fn nvme(report: &Report) -> Option<&Nvme> {
+fn lifetime(
+    families: &mut Families<'_>,
+    reported: &[(&str, &SmartFacts, &SmartReport)],
+) -> fmt::Result {
+    fn nvme(report: &SmartReport) -> Option<&Nvme> {
         match &report.body {
             Body::Nvme(nvme) => Some(nvme),
             _ => None,
         }
     }
-    let of_each = |mut family: Family<'_>, value: fn(&Report) -> Option<u64>| -> fmt::Result {
-        let mut values = told
+    let of_each = |mut family: Family<'_>, value: fn(&SmartReport) -> Option<u64>| -> fmt::Result {
+        let mut values = reported
             .iter()
             .filter_map(|(id, _, report)| Some((*id, value(report)?)));
         values.try_for_each(|(id, value)| family.count(&[("drive", id)], value))
@@ -256,7 +262,7 @@ fn lifetime(families: &mut Families<'_>, told: &[(&str, &SmartFacts, &Report)]) 
         None,
         "The bits of the critical warning (NVMe).",
     )?;
-    for (id, value) in told
+    for (id, value) in reported
         .iter()
         .filter_map(|(id, _, report)| Some((*id, nvme(report)?.critical_warning?)))
     {
@@ -267,7 +273,7 @@ fn lifetime(families: &mut Families<'_>, told: &[(&str, &SmartFacts, &Report)]) 
         None,
         "Below so much the maker calls it failed (NVMe).",
     )?;
-    for (id, value) in told
+    for (id, value) in reported
         .iter()
         .filter_map(|(id, _, report)| Some((*id, nvme(report)?.available_spare_threshold?)))
     {
@@ -277,10 +283,13 @@ fn lifetime(families: &mut Families<'_>, told: &[(&str, &SmartFacts, &Report)]) 
 }
 
 /// At most one of each number: 255 a drive.
-fn attributes(families: &mut Families<'_>, told: &[(&str, &SmartFacts, &Report)]) -> fmt::Result {
+fn attributes(
+    families: &mut Families<'_>,
+    reported: &[(&str, &SmartFacts, &SmartReport)],
+) -> fmt::Result {
     let help = "Attributes of ATA drives as they stand, named as smartmontools names them: raw, value, worst, threshold.";
     let mut family = families.gauge("diskvitals_smart_attribute", None, help)?;
-    for (id, _, report) in told {
+    for (id, _, report) in reported {
         let Body::Ata(ata) = &report.body else {
             continue;
         };
@@ -327,10 +336,10 @@ fn outcome(smart: &SmartFacts) -> Option<&'static str> {
         return Some("stuck");
     }
     Some(match &smart.outcome.as_ref()?.1 {
-        Outcome::Told => "told",
-        Outcome::Asleep { .. } => "asleep",
-        Outcome::NotApplicable { .. } => "not_applicable",
-        Outcome::Failed { .. } => "failed",
-        Outcome::TimedOut { .. } => "timed_out",
+        SmartOutcome::Report => "told",
+        SmartOutcome::Standby { .. } => "asleep",
+        SmartOutcome::NotApplicable { .. } => "not_applicable",
+        SmartOutcome::Failed { .. } => "failed",
+        SmartOutcome::TimedOut { .. } => "timed_out",
     })
 }

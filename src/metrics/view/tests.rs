@@ -4,19 +4,19 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
-use crate::metrics::text::plain;
-use crate::model::facts::smart::{Outcome, SmartFacts};
+use crate::metrics::plain_text::plain;
+use crate::model::facts::smart::{SmartFacts, SmartOutcome};
 use crate::model::finding::{Acknowledgement, Finding, Severity, Status, Subject};
-use crate::model::fixture::{World, at, drive, event, usage, volume};
+use crate::model::fixture::{TestHost, at, drive, event, usage, volume};
 use crate::model::ids::{DriveId, FindingId};
-use crate::model::kernel::event::Class;
-use crate::model::kernel::memory::Memory as Errors;
+use crate::model::kernel_log::error_history::ErrorHistory as Errors;
+use crate::model::kernel_log::event::Class;
 use crate::model::reason::Reason;
-use crate::model::report::{Source, SourceStatus};
 use crate::model::smart::fixture::{attribute, disk, nvme};
-use crate::model::smart::memory::Memory;
-use crate::model::smart::report::Report;
+use crate::model::smart::memory::SmartHistory;
+use crate::model::smart::report::SmartReport;
 use crate::model::snapshot::{Drive, NodeState, Presence, StoreStatus, Volume, VolumeUsage};
+use crate::model::source_update::{Source, SourceStatus};
 use crate::model::timing::Timing;
 use crate::model::volume::{Condition, CsiStatus, OperationalStatus, UsageStatus};
 
@@ -29,7 +29,7 @@ fn node() -> Arc<Node> {
     })
 }
 
-fn a_drive(name: &str, dev: &str, id: &str, smart: Option<SmartFacts>) -> Drive {
+fn present_drive(name: &str, dev: &str, id: &str, smart: Option<SmartFacts>) -> Drive {
     Drive {
         facts: drive(name, dev, id),
         presence: Presence::Present,
@@ -45,12 +45,12 @@ fn a_drive(name: &str, dev: &str, id: &str, smart: Option<SmartFacts>) -> Drive 
     }
 }
 
-fn told(report: &Report, outcome: Outcome) -> SmartFacts {
-    let mut memory = Memory::default();
-    memory.take(report, at(10));
+fn smart_facts(report: &SmartReport, outcome: SmartOutcome) -> SmartFacts {
+    let mut memory = SmartHistory::default();
+    memory.record(report, at(10));
     SmartFacts {
         outcome: Some((at(20), outcome)),
-        memory: Arc::new(memory),
+        history: Arc::new(memory),
         ..SmartFacts::default()
     }
 }
@@ -81,7 +81,7 @@ fn finding(
 
 /// One drive of each kind of answer, a volume with two pods and one that no longer answers, and
 /// what is known against them.
-fn busy() -> Snapshot {
+fn busy_snapshot() -> Snapshot {
     let mut snapshot = Snapshot {
         settled: true,
         ..Snapshot::default()
@@ -106,46 +106,51 @@ fn busy() -> Snapshot {
         health: Some(Health::Bad),
         ..NodeState::default()
     });
-    let mut failing = a_drive(
+    let mut failing = present_drive(
         "sda",
         "8:0",
         "WORN",
-        Some(told(
+        Some(smart_facts(
             &disk().with(attribute(197, "Current_Pending_Sector", 100, 0, "8")),
-            Outcome::Told,
+            SmartOutcome::Report,
         )),
     );
     let mut errors = Errors::default();
-    errors.take(&event(Class::Medium, "sda", at(5), &[7]));
+    errors.add(&event(Class::Medium, "sda", at(5), &[7]));
     (failing.health, failing.errors) = (Health::Bad, Some(Arc::new(errors)));
-    let mut asleep = a_drive(
+    let mut asleep = present_drive(
         "sdb",
         "8:16",
         "ASLEEP",
-        Some(told(
+        Some(smart_facts(
             &disk(),
-            Outcome::Asleep {
+            SmartOutcome::Standby {
                 mode: "standby".into(),
             },
         )),
     );
     asleep.facts.serial = Some("a\"b\\c\nd\u{1b}[31m".into());
-    let mut gone = a_drive("sdc", "8:32", "GONE", Some(told(&disk(), Outcome::Told)));
+    let mut gone = present_drive(
+        "sdc",
+        "8:32",
+        "GONE",
+        Some(smart_facts(&disk(), SmartOutcome::Report)),
+    );
     gone.presence = Presence::Missing { since: at(50) };
-    let mut flash = a_drive(
+    let mut flash = present_drive(
         "nvme0n1",
         "259:0",
         "FLASH",
-        Some(told(&nvme(), Outcome::Told)),
+        Some(smart_facts(&nvme(), SmartOutcome::Report)),
     );
     flash.maintenance = true;
-    let bare = a_drive("vda", "252:0", "BARE", None);
+    let bare = present_drive("vda", "252:0", "BARE", None);
     for drive in [failing, asleep, gone, flash, bare] {
         snapshot
             .drives
             .insert(drive.facts.id.clone(), Arc::new(drive));
     }
-    let world = World::default()
+    let world = TestHost::default()
         .disk("sda", "8:0", "WORN")
         .uuid("sda", "11-22")
         .mounted("8:0", "/", "/data", "xfs", "/dev/sda")
@@ -263,8 +268,8 @@ fn busy() -> Snapshot {
 }
 
 /// For tests of what comes after the view.
-pub(in crate::metrics) fn with_a_drive(id: &str) -> Snapshot {
-    let drive = a_drive("sda", "8:0", id, None);
+pub(in crate::metrics) fn snapshot_with_drive(id: &str) -> Snapshot {
+    let drive = present_drive("sda", "8:0", id, None);
     Snapshot {
         settled: true,
         drives: BTreeMap::from([(drive.facts.id.clone(), Arc::new(drive))]),
@@ -272,7 +277,7 @@ pub(in crate::metrics) fn with_a_drive(id: &str) -> Snapshot {
     }
 }
 
-fn rendered(snapshot: Snapshot) -> String {
+fn render_text(snapshot: Snapshot) -> String {
     render(&node(), &Arc::new(snapshot)).expect("is written")
 }
 
@@ -283,12 +288,12 @@ fn samples(text: &str) -> impl Iterator<Item = &str> {
 
 #[test]
 fn a_busy_node_reads_like_this() {
-    insta::assert_snapshot!(rendered(busy()));
+    insta::assert_snapshot!(render_text(busy_snapshot()));
 }
 
 #[test]
 fn an_empty_node_has_no_series_of_drives_or_volumes() {
-    let text = rendered(Snapshot {
+    let text = render_text(Snapshot {
         settled: true,
         ..Snapshot::default()
     });
@@ -308,36 +313,41 @@ fn an_empty_node_has_no_series_of_drives_or_volumes() {
 }
 
 #[test]
-fn what_is_gone_from_the_picture_is_gone_from_the_answer() {
-    let mut snapshot = busy();
-    assert!(samples(&rendered(snapshot.clone())).any(|line| line.contains("\"FLASH\"")));
+fn a_removed_object_has_no_series() {
+    let mut snapshot = busy_snapshot();
+    assert!(samples(&render_text(snapshot.clone())).any(|line| line.contains("\"FLASH\"")));
     snapshot.drives.remove(&DriveId::new("FLASH"));
     snapshot.findings.remove(&FindingId::known("c"));
-    assert!(!rendered(snapshot).contains("FLASH"));
+    assert!(!render_text(snapshot).contains("FLASH"));
 }
 
 #[test]
-fn a_temperature_that_is_not_of_now_is_not_told() {
+fn a_stale_temperature_has_no_series() {
     for (outcome, tells) in [
-        (Outcome::Told, true),
+        (SmartOutcome::Report, true),
         (
-            Outcome::Asleep {
+            SmartOutcome::Standby {
                 mode: "standby".into(),
             },
             false,
         ),
-        (Outcome::Failed { why: "no".into() }, false),
-        (Outcome::TimedOut { why: "no".into() }, false),
+        (SmartOutcome::Failed { why: "no".into() }, false),
+        (SmartOutcome::TimedOut { why: "no".into() }, false),
     ] {
         let mut snapshot = Snapshot {
             settled: true,
             ..Snapshot::default()
         };
-        let drive = a_drive("sda", "8:0", "A", Some(told(&disk(), outcome.clone())));
+        let drive = present_drive(
+            "sda",
+            "8:0",
+            "A",
+            Some(smart_facts(&disk(), outcome.clone())),
+        );
         snapshot
             .drives
             .insert(drive.facts.id.clone(), Arc::new(drive));
-        let text = rendered(snapshot);
+        let text = render_text(snapshot);
         assert_eq!(
             text.contains("diskvitals_drive_temperature_celsius{drive=\"A\"} 35"),
             tells,
@@ -352,7 +362,7 @@ fn a_temperature_that_is_not_of_now_is_not_told() {
 
 #[test]
 fn the_older_format_has_the_same_samples() {
-    let newer = rendered(busy());
+    let newer = render_text(busy_snapshot());
     let older = plain(&newer);
     assert!(samples(&newer).eq(samples(&older)));
     assert!(
@@ -363,7 +373,7 @@ fn the_older_format_has_the_same_samples() {
 }
 
 /// Name, labels and value of a sample, as a parser takes it apart.
-fn apart(line: &str) -> (String, BTreeMap<String, String>, f64) {
+fn parse_sample(line: &str) -> (String, BTreeMap<String, String>, f64) {
     let mut labels = BTreeMap::new();
     let Some((name, rest)) = line.split_once('{') else {
         let (name, value) = line.split_once(' ').expect("a value");
@@ -400,10 +410,10 @@ fn apart(line: &str) -> (String, BTreeMap<String, String>, f64) {
 }
 
 #[test]
-fn no_series_is_told_twice() {
-    let text = rendered(busy());
+fn no_series_is_written_twice() {
+    let text = render_text(busy_snapshot());
     let mut series: Vec<_> = samples(&text)
-        .map(apart)
+        .map(parse_sample)
         .map(|(name, labels, _)| (name, labels))
         .collect();
     let all = series.len();
@@ -417,14 +427,14 @@ proptest! {
     #[test]
     fn whatever_a_drive_is_called_a_parser_reads_it_back(model in any::<String>(), serial in "[\\\\\"\n{},=# a]{0,300}") {
         let mut snapshot = Snapshot { settled: true, ..Snapshot::default() };
-        let mut drive = a_drive("sda", "8:0", "A", None);
+        let mut drive = present_drive("sda", "8:0", "A", None);
         (drive.facts.model, drive.facts.serial) = (Some(model.clone()), Some(serial.clone()));
         snapshot.drives.insert(drive.facts.id.clone(), Arc::new(drive));
-        let text = rendered(snapshot);
-        let info = samples(&text).map(apart).find(|(name, ..)| name == "diskvitals_drive_info").expect("is told");
+        let text = render_text(snapshot);
+        let info = samples(&text).map(parse_sample).find(|(name, ..)| name == "diskvitals_drive_info").expect("is told");
         prop_assert_eq!(&info.1["model"], &label(&model).into_owned());
         prop_assert_eq!(&info.1["serial"], &label(&serial).into_owned());
-        prop_assert!(info.1.values().all(|value| value.len() <= LONGEST_LABEL && !value.chars().any(char::is_control)));
-        prop_assert!(samples(&plain(&text)).map(apart).eq(samples(&text).map(apart)));
+        prop_assert!(info.1.values().all(|value| value.len() <= MAX_LABEL_BYTES && !value.chars().any(char::is_control)));
+        prop_assert!(samples(&plain(&text)).map(parse_sample).eq(samples(&text).map(parse_sample)));
     }
 }

@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use crate::metrics::view::families::{BYTES, Families, SECONDS};
-use crate::metrics::view::{HEALTHS, health, label, optional};
-use crate::model::check::{Check, Verdict};
+use crate::metrics::view::{HEALTH_STATES, health, label, optional_label};
+use crate::model::check::{Check, CheckVerdict};
 use crate::model::ids::VolumeId;
-use crate::model::kernel::event::Class;
+use crate::model::kernel_log::event::Class;
 use crate::model::probe::Usage;
 use crate::model::snapshot::{Snapshot, Volume, VolumeUsage};
 use crate::model::volume::VolumeFacts;
@@ -28,8 +28,8 @@ pub(super) fn encode(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::R
         let facts = &volume.facts;
         for (namespace, pod) in pods(facts) {
             let names = [
-                ("driver", optional(&facts.driver)),
-                ("pv", optional(&facts.pv)),
+                ("driver", optional_label(&facts.driver)),
+                ("pv", optional_label(&facts.pv)),
                 ("namespace", namespace),
                 ("pod", pod),
             ];
@@ -57,8 +57,8 @@ pub(super) fn encode(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::R
         family.value(
             &[
                 ("volume", id.into()),
-                ("filesystem", optional(&facts.fs_type)),
-                ("device", optional(&facts.device)),
+                ("filesystem", optional_label(&facts.fs_type)),
+                ("device", optional_label(&facts.device)),
             ],
             1,
         )?;
@@ -72,7 +72,7 @@ pub(super) fn encode(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::R
         family.states(
             Some(("volume", id)),
             "state",
-            &HEALTHS,
+            &HEALTH_STATES,
             health(volume.health),
         )?;
     }
@@ -84,7 +84,7 @@ pub(super) fn encode(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::R
     for (id, volume) in volumes() {
         family.value(&[("volume", id)], u64::from(volume.condition.abnormal))?;
     }
-    figures(families, snapshot)?;
+    usage(families, snapshot)?;
     let help = "When a probe of it last came back, since the epoch.";
     let mut family = families.gauge(
         "diskvitals_volume_last_probe_timestamp",
@@ -126,7 +126,7 @@ fn pods(facts: &VolumeFacts) -> BTreeSet<(Cow<'_, str>, Cow<'_, str>)> {
 }
 
 /// Figures of a volume that does not answer are of some time ago: they are left out until it does.
-fn fresh(volume: &Volume) -> Option<&Usage> {
+fn fresh_usage(volume: &Volume) -> Option<&Usage> {
     match &volume.usage {
         VolumeUsage::Mounted {
             usage, stale: None, ..
@@ -135,7 +135,7 @@ fn fresh(volume: &Volume) -> Option<&Usage> {
     }
 }
 
-fn figures(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::Result {
+fn usage(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::Result {
     let mut family = families.gauge(
         "diskvitals_volume_size",
         Some(&BYTES),
@@ -144,14 +144,14 @@ fn figures(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::Result {
     for (id, volume) in &snapshot.volumes {
         let size = match &volume.usage {
             VolumeUsage::Block { size_bytes } => Some(*size_bytes),
-            _ => fresh(volume).map(|usage| usage.total_bytes),
+            _ => fresh_usage(volume).map(|usage| usage.total_bytes),
         };
         size.map_or(Ok(()), |size| {
             family.value(&[("volume", id.as_str())], size)
         })?;
     }
-    type Figure = fn(&Usage) -> u64;
-    let bytes: [(&str, &str, Figure); 2] = [
+    type UsageValue = fn(&Usage) -> u64;
+    let bytes: [(&str, &str, UsageValue); 2] = [
         (
             "diskvitals_volume_available",
             "What an unprivileged user can still write.",
@@ -166,12 +166,12 @@ fn figures(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::Result {
         for (id, usage) in snapshot
             .volumes
             .iter()
-            .filter_map(|(id, volume)| Some((id, fresh(volume)?)))
+            .filter_map(|(id, volume)| Some((id, fresh_usage(volume)?)))
         {
             family.value(&[("volume", id.as_str())], figure(usage))?;
         }
     }
-    let inodes: [(&str, &str, Figure); 2] = [
+    let inodes: [(&str, &str, UsageValue); 2] = [
         (
             "diskvitals_volume_inodes",
             "Inodes of its filesystem, where their number is fixed.",
@@ -188,7 +188,7 @@ fn figures(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::Result {
         let counted = snapshot
             .volumes
             .iter()
-            .filter_map(|(id, volume)| Some((id, fresh(volume)?)));
+            .filter_map(|(id, volume)| Some((id, fresh_usage(volume)?)));
         for (id, usage) in counted.filter(|(_, usage)| usage.total_inodes > 0) {
             family.value(&[("volume", id.as_str())], figure(usage))?;
         }
@@ -198,7 +198,7 @@ fn figures(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::Result {
 
 /// The newest check of each volume that is over.
 fn checks(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::Result {
-    let mut newest: BTreeMap<&VolumeId, (&Check, Verdict)> = BTreeMap::new();
+    let mut newest: BTreeMap<&VolumeId, (&Check, CheckVerdict)> = BTreeMap::new();
     for check in snapshot.checks.values() {
         let (Some(volume), Some(verdict), Some(_)) =
             (&check.target.volume, check.verdict, check.ended)
@@ -235,12 +235,12 @@ fn checks(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::Result {
     Ok(())
 }
 
-fn verdict(verdict: Verdict) -> &'static str {
+fn verdict(verdict: CheckVerdict) -> &'static str {
     match verdict {
-        Verdict::Clean => "clean",
-        Verdict::Suspected => "suspected",
-        Verdict::Corrupted => "corrupted",
-        Verdict::Inconclusive => "inconclusive",
-        Verdict::Failed => "failed",
+        CheckVerdict::Clean => "clean",
+        CheckVerdict::Suspected => "suspected",
+        CheckVerdict::Corrupted => "corrupted",
+        CheckVerdict::Inconclusive => "inconclusive",
+        CheckVerdict::Failed => "failed",
     }
 }

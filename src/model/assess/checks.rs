@@ -6,14 +6,14 @@ use jiff::Timestamp;
 use crate::model::assess::filesystem;
 use crate::model::assess::text::{evidence, raised};
 use crate::model::check::{
-    Ballot, Check, Mode, Run, Signal, SignalKind, Verdict as CheckVerdict, Weight,
+    Check, CheckVerdict, FilesystemSignal, Mode, Run, RunResult, SignalKind, Weight,
 };
 use crate::model::facts::{Facts, KnownVolume};
 use crate::model::finding::{Evidence, Severity, Status, Verdict};
 use crate::model::policy::Policy;
 
 /// Lines of one run that are shown as evidence.
-const SHOWN: usize = 5;
+const MAX_EVIDENCE_LINES: usize = 5;
 /// EXT4_ERR_EFSBADCRC and EXT4_ERR_EFSCORRUPTED (fs/ext4/ext4.h): what `last_error_errcode` in
 /// /sys/fs/ext4/NAME says.
 const EXT4_CORRUPTED: [&str; 2] = ["4", "5"];
@@ -22,7 +22,7 @@ const EXT4_CORRUPTED: [&str; 2] = ["4", "5"];
 /// damaged and not bookkeeping alone. Clears with a later CLEAN check of at least the same
 /// strength, or a new filesystem on the device.
 pub fn corrupted(facts: &Facts, known: &KnownVolume) -> Option<Verdict> {
-    said(standing(
+    verdict_of(latest_unrefuted(
         facts.checks_of(known).map(AsRef::as_ref),
         CheckVerdict::Corrupted,
     ))
@@ -32,10 +32,10 @@ pub fn corrupted(facts: &Facts, known: &KnownVolume) -> Option<Verdict> {
 /// later CORRUPTED one says more.
 pub fn suspect(facts: &Facts, known: &KnownVolume) -> Option<Verdict> {
     let checks = || facts.checks_of(known).map(AsRef::as_ref);
-    if standing(checks(), CheckVerdict::Corrupted).is_some() {
+    if latest_unrefuted(checks(), CheckVerdict::Corrupted).is_some() {
         return Some(Verdict::Clear);
     }
-    said(standing(checks(), CheckVerdict::Suspected))
+    verdict_of(latest_unrefuted(checks(), CheckVerdict::Suspected))
 }
 
 /// The same of a device that carries no volume now, by what was checked on it.
@@ -47,14 +47,14 @@ pub fn device(facts: &Facts, name: &str) -> Option<Verdict> {
     // Another filesystem may be on it by now: only what can be told to be the same counts.
     let same =
         |check: &&Check| check.target.device == name && uuid.is_some() && check.target.uuid == uuid;
-    said(standing(
+    verdict_of(latest_unrefuted(
         facts.checks.values().map(AsRef::as_ref).filter(same),
         CheckVerdict::Corrupted,
     ))
 }
 
 /// When a check last found it clean where nothing moved: what the kernel said before is over.
-pub fn clean_since(facts: &Facts, known: &KnownVolume) -> Option<Timestamp> {
+pub fn last_clean_check(facts: &Facts, known: &KnownVolume) -> Option<Timestamp> {
     let clean = |check: &&std::sync::Arc<Check>| {
         check.verdict == Some(CheckVerdict::Clean) && check.mode.at_least(Mode::Frozen)
     };
@@ -67,7 +67,12 @@ pub fn clean_since(facts: &Facts, known: &KnownVolume) -> Option<Timestamp> {
 
 /// What the kernel says of a mounted filesystem: with any of it nothing is run. The source of each
 /// is the finding's own evidence.
-pub fn signals(facts: &Facts, known: &KnownVolume, policy: &Policy, now: Timestamp) -> Vec<Signal> {
+pub fn signals(
+    facts: &Facts,
+    known: &KnownVolume,
+    policy: &Policy,
+    now: Timestamp,
+) -> Vec<FilesystemSignal> {
     let mut signals = Vec::new();
     let mut add = |kind: SignalKind, verdict: Option<Verdict>| {
         let Some(Verdict::Raised(raised)) = verdict else {
@@ -78,7 +83,7 @@ pub fn signals(facts: &Facts, known: &KnownVolume, policy: &Policy, now: Timesta
             return;
         }
         let proof = raised.evidence.last().cloned();
-        signals.push(Signal {
+        signals.push(FilesystemSignal {
             kind,
             evidence: proof.unwrap_or_else(|| evidence("the kernel", now, &raised.message)),
         });
@@ -96,7 +101,7 @@ pub fn signals(facts: &Facts, known: &KnownVolume, policy: &Policy, now: Timesta
         SignalKind::Fault,
         filesystem::io_errors(facts, known, policy, now),
     );
-    signals.extend(counted_by_ext4(facts, known));
+    signals.extend(ext4_error_count(facts, known));
     let emergency = |mount: &&crate::model::volume::VolumeMount| {
         mount
             .super_options
@@ -106,7 +111,7 @@ pub fn signals(facts: &Facts, known: &KnownVolume, policy: &Policy, now: Timesta
     if let (Some(mount), Some(at)) = (known.facts.mounts.iter().find(emergency), facts.mounts.at())
     {
         let text = format!("{}: {}", mount.path, mount.super_options.join(","));
-        signals.push(Signal {
+        signals.push(FilesystemSignal {
             kind: SignalKind::Fault,
             evidence: evidence(crate::model::assess::text::MOUNTINFO, at, text),
         });
@@ -115,7 +120,7 @@ pub fn signals(facts: &Facts, known: &KnownVolume, policy: &Policy, now: Timesta
 }
 
 /// The superblock's count of errors since it was made or last repaired: e2fsck sets it back.
-fn counted_by_ext4(facts: &Facts, known: &KnownVolume) -> Option<Signal> {
+fn ext4_error_count(facts: &Facts, known: &KnownVolume) -> Option<FilesystemSignal> {
     let memory = facts.filesystem_counters(known, "ext4")?;
     let (_, errors) = memory
         .counters()
@@ -140,7 +145,7 @@ fn counted_by_ext4(facts: &Facts, known: &KnownVolume) -> Option<Signal> {
         errors.last,
         code("last").unwrap_or_else(|| "not told".to_owned())
     );
-    Some(Signal {
+    Some(FilesystemSignal {
         kind,
         evidence: evidence(
             &memory.file,
@@ -151,7 +156,7 @@ fn counted_by_ext4(facts: &Facts, known: &KnownVolume) -> Option<Signal> {
 }
 
 /// The newest check with this verdict that no later CLEAN one of at least its strength takes back.
-fn standing<'a>(
+fn latest_unrefuted<'a>(
     checks: impl Iterator<Item = &'a Check>,
     verdict: CheckVerdict,
 ) -> Option<&'a Check> {
@@ -180,7 +185,7 @@ fn standing<'a>(
         .max_by_key(|check| check.ended)
 }
 
-fn said(check: Option<&Check>) -> Option<Verdict> {
+fn verdict_of(check: Option<&Check>) -> Option<Verdict> {
     let Some(check) = check else {
         return Some(Verdict::Clear);
     };
@@ -192,8 +197,9 @@ fn said(check: Option<&Check>) -> Option<Verdict> {
         .map(|signal| signal.evidence.clone())
         .collect();
     // Where the kernel has the word, what a checker found meanwhile proves nothing.
-    let counts =
-        |run: &&Run| run.mode == check.mode && kernel.is_empty() && run.ballot == Ballot::Findings;
+    let counts = |run: &&Run| {
+        run.mode == check.mode && kernel.is_empty() && run.result == RunResult::Findings
+    };
     let deciding: Vec<&Run> = check
         .runs
         .iter()
@@ -202,7 +208,7 @@ fn said(check: Option<&Check>) -> Option<Verdict> {
         .collect();
     let damage = deciding
         .iter()
-        .flat_map(|run| &run.flaws)
+        .flat_map(|run| &run.problems)
         .any(|flaw| flaw.weight == Weight::Damage);
     let (severity, status) = match (sure, damage) {
         (true, true) => (Severity::Bad, Status::DataLoss),
@@ -218,14 +224,14 @@ fn said(check: Option<&Check>) -> Option<Verdict> {
         "a later check finds it clean, or a new filesystem is made".to_owned()
     };
     let proof = if kernel.is_empty() {
-        proof(check, &deciding)
+        run_evidence(check, &deciding)
     } else {
         kernel
     };
     raised(severity, status, &check.reason, proof, &clears, check.ended)
 }
 
-fn proof(check: &Check, deciding: &[&Run]) -> Vec<Evidence> {
+fn run_evidence(check: &Check, deciding: &[&Run]) -> Vec<Evidence> {
     let Some(last) = deciding.last() else {
         return Vec::new();
     };
@@ -236,14 +242,14 @@ fn proof(check: &Check, deciding: &[&Run]) -> Vec<Evidence> {
         check.id
     );
     let real = last
-        .flaws
+        .problems
         .iter()
         .any(|flaw| flaw.weight > Weight::Transient);
     let worst = last
-        .flaws
+        .problems
         .iter()
         .filter(|flaw| !real || flaw.weight > Weight::Transient)
-        .take(SHOWN);
+        .take(MAX_EVIDENCE_LINES);
     worst
         .map(|flaw| evidence(source.clone(), last.started, &flaw.text))
         .collect()

@@ -5,16 +5,16 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::model::assess::Failing;
-use crate::model::assess::errors::records;
-use crate::model::assess::text::{bytes, evidence, list, raised, unknown};
+use crate::model::assess::DriveFailure;
+use crate::model::assess::errors::log_evidence;
+use crate::model::assess::text::{evidence, format_bytes, join_limited, raised, unknown};
 use crate::model::block::LayerState;
 use crate::model::drive::{DriveFacts, Transport};
 use crate::model::facts::{Facts, KnownDrive, KnownVolume, elapsed};
 use crate::model::finding::{Evidence, Severity, Status, Subject, Verdict};
 use crate::model::ids::DriveId;
-use crate::model::kernel::event::Class;
-use crate::model::kernel::memory::Tally;
+use crate::model::kernel_log::error_history::ErrorTally;
+use crate::model::kernel_log::event::Class;
 use crate::model::policy::Policy;
 use crate::model::volume::{Impact, Stack, VolumeFacts};
 
@@ -35,7 +35,7 @@ pub fn missing(
             None => facts.inventory.value().map(|_| Verdict::Clear),
         };
     };
-    let replaced = known.in_use && runs_without(facts, known);
+    let replaced = known.in_use && volumes_intact_without(facts, known);
     if (!known.in_use || replaced) && elapsed(since, now) >= policy.forget_missing_after {
         return Some(Verdict::Clear);
     }
@@ -50,7 +50,7 @@ pub fn missing(
     )];
     let proof: Vec<_> = proof
         .into_iter()
-        .chain(given_up(facts, known, since))
+        .chain(removal_records(facts, known, since))
         .collect();
     let clears = "the drive is seen again, under whatever name";
     if !known.in_use {
@@ -74,7 +74,7 @@ pub fn missing(
             Some(since),
         );
     }
-    if let Some(controller) = &known.facts.location.behind {
+    if let Some(controller) = &known.facts.location.raid_controller {
         // A member that went, or a hot spare that was pulled: which, only the controller knows.
         let place = known.facts.location.slot.as_deref().unwrap_or("its place");
         let text = format!(
@@ -97,7 +97,7 @@ pub fn missing(
     }
     let load = match known.volumes.len() {
         0 => "it was part of an array, a volume group or another mapping".to_owned(),
-        _ => format!("it carried {}", list(&known.volumes)),
+        _ => format!("it carried {}", join_limited(&known.volumes)),
     };
     let message = match known.facts.transport.is_remote() {
         true => format!("{what} is not reachable any more over the network; {load}"),
@@ -115,7 +115,7 @@ pub fn missing(
 
 /// Everything it carried is here, stands on other drives, and its redundancy says that nobody is
 /// missing.
-fn runs_without(facts: &Facts, drive: &KnownDrive) -> bool {
+fn volumes_intact_without(facts: &Facts, drive: &KnownDrive) -> bool {
     !drive.volumes.is_empty()
         && drive.volumes.iter().all(|id| {
             facts.volumes.get(id).is_some_and(|volume| {
@@ -124,12 +124,12 @@ fn runs_without(facts: &Facts, drive: &KnownDrive) -> bool {
                 !volume.retained
                     && !volume.facts.device_gone
                     && elsewhere
-                    && layers_whole(facts, &volume.facts.devices)
+                    && layers_intact(facts, &volume.facts.devices)
             })
         })
 }
 
-fn layers_whole(facts: &Facts, devices: &[String]) -> bool {
+fn layers_intact(facts: &Facts, devices: &[String]) -> bool {
     devices
         .iter()
         .filter_map(|name| facts.layers.get(name))
@@ -159,14 +159,17 @@ pub fn offline(
         return unknown(error);
     }
     let at = facts.inventory.value().and(facts.inventory.at())?;
-    let states = states(&known.facts);
-    let worst = states.iter().map(|(_, state)| trouble(state)).min()?;
+    let states = path_states(&known.facts);
+    let worst = states
+        .iter()
+        .map(|(_, state)| classify_state(state))
+        .min()?;
     let waited = known
-        .state_since
+        .abnormal_state_since
         .is_some_and(|since| elapsed(since, now) >= policy.offline_after);
-    if worst == Trouble::None || (worst == Trouble::Passing && !waited) {
+    if worst == StateClass::Normal || (worst == StateClass::Recovering && !waited) {
         // While it may still recover nothing is raised, and an older finding is not over.
-        let recovering = worst == Trouble::Passing;
+        let recovering = worst == StateClass::Recovering;
         return if recovering {
             unknown("the kernel is trying to recover the drive")
         } else {
@@ -177,13 +180,17 @@ pub fn offline(
         .iter()
         .map(|(name, state)| evidence(state_file(&known.facts, name), at, state))
         .collect();
-    proof.extend(given_up(facts, known, known.state_since.unwrap_or(at)));
+    proof.extend(removal_records(
+        facts,
+        known,
+        known.abnormal_state_since.unwrap_or(at),
+    ));
     let said = match states.as_slice() {
         [(_, state)] => format!("its state is `{state}`"),
         all => format!(
             "all {} paths are off ({})",
             all.len(),
-            list(all.iter().map(|(name, state)| format!("{name} {state}")))
+            join_limited(all.iter().map(|(name, state)| format!("{name} {state}")))
         ),
     };
     let message = format!(
@@ -196,42 +203,42 @@ pub fn offline(
         message,
         proof,
         "the kernel calls the drive, or one path to it, running or live",
-        known.state_since,
+        known.abnormal_state_since,
     )
 }
 
 /// What the kernel's log said when it gave the drive up, around that time.
-fn given_up(facts: &Facts, known: &KnownDrive, when: Timestamp) -> Vec<Evidence> {
+fn removal_records(facts: &Facts, known: &KnownDrive, when: Timestamp) -> Vec<Evidence> {
     let near = Duration::from_secs(120);
     let tally = facts
         .errors(&Subject::Drive(known.facts.id.clone()))
         .and_then(|memory| memory.get(Class::Removed));
-    let around = |tally: &&Tally| {
+    let around = |tally: &&ErrorTally| {
         elapsed(tally.last.time, when) <= near && elapsed(when, tally.last.time) <= near
     };
-    tally.filter(around).map(records).unwrap_or_default()
+    tally.filter(around).map(log_evidence).unwrap_or_default()
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Trouble {
-    None,
+enum StateClass {
+    Normal,
     /// Error recovery passes through it.
-    Passing,
-    Off,
+    Recovering,
+    Offline,
 }
 
-fn trouble(state: &str) -> Trouble {
+fn classify_state(state: &str) -> StateClass {
     match state {
-        "offline" | "transport-offline" | "dead" => Trouble::Off,
+        "offline" | "transport-offline" | "dead" => StateClass::Offline,
         "blocked" | "quiesce" | "created-blocked" | "resetting" | "connecting" | "deleting"
-        | "deleting (no IO)" | "cancel" | "deleted" => Trouble::Passing,
-        _ => Trouble::None,
+        | "deleting (no IO)" | "cancel" | "deleted" => StateClass::Recovering,
+        _ => StateClass::Normal,
     }
 }
 
 /// Each path with the kernel's word for it; a drive without devices, or whose devices say nothing,
 /// speaks for itself.
-fn states(drive: &DriveFacts) -> Vec<(String, String)> {
+fn path_states(drive: &DriveFacts) -> Vec<(String, String)> {
     let clean = |state: &Option<String>| {
         state
             .as_deref()
@@ -272,7 +279,7 @@ fn state_file(drive: &DriveFacts, device: &str) -> String {
 pub fn failing(
     facts: &Facts,
     known: &KnownVolume,
-    failing: &BTreeMap<DriveId, Failing>,
+    failing: &BTreeMap<DriveId, DriveFailure>,
     now: Timestamp,
 ) -> Option<Verdict> {
     let volume = &known.facts;
@@ -284,16 +291,16 @@ pub fn failing(
         facts
             .drives
             .get(*id)
-            .is_some_and(|drive| hides_beneath(facts, drive, volume))
+            .is_some_and(|drive| shares_controller_with(facts, drive, volume))
     });
-    let beneath: Vec<(&DriveId, &Failing)> = own.chain(hidden).collect();
+    let beneath: Vec<(&DriveId, &DriveFailure)> = own.chain(hidden).collect();
     if beneath.is_empty() {
         return match facts.inventory.error() {
             Some(error) => unknown(error),
             None => facts.inventory.value().map(|_| Verdict::Clear),
         };
     }
-    let holds = |test: &dyn Fn(&Failing) -> bool| {
+    let holds = |test: &dyn Fn(&DriveFailure) -> bool| {
         volume.stack.impact(&|id| failing.get(id).is_some_and(test))
     };
     let all = holds(&|_| true);
@@ -308,22 +315,27 @@ pub fn failing(
     };
     let mut causes = beneath.clone();
     causes.sort_by_key(|(_, failing)| std::cmp::Reverse((failing.severity, failing.status)));
-    let names = list(
-        causes
-            .iter()
-            .map(|(id, failing)| format!("{} ({})", name_of(facts, id), list(&failing.reasons))),
-    );
-    let cover = redundancy(&volume.stack);
+    let names = join_limited(causes.iter().map(|(id, failing)| {
+        format!(
+            "{} ({})",
+            name_of(facts, id),
+            join_limited(&failing.reasons)
+        )
+    }));
+    let cover = redundancy_levels(&volume.stack);
     let message = match all {
         Impact::Exposed if cover.is_empty() => {
             format!("the volume stands on {names}, without redundancy")
         }
         Impact::Exposed => format!(
             "the volume stands on {names}, more than its redundancy ({}) covers",
-            list(cover)
+            join_limited(cover)
         ),
         _ if cover.is_empty() => format!("beneath the volume: {names}"),
-        _ => format!("beneath the volume: {names}; covered by {}", list(cover)),
+        _ => format!(
+            "beneath the volume: {names}; covered by {}",
+            join_limited(cover)
+        ),
     };
     let proof = causes
         .iter()
@@ -332,7 +344,7 @@ pub fn failing(
             let time = facts
                 .drives
                 .get(*id)
-                .and_then(|known| known.missing_since.or(known.state_since))
+                .and_then(|known| known.missing_since.or(known.abnormal_state_since))
                 .or(facts.inventory.at())
                 .unwrap_or(now);
             evidence(format!("findings of drive {id}"), time, &failing.message)
@@ -341,7 +353,7 @@ pub fn failing(
     let since = causes
         .iter()
         .filter_map(|(id, _)| facts.drives.get(*id))
-        .filter_map(|known| known.missing_since.or(known.state_since))
+        .filter_map(|known| known.missing_since.or(known.abnormal_state_since))
         .min();
     raised(
         severity,
@@ -356,11 +368,11 @@ pub fn failing(
 /// It sits behind the RAID controller on one of whose logical disks the volume stands. Which of
 /// them it is a part of, and what redundancy covers, the controller does not tell: so it makes the
 /// volume suspect and no more.
-fn hides_beneath(facts: &Facts, drive: &KnownDrive, volume: &VolumeFacts) -> bool {
+fn shares_controller_with(facts: &Facts, drive: &KnownDrive, volume: &VolumeFacts) -> bool {
     let Some(host) = drive
         .facts
         .location
-        .behind
+        .raid_controller
         .as_deref()
         .and_then(|controller| controller.rsplit("host").next())
     else {
@@ -376,12 +388,12 @@ fn hides_beneath(facts: &Facts, drive: &KnownDrive, volume: &VolumeFacts) -> boo
         .any(|number| number == host)
 }
 
-fn redundancy(stack: &Stack) -> Vec<&str> {
+fn redundancy_levels(stack: &Stack) -> Vec<&str> {
     match stack {
         Stack::Nothing | Stack::Drive(_) => Vec::new(),
-        Stack::All(parts) => parts.iter().flat_map(redundancy).collect(),
+        Stack::All(parts) => parts.iter().flat_map(redundancy_levels).collect(),
         Stack::Redundant { level, parts, .. } => std::iter::once(level.as_str())
-            .chain(parts.iter().flat_map(redundancy))
+            .chain(parts.iter().flat_map(redundancy_levels))
             .collect(),
     }
 }
@@ -392,7 +404,7 @@ fn name_of(facts: &Facts, id: &DriveId) -> String {
             facts,
             missing_since: None,
             ..
-        }) => match &facts.location.behind {
+        }) => match &facts.location.raid_controller {
             Some(controller) => format!("drive {} {id} behind {controller}", facts.name),
             None => format!("drive {} {id}", facts.name),
         },
@@ -413,7 +425,7 @@ fn describe(drive: &DriveFacts) -> String {
         known.push(model);
     }
     if drive.size_bytes > 0 {
-        known.push(bytes(drive.size_bytes));
+        known.push(format_bytes(drive.size_bytes));
     }
     if let (Some(enclosure), Some(slot)) = (&drive.location.enclosure, &drive.location.slot) {
         known.push(format!("enclosure {enclosure} slot {slot}"));

@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::model::assess::text::{evidence, list, raised, unknown};
+use crate::model::assess::text::{evidence, join_limited, raised, unknown};
 use crate::model::drive::DriveKind;
 use crate::model::facts::{Facts, KnownDrive, elapsed};
 use crate::model::finding::{Evidence, Severity, Status, Subject, Verdict};
-use crate::model::kernel::event::{Blame, Class, Line};
-use crate::model::kernel::memory::Tally;
+use crate::model::kernel_log::error_history::ErrorTally;
+use crate::model::kernel_log::event::{Blame, Class, Line};
 use crate::model::policy::{ErrorPolicy, Policy};
 use crate::model::reason::Reason;
 
@@ -25,7 +25,7 @@ pub fn drive(
     now: Timestamp,
 ) -> [(Reason, Option<Verdict>); 5] {
     let subject = Subject::Drive(known.facts.id.clone());
-    let bench = Bench {
+    let bench = DriveErrorRules {
         facts,
         known,
         policy: &policy.errors,
@@ -33,28 +33,31 @@ pub fn drive(
     };
     let tally = |class: Class| facts.errors(&subject).and_then(|memory| memory.get(class));
     [
-        (Reason::MediaErrors, bench.media(tally(Class::Medium))),
-        (Reason::IoErrors, bench.io(tally(Class::Io))),
+        (
+            Reason::MediaErrors,
+            bench.media_errors(tally(Class::Medium)),
+        ),
+        (Reason::IoErrors, bench.io_errors(tally(Class::Io))),
         (Reason::IoTimeouts, bench.timeouts(tally(Class::Timeout))),
         (
             Reason::ControllerResets,
-            bench.passing(tally(Class::Reset), "was reset"),
+            bench.suspect_at_most(tally(Class::Reset), "was reset"),
         ),
         (
             Reason::LinkErrors,
-            bench.passing(tally(Class::Transport), "had errors on its link"),
+            bench.suspect_at_most(tally(Class::Transport), "had errors on its link"),
         ),
     ]
 }
 
-struct Bench<'a> {
+struct DriveErrorRules<'a> {
     facts: &'a Facts,
     known: &'a KnownDrive,
     policy: &'a ErrorPolicy,
     now: Timestamp,
 }
 
-impl Bench<'_> {
+impl DriveErrorRules<'_> {
     /// The drive's own word that its medium or hardware failed (SPC-6 sense keys 3 and 4, ATA UNC,
     /// NVMe status code type 2). SUSPECT from one incident. BAD: a sector that failed again in
     /// another attempt, `bad_sectors` distinct sectors, or `bad_episodes` episodes, within `window`
@@ -62,15 +65,16 @@ impl Bench<'_> {
     /// `bad_timeouts` episodes. What the drive or redundancy put right does not make it BAD. Clears
     /// after `quiet_after` (BAD: `bad_quiet_after`) without another, while the log was heard
     /// without a gap.
-    fn media(&self, tally: Option<&Tally>) -> Option<Verdict> {
+    fn media_errors(&self, tally: Option<&ErrorTally>) -> Option<Verdict> {
         let Some(tally) = tally else {
             return Some(Verdict::Clear);
         };
-        let (severity, why) = self.worsened(tally, self.policy.bad_episodes);
+        let (severity, why) = self.severity_of(tally, self.policy.bad_episodes);
         let episodes = tally.episodes_within(self.policy.window);
         // What an address beyond the end, a protection tag or a target in software may also say,
         // says little; often is another matter.
-        let weak = !proven(self.known, tally) && episodes < self.policy.bad_timeouts as usize;
+        let weak = !is_confirmed_by_drive(self.known, tally)
+            && episodes < self.policy.bad_timeouts as usize;
         let (severity, why) = if weak {
             (Severity::Suspect, None)
         } else {
@@ -82,15 +86,15 @@ impl Bench<'_> {
     /// Errors of the block layer whose cause no record names. As media errors; a drive that is
     /// reached over a network is SUSPECT at most, since the way to it is the likelier cause. What
     /// fails while a drive is being lost is told by DriveMissing.
-    fn io(&self, tally: Option<&Tally>) -> Option<Verdict> {
+    fn io_errors(&self, tally: Option<&ErrorTally>) -> Option<Verdict> {
         let Some(tally) = tally else {
             return Some(Verdict::Clear);
         };
-        if self.leaving(tally) {
+        if self.coincides_with_removal(tally) {
             return Some(Verdict::Clear);
         }
-        let (severity, why) = self.worsened(tally, self.policy.bad_episodes);
-        let severity = if self.may_be_the_way(tally) {
+        let (severity, why) = self.severity_of(tally, self.policy.bad_episodes);
+        let severity = if self.may_be_transport(tally) {
             Severity::Suspect
         } else {
             severity
@@ -100,12 +104,12 @@ impl Bench<'_> {
 
     /// Commands that were not answered. SUSPECT from one incident; BAD from `bad_timeouts` episodes
     /// within `window`, and never over a network.
-    fn timeouts(&self, tally: Option<&Tally>) -> Option<Verdict> {
+    fn timeouts(&self, tally: Option<&ErrorTally>) -> Option<Verdict> {
         let Some(tally) = tally else {
             return Some(Verdict::Clear);
         };
         let episodes = tally.episodes_within(self.policy.window);
-        let bad = episodes >= self.policy.bad_timeouts as usize && !self.may_be_the_way(tally);
+        let bad = episodes >= self.policy.bad_timeouts as usize && !self.may_be_transport(tally);
         let severity = if bad {
             Severity::Bad
         } else {
@@ -121,19 +125,19 @@ impl Bench<'_> {
 
     /// Resets, and errors of the link: never more than SUSPECT, since a cable, a power supply or an
     /// adapter does this to a good drive.
-    fn passing(&self, tally: Option<&Tally>, what: &str) -> Option<Verdict> {
+    fn suspect_at_most(&self, tally: Option<&ErrorTally>, what: &str) -> Option<Verdict> {
         let Some(tally) = tally else {
             return Some(Verdict::Clear);
         };
         self.raised(tally, Severity::Suspect, what, None)
     }
 
-    fn worsened(&self, tally: &Tally, bad_episodes: u32) -> (Severity, Option<String>) {
+    fn severity_of(&self, tally: &ErrorTally, bad_episodes: u32) -> (Severity, Option<String>) {
         if tally.last_uncorrected.is_none() {
             return (Severity::Suspect, Some("all of them put right".to_owned()));
         }
         let window = self.policy.window;
-        if let Some(place) = tally.failed_again(window) {
+        if let Some(place) = tally.repeatedly_failed_sector(window) {
             return (
                 Severity::Bad,
                 Some(format!(
@@ -142,7 +146,7 @@ impl Bench<'_> {
                 )),
             );
         }
-        let places = tally.places_within(window);
+        let places = tally.sectors_within(window);
         if places >= u64::from(self.policy.bad_sectors) {
             return (Severity::Bad, Some(format!("at {places} distinct sectors")));
         }
@@ -154,12 +158,12 @@ impl Bench<'_> {
     }
 
     /// Something between the drive and the host is known, or more likely, to have caused it.
-    fn may_be_the_way(&self, tally: &Tally) -> bool {
+    fn may_be_transport(&self, tally: &ErrorTally) -> bool {
         tally.blame == Blame::No || self.known.facts.transport.is_remote()
     }
 
     /// The last error came with the drive's going: within a minute before, or after.
-    fn leaving(&self, tally: &Tally) -> bool {
+    fn coincides_with_removal(&self, tally: &ErrorTally) -> bool {
         let began = tally.episodes.last().copied().unwrap_or(tally.first.time);
         self.known
             .missing_since
@@ -168,13 +172,13 @@ impl Bench<'_> {
 
     fn raised(
         &self,
-        tally: &Tally,
+        tally: &ErrorTally,
         severity: Severity,
         what: &str,
         why: Option<String>,
     ) -> Option<Verdict> {
         let why = why.map(|why| format!(", {why}")).unwrap_or_default();
-        judged(
+        raised_until_quiet(
             self.facts,
             self.policy,
             tally,
@@ -187,24 +191,24 @@ impl Bench<'_> {
 
 /// Raised with all that was told, until nothing more has been told for as long as this severity
 /// asks.
-pub fn judged(
+pub fn raised_until_quiet(
     facts: &Facts,
     policy: &ErrorPolicy,
-    tally: &Tally,
+    tally: &ErrorTally,
     severity: Severity,
     what: &str,
     now: Timestamp,
 ) -> Option<Verdict> {
-    let patience = policy.patience(severity);
-    if let Some(over) = over(facts, tally, patience, now) {
+    let patience = policy.quiet_period(severity);
+    if let Some(over) = quiet_verdict(facts, tally, patience, now) {
         return over;
     }
-    let message = format!("{what}: {}", told(tally));
+    let message = format!("{what}: {}", summarize(tally));
     raised(
         severity,
         Status::Degraded,
         message,
-        records(tally),
+        log_evidence(tally),
         &clears_when(patience),
         Some(tally.first.time),
     )
@@ -220,14 +224,14 @@ pub fn name(known: &KnownDrive) -> String {
 
 /// The drive's own word, or that of what plays the drive: a hypervisor's disk has nobody else to
 /// say it.
-pub fn proven(known: &KnownDrive, tally: &Tally) -> bool {
+pub fn is_confirmed_by_drive(known: &KnownDrive, tally: &ErrorTally) -> bool {
     tally.blame == Blame::Yes || known.facts.kind == DriveKind::Virtual
 }
 
 /// Seen to be over, or not to be told: `None` while it is not over.
-pub fn over(
+pub fn quiet_verdict(
     facts: &Facts,
-    tally: &Tally,
+    tally: &ErrorTally,
     patience: Duration,
     now: Timestamp,
 ) -> Option<Option<Verdict>> {
@@ -242,7 +246,7 @@ pub fn over(
 }
 
 /// `3 incidents (12 records) …, sectors 2048, 4096`.
-pub fn told(tally: &Tally) -> String {
+pub fn summarize(tally: &ErrorTally) -> String {
     let more = if tally.suppressed > 0 {
         format!(
             ", and at least {} that the kernel did not print",
@@ -259,18 +263,18 @@ pub fn told(tally: &Tally) -> String {
         1 => "1 record".to_owned(),
         n => format!("{n} records"),
     };
-    let places = match tally.places.as_slice() {
+    let places = match tally.sectors.as_slice() {
         [] => String::new(),
         [place] => format!("; sector {} of {}", place.sector, place.device),
         places => {
-            let others = if tally.more_places > 0 {
+            let others = if tally.more_sectors > 0 {
                 " and elsewhere"
             } else {
                 ""
             };
             format!(
                 "; sectors {}{others}",
-                list(places.iter().map(|place| place.sector))
+                join_limited(places.iter().map(|place| place.sector))
             )
         }
     };
@@ -281,7 +285,7 @@ pub fn told(tally: &Tally) -> String {
 }
 
 /// The first record and the last.
-pub fn records(tally: &Tally) -> Vec<Evidence> {
+pub fn log_evidence(tally: &ErrorTally) -> Vec<Evidence> {
     let told = |line: &Line| evidence(line.origin.name(), line.time, &line.text);
     if tally.first == tally.last {
         vec![told(&tally.first)]
@@ -291,10 +295,13 @@ pub fn records(tally: &Tally) -> Vec<Evidence> {
 }
 
 pub fn clears_when(patience: Duration) -> String {
-    format!("nothing more is told of it for {}", words(patience))
+    format!(
+        "nothing more is told of it for {}",
+        format_duration(patience)
+    )
 }
 
-fn words(duration: Duration) -> String {
+fn format_duration(duration: Duration) -> String {
     let seconds = duration.as_secs();
     match seconds {
         _ if seconds > 0 && seconds.is_multiple_of(86_400) => format!("{} d", seconds / 86_400),

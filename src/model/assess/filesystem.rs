@@ -3,17 +3,19 @@
 
 use jiff::Timestamp;
 
-use crate::model::assess::errors::{clears_when, judged, over, proven, records, told};
+use crate::model::assess::errors::{
+    clears_when, is_confirmed_by_drive, log_evidence, quiet_verdict, raised_until_quiet, summarize,
+};
 use crate::model::assess::mounted::mount_line_of;
-use crate::model::assess::text::{MOUNTINFO, evidence, list, raised, unknown};
-use crate::model::assess::{checks, worse};
+use crate::model::assess::text::{MOUNTINFO, evidence, join_limited, raised, unknown};
+use crate::model::assess::{checks, worst_of};
 use crate::model::counters::Counter;
 use crate::model::facts::{Facts, KnownVolume};
 use crate::model::finding::{Severity, Status, Subject, Verdict};
-use crate::model::graph::extents::lies_in;
+use crate::model::graph::extents::may_contain_sector;
 use crate::model::ids::DriveId;
-use crate::model::kernel::event::Class;
-use crate::model::kernel::memory::{Place, Tally};
+use crate::model::kernel_log::error_history::{ErrorTally, FailedSector};
+use crate::model::kernel_log::event::Class;
 use crate::model::policy::Policy;
 use crate::model::reason::Reason;
 use crate::model::volume::{Impact, VolumeFacts};
@@ -39,7 +41,7 @@ pub fn errors(
     } else {
         Severity::Suspect
     };
-    judged(
+    raised_until_quiet(
         facts,
         &policy.errors,
         tally,
@@ -63,7 +65,7 @@ pub fn corrupted(
     policy: &Policy,
     now: Timestamp,
 ) -> Option<Verdict> {
-    worse(
+    worst_of(
         kernel_corrupted(facts, known, policy, now),
         checks::corrupted(facts, known),
     )
@@ -76,14 +78,14 @@ pub fn kernel_corrupted(
     policy: &Policy,
     now: Timestamp,
 ) -> Option<Verdict> {
-    if let Some(sick) = sick(facts, known) {
+    if let Some(sick) = xfs_sick(facts, known) {
         return sick;
     }
     let Some(tally) = tally(facts, known, Class::FsCorruption) else {
         return Some(Verdict::Clear);
     };
-    if is_of_metadata(tally)
-        && checks::clean_since(facts, known).is_some_and(|clean| clean > tally.last.time)
+    if is_metadata_corruption(tally)
+        && checks::last_clean_check(facts, known).is_some_and(|clean| clean > tally.last.time)
     {
         return Some(Verdict::Clear);
     }
@@ -98,7 +100,7 @@ pub fn kernel_corrupted(
     } else {
         "found its own data to be damaged"
     };
-    judged(
+    raised_until_quiet(
         facts,
         &policy.errors,
         tally,
@@ -110,7 +112,7 @@ pub fn kernel_corrupted(
 
 /// What a checker would have seen: the words of ext4 and XFS on their own structures. btrfs speaks
 /// of data as well, dm-verity and dm-integrity of blocks: of those a checker knows nothing.
-fn is_of_metadata(tally: &Tally) -> bool {
+fn is_metadata_corruption(tally: &ErrorTally) -> bool {
     let own = |text: &str| {
         ["EXT4-fs", "EXT3-fs", "EXT2-fs", "XFS ("]
             .iter()
@@ -121,7 +123,7 @@ fn is_of_metadata(tally: &Tally) -> bool {
 
 /// XFS remembers what it found to be wrong until a repair or an unmount (`sick` of
 /// XFS_IOC_FSGEOMETRY; xfs_health.h).
-fn sick(facts: &Facts, known: &KnownVolume) -> Option<Option<Verdict>> {
+fn xfs_sick(facts: &Facts, known: &KnownVolume) -> Option<Option<Verdict>> {
     let memory = facts.filesystem_counters(known, "xfs")?;
     let set: Vec<(&str, &Counter)> = memory
         .counters()
@@ -131,7 +133,7 @@ fn sick(facts: &Facts, known: &KnownVolume) -> Option<Option<Verdict>> {
         .iter()
         .filter_map(|(_, counter)| counter.last_growth.or(Some(counter.since)))
         .max()?;
-    let names = list(set.iter().map(|(name, _)| name.trim_start_matches("sick_")));
+    let names = join_limited(set.iter().map(|(name, _)| name.trim_start_matches("sick_")));
     let message = format!(
         "{} knows its metadata to be damaged: {names}",
         describe(&known.facts)
@@ -166,11 +168,11 @@ pub fn shutdown(facts: &Facts, known: &KnownVolume) -> Option<Verdict> {
         let Some(tally) = tally else {
             return Some(Verdict::Clear);
         };
-        if answers_after(facts, known, tally.last.time) {
+        if accessible_since(facts, known, tally.last.time) {
             return Some(Verdict::Clear);
         }
     }
-    let mut proof = tally.map(records).unwrap_or_default();
+    let mut proof = tally.map(log_evidence).unwrap_or_default();
     if let (Some(mount), Some(at)) = (marked, facts.mounts.at()) {
         proof.extend(mount_line_of(facts, &mount.path).map(|line| evidence(MOUNTINFO, at, line)));
     }
@@ -190,7 +192,7 @@ pub fn shutdown(facts: &Facts, known: &KnownVolume) -> Option<Verdict> {
 }
 
 /// A directory of it could be read since.
-fn answers_after(facts: &Facts, known: &KnownVolume, time: Timestamp) -> bool {
+fn accessible_since(facts: &Facts, known: &KnownVolume, time: Timestamp) -> bool {
     known
         .facts
         .mounts
@@ -220,10 +222,10 @@ pub fn io_errors(
     let own = [Class::Io, Class::Medium, Class::Timeout]
         .into_iter()
         .filter_map(|class| tally(facts, known, class))
-        .map(|tally| Source {
+        .map(|tally| ErrorSource {
             tally,
-            places: tally.places.iter().collect(),
-            medium: false,
+            places: tally.sectors.iter().collect(),
+            confirmed_medium: false,
             what: format!(
                 "reads or writes of {} failed",
                 known.facts.device.as_deref().unwrap_or("its device")
@@ -233,12 +235,17 @@ pub fn io_errors(
         .facts
         .drive_ids
         .iter()
-        .flat_map(|id| of_drive(facts, known, policy, id));
-    let mut worst: Option<(Severity, Status, Source<'_>)> = None;
+        .flat_map(|id| drive_error_sources(facts, known, policy, id));
+    let mut worst: Option<(Severity, Status, ErrorSource<'_>)> = None;
     let mut undecided = None;
     for source in own.chain(beneath) {
-        let (severity, status) = source.judge(policy);
-        match over(facts, source.tally, policy.errors.patience(severity), now) {
+        let (severity, status) = source.severity_and_status(policy);
+        match quiet_verdict(
+            facts,
+            source.tally,
+            policy.errors.quiet_period(severity),
+            now,
+        ) {
             Some(Some(Verdict::Unknown { why })) => undecided = Some(why),
             Some(_) => {}
             None if worst
@@ -253,28 +260,28 @@ pub fn io_errors(
     let Some((severity, status, source)) = worst else {
         return undecided.map_or(Some(Verdict::Clear), unknown);
     };
-    let patience = policy.errors.patience(severity);
-    let message = format!("{}: {}", source.what, told(source.tally));
+    let patience = policy.errors.quiet_period(severity);
+    let message = format!("{}: {}", source.what, summarize(source.tally));
     raised(
         severity,
         status,
         message,
-        records(source.tally),
+        log_evidence(source.tally),
         &clears_when(patience),
         Some(source.tally.first.time),
     )
 }
 
-struct Source<'a> {
-    tally: &'a Tally,
-    places: Vec<&'a Place>,
+struct ErrorSource<'a> {
+    tally: &'a ErrorTally,
+    places: Vec<&'a FailedSector>,
     /// The drive's own word that it could not read.
-    medium: bool,
+    confirmed_medium: bool,
     what: String,
 }
 
-impl Source<'_> {
-    fn judge(&self, policy: &Policy) -> (Severity, Status) {
+impl ErrorSource<'_> {
+    fn severity_and_status(&self, policy: &Policy) -> (Severity, Status) {
         let errors = &policy.errors;
         if self.tally.last_uncorrected.is_none() {
             return (Severity::Suspect, Status::Degraded);
@@ -282,9 +289,11 @@ impl Source<'_> {
         let again = self.places.iter().any(|place| place.times > 1);
         let many = self.places.len() as u64 >= u64::from(errors.bad_sectors);
         let often = self.tally.episodes_within(errors.window) >= errors.bad_episodes as usize;
-        let unread = self.places.iter().any(|place| place.read);
+        let unread = self.places.iter().any(|place| place.is_read);
         match again || many || often {
-            true if self.medium && unread && (again || many) => (Severity::Bad, Status::DataLoss),
+            true if self.confirmed_medium && unread && (again || many) => {
+                (Severity::Bad, Status::DataLoss)
+            }
             true => (Severity::Bad, Status::Degraded),
             false => (Severity::Suspect, Status::Degraded),
         }
@@ -293,12 +302,12 @@ impl Source<'_> {
 
 /// What a drive's failing sectors mean for a volume in which they lie, and that stands on this
 /// drive alone.
-fn of_drive<'a>(
+fn drive_error_sources<'a>(
     facts: &'a Facts,
     known: &KnownVolume,
     policy: &Policy,
     id: &DriveId,
-) -> Vec<Source<'a>> {
+) -> Vec<ErrorSource<'a>> {
     let exposed = known.facts.stack.impact(&|drive| drive == id) == Impact::Exposed;
     let (true, Some(inventory), Some(memory)) = (
         exposed,
@@ -310,12 +319,12 @@ fn of_drive<'a>(
     let told = [Class::Medium, Class::Io]
         .into_iter()
         .filter_map(|class| memory.get(class).map(|tally| (class, tally)));
-    let source = |(class, tally): (Class, &'a Tally)| {
+    let source = |(class, tally): (Class, &'a ErrorTally)| {
         // What failed before there was this volume was not its data.
-        let here = |place: &&Place| {
+        let here = |place: &&FailedSector| {
             place.last >= known.first_seen
                 && tally.is_recent(place, policy.errors.window)
-                && lies_in(
+                && may_contain_sector(
                     inventory,
                     &facts.layers,
                     &known.facts,
@@ -323,11 +332,11 @@ fn of_drive<'a>(
                     place.sector,
                 )
         };
-        let places: Vec<&Place> = tally.places.iter().filter(here).collect();
+        let places: Vec<&FailedSector> = tally.sectors.iter().filter(here).collect();
         if places.is_empty() {
             return None;
         }
-        let sectors = list(
+        let sectors = join_limited(
             places
                 .iter()
                 .map(|place| format!("{} of {}", place.sector, place.device)),
@@ -339,11 +348,11 @@ fn of_drive<'a>(
             && facts
                 .drives
                 .get(id)
-                .is_some_and(|drive| proven(drive, tally));
-        Some(Source {
+                .is_some_and(|drive| is_confirmed_by_drive(drive, tally));
+        Some(ErrorSource {
             tally,
             places,
-            medium,
+            confirmed_medium: medium,
             what,
         })
     };
@@ -363,7 +372,7 @@ pub fn device(
         let Some(tally) = classes.iter().find_map(|class| memory?.get(*class)) else {
             return Some(Verdict::Clear);
         };
-        judged(
+        raised_until_quiet(
             facts,
             &policy.errors,
             tally,
@@ -397,7 +406,7 @@ pub fn device(
     ]
 }
 
-pub fn tally<'a>(facts: &'a Facts, known: &KnownVolume, class: Class) -> Option<&'a Tally> {
+pub fn tally<'a>(facts: &'a Facts, known: &KnownVolume, class: Class) -> Option<&'a ErrorTally> {
     facts
         .errors(&Subject::Volume(known.facts.id.clone()))?
         .get(class)

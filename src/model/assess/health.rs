@@ -1,6 +1,6 @@
 //! Health of drives and volumes: the worst finding, or that it cannot be told.
 
-use crate::model::assess::mounted::is_fault;
+use crate::model::assess::mounted::is_volume_error;
 use crate::model::assess::smart;
 use crate::model::facts::{Facts, KnownVolume};
 use crate::model::finding::{Health, Severity, Subject};
@@ -79,7 +79,7 @@ fn probes(facts: &Facts, known: &KnownVolume) -> Option<String> {
                 why.get_or_insert(format!("probing {}: {error}", mount.path));
             }
             Some(Observation::Ok { value, .. }) => match &value.statfs {
-                Err(error) if !is_fault(error.errno) => {
+                Err(error) if !is_volume_error(error.errno) => {
                     why.get_or_insert(format!("probing {}: {error}", mount.path));
                 }
                 _ => return None,

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use crate::model::assess::text::{evidence, list, percent, raised, unknown};
+use crate::model::assess::text::{evidence, join_limited, percent, raised, unknown};
 use crate::model::block::{LayerState, MdState, Multipath, ThinPool};
 use crate::model::facts::{Facts, LayerFacts};
 use crate::model::finding::{Evidence, Severity, Status, Verdict};
@@ -12,11 +12,11 @@ use crate::model::policy::Policy;
 use crate::model::volume::VolumeFacts;
 
 /// What one layer says; worst first wins for a volume over several.
-struct Said {
+struct Degradation {
     severity: Severity,
     status: Status,
     message: String,
-    proof: Vec<Evidence>,
+    evidence: Vec<Evidence>,
 }
 
 /// An array beneath the volume is short of members. Sources: md's sysfs, dm-raid's status, btrfs'
@@ -27,17 +27,17 @@ pub fn raid_degraded(facts: &Facts, volume: &VolumeFacts) -> Option<Verdict> {
     match btrfs(facts, volume) {
         Some(Ok(said)) => said.raise("every member of the filesystem is present again"),
         Some(Err(verdict)) => raid(facts, &volume.devices).or(Some(verdict)),
-        None => raid(facts, &volume.devices).or_else(|| nothing_left(facts, volume)),
+        None => raid(facts, &volume.devices).or_else(|| clear_without_layer(facts, volume)),
     }
 }
 
 pub fn raid(facts: &Facts, devices: &[String]) -> Option<Verdict> {
-    judge(
+    worst_layer(
         facts,
         devices,
         "every member of the array is active and in sync",
         |name, at, state| match state {
-            LayerState::Md(md) => Some(array(name, at, md)),
+            LayerState::Md(md) => Some(md_array(name, at, md)),
             LayerState::DmRaid {
                 level,
                 health,
@@ -66,7 +66,7 @@ pub fn thin_pool_full(
     policy: &Policy,
     active: Option<Severity>,
 ) -> Option<Verdict> {
-    thin(facts, &volume.devices, policy, active).or_else(|| nothing_left(facts, volume))
+    thin(facts, &volume.devices, policy, active).or_else(|| clear_without_layer(facts, volume))
 }
 
 pub fn thin(
@@ -75,7 +75,7 @@ pub fn thin(
     policy: &Policy,
     active: Option<Severity>,
 ) -> Option<Verdict> {
-    judge(
+    worst_layer(
         facts,
         devices,
         "the pool takes writes and both its data and its metadata are below the limit",
@@ -90,23 +90,25 @@ pub fn thin(
 /// SUSPECT, degraded, while one is left; BAD, inaccessible, when none is. Clears when all are
 /// active.
 pub fn paths_degraded(facts: &Facts, volume: &VolumeFacts) -> Option<Verdict> {
-    paths(facts, &volume.devices).or_else(|| nothing_left(facts, volume))
+    paths(facts, &volume.devices).or_else(|| clear_without_layer(facts, volume))
 }
 
 pub fn paths(facts: &Facts, devices: &[String]) -> Option<Verdict> {
-    judge(
+    worst_layer(
         facts,
         devices,
         "all paths are active",
         |name, at, state| match state {
-            LayerState::Multipath(multipath) => Some(paths_of(facts, name, at, multipath)),
+            LayerState::Multipath(multipath) => {
+                Some(multipath_degradation(facts, name, at, multipath))
+            }
             _ => None,
         },
     )
 }
 
 /// No such layer is beneath the volume (any more), as a good scan says.
-fn nothing_left(facts: &Facts, volume: &VolumeFacts) -> Option<Verdict> {
+fn clear_without_layer(facts: &Facts, volume: &VolumeFacts) -> Option<Verdict> {
     let inventory = facts.inventory.value()?;
     // A device that the scan lists and whose state has not been asked for yet may be such a layer.
     let pending = volume.devices.iter().any(|name| {
@@ -118,18 +120,18 @@ fn nothing_left(facts: &Facts, volume: &VolumeFacts) -> Option<Verdict> {
             && facts
                 .layers
                 .get(name)
-                .is_none_or(|layer| layer.known().is_none())
+                .is_none_or(|layer| layer.last_known().is_none())
     });
     (!pending && !volume.device_gone).then_some(Verdict::Clear)
 }
 
-impl Said {
+impl Degradation {
     fn raise(self, clears: &str) -> Option<Verdict> {
         raised(
             self.severity,
             self.status,
             self.message,
-            self.proof,
+            self.evidence,
             clears,
             None,
         )
@@ -138,13 +140,13 @@ impl Said {
 
 /// The worst of what these devices' states say; a state that could not be read leaves the answer
 /// open.
-fn judge(
+fn worst_layer(
     facts: &Facts,
     devices: &[String],
     clears: &str,
-    rule: impl Fn(&str, Timestamp, &LayerState) -> Option<Option<Said>>,
+    rule: impl Fn(&str, Timestamp, &LayerState) -> Option<Option<Degradation>>,
 ) -> Option<Verdict> {
-    let mut worst: Option<Said> = None;
+    let mut worst: Option<Degradation> = None;
     let mut applies = false;
     let mut why = None;
     for (name, layer) in devices
@@ -152,7 +154,7 @@ fn judge(
         .filter_map(|name| facts.layers.get_key_value(name))
     {
         let relevant = layer
-            .known()
+            .last_known()
             .is_some_and(|state| rule(name, Timestamp::UNIX_EPOCH, state).is_some());
         match &layer.state {
             Observation::Ok { at, value } => {
@@ -167,7 +169,7 @@ fn judge(
                     }
                 }
             }
-            Observation::Failed { error, .. } if relevant || layer.known().is_none() => {
+            Observation::Failed { error, .. } if relevant || layer.last_known().is_none() => {
                 why.get_or_insert(format!("state of {name}: {error}"));
             }
             _ => {}
@@ -189,11 +191,11 @@ fn pending(layer: &LayerFacts, relevant: bool) -> Option<Timestamp> {
     layer
         .stuck
         .as_ref()
-        .filter(|_| relevant || layer.known().is_none())
+        .filter(|_| relevant || layer.last_known().is_none())
         .map(|stuck| stuck.since)
 }
 
-fn array(name: &str, at: Timestamp, md: &MdState) -> Option<Said> {
+fn md_array(name: &str, at: Timestamp, md: &MdState) -> Option<Degradation> {
     // md.rst, array_state: these do no I/O. `broken` is a raid0 or linear array that has lost a
     // member.
     let dead = matches!(
@@ -237,7 +239,7 @@ fn array(name: &str, at: Timestamp, md: &MdState) -> Option<Said> {
         .map(|member| member.device.as_str())
         .collect();
     if !faulty.is_empty() {
-        message.push_str(&format!("; faulty: {}", list(faulty)));
+        message.push_str(&format!("; faulty: {}", join_limited(faulty)));
     }
     let mut proof = vec![
         evidence(
@@ -263,11 +265,11 @@ fn array(name: &str, at: Timestamp, md: &MdState) -> Option<Said> {
     } else {
         (Severity::Suspect, Status::Degraded)
     };
-    Some(Said {
+    Some(Degradation {
         severity,
         status,
         message,
-        proof,
+        evidence: proof,
     })
 }
 
@@ -280,7 +282,7 @@ fn dm_raid(
     health: &str,
     sync_action: Option<&str>,
     status_line: &str,
-) -> Option<Said> {
+) -> Option<Degradation> {
     let dead = health
         .chars()
         .filter(|leg| matches!(leg, 'D' | '-'))
@@ -304,16 +306,16 @@ fn dm_raid(
     } else {
         (Severity::Suspect, Status::Degraded)
     };
-    Some(Said {
+    Some(Degradation {
         severity,
         status,
         message,
-        proof: vec![evidence(format!("dm status of {name}"), at, status_line)],
+        evidence: vec![evidence(format!("dm status of {name}"), at, status_line)],
     })
 }
 
 /// `None`: no btrfs; `Err`: a btrfs with all its members, or one that cannot be told.
-fn btrfs(facts: &Facts, volume: &VolumeFacts) -> Option<Result<Said, Verdict>> {
+fn btrfs(facts: &Facts, volume: &VolumeFacts) -> Option<Result<Degradation, Verdict>> {
     let device = volume.device.as_ref()?;
     let fs = facts
         .inventory()?
@@ -333,7 +335,7 @@ fn btrfs(facts: &Facts, volume: &VolumeFacts) -> Option<Result<Said, Verdict>> {
         .min()
         .unwrap_or(0);
     let lost = fs.missing_devices as usize > tolerates;
-    let names = list(profiles().collect::<std::collections::BTreeSet<_>>());
+    let names = join_limited(profiles().collect::<std::collections::BTreeSet<_>>());
     let all = fs.devices.len() + fs.missing_devices as usize;
     let message = format!(
         "the btrfs {} ({names}) runs without {} of its {all} devices",
@@ -350,11 +352,11 @@ fn btrfs(facts: &Facts, volume: &VolumeFacts) -> Option<Result<Said, Verdict>> {
     } else {
         Severity::Suspect
     };
-    Some(Ok(Said {
+    Some(Ok(Degradation {
         severity,
         status: Status::Degraded,
         message,
-        proof,
+        evidence: proof,
     }))
 }
 
@@ -364,7 +366,7 @@ fn thin_pool(
     pool: &ThinPool,
     policy: &Policy,
     active: Option<Severity>,
-) -> Option<Said> {
+) -> Option<Degradation> {
     let policy = &policy.thin_pool;
     let proof = vec![evidence(
         format!("dm status of {name}"),
@@ -387,21 +389,21 @@ fn thin_pool(
             "thin pool {name} takes no writes (its mode is `{}`): {used}",
             pool.mode
         );
-        return Some(Said {
+        return Some(Degradation {
             severity: Severity::Bad,
             status: Status::Inaccessible,
             message,
-            proof,
+            evidence: proof,
         });
     }
     if pool.needs_check {
         let message =
             format!("thin pool {name} needs a check of its metadata (needs_check): {used}");
-        return Some(Said {
+        return Some(Degradation {
             severity: Severity::Bad,
             status: Status::Degraded,
             message,
-            proof,
+            evidence: proof,
         });
     }
     let most = data.into_iter().chain(metadata).max()?;
@@ -417,15 +419,20 @@ fn thin_pool(
     } else {
         Severity::Suspect
     };
-    Some(Said {
+    Some(Degradation {
         severity,
         status: Status::Degraded,
         message: format!("thin pool {name} is filling up: {used}"),
-        proof,
+        evidence: proof,
     })
 }
 
-fn paths_of(facts: &Facts, name: &str, at: Timestamp, multipath: &Multipath) -> Option<Said> {
+fn multipath_degradation(
+    facts: &Facts,
+    name: &str,
+    at: Timestamp,
+    multipath: &Multipath,
+) -> Option<Degradation> {
     let all = multipath.paths.len();
     let failed: Vec<String> = multipath
         .paths
@@ -450,20 +457,20 @@ fn paths_of(facts: &Facts, name: &str, at: Timestamp, multipath: &Multipath) -> 
         &multipath.status_line,
     )];
     Some(match all - failed.len() {
-        0 => Said {
+        0 => Degradation {
             severity: Severity::Bad,
             status: Status::Inaccessible,
             message: format!("multipath device {name} has no working path left of {all}"),
-            proof,
+            evidence: proof,
         },
-        left => Said {
+        left => Degradation {
             severity: Severity::Suspect,
             status: Status::Degraded,
             message: format!(
                 "multipath device {name} works with {left} of {all} paths; failed: {}",
-                list(failed)
+                join_limited(failed)
             ),
-            proof,
+            evidence: proof,
         },
     })
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::model::assess::text::{MOUNTINFO, evidence, list, mount_line, raised, unknown};
+use crate::model::assess::text::{MOUNTINFO, evidence, join_limited, mount_line, raised, unknown};
 use crate::model::facts::{Facts, KnownVolume, elapsed};
 use crate::model::finding::{Evidence, Severity, Status, Verdict};
 use crate::model::mount::Mount;
@@ -47,7 +47,7 @@ pub fn device_missing(facts: &Facts, known: &KnownVolume, now: Timestamp) -> Opt
         true => String::new(),
         false => format!(
             " with drive {}",
-            list(drives.iter().map(|drive| &drive.facts.id))
+            join_limited(drives.iter().map(|drive| &drive.facts.id))
         ),
     };
     if known.retained {
@@ -82,7 +82,7 @@ pub fn device_missing(facts: &Facts, known: &KnownVolume, now: Timestamp) -> Opt
         true => "the volume stands on it".to_owned(),
         false => format!(
             "{} is mounted",
-            list(volume.mounts.iter().map(|mount| &mount.path))
+            join_limited(volume.mounts.iter().map(|mount| &mount.path))
         ),
     };
     let message = format!("block device {device} is gone{with} while {used}");
@@ -122,7 +122,7 @@ pub fn staging_not_mounted(
         .filter(|mount| mount.role == MountRole::Staging);
     let was_staged = missing.clone().any(|mount| {
         known
-            .absent
+            .absences
             .get(&mount.path)
             .is_some_and(|absent| absent.was_mounted)
     });
@@ -148,7 +148,7 @@ pub fn staging_not_mounted(
     } else {
         (Severity::Bad, Status::Inaccessible)
     };
-    expected(
+    missing_mounts(
         facts,
         known,
         policy,
@@ -168,7 +168,7 @@ pub fn not_mounted(
     policy: &Policy,
     now: Timestamp,
 ) -> Option<Verdict> {
-    expected(
+    missing_mounts(
         facts,
         known,
         policy,
@@ -179,7 +179,7 @@ pub fn not_mounted(
     )
 }
 
-fn expected(
+fn missing_mounts(
     facts: &Facts,
     known: &KnownVolume,
     policy: &Policy,
@@ -210,7 +210,7 @@ fn expected(
         return Some(Verdict::Clear);
     }
     let due = |mount: &&ExpectedMount| {
-        known.absent.get(&mount.path).is_some_and(|absent| {
+        known.absences.get(&mount.path).is_some_and(|absent| {
             let grace = if absent.was_mounted {
                 VANISHED_GRACE.min(policy.not_mounted_after)
             } else {
@@ -246,10 +246,10 @@ fn expected(
         .collect();
     let since = late
         .iter()
-        .filter_map(|mount| known.absent.get(&mount.path))
+        .filter_map(|mount| known.absences.get(&mount.path))
         .map(|absent| absent.since)
         .min();
-    let paths = list(late.iter().map(|mount| &mount.path));
+    let paths = join_limited(late.iter().map(|mount| &mount.path));
     let whose = if late.iter().all(|mount| mount.record.is_none()) {
         "this node's own"
     } else {
@@ -310,8 +310,8 @@ pub fn not_accessible(facts: &Facts, known: &KnownVolume) -> Option<Verdict> {
             }
             Observation::Ok { at, value } => {
                 asked = true;
-                for error in errors(value) {
-                    match is_fault(error.errno) {
+                for error in probe_errors(value) {
+                    match is_volume_error(error.errno) {
                         true => bad.push((&mount.path, *at, error)),
                         false => {
                             why.get_or_insert(format!("probing {}: {error}", mount.path));
@@ -362,7 +362,7 @@ pub fn not_accessible(facts: &Facts, known: &KnownVolume) -> Option<Verdict> {
     )
 }
 
-pub fn errors(probe: &MountProbe) -> impl Iterator<Item = &ProbeError> {
+pub fn probe_errors(probe: &MountProbe) -> impl Iterator<Item = &ProbeError> {
     probe
         .statfs
         .as_ref()
@@ -373,7 +373,7 @@ pub fn errors(probe: &MountProbe) -> impl Iterator<Item = &ProbeError> {
 
 /// Errors that the volume itself gives, as against those that forbid the asker to look or come of
 /// the asker's own want (numbers of include/uapi/asm-generic/errno{,-base}.h).
-pub fn is_fault(errno: i32) -> bool {
+pub fn is_volume_error(errno: i32) -> bool {
     const EPERM: i32 = 1;
     const ENOENT: i32 = 2;
     const EINTR: i32 = 4;
@@ -409,7 +409,7 @@ pub fn is_fault(errno: i32) -> bool {
 
 /// The mount that a lookup of `path` ends in: the last of those listed there.
 pub fn mount_at<'a>(facts: &'a Facts, path: &HostPath) -> Option<&'a Mount> {
-    let dev = facts.targets.get(path).map(|target| target.dev);
+    let dev = facts.probed_mounts.get(path).map(|target| target.dev);
     let mut at = facts
         .mount_table()?
         .mounts

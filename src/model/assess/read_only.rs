@@ -1,12 +1,12 @@
 //! Whether a filesystem that refuses writes was made so by the kernel or by somebody who wanted it.
 
-use crate::model::assess::errors::records;
+use crate::model::assess::errors::log_evidence;
 use crate::model::assess::filesystem::tally;
 use crate::model::assess::mounted::{mount_evidence, mount_line_of};
 use crate::model::assess::text::{MOUNTINFO, evidence, raised, unknown};
 use crate::model::facts::{Facts, KnownVolume};
 use crate::model::finding::{Severity, Status, Verdict};
-use crate::model::kernel::event::Class;
+use crate::model::kernel_log::event::Class;
 use crate::model::volume::VolumeMount;
 
 /// The filesystem (its superblock) is read-only although nobody asked for that. Source: mountinfo's
@@ -47,14 +47,14 @@ pub fn read_only(facts: &Facts, known: &KnownVolume, active: bool) -> Option<Ver
         return Some(Verdict::Clear);
     };
     let certain = emergency.is_some() || said.is_some();
-    if !certain && !active && wanted(facts, known) {
+    if !certain && !active && is_requested(facts, known) {
         return Some(Verdict::Clear);
     }
     let mut proof = mount_evidence(facts, known);
     if proof.is_empty() {
         proof.extend(mount_line_of(facts, &mount.path).map(|line| evidence(MOUNTINFO, at, line)));
     }
-    proof.splice(0..0, said.map(records).unwrap_or_default());
+    proof.splice(0..0, said.map(log_evidence).unwrap_or_default());
     let kind = volume.fs_type.as_deref().unwrap_or("filesystem");
     let how = match (emergency, plain) {
         (Some(_), _) => "refuses writes after an error (emergency_ro)",
@@ -80,7 +80,7 @@ pub fn read_only(facts: &Facts, known: &KnownVolume, active: bool) -> Option<Ver
 }
 
 /// Somebody asked for it.
-fn wanted(facts: &Facts, known: &KnownVolume) -> bool {
+fn is_requested(facts: &Facts, known: &KnownVolume) -> bool {
     let own_ro = |mount: &VolumeMount| mount.options.iter().any(|option| option == "ro");
     let turned = |mount: &VolumeMount| own_ro(mount) && known.seen_writable.contains(&mount.path);
     let by_choice = |mount: &VolumeMount| known.read_only_by_choice.contains(&mount.path);

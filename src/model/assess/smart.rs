@@ -9,13 +9,13 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use crate::model::assess::errors::name;
-use crate::model::assess::text::{MAX_MESSAGE, cut, evidence, raised, unknown};
-use crate::model::facts::smart::{Outcome, SmartFacts, is_physical};
+use crate::model::assess::text::{MAX_MESSAGE, evidence, raised, truncate, unknown};
+use crate::model::facts::smart::{SmartFacts, SmartOutcome, is_physical};
 use crate::model::facts::{Facts, KnownDrive};
 use crate::model::finding::{Severity, Status, Verdict};
 use crate::model::reason::Reason;
-use crate::model::smart::report::Report;
-use crate::model::smart::rules::Said;
+use crate::model::smart::report::SmartReport;
+use crate::model::smart::rules::RuleHit;
 
 /// Reasons that may come from SMART alone, or together with the kernel's log.
 pub const REASONS: &[Reason] = &[
@@ -49,30 +49,30 @@ pub fn drive(facts: &Facts, known: &KnownDrive) -> Vec<(Reason, Option<Verdict>)
         return Vec::new();
     };
     let mut verdicts = vec![
-        (Reason::ProbeTimeout, silent(smart, known)),
+        (Reason::ProbeTimeout, timed_out(smart, known)),
         (Reason::SmartUnavailable, unavailable(smart, known)),
     ];
-    let Some((at, report)) = &smart.memory.last else {
+    let Some((at, report)) = &smart.history.last else {
         return verdicts;
     };
     let stands = match (&smart.outcome, known.missing_since) {
         (_, Some(_)) => Err("the drive is missing".to_owned()),
         // What the store remembers stands until the drive has been asked.
-        (None | Some((_, Outcome::Told | Outcome::Asleep { .. })), None) => Ok(()),
+        (None | Some((_, SmartOutcome::Report | SmartOutcome::Standby { .. })), None) => Ok(()),
         (
             Some((
                 _,
-                Outcome::Failed { why }
-                | Outcome::TimedOut { why }
-                | Outcome::NotApplicable { why, .. },
+                SmartOutcome::Failed { why }
+                | SmartOutcome::TimedOut { why }
+                | SmartOutcome::NotApplicable { why, .. },
             )),
             None,
         ) => Err(format!("SMART data: {why}")),
     };
     for reason in REASONS {
-        let said = smart.said.iter().find(|said| said.reason == *reason);
+        let said = smart.rule_hits.iter().find(|said| said.reason == *reason);
         let verdict = match (&stands, said) {
-            (Ok(()), Some(said)) => told(said, report, *at, smart, known),
+            (Ok(()), Some(said)) => raise(said, report, *at, smart, known),
             (Ok(()), None) => Some(Verdict::Clear),
             (Err(why), Some(_)) => unknown(why),
             // The last answer had cleared it already; what the kernel's log says of it is the log's
@@ -84,16 +84,16 @@ pub fn drive(facts: &Facts, known: &KnownDrive) -> Vec<(Reason, Option<Verdict>)
     verdicts
 }
 
-fn told(
-    said: &Said,
-    report: &Report,
+fn raise(
+    said: &RuleHit,
+    report: &SmartReport,
     at: Timestamp,
     smart: &SmartFacts,
     known: &KnownDrive,
 ) -> Option<Verdict> {
     // A moment and not an age: a message that moves with the clock would be news for ever.
     let asleep = match &smart.outcome {
-        Some((_, Outcome::Asleep { .. })) => {
+        Some((_, SmartOutcome::Standby { .. })) => {
             format!(" (as of {at}; it sleeps, and is left asleep)")
         }
         _ => String::new(),
@@ -120,7 +120,7 @@ fn told(
 
 /// The drive has not answered in its time: whoever uses it waits as well. Clears with its next
 /// answer, whatever that says.
-fn silent(smart: &SmartFacts, known: &KnownDrive) -> Option<Verdict> {
+fn timed_out(smart: &SmartFacts, known: &KnownDrive) -> Option<Verdict> {
     let (since, text) = match (&smart.stuck, &smart.outcome) {
         (Some(stuck), _) => {
             let place = stuck
@@ -136,13 +136,18 @@ fn silent(smart: &SmartFacts, known: &KnownDrive) -> Option<Verdict> {
                 ),
             )
         }
-        (None, Some((at, Outcome::TimedOut { why }))) => (*at, why.clone()),
+        (None, Some((at, SmartOutcome::TimedOut { why }))) => (*at, why.clone()),
         // An answer, were it that it sleeps.
         (
             None,
-            Some((_, Outcome::Told | Outcome::Asleep { .. } | Outcome::NotApplicable { .. })),
+            Some((
+                _,
+                SmartOutcome::Report
+                | SmartOutcome::Standby { .. }
+                | SmartOutcome::NotApplicable { .. },
+            )),
         ) => return Some(Verdict::Clear),
-        (None, Some((_, Outcome::Failed { why }))) => return unknown(why),
+        (None, Some((_, SmartOutcome::Failed { why }))) => return unknown(why),
         (None, None) => return None,
     };
     let message = format!(
@@ -162,7 +167,7 @@ fn silent(smart: &SmartFacts, known: &KnownDrive) -> Option<Verdict> {
 /// Information only, and only where people expect SMART: on a drive of platters or flash.
 fn unavailable(smart: &SmartFacts, known: &KnownDrive) -> Option<Verdict> {
     match &smart.outcome {
-        Some((at, Outcome::NotApplicable { why, hint })) if is_physical(&known.facts) => {
+        Some((at, SmartOutcome::NotApplicable { why, hint })) if is_physical(&known.facts) => {
             let hint = hint
                 .as_ref()
                 .map(|hint| format!("; {hint}"))
@@ -177,8 +182,15 @@ fn unavailable(smart: &SmartFacts, known: &KnownDrive) -> Option<Verdict> {
                 None,
             )
         }
-        Some((_, Outcome::Told | Outcome::NotApplicable { .. })) => Some(Verdict::Clear),
-        Some((_, Outcome::Asleep { .. } | Outcome::Failed { .. } | Outcome::TimedOut { .. }))
+        Some((_, SmartOutcome::Report | SmartOutcome::NotApplicable { .. })) => {
+            Some(Verdict::Clear)
+        }
+        Some((
+            _,
+            SmartOutcome::Standby { .. }
+            | SmartOutcome::Failed { .. }
+            | SmartOutcome::TimedOut { .. },
+        ))
         | None => None,
     }
 }
@@ -190,14 +202,14 @@ pub fn health_unknown(facts: &Facts, known: &KnownDrive) -> Option<String> {
     if let Some((controller, why)) = known
         .facts
         .location
-        .behind
+        .raid_controller
         .as_ref()
-        .and_then(|controller| facts.unlisted.get_key_value(controller))
+        .and_then(|controller| facts.controller_errors.get_key_value(controller))
     {
         return Some(format!("{controller} does not list its drives: {why}"));
     }
     match &facts.smart.get(&known.facts.id)?.outcome {
-        Some((_, Outcome::Failed { why } | Outcome::TimedOut { why }))
+        Some((_, SmartOutcome::Failed { why } | SmartOutcome::TimedOut { why }))
             if known.missing_since.is_none() =>
         {
             Some(format!("SMART: {why}"))
@@ -208,9 +220,12 @@ pub fn health_unknown(facts: &Facts, known: &KnownDrive) -> Option<String> {
 
 /// What repeats on the link is the link's: a drive whose interface counts damaged transfers has
 /// commands time out and fail for that reason, and is not bad for it.
-pub fn excuse_for_the_link(verdicts: &mut BTreeMap<Reason, Option<Verdict>>, smart: &SmartFacts) {
+pub fn downgrade_for_link_errors(
+    verdicts: &mut BTreeMap<Reason, Option<Verdict>>,
+    smart: &SmartFacts,
+) {
     if !smart
-        .said
+        .rule_hits
         .iter()
         .any(|said| said.reason == Reason::LinkErrors && said.severity > Severity::Info)
     {
@@ -221,7 +236,7 @@ pub fn excuse_for_the_link(verdicts: &mut BTreeMap<Reason, Option<Verdict>>, sma
             && raised.severity == Severity::Bad
         {
             raised.severity = Severity::Suspect;
-            raised.message = cut(
+            raised.message = truncate(
                 &format!(
                     "{}; its link is the likelier cause (LinkErrors)",
                     raised.message
@@ -234,7 +249,7 @@ pub fn excuse_for_the_link(verdicts: &mut BTreeMap<Reason, Option<Verdict>>, sma
 
 /// Two witnesses of one thing: the worse word counts, and both are heard. The thing is over when
 /// neither says it.
-pub fn join(one: Option<Verdict>, other: Option<Verdict>) -> Option<Verdict> {
+pub fn combine(one: Option<Verdict>, other: Option<Verdict>) -> Option<Verdict> {
     match (one, other) {
         (None, verdict) | (verdict, None) => verdict,
         (Some(Verdict::Raised(a)), Some(Verdict::Raised(b))) => {
@@ -244,7 +259,7 @@ pub fn join(one: Option<Verdict>, other: Option<Verdict>) -> Option<Verdict> {
                 (a, b)
             };
             strong.status = strong.status.max(weak.status);
-            strong.message = cut(
+            strong.message = truncate(
                 &format!("{}; {}", strong.message, weak.message),
                 MAX_MESSAGE,
             );

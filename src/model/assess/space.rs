@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use crate::model::assess::text::{bytes, evidence, percent, raised, unknown};
+use crate::model::assess::text::{evidence, format_bytes, percent, raised, unknown};
 use crate::model::facts::volumes::is_super_read_only;
 use crate::model::facts::{Facts, KnownVolume};
 use crate::model::finding::{Evidence, Severity, Status, Verdict};
@@ -21,7 +21,7 @@ pub fn out_of_space(
     policy: &Policy,
     active: Option<Severity>,
 ) -> Option<Verdict> {
-    let (path, at, usage) = match measured(facts, known)? {
+    let (path, at, usage) = match newest_usage(facts, known)? {
         Ok(measured) => measured,
         Err(verdict) => return Some(verdict),
     };
@@ -43,19 +43,19 @@ pub fn out_of_space(
     };
     let message = format!(
         "{} of {} ({share} %) left at {path}",
-        bytes(left),
-        bytes(total)
+        format_bytes(left),
+        format_bytes(total)
     );
     let clears = format!(
         "{} % or {} are available",
         policy.clear_percent,
-        bytes(policy.raise_bytes.saturating_mul(2))
+        format_bytes(policy.raise_bytes.saturating_mul(2))
     );
     raised(
         severity,
         Status::Degraded,
         message,
-        vec![statfs(path, at, usage)],
+        vec![statfs_evidence(path, at, usage)],
         &clears,
         None,
     )
@@ -70,7 +70,7 @@ pub fn out_of_inodes(
     policy: &Policy,
     active: Option<Severity>,
 ) -> Option<Verdict> {
-    let (path, at, usage) = match measured(facts, known)? {
+    let (path, at, usage) = match newest_usage(facts, known)? {
         Ok(measured) => measured,
         Err(verdict) => return Some(verdict),
     };
@@ -95,7 +95,7 @@ pub fn out_of_inodes(
         severity,
         Status::Degraded,
         message,
-        vec![statfs(path, at, usage)],
+        vec![statfs_evidence(path, at, usage)],
         &clears,
         None,
     )
@@ -105,7 +105,7 @@ fn below(left: u64, total: u64, limit_percent: u8) -> bool {
     u128::from(left) * 100 < u128::from(total) * u128::from(limit_percent)
 }
 
-fn statfs(path: &HostPath, at: Timestamp, usage: &Usage) -> Evidence {
+fn statfs_evidence(path: &HostPath, at: Timestamp, usage: &Usage) -> Evidence {
     let text = format!(
         "total_bytes={} available_bytes={} used_bytes={} total_inodes={} available_inodes={} used_inodes={}",
         usage.total_bytes,
@@ -118,11 +118,14 @@ fn statfs(path: &HostPath, at: Timestamp, usage: &Usage) -> Evidence {
     evidence(format!("statfs {path}"), at, text)
 }
 
-type Measured<'a> = (&'a HostPath, Timestamp, &'a Usage);
+type MeasuredUsage<'a> = (&'a HostPath, Timestamp, &'a Usage);
 
 /// The newest good statfs among the volume's mounts; `Err` is a verdict that needs no figures,
 /// `None` that nothing applies yet.
-fn measured<'a>(facts: &'a Facts, known: &'a KnownVolume) -> Option<Result<Measured<'a>, Verdict>> {
+fn newest_usage<'a>(
+    facts: &'a Facts,
+    known: &'a KnownVolume,
+) -> Option<Result<MeasuredUsage<'a>, Verdict>> {
     if known.facts.block {
         return None;
     }
@@ -145,7 +148,7 @@ fn measured<'a>(facts: &'a Facts, known: &'a KnownVolume) -> Option<Result<Measu
         .filter_map(|mount| facts.probes.get_key_value(&mount.path));
     // All its mounts show the same filesystem. The newest figures count; while their mount cannot
     // be asked any more, older ones of another mount are no answer.
-    let mut newest: Option<(Measured<'a>, Option<String>)> = None;
+    let mut newest: Option<(MeasuredUsage<'a>, Option<String>)> = None;
     let mut silent = None;
     for (path, probe) in probes {
         let why = match (&probe.stuck, &probe.result) {

@@ -5,7 +5,7 @@ use crate::model::facts::{Facts, KnownVolume, LayerFacts, elapsed};
 use crate::model::finding::{Severity, Status, Verdict};
 use crate::model::observation::Observation;
 use crate::model::policy::Policy;
-use crate::model::probe::Stuck;
+use crate::model::probe::StuckProbe;
 
 /// A probe of one of the volume's mounts has not come back in its time. Source: the prober.
 /// BAD, inaccessible. Clears when the probe, or a later one, comes back, or the mount is gone.
@@ -72,7 +72,7 @@ pub fn layer_probe(name: &str, layer: &LayerFacts) -> Option<Verdict> {
     }
 }
 
-fn timed_out(message: String, source: String, stuck: &Stuck) -> Option<Verdict> {
+fn timed_out(message: String, source: String, stuck: &StuckProbe) -> Option<Verdict> {
     let text = match &stuck.waiting_in {
         Some(place) => format!("pending since {}, waiting in {place}", stuck.since),
         None => format!("pending since {}", stuck.since),

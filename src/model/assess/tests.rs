@@ -1,8 +1,8 @@
 mod checks;
 mod errors;
-mod laws;
 mod layers;
 mod mounted;
+mod properties;
 mod smart;
 mod unknown;
 
@@ -14,18 +14,18 @@ use crate::model::reason::Reason;
 pub const T: &str = "/var/lib/kubelet/pods/u1/volumes/kubernetes.io~csi/pv-h/mount";
 
 /// sda with ext4 on /data, told and probed.
-pub fn plain() -> World {
-    let mut world = World::default()
+pub fn plain() -> TestHost {
+    let mut world = TestHost::default()
         .disk("sda", "8:0", "A")
         .uuid("sda", "u")
         .mounted("8:0", "/", "/data", "ext4", "/dev/sda");
     world.read_all(0);
-    world.probe("/data", healthy(usage(100 * GIB, 50 * GIB)), 1);
+    world.probe("/data", healthy_probe(usage(100 * GIB, 50 * GIB)), 1);
     world
 }
 
 /// A mirror of sda and sdb on /data.
-pub fn mirror() -> World {
+pub fn mirror() -> TestHost {
     let md = device(
         "md0",
         "9:0",
@@ -34,7 +34,7 @@ pub fn mirror() -> World {
         },
         &["sda", "sdb"],
     );
-    let mut world = World::default()
+    let mut world = TestHost::default()
         .disk("sda", "8:0", "A")
         .disk("sdb", "8:16", "B")
         .with(md)
@@ -62,8 +62,8 @@ pub fn md_state(degraded: u32, members: &[&str]) -> LayerState {
     })
 }
 
-pub fn csi() -> World {
-    let mut world = World::default()
+pub fn csi() -> TestHost {
+    let mut world = TestHost::default()
         .disk("sda", "8:0", "A")
         .mounted("8:0", "/", "/staging", "ext4", "/dev/sda")
         .mounted("8:0", "/", T, "ext4", "/dev/sda")
@@ -72,15 +72,15 @@ pub fn csi() -> World {
     world
 }
 #[test]
-fn a_healthy_world_raises_nothing() {
+fn a_healthy_host_raises_nothing() {
     assert_eq!(plain().raised(10), [""; 0]);
     assert_eq!(mirror().raised(10), [""; 0]);
     assert_eq!(csi().raised(100), [""; 0]);
 }
 
 #[test]
-fn a_drive_that_carried_nothing_and_went_is_worth_a_note_only() {
-    let mut world = World::default().disk("sda", "8:0", "A");
+fn a_removed_unused_drive_is_informational() {
+    let mut world = TestHost::default().disk("sda", "8:0", "A");
     world.read_all(0);
     world.pull("sda");
     world.scan(10);
@@ -92,7 +92,7 @@ fn a_drive_that_carried_nothing_and_went_is_worth_a_note_only() {
 }
 
 #[test]
-fn a_missing_drive_takes_its_volume_along_and_both_return_under_another_name() {
+fn a_missing_drive_makes_its_volume_missing_and_both_return_under_another_name() {
     let mut world = plain();
     world.pull("sda");
     world.scan(10);
@@ -104,7 +104,7 @@ fn a_missing_drive_takes_its_volume_along_and_both_return_under_another_name() {
             "fs:u DriveFailing Bad Inaccessible"
         ]
     );
-    let missing = world.one(Reason::DriveMissing, 12).unwrap();
+    let missing = world.raised_for(Reason::DriveMissing, 12).unwrap();
     assert_eq!(missing.since, Some(at(10)));
     assert!(missing.message.contains("fs:u"), "{}", missing.message);
     // Unmounted while the drive is away: still known.
@@ -119,7 +119,7 @@ fn a_missing_drive_takes_its_volume_along_and_both_return_under_another_name() {
 }
 
 #[test]
-fn mounts_that_leave_just_before_their_drive_were_its_load() {
+fn mounts_removed_just_before_their_drive_were_in_use_on_it() {
     let mut world = plain();
     world.umount("/data");
     world.read_mounts(10);
@@ -145,8 +145,8 @@ fn mounts_that_leave_just_before_their_drive_were_its_load() {
 }
 
 #[test]
-fn a_removed_drive_without_a_load_is_forgotten_after_a_time() {
-    let mut world = World::default().disk("sda", "8:0", "A");
+fn an_unused_removed_drive_is_forgotten_after_the_retention_period() {
+    let mut world = TestHost::default().disk("sda", "8:0", "A");
     world.read_all(0);
     world.pull("sda");
     world.scan(10);
@@ -158,7 +158,7 @@ fn a_removed_drive_without_a_load_is_forgotten_after_a_time() {
     assert_eq!(
         world
             .facts
-            .forget(world.policy.forget_missing_after, at(month)),
+            .forget_missing_drives(world.policy.forget_missing_after, at(month)),
         [DriveId::new("A")]
     );
 }
@@ -167,7 +167,7 @@ fn a_removed_drive_without_a_load_is_forgotten_after_a_time() {
 fn one_leg_of_a_mirror_is_degraded_and_two_are_inaccessible() {
     let mut world = mirror();
     world.pull("sdb");
-    world.inventory.devices.get_mut("md0").unwrap().below = vec!["sda".into()];
+    world.inventory.devices.get_mut("md0").unwrap().underlying = vec!["sda".into()];
     world.scan(10);
     world.layer("md0", md_state(1, &["sda"]), 11);
     assert_eq!(
@@ -178,14 +178,14 @@ fn one_leg_of_a_mirror_is_degraded_and_two_are_inaccessible() {
             "fs:m DriveFailing Suspect Degraded"
         ]
     );
-    let failing = world.one(Reason::DriveFailing, 13).unwrap();
+    let failing = world.raised_for(Reason::DriveFailing, 13).unwrap();
     assert!(
         failing.message.contains("covered by raid1 md0"),
         "{}",
         failing.message
     );
     world.pull("sda");
-    world.inventory.devices.get_mut("md0").unwrap().below = vec![];
+    world.inventory.devices.get_mut("md0").unwrap().underlying = vec![];
     world.scan(20);
     assert!(
         world
@@ -195,22 +195,22 @@ fn one_leg_of_a_mirror_is_degraded_and_two_are_inaccessible() {
 }
 
 #[test]
-fn an_array_that_is_whole_again_without_the_lost_drive_forgives_it() {
+fn a_rebuilt_array_clears_the_finding_of_the_lost_drive() {
     let mut world = mirror();
     world.pull("sdb");
-    world.inventory.devices.get_mut("md0").unwrap().below = vec!["sda".into()];
+    world.inventory.devices.get_mut("md0").unwrap().underlying = vec!["sda".into()];
     world.scan(10);
     world.layer("md0", md_state(1, &["sda"]), 11);
     world.raised(12);
     world.plug("sdc", "8:32", "C");
-    world.inventory.devices.get_mut("md0").unwrap().below = vec!["sda".into(), "sdc".into()];
+    world.inventory.devices.get_mut("md0").unwrap().underlying = vec!["sda".into(), "sdc".into()];
     world.scan(100);
     world.layer("md0", md_state(0, &["sda", "sdc"]), 200);
     assert_eq!(world.raised(201), ["B DriveMissing Info Information"]);
 }
 
 #[test]
-fn a_drive_is_offline_at_once_or_after_its_recovery_has_had_its_time() {
+fn a_drive_is_offline_at_once_or_after_the_recovery_period() {
     for (state, after, expected) in [
         ("offline", 1, true),
         ("transport-offline", 1, true),

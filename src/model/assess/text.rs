@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use crate::model::finding::{Evidence, Raised, Severity, Status, Verdict};
+use crate::model::finding::{Evidence, FindingDetails, Severity, Status, Verdict};
 use crate::model::mount::Mount;
 use crate::model::path::HostPath;
 
@@ -12,7 +12,7 @@ pub const MAX_MESSAGE: usize = 1024;
 const MAX_EVIDENCE_TEXT: usize = 4096;
 
 /// The text, or as much of it as fits into `limit` bytes, closed by `…`.
-pub fn cut(text: &str, limit: usize) -> String {
+pub fn truncate(text: &str, limit: usize) -> String {
     if text.len() <= limit {
         return text.to_owned();
     }
@@ -31,8 +31,8 @@ pub fn raised(
     clears_when: &str,
     since: Option<Timestamp>,
 ) -> Option<Verdict> {
-    let message = cut(message.as_ref(), MAX_MESSAGE);
-    Some(Verdict::Raised(Raised {
+    let message = truncate(message.as_ref(), MAX_MESSAGE);
+    Some(Verdict::Raised(FindingDetails {
         severity,
         status,
         message,
@@ -44,7 +44,7 @@ pub fn raised(
 
 pub fn unknown(why: impl AsRef<str>) -> Option<Verdict> {
     Some(Verdict::Unknown {
-        why: cut(why.as_ref(), MAX_MESSAGE),
+        why: truncate(why.as_ref(), MAX_MESSAGE),
     })
 }
 
@@ -52,7 +52,7 @@ pub fn evidence(source: impl Into<String>, time: Timestamp, text: impl AsRef<str
     Evidence {
         source: source.into(),
         time,
-        text: cut(text.as_ref(), MAX_EVIDENCE_TEXT),
+        text: truncate(text.as_ref(), MAX_EVIDENCE_TEXT),
     }
 }
 
@@ -80,7 +80,7 @@ fn escaped(path: &HostPath) -> String {
 }
 
 /// `1.5 GiB`: binary, one decimal.
-pub fn bytes(amount: u64) -> String {
+pub fn format_bytes(amount: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     if amount < 1024 {
         return format!("{amount} B");
@@ -100,7 +100,7 @@ pub fn percent(part: u64, whole: u64) -> Option<u64> {
 }
 
 /// The first few, and how many more.
-pub fn list<T: std::fmt::Display>(items: impl IntoIterator<Item = T>) -> String {
+pub fn join_limited<T: std::fmt::Display>(items: impl IntoIterator<Item = T>) -> String {
     let items: Vec<String> = items.into_iter().map(|item| item.to_string()).collect();
     match items.len() {
         0..=5 => items.join(", "),
@@ -117,16 +117,20 @@ mod tests {
     proptest! {
         #[test]
         fn a_cut_text_fits_and_begins_as_it_did(text in ".{0,600}", limit in 3usize..700) {
-            let short = cut(&text, limit);
+            let short = truncate(&text, limit);
             prop_assert!(short.len() <= limit.max(text.len().min(limit)));
             prop_assert!(text.starts_with(short.trim_end_matches('…')) || text.contains('…'));
         }
     }
 
     #[test]
-    fn amounts_are_read_by_people() {
+    fn byte_amounts_are_human_readable() {
         assert_eq!(
-            (bytes(1023), bytes(1536), bytes(1 << 40)),
+            (
+                format_bytes(1023),
+                format_bytes(1536),
+                format_bytes(1 << 40)
+            ),
             (
                 "1023 B".to_owned(),
                 "1.5 KiB".to_owned(),

@@ -7,28 +7,38 @@
 #[cfg(test)]
 mod tests;
 
-use crate::model::check::parse::Parsed;
-use crate::model::check::{Ballot, End, Filesystem, Flaw, Mode, Weight};
+use crate::model::check::parse::ParsedOutput;
+use crate::model::check::{Filesystem, Mode, Problem, RunResult, Termination, Weight};
 
 /// The ballot of one run, and why where it is FAILED (empty otherwise).
-pub fn ballot(filesystem: Filesystem, mode: Mode, parsed: &Parsed, end: &End) -> (Ballot, String) {
-    match verdict(filesystem, mode, parsed, end) {
-        Ok(true) => (Ballot::Clean, String::new()),
-        Ok(false) => (Ballot::Findings, String::new()),
-        Err(why) => (Ballot::Failed, why),
+pub fn ballot(
+    filesystem: Filesystem,
+    mode: Mode,
+    parsed: &ParsedOutput,
+    end: &Termination,
+) -> (RunResult, String) {
+    match is_clean(filesystem, mode, parsed, end) {
+        Ok(true) => (RunResult::Clean, String::new()),
+        Ok(false) => (RunResult::Findings, String::new()),
+        Err(why) => (RunResult::Failed, why),
     }
 }
 
 /// Filter F: what is left of a frozen run's flaws. Only of these can be said that they are real.
-pub fn filter_f(flaws: &[Flaw]) -> impl Iterator<Item = &Flaw> {
+pub fn non_transient(flaws: &[Problem]) -> impl Iterator<Item = &Problem> {
     flaws.iter().filter(|flaw| flaw.weight > Weight::Transient)
 }
 
 /// Whether it is clean; why it cannot be told.
-fn verdict(filesystem: Filesystem, mode: Mode, parsed: &Parsed, end: &End) -> Result<bool, String> {
+fn is_clean(
+    filesystem: Filesystem,
+    mode: Mode,
+    parsed: &ParsedOutput,
+    end: &Termination,
+) -> Result<bool, String> {
     let (checker, _) = filesystem.checker();
     let status = exit_status(checker, end)?;
-    if gave_up_over_damage(filesystem, mode, status, parsed) {
+    if aborted_on_damage(filesystem, mode, status, parsed) {
         return Ok(false);
     }
     if let Some(words) = &parsed.failure {
@@ -43,13 +53,13 @@ fn verdict(filesystem: Filesystem, mode: Mode, parsed: &Parsed, end: &End) -> Re
     // An XFS that is mounted has a dirty log as a rule, and its log is no finding; where it is all
     // that made the status, nothing was found.
     let dirty_log = filesystem == Filesystem::Xfs && parsed.pending_replay.is_some();
-    let nothing = parsed.flaws.is_empty() && parsed.more_flaws == 0;
+    let nothing = parsed.problems.is_empty() && parsed.more_problems == 0;
     if errors && nothing && !dirty_log {
         return Err(format!(
             "{checker} ended with status {status} and told nothing that it found"
         ));
     }
-    let real = filter_f(&parsed.flaws).next().is_some();
+    let real = non_transient(&parsed.problems).next().is_some();
     Ok(match mode {
         Mode::Frozen => !real,
         _ => !real && !errors && !dirty_log,
@@ -60,30 +70,35 @@ fn verdict(filesystem: Filesystem, mode: Mode, parsed: &Parsed, end: &End) -> Re
 /// operational). While writers go on a healthy filesystem makes it do that too; where nothing
 /// moves, what it had named by then is so. A device that fails and want of memory have words of
 /// their own.
-fn gave_up_over_damage(filesystem: Filesystem, mode: Mode, status: i32, parsed: &Parsed) -> bool {
-    let named = |flaw: &&Flaw| flaw.weight == Weight::Damage && !flaw.text.starts_with("Error ");
+fn aborted_on_damage(
+    filesystem: Filesystem,
+    mode: Mode,
+    status: i32,
+    parsed: &ParsedOutput,
+) -> bool {
+    let named = |flaw: &&Problem| flaw.weight == Weight::Damage && !flaw.text.starts_with("Error ");
     let aborted = filesystem == Filesystem::Ext4
         && status == 12
-        && parsed.failure.as_deref() == Some(crate::model::check::parse::ABORTED);
-    aborted && mode != Mode::Live && parsed.flaws.iter().any(|flaw| named(&flaw))
+        && parsed.failure.as_deref() == Some(crate::model::check::parse::E2FSCK_ABORTED);
+    aborted && mode != Mode::Live && parsed.problems.iter().any(|flaw| named(&flaw))
 }
 
-fn exit_status(checker: &str, end: &End) -> Result<i32, String> {
+fn exit_status(checker: &str, end: &Termination) -> Result<i32, String> {
     match end {
-        End::Exited(status) => Ok(*status),
-        End::Signal(number) => Err(format!(
+        Termination::Exited(status) => Ok(*status),
+        Termination::Signal(number) => Err(format!(
             "{checker} was ended by signal {number}{}",
             signal_name(*number)
         )),
-        End::TimedOut => Err(format!("{checker} was not through in time")),
-        End::Stopped => Err(format!("{checker} was stopped")),
-        End::Stuck(Some(place)) => Err(format!(
+        Termination::TimedOut => Err(format!("{checker} was not through in time")),
+        Termination::Cancelled => Err(format!("{checker} was stopped")),
+        Termination::Stuck(Some(place)) => Err(format!(
             "{checker} hangs in the kernel ({place}): the device does not answer"
         )),
-        End::Stuck(None) => Err(format!(
+        Termination::Stuck(None) => Err(format!(
             "{checker} hangs in the kernel: the device does not answer"
         )),
-        End::NotStarted(why) => Err(format!("{checker} could not be started: {why}")),
+        Termination::NotStarted(why) => Err(format!("{checker} could not be started: {why}")),
     }
 }
 

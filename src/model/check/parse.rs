@@ -6,32 +6,32 @@
 
 mod btrfs;
 mod e2fsck;
-mod found;
-mod shape;
+mod line_template;
+mod problem_collector;
 #[cfg(test)]
 pub mod tests;
 mod xfs;
 
-use crate::model::check::parse::found::Found;
-pub use crate::model::check::parse::shape::broken;
-use crate::model::check::{Filesystem, Flaw};
+pub use crate::model::check::parse::line_template::split_point;
+use crate::model::check::parse::problem_collector::ProblemCollector;
+use crate::model::check::{Filesystem, Problem};
 
 /// Of one line this much is kept, in bytes.
-pub const LONGEST_TEXT: usize = 400;
+pub const MAX_TEXT_BYTES: usize = 400;
 /// Distinct flaws of one run that are kept; the rest is counted.
-pub const MOST_FLAWS: usize = 200;
+pub const MAX_PROBLEMS: usize = 200;
 /// A line is read in parts of this, in bytes, each with the line's label before it: e2fsck prints
 /// all the differences of a bitmap in one line.
-pub const LONGEST_LINE: usize = 256 * 1024;
+pub const MAX_LINE_BYTES: usize = 256 * 1024;
 
 /// Reads one run's output.
 #[derive(Debug)]
-pub struct Reader {
+pub struct OutputParser {
     dialect: Dialect,
-    found: Found,
+    problems: ProblemCollector,
 }
 
-pub use e2fsck::ABORTED;
+pub use e2fsck::E2FSCK_ABORTED;
 
 #[derive(Debug)]
 enum Dialect {
@@ -42,10 +42,10 @@ enum Dialect {
 
 /// What one run's output says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Parsed {
+pub struct ParsedOutput {
     /// Distinct, worst first: where all of these are transient, so is all that was only counted.
-    pub flaws: Vec<Flaw>,
-    pub more_flaws: u64,
+    pub problems: Vec<Problem>,
+    pub more_problems: u64,
     /// The words that tell of a dirty log or a journal to be recovered.
     pub pending_replay: Option<String>,
     /// The words by which the checker says that it could not do its work (no memory, no superblock
@@ -56,58 +56,58 @@ pub struct Parsed {
     pub complete: bool,
 }
 
-impl Reader {
-    pub fn new(filesystem: Filesystem) -> Reader {
+impl OutputParser {
+    pub fn new(filesystem: Filesystem) -> OutputParser {
         let dialect = match filesystem {
             Filesystem::Ext4 => Dialect::E2fsck(Box::default()),
             Filesystem::Xfs => Dialect::Xfs(xfs::State::default()),
             Filesystem::Btrfs => Dialect::Btrfs(btrfs::State::default()),
         };
-        Reader {
+        OutputParser {
             dialect,
-            found: Found::default(),
+            problems: ProblemCollector::default(),
         }
     }
 
     /// One line without its end; not necessarily UTF-8 before it came here (lossy).
-    pub fn line(&mut self, line: &str) {
+    pub fn push_line(&mut self, line: &str) {
         // A progress bar overwrites its own line: what counts is what stands after it.
         let line = line.trim_end_matches('\r');
         let line = line.rsplit('\r').next().unwrap_or(line);
-        shape::parts(line, LONGEST_LINE)
+        line_template::split_line(line, MAX_LINE_BYTES)
             .iter()
-            .for_each(|part| self.part(part));
+            .for_each(|part| self.push_part(part));
     }
 
-    fn part(&mut self, line: &str) {
+    fn push_part(&mut self, line: &str) {
         let line: String = line
             .chars()
             .filter(|c| !matches!(c, '\u{1}' | '\u{2}' | '\u{8}'))
             .collect();
         let line = line.trim_end();
         if line.is_empty() {
-            self.found.close();
+            self.problems.end_problem();
             return;
         }
         match &mut self.dialect {
-            Dialect::E2fsck(state) => state.line(line, &mut self.found),
-            Dialect::Xfs(state) => state.line(line, &mut self.found),
-            Dialect::Btrfs(state) => state.line(line, &mut self.found),
+            Dialect::E2fsck(state) => state.push_line(line, &mut self.problems),
+            Dialect::Xfs(state) => state.push_line(line, &mut self.problems),
+            Dialect::Btrfs(state) => state.push_line(line, &mut self.problems),
         }
     }
 
     /// What it is doing, by its own account (`Pass 1: Checking inodes, blocks, and sizes`).
     pub fn phase(&self) -> Option<&str> {
-        self.found.phase.as_deref()
+        self.problems.phase.as_deref()
     }
 
-    pub fn finish(mut self) -> Parsed {
-        self.found.close();
+    pub fn finish(mut self) -> ParsedOutput {
+        self.problems.end_problem();
         match self.dialect {
-            Dialect::E2fsck(state) => state.finish(&mut self.found),
-            Dialect::Xfs(state) => state.finish(&mut self.found),
-            Dialect::Btrfs(state) => state.finish(&mut self.found),
+            Dialect::E2fsck(state) => state.finish(&mut self.problems),
+            Dialect::Xfs(state) => state.finish(&mut self.problems),
+            Dialect::Btrfs(state) => state.finish(&mut self.problems),
         }
-        self.found.parsed()
+        self.problems.into_output()
     }
 }

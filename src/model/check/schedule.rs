@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::model::hash::fnv1a_64;
 
 /// A calendar comes round in this many days; the 31st can be two months away.
-const MOST_DAYS: u32 = 63;
+const MAX_SEARCH_DAYS: u32 = 63;
 
 /// `daily 03:00`, `Sun 03:00`, `Mon,Thu 02:30`, `1 04:00` (the first of each month), `1,15 04:00`;
 /// local time.
@@ -32,21 +32,21 @@ pub struct Calendar {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Days {
     Daily,
-    Of(Vec<Weekday>),
-    Month(Vec<i8>),
+    Weekdays(Vec<Weekday>),
+    DaysOfMonth(Vec<i8>),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a calendar: write `daily 03:00`, `Sun 03:00`, `Mon,Thu 02:30` or `1 04:00`")]
-pub struct NotACalendar(pub String);
+pub struct ParseCalendarError(pub String);
 
 impl TryFrom<String> for Calendar {
-    type Error = NotACalendar;
+    type Error = ParseCalendarError;
 
-    fn try_from(text: String) -> Result<Calendar, NotACalendar> {
-        match read(&text) {
+    fn try_from(text: String) -> Result<Calendar, ParseCalendarError> {
+        match parse_calendar(&text) {
             Some((days, time)) => Ok(Calendar { text, days, time }),
-            None => Err(NotACalendar(text)),
+            None => Err(ParseCalendarError(text)),
         }
     }
 }
@@ -57,7 +57,7 @@ impl From<Calendar> for String {
     }
 }
 
-fn read(text: &str) -> Option<(Days, Time)> {
+fn parse_calendar(text: &str) -> Option<(Days, Time)> {
     let mut words = text.split_whitespace();
     let (days, time) = (words.next()?, words.next()?);
     if words.next().is_some() {
@@ -74,13 +74,13 @@ fn read(text: &str) -> Option<(Days, Time)> {
     let days = if days.eq_ignore_ascii_case("daily") {
         Days::Daily
     } else if days.starts_with(|c: char| c.is_ascii_digit()) {
-        Days::Month(
+        Days::DaysOfMonth(
             all()
                 .map(|day| two(day).filter(|day| (1..=31).contains(day)))
                 .collect::<Option<_>>()?,
         )
     } else {
-        Days::Of(all().map(weekday).collect::<Option<_>>()?)
+        Days::Weekdays(all().map(weekday).collect::<Option<_>>()?)
     };
     Some((days, time))
 }
@@ -104,16 +104,16 @@ fn weekday(name: &str) -> Option<Weekday> {
 }
 
 impl Calendar {
-    fn has(&self, date: Date) -> bool {
+    fn includes(&self, date: Date) -> bool {
         match &self.days {
             Days::Daily => true,
-            Days::Of(weekdays) => weekdays.contains(&date.weekday()),
-            Days::Month(days) => days.contains(&date.day()),
+            Days::Weekdays(weekdays) => weekdays.contains(&date.weekday()),
+            Days::DaysOfMonth(days) => days.contains(&date.day()),
         }
     }
 
     /// The first time at which it strikes after `after`, each strike put off by `offset`.
-    fn next(&self, after: Timestamp, offset: Duration, zone: &TimeZone) -> Option<Timestamp> {
+    fn next_after(&self, after: Timestamp, offset: Duration, zone: &TimeZone) -> Option<Timestamp> {
         // Also a strike of a day before can still lie ahead for its offset.
         let begin = after
             .checked_sub(offset)
@@ -132,8 +132,8 @@ impl Calendar {
         };
         begin
             .series(jiff::Span::new().days(1))
-            .take(MOST_DAYS as usize + 2)
-            .filter(|date| self.has(*date))
+            .take(MAX_SEARCH_DAYS as usize + 2)
+            .filter(|date| self.includes(*date))
             .filter_map(strike)
             .find(|at| *at > after)
     }
@@ -150,23 +150,24 @@ pub enum Schedule {
 /// The next time after `last` (the last check's end, or when the volume was first seen), spread by
 /// up to `jitter` by the volume's own `name`: the same volume always has the same share of it. A
 /// calendar's jitter longer than the time between its strikes still leaves one check for each.
-pub fn due(
+pub fn next_due(
     schedule: &Schedule,
     last: Timestamp,
     name: &str,
     jitter: Duration,
     zone: &TimeZone,
 ) -> Timestamp {
-    let offset = Duration::from_secs_f64((jitter.as_secs_f64() * share(name)).max(0.0)).min(jitter);
+    let offset = Duration::from_secs_f64((jitter.as_secs_f64() * jitter_fraction(name)).max(0.0))
+        .min(jitter);
     let next = match schedule {
         Schedule::Every(interval) => last.checked_add(interval.saturating_add(offset)).ok(),
-        Schedule::At(calendar) => calendar.next(last, offset, zone),
+        Schedule::At(calendar) => calendar.next_after(last, offset, zone),
     };
     next.unwrap_or(Timestamp::MAX)
 }
 
 /// From 0 to below 1, by the name alone: its hash, mixed.
-fn share(name: &str) -> f64 {
+fn jitter_fraction(name: &str) -> f64 {
     let hash = fnv1a_64(name.bytes());
     let hash = (hash ^ (hash >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
     let hash = (hash ^ (hash >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);

@@ -1,9 +1,9 @@
-use crate::model::cleanup::{Action, Plan, Refusal, Wanted, plan};
+use crate::model::cleanup::{CleanupAction, CleanupError, CleanupPlan, CleanupTarget, plan};
 use crate::model::fixture::*;
 use crate::model::observation::Observation;
 use crate::model::path::HostPath;
-use crate::model::report::{Report, Source, SourceStatus};
 use crate::model::snapshot::{Snapshot, Volume};
+use crate::model::source_update::{Source, SourceStatus, SourceUpdate};
 use crate::model::stale::{Attachment, GRACE};
 use crate::model::storage;
 
@@ -20,8 +20,8 @@ fn staging() -> String {
 
 /// One volume, staged and published to the pods of which `mounts` are, and what the kubelet has
 /// written down of it.
-fn world(mounts: &[&str], recorded: &[(&str, &str)]) -> World {
-    let mut world = World::default()
+fn host(mounts: &[&str], recorded: &[(&str, &str)]) -> TestHost {
+    let mut world = TestHost::default()
         .disk("sda", "8:0", "A")
         .uuid("sda", "u-1")
         .mounted("8:0", "/", &staging(), "ext4", "/dev/sda");
@@ -31,7 +31,7 @@ fn world(mounts: &[&str], recorded: &[(&str, &str)]) -> World {
     world.csi("d", "h", Some(&staging()), recorded)
 }
 
-fn picture(world: &World) -> Snapshot {
+fn snapshot_of(world: &TestHost) -> Snapshot {
     let volume = |known: &crate::model::facts::KnownVolume| storage::tests::volume(known);
     Snapshot {
         settled: true,
@@ -42,32 +42,32 @@ fn picture(world: &World) -> Snapshot {
             .map(|(id, known)| (id.clone(), volume(known).into()))
             .collect(),
         attachments: world.facts.attachments.clone(),
-        surroundings: world.facts.surroundings.clone(),
+        node_context: world.facts.node_context.clone(),
         ..Snapshot::default()
     }
 }
 
-fn planned(snapshot: &Snapshot) -> Result<Plan, Refusal> {
+fn planned(snapshot: &Snapshot) -> Result<CleanupPlan, CleanupError> {
     let volume: &Volume = snapshot.volumes.values().next().expect("one");
-    plan(snapshot, Wanted::Volume(volume))
+    plan(snapshot, CleanupTarget::Volume(volume))
 }
 
-fn words(plan: &Plan) -> Vec<String> {
+fn descriptions(plan: &CleanupPlan) -> Vec<String> {
     plan.actions
         .iter()
-        .map(|action| format!("{} {}", action.words(), action.path()))
+        .map(|action| format!("{} {}", action.description(), action.path()))
         .collect()
 }
 
 #[test]
-fn what_containers_have_goes_before_pods_and_these_before_what_is_staged() {
+fn subpaths_are_unmounted_before_pod_mounts_and_those_before_staging() {
     let subpath = format!("{K}/pods/u1/volume-subpaths/pv-h/web/0");
     let (one, other) = (target("u1"), target("u2"));
-    let mut world = world(&[&one, &other, &subpath], &[]);
+    let mut world = host(&[&one, &other, &subpath], &[]);
     world.kubelet.volumes.clear();
     world.read_all(0);
     world.read_kubelet(GRACE_SECONDS);
-    let plan = planned(&picture(&world)).expect("nobody uses it");
+    let plan = planned(&snapshot_of(&world)).expect("nobody uses it");
     let folder = |path: &str| path.trim_end_matches("/mount").to_owned();
     let steps = [
         format!("unmount {subpath}"),
@@ -83,53 +83,53 @@ fn what_containers_have_goes_before_pods_and_these_before_what_is_staged() {
         format!("remove {}", staging()),
         format!("remove if empty {K}/plugins/kubernetes.io/csi/d/0af"),
     ];
-    assert_eq!(words(&plan), steps);
-    assert!(!plan.ours);
+    assert_eq!(descriptions(&plan), steps);
+    assert!(!plan.is_provided);
 }
 
 #[test]
-fn it_is_refused_while_a_pod_has_a_record() {
+fn cleanup_is_refused_while_a_pod_has_a_record() {
     let path = target("u1");
-    let mut world = world(&[&path], &[("u1", &path)]);
+    let mut world = host(&[&path], &[("u1", &path)]);
     world.read_all(0);
-    let refused = planned(&picture(&world)).expect_err("in use");
+    let refused = planned(&snapshot_of(&world)).expect_err("in use");
     assert!(
-        matches!(&refused, Refusal::InUse { path: at, by } if *at == HostPath::from(path.as_str()) && by.contains("pod default/pod-u1")),
+        matches!(&refused, CleanupError::InUse { path: at, by } if *at == HostPath::from(path.as_str()) && by.contains("pod default/pod-u1")),
         "{refused}"
     );
     // The record alone: its mount is gone.
     world.umount(&path);
     world.read_all(1);
     assert!(matches!(
-        planned(&picture(&world)),
-        Err(Refusal::InUse { .. })
+        planned(&snapshot_of(&world)),
+        Err(CleanupError::InUse { .. })
     ));
     // And the folder of logs alone.
     world.kubelet.volumes[0].publications.clear();
     world = world.mounted("8:0", "/", &path, "ext4", "/dev/sda");
     world.read_all(2);
     assert!(matches!(
-        planned(&picture(&world)),
-        Err(Refusal::InUse { .. })
+        planned(&snapshot_of(&world)),
+        Err(CleanupError::InUse { .. })
     ));
     world.kubelet.pods.clear();
     world.read_all(3);
     world.read_kubelet(2 + GRACE_SECONDS);
-    let refused = planned(&picture(&world)).expect_err("the pod has only just gone");
+    let refused = planned(&snapshot_of(&world)).expect_err("the pod has only just gone");
     assert!(
-        matches!(&refused, Refusal::Fresh { since, .. } if *since == at(3)),
+        matches!(&refused, CleanupError::WithinGrace { since, .. } if *since == at(3)),
         "{refused}"
     );
     world.read_kubelet(3 + GRACE_SECONDS);
-    planned(&picture(&world)).expect("only the kubelet's own record of the staging is left");
+    planned(&snapshot_of(&world)).expect("only the kubelet's own record of the staging is left");
 }
 
 #[test]
-fn it_is_refused_while_nobody_can_tell_whether_a_pod_has_it() {
+fn cleanup_is_refused_while_pod_use_is_unknown() {
     let path = target("u1");
-    let mut world = world(&[&path], &[]);
+    let mut world = host(&[&path], &[]);
     world.read_all(0);
-    let mut snapshot = picture(&world);
+    let mut snapshot = snapshot_of(&world);
     let down = (
         SourceStatus::Down("reading /var/lib/kubelet: permission denied".into()),
         at(0),
@@ -137,18 +137,24 @@ fn it_is_refused_while_nobody_can_tell_whether_a_pod_has_it() {
     std::sync::Arc::make_mut(&mut snapshot.node)
         .sources
         .insert(Source::Kubelet, down);
-    assert!(matches!(planned(&snapshot), Err(Refusal::Blind(_))));
+    assert!(matches!(
+        planned(&snapshot),
+        Err(CleanupError::SnapshotIncomplete(_))
+    ));
     snapshot.node = Default::default();
     snapshot.settled = false;
-    assert!(matches!(planned(&snapshot), Err(Refusal::Blind(_))));
+    assert!(matches!(
+        planned(&snapshot),
+        Err(CleanupError::SnapshotIncomplete(_))
+    ));
     // A reading that fails leaves what was known: nothing was known of this one.
-    world.tell(Report::Kubelet(Observation::failed(at(1), "no")), 1);
+    world.apply(SourceUpdate::Kubelet(Observation::failed(at(1), "no")), 1);
     assert!(
         world
             .facts
             .attachments
             .values()
-            .all(|it| it.stale().is_none())
+            .all(|it| it.stale_cause().is_none())
     );
 }
 
@@ -157,96 +163,96 @@ fn without_a_kubelet_nothing_of_a_volume_is_known_to_be_unused() {
     let mut world = storage::tests::pool(Some(&staging()), &[&target("u1")]);
     world.scan(0);
     world.read_mounts(0);
-    world.tell_provision(0);
-    world.tell(Report::Kubelet(Observation::Unavailable), 0);
+    world.read_provision(0);
+    world.apply(SourceUpdate::Kubelet(Observation::Unavailable), 0);
     world.read_mounts(100 * GRACE_SECONDS);
-    let snapshot = picture(&world);
+    let snapshot = snapshot_of(&world);
     let refused = plan(
         &snapshot,
-        Wanted::Volume(snapshot.csi_volume("own", "v1").expect("there")),
+        CleanupTarget::Volume(snapshot.csi_volume("own", "v1").expect("there")),
     )
     .expect_err("nobody can tell");
-    assert!(matches!(refused, Refusal::Untold(_)), "{refused}");
+    assert!(matches!(refused, CleanupError::UseUnknown(_)), "{refused}");
 }
 
 #[test]
-fn a_place_of_which_the_kubelet_keeps_no_records_is_not_known_to_be_unused() {
+fn use_of_a_path_without_kubelet_records_is_unknown() {
     let mut world = storage::tests::pool(Some(&staging()), &["/srv/elsewhere"]);
     world.read_all(0);
-    world.tell_provision(0);
+    world.read_provision(0);
     world.read_kubelet(GRACE_SECONDS);
-    let snapshot = picture(&world);
+    let snapshot = snapshot_of(&world);
     let refused = plan(
         &snapshot,
-        Wanted::Volume(snapshot.csi_volume("own", "v1").expect("there")),
+        CleanupTarget::Volume(snapshot.csi_volume("own", "v1").expect("there")),
     )
     .expect_err("nobody can tell");
     assert!(
-        matches!(&refused, Refusal::Untold(path) if *path == HostPath::from("/srv/elsewhere")),
+        matches!(&refused, CleanupError::UseUnknown(path) if *path == HostPath::from("/srv/elsewhere")),
         "{refused}"
     );
 }
 
 #[test]
-fn one_place_is_one_place_and_what_lies_elsewhere_is_never_touched() {
+fn cleaning_one_attachment_touches_nothing_else() {
     let (one, other) = (target("u1"), target("u2"));
-    let mut world = world(&[&one, &other, "/srv/bind"], &[("u2", &other)]);
+    let mut world = host(&[&one, &other, "/srv/bind"], &[("u2", &other)]);
     world.read_all(0);
-    let fresh = picture(&world);
-    let place = Wanted::Place(&fresh.attachments[&HostPath::from(one.as_str())]);
+    let fresh = snapshot_of(&world);
+    let place = CleanupTarget::Attachment(&fresh.attachments[&HostPath::from(one.as_str())]);
     assert!(
-        matches!(plan(&fresh, place), Err(Refusal::Fresh { .. })),
+        matches!(plan(&fresh, place), Err(CleanupError::WithinGrace { .. })),
         "its pod may only just be coming"
     );
     world.read_kubelet(GRACE_SECONDS);
-    let snapshot = picture(&world);
+    let snapshot = snapshot_of(&world);
     let attachment: &Attachment = &snapshot.attachments[&HostPath::from(one.as_str())];
-    let plan = plan(&snapshot, Wanted::Place(attachment)).expect("its pod is gone");
+    let plan = plan(&snapshot, CleanupTarget::Attachment(attachment)).expect("its pod is gone");
     assert_eq!(plan.mounts, [HostPath::from(one.as_str())]);
     assert!(
-        matches!(planned(&snapshot), Err(Refusal::InUse { .. })),
+        matches!(planned(&snapshot), Err(CleanupError::InUse { .. })),
         "the other pod has it"
     );
     let staged = &snapshot.attachments[&HostPath::from(staging().as_str())];
     assert!(
         matches!(
-            super::plan(&snapshot, Wanted::Place(staged)),
-            Err(Refusal::InUse { .. })
+            super::plan(&snapshot, CleanupTarget::Attachment(staged)),
+            Err(CleanupError::InUse { .. })
         ),
         "what is staged is the other pod's as well"
     );
 }
 
 #[test]
-fn a_volume_of_ours_gives_its_loop_device_back() {
+fn cleanup_of_a_provided_volume_detaches_its_loop_device() {
     let mut world = storage::tests::pool(Some(&staging()), &[]);
     world.read_all(0);
-    world.tell_provision(0);
+    world.read_provision(0);
     world.read_kubelet(GRACE_SECONDS);
-    let snapshot = picture(&world);
+    let snapshot = snapshot_of(&world);
     let plan = plan(
         &snapshot,
-        Wanted::Volume(snapshot.csi_volume("own", "v1").expect("there")),
+        CleanupTarget::Volume(snapshot.csi_volume("own", "v1").expect("there")),
     )
     .expect("nobody uses it");
     assert_eq!(
         plan.actions.last(),
-        Some(&Action::Detach {
+        Some(&CleanupAction::Detach {
             image: "/pool/images/v1.img".into()
         })
     );
-    assert!(plan.ours && plan.target == "v1");
+    assert!(plan.is_provided && plan.target == "v1");
     let idle = plan_of_idle();
-    assert!(matches!(idle, Err(Refusal::Nothing(_))));
+    assert!(matches!(idle, Err(CleanupError::NothingAttached(_))));
 }
 
-fn plan_of_idle() -> Result<Plan, Refusal> {
+fn plan_of_idle() -> Result<CleanupPlan, CleanupError> {
     let mut world = storage::tests::pool(None, &[]);
     world.read_all(0);
-    world.tell_provision(0);
-    let snapshot = picture(&world);
+    world.read_provision(0);
+    let snapshot = snapshot_of(&world);
     plan(
         &snapshot,
-        Wanted::Volume(snapshot.csi_volume("own", "v1").expect("there")),
+        CleanupTarget::Volume(snapshot.csi_volume("own", "v1").expect("there")),
     )
 }

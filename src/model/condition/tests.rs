@@ -28,10 +28,12 @@ fn finding(reason: Reason, severity: Severity, status: Status, message: &str) ->
 }
 
 fn known(mounts: &[&str]) -> KnownVolume {
-    let mut world =
-        World::default()
-            .disk("sda", "8:0", "A")
-            .csi("d", "h", Some("/staging"), &[("u1", TARGET)]);
+    let mut world = TestHost::default().disk("sda", "8:0", "A").csi(
+        "d",
+        "h",
+        Some("/staging"),
+        &[("u1", TARGET)],
+    );
     for path in mounts {
         world = world.mounted("8:0", "/", path, "ext4", "/dev/sda");
     }
@@ -96,7 +98,7 @@ fn statuses_follow_mounts_and_findings() {
     );
 }
 
-fn told(
+fn volume_condition(
     findings: &[&Finding],
     health: Health,
     unknown: Option<(&str, Timestamp)>,
@@ -114,12 +116,12 @@ fn told(
 }
 
 #[test]
-fn what_this_node_cannot_serve_is_told_beside_the_findings_and_only_lost_data_before_it() {
+fn a_provision_error_precedes_all_findings_except_data_loss() {
     let mut world = crate::model::storage::tests::pool(None, &[]);
-    world.provision.as_mut().expect("has one").volumes[0].trouble =
+    world.provision.as_mut().expect("has one").volumes[0].error =
         Some("its record cannot be read".into());
     world.read_all(0);
-    world.tell_provision(0);
+    world.read_provision(0);
     let known = &world.facts.volumes[&volume("csi:own/v1")];
     let message = |findings: &[&Finding]| {
         condition(
@@ -154,7 +156,7 @@ fn what_this_node_cannot_serve_is_told_beside_the_findings_and_only_lost_data_be
 
 #[test]
 fn a_healthy_volume_is_normal_and_says_so() {
-    let condition = told(&[], Health::Good, None, None);
+    let condition = volume_condition(&[], Health::Good, None, None);
     assert!(!condition.abnormal);
     assert_eq!(
         condition.message,
@@ -182,7 +184,7 @@ fn every_cause_is_named_worst_first() {
         Status::Information,
         "unseen",
     );
-    let condition = told(&[&space, &dead, &note], Health::Bad, None, None);
+    let condition = volume_condition(&[&space, &dead, &note], Health::Bad, None, None);
     assert!(condition.abnormal);
     assert_eq!(
         condition.message,
@@ -192,7 +194,7 @@ fn every_cause_is_named_worst_first() {
 
 #[test]
 fn bad_health_without_a_finding_is_abnormal_all_the_same() {
-    assert!(told(&[], Health::Suspect, None, None).abnormal);
+    assert!(volume_condition(&[], Health::Suspect, None, None).abnormal);
 }
 
 #[test]
@@ -210,10 +212,10 @@ fn messages_keep_within_the_limit_at_any_length_and_alphabet() {
         .collect();
     for count in 1..=4 {
         let refs: Vec<&Finding> = findings.iter().take(count).collect();
-        let condition = told(&refs, Health::Bad, None, None);
+        let condition = volume_condition(&refs, Health::Bad, None, None);
         assert!(condition.message.len() <= MAX_MESSAGE);
         let why = "ä".repeat(3000);
-        let unknown = told(
+        let unknown = volume_condition(
             &refs,
             Health::Unknown,
             Some((&why, at(1))),
@@ -224,15 +226,15 @@ fn messages_keep_within_the_limit_at_any_length_and_alphabet() {
 }
 
 #[test]
-fn the_unknown_repeats_what_was_known_once() {
+fn an_unknown_condition_repeats_the_last_known_one_once() {
     let dead = finding(
         Reason::NotAccessible,
         Severity::Bad,
         Status::Inaccessible,
         "EIO",
     );
-    let before = told(&[&dead], Health::Bad, None, None);
-    let first = told(
+    let before = volume_condition(&[&dead], Health::Bad, None, None);
+    let first = volume_condition(
         &[&dead],
         Health::Unknown,
         Some(("no scan", at(5))),
@@ -246,7 +248,7 @@ fn the_unknown_repeats_what_was_known_once() {
         }
     );
     assert_eq!(
-        told(
+        volume_condition(
             &[&dead],
             Health::Unknown,
             Some(("no scan", at(5))),
@@ -254,6 +256,6 @@ fn the_unknown_repeats_what_was_known_once() {
         ),
         first
     );
-    let never = told(&[], Health::Unknown, Some(("no scan", at(5))), None);
+    let never = volume_condition(&[], Health::Unknown, Some(("no scan", at(5))), None);
     assert!(!never.abnormal && never.message.starts_with("not known yet"));
 }

@@ -8,23 +8,33 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use crate::model::block::{DiskStat, LayerState};
-use crate::model::facts::{Change, Facts, IoMemory, LayerFacts, ProbeFacts};
+use crate::model::facts::{Facts, IoProgress, LayerFacts, ProbeFacts, Urgency};
 use crate::model::observation::Observation;
 use crate::model::path::HostPath;
 use crate::model::policy::VolumeSettings;
-use crate::model::probe::{MountProbe, Stuck};
-use crate::model::report::{Report, Source, SourceStatus};
+use crate::model::probe::{MountProbe, StuckProbe};
+use crate::model::source_update::{Source, SourceStatus, SourceUpdate};
 
 impl Facts {
     /// Takes a report in. `now` is when it arrived.
-    pub fn apply(&mut self, report: Report, settings: &VolumeSettings, now: Timestamp) -> Change {
-        let change = self.take_in(report, settings, now);
+    pub fn apply(
+        &mut self,
+        report: SourceUpdate,
+        settings: &VolumeSettings,
+        now: Timestamp,
+    ) -> Urgency {
+        let change = self.apply_update(report, settings, now);
         change.max(self.retry_pending(now))
     }
 
-    fn take_in(&mut self, report: Report, settings: &VolumeSettings, now: Timestamp) -> Change {
+    fn apply_update(
+        &mut self,
+        report: SourceUpdate,
+        settings: &VolumeSettings,
+        now: Timestamp,
+    ) -> Urgency {
         match report {
-            Report::Inventory(seen) => {
+            SourceUpdate::Inventory(seen) => {
                 let first = self.inventory().is_none();
                 let known = self.shared_inventory().cloned();
                 let seen = seen.map(|new| {
@@ -32,11 +42,12 @@ impl Facts {
                         .filter(|known| **known == new)
                         .unwrap_or_else(|| Arc::new(new))
                 });
-                let (change, good) = replace(&mut self.inventory, &mut self.last_inventory, seen);
+                let (change, good) =
+                    replace_observation(&mut self.inventory, &mut self.last_inventory, seen);
                 if let (true, Some(inventory)) = (good, self.inventory.value()) {
-                    self.kernel.names.update_checks(inventory, now);
+                    self.kernel.names.update_check_devices(inventory, now);
                 }
-                if good && change == Change::Material {
+                if good && change == Urgency::Immediate {
                     if let Some(inventory) = self.inventory.value() {
                         self.kernel.names.update(inventory, first, now);
                     }
@@ -46,113 +57,126 @@ impl Facts {
                     self.forget_layers();
                     self.update_volumes(settings, now);
                 } else if good {
-                    self.touch_drives(now);
+                    self.update_last_seen(now);
                 }
                 change
             }
-            Report::Mounts(seen) => {
-                let (change, good) = replace(&mut self.mounts, &mut self.last_mounts, seen);
-                if good && change == Change::Material {
+            SourceUpdate::Mounts(seen) => {
+                let (change, good) =
+                    replace_observation(&mut self.mounts, &mut self.last_mounts, seen);
+                if good && change == Urgency::Immediate {
                     self.update_volumes(settings, now);
                 }
                 change
             }
-            Report::Kubelet(seen) => {
+            SourceUpdate::Kubelet(seen) => {
                 let first = !std::mem::replace(&mut self.kubelet_answered, true);
-                let (change, good) = replace(&mut self.kubelet, &mut self.last_kubelet, seen);
-                if good && change == Change::Material {
+                let (change, good) =
+                    replace_observation(&mut self.kubelet, &mut self.last_kubelet, seen);
+                if good && change == Urgency::Immediate {
                     self.update_volumes(settings, now);
                 } else if good {
                     self.confirm_attachments();
                 }
-                if first { Change::Material } else { change }
+                if first { Urgency::Immediate } else { change }
             }
-            Report::Source {
+            SourceUpdate::Source {
                 source: Source::KernelLog,
                 status,
             } => {
-                self.kernel_log_heard(
+                self.set_kernel_log_available(
                     matches!(status, SourceStatus::Active(_) | SourceStatus::Limited(_)),
                     now,
                 );
-                Change::Nothing
+                Urgency::Nothing
             }
-            Report::Source { source, status } => {
+            SourceUpdate::Source { source, status } => {
                 let answered = source == Source::Kubelet
                     && matches!(status, SourceStatus::Absent(_) | SourceStatus::Down(_));
                 if answered && !std::mem::replace(&mut self.kubelet_answered, true) {
-                    Change::Material
+                    Urgency::Immediate
                 } else {
-                    Change::Nothing
+                    Urgency::Nothing
                 }
             }
-            Report::Layer { device, state } => self.layer(device, state, settings, now),
-            Report::LayerStuck { device, stuck } => {
+            SourceUpdate::Layer { device, state } => self.apply_layer(device, state, settings, now),
+            SourceUpdate::LayerStuck { device, stuck } => {
                 let known = self.layers.entry(device).or_default();
                 set_stuck(&mut known.stuck, stuck)
             }
-            Report::Probe { path, result, took } => {
+            SourceUpdate::Probe {
+                path,
+                result,
+                duration: took,
+            } => {
                 self.timings.entry(Source::Probe).or_default().take(took);
-                self.probe(path, result)
+                self.apply_probe(path, result)
             }
-            Report::ProbeStuck { path, stuck } => {
-                if !self.targets.contains_key(&path) {
-                    return Change::Nothing;
+            SourceUpdate::ProbeStuck { path, stuck } => {
+                if !self.probed_mounts.contains_key(&path) {
+                    return Urgency::Nothing;
                 }
                 set_stuck(&mut self.probes.entry(path).or_default().stuck, stuck)
             }
-            Report::DiskStats(seen) => self.disk_stats(seen),
-            Report::KernelLog(batch) => self.kernel_log(batch, now),
-            Report::FsError(notice) => self.fs_error(notice, now),
-            Report::Counters(seen) => self.counters(seen, now),
-            Report::Smart {
+            SourceUpdate::DiskStats(seen) => self.apply_disk_stats(seen),
+            SourceUpdate::KernelLog(batch) => self.apply_kernel_log(batch, now),
+            SourceUpdate::FsError(notice) => self.apply_fs_error(notice, now),
+            SourceUpdate::Counters(seen) => self.apply_counters(seen, now),
+            SourceUpdate::Smart {
                 drive,
                 at,
-                answer,
-                took,
+                response: answer,
+                duration: took,
             } => {
                 self.timings.entry(Source::Smart).or_default().take(took);
-                self.smart_answer(drive, *answer, at)
+                self.apply_smart_response(drive, *answer, at)
             }
-            Report::SmartStuck { drive, stuck } => self.smart_stuck(drive, stuck),
-            Report::SelfTest {
+            SourceUpdate::SmartStuck { drive, stuck } => self.apply_smart_stuck(drive, stuck),
+            SourceUpdate::SelfTest {
                 drive,
                 kind,
                 at,
                 result,
-            } => self.self_test_asked(drive, kind, at, result),
-            Report::Controllers(controllers) => self.controllers(&controllers, now),
-            Report::Check(progress) => self.check_progress(*progress),
-            Report::Provision(seen) => {
+            } => self.apply_self_test_start(drive, kind, at, result),
+            SourceUpdate::RaidControllers(controllers) => self.apply_controllers(&controllers, now),
+            SourceUpdate::Check(progress) => self.apply_check_progress(*progress),
+            SourceUpdate::Provision(seen) => {
                 let first = self.provision().is_none();
-                let (change, good) = replace(&mut self.provision, &mut self.last_provision, seen);
-                if good && (first || change == Change::Material) {
+                let (change, good) =
+                    replace_observation(&mut self.provision, &mut self.last_provision, seen);
+                if good && (first || change == Urgency::Immediate) {
                     self.update_volumes(settings, now);
                 }
                 change
             }
-            Report::SmartIgnored(drives) => self.smart_ignored(drives),
-            Report::Hidden { controller, drives } => self.hidden_drives(controller, drives, now),
+            SourceUpdate::SmartIgnored(drives) => self.apply_smart_ignored(drives),
+            SourceUpdate::RaidMembers { controller, drives } => {
+                self.apply_raid_members(controller, drives, now)
+            }
         }
     }
 
-    fn layer(
+    fn apply_layer(
         &mut self,
         device: String,
         seen: Observation<LayerState>,
         settings: &VolumeSettings,
         now: Timestamp,
-    ) -> Change {
+    ) -> Urgency {
         let known = self.layers.entry(device).or_default();
         let answered = known.stuck.is_some() && seen.value().is_some();
         if answered {
             known.stuck = None;
         }
-        let before = known.known().cloned();
-        let LayerFacts { state, last, .. } = known;
-        let (mut change, good) = replace(state, last, seen);
-        if good && change == Change::Material {
-            let after = known.known();
+        let before = known.last_known().cloned();
+        let LayerFacts {
+            state,
+            last_good: last,
+            ..
+        } = known;
+        let (mut change, good) = replace_observation(state, last, seen);
+        if good && change == Urgency::Immediate {
+            let after = known.last_known();
             // No answer yet and a plain table are the same to the volumes above: neither has
             // members. At a start hundreds of logical volumes answer one by one.
             let plain = |state: Option<&LayerState>| {
@@ -161,14 +185,14 @@ impl Facts {
                     None | Some(LayerState::Plain | LayerState::Linear { .. })
                 )
             };
-            if before.as_ref().map(without_figures) == after.map(without_figures) {
-                change = Change::Figures;
+            if before.as_ref().map(without_usage) == after.map(without_usage) {
+                change = Urgency::UsageOnly;
             } else if !(plain(before.as_ref()) && plain(after)) {
                 // Members and tolerance may have changed.
                 self.update_volumes(settings, now);
             }
         }
-        if answered { Change::Material } else { change }
+        if answered { Urgency::Immediate } else { change }
     }
 
     fn forget_layers(&mut self) {
@@ -181,10 +205,10 @@ impl Facts {
             .retain(|name, known| inventory.devices.contains_key(name) || known.stuck.is_some());
     }
 
-    fn probe(&mut self, path: HostPath, seen: Observation<MountProbe>) -> Change {
+    fn apply_probe(&mut self, path: HostPath, seen: Observation<MountProbe>) -> Urgency {
         // An answer from a mount that is gone says nothing of what is there now.
-        if !self.targets.contains_key(&path) {
-            return Change::Nothing;
+        if !self.probed_mounts.contains_key(&path) {
+            return Urgency::Nothing;
         }
         let known = self.probes.entry(path).or_default();
         let ProbeFacts {
@@ -196,27 +220,27 @@ impl Facts {
             (Observation::Ok { value: before, .. }, Observation::Ok { value: after, .. })
                 if before == after =>
             {
-                Change::Nothing
+                Urgency::Nothing
             }
             (Observation::Ok { value: before, .. }, Observation::Ok { value: after, .. }) => {
                 let same = before.statfs.is_ok() == after.statfs.is_ok()
                     && before.statfs.as_ref().err() == after.statfs.as_ref().err()
                     && before.readdir == after.readdir;
                 if same {
-                    Change::Figures
+                    Urgency::UsageOnly
                 } else {
-                    Change::Material
+                    Urgency::Immediate
                 }
             }
             (before, after) if before.error().is_some() && before.error() == after.error() => {
-                Change::Nothing
+                Urgency::Nothing
             }
-            (Observation::Unavailable, Observation::Unavailable) => Change::Nothing,
-            _ => Change::Material,
+            (Observation::Unavailable, Observation::Unavailable) => Urgency::Nothing,
+            _ => Urgency::Immediate,
         };
         if let Observation::Ok { at, value } = &seen {
             if stuck.take().is_some() {
-                change = Change::Material;
+                change = Urgency::Immediate;
             }
             if let Ok(measured) = value.statfs {
                 *usage = Some((measured, *at));
@@ -227,28 +251,28 @@ impl Facts {
     }
 
     /// Per device: since when I/O has been in flight without one completion between two readings.
-    fn disk_stats(&mut self, seen: Observation<Vec<DiskStat>>) -> Change {
-        let before = self.waiting();
+    fn apply_disk_stats(&mut self, seen: Observation<Vec<DiskStat>>) -> Urgency {
+        let before = self.has_waiting_io();
         let failed_before = self.disk_stats.error().is_some();
         if let Observation::Ok { at, value } = &seen {
             let mut io = std::collections::BTreeMap::new();
             for stat in value {
                 let old = self.io.remove(&stat.dev);
-                io.insert(stat.dev, remember(old, stat, *at));
+                io.insert(stat.dev, next_io_progress(old, stat, *at));
             }
             self.io = io;
         }
         let failed = seen.error().is_some();
         self.disk_stats = seen;
-        let after = self.waiting();
+        let after = self.has_waiting_io();
         if failed != failed_before || before || after {
-            Change::Material
+            Urgency::Immediate
         } else {
-            Change::Nothing
+            Urgency::Nothing
         }
     }
 
-    fn waiting(&self) -> bool {
+    fn has_waiting_io(&self) -> bool {
         let Some(at) = self.disk_stats.at() else {
             return false;
         };
@@ -260,7 +284,7 @@ impl Facts {
 
 /// Counters that differ in either direction have moved: backwards is another device under the same
 /// number.
-fn remember(old: Option<IoMemory>, stat: &DiskStat, at: Timestamp) -> IoMemory {
+fn next_io_progress(old: Option<IoProgress>, stat: &DiskStat, at: Timestamp) -> IoProgress {
     let line = stat.line.clone();
     match old {
         Some(mut memory)
@@ -271,7 +295,7 @@ fn remember(old: Option<IoMemory>, stat: &DiskStat, at: Timestamp) -> IoMemory {
             memory.last_line = line;
             memory
         }
-        _ => IoMemory {
+        _ => IoProgress {
             completed: stat.completed,
             waiting_since: (stat.in_flight > 0).then_some(at),
             first_line: line.clone(),
@@ -282,24 +306,24 @@ fn remember(old: Option<IoMemory>, stat: &DiskStat, at: Timestamp) -> IoMemory {
 
 /// Puts `seen` in place; keeps the last good value aside while newer ones fail. Says what changed
 /// and whether `seen` is an answer.
-fn replace<T: PartialEq>(
+fn replace_observation<T: PartialEq>(
     slot: &mut Observation<T>,
     last: &mut Option<T>,
     seen: Observation<T>,
-) -> (Change, bool) {
+) -> (Urgency, bool) {
     let good = seen.value().is_some();
     let known = slot.value().or(last.as_ref());
     let change = match (&*slot, &seen) {
         (Observation::Ok { .. }, Observation::Ok { value, .. }) if known == Some(value) => {
-            Change::Nothing
+            Urgency::Nothing
         }
         (Observation::Failed { error: before, .. }, Observation::Failed { error: after, .. })
             if before == after =>
         {
-            Change::Nothing
+            Urgency::Nothing
         }
-        (Observation::Unavailable, Observation::Unavailable) => Change::Nothing,
-        _ => Change::Material,
+        (Observation::Unavailable, Observation::Unavailable) => Urgency::Nothing,
+        _ => Urgency::Immediate,
     };
     let old = std::mem::replace(slot, seen);
     match (good, old) {
@@ -310,20 +334,20 @@ fn replace<T: PartialEq>(
     (change, good)
 }
 
-fn set_stuck(slot: &mut Option<Stuck>, stuck: Stuck) -> Change {
+fn set_stuck(slot: &mut Option<StuckProbe>, stuck: StuckProbe) -> Urgency {
     let same = slot
         .as_ref()
         .is_some_and(|known| known.since == stuck.since && known.path == stuck.path);
     *slot = Some(stuck);
     if same {
-        Change::Nothing
+        Urgency::Nothing
     } else {
-        Change::Material
+        Urgency::Immediate
     }
 }
 
 /// A layer's state less what moves all the time.
-fn without_figures(state: &LayerState) -> LayerState {
+fn without_usage(state: &LayerState) -> LayerState {
     let mut state = state.clone();
     match &mut state {
         LayerState::Md(md) => md.sync_completed = None,

@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use crate::model::attach::{self, PodOf};
 use crate::model::facts::Facts;
-use crate::model::graph::kube::{self, CsiPlace, Part};
-use crate::model::graph::mounts::Table;
+use crate::model::graph::kube::{self, CsiPath, CsiPathKind};
+use crate::model::graph::mounts::MountTree;
 use crate::model::ids::VolumeId;
 use crate::model::path::HostPath;
-use crate::model::stale::{Attachment, Orphaned, Records, Use};
+use crate::model::provision::{self, PodRef};
+use crate::model::stale::{Attachment, KubeletIndex, OrphanState, PlaceUse};
 use crate::model::volume::{MountRole, VolumeFacts};
 
 /// Drivers of which it is remembered that they were bypassed: a node has a few.
@@ -20,11 +20,11 @@ const MAX_BYPASSED: usize = 16;
 
 /// CSI drivers that have volumes here which did not pass by where they are watched.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Bypassed(BTreeSet<String>);
+pub struct BypassedDrivers(BTreeSet<String>);
 
-impl Bypassed {
+impl BypassedDrivers {
     /// Whether that is news.
-    pub fn hear(&mut self, driver: &str, bypassed: bool) -> bool {
+    pub fn set_bypassed(&mut self, driver: &str, bypassed: bool) -> bool {
         match bypassed {
             true if self.0.len() >= MAX_BYPASSED => false,
             true => self.0.insert(driver.to_owned()),
@@ -33,7 +33,7 @@ impl Bypassed {
     }
 
     /// For whoever looks at the node.
-    pub fn remarks(&self) -> impl Iterator<Item = String> {
+    pub fn warnings(&self) -> impl Iterator<Item = String> {
         self.0.iter().map(|driver| {
             format!(
                 "CSI driver {driver} has volumes here that did not pass through diskvitals-csi: the kubelet reaches it by another way, and gets no health \
@@ -47,11 +47,11 @@ impl Facts {
     /// Anew from the volumes, the mount table and, where the last reading of them was good, the
     /// kubelet's records.
     pub(super) fn update_attachments(&mut self, now: Timestamp) {
-        let mut found = self.attached_now(now);
+        let mut found = self.current_attachments(now);
         let records = self
             .kubelet
             .value()
-            .map(|records| Records::new(records, &self.surroundings.kubelet_root));
+            .map(|records| KubeletIndex::new(records, &self.node_context.kubelet_root));
         let mut used = BTreeSet::new();
         // Pods first: what they use is staged for somebody.
         for role in [MountRole::Pod, MountRole::Staging] {
@@ -63,27 +63,29 @@ impl Facts {
                     .attachments
                     .get(&attachment.path)
                     .filter(|known| known.role == role);
-                remember(attachment, known);
+                carry_forward(attachment, known);
                 let verdict = match &records {
                     None => None,
-                    Some(records) if role == MountRole::Pod => Some(records.pod(
+                    Some(records) if role == MountRole::Pod => Some(records.pod_use(
                         &attachment.path,
                         attachment.pod.as_ref().map(|pod| pod.uid.as_str()),
                     )),
                     Some(records) => Some(
-                        match records.staging(
+                        match records.staging_use(
                             &attachment.path,
                             &attachment.driver,
                             &attachment.handle,
                         ) {
-                            Use::Nobody(_) | Use::Kept(_) if used.contains(&attachment.volume) => {
-                                Use::By("a pod has the volume".to_owned())
+                            PlaceUse::Unused(_) | PlaceUse::StagedOnly(_)
+                                if used.contains(&attachment.volume) =>
+                            {
+                                PlaceUse::Used("a pod has the volume".to_owned())
                             }
                             verdict => verdict,
                         },
                     ),
                 };
-                judge(
+                apply_use(
                     attachment,
                     known,
                     verdict,
@@ -116,15 +118,15 @@ impl Facts {
             .filter(|attachment| attachment.orphaned.is_some())
         {
             if let Some(orphaned) = &mut Arc::make_mut(attachment).orphaned {
-                orphaned.confirmed = orphaned.confirmed.max(at);
+                orphaned.confirmed_at = orphaned.confirmed_at.max(at);
             }
         }
     }
 
     /// Volumes of CSI drivers by what is known of them, then what is mounted where only the kubelet
     /// puts them.
-    fn attached_now(&self, now: Timestamp) -> BTreeMap<HostPath, Attachment> {
-        let root = &self.surroundings.kubelet_root;
+    fn current_attachments(&self, now: Timestamp) -> BTreeMap<HostPath, Attachment> {
+        let root = &self.node_context.kubelet_root;
         let mut found = BTreeMap::new();
         for known in self.volumes.values() {
             let facts = &known.facts;
@@ -141,25 +143,25 @@ impl Facts {
                 .iter()
                 .filter(|mount| mount.role != MountRole::Host)
             {
-                let place = kube::csi_place(root, &mount.path);
+                let place = kube::parse_csi_path(root, &mount.path);
                 if left_over && place.is_none() {
                     continue;
                 }
-                let since = known.mounted.get(&mount.path).copied().unwrap_or(now);
+                let since = known.mounted_since.get(&mount.path).copied().unwrap_or(now);
                 let read_only = mount.options.iter().any(|option| option == "ro");
                 found.insert(
                     mount.path.clone(),
-                    attachment(facts, &mount.path, mount.role, place, read_only, since),
+                    new_attachment(facts, &mount.path, mount.role, place, read_only, since),
                 );
             }
-            for (of_ours, role) in ours(facts) {
+            for (of_ours, role) in provided_attachments(facts) {
                 let entry = found.entry(of_ours.path.clone());
                 let new = || {
-                    attachment(
+                    new_attachment(
                         facts,
                         &of_ours.path,
                         role,
-                        kube::csi_place(root, &of_ours.path),
+                        kube::parse_csi_path(root, &of_ours.path),
                         of_ours.read_only,
                         of_ours.since,
                     )
@@ -186,15 +188,15 @@ impl Facts {
         let Some(mounts) = self.mount_table() else {
             return;
         };
-        let root = &self.surroundings.kubelet_root;
+        let root = &self.node_context.kubelet_root;
         if self.kubelet_records().is_none() || root.as_bytes().is_empty() {
             return;
         }
-        let table = Table::new(&mounts.mounts);
+        let table = MountTree::new(&mounts.mounts);
         for mount in &mounts.mounts {
             let path = &mount.mount_point;
             let Some(place) =
-                kube::csi_place(root, path).filter(|place| place.part != Part::Subpath)
+                kube::parse_csi_path(root, path).filter(|place| place.kind != CsiPathKind::Subpath)
             else {
                 continue;
             };
@@ -220,14 +222,14 @@ impl Facts {
                 used_by: None,
                 orphaned: None,
             };
-            unclaimed.pod = self.pod_at(Some(&place));
+            unclaimed.pod = self.pod_ref(Some(&place));
             found.insert(path.clone(), unclaimed);
         }
         for attachment in found
             .values_mut()
             .filter(|attachment| attachment.role == MountRole::Pod)
         {
-            let name = |pod: &PodOf| self.kubelet_records()?.pods.get(&pod.uid).cloned();
+            let name = |pod: &PodRef| self.kubelet_records()?.pods.get(&pod.uid).cloned();
             if let Some(pod) = attachment.pod.as_mut().filter(|pod| pod.name.is_empty())
                 && let Some(named) = name(pod)
             {
@@ -236,20 +238,22 @@ impl Facts {
         }
     }
 
-    fn pod_at(&self, place: Option<&CsiPlace>) -> Option<PodOf> {
+    fn pod_ref(&self, place: Option<&CsiPath>) -> Option<PodRef> {
         let pod = place?.pod.as_ref()?;
-        Some(PodOf {
+        Some(PodRef {
             uid: pod.uid.clone(),
-            ..PodOf::default()
+            ..PodRef::default()
         })
     }
 }
 
 fn is_left_over(root: &HostPath, path: &HostPath) -> bool {
-    kube::csi_place(root, path).is_some_and(|place| place.part != Part::Subpath)
+    kube::parse_csi_path(root, path).is_some_and(|place| place.kind != CsiPathKind::Subpath)
 }
 
-fn ours(facts: &VolumeFacts) -> impl Iterator<Item = (&attach::Attachment, MountRole)> {
+fn provided_attachments(
+    facts: &VolumeFacts,
+) -> impl Iterator<Item = (&provision::ProvidedAttachment, MountRole)> {
     let provided = facts.provided.iter();
     provided.flat_map(|volume| {
         let staged = volume
@@ -265,11 +269,11 @@ fn ours(facts: &VolumeFacts) -> impl Iterator<Item = (&attach::Attachment, Mount
     })
 }
 
-fn attachment(
+fn new_attachment(
     facts: &VolumeFacts,
     path: &HostPath,
     role: MountRole,
-    place: Option<CsiPlace>,
+    place: Option<CsiPath>,
     read_only: bool,
     since: Timestamp,
 ) -> Attachment {
@@ -292,7 +296,7 @@ fn attachment(
         let (namespace, name) = name
             .map(|name| (name.namespace, name.name))
             .unwrap_or_default();
-        PodOf {
+        PodRef {
             uid,
             name,
             namespace,
@@ -319,7 +323,7 @@ fn attachment(
 }
 
 /// What the records said before they went is the only trace of whose volume it was.
-fn remember(attachment: &mut Attachment, known: Option<&Arc<Attachment>>) {
+fn carry_forward(attachment: &mut Attachment, known: Option<&Arc<Attachment>>) {
     let Some(known) = known else { return };
     attachment.since = attachment.since.min(known.since);
     if attachment.driver.is_empty()
@@ -340,17 +344,17 @@ fn remember(attachment: &mut Attachment, known: Option<&Arc<Attachment>>) {
 }
 
 /// `verdict` is None where the records could not be read: then what was known of it stands.
-fn judge(
+fn apply_use(
     attachment: &mut Attachment,
     known: Option<&Arc<Attachment>>,
-    verdict: Option<Use>,
+    verdict: Option<PlaceUse>,
     read: Timestamp,
     now: Timestamp,
 ) {
     let before = known.and_then(|known| known.orphaned.as_ref());
-    let orphaned = |why| Orphaned {
+    let orphaned = |why| OrphanState {
         since: before.map_or(now, |before| before.since),
-        confirmed: read,
+        confirmed_at: read,
         why,
     };
     match verdict {
@@ -358,10 +362,10 @@ fn judge(
             attachment.used_by = known.and_then(|known| known.used_by.clone());
             attachment.orphaned = before.cloned();
         }
-        Some(Use::By(who)) => attachment.used_by = Some(who),
-        Some(Use::Untold) => {}
-        Some(Use::Nobody(why)) => attachment.orphaned = Some(orphaned(why)),
-        Some(Use::Kept(why)) => {
+        Some(PlaceUse::Used(who)) => attachment.used_by = Some(who),
+        Some(PlaceUse::Unknown) => {}
+        Some(PlaceUse::Unused(why)) => attachment.orphaned = Some(orphaned(why)),
+        Some(PlaceUse::StagedOnly(why)) => {
             attachment.used_by = Some(why);
             attachment.orphaned = Some(orphaned("no pod has it".to_owned()));
         }

@@ -4,7 +4,7 @@
 //! source. May not enter: what a verdict means for the volume (`assess::checks`), and how a check
 //! is conducted (`check::steps`).
 
-mod memory;
+mod retention;
 mod target;
 
 use std::collections::BTreeSet;
@@ -13,29 +13,30 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-use crate::model::assess::{Active, signals};
+use crate::model::assess::{ActiveFindings, signals};
 use crate::model::block::LayerState;
-use crate::model::check::schedule::due;
+use crate::model::check::schedule::next_due;
 use crate::model::check::{
-    Ballot, Check, Filesystem, Mode, Origin, Progress, State, Stop, Target, Terms, Verdict, Wanted,
+    Cancellation, Check, CheckOrigin, CheckProgress, CheckState, CheckTarget, CheckTerms,
+    CheckVerdict, DesiredCheck, Filesystem, Mode, RunResult,
 };
 use crate::model::dev::DevNo;
-use crate::model::facts::{Change, Facts, KnownVolume};
+use crate::model::facts::{Facts, KnownVolume, Urgency};
 use crate::model::finding::{Severity, Subject};
 use crate::model::ids::{CheckId, VolumeId};
-use crate::model::kernel::event::Class;
+use crate::model::kernel_log::event::Class;
 use crate::model::path::HostPath;
 use crate::model::policy::Policy;
-use crate::model::policy::checks::{CheckPolicy, VolumeTerms};
+use crate::model::policy::checks::{CheckPolicy, EffectiveCheckPolicy};
 use crate::model::reason::Reason;
 
 /// Scheduled checks that are begun and not over; others stay due. An admin's are counted apart.
-const MOST_SCHEDULED: usize = 4;
+const MAX_SCHEDULED: usize = 4;
 
 /// What somebody wants checked, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Asked {
-    pub what: Named,
+pub struct CheckRequest {
+    pub target: RequestedTarget,
     /// Where the node does not know what is on a device.
     pub filesystem: Option<Filesystem>,
     /// None: as the policy says.
@@ -43,11 +44,11 @@ pub struct Asked {
     pub freeze: bool,
     pub snapshot: bool,
     pub force: bool,
-    pub by: String,
+    pub requested_by: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Named {
+pub enum RequestedTarget {
     Volume(VolumeId),
     /// By kernel name.
     Device(String),
@@ -55,21 +56,21 @@ pub enum Named {
 
 /// Why a check is not begun.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum StartCheckError {
     #[error("{0}")]
     NotCheckable(String),
     /// It went between the caller's look and the answer: another look finds it under its new name,
     /// or not at all.
     #[error("{0}: there is no such volume any more")]
-    Gone(VolumeId),
+    VolumeGone(VolumeId),
     #[error("{what} is being checked already: check {id}")]
-    AlreadyRuns { what: String, id: CheckId },
+    AlreadyRunning { what: String, id: CheckId },
     #[error("{0} checks wait already (checks.max_queued): try again later")]
-    TooMany(usize),
+    QueueFull(usize),
     #[error(
         "{what}: {why}; what a check reads makes it worse. With force it is checked all the same"
     )]
-    Failing { what: String, why: String },
+    TargetFailing { what: String, why: String },
     #[error(
         "the policy does not allow it for {what}: set {key} to \"on-demand\" in [checks] or in its [[checks.policy]]"
     )]
@@ -78,7 +79,7 @@ pub enum Refusal {
 
 /// What must stay as it is while a check goes on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Watched {
+pub struct CheckBaseline {
     /// All mounts of the filesystem that there were.
     mounts: BTreeSet<HostPath>,
 }
@@ -87,20 +88,20 @@ impl Facts {
     /// Begins a check, or says why not. It is the source's to run it.
     pub fn start_check(
         &mut self,
-        asked: Asked,
+        asked: CheckRequest,
         policy: &CheckPolicy,
-        active: &dyn Active,
+        active: &dyn ActiveFindings,
         now: Timestamp,
-    ) -> Result<Arc<Check>, Refusal> {
-        let target = self.target(&asked.what, asked.filesystem)?;
+    ) -> Result<Arc<Check>, StartCheckError> {
+        let target = self.resolve_target(&asked.target, asked.filesystem)?;
         let volume = target.volume.as_ref().and_then(|id| self.volumes.get(id));
-        let rules = terms_of(policy, volume, &target);
+        let rules = effective_policy(policy, volume, &target);
         for (wanted, permission, key) in [
             (asked.freeze, rules.freeze, "freeze"),
             (asked.snapshot, rules.snapshot, "snapshot"),
         ] {
             if wanted && !permission.allows(true, false) {
-                return Err(Refusal::NotAllowed {
+                return Err(StartCheckError::NotAllowed {
                     what: target.name,
                     key,
                 });
@@ -109,7 +110,7 @@ impl Facts {
         if !asked.force {
             self.refuse_failing(&target, active)?;
         }
-        let terms = Terms {
+        let terms = CheckTerms {
             runs: asked.runs.unwrap_or(rules.runs),
             // What is forced reads a failing drive: nobody is to wait for that.
             freeze: asked.freeze && !asked.force,
@@ -117,9 +118,9 @@ impl Facts {
             force: asked.force,
             ..policy.terms(&rules)
         };
-        self.begin_check(
+        self.queue_check(
             target,
-            Origin::Asked(asked.by),
+            CheckOrigin::Requested(asked.requested_by),
             terms,
             policy.max_queued as usize,
             now,
@@ -128,10 +129,10 @@ impl Facts {
 
     /// Checks that are due by themselves now. Nothing is begun on what is failing, or not known
     /// well enough.
-    pub fn begin_due_checks(
+    pub fn queue_due_checks(
         &mut self,
         policy: &CheckPolicy,
-        active: &dyn Active,
+        active: &dyn ActiveFindings,
         zone: &TimeZone,
         now: Timestamp,
     ) -> usize {
@@ -143,7 +144,7 @@ impl Facts {
         if !scheduled || !self.settled() {
             return 0;
         }
-        let candidates: Vec<(VolumeTerms, VolumeId)> = self
+        let candidates: Vec<(EffectiveCheckPolicy, VolumeId)> = self
             .volumes
             .values()
             .map(|known| (policy.for_volume(&known.facts), known))
@@ -155,14 +156,14 @@ impl Facts {
                     .checks_of(known)
                     .filter_map(|check| check.ended)
                     .max()
-                    .unwrap_or_else(|| self.here_since(known));
-                now >= due(schedule, last, known.facts.id.as_str(), policy.jitter, zone)
+                    .unwrap_or_else(|| self.present_since(known));
+                now >= next_due(schedule, last, known.facts.id.as_str(), policy.jitter, zone)
             })
             .map(|(rules, known)| (rules, known.facts.id.clone()))
             .collect();
         let mut begun = 0;
         for (rules, id) in candidates {
-            let Ok(target) = self.target(&Named::Volume(id), None) else {
+            let Ok(target) = self.resolve_target(&RequestedTarget::Volume(id), None) else {
                 continue;
             };
             if self.refuse_failing(&target, active).is_err() {
@@ -172,20 +173,20 @@ impl Facts {
                 rules.freeze.allows(false, true),
                 rules.snapshot.allows(false, true),
             );
-            let terms = Terms {
+            let terms = CheckTerms {
                 freeze,
                 snapshot,
                 ..policy.terms(&rules)
             };
-            match self.begin_check(
+            match self.queue_check(
                 target,
-                Origin::Scheduled(rules.policy),
+                CheckOrigin::Scheduled(rules.policy),
                 terms,
-                MOST_SCHEDULED,
+                MAX_SCHEDULED,
                 now,
             ) {
                 Ok(_) => begun += 1,
-                Err(Refusal::TooMany(_)) => break,
+                Err(StartCheckError::QueueFull(_)) => break,
                 // It is being checked already.
                 Err(_) => {}
             }
@@ -194,7 +195,7 @@ impl Facts {
     }
 
     /// A volume is seen anew with each boot; its drives are remembered.
-    fn here_since(&self, known: &KnownVolume) -> Timestamp {
+    fn present_since(&self, known: &KnownVolume) -> Timestamp {
         let drives = known
             .facts
             .drive_ids
@@ -204,29 +205,29 @@ impl Facts {
         drives.min().unwrap_or(known.first_seen)
     }
 
-    fn begin_check(
+    fn queue_check(
         &mut self,
-        target: Target,
-        origin: Origin,
-        terms: Terms,
+        target: CheckTarget,
+        origin: CheckOrigin,
+        terms: CheckTerms,
         most: usize,
         now: Timestamp,
-    ) -> Result<Arc<Check>, Refusal> {
+    ) -> Result<Arc<Check>, StartCheckError> {
         let open = || self.checks.values().filter(|check| !check.is_over());
         if let Some(other) = open()
             .find(|check| devices(&check.target).any(|dev| devices(&target).any(|own| own == dev)))
         {
-            return Err(Refusal::AlreadyRuns {
+            return Err(StartCheckError::AlreadyRunning {
                 what: target.name,
                 id: other.id.clone(),
             });
         }
-        let scheduled = matches!(origin, Origin::Scheduled(_));
+        let scheduled = matches!(origin, CheckOrigin::Scheduled(_));
         let waiting = open()
-            .filter(|check| matches!(check.origin, Origin::Scheduled(_)) == scheduled)
+            .filter(|check| matches!(check.origin, CheckOrigin::Scheduled(_)) == scheduled)
             .count();
         if waiting >= most {
-            return Err(Refusal::TooMany(waiting));
+            return Err(StartCheckError::QueueFull(waiting));
         }
         let id = CheckId::new(&target.name, now);
         let mounts = target
@@ -244,7 +245,7 @@ impl Facts {
             asked: now,
             started: None,
             ended: None,
-            state: State::Queued {
+            state: CheckState::Queued {
                 why: "it waits for its turn".to_owned(),
             },
             runs: Vec::new(),
@@ -253,8 +254,9 @@ impl Facts {
             reason: String::new(),
             cancelled: false,
         });
-        self.check_mounts.insert(id.clone(), Watched { mounts });
-        self.remember_check(check.clone());
+        self.check_baselines
+            .insert(id.clone(), CheckBaseline { mounts });
+        self.insert_check(check.clone());
         Ok(check)
     }
 
@@ -265,27 +267,27 @@ impl Facts {
         Some(check.clone())
     }
 
-    pub(super) fn check_progress(&mut self, progress: Progress) -> Change {
+    pub(super) fn apply_check_progress(&mut self, progress: CheckProgress) -> Urgency {
         let Some(known) = self
             .checks
             .get(&progress.id)
             .filter(|check| !check.is_over())
         else {
-            return Change::Nothing;
+            return Urgency::Nothing;
         };
         let moved = (known.target.mode != Mode::Live)
-            .then(|| self.moved(known))
+            .then(|| self.changed_since_start(known))
             .flatten();
         let failed = progress
             .outcome
             .is_some()
-            .then(|| self.failed_reads(known, &progress))
+            .then(|| self.read_error_during(known, &progress))
             .flatten();
         let Some(check) = self.checks.get_mut(&progress.id) else {
-            return Change::Nothing;
+            return Urgency::Nothing;
         };
         let check = Arc::make_mut(check);
-        let begun = !matches!(progress.state, State::Queued { .. });
+        let begun = !matches!(progress.state, CheckState::Queued { .. });
         if begun && check.started.is_none() {
             check.started = Some(progress.at);
         }
@@ -297,43 +299,43 @@ impl Facts {
             check.mode = mode;
         }
         if let Some(outcome) = progress.outcome {
-            check.state = State::Ended;
+            check.state = CheckState::Ended;
             check.ended = Some(progress.at);
             check.mode = outcome.mode;
             (check.verdict, check.reason) = (Some(outcome.verdict), outcome.reason);
             // What was found while nothing was to move counts only if nothing did.
             if let Some(why) = moved.filter(|_| {
-                outcome.mode.is_still()
+                outcome.mode.is_quiescent()
                     && outcome.mode != Mode::Snapshot
-                    && outcome.verdict != Verdict::Failed
+                    && outcome.verdict != CheckVerdict::Failed
             }) {
-                check.verdict = Some(Verdict::Inconclusive);
+                check.verdict = Some(CheckVerdict::Inconclusive);
                 check.reason = format!("{why} while it was checked: check it again");
             }
-            if let Some(why) =
-                failed.filter(|_| outcome.verdict == Verdict::Corrupted && check.signals.is_empty())
+            if let Some(why) = failed
+                .filter(|_| outcome.verdict == CheckVerdict::Corrupted && check.signals.is_empty())
             {
-                check.verdict = Some(Verdict::Inconclusive);
+                check.verdict = Some(CheckVerdict::Inconclusive);
                 check.reason = why;
             }
             let id = check.id.clone();
-            self.check_mounts.remove(&id);
-            return Change::Material;
+            self.check_baselines.remove(&id);
+            return Urgency::Immediate;
         }
         if before == (check.state.clone(), check.runs.len()) {
-            Change::Nothing
+            Urgency::Nothing
         } else {
-            Change::Soon
+            Urgency::Coalesce
         }
     }
 
     /// A device beneath failed reads while a checker read it: what it found may be what it could
     /// not read.
-    fn failed_reads(&self, check: &Check, progress: &Progress) -> Option<String> {
+    fn read_error_during(&self, check: &Check, progress: &CheckProgress) -> Option<String> {
         let begun = progress
             .runs
             .iter()
-            .filter(|run| run.ballot == Ballot::Findings)
+            .filter(|run| run.result == RunResult::Findings)
             .map(|run| run.started)
             .min()?;
         let target = &check.target;
@@ -351,19 +353,19 @@ impl Facts {
         let last = tallies
             .map(|tally| &tally.last)
             .find(|line| line.time >= begun)?;
-        let text = crate::model::assess::cut(&last.text, 200);
+        let text = crate::model::assess::truncate(&last.text, 200);
         Some(format!(
             "the device failed while it was read, so what was found proves nothing: {text}. See to the drive first, then check again"
         ))
     }
 
     /// Checks that are not over, oldest first.
-    pub fn wanted_checks(
+    pub fn desired_checks(
         &self,
         policy: &Policy,
-        active: &dyn Active,
+        active: &dyn ActiveFindings,
         now: Timestamp,
-    ) -> Vec<Wanted> {
+    ) -> Vec<DesiredCheck> {
         let mut open: Vec<&Arc<Check>> = self
             .checks
             .values()
@@ -371,18 +373,18 @@ impl Facts {
             .collect();
         open.sort_by(|a, b| (a.asked, &a.id).cmp(&(b.asked, &b.id)));
         open.into_iter()
-            .map(|check| self.wanted(check, policy, active, now))
+            .map(|check| self.desired_check(check, policy, active, now))
             .collect()
     }
 
-    fn wanted(
+    fn desired_check(
         &self,
         check: &Check,
         policy: &Policy,
-        active: &dyn Active,
+        active: &dyn ActiveFindings,
         now: Timestamp,
-    ) -> Wanted {
-        let scheduled = matches!(check.origin, Origin::Scheduled(_));
+    ) -> DesiredCheck {
+        let scheduled = matches!(check.origin, CheckOrigin::Scheduled(_));
         let volume = check
             .target
             .volume
@@ -395,22 +397,24 @@ impl Facts {
         if check.terms.force {
             signals.retain(|signal| signal.kind == crate::model::check::SignalKind::Corrupted);
         }
-        Wanted {
+        DesiredCheck {
             id: check.id.clone(),
             target: check.target.clone(),
             terms: check.terms.clone(),
             scheduled,
             signals,
-            hold: if scheduled {
-                self.rebuilding(check)
+            blocked_by: if scheduled {
+                self.rebuild_in_progress(check)
             } else {
                 None
             },
-            stop: self.stop(check, active).map(|why| Stop { why }),
+            cancellation: self
+                .stop_cause(check, active)
+                .map(|why| Cancellation { reason: why }),
         }
     }
 
-    fn stop(&self, check: &Check, active: &dyn Active) -> Option<String> {
+    fn stop_cause(&self, check: &Check, active: &dyn ActiveFindings) -> Option<String> {
         if check.cancelled {
             return Some("it was cancelled".to_owned());
         }
@@ -421,14 +425,14 @@ impl Facts {
             self.refuse_failing(&check.target, active)
         };
         match failing {
-            Err(Refusal::Failing { why, .. }) => Some(why),
-            _ => self.moved(check),
+            Err(StartCheckError::TargetFailing { why, .. }) => Some(why),
+            _ => self.changed_since_start(check),
         }
     }
 
     /// How the filesystem is no longer what it was when the check was asked for; nothing is known
     /// of it where the tables cannot be read.
-    fn moved(&self, check: &Check) -> Option<String> {
+    fn changed_since_start(&self, check: &Check) -> Option<String> {
         if self.mounts.value().is_none() || self.inventory.value().is_none() {
             return None;
         }
@@ -451,7 +455,7 @@ impl Facts {
             .map_or_else(on_it, |id| self.volumes.get(id));
         let now = volume.map(|known| (mounts(known), target::mode(known)));
         let (mounted, mode) = now.unwrap_or((BTreeSet::new(), Mode::Unmounted));
-        let watched = self.check_mounts.get(&check.id)?;
+        let watched = self.check_baselines.get(&check.id)?;
         if let Some(gone) = watched.mounts.iter().find(|path| !mounted.contains(*path)) {
             return Some(format!("{gone} was unmounted"));
         }
@@ -463,7 +467,7 @@ impl Facts {
     }
 
     /// A scheduled check does not make a rebuild slower.
-    fn rebuilding(&self, check: &Check) -> Option<String> {
+    fn rebuild_in_progress(&self, check: &Check) -> Option<String> {
         let devices = check
             .target
             .volume
@@ -472,7 +476,7 @@ impl Facts {
             .map(|known| known.facts.devices.clone())?;
         devices
             .iter()
-            .find_map(|name| match self.layers.get(name)?.known()? {
+            .find_map(|name| match self.layers.get(name)?.last_known()? {
                 LayerState::Md(md) => match md.sync_action.as_deref() {
                     Some("idle" | "frozen") | None => None,
                     Some(action) => Some(format!("{name} does a {action}")),
@@ -485,9 +489,13 @@ impl Facts {
             })
     }
 
-    fn refuse_failing(&self, target: &Target, active: &dyn Active) -> Result<(), Refusal> {
+    fn refuse_failing(
+        &self,
+        target: &CheckTarget,
+        active: &dyn ActiveFindings,
+    ) -> Result<(), StartCheckError> {
         let failing = |why: String| {
-            Err(Refusal::Failing {
+            Err(StartCheckError::TargetFailing {
                 what: target.name.clone(),
                 why,
             })
@@ -528,11 +536,15 @@ fn mounts(known: &KnownVolume) -> BTreeSet<HostPath> {
         .collect()
 }
 
-fn devices(target: &Target) -> impl Iterator<Item = DevNo> {
+fn devices(target: &CheckTarget) -> impl Iterator<Item = DevNo> {
     std::iter::once(target.dev).chain(target.members.iter().map(|(_, dev)| *dev))
 }
 
-fn terms_of(policy: &CheckPolicy, volume: Option<&KnownVolume>, target: &Target) -> VolumeTerms {
+fn effective_policy(
+    policy: &CheckPolicy,
+    volume: Option<&KnownVolume>,
+    target: &CheckTarget,
+) -> EffectiveCheckPolicy {
     match volume {
         Some(known) => policy.for_volume(&known.facts),
         None => policy.for_names(&[

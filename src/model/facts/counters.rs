@@ -9,29 +9,33 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use crate::model::counters::{Counted, Growth, Memory, Reading};
-use crate::model::facts::kernel::Pending;
-use crate::model::facts::{Change, Facts, KnownVolume};
+use crate::model::counters::{CounterDevice, CounterGrowth, CounterHistory, CounterReading};
+use crate::model::facts::kernel_log::PendingIncident;
+use crate::model::facts::{Facts, KnownVolume, Urgency};
 use crate::model::finding::Subject;
-use crate::model::kernel::event::{Blame, Class, Device, Event, Line, Origin};
+use crate::model::kernel_log::event::{Blame, Class, DeviceName, Event, Line, LineOrigin};
 use crate::model::observation::Observation;
 
 /// Whose counters, and of which source.
-pub type Key = (Subject, String);
+pub type CounterKey = (Subject, String);
 
 impl Facts {
-    pub(super) fn counters(&mut self, seen: Observation<Vec<Reading>>, now: Timestamp) -> Change {
+    pub(super) fn apply_counters(
+        &mut self,
+        seen: Observation<Vec<CounterReading>>,
+        now: Timestamp,
+    ) -> Urgency {
         let Observation::Ok {
             at,
             value: readings,
         } = seen
         else {
-            return Change::Nothing;
+            return Urgency::Nothing;
         };
-        let before = self.counters_read.replace(at);
-        let mut change = Change::Nothing;
+        let before = self.counters_read_at.replace(at);
+        let mut change = Urgency::Nothing;
         for reading in &readings {
-            let Some(subject) = self.counted(reading) else {
+            let Some(subject) = self.subject_of(reading) else {
                 continue;
             };
             let key = (subject, reading.source.clone());
@@ -40,7 +44,7 @@ impl Facts {
                 .get(&key)
                 .map(|memory| (**memory).clone())
                 .unwrap_or_default();
-            let growths = memory.take(reading, at);
+            let growths = memory.update(reading, at);
             if self
                 .counters
                 .get(&key)
@@ -49,13 +53,13 @@ impl Facts {
                 continue;
             }
             self.counters.insert(key.clone(), Arc::new(memory));
-            change = Change::Material;
+            change = Urgency::Immediate;
             let from = before.unwrap_or(at);
             for event in growths
                 .iter()
-                .filter_map(|growth| incident(reading, growth))
+                .filter_map(|growth| incident_from_growth(reading, growth))
             {
-                self.put_off(Pending::Growth {
+                self.defer(PendingIncident::Growth {
                     subject: key.0.clone(),
                     event: Box::new(event),
                     from,
@@ -68,10 +72,10 @@ impl Facts {
 
     /// A filesystem's counters are the volume's, a device's the drive's; of an array's own the
     /// layer's state tells.
-    fn counted(&self, reading: &Reading) -> Option<Subject> {
-        let device = device(&reading.of);
+    fn subject_of(&self, reading: &CounterReading) -> Option<Subject> {
+        let device = log_device(&reading.device);
         if matches!(reading.source.as_str(), "ext4" | "xfs" | "btrfs") {
-            let Device::Block(name) = &device else {
+            let DeviceName::Block(name) = &device else {
                 return None;
             };
             let inventory = self.inventory()?;
@@ -79,7 +83,7 @@ impl Facts {
             return on.into_iter().next();
         }
         let at = self.inventory.at()?;
-        self.drive_named(&device, at).cloned().map(Subject::Drive)
+        self.drive_by_name(&device, at).cloned().map(Subject::Drive)
     }
 
     /// Drops the counters of what is seen not to be here.
@@ -96,7 +100,11 @@ impl Facts {
     }
 
     /// What the counters of this volume's filesystem are.
-    pub(crate) fn filesystem_counters(&self, known: &KnownVolume, source: &str) -> Option<&Memory> {
+    pub(crate) fn filesystem_counters(
+        &self,
+        known: &KnownVolume,
+        source: &str,
+    ) -> Option<&CounterHistory> {
         self.counters
             .get(&(Subject::Volume(known.facts.id.clone()), source.to_owned()))
             .map(Arc::as_ref)
@@ -109,7 +117,7 @@ impl Facts {
 /// SCSI's ioerr_cnt counts every command that ended with an error, also those that a drive does not
 /// know (drivers/scsi/scsi_lib.c): no incident. Correctable PCIe errors were corrected by the link
 /// itself.
-fn incident(reading: &Reading, growth: &Growth) -> Option<Event> {
+fn incident_from_growth(reading: &CounterReading, growth: &CounterGrowth) -> Option<Event> {
     let (class, corrected) = match (reading.source.as_str(), growth.name.as_str()) {
         ("scsi", "iotmo_cnt") => (Class::Timeout, false),
         ("ext4", "errors_count") => (Class::FsError, false),
@@ -131,11 +139,12 @@ fn incident(reading: &Reading, growth: &Growth) -> Option<Event> {
     for (name, value) in &reading.details {
         text.push_str(&format!(", {name} {value}"));
     }
-    let text = crate::model::assess::cut(&text, crate::model::kernel::event::MAX_TEXT);
+    let text =
+        crate::model::assess::truncate(&text, crate::model::kernel_log::event::MAX_LINE_BYTES);
     let line = Line {
         time: growth.at,
         text,
-        origin: Origin::Counter,
+        origin: LineOrigin::Counter,
     };
     Some(Event {
         blame: if class == Class::Transport {
@@ -144,16 +153,22 @@ fn incident(reading: &Reading, growth: &Growth) -> Option<Event> {
             Blame::Unclear
         },
         corrected,
-        ..Event::beside_the_log("counter", class, device(&reading.of), growth.by(), line)
+        ..Event::without_log_record(
+            "counter",
+            class,
+            log_device(&reading.device),
+            growth.amount(),
+            line,
+        )
     })
 }
 
 /// As the kernel's log names it.
-fn device(counted: &Counted) -> Device {
+fn log_device(counted: &CounterDevice) -> DeviceName {
     match counted {
-        Counted::Block(name) => Device::Block(name.clone()),
-        Counted::Nvme(name) => Device::Nvme(name.clone()),
-        Counted::Pci(address) => Device::Pci(address.clone()),
+        CounterDevice::Block(name) => DeviceName::Block(name.clone()),
+        CounterDevice::Nvme(name) => DeviceName::Nvme(name.clone()),
+        CounterDevice::Pci(address) => DeviceName::Pci(address.clone()),
     }
 }
 
@@ -164,12 +179,12 @@ mod tests {
     use super::*;
     use crate::model::fixture::*;
     use crate::model::ids::DriveId;
-    use crate::model::kernel::event::{Batch, Cursor};
-    use crate::model::report::{Report, Source, SourceStatus};
+    use crate::model::kernel_log::event::{Batch, Cursor};
+    use crate::model::source_update::{Source, SourceStatus, SourceUpdate};
 
-    fn reading(of: Counted, source: &str, name: &str, value: u64) -> Reading {
-        Reading {
-            of,
+    fn reading(of: CounterDevice, source: &str, name: &str, value: u64) -> CounterReading {
+        CounterReading {
+            device: of,
             source: source.into(),
             file: format!("/sys/{source}"),
             values: BTreeMap::from([(name.into(), value)]),
@@ -177,8 +192,8 @@ mod tests {
         }
     }
 
-    fn plain() -> World {
-        let mut world = World::default()
+    fn plain() -> TestHost {
+        let mut world = TestHost::default()
             .disk("sda", "8:0", "A")
             .uuid("sda", "u")
             .mounted("8:0", "/", "/data", "ext4", "/dev/sda");
@@ -186,18 +201,18 @@ mod tests {
         world
     }
 
-    fn read(world: &mut World, name: &str, value: u64, second: i64) {
-        let sda = || Counted::Block("sda".into());
+    fn read(world: &mut TestHost, name: &str, value: u64, second: i64) {
+        let sda = || CounterDevice::Block("sda".into());
         let source = if name == "errors_count" {
             "ext4"
         } else {
             "scsi"
         };
         let seen = Observation::ok(at(second), vec![reading(sda(), source, name, value)]);
-        world.tell(Report::Counters(seen), second);
+        world.apply(SourceUpdate::Counters(seen), second);
         // Anything that comes later.
-        world.tell(
-            Report::Source {
+        world.apply(
+            SourceUpdate::Source {
                 source: Source::Udev,
                 status: SourceStatus::Active(String::new()),
             },
@@ -205,7 +220,7 @@ mod tests {
         );
     }
 
-    fn told(world: &World, subject: &Subject, class: Class) -> Option<u64> {
+    fn incidents(world: &TestHost, subject: &Subject, class: Class) -> Option<u64> {
         world
             .facts
             .errors(subject)?
@@ -214,13 +229,13 @@ mod tests {
     }
 
     #[test]
-    fn growth_is_an_incident_and_what_was_there_before_is_none() {
+    fn counter_growth_is_an_incident_and_the_first_reading_is_a_baseline() {
         let mut world = plain();
         let data = Subject::Volume(volume("fs:u"));
         read(&mut world, "errors_count", 7, 10);
-        assert_eq!(told(&world, &data, Class::FsError), None);
+        assert_eq!(incidents(&world, &data, Class::FsError), None);
         read(&mut world, "errors_count", 9, 70);
-        assert_eq!(told(&world, &data, Class::FsError), Some(2));
+        assert_eq!(incidents(&world, &data, Class::FsError), Some(2));
         let first = &world
             .facts
             .errors(&data)
@@ -230,12 +245,15 @@ mod tests {
             .first;
         assert_eq!(
             (first.origin, first.text.as_str()),
-            (Origin::Counter, "/sys/ext4: errors_count grew from 7 to 9")
+            (
+                LineOrigin::Counter,
+                "/sys/ext4: errors_count grew from 7 to 9"
+            )
         );
         read(&mut world, "errors_count", 0, 130);
         read(&mut world, "errors_count", 0, 190);
         assert_eq!(
-            told(&world, &data, Class::FsError),
+            incidents(&world, &data, Class::FsError),
             Some(2),
             "checked clean: the counter begins anew"
         );
@@ -246,15 +264,15 @@ mod tests {
         read(&mut world, "ioerr_cnt", 5, 330);
         assert_eq!(
             (
-                told(&world, &drive, Class::Timeout),
-                told(&world, &drive, Class::Io)
+                incidents(&world, &drive, Class::Timeout),
+                incidents(&world, &drive, Class::Io)
             ),
             (Some(1), None)
         );
     }
 
     #[test]
-    fn what_the_log_told_is_not_counted_again() {
+    fn growth_that_the_kernel_log_reported_is_not_counted_again() {
         let mut world = plain();
         let data = Subject::Volume(volume("fs:u"));
         read(&mut world, "errors_count", 0, 10);
@@ -265,34 +283,37 @@ mod tests {
             lost: 0,
         };
         let events = vec![event(Class::FsCorruption, "sda", at(40), &[])];
-        world.tell(
-            Report::KernelLog(Batch {
+        world.apply(
+            SourceUpdate::KernelLog(Batch {
                 cursor,
                 events,
-                attached: Vec::new(),
-                refused: Vec::new(),
-                history: false,
+                name_assignments: Vec::new(),
+                rejected_sectors: Vec::new(),
+                is_backlog: false,
             }),
             40,
         );
         read(&mut world, "errors_count", 1, 70);
         assert_eq!(
             (
-                told(&world, &data, Class::FsError),
-                told(&world, &data, Class::FsCorruption)
+                incidents(&world, &data, Class::FsError),
+                incidents(&world, &data, Class::FsCorruption)
             ),
             (None, Some(1))
         );
     }
 
     #[test]
-    fn a_reading_that_failed_changes_nothing() {
+    fn a_failed_reading_changes_nothing() {
         let mut world = plain();
         read(&mut world, "errors_count", 3, 10);
         let before = world.facts.counters.clone();
         assert_eq!(
-            world.tell(Report::Counters(Observation::failed(at(20), "no")), 20),
-            Change::Nothing
+            world.apply(
+                SourceUpdate::Counters(Observation::failed(at(20), "no")),
+                20
+            ),
+            Urgency::Nothing
         );
         assert_eq!(world.facts.counters, before);
     }

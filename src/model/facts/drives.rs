@@ -7,17 +7,17 @@ use jiff::Timestamp;
 
 use crate::model::block::{Inventory, Layer};
 use crate::model::drive::DriveFacts;
-use crate::model::facts::smart::unseen;
+use crate::model::facts::smart::without_own_device;
 use crate::model::facts::{Facts, KnownDrive, elapsed};
 use crate::model::ids::{DriveId, VolumeId};
 
 /// A pulled drive's mounts and arrays are taken away within moments (udev's and systemd's doing),
 /// seen before or after the drive's own going.
-pub const TOGETHER: Duration = Duration::from_secs(2);
+pub const REMOVAL_WINDOW: Duration = Duration::from_secs(2);
 
 impl Facts {
     /// Only time has passed.
-    pub(super) fn touch_drives(&mut self, now: Timestamp) {
+    pub(super) fn update_last_seen(&mut self, now: Timestamp) {
         for known in self
             .drives
             .values_mut()
@@ -32,23 +32,23 @@ impl Facts {
             return;
         };
         let mut present = BTreeSet::new();
-        let hidden = unseen(self.hidden.values().flatten(), &inventory.drives);
+        let hidden = without_own_device(self.raid_members.values().flatten(), &inventory.drives);
         let places: BTreeSet<(&String, &String)> = hidden
             .iter()
             .filter_map(|drive| {
                 Some((
-                    drive.location.behind.as_ref()?,
+                    drive.location.raid_controller.as_ref()?,
                     drive.location.slot.as_ref()?,
                 ))
             })
             .collect();
         for facts in inventory.drives.iter().chain(hidden.iter().copied()) {
             present.insert(facts.id.clone());
-            let troubled = is_troubled(facts);
+            let troubled = has_abnormal_state(facts);
             match self.drives.get_mut(&facts.id) {
                 Some(known) => {
-                    known.state_since = if troubled {
-                        known.state_since.or(Some(now))
+                    known.abnormal_state_since = if troubled {
+                        known.abnormal_state_since.or(Some(now))
                     } else {
                         None
                     };
@@ -62,7 +62,7 @@ impl Facts {
                         first_seen: now,
                         last_seen: now,
                         missing_since: None,
-                        state_since: troubled.then_some(now),
+                        abnormal_state_since: troubled.then_some(now),
                         volumes: Vec::new(),
                         in_use: false,
                     };
@@ -70,14 +70,14 @@ impl Facts {
                 }
             }
         }
-        let held = held_drives(inventory);
+        let held = drives_with_holders(inventory);
         for (id, known) in &mut self.drives {
             if present.contains(id) {
                 continue;
             }
-            if let Some(controller) = &known.facts.location.behind {
+            if let Some(controller) = &known.facts.location.raid_controller {
                 // What a controller hides is gone when it says so, and not before it was asked.
-                if !self.hidden.contains_key(controller) {
+                if !self.raid_members.contains_key(controller) {
                     continue;
                 }
                 // Another drive in its place is its replacement: nothing is lost any more.
@@ -91,8 +91,8 @@ impl Facts {
             }
             if known.missing_since.is_none() {
                 known.missing_since = Some(now);
-                if let Some((volumes, at)) = self.departed.loads.get(id)
-                    && elapsed(*at, now) <= TOGETHER
+                if let Some((volumes, at)) = self.recent_removals.drive_volumes.get(id)
+                    && elapsed(*at, now) <= REMOVAL_WINDOW
                 {
                     known.in_use = true;
                     known.volumes.extend(volumes.iter().cloned());
@@ -102,14 +102,14 @@ impl Facts {
             }
         }
         for (id, known) in &mut self.drives {
-            if known.missing_since.is_none() && known.facts.location.behind.is_none() {
+            if known.missing_since.is_none() && known.facts.location.raid_controller.is_none() {
                 let mounted = known.volumes.iter().any(|volume| {
                     self.volumes
                         .get(volume)
                         .is_some_and(|known| !known.retained)
                 });
-                carry(
-                    &mut self.departed.loads,
+                set_drive_volumes(
+                    &mut self.recent_removals.drive_volumes,
                     id,
                     known,
                     held.contains(id) || mounted,
@@ -122,8 +122,11 @@ impl Facts {
 
     /// After the volumes have changed: what stands on each drive that is here. Of a missing one,
     /// what stood on it stays written.
-    pub(super) fn update_loads(&mut self, now: Timestamp) {
-        let held = self.inventory().map(held_drives).unwrap_or_default();
+    pub(super) fn update_drive_volumes(&mut self, now: Timestamp) {
+        let held = self
+            .inventory()
+            .map(drives_with_holders)
+            .unwrap_or_default();
         let mut on: BTreeMap<&DriveId, Vec<VolumeId>> = BTreeMap::new();
         for (id, volume) in &self.volumes {
             for drive in &volume.facts.drive_ids {
@@ -131,11 +134,11 @@ impl Facts {
             }
         }
         for (id, known) in &mut self.drives {
-            if known.missing_since.is_none() && known.facts.location.behind.is_none() {
+            if known.missing_since.is_none() && known.facts.location.raid_controller.is_none() {
                 let volumes = on.remove(id).unwrap_or_default();
                 let in_use = held.contains(id) || !volumes.is_empty();
-                carry(
-                    &mut self.departed.loads,
+                set_drive_volumes(
+                    &mut self.recent_removals.drive_volumes,
                     id,
                     known,
                     in_use,
@@ -144,13 +147,13 @@ impl Facts {
                 );
             }
         }
-        self.departed
-            .loads
-            .retain(|_, (_, at)| elapsed(*at, now) <= TOGETHER);
+        self.recent_removals
+            .drive_volumes
+            .retain(|_, (_, at)| elapsed(*at, now) <= REMOVAL_WINDOW);
     }
 }
 
-fn carry(
+fn set_drive_volumes(
     loads: &mut BTreeMap<DriveId, (Vec<VolumeId>, Timestamp)>,
     id: &DriveId,
     known: &mut KnownDrive,
@@ -163,7 +166,7 @@ fn carry(
     if known.in_use && (!in_use || lost_some) {
         let recent = loads
             .get(id)
-            .filter(|(_, at)| elapsed(*at, now) <= TOGETHER);
+            .filter(|(_, at)| elapsed(*at, now) <= REMOVAL_WINDOW);
         let mut before = recent
             .map(|(volumes, _)| volumes.clone())
             .unwrap_or_default();
@@ -175,7 +178,7 @@ fn carry(
 }
 
 /// Any state but SCSI's `running` and NVMe's `live`, of the drive or of one of its devices.
-fn is_troubled(drive: &DriveFacts) -> bool {
+fn has_abnormal_state(drive: &DriveFacts) -> bool {
     let states = drive
         .devices
         .iter()
@@ -187,7 +190,7 @@ fn is_troubled(drive: &DriveFacts) -> bool {
 }
 
 /// Drives that an array, a device-mapper table or a bcache holds.
-fn held_drives(inventory: &Inventory) -> BTreeSet<DriveId> {
+fn drives_with_holders(inventory: &Inventory) -> BTreeSet<DriveId> {
     let mut held = BTreeSet::new();
     for device in inventory.devices.values() {
         if !matches!(
@@ -200,7 +203,7 @@ fn held_drives(inventory: &Inventory) -> BTreeSet<DriveId> {
         if device.is_multipath() {
             continue;
         }
-        let mut next: Vec<&str> = device.below.iter().map(String::as_str).collect();
+        let mut next: Vec<&str> = device.underlying.iter().map(String::as_str).collect();
         let mut seen: BTreeSet<&str> = BTreeSet::new();
         while let Some(name) = next.pop() {
             if !seen.insert(name) {
@@ -208,7 +211,7 @@ fn held_drives(inventory: &Inventory) -> BTreeSet<DriveId> {
             }
             if let Some(below) = inventory.devices.get(name) {
                 held.extend(below.drive.clone());
-                next.extend(below.below.iter().map(String::as_str));
+                next.extend(below.underlying.iter().map(String::as_str));
             }
         }
     }

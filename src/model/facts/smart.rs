@@ -9,36 +9,36 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use crate::model::drive::{DriveFacts, DriveKind, Transport};
-use crate::model::facts::{Change, Facts, KnownDrive};
+use crate::model::facts::{Facts, KnownDrive, Urgency};
 use crate::model::finding::Subject;
 use crate::model::ids::DriveId;
 use crate::model::observation::Observation;
 use crate::model::path::HostPath;
 use crate::model::policy::smart::SmartPolicy;
-use crate::model::report::{HiddenDrive, SmartStuck, SmartTarget};
-use crate::model::smart::memory::{Memory, Metric, Series};
-use crate::model::smart::rules::{Said, judge};
-use crate::model::smart::{Answer, TestKind};
+use crate::model::smart::memory::{Metric, Series, SmartHistory};
+use crate::model::smart::rules::{RuleHit, judge};
+use crate::model::smart::{SelfTestKind, SmartResponse};
+use crate::model::source_update::{RaidMemberDrive, SmartTarget, StuckSmartctl};
 
 /// Of one drive.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SmartFacts {
     /// How the last question ended; None before the first. A drive that sleeps or fails keeps its
     /// memory.
-    pub outcome: Option<(Timestamp, Outcome)>,
-    pub stuck: Option<SmartStuck>,
-    pub self_test: Option<SelfTestAsked>,
+    pub outcome: Option<(Timestamp, SmartOutcome)>,
+    pub stuck: Option<StuckSmartctl>,
+    pub self_test: Option<SelfTestStart>,
     /// Kept in the store.
-    pub memory: Arc<Memory>,
+    pub history: Arc<SmartHistory>,
     /// What the last answer says of the drive, by the limits in force: worked out when either
     /// changes, and not at each judgement.
-    pub said: Arc<Vec<Said>>,
+    pub rule_hits: Arc<Vec<RuleHit>>,
 }
 
 impl SmartFacts {
     /// Whether there is news in `new`, beyond the time of the answer, degrees and hours: those are
     /// true in the picture and no change.
-    pub fn told_anew(&self, new: &SmartFacts) -> bool {
+    pub fn has_changed(&self, new: &SmartFacts) -> bool {
         let outcome =
             |smart: &SmartFacts| smart.outcome.as_ref().map(|(_, outcome)| outcome.clone());
         let figures = |smart: &SmartFacts| -> Vec<(Metric, Option<u64>)> {
@@ -48,7 +48,7 @@ impl SmartFacts {
                 (*metric, series.points.last().map(|point| point.value))
             };
             smart
-                .memory
+                .history
                 .series
                 .iter()
                 .filter(|(metric, _)| moves(metric))
@@ -57,7 +57,7 @@ impl SmartFacts {
         };
         let report = |smart: &SmartFacts| {
             smart
-                .memory
+                .history
                 .last
                 .as_ref()
                 .map(|(_, report)| (report.passed, report.self_tests.clone()))
@@ -65,18 +65,18 @@ impl SmartFacts {
         outcome(self) != outcome(new)
             || self.stuck != new.stuck
             || self.self_test != new.self_test
-            || self.said != new.said
+            || self.rule_hits != new.rule_hits
             || figures(self) != figures(new)
             || report(self) != report(new)
     }
 
-    fn judge(&mut self, policy: &SmartPolicy) {
-        self.said = Arc::new(
-            self.memory
+    fn evaluate(&mut self, policy: &SmartPolicy) {
+        self.rule_hits = Arc::new(
+            self.history
                 .last
                 .as_ref()
                 .map_or_else(Vec::new, |(_, report)| {
-                    judge(report, Some(&self.memory), policy)
+                    judge(report, Some(&self.history), policy)
                 }),
         );
     }
@@ -84,17 +84,17 @@ impl SmartFacts {
 
 /// `Answer` without its report, which is in the memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    Told,
-    Asleep { mode: String },
+pub enum SmartOutcome {
+    Report,
+    Standby { mode: String },
     NotApplicable { why: String, hint: Option<String> },
     Failed { why: String },
     TimedOut { why: String },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SelfTestAsked {
-    pub kind: TestKind,
+pub struct SelfTestStart {
+    pub kind: SelfTestKind,
     pub at: Timestamp,
     /// The drive's words when it began, else why it did not.
     pub result: Result<String, String>,
@@ -102,68 +102,77 @@ pub struct SelfTestAsked {
 
 impl Facts {
     /// What the store remembers, at the start or late: older than anything that was heard since.
-    pub(crate) fn restore_smart(&mut self, remembered: Vec<(DriveId, Memory)>) {
+    pub(crate) fn restore_smart(&mut self, remembered: Vec<(DriveId, SmartHistory)>) {
         for (drive, memory) in remembered {
             let known = Arc::make_mut(self.smart.entry(drive).or_default());
-            if known.memory.last.is_none() {
-                known.memory = Arc::new(memory);
+            if known.history.last.is_none() {
+                known.history = Arc::new(memory);
             } else {
-                Arc::make_mut(&mut known.memory).join(memory);
+                Arc::make_mut(&mut known.history).prepend(memory);
             }
-            known.judge(&self.smart_policy);
+            known.evaluate(&self.smart_policy);
         }
     }
 
     /// The limits in force; another set judges every drive anew.
-    pub(crate) fn judge_by(&mut self, policy: &SmartPolicy) {
+    pub(crate) fn set_smart_policy(&mut self, policy: &SmartPolicy) {
         if *self.smart_policy == *policy {
             return;
         }
         self.smart_policy = Arc::new(policy.clone());
         for known in self.smart.values_mut() {
-            Arc::make_mut(known).judge(&self.smart_policy);
+            Arc::make_mut(known).evaluate(&self.smart_policy);
         }
     }
 
-    pub(super) fn smart_answer(&mut self, drive: DriveId, answer: Answer, at: Timestamp) -> Change {
+    pub(super) fn apply_smart_response(
+        &mut self,
+        drive: DriveId,
+        answer: SmartResponse,
+        at: Timestamp,
+    ) -> Urgency {
         if !self.drives.contains_key(&drive) {
-            return Change::Nothing;
+            return Urgency::Nothing;
         }
         let slot = self.smart.entry(drive).or_default();
         let before = slot.clone();
         let known = Arc::make_mut(slot);
         known.stuck = None;
         let outcome = match answer {
-            Answer::Told(report) => {
-                Arc::make_mut(&mut known.memory).take(&report, at);
-                known.judge(&self.smart_policy);
-                Outcome::Told
+            SmartResponse::Report(report) => {
+                Arc::make_mut(&mut known.history).record(&report, at);
+                known.evaluate(&self.smart_policy);
+                SmartOutcome::Report
             }
-            Answer::Asleep { mode } => {
-                if known.memory.asleep_since.is_none() {
-                    Arc::make_mut(&mut known.memory).asleep_since = Some(at);
+            SmartResponse::Standby { mode } => {
+                if known.history.asleep_since.is_none() {
+                    Arc::make_mut(&mut known.history).asleep_since = Some(at);
                 }
-                Outcome::Asleep { mode }
+                SmartOutcome::Standby { mode }
             }
-            Answer::NotApplicable { why, hint } => Outcome::NotApplicable { why, hint },
-            Answer::Failed { why } => Outcome::Failed { why },
-            Answer::TimedOut { why } => Outcome::TimedOut { why },
+            SmartResponse::NotApplicable { why, hint } => SmartOutcome::NotApplicable { why, hint },
+            SmartResponse::Failed { why } => SmartOutcome::Failed { why },
+            SmartResponse::TimedOut { why } => SmartOutcome::TimedOut { why },
         };
         known.outcome = Some((at, outcome));
-        if before.told_anew(known) {
-            Change::Material
+        if before.has_changed(known) {
+            Urgency::Immediate
         } else {
-            Change::Figures
+            Urgency::UsageOnly
         }
     }
 
-    pub(super) fn smart_stuck(&mut self, drive: DriveId, stuck: Option<SmartStuck>) -> Change {
+    pub(super) fn apply_smart_stuck(
+        &mut self,
+        drive: DriveId,
+        stuck: Option<StuckSmartctl>,
+    ) -> Urgency {
         if !self.drives.contains_key(&drive) {
-            return Change::Nothing;
+            return Urgency::Nothing;
         }
         let known = self.smart.entry(drive).or_default();
         if known.stuck == stuck {
-            return Change::Nothing;
+            return Urgency::Nothing;
         }
         let known = Arc::make_mut(known);
         if let Some(stuck) = &stuck {
@@ -173,89 +182,91 @@ impl Facts {
                 "smartctl had not returned in its time, and could not be killed; it was started at {}",
                 stuck.since
             );
-            known.outcome = Some((stuck.since, Outcome::TimedOut { why }));
+            known.outcome = Some((stuck.since, SmartOutcome::TimedOut { why }));
         }
         known.stuck = stuck;
-        Change::Material
+        Urgency::Immediate
     }
 
-    pub(super) fn self_test_asked(
+    pub(super) fn apply_self_test_start(
         &mut self,
         drive: DriveId,
-        kind: TestKind,
+        kind: SelfTestKind,
         at: Timestamp,
         result: Result<String, String>,
-    ) -> Change {
+    ) -> Urgency {
         if !self.drives.contains_key(&drive) {
-            return Change::Nothing;
+            return Urgency::Nothing;
         }
         Arc::make_mut(self.smart.entry(drive).or_default()).self_test =
-            Some(SelfTestAsked { kind, at, result });
-        Change::Material
+            Some(SelfTestStart { kind, at, result });
+        Urgency::Immediate
     }
 
     /// A list that failed takes nothing out: the last good one stands, and whether the drives are
     /// well is not known.
-    pub(super) fn hidden_drives(
+    pub(super) fn apply_raid_members(
         &mut self,
         controller: String,
-        drives: Observation<Vec<HiddenDrive>>,
+        drives: Observation<Vec<RaidMemberDrive>>,
         now: Timestamp,
-    ) -> Change {
+    ) -> Urgency {
         let mut listed = match drives {
             Observation::Ok { value, .. } => value,
             Observation::Failed { error, .. } => {
-                let before = self.unlisted.insert(controller, error.clone());
+                let before = self.controller_errors.insert(controller, error.clone());
                 return if before == Some(error) {
-                    Change::Nothing
+                    Urgency::Nothing
                 } else {
-                    Change::Material
+                    Urgency::Immediate
                 };
             }
-            Observation::Unavailable => return Change::Nothing,
+            Observation::Unavailable => return Urgency::Nothing,
         };
-        let failed_before = self.unlisted.remove(&controller).is_some();
+        let failed_before = self.controller_errors.remove(&controller).is_some();
         for hidden in &mut listed {
-            hidden.facts.location.behind = Some(controller.clone());
+            hidden.facts.location.raid_controller = Some(controller.clone());
         }
-        if self.hidden.get(&controller) == Some(&listed) {
+        if self.raid_members.get(&controller) == Some(&listed) {
             return if failed_before {
-                Change::Material
+                Urgency::Immediate
             } else {
-                Change::Nothing
+                Urgency::Nothing
             };
         }
-        self.hidden.insert(controller, listed);
+        self.raid_members.insert(controller, listed);
         self.update_drives(now);
-        self.update_loads(now);
-        Change::Material
+        self.update_drive_volumes(now);
+        Urgency::Immediate
     }
 
     /// What stood behind a controller that is not there any more is gone.
-    pub(super) fn controllers(&mut self, there: &[String], now: Timestamp) -> Change {
+    pub(super) fn apply_controllers(&mut self, there: &[String], now: Timestamp) -> Urgency {
         let known = self
             .drives
             .values()
-            .filter_map(|known| known.facts.location.behind.clone());
+            .filter_map(|known| known.facts.location.raid_controller.clone());
         let gone: Vec<String> = known
-            .chain(self.hidden.keys().cloned())
+            .chain(self.raid_members.keys().cloned())
             .filter(|controller| !there.contains(controller))
             .collect();
         gone.into_iter()
-            .map(|controller| self.hidden_drives(controller, Observation::ok(now, Vec::new()), now))
+            .map(|controller| {
+                self.apply_raid_members(controller, Observation::ok(now, Vec::new()), now)
+            })
             .max()
-            .unwrap_or(Change::Nothing)
+            .unwrap_or(Urgency::Nothing)
     }
 
     /// A drive that is not asked has no say; when it is asked again it begins anew.
-    pub(super) fn smart_ignored(&mut self, drives: Vec<DriveId>) -> Change {
+    pub(super) fn apply_smart_ignored(&mut self, drives: Vec<DriveId>) -> Urgency {
         let drives: BTreeSet<DriveId> = drives.into_iter().collect();
         if drives == self.smart_ignored {
-            return Change::Nothing;
+            return Urgency::Nothing;
         }
         self.smart.retain(|id, _| !drives.contains(id));
         self.smart_ignored = drives;
-        Change::Material
+        Urgency::Immediate
     }
 
     /// Forgets what was said by drives that are forgotten themselves.
@@ -269,7 +280,7 @@ impl Facts {
         let target = |known: &KnownDrive| {
             let facts = &known.facts;
             let (device, device_type) = self
-                .way_to(facts)
+                .smartctl_device(facts)
                 .filter(|_| known.missing_since.is_none())?;
             let errors = self.errors(&Subject::Drive(facts.id.clone()));
             Some(SmartTarget {
@@ -282,11 +293,11 @@ impl Facts {
                 serial: facts.serial.clone(),
                 asleep: facts.asleep,
                 suspect: suspect(&facts.id),
-                errors: errors.map_or(0, |memory| memory.incidents()),
-                last_answer: self
+                kernel_error_count: errors.map_or(0, |memory| memory.incidents()),
+                last_response: self
                     .smart
                     .get(&facts.id)
-                    .and_then(|smart| Some(smart.memory.last.as_ref()?.0)),
+                    .and_then(|smart| Some(smart.history.last.as_ref()?.0)),
             })
         };
         self.drives.values().filter_map(target).collect()
@@ -294,10 +305,10 @@ impl Facts {
 
     /// How smartctl reaches it; None for what is never asked: what a network, a hypervisor's own
     /// bus or a RAID controller stands in front of.
-    fn way_to(&self, drive: &DriveFacts) -> Option<(HostPath, Option<String>)> {
-        if let Some(controller) = &drive.location.behind {
+    fn smartctl_device(&self, drive: &DriveFacts) -> Option<(HostPath, Option<String>)> {
+        if let Some(controller) = &drive.location.raid_controller {
             let hidden = self
-                .hidden
+                .raid_members
                 .get(controller)?
                 .iter()
                 .find(|hidden| hidden.facts.id == drive.id)?;
@@ -325,8 +336,8 @@ impl Facts {
 
 /// Drives behind controllers that no device of the kernel's is: what a controller passes through
 /// has a device of its own.
-pub(super) fn unseen<'a>(
-    hidden: impl Iterator<Item = &'a HiddenDrive>,
+pub(super) fn without_own_device<'a>(
+    hidden: impl Iterator<Item = &'a RaidMemberDrive>,
     seen: &[DriveFacts],
 ) -> Vec<&'a DriveFacts> {
     let mut unseen: Vec<&DriveFacts> = Vec::new();
@@ -334,7 +345,7 @@ pub(super) fn unseen<'a>(
         if !seen
             .iter()
             .chain(unseen.iter().copied())
-            .any(|known| is_one(known, drive))
+            .any(|known| is_same_drive(known, drive))
         {
             unseen.push(drive);
         }
@@ -345,7 +356,7 @@ pub(super) fn unseen<'a>(
 /// Two ways to one drive: the same identity, or the same serial number, model and size. A
 /// controller may tell the model with its maker before it, and keeps a little of the size for
 /// itself only from logical disks, never from what it passes through.
-fn is_one(a: &DriveFacts, b: &DriveFacts) -> bool {
+fn is_same_drive(a: &DriveFacts, b: &DriveFacts) -> bool {
     let fold = |text: &Option<String>| {
         text.as_deref()
             .map(|text| text.trim().to_ascii_lowercase())

@@ -3,10 +3,10 @@ use std::time::Duration;
 use super::*;
 use crate::model::block::Layer;
 use crate::model::fixture::*;
-use crate::model::report::{Report, Source, SourceStatus};
+use crate::model::source_update::{Source, SourceStatus, SourceUpdate};
 
-fn plain() -> World {
-    let mut world = World::default()
+fn plain() -> TestHost {
+    let mut world = TestHost::default()
         .disk("sda", "8:0", "A")
         .uuid("sda", "u")
         .mounted("8:0", "/", "/data", "ext4", "/dev/sda");
@@ -17,22 +17,25 @@ fn plain() -> World {
 #[test]
 fn the_same_answer_again_changes_nothing() {
     let mut world = plain();
-    assert_eq!(world.scan(1), Change::Nothing);
-    assert_eq!(world.read_mounts(1), Change::Nothing);
-    assert_eq!(world.read_kubelet(1), Change::Nothing);
+    assert_eq!(world.scan(1), Urgency::Nothing);
+    assert_eq!(world.read_mounts(1), Urgency::Nothing);
+    assert_eq!(world.read_kubelet(1), Urgency::Nothing);
     assert_eq!(
-        world.probe("/data", healthy(usage(GIB, 1)), 1),
-        Change::Material
+        world.probe("/data", healthy_probe(usage(GIB, 1)), 1),
+        Urgency::Immediate
     );
     assert_eq!(
-        world.probe("/data", healthy(usage(GIB, 1)), 2),
-        Change::Nothing
+        world.probe("/data", healthy_probe(usage(GIB, 1)), 2),
+        Urgency::Nothing
     );
     assert_eq!(
-        world.probe("/data", healthy(usage(GIB, 2)), 3),
-        Change::Figures
+        world.probe("/data", healthy_probe(usage(GIB, 2)), 3),
+        Urgency::UsageOnly
     );
-    assert_eq!(world.probe("/data", answers(5), 4), Change::Material);
+    assert_eq!(
+        world.probe("/data", failing_probe(5), 4),
+        Urgency::Immediate
+    );
     assert_eq!(
         world.facts.probes[&HostPath::from("/data")]
             .usage
@@ -42,23 +45,23 @@ fn the_same_answer_again_changes_nothing() {
 }
 
 #[test]
-fn the_picture_is_full_when_every_source_has_spoken() {
-    let mut world = World::default();
+fn facts_are_settled_when_every_source_has_reported() {
+    let mut world = TestHost::default();
     assert!(!world.facts.settled());
     world.scan(0);
-    world.tell(Report::Mounts(Observation::failed(at(1), "no")), 1);
+    world.apply(SourceUpdate::Mounts(Observation::failed(at(1), "no")), 1);
     assert!(!world.facts.settled());
-    let absent = Report::Source {
+    let absent = SourceUpdate::Source {
         source: Source::Kubelet,
         status: SourceStatus::Absent("no kubelet".into()),
     };
-    assert_eq!(world.tell(absent.clone(), 2), Change::Material);
+    assert_eq!(world.apply(absent.clone(), 2), Urgency::Immediate);
     assert!(world.facts.settled());
-    assert_eq!(world.tell(absent, 3), Change::Nothing);
+    assert_eq!(world.apply(absent, 3), Urgency::Nothing);
 }
 
 #[test]
-fn every_visible_mount_is_asked_once_and_raw_block_and_sleepers_are_marked() {
+fn every_visible_mount_is_probed_once_without_raw_block_and_standby_drives_are_marked() {
     let mut world = plain()
         .mounted("8:0", "/x", "/bind", "ext4", "/dev/sda")
         .mounted("0:5", "/sda", "/block", "devtmpfs", "devtmpfs")
@@ -79,7 +82,7 @@ fn every_visible_mount_is_asked_once_and_raw_block_and_sleepers_are_marked() {
 }
 
 #[test]
-fn a_hidden_mount_is_not_asked() {
+fn a_hidden_mount_is_not_probed() {
     let mut world = plain()
         .disk("sdb", "8:16", "B")
         .mounted("8:16", "/", "/data", "xfs", "/dev/sdb");
@@ -93,10 +96,10 @@ fn a_hidden_mount_is_not_asked() {
 }
 
 #[test]
-fn another_filesystem_on_a_path_has_not_answered_yet() {
+fn a_new_filesystem_on_a_path_discards_the_old_probe_result() {
     let mut world = plain().disk("sdb", "8:16", "B");
     world.read_all(1);
-    world.probe("/data", answers(5), 2);
+    world.probe("/data", failing_probe(5), 2);
     world.umount("/data");
     let mut world = world.mounted("8:16", "/", "/data", "xfs", "/dev/sdb");
     world.read_mounts(3);
@@ -104,16 +107,19 @@ fn another_filesystem_on_a_path_has_not_answered_yet() {
 }
 
 #[test]
-fn drives_from_the_store_are_as_they_were_until_a_scan_says_more() {
+fn restored_drives_are_unchanged_until_the_first_scan() {
     let mut world = plain();
     world.pull("sda");
     world.scan(10);
     let stored: Vec<KnownDrive> = world.facts.drives.values().cloned().collect();
-    let mut next = World {
+    let mut next = TestHost {
         facts: Facts::restore(stored.clone()),
-        ..World::default()
+        ..TestHost::default()
     };
-    next.tell(Report::Inventory(Observation::failed(at(20), "no")), 20);
+    next.apply(
+        SourceUpdate::Inventory(Observation::failed(at(20), "no")),
+        20,
+    );
     assert_eq!(
         next.facts.drives.values().cloned().collect::<Vec<_>>(),
         stored
@@ -148,7 +154,7 @@ fn an_array_member_is_in_use_without_a_mount_and_a_partition_is_not() {
         },
         &["sda"],
     );
-    let mut world = World::default().disk("sda", "8:0", "A").with(partition);
+    let mut world = TestHost::default().disk("sda", "8:0", "A").with(partition);
     world.scan(0);
     assert!(!world.facts.drives[&DriveId::new("A")].in_use);
     let mut world = world.with(device("md0", "9:0", Layer::Md { level: None }, &["sda1"]));
@@ -157,8 +163,8 @@ fn an_array_member_is_in_use_without_a_mount_and_a_partition_is_not() {
 }
 
 #[test]
-fn a_thousand_volumes_cost_a_probe_report_nothing_but_a_lookup() {
-    let mut world = World::default().disk("sda", "8:0", "A");
+fn a_probe_result_costs_one_lookup_among_a_thousand_volumes() {
+    let mut world = TestHost::default().disk("sda", "8:0", "A");
     for number in 0..1000 {
         world = world.mounted(
             &format!("0:{}", number + 100),
@@ -174,23 +180,23 @@ fn a_thousand_volumes_cost_a_probe_report_nothing_but_a_lookup() {
         (1000, 1000)
     );
     assert_eq!(
-        world.probe("/v500", healthy(usage(GIB, 1)), 1),
-        Change::Material
+        world.probe("/v500", healthy_probe(usage(GIB, 1)), 1),
+        Urgency::Immediate
     );
     assert_eq!(
-        world.probe("/v500", healthy(usage(GIB, 1)), 2),
-        Change::Nothing
+        world.probe("/v500", healthy_probe(usage(GIB, 1)), 2),
+        Urgency::Nothing
     );
 }
 
 #[test]
-fn time_that_went_back_is_no_time() {
+fn elapsed_is_zero_when_the_clock_went_back() {
     assert_eq!(elapsed(at(10), at(0)), Duration::ZERO);
     assert_eq!(elapsed(at(0), at(10)), Duration::from_secs(10));
 }
 
 #[test]
-fn a_volume_whose_drive_went_while_nobody_looked_keeps_its_name_and_its_drives() {
+fn a_volume_whose_drive_was_removed_during_a_restart_keeps_its_id_and_drives() {
     let mut before = plain();
     let (drives, volumes) = (before.facts.drives.clone(), before.facts.stored_volumes());
     before.pull("sda");

@@ -8,15 +8,15 @@ use jiff::Timestamp;
 
 use crate::model::block::LayerState;
 use crate::model::dev::DevNo;
-use crate::model::facts::drives::TOGETHER;
-use crate::model::facts::{Absent, Facts, KnownVolume, Target, elapsed};
+use crate::model::facts::drives::REMOVAL_WINDOW;
+use crate::model::facts::{Facts, KnownVolume, MountAbsence, ProbedMount, elapsed};
 use crate::model::graph;
-use crate::model::graph::Seen;
-use crate::model::graph::mounts::Table;
+use crate::model::graph::GraphInput;
+use crate::model::graph::mounts::MountTree;
 use crate::model::ids::{DriveId, VolumeId};
 use crate::model::path::HostPath;
 use crate::model::policy::VolumeSettings;
-use crate::model::snapshot::Surroundings;
+use crate::model::snapshot::NodeContext;
 use crate::model::volume::{Impact, Stack, VolumeFacts, VolumeMount};
 
 impl Facts {
@@ -27,13 +27,13 @@ impl Facts {
             return;
         }
         self.volumes_revision += 1;
-        if !self.former_targets.is_empty() {
-            self.targets = std::mem::take(&mut self.former_targets);
+        if !self.restored_mounts.is_empty() {
+            self.probed_mounts = std::mem::take(&mut self.restored_mounts);
         }
         let (Some(inventory), Some(mounts)) = (self.inventory(), self.mount_table()) else {
             return;
         };
-        let seen = Seen {
+        let seen = GraphInput {
             inventory,
             mounts,
             kubelet: self.kubelet_records(),
@@ -41,26 +41,28 @@ impl Facts {
             provision: self.provision(),
         };
         let found = graph::volumes(seen, settings);
-        let mut surroundings = surroundings(seen, settings);
+        let mut surroundings = node_context(seen, settings);
         // What leads to a drive goes with it.
-        let lost = &self.surroundings.pool;
+        let lost = &self.node_context.pool;
         if surroundings.pool == Stack::Nothing
-            && surroundings.driver == self.surroundings.driver
+            && surroundings.driver == self.node_context.driver
             && lost.impact(&|id| self.is_missing(id)) == Impact::Exposed
         {
             surroundings.pool = lost.clone();
         }
-        let table = Table::new(&mounts.mounts);
-        let shown: Vec<BTreeMap<HostPath, Shown>> =
-            found.iter().map(|volume| shown(volume, &table)).collect();
+        let table = MountTree::new(&mounts.mounts);
+        let shown: Vec<BTreeMap<HostPath, VisibleMount>> = found
+            .iter()
+            .map(|volume| visible_mounts(volume, &table))
+            .collect();
         let mut before = std::mem::take(&mut self.volumes);
         let mut gone = Vec::new();
         let mut after: BTreeMap<VolumeId, KnownVolume> = BTreeMap::new();
-        let mut targets: BTreeMap<HostPath, (Target, bool)> = BTreeMap::new();
+        let mut targets: BTreeMap<HostPath, (ProbedMount, bool)> = BTreeMap::new();
         for (mut facts, shown) in found.into_iter().zip(shown) {
-            self.keep_name(&mut facts, &shown);
+            self.keep_id(&mut facts, &shown);
             let departed = self
-                .departed
+                .recent_removals
                 .volumes
                 .remove(&facts.id)
                 .map(|(known, _)| known);
@@ -76,13 +78,13 @@ impl Facts {
             if let Some(known) = &known {
                 self.keep_lost_drives(&mut facts, known, &shown);
             }
-            claim(&mut targets, &facts, shown);
-            let known = remember(known, facts, now);
+            add_probed_mounts(&mut targets, &facts, shown);
+            let known = update_known(known, facts, now);
             after.insert(known.facts.id.clone(), known);
         }
         let mut left_at: BTreeMap<VolumeId, Timestamp> = BTreeMap::new();
-        for (id, (known, at)) in std::mem::take(&mut self.departed.volumes) {
-            if elapsed(at, now) <= TOGETHER && !before.contains_key(&id) {
+        for (id, (known, at)) in std::mem::take(&mut self.recent_removals.volumes) {
+            if elapsed(at, now) <= REMOVAL_WINDOW && !before.contains_key(&id) {
                 left_at.insert(id.clone(), at);
                 before.insert(id, known);
             }
@@ -106,27 +108,27 @@ impl Facts {
                 facts.mounts.clear();
                 facts.missing_mounts.clear();
                 facts.device_gone = true;
-                known.absent.clear();
+                known.absences.clear();
                 after.insert(id, known);
             } else if !known.retained {
                 gone.push(id.clone());
                 let at = left_at.get(&id).copied().unwrap_or(now);
-                self.departed.volumes.insert(id, (known, at));
+                self.recent_removals.volumes.insert(id, (known, at));
             }
         }
         self.volumes = after;
-        if *self.surroundings != surroundings {
-            self.surroundings = Arc::new(surroundings);
+        if *self.node_context != surroundings {
+            self.node_context = Arc::new(surroundings);
         }
         self.update_attachments(now);
-        self.follow_volumes(&gone);
-        self.update_targets(
+        self.reassign_to_volumes(&gone);
+        self.update_probed_mounts(
             targets
                 .into_iter()
                 .map(|(path, (target, _))| (path, target))
                 .collect(),
         );
-        self.update_loads(now);
+        self.update_drive_volumes(now);
     }
 
     fn is_missing(&self, id: &DriveId) -> bool {
@@ -137,12 +139,12 @@ impl Facts {
 
     /// A mount whose device is gone has lost the UUID that named it. The same mount of the same
     /// device is the same volume.
-    fn keep_name(&self, facts: &mut VolumeFacts, shown: &BTreeMap<HostPath, Shown>) {
+    fn keep_id(&self, facts: &mut VolumeFacts, shown: &BTreeMap<HostPath, VisibleMount>) {
         if !facts.device_gone || facts.driver.is_some() {
             return;
         }
         let same = |path: &HostPath| {
-            self.targets
+            self.probed_mounts
                 .get(path)
                 .filter(|target| shown.get(path).is_some_and(|shown| shown.dev == target.dev))
         };
@@ -160,7 +162,7 @@ impl Facts {
         &self,
         facts: &mut VolumeFacts,
         known: &KnownVolume,
-        shown: &BTreeMap<HostPath, Shown>,
+        shown: &BTreeMap<HostPath, VisibleMount>,
     ) {
         let lost: Vec<&DriveId> = known
             .facts
@@ -170,7 +172,7 @@ impl Facts {
             .collect();
         let same_mount = facts.mounts.iter().any(|mount| {
             let now = shown.get(&mount.path).map(|shown| shown.dev);
-            self.targets
+            self.probed_mounts
                 .get(&mount.path)
                 .is_some_and(|target| target.volume == facts.id && now == Some(target.dev))
         });
@@ -179,9 +181,10 @@ impl Facts {
         // records still name it.
         let vanished = facts.device.is_none() && facts.driver.is_some() && !facts.remote;
         if facts.device_gone && same_mount {
-            keep(facts, known);
+            keep_device_facts(facts, known);
         } else if !lost.is_empty()
-            && (vanished || (same_device && self.is_layered(facts) && !self.is_whole(facts)))
+            && (vanished
+                || (same_device && self.is_layered(facts) && !self.redundancy_is_intact(facts)))
         {
             facts.drive_ids.extend(lost.into_iter().cloned());
             facts.drive_ids.sort();
@@ -221,7 +224,7 @@ impl Facts {
 
     /// Every redundancy beneath it says that no member is missing: the lost drive has been
     /// replaced.
-    fn is_whole(&self, facts: &VolumeFacts) -> bool {
+    fn redundancy_is_intact(&self, facts: &VolumeFacts) -> bool {
         let states: Vec<&LayerState> = facts
             .devices
             .iter()
@@ -246,31 +249,31 @@ impl Facts {
             .and_then(missing)
             .map(|fs| fs.missing_devices == 0);
         let all: Vec<bool> = redundant.into_iter().chain(btrfs).collect();
-        !all.is_empty() && all.iter().all(|whole| *whole) && !has_hole(&facts.stack)
+        !all.is_empty() && all.iter().all(|whole| *whole) && !has_missing_part(&facts.stack)
     }
 
-    fn update_targets(&mut self, targets: BTreeMap<HostPath, Target>) {
+    fn update_probed_mounts(&mut self, targets: BTreeMap<HostPath, ProbedMount>) {
         // Another filesystem on the same path has not been asked yet.
-        let before = &self.targets;
+        let before = &self.probed_mounts;
         self.probes.retain(|path, _| {
-            targets.get(path).is_some_and(|target: &Target| {
+            targets.get(path).is_some_and(|target: &ProbedMount| {
                 before.get(path).is_none_or(|old| old.dev == target.dev)
             })
         });
-        self.targets = targets;
+        self.probed_mounts = targets;
     }
 }
 
 /// A mount of a volume that a lookup of its path ends in.
-struct Shown {
+struct VisibleMount {
     dev: DevNo,
     /// By its source too, not only by what every mount of this kind looks like.
-    certain: bool,
+    source_matches: bool,
 }
 
 /// The mounts of a volume that can be reached: what lies over one of them must not be asked in its
 /// stead.
-fn shown(volume: &VolumeFacts, table: &Table) -> BTreeMap<HostPath, Shown> {
+fn visible_mounts(volume: &VolumeFacts, table: &MountTree) -> BTreeMap<HostPath, VisibleMount> {
     let of = |mount: &VolumeMount| {
         let visible = table.visible_at(&mount.path)?;
         let alike = visible.root == mount.root
@@ -284,9 +287,9 @@ fn shown(volume: &VolumeFacts, table: &Table) -> BTreeMap<HostPath, Shown> {
         (alike && same_type).then(|| {
             (
                 mount.path.clone(),
-                Shown {
+                VisibleMount {
                     dev: visible.dev,
-                    certain,
+                    source_matches: certain,
                 },
             )
         })
@@ -296,50 +299,50 @@ fn shown(volume: &VolumeFacts, table: &Table) -> BTreeMap<HostPath, Shown> {
 
 /// Two filesystems stacked on one path may look alike; the one that also has the visible one's
 /// source is it.
-fn claim(
-    targets: &mut BTreeMap<HostPath, (Target, bool)>,
+fn add_probed_mounts(
+    targets: &mut BTreeMap<HostPath, (ProbedMount, bool)>,
     facts: &VolumeFacts,
-    shown: BTreeMap<HostPath, Shown>,
+    shown: BTreeMap<HostPath, VisibleMount>,
 ) {
     if facts.block {
         return;
     }
     for (path, shown) in shown {
-        let target = Target {
+        let target = ProbedMount {
             dev: shown.dev,
             volume: facts.id.clone(),
             filesystem: facts.fs_type.clone().unwrap_or_default(),
         };
         if targets
             .get(&path)
-            .is_none_or(|(_, certain)| shown.certain && !certain)
+            .is_none_or(|(_, certain)| shown.source_matches && !certain)
         {
-            targets.insert(path, (target, shown.certain));
+            targets.insert(path, (target, shown.source_matches));
         }
     }
 }
 
 /// A part of a redundancy leads to no drive: md may not have noticed yet that its member is gone.
-fn has_hole(stack: &Stack) -> bool {
+fn has_missing_part(stack: &Stack) -> bool {
     match stack {
         Stack::Nothing | Stack::Drive(_) => false,
-        Stack::All(parts) => parts.iter().any(has_hole),
+        Stack::All(parts) => parts.iter().any(has_missing_part),
         Stack::Redundant { parts, .. } => parts
             .iter()
-            .any(|part| *part == Stack::Nothing || has_hole(part)),
+            .any(|part| *part == Stack::Nothing || has_missing_part(part)),
     }
 }
 
-fn surroundings(seen: Seen<'_>, settings: &VolumeSettings) -> Surroundings {
-    Surroundings {
-        kubelet_named: settings.kubelet_root.clone(),
+fn node_context(seen: GraphInput<'_>, settings: &VolumeSettings) -> NodeContext {
+    NodeContext {
+        configured_kubelet_root: settings.kubelet_root.clone(),
         kubelet_root: graph::kubelet_root(seen.kubelet, settings).clone(),
         driver: seen.provision.map(|provision| provision.driver.clone()),
-        pool: graph::pool(seen),
+        pool: graph::pool_stack(seen),
     }
 }
 
-fn keep(facts: &mut VolumeFacts, known: &KnownVolume) {
+fn keep_device_facts(facts: &mut VolumeFacts, known: &KnownVolume) {
     facts.device = known.facts.device.clone().or(facts.device.take());
     facts.fs_uuid = known.facts.fs_uuid.clone();
     facts.fs_label = known.facts.fs_label.clone();
@@ -349,7 +352,7 @@ fn keep(facts: &mut VolumeFacts, known: &KnownVolume) {
     facts.remote = known.facts.remote;
 }
 
-fn remember(known: Option<KnownVolume>, facts: VolumeFacts, now: Timestamp) -> KnownVolume {
+fn update_known(known: Option<KnownVolume>, facts: VolumeFacts, now: Timestamp) -> KnownVolume {
     // What has not changed is shared with the pictures that were published of it.
     let facts = match &known {
         Some(known) if *known.facts == facts => known.facts.clone(),
@@ -372,8 +375,8 @@ fn remember(known: Option<KnownVolume>, facts: VolumeFacts, now: Timestamp) -> K
             retained: false,
             read_only_by_choice: BTreeSet::new(),
             seen_writable: BTreeSet::new(),
-            absent: BTreeMap::new(),
-            mounted: BTreeMap::new(),
+            absences: BTreeMap::new(),
+            mounted_since: BTreeMap::new(),
             facts: facts.clone(),
         },
     };
@@ -385,18 +388,23 @@ fn remember(known: Option<KnownVolume>, facts: VolumeFacts, now: Timestamp) -> K
         .collect();
     let mut absent = BTreeMap::new();
     for missing in &facts.missing_mounts {
-        let old = now_known.absent.get(&missing.path).copied();
-        let new = Absent {
+        let old = now_known.absences.get(&missing.path).copied();
+        let new = MountAbsence {
             since: now,
             was_mounted: mounted_before.contains(&missing.path),
         };
         absent.insert(missing.path.clone(), old.unwrap_or(new));
     }
-    now_known.absent = absent;
+    now_known.absences = absent;
     let paths: BTreeSet<&HostPath> = facts.mounts.iter().map(|mount| &mount.path).collect();
-    now_known.mounted.retain(|path, _| paths.contains(path));
+    now_known
+        .mounted_since
+        .retain(|path, _| paths.contains(path));
     for path in &paths {
-        now_known.mounted.entry((*path).clone()).or_insert(now);
+        now_known
+            .mounted_since
+            .entry((*path).clone())
+            .or_insert(now);
     }
     now_known
         .read_only_by_choice

@@ -1,35 +1,37 @@
 //! CSI volumes by the kubelet's records: where each should be mounted, where it is, and for whom.
 
-use crate::model::graph::{Builder, FsKey, empty, key, merge, volume_mount};
+use crate::model::graph::{
+    FsKey, VolumeBuilder, empty_volume, filesystem_key, merge, volume_mount,
+};
 use crate::model::ids::VolumeId;
 use crate::model::kubelet::{KubeletRecords, KubeletVolume};
 use crate::model::mount::Mount;
 use crate::model::path::HostPath;
 use crate::model::volume::{ExpectedMount, MountRole, PodUse, VolumeFacts};
 
-impl Builder<'_> {
+impl VolumeBuilder<'_> {
     pub(super) fn csi_volumes(&mut self) {
         let Some(kubelet) = self.kubelet else { return };
         for record in &kubelet.volumes {
             let (facts, whole) = self.csi_volume(record, kubelet);
-            self.keep(facts, whole);
+            self.insert_volume(facts, whole);
         }
     }
 
     /// `whole`: filesystems that are this volume from their root.
-    pub(super) fn keep(&mut self, facts: VolumeFacts, whole: Vec<FsKey>) {
+    pub(super) fn insert_volume(&mut self, facts: VolumeFacts, whole: Vec<FsKey>) {
         for mount in &facts.mounts {
-            self.taken.insert(mount.path.clone());
+            self.claimed_paths.insert(mount.path.clone());
         }
         for key in whole {
             self.owners.entry(key).or_insert_with(|| facts.id.clone());
         }
         // Two records of one driver and handle are one volume whose record was split; the first has
         // won its id, the second adds to it.
-        match self.found.get_mut(&facts.id) {
+        match self.volumes.get_mut(&facts.id) {
             Some(first) => merge(first, facts),
             None => {
-                self.found.insert(facts.id.clone(), facts);
+                self.volumes.insert(facts.id.clone(), facts);
             }
         }
     }
@@ -40,7 +42,7 @@ impl Builder<'_> {
         record: &KubeletVolume,
         kubelet: &KubeletRecords,
     ) -> (VolumeFacts, Vec<FsKey>) {
-        let mut facts = empty(VolumeId::csi(&record.driver, &record.handle));
+        let mut facts = empty_volume(VolumeId::csi(&record.driver, &record.handle));
         facts.driver = Some(record.driver.clone());
         facts.handle = Some(record.handle.clone());
         facts.pv = record.pv.clone();
@@ -98,32 +100,32 @@ impl Builder<'_> {
         if let Some(mount) = shown.first() {
             self.describe(&mut facts, mount);
         } else if record.block {
-            self.block_by_loop(&mut facts, record);
+            self.set_loop_device(&mut facts, record);
         }
-        let whole = whole(&shown, record.block);
+        let whole = owned_filesystems(&shown, record.block);
         (facts, whole)
     }
 
     /// The kubelet opens a loop device on a published raw block volume that is a file; its backing
     /// file is below the publish path.
-    fn block_by_loop(&self, facts: &mut VolumeFacts, record: &KubeletVolume) {
+    fn set_loop_device(&self, facts: &mut VolumeFacts, record: &KubeletVolume) {
         let device = record
             .publications
             .iter()
-            .find_map(|publication| self.graph.loop_on(&publication.path));
+            .find_map(|publication| self.graph.loop_backed_by(&publication.path));
         if let Some(device) = device {
-            self.stand_on(facts, &device);
+            self.set_device(facts, &device);
         }
     }
 }
 
 /// Filesystems that are shown from their root belong to the volume as a whole; a device's node is
 /// none.
-pub(super) fn whole(shown: &[&Mount], block: bool) -> Vec<FsKey> {
+pub(super) fn owned_filesystems(shown: &[&Mount], block: bool) -> Vec<FsKey> {
     shown
         .iter()
         .filter(|mount| mount.root.as_bytes() == b"/" && !block)
-        .map(|mount| key(mount))
+        .map(|mount| filesystem_key(mount))
         .collect()
 }
 

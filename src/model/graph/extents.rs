@@ -15,7 +15,7 @@ const SECTOR: u64 = 512;
 const MAX_DEPTH: usize = 32;
 
 /// Whether the sector (of 512 bytes) of `device` may be one of the volume's.
-pub fn lies_in(
+pub fn may_contain_sector(
     inventory: &Inventory,
     layers: &BTreeMap<String, LayerFacts>,
     volume: &VolumeFacts,
@@ -23,10 +23,10 @@ pub fn lies_in(
     sector: u64,
 ) -> bool {
     volume.devices.iter().any(|name| name == device)
-        && reaches(inventory, layers, volume, device, sector, 0)
+        && sector_reaches_volume(inventory, layers, volume, device, sector, 0)
 }
 
-fn reaches(
+fn sector_reaches_volume(
     inventory: &Inventory,
     layers: &BTreeMap<String, LayerFacts>,
     volume: &VolumeFacts,
@@ -41,7 +41,7 @@ fn reaches(
         .devices
         .iter()
         .filter_map(|name| inventory.devices.get(name))
-        .filter(|upper| upper.below.iter().any(|name| name == device));
+        .filter(|upper| upper.underlying.iter().any(|name| name == device));
     let mut any = false;
     for upper in above {
         any = true;
@@ -53,7 +53,7 @@ fn reaches(
                     .filter(|at| *at < upper.size_bytes / SECTOR)
             }
             Layer::Dm { .. } => match (
-                layers.get(&upper.name).and_then(LayerFacts::known),
+                layers.get(&upper.name).and_then(LayerFacts::last_known),
                 inventory.devices.get(device),
             ) {
                 (Some(LayerState::Linear { extents }), Some(below)) => extents
@@ -64,7 +64,9 @@ fn reaches(
             },
             _ => return true,
         };
-        if at.is_some_and(|at| reaches(inventory, layers, volume, &upper.name, at, depth + 1)) {
+        if at.is_some_and(|at| {
+            sector_reaches_volume(inventory, layers, volume, &upper.name, at, depth + 1)
+        }) {
             return true;
         }
     }
@@ -85,7 +87,7 @@ impl Extent {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::fixture::{World, at, device, dm};
+    use crate::model::fixture::{TestHost, at, device, dm};
 
     fn part(start: u64, sectors: u64) -> crate::model::block::BlockDevice {
         let mut part = device(
@@ -105,7 +107,7 @@ mod tests {
     fn a_partition_holds_the_sectors_between_its_ends() {
         let mut other = part(4096, 1000);
         (other.name, other.dev) = ("sda2".into(), "8:2".parse().unwrap());
-        let mut world = World::default()
+        let mut world = TestHost::default()
             .disk("sda", "8:0", "A")
             .with(part(2048, 2048))
             .with(other);
@@ -115,7 +117,7 @@ mod tests {
         let volumes = world.volumes();
         let held = |sector| {
             let in_it = |volume: &&VolumeFacts| {
-                lies_in(&world.inventory, &world.facts.layers, volume, "sda", sector)
+                may_contain_sector(&world.inventory, &world.facts.layers, volume, "sda", sector)
             };
             volumes
                 .iter()
@@ -133,7 +135,7 @@ mod tests {
             )
         );
         assert!(
-            lies_in(
+            may_contain_sector(
                 &world.inventory,
                 &world.facts.layers,
                 &volumes[0],
@@ -142,7 +144,7 @@ mod tests {
             ),
             "the partition's own name"
         );
-        assert!(!lies_in(
+        assert!(!may_contain_sector(
             &world.inventory,
             &world.facts.layers,
             &volumes[0],
@@ -153,15 +155,15 @@ mod tests {
 
     #[test]
     fn a_logical_volume_in_pieces_holds_its_pieces_and_an_array_may_hold_any() {
-        let mut world = World::default()
+        let mut world = TestHost::default()
             .disk("sda", "8:0", "A")
             .with(part(2048, 100_000));
         world = world
             .with(dm("dm-0", "253:0", "vg-data", "LVM-x", &["sda1"]))
             .mounted("253:0", "/", "/data", "xfs", "/dev/mapper/vg-data");
         world.read_all(0);
-        let holds = |world: &World, sector| {
-            lies_in(
+        let holds = |world: &TestHost, sector| {
+            may_contain_sector(
                 &world.inventory,
                 &world.facts.layers,
                 &world.volumes()[0],

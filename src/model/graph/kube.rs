@@ -45,7 +45,7 @@ pub fn is_csi_path(kubelet_root: &HostPath, path: &HostPath) -> bool {
 
 /// What of a CSI volume the kubelet has mounted at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum CsiPathKind {
     /// The global mount, or where a raw block volume is staged.
     Staging,
     /// A pod's mount, or the device that is published to it.
@@ -58,8 +58,8 @@ pub enum Part {
 /// A place where the kubelet puts CSI volumes (csi_attacher.go, csi_mounter.go and csi_block.go of
 /// pkg/volume/csi), as its path names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CsiPlace {
-    pub part: Part,
+pub struct CsiPath {
+    pub kind: CsiPathKind,
     /// None for staging, which is of no pod.
     pub pod: Option<PodPath>,
     /// Only where the path names it: staging since Kubernetes 1.24.
@@ -68,7 +68,7 @@ pub struct CsiPlace {
     pub record: Option<HostPath>,
 }
 
-pub fn csi_place(kubelet_root: &HostPath, path: &HostPath) -> Option<CsiPlace> {
+pub fn parse_csi_path(kubelet_root: &HostPath, path: &HostPath) -> Option<CsiPath> {
     let text = |part: &[u8]| HostPath::new(part).to_string();
     let pod = |uid: &[u8], name: &[u8]| {
         Some(PodPath {
@@ -84,8 +84,8 @@ pub fn csi_place(kubelet_root: &HostPath, path: &HostPath) -> Option<CsiPlace> {
     let devices = kubelet_root.join("plugins/kubernetes.io/csi/volumeDevices");
     let of_block = |pv: &[u8]| Some(devices.join(pv).join("data/vol_data.json"));
     let place = |part, pod, driver, record| {
-        Some(CsiPlace {
-            part,
+        Some(CsiPath {
+            kind: part,
             pod,
             driver,
             record,
@@ -99,9 +99,9 @@ pub fn csi_place(kubelet_root: &HostPath, path: &HostPath) -> Option<CsiPlace> {
             b"kubernetes.io~csi",
             name,
             b"mount",
-        ] => place(Part::Pod, pod(uid, name), None, beside()),
+        ] => place(CsiPathKind::Pod, pod(uid, name), None, beside()),
         [b"pods", uid, b"volume-subpaths", name, _container, _index] => {
-            place(Part::Subpath, pod(uid, name), None, None)
+            place(CsiPathKind::Subpath, pod(uid, name), None, None)
         }
         [
             b"plugins",
@@ -111,7 +111,7 @@ pub fn csi_place(kubelet_root: &HostPath, path: &HostPath) -> Option<CsiPlace> {
             b"publish",
             pv,
             uid,
-        ] => place(Part::Pod, pod(uid, pv), None, of_block(pv)),
+        ] => place(CsiPathKind::Pod, pod(uid, pv), None, of_block(pv)),
         [
             b"plugins",
             b"kubernetes.io",
@@ -119,7 +119,7 @@ pub fn csi_place(kubelet_root: &HostPath, path: &HostPath) -> Option<CsiPlace> {
             b"volumeDevices",
             b"staging",
             pv,
-        ] => place(Part::Staging, None, None, of_block(pv)),
+        ] => place(CsiPathKind::Staging, None, None, of_block(pv)),
         [
             b"plugins",
             b"kubernetes.io",
@@ -127,7 +127,7 @@ pub fn csi_place(kubelet_root: &HostPath, path: &HostPath) -> Option<CsiPlace> {
             b"pv",
             _name,
             b"globalmount",
-        ] => place(Part::Staging, None, None, beside()),
+        ] => place(CsiPathKind::Staging, None, None, beside()),
         [
             b"plugins",
             b"kubernetes.io",
@@ -135,7 +135,7 @@ pub fn csi_place(kubelet_root: &HostPath, path: &HostPath) -> Option<CsiPlace> {
             driver,
             _hash,
             b"globalmount",
-        ] => place(Part::Staging, None, Some(text(driver)), beside()),
+        ] => place(CsiPathKind::Staging, None, Some(text(driver)), beside()),
         _ => None,
     }
 }
@@ -178,11 +178,11 @@ mod tests {
 
     #[test]
     fn a_csi_place_names_its_record_and_what_its_path_tells() {
-        let place = |path: &str| csi_place(&"/k".into(), &path.into());
+        let place = |path: &str| parse_csi_path(&"/k".into(), &path.into());
         let told = |path: &str| {
             place(path).map(|place| {
                 (
-                    place.part,
+                    place.kind,
                     place.pod.map(|pod| pod.uid),
                     place.record.map(|path| path.to_string()),
                 )
@@ -193,7 +193,7 @@ mod tests {
         assert_eq!(
             told("/k/pods/u1/volumes/kubernetes.io~csi/pv1/mount"),
             Some((
-                Part::Pod,
+                CsiPathKind::Pod,
                 uid(),
                 record("/k/pods/u1/volumes/kubernetes.io~csi/pv1/vol_data.json")
             ))
@@ -202,20 +202,20 @@ mod tests {
         let of_block = record(&format!("{devices}/pv1/data/vol_data.json"));
         assert_eq!(
             told(&format!("{devices}/publish/pv1/u1")),
-            Some((Part::Pod, uid(), of_block.clone()))
+            Some((CsiPathKind::Pod, uid(), of_block.clone()))
         );
         assert_eq!(
             told(&format!("{devices}/staging/pv1")),
-            Some((Part::Staging, None, of_block))
+            Some((CsiPathKind::Staging, None, of_block))
         );
         assert_eq!(
             told("/k/pods/u1/volume-subpaths/pv1/web/0"),
-            Some((Part::Subpath, uid(), None))
+            Some((CsiPathKind::Subpath, uid(), None))
         );
         let staged = place("/k/plugins/kubernetes.io/csi/a.csi/0af/globalmount").expect("one");
         assert_eq!(
-            (staged.part, staged.driver.as_deref()),
-            (Part::Staging, Some("a.csi"))
+            (staged.kind, staged.driver.as_deref()),
+            (CsiPathKind::Staging, Some("a.csi"))
         );
         assert_eq!(
             place("/k/plugins/kubernetes.io/csi/pv/pv1/globalmount")

@@ -56,7 +56,7 @@ const IMAGES: &[&str] = &["squashfs", "iso9660", "erofs", "cramfs", "romfs", "ud
 /// On an anonymous device number, and still on block devices of this node.
 const ANONYMOUS: &[&str] = &["btrfs", "bcachefs", "zfs", "ubifs"];
 
-pub fn kind(mount: &Mount) -> FsKind {
+pub fn fs_kind(mount: &Mount) -> FsKind {
     let fs_type = mount.fs_type.as_str();
     if REMOTE.contains(&fs_type)
         || fs_type
@@ -115,20 +115,20 @@ pub fn device_name(source: &HostPath) -> Option<String> {
 }
 
 /// The mounts with what hides what.
-pub struct Table<'a> {
+pub struct MountTree<'a> {
     mounts: &'a [Mount],
     visible: BTreeSet<usize>,
     by_path: BTreeMap<&'a [u8], usize>,
 }
 
-impl<'a> Table<'a> {
-    pub fn new(mounts: &'a [Mount]) -> Table<'a> {
+impl<'a> MountTree<'a> {
+    pub fn new(mounts: &'a [Mount]) -> MountTree<'a> {
         let visible = visible(mounts);
         let by_path = visible
             .iter()
             .map(|at| (mounts[*at].mount_point.as_bytes(), *at))
             .collect();
-        Table {
+        MountTree {
             mounts,
             visible,
             by_path,
@@ -153,7 +153,7 @@ impl<'a> Table<'a> {
     }
 
     /// The mount that holds the file or folder `path`.
-    pub fn holding(&self, path: &HostPath) -> Option<&'a Mount> {
+    pub fn containing(&self, path: &HostPath) -> Option<&'a Mount> {
         prefixes(path.as_bytes())
             .find_map(|prefix| self.by_path.get(prefix))
             .map(|at| &self.mounts[*at])
@@ -266,18 +266,18 @@ mod tests {
         ];
         table.push(mount(3, 2, "8:33", "/", "/data/deep", "ext4", "/dev/sdc1"));
         table.push(mount(4, 2, "8:49", "/", "/data", "ext4", "/dev/sdd1"));
-        let table = Table::new(&table);
+        let table = MountTree::new(&table);
         let at = |path: &str| table.visible_at(&path.into()).map(|mount| mount.id);
         assert_eq!(
             (at("/"), at("/data"), at("/data/deep")),
             (Some(1), Some(4), None)
         );
         assert_eq!(
-            table.holding(&"/data/file".into()).map(|mount| mount.id),
+            table.containing(&"/data/file".into()).map(|mount| mount.id),
             Some(4)
         );
         assert_eq!(
-            table.holding(&"/etc/file".into()).map(|mount| mount.id),
+            table.containing(&"/etc/file".into()).map(|mount| mount.id),
             Some(1)
         );
     }
@@ -289,18 +289,18 @@ mod tests {
             mount(2, 1, "8:17", "/", "/a/b", "ext4", "/dev/sdb1"),
             mount(3, 1, "8:33", "/", "/a", "ext4", "/dev/sdc1"),
         ];
-        let table = Table::new(&mounts);
+        let table = MountTree::new(&mounts);
         assert!(table.visible_at(&"/a/b".into()).is_none());
         assert!(table.visible_at(&"/a".into()).is_some());
     }
 
     #[test]
-    fn parents_in_a_circle_do_not_hang() {
+    fn cyclic_mount_parents_terminate() {
         let mounts = [
             mount(1, 2, "8:1", "/", "/x", "ext4", "/dev/sda1"),
             mount(2, 1, "8:17", "/", "/y", "ext4", "/dev/sdb1"),
         ];
-        assert_eq!(Table::new(&mounts).len(), 2);
+        assert_eq!(MountTree::new(&mounts).len(), 2);
     }
 
     #[test]
@@ -318,7 +318,7 @@ mod tests {
             ("9p", "0:46", FsKind::Transient),
         ] {
             assert_eq!(
-                kind(&mount(1, 0, dev, "/", "/x", fs_type, "x")),
+                fs_kind(&mount(1, 0, dev, "/", "/x", fs_type, "x")),
                 expected,
                 "{fs_type}"
             );

@@ -5,44 +5,44 @@
 //! or its configured device is, so that a drive which fails beneath the pool is told of each volume
 //! in it, used or not.
 
-use crate::model::attach::{Attachment, Kind, Provided, Provision};
-use crate::model::graph::csi::whole;
+use crate::model::graph::csi::owned_filesystems;
 use crate::model::graph::mounts::FsKind;
-use crate::model::graph::stack::{Graph, all_of};
-use crate::model::graph::{Builder, empty, kube, mounts, volume_mount};
+use crate::model::graph::stack::{Graph, combine};
+use crate::model::graph::{VolumeBuilder, empty_volume, kube, mounts, volume_mount};
 use crate::model::ids::VolumeId;
 use crate::model::kubelet::PodName;
 use crate::model::mount::Mount;
 use crate::model::path::HostPath;
+use crate::model::provision::{BackingKind, ProvidedAttachment, ProvidedVolume, ProvisionState};
 use crate::model::volume::{ExpectedMount, MountRole, PodUse, Stack, VolumeFacts};
 
-impl Builder<'_> {
+impl VolumeBuilder<'_> {
     pub(super) fn provided_volumes(&mut self) {
         let Some(provision) = self.provision else {
             return;
         };
         for volume in &provision.volumes {
             let id = VolumeId::csi(&provision.driver, &volume.handle);
-            let mut facts = self.found.remove(&id).unwrap_or_else(|| empty(id));
+            let mut facts = self.volumes.remove(&id).unwrap_or_else(|| empty_volume(id));
             facts.driver = Some(provision.driver.clone());
             facts.handle = Some(volume.handle.clone());
-            let shown = self.places(&mut facts, volume);
+            let shown = self.add_attachments(&mut facts, volume);
             if facts.device.is_none()
                 && let Some(mount) = shown.first()
             {
                 self.describe(&mut facts, mount);
             }
-            self.ground(&mut facts, volume);
+            self.set_backing(&mut facts, volume);
             facts.provided = Some(Box::new(volume.clone()));
-            let whole = whole(&shown, facts.block);
-            self.keep(facts, whole);
+            let whole = owned_filesystems(&shown, facts.block);
+            self.insert_volume(facts, whole);
         }
     }
 
     /// Where it is staged and published by our own account. Out: what is mounted there.
-    fn places(&self, facts: &mut VolumeFacts, volume: &Provided) -> Vec<&Mount> {
+    fn add_attachments(&self, facts: &mut VolumeFacts, volume: &ProvidedVolume) -> Vec<&Mount> {
         let mut shown = Vec::new();
-        let is_folder = volume.kind == Kind::StaticDirectory;
+        let is_folder = volume.kind == BackingKind::StaticDirectory;
         facts.block |= volume
             .staged
             .iter()
@@ -57,25 +57,25 @@ impl Builder<'_> {
         }
         if let Some(staged) = &volume.staged {
             let mounts = !staged.access.block && !is_folder;
-            shown.extend(self.place(facts, staged, MountRole::Staging, mounts));
+            shown.extend(self.add_attachment(facts, staged, MountRole::Staging, mounts));
         }
         for published in &volume.published {
-            shown.extend(self.place(facts, published, MountRole::Pod, true));
-            self.pod(facts, published);
+            shown.extend(self.add_attachment(facts, published, MountRole::Pod, true));
+            self.add_pod(facts, published);
         }
         shown
     }
 
     /// `mounts`: something should be mounted there.
-    fn place(
+    fn add_attachment(
         &self,
         facts: &mut VolumeFacts,
-        attachment: &Attachment,
+        attachment: &ProvidedAttachment,
         role: MountRole,
         mounts: bool,
     ) -> Option<&Mount> {
         let path = &attachment.path;
-        let pod_uid = self.pod_of(attachment).map(|(uid, _)| uid);
+        let pod_uid = self.pod_and_volume_name(attachment).map(|(uid, _)| uid);
         let Some(mount) = self.table.visible_at(path) else {
             if mounts
                 && !facts
@@ -98,8 +98,8 @@ impl Builder<'_> {
         Some(mount)
     }
 
-    fn pod(&self, facts: &mut VolumeFacts, published: &Attachment) {
-        let Some((uid, volume_name)) = self.pod_of(published) else {
+    fn add_pod(&self, facts: &mut VolumeFacts, published: &ProvidedAttachment) {
+        let Some((uid, volume_name)) = self.pod_and_volume_name(published) else {
             return;
         };
         if facts
@@ -124,7 +124,7 @@ impl Builder<'_> {
     }
 
     /// The pod's uid and the volume's name in it: as the caller told, else as the path says.
-    fn pod_of(&self, attachment: &Attachment) -> Option<(String, String)> {
+    fn pod_and_volume_name(&self, attachment: &ProvidedAttachment) -> Option<(String, String)> {
         let by_path = kube::pod_path(&self.kubelet_root, &attachment.path);
         let told = attachment
             .pod
@@ -139,52 +139,56 @@ impl Builder<'_> {
     }
 
     /// What it stands on, where its mounts have not said so.
-    fn ground(&self, facts: &mut VolumeFacts, volume: &Provided) {
+    fn set_backing(&self, facts: &mut VolumeFacts, volume: &ProvidedVolume) {
         if !facts.devices.is_empty() {
             return;
         }
         if let Some(device) = &volume.device {
             if self.inventory.devices.contains_key(device) {
-                return self.stand_on(facts, device);
+                return self.set_device(facts, device);
             }
             // A device that is in use and that nobody lists is gone; what an idle volume had is no
             // loss before it is wanted again.
             let used = volume.staged.is_some() || !volume.published.is_empty();
-            if used || volume.kind == Kind::StaticDevice {
+            if used || volume.kind == BackingKind::StaticDevice {
                 facts.device = Some(device.clone());
                 facts.device_gone = true;
             }
         }
         match volume.kind {
-            Kind::Loop | Kind::StaticDirectory => self.lie_in(facts, &volume.backing),
-            Kind::StaticDevice | Kind::Lvm => match self.graph.below_dev(&volume.backing) {
-                Some(device) => self.stand_on(facts, device),
-                None => self.lie_on(
-                    facts,
-                    &self.graph.members_of_group(group_of(&volume.backing)),
-                ),
-            },
+            BackingKind::Loop | BackingKind::StaticDirectory => {
+                self.set_backing_path(facts, &volume.backing)
+            }
+            BackingKind::StaticDevice | BackingKind::Lvm => {
+                match self.graph.device_at_path(&volume.backing) {
+                    Some(device) => self.set_device(facts, device),
+                    None => self.set_backing_devices(
+                        facts,
+                        &self.graph.members_of_group(group_of(&volume.backing)),
+                    ),
+                }
+            }
         }
     }
 
     /// On what the filesystem lies that holds this file or folder.
-    fn lie_in(&self, facts: &mut VolumeFacts, path: &HostPath) {
-        let Some(mount) = self.table.holding(path) else {
+    fn set_backing_path(&self, facts: &mut VolumeFacts, path: &HostPath) {
+        let Some(mount) = self.table.containing(path) else {
             return;
         };
-        facts.remote |= facts.mounts.is_empty() && mounts::kind(mount) == FsKind::Remote;
+        facts.remote |= facts.mounts.is_empty() && mounts::fs_kind(mount) == FsKind::Remote;
         let Some(found) = self.graph.device_of(mount) else {
             return;
         };
-        self.lie_on(facts, &self.graph.members(&found));
+        self.set_backing_devices(facts, &self.graph.members(&found));
         if let Some(fs) = found.btrfs.and_then(|at| self.inventory.btrfs.get(at)) {
             facts.stack = self.graph.btrfs(fs);
         }
     }
 
     /// Without a device of its own.
-    fn lie_on(&self, facts: &mut VolumeFacts, devices: &[String]) {
-        facts.stack = self.graph.all(devices, &mut Vec::new());
+    fn set_backing_devices(&self, facts: &mut VolumeFacts, devices: &[String]) {
+        facts.stack = self.graph.stack_of_all(devices, &mut Vec::new());
         facts.devices = self.graph.devices_below(devices);
         facts.drive_ids = self.graph.drives_of(&facts.devices);
         if !facts.drive_ids.is_empty() {
@@ -204,23 +208,22 @@ fn group_of(backing: &HostPath) -> &[u8] {
 
 impl Graph<'_> {
     /// The device that a path below /dev leads to, as far as names and udev's links tell.
-    fn below_dev(&self, path: &HostPath) -> Option<&str> {
+    fn device_at_path(&self, path: &HostPath) -> Option<&str> {
         self.resolve(path.as_bytes().strip_prefix(b"/dev/")?)
     }
 
     /// What the pool's volumes will lie on.
-    pub(super) fn below_pool(&self, provision: &Provision) -> Stack {
+    pub(super) fn pool_stack(&self, provision: &ProvisionState) -> Stack {
         let folder = provision
-            .folder
+            .directory
             .as_ref()
-            .and_then(|folder| self.device_of(self.table().holding(folder)?));
-        let group = provision
-            .group
-            .as_ref()
-            .map(|group| self.all(&self.members_of_group(group.as_bytes()), &mut Vec::new()));
-        all_of(
+            .and_then(|folder| self.device_of(self.table().containing(folder)?));
+        let group = provision.volume_group.as_ref().map(|group| {
+            self.stack_of_all(&self.members_of_group(group.as_bytes()), &mut Vec::new())
+        });
+        combine(
             folder
-                .map(|found| self.below(&found))
+                .map(|found| self.filesystem_stack(&found))
                 .into_iter()
                 .chain(group)
                 .collect(),

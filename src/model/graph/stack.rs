@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use crate::model::block::{BlockDevice, BtrfsFs, Inventory, Layer, LayerState, MdState};
 use crate::model::dev::DevNo;
 use crate::model::facts::LayerFacts;
-use crate::model::graph::mounts::Table;
+use crate::model::graph::mounts::MountTree;
 use crate::model::ids::DriveId;
 use crate::model::mount::Mount;
 use crate::model::path::HostPath;
@@ -21,7 +21,7 @@ const MAX_PARTS: usize = 1024;
 
 /// What a mount stands on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct BackingDevice {
     /// Kernel name.
     pub name: String,
     pub uuid: Option<String>,
@@ -32,7 +32,7 @@ pub struct Found {
 pub struct Graph<'a> {
     inventory: &'a Inventory,
     layers: &'a BTreeMap<String, LayerFacts>,
-    table: &'a Table<'a>,
+    table: &'a MountTree<'a>,
     by_dev: HashMap<DevNo, &'a BlockDevice>,
     by_link: HashMap<&'a str, &'a str>,
     btrfs_of: HashMap<&'a str, usize>,
@@ -46,7 +46,7 @@ impl<'a> Graph<'a> {
     pub fn new(
         inventory: &'a Inventory,
         layers: &'a BTreeMap<String, LayerFacts>,
-        table: &'a Table<'a>,
+        table: &'a MountTree<'a>,
         images: BTreeSet<&'a str>,
     ) -> Graph<'a> {
         let mut by_link = HashMap::new();
@@ -91,9 +91,9 @@ impl<'a> Graph<'a> {
 
     /// The device of a mounted filesystem, or the device whose node is bind-mounted (a published
     /// raw block volume).
-    pub fn device_of(&self, mount: &Mount) -> Option<Found> {
+    pub fn device_of(&self, mount: &Mount) -> Option<BackingDevice> {
         if mount.fs_type == "devtmpfs" {
-            return self.named(
+            return self.backing_device(
                 self.resolve(
                     mount
                         .root
@@ -108,19 +108,19 @@ impl<'a> Graph<'a> {
             .get(&mount.dev)
             .filter(|_| !mount.dev.is_anonymous())
         {
-            return self.named(&device.name);
+            return self.backing_device(&device.name);
         }
         if !mount.dev.is_anonymous() || !mount.source.as_bytes().starts_with(b"/dev/") {
             return None;
         }
         // bcachefs names all its members: `/dev/sda:/dev/sdb`.
         let first = mount.source.as_bytes().split(|byte| *byte == b':').next()?;
-        self.named(self.resolve(first.strip_prefix(b"/dev/")?)?)
+        self.backing_device(self.resolve(first.strip_prefix(b"/dev/")?)?)
     }
 
-    fn named(&self, name: &str) -> Option<Found> {
+    fn backing_device(&self, name: &str) -> Option<BackingDevice> {
         let device = self.inventory.devices.get(name)?;
-        Some(Found {
+        Some(BackingDevice {
             name: name.to_owned(),
             uuid: device.fs_uuid.clone().filter(|uuid| !uuid.is_empty()),
             btrfs: self.btrfs_of.get(name).copied(),
@@ -160,7 +160,7 @@ impl<'a> Graph<'a> {
     }
 
     /// The loop device whose backing file is `path` or lies below it.
-    pub fn loop_on(&self, path: &HostPath) -> Option<String> {
+    pub fn loop_backed_by(&self, path: &HostPath) -> Option<String> {
         self.loops
             .iter()
             .filter(|(file, _)| HostPath::from(**file).strip_prefix(path).is_some())
@@ -199,22 +199,22 @@ impl<'a> Graph<'a> {
             Layer::Md { level } => self.md(device, level.as_deref(), above),
             Layer::Dm { .. } => self
                 .dm_raid(device, above)
-                .unwrap_or_else(|| self.all(&device.below, above)),
+                .unwrap_or_else(|| self.stack_of_all(&device.underlying, above)),
             Layer::Loop {
                 backing_file: Some(file),
             } => {
                 let below = self
-                    .below_loop(file)
+                    .loop_backing_device(file)
                     .map(|found| self.members(&found))
                     .unwrap_or_default();
-                self.all(&below, above)
+                self.stack_of_all(&below, above)
             }
-            _ => self.all(&device.below, above),
+            _ => self.stack_of_all(&device.underlying, above),
         }
     }
 
-    pub(super) fn all(&self, below: &[String], above: &mut Vec<String>) -> Stack {
-        all_of(
+    pub(super) fn stack_of_all(&self, below: &[String], above: &mut Vec<String>) -> Stack {
+        combine(
             below
                 .iter()
                 .map(|name| self.stack_below(name, above))
@@ -224,7 +224,11 @@ impl<'a> Graph<'a> {
 
     /// md(4). What an array survives follows from its level, less what it has lost already.
     fn md(&self, device: &BlockDevice, level: Option<&str>, above: &mut Vec<String>) -> Stack {
-        let state = match self.layers.get(&device.name).and_then(LayerFacts::known) {
+        let state = match self
+            .layers
+            .get(&device.name)
+            .and_then(LayerFacts::last_known)
+        {
             Some(LayerState::Md(state)) => Some(state),
             _ => None,
         };
@@ -235,13 +239,13 @@ impl<'a> Graph<'a> {
             .unwrap_or("");
         let (working, rebuilding) = match state {
             Some(state) if !state.members.is_empty() => md_members(state),
-            _ => (device.below.clone(), Vec::new()),
+            _ => (device.underlying.clone(), Vec::new()),
         };
         let disks = state
             .map_or(0, |state| state.raid_disks as usize)
             .max(working.len());
         let Some(tolerates) = tolerance(level, disks) else {
-            return self.all(&device.below, above);
+            return self.stack_of_all(&device.underlying, above);
         };
         let lost = state.map_or(0, |state| state.degraded as usize);
         self.redundant(
@@ -293,7 +297,7 @@ impl<'a> Graph<'a> {
     fn dm_raid(&self, device: &BlockDevice, above: &mut Vec<String>) -> Option<Stack> {
         let mut legs: BTreeMap<u32, Vec<String>> = BTreeMap::new();
         let mut mirror = false;
-        for name in &device.below {
+        for name in &device.underlying {
             let Some(Layer::Dm { name: dm, .. }) =
                 self.inventory.devices.get(name).map(|device| &device.layer)
             else {
@@ -314,9 +318,11 @@ impl<'a> Graph<'a> {
         if legs.is_empty() {
             return None;
         }
-        let stack = |names: &Vec<String>, above: &mut Vec<String>| self.all(names, above);
-        let Some(LayerState::DmRaid { level, health, .. }) =
-            self.layers.get(&device.name).and_then(LayerFacts::known)
+        let stack = |names: &Vec<String>, above: &mut Vec<String>| self.stack_of_all(names, above);
+        let Some(LayerState::DmRaid { level, health, .. }) = self
+            .layers
+            .get(&device.name)
+            .and_then(LayerFacts::last_known)
         else {
             let parts: Vec<Stack> = legs.values().map(|names| stack(names, above)).collect();
             let (level, tolerates) = if mirror {
@@ -332,7 +338,7 @@ impl<'a> Graph<'a> {
         };
         let of_leg = |number: u32| health.chars().nth(number as usize).unwrap_or('A');
         let Some(tolerates) = tolerance(level, legs.len().max(health.chars().count())) else {
-            return Some(self.all(&device.below, above));
+            return Some(self.stack_of_all(&device.underlying, above));
         };
         let lost = health.chars().filter(|leg| *leg != 'A').count();
         let mut whole = Vec::new();
@@ -383,7 +389,7 @@ impl<'a> Graph<'a> {
             .min()
             .unwrap_or(0);
         if weakest == 0 {
-            return bounded(all_of(parts));
+            return bounded(combine(parts));
         }
         let mut names: Vec<&str> = profiles.iter().map(|profile| profile.as_str()).collect();
         names.sort_unstable();
@@ -395,7 +401,7 @@ impl<'a> Graph<'a> {
         })
     }
 
-    fn below_loop(&self, backing_file: &str) -> Option<Found> {
+    fn loop_backing_device(&self, backing_file: &str) -> Option<BackingDevice> {
         let path = HostPath::from(
             backing_file
                 .strip_suffix(" (deleted)")
@@ -406,9 +412,9 @@ impl<'a> Graph<'a> {
             .strip_prefix(b"/dev/")
             .and_then(|name| self.resolve(name))
         {
-            return self.named(device);
+            return self.backing_device(device);
         }
-        self.device_of(self.table.holding(&path)?)
+        self.device_of(self.table.containing(&path)?)
     }
 
     /// The drive that this device is.
@@ -419,7 +425,7 @@ impl<'a> Graph<'a> {
             .filter(|_| !self.images.contains(device.name.as_str()))
     }
 
-    pub(super) fn members(&self, found: &Found) -> Vec<String> {
+    pub(super) fn members(&self, found: &BackingDevice) -> Vec<String> {
         match found.btrfs.and_then(|at| self.inventory.btrfs.get(at)) {
             Some(fs) => fs.devices.clone(),
             None => vec![found.name.clone()],
@@ -427,14 +433,14 @@ impl<'a> Graph<'a> {
     }
 
     /// What a filesystem stands on.
-    pub(super) fn below(&self, found: &Found) -> Stack {
+    pub(super) fn filesystem_stack(&self, found: &BackingDevice) -> Stack {
         match found.btrfs.and_then(|at| self.inventory.btrfs.get(at)) {
             Some(fs) => self.btrfs(fs),
             None => self.stack(&found.name),
         }
     }
 
-    pub(super) fn table(&self) -> &'a Table<'a> {
+    pub(super) fn table(&self) -> &'a MountTree<'a> {
         self.table
     }
 
@@ -449,7 +455,7 @@ impl<'a> Graph<'a> {
             .values()
             .filter(|device| is_in(device));
         let below: BTreeSet<&String> = volumes
-            .flat_map(|device| &device.below)
+            .flat_map(|device| &device.underlying)
             .filter(|name| !inside(name))
             .collect();
         below.into_iter().cloned().collect()
@@ -465,7 +471,7 @@ impl<'a> Graph<'a> {
                 continue;
             }
             if let Some(device) = self.inventory.devices.get(&name) {
-                next.extend(device.below.iter().cloned());
+                next.extend(device.underlying.iter().cloned());
                 if let (
                     Layer::Loop {
                         backing_file: Some(file),
@@ -474,7 +480,7 @@ impl<'a> Graph<'a> {
                 ) = (&device.layer, self.drive_of(device))
                 {
                     next.extend(
-                        self.below_loop(file)
+                        self.loop_backing_device(file)
                             .map(|found| self.members(&found))
                             .unwrap_or_default(),
                     );
@@ -541,7 +547,7 @@ fn md_members(state: &MdState) -> (Vec<String>, Vec<String>) {
 }
 
 /// One part is itself, the same part twice is once (paths of a drive), and nothing adds nothing.
-pub(super) fn all_of(parts: Vec<Stack>) -> Stack {
+pub(super) fn combine(parts: Vec<Stack>) -> Stack {
     let mut kept: Vec<Stack> = Vec::new();
     for part in parts {
         if part != Stack::Nothing && !kept.contains(&part) {

@@ -34,15 +34,15 @@ fn impact(stack: &Stack, lost: &[&str]) -> Impact {
     stack.impact(&|id| lost.iter().any(|serial| DriveId::new(serial) == *id))
 }
 
-fn two_disks() -> World {
-    World::default()
+fn two_disks() -> TestHost {
+    TestHost::default()
         .disk("sda", "8:0", "A")
         .disk("sdb", "8:16", "B")
 }
 
 #[test]
 fn a_mounted_partition_is_a_volume_by_its_uuid_and_stands_on_its_drive() {
-    let world = World::default()
+    let world = TestHost::default()
         .disk("sda", "8:0", "A")
         .with(part("sda1", "8:1", "sda"))
         .uuid("sda1", "u-1")
@@ -57,7 +57,7 @@ fn a_mounted_partition_is_a_volume_by_its_uuid_and_stands_on_its_drive() {
 
 #[test]
 fn bind_mounts_are_further_mounts_of_one_volume() {
-    let world = World::default()
+    let world = TestHost::default()
         .disk("sda", "8:0", "A")
         .mounted("8:0", "/sub", "/a", "ext4", "/dev/sda")
         .mounted("8:0", "/", "/mnt/data", "ext4", "/dev/sda");
@@ -84,7 +84,7 @@ fn clones_that_share_a_uuid_are_named_by_their_mount_points() {
 
 #[test]
 fn pseudo_filesystems_images_and_ignored_mounts_are_no_volumes() {
-    let mut world = World::default()
+    let mut world = TestHost::default()
         .disk("sda", "8:0", "A")
         .mounted("0:5", "/", "/dev", "devtmpfs", "devtmpfs")
         .mounted("0:6", "/", "/run", "tmpfs", "tmpfs")
@@ -98,7 +98,7 @@ fn pseudo_filesystems_images_and_ignored_mounts_are_no_volumes() {
 
 #[test]
 fn a_network_filesystem_is_remote_and_has_no_device() {
-    let world = World::default()
+    let world = TestHost::default()
         .mounted("0:50", "/", "/home", "nfs4", "server:/home")
         .mounted("0:50", "/", "/opt", "nfs4", "server:/opt");
     let volumes = world.volumes();
@@ -114,7 +114,7 @@ fn a_network_filesystem_is_remote_and_has_no_device() {
 fn a_csi_volume_has_its_mounts_by_role_and_takes_the_filesystem() {
     let staging = format!("{K}/plugins/kubernetes.io/csi/d/x/globalmount");
     let target = format!("{K}/pods/u1/volumes/kubernetes.io~csi/pv-h/mount");
-    let world = World::default()
+    let world = TestHost::default()
         .disk("sda", "8:0", "A")
         .uuid("sda", "u-1")
         .mounted("8:0", "/", &staging, "ext4", "/dev/sda")
@@ -151,9 +151,9 @@ fn a_csi_volume_has_its_mounts_by_role_and_takes_the_filesystem() {
 }
 
 #[test]
-fn what_the_records_promise_and_nobody_mounted_is_missing() {
+fn a_recorded_mount_that_is_not_mounted_is_missing() {
     let target = format!("{K}/pods/u1/volumes/kubernetes.io~csi/pv-h/mount");
-    let world = World::default()
+    let world = TestHost::default()
         .csi("d", "h", Some("/staging"), &[("u1", &target)])
         .csi("no-stage", "i", None, &[("u1", "/target")]);
     let volumes = world.volumes();
@@ -177,7 +177,7 @@ fn what_the_records_promise_and_nobody_mounted_is_missing() {
 
 #[test]
 fn two_volumes_in_folders_of_one_filesystem_are_two_and_the_hosts_stays_one() {
-    let world = World::default()
+    let world = TestHost::default()
         .disk("sda", "8:0", "A")
         .mounted("8:0", "/", "/", "ext4", "/dev/sda")
         .mounted("8:0", "/data/1", "/t1", "ext4", "/dev/sda")
@@ -197,7 +197,7 @@ fn two_volumes_in_folders_of_one_filesystem_are_two_and_the_hosts_stays_one() {
 
 #[test]
 fn a_local_volumes_bind_mount_names_the_pod() {
-    let world = World::default()
+    let world = TestHost::default()
         .disk("sda", "8:0", "A")
         .mounted("8:0", "/", "/mnt/disks/1", "xfs", "/dev/sda")
         .mounted(
@@ -222,7 +222,7 @@ fn a_local_volumes_bind_mount_names_the_pod() {
 #[test]
 fn a_raw_block_volume_is_the_device_whose_node_is_mounted() {
     let publish = format!("{K}/plugins/kubernetes.io/csi/volumeDevices/publish/pv-h/u1");
-    let mut world = World::default()
+    let mut world = TestHost::default()
         .disk("sdb", "8:16", "B")
         .mounted("0:5", "/sdb", &publish, "devtmpfs", "devtmpfs")
         .csi("d", "h", Some("/st"), &[("u1", &publish)]);
@@ -234,13 +234,13 @@ fn a_raw_block_volume_is_the_device_whose_node_is_mounted() {
 }
 
 #[test]
-fn before_the_records_are_read_a_csi_mount_is_no_volume_of_the_host() {
+fn before_the_kubelet_records_are_read_a_csi_mount_is_not_a_host_volume() {
     let target = format!("{K}/pods/u1/volumes/kubernetes.io~csi/pv-h/mount");
-    let world = World::default()
+    let world = TestHost::default()
         .disk("sda", "8:0", "A")
         .mounted("8:0", "/", &target, "ext4", "/dev/sda");
     let none = super::volumes(
-        super::Seen {
+        super::GraphInput {
             inventory: &world.inventory,
             mounts: &world.mounts,
             kubelet: None,
@@ -300,7 +300,7 @@ fn a_mirror_covers_one_leg_and_a_degraded_one_none() {
 }
 
 #[test]
-fn levels_tolerate_what_they_tolerate() {
+fn raid_levels_have_their_failure_tolerance() {
     for (level, disks, expected) in [
         ("raid1", 3, Some(2)),
         ("raid5", 4, Some(1)),
@@ -316,8 +316,8 @@ fn levels_tolerate_what_they_tolerate() {
 }
 
 #[test]
-fn multipath_is_its_drive() {
-    let mut world = World::default()
+fn a_multipath_device_is_one_drive() {
+    let mut world = TestHost::default()
         .disk("sda", "8:0", "A")
         .disk("sdb", "8:16", "A")
         .with(dm("dm-0", "253:0", "mpatha", "mpath-3600", &["sda", "sdb"]));
@@ -378,7 +378,7 @@ fn btrfs_is_found_by_its_source_and_judged_by_its_weakest_profile() {
 
 #[test]
 fn a_loop_stands_on_the_filesystem_that_holds_its_file() {
-    let world = World::default()
+    let world = TestHost::default()
         .disk("sda", "8:0", "A")
         .with(device(
             "loop0",
@@ -397,8 +397,8 @@ fn a_loop_stands_on_the_filesystem_that_holds_its_file() {
 }
 
 #[test]
-fn loops_and_layers_in_circles_end() {
-    let world = World::default()
+fn cyclic_layers_terminate() {
+    let world = TestHost::default()
         .with(device(
             "loop0",
             "7:0",
@@ -441,8 +441,8 @@ fn a_graph_of_diamonds_stays_small() {
 }
 
 #[test]
-fn a_mount_of_a_number_that_nobody_lists_has_lost_its_device() {
-    let world = World::default().mounted("8:33", "/", "/d", "ext4", "/dev/sdc1");
+fn a_mount_with_an_unlisted_device_number_has_lost_its_device() {
+    let world = TestHost::default().mounted("8:33", "/", "/d", "ext4", "/dev/sdc1");
     let volumes = world.volumes();
     assert!(volumes[0].device_gone);
     assert_eq!(volumes[0].device.as_deref(), Some("sdc1"));

@@ -12,13 +12,13 @@ fn volume(name: &str) -> Subject {
     Subject::Volume(VolumeId::filesystem(name))
 }
 
-fn raised(severity: Severity, status: Status, text: &str) -> Raised {
+fn raised(severity: Severity, status: Status, text: &str) -> FindingDetails {
     let evidence = vec![Evidence {
         source: "statfs /data".to_owned(),
         time: at(0),
         text: text.to_owned(),
     }];
-    Raised {
+    FindingDetails {
         severity,
         status,
         message: text.to_owned(),
@@ -28,7 +28,7 @@ fn raised(severity: Severity, status: Status, text: &str) -> Raised {
     }
 }
 
-fn says(verdict: Verdict) -> Vec<Judgement> {
+fn judgement(verdict: Verdict) -> Vec<Judgement> {
     vec![Judgement {
         subject: volume("a"),
         reason: Reason::NotAccessible,
@@ -37,7 +37,7 @@ fn says(verdict: Verdict) -> Vec<Judgement> {
 }
 
 fn bad(text: &str) -> Vec<Judgement> {
-    says(Verdict::Raised(raised(
+    judgement(Verdict::Raised(raised(
         Severity::Bad,
         Status::Inaccessible,
         text,
@@ -45,7 +45,7 @@ fn bad(text: &str) -> Vec<Judgement> {
 }
 
 fn suspect(text: &str) -> Vec<Judgement> {
-    says(Verdict::Raised(raised(
+    judgement(Verdict::Raised(raised(
         Severity::Suspect,
         Status::Degraded,
         text,
@@ -67,49 +67,49 @@ fn kinds(transitions: &[Transition]) -> Vec<TransitionKind> {
 }
 
 #[test]
-fn a_finding_that_comes_again_is_a_new_one_even_with_the_same_beginning() {
+fn a_finding_raised_again_gets_a_new_id_even_with_the_same_since() {
     let mut ledger = Ledger::default();
     let again = || {
         let mut raised = raised(Severity::Bad, Status::Inaccessible, "gone");
         raised.since = Some(at(-5));
-        says(Verdict::Raised(raised))
+        judgement(Verdict::Raised(raised))
     };
-    ledger.merge(again(), at(0));
+    ledger.apply(again(), at(0));
     let first = only(&ledger);
     assert_eq!(first.since, at(-5));
     assert_eq!(
-        kinds(&ledger.merge(says(Verdict::Clear), at(1))),
+        kinds(&ledger.apply(judgement(Verdict::Clear), at(1))),
         [TransitionKind::Cleared]
     );
     assert_eq!(ledger.history()[0].cleared.as_ref().unwrap().time, at(1));
-    ledger.merge(again(), at(2));
+    ledger.apply(again(), at(2));
     let second = only(&ledger);
-    ledger.merge(says(Verdict::Clear), at(2));
-    ledger.merge(again(), at(2));
+    ledger.apply(judgement(Verdict::Clear), at(2));
+    ledger.apply(again(), at(2));
     assert!(first.id != second.id && second.id != only(&ledger).id);
     assert_eq!(second.since, at(-5));
 }
 
 #[test]
-fn a_beginning_in_the_future_is_now() {
+fn a_since_in_the_future_becomes_now() {
     let mut ledger = Ledger::default();
     let mut raised = raised(Severity::Bad, Status::Inaccessible, "gone");
     raised.since = Some(at(100));
-    ledger.merge(says(Verdict::Raised(raised)), at(0));
+    ledger.apply(judgement(Verdict::Raised(raised)), at(0));
     assert_eq!(only(&ledger).since, at(0));
 }
 
 #[test]
 fn worsening_counts_and_ends_the_acknowledgement_and_easing_does_neither() {
     let mut ledger = Ledger::default();
-    ledger.merge(suspect("x"), at(0));
+    ledger.apply(suspect("x"), at(0));
     let id = only(&ledger).id;
     ledger
         .acknowledge(&id, "uid 0".to_owned(), "known".to_owned(), at(1))
         .unwrap();
-    assert!(ledger.merge(suspect("y"), at(2)).is_empty());
+    assert!(ledger.apply(suspect("y"), at(2)).is_empty());
     assert!(only(&ledger).acknowledged.is_some());
-    let worse = ledger.merge(bad("z"), at(3));
+    let worse = ledger.apply(bad("z"), at(3));
     assert_eq!(
         (kinds(&worse), worse[0].from, worse[0].to),
         (
@@ -124,7 +124,7 @@ fn worsening_counts_and_ends_the_acknowledgement_and_easing_does_neither() {
         .acknowledge(&id, "uid 0".to_owned(), "known".to_owned(), at(4))
         .unwrap();
     assert_eq!(
-        kinds(&ledger.merge(suspect("x"), at(5))),
+        kinds(&ledger.apply(suspect("x"), at(5))),
         [TransitionKind::Eased]
     );
     assert!(only(&ledger).acknowledged.is_some());
@@ -132,14 +132,14 @@ fn worsening_counts_and_ends_the_acknowledgement_and_easing_does_neither() {
 }
 
 #[test]
-fn acknowledging_what_is_not_there_is_an_error() {
+fn acknowledging_an_unknown_finding_is_an_error() {
     let mut ledger = Ledger::default();
     let id = FindingId::known("nope");
     assert_eq!(
         ledger.acknowledge(&id, String::new(), String::new(), at(0)),
         Err(LedgerError::NoSuchFinding(id.clone()))
     );
-    ledger.merge(bad("x"), at(0));
+    ledger.apply(bad("x"), at(0));
     let id = only(&ledger).id;
     assert_eq!(
         ledger.unacknowledge(&id),
@@ -148,11 +148,11 @@ fn acknowledging_what_is_not_there_is_an_error() {
 }
 
 #[test]
-fn what_is_no_longer_here_has_no_findings() {
+fn removed_subjects_have_no_findings() {
     let mut ledger = Ledger::default();
-    ledger.merge(bad("x"), at(0));
-    assert!(ledger.subjects_gone(|_| false, at(1)).is_empty());
-    let gone = ledger.subjects_gone(|subject| *subject == volume("a"), at(1));
+    ledger.apply(bad("x"), at(0));
+    assert!(ledger.clear_subjects(|_| false, at(1)).is_empty());
+    let gone = ledger.clear_subjects(|subject| *subject == volume("a"), at(1));
     assert_eq!(
         gone[0].finding.cleared.as_ref().unwrap().why,
         "no longer here"
@@ -161,32 +161,32 @@ fn what_is_no_longer_here_has_no_findings() {
 }
 
 #[test]
-fn a_remembered_finding_goes_on_under_its_id_with_its_acknowledgement() {
+fn a_restored_finding_keeps_its_id_and_acknowledgement() {
     let mut before = Ledger::default();
-    before.merge(bad("x"), at(0));
+    before.apply(bad("x"), at(0));
     let old = only(&before);
     before
         .acknowledge(&old.id, "uid 0".to_owned(), "known".to_owned(), at(1))
         .unwrap();
     let mut after = Ledger::default();
-    after.merge(bad("x"), at(50));
+    after.apply(bad("x"), at(50));
     let young = only(&after).id;
-    assert_eq!(after.join(vec![only(&before)], at(51)), [young]);
+    assert_eq!(after.restore(vec![only(&before)], at(51)), [young]);
     assert_eq!((only(&after).id, only(&after).since), (old.id, at(0)));
     assert!(only(&after).acknowledged.is_some());
-    assert!(after.merge(bad("x"), at(52)).is_empty());
+    assert!(after.apply(bad("x"), at(52)).is_empty());
 }
 
 #[test]
 fn history_is_bounded_by_number_and_age() {
     let mut ledger = Ledger::default();
     for round in 0..20 {
-        ledger.merge(bad("x"), at(round * 10));
-        ledger.merge(says(Verdict::Clear), at(round * 10 + 1));
+        ledger.apply(bad("x"), at(round * 10));
+        ledger.apply(judgement(Verdict::Clear), at(round * 10 + 1));
     }
-    let bounds = Bounds {
-        age: Duration::from_secs(1000),
-        number: 5,
+    let bounds = RetentionLimits {
+        max_age: Duration::from_secs(1000),
+        max_count: 5,
     };
     assert_eq!(ledger.prune(bounds, at(200)).len(), 15);
     assert_eq!(ledger.history()[0].cleared.as_ref().unwrap().time, at(191));
@@ -215,7 +215,7 @@ fn any_verdict() -> impl Strategy<Value = Verdict> {
                 time: at(0),
                 text: n.to_string(),
             };
-            Verdict::Raised(Raised {
+            Verdict::Raised(FindingDetails {
                 evidence: evidence.into_iter().map(record).collect(),
                 ..raised(severity, status, &text)
             })
@@ -247,23 +247,23 @@ proptest! {
     fn no_sequence_of_unknown_clears_or_raises(rounds in proptest::collection::vec(any_judgements(), 0..4), unknown in any_judgements(), times in 1..20i64) {
         let mut ledger = Ledger::default();
         for (n, round) in rounds.into_iter().enumerate() {
-            ledger.merge(round, at(n as i64));
+            ledger.apply(round, at(n as i64));
         }
         let before = contents(&ledger);
         for n in 0..times {
             let all = unknown.iter().map(|j| Judgement { verdict: Verdict::Unknown { why: "no answer".to_owned() }, ..j.clone() });
-            prop_assert!(ledger.merge(all.collect(), at(100 + n * 1000)).is_empty());
+            prop_assert!(ledger.apply(all.collect(), at(100 + n * 1000)).is_empty());
         }
         prop_assert_eq!(before, contents(&ledger));
     }
 
     #[test]
-    fn saying_the_same_twice_changes_nothing(rounds in proptest::collection::vec(any_judgements(), 1..4)) {
+    fn applying_the_same_judgements_twice_changes_nothing(rounds in proptest::collection::vec(any_judgements(), 1..4)) {
         let mut ledger = Ledger::default();
         for (n, round) in rounds.into_iter().enumerate() {
-            ledger.merge(round.clone(), at(n as i64 * 100));
+            ledger.apply(round.clone(), at(n as i64 * 100));
             let before = contents(&ledger);
-            prop_assert!(ledger.merge(round, at(n as i64 * 100 + 30)).is_empty());
+            prop_assert!(ledger.apply(round, at(n as i64 * 100 + 30)).is_empty());
             prop_assert_eq!(before, contents(&ledger));
         }
     }
@@ -274,9 +274,9 @@ proptest! {
         before in any_judgements(),
     ) {
         let mut one = Ledger::default();
-        one.merge(before, at(0));
+        one.apply(before, at(0));
         let mut other = one.clone();
-        prop_assert_eq!(one.merge(said, at(1)), other.merge(shuffled, at(1)));
+        prop_assert_eq!(one.apply(said, at(1)), other.apply(shuffled, at(1)));
         prop_assert_eq!(contents(&one), contents(&other));
     }
 
@@ -285,7 +285,7 @@ proptest! {
         let mut ledger = Ledger::default();
         let mut firsts = BTreeMap::new();
         for (n, round) in rounds.into_iter().enumerate() {
-            ledger.merge(round, at(n as i64));
+            ledger.apply(round, at(n as i64));
             for finding in ledger.active() {
                 prop_assert!(finding.evidence.len() <= MAX_EVIDENCE);
                 if let Some(first) = finding.evidence.first() {

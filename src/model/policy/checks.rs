@@ -6,18 +6,18 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::check::Terms;
+use crate::model::check::CheckTerms;
 use crate::model::check::schedule::{Calendar, Schedule};
 use crate::model::path::HostPath;
 use crate::model::policy::seconds;
 use crate::model::volume::VolumeFacts;
 
 /// Two frozen runs that are closer could show the same passing state twice (docs/checks.md).
-const SHORTEST_GAP: Duration = Duration::from_secs(60);
+const MIN_FROZEN_GAP: Duration = Duration::from_secs(60);
 /// A check costs reading of all metadata.
-const SHORTEST_INTERVAL: Duration = Duration::from_secs(3600);
+const MIN_INTERVAL: Duration = Duration::from_secs(3600);
 
-fn too_often(interval: Duration) -> String {
+fn interval_too_short(interval: Duration) -> String {
     format!(
         "{}s is too often: at least 3600s, or 0 for never",
         interval.as_secs()
@@ -146,7 +146,7 @@ pub struct VolumeCheckPolicy {
 
 /// What holds for one volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct VolumeTerms {
+pub struct EffectiveCheckPolicy {
     pub freeze: Permission,
     pub snapshot: Permission,
     pub runs: u32,
@@ -158,7 +158,7 @@ pub struct VolumeTerms {
 
 impl CheckPolicy {
     /// The key and what is wrong with its value.
-    pub fn contradiction(&self) -> Option<(&'static str, String)> {
+    pub fn validation_error(&self) -> Option<(&'static str, String)> {
         let runs = |key, runs: u32| {
             (!(3..=20).contains(&runs)).then(|| (key, format!("{runs} is not between 3 and 20")))
         };
@@ -189,13 +189,13 @@ impl CheckPolicy {
             }
             let short = policy
                 .interval
-                .filter(|interval| !interval.is_zero() && *interval < SHORTEST_INTERVAL);
+                .filter(|interval| !interval.is_zero() && *interval < MIN_INTERVAL);
             short
-                .map(|interval| ("checks.policy.interval", too_often(interval)))
+                .map(|interval| ("checks.policy.interval", interval_too_short(interval)))
                 .or_else(|| runs("checks.policy.runs", policy.runs?))
                 .or_else(|| budget("checks.policy.budget", policy.budget?))
         });
-        let gap = (self.frozen_gap < SHORTEST_GAP || self.frozen_gap > Duration::from_secs(3600))
+        let gap = (self.frozen_gap < MIN_FROZEN_GAP || self.frozen_gap > Duration::from_secs(3600))
             .then(|| {
                 (
                     "checks.frozen_gap",
@@ -234,7 +234,7 @@ impl CheckPolicy {
         });
         let often = self
             .interval
-            .filter(|interval| !interval.is_zero() && *interval < SHORTEST_INTERVAL);
+            .filter(|interval| !interval.is_zero() && *interval < MIN_INTERVAL);
         let timeout = (self.timeout < Duration::from_secs(10)
             || self.timeout > Duration::from_secs(24 * 3600))
         .then(|| {
@@ -258,12 +258,12 @@ impl CheckPolicy {
             .or(memory)
             .or(timeout)
             .or(pressure)
-            .or(often.map(|interval| ("checks.interval", too_often(interval))))
+            .or(often.map(|interval| ("checks.interval", interval_too_short(interval))))
             .or(own)
     }
 
     /// By the first pattern that matches one of the volume's names.
-    pub fn for_volume(&self, volume: &VolumeFacts) -> VolumeTerms {
+    pub fn for_volume(&self, volume: &VolumeFacts) -> EffectiveCheckPolicy {
         let mut names: Vec<HostPath> = vec![HostPath::from(volume.id.as_str())];
         names.extend(
             [&volume.pv, &volume.driver]
@@ -276,8 +276,8 @@ impl CheckPolicy {
     }
 
     /// By the policy alone; neither frozen nor forced.
-    pub fn terms(&self, rules: &VolumeTerms) -> Terms {
-        Terms {
+    pub fn terms(&self, rules: &EffectiveCheckPolicy) -> CheckTerms {
+        CheckTerms {
             runs: rules.runs,
             freeze: false,
             snapshot: false,
@@ -291,7 +291,7 @@ impl CheckPolicy {
     }
 
     /// A device that is no volume is known by its name (`/dev/sdb1`).
-    pub fn for_names(&self, names: &[HostPath]) -> VolumeTerms {
+    pub fn for_names(&self, names: &[HostPath]) -> EffectiveCheckPolicy {
         let fits = |pattern: &String| {
             names.iter().any(|name| {
                 crate::model::graph::mounts::matches(pattern.as_bytes(), name.as_bytes())
@@ -307,7 +307,7 @@ impl CheckPolicy {
             (None, Some(interval)) => every(interval),
             (None, None) => self.interval.and_then(every),
         };
-        VolumeTerms {
+        EffectiveCheckPolicy {
             freeze: given.freeze.unwrap_or(self.freeze),
             snapshot: given.snapshot.unwrap_or(self.snapshot),
             runs: given.runs.unwrap_or(self.runs),
@@ -327,7 +327,7 @@ mod optional_seconds {
     use crate::model::policy::seconds;
 
     #[derive(Deserialize)]
-    struct Given(#[serde(with = "seconds")] Duration);
+    struct SecondsValue(#[serde(with = "seconds")] Duration);
 
     pub fn serialize<S: Serializer>(
         duration: &Option<Duration>,
@@ -342,6 +342,6 @@ mod optional_seconds {
     pub fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<Option<Duration>, D::Error> {
-        Ok(Some(Given::deserialize(deserializer)?.0))
+        Ok(Some(SecondsValue::deserialize(deserializer)?.0))
     }
 }

@@ -18,7 +18,7 @@ pub struct SmartPolicy {
 
 /// What holds for one drive.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SmartTerms {
+pub struct DriveSmartPolicy {
     pub limits: SmartLimits,
     pub ignore_reasons: Vec<Reason>,
     pub ignore_attributes: Vec<u8>,
@@ -143,7 +143,7 @@ pub struct SmartOverride {
 
 impl SmartLimits {
     /// What contradicts itself, as a key of the configuration and a sentence.
-    pub fn contradiction(&self) -> Option<(&'static str, String)> {
+    pub fn validation_error(&self) -> Option<(&'static str, String)> {
         let pairs = [
             (
                 "smart.limits.reallocated_bad",
@@ -171,13 +171,13 @@ impl SmartLimits {
 
 impl SmartPolicy {
     /// What holds for a drive. A pattern for something that the drive does not tell does not match.
-    pub fn for_drive(&self, model: Option<&str>, serial: Option<&str>) -> SmartTerms {
+    pub fn for_drive(&self, model: Option<&str>, serial: Option<&str>) -> DriveSmartPolicy {
         match self.overrides.iter().find(|set| set.matches(model, serial)) {
-            None => SmartTerms {
+            None => DriveSmartPolicy {
                 limits: self.limits.clone(),
-                ..SmartTerms::default()
+                ..DriveSmartPolicy::default()
             },
-            Some(set) => SmartTerms {
+            Some(set) => DriveSmartPolicy {
                 limits: self.limits.with(&set.limits),
                 ignore_reasons: set.ignore_reasons.clone(),
                 ignore_attributes: set.ignore_attributes.clone(),
@@ -205,7 +205,7 @@ mod maybe_seconds {
     use crate::model::policy::seconds;
 
     #[derive(Deserialize)]
-    struct Written(#[serde(with = "seconds")] Duration);
+    struct SecondsValue(#[serde(with = "seconds")] Duration);
 
     pub fn serialize<S: Serializer>(
         duration: &Option<Duration>,
@@ -220,7 +220,7 @@ mod maybe_seconds {
     pub fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<Option<Duration>, D::Error> {
-        Written::deserialize(deserializer).map(|written| Some(written.0))
+        SecondsValue::deserialize(deserializer).map(|written| Some(written.0))
     }
 }
 
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_drive_does_not_tell_matches_no_pattern() {
+    fn a_missing_model_or_serial_matches_no_pattern() {
         let policy = policy("[[overrides]]\nserial = \"*\"\nlimits.pending_bad = 5\n");
         assert_eq!(
             policy.for_drive(Some("TESTDISK"), None).limits,

@@ -3,8 +3,8 @@
 use jiff::{SignedDuration, Timestamp};
 
 use crate::model::smart::report::{
-    Ata, Attribute, Body, ErrorCounter, Identity, Nvme, Outcome, Report, Scsi, SelfTest, SelfTests,
-    Statistic, WhenFailed,
+    Ata, Attribute, Body, ErrorCounter, Identity, Nvme, Scsi, SelfTest, SelfTestOutcome, SelfTests,
+    SmartReport, Statistic, WhenFailed,
 };
 
 /// A fixed moment and this many hours.
@@ -16,8 +16,8 @@ pub fn day(days: i64) -> Timestamp {
     hour(days * 24)
 }
 
-fn drive(protocol: &str, model: &str, body: Body) -> Report {
-    Report {
+fn drive(protocol: &str, model: &str, body: Body) -> SmartReport {
+    SmartReport {
         smartctl: [7, 4],
         identity: Identity {
             device: "/dev/sda".into(),
@@ -32,12 +32,12 @@ fn drive(protocol: &str, model: &str, body: Body) -> Report {
         passed: Some(true),
         temperature: Some(35),
         body,
-        ..Report::default()
+        ..SmartReport::default()
     }
 }
 
 /// A rotating SATA drive that drivedb knows, in good health.
-pub fn disk() -> Report {
+pub fn disk() -> SmartReport {
     let mut report = drive("ATA", "TESTDISK 2T", Body::Ata(Ata::default()));
     report.identity.rotation_rate = Some(7200);
     report.identity.in_database = Some(true);
@@ -59,7 +59,7 @@ pub fn disk() -> Report {
 }
 
 /// A SATA SSD that drivedb knows, in good health.
-pub fn ssd() -> Report {
+pub fn ssd() -> SmartReport {
     let mut report = drive("ATA", "TESTFLASH 1T", Body::Ata(Ata::default()));
     report.identity.rotation_rate = Some(0);
     report.identity.in_database = Some(true);
@@ -69,7 +69,7 @@ pub fn ssd() -> Report {
         .with(attribute(233, "Media_Wearout_Indicator", 99, 0, "0"))
 }
 
-pub fn nvme() -> Report {
+pub fn nvme() -> SmartReport {
     let log = Nvme {
         critical_warning: Some(0),
         available_spare: Some(100),
@@ -83,7 +83,7 @@ pub fn nvme() -> Report {
     drive("NVMe", "TESTNVME 1T", Body::Nvme(log))
 }
 
-pub fn sas() -> Report {
+pub fn sas() -> SmartReport {
     let counter = || {
         Some(ErrorCounter {
             corrected: Some(12),
@@ -133,7 +133,7 @@ impl Attribute {
     }
 }
 
-impl Report {
+impl SmartReport {
     /// Adds an attribute, or puts it in place of the one with its number.
     pub fn with(mut self, attribute: Attribute) -> Self {
         let Body::Ata(ata) = &mut self.body else {
@@ -196,14 +196,14 @@ impl Report {
     pub fn tests(mut self, log: &[SelfTest]) -> Self {
         self.self_tests = SelfTests {
             log: log.to_vec(),
-            told: true,
+            log_read: true,
             ..SelfTests::default()
         };
         self
     }
 }
 
-pub fn self_test(extended: bool, outcome: Outcome) -> SelfTest {
+pub fn self_test(extended: bool, outcome: SelfTestOutcome) -> SelfTest {
     SelfTest {
         kind: if extended {
             "Extended offline"
@@ -214,14 +214,14 @@ pub fn self_test(extended: bool, outcome: Outcome) -> SelfTest {
         extended,
         outcome,
         text: match outcome {
-            Outcome::Passed => "Completed without error",
-            Outcome::Failed => "Completed: read failure",
-            Outcome::Running => "Self-test routine in progress",
-            Outcome::Other => "Aborted by host",
+            SelfTestOutcome::Passed => "Completed without error",
+            SelfTestOutcome::Failed => "Completed: read failure",
+            SelfTestOutcome::Running => "Self-test routine in progress",
+            SelfTestOutcome::Other => "Aborted by host",
         }
         .into(),
         hours: Some(100),
-        lba: (outcome == Outcome::Failed).then_some(4711),
+        lba: (outcome == SelfTestOutcome::Failed).then_some(4711),
     }
 }
 

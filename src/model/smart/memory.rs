@@ -4,8 +4,8 @@
 //! (`series`); what the values of one report mean (`values`). May not enter: whether a value is bad
 //! (`rules`), clocks.
 
+mod metric_values;
 mod series;
-mod values;
 
 #[cfg(test)]
 mod tests;
@@ -15,13 +15,13 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::model::smart::report::{Identity, Report};
+use crate::model::smart::report::{Identity, SmartReport};
 
-pub use series::{Growth, MAX_POINTS, OCCASION_GAP};
-pub(super) use values::{
-    endurance_used, is_temperature, metric, reserve_percent, solid_state, spare_available,
-    wear_percent,
+pub(super) use metric_values::{
+    attribute_metric, endurance_used, is_solid_state, is_temperature, spare_available,
+    spare_percent, wear_percent,
 };
+pub use series::{Growth, MAX_POINTS, OCCASION_GAP};
 
 /// What is remembered of each drive. One series a metric, of changes, with the first value and the
 /// last reading.
@@ -53,11 +53,11 @@ pub enum Metric {
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Memory {
+pub struct SmartHistory {
     /// The last answer, and when: it stands while the drive sleeps or does not answer. Completed
     /// with what the drive told before and this answer does not tell (`Report::complete`): it is
     /// this that is judged.
-    pub last: Option<(Timestamp, Box<Report>)>,
+    pub last: Option<(Timestamp, Box<SmartReport>)>,
     /// Since when it has been found asleep each time.
     pub asleep_since: Option<Timestamp>,
     pub series: BTreeMap<Metric, Series>,
@@ -117,7 +117,7 @@ impl Metric {
 
     /// Only ever counts up in one drive: when it is lower than before, it began anew. The others
     /// come and go.
-    pub fn counts_up(self) -> bool {
+    pub fn is_monotonic(self) -> bool {
         match self {
             Metric::Reallocated
             | Metric::ReallocationEvents
@@ -146,68 +146,68 @@ impl Metric {
 
 /// The deciding values of one report, by what their names mean for this model. What the drive did
 /// not tell is absent.
-pub fn values(report: &Report) -> BTreeMap<Metric, u64> {
-    values::values(report)
+pub fn metric_values(report: &SmartReport) -> BTreeMap<Metric, u64> {
+    metric_values::metric_values(report)
 }
 
-impl Memory {
+impl SmartHistory {
     /// Takes an answer in. Another drive's answer begins a new memory. The same answer again
     /// changes nothing.
-    pub fn take(&mut self, report: &Report, at: Timestamp) {
+    pub fn record(&mut self, report: &SmartReport, at: Timestamp) {
         if self
             .last
             .as_ref()
-            .is_some_and(|(_, last)| is_another_drive(&last.identity, &report.identity))
+            .is_some_and(|(_, last)| is_different_drive(&last.identity, &report.identity))
         {
-            *self = Memory::default();
+            *self = SmartHistory::default();
         }
-        let counts_otherwise = self
+        let incomparable = self
             .last
             .as_ref()
-            .is_some_and(|(_, last)| reads_otherwise(last, report));
-        let mut whole = Box::new(report.clone());
+            .is_some_and(|(_, last)| is_incomparable(last, report));
+        let mut merged = Box::new(report.clone());
         if let Some((_, last)) = &self.last {
-            whole.complete(last);
+            merged.carry_forward(last);
         }
         // Of what was not told there is no reading. What was told in part (one of several counters
         // that are summed up) is read as the whole has it: the other part would seem to have come
         // back with the next answer.
-        let told = values(report);
-        for (metric, value) in values(&whole)
+        let told = metric_values(report);
+        for (metric, value) in metric_values(&merged)
             .into_iter()
             .filter(|(metric, _)| told.contains_key(metric))
         {
-            self.series.entry(metric).or_default().take(
+            self.series.entry(metric).or_default().record(
                 value,
                 at,
-                metric.counts_up(),
-                counts_otherwise,
+                metric.is_monotonic(),
+                incomparable,
             );
         }
         self.asleep_since = None;
-        self.last = Some((at, whole));
+        self.last = Some((at, merged));
     }
 }
 
-impl Memory {
+impl SmartHistory {
     /// What the store remembered of the same drive comes before what was heard since: at a start,
     /// the store may be slower than a drive.
-    pub fn join(&mut self, older: Memory) {
+    pub fn prepend(&mut self, older: SmartHistory) {
         let newer = std::mem::replace(self, older);
-        let another = |(_, new): &(Timestamp, Box<Report>)| {
+        let another = |(_, new): &(Timestamp, Box<SmartReport>)| {
             self.last
                 .as_ref()
-                .is_some_and(|(_, old)| is_another_drive(&old.identity, &new.identity))
+                .is_some_and(|(_, old)| is_different_drive(&old.identity, &new.identity))
         };
         if newer.last.as_ref().is_some_and(another) {
             *self = newer;
             return;
         }
-        let counts_otherwise = self
+        let incomparable = self
             .last
             .as_ref()
             .zip(newer.last.as_ref())
-            .is_some_and(|((_, old), (_, new))| reads_otherwise(old, new));
+            .is_some_and(|((_, old), (_, new))| is_incomparable(old, new));
         for (metric, series) in newer.series {
             // What began anew since is not compared with what was before that.
             if series.reset.is_some() {
@@ -216,18 +216,18 @@ impl Memory {
             }
             let known = self.series.entry(metric).or_default();
             for (index, point) in series.points.into_iter().enumerate() {
-                known.take(
+                known.record(
                     point.value,
                     point.at,
-                    metric.counts_up(),
-                    counts_otherwise && index == 0,
+                    metric.is_monotonic(),
+                    incomparable && index == 0,
                 );
             }
         }
         self.asleep_since = newer.asleep_since;
         if let Some((at, mut last)) = newer.last {
             if let Some((_, older)) = &self.last {
-                last.complete(older);
+                last.carry_forward(older);
             }
             self.last = Some((at, last));
         }
@@ -237,7 +237,7 @@ impl Memory {
 /// Known things that differ. A name that one side does not tell is no difference; the world wide
 /// name, where both tell it, decides alone: bridges and versions of smartctl write models
 /// differently.
-fn is_another_drive(before: &Identity, now: &Identity) -> bool {
+fn is_different_drive(before: &Identity, now: &Identity) -> bool {
     let differ =
         |a: &Option<String>, b: &Option<String>| a.as_ref().zip(b.as_ref()).map(|(a, b)| a != b);
     if let Some(differ) = differ(&before.wwn, &now.wwn) {
@@ -250,7 +250,7 @@ fn is_another_drive(before: &Identity, now: &Identity) -> bool {
 /// Other firmware may count otherwise, and another smartctl or drive database may read the same
 /// bytes otherwise: a step between two such readings is no growth. What one of them does not tell
 /// is no difference.
-fn reads_otherwise(before: &Report, now: &Report) -> bool {
+fn is_incomparable(before: &SmartReport, now: &SmartReport) -> bool {
     fn differ<T: PartialEq>(before: &Option<T>, now: &Option<T>) -> bool {
         before.is_some() && now.is_some() && before != now
     }

@@ -12,27 +12,27 @@
 mod ata;
 mod fields;
 mod identity;
+mod no_data;
 mod nvme;
 mod scsi;
 mod self_tests;
 #[cfg(test)]
 mod tests;
-mod untold;
 
 use serde_json::Value;
 
-use crate::model::smart::Answer;
+use crate::model::smart::SmartResponse;
 use crate::model::smart::parse::fields::Field;
-use crate::model::smart::report::{Body, Identity, Message, Report};
+use crate::model::smart::report::{Body, Identity, Message, SmartReport};
 
 #[derive(Debug, thiserror::Error)]
 pub enum ParseError {
     #[error("this is not JSON: {0}")]
     Json(#[from] serde_json::Error),
     #[error("this is smartctl's text, which says less: run smartctl with -j (or --json)")]
-    Text,
+    TextOutput,
     #[error("this is JSON, but not smartctl's")]
-    Foreign,
+    NotSmartctl,
     /// `--scan`, `--version`: smartctl's, and not of one drive.
     #[error(
         "smartctl was not asked about a drive here: this is what it says with --scan or --version"
@@ -45,26 +45,26 @@ pub enum ParseError {
 }
 
 /// The first that is asked: the first release with JSON.
-const OLDEST: [u32; 2] = [7, 0];
+const MIN_VERSION: [u32; 2] = [7, 0];
 /// The first that is read: recorded answers of 7.0's development versions, which called themselves
 /// 6.7.
-const OLDEST_RECORDED: [u32; 2] = [6, 7];
+const MIN_RECORDED_VERSION: [u32; 2] = [6, 7];
 /// Messages of smartctl that are kept.
-const MOST_MESSAGES: usize = 32;
+const MAX_MESSAGES: usize = 32;
 /// One that is longer than this gets no further line: the longest of drivedb.h have a dozen, most
 /// of them addresses.
-const LONGEST_WARNING: usize = 800;
+const MAX_WARNING_LENGTH: usize = 800;
 
 /// Reads what smartctl wrote about one drive.
-pub fn parse(output: &[u8]) -> Result<Answer, ParseError> {
+pub fn parse(output: &[u8]) -> Result<SmartResponse, ParseError> {
     let document = document(output)?;
     let root = Field::of(&document);
-    let smartctl = new_enough(version_of(root)?, OLDEST_RECORDED)?;
+    let smartctl = check_version(version_of(root)?, MIN_RECORDED_VERSION)?;
     let report = report(root, smartctl);
-    if says_something(&report) {
-        return Ok(Answer::Told(Box::new(report)));
+    if has_content(&report) {
+        return Ok(SmartResponse::Report(Box::new(report)));
     }
-    untold::why(root, &report).ok_or(ParseError::NoDrive)
+    no_data::classify(root, &report).ok_or(ParseError::NoDrive)
 }
 
 /// smartctl's version, 7.0 or newer, from `smartctl -j -V` or any other of its answers; its text
@@ -74,7 +74,7 @@ pub fn version(output: &[u8]) -> Result<[u32; 2], ParseError> {
         Some(version) => version,
         None => version_of(Field::of(&document(output)?))?,
     };
-    new_enough(version, OLDEST)
+    check_version(version, MIN_VERSION)
 }
 
 /// Who answered, of any answer about a drive, also one that says nothing of its health
@@ -87,14 +87,14 @@ pub fn identity(output: &[u8]) -> Result<Identity, ParseError> {
 
 fn document(output: &[u8]) -> Result<Value, ParseError> {
     if let Some(version) = version_of_text(output) {
-        return Err(new_enough(version, OLDEST)
+        return Err(check_version(version, MIN_VERSION)
             .err()
-            .unwrap_or(ParseError::Text));
+            .unwrap_or(ParseError::TextOutput));
     }
     // A drive's model may hold any byte, and smartctl passes it on.
     let text = String::from_utf8_lossy(output);
     if text.contains("=== START OF ") && !text.trim_start().starts_with('{') {
-        return Err(ParseError::Text);
+        return Err(ParseError::TextOutput);
     }
     Ok(serde_json::from_str(&text)?)
 }
@@ -102,12 +102,12 @@ fn document(output: &[u8]) -> Result<Value, ParseError> {
 fn version_of(root: Field<'_>) -> Result<[u32; 2], ParseError> {
     let smartctl = root.get("smartctl");
     if !smartctl.is_object() {
-        return Err(ParseError::Foreign);
+        return Err(ParseError::NotSmartctl);
     }
     let mut numbers = smartctl
         .get("version")
         .items()
-        .map(|number| number.amount::<u32>());
+        .map(|number| number.as_unsigned::<u32>());
     match (numbers.next().flatten(), numbers.next().flatten()) {
         (Some(major), Some(minor)) => Ok([major, minor]),
         _ => Err(ParseError::NoVersion),
@@ -126,7 +126,7 @@ fn version_of_text(output: &[u8]) -> Option<[u32; 2]> {
     (name == b"smartctl").then_some([major.parse().ok()?, minor.parse().ok()?])
 }
 
-fn new_enough(version: [u32; 2], oldest: [u32; 2]) -> Result<[u32; 2], ParseError> {
+fn check_version(version: [u32; 2], oldest: [u32; 2]) -> Result<[u32; 2], ParseError> {
     if version < oldest {
         Err(ParseError::TooOld(version))
     } else {
@@ -134,7 +134,7 @@ fn new_enough(version: [u32; 2], oldest: [u32; 2]) -> Result<[u32; 2], ParseErro
     }
 }
 
-fn report(root: Field<'_>, smartctl: [u32; 2]) -> Report {
+fn report(root: Field<'_>, smartctl: [u32; 2]) -> SmartReport {
     let identity = identity::identity(root);
     let nvme_log = root.get("nvme_smart_health_information_log");
     let support = root.get("smart_support");
@@ -144,27 +144,27 @@ fn report(root: Field<'_>, smartctl: [u32; 2]) -> Report {
         "SCSI" => Body::Scsi(scsi::body(root, smartctl)),
         _ => Body::None,
     };
-    Report {
+    SmartReport {
         smartctl,
         exit_status: root
             .get("smartctl")
             .get("exit_status")
-            .amount()
+            .as_unsigned()
             .unwrap_or(0),
         messages: messages(root),
         with_text: root.get("smartctl").get("output").is_some(),
-        available: support.get("available").truth(),
-        enabled: support.get("enabled").truth(),
-        passed: root.get("smart_status").get("passed").truth(),
+        available: support.get("available").as_bool(),
+        enabled: support.get("enabled").as_bool(),
+        passed: root.get("smart_status").get("passed").as_bool(),
         temperature: identity::temperature(root),
         temperature_limit: identity::temperature_limit(root),
         power_on_hours: root
             .get("power_on_time")
-            .number("hours")
-            .or_else(|| nvme_log.number("power_on_hours")),
+            .get_u64("hours")
+            .or_else(|| nvme_log.get_u64("power_on_hours")),
         power_cycles: root
-            .number("power_cycle_count")
-            .or_else(|| nvme_log.number("power_cycles")),
+            .get_u64("power_cycle_count")
+            .or_else(|| nvme_log.get_u64("power_cycles")),
         self_tests: self_tests::self_tests(root),
         identity,
         body,
@@ -173,10 +173,10 @@ fn report(root: Field<'_>, smartctl: [u32; 2]) -> Report {
 
 fn messages(root: Field<'_>) -> Vec<Message> {
     let read = |message: Field<'_>| {
-        let severity = message.get("severity").text().unwrap_or_default();
+        let severity = message.get("severity").as_text().unwrap_or_default();
         message
             .get("string")
-            .text()
+            .as_text()
             .map(|text| Message { text, severity })
     };
     let mut messages: Vec<Message> = root
@@ -184,10 +184,15 @@ fn messages(root: Field<'_>) -> Vec<Message> {
         .get("messages")
         .items()
         .filter_map(read)
-        .take(MOST_MESSAGES)
+        .take(MAX_MESSAGES)
         .collect();
-    for text in warnings(root.get("smartctl").get("output").items().map(Field::text)) {
-        if messages.len() < MOST_MESSAGES && !messages.iter().any(|message| message.text == text) {
+    for text in drivedb_warnings(
+        root.get("smartctl")
+            .get("output")
+            .items()
+            .map(Field::as_text),
+    ) {
+        if messages.len() < MAX_MESSAGES && !messages.iter().any(|message| message.text == text) {
             messages.push(Message {
                 text,
                 severity: "warning".to_owned(),
@@ -199,19 +204,19 @@ fn messages(root: Field<'_>) -> Vec<Message> {
 
 /// drivedb's warnings, which no version tells but in its text (smartctl.cpp, ataprint.cpp): from
 /// `==> WARNING: ` to the next empty line, as one line.
-fn warnings(output: impl Iterator<Item = Option<String>>) -> Vec<String> {
+fn drivedb_warnings(output: impl Iterator<Item = Option<String>>) -> Vec<String> {
     let (mut warnings, mut within) = (Vec::<String>::new(), false);
     for line in output {
         match line {
             None => within = false,
-            Some(line) if line.starts_with("==> WARNING:") && warnings.len() < MOST_MESSAGES => {
+            Some(line) if line.starts_with("==> WARNING:") && warnings.len() < MAX_MESSAGES => {
                 within = true;
                 warnings.push(line);
             }
             Some(line) if within => {
                 if let Some(warning) = warnings
                     .last_mut()
-                    .filter(|warning| warning.len() < LONGEST_WARNING)
+                    .filter(|warning| warning.len() < MAX_WARNING_LENGTH)
                 {
                     warning.push(' ');
                     warning.push_str(&line);
@@ -225,7 +230,7 @@ fn warnings(output: impl Iterator<Item = Option<String>>) -> Vec<String> {
 
 /// Health, or at least a log that holds something: `smartctl -l selftest` alone may tell of a
 /// failed test.
-fn says_something(report: &Report) -> bool {
+fn has_content(report: &SmartReport) -> bool {
     let logged = match &report.body {
         Body::Ata(ata) => {
             ata.error_count.is_some_and(|count| count > 0)
@@ -236,5 +241,5 @@ fn says_something(report: &Report) -> bool {
         Body::Nvme(nvme) => !nvme.last_errors.is_empty(),
         Body::None => false,
     };
-    report.states_health() || logged || !report.self_tests.log.is_empty()
+    report.has_health_data() || logged || !report.self_tests.log.is_empty()
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Report {
+pub struct SmartReport {
     /// smartctl's version: `[7, 3]`.
     pub smartctl: [u32; 2],
     /// smartctl(8), EXIT STATUS: a bit mask. Bits 0 to 2 are about the asking, 3 to 7 about the
@@ -120,7 +120,8 @@ pub enum WhenFailed {
     Past,
     /// The drive told no threshold.
     #[default]
-    Untold,
+    #[serde(rename = "untold")]
+    Unknown,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -170,7 +171,7 @@ pub struct Nvme {
 pub struct Scsi {
     /// Of the informational exception (SPC-6, Informational Exceptions log page); 5Dh is a
     /// predicted failure.
-    pub exception: Option<Exception>,
+    pub exception: Option<InformationalException>,
     /// Elements, whatever smartctl's version counts in.
     pub grown_defects: Option<u64>,
     pub pending_defects: Option<u64>,
@@ -187,7 +188,7 @@ pub struct Scsi {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Exception {
+pub struct InformationalException {
     pub asc: u8,
     pub ascq: u8,
     pub text: String,
@@ -211,9 +212,10 @@ pub struct SelfTests {
     /// Newest first.
     pub log: Vec<SelfTest>,
     /// The log was read: an empty one is of a drive that has tested nothing.
-    pub told: bool,
+    #[serde(rename = "told")]
+    pub log_read: bool,
     /// How the last one ended by the drive's status, where the log was not read (ATA).
-    pub last: Option<Outcome>,
+    pub last: Option<SelfTestOutcome>,
     /// Minutes that a test takes by the drive's own account.
     pub short_minutes: Option<u32>,
     pub long_minutes: Option<u32>,
@@ -226,7 +228,7 @@ pub struct SelfTest {
     pub kind: String,
     /// Reads the whole medium: its success outdates the failures before it.
     pub extended: bool,
-    pub outcome: Outcome,
+    pub outcome: SelfTestOutcome,
     /// smartctl's words: `Completed: read failure`.
     pub text: String,
     /// Hour of the drive's life; ATA's counts 16 bits in older logs and may have wrapped.
@@ -236,7 +238,7 @@ pub struct SelfTest {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Outcome {
+pub enum SelfTestOutcome {
     Passed,
     /// The drive found a fault. Not: aborted, interrupted, by the host or a reset.
     Failed,
@@ -246,38 +248,38 @@ pub enum Outcome {
 }
 
 /// As what kind of test a failure is logged that the drive's status alone tells of.
-pub const BY_STATUS: &str = "The last";
+pub const STATUS_ONLY_KIND: &str = "The last";
 
 impl SelfTest {
-    pub fn by_status(&self) -> bool {
-        self.kind == BY_STATUS
+    pub fn is_status_only(&self) -> bool {
+        self.kind == STATUS_ONLY_KIND
     }
 }
 
 impl Message {
     /// Of the model or its firmware, and not of this reading.
-    pub fn is_notice(&self) -> bool {
+    pub fn is_firmware_notice(&self) -> bool {
         self.severity != "error"
             && (self.text.contains("==> WARNING") || self.text.to_lowercase().contains("firmware"))
     }
 
     /// Bridges that do not pass on the drive's verdict have smartctl look at the attributes itself
     /// (ataprint.cpp: "based on an Attribute check").
-    pub fn is_smartctls_own_verdict(&self) -> bool {
+    pub fn is_attribute_check_warning(&self) -> bool {
         self.text.contains("based on an Attribute check")
     }
 }
 
-impl Report {
+impl SmartReport {
     /// The drive's own overall verdict. Where it is not told apart, exit status bit 3 says that it
     /// was bad (smartctl(8), EXIT STATUS).
-    pub fn verdict(&self) -> Option<bool> {
+    pub fn overall_passed(&self) -> Option<bool> {
         self.passed.or((self.exit_status & 8 != 0).then_some(false))
     }
 
     /// The drive told something by which its health can be judged: its verdict, attributes, health
     /// log or counters. Logs alone do not: an empty one would pass for good health.
-    pub fn states_health(&self) -> bool {
+    pub fn has_health_data(&self) -> bool {
         let counted = |counter: &Option<ErrorCounter>| counter.is_some();
         self.passed.is_some()
             || match &self.body {
@@ -302,13 +304,13 @@ impl Report {
     }
 }
 
-impl Outcome {
+impl SelfTestOutcome {
     pub fn name(self) -> &'static str {
         match self {
-            Outcome::Passed => "passed",
-            Outcome::Failed => "failed",
-            Outcome::Running => "running",
-            Outcome::Other => "other",
+            SelfTestOutcome::Passed => "passed",
+            SelfTestOutcome::Failed => "failed",
+            SelfTestOutcome::Running => "running",
+            SelfTestOutcome::Other => "other",
         }
     }
 }

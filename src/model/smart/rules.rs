@@ -8,10 +8,10 @@
 mod attributes;
 mod counters;
 mod notices;
+mod self_assessment;
 mod self_tests;
 mod temperature;
 mod text;
-mod verdict;
 mod wear;
 
 #[cfg(test)]
@@ -26,12 +26,12 @@ use jiff::SignedDuration;
 use crate::model::finding::{MAX_EVIDENCE, Severity, Status};
 use crate::model::policy::smart::{SmartLimits, SmartPolicy};
 use crate::model::reason::Reason;
-use crate::model::smart::memory::{self, Growth, Memory, Metric, Series};
-use crate::model::smart::report::{Ata, Attribute, Body, Nvme, Report, Scsi};
+use crate::model::smart::memory::{self, Growth, Metric, Series, SmartHistory};
+use crate::model::smart::report::{Ata, Attribute, Body, Nvme, Scsi, SmartReport};
 
 /// One thing that the report says of the drive.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Said {
+pub struct RuleHit {
     pub reason: Reason,
     pub severity: Severity,
     pub status: Status,
@@ -50,11 +50,11 @@ pub struct Rule {
     pub reason: Reason,
     /// Where it is written that it means what we say.
     pub source: &'static str,
-    judge: fn(&Case) -> Option<Cause>,
+    evaluate: fn(&RuleInput) -> Option<Symptom>,
 }
 
 /// What one rule says of one drive.
-struct Cause {
+struct Symptom {
     severity: Severity,
     message: String,
     evidence: Vec<String>,
@@ -66,31 +66,31 @@ pub const RULES: &[Rule] = &[
         "overall-verdict",
         Reason::SmartFailing,
         "smartctl(8), EXIT STATUS bit 3; ACS-4, SMART RETURN STATUS",
-        verdict::overall,
+        self_assessment::overall,
     ),
     rule(
         "scsi-predicts-failure",
         Reason::SmartFailing,
         "SPC-6, additional sense codes, 5Dh; Informational Exceptions log page",
-        verdict::scsi_predicts_failure,
+        self_assessment::scsi_predicts_failure,
     ),
     rule(
         "nvme-reliability",
         Reason::SmartFailing,
         "NVMe Base 2.0 5.16.1.3, Critical Warning bit 2",
-        verdict::nvme_reliability,
+        self_assessment::nvme_reliability,
     ),
     rule(
         "nvme-backup",
         Reason::SmartFailing,
         "NVMe Base 2.0 5.16.1.3, Critical Warning bit 4",
-        verdict::nvme_backup,
+        self_assessment::nvme_backup,
     ),
     rule(
         "nvme-read-only",
         Reason::DriveReadOnly,
         "NVMe Base 2.0 5.16.1.3, Critical Warning bit 3",
-        verdict::nvme_read_only,
+        self_assessment::nvme_read_only,
     ),
     rule(
         "nvme-spare",
@@ -102,7 +102,7 @@ pub const RULES: &[Rule] = &[
         "ata-reserve",
         Reason::SpareLow,
         "drivedb.h, attributes of the reserve; smartctl(8) -A, VALUE and THRESH",
-        wear::ata_reserve,
+        wear::ata_spare,
     ),
     rule(
         "prefailure-threshold",
@@ -180,13 +180,13 @@ pub const RULES: &[Rule] = &[
         "nvme-persistent-memory",
         Reason::SmartAttributeSuspect,
         "NVMe Base 2.0 5.16.1.3, Critical Warning bit 5 and reserved",
-        verdict::nvme_other,
+        self_assessment::nvme_other_warnings,
     ),
     rule(
         "scsi-warning",
         Reason::SmartAttributeSuspect,
         "SPC-6, additional sense codes, 0Bh",
-        verdict::scsi_warning,
+        self_assessment::scsi_warning,
     ),
     rule(
         "wear-threshold",
@@ -198,7 +198,7 @@ pub const RULES: &[Rule] = &[
         "wear",
         Reason::WornOut,
         "NVMe Base 2.0 5.16.1.3, Percentage Used; ACS-4, Device Statistics page 07h; SBC-4, Solid State Media log page; drivedb.h",
-        wear::used,
+        wear::percent_used,
     ),
     rule(
         "nvme-temperature",
@@ -216,7 +216,7 @@ pub const RULES: &[Rule] = &[
         "temperature-threshold",
         Reason::Overheating,
         "smartctl(8) -A; drivedb.h 190, 194",
-        temperature::attribute,
+        temperature::attribute_threshold,
     ),
     rule(
         "temperature",
@@ -242,37 +242,41 @@ const fn rule(
     id: &'static str,
     reason: Reason,
     source: &'static str,
-    judge: fn(&Case) -> Option<Cause>,
+    judge: fn(&RuleInput) -> Option<Symptom>,
 ) -> Rule {
     Rule {
         id,
         reason,
         source,
-        judge,
+        evaluate: judge,
     }
 }
 
 /// At most one a reason, strongest first. `report` is the last of `memory`, completed with what was
 /// told before; without a memory (a recorded file) only levels are judged.
-pub fn judge(report: &Report, memory: Option<&Memory>, policy: &SmartPolicy) -> Vec<Said> {
+pub fn judge(
+    report: &SmartReport,
+    history: Option<&SmartHistory>,
+    policy: &SmartPolicy,
+) -> Vec<RuleHit> {
     let terms = policy.for_drive(
         report.identity.model.as_deref(),
         report.identity.serial.as_deref(),
     );
-    let report = without(report, &terms.ignore_attributes);
-    let case = Case {
-        values: memory::values(&report),
+    let report = without_attributes(report, &terms.ignore_attributes);
+    let case = RuleInput {
+        values: memory::metric_values(&report),
         report: &report,
-        memory,
+        history,
         limits: &terms.limits,
     };
-    let mut by_reason: BTreeMap<Reason, (usize, Vec<Cause>)> = BTreeMap::new();
+    let mut by_reason: BTreeMap<Reason, (usize, Vec<Symptom>)> = BTreeMap::new();
     for (row, rule) in RULES
         .iter()
         .enumerate()
         .filter(|(_, rule)| !terms.ignore_reasons.contains(&rule.reason))
     {
-        if let Some(cause) = (rule.judge)(&case) {
+        if let Some(cause) = (rule.evaluate)(&case) {
             by_reason
                 .entry(rule.reason)
                 .or_insert((row, Vec::new()))
@@ -280,7 +284,7 @@ pub fn judge(report: &Report, memory: Option<&Memory>, policy: &SmartPolicy) -> 
                 .push(cause);
         }
     }
-    let mut said: Vec<(usize, Said)> = by_reason
+    let mut said: Vec<(usize, RuleHit)> = by_reason
         .into_iter()
         .filter_map(|(reason, (row, causes))| Some((row, merge(reason, causes)?)))
         .collect();
@@ -288,7 +292,7 @@ pub fn judge(report: &Report, memory: Option<&Memory>, policy: &SmartPolicy) -> 
     said.into_iter().map(|(_, said)| said).collect()
 }
 
-fn merge(reason: Reason, mut causes: Vec<Cause>) -> Option<Said> {
+fn merge(reason: Reason, mut causes: Vec<Symptom>) -> Option<RuleHit> {
     causes.sort_by_key(|cause| std::cmp::Reverse(cause.severity));
     let severity = causes.first()?.severity;
     let message = causes
@@ -309,7 +313,7 @@ fn merge(reason: Reason, mut causes: Vec<Cause>) -> Option<Said> {
     } else {
         Status::Degraded
     };
-    Some(Said {
+    Some(RuleHit {
         reason,
         severity,
         status,
@@ -319,7 +323,7 @@ fn merge(reason: Reason, mut causes: Vec<Cause>) -> Option<Said> {
 }
 
 /// The report, as if the drive did not have these attributes.
-fn without<'a>(report: &'a Report, ignored: &[u8]) -> Cow<'a, Report> {
+fn without_attributes<'a>(report: &'a SmartReport, ignored: &[u8]) -> Cow<'a, SmartReport> {
     let mut report = Cow::Borrowed(report);
     let is_ignored = |attribute: &Attribute| ignored.contains(&attribute.id);
     let any = matches!(&report.body, Body::Ata(ata) if ata.attributes.iter().any(is_ignored));
@@ -330,14 +334,14 @@ fn without<'a>(report: &'a Report, ignored: &[u8]) -> Cow<'a, Report> {
 }
 
 /// One drive before the rules.
-struct Case<'a> {
-    report: &'a Report,
+struct RuleInput<'a> {
+    report: &'a SmartReport,
     values: BTreeMap<Metric, u64>,
-    memory: Option<&'a Memory>,
+    history: Option<&'a SmartHistory>,
     limits: &'a SmartLimits,
 }
 
-impl Case<'_> {
+impl RuleInput<'_> {
     fn ata(&self) -> Option<&Ata> {
         if let Body::Ata(ata) = &self.report.body {
             Some(ata)
@@ -369,16 +373,16 @@ impl Case<'_> {
     /// The series of a value that this report tells.
     fn series(&self, metric: Metric) -> Option<&Series> {
         self.values.get(&metric)?;
-        self.memory?.series.get(&metric)
+        self.history?.series.get(&metric)
     }
 
     fn growth(&self, metric: Metric) -> Option<Growth> {
         self.series(metric)?
-            .growth(signed(self.limits.growth_window))
+            .growth(to_signed_duration(self.limits.growth_window))
     }
 
     /// It rose more than once within the window.
-    fn grows(&self, metric: Metric) -> Option<Growth> {
+    fn repeated_growth(&self, metric: Metric) -> Option<Growth> {
         let occasions = self.limits.growth_occasions;
         self.growth(metric)
             .filter(|growth| occasions > 0 && growth.occasions >= occasions)
@@ -386,10 +390,10 @@ impl Case<'_> {
 }
 
 /// A limit of 0 is none.
-fn reaches(value: u64, limit: u64) -> bool {
+fn reaches_limit(value: u64, limit: u64) -> bool {
     limit > 0 && value >= limit
 }
 
-fn signed(duration: Duration) -> SignedDuration {
+fn to_signed_duration(duration: Duration) -> SignedDuration {
     SignedDuration::try_from(duration).unwrap_or(SignedDuration::MAX)
 }

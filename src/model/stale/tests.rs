@@ -1,11 +1,11 @@
 use proptest::prelude::*;
 
 use crate::model::fixture::*;
-use crate::model::graph::kube::{CsiPlace, csi_place};
+use crate::model::graph::kube::{CsiPath, parse_csi_path};
 use crate::model::kubelet::PodName;
 use crate::model::observation::Observation;
 use crate::model::path::HostPath;
-use crate::model::report::Report;
+use crate::model::source_update::SourceUpdate;
 use crate::model::stale::GRACE;
 
 const K: &str = "/var/lib/kubelet";
@@ -20,32 +20,32 @@ fn staging() -> String {
 }
 
 /// Staged and published to pod u1, by mounts and by records.
-fn world() -> World {
-    World::default()
+fn host() -> TestHost {
+    TestHost::default()
         .disk("sda", "8:0", "A")
         .mounted("8:0", "/", &staging(), "ext4", "/dev/sda")
         .mounted("8:0", "/", &target(), "ext4", "/dev/sda")
         .csi("d", "h", Some(&staging()), &[("u1", &target())])
 }
 
-fn stale(world: &World) -> Vec<String> {
+fn stale(world: &TestHost) -> Vec<String> {
     world
         .facts
         .attachments
         .values()
-        .filter(|it| it.stale().is_some())
+        .filter(|it| it.stale_cause().is_some())
         .map(|it| it.path.to_string())
         .collect()
 }
 
-fn forget_pod(world: &mut World) {
+fn forget_pod(world: &mut TestHost) {
     world.kubelet.volumes[0].publications.clear();
     world.kubelet.pods.clear();
 }
 
 #[test]
-fn what_has_a_record_is_not_stale_however_long_it_lasts() {
-    let mut world = world();
+fn a_recorded_attachment_is_never_stale() {
+    let mut world = host();
     for seconds in [0, 60, 3600, 86_400] {
         world.read_all(seconds);
         assert!(stale(&world).is_empty());
@@ -60,7 +60,7 @@ fn what_has_a_record_is_not_stale_however_long_it_lasts() {
 
 #[test]
 fn a_pods_mount_is_stale_when_record_and_logs_are_gone_for_longer_than_the_grace() {
-    let mut world = world();
+    let mut world = host();
     world.read_all(0);
     forget_pod(&mut world);
     world.kubelet.pod_uids = vec!["u1".into()];
@@ -75,7 +75,7 @@ fn a_pods_mount_is_stale_when_record_and_logs_are_gone_for_longer_than_the_grace
         "what is staged has its record still"
     );
     let why = world.facts.attachments[&HostPath::from(target().as_str())]
-        .stale()
+        .stale_cause()
         .expect("stale")
         .to_owned();
     assert_eq!(
@@ -100,8 +100,8 @@ fn a_pods_mount_is_stale_when_record_and_logs_are_gone_for_longer_than_the_grace
 }
 
 #[test]
-fn logs_or_a_record_that_cannot_be_read_keep_it() {
-    let mut world = world();
+fn logs_or_an_unreadable_record_keep_an_attachment() {
+    let mut world = host();
     world.read_all(0);
     forget_pod(&mut world);
     world.kubelet.pods.insert(
@@ -127,9 +127,9 @@ fn logs_or_a_record_that_cannot_be_read_keep_it() {
 }
 
 #[test]
-fn a_device_that_is_left_bound_to_a_pod_is_told_although_it_is_no_filesystem() {
+fn a_device_left_bound_to_a_removed_pod_is_stale() {
     let path = format!("{K}/plugins/kubernetes.io/csi/volumeDevices/publish/pv-b/u9");
-    let mut world = World::default()
+    let mut world = TestHost::default()
         .disk("sda", "8:0", "A")
         .mounted("0:5", "/sda", &path, "devtmpfs", "devtmpfs");
     world.read_all(0);
@@ -141,17 +141,17 @@ fn a_device_that_is_left_bound_to_a_pod_is_told_although_it_is_no_filesystem() {
 
 #[test]
 fn without_a_kubelet_nothing_is_stale() {
-    let mut world = world();
+    let mut world = host();
     world.scan(0);
     world.read_mounts(0);
-    world.tell(Report::Kubelet(Observation::Unavailable), 0);
+    world.apply(SourceUpdate::Kubelet(Observation::Unavailable), 0);
     world.read_mounts(10_000);
     assert!(stale(&world).is_empty());
 }
 
 #[test]
-fn a_mount_that_comes_again_begins_anew() {
-    let mut world = world();
+fn a_remounted_attachment_restarts_the_grace_period() {
+    let mut world = host();
     forget_pod(&mut world);
     world.read_all(0);
     world.umount(&target());
@@ -190,7 +190,7 @@ proptest! {
     /// makes it stale, and no failed reading changes that.
     #[test]
     fn only_good_readings_make_stale_and_failed_ones_change_nothing(steps in proptest::collection::vec(step(), 1..40)) {
-        let mut world = world();
+        let mut world = host();
         world.read_all(0);
         let with_pod = world.kubelet.clone();
         let (mut now, mut gone_since, mut confirmed) = (0, None::<i64>, None::<i64>);
@@ -207,9 +207,9 @@ proptest! {
                     gone_since = if there { None } else { gone_since.or(Some(now)) };
                     confirmed = Some(now);
                 }
-                Step::RecordsFail => drop(world.tell(Report::Kubelet(Observation::failed(at(now), "no")), now)),
+                Step::RecordsFail => drop(world.apply(SourceUpdate::Kubelet(Observation::failed(at(now), "no")), now)),
                 Step::Mounts => drop(world.read_mounts(now)),
-                Step::MountsFail => drop(world.tell(Report::Mounts(Observation::failed(at(now), "no")), now)),
+                Step::MountsFail => drop(world.apply(SourceUpdate::Mounts(Observation::failed(at(now), "no")), now)),
             }
             if !matches!(step, Step::Records(_)) {
                 prop_assert_eq!(&before, &stale(&world), "{:?} changed it", step);
@@ -221,7 +221,7 @@ proptest! {
 
     #[test]
     fn any_path_is_a_place_or_none(path in "(/[a-z~.]{0,8}){0,8}") {
-        if let Some(CsiPlace { record: Some(record), .. }) = csi_place(&"/k".into(), &path.as_str().into()) {
+        if let Some(CsiPath { record: Some(record), .. }) = parse_csi_path(&"/k".into(), &path.as_str().into()) {
             prop_assert!(record.strip_prefix(&"/k".into()).is_some());
         }
     }

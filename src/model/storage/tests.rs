@@ -1,21 +1,23 @@
 use std::sync::Arc;
 
-use crate::model::attach::{Access, AccessMode, Attachment, Kind, Provided, Provision};
 use crate::model::block::Layer;
 use crate::model::facts::KnownVolume;
 use crate::model::finding::{Finding, Health, Severity, Status, Subject};
 use crate::model::fixture::*;
 use crate::model::ids::{DriveId, FindingId};
+use crate::model::provision::{
+    AccessMode, BackingKind, ProvidedAttachment, ProvidedVolume, ProvisionState, VolumeAccess,
+};
 use crate::model::reason::Reason;
-use crate::model::report::{Source, SourceStatus};
-use crate::model::snapshot::{Drive, Presence, Snapshot, Surroundings, Volume, VolumeUsage};
+use crate::model::snapshot::{Drive, NodeContext, Presence, Snapshot, Volume, VolumeUsage};
+use crate::model::source_update::{Source, SourceStatus};
 use crate::model::storage::{connectivity, faults, pool_connectivity};
 use crate::model::volume::{Condition, CsiStatus, OperationalStatus, Stack, UsageStatus};
 
 /// A pool's folder on the partition sdp1 of the drive P, with one volume of it: attached as loop7
 /// and staged, or neither.
-pub fn pool(staged: Option<&str>, published: &[&str]) -> World {
-    let mut world = World::default()
+pub fn pool(staged: Option<&str>, published: &[&str]) -> TestHost {
+    let mut world = TestHost::default()
         .disk("sdp", "8:0", "P")
         .with(device(
             "sdp1",
@@ -27,9 +29,9 @@ pub fn pool(staged: Option<&str>, published: &[&str]) -> World {
             &["sdp"],
         ))
         .mounted("8:1", "/", "/pool", "ext4", "/dev/sdp1");
-    let attachment = |path: &str| Attachment {
+    let attachment = |path: &str| ProvidedAttachment {
         path: path.into(),
-        access: Access {
+        access: VolumeAccess {
             mode: AccessMode::SingleNodeWriter,
             block: false,
             fs_type: None,
@@ -39,15 +41,15 @@ pub fn pool(staged: Option<&str>, published: &[&str]) -> World {
         pod: None,
         since: at(-100),
     };
-    let volume = Provided {
+    let volume = ProvidedVolume {
         handle: "v1".into(),
-        kind: Kind::Loop,
+        kind: BackingKind::Loop,
         size: 5 * GIB,
         device: staged.map(|_| "loop7".into()),
         backing: "/pool/images/v1.img".into(),
         staged: staged.map(attachment),
         published: published.iter().map(|path| attachment(path)).collect(),
-        trouble: None,
+        error: None,
     };
     for path in staged.iter().chain(published) {
         world = world.mounted("7:7", "/", path, "ext4", "/dev/loop7");
@@ -62,11 +64,11 @@ pub fn pool(staged: Option<&str>, published: &[&str]) -> World {
             &[],
         ));
     }
-    world.provision = Some(Provision {
+    world.provision = Some(ProvisionState {
         driver: "own".into(),
         volumes: vec![volume],
-        folder: Some("/pool".into()),
-        group: None,
+        directory: Some("/pool".into()),
+        volume_group: None,
     });
     world
 }
@@ -75,7 +77,7 @@ pub fn pool(staged: Option<&str>, published: &[&str]) -> World {
 pub fn volume(known: &KnownVolume) -> Volume {
     Volume {
         facts: known.facts.clone(),
-        usage: VolumeUsage::NotYet,
+        usage: VolumeUsage::NotMeasured,
         csi_status: CsiStatus::Published,
         operational_status: OperationalStatus::Operative,
         usage_status: UsageStatus::InUse,
@@ -107,8 +109,8 @@ fn published(name: &str, serial: &str) -> Drive {
 
 /// Volume `m` of driver `d` on a mirror of the drives A and B, volume `s` on A alone; drive C is
 /// another's.
-fn picture() -> Snapshot {
-    let mut world = World::default()
+fn test_snapshot() -> Snapshot {
+    let mut world = TestHost::default()
         .disk("sda", "8:0", "A")
         .mounted("8:0", "/", "/m", "ext4", "/dev/sda")
         .mounted("8:0", "/s", "/s", "ext4", "/dev/sda");
@@ -147,7 +149,7 @@ fn picture() -> Snapshot {
     snapshot
 }
 
-fn find(snapshot: &mut Snapshot, subject: Subject, reason: Reason) {
+fn add_finding(snapshot: &mut Snapshot, subject: Subject, reason: Reason) {
     let id = FindingId::new(&subject.to_string(), reason.name(), at(0));
     match &subject {
         Subject::Drive(drive) => Arc::make_mut(snapshot.drives.get_mut(drive).expect("known"))
@@ -176,7 +178,7 @@ fn find(snapshot: &mut Snapshot, subject: Subject, reason: Reason) {
     snapshot.findings.insert(id, Arc::new(finding));
 }
 
-fn on_drive<'a>(snapshot: &'a mut Snapshot, serial: &str) -> &'a mut Drive {
+fn drive_mut<'a>(snapshot: &'a mut Snapshot, serial: &str) -> &'a mut Drive {
     Arc::make_mut(
         snapshot
             .drives
@@ -185,18 +187,18 @@ fn on_drive<'a>(snapshot: &'a mut Snapshot, serial: &str) -> &'a mut Drive {
     )
 }
 
-fn lose(snapshot: &mut Snapshot, serial: &str) {
-    let drive = on_drive(snapshot, serial);
+fn remove_drive(snapshot: &mut Snapshot, serial: &str) {
+    let drive = drive_mut(snapshot, serial);
     drive.presence = Presence::Missing { since: at(0) };
     drive.health = Health::Bad;
-    find(
+    add_finding(
         snapshot,
         Subject::Drive(DriveId::new(serial)),
         Reason::DriveMissing,
     );
 }
 
-fn told(snapshot: &Snapshot) -> Result<Vec<(bool, &'static str, String)>, String> {
+fn fault_summaries(snapshot: &Snapshot) -> Result<Vec<(bool, &'static str, String)>, String> {
     faults(snapshot, "d").map(|faults| {
         faults
             .into_iter()
@@ -212,35 +214,38 @@ fn volumes<'a>(snapshot: &'a Snapshot, ids: &[&str]) -> Vec<&'a Volume> {
 }
 
 #[test]
-fn only_the_drives_beneath_the_drivers_volumes_are_spoken_of() {
-    let mut snapshot = picture();
-    on_drive(&mut snapshot, "C").health = Health::Bad;
-    assert_eq!(told(&snapshot), Ok(Vec::new()));
-    on_drive(&mut snapshot, "B").health = Health::Bad;
-    find(
+fn faults_name_only_drives_under_the_drivers_volumes() {
+    let mut snapshot = test_snapshot();
+    drive_mut(&mut snapshot, "C").health = Health::Bad;
+    assert_eq!(fault_summaries(&snapshot), Ok(Vec::new()));
+    drive_mut(&mut snapshot, "B").health = Health::Bad;
+    add_finding(
         &mut snapshot,
         Subject::Drive(DriveId::new("B")),
         Reason::SmartFailing,
     );
     let message =
         "1 of 2 drives beneath the volumes are failing: sdb (B): SmartFailing: it is so".to_owned();
-    assert_eq!(told(&snapshot), Ok(vec![(false, "DriveFailing", message)]));
+    assert_eq!(
+        fault_summaries(&snapshot),
+        Ok(vec![(false, "DriveFailing", message)])
+    );
 }
 
 #[test]
 fn storage_is_unreachable_only_when_every_drive_is_gone() {
-    let mut snapshot = picture();
-    lose(&mut snapshot, "A");
+    let mut snapshot = test_snapshot();
+    remove_drive(&mut snapshot, "A");
     assert_eq!(
-        told(&snapshot).map(|faults| faults
+        fault_summaries(&snapshot).map(|faults| faults
             .iter()
             .map(|fault| (fault.0, fault.1))
             .collect::<Vec<_>>()),
         Ok(vec![(false, "DriveMissing")])
     );
-    lose(&mut snapshot, "B");
+    remove_drive(&mut snapshot, "B");
     assert_eq!(
-        told(&snapshot).map(|faults| faults
+        fault_summaries(&snapshot).map(|faults| faults
             .iter()
             .map(|fault| (fault.0, fault.1))
             .collect::<Vec<_>>()),
@@ -250,23 +255,23 @@ fn storage_is_unreachable_only_when_every_drive_is_gone() {
 
 #[test]
 fn drives_over_a_network_are_not_this_nodes_to_judge() {
-    let mut snapshot = picture();
+    let mut snapshot = test_snapshot();
     for serial in ["A", "B"] {
-        let drive = on_drive(&mut snapshot, serial);
+        let drive = drive_mut(&mut snapshot, serial);
         drive.facts.transport = crate::model::drive::Transport::Iscsi;
         drive.health = Health::Bad;
     }
-    assert_eq!(told(&snapshot), Ok(Vec::new()));
+    assert_eq!(fault_summaries(&snapshot), Ok(Vec::new()));
 }
 
 #[test]
 fn the_pools_drives_count_before_it_has_a_volume() {
     let mut world = pool(None, &[]);
     world.read_all(0);
-    world.tell_provision(0);
+    world.read_provision(0);
     let mut snapshot = Snapshot {
         settled: true,
-        surroundings: world.facts.surroundings.clone(),
+        node_context: world.facts.node_context.clone(),
         ..Snapshot::default()
     };
     snapshot
@@ -274,37 +279,37 @@ fn the_pools_drives_count_before_it_has_a_volume() {
         .insert(DriveId::new("P"), Arc::new(published("sdp", "P")));
     assert_eq!(faults(&snapshot, "own"), Ok(Vec::new()));
     assert!(pool_connectivity(&snapshot, "own").is_ok_and(|answer| answer.connected));
-    lose(&mut snapshot, "P");
+    remove_drive(&mut snapshot, "P");
     assert!(faults(&snapshot, "own").is_ok_and(|faults| faults[0].unreachable));
     assert!(pool_connectivity(&snapshot, "own").is_ok_and(|answer| !answer.connected));
     assert_eq!(faults(&snapshot, "other"), Ok(Vec::new()));
 }
 
 #[test]
-fn the_pools_drive_takes_what_leads_to_it_along_and_is_remembered() {
+fn the_pool_stack_is_kept_when_its_drive_is_removed() {
     let mut world = pool(None, &[]);
     world.read_all(0);
-    world.tell_provision(0);
+    world.read_provision(0);
     assert_eq!(
-        world.facts.surroundings.pool,
+        world.facts.node_context.pool,
         Stack::Drive(DriveId::new("P"))
     );
     world.pull("sdp");
     world.inventory.devices.clear();
     world.scan(10);
     assert_eq!(
-        world.facts.surroundings.pool,
+        world.facts.node_context.pool,
         Stack::Drive(DriveId::new("P"))
     );
     let mut snapshot = Snapshot {
         settled: true,
-        surroundings: world.facts.surroundings.clone(),
+        node_context: world.facts.node_context.clone(),
         ..Snapshot::default()
     };
     snapshot
         .drives
         .insert(DriveId::new("P"), Arc::new(published("sdp", "P")));
-    lose(&mut snapshot, "P");
+    remove_drive(&mut snapshot, "P");
     assert!(pool_connectivity(&snapshot, "own").is_ok_and(|answer| !answer.connected));
 }
 
@@ -320,14 +325,14 @@ fn a_pool_whose_array_has_lost_a_leg_is_still_connected() {
         tolerates: 1,
         parts: legs(["A", "B"]),
     };
-    let surroundings = Surroundings {
+    let surroundings = NodeContext {
         driver: Some("d".into()),
         pool: mirror,
-        ..Surroundings::default()
+        ..NodeContext::default()
     };
     let mut snapshot = Snapshot {
-        surroundings: Arc::new(surroundings),
-        ..picture()
+        node_context: Arc::new(surroundings),
+        ..test_snapshot()
     };
     let of = |snapshot: &Snapshot| {
         pool_connectivity(snapshot, "d")
@@ -337,12 +342,12 @@ fn a_pool_whose_array_has_lost_a_leg_is_still_connected() {
         of(&snapshot),
         Ok((true, "driver d has no volumes here".into()))
     );
-    lose(&mut snapshot, "A");
+    remove_drive(&mut snapshot, "A");
     let said =
         "driver d has no volumes here; redundancy stands in: drive sda (A): DriveMissing: it is so";
     assert_eq!(of(&snapshot), Ok((true, said.into())));
     let mut doubtful = snapshot.clone();
-    find(
+    add_finding(
         &mut doubtful,
         Subject::Drive(DriveId::new("B")),
         Reason::ProbeTimeout,
@@ -352,7 +357,7 @@ fn a_pool_whose_array_has_lost_a_leg_is_still_connected() {
         "{:?}",
         of(&doubtful)
     );
-    lose(&mut snapshot, "B");
+    remove_drive(&mut snapshot, "B");
     assert!(of(&snapshot).is_ok_and(|(connected, _)| !connected));
     assert_eq!(
         pool_connectivity(&snapshot, "another").map(|answer| answer.connected),
@@ -362,11 +367,11 @@ fn a_pool_whose_array_has_lost_a_leg_is_still_connected() {
 }
 
 #[test]
-fn a_drive_that_leaves_smartctl_without_an_answer_is_in_doubt_and_not_absent() {
-    let whole = picture();
+fn a_drive_that_does_not_answer_smartctl_is_uncertain_and_not_missing() {
+    let whole = test_snapshot();
     let of = |snapshot: &Snapshot, id: &str| connectivity(snapshot, &volumes(snapshot, &[id]));
     let mut snapshot = whole;
-    find(
+    add_finding(
         &mut snapshot,
         Subject::Drive(DriveId::new("A")),
         Reason::ProbeTimeout,
@@ -382,12 +387,12 @@ fn a_drive_that_leaves_smartctl_without_an_answer_is_in_doubt_and_not_absent() {
             && mirrored.messages[0].contains("redundancy stands in: whether drive sda (A)"),
         "{mirrored:?}"
     );
-    lose(&mut snapshot, "B");
+    remove_drive(&mut snapshot, "B");
     assert!(
         of(&snapshot, "csi:d/m").is_err(),
         "one leg is gone, and of the other nothing is known"
     );
-    lose(&mut snapshot, "A");
+    remove_drive(&mut snapshot, "A");
     assert!(
         of(&snapshot, "csi:d/m").is_ok_and(|answer| !answer.connected),
         "what is known outweighs the doubt"
@@ -395,23 +400,24 @@ fn a_drive_that_leaves_smartctl_without_an_answer_is_in_doubt_and_not_absent() {
 }
 
 #[test]
-fn what_is_not_known_is_an_error_and_never_well() {
-    let mut snapshot = picture();
-    on_drive(&mut snapshot, "B").health = Health::Unknown;
-    assert!(told(&snapshot).is_err());
+fn unknown_health_is_an_error_and_never_healthy() {
+    let mut snapshot = test_snapshot();
+    drive_mut(&mut snapshot, "B").health = Health::Unknown;
+    assert!(fault_summaries(&snapshot).is_err());
     assert!(connectivity(&snapshot, &volumes(&snapshot, &["csi:d/m"])).is_err());
     assert!(
         connectivity(&snapshot, &volumes(&snapshot, &["csi:d/s"])).is_ok(),
         "it does not stand on that drive"
     );
-    on_drive(&mut snapshot, "B").health = Health::Good;
+    drive_mut(&mut snapshot, "B").health = Health::Good;
     for source in [Source::Kubelet, Source::Mounts, Source::Udev] {
         let mut blind = snapshot.clone();
         Arc::make_mut(&mut blind.node)
             .sources
             .insert(source, (SourceStatus::Down("no".into()), at(0)));
         assert!(
-            told(&blind).is_err() && connectivity(&blind, &volumes(&blind, &["csi:d/s"])).is_err()
+            fault_summaries(&blind).is_err()
+                && connectivity(&blind, &volumes(&blind, &["csi:d/s"])).is_err()
         );
     }
     let unsettled = Snapshot {
@@ -419,14 +425,14 @@ fn what_is_not_known_is_an_error_and_never_well() {
         ..snapshot
     };
     assert!(
-        told(&unsettled).is_err()
+        fault_summaries(&unsettled).is_err()
             && connectivity(&unsettled, &volumes(&unsettled, &["csi:d/s"])).is_err()
     );
 }
 
 #[test]
-fn connected_is_what_every_needed_drive_and_the_volume_itself_answer() {
-    let whole = picture();
+fn volumes_are_connected_when_every_needed_drive_and_the_volume_answer() {
+    let whole = test_snapshot();
     let of = |snapshot: &Snapshot, id: &str| {
         connectivity(snapshot, &volumes(snapshot, &[id])).map(|answer| answer.connected)
     };
@@ -435,7 +441,7 @@ fn connected_is_what_every_needed_drive_and_the_volume_itself_answer() {
         (Ok(true), Ok(true))
     );
     let mut snapshot = whole.clone();
-    find(
+    add_finding(
         &mut snapshot,
         Subject::Drive(DriveId::new("A")),
         Reason::DriveOffline,
@@ -458,7 +464,7 @@ fn connected_is_what_every_needed_drive_and_the_volume_itself_answer() {
         Reason::DeviceMissing,
     ] {
         let mut snapshot = whole.clone();
-        find(
+        add_finding(
             &mut snapshot,
             Subject::Volume(crate::model::fixture::volume("csi:d/m")),
             reason,
@@ -466,7 +472,7 @@ fn connected_is_what_every_needed_drive_and_the_volume_itself_answer() {
         assert_eq!(of(&snapshot, "csi:d/m"), Ok(false), "{reason}");
     }
     let mut snapshot = whole;
-    find(
+    add_finding(
         &mut snapshot,
         Subject::Volume(crate::model::fixture::volume("csi:d/m")),
         Reason::ReadOnly,

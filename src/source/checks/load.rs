@@ -16,34 +16,34 @@ use crate::model::dev::DevNo;
 const PRESSURE: &str = "/proc/pressure/io";
 const DISKSTATS: &str = "/proc/diskstats";
 /// Between two readings of diskstats.
-const APART: Duration = Duration::from_secs(3);
+const SAMPLE_GAP: Duration = Duration::from_secs(3);
 /// Of layers one above the other; more than anybody builds.
-const DEEPEST: usize = 16;
+const MAX_DEPTH: usize = 16;
 
 /// How busy.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Busy {
+pub struct IoLoad {
     pub percent: f64,
-    pub of: Of,
+    pub source: LoadSource,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Of {
+pub enum LoadSource {
     /// Of the last minute some task waited for I/O.
     Pressure,
     /// Of a few seconds the busiest drive beneath had something to do.
     Drive,
 }
 
-impl Busy {
+impl IoLoad {
     /// Why a check waits.
-    pub fn words(&self) -> String {
-        match self.of {
-            Of::Pressure => format!(
+    pub fn describe(&self) -> String {
+        match self.source {
+            LoadSource::Pressure => format!(
                 "the node's I/O is busy (tasks waited for it in {:.0} % of the last minute)",
                 self.percent
             ),
-            Of::Drive => format!(
+            LoadSource::Drive => format!(
                 "a drive beneath is busy ({:.0} % of the time)",
                 self.percent
             ),
@@ -64,7 +64,7 @@ pub fn parse_pressure(text: &str) -> Option<f64> {
 
 /// Milliseconds for which each device had I/O in flight: field 10 of iostats.rst, which counts from
 /// behind the name.
-pub fn parse_ticks(text: &str) -> BTreeMap<DevNo, u64> {
+pub fn parse_io_ticks(text: &str) -> BTreeMap<DevNo, u64> {
     text.lines()
         .filter_map(|line| {
             let mut fields = line.split_ascii_whitespace();
@@ -94,13 +94,13 @@ fn busiest(
 }
 
 /// The error: it cannot be told.
-pub async fn look(root: &HostRoot, devices: Vec<DevNo>) -> Result<Busy, String> {
+pub async fn measure(root: &HostRoot, devices: Vec<DevNo>) -> Result<IoLoad, String> {
     // ENOENT: not built in. EOPNOTSUPP on opening: switched off (psi=0).
     if let Ok(text) = read(root, PRESSURE).await {
         let percent = parse_pressure(&text).ok_or_else(|| format!("{PRESSURE} makes no sense"))?;
-        return Ok(Busy {
+        return Ok(IoLoad {
             percent,
-            of: Of::Pressure,
+            source: LoadSource::Pressure,
         });
     }
     let wrong = |error: io::Error| format!("reading {DISKSTATS}: {error}");
@@ -108,26 +108,26 @@ pub async fn look(root: &HostRoot, devices: Vec<DevNo>) -> Result<Busy, String> 
     let looked = tokio::task::spawn_blocking(move || {
         devices
             .iter()
-            .flat_map(|dev| beneath(&tree, *dev))
+            .flat_map(|dev| underlying_devices(&tree, *dev))
             .collect::<BTreeSet<_>>()
     });
     let devices = looked
         .await
         .map_err(|_| "looking for the drives beneath: the task was lost".to_owned())?;
     let (before, from) = (
-        parse_ticks(&read(root, DISKSTATS).await.map_err(wrong)?),
+        parse_io_ticks(&read(root, DISKSTATS).await.map_err(wrong)?),
         Instant::now(),
     );
-    tokio::time::sleep(APART).await;
+    tokio::time::sleep(SAMPLE_GAP).await;
     let (after, apart) = (
-        parse_ticks(&read(root, DISKSTATS).await.map_err(wrong)?),
+        parse_io_ticks(&read(root, DISKSTATS).await.map_err(wrong)?),
         from.elapsed(),
     );
     let percent = busiest(&devices, &before, &after, apart)
         .ok_or_else(|| format!("{DISKSTATS} does not name the drives beneath"))?;
-    Ok(Busy {
+    Ok(IoLoad {
         percent,
-        of: Of::Drive,
+        source: LoadSource::Drive,
     })
 }
 
@@ -141,13 +141,13 @@ async fn read(root: &HostRoot, path: &'static str) -> io::Result<String> {
 
 /// The device itself and all that it lies on: the disk of a partition, the slaves of md and dm
 /// (Documentation/ABI/stable/sysfs-block).
-fn beneath(root: &HostRoot, dev: DevNo) -> BTreeSet<DevNo> {
+fn underlying_devices(root: &HostRoot, dev: DevNo) -> BTreeSet<DevNo> {
     let mut found = BTreeSet::from([dev]);
     let mut layer = vec![dev];
-    for _ in 0..DEEPEST {
+    for _ in 0..MAX_DEPTH {
         let below: Vec<DevNo> = layer
             .iter()
-            .flat_map(|dev| directly_beneath(root, *dev))
+            .flat_map(|dev| directly_underlying_devices(root, *dev))
             .filter(|dev| found.insert(*dev))
             .collect();
         if below.is_empty() {
@@ -158,7 +158,7 @@ fn beneath(root: &HostRoot, dev: DevNo) -> BTreeSet<DevNo> {
     found
 }
 
-fn directly_beneath(root: &HostRoot, dev: DevNo) -> Vec<DevNo> {
+fn directly_underlying_devices(root: &HostRoot, dev: DevNo) -> Vec<DevNo> {
     let Ok(place) = root.at(format!("/sys/dev/block/{dev}")).canonicalize() else {
         return Vec::new();
     };
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pressure_that_makes_no_sense_is_none_at_all() {
+    fn an_invalid_pressure_line_is_none() {
         for text in [
             "",
             "full avg60=1.0",
@@ -204,7 +204,7 @@ mod tests {
     #[test]
     fn the_time_with_io_in_flight_is_the_tenth_field_behind_the_name() {
         let ticks =
-            parse_ticks(" 254 0 vda 1 2 3 4 5 6 7 8 9 1000 11 12 13\n 254 1 vda1 1 2 3\njunk\n");
+            parse_io_ticks(" 254 0 vda 1 2 3 4 5 6 7 8 9 1000 11 12 13\n 254 1 vda1 1 2 3\njunk\n");
         assert_eq!(ticks, BTreeMap::from([(DevNo::new(254, 0), 1000)]));
     }
 
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn without_pressure_the_disk_of_a_partition_is_looked_at() {
+    async fn without_psi_the_underlying_disk_is_measured() {
         let (dir, root) = tree();
         write(&dir, "sys/devices/sda/dev", "8:0\n");
         write(&dir, "sys/devices/sda/sda1/dev", "8:1\n");
@@ -262,44 +262,44 @@ mod tests {
         }
         // Through the link below /sys/dev/block a slave is found by its own number.
         assert_eq!(
-            beneath(&root, DevNo::new(253, 0)),
+            underlying_devices(&root, DevNo::new(253, 0)),
             BTreeSet::from([DevNo::new(253, 0), DevNo::new(8, 1), DevNo::new(8, 0)])
         );
-        let busy = look(&root, vec![DevNo::new(253, 0)]).await;
+        let busy = measure(&root, vec![DevNo::new(253, 0)]).await;
         assert_eq!(
             busy,
-            Ok(Busy {
+            Ok(IoLoad {
                 percent: 0.0,
-                of: Of::Drive
+                source: LoadSource::Drive
             })
         );
         assert!(
-            look(&root, vec![DevNo::new(9, 0)]).await.is_err(),
+            measure(&root, vec![DevNo::new(9, 0)]).await.is_err(),
             "what is not seen is not quiet"
         );
     }
 
     #[tokio::test]
-    async fn where_the_kernel_tells_its_pressure_that_is_what_counts() {
+    async fn psi_is_preferred_where_the_kernel_has_it() {
         let (dir, root) = tree();
         write(
             &dir,
             "proc/pressure/io",
             "some avg10=0.00 avg60=37.20 avg300=0.00 total=0\n",
         );
-        let busy = look(&root, Vec::new()).await.unwrap();
+        let busy = measure(&root, Vec::new()).await.unwrap();
         assert_eq!(
             busy,
-            Busy {
+            IoLoad {
                 percent: 37.2,
-                of: Of::Pressure
+                source: LoadSource::Pressure
             }
         );
         assert_eq!(
-            busy.words(),
+            busy.describe(),
             "the node's I/O is busy (tasks waited for it in 37 % of the last minute)"
         );
         write(&dir, "proc/pressure/io", "nonsense\n");
-        assert!(look(&root, Vec::new()).await.is_err());
+        assert!(measure(&root, Vec::new()).await.is_err());
     }
 }

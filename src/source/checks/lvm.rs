@@ -16,20 +16,20 @@ use crate::host::root::HostRoot;
 use crate::model::check::Filesystem;
 use crate::model::dev::DevNo;
 use crate::source::checks::freezer::Freezer;
-use crate::source::worker::{Place, arguments};
+use crate::source::worker_main::{WorkerRole, arguments};
 
 /// Reading a volume group's metadata.
-const READING: Duration = Duration::from_secs(30);
+const QUERY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Making and removing: waits for the I/O of the origin and for udev.
-const CHANGING: Duration = Duration::from_secs(120);
+const CHANGE_TIMEOUT: Duration = Duration::from_secs(120);
 /// A log of the largest size on a slow disk.
-const REPLAY: Duration = Duration::from_secs(600);
+const REPLAY_TIMEOUT: Duration = Duration::from_secs(600);
 /// A volume group with thousands of logical volumes.
-const MOST_OUTPUT: usize = 16 << 20;
+const MAX_OUTPUT_BYTES: usize = 16 << 20;
 
 /// What an lvm is about to change: noted by the process that becomes it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Changes {
+pub struct LvmChange {
     /// Where notes are kept, as the host names it.
     pub intents: PathBuf,
     pub group: String,
@@ -41,7 +41,7 @@ pub struct Changes {
 /// What snapshots need of the world. A seam for tests.
 pub trait Lvm: Clone + Send + Sync + 'static {
     /// `lvm ARGS`, which change nothing.
-    fn call(&self, args: Vec<String>) -> impl Future<Output = Result<Output, ExecError>> + Send;
+    fn query(&self, args: Vec<String>) -> impl Future<Output = Result<Output, ExecError>> + Send;
 
     /// `lvm ARGS`, which make or remove this snapshot of this volume.
     fn change(
@@ -62,7 +62,7 @@ pub trait Lvm: Clone + Send + Sync + 'static {
 }
 
 #[derive(Clone, Debug)]
-pub struct Host {
+pub struct HostLvm {
     pub root: HostRoot,
     /// Our own binary.
     pub worker: PathBuf,
@@ -72,8 +72,8 @@ pub struct Host {
     pub freezer: Freezer,
 }
 
-impl Host {
-    fn exec(&self, place: Place, args: Vec<String>, timeout: Duration) -> Exec {
+impl HostLvm {
+    fn exec(&self, place: WorkerRole, args: Vec<String>, timeout: Duration) -> Exec {
         let ours = arguments(place, &self.root)
             .into_iter()
             .map(|argument| argument.to_string_lossy().into_owned());
@@ -82,23 +82,23 @@ impl Host {
             args: ours.chain(args).collect(),
             stdin: Vec::new(),
             timeout,
-            max_output: MOST_OUTPUT,
+            max_output: MAX_OUTPUT_BYTES,
         }
     }
 
-    async fn resume(&self) {
-        Box::pin(self.freezer.resume(true))
+    async fn resume_suspended(&self) {
+        Box::pin(self.freezer.resume_suspended(true))
             .await
             .lines
             .iter()
             .for_each(|line| tracing::warn!("{line}"));
     }
 
-    fn lvm(&self, changes: Option<&Changes>, args: Vec<String>, timeout: Duration) -> Exec {
+    fn lvm_exec(&self, changes: Option<&LvmChange>, args: Vec<String>, timeout: Duration) -> Exec {
         // Names and paths: nothing that JSON has no words for.
         let changes = serde_json::json!(changes).to_string();
         self.exec(
-            Place::Lvm,
+            WorkerRole::Lvm,
             [self.lvm.to_string_lossy().into_owned(), changes]
                 .into_iter()
                 .chain(args)
@@ -108,9 +108,9 @@ impl Host {
     }
 }
 
-impl Lvm for Host {
-    async fn call(&self, args: Vec<String>) -> Result<Output, ExecError> {
-        Box::pin(run(&self.lvm(None, args, READING))).await
+impl Lvm for HostLvm {
+    async fn query(&self, args: Vec<String>) -> Result<Output, ExecError> {
+        Box::pin(run(&self.lvm_exec(None, args, QUERY_TIMEOUT))).await
     }
 
     async fn change(
@@ -121,7 +121,7 @@ impl Lvm for Host {
         args: Vec<String>,
     ) -> Result<Output, ExecError> {
         let (group, volume, snapshot) = (group.to_owned(), volume.to_owned(), snapshot.to_owned());
-        let changes = Changes {
+        let changes = LvmChange {
             intents: self.freezer.intents.clone(),
             group,
             volume,
@@ -129,17 +129,17 @@ impl Lvm for Host {
         };
         // Before it what an earlier one has left that was not waited for, behind it what this one
         // has, however it ended. One that goes on is left alone.
-        self.resume().await;
-        let ran = Box::pin(run(&self.lvm(Some(&changes), args, CHANGING))).await;
-        self.resume().await;
+        self.resume_suspended().await;
+        let ran = Box::pin(run(&self.lvm_exec(Some(&changes), args, CHANGE_TIMEOUT))).await;
+        self.resume_suspended().await;
         ran
     }
 
     async fn replay(&self, filesystem: Filesystem, dev: DevNo) -> Result<Output, ExecError> {
         Box::pin(run(&self.exec(
-            Place::Replay,
+            WorkerRole::Replay,
             vec![filesystem.name().to_owned(), dev.to_string()],
-            REPLAY,
+            REPLAY_TIMEOUT,
         )))
         .await
     }

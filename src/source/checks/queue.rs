@@ -9,94 +9,97 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::model::check::steps::Outcome;
-use crate::model::check::{Mode, State, Target, Verdict, Wanted};
+use crate::model::check::decision::CheckOutcome;
+use crate::model::check::{CheckState, CheckTarget, CheckVerdict, DesiredCheck, Mode};
 use crate::model::dev::DevNo;
 use crate::model::ids::CheckId;
-use crate::source::checks::conduct::{Said, Told};
+use crate::source::checks::task::{TaskControl, TaskProgress};
 
 /// A scheduled check looks this often whether the node is quiet, and gives up after so long.
-pub const LOOK_EVERY: Duration = Duration::from_secs(60);
-const PATIENCE: Duration = Duration::from_secs(24 * 3600);
+pub const LOAD_INTERVAL: Duration = Duration::from_secs(60);
+const MAX_BUSY_WAIT: Duration = Duration::from_secs(24 * 3600);
 
 /// Whether a scheduled check may begin, as the load goes.
 #[derive(Clone, Debug)]
-pub enum Gate {
-    Unasked,
-    Asking,
+pub enum LoadGate {
+    Unsampled,
+    Sampling,
     Quiet { until: Instant },
-    Busy { again: Instant, why: String },
+    Busy { retry_at: Instant, why: String },
 }
 
 pub enum Stage {
     Queued {
-        gate: Gate,
+        gate: LoadGate,
         busy_since: Option<Instant>,
     },
-    Conducted {
-        said: watch::Receiver<Said>,
-        told: watch::Sender<Told>,
+    Active {
+        progress: watch::Receiver<TaskProgress>,
+        control: watch::Sender<TaskControl>,
     },
 }
 
 /// One check that is not over.
-pub struct Going {
-    pub wanted: Wanted,
+pub struct UnfinishedCheck {
+    pub desired: DesiredCheck,
     /// In the owner's list, which is by age.
-    pub place: usize,
+    pub position: usize,
     pub stage: Stage,
     /// What the owner was last told, and when.
-    pub told_owner: Option<Said>,
-    pub told_at: Instant,
+    pub last_reported: Option<TaskProgress>,
+    pub last_reported_at: Instant,
 }
 
-impl Going {
-    pub fn new(wanted: Wanted, place: usize, at: Instant) -> Going {
-        Going {
-            wanted,
-            place,
+impl UnfinishedCheck {
+    pub fn new(wanted: DesiredCheck, place: usize, at: Instant) -> UnfinishedCheck {
+        UnfinishedCheck {
+            desired: wanted,
+            position: place,
             stage: Stage::Queued {
-                gate: Gate::Unasked,
+                gate: LoadGate::Unsampled,
                 busy_since: None,
             },
-            told_owner: None,
-            told_at: at,
+            last_reported: None,
+            last_reported_at: at,
         }
     }
 
     /// Those that were asked for first, each by age.
-    fn rank(&self) -> (bool, usize) {
-        (self.wanted.scheduled, self.place)
+    fn priority(&self) -> (bool, usize) {
+        (self.desired.scheduled, self.position)
     }
 
-    pub fn is_conducted(&self) -> bool {
-        matches!(self.stage, Stage::Conducted { .. })
+    pub fn is_active(&self) -> bool {
+        matches!(self.stage, Stage::Active { .. })
     }
 
-    fn has_turn(&self) -> bool {
+    fn has_permit(&self) -> bool {
         match &self.stage {
             Stage::Queued { .. } => false,
-            Stage::Conducted { said, told } => {
-                let wants = said.borrow().turn;
-                wants.is_some() && wants == told.borrow().granted
+            Stage::Active {
+                progress: said,
+                control: told,
+            } => {
+                let wants = said.borrow().permit;
+                wants.is_some() && wants == told.borrow().granted_permit
             }
         }
     }
 
-    fn wants_turn(&self) -> bool {
-        self.is_conducted() && !self.has_turn() && self.said_turn().is_some()
+    fn wants_permit(&self) -> bool {
+        self.is_active() && !self.has_permit() && self.requested_permit().is_some()
     }
 
-    fn said_turn(&self) -> Option<u64> {
+    fn requested_permit(&self) -> Option<u64> {
         match &self.stage {
             Stage::Queued { .. } => None,
-            Stage::Conducted { said, .. } => said.borrow().turn,
+            Stage::Active { progress: said, .. } => said.borrow().permit,
         }
     }
 }
 
 /// By which two checks are of one filesystem: all of its block devices.
-pub fn devices(target: &Target) -> BTreeSet<DevNo> {
+pub fn devices_of(target: &CheckTarget) -> BTreeSet<DevNo> {
     target
         .members
         .iter()
@@ -105,12 +108,12 @@ pub fn devices(target: &Target) -> BTreeSet<DevNo> {
         .collect()
 }
 
-fn share(one: &Target, other: &Target) -> bool {
-    !devices(one).is_disjoint(&devices(other))
+fn share_devices(one: &CheckTarget, other: &CheckTarget) -> bool {
+    !devices_of(one).is_disjoint(&devices_of(other))
 }
 
 /// A checker that cannot be killed, and the filesystem that nobody else checks until it has gone.
-pub struct Stuck {
+pub struct StuckChecker {
     pub devices: BTreeSet<DevNo>,
     pub waiting_in: Option<String>,
     pub since: jiff::Timestamp,
@@ -118,66 +121,75 @@ pub struct Stuck {
 
 /// What is to be done next.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Turn {
-    Begin(CheckId),
+pub enum QueueAction {
+    Start(CheckId),
     /// To one that goes on already.
-    Grant(CheckId),
+    GrantPermit(CheckId),
     /// Look whether the node is quiet enough for it.
-    Look(CheckId),
+    SampleLoad(CheckId),
 }
 
 #[derive(Default)]
 pub struct Queue {
-    pub going: BTreeMap<CheckId, Going>,
+    pub checks: BTreeMap<CheckId, UnfinishedCheck>,
     /// Over for us, and not yet out of the owner's list.
-    pub over: BTreeSet<CheckId>,
-    pub stuck: BTreeMap<u64, Stuck>,
+    pub finished: BTreeSet<CheckId>,
+    pub stuck: BTreeMap<u64, StuckChecker>,
 }
 
 impl Queue {
-    fn in_order(&self) -> Vec<(&CheckId, &Going)> {
-        let mut order: Vec<_> = self.going.iter().collect();
-        order.sort_by_key(|(id, going)| (going.rank(), *id));
+    fn by_priority(&self) -> Vec<(&CheckId, &UnfinishedCheck)> {
+        let mut order: Vec<_> = self.checks.iter().collect();
+        order.sort_by_key(|(id, going)| (going.priority(), *id));
         order
     }
 
     /// Another check of the same filesystem that has begun.
-    fn busy_with(&self, id: &CheckId, target: &Target) -> Option<&CheckId> {
-        self.going
+    fn conflicting_check(&self, id: &CheckId, target: &CheckTarget) -> Option<&CheckId> {
+        self.checks
             .iter()
             .find(|(other, going)| {
-                *other != id && going.is_conducted() && share(&going.wanted.target, target)
+                *other != id && going.is_active() && share_devices(&going.desired.target, target)
             })
             .map(|(id, _)| id)
     }
 
     /// The first thing to be done; asked again after each. At most `at_once` have a turn.
-    pub fn next(&self, at_once: usize, at: Instant) -> Option<Turn> {
-        let mut free = at_once
-            .max(1)
-            .saturating_sub(self.going.values().filter(|going| going.has_turn()).count());
-        for (id, going) in self.in_order() {
+    pub fn next_action(&self, at_once: usize, at: Instant) -> Option<QueueAction> {
+        let mut free = at_once.max(1).saturating_sub(
+            self.checks
+                .values()
+                .filter(|going| going.has_permit())
+                .count(),
+        );
+        for (id, going) in self.by_priority() {
             if free == 0 {
                 return None;
             }
             let Stage::Queued { gate, .. } = &going.stage else {
-                if going.wants_turn() {
-                    return Some(Turn::Grant(id.clone()));
+                if going.wants_permit() {
+                    return Some(QueueAction::GrantPermit(id.clone()));
                 }
                 continue;
             };
-            if going.wanted.hold.is_some() || self.busy_with(id, &going.wanted.target).is_some() {
+            if going.desired.blocked_by.is_some()
+                || self.conflicting_check(id, &going.desired.target).is_some()
+            {
                 continue;
             }
             match gate {
-                _ if !going.wanted.scheduled => return Some(Turn::Begin(id.clone())),
-                Gate::Quiet { until } if at < *until => return Some(Turn::Begin(id.clone())),
-                Gate::Busy { again, .. } if at < *again => {}
+                _ if !going.desired.scheduled => return Some(QueueAction::Start(id.clone())),
+                LoadGate::Quiet { until } if at < *until => {
+                    return Some(QueueAction::Start(id.clone()));
+                }
+                LoadGate::Busy {
+                    retry_at: again, ..
+                } if at < *again => {}
                 // Its place is kept for as long as it looks: no other one that came later goes
                 // before it.
-                Gate::Asking => free -= 1,
-                Gate::Unasked | Gate::Quiet { .. } | Gate::Busy { .. } => {
-                    return Some(Turn::Look(id.clone()));
+                LoadGate::Sampling => free -= 1,
+                LoadGate::Unsampled | LoadGate::Quiet { .. } | LoadGate::Busy { .. } => {
+                    return Some(QueueAction::SampleLoad(id.clone()));
                 }
             }
         }
@@ -186,85 +198,88 @@ impl Queue {
 
     /// When something changes by itself: a busy node is looked at again. What is overdue waits for
     /// something else.
-    pub fn due(&self, at: Instant) -> Option<Instant> {
-        let again = self.going.values().filter_map(|going| match &going.stage {
+    pub fn next_load_sample(&self, at: Instant) -> Option<Instant> {
+        let again = self.checks.values().filter_map(|going| match &going.stage {
             Stage::Queued {
-                gate: Gate::Busy { again, .. },
+                gate: LoadGate::Busy {
+                    retry_at: again, ..
+                },
                 ..
             } => Some(*again),
-            Stage::Queued { .. } | Stage::Conducted { .. } => None,
+            Stage::Queued { .. } | Stage::Active { .. } => None,
         });
         again.filter(|again| *again > at).min()
     }
 
     /// Why a check that has not begun has not.
-    pub fn why_queued(&self, id: &CheckId, going: &Going, begun: bool) -> String {
+    pub fn queued_reason(&self, id: &CheckId, going: &UnfinishedCheck, begun: bool) -> String {
         if !begun {
             return "the checkers, and what a daemon before may have left behind, are looked for first".to_owned();
         }
-        if let Some(hold) = &going.wanted.hold {
+        if let Some(hold) = &going.desired.blocked_by {
             return hold.clone();
         }
-        if let Some(other) = self.busy_with(id, &going.wanted.target) {
+        if let Some(other) = self.conflicting_check(id, &going.desired.target) {
             return format!("the check {other} of this filesystem goes on");
         }
         match &going.stage {
             Stage::Queued {
-                gate: Gate::Busy { why, .. },
+                gate: LoadGate::Busy { why, .. },
                 ..
             } => why.clone(),
             Stage::Queued {
-                gate: Gate::Asking, ..
+                gate: LoadGate::Sampling,
+                ..
             } => "it looks how busy the node is".to_owned(),
-            Stage::Queued { .. } | Stage::Conducted { .. } => {
+            Stage::Queued { .. } | Stage::Active { .. } => {
                 "it waits for its turn: other checks go on".to_owned()
             }
         }
     }
 
     /// Takes what was found of the load; the error: how it ends, having waited for too long.
-    pub fn looked(
+    pub fn apply_load(
         &mut self,
         id: &CheckId,
         why: Option<String>,
         at: Instant,
-    ) -> Result<(), Outcome> {
-        let Some(Going {
+    ) -> Result<(), CheckOutcome> {
+        let Some(UnfinishedCheck {
             stage: Stage::Queued { gate, busy_since },
-            wanted,
+            desired: wanted,
             ..
-        }) = self.going.get_mut(id)
+        }) = self.checks.get_mut(id)
         else {
             return Ok(());
         };
         let Some(why) = why else {
             (*gate, *busy_since) = (
-                Gate::Quiet {
-                    until: at + LOOK_EVERY,
+                LoadGate::Quiet {
+                    until: at + LOAD_INTERVAL,
                 },
                 None,
             );
             return Ok(());
         };
         let since = *busy_since.get_or_insert(at);
-        if at.saturating_duration_since(since) >= PATIENCE {
+        if at.saturating_duration_since(since) >= MAX_BUSY_WAIT {
             let reason = format!("skipped: for 24 h it could not begin, at last since {why}");
-            return Err(Outcome {
-                verdict: Verdict::Inconclusive,
+            return Err(CheckOutcome {
+                verdict: CheckVerdict::Inconclusive,
                 reason,
                 mode: wanted.target.mode,
             });
         }
-        *gate = Gate::Busy {
-            again: at + LOOK_EVERY,
+        *gate = LoadGate::Busy {
+            retry_at: at + LOAD_INTERVAL,
             why,
         };
         Ok(())
     }
 
     /// How a check of a filesystem ends on which a checker hangs.
-    pub fn hung(&self, target: &Target) -> Option<Outcome> {
-        let mine = devices(target);
+    pub fn stuck_outcome(&self, target: &CheckTarget) -> Option<CheckOutcome> {
+        let mine = devices_of(target);
         let stuck = self
             .stuck
             .values()
@@ -278,21 +293,21 @@ impl Queue {
             "a checker has hung on this filesystem since {:.0} and cannot be killed{place}: the device does not answer, and until it does nothing else checks it",
             stuck.since
         );
-        Some(failed(reason, target.mode))
+        Some(failed_outcome(reason, target.mode))
     }
 }
 
-pub fn failed(reason: String, mode: Mode) -> Outcome {
-    Outcome {
-        verdict: Verdict::Failed,
+pub fn failed_outcome(reason: String, mode: Mode) -> CheckOutcome {
+    CheckOutcome {
+        verdict: CheckVerdict::Failed,
         reason,
         mode,
     }
 }
 
 /// Whether `now` differs from `before` by nothing but the phase of a run.
-pub fn only_phase(before: &Said, now: &Said) -> bool {
-    let running = |said: &Said| matches!(said.state, State::Running { .. });
+pub fn differs_only_in_phase(before: &TaskProgress, now: &TaskProgress) -> bool {
+    let running = |said: &TaskProgress| matches!(said.state, CheckState::Running { .. });
     running(before) && running(now) && before.runs == now.runs && before.signals == now.signals
 }
 
@@ -302,13 +317,13 @@ mod tests {
     use crate::model::check::Filesystem;
 
     #[test]
-    fn a_btrfs_is_all_of_its_members() {
+    fn checks_of_a_btrfs_share_all_of_its_members() {
         let mut target = crate::source::checks::tests::fake::target("sda1", Filesystem::Btrfs);
         target.members = vec![("sdb1".to_owned(), DevNo::new(8, 17))];
         let mut other = crate::source::checks::tests::fake::target("sdb1", Filesystem::Btrfs);
         other.dev = DevNo::new(8, 17);
-        assert!(share(&target, &other));
+        assert!(share_devices(&target, &other));
         other.dev = DevNo::new(8, 33);
-        assert!(!share(&target, &other));
+        assert!(!share_devices(&target, &other));
     }
 }

@@ -5,10 +5,10 @@
 //! In: an order. Out: one `model::check::Run`, its ballot already given. Dropping it kills the
 //! checker; `Strays` tell whether it went. Knows nothing of freezing.
 
-pub mod pipe;
-mod strays;
+mod orphans;
+pub mod protocol;
 
-pub use strays::Strays;
+pub use orphans::OrphanedRuns;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -16,26 +16,26 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::checker::{Source, arguments, not_started, shown};
-use crate::host::exec::Remains;
+use crate::checker::{CheckerInput, arguments, command_line, not_started};
+use crate::host::exec::UnkillableChild;
 use crate::host::helper::{Helper, HelperError, Program};
 use crate::host::process::waiting_in;
 use crate::model::causes::with_causes;
-use crate::model::check::{Ballot, End, Filesystem, Mode, Run};
+use crate::model::check::{Filesystem, Mode, Run, RunResult, Termination};
 use crate::model::dev::DevNo;
-use crate::source::checks::runner::pipe::{Ask, Said};
-use crate::source::checks::runner::strays::Leashed;
+use crate::source::checks::runner::orphans::GuardedHelper;
+use crate::source::checks::runner::protocol::{RunnerEvent, RunnerRequest};
 
 /// Opening a device and making a loop takes milliseconds. Udev or a sleeping drive may take its
 /// time.
-const PREPARING: Duration = Duration::from_secs(20);
+const PREPARE_TIMEOUT: Duration = Duration::from_secs(20);
 /// The helper keeps the time-out of its checker; this long after that it is not waited for any
 /// more.
-const OVERDUE: Duration = Duration::from_secs(5);
+const HELPER_GRACE: Duration = Duration::from_secs(5);
 /// A process that was killed has gone by then, or is held by the kernel.
-const DYING: Duration = Duration::from_secs(1);
+const KILL_TIMEOUT: Duration = Duration::from_secs(1);
 /// A helper that is let go of kills its checker, and closes its devices first.
-const LEAVING: Duration = Duration::from_secs(5);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A block device, by kernel name and number: no /dev of anybody is needed.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -45,7 +45,7 @@ pub struct Device {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct RunOrder {
+pub struct RunRequest {
     pub filesystem: Filesystem,
     pub mode: Mode,
     pub device: Device,
@@ -63,43 +63,43 @@ pub struct RunOrder {
 }
 
 /// Devices are open, loops are made, the checker can begin.
-pub struct Prepared {
-    order: RunOrder,
-    helper: Leashed,
+pub struct PreparedRun {
+    request: RunRequest,
+    helper: GuardedHelper,
 }
 
 /// A run that is over; whoever waits for that need not wait for what is left of it.
-pub struct Heard {
+pub struct FinishedRun {
     pub run: Run,
-    helper: Leashed,
+    helper: GuardedHelper,
 }
 
 #[derive(Debug)]
-pub struct Ran {
+pub struct ReapedRun {
     pub run: Run,
     /// What is left of a checker that could not be killed: until it is gone, nothing else may check
     /// this filesystem.
-    pub remains: Option<Remains>,
+    pub unkillable: Option<UnkillableChild>,
 }
 
-impl std::fmt::Debug for Prepared {
+impl std::fmt::Debug for PreparedRun {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Prepared")
-            .field("order", &self.order)
+            .field("order", &self.request)
             .finish_non_exhaustive()
     }
 }
 
 /// At the daemon's start: detaches the loops that a check left which was killed with everything
 /// around it. Out: a line for each, for the log.
-pub async fn clean_up(program: &Program) -> Vec<String> {
+pub async fn detach_leftover_loops(program: &Program) -> Vec<String> {
     let cleaned = async {
         let mut helper = Helper::start(program).await?;
-        helper.tell(&Ask::CleanUp).await?;
-        helper.hear::<Said>().await
+        helper.send(&RunnerRequest::DetachLoops).await?;
+        helper.recv::<RunnerEvent>().await
     };
-    match timeout(PREPARING, cleaned).await {
-        Ok(Ok(Said::Cleaned(lines))) => lines,
+    match timeout(PREPARE_TIMEOUT, cleaned).await {
+        Ok(Ok(RunnerEvent::LoopsDetached(lines))) => lines,
         Ok(Ok(_)) => Vec::new(),
         Ok(Err(error)) => vec![format!("loops that were left over from filesystem checks were not looked for: {}", with_causes(&error))],
         Err(_) => vec!["loops that were left over from filesystem checks were not looked for: the helper does not answer".to_owned()],
@@ -111,29 +111,34 @@ pub async fn clean_up(program: &Program) -> Vec<String> {
 /// the strays.
 pub async fn prepare(
     program: &Program,
-    strays: &Strays,
-    order: RunOrder,
-) -> Result<Prepared, Box<Ran>> {
+    strays: &OrphanedRuns,
+    order: RunRequest,
+) -> Result<PreparedRun, Box<ReapedRun>> {
     let failed = |why: String| {
-        Box::new(Ran {
-            run: not_started(order.mode, command(&order), why),
-            remains: None,
+        Box::new(ReapedRun {
+            run: not_started(order.mode, shown_command(&order), why),
+            unkillable: None,
         })
     };
     let helper = Helper::start(program)
         .await
         .map_err(|error| failed(with_causes(&error)))?;
-    let mut helper = Leashed::new(helper, strays);
+    let mut helper = GuardedHelper::new(helper, strays);
     let ready = async {
         let helper = helper.helper()?;
-        helper.tell(&Ask::Run(Box::new(order.clone()))).await?;
-        helper.hear::<Said>().await
+        helper
+            .send(&RunnerRequest::Run(Box::new(order.clone())))
+            .await?;
+        helper.recv::<RunnerEvent>().await
     };
-    match timeout(PREPARING, ready).await {
-        Ok(Ok(Said::Ready)) => Ok(Prepared { order, helper }),
-        Ok(Ok(Said::Ended(run))) => Err(Box::new(Ran {
+    match timeout(PREPARE_TIMEOUT, ready).await {
+        Ok(Ok(RunnerEvent::Ready)) => Ok(PreparedRun {
+            request: order,
+            helper,
+        }),
+        Ok(Ok(RunnerEvent::Finished(run))) => Err(Box::new(ReapedRun {
             run: *run,
-            remains: None,
+            unkillable: None,
         })),
         Ok(Ok(_)) => Err(failed(
             "the helper that runs checkers says what makes no sense".to_owned(),
@@ -143,49 +148,49 @@ pub async fn prepare(
             let why = format!(
                 "opening {} has taken more than {} s",
                 order.device.name,
-                PREPARING.as_secs()
+                PREPARE_TIMEOUT.as_secs()
             );
             let mut ran = failed(why);
-            ran.remains = bury(helper).await;
-            if let Some(remains) = &ran.remains {
-                ran.run.end = End::Stuck(remains.waiting_in.clone());
+            ran.unkillable = kill_and_reap(helper).await;
+            if let Some(remains) = &ran.unkillable {
+                ran.run.termination = Termination::Stuck(remains.waiting_in.clone());
             }
             Err(ran)
         }
     }
 }
 
-impl Prepared {
+impl PreparedRun {
     /// Until its end is heard of, by itself or by its time-out. `phase`: what the checker says it
     /// is doing. When the future is dropped, the checker is killed.
-    pub async fn run(mut self, phase: &watch::Sender<String>) -> Heard {
-        let deadline = Instant::now() + self.order.timeout + OVERDUE;
+    pub async fn run(mut self, phase: &watch::Sender<String>) -> FinishedRun {
+        let deadline = Instant::now() + self.request.timeout + HELPER_GRACE;
         match timeout_at(deadline, self.follow(phase)).await {
-            Ok(Ok(run)) => Heard {
+            Ok(Ok(run)) => FinishedRun {
                 run,
                 helper: self.helper,
             },
             Ok(Err(error)) => {
-                let run = self.lost(
-                    End::Signal(9),
+                let run = self.lost_run(
+                    Termination::Signal(9),
                     format!(
                         "the helper that runs the checker was lost: {}",
                         with_causes(&error)
                     ),
                 );
                 self.helper.kill();
-                Heard {
+                FinishedRun {
                     run,
                     helper: self.helper,
                 }
             }
             Err(_) => {
-                let run = self.lost(
-                    End::TimedOut,
+                let run = self.lost_run(
+                    Termination::TimedOut,
                     "the helper that runs the checker does not answer".to_owned(),
                 );
                 self.helper.kill();
-                Heard {
+                FinishedRun {
                     run,
                     helper: self.helper,
                 }
@@ -195,71 +200,76 @@ impl Prepared {
 
     async fn follow(&mut self, phase: &watch::Sender<String>) -> Result<Run, HelperError> {
         let helper = self.helper.helper()?;
-        helper.tell(&Ask::Go).await?;
+        helper.send(&RunnerRequest::Start).await?;
         loop {
-            match helper.hear::<Said>().await? {
-                Said::Phase(text) => drop(phase.send_replace(text)),
-                Said::Ended(run) => return Ok(*run),
-                Said::Ready | Said::Cleaned(_) => {}
+            match helper.recv::<RunnerEvent>().await? {
+                RunnerEvent::Phase(text) => drop(phase.send_replace(text)),
+                RunnerEvent::Finished(run) => return Ok(*run),
+                RunnerEvent::Ready | RunnerEvent::LoopsDetached(_) => {}
             }
         }
     }
 
-    fn lost(&self, end: End, why: String) -> Run {
+    fn lost_run(&self, end: Termination, why: String) -> Run {
         Run {
-            end,
-            ballot: Ballot::Failed,
-            why: why.clone(),
-            ..not_started(self.order.mode, command(&self.order), why)
+            termination: end,
+            result: RunResult::Failed,
+            failure_reason: why.clone(),
+            ..not_started(self.request.mode, shown_command(&self.request), why)
         }
     }
 }
 
-impl Heard {
+impl FinishedRun {
     /// Sees to it that nothing is left, or says what is.
-    pub async fn settle(self) -> Ran {
-        let Heard { run, helper } = self;
+    pub async fn reap(self) -> ReapedRun {
+        let FinishedRun { run, helper } = self;
         // The helper stays as long as a checker that cannot be killed, and as long as a device does
         // not let itself be closed.
-        let remains = match (&run.end, helper) {
-            (End::Stuck(waiting_in), helper) => helper
+        let remains = match (&run.termination, helper) {
+            (Termination::Stuck(waiting_in), helper) => helper
                 .take()
-                .map(|helper| Remains::until(waiting_in.clone(), helper.ended())),
-            (End::TimedOut | End::Stopped | End::Signal(_), helper) => bury(helper).await,
+                .map(|helper| UnkillableChild::watch(waiting_in.clone(), helper.close())),
+            (Termination::TimedOut | Termination::Cancelled | Termination::Signal(_), helper) => {
+                kill_and_reap(helper).await
+            }
             // Let go of: it closes its devices and ends, or is among the strays.
-            (End::Exited(_) | End::NotStarted(_), _) => None,
+            (Termination::Exited(_) | Termination::NotStarted(_), _) => None,
         };
-        Ran { run, remains }
+        ReapedRun {
+            run,
+            unkillable: remains,
+        }
     }
 }
 
 /// Kills it. Out: what is left of it, if it does not go.
-async fn bury(helper: Leashed) -> Option<Remains> {
+async fn kill_and_reap(helper: GuardedHelper) -> Option<UnkillableChild> {
     let mut helper = helper.take()?;
     helper.kill();
-    linger(helper, DYING).await
+    await_exit(helper, KILL_TIMEOUT).await
 }
 
 /// Closes its input, which ends it, and waits a moment for that.
-async fn linger(helper: Helper, within: Duration) -> Option<Remains> {
+async fn await_exit(helper: Helper, within: Duration) -> Option<UnkillableChild> {
     let id = helper.id();
-    let mut end = Box::pin(helper.ended());
+    let mut end = Box::pin(helper.close());
     match timeout(within, &mut end).await {
         Ok(()) => None,
         // One that only waits for its checker has nothing to tell.
-        Err(_) => Some(Remains::until(
+        Err(_) => Some(UnkillableChild::watch(
             waiting_in(id).filter(|state| state.starts_with('D')),
             end,
         )),
     }
 }
 
-fn command(order: &RunOrder) -> String {
-    shown(
+fn shown_command(order: &RunRequest) -> String {
+    command_line(
         &order.command,
         &arguments(
             order.filesystem,
-            Source::Node(&Path::new("/dev").join(&order.device.name)),
+            CheckerInput::BlockDevice(&Path::new("/dev").join(&order.device.name)),
         ),
     )
 }

@@ -13,19 +13,19 @@ use crate::host::exec::{Exec, run};
 use crate::host::root::HostRoot;
 use crate::model::check::Filesystem;
 use crate::model::policy::checks::Tools;
-use crate::model::report::SourceStatus;
+use crate::model::source_update::SourceStatus;
 
 /// Where distributions put them.
-const PLACES: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"];
-const ALL: [Filesystem; 3] = [Filesystem::Ext4, Filesystem::Xfs, Filesystem::Btrfs];
+const SEARCH_PATH: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"];
+const FILESYSTEMS: [Filesystem; 3] = [Filesystem::Ext4, Filesystem::Xfs, Filesystem::Btrfs];
 /// They tell their version at once.
-const VERSION: Duration = Duration::from_secs(10);
-const MOST_OUTPUT: usize = 4096;
+const VERSION_TIMEOUT: Duration = Duration::from_secs(10);
+const MAX_OUTPUT_BYTES: usize = 4096;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Found {
+pub struct AvailableTools {
     /// The errors: what to install.
-    checkers: BTreeMap<Filesystem, Result<Checker, String>>,
+    checkers: BTreeMap<Filesystem, Result<CheckerProgram, String>>,
     /// As the host names it.
     pub lvm: Option<PathBuf>,
     /// Nothing at all is checked here, and why.
@@ -33,22 +33,22 @@ pub struct Found {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Checker {
+pub struct CheckerProgram {
     pub path: PathBuf,
     /// `1.47.0`; empty where it did not say.
     pub version: String,
     /// Tells one program at this path from the next: inode, size, time of its last change in
     /// seconds.
-    pub stamp: (u64, u64, i64),
+    pub file_identity: (u64, u64, i64),
 }
 
-impl Found {
+impl AvailableTools {
     #[cfg(test)]
     pub fn new(
-        checkers: impl IntoIterator<Item = (Filesystem, Checker)>,
+        checkers: impl IntoIterator<Item = (Filesystem, CheckerProgram)>,
         lvm: Option<PathBuf>,
-    ) -> Found {
-        let mut all: BTreeMap<_, _> = ALL
+    ) -> AvailableTools {
+        let mut all: BTreeMap<_, _> = FILESYSTEMS
             .into_iter()
             .map(|filesystem| {
                 (
@@ -62,17 +62,17 @@ impl Found {
                 .into_iter()
                 .map(|(filesystem, checker)| (filesystem, Ok(checker))),
         );
-        Found {
+        AvailableTools {
             checkers: all,
             lvm,
             absent: None,
         }
     }
 
-    pub fn none(why: &str) -> Found {
-        Found {
+    pub fn unavailable(why: &str) -> AvailableTools {
+        AvailableTools {
             absent: Some(why.to_owned()),
-            ..Found::default()
+            ..AvailableTools::default()
         }
     }
 
@@ -114,25 +114,29 @@ impl Found {
 }
 
 /// `before`: what was found last; one that is still the same is not asked for its version again.
-pub async fn find(root: &HostRoot, tools: Tools, before: Option<Found>) -> Found {
+pub async fn find_tools(
+    root: &HostRoot,
+    tools: Tools,
+    before: Option<AvailableTools>,
+) -> AvailableTools {
     if root.is_recorded() {
-        return Found::none("a recorded tree has no filesystems to check");
+        return AvailableTools::unavailable("a recorded tree has no filesystems to check");
     }
     let host = root.clone();
     // In the blocking pool: the disk that they lie on may be the one that dies.
     let looked = tokio::task::spawn_blocking(move || {
-        let paths = ALL.map(|filesystem| {
-            let there = checker::tool(&tools, filesystem).and_then(|path| {
+        let paths = FILESYSTEMS.map(|filesystem| {
+            let there = checker::find_program(&tools, filesystem).and_then(|path| {
                 let file = std::fs::metadata(&path)
                     .map_err(|error| format!("looking at {}: {error}", path.display()))?;
                 Ok((path, (file.ino(), file.size(), file.mtime())))
             });
             (filesystem, there)
         });
-        (paths, search(&host, tools.lvm.as_deref(), "lvm"))
+        (paths, find_program(&host, tools.lvm.as_deref(), "lvm"))
     });
     let Ok((paths, lvm)) = looked.await else {
-        return Found::none("looking for the programs: the task was lost");
+        return AvailableTools::unavailable("looking for the programs: the task was lost");
     };
     let mut checkers = BTreeMap::new();
     for (filesystem, there) in paths {
@@ -142,21 +146,22 @@ pub async fn find(root: &HostRoot, tools: Tools, before: Option<Found>) -> Found
                 let known = before
                     .as_ref()
                     .and_then(|before| before.checkers.get(&filesystem)?.as_ref().ok());
-                let version = match known.filter(|known| known.path == path && known.stamp == stamp)
+                let version = match known
+                    .filter(|known| known.path == path && known.file_identity == stamp)
                 {
                     Some(known) => known.version.clone(),
                     None => version(filesystem, &path).await,
                 };
-                Ok(Checker {
+                Ok(CheckerProgram {
                     path,
                     version,
-                    stamp,
+                    file_identity: stamp,
                 })
             }
         };
         checkers.insert(filesystem, checker);
     }
-    Found {
+    AvailableTools {
         checkers,
         lvm,
         absent: None,
@@ -166,15 +171,15 @@ pub async fn find(root: &HostRoot, tools: Tools, before: Option<Found>) -> Found
 /// As the host names it.
 pub async fn find_lvm(root: &HostRoot, given: &Tools) -> Option<PathBuf> {
     let (root, given) = (root.clone(), given.lvm.clone());
-    tokio::task::spawn_blocking(move || search(&root, given.as_deref(), "lvm"))
+    tokio::task::spawn_blocking(move || find_program(&root, given.as_deref(), "lvm"))
         .await
         .ok()
         .flatten()
 }
 
 /// What was given, or the first that is there and can be run.
-fn search(root: &HostRoot, given: Option<&Path>, name: &str) -> Option<PathBuf> {
-    let places = PLACES.iter().map(|place| Path::new(place).join(name));
+fn find_program(root: &HostRoot, given: Option<&Path>, name: &str) -> Option<PathBuf> {
+    let places = SEARCH_PATH.iter().map(|place| Path::new(place).join(name));
     let runs = |path: &PathBuf| {
         std::fs::metadata(root.at(path))
             .is_ok_and(|file| file.is_file() && file.mode() & 0o111 != 0)
@@ -195,8 +200,8 @@ async fn version(filesystem: Filesystem, path: &Path) -> String {
         program: path.to_owned(),
         args: vec![argument.to_owned()],
         stdin: Vec::new(),
-        timeout: VERSION,
-        max_output: MOST_OUTPUT,
+        timeout: VERSION_TIMEOUT,
+        max_output: MAX_OUTPUT_BYTES,
     };
     match run(&exec).await {
         Ok(output) => parse_version(&String::from_utf8_lossy(
@@ -237,13 +242,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_told_with_what_to_do() {
-        let e2fsck = Checker {
+    fn a_missing_checker_is_reported_with_what_to_install() {
+        let e2fsck = CheckerProgram {
             path: "/sbin/e2fsck".into(),
             version: "1.47.0".to_owned(),
-            stamp: (0, 0, 0),
+            file_identity: (0, 0, 0),
         };
-        let found = Found::new([(Filesystem::Ext4, e2fsck)], None);
+        let found = AvailableTools::new([(Filesystem::Ext4, e2fsck)], None);
         let limited = "e2fsck 1.47.0; xfs cannot be checked: xfs_repair is not installed; btrfs cannot be checked: btrfs is not installed";
         assert_eq!(found.status(), SourceStatus::Limited(limited.to_owned()));
         assert_eq!(
@@ -255,22 +260,22 @@ mod tests {
             Err("xfs cannot be checked: xfs_repair is not installed".to_owned())
         );
         assert!(matches!(
-            Found::new([], None).status(),
+            AvailableTools::new([], None).status(),
             SourceStatus::Down(_)
         ));
     }
 
     #[tokio::test]
-    async fn a_program_that_was_named_and_is_not_there_is_not_looked_for_elsewhere() {
+    async fn a_configured_program_that_is_missing_is_not_searched_for_elsewhere() {
         let root = HostRoot::new("/");
         assert_eq!(
-            search(&root, Some(Path::new("/nonexistent/sh")), "sh"),
+            find_program(&root, Some(Path::new("/nonexistent/sh")), "sh"),
             None
         );
-        assert!(search(&root, None, "sh").is_some());
+        assert!(find_program(&root, None, "sh").is_some());
         let file = tempfile::NamedTempFile::new().unwrap();
         assert_eq!(
-            search(&root, Some(file.path()), "sh"),
+            find_program(&root, Some(file.path()), "sh"),
             None,
             "not a program"
         );

@@ -7,8 +7,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::model::counters::{Counted, Reading};
-use crate::source::inventory::sysfs::{Gone, Reader};
+use crate::model::counters::{CounterDevice, CounterReading};
+use crate::source::inventory::sysfs::{DeviceRemoved, SysfsReader};
 
 /// The severities, as they end the names of the attributes and begin ours: fatal and non-fatal
 /// errors have the same names.
@@ -28,7 +28,7 @@ pub fn parse(text: &str) -> Option<Vec<(&str, u64)>> {
 }
 
 /// The PCI function nearest to the device at the end of `path`: the last `0000:03:00.0` in it.
-pub fn function(path: &str) -> Option<&str> {
+pub fn nearest_pci_function(path: &str) -> Option<&str> {
     path.split('/').rev().find(|part| is_function(part))
 }
 
@@ -49,7 +49,7 @@ fn is_function(name: &str) -> bool {
 }
 
 /// Of the functions below which the block devices `names` and the NVMe controllers are, each once.
-pub fn read(reader: &Reader<'_>, names: &[String]) -> Vec<Reading> {
+pub fn read(reader: &SysfsReader<'_>, names: &[String]) -> Vec<CounterReading> {
     let blocks = names.iter().map(|name| format!("/sys/class/block/{name}"));
     // With native multipath, the block device of a namespace is below no controller.
     let controllers = reader
@@ -62,7 +62,7 @@ pub fn read(reader: &Reader<'_>, names: &[String]) -> Vec<Reading> {
         .collect();
     // Their folders are cut off behind the function's name.
     let folder = |path: &str| {
-        function(path).and_then(|name| {
+        nearest_pci_function(path).and_then(|name| {
             Some((
                 name.to_owned(),
                 path[..path.rfind(name)? + name.len()].to_owned(),
@@ -77,7 +77,11 @@ pub fn read(reader: &Reader<'_>, names: &[String]) -> Vec<Reading> {
         .collect()
 }
 
-fn read_one(reader: &Reader<'_>, name: String, folder: &str) -> Result<Option<Reading>, Gone> {
+fn read_one(
+    reader: &SysfsReader<'_>,
+    name: String,
+    folder: &str,
+) -> Result<Option<CounterReading>, DeviceRemoved> {
     let mut values = BTreeMap::new();
     for severity in SEVERITIES {
         let file = format!("{folder}/aer_dev_{severity}");
@@ -94,8 +98,8 @@ fn read_one(reader: &Reader<'_>, name: String, folder: &str) -> Result<Option<Re
         }
     }
     let file = format!("/sys/bus/pci/devices/{name}/aer_dev_*");
-    Ok((!values.is_empty()).then(|| Reading {
-        of: Counted::Pci(name),
+    Ok((!values.is_empty()).then(|| CounterReading {
+        device: CounterDevice::Pci(name),
         source: "aer".into(),
         file,
         values,
@@ -117,16 +121,21 @@ mod tests {
     #[test]
     fn the_function_is_the_nearest_one_above_the_device() {
         let path = "/sys/devices/pci0000:00/0000:00:1c.0/0000:03:00.0/host0/port-0:0/end_device-0:0/target0:0:0/0:0:0:0/block/sda";
-        assert_eq!(function(path), Some("0000:03:00.0"));
+        assert_eq!(nearest_pci_function(path), Some("0000:03:00.0"));
         assert_eq!(
-            function(
+            nearest_pci_function(
                 "/sys/devices/pci0000:00/0000:00:0e.0/pci10000:e0/10000:e0:06.0/10000:e1:00.0/nvme/nvme0"
             ),
             Some("10000:e1:00.0")
         );
-        assert_eq!(function("/sys/devices/virtual/block/loop0"), None);
         assert_eq!(
-            function("/sys/devices/platform/ahci/ata1/host0/target0:0:0/0:0:0:0/block/sda"),
+            nearest_pci_function("/sys/devices/virtual/block/loop0"),
+            None
+        );
+        assert_eq!(
+            nearest_pci_function(
+                "/sys/devices/platform/ahci/ata1/host0/target0:0:0/0:0:0:0/block/sda"
+            ),
             None
         );
     }

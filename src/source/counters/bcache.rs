@@ -7,19 +7,19 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::counters::{Counted, Reading};
-use crate::source::inventory::sysfs::{Gone, Reader};
+use crate::model::counters::{CounterDevice, CounterReading};
+use crate::source::inventory::sysfs::{DeviceRemoved, SysfsReader};
 
 /// Whether the block device is part of a bcache. Reads no attribute.
-pub fn is_part(reader: &Reader<'_>, name: &str) -> bool {
+pub fn is_member(reader: &SysfsReader<'_>, name: &str) -> bool {
     !name.starts_with("bcache") && reader.is_dir(&format!("/sys/class/block/{name}/bcache"))
 }
 
-pub fn read(reader: &Reader<'_>, name: &str) -> Result<Option<Reading>, Gone> {
+pub fn read(reader: &SysfsReader<'_>, name: &str) -> Result<Option<CounterReading>, DeviceRemoved> {
     let file = format!("/sys/class/block/{name}/bcache/io_errors");
-    let of = Counted::Block(name.to_owned());
-    let reading = |value| Reading {
-        of,
+    let of = CounterDevice::Block(name.to_owned());
+    let reading = |value| CounterReading {
+        device: of,
         source: "bcache".into(),
         file: file.clone(),
         values: BTreeMap::from([("io_errors".to_owned(), value)]),

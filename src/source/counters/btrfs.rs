@@ -9,9 +9,9 @@
 use std::collections::BTreeMap;
 
 use crate::host::btrfs::{BtrfsError, members};
-use crate::model::counters::{Counted, Reading};
+use crate::model::counters::{CounterDevice, CounterReading};
 use crate::model::path::HostPath;
-use crate::source::inventory::sysfs::{Gone, Reader};
+use crate::source::inventory::sysfs::{DeviceRemoved, SysfsReader};
 
 const DIR: &str = "/sys/fs/btrfs";
 
@@ -28,7 +28,7 @@ pub fn parse(text: &str) -> Option<BTreeMap<String, u64>> {
         .filter(|counts| !counts.is_empty())
 }
 
-pub fn read(reader: &Reader<'_>) -> Vec<Reading> {
+pub fn read(reader: &SysfsReader<'_>) -> Vec<CounterReading> {
     let uuids = reader
         .list(DIR)
         .into_iter()
@@ -38,7 +38,7 @@ pub fn read(reader: &Reader<'_>) -> Vec<Reading> {
         .collect()
 }
 
-fn read_one(reader: &Reader<'_>, uuid: &str) -> Result<Option<Reading>, Gone> {
+fn read_one(reader: &SysfsReader<'_>, uuid: &str) -> Result<Option<CounterReading>, DeviceRemoved> {
     let dir = format!("{DIR}/{uuid}");
     let (members, devices) = (
         reader.list(&format!("{dir}/devinfo")),
@@ -53,10 +53,10 @@ fn read_one(reader: &Reader<'_>, uuid: &str) -> Result<Option<Reading>, Gone> {
 /// Of all members of the btrfs mounted at `path`, where it has several. `name` tells the kernel's
 /// name of the block device at a path.
 pub fn read_members(
-    reader: &Reader<'_>,
+    reader: &SysfsReader<'_>,
     path: &HostPath,
     name: impl Fn(&HostPath) -> Option<String>,
-) -> Result<Vec<Reading>, BtrfsError> {
+) -> Result<Vec<CounterReading>, BtrfsError> {
     let Some(members) = members(path)?.filter(|members| members.devices.len() > 1) else {
         return Ok(Vec::new());
     };
@@ -81,11 +81,11 @@ pub fn read_members(
 
 /// Of the member `id`, which is the block device `device`.
 fn reading(
-    reader: &Reader<'_>,
+    reader: &SysfsReader<'_>,
     uuid: &str,
     id: &str,
     device: &str,
-) -> Result<Option<Reading>, Gone> {
+) -> Result<Option<CounterReading>, DeviceRemoved> {
     let file = format!("{DIR}/{uuid}/devinfo/{id}/error_stats");
     let Some(text) = reader.text(&file)? else {
         return Ok(None);
@@ -105,8 +105,8 @@ fn reading(
         ("filesystem".to_owned(), uuid.to_owned()),
         ("devid".to_owned(), id.to_owned()),
     ]);
-    Ok(Some(Reading {
-        of: Counted::Block(device.to_owned()),
+    Ok(Some(CounterReading {
+        device: CounterDevice::Block(device.to_owned()),
         source: "btrfs".into(),
         file,
         values,

@@ -3,17 +3,17 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::counters::{Counted, Reading};
-use crate::source::inventory::sysfs::{Gone, Reader};
+use crate::model::counters::{CounterDevice, CounterReading};
+use crate::source::inventory::sysfs::{DeviceRemoved, SysfsReader};
 
 const DIR: &str = "/sys/fs/ext4";
 /// Warnings and messages since 5.0. A mount is worth a message as well, so these are no errors.
-const COUNTS: [&str; 3] = ["errors_count", "warning_count", "msg_count"];
+const COUNTERS: [&str; 3] = ["errors_count", "warning_count", "msg_count"];
 /// Of the first and of the last error; codes, inode, block, line and function since 5.8
 /// (fs/ext4/ext4.h, EXT4_ERR_* for the codes).
 const FIELDS: [&str; 6] = ["time", "errcode", "func", "line", "ino", "block"];
 
-pub fn read(reader: &Reader<'_>) -> Vec<Reading> {
+pub fn read(reader: &SysfsReader<'_>) -> Vec<CounterReading> {
     // `features` lies beside the filesystems; it has no counts.
     reader
         .list(DIR)
@@ -22,10 +22,10 @@ pub fn read(reader: &Reader<'_>) -> Vec<Reading> {
         .collect()
 }
 
-fn read_one(reader: &Reader<'_>, name: &str) -> Result<Option<Reading>, Gone> {
+fn read_one(reader: &SysfsReader<'_>, name: &str) -> Result<Option<CounterReading>, DeviceRemoved> {
     let file = format!("{DIR}/{name}");
     let (mut values, mut details) = (BTreeMap::new(), BTreeMap::new());
-    for attribute in COUNTS {
+    for attribute in COUNTERS {
         values.extend(
             reader
                 .number(&format!("{file}/{attribute}"))?
@@ -47,8 +47,8 @@ fn read_one(reader: &Reader<'_>, name: &str) -> Result<Option<Reading>, Gone> {
             );
         }
     }
-    Ok(Some(Reading {
-        of: Counted::Block(name.to_owned()),
+    Ok(Some(CounterReading {
+        device: CounterDevice::Block(name.to_owned()),
         source: "ext4".into(),
         file,
         values,

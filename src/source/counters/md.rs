@@ -4,15 +4,15 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::counters::{Counted, Reading};
-use crate::source::inventory::sysfs::{Gone, Reader};
+use crate::model::counters::{CounterDevice, CounterReading};
+use crate::source::inventory::sysfs::{DeviceRemoved, SysfsReader};
 
 /// `mismatch_cnt` is of the array, in sectors, set to 0 when a check begins; `errors` is of the
 /// member, by its own name.
-pub fn read(reader: &Reader<'_>, array: &str) -> Result<Vec<Reading>, Gone> {
+pub fn read(reader: &SysfsReader<'_>, array: &str) -> Result<Vec<CounterReading>, DeviceRemoved> {
     let dir = format!("/sys/block/{array}/md");
-    let reading = |device: &str, file: String, name: &str, value: u64| Reading {
-        of: Counted::Block(device.to_owned()),
+    let reading = |device: &str, file: String, name: &str, value: u64| CounterReading {
+        device: CounterDevice::Block(device.to_owned()),
         source: "md".into(),
         file,
         values: BTreeMap::from([(name.to_owned(), value)]),

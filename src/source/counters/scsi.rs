@@ -13,15 +13,15 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::counters::{Counted, Reading};
+use crate::model::counters::{CounterDevice, CounterReading};
 use crate::source::inventory::classify;
-use crate::source::inventory::sysfs::{Gone, Reader};
+use crate::source::inventory::sysfs::{DeviceRemoved, SysfsReader};
 
 /// Commands that ended with an error; that ran into their time-out (since 6.1).
-const COUNTS: [&str; 2] = ["ioerr_cnt", "iotmo_cnt"];
+const ERROR_COUNTERS: [&str; 2] = ["ioerr_cnt", "iotmo_cnt"];
 /// How much was asked and answered at all. They grow all the time, so they are no counters of
 /// errors but go with them.
-const TRAFFIC: [&str; 2] = ["iorequest_cnt", "iodone_cnt"];
+const REQUEST_COUNTERS: [&str; 2] = ["iorequest_cnt", "iodone_cnt"];
 
 /// `0x1f`.
 pub fn parse(text: &str) -> Option<u64> {
@@ -29,7 +29,7 @@ pub fn parse(text: &str) -> Option<u64> {
 }
 
 /// None for what is no SCSI disk.
-pub fn read(reader: &Reader<'_>, name: &str) -> Result<Option<Reading>, Gone> {
+pub fn read(reader: &SysfsReader<'_>, name: &str) -> Result<Option<CounterReading>, DeviceRemoved> {
     // sr and st have the same attributes, and an unreadable CD is no news.
     if !name.starts_with("sd") {
         return Ok(None);
@@ -39,7 +39,7 @@ pub fn read(reader: &Reader<'_>, name: &str) -> Result<Option<Reading>, Gone> {
     let of_libata = reader
         .link(&format!("/sys/class/block/{name}"))
         .is_some_and(|path| classify::ata_port(&path).is_some());
-    for attribute in COUNTS
+    for attribute in ERROR_COUNTERS
         .into_iter()
         .filter(|attribute| !(of_libata && *attribute == "iotmo_cnt"))
     {
@@ -57,15 +57,15 @@ pub fn read(reader: &Reader<'_>, name: &str) -> Result<Option<Reading>, Gone> {
     if values.is_empty() {
         return Ok(None);
     }
-    for attribute in TRAFFIC {
+    for attribute in REQUEST_COUNTERS {
         details.extend(
             reader
                 .text(&path(attribute))?
                 .map(|text| (attribute.to_owned(), text)),
         );
     }
-    Ok(Some(Reading {
-        of: Counted::Block(name.to_owned()),
+    Ok(Some(CounterReading {
+        device: CounterDevice::Block(name.to_owned()),
         source: "scsi".into(),
         file: format!("/sys/block/{name}/device"),
         values,

@@ -16,8 +16,8 @@ fn link(root: &Path, path: &str, target: &str) {
     std::os::unix::fs::symlink(target, path).expect("linked");
 }
 
-fn of(name: &str) -> crate::model::counters::Counted {
-    crate::model::counters::Counted::Block(name.into())
+fn of(name: &str) -> crate::model::counters::CounterDevice {
+    crate::model::counters::CounterDevice::Block(name.into())
 }
 
 /// A disk on an HBA with ext4 on its partition, in an md with a disk that was pulled out, a btrfs
@@ -119,7 +119,7 @@ fn tree() -> tempfile::TempDir {
 }
 
 #[test]
-fn what_libata_sends_through_its_error_handler_is_no_time_out() {
+fn libata_error_handling_is_not_counted_as_timeouts() {
     let tree = tempfile::tempdir().expect("dir");
     let disk = "sys/devices/pci0000:00/0000:00:1f.2/ata3/host2/target2:0:0/2:0:0:0";
     for (name, text) in [
@@ -137,7 +137,7 @@ fn what_libata_sends_through_its_error_handler_is_no_time_out() {
         "sys/class/block/sda",
         &format!("../../../{disk}/block/sda"),
     );
-    let answer = read(&HostRoot::new(tree.path()), &Part::Plain).expect("read");
+    let answer = read(&HostRoot::new(tree.path()), &CounterGroup::Plain).expect("read");
     let values: Vec<_> = answer
         .readings
         .iter()
@@ -147,9 +147,9 @@ fn what_libata_sends_through_its_error_handler_is_no_time_out() {
 }
 
 #[test]
-fn every_kind_of_counter_is_found_on_the_thing_that_it_is_of() {
+fn every_kind_of_counter_is_attributed_to_its_device() {
     let tree = tree();
-    let answer = read(&HostRoot::new(tree.path()), &Part::Plain).expect("read");
+    let answer = read(&HostRoot::new(tree.path()), &CounterGroup::Plain).expect("read");
     assert_eq!(
         (&answer.warnings, &answer.arrays, &answer.bcache),
         (&vec![], &vec!["md0".to_owned()], &vec!["sda1".to_owned()])
@@ -186,7 +186,7 @@ fn an_array_and_its_members_are_counted_and_a_member_that_is_gone_is_not() {
     let tree = tree();
     let answer = read(
         &HostRoot::new(tree.path()),
-        &Part::Md {
+        &CounterGroup::Md {
             array: "md0".into(),
         },
     )
@@ -194,7 +194,7 @@ fn an_array_and_its_members_are_counted_and_a_member_that_is_gone_is_not() {
     let seen: Vec<_> = answer
         .readings
         .iter()
-        .map(|reading| (reading.of.clone(), reading.values.clone()))
+        .map(|reading| (reading.device.clone(), reading.values.clone()))
         .collect();
     let values = |name: &str, value| BTreeMap::from([(name.to_owned(), value)]);
     assert_eq!(
@@ -211,7 +211,7 @@ fn a_bcache_is_counted_where_its_device_is() {
     let tree = tree();
     let answer = read(
         &HostRoot::new(tree.path()),
-        &Part::Bcache {
+        &CounterGroup::Bcache {
             devices: vec!["sda1".into(), "gone".into()],
         },
     )
@@ -219,7 +219,7 @@ fn a_bcache_is_counted_where_its_device_is() {
     assert_eq!(answer.readings.len(), 1);
     assert_eq!(
         (
-            &answer.readings[0].of,
+            &answer.readings[0].device,
             answer.readings[0].values["io_errors"]
         ),
         (&of("sda1"), 4)
@@ -239,7 +239,7 @@ fn a_counter_that_makes_no_sense_is_a_warning_and_the_others_are_there() {
         "sys/fs/btrfs/0a000000-0000-4000-8000-000000000001/devinfo/1/error_stats",
         "invalid\n",
     );
-    let answer = read(&HostRoot::new(tree.path()), &Part::Plain).expect("read");
+    let answer = read(&HostRoot::new(tree.path()), &CounterGroup::Plain).expect("read");
     assert_eq!(
         answer.warnings,
         ["/sys/class/block/sda/device/ioerr_cnt: `many` is not a hexadecimal number"]
@@ -279,6 +279,6 @@ proptest! {
         let _counts = scsi::parse(&text);
         let _counts = btrfs::parse(&text);
         let _counts = aer::parse(&text);
-        let _function = aer::function(&text);
+        let _function = aer::nearest_pci_function(&text);
     }
 }

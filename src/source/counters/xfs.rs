@@ -12,11 +12,11 @@
 use std::collections::BTreeMap;
 
 use crate::host::xfs::{GEOMETRY, XfsError, geometry};
-use crate::model::counters::{Counted, Reading};
+use crate::model::counters::{CounterDevice, CounterReading};
 use crate::model::path::HostPath;
 
 /// XFS_FSOP_GEOM_SICK_*, from bit 0.
-const SICK: [&str; 10] = [
+const SICK_BITS: [&str; 10] = [
     "counters",
     "uquota",
     "gquota",
@@ -29,8 +29,8 @@ const SICK: [&str; 10] = [
     "metapath",
 ];
 /// Offsets in struct xfs_fsop_geom.
-const SICK_AT: usize = 112;
-const CHECKED_AT: usize = 116;
+const SICK_OFFSET: usize = 112;
+const CHECKED_OFFSET: usize = 116;
 
 /// One value a bit, `sick_NAME`, 0 or 1; bits of later kernels by their number. What was ever
 /// checked goes with them.
@@ -43,12 +43,13 @@ pub fn parse(geometry: &[u8; GEOMETRY]) -> (BTreeMap<String, u64>, BTreeMap<Stri
             geometry[at + 3],
         ])
     };
-    let (sick, checked) = (word(SICK_AT), word(CHECKED_AT));
+    let (sick, checked) = (word(SICK_OFFSET), word(CHECKED_OFFSET));
     let name = |bit: usize| {
-        SICK.get(bit)
+        SICK_BITS
+            .get(bit)
             .map_or_else(|| format!("sick_bit_{bit}"), |name| format!("sick_{name}"))
     };
-    let bits = (0..32).filter(|bit| *bit < SICK.len() || sick >> bit & 1 == 1);
+    let bits = (0..32).filter(|bit| *bit < SICK_BITS.len() || sick >> bit & 1 == 1);
     let values = bits
         .map(|bit| (name(bit), u64::from(sick >> bit & 1)))
         .collect();
@@ -63,14 +64,14 @@ pub fn parse(geometry: &[u8; GEOMETRY]) -> (BTreeMap<String, u64>, BTreeMap<Stri
 
 /// Of the XFS mounted at `path`, which lies on the block device `device`. None where the kernel
 /// does not answer the question.
-pub fn read(path: &HostPath, device: String) -> Result<Option<Reading>, XfsError> {
+pub fn read(path: &HostPath, device: String) -> Result<Option<CounterReading>, XfsError> {
     let Some(geometry) = geometry(path)? else {
         return Ok(None);
     };
     let (values, mut details) = parse(&geometry);
     details.insert("mount".into(), path.to_string());
-    Ok(Some(Reading {
-        of: Counted::Block(device),
+    Ok(Some(CounterReading {
+        device: CounterDevice::Block(device),
         source: "xfs".into(),
         file: "XFS_IOC_FSGEOMETRY".into(),
         values,
@@ -87,7 +88,8 @@ mod tests {
         let mut geometry = [0; GEOMETRY];
         assert_eq!(parse(&geometry).0.values().sum::<u64>(), 0);
         assert_eq!(parse(&geometry).0.len(), 10);
-        geometry[SICK_AT..SICK_AT + 4].copy_from_slice(&(1_u32 | 1 << 7 | 1 << 20).to_ne_bytes());
+        geometry[SICK_OFFSET..SICK_OFFSET + 4]
+            .copy_from_slice(&(1_u32 | 1 << 7 | 1 << 20).to_ne_bytes());
         let (values, details) = parse(&geometry);
         assert_eq!(
             (

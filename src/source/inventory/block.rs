@@ -3,15 +3,15 @@
 
 use crate::model::block::{BlockDevice, Layer};
 use crate::model::dev::DevNo;
-use crate::source::inventory::classify::numbered;
-use crate::source::inventory::sysfs::{Gone, Reader};
-use crate::source::inventory::text;
+use crate::source::inventory::classify::is_numbered_name;
+use crate::source::inventory::formats;
+use crate::source::inventory::sysfs::{DeviceRemoved, SysfsReader};
 use crate::source::inventory::udev_db::UdevRecord;
 
 /// Sizes and starts in sysfs are counted in 512 bytes, whatever the device's block size.
 const SECTOR: u64 = 512;
 
-pub struct Entry {
+pub struct BlockEntry {
     pub device: BlockDevice,
     /// `/sys/devices/…/block/sda`.
     pub sysfs: String,
@@ -24,18 +24,22 @@ pub struct Entry {
 
 /// None for a device that goes while it is read, and for the hidden nodes of the kernel's NVMe
 /// multipath (`nvme0c0n1`), which nobody can open.
-pub fn read(reader: &Reader<'_>, name: &str) -> Option<Entry> {
+pub fn read(reader: &SysfsReader<'_>, name: &str) -> Option<BlockEntry> {
     let sysfs = reader.link(&format!("/sys/class/block/{name}"))?;
     // On `Gone`, an event is on its way.
     read_at(reader, name, sysfs).ok().flatten()
 }
 
-fn read_at(reader: &Reader<'_>, name: &str, sysfs: String) -> Result<Option<Entry>, Gone> {
+fn read_at(
+    reader: &SysfsReader<'_>,
+    name: &str,
+    sysfs: String,
+) -> Result<Option<BlockEntry>, DeviceRemoved> {
     if reader.flag(&format!("{sysfs}/hidden"))? == Some(true) {
         return Ok(None);
     }
     let dev_file = format!("{sysfs}/dev");
-    let dev: DevNo = match reader.text(&dev_file)?.ok_or(Gone)?.parse() {
+    let dev: DevNo = match reader.text(&dev_file)?.ok_or(DeviceRemoved)?.parse() {
         Ok(dev) => dev,
         Err(error) => {
             reader.warn(format!("{dev_file}: {error}"));
@@ -56,11 +60,12 @@ fn read_at(reader: &Reader<'_>, name: &str, sysfs: String) -> Result<Option<Entr
     let read_only = reader.flag(&format!("{sysfs}/ro"))?.unwrap_or(false);
     // Gone meanwhile: what was read before may be of two devices.
     if !reader.exists(&dev_file) {
-        return Err(Gone);
+        return Err(DeviceRemoved);
     }
     let nvme_parent = Some(parent(&sysfs)).filter(|dir| {
         let parent = file_name(dir);
-        name.starts_with("nvme") && (numbered(parent, "nvme") || numbered(parent, "nvme-subsys"))
+        name.starts_with("nvme")
+            && (is_numbered_name(parent, "nvme") || is_numbered_name(parent, "nvme-subsys"))
     });
     let nvme_parent = nvme_parent.map(str::to_owned);
     let device = BlockDevice {
@@ -69,7 +74,7 @@ fn read_at(reader: &Reader<'_>, name: &str, sysfs: String) -> Result<Option<Entr
         size_bytes: sectors.saturating_mul(SECTOR),
         read_only,
         layer,
-        below,
+        underlying: below,
         drive: None,
         links: udev.links.clone(),
         fs_type: udev.get("ID_FS_TYPE").map(str::to_owned),
@@ -77,7 +82,7 @@ fn read_at(reader: &Reader<'_>, name: &str, sysfs: String) -> Result<Option<Entr
         fs_label: udev.get_decoded("ID_FS_LABEL"),
         iostats,
     };
-    Ok(Some(Entry {
+    Ok(Some(BlockEntry {
         device,
         sysfs,
         udev,
@@ -87,11 +92,11 @@ fn read_at(reader: &Reader<'_>, name: &str, sysfs: String) -> Result<Option<Entr
 
 /// What the device is, and the kernel names of what it stands on.
 fn layer(
-    reader: &Reader<'_>,
+    reader: &SysfsReader<'_>,
     name: &str,
     sysfs: &str,
     udev: &UdevRecord,
-) -> Result<(Layer, Vec<String>), Gone> {
+) -> Result<(Layer, Vec<String>), DeviceRemoved> {
     if let Some(number) = reader.number(&format!("{sysfs}/partition"))? {
         let start_bytes = reader
             .number(&format!("{sysfs}/start"))?
@@ -121,24 +126,24 @@ fn layer(
     if reader.exists(&format!("{sysfs}/bcache")) && name.starts_with("bcache") {
         return Ok((Layer::Bcache, below));
     }
-    if numbered(name, "loop") {
+    if is_numbered_name(name, "loop") {
         let backing_file = reader.text(&format!("{sysfs}/loop/backing_file"))?;
         return Ok((Layer::Loop { backing_file }, below));
     }
     // Hardware partitions of an eMMC (boot0, boot1, rpmb, gp0) are disks of their own inside the
     // disk's folder.
     let whole = file_name(parent(sysfs));
-    if numbered(whole, "mmcblk") && name.starts_with(whole) {
+    if is_numbered_name(whole, "mmcblk") && name.starts_with(whole) {
         return Ok((Layer::Other, vec![whole.to_owned()]));
     }
-    let is_disk = !is_never_a_drive(name)
+    let is_disk = !is_non_drive_name(name)
         && (reader.exists(&format!("{sysfs}/device"))
             || name.starts_with("nvme")
             || is_connected_nbd(reader, name, sysfs)?);
     Ok((if is_disk { Layer::Disk } else { Layer::Other }, below))
 }
 
-fn dm(reader: &Reader<'_>, sysfs: &str, udev: &UdevRecord) -> Result<Layer, Gone> {
+fn dm(reader: &SysfsReader<'_>, sysfs: &str, udev: &UdevRecord) -> Result<Layer, DeviceRemoved> {
     let name = reader
         .text(&format!("{sysfs}/dm/name"))?
         .unwrap_or_default();
@@ -146,7 +151,7 @@ fn dm(reader: &Reader<'_>, sysfs: &str, udev: &UdevRecord) -> Result<Layer, Gone
     let is_lvm = uuid.as_ref().is_some_and(|uuid| uuid.starts_with("LVM-"));
     let (volume_group, logical_volume) = match (udev.get("DM_VG_NAME"), udev.get("DM_LV_NAME")) {
         (Some(group), Some(volume)) => (Some(group.to_owned()), Some(volume.to_owned())),
-        _ if is_lvm => text::split_lvm_name(&name).unzip(),
+        _ if is_lvm => formats::split_lvm_name(&name).unzip(),
         _ => (None, None),
     };
     Ok(Layer::Dm {
@@ -158,14 +163,18 @@ fn dm(reader: &Reader<'_>, sysfs: &str, udev: &UdevRecord) -> Result<Layer, Gone
 }
 
 /// Devices with a driver behind them that are no drives: optical, floppy, raw flash.
-fn is_never_a_drive(name: &str) -> bool {
+fn is_non_drive_name(name: &str) -> bool {
     ["sr", "fd", "ram", "zram", "mtdblock", "ubiblock"]
         .iter()
-        .any(|prefix| numbered(name, prefix))
+        .any(|prefix| is_numbered_name(name, prefix))
 }
 
-fn is_connected_nbd(reader: &Reader<'_>, name: &str, sysfs: &str) -> Result<bool, Gone> {
-    Ok(numbered(name, "nbd") && reader.number(&format!("{sysfs}/size"))?.unwrap_or(0) > 0)
+fn is_connected_nbd(
+    reader: &SysfsReader<'_>,
+    name: &str,
+    sysfs: &str,
+) -> Result<bool, DeviceRemoved> {
+    Ok(is_numbered_name(name, "nbd") && reader.number(&format!("{sysfs}/size"))?.unwrap_or(0) > 0)
 }
 
 pub fn parent(sysfs: &str) -> &str {

@@ -2,11 +2,11 @@
 //! members are otherwise in no device's `slaves/`.
 
 use crate::model::block::BtrfsFs;
-use crate::source::inventory::sysfs::{Gone, Reader};
+use crate::source::inventory::sysfs::{DeviceRemoved, SysfsReader};
 
 const DIR: &str = "/sys/fs/btrfs";
 
-pub fn read(reader: &Reader<'_>) -> Vec<BtrfsFs> {
+pub fn read(reader: &SysfsReader<'_>) -> Vec<BtrfsFs> {
     // `features` and `debug` lie beside the filesystems, whose folders are named by their UUIDs.
     let uuids = reader
         .list(DIR)
@@ -17,7 +17,7 @@ pub fn read(reader: &Reader<'_>) -> Vec<BtrfsFs> {
         .collect()
 }
 
-fn read_one(reader: &Reader<'_>, uuid: String) -> Result<BtrfsFs, Gone> {
+fn read_one(reader: &SysfsReader<'_>, uuid: String) -> Result<BtrfsFs, DeviceRemoved> {
     let dir = format!("{DIR}/{uuid}");
     let mut missing_devices = 0;
     for member in reader.list(&format!("{dir}/devinfo")) {
@@ -36,7 +36,7 @@ fn read_one(reader: &Reader<'_>, uuid: String) -> Result<BtrfsFs, Gone> {
 }
 
 /// Profiles are folders between attribute files.
-fn profiles(reader: &Reader<'_>, dir: &str) -> Vec<String> {
+fn profiles(reader: &SysfsReader<'_>, dir: &str) -> Vec<String> {
     reader
         .list(dir)
         .into_iter()

@@ -5,7 +5,7 @@ use crate::model::drive::{DriveKind, Transport};
 
 /// What sysfs shows of a disk's attachment.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Signs<'a> {
+pub struct DiskProperties<'a> {
     /// Kernel name: `sda`.
     pub name: &'a str,
     /// The device's directory: `/sys/devices/pci0000:00/…/block/sda`.
@@ -24,8 +24,8 @@ pub struct Signs<'a> {
     pub rotational: Option<bool>,
 }
 
-pub fn transport(signs: &Signs<'_>) -> Transport {
-    let has = |prefix: &str| components(signs.sysfs).any(|part| numbered(part, prefix));
+pub fn transport(signs: &DiskProperties<'_>) -> Transport {
+    let has = |prefix: &str| components(signs.sysfs).any(|part| is_numbered_name(part, prefix));
     if let Some(nvme) = signs.nvme_transport {
         return if matches!(nvme, "tcp" | "rdma" | "fc" | "loop") {
             Transport::NvmeFabrics
@@ -33,9 +33,9 @@ pub fn transport(signs: &Signs<'_>) -> Transport {
             Transport::Nvme
         };
     }
-    if numbered(signs.name, "loop") {
+    if is_numbered_name(signs.name, "loop") {
         Transport::Loop
-    } else if numbered(signs.name, "nbd") {
+    } else if is_numbered_name(signs.name, "nbd") {
         Transport::Nbd
     } else if components(signs.sysfs).any(|part| part == "mmc_host") {
         Transport::Mmc
@@ -62,7 +62,7 @@ pub fn transport(signs: &Signs<'_>) -> Transport {
         // Also a SATA disk behind a SAS controller, whose translation calls the vendor so (SAT-3,
         // 8.2.2).
         Transport::Sata
-    } else if below_sas(signs.sysfs) {
+    } else if is_sas_attached(signs.sysfs) {
         Transport::Sas
     } else if signs.scsi_channel.is_some() {
         Transport::Scsi
@@ -72,7 +72,7 @@ pub fn transport(signs: &Signs<'_>) -> Transport {
 }
 
 /// A logical disk that a RAID controller makes of its physical ones.
-fn is_logical_disk(signs: &Signs<'_>) -> bool {
+fn is_logical_disk(signs: &DiskProperties<'_>) -> bool {
     let physical_vendor = matches!(signs.vendor, Some("ATA" | "NVMe"));
     match signs.scsi_driver {
         // Channels 0 and 1 are physical disks (MEGASAS_IS_LOGICAL in megaraid_sas.h).
@@ -86,7 +86,7 @@ fn is_logical_disk(signs: &Signs<'_>) -> bool {
         Some("aacraid") => signs.scsi_channel == Some(0),
         // Physical disks hang below an end device of the SAS transport, volumes do not
         // (RAID_CHANNEL in mpt3sas_base.h).
-        Some("mpt2sas" | "mpt3sas" | "mpi3mr") => !below_sas(signs.sysfs) && !physical_vendor,
+        Some("mpt2sas" | "mpt3sas" | "mpi3mr") => !is_sas_attached(signs.sysfs) && !physical_vendor,
         Some(
             "3w-9xxx" | "3w-sas" | "3w-xxxx" | "arcmsr" | "ips" | "megaraid" | "megaraid_legacy"
             | "stex",
@@ -95,17 +95,17 @@ fn is_logical_disk(signs: &Signs<'_>) -> bool {
     }
 }
 
-pub fn below_sas(sysfs: &str) -> bool {
+pub fn is_sas_attached(sysfs: &str) -> bool {
     components(sysfs).any(|part| part.starts_with("end_device-"))
 }
 
-pub fn kind(signs: &Signs<'_>, transport: Transport) -> DriveKind {
+pub fn kind(signs: &DiskProperties<'_>, transport: Transport) -> DriveKind {
     match transport {
         Transport::Loop | Transport::Virtio | Transport::Xen | Transport::HyperV => {
             DriveKind::Virtual
         }
-        _ if transport.is_remote() || numbered(signs.name, "rbd") => DriveKind::Remote,
-        _ if is_hypervisors(signs) => DriveKind::Virtual,
+        _ if transport.is_remote() || is_numbered_name(signs.name, "rbd") => DriveKind::Remote,
+        _ if is_virtual_disk(signs) => DriveKind::Virtual,
         Transport::Mmc => DriveKind::Emmc,
         Transport::Usb => DriveKind::Usb,
         Transport::Nvme => DriveKind::Nvme,
@@ -120,7 +120,7 @@ pub fn kind(signs: &Signs<'_>, transport: Transport) -> DriveKind {
 }
 
 /// Disks that a hypervisor or a cloud makes up: health and rotation speed of them mean nothing.
-fn is_hypervisors(signs: &Signs<'_>) -> bool {
+fn is_virtual_disk(signs: &DiskProperties<'_>) -> bool {
     const VENDORS: [&str; 9] = [
         "QEMU",
         "VMware",
@@ -150,7 +150,7 @@ fn is_hypervisors(signs: &Signs<'_>) -> bool {
     signs.vendor.is_some_and(|vendor| VENDORS.iter().any(|known| vendor.eq_ignore_ascii_case(known)))
         || signs.model.is_some_and(|model| MODELS.iter().any(|known| model.starts_with(known)))
         // scsi_debug's disks, and VMware's paravirtual controller whatever the disk says.
-        || components(signs.sysfs).any(|part| numbered(part, "pseudo_"))
+        || components(signs.sysfs).any(|part| is_numbered_name(part, "pseudo_"))
         || signs.scsi_driver == Some("vmw_pvscsi")
 }
 
@@ -190,7 +190,7 @@ pub fn hctl(sysfs: &str) -> Option<&str> {
 /// Number of the libata port above: `3` of `…/ata3/host2/target2:0:0/…`.
 pub fn ata_port(sysfs: &str) -> Option<u32> {
     components(sysfs)
-        .find(|part| numbered(part, "ata"))?
+        .find(|part| is_numbered_name(part, "ata"))?
         .strip_prefix("ata")?
         .parse()
         .ok()
@@ -201,7 +201,7 @@ fn components(sysfs: &str) -> impl Iterator<Item = &str> {
 }
 
 /// `usb1` for `usb`: the prefix and a number.
-pub fn numbered(name: &str, prefix: &str) -> bool {
+pub fn is_numbered_name(name: &str, prefix: &str) -> bool {
     name.strip_prefix(prefix)
         .is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_digit()))
 }
@@ -210,30 +210,30 @@ pub fn numbered(name: &str, prefix: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn told(
+    fn classified(
         sysfs: &str,
         vendor: &str,
         scsi_driver: Option<&str>,
         rotational: bool,
     ) -> (Transport, DriveKind) {
-        let signs = Signs {
+        let signs = DiskProperties {
             name: sysfs.rsplit('/').next().unwrap_or_default(),
             sysfs,
             vendor: Some(vendor),
             scsi_driver,
             scsi_channel: hctl(sysfs).and_then(|text| text.split(':').nth(1)?.parse().ok()),
             rotational: Some(rotational),
-            ..Signs::default()
+            ..DiskProperties::default()
         };
         let transport = transport(&signs);
         (transport, kind(&signs, transport))
     }
 
     #[test]
-    fn the_place_in_sysfs_tells_the_transport() {
+    fn the_sysfs_path_determines_the_transport() {
         let pci = "/sys/devices/pci0000:00/0000:00:1f.2";
         let check = |path: &str, vendor: &str, driver: &str, rotational: bool| {
-            told(&format!("{pci}/{path}"), vendor, Some(driver), rotational)
+            classified(&format!("{pci}/{path}"), vendor, Some(driver), rotational)
         };
         assert_eq!(
             check(
@@ -326,11 +326,11 @@ mod tests {
             (Transport::Mmc, DriveKind::Emmc)
         );
         assert_eq!(
-            told("/sys/devices/vbd-51712/block/xvda", "", None, false),
+            classified("/sys/devices/vbd-51712/block/xvda", "", None, false),
             (Transport::Xen, DriveKind::Virtual)
         );
         assert_eq!(
-            told(
+            classified(
                 "/sys/devices/platform/host2/session1/target2:0:0/2:0:0:0/block/sdc",
                 "LIO-ORG",
                 None,
@@ -339,7 +339,7 @@ mod tests {
             (Transport::Iscsi, DriveKind::Remote)
         );
         assert_eq!(
-            told("/sys/devices/virtual/block/nbd3", "", None, false),
+            classified("/sys/devices/virtual/block/nbd3", "", None, false),
             (Transport::Nbd, DriveKind::Remote)
         );
     }

@@ -7,24 +7,25 @@
 use crate::model::block::Layer;
 use crate::model::drive::{DriveDevice, DriveFacts, Location, Transport, WriteCache};
 use crate::model::ids::DriveId;
-use crate::source::inventory::block::{Entry, file_name, parent};
-use crate::source::inventory::classify::{self, Signs};
-use crate::source::inventory::identity::{self, Candidate};
-use crate::source::inventory::sysfs::{Gone, Reader};
-use crate::source::inventory::text::{self, AtaIdentify, Wwid};
+use crate::source::inventory::block::{BlockEntry, file_name, parent};
+use crate::source::inventory::classify::{self, DiskProperties};
+use crate::source::inventory::formats::{self, AtaIdentify, Wwid};
+use crate::source::inventory::identity::{self, IdentityCandidate};
+use crate::source::inventory::sysfs::{DeviceRemoved, SysfsReader};
 
 /// A drive, or one path to it: its facts still without an id, and what its id can be made of.
-pub struct Found {
+pub struct DetectedDrive {
     pub facts: DriveFacts,
-    pub candidate: Candidate,
+    pub candidate: IdentityCandidate,
 }
 
 /// Gives each drive its id and joins the paths of one. Sorted by id.
-pub fn name(found: Vec<Found>) -> Vec<DriveFacts> {
-    let candidates: Vec<Candidate> = found.iter().map(|found| found.candidate.clone()).collect();
+pub fn build_drives(found: Vec<DetectedDrive>) -> Vec<DriveFacts> {
+    let candidates: Vec<IdentityCandidate> =
+        found.iter().map(|found| found.candidate.clone()).collect();
     let mut facts: Vec<Option<DriveFacts>> =
         found.into_iter().map(|found| Some(found.facts)).collect();
-    let mut drives: Vec<DriveFacts> = identity::assign(&candidates)
+    let mut drives: Vec<DriveFacts> = identity::assign_ids(&candidates)
         .into_iter()
         .filter_map(|assigned| {
             let mut paths = assigned
@@ -32,8 +33,10 @@ pub fn name(found: Vec<Found>) -> Vec<DriveFacts> {
                 .iter()
                 .filter_map(|at| facts.get_mut(*at)?.take());
             let first = paths.next()?;
-            let mut drive = paths.fold(first, join);
-            drive.devices.sort_by(|a, b| by_name(&a.name, &b.name));
+            let mut drive = paths.fold(first, merge_path);
+            drive
+                .devices
+                .sort_by(|a, b| compare_kernel_names(&a.name, &b.name));
             drive.id = assigned.id;
             drive.id_stable = assigned.stable;
             Some(drive)
@@ -44,14 +47,14 @@ pub fn name(found: Vec<Found>) -> Vec<DriveFacts> {
 }
 
 /// `sdb` before `sdaa`, as the kernel counts.
-fn by_name(a: &str, b: &str) -> std::cmp::Ordering {
+fn compare_kernel_names(a: &str, b: &str) -> std::cmp::Ordering {
     a.len().cmp(&b.len()).then_with(|| a.cmp(b))
 }
 
 /// One more path of the same drive. The drive runs while one path does; each path's own state stays
 /// with its device.
-fn join(mut drive: DriveFacts, path: DriveFacts) -> DriveFacts {
-    if by_name(&path.name, &drive.name).is_lt() {
+fn merge_path(mut drive: DriveFacts, path: DriveFacts) -> DriveFacts {
+    if compare_kernel_names(&path.name, &drive.name).is_lt() {
         drive.name = path.name;
     }
     if drive.state.as_deref() != Some("running") && path.state.is_some() {
@@ -66,15 +69,19 @@ fn join(mut drive: DriveFacts, path: DriveFacts) -> DriveFacts {
 }
 
 /// None for a device that is no drive, or is gone.
-pub fn find(reader: &Reader<'_>, entry: &Entry, admit: &[String]) -> Option<Found> {
-    let admitted = || text::matches_any(admit, &entry.device.name);
+pub fn detect(
+    reader: &SysfsReader<'_>,
+    entry: &BlockEntry,
+    admit: &[String],
+) -> Option<DetectedDrive> {
+    let admitted = || formats::matches_any(admit, &entry.device.name);
     let found = match &entry.device.layer {
-        Layer::Disk => hardware(reader, entry),
+        Layer::Disk => physical_drive(reader, entry),
         Layer::Loop {
             backing_file: Some(file),
         } if admitted() => virtual_drive(reader, entry, Some(file)),
         Layer::Other
-            if entry.device.size_bytes > 0 && entry.device.below.is_empty() && admitted() =>
+            if entry.device.size_bytes > 0 && entry.device.underlying.is_empty() && admitted() =>
         {
             virtual_drive(reader, entry, None)
         }
@@ -87,15 +94,15 @@ pub fn find(reader: &Reader<'_>, entry: &Entry, admit: &[String]) -> Option<Foun
 /// A loop device is named by its backing file; other virtual ones have nothing but their kernel
 /// name.
 fn virtual_drive(
-    reader: &Reader<'_>,
-    entry: &Entry,
+    reader: &SysfsReader<'_>,
+    entry: &BlockEntry,
     backing_file: Option<&str>,
-) -> Result<Found, Gone> {
-    let mut facts = facts(reader, entry)?;
-    let signs = Signs {
+) -> Result<DetectedDrive, DeviceRemoved> {
+    let mut facts = common_facts(reader, entry)?;
+    let signs = DiskProperties {
         name: &facts.name,
         sysfs: &entry.sysfs,
-        ..Signs::default()
+        ..DiskProperties::default()
     };
     facts.transport = classify::transport(&signs);
     facts.kind = classify::kind(&signs, facts.transport);
@@ -110,21 +117,24 @@ fn virtual_drive(
             |offset| format!("loop:{file}:{offset}"),
         )
     });
-    let candidate = Candidate {
+    let candidate = IdentityCandidate {
         identities: identity.into_iter().collect(),
         path: facts.name.clone(),
         exact_path: facts.name.clone(),
         size_bytes: facts.size_bytes,
-        never_stable: true,
-        ..Candidate::default()
+        is_unstable: true,
+        ..IdentityCandidate::default()
     };
-    Ok(Found { facts, candidate })
+    Ok(DetectedDrive { facts, candidate })
 }
 
 /// What every block device says, whatever drives it.
-pub fn facts(reader: &Reader<'_>, entry: &Entry) -> Result<DriveFacts, Gone> {
+pub fn common_facts(
+    reader: &SysfsReader<'_>,
+    entry: &BlockEntry,
+) -> Result<DriveFacts, DeviceRemoved> {
     let (sysfs, device) = (&entry.sysfs, &entry.device);
-    let block_size = |name: &str| -> Result<u32, Gone> {
+    let block_size = |name: &str| -> Result<u32, DeviceRemoved> {
         let size = reader.number(&format!("{sysfs}/queue/{name}"))?;
         Ok(size
             .and_then(|size| u32::try_from(size).ok())
@@ -174,17 +184,20 @@ pub fn facts(reader: &Reader<'_>, entry: &Entry) -> Result<DriveFacts, Gone> {
     })
 }
 
-fn hardware(reader: &Reader<'_>, entry: &Entry) -> Result<Found, Gone> {
+fn physical_drive(
+    reader: &SysfsReader<'_>,
+    entry: &BlockEntry,
+) -> Result<DetectedDrive, DeviceRemoved> {
     let (sysfs, udev) = (entry.sysfs.as_str(), &entry.udev);
     let attribute = |name: &str| reader.text(&format!("{sysfs}/device/{name}"));
-    let mut facts = facts(reader, entry)?;
+    let mut facts = common_facts(reader, entry)?;
     let hctl = classify::hctl(sysfs).map(str::to_owned);
     let is_scsi = hctl.is_some();
 
     let ata = match is_scsi {
         true => reader
             .bytes(&format!("{sysfs}/device/vpd_pg89"))?
-            .and_then(|page| text::parse_vpd_ata(&page))
+            .and_then(|page| formats::parse_vpd_ata(&page))
             .unwrap_or_default(),
         false => AtaIdentify::default(),
     };
@@ -216,7 +229,7 @@ fn hardware(reader: &Reader<'_>, entry: &Entry) -> Result<Found, Gone> {
         (None, None) => attribute("rev")?.or(attribute("fwrev")?),
     };
 
-    let signs = Signs {
+    let signs = DiskProperties {
         name: &facts.name,
         sysfs,
         vendor: vendor.as_deref(),
@@ -234,12 +247,12 @@ fn hardware(reader: &Reader<'_>, entry: &Entry) -> Result<Found, Gone> {
 
     facts.serial = serial(reader, entry, ata.serial, is_scsi, facts.transport)?;
     let wwid = match is_scsi {
-        true => attribute("wwid")?.as_deref().and_then(text::parse_wwid),
+        true => attribute("wwid")?.as_deref().and_then(formats::parse_wwid),
         false => None,
     };
     let udev_wwn = ["ID_WWN_WITH_EXTENSION", "ID_WWN"]
         .iter()
-        .find_map(|key| text::parse_wwid(udev.get(key)?))
+        .find_map(|key| formats::parse_wwid(udev.get(key)?))
         .filter(|wwid| wwid.number().is_some());
     let number = wwid
         .clone()
@@ -262,18 +275,18 @@ fn hardware(reader: &Reader<'_>, entry: &Entry) -> Result<Found, Gone> {
     if !reader.exists(&format!("{sysfs}/dev"))
         || (is_scsi && !reader.exists(&format!("{sysfs}/device/state")))
     {
-        return Err(Gone);
+        return Err(DeviceRemoved);
     }
-    let candidate = candidate(&facts, sysfs, number, wwid);
-    Ok(Found { facts, candidate })
+    let candidate = identity_candidate(&facts, sysfs, number, wwid);
+    Ok(DetectedDrive { facts, candidate })
 }
 
-fn candidate(
+fn identity_candidate(
     facts: &DriveFacts,
     sysfs: &str,
     number: Option<Wwid>,
     wwid: Option<Wwid>,
-) -> Candidate {
+) -> IdentityCandidate {
     let serial = facts
         .serial
         .clone()
@@ -307,20 +320,20 @@ fn candidate(
         (facts.transport == Transport::Virtio && facts.location.hctl.is_none())
             .then(|| facts.location.pci.as_ref().map(|pci| format!("pci-{pci}")))?
     });
-    Candidate {
+    IdentityCandidate {
         identities,
         path: path.unwrap_or_else(|| exact_path.clone()),
         exact_path,
         serial,
         model: facts.model.clone(),
         size_bytes: facts.size_bytes,
-        nexus: target(facts),
-        never_stable: false,
+        nexus: scsi_target(facts),
+        is_unstable: false,
     }
 }
 
 /// host:channel:target, where several ways can lead to one drive.
-fn target(facts: &DriveFacts) -> Option<String> {
+fn scsi_target(facts: &DriveFacts) -> Option<String> {
     let several = match facts.transport {
         Transport::Sas
         | Transport::Scsi
@@ -370,49 +383,49 @@ fn exact_path(sysfs: &str) -> &str {
 
 /// The first that says something sensible; else the first that says anything, for people to see.
 fn serial(
-    reader: &Reader<'_>,
-    entry: &Entry,
+    reader: &SysfsReader<'_>,
+    entry: &BlockEntry,
     ata: Option<String>,
     is_scsi: bool,
     transport: Transport,
-) -> Result<Option<String>, Gone> {
+) -> Result<Option<String>, DeviceRemoved> {
     let (sysfs, udev) = (&entry.sysfs, &entry.udev);
-    let mut said = Vec::new();
-    said.extend(ata);
+    let mut serials = Vec::new();
+    serials.extend(ata);
     if is_scsi {
-        said.extend(
+        serials.extend(
             reader
                 .bytes(&format!("{sysfs}/device/vpd_pg80"))?
-                .and_then(|page| text::parse_vpd_serial(&page)),
+                .and_then(|page| formats::parse_vpd_serial(&page)),
         );
-        said.extend(udev.get("ID_SCSI_SERIAL").map(str::to_owned));
+        serials.extend(udev.get("ID_SCSI_SERIAL").map(str::to_owned));
     }
     // On a SCSI bus ID_SERIAL_SHORT is the WWN once more (scsi_id).
     if udev.get("ID_BUS") != Some("scsi") {
-        said.extend(udev.get("ID_SERIAL_SHORT").map(str::to_owned));
+        serials.extend(udev.get("ID_SERIAL_SHORT").map(str::to_owned));
     }
     match transport {
-        Transport::Mmc => said.extend(reader.text(&format!("{sysfs}/device/serial"))?),
-        Transport::Usb => said.extend(usb_serial(reader, sysfs)?),
+        Transport::Mmc => serials.extend(reader.text(&format!("{sysfs}/device/serial"))?),
+        Transport::Usb => serials.extend(usb_serial(reader, sysfs)?),
         // virtio-blk asks the hypervisor each time this is read (virtblk_get_id), so udev's copy
         // goes first.
-        Transport::Virtio if !is_scsi && said.is_empty() && udev.get("ID_SERIAL").is_none() => {
-            said.extend(reader.text(&format!("{sysfs}/serial"))?)
+        Transport::Virtio if !is_scsi && serials.is_empty() && udev.get("ID_SERIAL").is_none() => {
+            serials.extend(reader.text(&format!("{sysfs}/serial"))?)
         }
-        Transport::Virtio if !is_scsi && said.is_empty() => {
-            said.extend(udev.get("ID_SERIAL").map(str::to_owned))
+        Transport::Virtio if !is_scsi && serials.is_empty() => {
+            serials.extend(udev.get("ID_SERIAL").map(str::to_owned))
         }
         _ => {}
     }
-    let sensible = said
+    let sensible = serials
         .iter()
         .position(|serial| !identity::is_bogus_serial(serial))
         .unwrap_or(0);
-    Ok((sensible < said.len()).then(|| said.swap_remove(sensible)))
+    Ok((sensible < serials.len()).then(|| serials.swap_remove(sensible)))
 }
 
 /// The serial number of the USB device above: of the bridge, often not of the disk.
-fn usb_serial(reader: &Reader<'_>, sysfs: &str) -> Result<Option<String>, Gone> {
+fn usb_serial(reader: &SysfsReader<'_>, sysfs: &str) -> Result<Option<String>, DeviceRemoved> {
     let mut dir = parent(sysfs);
     while dir.len() > "/sys/devices".len() {
         if reader.exists(&format!("{dir}/idVendor")) {
@@ -427,7 +440,7 @@ fn usb_serial(reader: &Reader<'_>, sysfs: &str) -> Result<Option<String>, Gone> 
 fn scsi_host(sysfs: &str) -> Option<String> {
     let mut dir = sysfs;
     while !dir.is_empty() {
-        if classify::numbered(file_name(dir), "host") {
+        if classify::is_numbered_name(file_name(dir), "host") {
             return Some(format!("{dir}/scsi_host/{}", file_name(dir)));
         }
         dir = parent(dir);
@@ -437,7 +450,7 @@ fn scsi_host(sysfs: &str) -> Option<String> {
 
 /// Of the SAS end device above (scsi_transport_sas), or of the device itself where the driver has
 /// no such transport (hpsa, smartpqi).
-fn sas_address(reader: &Reader<'_>, sysfs: &str) -> Result<Option<String>, Gone> {
+fn sas_address(reader: &SysfsReader<'_>, sysfs: &str) -> Result<Option<String>, DeviceRemoved> {
     let mut dir = sysfs;
     while !dir.is_empty() {
         let name = file_name(dir);
@@ -452,7 +465,10 @@ fn sas_address(reader: &Reader<'_>, sysfs: &str) -> Result<Option<String>, Gone>
 /// From the links of the enclosure driver (drivers/misc/enclosure.c). Its `id` and the names are
 /// kept in memory; `status`, `fault` and `locate` of a slot ask the enclosure and are not read
 /// here.
-fn enclosure(reader: &Reader<'_>, sysfs: &str) -> Result<(Option<String>, Option<String>), Gone> {
+fn enclosure(
+    reader: &SysfsReader<'_>,
+    sysfs: &str,
+) -> Result<(Option<String>, Option<String>), DeviceRemoved> {
     let device = format!("{sysfs}/device");
     // Through the link itself: it is the SCSI device's folder.
     let Some(link) = reader

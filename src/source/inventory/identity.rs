@@ -19,7 +19,7 @@ use crate::model::ids::DriveId;
 
 /// One device node (or one NVMe subsystem) that wants to be a drive.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Candidate {
+pub struct IdentityCandidate {
     /// Identities, best first, already free of bogus ones. Never empty strings.
     pub identities: Vec<String>,
     /// Where it sits, for the fallback; differs between any two nodes that exist at once, except
@@ -36,24 +36,24 @@ pub struct Candidate {
     /// are a lie of the hardware.
     pub nexus: Option<String>,
     /// Whether a non-path identity is one that stays with the drive (false for loop devices).
-    pub never_stable: bool,
+    pub is_unstable: bool,
 }
 
 /// A drive: indices of the candidates that are it, in their order.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Assigned {
+pub struct IdentityAssignment {
     pub members: Vec<usize>,
     pub id: DriveId,
     pub stable: bool,
 }
 
-pub fn assign(candidates: &[Candidate]) -> Vec<Assigned> {
-    let groups = group(candidates);
+pub fn assign_ids(candidates: &[IdentityCandidate]) -> Vec<IdentityAssignment> {
+    let groups = group_paths(candidates);
     // How many drives claim each identity, at whatever level.
     let mut claims: BTreeMap<&str, usize> = BTreeMap::new();
     let mut paths: BTreeMap<&str, usize> = BTreeMap::new();
     for members in &groups {
-        *paths.entry(place(candidates, members)).or_default() += 1;
+        *paths.entry(group_path(candidates, members)).or_default() += 1;
         let own: BTreeSet<&str> = members
             .iter()
             .flat_map(|at| candidates[*at].identities.iter().map(String::as_str))
@@ -76,15 +76,15 @@ pub fn assign(candidates: &[Candidate]) -> Vec<Assigned> {
                 .iter()
                 .filter(common)
                 .find(|identity| claims.get(identity.as_str()) == Some(&1));
-            let place = place(candidates, members);
+            let place = group_path(candidates, members);
             let (id, stable) = match unique {
-                Some(identity) => (DriveId::new(identity), !first.never_stable),
+                Some(identity) => (DriveId::new(identity), !first.is_unstable),
                 None if paths.get(place) == Some(&1) => {
                     (DriveId::new(format!("path:{place}")), false)
                 }
                 None => (DriveId::new(format!("path:{}", first.exact_path)), false),
             };
-            Assigned {
+            IdentityAssignment {
                 members: members.clone(),
                 id,
                 stable,
@@ -95,7 +95,7 @@ pub fn assign(candidates: &[Candidate]) -> Vec<Assigned> {
 
 /// The place of a drive with several paths is the first in the alphabet, so that it does not depend
 /// on the order in which they were found.
-fn place<'a>(candidates: &'a [Candidate], members: &[usize]) -> &'a str {
+fn group_path<'a>(candidates: &'a [IdentityCandidate], members: &[usize]) -> &'a str {
     members
         .iter()
         .map(|at| candidates[*at].path.as_str())
@@ -105,7 +105,7 @@ fn place<'a>(candidates: &'a [Candidate], members: &[usize]) -> &'a str {
 
 /// Two nodes are one drive only on equal best identity, model, size and (where both say one)
 /// serial, reached through different targets.
-fn group(candidates: &[Candidate]) -> Vec<Vec<usize>> {
+fn group_paths(candidates: &[IdentityCandidate]) -> Vec<Vec<usize>> {
     let mut by_key: BTreeMap<(&str, Option<&str>, u64), Vec<usize>> = BTreeMap::new();
     let mut groups = Vec::new();
     for (at, candidate) in candidates.iter().enumerate() {
@@ -160,8 +160,8 @@ pub fn is_bogus_serial(serial: &str) -> bool {
     let serial = serial.trim();
     let lower = serial.to_ascii_lowercase();
     !serial.chars().all(|c| c == ' ' || c.is_ascii_graphic())
-        || is_one_character(&lower)
-        || is_counting(&lower)
+        || is_repeated_character(&lower)
+        || is_sequential(&lower)
         || PLACEHOLDERS.contains(&lower.as_str())
 }
 
@@ -172,11 +172,11 @@ pub fn is_bogus_number(digits: &str) -> bool {
     let plain: String = lower.chars().filter(char::is_ascii_hexdigit).collect();
     // Without the format digit, all but the last two digits zero.
     let almost_empty = plain.len() > 3 && plain[1..plain.len() - 2].bytes().all(|b| b == b'0');
-    is_one_character(&plain) || is_counting(&plain) || almost_empty
+    is_repeated_character(&plain) || is_sequential(&plain) || almost_empty
 }
 
 /// Empty counts too: nothing but one character, nothing at all.
-fn is_one_character(text: &str) -> bool {
+fn is_repeated_character(text: &str) -> bool {
     let mut characters = text.chars().filter(|c| !matches!(c, ' ' | '-' | '.' | ':'));
     match characters.next() {
         None => true,
@@ -185,7 +185,7 @@ fn is_one_character(text: &str) -> bool {
 }
 
 /// `0123456789ABCDEF`, `123456789012`, `ABCDEF0123456789`: each digit one more than the one before.
-fn is_counting(text: &str) -> bool {
+fn is_sequential(text: &str) -> bool {
     let follows = |a: u8, b: u8| match a {
         b'9' => b == b'a' || b == b'0',
         b'f' => b == b'0',
@@ -204,18 +204,18 @@ mod tests {
 
     use super::*;
 
-    fn candidate(identities: &[&str], path: &str, size_bytes: u64) -> Candidate {
-        Candidate {
+    fn candidate(identities: &[&str], path: &str, size_bytes: u64) -> IdentityCandidate {
+        IdentityCandidate {
             identities: identities.iter().map(|text| (*text).to_owned()).collect(),
             path: path.to_owned(),
             exact_path: format!("exact/{path}"),
             size_bytes,
-            ..Candidate::default()
+            ..IdentityCandidate::default()
         }
     }
 
-    fn ids(candidates: &[Candidate]) -> Vec<(String, bool, usize)> {
-        assign(candidates)
+    fn ids(candidates: &[IdentityCandidate]) -> Vec<(String, bool, usize)> {
+        assign_ids(candidates)
             .into_iter()
             .map(|drive| (drive.id.to_string(), drive.stable, drive.members.len()))
             .collect()
@@ -297,7 +297,7 @@ mod tests {
 
     #[test]
     fn paths_of_one_unit_are_one_drive() {
-        let path = |nexus: &str| Candidate {
+        let path = |nexus: &str| IdentityCandidate {
             nexus: Some(nexus.into()),
             ..candidate(&["naa.6", "LUN_1"], nexus, 10)
         };
@@ -308,7 +308,7 @@ mod tests {
         // The same target cannot be two ways to one unit.
         assert_eq!(ids(&[path("0:0:0"), path("0:0:0")]).len(), 2);
         // Another size is another drive.
-        let other = Candidate {
+        let other = IdentityCandidate {
             size_bytes: 11,
             ..path("2:0:0")
         };
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn two_things_in_one_place_are_told_apart() {
+    fn two_devices_with_one_path_get_different_ids() {
         let mut luns = [candidate(&[], "pci-1", 1), candidate(&[], "pci-1", 1)];
         luns[1].exact_path = "exact/other".into();
         assert_eq!(
@@ -328,7 +328,7 @@ mod tests {
         );
     }
 
-    fn any_candidate() -> impl Strategy<Value = Candidate> {
+    fn any_candidate() -> impl Strategy<Value = IdentityCandidate> {
         let identities = proptest::collection::vec("[ab]_[12]", 0..3);
         let serial = proptest::option::of("[12]");
         let nexus = proptest::option::of("[0-3]:0:0");
@@ -339,17 +339,19 @@ mod tests {
             0u64..3,
             nexus,
         )
-            .prop_map(|(identities, serial, model, size_bytes, nexus)| Candidate {
-                identities,
-                serial,
-                model,
-                size_bytes,
-                nexus,
-                ..Candidate::default()
-            })
+            .prop_map(
+                |(identities, serial, model, size_bytes, nexus)| IdentityCandidate {
+                    identities,
+                    serial,
+                    model,
+                    size_bytes,
+                    nexus,
+                    ..IdentityCandidate::default()
+                },
+            )
     }
 
-    fn placed(mut candidates: Vec<Candidate>) -> Vec<Candidate> {
+    fn placed(mut candidates: Vec<IdentityCandidate>) -> Vec<IdentityCandidate> {
         for (at, candidate) in candidates.iter_mut().enumerate() {
             candidate.path = format!("place-{at}");
             candidate.exact_path = format!("exact-{at}");
@@ -361,7 +363,7 @@ mod tests {
         #[test]
         fn no_two_drives_share_an_id_and_no_node_is_lost(candidates in proptest::collection::vec(any_candidate(), 0..8)) {
             let candidates = placed(candidates);
-            let drives = assign(&candidates);
+            let drives = assign_ids(&candidates);
             let ids: BTreeSet<_> = drives.iter().map(|drive| drive.id.clone()).collect();
             prop_assert_eq!(ids.len(), drives.len());
             let mut members: Vec<usize> = drives.iter().flat_map(|drive| drive.members.clone()).collect();
@@ -372,7 +374,7 @@ mod tests {
         #[test]
         fn nodes_of_different_size_model_or_serial_are_never_one_drive(candidates in proptest::collection::vec(any_candidate(), 0..8)) {
             let candidates = placed(candidates);
-            for drive in assign(&candidates) {
+            for drive in assign_ids(&candidates) {
                 for pair in drive.members.windows(2) {
                     let (a, b) = (&candidates[pair[0]], &candidates[pair[1]]);
                     prop_assert_eq!(a.size_bytes, b.size_bytes);
@@ -388,8 +390,8 @@ mod tests {
             let candidates = placed(candidates);
             let mut reversed = candidates.clone();
             reversed.reverse();
-            let name = |candidates: &[Candidate]| -> BTreeSet<(String, bool)> {
-                assign(candidates).into_iter().map(|drive| (drive.id.to_string(), drive.stable)).collect()
+            let name = |candidates: &[IdentityCandidate]| -> BTreeSet<(String, bool)> {
+                assign_ids(candidates).into_iter().map(|drive| (drive.id.to_string(), drive.stable)).collect()
             };
             prop_assert_eq!(name(&candidates), name(&reversed));
         }

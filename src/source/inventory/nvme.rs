@@ -6,12 +6,12 @@ use std::collections::BTreeMap;
 
 use crate::model::drive::{DriveDevice, DriveFacts, DriveKind, Location, Transport};
 use crate::model::ids::DriveId;
-use crate::source::inventory::block::{Entry, file_name};
-use crate::source::inventory::classify::{self, Signs, numbered};
-use crate::source::inventory::drive::{self, Found};
-use crate::source::inventory::identity::{self, Candidate};
-use crate::source::inventory::sysfs::{Gone, Reader};
-use crate::source::inventory::text::{self, Wwid};
+use crate::source::inventory::block::{BlockEntry, file_name};
+use crate::source::inventory::classify::{self, DiskProperties, is_numbered_name};
+use crate::source::inventory::drive::{self, DetectedDrive};
+use crate::source::inventory::formats::{self, Wwid};
+use crate::source::inventory::identity::{self, IdentityCandidate};
+use crate::source::inventory::sysfs::{DeviceRemoved, SysfsReader};
 
 /// A controller, or a subsystem that lost all of them.
 struct Member {
@@ -27,13 +27,17 @@ struct Member {
 }
 
 struct Namespace<'a> {
-    entry: &'a Entry,
+    entry: &'a BlockEntry,
     nsid: u64,
     wwid: Option<Wwid>,
 }
 
 /// Drives whose name, or the name of one of whose namespaces, is ignored are left out.
-pub fn find(reader: &Reader<'_>, entries: &[Entry], ignored: &dyn Fn(&str) -> bool) -> Vec<Found> {
+pub fn detect(
+    reader: &SysfsReader<'_>,
+    entries: &[BlockEntry],
+    ignored: &dyn Fn(&str) -> bool,
+) -> Vec<DetectedDrive> {
     let mut subsystems: BTreeMap<String, Vec<Member>> = BTreeMap::new();
     for (class, prefix) in [
         ("/sys/class/nvme", "nvme"),
@@ -42,7 +46,7 @@ pub fn find(reader: &Reader<'_>, entries: &[Entry], ignored: &dyn Fn(&str) -> bo
         for name in reader
             .list(class)
             .into_iter()
-            .filter(|name| numbered(name, prefix))
+            .filter(|name| is_numbered_name(name, prefix))
         {
             // On `Gone`, an event is on its way.
             if let Some(Ok((key, member))) = reader
@@ -70,7 +74,11 @@ pub fn find(reader: &Reader<'_>, entries: &[Entry], ignored: &dyn Fn(&str) -> bo
 
 /// With what it shares with the other controllers of its subsystem: the subsystem's qualified name,
 /// model and serial. The name alone is not enough, there are drives that all have the same.
-fn read_member(reader: &Reader<'_>, name: &str, sysfs: String) -> Result<(String, Member), Gone> {
+fn read_member(
+    reader: &SysfsReader<'_>,
+    name: &str,
+    sysfs: String,
+) -> Result<(String, Member), DeviceRemoved> {
     let attribute = |attribute: &str| reader.text(&format!("{sysfs}/{attribute}"));
     let (model, serial) = (attribute("model")?, attribute("serial")?);
     let key = match attribute("subsysnqn")? {
@@ -84,7 +92,7 @@ fn read_member(reader: &Reader<'_>, name: &str, sysfs: String) -> Result<(String
     let firmware = attribute("firmware_rev")?;
     let (transport, state) = (attribute("transport")?, attribute("state")?);
     if !reader.is_dir(&sysfs) {
-        return Err(Gone);
+        return Err(DeviceRemoved);
     }
     Ok((
         key,
@@ -100,17 +108,21 @@ fn read_member(reader: &Reader<'_>, name: &str, sysfs: String) -> Result<(String
     ))
 }
 
-fn drive(reader: &Reader<'_>, members: &[Member], entries: &[Entry]) -> Result<Found, Gone> {
+fn drive(
+    reader: &SysfsReader<'_>,
+    members: &[Member],
+    entries: &[BlockEntry],
+) -> Result<DetectedDrive, DeviceRemoved> {
     let controllers: Vec<&Member> = members
         .iter()
-        .filter(|member| numbered(&member.name, "nvme"))
+        .filter(|member| is_numbered_name(&member.name, "nvme"))
         .collect();
     // A subsystem without controllers remains while its namespaces are in use.
     let first = controllers
         .first()
         .copied()
         .or(members.first())
-        .ok_or(Gone)?;
+        .ok_or(DeviceRemoved)?;
     let mut namespaces = Vec::new();
     for entry in entries.iter().filter(|entry| {
         entry
@@ -123,7 +135,7 @@ fn drive(reader: &Reader<'_>, members: &[Member], entries: &[Entry]) -> Result<F
         namespaces.extend(namespace(reader, entry));
     }
     if controllers.is_empty() && namespaces.is_empty() {
-        return Err(Gone);
+        return Err(DeviceRemoved);
     }
     namespaces.sort_by_key(|namespace| namespace.nsid);
 
@@ -135,8 +147,8 @@ fn drive(reader: &Reader<'_>, members: &[Member], entries: &[Entry]) -> Result<F
         .clone();
     let mut facts = namespaces
         .iter()
-        .find_map(|namespace| drive::facts(reader, namespace.entry).ok())
-        .unwrap_or_else(without_namespace);
+        .find_map(|namespace| drive::common_facts(reader, namespace.entry).ok())
+        .unwrap_or_else(empty_facts);
     facts.devices = namespaces
         .iter()
         .map(|namespace| device(namespace, &controllers, state.as_ref()))
@@ -177,7 +189,7 @@ fn drive(reader: &Reader<'_>, members: &[Member], entries: &[Entry]) -> Result<F
         .collect();
     facts.location.controllers.sort();
     facts.state = state;
-    let signs = Signs {
+    let signs = DiskProperties {
         name: &facts.name,
         sysfs: &first.sysfs,
         model: first.model.as_deref(),
@@ -193,23 +205,26 @@ fn drive(reader: &Reader<'_>, members: &[Member], entries: &[Entry]) -> Result<F
                     "pcie"
                 }),
         ),
-        ..Signs::default()
+        ..DiskProperties::default()
     };
     facts.transport = classify::transport(&signs);
     facts.kind = classify::kind(&signs, facts.transport);
-    let candidate = candidate(&facts, first, &namespaces);
-    Ok(Found { facts, candidate })
+    let candidate = identity_candidate(&facts, first, &namespaces);
+    Ok(DetectedDrive { facts, candidate })
 }
 
-fn namespace<'a>(reader: &Reader<'_>, entry: &'a Entry) -> Result<Namespace<'a>, Gone> {
+fn namespace<'a>(
+    reader: &SysfsReader<'_>,
+    entry: &'a BlockEntry,
+) -> Result<Namespace<'a>, DeviceRemoved> {
     let attribute = |name: &str| reader.text(&format!("{}/{name}", entry.sysfs));
     let wwid =
-        text::parse_namespace_id(attribute("nguid")?.as_deref(), attribute("eui")?.as_deref());
+        formats::parse_namespace_id(attribute("nguid")?.as_deref(), attribute("eui")?.as_deref());
     let wwid = match wwid {
         Some(wwid) => Some(wwid),
         None => attribute("wwid")?
             .as_deref()
-            .and_then(text::parse_wwid)
+            .and_then(formats::parse_wwid)
             .filter(|wwid| wwid.number().is_some()),
     };
     // Without the attribute the name's number serves.
@@ -225,7 +240,7 @@ fn namespace<'a>(reader: &Reader<'_>, entry: &'a Entry) -> Result<Namespace<'a>,
         .or_else(by_name)
         .unwrap_or(u64::MAX);
     if !reader.is_dir(&entry.sysfs) {
-        return Err(Gone);
+        return Err(DeviceRemoved);
     }
     Ok(Namespace { entry, nsid, wwid })
 }
@@ -247,7 +262,11 @@ fn device(namespace: &Namespace<'_>, controllers: &[&Member], any: Option<&Strin
     }
 }
 
-fn candidate(facts: &DriveFacts, first: &Member, namespaces: &[Namespace<'_>]) -> Candidate {
+fn identity_candidate(
+    facts: &DriveFacts,
+    first: &Member,
+    namespaces: &[Namespace<'_>],
+) -> IdentityCandidate {
     let serial = first
         .serial
         .clone()
@@ -279,7 +298,7 @@ fn candidate(facts: &DriveFacts, first: &Member, namespaces: &[Namespace<'_>]) -
             .trim_end_matches('/'),
         None => exact_path,
     };
-    Candidate {
+    IdentityCandidate {
         identities,
         path: facts
             .location
@@ -292,12 +311,12 @@ fn candidate(facts: &DriveFacts, first: &Member, namespaces: &[Namespace<'_>]) -
         size_bytes: facts.size_bytes,
         // The kernel has joined what belongs together.
         nexus: None,
-        never_stable: false,
+        is_unstable: false,
     }
 }
 
 /// A controller with no namespace: nothing to read blocks from, but a drive.
-fn without_namespace() -> DriveFacts {
+fn empty_facts() -> DriveFacts {
     DriveFacts {
         id: DriveId::default(),
         id_stable: false,

@@ -16,22 +16,22 @@ use crate::model::path::HostPath;
 use crate::source::inventory::udev_db::{self, UdevRecord};
 
 /// sysfs gives a page at most; udev's records stay far below this.
-const LONGEST_FILE: u64 = 256 * 1024;
+const MAX_FILE_SIZE: u64 = 256 * 1024;
 /// A tree full of damage must not make an answer of any size.
-const MOST_WARNINGS: usize = 100;
+const MAX_WARNINGS: usize = 100;
 
 /// The device vanished between two reads (hot-unplug).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Gone;
+pub struct DeviceRemoved;
 
-pub struct Reader<'a> {
+pub struct SysfsReader<'a> {
     root: &'a HostRoot,
     warnings: RefCell<Vec<String>>,
 }
 
-impl<'a> Reader<'a> {
-    pub fn new(root: &'a HostRoot) -> Reader<'a> {
-        Reader {
+impl<'a> SysfsReader<'a> {
+    pub fn new(root: &'a HostRoot) -> SysfsReader<'a> {
+        SysfsReader {
             root,
             warnings: RefCell::default(),
         }
@@ -42,7 +42,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The one thing that makes a scan impossible: the folder of all block devices.
-    pub fn must_list(&self, dir: &str) -> io::Result<Vec<String>> {
+    pub fn try_list(&self, dir: &str) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in std::fs::read_dir(self.root.at(dir))? {
             match entry?.file_name().into_string() {
@@ -56,8 +56,8 @@ impl<'a> Reader<'a> {
 
     /// Names in a folder, sorted; empty where there is no such folder.
     pub fn list(&self, dir: &str) -> Vec<String> {
-        self.must_list(dir).unwrap_or_else(|error| {
-            if !is_absent(&error) && !is_gone(&error) {
+        self.try_list(dir).unwrap_or_else(|error| {
+            if !is_absent(&error) && !is_device_removed(&error) {
                 self.warn_reading(dir, &error);
             }
             Vec::new()
@@ -73,13 +73,13 @@ impl<'a> Reader<'a> {
     }
 
     /// An attribute's bytes. None where the device has no such attribute.
-    pub fn bytes(&self, path: &str) -> Result<Option<Vec<u8>>, Gone> {
+    pub fn bytes(&self, path: &str) -> Result<Option<Vec<u8>>, DeviceRemoved> {
         let mut bytes = Vec::new();
         let read = std::fs::File::open(self.root.at(path))
-            .and_then(|file| file.take(LONGEST_FILE).read_to_end(&mut bytes));
+            .and_then(|file| file.take(MAX_FILE_SIZE).read_to_end(&mut bytes));
         match read {
             Ok(_) => Ok(Some(bytes)),
-            Err(error) if is_gone(&error) => Err(Gone),
+            Err(error) if is_device_removed(&error) => Err(DeviceRemoved),
             Err(error) if is_absent(&error) => Ok(None),
             Err(error) => {
                 self.warn_reading(path, &error);
@@ -90,7 +90,7 @@ impl<'a> Reader<'a> {
 
     /// An attribute's text without white space around it; None when empty. Bytes that are no UTF-8
     /// are shown as U+FFFD and warned of.
-    pub fn text(&self, path: &str) -> Result<Option<String>, Gone> {
+    pub fn text(&self, path: &str) -> Result<Option<String>, DeviceRemoved> {
         let Some(bytes) = self.bytes(path)? else {
             return Ok(None);
         };
@@ -102,7 +102,7 @@ impl<'a> Reader<'a> {
         Ok((!text.is_empty()).then(|| text.to_owned()))
     }
 
-    pub fn number(&self, path: &str) -> Result<Option<u64>, Gone> {
+    pub fn number(&self, path: &str) -> Result<Option<u64>, DeviceRemoved> {
         let Some(text) = self.text(path)? else {
             return Ok(None);
         };
@@ -114,7 +114,7 @@ impl<'a> Reader<'a> {
     }
 
     /// 0 or 1.
-    pub fn flag(&self, path: &str) -> Result<Option<bool>, Gone> {
+    pub fn flag(&self, path: &str) -> Result<Option<bool>, DeviceRemoved> {
         Ok(self.number(path)?.map(|number| number != 0))
     }
 
@@ -158,7 +158,7 @@ impl<'a> Reader<'a> {
         let path = format!("/run/udev/data/{id}");
         // A record that goes is a device that goes; the device's own attributes will tell.
         let record = udev_db::parse(&self.bytes(&path).ok().flatten()?);
-        if record.damaged {
+        if record.has_invalid_utf8 {
             self.warn(format!("{path}: not UTF-8 in places"));
         }
         Some(record)
@@ -167,8 +167,8 @@ impl<'a> Reader<'a> {
     pub fn warn(&self, text: String) {
         let mut warnings = self.warnings.borrow_mut();
         match warnings.len() {
-            0..MOST_WARNINGS => warnings.push(text),
-            MOST_WARNINGS => warnings.push("more warnings of this scan are not shown".to_owned()),
+            0..MAX_WARNINGS => warnings.push(text),
+            MAX_WARNINGS => warnings.push("more warnings of this scan are not shown".to_owned()),
             _ => {}
         }
     }
@@ -196,6 +196,6 @@ fn is_absent(error: &io::Error) -> bool {
         .is_some_and(|code| code == ENOTSUPP || absent.iter().any(|errno| *errno as i32 == code))
 }
 
-fn is_gone(error: &io::Error) -> bool {
+fn is_device_removed(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::ENODEV as i32)
 }

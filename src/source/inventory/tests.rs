@@ -109,14 +109,14 @@ impl Tree {
 }
 
 #[test]
-fn without_the_folder_of_block_devices_there_is_an_error_and_no_empty_inventory() {
+fn a_missing_block_class_is_an_error_not_an_empty_inventory() {
     let dir = tempfile::tempdir().unwrap();
     let error = scan(&HostRoot::new(dir.path()), &[], &[]).unwrap_err();
     assert_eq!(error.to_string(), "reading /sys/class/block");
 }
 
 #[test]
-fn a_device_that_vanishes_is_left_out_without_a_word() {
+fn a_device_removed_during_the_scan_is_skipped_silently() {
     let tree = Tree::new();
     symlink(
         "../../devices/pci0000:00/block/sdz",
@@ -302,7 +302,7 @@ proptest! {
 }
 
 #[test]
-fn a_snapshot_that_a_check_made_is_nobodys_device() {
+fn a_check_snapshot_is_excluded_from_devices() {
     let tree = Tree::new();
     for (name, number, mapped) in [
         ("dm-0", "253:0", "vg-home"),
@@ -322,7 +322,7 @@ fn a_snapshot_that_a_check_made_is_nobodys_device() {
     let seen = tree.scan();
     assert_eq!(seen.devices.into_keys().collect::<Vec<_>>(), ["dm-0"]);
     assert_eq!(
-        seen.of_checks.into_iter().collect::<Vec<_>>(),
+        seen.check_devices.into_iter().collect::<Vec<_>>(),
         ["dm-1"],
         "and what the kernel says of it is nobody's either"
     );

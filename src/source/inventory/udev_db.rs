@@ -13,13 +13,13 @@ pub struct UdevRecord {
     pub links: Vec<String>,
     pub properties: BTreeMap<String, String>,
     /// True when some bytes were no UTF-8 and are shown as U+FFFD.
-    pub damaged: bool,
+    pub has_invalid_utf8: bool,
 }
 
 pub fn parse(bytes: &[u8]) -> UdevRecord {
     let text = String::from_utf8_lossy(bytes);
     let mut record = UdevRecord {
-        damaged: matches!(text, std::borrow::Cow::Owned(_)),
+        has_invalid_utf8: matches!(text, std::borrow::Cow::Owned(_)),
         ..UdevRecord::default()
     };
     for line in text.lines() {
@@ -105,13 +105,13 @@ mod tests {
         );
         assert_eq!(record.get_decoded("ID_MODEL").as_deref(), Some("A B"));
         assert_eq!(record.get("EMPTY"), None);
-        assert!(!record.damaged);
+        assert!(!record.has_invalid_utf8);
     }
 
     #[test]
-    fn bytes_that_are_no_text_damage_only_their_own_value() {
+    fn invalid_utf8_affects_only_its_own_value() {
         let record = parse(b"E:ID_FS_LABEL=\xff\xfe\nE:ID_FS_TYPE=ext4\n");
-        assert!(record.damaged);
+        assert!(record.has_invalid_utf8);
         assert_eq!(record.get("ID_FS_TYPE"), Some("ext4"));
     }
 

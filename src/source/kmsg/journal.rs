@@ -16,14 +16,14 @@ use crate::host::root::HostRoot;
 pub const PROGRAMS: [&str; 2] = ["/usr/bin/journalctl", "/bin/journalctl"];
 /// journald listens here as long as it runs. A journal alone would be followed for ever without a
 /// word.
-const SOCKET: &str = "/run/systemd/journal/socket";
+const JOURNALD_SOCKET: &str = "/run/systemd/journal/socket";
 /// What is asked for besides the fields with two underscores, which always come.
 const FIELDS: &str =
     "MESSAGE,PRIORITY,SYSLOG_FACILITY,_SOURCE_MONOTONIC_TIMESTAMP,_KERNEL_SUBSYSTEM,_KERNEL_DEVICE";
 
 /// The host's journald runs.
 pub fn is_running(root: &HostRoot) -> bool {
-    root.at(SOCKET).exists()
+    root.at(JOURNALD_SOCKET).exists()
 }
 
 /// The kernel's records of this boot, and what comes after them, for ever. `after`: the journal's
@@ -51,7 +51,7 @@ pub fn arguments(root: &HostRoot, boot_id: &str, after: Option<&str>) -> Vec<Str
 }
 
 #[derive(Deserialize)]
-struct Line {
+struct JournalFields {
     #[serde(rename = "MESSAGE")]
     message: Option<Value>,
     #[serde(rename = "PRIORITY")]
@@ -82,7 +82,7 @@ enum Value {
     Number(u64),
     Text(String),
     Bytes(Vec<u8>),
-    Many(Vec<Value>),
+    List(Vec<Value>),
 }
 
 impl Value {
@@ -92,8 +92,8 @@ impl Value {
             Value::Text(text) => Some(text.clone().into_bytes()),
             Value::Bytes(bytes) => Some(bytes.clone()),
             // Nested once; deeper is nobody's.
-            Value::Many(many) => match many.first() {
-                Some(Value::Many(_)) | None => None,
+            Value::List(many) => match many.first() {
+                Some(Value::List(_)) | None => None,
                 Some(first) => first.bytes(),
             },
         }
@@ -110,17 +110,17 @@ impl Value {
 
 /// A record of the journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct JournalEntry {
     /// As /dev/kmsg writes it. Its sequence number is the journal's.
     pub raw: Vec<u8>,
-    pub written: Option<Timestamp>,
+    pub realtime: Option<Timestamp>,
     /// Where the journal goes on after it.
     pub cursor: Option<String>,
 }
 
 /// None: no record, or one without what a record needs.
-pub fn entry(line: &[u8]) -> Option<Entry> {
-    let line: Line = serde_json::from_slice(line).ok()?;
+pub fn parse_entry(line: &[u8]) -> Option<JournalEntry> {
+    let line: JournalFields = serde_json::from_slice(line).ok()?;
     let message = line.message?.bytes()?;
     let number = |value: &Option<Value>| value.as_ref().and_then(Value::number);
     let text = |value: &Option<Value>| value.as_ref().and_then(Value::text);
@@ -149,9 +149,9 @@ pub fn entry(line: &[u8]) -> Option<Entry> {
     }
     let written = number(&line.realtime)
         .and_then(|time| Timestamp::from_microsecond(i64::try_from(time).ok()?).ok());
-    Some(Entry {
+    Some(JournalEntry {
         raw,
-        written,
+        realtime: written,
         cursor,
     })
 }
@@ -169,20 +169,20 @@ fn escape(text: &[u8], out: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::kernel::record;
+    use crate::model::kernel_log::record;
 
     const REALTIME: &str =
         r#""__REALTIME_TIMESTAMP":"1700000000123456","__MONOTONIC_TIMESTAMP":"22048500""#;
 
     #[test]
-    fn a_record_of_the_journal_is_the_kernels_record() {
+    fn a_journal_entry_becomes_the_kernel_record() {
         let line = format!(
             r#"{{"__CURSOR":"s=ab;i=4d2;b=ee;m=1;t=2;x=3",{REALTIME},"_BOOT_ID":"ee","_TRANSPORT":"kernel","PRIORITY":"3","SYSLOG_FACILITY":"0","_SOURCE_MONOTONIC_TIMESTAMP":"22048412","_KERNEL_SUBSYSTEM":"scsi","_KERNEL_DEVICE":"+scsi:6:0:0:0","MESSAGE":"cmd a\\b\n  res"}}"#
         );
-        let entry = entry(line.as_bytes()).unwrap();
+        let entry = parse_entry(line.as_bytes()).unwrap();
         let record = record::parse(&entry.raw).unwrap();
         assert_eq!(
-            (record.facility, record.level, record.seq, record.time),
+            (record.facility, record.level, record.seq, record.time_us),
             (0, Some(3), 0x4d2, 22_048_412)
         );
         assert_eq!(
@@ -191,7 +191,7 @@ mod tests {
         );
         assert_eq!(record.text, "cmd a\\b\n  res");
         assert_eq!(
-            entry.written.unwrap().as_microsecond(),
+            entry.realtime.unwrap().as_microsecond(),
             1_700_000_000_123_456
         );
         assert_eq!(entry.cursor.as_deref(), Some("s=ab;i=4d2;b=ee;m=1;t=2;x=3"));
@@ -205,14 +205,14 @@ mod tests {
             ("[[66,67],\"x\"]", "BC"),
         ] {
             let line = format!(r#"{{"__SEQNUM":"7","SYSLOG_FACILITY":"0","MESSAGE":{message}}}"#);
-            let entry = entry(line.as_bytes()).unwrap();
+            let entry = parse_entry(line.as_bytes()).unwrap();
             let record = record::parse(&entry.raw).unwrap();
             assert_eq!(
                 (
                     record.seq,
                     record.text.as_ref(),
                     record.level,
-                    entry.written
+                    entry.realtime
                 ),
                 (7, text, Some(6), None)
             );
@@ -220,11 +220,11 @@ mod tests {
     }
 
     #[test]
-    fn what_no_kernel_said_has_not_its_facility() {
+    fn user_space_messages_do_not_get_the_kernel_facility() {
         for facility in [r#""SYSLOG_FACILITY":"3","#, ""] {
             let line = format!(r#"{{"__SEQNUM":7,{facility}"MESSAGE":"I/O error"}}"#);
             assert_ne!(
-                record::parse(&entry(line.as_bytes()).unwrap().raw)
+                record::parse(&parse_entry(line.as_bytes()).unwrap().raw)
                     .unwrap()
                     .facility,
                 0
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_record_is_none() {
+    fn junk_is_no_entry() {
         for line in [
             "",
             "{",
@@ -243,12 +243,12 @@ mod tests {
             r#"{"MESSAGE":"no number"}"#,
             r#"{"__CURSOR":"i=zz","MESSAGE":"x"}"#,
         ] {
-            assert_eq!(entry(line.as_bytes()), None, "{line}");
+            assert_eq!(parse_entry(line.as_bytes()), None, "{line}");
         }
     }
 
     #[test]
-    fn a_hosts_journal_is_asked_for_below_its_root() {
+    fn the_journal_is_read_below_the_host_root() {
         let all = arguments(&HostRoot::new("/host"), "bc41-5868", Some("s=1;i=2"));
         assert!(
             all.contains(&"--root=/host".to_owned())

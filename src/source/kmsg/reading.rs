@@ -8,17 +8,17 @@ use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::model::kernel::classify::{Classifier, Scope};
-use crate::model::kernel::event::{Attached, Batch, Cursor, Event, Refused};
-use crate::model::kernel::record;
-use crate::model::kernel::rollup::{Fences, rollup};
-use crate::source::kmsg::numbering::{Numbering, Start};
+use crate::model::kernel_log::classify::{Classifier, ClassifierOptions};
+use crate::model::kernel_log::event::{Batch, Cursor, Event, NameAssignment, RejectedSector};
+use crate::model::kernel_log::record;
+use crate::model::kernel_log::rollup::{MergeBoundaries, rollup};
+use crate::source::kmsg::log_epoch::{LogEpoch, StartPosition};
 
 /// From so many events on, a batch in the making is rolled up; four times what it may have at its
 /// end.
-const ROLL_UP_AT: usize = 1024;
+const ROLLUP_THRESHOLD: usize = 1024;
 /// A drive is told of while it is probed, this long before the kernel calls it attached.
-const PROBED_FOR: SignedDuration = SignedDuration::from_secs(30);
+const PROBE_LEAD: SignedDuration = SignedDuration::from_secs(30);
 /// A batch is cut at so many notices of devices.
 const MAX_ATTACHED: usize = 1024;
 
@@ -46,15 +46,15 @@ impl KernelClock {
 
 /// What to do when all that was there has been read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CaughtUp {
+pub enum CatchUp {
     Live,
     /// The stored cursor is ahead of all that the log has: it is of another log. Read anew.
-    Future,
+    CursorAhead,
 }
 
 /// What can be concluded from the numbers of a medium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct How {
+pub struct MediumProperties {
     /// Numbers without a gap are records without a loss.
     pub contiguous: bool,
     /// What was there at the start ends with the newest record there is. Not so for a pipe, and for
@@ -63,12 +63,12 @@ pub struct How {
 }
 
 #[derive(Debug)]
-pub struct Reading {
-    numbering: Numbering,
-    medium: How,
+pub struct Batcher {
+    epoch: LogEpoch,
+    medium: MediumProperties,
     clock: KernelClock,
     classifier: Classifier,
-    scope: Scope,
+    scope: ClassifierOptions,
     /// Number of the last record that was seen.
     last: Option<u64>,
     /// Records before this one are over and done with.
@@ -78,32 +78,37 @@ pub struct Reading {
     /// Up to here the runs before have counted.
     resumed_at: Option<u64>,
     lost: u64,
-    history: bool,
+    in_backlog: bool,
     /// What is history is not told.
-    from_now: bool,
+    skip_backlog: bool,
     events: Vec<Event>,
-    attached: Vec<Attached>,
+    attached: Vec<NameAssignment>,
     /// Names that were given, and those of them that were given anew.
-    named: BTreeSet<(String, bool)>,
-    superseding: Vec<(Attached, SignedDuration)>,
-    refused: Vec<Refused>,
+    assigned_names: BTreeSet<(String, bool)>,
+    superseding: Vec<(NameAssignment, SignedDuration)>,
+    refused: Vec<RejectedSector>,
     ready: Vec<Batch>,
     /// Records since the last batch.
-    moved: u64,
-    seen: u64,
+    records_since_batch: u64,
+    records_read: u64,
     /// What was no record.
     unreadable: u64,
 }
 
-impl Reading {
-    pub fn new(start: Start, medium: How, clock: KernelClock, scope: Scope) -> Reading {
+impl Batcher {
+    pub fn new(
+        start: StartPosition,
+        medium: MediumProperties,
+        clock: KernelClock,
+        scope: ClassifierOptions,
+    ) -> Batcher {
         let (numbering, cursor, from_now) = match start {
-            Start::Oldest(numbering) => (numbering, Cursor::default(), false),
-            Start::Resume(numbering, cursor) => (numbering, cursor, false),
-            Start::Now(numbering) => (numbering, Cursor::default(), true),
+            StartPosition::Oldest(numbering) => (numbering, Cursor::default(), false),
+            StartPosition::Resume(numbering, cursor) => (numbering, cursor, false),
+            StartPosition::Now(numbering) => (numbering, Cursor::default(), true),
         };
-        Reading {
-            numbering,
+        Batcher {
+            epoch: numbering,
             medium,
             clock,
             classifier: Classifier::new(scope.clone()),
@@ -113,32 +118,32 @@ impl Reading {
             counted_to: cursor.counted_to,
             resumed_at: cursor.counted_to,
             lost: cursor.lost,
-            history: true,
-            from_now,
+            in_backlog: true,
+            skip_backlog: from_now,
             events: Vec::new(),
             attached: Vec::new(),
-            named: BTreeSet::new(),
+            assigned_names: BTreeSet::new(),
             superseding: Vec::new(),
             refused: Vec::new(),
             ready: Vec::new(),
-            moved: 0,
-            seen: 0,
+            records_since_batch: 0,
+            records_read: 0,
             unreadable: 0,
         }
     }
 
     /// One record. `written`: its time, where the medium tells it better than the kernel's clock
     /// does.
-    pub fn take(&mut self, raw: &[u8], arrival: Timestamp, written: Option<Timestamp>) {
+    pub fn push(&mut self, raw: &[u8], arrival: Timestamp, written: Option<Timestamp>) {
         let Ok(record) = record::parse(raw) else {
-            self.not_a_record();
+            self.count_unreadable();
             return;
         };
-        self.seen += 1;
+        self.records_read += 1;
         match self.last {
             // A repetition tells nothing.
             Some(last) if record.seq == last => return,
-            Some(last) if record.seq < last => self.renumber(),
+            Some(last) if record.seq < last => self.start_new_epoch(),
             _ => {}
         }
         if self.medium.contiguous
@@ -158,23 +163,23 @@ impl Reading {
             return;
         }
         self.counted_to = self.counted_to.max(Some(record.seq));
-        self.moved += 1;
-        if record.facility != 0 || (self.history && self.from_now) {
+        self.records_since_batch += 1;
+        if record.facility != 0 || (self.in_backlog && self.skip_backlog) {
             return;
         }
-        let time = match self.history {
+        let time = match self.in_backlog {
             true => written
-                .unwrap_or_else(|| self.clock.at(record.time))
+                .unwrap_or_else(|| self.clock.at(record.time_us))
                 .min(arrival),
             false => arrival,
         };
         self.classifier.push(&record, time, &mut self.events);
-        for attached in self.classifier.attached() {
-            self.name(attached);
+        for attached in self.classifier.take_name_assignments() {
+            self.record_attached(attached);
         }
-        for excused in self.classifier.excused() {
+        for excused in self.classifier.take_rejected_requests() {
             if let Some(sector) = excused.sector.filter(|_| self.refused.len() < MAX_ATTACHED) {
-                self.refused.push(Refused {
+                self.refused.push(RejectedSector {
                     device: excused.device,
                     sector,
                     at: time,
@@ -182,49 +187,49 @@ impl Reading {
             }
         }
         if self.attached.len() >= MAX_ATTACHED {
-            self.cut();
-        } else if self.events.len() >= ROLL_UP_AT {
+            self.finish_batch();
+        } else if self.events.len() >= ROLLUP_THRESHOLD {
             self.roll_up();
         }
     }
 
     /// All that was there at the start has been read; from now on, records are live.
-    pub fn caught_up(&mut self) -> CaughtUp {
-        if self.history && self.medium.has_newest && self.last < self.resumed_at {
-            return CaughtUp::Future;
+    pub fn catch_up(&mut self) -> CatchUp {
+        if self.in_backlog && self.medium.has_newest && self.last < self.resumed_at {
+            return CatchUp::CursorAhead;
         }
-        if self.history {
-            self.cut();
-            self.history = false;
+        if self.in_backlog {
+            self.finish_batch();
+            self.in_backlog = false;
         }
-        CaughtUp::Live
+        CatchUp::Live
     }
 
-    pub fn is_history(&self) -> bool {
-        self.history
+    pub fn is_in_backlog(&self) -> bool {
+        self.in_backlog
     }
 
     /// Something was said that somebody waits for.
-    pub fn has_news(&self) -> bool {
+    pub fn has_events(&self) -> bool {
         !self.events.is_empty() || !self.attached.is_empty()
     }
 
     /// Records since the last batch.
-    pub fn moved(&self) -> u64 {
-        self.moved
+    pub fn records_since_batch(&self) -> u64 {
+        self.records_since_batch
     }
 
     /// Records that were seen at all.
-    pub fn seen(&self) -> u64 {
-        self.seen
+    pub fn records_read(&self) -> u64 {
+        self.records_read
     }
 
-    pub fn has_ready(&self) -> bool {
+    pub fn has_batches(&self) -> bool {
         !self.ready.is_empty()
     }
 
-    pub fn not_a_record(&mut self) {
-        self.seen += 1;
+    pub fn count_unreadable(&mut self) {
+        self.records_read += 1;
         self.unreadable += 1;
     }
 
@@ -237,7 +242,7 @@ impl Reading {
     }
 
     /// Makes a batch of what there is.
-    pub fn cut(&mut self) {
+    pub fn finish_batch(&mut self) {
         self.roll_up();
         let (events, attached) = (
             std::mem::take(&mut self.events),
@@ -247,14 +252,14 @@ impl Reading {
         self.ready.push(Batch {
             cursor: self.cursor(),
             events,
-            attached,
-            refused,
-            history: self.history,
+            name_assignments: attached,
+            rejected_sectors: refused,
+            is_backlog: self.in_backlog,
         });
-        self.moved = 0;
+        self.records_since_batch = 0;
     }
 
-    pub fn take_ready(&mut self) -> Vec<Batch> {
+    pub fn take_batches(&mut self) -> Vec<Batch> {
         std::mem::take(&mut self.ready)
     }
 
@@ -264,7 +269,7 @@ impl Reading {
             .map_or(0, |last| last.saturating_add(1))
             .max(self.skip_before);
         Cursor {
-            boot_id: self.numbering.to_string(),
+            boot_id: self.epoch.to_string(),
             counted_to: self.counted_to,
             // While what is counted already is read again, not all that was open then is open yet.
             reread_from: self
@@ -275,33 +280,33 @@ impl Reading {
         }
     }
 
-    fn name(&mut self, attached: Attached) {
-        let name = (attached.name.clone(), attached.filesystem);
+    fn record_attached(&mut self, attached: NameAssignment) {
+        let name = (attached.name.clone(), attached.is_filesystem);
         // A drive that comes to a free name may have been told of while it was probed, which is
         // before the kernel says that it is attached.
-        let first = self.named.insert(name);
+        let first = self.assigned_names.insert(name);
         // Where reading goes on after a run of before, who had the name at its end is not known
         // here.
-        if self.history && (!first || self.resumed_at.is_some()) {
+        if self.in_backlog && (!first || self.resumed_at.is_some()) {
             let lag = if first {
-                PROBED_FOR
+                PROBE_LEAD
             } else {
                 SignedDuration::ZERO
             };
             self.superseding.push((attached.clone(), lag));
         }
-        if self.named.len() > MAX_ATTACHED {
-            self.named.pop_first();
+        if self.assigned_names.len() > MAX_ATTACHED {
+            self.assigned_names.pop_first();
         }
         self.attached.push(attached);
     }
 
     /// What was before is told of those who have their names still: who had them at that time
     /// nobody knows any more.
-    fn forget_former(&mut self) {
-        if self.history {
+    fn drop_superseded(&mut self) {
+        if self.in_backlog {
             let superseding = std::mem::take(&mut self.superseding);
-            let over = |event: &Event, (attached, lag): &(Attached, SignedDuration)| {
+            let over = |event: &Event, (attached, lag): &(NameAssignment, SignedDuration)| {
                 attached.supersedes(event) && attached.at.duration_since(event.last.time) >= *lag
             };
             self.events
@@ -310,25 +315,25 @@ impl Reading {
     }
 
     fn roll_up(&mut self) {
-        self.forget_former();
+        self.drop_superseded();
         let events = std::mem::take(&mut self.events);
         self.events = rollup(
             events,
-            Fences {
+            MergeBoundaries {
                 counted_to: self.resumed_at,
-                attached: &self.attached,
+                name_assignments: &self.attached,
             },
         );
     }
 
     /// Numbers grow as long as the kernel runs: this is another log under the same name.
-    fn renumber(&mut self) {
+    fn start_new_epoch(&mut self) {
         tracing::warn!(
             last = self.last,
             "the kernel log's sequence numbers have begun anew: read as another log"
         );
-        self.cut();
-        self.numbering = self.numbering.next();
+        self.finish_batch();
+        self.epoch = self.epoch.next();
         self.classifier = Classifier::new(self.scope.clone());
         (
             self.last,

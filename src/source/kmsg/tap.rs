@@ -15,11 +15,11 @@ use nix::fcntl::OFlag;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use crate::host::readable::readable;
+use crate::host::async_fd::nonblocking;
 
 /// How the bytes come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum LogFdKind {
     /// One record a read.
     Device,
     /// A pipe: as they were written, torn anywhere.
@@ -28,8 +28,8 @@ pub enum Kind {
     Recording,
 }
 
-pub struct Tap {
-    kind: Kind,
+pub struct LogFd {
+    kind: LogFdKind,
     fd: Fd,
 }
 
@@ -39,8 +39,8 @@ enum Fd {
     File(File),
 }
 
-impl Tap {
-    pub fn open(path: &Path) -> io::Result<Tap> {
+impl LogFd {
+    pub fn open(path: &Path) -> io::Result<LogFd> {
         let open = |write| {
             File::options()
                 .read(true)
@@ -51,18 +51,18 @@ impl Tap {
         let file = open(false)?;
         let of = file.metadata()?.file_type();
         if of.is_file() {
-            return Ok(Tap {
-                kind: Kind::Recording,
+            return Ok(LogFd {
+                kind: LogFdKind::Recording,
                 fd: Fd::File(file),
             });
         }
         if of.is_fifo() {
             // As its own writer it sees no end when the others go.
-            return Tap::polled(Kind::Stream, open(true)?.into());
+            return LogFd::polled(LogFdKind::Stream, open(true)?.into());
         }
         if of.is_char_device() {
             // EPERM: a device that is always readable, as /dev/null and /dev/zero are.
-            return Tap::polled(Kind::Device, file.into()).map_err(|error| {
+            return LogFd::polled(LogFdKind::Device, file.into()).map_err(|error| {
                 io::Error::new(
                     io::ErrorKind::InvalidInput,
                     format!("it is no kernel log: waiting for it: {error}"),
@@ -76,24 +76,24 @@ impl Tap {
     }
 
     /// What a program writes.
-    pub fn output(fd: OwnedFd) -> io::Result<Tap> {
-        Tap::polled(Kind::Stream, fd)
+    pub fn from_output(fd: OwnedFd) -> io::Result<LogFd> {
+        LogFd::polled(LogFdKind::Stream, fd)
     }
 
-    fn polled(kind: Kind, fd: OwnedFd) -> io::Result<Tap> {
-        Ok(Tap {
+    fn polled(kind: LogFdKind, fd: OwnedFd) -> io::Result<LogFd> {
+        Ok(LogFd {
             kind,
-            fd: Fd::Polled(readable(fd)?),
+            fd: Fd::Polled(nonblocking(fd)?),
         })
     }
 
     /// A descriptor that keeps records apart as the device does.
     #[cfg(test)]
-    pub fn records(fd: OwnedFd) -> io::Result<Tap> {
-        Tap::polled(Kind::Device, fd)
+    pub fn from_datagrams(fd: OwnedFd) -> io::Result<LogFd> {
+        LogFd::polled(LogFdKind::Device, fd)
     }
 
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> LogFdKind {
         self.kind
     }
 
@@ -120,7 +120,7 @@ impl Tap {
     }
 }
 
-impl std::fmt::Debug for Tap {
+impl std::fmt::Debug for LogFd {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let fd = match &self.fd {
             Fd::Polled(fd) => fd.as_raw_fd(),

@@ -10,26 +10,26 @@ use tokio::task::JoinHandle;
 
 use super::*;
 use crate::host::root::HostRoot;
-use crate::host::worker::{Spawn, Workers};
+use crate::host::worker_pool::{WorkerPool, WorkerPoolConfig};
 use crate::model::path::HostPath;
 use crate::model::probe::ProbeTarget;
 use crate::source::context::{SmartSettings, SourceSettings};
 
 const BOOT: &str = "bc410abf-5868-4598-8a1a-df242baf6e4d";
 /// Nothing that is asserted here takes this long on a machine of any speed.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A host with a log of its own, and what its reader reports.
 struct Host {
     dir: tempfile::TempDir,
     settings: watch::Sender<Arc<SourceSettings>>,
-    resume: watch::Sender<Resume>,
+    resume: watch::Sender<ResumePoint>,
     targets: watch::Sender<Arc<Vec<ProbeTarget>>>,
     journalctl: Vec<PathBuf>,
 }
 
 struct Running {
-    reports: mpsc::Receiver<Report>,
+    reports: mpsc::Receiver<SourceUpdate>,
     task: JoinHandle<()>,
 }
 
@@ -60,26 +60,26 @@ impl Host {
             kubelet_root: HostPath::new("/var/lib/kubelet"),
             admit: Vec::new(),
             ignore: Vec::new(),
-            reconcile_interval: PATIENCE,
-            probe_interval: PATIENCE,
-            probe_timeout: PATIENCE,
-            worker_timeout: PATIENCE,
-            disk_stats_interval: PATIENCE,
+            reconcile_interval: TEST_TIMEOUT,
+            probe_interval: TEST_TIMEOUT,
+            probe_timeout: TEST_TIMEOUT,
+            worker_timeout: TEST_TIMEOUT,
+            disk_stats_interval: TEST_TIMEOUT,
             kernel_log: KernelLogSettings {
                 enabled: true,
                 path: HostPath::new(DEVICE),
                 admit: Vec::new(),
             },
-            counters_interval: PATIENCE,
+            counters_interval: TEST_TIMEOUT,
             fs_events: false,
             smart: SmartSettings {
                 enabled: false,
                 command: "/nonexistent".into(),
-                interval: PATIENCE,
-                suspect_interval: PATIENCE,
-                shortest_interval: PATIENCE,
-                slow_interval: PATIENCE,
-                timeout: PATIENCE,
+                interval: TEST_TIMEOUT,
+                suspect_interval: TEST_TIMEOUT,
+                shortest_interval: TEST_TIMEOUT,
+                slow_interval: TEST_TIMEOUT,
+                timeout: TEST_TIMEOUT,
                 at_once: 1,
                 nvme_events: false,
                 device_types: Vec::new(),
@@ -88,7 +88,7 @@ impl Host {
         Host {
             dir,
             settings: watch::Sender::new(Arc::new(settings)),
-            resume: watch::Sender::new(Resume::From(None)),
+            resume: watch::Sender::new(ResumePoint::From(None)),
             targets: watch::Sender::default(),
             journalctl: Vec::new(),
         }
@@ -132,7 +132,7 @@ impl Host {
     fn start(&self) -> Running {
         let (sender, reports) = mpsc::channel(16);
         let workers = || {
-            Workers::start(Spawn {
+            WorkerPool::start(WorkerPoolConfig {
                 program: "/nonexistent".into(),
                 args: Vec::new(),
                 active: 1,
@@ -174,8 +174,8 @@ impl Host {
 }
 
 impl Running {
-    async fn next(&mut self) -> Report {
-        tokio::time::timeout(PATIENCE, self.reports.recv())
+    async fn next(&mut self) -> SourceUpdate {
+        tokio::time::timeout(TEST_TIMEOUT, self.reports.recv())
             .await
             .expect("in time")
             .expect("the reader runs")
@@ -183,7 +183,7 @@ impl Running {
 
     async fn status(&mut self) -> SourceStatus {
         loop {
-            if let Report::Source {
+            if let SourceUpdate::Source {
                 source: Source::KernelLog,
                 status,
             } = self.next().await
@@ -195,7 +195,7 @@ impl Running {
 
     async fn batch(&mut self) -> Batch {
         loop {
-            if let Report::KernelLog(batch) = self.next().await {
+            if let SourceUpdate::KernelLog(batch) = self.next().await {
                 return batch;
             }
         }
@@ -232,14 +232,14 @@ fn records(batches: &[Batch]) -> u64 {
 }
 
 #[tokio::test]
-async fn a_record_in_a_pipe_is_told_at_once_and_with_the_time_of_its_arrival() {
+async fn a_record_in_a_pipe_is_reported_at_once_with_its_arrival_time() {
     let host = Host::new().fifo();
     let mut running = host.start();
     assert_eq!(
         running.status().await,
         SourceStatus::Active("/dev/kmsg, a pipe".into())
     );
-    assert!(running.batch().await.history, "what was there: nothing");
+    assert!(running.batch().await.is_backlog, "what was there: nothing");
     let before = now();
     let written = Instant::now();
     host.writer()
@@ -248,7 +248,7 @@ async fn a_record_in_a_pipe_is_told_at_once_and_with_the_time_of_its_arrival() {
     let batch = running.batch().await;
     let took = written.elapsed();
     assert!(
-        !batch.history
+        !batch.is_backlog
             && batch.events[0].first.time >= before
             && batch.events[0].first.time <= now()
     );
@@ -274,7 +274,10 @@ async fn what_was_written_before_the_start_is_history() {
     let mut running = host.start();
     let batches = running.until(5).await;
     assert_eq!(
-        (records(&batches), batches.iter().all(|batch| batch.history)),
+        (
+            records(&batches),
+            batches.iter().all(|batch| batch.is_backlog)
+        ),
         (1, true)
     );
     writer
@@ -282,7 +285,7 @@ async fn what_was_written_before_the_start_is_history() {
         .expect("written");
     let batches = running.until(6).await;
     assert_eq!(
-        (records(&batches), batches.last().expect("one").history),
+        (records(&batches), batches.last().expect("one").is_backlog),
         (1, false)
     );
 }
@@ -313,7 +316,7 @@ async fn torn_records_junk_and_lines_of_a_megabyte_harm_no_other_record() {
 }
 
 #[tokio::test]
-async fn a_gap_in_the_numbers_is_told_as_a_loss() {
+async fn a_gap_in_sequence_numbers_is_reported_as_a_loss() {
     let host = Host::new().fifo();
     let mut running = host.start();
     running.batch().await;
@@ -330,7 +333,7 @@ async fn a_gap_in_the_numbers_is_told_as_a_loss() {
 }
 
 #[tokio::test]
-async fn a_flood_arrives_whole_in_few_batches_and_other_tasks_have_their_turn() {
+async fn a_flood_arrives_complete_in_few_batches_and_starves_no_task() {
     const FLOOD: u64 = 50_000;
     let host = Host::new().fifo();
     let mut running = host.start();
@@ -364,13 +367,13 @@ async fn a_flood_arrives_whole_in_few_batches_and_other_tasks_have_their_turn() 
     assert!(
         batches
             .iter()
-            .all(|batch| batch.events.len() <= crate::model::kernel::rollup::MAX_EVENTS)
+            .all(|batch| batch.events.len() <= crate::model::kernel_log::rollup::MAX_EVENTS)
     );
     writing.await.expect("written");
 }
 
 #[tokio::test]
-async fn a_recording_is_read_to_its_end_and_that_is_all() {
+async fn a_recording_is_read_once_to_its_end() {
     let host = Host::new();
     std::fs::write(
         host.kmsg(),
@@ -385,7 +388,10 @@ async fn a_recording_is_read_to_its_end_and_that_is_all() {
     let batches = running.until(1).await;
     // Its last line has no end: it was being written.
     assert_eq!(
-        (records(&batches), batches.iter().all(|batch| batch.history)),
+        (
+            records(&batches),
+            batches.iter().all(|batch| batch.is_backlog)
+        ),
         (1, true)
     );
     assert!(
@@ -396,21 +402,21 @@ async fn a_recording_is_read_to_its_end_and_that_is_all() {
 }
 
 #[tokio::test]
-async fn nothing_is_read_before_the_store_has_answered_and_then_from_where_it_was() {
+async fn reading_waits_for_the_store_and_resumes_at_its_cursor() {
     let host = Host::new();
     std::fs::write(
         host.kmsg(),
         (1..=20).map(|seq| failure(seq, "sda")).collect::<String>(),
     )
     .expect("written");
-    host.resume.send_replace(Resume::Unknown);
+    host.resume.send_replace(ResumePoint::Unknown);
     let mut running = host.start();
     assert!(
         tokio::time::timeout(Duration::from_millis(200), running.reports.recv())
             .await
             .is_err()
     );
-    host.resume.send_replace(Resume::From(Some(Cursor {
+    host.resume.send_replace(ResumePoint::From(Some(Cursor {
         boot_id: BOOT.into(),
         counted_to: Some(15),
         reread_from: 12,
@@ -427,14 +433,14 @@ async fn nothing_is_read_before_the_store_has_answered_and_then_from_where_it_wa
 }
 
 #[tokio::test]
-async fn a_stored_place_beyond_the_end_is_of_another_log_which_is_read_from_its_beginning() {
+async fn a_cursor_beyond_the_end_restarts_at_the_oldest_record() {
     let host = Host::new();
     std::fs::write(
         host.kmsg(),
         (1..=20).map(|seq| failure(seq, "sda")).collect::<String>(),
     )
     .expect("written");
-    host.resume.send_replace(Resume::From(Some(Cursor {
+    host.resume.send_replace(ResumePoint::From(Some(Cursor {
         boot_id: BOOT.into(),
         counted_to: Some(1500),
         reread_from: 1501,
@@ -456,7 +462,7 @@ async fn a_stored_place_beyond_the_end_is_of_another_log_which_is_read_from_its_
 #[tokio::test]
 async fn a_pipe_in_which_nothing_is_yet_is_not_another_log() {
     let host = Host::new().fifo();
-    host.resume.send_replace(Resume::From(Some(Cursor {
+    host.resume.send_replace(ResumePoint::From(Some(Cursor {
         boot_id: BOOT.into(),
         counted_to: Some(15),
         reread_from: 16,
@@ -488,7 +494,7 @@ async fn a_pipe_in_which_nothing_is_yet_is_not_another_log() {
 }
 
 #[tokio::test]
-async fn switched_off_it_reads_nothing_and_switched_on_it_goes_on_where_it_was() {
+async fn disabled_it_reads_nothing_and_enabled_it_resumes() {
     let host = Host::new();
     std::fs::write(host.kmsg(), failure(1, "sda")).expect("written");
     let mut running = host.start();
@@ -518,7 +524,7 @@ async fn records_of_a_device_are_whole_however_long_they_are() {
     // A socket keeps them apart as the device does; EINVAL, EPIPE and the wake-up from sleep are
     // shown on the device itself.
     let (ours, theirs) = std::os::unix::net::UnixDatagram::pair().expect("a pair");
-    let tap = Tap::records(theirs.into()).expect("a descriptor that can be waited for");
+    let tap = LogFd::from_datagrams(theirs.into()).expect("a descriptor that can be waited for");
     let mut buffer = vec![0; BUFFER];
     assert_eq!(
         tap.try_read(&mut buffer)
@@ -529,7 +535,7 @@ async fn records_of_a_device_are_whole_however_long_they_are() {
     let long = format!("{}{}", failure(1, "sda"), " KEY=value\n".repeat(700));
     ours.send(long.as_bytes()).expect("sent");
     ours.send(failure(2, "sda").as_bytes()).expect("sent");
-    tokio::time::timeout(PATIENCE, tap.readable())
+    tokio::time::timeout(TEST_TIMEOUT, tap.readable())
         .await
         .expect("in time")
         .expect("readable");
@@ -547,8 +553,7 @@ fn entry(seq: u64, text: &str) -> String {
 }
 
 #[tokio::test]
-async fn without_the_device_journalds_copy_is_followed_and_a_new_journalctl_goes_on_after_the_last_record()
- {
+async fn without_kmsg_journald_is_followed_and_a_new_journalctl_resumes() {
     let mut host = Host::new();
     let first = format!(
         "{}\n{}",
@@ -574,7 +579,11 @@ async fn without_the_device_journalds_copy_is_followed_and_a_new_journalctl_goes
     assert_eq!(records(&batches), 1);
     let last = batches.last().expect("one");
     assert_eq!(
-        (last.cursor.boot_id.clone(), last.cursor.lost, last.history),
+        (
+            last.cursor.boot_id.clone(),
+            last.cursor.lost,
+            last.is_backlog
+        ),
         (format!("{BOOT}/journal"), 0, true)
     );
     assert_eq!(batches[0].events[0].first.time.as_second(), 1_700_000_000);
@@ -592,7 +601,7 @@ async fn without_the_device_journalds_copy_is_followed_and_a_new_journalctl_goes
 }
 
 #[tokio::test]
-async fn with_neither_it_says_what_to_do_and_tries_again() {
+async fn with_neither_kmsg_nor_journald_it_reports_a_hint_and_retries() {
     let host = Host::new();
     let mut running = host.start();
     let SourceStatus::Down(text) = running.status().await else {
@@ -609,7 +618,7 @@ async fn with_neither_it_says_what_to_do_and_tries_again() {
 }
 
 #[tokio::test]
-async fn a_recorded_tree_without_a_log_has_none_and_never_that_of_this_machine() {
+async fn a_recorded_tree_without_a_log_never_reads_the_log_of_this_machine() {
     let mut host = Host::new();
     host.journal("echo wrong");
     std::fs::remove_dir_all(host.dir.path().join("proc/1")).expect("removed");
@@ -621,7 +630,7 @@ async fn a_recorded_tree_without_a_log_has_none_and_never_that_of_this_machine()
 }
 
 #[tokio::test]
-async fn what_is_no_log_is_said_to_be_none() {
+async fn a_path_that_is_no_kernel_log_is_reported() {
     let host = Host::new();
     std::os::unix::fs::symlink("/dev/null", host.kmsg()).expect("made");
     let mut running = host.start();

@@ -19,12 +19,12 @@ pub struct VolumeData {
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
     #[error("not a record of the kubelet: {0}")]
-    Shape(#[from] serde_json::Error),
+    Json(#[from] serde_json::Error),
     #[error("it names no {0}")]
     Missing(&'static str),
 }
 
-pub fn volume_data(text: &[u8]) -> Result<VolumeData, RecordError> {
+pub fn parse_volume_data(text: &[u8]) -> Result<VolumeData, RecordError> {
     let data: VolumeData = serde_json::from_slice(text)?;
     match &data {
         VolumeData { driver_name, .. } if driver_name.is_empty() => {
@@ -39,7 +39,7 @@ pub fn volume_data(text: &[u8]) -> Result<VolumeData, RecordError> {
 
 /// `NAMESPACE_NAME_UID` below /var/log/pods (pkg/kubelet/kuberuntime/helpers.go,
 /// BuildPodLogsDirectory); none of the three holds an underscore.
-pub fn pod_log_folder(name: &str) -> Option<(String, PodName)> {
+pub fn parse_pod_log_folder(name: &str) -> Option<(String, PodName)> {
     let mut parts = name.split('_');
     match (parts.next(), parts.next(), parts.next(), parts.next()) {
         (Some(namespace), Some(name), Some(uid), None) if ![namespace, name, uid].contains(&"") => {
@@ -62,9 +62,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_published_record_is_read_and_what_it_has_more_is_left() {
+    fn a_published_record_is_read_and_unknown_keys_are_ignored() {
         let text = br#"{"attachmentID":"csi-1","driverName":"a.csi","nodeName":"n","specVolID":"pv-1","volumeHandle":"h","volumeLifecycleMode":"Persistent","later":"x"}"#;
-        let data = volume_data(text).expect("good");
+        let data = parse_volume_data(text).expect("good");
         assert_eq!(
             (
                 data.driver_name.as_str(),
@@ -78,22 +78,22 @@ mod tests {
     #[test]
     fn damage_is_an_error_that_says_what_is_wrong() {
         assert!(
-            volume_data(b"").is_err()
-                && volume_data(b"{\"driverName\":\"a").is_err()
-                && volume_data(b"[]").is_err()
+            parse_volume_data(b"").is_err()
+                && parse_volume_data(b"{\"driverName\":\"a").is_err()
+                && parse_volume_data(b"[]").is_err()
         );
         assert!(
-            volume_data(b"{\"driverName\":\"a\"}")
+            parse_volume_data(b"{\"driverName\":\"a\"}")
                 .expect_err("no handle")
                 .to_string()
                 .contains("volumeHandle")
         );
-        assert!(volume_data(b"{\"driverName\":7}").is_err());
+        assert!(parse_volume_data(b"{\"driverName\":7}").is_err());
     }
 
     #[test]
     fn a_log_folder_gives_the_pods_name() {
-        let (uid, name) = pod_log_folder("db_mysql-0_0f6b2a7e-1111").expect("good");
+        let (uid, name) = parse_pod_log_folder("db_mysql-0_0f6b2a7e-1111").expect("good");
         assert_eq!(
             (uid.as_str(), name.namespace.as_str(), name.name.as_str()),
             ("0f6b2a7e-1111", "db", "mysql-0")
@@ -101,14 +101,14 @@ mod tests {
         assert!(
             ["x", "a_b", "a_b_c_d", "__", "a__c"]
                 .iter()
-                .all(|name| pod_log_folder(name).is_none())
+                .all(|name| parse_pod_log_folder(name).is_none())
         );
     }
 
     proptest! {
         #[test]
         fn junk_never_reads_as_a_record(text in proptest::collection::vec(any::<u8>(), 0..200)) {
-            if let Ok(data) = volume_data(&text) {
+            if let Ok(data) = parse_volume_data(&text) {
                 prop_assert!(!data.driver_name.is_empty() && !data.volume_handle.is_empty());
             }
         }

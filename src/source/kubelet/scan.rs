@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use crate::host::root::HostRoot;
 use crate::model::kubelet::{KubeletRecords, KubeletVolume, Publication};
 use crate::model::path::HostPath;
-use crate::source::kubelet::records::{VolumeData, pod_log_folder, volume_data};
+use crate::source::kubelet::records::{VolumeData, parse_pod_log_folder, parse_volume_data};
 
 const POD_LOGS: &str = "/var/log/pods";
 /// The kubelet's own records have a few hundred bytes.
@@ -45,22 +45,22 @@ pub fn scan(
     let csi = kubelet_root.join("plugins/kubernetes.io/csi");
     for folder in scan.list(&csi)? {
         match folder.as_slice() {
-            b"pv" => scan.staged(&csi.join("pv"), true)?,
-            b"volumeDevices" => scan.block(&csi.join("volumeDevices"))?,
-            driver => scan.staged(&csi.join(driver), false)?,
+            b"pv" => scan.scan_staged(&csi.join("pv"), true)?,
+            b"volumeDevices" => scan.scan_block_volumes(&csi.join("volumeDevices"))?,
+            driver => scan.scan_staged(&csi.join(driver), false)?,
         }
     }
     let pods = kubelet_root.join("pods");
     let mut pod_uids = Vec::new();
     for uid in scan.list(&pods)? {
         let uid_text = String::from_utf8_lossy(&uid).into_owned();
-        scan.published(&pods.join(&uid), &uid_text)?;
+        scan.scan_published(&pods.join(&uid), &uid_text)?;
         pod_uids.push(uid_text);
     }
     let names = scan.list(&HostPath::from(POD_LOGS))?;
     let pods = names
         .iter()
-        .filter_map(|name| pod_log_folder(std::str::from_utf8(name).ok()?))
+        .filter_map(|name| parse_pod_log_folder(std::str::from_utf8(name).ok()?))
         .collect();
     Ok(Some(KubeletRecords {
         root: kubelet_root.clone(),
@@ -74,16 +74,16 @@ pub fn scan(
 /// The path without symbolic links, as the host would resolve it: an absolute link starts at the
 /// host's root. None where something is missing.
 fn resolve(root: &HostRoot, path: &HostPath) -> io::Result<Option<HostPath>> {
-    let mut waiting: Vec<Vec<u8>> = parts(path).rev().collect();
-    let mut done: Vec<Vec<u8>> = Vec::new();
+    let mut remaining: Vec<Vec<u8>> = parts(path).rev().collect();
+    let mut resolved: Vec<Vec<u8>> = Vec::new();
     let mut links = 0;
-    while let Some(part) = waiting.pop() {
+    while let Some(part) = remaining.pop() {
         if part == b".." {
-            done.pop();
+            resolved.pop();
             continue;
         }
-        done.push(part);
-        let here = joined(&done);
+        resolved.push(part);
+        let here = joined(&resolved);
         let local = root.at_host_path(&here);
         match std::fs::symlink_metadata(&local) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -97,16 +97,16 @@ fn resolve(root: &HostRoot, path: &HostPath) -> io::Result<Option<HostPath>> {
                     ));
                 }
                 let target = HostPath::from(std::fs::read_link(&local)?.as_path());
-                done.pop();
+                resolved.pop();
                 if target.as_bytes().starts_with(b"/") {
-                    done.clear();
+                    resolved.clear();
                 }
-                waiting.extend(parts(&target).rev());
+                remaining.extend(parts(&target).rev());
             }
             Ok(_) => {}
         }
     }
-    Ok(Some(joined(&done)))
+    Ok(Some(joined(&resolved)))
 }
 
 fn parts(path: &HostPath) -> impl DoubleEndedIterator<Item = Vec<u8>> {
@@ -133,15 +133,15 @@ struct Scan<'a> {
 impl Scan<'_> {
     /// `FOLDER/NAME/{vol_data.json,globalmount}`: NAME is the PV's in the older layout, else a hash
     /// of the handle.
-    fn staged(&mut self, folder: &HostPath, named: bool) -> Result<(), KubeletError> {
+    fn scan_staged(&mut self, folder: &HostPath, name_is_pv: bool) -> Result<(), KubeletError> {
         for name in self.list(folder)? {
             let at = folder.join(&name);
-            let Some((data, record)) = self.record(&at.join("vol_data.json")) else {
+            let Some((data, record)) = self.read_record(&at.join("vol_data.json")) else {
                 continue;
             };
             let volume = self.volume(&data, record);
             volume.staging = Some(at.join("globalmount"));
-            if named && volume.pv.is_none() {
+            if name_is_pv && volume.pv.is_none() {
                 volume.pv = Some(String::from_utf8_lossy(&name).into_owned());
             }
         }
@@ -149,11 +149,11 @@ impl Scan<'_> {
     }
 
     /// `pods/UID/volumes/kubernetes.io~csi/NAME/{vol_data.json,mount}`.
-    fn published(&mut self, pod: &HostPath, uid: &str) -> Result<(), KubeletError> {
+    fn scan_published(&mut self, pod: &HostPath, uid: &str) -> Result<(), KubeletError> {
         let folder = pod.join("volumes/kubernetes.io~csi");
         for name in self.list(&folder)? {
             let at = folder.join(&name);
-            let Some((data, record)) = self.record(&at.join("vol_data.json")) else {
+            let Some((data, record)) = self.read_record(&at.join("vol_data.json")) else {
                 continue;
             };
             let publication = Publication {
@@ -169,12 +169,13 @@ impl Scan<'_> {
 
     /// `volumeDevices/PV/data/vol_data.json`, `volumeDevices/staging/PV`,
     /// `volumeDevices/publish/PV/UID`.
-    fn block(&mut self, folder: &HostPath) -> Result<(), KubeletError> {
+    fn scan_block_volumes(&mut self, folder: &HostPath) -> Result<(), KubeletError> {
         for name in self.list(folder)? {
             if matches!(name.as_slice(), b"staging" | b"publish") {
                 continue;
             }
-            let Some((data, record)) = self.record(&folder.join(&name).join("data/vol_data.json"))
+            let Some((data, record)) =
+                self.read_record(&folder.join(&name).join("data/vol_data.json"))
             else {
                 continue;
             };
@@ -217,7 +218,7 @@ impl Scan<'_> {
     }
 
     /// None: no such record, or one that makes no sense, which is a warning.
-    fn record(&mut self, path: &HostPath) -> Option<(VolumeData, HostPath)> {
+    fn read_record(&mut self, path: &HostPath) -> Option<(VolumeData, HostPath)> {
         let text = match self.read(path) {
             Ok(text) => text,
             // A folder that is being made or removed has no record yet, or no more.
@@ -227,7 +228,7 @@ impl Scan<'_> {
                 return None;
             }
         };
-        match volume_data(&text) {
+        match parse_volume_data(&text) {
             Ok(data) => Some((data, path.clone())),
             Err(error) => {
                 self.warnings.push(format!("{path}: {error}"));
@@ -260,14 +261,14 @@ impl Scan<'_> {
 
     /// Names of the folders in a folder, sorted; links are not followed. No such folder: none.
     fn list(&self, path: &HostPath) -> Result<Vec<Vec<u8>>, KubeletError> {
-        self.names(path, |kind| kind.is_dir())
+        self.list_matching(path, |kind| kind.is_dir())
     }
 
     fn list_any(&self, path: &HostPath) -> Result<Vec<Vec<u8>>, KubeletError> {
-        self.names(path, |_| true)
+        self.list_matching(path, |_| true)
     }
 
-    fn names(
+    fn list_matching(
         &self,
         path: &HostPath,
         wanted: impl Fn(&std::fs::FileType) -> bool,

@@ -7,7 +7,7 @@ use crate::source::layers::LayerError;
 
 pub fn read(root: &HostRoot, device: &str) -> Result<MdState, LayerError> {
     let dir = format!("/sys/block/{device}/md");
-    let attributes = Attributes { root, dir: &dir };
+    let attributes = MdAttributes { root, dir: &dir };
     let mut members = Vec::new();
     for entry in std::fs::read_dir(root.at(&dir)).map_err(|source| LayerError::Read {
         path: dir.clone(),
@@ -42,7 +42,7 @@ pub fn read(root: &HostRoot, device: &str) -> Result<MdState, LayerError> {
 }
 
 /// None for a member that leaves the array while it is read.
-fn member(attributes: &Attributes<'_>, name: &str) -> Result<Option<MdMember>, LayerError> {
+fn member(attributes: &MdAttributes<'_>, name: &str) -> Result<Option<MdMember>, LayerError> {
     let Some(state) = attributes.text(&format!("{name}/state"))? else {
         return Ok(None);
     };
@@ -76,7 +76,7 @@ fn member(attributes: &Attributes<'_>, name: &str) -> Result<Option<MdMember>, L
 }
 
 /// `none`, `delayed`, or `DONE / ALL` in sectors.
-fn sync_completed(attributes: &Attributes<'_>) -> Result<Option<(u64, u64)>, LayerError> {
+fn sync_completed(attributes: &MdAttributes<'_>) -> Result<Option<(u64, u64)>, LayerError> {
     let Some(text) = attributes.text("sync_completed")? else {
         return Ok(None);
     };
@@ -89,12 +89,12 @@ fn sync_completed(attributes: &Attributes<'_>) -> Result<Option<(u64, u64)>, Lay
     }
 }
 
-struct Attributes<'a> {
+struct MdAttributes<'a> {
     root: &'a HostRoot,
     dir: &'a str,
 }
 
-impl Attributes<'_> {
+impl MdAttributes<'_> {
     /// None where there is no such attribute, or it is empty.
     fn text(&self, name: &str) -> Result<Option<String>, LayerError> {
         let path = format!("{}/{name}", self.dir);

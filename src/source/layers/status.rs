@@ -5,21 +5,21 @@ use crate::model::block::{Extent, LayerState, Multipath, MultipathPath, ThinPool
 /// Names the line that makes no sense.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("device-mapper status `{0}` makes no sense")]
-pub struct BadStatus(pub String);
+pub struct StatusParseError(pub String);
 
 /// A device's state is that of the first of its targets that can be judged.
-pub fn parse(lines: &str) -> Result<LayerState, BadStatus> {
+pub fn parse(lines: &str) -> Result<LayerState, StatusParseError> {
     for line in lines.lines().filter(|line| !line.trim().is_empty()) {
-        let bad = || BadStatus(line.chars().take(200).collect());
-        let mut words = Words(line.split_whitespace());
+        let bad = || StatusParseError(line.chars().take(200).collect());
+        let mut words = Tokens(line.split_whitespace());
         let (_start, _length) = (
             words.number().ok_or_else(bad)?,
             words.number().ok_or_else(bad)?,
         );
         let state = match words.word().ok_or_else(bad)? {
-            "thin-pool" => thin_pool(words, line),
-            "multipath" => multipath(words, line),
-            "raid" => raid(words, line),
+            "thin-pool" => parse_thin_pool(words, line),
+            "multipath" => parse_multipath(words, line),
+            "raid" => parse_raid(words, line),
             _ => continue,
         };
         return state.ok_or_else(bad);
@@ -31,7 +31,7 @@ pub fn parse(lines: &str) -> Result<LayerState, BadStatus> {
 const MAX_EXTENTS: usize = 1024;
 
 /// At least one target, and all of them linear.
-pub fn all_linear(lines: &str) -> bool {
+pub fn is_all_linear(lines: &str) -> bool {
     let mut kinds = lines
         .lines()
         .filter(|line| !line.trim().is_empty())
@@ -42,11 +42,11 @@ pub fn all_linear(lines: &str) -> bool {
 
 /// `START LENGTH linear MAJOR:MINOR OFFSET` (linear_status(), drivers/md/dm-linear.c). No lines:
 /// nothing is known of it.
-pub fn linear(lines: &str) -> Result<LayerState, BadStatus> {
+pub fn parse_linear(lines: &str) -> Result<LayerState, StatusParseError> {
     let mut extents = Vec::new();
     for line in lines.lines().filter(|line| !line.trim().is_empty()) {
         let extent = || {
-            let mut words = Words(line.split_whitespace());
+            let mut words = Tokens(line.split_whitespace());
             let (start, length) = (words.number()?, words.number()?);
             words.word().filter(|kind| *kind == "linear")?;
             Some(Extent {
@@ -56,7 +56,7 @@ pub fn linear(lines: &str) -> Result<LayerState, BadStatus> {
                 offset: words.number()?,
             })
         };
-        extents.push(extent().ok_or_else(|| BadStatus(line.chars().take(200).collect()))?);
+        extents.push(extent().ok_or_else(|| StatusParseError(line.chars().take(200).collect()))?);
     }
     Ok(if extents.is_empty() || extents.len() > MAX_EXTENTS {
         LayerState::Plain
@@ -65,9 +65,9 @@ pub fn linear(lines: &str) -> Result<LayerState, BadStatus> {
     })
 }
 
-struct Words<'a>(std::str::SplitWhitespace<'a>);
+struct Tokens<'a>(std::str::SplitWhitespace<'a>);
 
-impl<'a> Words<'a> {
+impl<'a> Tokens<'a> {
     fn word(&mut self) -> Option<&'a str> {
         self.0.next()
     }
@@ -89,7 +89,7 @@ impl<'a> Words<'a> {
 /// `<transaction> <used>/<total metadata> <used>/<total data> <held root> ro|rw|out_of_data_space
 /// <discards> <when full> needs_check|- <low mark>`, or only `Fail` or `Error` (pool_status(),
 /// drivers/md/dm-thin.c).
-fn thin_pool(mut words: Words<'_>, line: &str) -> Option<LayerState> {
+fn parse_thin_pool(mut words: Tokens<'_>, line: &str) -> Option<LayerState> {
     let status_line = line.trim().to_owned();
     let transaction = words.word()?;
     if matches!(transaction, "Fail" | "Error") {
@@ -119,7 +119,7 @@ fn thin_pool(mut words: Words<'_>, line: &str) -> Option<LayerState> {
 /// `<n features…> <n handler…> <groups> <current>`, then for each group `<A|E|D> <n selector…>
 /// <paths> <words a path>`, then for each path `<dev> <A|F> <failures> <selector's words>`
 /// (multipath_status(), drivers/md/dm-mpath.c).
-fn multipath(mut words: Words<'_>, line: &str) -> Option<LayerState> {
+fn parse_multipath(mut words: Tokens<'_>, line: &str) -> Option<LayerState> {
     for _ in 0..2 {
         let count = words.number()?;
         words.skip(count)?;
@@ -157,7 +157,7 @@ fn multipath(mut words: Words<'_>, line: &str) -> Option<LayerState> {
 
 /// `<level> <legs> <health, a character a leg> <ratio> <action> <mismatches> …` (dm-raid.rst,
 /// "Status Output"). Old kernels end after the ratio.
-fn raid(mut words: Words<'_>, line: &str) -> Option<LayerState> {
+fn parse_raid(mut words: Tokens<'_>, line: &str) -> Option<LayerState> {
     let level = words.word()?.to_owned();
     let legs = words.number()?;
     let health = words.word()?.to_owned();
@@ -184,7 +184,7 @@ mod tests {
     use crate::model::dev::DevNo;
 
     #[test]
-    fn a_thin_pool_tells_its_use() {
+    fn thin_pool_usage_is_read() {
         let line = "0 1953 thin-pool 1 19/4096 3/244 - out_of_data_space discard_passdown queue_if_no_space needs_check 1024";
         let pool = ThinPool {
             metadata_used: 19,
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_pool_says_only_so() {
+    fn a_failed_pool_has_no_usage() {
         let Ok(LayerState::Thin(pool)) = parse("0 1953 thin-pool Fail") else {
             panic!("a pool")
         };
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn each_path_of_each_group_is_told() {
+    fn each_path_of_each_group_is_read() {
         let line = "0 2097152 multipath 2 0 0 0 2 1 A 0 1 2 8:16 A 0 0 1 E 0 1 2 8:32 F 3 0 1 ";
         let Ok(LayerState::Multipath(multipath)) = parse(line) else {
             panic!("paths")
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_raid_tells_the_health_of_its_legs() {
+    fn raid_leg_health_is_read() {
         let line = "0 1960893648 raid raid4 5 AAADA 2/490221568 recover 0 0 -";
         let Ok(LayerState::DmRaid {
             level,
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_linear_table_tells_where_each_piece_lies() {
+    fn a_linear_table_gives_each_extent() {
         let table = "0 100 linear 8:1 2048\n100 50 linear 8:17 4096\n";
         let piece = |start, length, minor, offset| Extent {
             start,
@@ -256,20 +256,20 @@ mod tests {
             offset,
         };
         assert_eq!(
-            linear(table),
+            parse_linear(table),
             Ok(LayerState::Linear {
                 extents: vec![piece(0, 100, 1, 2048), piece(100, 50, 17, 4096)]
             })
         );
         assert!(
-            all_linear("0 100 linear \n100 50 linear")
-                && !all_linear("0 8 linear \n8 8 crypt")
-                && !all_linear("")
+            is_all_linear("0 100 linear \n100 50 linear")
+                && !is_all_linear("0 8 linear \n8 8 crypt")
+                && !is_all_linear("")
         );
-        assert_eq!(linear(""), Ok(LayerState::Plain));
+        assert_eq!(parse_linear(""), Ok(LayerState::Plain));
         assert_eq!(
-            linear("0 100 crypt 8:1 0"),
-            Err(BadStatus("0 100 crypt 8:1 0".into()))
+            parse_linear("0 100 crypt 8:1 0"),
+            Err(StatusParseError("0 100 crypt 8:1 0".into()))
         );
     }
 
@@ -288,7 +288,7 @@ mod tests {
             "x 8 linear",
             "0 8",
         ] {
-            assert_eq!(parse(line), Err(BadStatus(line.into())));
+            assert_eq!(parse(line), Err(StatusParseError(line.into())));
         }
     }
 

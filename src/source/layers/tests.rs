@@ -19,7 +19,7 @@ fn tree(files: &[(&str, &str)]) -> (tempfile::TempDir, HostRoot) {
 const MD: Layer = Layer::Md { level: None };
 
 #[test]
-fn a_rebuilding_mirror_tells_its_members_and_progress() {
+fn a_rebuilding_mirror_reports_members_and_progress() {
     let (dir, root) = tree(&[
         ("sys/block/md0/md/level", "raid1\n"),
         ("sys/block/md0/md/raid_disks", "2\n"),
@@ -61,7 +61,7 @@ fn a_rebuilding_mirror_tells_its_members_and_progress() {
 }
 
 #[test]
-fn a_stripe_has_no_degradation_to_tell() {
+fn a_stripe_has_no_degraded_attribute() {
     let (_dir, root) = tree(&[
         ("sys/block/md1/md/level", "raid0\n"),
         ("sys/block/md1/md/raid_disks", "2\n"),

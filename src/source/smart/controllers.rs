@@ -29,11 +29,11 @@ use serde::{Deserialize, Serialize};
 use crate::host::root::HostRoot;
 use crate::model::path::HostPath;
 use crate::source::inventory::classify;
-use crate::source::inventory::sysfs::Reader;
+use crate::source::inventory::sysfs::SysfsReader;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum ControllerKind {
     Megaraid,
     Cciss,
     Areca,
@@ -41,14 +41,14 @@ pub enum Kind {
     Aacraid,
 }
 
-impl Kind {
-    fn of(driver: &str) -> Option<Kind> {
+impl ControllerKind {
+    fn from_driver(driver: &str) -> Option<ControllerKind> {
         Some(match driver {
-            "megaraid_sas" => Kind::Megaraid,
-            "hpsa" | "smartpqi" | "cciss" => Kind::Cciss,
-            "arcmsr" => Kind::Areca,
-            "3w-9xxx" | "3w-sas" | "3w-xxxx" => Kind::ThreeWare,
-            "aacraid" => Kind::Aacraid,
+            "megaraid_sas" => ControllerKind::Megaraid,
+            "hpsa" | "smartpqi" | "cciss" => ControllerKind::Cciss,
+            "arcmsr" => ControllerKind::Areca,
+            "3w-9xxx" | "3w-sas" | "3w-xxxx" => ControllerKind::ThreeWare,
+            "aacraid" => ControllerKind::Aacraid,
             _ => return None,
         })
     }
@@ -56,26 +56,26 @@ impl Kind {
     /// smartctl's word.
     pub fn name(self) -> &'static str {
         match self {
-            Kind::Megaraid => "megaraid",
-            Kind::Cciss => "cciss",
-            Kind::Areca => "areca",
-            Kind::ThreeWare => "3ware",
-            Kind::Aacraid => "aacraid",
+            ControllerKind::Megaraid => "megaraid",
+            ControllerKind::Cciss => "cciss",
+            ControllerKind::Areca => "areca",
+            ControllerKind::ThreeWare => "3ware",
+            ControllerKind::Aacraid => "aacraid",
         }
     }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Controller {
-    pub kind: Kind,
+    pub kind: ControllerKind,
     /// Number of the SCSI host.
     pub host: u32,
     /// What smartctl is given; None: there is no such node, and `missing` says what to do.
     pub device: Option<HostPath>,
-    pub missing: Option<String>,
+    pub device_error: Option<String>,
     pub pci: Option<String>,
     /// The `-d` of each place that may hold a disk, in groups of neighbours.
-    pub places: Vec<Vec<String>>,
+    pub slot_groups: Vec<Vec<String>>,
     /// SCSI devices of the host that the kernel knows: when they change, the disks may have.
     pub devices: Vec<String>,
 }
@@ -104,8 +104,8 @@ pub enum FindError {
 /// In a worker: sysfs can wait for a device. The error: nothing is known, and no controller is
 /// gone.
 pub fn find(root: &HostRoot) -> Result<Vec<Controller>, FindError> {
-    let reader = Reader::new(root);
-    let names = match reader.must_list(HOSTS) {
+    let reader = SysfsReader::new(root);
+    let names = match reader.try_list(HOSTS) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
         listed => listed.map_err(FindError::ListHosts)?,
     };
@@ -123,13 +123,19 @@ pub fn find(root: &HostRoot) -> Result<Vec<Controller>, FindError> {
             .iter()
             .filter(|(other, same)| same == driver && other < host)
             .count();
-        Some(controller(&reader, Kind::of(driver)?, *host, driver, rank))
+        Some(read_controller(
+            &reader,
+            ControllerKind::from_driver(driver)?,
+            *host,
+            driver,
+            rank,
+        ))
     };
     Ok(hosts.iter().filter_map(known).collect())
 }
 
 /// A SCSI device of a host.
-struct Device {
+struct ScsiDevice {
     hctl: String,
     channel: u32,
     target: u32,
@@ -138,11 +144,17 @@ struct Device {
     has_block: bool,
 }
 
-fn controller(reader: &Reader<'_>, kind: Kind, host: u32, driver: &str, rank: usize) -> Controller {
+fn read_controller(
+    reader: &SysfsReader<'_>,
+    kind: ControllerKind,
+    host: u32,
+    driver: &str,
+    rank: usize,
+) -> Controller {
     let names = reader.list(DEVICES);
-    let devices: Vec<Device> = names
+    let devices: Vec<ScsiDevice> = names
         .iter()
-        .filter_map(|name| device(reader, host, name))
+        .filter_map(|name| read_device(reader, host, name))
         .collect();
     let generic = |kind: u64| {
         let of = |node: &String| {
@@ -161,10 +173,10 @@ fn controller(reader: &Reader<'_>, kind: Kind, host: u32, driver: &str, rank: us
         ))
     };
     let (device, missing) = match kind {
-        Kind::Megaraid => (Some(HostPath::new(format!("/dev/bus/{host}"))), None),
-        Kind::Cciss => (generic(ARRAY_CONTROLLER), no_node("controller device")),
-        Kind::Areca => (generic(PROCESSOR), no_node("processor device")),
-        Kind::ThreeWare => {
+        ControllerKind::Megaraid => (Some(HostPath::new(format!("/dev/bus/{host}"))), None),
+        ControllerKind::Cciss => (generic(ARRAY_CONTROLLER), no_node("controller device")),
+        ControllerKind::Areca => (generic(PROCESSOR), no_node("processor device")),
+        ControllerKind::ThreeWare => {
             let letter = match driver {
                 "3w-sas" => 'l',
                 "3w-xxxx" => 'e',
@@ -173,10 +185,10 @@ fn controller(reader: &Reader<'_>, kind: Kind, host: u32, driver: &str, rank: us
             (Some(HostPath::new(format!("/dev/tw{letter}{rank}"))), None)
         }
         // smartctl opens /dev/aacH, whatever it is given.
-        Kind::Aacraid => (
+        ControllerKind::Aacraid => (
             Some(HostPath::new(format!(
                 "/dev/aac{}",
-                adapter(reader, host, rank)
+                aacraid_adapter(reader, host, rank)
             ))),
             None,
         ),
@@ -186,14 +198,14 @@ fn controller(reader: &Reader<'_>, kind: Kind, host: u32, driver: &str, rank: us
         .link(&format!("{HOSTS}/host{host}"))
         .and_then(|path| classify::pci_address(&path).map(str::to_owned));
     let places = match kind {
-        Kind::Megaraid => vec![(0..128).map(|id| format!("megaraid,{id}")).collect()],
-        Kind::Cciss => vec![(0..128).map(|id| format!("cciss,{id}")).collect()],
-        Kind::ThreeWare => vec![(0..128).map(|id| format!("3ware,{id}")).collect()],
-        Kind::Areca => (1..=8)
-            .map(|enclosure| (1..=128).map(|slot| areca(slot, enclosure)).collect())
+        ControllerKind::Megaraid => vec![(0..128).map(|id| format!("megaraid,{id}")).collect()],
+        ControllerKind::Cciss => vec![(0..128).map(|id| format!("cciss,{id}")).collect()],
+        ControllerKind::ThreeWare => vec![(0..128).map(|id| format!("3ware,{id}")).collect()],
+        ControllerKind::Areca => (1..=8)
+            .map(|enclosure| (1..=128).map(|slot| areca_slot(slot, enclosure)).collect())
             .collect(),
-        Kind::Aacraid => {
-            let adapter = adapter(reader, host, rank);
+        ControllerKind::Aacraid => {
+            let adapter = aacraid_adapter(reader, host, rank);
             let hidden = devices.iter().filter(|device| {
                 device.channel > 0 && device.kind == Some(DISK) && !device.has_block
             });
@@ -208,14 +220,14 @@ fn controller(reader: &Reader<'_>, kind: Kind, host: u32, driver: &str, rank: us
         kind,
         host,
         device,
-        missing,
+        device_error: missing,
         pci,
-        places,
+        slot_groups: places,
         devices: devices.into_iter().map(|device| device.hctl).collect(),
     }
 }
 
-fn areca(slot: u32, enclosure: u32) -> String {
+fn areca_slot(slot: u32, enclosure: u32) -> String {
     if enclosure == 1 {
         format!("areca,{slot}")
     } else {
@@ -225,7 +237,7 @@ fn areca(slot: u32, enclosure: u32) -> String {
 
 /// aacraid numbers its controllers itself, and its nodes by that number (aac_probe_one(),
 /// aac_cfg_open(), drivers/scsi/aacraid/linit.c).
-fn adapter(reader: &Reader<'_>, host: u32, rank: usize) -> u64 {
+fn aacraid_adapter(reader: &SysfsReader<'_>, host: u32, rank: usize) -> u64 {
     let told = reader
         .number(&format!("{HOSTS}/host{host}/unique_id"))
         .ok()
@@ -233,7 +245,7 @@ fn adapter(reader: &Reader<'_>, host: u32, rank: usize) -> u64 {
     told.unwrap_or(rank as u64)
 }
 
-fn device(reader: &Reader<'_>, of: u32, hctl: &str) -> Option<Device> {
+fn read_device(reader: &SysfsReader<'_>, of: u32, hctl: &str) -> Option<ScsiDevice> {
     let mut numbers = hctl.split(':').map(str::parse::<u64>);
     let mut next = || numbers.next()?.ok();
     let (host, channel, target, lun) = (next()?, next()?, next()?, next()?);
@@ -245,7 +257,7 @@ fn device(reader: &Reader<'_>, of: u32, hctl: &str) -> Option<Device> {
         .ok()
         .flatten();
     let has_block = reader.is_dir(&format!("{DEVICES}/{hctl}/device/block"));
-    Some(Device {
+    Some(ScsiDevice {
         hctl: hctl.to_owned(),
         channel: u32::try_from(channel).ok()?,
         target: u32::try_from(target).ok()?,

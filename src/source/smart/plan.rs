@@ -10,33 +10,33 @@ use tokio::time::Instant;
 
 use crate::model::drive::Transport;
 use crate::model::hash::fnv1a_64;
-use crate::model::report::SmartTarget;
-use crate::model::smart::{Answer, TestKind};
+use crate::model::smart::{SelfTestKind, SmartResponse};
+use crate::model::source_update::SmartTarget;
 use crate::source::context::SmartSettings;
-use crate::source::smart::ask::Read;
+use crate::source::smart::query::ReadScope;
 
 /// A drive that does not answer is asked ever more rarely, up to this.
-const LONGEST_BACK_OFF: Duration = Duration::from_secs(3600);
+const MAX_BACKOFF: Duration = Duration::from_secs(3600);
 /// What has no SMART now will hardly have it in ten minutes.
-const NOT_APPLICABLE: Duration = Duration::from_secs(3600);
+const NOT_APPLICABLE_INTERVAL: Duration = Duration::from_secs(3600);
 /// After an admin has started a self-test, to see whether it runs.
-const AFTER_TEST: Duration = Duration::from_secs(5);
+const SELF_TEST_FIRST_POLL: Duration = Duration::from_secs(5);
 /// While it runs, so that its progress is seen.
-const WHILE_TESTING: Duration = Duration::from_secs(60);
+const SELF_TEST_POLL_INTERVAL: Duration = Duration::from_secs(60);
 /// After the slow log pages were not to be had.
-const SLOW_AGAIN: Duration = Duration::from_secs(3600);
+const FULL_RETRY_INTERVAL: Duration = Duration::from_secs(3600);
 /// Intervals vary by this much to either side, so that drives do not all answer at once for ever.
 /// In parts of a thousand.
-const JITTER: u64 = 100;
+const JITTER_PERMILLE: u64 = 100;
 /// All log pages of a drive that hangs at them are tried again at least this often.
-const LONGEST_WITHOUT_WHOLE: Duration = Duration::from_secs(30 * 24 * 3600);
+const MAX_FULL_INTERVAL: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// What is going on with a drive.
 #[derive(Debug)]
-pub enum Doing {
-    Nothing,
+pub enum QueryState {
+    Idle,
     /// smartctl runs for it.
-    Asked,
+    Running,
     /// smartctl could not be killed: nobody is started until it has gone.
     Stuck {
         since: Timestamp,
@@ -49,43 +49,43 @@ pub struct Plan {
     pub target: SmartTarget,
     /// The owner wants it asked. A drive that has gone is kept while smartctl runs for it.
     pub wanted: bool,
-    pub doing: Doing,
+    pub state: QueryState,
     /// An admin's self-test that waits for its turn.
-    pub test: Option<TestKind>,
+    pub pending_self_test: Option<SelfTestKind>,
     /// What was learned of it by asking.
-    pub learned: Learned,
+    pub hints: QueryHints,
     due: Instant,
     /// When it was asked last.
     started: Option<Instant>,
     /// Somebody wanted an answer while it was being asked: what has happened since may not be in
     /// it.
-    again: bool,
+    requery: bool,
     /// Questions in a row without an answer.
-    troubles: u32,
+    consecutive_failures: u32,
     /// The last one hung: the kernel's errors that came of it are no reason to ask.
-    hung: bool,
+    last_timed_out: bool,
     /// Makes each interval another one.
     round: u64,
     /// A self-test that we started runs, or should.
-    testing: bool,
+    self_test_running: bool,
     /// The next question is to tell whether it does.
-    test_begun: bool,
+    self_test_started: bool,
 }
 
 #[derive(Clone, Debug, Default)]
-pub struct Learned {
+pub struct QueryHints {
     /// The `-d` that works where smartctl's own guess does not.
     pub device_type: Option<String>,
     /// What is read between two whole readings, by the protocol of the last whole answer.
-    pub quick: Option<Read>,
+    pub quick_scope: Option<ReadScope>,
     /// The serial number in the last whole answer.
     pub serial: Option<String>,
     /// When all log pages are read next; None: at the next question.
-    pub whole_due: Option<Instant>,
+    pub full_due: Option<Instant>,
     /// Readings of all log pages in a row that hung.
-    pub whole_hangs: u32,
+    pub full_timeouts: u32,
     /// Other types were tried in vain: not again.
-    pub tried: bool,
+    pub fallback_tried: bool,
 }
 
 impl Plan {
@@ -93,19 +93,19 @@ impl Plan {
         let mut plan = Plan {
             target,
             wanted: true,
-            doing: Doing::Nothing,
-            test: None,
-            learned: Learned::default(),
+            state: QueryState::Idle,
+            pending_self_test: None,
+            hints: QueryHints::default(),
             due: at,
             started: None,
-            again: false,
-            troubles: 0,
-            hung: false,
+            requery: false,
+            consecutive_failures: 0,
+            last_timed_out: false,
             round: 0,
-            testing: false,
-            test_begun: false,
+            self_test_running: false,
+            self_test_started: false,
         };
-        if let Some(answered) = plan.target.last_answer {
+        if let Some(answered) = plan.target.last_response {
             // A clock that was set back makes the age zero: then the wait is a whole interval.
             let age = Duration::try_from(now.duration_since(answered)).unwrap_or_default();
             plan.due = at + plan.interval(settings).saturating_sub(age);
@@ -114,17 +114,17 @@ impl Plan {
     }
 
     /// The owner's newer word on it.
-    pub fn take(&mut self, target: SmartTarget, settings: &SmartSettings, at: Instant) {
-        let grew = target.errors > self.target.errors;
+    pub fn update_target(&mut self, target: SmartTarget, settings: &SmartSettings, at: Instant) {
+        let grew = target.kernel_error_count > self.target.kernel_error_count;
         let worse = target.suspect && !self.target.suspect;
         let moved = target.device != self.target.device;
         self.wanted = true;
         self.target = target;
         if moved {
-            self.learned.tried = false;
+            self.hints.fallback_tried = false;
         }
-        if moved || grew && !self.hung {
-            self.at_once(at);
+        if moved || grew && !self.last_timed_out {
+            self.query_now(at);
         } else if worse {
             let soon = self
                 .started
@@ -134,20 +134,20 @@ impl Plan {
     }
 
     /// An answer is wanted now, or as soon as manners allow.
-    pub fn at_once(&mut self, at: Instant) {
-        match self.doing {
-            Doing::Nothing => self.due = self.due.min(at),
-            Doing::Asked | Doing::Stuck { .. } => self.again = true,
+    pub fn query_now(&mut self, at: Instant) {
+        match self.state {
+            QueryState::Idle => self.due = self.due.min(at),
+            QueryState::Running | QueryState::Stuck { .. } => self.requery = true,
         }
     }
 
     /// When it may be asked. None: not now, and not by the mere passing of time.
     pub fn due(&self, settings: &SmartSettings) -> Option<Instant> {
-        if !self.wanted || self.target.asleep || !matches!(self.doing, Doing::Nothing) {
+        if !self.wanted || self.target.asleep || !matches!(self.state, QueryState::Idle) {
             return None;
         }
-        let floor = match self.troubles {
-            _ if self.test_begun => AFTER_TEST,
+        let floor = match self.consecutive_failures {
+            _ if self.self_test_started => SELF_TEST_FIRST_POLL,
             0 => settings.shortest_interval,
             // Its own errors do not have a drive that does not answer asked all the time.
             troubles => settings
@@ -162,72 +162,73 @@ impl Plan {
 
     /// The owner wants it, or something about it has not ended.
     pub fn is_needed(&self) -> bool {
-        self.wanted || self.test.is_some() || !matches!(self.doing, Doing::Nothing)
+        self.wanted || self.pending_self_test.is_some() || !matches!(self.state, QueryState::Idle)
     }
 
     /// It has had no trouble answering.
-    pub fn answers(&self) -> bool {
-        self.troubles == 0
+    pub fn is_responsive(&self) -> bool {
+        self.consecutive_failures == 0
     }
 
     /// smartctl is being started for it. A question counts for the shortest interval, an admin's
     /// self-test does not.
-    pub fn start(&mut self, at: Instant, question: bool) {
-        self.doing = Doing::Asked;
-        if question {
+    pub fn mark_started(&mut self, at: Instant, is_query: bool) {
+        self.state = QueryState::Running;
+        if is_query {
             self.started = Some(at);
-            self.test_begun = false;
+            self.self_test_started = false;
         }
     }
 
     /// All log pages are to be read this time.
-    pub fn wants_whole(&self, at: Instant) -> bool {
-        self.learned.whole_due.is_none_or(|due| due <= at)
+    pub fn is_full_due(&self, at: Instant) -> bool {
+        self.hints.full_due.is_none_or(|due| due <= at)
     }
 
     /// The question has ended with this. `whole`: with all log pages.
-    pub fn answered(
+    pub fn record_response(
         &mut self,
-        answer: &Answer,
+        answer: &SmartResponse,
         whole: bool,
         settings: &SmartSettings,
         at: Instant,
     ) {
-        self.doing = Doing::Nothing;
+        self.state = QueryState::Idle;
         self.round += 1;
-        self.hung = matches!(answer, Answer::TimedOut { .. });
+        self.last_timed_out = matches!(answer, SmartResponse::TimedOut { .. });
         match answer {
-            Answer::Told(report) => {
-                self.troubles = 0;
-                self.testing &= report.self_tests.running.is_some();
+            SmartResponse::Report(report) => {
+                self.consecutive_failures = 0;
+                self.self_test_running &= report.self_tests.running.is_some();
                 if whole {
-                    self.learned.quick = Read::between(&report.body);
-                    self.learned.serial.clone_from(&report.identity.serial);
-                    self.learned.whole_due = Some(at + settings.slow_interval);
-                    self.learned.whole_hangs = 0;
+                    self.hints.quick_scope = ReadScope::quick_for(&report.body);
+                    self.hints.serial.clone_from(&report.identity.serial);
+                    self.hints.full_due = Some(at + settings.slow_interval);
+                    self.hints.full_timeouts = 0;
                 }
             }
-            Answer::Asleep { .. } | Answer::NotApplicable { .. } => {
-                self.troubles = 0;
-                self.testing = false;
+            SmartResponse::Standby { .. } | SmartResponse::NotApplicable { .. } => {
+                self.consecutive_failures = 0;
+                self.self_test_running = false;
             }
-            Answer::Failed { .. } | Answer::TimedOut { .. } => {
-                self.troubles = self.troubles.saturating_add(1);
+            SmartResponse::Failed { .. } | SmartResponse::TimedOut { .. } => {
+                self.consecutive_failures = self.consecutive_failures.saturating_add(1);
                 if whole {
                     // Perhaps only one of its slow pages hangs: the others go on being read.
-                    self.learned.whole_due = Some(at + SLOW_AGAIN.min(settings.slow_interval));
+                    self.hints.full_due =
+                        Some(at + FULL_RETRY_INTERVAL.min(settings.slow_interval));
                 }
             }
         }
         let base = self.interval(settings);
         let wait = match answer {
-            Answer::Told(_) if self.testing => WHILE_TESTING.min(base),
-            Answer::NotApplicable { .. } => NOT_APPLICABLE.max(base),
-            Answer::Failed { .. } | Answer::TimedOut { .. } => self.back_off(base),
-            Answer::Told(_) | Answer::Asleep { .. } => base,
+            SmartResponse::Report(_) if self.self_test_running => SELF_TEST_POLL_INTERVAL.min(base),
+            SmartResponse::NotApplicable { .. } => NOT_APPLICABLE_INTERVAL.max(base),
+            SmartResponse::Failed { .. } | SmartResponse::TimedOut { .. } => self.backoff(base),
+            SmartResponse::Report(_) | SmartResponse::Standby { .. } => base,
         };
         // What came while it hung came of that.
-        self.due = if std::mem::take(&mut self.again) && !self.hung {
+        self.due = if std::mem::take(&mut self.requery) && !self.last_timed_out {
             at
         } else {
             self.started.unwrap_or(at) + wait
@@ -236,81 +237,87 @@ impl Plan {
 
     /// All log pages were not read in their time. The drive is asked again at once for the quick
     /// ones alone: only if it does not answer those either does it not answer.
-    pub fn without_slow_pages(&mut self, settings: &SmartSettings, at: Instant) {
-        self.doing = Doing::Nothing;
-        self.again = false;
-        self.hung = true;
-        self.put_off_whole(settings, at);
+    pub fn retry_quick(&mut self, settings: &SmartSettings, at: Instant) {
+        self.state = QueryState::Idle;
+        self.requery = false;
+        self.last_timed_out = true;
+        self.defer_full(settings, at);
         self.due = at;
     }
 
     /// All log pages have their next turn a `slow_interval` later, and ever later while they hang:
     /// each time the kernel counts a time-out, which would come to stand against a drive that is
     /// well.
-    fn put_off_whole(&mut self, settings: &SmartSettings, at: Instant) {
-        let longest = LONGEST_WITHOUT_WHOLE.max(settings.slow_interval);
+    fn defer_full(&mut self, settings: &SmartSettings, at: Instant) {
+        let longest = MAX_FULL_INTERVAL.max(settings.slow_interval);
         let wait = settings
             .slow_interval
-            .saturating_mul(1 << self.learned.whole_hangs.min(12))
+            .saturating_mul(1 << self.hints.full_timeouts.min(12))
             .min(longest);
-        self.learned.whole_hangs = self.learned.whole_hangs.saturating_add(1);
-        self.learned.whole_due = Some(at + wait);
+        self.hints.full_timeouts = self.hints.full_timeouts.saturating_add(1);
+        self.hints.full_due = Some(at + wait);
     }
 
-    fn back_off(&self, base: Duration) -> Duration {
-        base.saturating_mul(1 << self.troubles.min(12))
-            .min(LONGEST_BACK_OFF.max(base))
+    fn backoff(&self, base: Duration) -> Duration {
+        base.saturating_mul(1 << self.consecutive_failures.min(12))
+            .min(MAX_BACKOFF.max(base))
     }
 
     /// What is read of it between two whole readings; for NVMe there is nothing slow to leave out.
-    pub fn quick(&self) -> Read {
-        match (self.learned.quick, self.target.transport) {
+    pub fn quick_scope(&self) -> ReadScope {
+        match (self.hints.quick_scope, self.target.transport) {
             (Some(read), _) => read,
-            (None, Transport::Sata | Transport::Usb) => Read::Ata,
-            (None, Transport::Sas | Transport::Scsi) => Read::Scsi,
-            (None, _) => Read::Whole,
+            (None, Transport::Sata | Transport::Usb) => ReadScope::QuickAta,
+            (None, Transport::Sas | Transport::Scsi) => ReadScope::QuickScsi,
+            (None, _) => ReadScope::Full,
         }
     }
 
     /// smartctl hangs and cannot be killed. `whole`: while it read all log pages.
-    pub fn stuck(&mut self, since: Timestamp, whole: bool, settings: &SmartSettings, at: Instant) {
-        self.doing = Doing::Stuck { since };
-        self.hung = true;
+    pub fn mark_stuck(
+        &mut self,
+        since: Timestamp,
+        whole: bool,
+        settings: &SmartSettings,
+        at: Instant,
+    ) {
+        self.state = QueryState::Stuck { since };
+        self.last_timed_out = true;
         self.round += 1;
-        self.troubles = self.troubles.saturating_add(1);
-        let quick_is_left = whole && self.quick() != Read::Whole;
+        self.consecutive_failures = self.consecutive_failures.saturating_add(1);
+        let quick_is_left = whole && self.quick_scope() != ReadScope::Full;
         if whole {
-            self.put_off_whole(settings, at);
+            self.defer_full(settings, at);
         }
         // The quick pages may well answer.
         let wait = if quick_is_left {
             Duration::ZERO
         } else {
-            self.back_off(self.interval(settings))
+            self.backoff(self.interval(settings))
         };
         self.due = self.started.unwrap_or(at) + wait;
     }
 
     /// What was stuck has gone. When the drive is asked again was said when it hung.
-    pub fn freed(&mut self) {
-        self.doing = Doing::Nothing;
-        self.again = false;
+    pub fn clear_stuck(&mut self) {
+        self.state = QueryState::Idle;
+        self.requery = false;
     }
 
     /// It could not be asked for a reason that is not the drive's: as if nobody had.
-    pub fn unasked(&mut self, at: Instant) {
-        self.doing = Doing::Nothing;
+    pub fn reset_query(&mut self, at: Instant) {
+        self.state = QueryState::Idle;
         self.started = None;
         self.due = at;
     }
 
     /// A self-test was started, or refused.
-    pub fn tested(&mut self, begun: bool, at: Instant) {
-        self.doing = Doing::Nothing;
-        self.again = false;
-        self.testing |= begun;
-        self.test_begun = begun;
-        self.due = if begun { at + AFTER_TEST } else { at };
+    pub fn record_self_test(&mut self, begun: bool, at: Instant) {
+        self.state = QueryState::Idle;
+        self.requery = false;
+        self.self_test_running |= begun;
+        self.self_test_started = begun;
+        self.due = if begun { at + SELF_TEST_FIRST_POLL } else { at };
     }
 
     fn interval(&self, settings: &SmartSettings) -> Duration {
@@ -327,6 +334,6 @@ impl Plan {
 pub fn jitter(base: Duration, drive: &str, round: u64) -> Duration {
     // Folded: the hash's low bits alone are poor.
     let hash = fnv1a_64(drive.bytes().chain(round.to_le_bytes()));
-    let thousandths = 1000 - JITTER + (hash ^ hash >> 32) % (2 * JITTER + 1);
+    let thousandths = 1000 - JITTER_PERMILLE + (hash ^ hash >> 32) % (2 * JITTER_PERMILLE + 1);
     base.mul_f64(f64::from(u32::try_from(thousandths).unwrap_or(1000)) / 1000.0)
 }

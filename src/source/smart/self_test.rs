@@ -11,28 +11,33 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use crate::host::exec::{Exec, ExecError, Output, Remains};
-use crate::model::smart::{TestKind, parse};
-use crate::source::smart::ask;
-use crate::source::smart::world::World;
+use crate::host::exec::{Exec, ExecError, Output, UnkillableChild};
+use crate::model::smart::{SelfTestKind, parse};
+use crate::source::smart::backend::Backend;
+use crate::source::smart::query;
 
 /// To start it takes a command or two.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// Of smartctl's words.
-const LONGEST: usize = 400;
+const MAX_TEXT_LENGTH: usize = 400;
 
 #[derive(Debug)]
-pub enum Begun {
-    Said(Result<String, String>),
+pub enum SelfTestStartResult {
+    Response(Result<String, String>),
     /// None was started: another drive has the device's name by now.
-    Another(String),
-    Stuck(Remains),
+    WrongDrive(String),
+    Stuck(UnkillableChild),
 }
 
-pub fn exec(program: &Path, device: PathBuf, device_type: Option<&str>, kind: TestKind) -> Exec {
+pub fn start_command(
+    program: &Path,
+    device: PathBuf,
+    device_type: Option<&str>,
+    kind: SelfTestKind,
+) -> Exec {
     let kind = match kind {
-        TestKind::Short => "short",
-        TestKind::Long => "long",
+        SelfTestKind::Short => "short",
+        SelfTestKind::Long => "long",
     };
     let mut args = vec!["--json=o".to_owned(), "-t".to_owned(), kind.to_owned()];
     args.extend(
@@ -41,11 +46,11 @@ pub fn exec(program: &Path, device: PathBuf, device_type: Option<&str>, kind: Te
             .flat_map(|device_type| ["-d".to_owned(), (*device_type).to_owned()]),
     );
     args.push(device.to_string_lossy().into_owned());
-    ask::exec(program, args, TIMEOUT)
+    query::smartctl_command(program, args, TIMEOUT)
 }
 
 /// Asks who is there. A name is given to another drive as soon as the one before has gone.
-pub fn who(program: &Path, device: &Path, device_type: Option<&str>) -> Exec {
+pub fn identify_command(program: &Path, device: &Path, device_type: Option<&str>) -> Exec {
     let mut args = vec!["-j".to_owned(), "-i".to_owned()];
     args.extend(
         device_type
@@ -53,46 +58,50 @@ pub fn who(program: &Path, device: &Path, device_type: Option<&str>) -> Exec {
             .flat_map(|device_type| ["-d".to_owned(), (*device_type).to_owned()]),
     );
     args.push(device.to_string_lossy().into_owned());
-    ask::exec(program, args, TIMEOUT)
+    query::smartctl_command(program, args, TIMEOUT)
 }
 
 /// `who`: the question who is there, and the serial number that is to be told.
-pub async fn begin<W: World>(world: W, exec: Exec, who: Option<(Exec, String)>) -> Begun {
+pub async fn start<W: Backend>(
+    world: W,
+    exec: Exec,
+    who: Option<(Exec, String)>,
+) -> SelfTestStartResult {
     if let Some((who, meant)) = who {
         let told = match world.run(who).await {
-            Ok(output) => identity(&output),
+            Ok(output) => parse_serial(&output),
             Err(error) => return failed(error),
         };
         match told {
-            Ok(told) if ask::same_serial(&meant, &told) => {}
+            Ok(told) if query::serials_match(&meant, &told) => {}
             Ok(told) => {
-                return Begun::Another(format!(
+                return SelfTestStartResult::WrongDrive(format!(
                     "another drive answered: serial number {} instead of {}",
                     told.trim(),
                     meant.trim()
                 ));
             }
-            Err(why) => return Begun::Said(Err(why)),
+            Err(why) => return SelfTestStartResult::Response(Err(why)),
         }
     }
     match world.run(exec).await {
-        Ok(output) => Begun::Said(read(&output)),
+        Ok(output) => SelfTestStartResult::Response(parse_output(&output)),
         Err(error) => failed(error),
     }
 }
 
-fn failed(error: ExecError) -> Begun {
+fn failed(error: ExecError) -> SelfTestStartResult {
     match error {
-        ExecError::Unkillable { remains, .. } => Begun::Stuck(remains),
+        ExecError::Unkillable { child: remains, .. } => SelfTestStartResult::Stuck(remains),
         ExecError::Start { program, source } => {
-            Begun::Said(Err(format!("starting {}: {source}", program.display())))
+            SelfTestStartResult::Response(Err(format!("starting {}: {source}", program.display())))
         }
-        error => Begun::Said(Err(error.to_string())),
+        error => SelfTestStartResult::Response(Err(error.to_string())),
     }
 }
 
-fn identity(output: &Output) -> Result<String, String> {
-    if let Some(why) = ask::unusable(output) {
+fn parse_serial(output: &Output) -> Result<String, String> {
+    if let Some(why) = query::output_error(output) {
         return Err(why);
     }
     let identity = parse::identity(&output.stdout)
@@ -103,7 +112,7 @@ fn identity(output: &Output) -> Result<String, String> {
 }
 
 #[derive(Deserialize)]
-struct Answer {
+struct StartOutput {
     smartctl: Smartctl,
 }
 
@@ -123,19 +132,25 @@ struct Message {
     string: String,
 }
 
-fn read(output: &Output) -> Result<String, String> {
-    if let Some(why) = ask::unusable(output) {
+fn parse_output(output: &Output) -> Result<String, String> {
+    if let Some(why) = query::output_error(output) {
         return Err(why);
     }
-    let Answer { smartctl } = serde_json::from_slice(&output.stdout)
+    let StartOutput { smartctl } = serde_json::from_slice(&output.stdout)
         .map_err(|error| format!("the answer of smartctl makes no sense: {error}"))?;
     // Without its first lines (name, copyright) and headings.
     let said = smartctl.output.iter().map(|line| line.trim());
     let said: Vec<&str> = said
         .filter(|line| !line.is_empty() && !line.starts_with("==="))
-        .skip_while(is_greeting)
+        .skip_while(is_banner)
         .collect();
-    let words = |lines: &[&str]| lines.join(" ").chars().take(LONGEST).collect::<String>();
+    let words = |lines: &[&str]| {
+        lines
+            .join(" ")
+            .chars()
+            .take(MAX_TEXT_LENGTH)
+            .collect::<String>()
+    };
     let begun = said
         .iter()
         .position(|line| line.to_ascii_lowercase().contains("has begun"));
@@ -150,18 +165,21 @@ fn read(output: &Output) -> Result<String, String> {
                 .map(|message| message.string.as_str())
                 .collect();
             match messages.as_slice() {
-                [] => Err(silent(&smartctl.version, output.status >> 8 & 0xff)),
+                [] => Err(no_output_error(
+                    &smartctl.version,
+                    output.status >> 8 & 0xff,
+                )),
                 messages => Err(words(messages)),
             }
         }
     }
 }
 
-fn is_greeting(line: &&str) -> bool {
+fn is_banner(line: &&str) -> bool {
     line.starts_with("smartctl ") || line.starts_with("Copyright ")
 }
 
-fn silent(version: &[u32], status: i32) -> String {
+fn no_output_error(version: &[u32], status: i32) -> String {
     match version {
         [major, minor, ..] if (*major, *minor) < (7, 4) => {
             format!(
@@ -176,7 +194,7 @@ fn silent(version: &[u32], status: i32) -> String {
 mod tests {
     use super::*;
 
-    fn said(status: i32, lines: &[&str]) -> Result<String, String> {
+    fn parsed(status: i32, lines: &[&str]) -> Result<String, String> {
         let mut output = vec![
             "smartctl 7.3 2022-02-28 r5338 [x86_64-linux]",
             "Copyright (C) 2002-22, Bruce Allen",
@@ -184,7 +202,7 @@ mod tests {
         ];
         output.extend(lines);
         let stdout = serde_json::json!({"smartctl": {"version": [7, 3], "output": output, "exit_status": status}}).to_string().into_bytes();
-        read(&Output {
+        parse_output(&Output {
             status: status << 8,
             stdout,
             stderr: Vec::new(),
@@ -200,34 +218,34 @@ mod tests {
             "Please wait 2 minutes for test to complete.",
         ];
         assert_eq!(
-            said(0, &lines),
+            parsed(0, &lines),
             Ok("Testing has begun. Please wait 2 minutes for test to complete.".to_owned())
         );
         assert_eq!(
-            said(0, &["Short Background Self Test has begun"]),
+            parsed(0, &["Short Background Self Test has begun"]),
             Ok("Short Background Self Test has begun".to_owned())
         );
     }
 
     #[test]
-    fn a_test_that_runs_already_is_a_refusal_in_smartctls_words() {
+    fn a_running_self_test_is_a_refusal_quoting_smartctl() {
         let lines = [
             "Can't start self-test without aborting current test (90% remaining),",
             "add '-t force' option to override.",
         ];
         let words = "Can't start self-test without aborting current test (90% remaining), add '-t force' option to override.";
-        assert_eq!(said(4, &lines), Err(words.to_owned()));
+        assert_eq!(parsed(4, &lines), Err(words.to_owned()));
     }
 
     #[test]
-    fn an_end_without_a_word_is_no_success() {
-        assert!(said(0, &[]).is_err_and(|why| why.contains("7.4 or newer")));
+    fn empty_output_is_no_success() {
+        assert!(parsed(0, &[]).is_err_and(|why| why.contains("7.4 or newer")));
         let cut = Output {
             status: 0,
             stdout: b"{\"smartctl\":".to_vec(),
             stderr: Vec::new(),
             truncated: false,
         };
-        assert!(read(&cut).is_err());
+        assert!(parse_output(&cut).is_err());
     }
 }

@@ -1,7 +1,7 @@
 //! Whole days of asking, played in no time: smartctl, its drives and the owner are the test's.
 
 mod controllers;
+mod failures;
 mod fake;
-mod manners;
-mod real;
-mod trouble;
+mod real_smartctl;
+mod scheduling;

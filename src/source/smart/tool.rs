@@ -7,64 +7,64 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::host::exec::{ExecError, Remains};
+use crate::host::exec::{ExecError, UnkillableChild};
 use crate::model::smart::parse::{self, ParseError};
-use crate::source::smart::ask;
-use crate::source::smart::world::{Stamp, World};
+use crate::source::smart::backend::{Backend, FileStamp};
+use crate::source::smart::query;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 const REMEDY: &str = "install smartmontools 7.0 or newer, or set smart.command";
 
 #[derive(Debug)]
-pub enum Checked {
+pub enum ToolCheck {
     /// The same file as before.
-    Same,
+    Unchanged,
     Ready {
         version: [u32; 2],
-        stamp: Stamp,
+        stamp: FileStamp,
     },
     Unusable(String),
-    Stuck(Remains),
+    Stuck(UnkillableChild),
 }
 
 /// `known`: the file that was found usable before.
-pub async fn check<W: World>(world: W, program: PathBuf, known: Option<Stamp>) -> Checked {
-    let Some(stamp) = world.stamp(program.clone()).await else {
-        return Checked::Unusable(format!("{} is not there: {REMEDY}", program.display()));
+pub async fn check<W: Backend>(world: W, program: PathBuf, known: Option<FileStamp>) -> ToolCheck {
+    let Some(stamp) = world.file_stamp(program.clone()).await else {
+        return ToolCheck::Unusable(format!("{} is not there: {REMEDY}", program.display()));
     };
     if known == Some(stamp) {
-        return Checked::Same;
+        return ToolCheck::Unchanged;
     }
-    let exec = ask::exec(
+    let exec = query::smartctl_command(
         &program,
         vec!["-j".to_owned(), "--version".to_owned()],
         TIMEOUT,
     );
     let output = match world.run(exec).await {
         Ok(output) => output,
-        Err(ExecError::Unkillable { remains, .. }) => return Checked::Stuck(remains),
+        Err(ExecError::Unkillable { child: remains, .. }) => return ToolCheck::Stuck(remains),
         Err(ExecError::Start { source, .. }) => {
-            return Checked::Unusable(format!(
+            return ToolCheck::Unusable(format!(
                 "starting {}: {source}: {REMEDY}",
                 program.display()
             ));
         }
-        Err(error) => return Checked::Unusable(format!("asking for its version: {error}")),
+        Err(error) => return ToolCheck::Unusable(format!("asking for its version: {error}")),
     };
     match parse::version(&output.stdout) {
-        Ok(version) => Checked::Ready { version, stamp },
-        Err(ParseError::TooOld([major, minor])) => Checked::Unusable(format!(
+        Ok(version) => ToolCheck::Ready { version, stamp },
+        Err(ParseError::TooOld([major, minor])) => ToolCheck::Unusable(format!(
             "{} is version {major}.{minor}: {REMEDY}",
             program.display()
         )),
-        Err(_) => Checked::Unusable(format!(
+        Err(_) => ToolCheck::Unusable(format!(
             "{} does not tell its version{}: {REMEDY}",
             program.display(),
-            complaint(&output)
+            output_error_suffix(&output)
         )),
     }
 }
 
-fn complaint(output: &crate::host::exec::Output) -> String {
-    ask::unusable(output).map_or_else(String::new, |why| format!(" ({why})"))
+fn output_error_suffix(output: &crate::host::exec::Output) -> String {
+    query::output_error(output).map_or_else(String::new, |why| format!(" ({why})"))
 }

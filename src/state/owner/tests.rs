@@ -8,29 +8,29 @@ use super::*;
 use crate::model::block::LayerState;
 use crate::model::dev::DevNo;
 use crate::model::facts::KnownVolume;
-use crate::model::finding::{Health, Judgement, Raised, Status, Subject, Verdict};
+use crate::model::finding::{FindingDetails, Health, Judgement, Status, Subject, Verdict};
 use crate::model::ids::{DriveId, FindingId};
 use crate::model::observation::Observation;
-use crate::model::picture::{Standing, Verdicts};
 use crate::model::policy::Policy;
 use crate::model::reason::Reason;
 use crate::model::snapshot::Volume;
+use crate::model::snapshot_builder::{StatusRules, VolumeStatus};
 use crate::model::volume::{Condition, CsiStatus, OperationalStatus, UsageStatus};
-use crate::state::handle::Start;
-use crate::state::judge::Rules;
-use crate::state::store::{Loaded, Op};
+use crate::state::handle::SubscriptionStart;
+use crate::state::judge::AssessmentSettings;
+use crate::state::store::{StoreContents, WriteRequest};
 
 #[derive(Debug, Default)]
-struct Fake {
+struct FakeJudge {
     assessments: Arc<AtomicUsize>,
 }
 
-impl Verdicts for Fake {
+impl StatusRules for FakeJudge {
     fn health_unknown(&self, _: &Facts, _: &Subject) -> Option<String> {
         None
     }
 
-    fn standing(
+    fn volume_status(
         &self,
         _: &Facts,
         _: &KnownVolume,
@@ -38,8 +38,8 @@ impl Verdicts for Fake {
         _: Health,
         _: Option<(&str, Timestamp)>,
         _: Option<&Volume>,
-    ) -> Standing {
-        Standing {
+    ) -> VolumeStatus {
+        VolumeStatus {
             csi_status: CsiStatus::None,
             operational_status: OperationalStatus::Operative,
             usage_status: UsageStatus::Idle,
@@ -48,19 +48,25 @@ impl Verdicts for Fake {
     }
 }
 
-impl Judge for Fake {
-    fn apply(&self, facts: &mut Facts, report: Report, _: &Rules, _: Timestamp) -> Change {
+impl Judge for FakeJudge {
+    fn apply(
+        &self,
+        facts: &mut Facts,
+        report: SourceUpdate,
+        _: &AssessmentSettings,
+        _: Timestamp,
+    ) -> Urgency {
         match report {
-            Report::Layer { device, state } => {
+            SourceUpdate::Layer { device, state } => {
                 facts.layers.entry(device).or_default().state = state;
-                Change::Material
+                Urgency::Immediate
             }
-            Report::DiskStats(_) => Change::Figures,
-            _ => Change::Nothing,
+            SourceUpdate::DiskStats(_) => Urgency::UsageOnly,
+            _ => Urgency::Nothing,
         }
     }
 
-    fn settled(&self, facts: &Facts) -> bool {
+    fn is_settled(&self, facts: &Facts) -> bool {
         facts.layers.contains_key("settled")
     }
 
@@ -81,7 +87,7 @@ impl Judge for Fake {
                 why: "not asked".to_owned(),
             },
             Observation::Ok { .. } => Verdict::Clear,
-            Observation::Failed { error, .. } => Verdict::Raised(Raised {
+            Observation::Failed { error, .. } => Verdict::Raised(FindingDetails {
                 severity: if error == "bad" {
                     Severity::Bad
                 } else {
@@ -102,34 +108,34 @@ impl Judge for Fake {
         facts.layers.iter().map(judgement).collect()
     }
 
-    fn forget(&self, _: &mut Facts, _: &Rules, _: Timestamp) -> Vec<DriveId> {
+    fn prune_drives(&self, _: &mut Facts, _: &AssessmentSettings, _: Timestamp) -> Vec<DriveId> {
         Vec::new()
     }
 }
 
-struct House {
-    doors: Doors,
-    ops: Receiver<Op>,
-    store: mpsc::Sender<Event>,
+struct Harness {
+    handles: OwnerHandles,
+    ops: Receiver<WriteRequest>,
+    store: mpsc::Sender<StoreEvent>,
     assessments: Arc<AtomicUsize>,
     stop: oneshot::Sender<()>,
     task: tokio::task::JoinHandle<()>,
     _ended: oneshot::Sender<()>,
-    _rules: watch::Sender<SharedRules>,
+    _rules: watch::Sender<SharedAssessmentSettings>,
 }
 
-fn house() -> House {
-    let (disk, ops, ended, store, events) = Store::played();
-    let (rules_sender, rules) = watch::channel(SharedRules::default());
-    let judge = Fake::default();
+fn harness() -> Harness {
+    let (disk, ops, ended, store, events) = Store::fake();
+    let (rules_sender, rules) = watch::channel(SharedAssessmentSettings::default());
+    let judge = FakeJudge::default();
     let assessments = judge.assessments.clone();
     let (owner, doors) = Owner::new(judge, rules, disk, events);
     let (stop, stopped) = oneshot::channel::<()>();
     let task = tokio::spawn(owner.run(async {
         stopped.await.ok();
     }));
-    House {
-        doors,
+    Harness {
+        handles: doors,
         ops,
         store,
         assessments,
@@ -140,11 +146,11 @@ fn house() -> House {
     }
 }
 
-impl House {
+impl Harness {
     async fn report(&self, device: &str, state: Observation<LayerState>) {
-        self.doors
+        self.handles
             .reports
-            .send(Report::Layer {
+            .send(SourceUpdate::Layer {
                 device: device.to_owned(),
                 state,
             })
@@ -158,7 +164,7 @@ impl House {
     }
 
     async fn until(&self, holds: impl Fn(&Snapshot) -> bool) -> Arc<Snapshot> {
-        let mut snapshots = self.doors.handle.snapshots();
+        let mut snapshots = self.handles.handle.snapshots();
         snapshots
             .wait_for(|snapshot| holds(snapshot))
             .await
@@ -172,10 +178,10 @@ impl House {
     }
 
     /// The ops so far, each confirmed.
-    fn take_ops(&self) -> Vec<crate::state::store::Write> {
+    fn take_ops(&self) -> Vec<crate::state::store::WriteBatch> {
         let ops = self.ops.try_iter();
         ops.map(|op| {
-            op.stored
+            op.acks
                 .into_iter()
                 .for_each(|stored| drop(stored.send(Ok(()))));
             op.write
@@ -183,20 +189,22 @@ impl House {
         .collect()
     }
 
-    async fn open(&self, loaded: Loaded) {
+    async fn open(&self, loaded: StoreContents) {
         self.store
-            .send(Event::Opened(Box::new(loaded)))
+            .send(StoreEvent::Opened(Box::new(loaded)))
             .await
             .unwrap();
         self.store
-            .send(Event::Status(StoreStatus::Ok))
+            .send(StoreEvent::Status(StoreStatus::Ok))
             .await
             .unwrap();
     }
 
     async fn in_memory(&self) {
         self.store
-            .send(Event::Status(StoreStatus::Memory("no disk".to_owned())))
+            .send(StoreEvent::Status(StoreStatus::MemoryOnly(
+                "no disk".to_owned(),
+            )))
             .await
             .unwrap();
     }
@@ -209,14 +217,18 @@ fn only(snapshot: &Snapshot) -> Finding {
 
 #[tokio::test(start_paused = true)]
 async fn one_report_is_published_within_20_ms_and_a_burst_is_judged_a_few_times() {
-    let house = house();
-    house.open(Loaded::default()).await;
+    let house = harness();
+    house.open(StoreContents::default()).await;
     house.until(|snapshot| snapshot.settled).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     let start = Instant::now();
     house.fail("one", "bad").await;
     house.until(|snapshot| snapshot.findings.len() == 1).await;
-    assert!(start.elapsed() <= GAP, "{:?}", start.elapsed());
+    assert!(
+        start.elapsed() <= MIN_PUBLISH_INTERVAL,
+        "{:?}",
+        start.elapsed()
+    );
     let before = house.assessments.load(Ordering::Relaxed);
     for device in 0..500 {
         house.fail(&format!("md{device}"), "bad").await;
@@ -224,53 +236,53 @@ async fn one_report_is_published_within_20_ms_and_a_burst_is_judged_a_few_times(
     }
     house.until(|snapshot| snapshot.findings.len() == 501).await;
     assert!(house.assessments.load(Ordering::Relaxed) - before <= 10);
-    assert_eq!(house.doors.targets.borrow().len(), 501);
+    assert_eq!(house.handles.probe_targets.borrow().len(), 501);
 }
 
 #[tokio::test(start_paused = true)]
-async fn figures_are_judged_without_hurry() {
-    let house = house();
-    house.open(Loaded::default()).await;
+async fn usage_only_changes_are_published_after_a_delay() {
+    let house = harness();
+    house.open(StoreContents::default()).await;
     house.until(|snapshot| snapshot.settled).await;
     tokio::time::sleep(Duration::from_millis(1010)).await;
     let before = house.assessments.load(Ordering::Relaxed);
     for _ in 0..20 {
         house
-            .doors
+            .handles
             .reports
-            .send(Report::DiskStats(Observation::Unavailable))
+            .send(SourceUpdate::DiskStats(Observation::Unavailable))
             .await
             .unwrap();
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    tokio::time::sleep(FIGURES_WAIT).await;
+    tokio::time::sleep(USAGE_DELAY).await;
     assert!(house.assessments.load(Ordering::Relaxed) - before <= 2);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_picture_counts_as_full_when_the_model_says_so_or_after_the_deadline() {
+async fn a_snapshot_is_settled_when_the_judge_says_so_or_after_the_timeout() {
     let start = Instant::now();
-    let early = house();
+    let early = harness();
     early.in_memory().await;
     early.report("settled", Observation::Unavailable).await;
     early.until(|snapshot| snapshot.settled).await;
-    assert!(start.elapsed() < SETTLE_DEADLINE);
-    let late = house();
+    assert!(start.elapsed() < SETTLE_TIMEOUT);
+    let late = harness();
     late.until(|snapshot| snapshot.settled).await;
     assert!(
-        start.elapsed() >= SETTLE_DEADLINE
-            && start.elapsed() < SETTLE_DEADLINE + Duration::from_secs(1)
+        start.elapsed() >= SETTLE_TIMEOUT
+            && start.elapsed() < SETTLE_TIMEOUT + Duration::from_secs(1)
     );
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_acknowledgement_is_answered_when_it_is_on_disk() {
-    let house = house();
-    house.open(Loaded::default()).await;
+    let house = harness();
+    house.open(StoreContents::default()).await;
     house.fail("md0", "bad").await;
     let id = house.one().await.id;
     house.take_ops();
-    let handle = house.doors.handle.clone();
+    let handle = house.handles.handle.clone();
     let mut answer = tokio::spawn({
         let id = id.clone();
         async move {
@@ -296,7 +308,7 @@ async fn an_acknowledgement_is_answered_when_it_is_on_disk() {
     assert!(answer.await.unwrap().unwrap().acknowledged.is_some());
     assert!(matches!(
         house
-            .doors
+            .handles
             .handle
             .unacknowledge(FindingId::known("x"))
             .await,
@@ -305,13 +317,13 @@ async fn an_acknowledgement_is_answered_when_it_is_on_disk() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_disk_that_does_not_answer_fails_the_acknowledgement_and_holds_up_nothing_else() {
-    let house = house();
-    house.open(Loaded::default()).await;
+async fn a_hung_disk_fails_the_acknowledgement_and_blocks_nothing_else() {
+    let house = harness();
+    house.open(StoreContents::default()).await;
     house.fail("md0", "bad").await;
     let id = house.one().await.id;
     let result = house
-        .doors
+        .handles
         .handle
         .acknowledge(id, "uid 0".to_owned(), "known".to_owned())
         .await;
@@ -324,7 +336,7 @@ async fn a_disk_that_does_not_answer_fails_the_acknowledgement_and_holds_up_noth
             .fail("md0", if round % 2 == 0 { "suspect" } else { "bad" })
             .await;
         house.fail("md1", &round.to_string()).await;
-        tokio::time::sleep(GAP * 2).await;
+        tokio::time::sleep(MIN_PUBLISH_INTERVAL * 2).await;
     }
     house
         .until(|snapshot| {
@@ -341,40 +353,40 @@ async fn a_disk_that_does_not_answer_fails_the_acknowledgement_and_holds_up_noth
         house
             .take_ops()
             .iter()
-            .any(|write| write.everything && write.findings.len() == 2)
+            .any(|write| write.is_complete && write.findings.len() == 2)
     );
 }
 
 #[tokio::test(start_paused = true)]
 async fn without_a_store_an_acknowledgement_holds_in_memory_and_is_written_when_the_store_is_back()
 {
-    let house = house();
+    let house = harness();
     house.in_memory().await;
     house.fail("md0", "bad").await;
     let id = house.one().await.id;
     assert_eq!(
-        house.doors.handle.snapshot().node.store,
-        StoreStatus::Memory("no disk".to_owned())
+        house.handles.handle.snapshot().node.store,
+        StoreStatus::MemoryOnly("no disk".to_owned())
     );
     house
-        .doors
+        .handles
         .handle
         .acknowledge(id, "uid 0".to_owned(), "known".to_owned())
         .await
         .unwrap();
     assert!(house.take_ops().is_empty());
-    house.open(Loaded::default()).await;
+    house.open(StoreContents::default()).await;
     house
         .until(|snapshot| snapshot.node.store == StoreStatus::Ok)
         .await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     let writes = house.take_ops();
-    assert!(writes[0].everything && writes[0].findings[0].acknowledged.is_some());
+    assert!(writes[0].is_complete && writes[0].findings[0].acknowledged.is_some());
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_store_remembers_late_joins_what_was_found_meanwhile() {
-    let house = house();
+async fn history_that_loads_late_is_merged_with_new_findings() {
+    let house = harness();
     house.fail("md0", "bad").await;
     let young = house.one().await;
     let acknowledged = Some(crate::model::finding::Acknowledgement {
@@ -393,9 +405,9 @@ async fn what_the_store_remembers_late_joins_what_was_found_meanwhile() {
         ..young.clone()
     };
     house
-        .open(Loaded {
+        .open(StoreContents {
             findings: vec![old.clone(), other],
-            ..Loaded::default()
+            ..StoreContents::default()
         })
         .await;
     let snapshot = house.until(|snapshot| snapshot.findings.len() == 2).await;
@@ -406,20 +418,20 @@ async fn what_the_store_remembers_late_joins_what_was_found_meanwhile() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watcher_resumes_where_it_left_or_begins_anew() {
-    let house = house();
-    house.open(Loaded::default()).await;
+async fn a_watcher_resumes_after_its_revision_or_gets_a_full_snapshot() {
+    let house = harness();
+    house.open(StoreContents::default()).await;
     let begin = house.until(|snapshot| snapshot.settled).await;
     house.fail("md0", "bad").await;
     house.until(|snapshot| snapshot.findings.len() == 1).await;
     let mut subscription = house
-        .doors
+        .handles
         .handle
         .subscribe(Some(begin.revision))
         .await
         .unwrap();
     match &subscription.start {
-        Start::Resume(changes) => assert_eq!(
+        SubscriptionStart::Resume(changes) => assert_eq!(
             changes
                 .iter()
                 .map(|change| change.revision)
@@ -434,13 +446,13 @@ async fn a_watcher_resumes_where_it_left_or_begins_anew() {
         begin.revision + 2
     );
     for unknown in [None, Some(0), Some(begin.revision - 1), Some(u64::MAX)] {
-        let start = house.doors.handle.subscribe(unknown).await.unwrap().start;
+        let start = house.handles.handle.subscribe(unknown).await.unwrap().start;
         assert!(
-            matches!(&start, Start::Snapshot(snapshot) if snapshot.revision == begin.revision + 2),
+            matches!(&start, SubscriptionStart::Snapshot(snapshot) if snapshot.revision == begin.revision + 2),
             "{start:?}"
         );
     }
-    for round in 0..changes::KEPT + 10 {
+    for round in 0..change_stream::MAX_BUFFERED + 10 {
         house.fail("md1", &round.to_string()).await;
         house
             .until(|snapshot| {
@@ -454,23 +466,23 @@ async fn a_watcher_resumes_where_it_left_or_begins_anew() {
     }
     assert!(matches!(
         house
-            .doors
+            .handles
             .handle
             .subscribe(Some(begin.revision))
             .await
             .unwrap()
             .start,
-        Start::Snapshot(_)
+        SubscriptionStart::Snapshot(_)
     ));
 }
 
 #[tokio::test(start_paused = true)]
-async fn transitions_and_requests_are_passed_on_and_the_heart_beats() {
-    let house = house();
+async fn transitions_and_requests_are_forwarded_and_the_heartbeat_advances() {
+    let house = harness();
     house.in_memory().await;
     let (mut transitions, mut requests) = (
-        house.doors.transitions.subscribe(),
-        house.doors.requests.subscribe(),
+        house.handles.transitions.subscribe(),
+        house.handles.requests.subscribe(),
     );
     house.fail("md0", "suspect").await;
     assert_eq!(
@@ -486,25 +498,30 @@ async fn transitions_and_requests_are_passed_on_and_the_heart_beats() {
         .report("md0", Observation::ok(clock::now(), LayerState::Plain))
         .await;
     assert_eq!(transitions.recv().await.unwrap().to, None);
-    house.doors.handle.refresh(Request::All).await.unwrap();
-    assert_eq!(requests.recv().await.unwrap(), Request::All);
-    let before = house.doors.heartbeat.count();
+    house
+        .handles
+        .handle
+        .refresh(SourceRequest::All)
+        .await
+        .unwrap();
+    assert_eq!(requests.recv().await.unwrap(), SourceRequest::All);
+    let before = house.handles.heartbeat.count();
     tokio::time::sleep(Duration::from_secs(10)).await;
-    assert!(house.doors.heartbeat.count() >= before + 9);
+    assert!(house.handles.heartbeat.count() >= before + 9);
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_end_waits_a_second_for_the_disk_and_no_longer() {
-    let house = house();
-    house.open(Loaded::default()).await;
+async fn shutdown_waits_at_most_a_second_for_the_disk() {
+    let house = harness();
+    house.open(StoreContents::default()).await;
     house.until(|snapshot| snapshot.settled).await;
     let start = Instant::now();
     house.stop.send(()).unwrap();
     house.task.await.unwrap();
-    assert!(start.elapsed() >= FLUSH && start.elapsed() < FLUSH * 2);
+    assert!(start.elapsed() >= FLUSH_TIMEOUT && start.elapsed() < FLUSH_TIMEOUT * 2);
     assert!(matches!(
         house
-            .doors
+            .handles
             .handle
             .acknowledge(FindingId::known("x"), String::new(), String::new())
             .await,

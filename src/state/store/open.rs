@@ -10,15 +10,15 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use crate::host::clock;
-use crate::state::store::rows::{self, Unreadable};
+use crate::state::store::rows::{self, UnreadableRows};
 use crate::state::store::schema::{self, MIGRATIONS};
-use crate::state::store::{Loaded, Write};
+use crate::state::store::{StoreContents, WriteBatch};
 
 pub const DATABASE: &str = "state.db";
 
 /// Beyond this size the check at the start would take seconds on a slow disk; damage is then
 /// noticed when it is met.
-const CHECKED_BYTES: u64 = 64 << 20;
+const MAX_CHECKED_BYTES: u64 = 64 << 20;
 
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
@@ -42,32 +42,32 @@ pub enum OpenError {
 #[derive(Debug)]
 pub struct Database {
     connection: Connection,
-    unreadable: Unreadable,
+    unreadable: UnreadableRows,
 }
 
-enum Unfit {
+enum OpenFailure {
     Damaged(String),
     Newer(usize),
     Failed(rusqlite::Error),
 }
 
-pub fn open(dir: &Path) -> Result<(Database, Loaded), OpenError> {
+pub fn open(dir: &Path) -> Result<(Database, StoreContents), OpenError> {
     let path = dir.join(DATABASE);
     let unfit = match try_open(&path) {
         Ok(opened) => return Ok(opened),
-        Err(Unfit::Failed(source)) => return Err(failed(path, source)),
+        Err(OpenFailure::Failed(source)) => return Err(failed(path, source)),
         Err(unfit) => unfit,
     };
     let (kind, why) = match unfit {
-        Unfit::Newer(version) => (
+        OpenFailure::Newer(version) => (
             "newer",
             format!(
                 "its version is {version}, this program knows up to {}",
                 MIGRATIONS.len()
             ),
         ),
-        Unfit::Damaged(why) => ("damaged", why),
-        Unfit::Failed(source) => return Err(failed(path, source)),
+        OpenFailure::Damaged(why) => ("damaged", why),
+        OpenFailure::Failed(source) => return Err(failed(path, source)),
     };
     let kept = set_aside(dir, kind).map_err(|source| OpenError::SetAside {
         path: path.clone(),
@@ -78,9 +78,9 @@ pub fn open(dir: &Path) -> Result<(Database, Loaded), OpenError> {
         "the state database cannot be used and is set aside; history and acknowledgements begin anew"
     );
     try_open(&path).map_err(|unfit| match unfit {
-        Unfit::Failed(source) => failed(path, source),
+        OpenFailure::Failed(source) => failed(path, source),
         // A fresh one is neither, unless the disk lies.
-        Unfit::Damaged(_) | Unfit::Newer(_) => OpenError::Open {
+        OpenFailure::Damaged(_) | OpenFailure::Newer(_) => OpenError::Open {
             path,
             source: rusqlite::Error::InvalidQuery,
         },
@@ -89,7 +89,10 @@ pub fn open(dir: &Path) -> Result<(Database, Loaded), OpenError> {
 
 impl Database {
     /// All or nothing.
-    pub fn write<'a>(&mut self, writes: impl Iterator<Item = &'a Write>) -> rusqlite::Result<()> {
+    pub fn write<'a>(
+        &mut self,
+        writes: impl Iterator<Item = &'a WriteBatch>,
+    ) -> rusqlite::Result<()> {
         let transaction = self.connection.transaction()?;
         for write in writes {
             rows::apply(&transaction, write, &self.unreadable)?;
@@ -105,25 +108,25 @@ fn failed(path: PathBuf, source: rusqlite::Error) -> OpenError {
     }
 }
 
-fn try_open(path: &Path) -> Result<(Database, Loaded), Unfit> {
+fn try_open(path: &Path) -> Result<(Database, StoreContents), OpenFailure> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
         | OpenFlags::SQLITE_OPEN_CREATE
         | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let mut connection = Connection::open_with_flags(path, flags).map_err(judge)?;
+    let mut connection = Connection::open_with_flags(path, flags).map_err(classify)?;
     connection
         .busy_timeout(Duration::from_secs(2))
-        .map_err(judge)?;
+        .map_err(classify)?;
     // What is to be set aside stays as it is: closing would fold the log in and delete it.
     connection
         .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)
-        .map_err(judge)?;
-    let version = schema::version(&connection).map_err(judge)?;
+        .map_err(classify)?;
+    let version = schema::version(&connection).map_err(classify)?;
     if version > MIGRATIONS.len() {
-        return Err(Unfit::Newer(version));
+        return Err(OpenFailure::Newer(version));
     }
     let mode: String = connection
         .pragma_update_and_check(None, "journal_mode", "wal", |row| row.get(0))
-        .map_err(judge)?;
+        .map_err(classify)?;
     if mode != "wal" {
         tracing::warn!(
             mode,
@@ -135,28 +138,30 @@ fn try_open(path: &Path) -> Result<(Database, Loaded), Unfit> {
         ("foreign_keys", "ON"),
         ("trusted_schema", "OFF"),
     ] {
-        connection.pragma_update(None, name, value).map_err(judge)?;
+        connection
+            .pragma_update(None, name, value)
+            .map_err(classify)?;
     }
     // All our memory is locked: half a mebibyte of cache is plenty for these tables.
     connection
         .pragma_update(None, "cache_size", -512)
-        .map_err(judge)?;
+        .map_err(classify)?;
     connection
         .pragma_update(None, "journal_size_limit", 4 << 20)
-        .map_err(judge)?;
-    if std::fs::metadata(path).is_ok_and(|file| file.len() <= CHECKED_BYTES) {
+        .map_err(classify)?;
+    if std::fs::metadata(path).is_ok_and(|file| file.len() <= MAX_CHECKED_BYTES) {
         let check: String = connection
             .query_row("PRAGMA quick_check(1)", [], |row| row.get(0))
-            .map_err(judge)?;
+            .map_err(classify)?;
         if check != "ok" {
-            return Err(Unfit::Damaged(check));
+            return Err(OpenFailure::Damaged(check));
         }
     }
-    schema::migrate(&mut connection, MIGRATIONS).map_err(judge)?;
-    let (loaded, unreadable) = rows::load(&connection).map_err(judge)?;
+    schema::migrate(&mut connection, MIGRATIONS).map_err(classify)?;
+    let (loaded, unreadable) = rows::load(&connection).map_err(classify)?;
     connection
         .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)
-        .map_err(judge)?;
+        .map_err(classify)?;
     Ok((
         Database {
             connection,
@@ -167,19 +172,19 @@ fn try_open(path: &Path) -> Result<(Database, Loaded), Unfit> {
 }
 
 /// Whether an error says that the file is not what it should be, or that it could not be got at.
-fn judge(error: rusqlite::Error) -> Unfit {
+fn classify(error: rusqlite::Error) -> OpenFailure {
     let rusqlite::Error::SqliteFailure(failure, _) = &error else {
-        return Unfit::Damaged(error.to_string());
+        return OpenFailure::Damaged(error.to_string());
     };
     match failure.code {
         // Unknown is SQLITE_ERROR: a table or column that should be there is not.
         ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase | ErrorCode::Unknown => {
-            Unfit::Damaged(error.to_string())
+            OpenFailure::Damaged(error.to_string())
         }
         _ if failure.extended_code == rusqlite::ffi::SQLITE_IOERR_SHORT_READ => {
-            Unfit::Damaged(error.to_string())
+            OpenFailure::Damaged(error.to_string())
         }
-        _ => Unfit::Failed(error),
+        _ => OpenFailure::Failed(error),
     }
 }
 

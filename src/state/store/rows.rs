@@ -9,25 +9,27 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::model::facts::KnownDrive;
-use crate::model::finding::{Acknowledgement, Cleared, Finding};
+use crate::model::finding::{Acknowledgement, Clearance, Finding};
 use crate::model::ids::FindingId;
-use crate::state::store::{Loaded, Write, memories};
+use crate::state::store::{StoreContents, WriteBatch, topics};
 
 /// Rows that this version could not read. They are left as they are, and warned about.
 #[derive(Debug, Default)]
-pub struct Unreadable {
+pub struct UnreadableRows {
     drives: BTreeSet<String>,
     findings: BTreeSet<String>,
 }
 
-pub fn load(connection: &Connection) -> rusqlite::Result<(Loaded, Unreadable)> {
-    let (mut loaded, mut unreadable) = (Loaded::default(), Unreadable::default());
+pub fn load(connection: &Connection) -> rusqlite::Result<(StoreContents, UnreadableRows)> {
+    let (mut loaded, mut unreadable) = (StoreContents::default(), UnreadableRows::default());
     let mut statement = connection.prepare("SELECT id, known FROM drives ORDER BY id")?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
         match json::<KnownDrive>(row, 1) {
             Ok(known) => loaded.drives.push(known),
-            Err(error) => unreadable.drives.extend(skipped("drives", row, &error)),
+            Err(error) => unreadable
+                .drives
+                .extend(warn_skipped("drives", row, &error)),
         }
     }
     let mut statement = connection.prepare(
@@ -39,19 +41,21 @@ pub fn load(connection: &Connection) -> rusqlite::Result<(Loaded, Unreadable)> {
     while let Some(row) = rows.next()? {
         match finding(row) {
             Ok(finding) => loaded.findings.push(finding),
-            Err(error) => unreadable.findings.extend(skipped("findings", row, &error)),
+            Err(error) => unreadable
+                .findings
+                .extend(warn_skipped("findings", row, &error)),
         }
     }
-    memories::load(connection, &mut loaded)?;
+    topics::load(connection, &mut loaded)?;
     Ok((loaded, unreadable))
 }
 
 pub fn apply(
     transaction: &Transaction<'_>,
-    write: &Write,
-    unreadable: &Unreadable,
+    write: &WriteBatch,
+    unreadable: &UnreadableRows,
 ) -> rusqlite::Result<()> {
-    if write.everything {
+    if write.is_complete {
         let named = write
             .drives
             .iter()
@@ -65,12 +69,12 @@ pub fn apply(
             .collect();
         delete_others(transaction, "findings", &named, &unreadable.findings)?;
     }
-    for id in &write.dropped {
+    for id in &write.deleted_findings {
         transaction
             .prepare_cached("DELETE FROM findings WHERE id = ?1")?
             .execute([id.as_str()])?;
     }
-    for id in &write.forgotten {
+    for id in &write.deleted_drives {
         transaction
             .prepare_cached("DELETE FROM drives WHERE id = ?1")?
             .execute([id.as_str()])?;
@@ -86,7 +90,7 @@ pub fn apply(
     for finding in write.findings.iter().filter(|finding| finding.is_active()) {
         put_finding(transaction, finding)?;
     }
-    memories::apply(transaction, write)
+    topics::apply(transaction, write)
 }
 
 fn put_drive(transaction: &Transaction<'_>, known: &KnownDrive) -> rusqlite::Result<()> {
@@ -174,14 +178,14 @@ fn finding(row: &Row<'_>) -> rusqlite::Result<Finding> {
         None => None,
         Some(by) => Some(Acknowledgement {
             by,
-            time: word(row, "time")?,
+            time: parse_enum(row, "time")?,
             note: row.get("note")?,
         }),
     };
     let cleared = match row.get::<_, Option<String>>("cleared_time")? {
         None => None,
-        Some(_) => Some(Cleared {
-            time: word(row, "cleared_time")?,
+        Some(_) => Some(Clearance {
+            time: parse_enum(row, "cleared_time")?,
             why: row
                 .get::<_, Option<String>>("cleared_why")?
                 .unwrap_or_default(),
@@ -189,13 +193,13 @@ fn finding(row: &Row<'_>) -> rusqlite::Result<Finding> {
     };
     Ok(Finding {
         id: FindingId::known(row.get::<_, String>("id")?),
-        subject: serde_json::from_value(subject).map_err(|error| wrong(1, error))?,
-        reason: word(row, "reason")?,
-        severity: word(row, "severity")?,
-        status: word(row, "status")?,
+        subject: serde_json::from_value(subject).map_err(|error| conversion_error(1, error))?,
+        reason: parse_enum(row, "reason")?,
+        severity: parse_enum(row, "severity")?,
+        status: parse_enum(row, "status")?,
         message: row.get("message")?,
-        since: word(row, "since")?,
-        last_seen: word(row, "last_seen")?,
+        since: parse_enum(row, "since")?,
+        last_seen: parse_enum(row, "last_seen")?,
         count: u64::try_from(row.get::<_, i64>("count")?).unwrap_or_default(),
         evidence: json(row, row.as_ref().column_index("evidence")?)?,
         clears_when: row.get("clears_when")?,
@@ -205,18 +209,19 @@ fn finding(row: &Row<'_>) -> rusqlite::Result<Finding> {
 }
 
 /// A value that serde writes as one string.
-fn word<T: DeserializeOwned>(row: &Row<'_>, column: &str) -> rusqlite::Result<T> {
+fn parse_enum<T: DeserializeOwned>(row: &Row<'_>, column: &str) -> rusqlite::Result<T> {
     let text: String = row.get(column)?;
-    serde_json::from_value(serde_json::Value::String(text))
-        .map_err(|error| wrong(row.as_ref().column_index(column).unwrap_or_default(), error))
+    serde_json::from_value(serde_json::Value::String(text)).map_err(|error| {
+        conversion_error(row.as_ref().column_index(column).unwrap_or_default(), error)
+    })
 }
 
 fn json<T: DeserializeOwned>(row: &Row<'_>, column: usize) -> rusqlite::Result<T> {
     let text: String = row.get(column)?;
-    serde_json::from_str(&text).map_err(|error| wrong(column, error))
+    serde_json::from_str(&text).map_err(|error| conversion_error(column, error))
 }
 
-fn wrong(column: usize, error: serde_json::Error) -> rusqlite::Error {
+fn conversion_error(column: usize, error: serde_json::Error) -> rusqlite::Error {
     rusqlite::Error::FromSqlConversionFailure(column, Type::Text, Box::new(error))
 }
 
@@ -230,7 +235,7 @@ fn value(value: &impl Serialize) -> rusqlite::Result<serde_json::Value> {
         .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))
 }
 
-fn skipped(table: &'static str, row: &Row<'_>, error: &rusqlite::Error) -> Option<String> {
+fn warn_skipped(table: &'static str, row: &Row<'_>, error: &rusqlite::Error) -> Option<String> {
     let id = row.get::<_, String>(0).ok();
     tracing::warn!(table, id, %error, "a row of the state database is not readable and is left alone");
     id

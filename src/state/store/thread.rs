@@ -10,28 +10,37 @@ use tokio::time::Instant;
 
 use crate::model::causes::with_causes;
 use crate::model::snapshot::StoreStatus;
-use crate::state::lock::{self, Lock};
+use crate::state::lock::{self, StateLock};
 use crate::state::store::open::{self, Database};
-use crate::state::store::{Config, Event, Loaded, Op};
+use crate::state::store::{StoreConfig, StoreContents, StoreEvent, WriteRequest};
 
 /// Until the owner is gone and what it left is written, or cannot be.
-pub fn run(config: Config, lock: Option<Lock>, ops: &Receiver<Op>, events: &mpsc::Sender<Event>) {
-    let mut keeper = Keeper {
+pub fn run(
+    config: StoreConfig,
+    lock: Option<StateLock>,
+    ops: &Receiver<WriteRequest>,
+    events: &mpsc::Sender<StoreEvent>,
+) {
+    let mut keeper = StoreThread {
         config,
         lock,
         database: None,
         opened_before: false,
-        works: false,
-        why: String::new(),
-        wait: Duration::ZERO,
-        next: Instant::now(),
+        is_writable: false,
+        last_error: String::new(),
+        backoff: Duration::ZERO,
+        next_attempt: Instant::now(),
         events,
     };
     loop {
         keeper.open_if_due();
         let first = match keeper.database {
             Some(_) => ops.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            None => ops.recv_timeout(keeper.next.saturating_duration_since(Instant::now())),
+            None => ops.recv_timeout(
+                keeper
+                    .next_attempt
+                    .saturating_duration_since(Instant::now()),
+            ),
         };
         match first {
             Ok(first) => keeper.write(std::iter::once(first).chain(ops.try_iter()).collect()),
@@ -42,23 +51,23 @@ pub fn run(config: Config, lock: Option<Lock>, ops: &Receiver<Op>, events: &mpsc
     }
 }
 
-struct Keeper<'a> {
-    config: Config,
-    lock: Option<Lock>,
+struct StoreThread<'a> {
+    config: StoreConfig,
+    lock: Option<StateLock>,
     database: Option<Database>,
     opened_before: bool,
     /// The last write worked.
-    works: bool,
+    is_writable: bool,
     /// Why it did not.
-    why: String,
-    wait: Duration,
-    next: Instant,
-    events: &'a mpsc::Sender<Event>,
+    last_error: String,
+    backoff: Duration,
+    next_attempt: Instant,
+    events: &'a mpsc::Sender<StoreEvent>,
 }
 
-impl Keeper<'_> {
+impl StoreThread<'_> {
     fn open_if_due(&mut self) {
-        if self.database.is_some() || Instant::now() < self.next {
+        if self.database.is_some() || Instant::now() < self.next_attempt {
             return;
         }
         match self.open() {
@@ -66,18 +75,18 @@ impl Keeper<'_> {
                 self.database = Some(database);
                 // The owner answers with a write of everything; that it works is said when it has
                 // worked.
-                self.tell(if self.opened_before {
-                    Event::Reopened
+                self.send(if self.opened_before {
+                    StoreEvent::Reopened
                 } else {
-                    Event::Opened(Box::new(loaded))
+                    StoreEvent::Opened(Box::new(loaded))
                 });
                 self.opened_before = true;
             }
-            Err(why) => self.fail(why),
+            Err(why) => self.mark_failed(why),
         }
     }
 
-    fn open(&mut self) -> Result<(Database, Loaded), String> {
+    fn open(&mut self) -> Result<(Database, StoreContents), String> {
         let dir: &Path = &self.config.dir;
         if self.lock.is_none() {
             self.lock = Some(lock::acquire(dir).map_err(|error| with_causes(&error))?);
@@ -85,9 +94,9 @@ impl Keeper<'_> {
         open::open(dir).map_err(|error| with_causes(&error))
     }
 
-    fn write(&mut self, ops: Vec<Op>) {
+    fn write(&mut self, ops: Vec<WriteRequest>) {
         let result = match &mut self.database {
-            None => Err(self.why.clone()),
+            None => Err(self.last_error.clone()),
             Some(database) => database
                 .write(ops.iter().map(|op| &op.write))
                 .map_err(|error| {
@@ -98,38 +107,38 @@ impl Keeper<'_> {
                 }),
         };
         match &result {
-            Ok(()) => self.succeed(),
-            Err(why) if self.database.take().is_some() => self.fail(why.clone()),
+            Ok(()) => self.mark_ok(),
+            Err(why) if self.database.take().is_some() => self.mark_failed(why.clone()),
             Err(_) => {}
         }
-        for stored in ops.into_iter().flat_map(|op| op.stored) {
+        for stored in ops.into_iter().flat_map(|op| op.acks) {
             // Whoever asked may have stopped waiting.
             let _ = stored.send(result.clone());
         }
     }
 
-    fn succeed(&mut self) {
-        self.wait = Duration::ZERO;
-        if !self.works {
-            self.works = true;
-            self.why.clear();
+    fn mark_ok(&mut self) {
+        self.backoff = Duration::ZERO;
+        if !self.is_writable {
+            self.is_writable = true;
+            self.last_error.clear();
             tracing::info!(dir = %self.config.dir.display(), "history is written to disk");
-            self.tell(Event::Status(StoreStatus::Ok));
+            self.send(StoreEvent::Status(StoreStatus::Ok));
         }
     }
 
-    fn fail(&mut self, why: String) {
-        self.wait = (self.wait * 2).clamp(self.config.retry_first, self.config.retry_max);
-        self.next = Instant::now() + self.wait;
-        self.works = false;
-        if self.why != why {
+    fn mark_failed(&mut self, why: String) {
+        self.backoff = (self.backoff * 2).clamp(self.config.min_backoff, self.config.max_backoff);
+        self.next_attempt = Instant::now() + self.backoff;
+        self.is_writable = false;
+        if self.last_error != why {
             tracing::warn!(why, "history is kept in memory only");
-            self.why.clone_from(&why);
-            self.tell(Event::Status(StoreStatus::Memory(why)));
+            self.last_error.clone_from(&why);
+            self.send(StoreEvent::Status(StoreStatus::MemoryOnly(why)));
         }
     }
 
-    fn tell(&self, event: Event) {
+    fn send(&self, event: StoreEvent) {
         // The owner is gone only when all ends.
         let _ = self.events.blocking_send(event);
     }

@@ -7,8 +7,8 @@ use std::time::Duration;
 use diskvitals::api::wire;
 use diskvitals::api::wire::checks_client::ChecksClient;
 use diskvitals::model::check::{
-    Ballot, Check, End, Filesystem, Flaw, Mode, Origin, Output, Run, State, Target, Terms, Verdict,
-    Weight,
+    Check, CheckOrigin, CheckState, CheckTarget, CheckTerms, CheckVerdict, CheckerOutput,
+    Filesystem, Mode, Problem, Run, RunResult, Termination, Weight,
 };
 use diskvitals::model::ids::{CheckId, VolumeId};
 use diskvitals::model::snapshot::Snapshot;
@@ -17,10 +17,10 @@ use tonic::Code;
 
 use super::fixture::{Served, channel, now, snapshot};
 
-fn gzip(text: &str) -> Output {
+fn gzip(text: &str) -> CheckerOutput {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     encoder.write_all(text.as_bytes()).unwrap();
-    Output {
+    CheckerOutput {
         gzip: encoder.finish().unwrap().into(),
         written: 5000,
         kept: text.len() as u64,
@@ -35,17 +35,17 @@ fn check(number: i64, volume: &VolumeId) -> Check {
         duration: Duration::from_millis(1500),
         active: Duration::from_millis(1400),
         held: Some(Duration::from_millis(1550)),
-        end: End::Exited(4),
-        ballot: Ballot::Findings,
-        why: String::new(),
-        failure: None,
-        flaws: vec![Flaw {
+        termination: Termination::Exited(4),
+        result: RunResult::Findings,
+        failure_reason: String::new(),
+        checker_error: None,
+        problems: vec![Problem {
             kind: "inode-checksum".into(),
             ids: vec!["12".into()],
             weight: Weight::Damage,
             text: "Inode 12 …".into(),
         }],
-        more_flaws: 3,
+        more_problems: 3,
         pending_replay: None,
         bytes_read: 74 << 20,
         peak_memory: 4 << 20,
@@ -54,7 +54,7 @@ fn check(number: i64, volume: &VolumeId) -> Check {
     };
     Check {
         id: CheckId::new(volume.as_str(), asked),
-        target: Target {
+        target: CheckTarget {
             name: volume.to_string(),
             volume: Some(volume.clone()),
             filesystem: Filesystem::Ext4,
@@ -68,8 +68,8 @@ fn check(number: i64, volume: &VolumeId) -> Check {
             drives: Vec::new(),
             logical_volume: None,
         },
-        origin: Origin::Asked("uid 0 (root)".into()),
-        terms: Terms {
+        origin: CheckOrigin::Requested("uid 0 (root)".into()),
+        terms: CheckTerms {
             runs: 3,
             freeze: true,
             snapshot: false,
@@ -83,11 +83,11 @@ fn check(number: i64, volume: &VolumeId) -> Check {
         asked,
         started: Some(asked),
         ended: Some(asked),
-        state: State::Ended,
+        state: CheckState::Ended,
         mode: Mode::Frozen,
         runs: vec![Arc::new(run)],
         signals: Vec::new(),
-        verdict: Some(Verdict::Corrupted),
+        verdict: Some(CheckVerdict::Corrupted),
         reason: "two frozen runs found the same".into(),
         cancelled: false,
     }

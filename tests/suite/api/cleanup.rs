@@ -4,17 +4,17 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use diskvitals::api::client::ClientError;
-use diskvitals::api::server::cleanup::Cleanup;
+use diskvitals::api::server::cleanup::CleanupBackend;
 use diskvitals::api::wire;
 use diskvitals::api::wire::cleanup_step::State;
-use diskvitals::attach::step::{Done, Step, StepError, Trouble};
-use diskvitals::model::attach::PodOf;
 use diskvitals::model::ids::VolumeId;
 use diskvitals::model::path::HostPath;
-use diskvitals::model::report::Request;
-use diskvitals::model::snapshot::{Snapshot, Surroundings};
-use diskvitals::model::stale::{Attachment, Orphaned};
+use diskvitals::model::provision::PodRef;
+use diskvitals::model::snapshot::{NodeContext, Snapshot};
+use diskvitals::model::source_update::SourceRequest;
+use diskvitals::model::stale::{Attachment, OrphanState};
 use diskvitals::model::volume::MountRole;
+use diskvitals::provision::step::{Step, StepError, StepErrorKind, StepOutput};
 use jiff::SignedDuration;
 use tonic::Code;
 
@@ -33,9 +33,9 @@ fn attachment(handle: &str, role: MountRole, stale: bool) -> Attachment {
         }
         _ => target(handle),
     };
-    let orphaned = Orphaned {
+    let orphaned = OrphanState {
         since: now() - SignedDuration::from_secs(600),
-        confirmed: now(),
+        confirmed_at: now(),
         why: "its pod is gone".into(),
     };
     Attachment {
@@ -47,9 +47,9 @@ fn attachment(handle: &str, role: MountRole, stale: bool) -> Attachment {
         read_only: false,
         block: false,
         mode: None,
-        pod: (role == MountRole::Pod).then(|| PodOf {
+        pod: (role == MountRole::Pod).then(|| PodRef {
             uid: format!("uid-{handle}"),
-            ..PodOf::default()
+            ..PodRef::default()
         }),
         since: now(),
         used_by: (!stale).then(|| "the kubelet's record says that a pod has it".into()),
@@ -61,10 +61,10 @@ fn attachment(handle: &str, role: MountRole, stale: bool) -> Attachment {
 fn picture(more: usize) -> Snapshot {
     let mut picture = snapshot(more);
     let root = HostPath::from(K);
-    picture.surroundings = Arc::new(Surroundings {
-        kubelet_named: root.clone(),
+    picture.node_context = Arc::new(NodeContext {
+        configured_kubelet_root: root.clone(),
         kubelet_root: root,
-        ..Surroundings::default()
+        ..NodeContext::default()
     });
     let handles = (0..more)
         .map(|n| format!("more{n:05}"))
@@ -89,8 +89,8 @@ struct Hands {
 }
 
 #[tonic::async_trait]
-impl Cleanup for Hands {
-    async fn take(&self, target: &str, step: Step) -> Result<Done, StepError> {
+impl CleanupBackend for Hands {
+    async fn execute(&self, target: &str, step: Step) -> Result<StepOutput, StepError> {
         let is_unmount = matches!(step, Step::Unmount { .. });
         let is_parent = matches!(&step, Step::RemoveTarget { target } if !target.path.to_string().ends_with("mount"));
         self.taken.lock().unwrap().push((target.to_owned(), step));
@@ -99,13 +99,13 @@ impl Cleanup for Hands {
         }
         let refused = self.unmount.lock().unwrap().clone().filter(|_| is_unmount);
         let not_empty = is_parent.then(|| StepError {
-            kind: Trouble::Held,
+            kind: StepErrorKind::InUse,
             message: "it is not empty".into(),
         });
-        refused.or(not_empty).map_or(Ok(Done::Nothing), Err)
+        refused.or(not_empty).map_or(Ok(StepOutput::Empty), Err)
     }
 
-    async fn holders(&self, _: Vec<HostPath>) -> Result<Vec<String>, String> {
+    async fn openers(&self, _: Vec<HostPath>) -> Result<Vec<String>, String> {
         self.holders
             .lock()
             .unwrap()
@@ -113,7 +113,7 @@ impl Cleanup for Hands {
             .unwrap_or(Ok(Vec::new()))
     }
 
-    async fn look_again(&self) {}
+    async fn rescan(&self) {}
 }
 
 async fn served(picture: Snapshot) -> (Served, Arc<Hands>) {
@@ -127,7 +127,7 @@ async fn served(picture: Snapshot) -> (Served, Arc<Hands>) {
 
 fn refused<T: std::fmt::Debug>(answer: Result<T, ClientError>) -> (Code, String) {
     match answer.expect_err("refused") {
-        ClientError::Refused(status) => (status.code(), status.message().to_owned()),
+        ClientError::Rejected(status) => (status.code(), status.message().to_owned()),
         other => panic!("{other}"),
     }
 }
@@ -280,7 +280,7 @@ async fn cleanup_steps_run_in_order_and_are_reported() {
     assert!(matches!(&taken[1].1, Step::RemoveTarget { .. }));
     assert_eq!(
         *served.owner.asked.lock().unwrap(),
-        [Request::Mounts, Request::Kubelet]
+        [SourceRequest::Mounts, SourceRequest::Kubelet]
     );
 }
 
@@ -291,7 +291,7 @@ async fn a_failed_cleanup_step_stops_the_cleanup() {
     }
     let (served, hands) = served(picture(0)).await;
     *hands.unmount.lock().unwrap() = Some(StepError {
-        kind: Trouble::Held,
+        kind: StepErrorKind::InUse,
         message: "unmounting /x: in use".into(),
     });
     let answer = served

@@ -6,12 +6,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use diskvitals::api::client::Client;
-use diskvitals::api::server::{Limits, Listener, NodeFacts, Server, WhoMayConnect};
-use diskvitals::attach::engine::Engine;
+use diskvitals::api::server::{Limits, Listener, NodeFacts, Server, SocketAccess};
 use diskvitals::model::block::{BlockDevice, DiskStat, Inventory, Layer};
 use diskvitals::model::dev::DevNo;
 use diskvitals::model::drive::{DriveDevice, DriveFacts, DriveKind, Location, Transport};
-use diskvitals::model::facts::checks::Refusal;
+use diskvitals::model::facts::checks::StartCheckError;
 use diskvitals::model::finding::{
     Acknowledgement, Evidence, Finding, Health, Severity, Status, Subject,
 };
@@ -20,14 +19,15 @@ use diskvitals::model::kubelet::PodName;
 use diskvitals::model::path::HostPath;
 use diskvitals::model::probe::Usage;
 use diskvitals::model::reason::Reason;
-use diskvitals::model::report::Request;
 use diskvitals::model::snapshot::{Drive, Presence, Snapshot, Volume, VolumeUsage};
+use diskvitals::model::source_update::SourceRequest;
 use diskvitals::model::volume::{
     Condition, CsiStatus, MountRole, OperationalStatus, PodUse, Stack, UsageStatus, VolumeFacts,
     VolumeMount,
 };
+use diskvitals::provision::engine::Engine;
 use diskvitals::state::handle::{
-    Change, ChangeKind, Command, CommandError, Handle, Item, Start, Subscription,
+    Change, ChangeKind, ChangedItem, Command, CommandError, Handle, Subscription, SubscriptionStart,
 };
 use jiff::Timestamp;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
@@ -197,7 +197,7 @@ fn block(
         size_bytes: 1 << 40,
         read_only: false,
         layer,
-        below: below.iter().map(ToString::to_string).collect(),
+        underlying: below.iter().map(ToString::to_string).collect(),
         drive,
         links: Vec::new(),
         fs_type: None,
@@ -284,7 +284,7 @@ pub struct Owner {
     snapshots: Arc<watch::Sender<Arc<Snapshot>>>,
     changes: broadcast::Sender<Arc<Change>>,
     remembered: Arc<Mutex<Vec<Arc<Change>>>>,
-    pub asked: Arc<Mutex<Vec<Request>>>,
+    pub asked: Arc<Mutex<Vec<SourceRequest>>>,
     /// Readings of the I/O counters, each given once; then there are none.
     pub io: Arc<Mutex<VecDeque<Vec<DiskStat>>>>,
     pub bypassed: Arc<Mutex<Vec<(String, bool)>>>,
@@ -312,18 +312,30 @@ impl Owner {
     }
 
     /// The change, the snapshot with it, and then the news of it, as the owner does.
-    pub fn change(&self, kind: ChangeKind, item: Item) -> u64 {
+    pub fn change(&self, kind: ChangeKind, item: ChangedItem) -> u64 {
         let mut snapshot = (**self.snapshots.borrow()).clone();
         snapshot.revision += 1;
         match (&item, kind) {
-            (Item::Drive(it), ChangeKind::Removed) => drop(snapshot.drives.remove(&it.facts.id)),
-            (Item::Drive(it), _) => drop(snapshot.drives.insert(it.facts.id.clone(), it.clone())),
-            (Item::Volume(it), ChangeKind::Removed) => drop(snapshot.volumes.remove(&it.facts.id)),
-            (Item::Volume(it), _) => drop(snapshot.volumes.insert(it.facts.id.clone(), it.clone())),
-            (Item::Finding(it), ChangeKind::Removed) => drop(snapshot.findings.remove(&it.id)),
-            (Item::Check(it), ChangeKind::Removed) => drop(snapshot.checks.remove(&it.id)),
-            (Item::Check(it), _) => drop(snapshot.checks.insert(it.id.clone(), it.clone())),
-            (Item::Finding(it), _) => drop(snapshot.findings.insert(it.id.clone(), it.clone())),
+            (ChangedItem::Drive(it), ChangeKind::Removed) => {
+                drop(snapshot.drives.remove(&it.facts.id))
+            }
+            (ChangedItem::Drive(it), _) => {
+                drop(snapshot.drives.insert(it.facts.id.clone(), it.clone()))
+            }
+            (ChangedItem::Volume(it), ChangeKind::Removed) => {
+                drop(snapshot.volumes.remove(&it.facts.id))
+            }
+            (ChangedItem::Volume(it), _) => {
+                drop(snapshot.volumes.insert(it.facts.id.clone(), it.clone()))
+            }
+            (ChangedItem::Finding(it), ChangeKind::Removed) => {
+                drop(snapshot.findings.remove(&it.id))
+            }
+            (ChangedItem::Check(it), ChangeKind::Removed) => drop(snapshot.checks.remove(&it.id)),
+            (ChangedItem::Check(it), _) => drop(snapshot.checks.insert(it.id.clone(), it.clone())),
+            (ChangedItem::Finding(it), _) => {
+                drop(snapshot.findings.insert(it.id.clone(), it.clone()))
+            }
         }
         let revision = snapshot.revision;
         let change = Arc::new(Change {
@@ -356,14 +368,16 @@ impl Owner {
                 let remembered = self.remembered.lock().unwrap();
                 let first = snapshot.revision - remembered.len() as u64;
                 let start = match resume {
-                    Some(after) if after >= first && after <= snapshot.revision => Start::Resume(
-                        remembered
-                            .iter()
-                            .filter(|change| change.revision > after)
-                            .cloned()
-                            .collect(),
-                    ),
-                    _ => Start::Snapshot(snapshot),
+                    Some(after) if after >= first && after <= snapshot.revision => {
+                        SubscriptionStart::Resume(
+                            remembered
+                                .iter()
+                                .filter(|change| change.revision > after)
+                                .cloned()
+                                .collect(),
+                        )
+                    }
+                    _ => SubscriptionStart::Snapshot(snapshot),
                 };
                 let _ = reply.send(Subscription {
                     start,
@@ -389,16 +403,21 @@ impl Owner {
                     })
                 });
                 if let Some(found) = &answer {
-                    self.change(ChangeKind::Modified, Item::Finding(found.clone()));
+                    self.change(ChangeKind::Modified, ChangedItem::Finding(found.clone()));
                 }
                 let _ = reply.send(answer.ok_or(CommandError::NoSuchFinding(finding)));
             }
             Command::Unacknowledge { finding, reply } => {
                 let _ = reply.send(Err(CommandError::NotAcknowledged(finding)));
             }
-            Command::StartCheck { asked, reply } => {
-                let refused =
-                    Refusal::NotCheckable(format!("{:?} is not checked in this play", asked.what));
+            Command::StartCheck {
+                request: asked,
+                reply,
+            } => {
+                let refused = StartCheckError::NotCheckable(format!(
+                    "{:?} is not checked in this play",
+                    asked.target
+                ));
                 let _ = reply.send(Err(refused.into()));
             }
             Command::CancelCheck { check, reply } => {
@@ -411,7 +430,7 @@ impl Owner {
                     let _ = reply.send(Arc::new(reading));
                 }
             }
-            Command::Bypassed { driver, bypassed } => {
+            Command::SetBypassed { driver, bypassed } => {
                 self.bypassed.lock().unwrap().push((driver, bypassed))
             }
         }
@@ -449,10 +468,10 @@ impl Served {
         let (owner, handle) = Owner::start(snapshot);
         let (allow_uids, allowed) = watch::channel(Vec::new());
         let (stop, stopped) = oneshot::channel();
-        let main = Listener::bind(&dir.path().join("main.sock"), WhoMayConnect::Group)
+        let main = Listener::bind(&dir.path().join("main.sock"), SocketAccess::Group)
             .await
             .unwrap();
-        let agent = Listener::bind(&dir.path().join("csi/agent.sock"), WhoMayConnect::Anyone)
+        let agent = Listener::bind(&dir.path().join("csi/agent.sock"), SocketAccess::Anyone)
             .await
             .unwrap();
         let server = change(Server::new(handle, node(), allowed));

@@ -9,8 +9,8 @@ use diskvitals::api::wire::inventory_client::InventoryClient;
 use diskvitals::model::finding::{Severity, Subject};
 use diskvitals::model::ids::DriveId;
 use diskvitals::model::reason::Reason;
-use diskvitals::model::report::Request;
-use diskvitals::state::handle::{ChangeKind, Item};
+use diskvitals::model::source_update::SourceRequest;
+use diskvitals::state::handle::{ChangeKind, ChangedItem};
 use tonic::Code;
 
 use super::fixture::{Served, channel, finding, now, snapshot, volume};
@@ -75,14 +75,14 @@ async fn a_page_token_survives_removals_and_insertions() {
     assert_eq!(first.volumes.last().unwrap().id, last.facts.id.as_str());
     served
         .owner
-        .change(ChangeKind::Removed, Item::Volume(Arc::new(last)));
+        .change(ChangeKind::Removed, ChangedItem::Volume(Arc::new(last)));
     served.owner.change(
         ChangeKind::Added,
-        Item::Volume(Arc::new(volume("aa", "nbd77", &drive))),
+        ChangedItem::Volume(Arc::new(volume("aa", "nbd77", &drive))),
     );
     served.owner.change(
         ChangeKind::Added,
-        Item::Volume(Arc::new(volume("more00002x", "nbd78", &drive))),
+        ChangedItem::Volume(Arc::new(volume("more00002x", "nbd78", &drive))),
     );
     let rest = client
         .list_volumes(wire::ListVolumesRequest {
@@ -462,7 +462,7 @@ async fn acknowledging_needs_root_and_validates_its_arguments() {
     })
     .await;
     assert!(
-        matches!(&requests[..], [Request::Kubelet, Request::Probe(paths), Request::All] if paths.len() == 2),
+        matches!(&requests[..], [SourceRequest::Kubelet, SourceRequest::Probe(paths), SourceRequest::All] if paths.len() == 2),
         "{requests:?}"
     );
 }

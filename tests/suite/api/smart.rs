@@ -6,13 +6,13 @@ use diskvitals::api::wire;
 use diskvitals::api::wire::admin_client::AdminClient;
 use diskvitals::api::wire::inventory_client::InventoryClient;
 use diskvitals::model::advice::{Action, advise};
-use diskvitals::model::facts::smart::{Outcome, SelfTestAsked, SmartFacts};
+use diskvitals::model::facts::smart::{SelfTestStart, SmartFacts, SmartOutcome};
 use diskvitals::model::finding::{Severity, Subject};
 use diskvitals::model::reason::Reason;
-use diskvitals::model::report::Request;
-use diskvitals::model::smart::TestKind;
-use diskvitals::model::smart::memory::{Memory, Metric, Point, Series};
+use diskvitals::model::smart::SelfTestKind;
+use diskvitals::model::smart::memory::{Metric, Point, Series, SmartHistory};
 use diskvitals::model::snapshot::{Drive, Snapshot};
+use diskvitals::model::source_update::SourceRequest;
 use diskvitals::model::volume::Stack;
 use tonic::Code;
 
@@ -124,18 +124,18 @@ fn told() -> SmartFacts {
         points: points.map(point).to_vec(),
         ..Series::default()
     };
-    let memory = Memory {
+    let memory = SmartHistory {
         series: [(Metric::Reallocated, series)].into(),
-        ..Memory::default()
+        ..SmartHistory::default()
     };
     SmartFacts {
-        outcome: Some((now(), Outcome::Told)),
-        self_test: Some(SelfTestAsked {
-            kind: TestKind::Short,
+        outcome: Some((now(), SmartOutcome::Report)),
+        self_test: Some(SelfTestStart {
+            kind: SelfTestKind::Short,
             at: now(),
             result: Err("a test is running".into()),
         }),
-        memory: Arc::new(memory),
+        history: Arc::new(memory),
         ..SmartFacts::default()
     }
 }
@@ -243,9 +243,9 @@ async fn a_self_test_is_forwarded_for_a_drive_that_supports_it() {
     assert_eq!(started.drive_id, id.to_string());
     assert_eq!(
         *served.owner.asked.lock().unwrap(),
-        [Request::SelfTest {
+        [SourceRequest::SelfTest {
             drive: id,
-            kind: TestKind::Long
+            kind: SelfTestKind::Long
         }]
     );
 }

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
 
-use diskvitals::api::server::{Limits, ListenError, Listener, WhoMayConnect};
+use diskvitals::api::server::{Limits, ListenError, Listener, SocketAccess};
 use diskvitals::api::wire;
 use diskvitals::api::wire::inventory_client::InventoryClient;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -22,7 +22,7 @@ async fn a_stale_socket_is_replaced() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s.sock");
     drop(UnixListener::bind(&path).unwrap());
-    let listener = Listener::bind(&path, WhoMayConnect::Group).await.unwrap();
+    let listener = Listener::bind(&path, SocketAccess::Group).await.unwrap();
     assert_eq!(
         std::fs::metadata(&path).unwrap().permissions().mode() & 0o777,
         0o660
@@ -40,8 +40,8 @@ async fn a_stale_socket_is_replaced() {
 async fn a_daemon_that_does_not_answer_is_replaced_and_keeps_off_its_successors_socket() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s.sock");
-    let dying = Listener::bind(&path, WhoMayConnect::Group).await.unwrap();
-    let successor = Listener::bind(&path, WhoMayConnect::Group).await.unwrap();
+    let dying = Listener::bind(&path, SocketAccess::Group).await.unwrap();
+    let successor = Listener::bind(&path, SocketAccess::Group).await.unwrap();
     drop(dying);
     assert!(path.exists());
     drop(successor);
@@ -52,7 +52,7 @@ async fn a_daemon_that_does_not_answer_is_replaced_and_keeps_off_its_successors_
 async fn a_second_live_daemon_is_refused_on_either_socket() {
     let served = Served::start(snapshot(0)).await;
     for path in [served.socket(), served.agent_socket()] {
-        let error = Listener::bind(&path, WhoMayConnect::Group)
+        let error = Listener::bind(&path, SocketAccess::Group)
             .await
             .unwrap_err();
         assert!(matches!(error, ListenError::AlreadyRunning(_)), "{error}");
@@ -65,7 +65,7 @@ async fn a_second_live_daemon_is_refused_on_either_socket() {
 async fn invalid_socket_paths_are_errors_that_name_the_path() {
     let dir = tempfile::tempdir().unwrap();
     let long = dir.path().join("x".repeat(120));
-    let error = Listener::bind(&long, WhoMayConnect::Group)
+    let error = Listener::bind(&long, SocketAccess::Group)
         .await
         .unwrap_err()
         .to_string();
@@ -76,12 +76,12 @@ async fn invalid_socket_paths_are_errors_that_name_the_path() {
     let file = dir.path().join("file");
     std::fs::write(&file, "precious").unwrap();
     assert!(matches!(
-        Listener::bind(&file, WhoMayConnect::Group).await,
+        Listener::bind(&file, SocketAccess::Group).await,
         Err(ListenError::NotASocket(_))
     ));
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "precious");
     let deep = dir.path().join("no/such/s.sock");
-    let error = Listener::bind(&deep, WhoMayConnect::Group)
+    let error = Listener::bind(&deep, SocketAccess::Group)
         .await
         .unwrap_err()
         .to_string();
@@ -89,9 +89,7 @@ async fn invalid_socket_paths_are_errors_that_name_the_path() {
     // 107 bytes are possible although the temporary name would be longer.
     let name = "y".repeat(107 - dir.path().as_os_str().len() - 1);
     let longest = dir.path().join(&name[..1]).join(&name[2..]);
-    Listener::bind(&longest, WhoMayConnect::Group)
-        .await
-        .unwrap();
+    Listener::bind(&longest, SocketAccess::Group).await.unwrap();
 }
 
 #[tokio::test]
@@ -212,7 +210,7 @@ async fn the_agent_socket_is_read_only() {
 #[tokio::test]
 async fn a_silent_connection_is_closed() {
     let limits = Limits {
-        preface: Duration::from_millis(200),
+        preface_timeout: Duration::from_millis(200),
         ..Limits::default()
     };
     let served = Served::with(snapshot(0), limits).await;
@@ -238,7 +236,7 @@ async fn a_flood_of_connections_does_not_interrupt_existing_ones() {
     let limits = Limits {
         connections: 16,
         connections_per_uid: 8,
-        preface: Duration::from_millis(500),
+        preface_timeout: Duration::from_millis(500),
         ..Limits::default()
     };
     let served = Served::with(snapshot(10), limits).await;
@@ -274,7 +272,7 @@ async fn a_flood_of_connections_does_not_interrupt_existing_ones() {
 #[tokio::test]
 async fn a_hung_client_does_not_delay_the_shutdown() {
     let limits = Limits {
-        drain: Duration::from_millis(300),
+        drain_timeout: Duration::from_millis(300),
         ..Limits::default()
     };
     let mut served = Served::with(snapshot(3000), limits).await;
@@ -307,8 +305,8 @@ async fn without_a_daemon_the_client_says_what_to_do() {
 #[tokio::test]
 async fn a_client_that_does_not_read_exhausts_its_quota_and_not_the_daemons_memory() {
     let limits = Limits {
-        answers: 4,
-        answers_per_uid: 4,
+        responses: 4,
+        responses_per_uid: 4,
         ..Limits::default()
     };
     let served = Served::with(snapshot(0), limits).await;

@@ -13,8 +13,8 @@ use diskvitals::model::finding::{Health, Severity, Subject};
 use diskvitals::model::ids::{DriveId, VolumeId};
 use diskvitals::model::path::HostPath;
 use diskvitals::model::reason::Reason;
-use diskvitals::model::report::{Request, Source, SourceStatus};
-use diskvitals::model::snapshot::{Presence, Snapshot, Surroundings, VolumeUsage};
+use diskvitals::model::snapshot::{NodeContext, Presence, Snapshot, VolumeUsage};
+use diskvitals::model::source_update::{Source, SourceRequest, SourceStatus};
 use tonic::Code;
 
 use super::fixture::{Served, client, finding, now, snapshot};
@@ -31,7 +31,7 @@ async fn served(picture: Snapshot) -> (Served, Client) {
 
 fn code<T: std::fmt::Debug>(answer: Result<T, ClientError>) -> (Code, String) {
     match answer.expect_err("refused") {
-        ClientError::Refused(status) => (status.code(), status.message().to_owned()),
+        ClientError::Rejected(status) => (status.code(), status.message().to_owned()),
         other => panic!("{other}"),
     }
 }
@@ -139,12 +139,12 @@ async fn statistics_and_volume_of_one_call_are_of_one_snapshot() {
 #[tokio::test]
 async fn a_path_is_compared_in_the_form_of_the_mount_table() {
     let mut picture = snapshot(0);
-    let named = |named: &str| Surroundings {
-        kubelet_named: named.into(),
+    let named = |named: &str| NodeContext {
+        configured_kubelet_root: named.into(),
         kubelet_root: "/var/lib/kubelet".into(),
         ..Default::default()
     };
-    picture.surroundings = Arc::new(named("/k"));
+    picture.node_context = Arc::new(named("/k"));
     let (_served, client) = served(picture).await;
     for path in [
         STAGING,
@@ -191,9 +191,11 @@ async fn an_unknown_volume_is_not_found_only_after_a_complete_scan() {
         code(client.usage("d.example", &"x".repeat(5000), "").await).0,
         Code::InvalidArgument
     );
-    served
-        .owner
-        .redraw(|picture| change_volume(picture, "b", |volume| volume.usage = VolumeUsage::NotYet));
+    served.owner.redraw(|picture| {
+        change_volume(picture, "b", |volume| {
+            volume.usage = VolumeUsage::NotMeasured
+        })
+    });
     assert_eq!(
         code(client.usage("d.example", "b", "").await),
         (
@@ -407,9 +409,9 @@ async fn a_call_that_passes_the_interposer_triggers_a_scan_and_is_remembered() {
     assert_eq!(
         asked,
         [
-            Request::Mounts,
-            Request::Kubelet,
-            Request::Probe(vec![HostPath::from("/var/lib/kubelet/x")])
+            SourceRequest::Mounts,
+            SourceRequest::Kubelet,
+            SourceRequest::Probe(vec![HostPath::from("/var/lib/kubelet/x")])
         ]
     );
     client
@@ -461,7 +463,9 @@ async fn a_call_that_passes_the_interposer_triggers_a_scan_and_is_remembered() {
     let asked = std::mem::take(&mut *served.owner.asked.lock().unwrap());
     assert_eq!(
         asked.last(),
-        Some(&Request::Probe(vec![HostPath::from("/var/lib/kubelet/x")])),
+        Some(&SourceRequest::Probe(vec![HostPath::from(
+            "/var/lib/kubelet/x"
+        )])),
         "a closing `/` is the caller's way to write it"
     );
 }

@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use diskvitals::api::wire::volumes_client::VolumesClient;
 use diskvitals::api::wire::*;
-use diskvitals::attach::engine::{Engine, Settings};
-use diskvitals::attach::step::{Done, Record, Room, Step, StepError, Steps, Trouble, Wipe};
+use diskvitals::provision::engine::{Engine, Settings};
+use diskvitals::provision::step::{
+    PoolCapacity, RecordFile, Step, StepError, StepErrorKind, StepExecutor, StepOutput, Wipe,
+};
 use tokio::sync::{mpsc, watch};
 use tonic::transport::Channel;
 use tonic::{Code, Status};
@@ -20,11 +22,11 @@ struct Host {
     records: Arc<Mutex<BTreeMap<String, String>>>,
 }
 
-impl Steps for Host {
-    async fn take(&self, _: &str, step: Step) -> Result<Done, StepError> {
+impl StepExecutor for Host {
+    async fn execute(&self, _: &str, step: Step) -> Result<StepOutput, StepError> {
         let mut records = self.records.lock().unwrap();
         match step {
-            Step::FolderRoom { .. } => Ok(Done::Room(Room {
+            Step::DirectoryCapacity { .. } => Ok(StepOutput::Capacity(PoolCapacity {
                 total: 1 << 34,
                 available: 1 << 33,
                 unit: 4096,
@@ -32,31 +34,31 @@ impl Steps for Host {
             Step::ReadRecords { folder } => {
                 let of = |(path, text): (&String, &String)| {
                     let name = path.strip_prefix(&format!("{folder}/"))?.to_owned();
-                    Some(Record {
+                    Some(RecordFile {
                         name,
                         text: Ok(text.clone()),
                     })
                 };
-                Ok(Done::Records {
+                Ok(StepOutput::Records {
                     records: records.iter().filter_map(of).collect(),
                 })
             }
             Step::WriteRecord { folder, name, text } => {
                 records.insert(folder.join(name).to_string(), text);
-                Ok(Done::Nothing)
+                Ok(StepOutput::Empty)
             }
             Step::RemoveRecord { folder, name } => {
                 records.remove(&folder.join(name).to_string());
-                Ok(Done::Nothing)
+                Ok(StepOutput::Empty)
             }
-            Step::MakeImage { .. }
+            Step::CreateImage { .. }
             | Step::RemoveImage { .. }
             | Step::DetachImage { .. }
-            | Step::FindImage { .. } => Ok(Done::Nothing),
-            Step::WhatIsMounted { .. } => Ok(Done::Mounted { mounted: None }),
-            Step::RemoveTarget { .. } => Ok(Done::Nothing),
+            | Step::FindImage { .. } => Ok(StepOutput::Empty),
+            Step::FindMount { .. } => Ok(StepOutput::Mounted { mounted: None }),
+            Step::RemoveTarget { .. } => Ok(StepOutput::Empty),
             other => Err(StepError {
-                kind: Trouble::Failed,
+                kind: StepErrorKind::Other,
                 message: format!("this host cannot {other:?}"),
             }),
         }
@@ -66,15 +68,15 @@ impl Steps for Host {
 async fn served() -> (Served, VolumesClient<Channel>) {
     let settings = Settings {
         driver: "csi.diskvitals.io".into(),
-        folder: "/pool".into(),
-        folder_given: false,
-        group: None,
+        directory: "/pool".into(),
+        directory_configured: false,
+        volume_group: None,
         kubelet_root: "/k".into(),
-        roots: Vec::new(),
+        static_roots: Vec::new(),
         wipe: Wipe::Zero,
-        statics: Vec::new(),
-        patience: Duration::from_secs(20),
-        look_every: Duration::from_secs(30),
+        static_volumes: Vec::new(),
+        request_timeout: Duration::from_secs(20),
+        rescan_interval: Duration::from_secs(30),
     };
     let (reports, mut received) = mpsc::channel(64);
     let (engine, actor) = Engine::new(
@@ -85,8 +87,8 @@ async fn served() -> (Served, VolumesClient<Channel>) {
     tokio::spawn(actor.run());
     tokio::spawn(async move { while received.recv().await.is_some() {} });
     engine
-        .views()
-        .wait_for(|view| view.unknown.is_none() && !view.rooms.is_empty())
+        .subscribe()
+        .wait_for(|view| view.records_error.is_none() && !view.capacities.is_empty())
         .await
         .unwrap();
     let served = Served::with_volumes(snapshot(0), engine).await;

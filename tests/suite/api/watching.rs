@@ -7,7 +7,7 @@ use diskvitals::api::server::Limits;
 use diskvitals::api::wire;
 use diskvitals::api::wire::watch_event::{Change, Item as Told};
 use diskvitals::model::ids::DriveId;
-use diskvitals::state::handle::{ChangeKind, Item};
+use diskvitals::state::handle::{ChangeKind, ChangedItem};
 use tonic::{Code, Streaming};
 
 use super::fixture::{Served, drive, snapshot, within};
@@ -40,15 +40,16 @@ async fn a_watch_sends_the_whole_state_and_then_each_change() {
     let served = Served::start(snapshot(5)).await;
     let mut events = served.client().await.watch(0).await.unwrap();
     assert_eq!(first_picture(&mut events).await, ["sda", "sdb"]);
-    let revision = served
-        .owner
-        .change(ChangeKind::Added, Item::Drive(Arc::new(drive("sdc", "S3"))));
+    let revision = served.owner.change(
+        ChangeKind::Added,
+        ChangedItem::Drive(Arc::new(drive("sdc", "S3"))),
+    );
     let event = next(&mut events).await;
     assert_eq!((event.revision, event.change()), (revision, Change::Added));
     assert!(matches!(event.item, Some(Told::Drive(drive)) if drive.name == "sdc"));
     served.owner.change(
         ChangeKind::Removed,
-        Item::Drive(Arc::new(drive("sdc", "S3"))),
+        ChangedItem::Drive(Arc::new(drive("sdc", "S3"))),
     );
     assert_eq!(next(&mut events).await.change(), Change::Removed);
 }
@@ -57,12 +58,14 @@ async fn a_watch_sends_the_whole_state_and_then_each_change() {
 async fn a_watch_resumes_after_its_revision_or_starts_again() {
     let served = Served::start(snapshot(0)).await;
     let client = served.client().await;
-    let seen = served
-        .owner
-        .change(ChangeKind::Added, Item::Drive(Arc::new(drive("sdc", "S3"))));
-    let missed = served
-        .owner
-        .change(ChangeKind::Added, Item::Drive(Arc::new(drive("sdd", "S4"))));
+    let seen = served.owner.change(
+        ChangeKind::Added,
+        ChangedItem::Drive(Arc::new(drive("sdc", "S3"))),
+    );
+    let missed = served.owner.change(
+        ChangeKind::Added,
+        ChangedItem::Drive(Arc::new(drive("sdd", "S4"))),
+    );
     let mut events = client.watch(seen).await.unwrap();
     let event = next(&mut events).await;
     assert_eq!((event.revision, event.change()), (missed, Change::Added));
@@ -84,9 +87,10 @@ async fn a_slow_watcher_gets_a_new_snapshot_and_others_are_not_delayed() {
     big.health_unknown_why = "x".repeat(100_000);
     for n in 0..200 {
         big.facts.firmware = Some(n.to_string());
-        served
-            .owner
-            .change(ChangeKind::Modified, Item::Drive(Arc::new(big.clone())));
+        served.owner.change(
+            ChangeKind::Modified,
+            ChangedItem::Drive(Arc::new(big.clone())),
+        );
         tokio::task::yield_now().await;
         if n % 50 == 0 {
             within(30, served.client().await.node()).await.unwrap();
@@ -102,7 +106,7 @@ async fn a_slow_watcher_gets_a_new_snapshot_and_others_are_not_delayed() {
 #[tokio::test]
 async fn a_watcher_that_never_reads_is_dropped() {
     let limits = Limits {
-        stalled_watcher: Duration::from_millis(100),
+        stalled_watcher_timeout: Duration::from_millis(100),
         watchers_per_uid: 1,
         watchers: 1,
         ..Limits::default()

@@ -11,8 +11,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use diskvitals::csi::interposer::method::Dialects;
-use diskvitals::csi::interposer::verdict::{Listed, Passing, Told, Usage, Witness, WitnessError};
+use diskvitals::csi::interposer::health_source::{
+    HealthSource, HealthSourceError, LifecycleEvent, ListedVolume, Usage, VolumeHealth,
+};
+use diskvitals::csi::interposer::method::EnabledHealthApis;
 use diskvitals::csi::interposer::{Interposer, Settings};
 use http::{HeaderMap, HeaderValue, Request, Response};
 use http_body_util::combinators::UnsyncBoxBody;
@@ -27,15 +29,15 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Code;
 
-pub const BOTH: Dialects = Dialects {
+pub const BOTH: EnabledHealthApis = EnabledHealthApis {
     condition: true,
     health: true,
 };
-pub const CONDITION: Dialects = Dialects {
+pub const CONDITION: EnabledHealthApis = EnabledHealthApis {
     condition: true,
     health: false,
 };
-pub const HEALTH: Dialects = Dialects {
+pub const HEALTH: EnabledHealthApis = EnabledHealthApis {
     condition: false,
     health: true,
 };
@@ -206,17 +208,17 @@ pub fn answer(said: &Said) -> Response<Body> {
 /// What the daemon would say.
 #[derive(Default)]
 pub struct Known {
-    pub volumes: HashMap<String, Told>,
+    pub volumes: HashMap<String, VolumeHealth>,
     pub usage: HashMap<String, Usage>,
-    pub storage: Vec<diskvitals::csi::interposer::verdict::HealthStatus>,
-    pub listed: Vec<Listed>,
+    pub storage: Vec<diskvitals::csi::interposer::health_source::HealthStatus>,
+    pub listed: Vec<ListedVolume>,
     pub away: bool,
     pub hangs: bool,
 }
 
 pub struct Fake {
     pub known: Mutex<Known>,
-    pub told: watch::Sender<Vec<(String, Passing)>>,
+    pub told: watch::Sender<Vec<(String, LifecycleEvent)>>,
     /// How often the list was asked for.
     pub looks: watch::Sender<usize>,
 }
@@ -224,58 +226,63 @@ pub struct Fake {
 impl Fake {
     async fn answer<T>(
         &self,
-        of: impl FnOnce(&Known) -> Result<T, WitnessError>,
-    ) -> Result<T, WitnessError> {
+        of: impl FnOnce(&Known) -> Result<T, HealthSourceError>,
+    ) -> Result<T, HealthSourceError> {
         if self.known.lock().expect("whole").hangs {
             std::future::pending::<Infallible>().await;
         }
         let known = self.known.lock().expect("whole");
         if known.away {
-            Err(WitnessError::Away("no socket".into()))
+            Err(HealthSourceError::Unavailable("no socket".into()))
         } else {
             of(&known)
         }
     }
 }
 
-impl Witness for Fake {
-    async fn health(&self, driver: &str, handle: &str) -> Result<Told, WitnessError> {
+impl HealthSource for Fake {
+    async fn health(&self, driver: &str, handle: &str) -> Result<VolumeHealth, HealthSourceError> {
         assert_eq!(driver, "example.com");
         self.answer(|known| {
             known
                 .volumes
                 .get(handle)
                 .cloned()
-                .ok_or_else(|| WitnessError::NotFound(format!("no volume {handle}")))
+                .ok_or_else(|| HealthSourceError::NotFound(format!("no volume {handle}")))
         })
         .await
     }
 
-    async fn usage(&self, _: &str, handle: &str, _: &str) -> Result<Usage, WitnessError> {
+    async fn usage(&self, _: &str, handle: &str, _: &str) -> Result<Usage, HealthSourceError> {
         self.answer(|known| {
             known
                 .usage
                 .get(handle)
                 .cloned()
-                .ok_or_else(|| WitnessError::NotFound(format!("no volume {handle}")))
+                .ok_or_else(|| HealthSourceError::NotFound(format!("no volume {handle}")))
         })
         .await
     }
 
-    async fn storage(
+    async fn storage_health(
         &self,
         _: &str,
-    ) -> Result<Vec<diskvitals::csi::interposer::verdict::HealthStatus>, WitnessError> {
+    ) -> Result<Vec<diskvitals::csi::interposer::health_source::HealthStatus>, HealthSourceError>
+    {
         self.answer(|known| Ok(known.storage.clone())).await
     }
 
-    async fn volumes(&self, _: &str) -> Result<Vec<Listed>, WitnessError> {
+    async fn volumes(&self, _: &str) -> Result<Vec<ListedVolume>, HealthSourceError> {
         let listed = self.answer(|known| Ok(known.listed.clone())).await;
         self.looks.send_modify(|looks| *looks += 1);
         listed
     }
 
-    async fn told(&self, driver: &str, passing: &Passing) -> Result<(), WitnessError> {
+    async fn notify(
+        &self,
+        driver: &str,
+        passing: &LifecycleEvent,
+    ) -> Result<(), HealthSourceError> {
         self.answer(|_| Ok(())).await?;
         self.told
             .send_modify(|told| told.push((driver.to_owned(), passing.clone())));
@@ -292,11 +299,11 @@ pub struct Setup {
 }
 
 impl Setup {
-    pub fn new(dialects: Dialects) -> Setup {
+    pub fn new(dialects: EnabledHealthApis) -> Setup {
         Setup::looking(dialects, Duration::from_secs(3600))
     }
 
-    pub fn looking(dialects: Dialects, look: Duration) -> Setup {
+    pub fn looking(dialects: EnabledHealthApis, look: Duration) -> Setup {
         let dir = tempfile::tempdir().expect("dir");
         let witness = Arc::new(Fake {
             known: Mutex::default(),
@@ -305,7 +312,7 @@ impl Setup {
         });
         let (connections, accepted) = mpsc::channel(1);
         let settings = Settings {
-            look,
+            bypass_check_interval: look,
             ..Settings::new(dir.path().join("upstream.sock"), dialects)
         };
         let interposer = Interposer::new(settings, Arc::clone(&witness));

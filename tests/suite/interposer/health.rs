@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use diskvitals::csi::interposer::method::Dialects;
-use diskvitals::csi::interposer::verdict::{
-    Amount, Condition, DATA_LOSS, DEGRADED, HealthStatus, Told, Usage,
+use diskvitals::csi::interposer::health_source::{
+    Amount, DATA_LOSS, DEGRADED, HealthStatus, Usage, VolumeCondition, VolumeHealth,
 };
+use diskvitals::csi::interposer::method::EnabledHealthApis;
 use diskvitals::csi::wire;
 use prost::Message;
 use tonic::Code;
@@ -48,19 +48,19 @@ fn entry(status: i32, reason: &str) -> wire::volume_health::VolumeHealthEntry {
     }
 }
 
-fn failing() -> Told {
-    let condition = Condition {
+fn failing() -> VolumeHealth {
+    let condition = VolumeCondition {
         abnormal: true,
         message: "drive failing".into(),
     };
-    Told {
+    VolumeHealth {
         statuses: Ok(vec![status(DEGRADED, "DriveFailing")]),
         condition,
         local: true,
     }
 }
 
-fn know(setup: &Setup, handle: &str, told: Told) {
+fn know(setup: &Setup, handle: &str, told: VolumeHealth) {
     setup
         .witness
         .known
@@ -111,7 +111,7 @@ async fn asked_health(
 
 #[tokio::test]
 async fn each_csi_version_announces_its_own_capabilities_once() {
-    let table: &[(Dialects, &[i32], &[i32])] = &[
+    let table: &[(EnabledHealthApis, &[i32], &[i32])] = &[
         (BOTH, &[1, 2, 4, 7, 8], &[1, 3, 11, 16, 17]),
         (CONDITION, &[1, 2, 4], &[1, 3, 11]),
         (HEALTH, &[1, 2, 7, 8], &[1, 3, 16, 17]),
@@ -342,18 +342,18 @@ async fn health_is_answered_locally_where_the_upstream_has_none_and_unknown_is_a
     know(
         &setup,
         "fine",
-        Told {
+        VolumeHealth {
             statuses: Ok(Vec::new()),
-            condition: Condition::default(),
+            condition: VolumeCondition::default(),
             local: true,
         },
     );
     know(
         &setup,
         "unknown",
-        Told {
+        VolumeHealth {
             statuses: Err("smartctl does not answer".into()),
-            condition: Condition::default(),
+            condition: VolumeCondition::default(),
             local: true,
         },
     );
@@ -498,7 +498,7 @@ async fn the_upstreams_health_is_kept_beside_the_daemons() {
     let (handler, _) = driver(&[(NODE_HEALTH, Ok(theirs.clone())), (STORAGE, Ok(storage))]);
     let _upstream = setup.upstream(handler);
     let mut caller = setup.caller().await;
-    let told = Told {
+    let told = VolumeHealth {
         statuses: Ok(vec![
             status(DATA_LOSS, "MediaErrors"),
             status(DEGRADED, "DriveFailing"),
@@ -555,9 +555,9 @@ async fn a_remote_volume_that_this_node_cannot_reach_is_only_degraded_to_a_contr
     know(
         &setup,
         "v",
-        Told {
+        VolumeHealth {
             statuses: Ok(vec![status(2, "NotAccessible")]),
-            condition: Condition::default(),
+            condition: VolumeCondition::default(),
             local: false,
         },
     );

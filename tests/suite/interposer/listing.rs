@@ -1,6 +1,8 @@
 //! Lists: conditions in the upstream's, and the volumes of which only we know something.
 
-use diskvitals::csi::interposer::verdict::{Condition, DEGRADED, HealthStatus, Listed, Told};
+use diskvitals::csi::interposer::health_source::{
+    DEGRADED, HealthStatus, ListedVolume, VolumeCondition, VolumeHealth,
+};
 use diskvitals::csi::wire;
 use http_body_util::BodyExt;
 use prost::Message;
@@ -10,20 +12,20 @@ use super::fixture::{BOTH, Caller, Said, Setup, answer, driver, handler};
 
 const LIST_HEALTH: &str = "Controller/ControllerListVolumeHealth";
 
-fn bad(handle: &str) -> Listed {
+fn bad(handle: &str) -> ListedVolume {
     let status = HealthStatus {
         status: DEGRADED,
         reason: "DriveFailing".into(),
         message: String::new(),
     };
-    let condition = Condition {
+    let condition = VolumeCondition {
         abnormal: true,
         message: "drive failing".into(),
     };
-    Listed {
+    ListedVolume {
         handle: handle.into(),
-        here: true,
-        told: Told {
+        attached: true,
+        health: VolumeHealth {
             statuses: Ok(vec![status]),
             condition,
             local: true,
@@ -191,7 +193,7 @@ async fn a_list_of_volumes_gets_conditions_and_keeps_its_token() {
         .lock()
         .expect("whole")
         .volumes
-        .insert("a".into(), bad("a").told);
+        .insert("a".into(), bad("a").health);
     let got: wire::ListVolumesResponse = caller
         .ask(
             "Controller/ListVolumes",

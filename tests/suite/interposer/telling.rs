@@ -4,7 +4,9 @@ use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use diskvitals::csi::interposer::verdict::{Condition, Listed, Passing, Told};
+use diskvitals::csi::interposer::health_source::{
+    LifecycleEvent, ListedVolume, VolumeCondition, VolumeHealth,
+};
 use diskvitals::csi::wire;
 use prost::Message;
 use tonic::Code;
@@ -12,7 +14,7 @@ use tracing_subscriber::fmt::MakeWriter;
 
 use super::fixture::{BOTH, PATIENCE, Setup, driver};
 
-async fn told(setup: &Setup, count: usize) -> Vec<Passing> {
+async fn told(setup: &Setup, count: usize) -> Vec<LifecycleEvent> {
     let mut told = setup.witness.told.subscribe();
     let all = tokio::time::timeout(PATIENCE, told.wait_for(|told| told.len() >= count))
         .await
@@ -76,15 +78,15 @@ async fn successful_calls_are_notified_in_order_and_failed_ones_are_not() {
     assert_eq!(
         told(&setup, 3).await,
         [
-            Passing::Staged {
+            LifecycleEvent::Staged {
                 handle: handle(),
                 path: path("/s")
             },
-            Passing::Published {
+            LifecycleEvent::Published {
                 handle: handle(),
                 path: path("/t")
             },
-            Passing::Unstaged {
+            LifecycleEvent::Unstaged {
                 handle: handle(),
                 path: path("/s")
             },
@@ -123,15 +125,15 @@ async fn a_driver_that_is_reached_past_the_interposer_is_detected_and_reported()
     let setup = Setup::looking(BOTH, Duration::from_millis(20));
     let (handler, _) = driver(&[("Node/NodePublishVolume", Ok(Vec::new()))]);
     let here = |handle: &str| {
-        let told = Told {
+        let told = VolumeHealth {
             statuses: Ok(Vec::new()),
-            condition: Condition::default(),
+            condition: VolumeCondition::default(),
             local: true,
         };
-        Listed {
+        ListedVolume {
             handle: handle.into(),
-            here: true,
-            told,
+            attached: true,
+            health: told,
         }
     };
     // Before the first look, which needs the driver's name.
@@ -171,7 +173,7 @@ async fn a_driver_that_is_reached_past_the_interposer_is_detected_and_reported()
         .push(here("stranger"));
     assert_eq!(
         told(&setup, 2).await[1],
-        Passing::Bypassed {
+        LifecycleEvent::Bypassed {
             handle: "stranger".into()
         }
     );

@@ -22,8 +22,8 @@ fn a_daemon_that_stays_away_makes_the_condition_unknown_and_its_return_true() {
 fn a_daemon_replaced_in_time_causes_no_event_and_no_heartbeat_while_it_is_down() {
     let scene = Scene::stage();
     let daemon = started(&scene);
-    let pace = Pace {
-        patience: Duration::from_secs(60),
+    let pace = ReportTiming {
+        absence_grace: Duration::from_secs(60),
         ..brisk()
     };
     let _reporter = scene.report(BOTH, pace);
@@ -125,8 +125,8 @@ fn a_daemon_that_comes_back_without_its_history_repeats_nothing() {
     let daemon = started(&scene);
     let _reporter = scene.report(
         BOTH,
-        Pace {
-            patience: Duration::from_secs(60),
+        ReportTiming {
+            absence_grace: Duration::from_secs(60),
             ..brisk()
         },
     );
@@ -167,8 +167,8 @@ fn recoveries_during_a_daemons_absence_are_published_even_without_its_history() 
     let daemon = started(&scene);
     let _reporter = scene.report(
         BOTH,
-        Pace {
-            patience: Duration::from_secs(60),
+        ReportTiming {
+            absence_grace: Duration::from_secs(60),
             ..brisk()
         },
     );

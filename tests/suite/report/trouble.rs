@@ -7,11 +7,11 @@ use serde_json::Value;
 use super::server::{Asked, Fault};
 use super::*;
 
-const EVENTS: What = What {
+const EVENTS: EnabledReports = EnabledReports {
     events: true,
     conditions: false,
 };
-const CONDITIONS: What = What {
+const CONDITIONS: EnabledReports = EnabledReports {
     events: false,
     conditions: true,
 };
@@ -41,8 +41,8 @@ fn every_api_server_error_is_retried_and_each_event_published_once() {
     let _daemon = started(&scene);
     let _reporter = scene.report(
         BOTH,
-        Pace {
-            answer: Duration::from_millis(300),
+        ReportTiming {
+            request_timeout: Duration::from_millis(300),
             ..brisk()
         },
     );
@@ -190,9 +190,9 @@ fn a_permission_that_is_granted_late_is_awaited_and_no_event_is_lost() {
 fn a_missing_permission_is_abandoned_and_delays_no_other_event() {
     let scene = Scene::stage();
     let _daemon = started(&scene);
-    let pace = Pace {
-        rights: Duration::from_millis(600),
-        longest_pause: Duration::from_millis(100),
+    let pace = ReportTiming {
+        rbac_grace: Duration::from_millis(600),
+        max_backoff: Duration::from_millis(100),
         ..brisk()
     };
     let _reporter = scene.report(EVENTS, pace);
@@ -217,8 +217,8 @@ fn an_object_whose_events_always_fail_does_not_delay_the_others() {
     let _daemon = started(&scene);
     let _reporter = scene.report(
         EVENTS,
-        Pace {
-            longest_pause: Duration::from_millis(100),
+        ReportTiming {
+            max_backoff: Duration::from_millis(100),
             ..brisk()
         },
     );
@@ -299,10 +299,10 @@ fn an_event_of_a_volume_claimed_in_another_namespace_goes_to_its_pod_only() {
 fn a_flapping_condition_is_rate_limited() {
     let scene = Scene::stage();
     let daemon = started(&scene);
-    let pace = Pace {
-        changes: 1,
-        change: Duration::from_secs(4),
-        patience: Duration::from_secs(1),
+    let pace = ReportTiming {
+        condition_burst: 1,
+        condition_interval: Duration::from_secs(4),
+        absence_grace: Duration::from_secs(1),
         ..brisk()
     };
     let _reporter = scene.report(CONDITIONS, pace);

@@ -55,10 +55,10 @@ fn a_smartctl_that_is_too_old_is_treated_as_missing() {
     let host = Host::new(OFTEN);
     let settings = format!("command = \"{}\"\n", host.smartctl.program().display());
     no_smartctl(&settings.clone(), "7.0", |_| {
-        host.smartctl.version("6.6").expect("written")
+        host.smartctl.set_version("6.6").expect("written")
     });
     assert_eq!(
-        host.smartctl.asked("/dev/sda", ""),
+        host.smartctl.count_calls("/dev/sda", ""),
         0,
         "it was not asked about drives"
     );
@@ -131,7 +131,7 @@ fn no_drive_is_asked_twice_at_a_time_and_two_drives_at_most() {
 fn a_disk_without_smart_is_good() {
     let host = Host::new(OFTEN);
     host.smartctl
-        .answers(
+        .set_response(
             "/dev/sdb",
             &without_smart("SEAGATE", "ST4000NM0295", "ZL200001"),
         )
@@ -154,23 +154,23 @@ fn a_disk_without_smart_is_good() {
 fn changed_limits_and_overrides_take_effect_without_a_restart() {
     let host = Host::new(OFTEN);
     host.smartctl
-        .answers(
+        .set_response(
             "/dev/sda",
             &Ata {
                 reallocated: 12,
                 ..sata()
             }
-            .answer(),
+            .response(),
         )
         .expect("written");
     host.smartctl
-        .answers(
+        .set_response(
             "/dev/sdb",
             &Scsi {
                 grown_defects: 12,
                 ..sas()
             }
-            .answer(),
+            .response(),
         )
         .expect("written");
     let daemon = host.started();

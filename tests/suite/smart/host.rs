@@ -54,13 +54,13 @@ impl Host {
         .expect("the tree");
         let smartctl = Smartctl::new(&dir.path().join("smartctl")).expect("a smartctl");
         smartctl
-            .answers("/dev/sda", &sata().answer())
+            .set_response("/dev/sda", &sata().response())
             .expect("written");
         smartctl
-            .answers("/dev/sdb", &sas().answer())
+            .set_response("/dev/sdb", &sas().response())
             .expect("written");
         smartctl
-            .answers("/dev/nvme0", &nvme().answer())
+            .set_response("/dev/nvme0", &nvme().response())
             .expect("written");
         let settings = format!("command = \"{}\"\n{settings}", smartctl.program().display());
         Host {
@@ -141,7 +141,7 @@ impl Host {
 
     /// How often smartctl was asked about the device.
     pub fn polls(&self, device: &str) -> usize {
-        self.smartctl.asked(device, "")
+        self.smartctl.count_calls(device, "")
     }
 }
 

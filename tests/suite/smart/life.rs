@@ -50,13 +50,13 @@ fn pending_sectors_that_are_reallocated_are_reported_with_their_growth() {
     }
 
     host.smartctl
-        .answers(
+        .set_response(
             "/dev/sda",
             &Ata {
                 pending: 8,
                 ..sata()
             }
-            .answer(),
+            .response(),
         )
         .expect("written");
     let finding = daemon.until("sectors wait", |daemon| {
@@ -77,14 +77,14 @@ fn pending_sectors_that_are_reallocated_are_reported_with_their_growth() {
 
     // More of them: the same finding, with the growth in it.
     host.smartctl
-        .answers(
+        .set_response(
             "/dev/sda",
             &Ata {
                 pending: 24,
                 reported: 3,
                 ..sata()
             }
-            .answer(),
+            .response(),
         )
         .expect("written");
     let grown = daemon.until("more wait", |daemon| {
@@ -105,14 +105,14 @@ fn pending_sectors_that_are_reallocated_are_reported_with_their_growth() {
 
     // Written anew, they are replaced.
     host.smartctl
-        .answers(
+        .set_response(
             "/dev/sda",
             &Ata {
                 reallocated: 24,
                 reported: 3,
                 ..sata()
             }
-            .answer(),
+            .response(),
         )
         .expect("written");
     let replaced = daemon.until("they are replaced", |daemon| {
@@ -132,7 +132,7 @@ fn pending_sectors_that_are_reallocated_are_reported_with_their_growth() {
 
     // At last the drive gives itself up.
     host.smartctl
-        .answers(
+        .set_response(
             "/dev/sda",
             &Ata {
                 reallocated: 1990,
@@ -140,7 +140,7 @@ fn pending_sectors_that_are_reallocated_are_reported_with_their_growth() {
                 passed: false,
                 ..sata()
             }
-            .answer(),
+            .response(),
         )
         .expect("written");
     let failing = daemon.until("it says that it fails", |daemon| {
@@ -168,14 +168,14 @@ fn pending_sectors_that_are_reallocated_are_reported_with_their_growth() {
 fn another_drive_in_the_same_slot_starts_a_new_history() {
     let host = Host::new(OFTEN);
     host.smartctl
-        .answers(
+        .set_response(
             "/dev/sda",
             &Ata {
                 reallocated: 400,
                 pending: 16,
                 ..sata()
             }
-            .answer(),
+            .response(),
         )
         .expect("written");
     let daemon = host.started();
@@ -185,13 +185,13 @@ fn another_drive_in_the_same_slot_starts_a_new_history() {
     let old = daemon.drive("sda").expect("a drive")["id"].clone();
 
     host.smartctl
-        .answers(
+        .set_response(
             "/dev/sda",
             &Ata {
                 hours: 3,
                 ..Ata::new("ZL299999", 0xa009_9999)
             }
-            .answer(),
+            .response(),
         )
         .expect("written");
     exchange(
@@ -227,25 +227,25 @@ fn an_answer_with_another_serial_number_is_not_added_to_the_history() {
     // The slot's new drive is asked before the kernel's picture of it is read anew.
     let host = Host::new(OFTEN);
     host.smartctl
-        .answers(
+        .set_response(
             "/dev/sda",
             &Ata {
                 reallocated: 400,
                 ..sata()
             }
-            .answer(),
+            .response(),
         )
         .expect("written");
     let daemon = host.started();
     host.smartctl
-        .answers(
+        .set_response(
             "/dev/sda",
             &Ata {
                 hours: 3,
                 reallocated: 2,
                 ..Ata::new("ZL299999", 0xa009_9999)
             }
-            .answer(),
+            .response(),
         )
         .expect("written");
     let polls = host.polls("/dev/sda");
@@ -263,29 +263,31 @@ fn an_answer_with_another_serial_number_is_not_added_to_the_history() {
 fn a_drive_in_standby_is_not_woken_and_judged_by_its_last_answer() {
     let host = Host::new(OFTEN);
     host.smartctl
-        .answers(
+        .set_response(
             "/dev/sda",
             &Ata {
                 pending: 8,
                 ..sata()
             }
-            .answer(),
+            .response(),
         )
         .expect("written");
     let daemon = host.started();
     let before = daemon.until("sectors wait", |daemon| {
         daemon.finding("sda", "PendingSectors")
     });
-    host.smartctl.does("/dev/sda", "asleep").expect("written");
+    host.smartctl
+        .set_behavior("/dev/sda", "asleep")
+        .expect("written");
     daemon.until("it sleeps", |daemon| {
         state(&daemon.drive("sda")?, "STATE_ASLEEP")
     });
     let answered = daemon.drive("sda").expect("a drive")["smart"]["answered"].clone();
 
-    let polls = host.smartctl.asked("/dev/sda", "");
+    let polls = host.smartctl.count_calls("/dev/sda", "");
     daemon.until(
         "it was asked three times more whether it still does",
-        |_| host.smartctl.asked("/dev/sda", "") >= polls + 3,
+        |_| host.smartctl.count_calls("/dev/sda", "") >= polls + 3,
     );
     let asleep = daemon.drive("sda").expect("a drive");
     assert_eq!(
@@ -320,7 +322,7 @@ fn a_drive_in_standby_is_not_woken_and_judged_by_its_last_answer() {
         );
     }
     host.smartctl
-        .answers("/dev/sda", &sata().answer())
+        .set_response("/dev/sda", &sata().response())
         .expect("written");
     daemon.until("awake, its finding clears", |daemon| {
         daemon.finding("sda", "PendingSectors").is_none()
@@ -337,9 +339,9 @@ fn an_nvme_drive_with_exhausted_spare_blocks_is_bad() {
             critical_warning,
             ..nvme()
         }
-        .answer();
+        .response();
         host.smartctl
-            .answers("/dev/nvme0", &answer)
+            .set_response("/dev/nvme0", &answer)
             .expect("written");
     };
     with(60, 0);
@@ -387,8 +389,10 @@ fn a_sas_disk_that_predicts_its_failure_is_bad() {
         grown_defects: 900,
         ..sas()
     }
-    .answer();
-    host.smartctl.answers("/dev/sdb", &answer).expect("written");
+    .response();
+    host.smartctl
+        .set_response("/dev/sdb", &answer)
+        .expect("written");
     let failing = daemon.until("it says so", |daemon| daemon.finding("sdb", "SmartFailing"));
     assert_eq!(failing["severity"], "SEVERITY_BAD", "{failing:#}");
 }
@@ -404,13 +408,13 @@ fn a_failed_self_test_is_cleared_by_a_passed_extended_one() {
         lba: Some(123_456),
     };
     host.smartctl
-        .answers(
+        .set_response(
             "/dev/sda",
             &Ata {
                 self_tests: vec![failed.clone()],
                 ..sata()
             }
-            .answer(),
+            .response(),
         )
         .expect("written");
     let finding = daemon.until("the drive's own test failed", |daemon| {
@@ -424,13 +428,13 @@ fn a_failed_self_test_is_cleared_by_a_passed_extended_one() {
         lba: None,
     };
     host.smartctl
-        .answers(
+        .set_response(
             "/dev/sda",
             &Ata {
                 self_tests: vec![passed, failed],
                 ..sata()
             }
-            .answer(),
+            .response(),
         )
         .expect("written");
     daemon.until("a later test has passed", |daemon| {
@@ -443,7 +447,7 @@ fn crc_errors_are_attributed_to_the_cable() {
     // One occasion is none, by the limits' default: it may have been somebody at the cable.
     let host = Host::new(&format!("{OFTEN}\n[smart.limits]\ngrowth_occasions = 1\n"));
     host.smartctl
-        .answers("/dev/sda", &Ata { crc: 108, ..sata() }.answer())
+        .set_response("/dev/sda", &Ata { crc: 108, ..sata() }.response())
         .expect("written");
     let daemon = host.started();
     assert!(
@@ -452,7 +456,7 @@ fn crc_errors_are_attributed_to_the_cable() {
         daemon.findings("sda")
     );
     host.smartctl
-        .answers("/dev/sda", &Ata { crc: 140, ..sata() }.answer())
+        .set_response("/dev/sda", &Ata { crc: 140, ..sata() }.response())
         .expect("written");
     let finding = daemon.until("it grows", |daemon| daemon.finding("sda", "LinkErrors"));
     assert!(
@@ -484,13 +488,13 @@ fn a_killed_daemon_restores_its_state_and_does_not_poll_early() {
     let host =
         Host::new("interval = \"1h\"\nsuspect_interval = \"1h\"\nshortest_interval = \"1s\"\n");
     host.smartctl
-        .answers(
+        .set_response(
             "/dev/sda",
             &Ata {
                 pending: 8,
                 ..sata()
             }
-            .answer(),
+            .response(),
         )
         .expect("written");
     let daemon = host.started();
@@ -529,13 +533,13 @@ fn a_killed_daemon_restores_its_state_and_does_not_poll_early() {
 fn an_acknowledgement_survives_further_polls() {
     let host = Host::new(OFTEN);
     host.smartctl
-        .answers(
+        .set_response(
             "/dev/sda",
             &Ata {
                 reallocated: 4,
                 ..sata()
             }
-            .answer(),
+            .response(),
         )
         .expect("written");
     let daemon = host.started();

@@ -12,20 +12,22 @@ use crate::smartctl::{Ata, Nvme, Scsi};
 fn misbehaves(what: &str, why: &[&str]) {
     let host = Host::new(OFTEN);
     host.smartctl
-        .answers(
+        .set_response(
             "/dev/sda",
             &Ata {
                 pending: 8,
                 ..sata()
             }
-            .answer(),
+            .response(),
         )
         .expect("written");
     let daemon = host.started();
     let before = daemon.until("sectors wait", |daemon| {
         daemon.finding("sda", "PendingSectors")
     });
-    host.smartctl.does("/dev/sda", what).expect("written");
+    host.smartctl
+        .set_behavior("/dev/sda", what)
+        .expect("written");
     let drive = daemon.until("it has failed to answer", |daemon| {
         let drive = daemon.drive("sda")?;
         state(&drive, "STATE_FAILED").map(|()| drive)
@@ -53,7 +55,7 @@ fn misbehaves(what: &str, why: &[&str]) {
     the_others_answer(&host, &daemon);
 
     host.smartctl
-        .answers("/dev/sda", &sata().answer())
+        .set_response("/dev/sda", &sata().response())
         .expect("written");
     daemon.until("it answers again, and all is well", |daemon| {
         daemon
@@ -65,23 +67,23 @@ fn misbehaves(what: &str, why: &[&str]) {
 /// Both are asked on, and what they say is heard.
 fn the_others_answer(host: &Host, daemon: &Daemon) {
     host.smartctl
-        .answers(
+        .set_response(
             "/dev/sdb",
             &Scsi {
                 temperature: 41,
                 ..sas()
             }
-            .answer(),
+            .response(),
         )
         .expect("written");
     host.smartctl
-        .answers(
+        .set_response(
             "/dev/nvme0",
             &Nvme {
                 temperature: 42,
                 ..nvme()
             }
-            .answer(),
+            .response(),
         )
         .expect("written");
     for (drive, degrees) in [("sdb", 41), ("nvme0n1", 42)] {
@@ -124,7 +126,9 @@ fn a_smartctl_killed_by_a_signal_is_a_failed_query() {
 #[test]
 fn a_drive_that_never_answered_is_unknown_with_the_reason() {
     let host = Host::new(OFTEN);
-    host.smartctl.does("/dev/sda", "half").expect("written");
+    host.smartctl
+        .set_behavior("/dev/sda", "half")
+        .expect("written");
     let daemon = host.start();
     let drive = daemon.until("it is unknown", |daemon| {
         daemon
@@ -149,7 +153,9 @@ fn a_hung_drive_delays_no_other() {
     let host = Host::new(
         "interval = \"1s\"\nsuspect_interval = \"1s\"\nshortest_interval = \"1s\"\ntimeout = \"3s\"\n",
     );
-    host.smartctl.does("/dev/sda", "hang").expect("written");
+    host.smartctl
+        .set_behavior("/dev/sda", "hang")
+        .expect("written");
     let daemon = host.start();
     // Long before its time is over.
     for drive in ["sdb", "nvme0n1"] {
@@ -174,9 +180,9 @@ fn a_hung_drive_delays_no_other() {
     );
     // What can be killed is killed, and the others are asked on all the time.
     the_others_answer(&host, &daemon);
-    host.smartctl.recovers("/dev/sda").expect("written");
+    host.smartctl.reset_behavior("/dev/sda").expect("written");
     host.smartctl
-        .answers("/dev/sda", &sata().answer())
+        .set_response("/dev/sda", &sata().response())
         .expect("written");
     daemon.within(Duration::from_secs(60), "it answers again", |daemon| {
         daemon

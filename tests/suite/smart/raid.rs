@@ -31,18 +31,18 @@ fn host() -> Host {
     controller(&host.root(), 9, "megaraid_sas");
     for place in PLACES {
         host.smartctl
-            .answers(&device(place), &disk(place).answer())
+            .set_response(&device(place), &disk(place).response())
             .expect("written");
     }
     // One of them is a SATA disk, as the controller shows it.
     host.smartctl
-        .answers(
+        .set_response(
             &device(2),
             &Ata {
                 model: "RECORDED SATA".into(),
                 ..Ata::new("MR700002", 0xb000_0002)
             }
-            .answer(),
+            .response(),
         )
         .expect("written");
     host
@@ -67,13 +67,13 @@ fn behind(daemon: &Daemon) -> Vec<Value> {
 fn every_disk_behind_a_controller_is_a_drive_with_its_slot_and_is_judged() {
     let host = host();
     host.smartctl
-        .answers(
+        .set_response(
             &device(FAILING),
             &Scsi {
                 exception: Some((0x5d, 0x10)),
                 ..disk(FAILING)
             }
-            .answer(),
+            .response(),
         )
         .expect("written");
     let daemon = host.started();
@@ -138,17 +138,17 @@ fn a_hung_disk_behind_a_controller_delays_no_other() {
             == 7
     });
     host.smartctl
-        .does(&device(FAILING), "hang")
+        .set_behavior(&device(FAILING), "hang")
         .expect("written");
     for place in [0, 1, 3, 8, 10] {
         host.smartctl
-            .answers(
+            .set_response(
                 &device(place),
                 &Scsi {
                     temperature: 44,
                     ..disk(place)
                 }
-                .answer(),
+                .response(),
             )
             .expect("written");
     }

@@ -1,17 +1,17 @@
 //! A self-test: an admin's command, its progress, its refusal.
 
 use super::host::{Host, OFTEN, sata, state};
-use crate::smartctl::{Ata, SelfTest, self_test_answer};
+use crate::smartctl::{Ata, SelfTest, self_test_response};
 
 #[test]
 fn a_self_test_is_started_followed_and_read() {
     let host = Host::new(OFTEN);
     host.smartctl
-        .answers_to_test("/dev/sda", &self_test_answer(true))
+        .set_self_test_response("/dev/sda", &self_test_response(true))
         .expect("written");
     let daemon = host.started();
     assert_eq!(
-        host.smartctl.asked("/dev/sda", "-t"),
+        host.smartctl.count_calls("/dev/sda", "-t"),
         0,
         "nobody has asked for one"
     );
@@ -33,13 +33,13 @@ fn a_self_test_is_started_followed_and_read() {
     );
 
     host.smartctl
-        .answers(
+        .set_response(
             "/dev/sda",
             &Ata {
                 running: Some(40),
                 ..sata()
             }
-            .answer(),
+            .response(),
         )
         .expect("written");
     daemon.until("its progress is told", |daemon| {
@@ -54,13 +54,13 @@ fn a_self_test_is_started_followed_and_read() {
         lba: None,
     };
     host.smartctl
-        .answers(
+        .set_response(
             "/dev/sda",
             &Ata {
                 self_tests: vec![passed],
                 ..sata()
             }
-            .answer(),
+            .response(),
         )
         .expect("written");
     let log = daemon.until("its result is told", |daemon| {
@@ -76,7 +76,7 @@ fn a_self_test_is_started_followed_and_read() {
 fn a_refused_self_test_is_reported_with_the_reason() {
     let host = Host::new(OFTEN);
     host.smartctl
-        .answers_to_test("/dev/sda", &self_test_answer(false))
+        .set_self_test_response("/dev/sda", &self_test_response(false))
         .expect("written");
     let daemon = host.started();
     // Whether the command waits for the drive's word or not, the word is there afterwards.

@@ -5,25 +5,25 @@ use tonic::Status;
 use crate::api::convert::time;
 use crate::api::status::invalid;
 use crate::api::wire;
-use crate::attach::engine::Seen;
-use crate::attach::rules::sizes;
-use crate::attach::step::Room;
-use crate::model::attach::{Access, AccessMode, Attachment, Kind};
+use crate::model::provision::{AccessMode, BackingKind, ProvidedAttachment, VolumeAccess};
+use crate::provision::engine::VolumeView;
+use crate::provision::rules::sizes;
+use crate::provision::step::PoolCapacity;
 
-pub fn kind(kind: Kind) -> wire::ProvidedKind {
+pub fn kind(kind: BackingKind) -> wire::ProvidedKind {
     match kind {
-        Kind::Loop => wire::ProvidedKind::Loop,
-        Kind::Lvm => wire::ProvidedKind::Lvm,
-        Kind::StaticDevice => wire::ProvidedKind::StaticDevice,
-        Kind::StaticDirectory => wire::ProvidedKind::StaticDirectory,
+        BackingKind::Loop => wire::ProvidedKind::Loop,
+        BackingKind::Lvm => wire::ProvidedKind::Lvm,
+        BackingKind::StaticDevice => wire::ProvidedKind::StaticDevice,
+        BackingKind::StaticDirectory => wire::ProvidedKind::StaticDirectory,
     }
 }
 
-pub fn kind_of(number: i32) -> Result<Option<Kind>, Status> {
+pub fn kind_of(number: i32) -> Result<Option<BackingKind>, Status> {
     match wire::ProvidedKind::try_from(number) {
         Ok(wire::ProvidedKind::Unspecified) => Ok(None),
-        Ok(wire::ProvidedKind::Loop) => Ok(Some(Kind::Loop)),
-        Ok(wire::ProvidedKind::Lvm) => Ok(Some(Kind::Lvm)),
+        Ok(wire::ProvidedKind::Loop) => Ok(Some(BackingKind::Loop)),
+        Ok(wire::ProvidedKind::Lvm) => Ok(Some(BackingKind::Lvm)),
         Ok(wire::ProvidedKind::StaticDevice | wire::ProvidedKind::StaticDirectory) | Err(_) => {
             Err(invalid(
                 "kind",
@@ -45,7 +45,7 @@ fn mode(mode: AccessMode) -> wire::AccessMode {
     }
 }
 
-pub fn access_of(access: wire::Access) -> Result<Access, Status> {
+pub fn access_of(access: wire::Access) -> Result<VolumeAccess, Status> {
     let mode = match access.mode() {
         wire::AccessMode::Unspecified => {
             return Err(invalid("access.mode", "is none that CSI has"));
@@ -58,7 +58,7 @@ pub fn access_of(access: wire::Access) -> Result<Access, Status> {
         wire::AccessMode::SingleNodeSingleWriter => AccessMode::SingleNodeSingleWriter,
         wire::AccessMode::SingleNodeMultiWriter => AccessMode::SingleNodeMultiWriter,
     };
-    Ok(Access {
+    Ok(VolumeAccess {
         mode,
         block: access.block,
         fs_type: Some(access.fs_type).filter(|name| !name.is_empty()),
@@ -66,7 +66,7 @@ pub fn access_of(access: wire::Access) -> Result<Access, Status> {
     })
 }
 
-fn access(access: &Access) -> wire::Access {
+fn access(access: &VolumeAccess) -> wire::Access {
     wire::Access {
         mode: mode(access.mode).into(),
         block: access.block,
@@ -75,7 +75,7 @@ fn access(access: &Access) -> wire::Access {
     }
 }
 
-pub fn room(kind_of: Kind, room: &Result<Room, String>) -> wire::PoolKind {
+pub fn pool_kind(kind_of: BackingKind, room: &Result<PoolCapacity, String>) -> wire::PoolKind {
     let (total, available, unit, trouble) = match room {
         Ok(room) => (room.total, room.available, room.unit.max(1), String::new()),
         Err(why) => (0, 0, 1, why.clone()),
@@ -86,12 +86,12 @@ pub fn room(kind_of: Kind, room: &Result<Room, String>) -> wire::PoolKind {
         total_bytes: total,
         available_bytes: multiple(available),
         largest_bytes: multiple(available),
-        smallest_bytes: sizes::SMALLEST.div_ceil(unit) * unit,
+        smallest_bytes: sizes::MIN_SIZE.div_ceil(unit) * unit,
         trouble,
     }
 }
 
-pub fn volume(seen: &Seen, driver: &str) -> wire::ProvidedVolume {
+pub fn volume(seen: &VolumeView, driver: &str) -> wire::ProvidedVolume {
     let provided = &seen.provided;
     let one = |role, held| attachment(driver, &provided.handle, role, held);
     let staged = provided
@@ -112,8 +112,8 @@ pub fn volume(seen: &Seen, driver: &str) -> wire::ProvidedVolume {
         accesses: seen.accesses.iter().map(access).collect(),
         attachments: staged.chain(published).collect(),
         device: provided.device.clone().unwrap_or_default(),
-        busy: seen.doing().unwrap_or_default(),
-        trouble: provided.trouble.clone().unwrap_or_default(),
+        busy: seen.current_activity().unwrap_or_default(),
+        trouble: provided.error.clone().unwrap_or_default(),
     }
 }
 
@@ -121,7 +121,7 @@ pub fn attachment(
     driver: &str,
     handle: &str,
     role: wire::MountRole,
-    held: &Attachment,
+    held: &ProvidedAttachment,
 ) -> wire::Attachment {
     let pod = held.pod.clone().unwrap_or_default();
     wire::Attachment {

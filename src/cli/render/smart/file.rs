@@ -1,13 +1,13 @@
 //! A recorded answer of smartctl, for people.
 
-use crate::analyze::smart::{Finding, Health, Smart};
+use crate::analyze::smart::{Health, SmartAnalysis, SmartFinding};
 use crate::cli::render::smart::{hours, label, verdict};
-use crate::cli::render::{heading, pairs, wrapped};
-use crate::cli::screen::{Screen, Tone, bytes, plain};
+use crate::cli::render::{heading, label_value_lines, wrapped};
+use crate::cli::screen::{Screen, Tone, bytes, escape_control};
 use crate::model::finding::Severity;
 
 /// A file of `analyze smart`.
-pub fn text(smart: &Smart, screen: &Screen) -> String {
+pub fn text(smart: &SmartAnalysis, screen: &Screen) -> String {
     let (word, tone) = match smart.health {
         Health::Good => ("GOOD", Tone::Good),
         Health::Suspect => ("SUSPECT", Tone::Warning),
@@ -15,14 +15,16 @@ pub fn text(smart: &Smart, screen: &Screen) -> String {
         Health::Unknown => ("UNKNOWN", Tone::Warning),
     };
     let drive = &smart.drive;
-    let or_empty = |text: &Option<String>| plain(text.as_deref().unwrap_or_default());
+    let or_empty = |text: &Option<String>| escape_control(text.as_deref().unwrap_or_default());
     let mut lines = vec![
         ("health", screen.paint(tone, word)),
         ("because", or_empty(&smart.why)),
         ("to do", or_empty(&smart.hint)),
         (
             "model",
-            plain(format!("{} {}", or_empty(&drive.vendor), or_empty(&drive.model)).trim()),
+            escape_control(
+                format!("{} {}", or_empty(&drive.vendor), or_empty(&drive.model)).trim(),
+            ),
         ),
         ("family", or_empty(&drive.family)),
         ("serial", or_empty(&drive.serial)),
@@ -58,23 +60,22 @@ pub fn text(smart: &Smart, screen: &Screen) -> String {
             .iter()
             .map(|(label, value)| (label.as_str(), value.clone())),
     );
-    lines.extend(
-        smart
-            .messages
-            .iter()
-            .enumerate()
-            .map(|(at, text)| (if at == 0 { "smartctl says" } else { "" }, plain(text))),
-    );
-    let mut text = heading(&plain(&smart.file), screen);
-    text.push_str(&pairs(&lines));
+    lines.extend(smart.messages.iter().enumerate().map(|(at, text)| {
+        (
+            if at == 0 { "smartctl says" } else { "" },
+            escape_control(text),
+        )
+    }));
+    let mut text = heading(&escape_control(&smart.file), screen);
+    text.push_str(&label_value_lines(&lines));
     smart
         .findings
         .iter()
-        .for_each(|finding| text.push_str(&of(finding, screen)));
+        .for_each(|finding| text.push_str(&finding_text(finding, screen)));
     text
 }
 
-fn of(finding: &Finding, screen: &Screen) -> String {
+fn finding_text(finding: &SmartFinding, screen: &Screen) -> String {
     let (word, tone) = match finding.severity {
         Severity::Bad => ("BAD", Tone::Critical),
         Severity::Suspect => ("SUSPECT", Tone::Warning),
@@ -90,7 +91,7 @@ fn of(finding: &Finding, screen: &Screen) -> String {
     finding
         .evidence
         .iter()
-        .for_each(|line| text.push_str(&format!("    | {}\n", plain(line))));
+        .for_each(|line| text.push_str(&format!("    | {}\n", escape_control(line))));
     text.push_str(&wrapped(
         &format!("To do: {}", finding.reason.action()),
         "    ",

@@ -3,7 +3,7 @@
 use crate::api::wire;
 use crate::cli::render::heading;
 use crate::cli::render::smart::label;
-use crate::cli::screen::{Screen, Tone, plain};
+use crate::cli::screen::{Screen, Tone, escape_control};
 use crate::cli::table::{Column, column, table};
 
 const COLUMNS: [Column; 8] = [
@@ -25,7 +25,10 @@ pub fn text(history: &wire::SmartHistory, screen: &Screen) -> String {
         .iter()
         .filter_map(|series| row(series, screen))
         .collect();
-    let title = heading(&format!("history of {}", plain(&history.drive_id)), screen);
+    let title = heading(
+        &format!("history of {}", escape_control(&history.drive_id)),
+        screen,
+    );
     if rows.is_empty() {
         return format!("{title}nothing yet: the drive has told no value that decides\n");
     }
@@ -38,7 +41,7 @@ fn row(series: &wire::SmartSeries, screen: &Screen) -> Option<Vec<(String, Tone)
     let (least, most) = (values().min()?, values().max()?);
     let minute = |point: &wire::SmartPoint| {
         screen
-            .at(point.time.as_ref())
+            .date_time(point.time.as_ref())
             .chars()
             .take(16)
             .collect::<String>()
@@ -128,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_stands_until_the_next_point() {
+    fn a_value_lasts_until_the_next_point() {
         assert_eq!(
             sparkline(&points(&[(0, 0), (12_000, 7), (24_000, 7)])),
             format!("{}{}", "▁".repeat(11), "█".repeat(13))

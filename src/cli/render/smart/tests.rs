@@ -1,12 +1,12 @@
 //! Whole screens, compared as they are.
 
-use crate::analyze::smart::smart_of;
+use crate::analyze::smart::smart_from;
 use crate::api::wire;
 use crate::api::wire::smart::State;
 use crate::cli::args::TestKind;
 use crate::cli::render::smart;
 use crate::cli::screen::tests::{before, screen};
-use crate::cli::self_test::Progress;
+use crate::cli::self_test::SelfTestProgress;
 use crate::model::policy::smart::SmartPolicy;
 
 fn value(metric: &str, first: u64, value: u64, changed: Option<i64>) -> wire::SmartValue {
@@ -29,7 +29,7 @@ fn test(kind: &str, outcome: &str, text: &str, hours: u64) -> wire::SelfTest {
     }
 }
 
-fn told() -> wire::Smart {
+fn smart_response() -> wire::Smart {
     wire::Smart {
         state: State::Answered.into(),
         asked: before(120),
@@ -104,8 +104,8 @@ fn drive(smart: wire::Smart) -> wire::Drive {
 }
 
 #[test]
-fn a_drive_says_what_it_says_and_how_it_moved() {
-    insta::assert_snapshot!(smart::section(&drive(told()), &screen(Some(100))), @r#"
+fn a_drive_shows_its_values_and_their_changes() {
+    insta::assert_snapshot!(smart::section(&drive(smart_response()), &screen(Some(100))), @r#"
 
     SMART
     state          answered 2 min ago
@@ -132,7 +132,7 @@ fn a_drive_says_what_it_says_and_how_it_moved() {
 }
 
 #[test]
-fn an_answer_that_stands_has_its_age() {
+fn an_old_answer_is_shown_with_its_age() {
     let state = |state: State, detail: &str, answered| {
         let smart = wire::Smart {
             state: state.into(),
@@ -175,7 +175,7 @@ fn an_answer_that_stands_has_its_age() {
 
 #[test]
 fn attributes_are_a_table() {
-    insta::assert_snapshot!(smart::attributes(&drive(told()), &screen(Some(100))), @r#"
+    insta::assert_snapshot!(smart::attributes(&drive(smart_response()), &screen(Some(100))), @r#"
     attributes of naa.5, told 2 min ago
     ID   NAME                     VALUE  WORST  THRESHOLD  MEANS    FAILED  RAW
     5    Reallocated_Sector_Ct    100    100    10         failure          4
@@ -224,30 +224,31 @@ fn history_has_a_line_a_value() {
 }
 
 #[test]
-fn a_self_test_has_a_line_for_each_news() {
-    let line =
-        |progress: Progress, kind| smart::self_test::line(&progress, true, kind, &drive(told()));
+fn a_self_test_prints_a_line_for_each_change() {
+    let line = |progress: SelfTestProgress, kind| {
+        smart::self_test::line(&progress, true, kind, &drive(smart_response()))
+    };
     let failed = wire::SelfTest {
         lba: Some(77),
         ..test("Short offline", "failed", "Completed: read failure", 1)
     };
     let lines = [
-        line(Progress::Asked, TestKind::Short),
-        line(Progress::Runs(None), TestKind::Short),
-        line(Progress::Runs(None), TestKind::Long),
+        line(SelfTestProgress::Requested, TestKind::Short),
+        line(SelfTestProgress::Running(None), TestKind::Short),
+        line(SelfTestProgress::Running(None), TestKind::Long),
         smart::self_test::line(
-            &Progress::Runs(Some(70)),
+            &SelfTestProgress::Running(Some(70)),
             false,
             TestKind::Short,
-            &drive(told()),
+            &drive(smart_response()),
         ),
-        line(Progress::Ended(failed), TestKind::Short),
+        line(SelfTestProgress::Finished(failed), TestKind::Short),
         line(
-            Progress::Refused("a test is running already".into()),
+            SelfTestProgress::Refused("a test is running already".into()),
             TestKind::Long,
         ),
-        line(Progress::Untold, TestKind::Short),
-        line(Progress::NotTaken, TestKind::Short),
+        line(SelfTestProgress::ResultUnknown, TestKind::Short),
+        line(SelfTestProgress::NotStarted, TestKind::Short),
     ];
     insta::assert_snapshot!(lines.concat(), @r#"
     sda: asked for a short self-test
@@ -264,7 +265,7 @@ fn a_self_test_has_a_line_for_each_news() {
 #[test]
 fn a_recorded_answer_is_shown_with_what_it_means() {
     let text = |json: &str| {
-        let answer = smart_of(json.as_bytes(), "sda.json".into(), &SmartPolicy::default())
+        let answer = smart_from(json.as_bytes(), "sda.json".into(), &SmartPolicy::default())
             .expect("an answer");
         smart::file::text(&answer, &screen(Some(100)))
     };

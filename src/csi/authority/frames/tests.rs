@@ -5,10 +5,10 @@ use super::*;
 
 /// A frame as a client may send it.
 #[derive(Clone, Debug)]
-enum Sent {
+enum ClientFrame {
     Headers {
         stream: u8,
-        list: List,
+        list: HeaderList,
         padding: Option<u8>,
         priority: Option<[u8; 5]>,
         end_stream: bool,
@@ -24,23 +24,23 @@ enum Sent {
 
 fn raw(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
-    frame(kind, flags, [0, 0, 0, stream], &[payload], &mut out);
+    write_frame(kind, flags, [0, 0, 0, stream], &[payload], &mut out);
     out
 }
 
 /// One encoder for a connection, as a client has it: it refers to what it has sent before.
-fn sent(frames: &[Sent]) -> Vec<u8> {
+fn client_bytes(frames: &[ClientFrame]) -> Vec<u8> {
     let mut encoder = Encoder::new();
     let mut bytes = PREFACE.to_vec();
     for sent in frames {
         match sent {
-            Sent::Other {
+            ClientFrame::Other {
                 kind,
                 flags,
                 stream,
                 payload,
             } => bytes.extend(raw(*kind, *flags, *stream, payload)),
-            Sent::Headers {
+            ClientFrame::Headers {
                 stream,
                 list,
                 padding,
@@ -67,7 +67,7 @@ fn sent(frames: &[Sent]) -> Vec<u8> {
                         if piece.is_empty() {
                             vec![*piece]
                         } else {
-                            piece.chunks(FRAME - 300).collect()
+                            piece.chunks(MAX_FRAME_SIZE - 300).collect()
                         }
                     })
                     .collect();
@@ -107,10 +107,10 @@ fn sent(frames: &[Sent]) -> Vec<u8> {
 /// What a server reads: every frame that is not of a header block as it is, every header block
 /// decoded, with its stream, END_STREAM and priority.
 #[derive(Debug, PartialEq)]
-enum Read {
+enum ServerFrame {
     Headers {
         stream: [u8; 4],
-        list: List,
+        list: HeaderList,
         end_stream: bool,
         priority: Option<[u8; 5]>,
     },
@@ -118,23 +118,23 @@ enum Read {
 }
 
 /// A header block so far, its stream, its first flags, its priority.
-type Open = (Vec<u8>, [u8; 4], u8, Option<[u8; 5]>);
+type OpenBlock = (Vec<u8>, [u8; 4], u8, Option<[u8; 5]>);
 
 /// Written apart from the code it tests.
-fn server_reads(bytes: &[u8]) -> Vec<Read> {
+fn server_reads(bytes: &[u8]) -> Vec<ServerFrame> {
     let mut decoder = Decoder::new();
     let mut rest = bytes.strip_prefix(PREFACE).expect("the preface");
     let mut read = Vec::new();
-    let mut open: Option<Open> = None;
+    let mut open: Option<OpenBlock> = None;
     while !rest.is_empty() {
         let length = usize::from(rest[0]) << 16 | usize::from(rest[1]) << 8 | usize::from(rest[2]);
         let (kind, flags, stream) = (rest[3], rest[4], rest[5..9].try_into().expect("four"));
-        let (whole, after) = rest.split_at(HEAD + length);
+        let (whole, after) = rest.split_at(FRAME_HEADER_LEN + length);
         rest = after;
-        let mut payload = &whole[HEAD..];
+        let mut payload = &whole[FRAME_HEADER_LEN..];
         match kind {
             HEADERS => {
-                assert!(open.is_none() && length <= FRAME);
+                assert!(open.is_none() && length <= MAX_FRAME_SIZE);
                 let mut padding = 0;
                 if flags & PADDED != 0 {
                     padding = usize::from(payload[0]);
@@ -154,18 +154,18 @@ fn server_reads(bytes: &[u8]) -> Vec<Read> {
             }
             CONTINUATION => {
                 let (block, of, ..) = open.as_mut().expect("open");
-                assert!(*of == stream && length <= FRAME);
+                assert!(*of == stream && length <= MAX_FRAME_SIZE);
                 block.extend(payload);
             }
             _ => {
                 assert!(open.is_none());
-                read.push(Read::Other(whole.to_vec()));
+                read.push(ServerFrame::Other(whole.to_vec()));
             }
         }
         if matches!(kind, HEADERS | CONTINUATION) && flags & END_HEADERS != 0 {
             let (block, stream, first, priority) = open.take().expect("open");
             let list = decoder.decode(&block).expect("HPACK");
-            read.push(Read::Headers {
+            read.push(ServerFrame::Headers {
                 stream,
                 list,
                 end_stream: first & END_STREAM != 0,
@@ -177,10 +177,10 @@ fn server_reads(bytes: &[u8]) -> Vec<Read> {
     read
 }
 
-fn through(bytes: &[u8]) -> Result<Vec<u8>, Malformed> {
+fn rewritten(bytes: &[u8]) -> Result<Vec<u8>, FrameError> {
     let mut out = Vec::new();
     assert_eq!(
-        Frames::new().take(bytes, &mut out, usize::MAX)?,
+        FrameRewriter::new().rewrite(bytes, &mut out, usize::MAX)?,
         bytes.len()
     );
     Ok(out)
@@ -188,14 +188,18 @@ fn through(bytes: &[u8]) -> Result<Vec<u8>, Malformed> {
 
 /// As [`through`], byte groups of the given sizes in turn, and no more than `enough` made ready at
 /// once.
-fn through_in_pieces(bytes: &[u8], sizes: &[usize], enough: usize) -> Result<Vec<u8>, Malformed> {
-    let (mut frames, mut all, mut rest) = (Frames::new(), Vec::new(), bytes);
+fn rewritten_in_pieces(
+    bytes: &[u8],
+    sizes: &[usize],
+    enough: usize,
+) -> Result<Vec<u8>, FrameError> {
+    let (mut frames, mut all, mut rest) = (FrameRewriter::new(), Vec::new(), bytes);
     for size in sizes.iter().cycle() {
         if rest.is_empty() {
             break;
         }
         let mut out = Vec::new();
-        let seen = frames.take(&rest[..(*size).min(rest.len())], &mut out, enough)?;
+        let seen = frames.rewrite(&rest[..(*size).min(rest.len())], &mut out, enough)?;
         all.extend(out);
         rest = &rest[seen..];
     }
@@ -220,7 +224,9 @@ fn value() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-fn headers(authority: impl Strategy<Value = Vec<u8>> + 'static) -> impl Strategy<Value = Sent> {
+fn headers(
+    authority: impl Strategy<Value = Vec<u8>> + 'static,
+) -> impl Strategy<Value = ClientFrame> {
     (
         1u8..5,
         prop::collection::vec((name(), value()), 0..6),
@@ -235,7 +241,7 @@ fn headers(authority: impl Strategy<Value = Vec<u8>> + 'static) -> impl Strategy
                 if let Some(authority) = authority {
                     list.insert(list.len() / 2, (AUTHORITY.to_vec(), authority));
                 }
-                Sent::Headers {
+                ClientFrame::Headers {
                     stream,
                     list,
                     padding,
@@ -247,7 +253,7 @@ fn headers(authority: impl Strategy<Value = Vec<u8>> + 'static) -> impl Strategy
         )
 }
 
-fn other() -> impl Strategy<Value = Sent> {
+fn other() -> impl Strategy<Value = ClientFrame> {
     let kind = any::<u8>().prop_filter("of no header block", |kind| {
         ![HEADERS, PUSH_PROMISE, CONTINUATION].contains(kind)
     });
@@ -257,7 +263,7 @@ fn other() -> impl Strategy<Value = Sent> {
         any::<u8>(),
         prop::collection::vec(any::<u8>(), 0..300),
     )
-        .prop_map(|(kind, flags, stream, payload)| Sent::Other {
+        .prop_map(|(kind, flags, stream, payload)| ClientFrame::Other {
             kind,
             flags,
             stream,
@@ -283,7 +289,7 @@ fn any_authority() -> impl Strategy<Value = Vec<u8>> {
 
 fn connection(
     authority: impl Strategy<Value = Vec<u8>> + Clone + 'static,
-) -> impl Strategy<Value = Vec<Sent>> {
+) -> impl Strategy<Value = Vec<ClientFrame>> {
     prop::collection::vec(prop_oneof![headers(authority), other()], 0..12)
 }
 
@@ -291,28 +297,28 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
-    fn where_the_stream_is_cut_changes_nothing(
+    fn the_split_of_the_stream_changes_nothing(
         frames in connection(any_authority().boxed()),
         sizes in prop::collection::vec(1usize..200, 1..20),
         enough in 1usize..1000,
     ) {
-        let bytes = sent(&frames);
-        let whole = through(&bytes).expect("well formed");
-        prop_assert_eq!(through_in_pieces(&bytes, &sizes, enough).expect("well formed"), whole);
+        let bytes = client_bytes(&frames);
+        let whole = rewritten(&bytes).expect("well formed");
+        prop_assert_eq!(rewritten_in_pieces(&bytes, &sizes, enough).expect("well formed"), whole);
     }
 
     #[test]
     fn a_connection_whose_authorities_are_valid_goes_through_byte_for_byte(frames in connection(valid().boxed())) {
-        let bytes = sent(&frames);
-        prop_assert_eq!(through(&bytes).expect("well formed"), bytes);
+        let bytes = client_bytes(&frames);
+        prop_assert_eq!(rewritten(&bytes).expect("well formed"), bytes);
     }
 
     #[test]
-    fn a_server_reads_what_was_sent_but_for_authorities_that_are_none(frames in connection(any_authority().boxed())) {
-        let bytes = sent(&frames);
+    fn only_invalid_authorities_are_replaced(frames in connection(any_authority().boxed())) {
+        let bytes = client_bytes(&frames);
         let mut expected = server_reads(&bytes);
         for read in &mut expected {
-            if let Read::Headers { list, .. } = read {
+            if let ServerFrame::Headers { list, .. } = read {
                 for (name, value) in list {
                     if name == AUTHORITY && Authority::try_from(value.as_slice()).is_err() {
                         *value = b"localhost".to_vec();
@@ -320,7 +326,7 @@ proptest! {
                 }
             }
         }
-        prop_assert_eq!(server_reads(&through(&bytes).expect("well formed")), expected);
+        prop_assert_eq!(server_reads(&rewritten(&bytes).expect("well formed")), expected);
     }
 
     #[test]
@@ -329,25 +335,25 @@ proptest! {
         sizes in prop::collection::vec(1usize..50, 1..10),
     ) {
         let bytes = [PREFACE, &bytes].concat();
-        prop_assert_eq!(through_in_pieces(&bytes, &sizes, usize::MAX).err(), through(&bytes).err());
+        prop_assert_eq!(rewritten_in_pieces(&bytes, &sizes, usize::MAX).err(), rewritten(&bytes).err());
     }
 
     #[test]
     fn no_header_block_makes_it_panic(block in prop::collection::vec(any::<u8>(), 0..300)) {
         // Well formed or not: an answer either way.
-        let _ = through(&[PREFACE, &raw(HEADERS, END_HEADERS, 1, &block)].concat());
+        let _ = rewritten(&[PREFACE, &raw(HEADERS, END_HEADERS, 1, &block)].concat());
     }
 }
 
-fn malformed(frames: &[Vec<u8>]) -> Malformed {
-    through(&[PREFACE.to_vec(), frames.concat()].concat()).expect_err("malformed")
+fn malformed(frames: &[Vec<u8>]) -> FrameError {
+    rewritten(&[PREFACE.to_vec(), frames.concat()].concat()).expect_err("malformed")
 }
 
 #[test]
-fn what_is_not_http2_is_refused_at_its_first_wrong_byte() {
-    assert_eq!(through(b"GET / HTTP/1.1\r\n"), Err(Malformed::Preface));
-    assert_eq!(through(b"PRI * HTTP/1"), Err(Malformed::Preface));
-    assert_eq!(through(b"PRI * HTTP/2"), Ok(b"PRI * HTTP/2".to_vec()));
+fn a_stream_that_is_not_http2_is_refused_at_its_first_wrong_byte() {
+    assert_eq!(rewritten(b"GET / HTTP/1.1\r\n"), Err(FrameError::Preface));
+    assert_eq!(rewritten(b"PRI * HTTP/1"), Err(FrameError::Preface));
+    assert_eq!(rewritten(b"PRI * HTTP/2"), Ok(b"PRI * HTTP/2".to_vec()));
 }
 
 #[test]
@@ -355,23 +361,23 @@ fn a_header_block_must_be_continued_by_its_own_stream_and_nothing_else() {
     let open = raw(HEADERS, 0, 1, &[0x82]);
     assert_eq!(
         malformed(&[open.clone(), raw(0, 0, 1, b"data")]),
-        Malformed::NotContinued(0)
+        FrameError::ExpectedContinuation(0)
     );
     assert_eq!(
         malformed(&[open.clone(), raw(CONTINUATION, END_HEADERS, 3, &[0x84])]),
-        Malformed::NotContinued(CONTINUATION)
+        FrameError::ExpectedContinuation(CONTINUATION)
     );
     assert_eq!(
         malformed(&[open.clone(), open]),
-        Malformed::NotContinued(HEADERS)
+        FrameError::ExpectedContinuation(HEADERS)
     );
     assert_eq!(
         malformed(&[raw(CONTINUATION, END_HEADERS, 1, &[0x82])]),
-        Malformed::NothingToContinue
+        FrameError::UnexpectedContinuation
     );
     assert_eq!(
         malformed(&[raw(PUSH_PROMISE, END_HEADERS, 1, &[0, 0, 0, 2, 0x82])]),
-        Malformed::Pushed
+        FrameError::PushPromise
     );
 }
 
@@ -379,15 +385,15 @@ fn a_header_block_must_be_continued_by_its_own_stream_and_nothing_else() {
 fn headers_too_short_for_what_its_flags_announce_are_refused() {
     assert_eq!(
         malformed(&[raw(HEADERS, END_HEADERS | PADDED, 1, &[])]),
-        Malformed::TooShort
+        FrameError::TooShort
     );
     assert_eq!(
         malformed(&[raw(HEADERS, END_HEADERS | PADDED, 1, &[2, 0x82])]),
-        Malformed::TooShort
+        FrameError::TooShort
     );
     assert_eq!(
         malformed(&[raw(HEADERS, END_HEADERS | PRIORITY, 1, &[0, 0, 0, 0])]),
-        Malformed::TooShort
+        FrameError::TooShort
     );
     assert_eq!(
         malformed(&[raw(
@@ -396,7 +402,7 @@ fn headers_too_short_for_what_its_flags_announce_are_refused() {
             1,
             &[1, 0, 0, 0, 0, 0]
         )]),
-        Malformed::TooShort
+        FrameError::TooShort
     );
 }
 
@@ -404,11 +410,14 @@ fn headers_too_short_for_what_its_flags_announce_are_refused() {
 fn header_blocks_are_bounded_as_sent_and_as_decoded() {
     // As sent: frames without end, also empty ones.
     let mut frames = vec![raw(HEADERS, 0, 1, &[])];
-    frames.extend(vec![raw(CONTINUATION, 0, 1, &[]); BLOCK / HEAD]);
-    assert_eq!(malformed(&frames), Malformed::TooLarge);
+    frames.extend(vec![
+        raw(CONTINUATION, 0, 1, &[]);
+        MAX_HEADER_BLOCK / FRAME_HEADER_LEN
+    ]);
+    assert_eq!(malformed(&frames), FrameError::TooLarge);
     assert_eq!(
-        malformed(&[raw(HEADERS, END_HEADERS, 1, &vec![0x82; BLOCK])]),
-        Malformed::TooLarge
+        malformed(&[raw(HEADERS, END_HEADERS, 1, &vec![0x82; MAX_HEADER_BLOCK])]),
+        FrameError::TooLarge
     );
     // As decoded: an entry of 3 kB, and references to it of one byte each.
     let mut block = vec![0x40, 1, b'n', 0x7f, 0xf9, 0x16];
@@ -416,7 +425,7 @@ fn header_blocks_are_bounded_as_sent_and_as_decoded() {
     block.extend([0xbe; 100]);
     assert_eq!(
         malformed(&[raw(HEADERS, END_HEADERS, 1, &block)]),
-        Malformed::TooLarge
+        FrameError::TooLarge
     );
 }
 
@@ -426,13 +435,13 @@ fn a_table_larger_than_was_allowed_is_refused() {
     let refused = malformed(&[raw(HEADERS, END_HEADERS, 1, &[0x3f, 0xe1, 0x3f, 0x82])]);
     assert_eq!(
         refused,
-        Malformed::Hpack(loona_hpack::decoder::DecoderError::InvalidMaxDynamicSize)
+        FrameError::Hpack(loona_hpack::decoder::DecoderError::InvalidMaxDynamicSize)
     );
 }
 
 /// What gRPC for Go (google.golang.org/grpc 1.83.1) sent when it dialled `/tmp/r/x-reg.sock` as the
 /// kubelet dials (grpc.DialContext with the bare path), up to the end of its first request.
-const DIALLED_BY_PATH: &str = concat!(
+const GRPC_GO_BARE_PATH_DIAL: &str = concat!(
     "505249202a20485454502f322e300d0a0d0a534d0d0a0d0a0000000400000000000000000401000000000000690104000000018386459c62ba2d98d558598c84d83498f52fb4b31909b0",
     "6931ea63115392a94f41915458534d6a8b0d8a8b0f95ac2ccba0e4eb5f8b1d75d0620d263d4c4d65647a8a9acac8b4c7602bbccae140027465864d833505b11f40899acac8b24d494f6a",
     "7f867df7df03ad5b0000050001000000010000000000",
@@ -440,25 +449,25 @@ const DIALLED_BY_PATH: &str = concat!(
 
 #[test]
 fn a_request_of_grpc_for_go_that_dialled_a_bare_path_names_localhost_and_is_unchanged_otherwise() {
-    let bytes: Vec<u8> = (0..DIALLED_BY_PATH.len())
+    let bytes: Vec<u8> = (0..GRPC_GO_BARE_PATH_DIAL.len())
         .step_by(2)
-        .map(|at| u8::from_str_radix(&DIALLED_BY_PATH[at..at + 2], 16).expect("hex"))
+        .map(|at| u8::from_str_radix(&GRPC_GO_BARE_PATH_DIAL[at..at + 2], 16).expect("hex"))
         .collect();
-    let authority = |read: &[Read]| match &read[2] {
-        Read::Headers { list, .. } => list
+    let authority = |read: &[ServerFrame]| match &read[2] {
+        ServerFrame::Headers { list, .. } => list
             .iter()
             .find(|(name, _)| name == AUTHORITY)
             .map(|(_, value)| String::from_utf8_lossy(value).into_owned()),
-        Read::Other(_) => None,
+        ServerFrame::Other(_) => None,
     };
     let before = server_reads(&bytes);
     assert_eq!(
         authority(&before).as_deref(),
         Some("%2Ftmp%2Fr%2Fx-reg.sock")
     );
-    let mut after = server_reads(&through(&bytes).expect("well formed"));
+    let mut after = server_reads(&rewritten(&bytes).expect("well formed"));
     assert_eq!(authority(&after).as_deref(), Some("localhost"));
-    let Read::Headers { list, .. } = &mut after[2] else {
+    let ServerFrame::Headers { list, .. } = &mut after[2] else {
         panic!("not headers")
     };
     for (name, value) in list {

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use prost::Message;
 
 use super::*;
-use crate::csi::interposer::verdict::{DATA_LOSS, DEGRADED, INACCESSIBLE};
+use crate::csi::interposer::health_source::{DATA_LOSS, DEGRADED, INACCESSIBLE};
 use crate::csi::wire;
 use crate::csi::wire::volume_health::VolumeHealthEntry;
 
@@ -24,8 +24,8 @@ fn unknowns(message: &[u8]) -> Vec<String> {
         .collect()
 }
 
-fn abnormal(message: &str) -> Condition {
-    Condition {
+fn abnormal(message: &str) -> VolumeCondition {
+    VolumeCondition {
         abnormal: true,
         message: message.into(),
     }
@@ -75,29 +75,29 @@ fn capabilities_are_announced_once_and_in_addition() {
     };
     let theirs = announce(&[1, 2, 99]);
     assert_eq!(
-        capabilities(&theirs, &[2, 4, 7, 8]),
+        add_capabilities(&theirs, &[2, 4, 7, 8]),
         Ok(announce(&[1, 2, 99, 4, 7, 8]))
     );
-    assert_eq!(capabilities(&theirs, &[2]), Ok(theirs.clone()));
-    assert_eq!(announced(&theirs), Ok(vec![1, 2, 99]));
+    assert_eq!(add_capabilities(&theirs, &[2]), Ok(theirs.clone()));
+    assert_eq!(announced_capabilities(&theirs), Ok(vec![1, 2, 99]));
     // An entry without a type, as another oneof member of a later CSI would look.
     let strange = [&theirs[..], &[0x0a, 0x02, 0x12, 0x00]].concat();
     assert_eq!(
-        capabilities(&strange, &[4]),
+        add_capabilities(&strange, &[4]),
         Ok([&strange[..], &announce(&[4])].concat())
     );
-    assert_eq!(capabilities(&[0xff], &[4]), Err(Junk));
+    assert_eq!(add_capabilities(&[0xff], &[4]), Err(DecodeError));
 }
 
 #[test]
 fn a_condition_of_ours_comes_first_and_the_upstreams_stays() {
-    let merged = |condition, ours: &Condition| {
+    let merged = |condition, ours: &VolumeCondition| {
         let merged = stats(&stats_with(condition), ours).expect("reads");
         let merged = wire::NodeGetVolumeStatsResponse::decode(merged.as_slice()).expect("reads");
         assert_eq!(merged.usage.len(), 1);
         merged.volume_condition.expect("a condition")
     };
-    let fine = Condition {
+    let fine = VolumeCondition {
         abnormal: false,
         message: "fine".into(),
     };
@@ -146,7 +146,7 @@ fn a_condition_goes_into_the_listed_volumes_that_we_know() {
         ],
         next_token: "t".into(),
     };
-    let told = Told {
+    let told = VolumeHealth {
         statuses: Ok(Vec::new()),
         condition: abnormal("disk"),
         local: true,
@@ -282,7 +282,7 @@ fn encoded(entries: &[(i32, String, String)]) -> Vec<u8> {
 
 proptest! {
     #[test]
-    fn merged_statuses_keep_kubernetes_rules(theirs in entries(), ours in entries()) {
+    fn merged_statuses_keep_to_kubernetes_limits(theirs in entries(), ours in entries()) {
         let ours: Vec<HealthStatus> = ours.into_iter().map(|(status, reason, message)| HealthStatus { status, reason, message }).collect();
         let merged = volume_health(&encoded(&theirs), "v", &ours).expect("reads");
         prop_assert_eq!(unknowns(&merged), ["outer"]);
@@ -320,7 +320,7 @@ proptest! {
         let mut answer = stats_with(None);
         raw::put_bytes(&mut answer, CONDITION, &condition);
         answer.extend(unknown("out"));
-        let merged = stats(&answer, &Condition { abnormal: worse, message: ours }).expect("reads");
+        let merged = stats(&answer, &VolumeCondition { abnormal: worse, message: ours }).expect("reads");
         prop_assert_eq!(unknowns(&merged), ["out"]);
         let fields = raw::fields(&merged).expect("reads");
         let conditions: Vec<&[u8]> = fields.iter().filter_map(|field| field.bytes(CONDITION)).collect();
@@ -332,18 +332,18 @@ proptest! {
     }
 
     #[test]
-    fn junk_is_refused_or_stays_readable(junk in prop::collection::vec(any::<u8>(), 0..64)) {
-        let told = Told { statuses: Ok(vec![status(DEGRADED, "X")]), condition: abnormal("x"), local: true };
+    fn malformed_messages_are_refused_or_stay_readable(junk in prop::collection::vec(any::<u8>(), 0..64)) {
+        let told = VolumeHealth { statuses: Ok(vec![status(DEGRADED, "X")]), condition: abnormal("x"), local: true };
         let ours = [status(DEGRADED, "X")];
         let known = HashMap::from([(String::new(), told.clone())]);
         for merged in [
-            capabilities(&junk, &[4]),
+            add_capabilities(&junk, &[4]),
             stats(&junk, &told.condition),
             volume(&junk, &told.condition),
             volumes(&junk, &known),
             health(&junk, "v", &ours),
             storage(&junk, &ours),
-            continued(&junk, &[], ""),
+            append_entries(&junk, &[], ""),
         ]
         .into_iter()
         .flatten()

@@ -3,13 +3,13 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::*;
-use crate::csi::report::news::tests::{drive, picture, trouble, volume};
+use crate::csi::report::transitions::tests::{drive, issue, picture, volume};
 
-fn of_picture(picture: Picture) -> Condition {
-    condition(
-        &Sight {
-            picture: Some(Arc::new(picture)),
-            lost: None,
+fn of_picture(picture: NodeSnapshot) -> StorageCondition {
+    storage_condition(
+        &DaemonView {
+            snapshot: Some(Arc::new(picture)),
+            outage: None,
         },
         false,
     )
@@ -17,13 +17,13 @@ fn of_picture(picture: Picture) -> Condition {
 }
 
 #[test]
-fn it_is_true_where_all_is_known_and_nothing_is_found() {
+fn the_condition_is_true_when_all_is_known_and_nothing_is_adverse() {
     let told = of_picture(picture(&[]));
     let message = "nothing is found against 1 drives and 2 volumes";
     assert_eq!(
         told,
-        Condition {
-            status: Status::True,
+        StorageCondition {
+            status: ConditionStatus::True,
             reason: "NothingFound".into(),
             message: message.into()
         }
@@ -31,19 +31,19 @@ fn it_is_true_where_all_is_known_and_nothing_is_found() {
 }
 
 #[test]
-fn it_is_false_with_the_worst_reason_and_all_of_them_by_name() {
-    let worst = Trouble {
+fn the_condition_is_false_with_the_worst_reason_and_lists_all_issues() {
+    let worst = Issue {
         reason: "DriveMissing".into(),
         message: "it is gone".into(),
-        ..trouble(drive("d1"), Level::Bad)
+        ..issue(drive("d1"), Severity::Bad)
     };
     let told = of_picture(picture(&[
-        ("0a", trouble(volume("v1"), Level::Suspect)),
+        ("0a", issue(volume("v1"), Severity::Suspect)),
         ("0b", worst),
     ]));
     assert_eq!(
         (told.status, told.reason.as_str()),
-        (Status::False, "DriveMissing")
+        (ConditionStatus::False, "DriveMissing")
     );
     assert_eq!(
         told.message,
@@ -52,32 +52,32 @@ fn it_is_false_with_the_worst_reason_and_all_of_them_by_name() {
 }
 
 #[test]
-fn of_equally_bad_ones_the_drive_is_the_reason_and_not_what_stands_on_it() {
-    let of_volume = Trouble {
+fn of_equally_bad_issues_the_drive_is_the_reason_and_not_its_volumes() {
+    let of_volume = Issue {
         reason: "DriveFailing".into(),
         status: 4,
-        ..trouble(volume("v1"), Level::Bad)
+        ..issue(volume("v1"), Severity::Bad)
     };
     let told = of_picture(picture(&[
         ("0a", of_volume),
-        ("0b", trouble(drive("d1"), Level::Bad)),
+        ("0b", issue(drive("d1"), Severity::Bad)),
     ]));
     assert_eq!(told.reason, "SmartFailing");
 }
 
 #[test]
-fn what_is_acknowledged_or_under_maintenance_does_not_count_and_is_mentioned() {
-    let acknowledged = Trouble {
+fn acknowledged_and_maintenance_issues_are_mentioned_but_not_counted() {
+    let acknowledged = Issue {
         acknowledged: true,
-        ..trouble(volume("v1"), Level::Bad)
+        ..issue(volume("v1"), Severity::Bad)
     };
     let mut seen = picture(&[
-        ("0a", trouble(drive("d1"), Level::Bad)),
+        ("0a", issue(drive("d1"), Severity::Bad)),
         ("0b", acknowledged),
     ]);
     seen.drives.get_mut("d1").expect("there").maintenance = true;
     let told = of_picture(seen);
-    assert_eq!(told.status, Status::True);
+    assert_eq!(told.status, ConditionStatus::True);
     assert!(
         told.message
             .ends_with("; 2 acknowledged or under maintenance"),
@@ -87,10 +87,10 @@ fn what_is_acknowledged_or_under_maintenance_does_not_count_and_is_mentioned() {
 }
 
 #[test]
-fn what_cannot_be_told_is_unknown_with_its_reason_and_is_not_hidden_by_what_is_bad() {
+fn unknown_health_is_reported_with_its_reason_also_beside_bad_issues() {
     let mut seen = picture(&[]);
     seen.health = Health::Unknown;
-    *seen.drives.get_mut("d1").expect("there") = crate::csi::report::picture::Drive {
+    *seen.drives.get_mut("d1").expect("there") = crate::csi::report::node_snapshot::Drive {
         health: Health::Unknown,
         why: "smartctl hangs".into(),
         ..seen.drives["d1"].clone()
@@ -99,16 +99,16 @@ fn what_cannot_be_told_is_unknown_with_its_reason_and_is_not_hidden_by_what_is_b
     let message = "drive sda: cannot be told: smartctl hangs";
     assert_eq!(
         told,
-        Condition {
-            status: Status::Unknown,
+        StorageCondition {
+            status: ConditionStatus::Unknown,
             reason: "HealthUnknown".into(),
             message: message.into()
         }
     );
-    seen.troubles
-        .insert("0a".into(), trouble(volume("v1"), Level::Bad));
+    seen.issues
+        .insert("0a".into(), issue(volume("v1"), Severity::Bad));
     let told = of_picture(seen);
-    assert_eq!(told.status, Status::False);
+    assert_eq!(told.status, ConditionStatus::False);
     assert!(
         told.message
             .ends_with("; drive sda: cannot be told: smartctl hangs"),
@@ -118,47 +118,47 @@ fn what_cannot_be_told_is_unknown_with_its_reason_and_is_not_hidden_by_what_is_b
 }
 
 #[test]
-fn a_health_that_nothing_in_the_picture_explains_is_never_true() {
+fn an_unexplained_node_health_is_never_true() {
     for health in [Health::Unknown, Health::Suspect, Health::Bad] {
-        let told = of_picture(Picture {
+        let told = of_picture(NodeSnapshot {
             health,
             ..picture(&[])
         });
-        assert_eq!(told.status, Status::Unknown, "{health:?}");
+        assert_eq!(told.status, ConditionStatus::Unknown, "{health:?}");
         assert!(!told.message.is_empty());
     }
 }
 
 #[test]
-fn a_daemon_that_is_away_is_unknown_when_patience_is_over_and_nothing_is_said_before() {
-    let lost = Some(Lost {
+fn an_absent_daemon_is_unknown_after_the_grace_period_and_unreported_before() {
+    let lost = Some(Outage {
         since: Instant::now(),
         why: "no diskvitalsd listens".into(),
     });
     for picture in [None, Some(Arc::new(picture(&[])))] {
-        let sight = Sight {
-            picture,
-            lost: lost.clone(),
+        let sight = DaemonView {
+            snapshot: picture,
+            outage: lost.clone(),
         };
-        assert_eq!(condition(&sight, true), None);
-        let told = condition(&sight, false).expect("told");
+        assert_eq!(storage_condition(&sight, true), None);
+        let told = storage_condition(&sight, false).expect("told");
         assert_eq!(
             (told.status, told.reason.as_str()),
-            (Status::Unknown, "DaemonNotAnswering")
+            (ConditionStatus::Unknown, "DaemonNotAnswering")
         );
         assert!(told.message.contains("no diskvitalsd listens"));
     }
-    assert_eq!(condition(&Sight::default(), false), None);
+    assert_eq!(storage_condition(&DaemonView::default(), false), None);
 }
 
 #[test]
-fn a_thousand_findings_with_hostile_words_make_a_short_message() {
-    let hostile = |number: usize| Trouble {
+fn a_thousand_findings_with_hostile_text_make_a_short_message() {
+    let hostile = |number: usize| Issue {
         message: format!("\u{1b}[2J\n{number}ä").repeat(200),
-        ..trouble(drive("d1"), Level::Bad)
+        ..issue(drive("d1"), Severity::Bad)
     };
     let mut seen = picture(&[]);
-    seen.troubles = (0..1000)
+    seen.issues = (0..1000)
         .map(|number| (format!("{number:04}"), hostile(number)))
         .collect();
     let told = of_picture(seen);
@@ -170,18 +170,18 @@ fn a_thousand_findings_with_hostile_words_make_a_short_message() {
 }
 
 #[test]
-fn a_drive_that_was_to_be_asked_and_has_never_answered_is_not_called_healthy() {
+fn a_drive_without_its_first_smart_data_is_not_called_healthy() {
     let mut seen = picture(&[]);
-    seen.drives.get_mut("d1").expect("there").unasked =
+    seen.drives.get_mut("d1").expect("there").smart_pending =
         Some("SMART: smartctl has not returned".into());
     let told = of_picture(seen.clone());
     assert_eq!(
         (told.status, told.message.as_str()),
         (
-            Status::Unknown,
+            ConditionStatus::Unknown,
             "drive sda: cannot be told: SMART: smartctl has not returned"
         )
     );
     seen.drives.get_mut("d1").expect("there").maintenance = true;
-    assert_eq!(of_picture(seen).status, Status::True);
+    assert_eq!(of_picture(seen).status, ConditionStatus::True);
 }

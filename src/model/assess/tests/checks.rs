@@ -1,10 +1,10 @@
 //! What checks mean for a volume.
 
-use crate::model::check::{Ballot, Mode, Verdict, Weight};
-use crate::model::facts::checks::Named;
-use crate::model::facts::checks::tests::{asked, checked, data, flaw, plain, run};
+use crate::model::check::{CheckVerdict, Mode, RunResult, Weight};
+use crate::model::facts::checks::RequestedTarget;
+use crate::model::facts::checks::tests::{checked, data, flaw, plain, request, run};
 use crate::model::finding::Evidence;
-use crate::model::fixture::World;
+use crate::model::fixture::TestHost;
 use crate::model::reason::Reason;
 
 #[test]
@@ -13,13 +13,17 @@ fn a_confirmed_corruption_is_lost_data_and_wrong_bookkeeping_is_not() {
     checked(
         &mut world,
         data(),
-        Verdict::Corrupted,
-        run(Mode::Frozen, Ballot::Findings, vec![flaw(Weight::Damage)]),
+        CheckVerdict::Corrupted,
+        run(
+            Mode::Frozen,
+            RunResult::Findings,
+            vec![flaw(Weight::Damage)],
+        ),
         10,
     );
     assert_eq!(world.raised(12), ["fs:u FilesystemCorrupted Bad DataLoss"]);
     let proof: Vec<Evidence> = world
-        .one(Reason::FilesystemCorrupted, 13)
+        .raised_for(Reason::FilesystemCorrupted, 13)
         .expect("raised")
         .evidence;
     assert!(
@@ -37,10 +41,10 @@ fn a_confirmed_corruption_is_lost_data_and_wrong_bookkeeping_is_not() {
     checked(
         &mut world,
         data(),
-        Verdict::Corrupted,
+        CheckVerdict::Corrupted,
         run(
             Mode::Frozen,
-            Ballot::Findings,
+            RunResult::Findings,
             vec![flaw(Weight::Bookkeeping)],
         ),
         10,
@@ -54,8 +58,12 @@ fn a_clean_check_of_the_same_strength_clears_and_a_weaker_or_failed_one_does_not
     checked(
         &mut world,
         data(),
-        Verdict::Corrupted,
-        run(Mode::Frozen, Ballot::Findings, vec![flaw(Weight::Damage)]),
+        CheckVerdict::Corrupted,
+        run(
+            Mode::Frozen,
+            RunResult::Findings,
+            vec![flaw(Weight::Damage)],
+        ),
         10,
     );
     let raised = ["fs:u FilesystemCorrupted Bad DataLoss"];
@@ -63,17 +71,17 @@ fn a_clean_check_of_the_same_strength_clears_and_a_weaker_or_failed_one_does_not
     checked(
         &mut world,
         data(),
-        Verdict::Clean,
-        run(Mode::Live, Ballot::Clean, Vec::new()),
+        CheckVerdict::Clean,
+        run(Mode::Live, RunResult::Clean, Vec::new()),
         20,
     );
     assert_eq!(world.raised(22), raised);
-    for (second, verdict) in [(30, Verdict::Failed), (40, Verdict::Inconclusive)] {
+    for (second, verdict) in [(30, CheckVerdict::Failed), (40, CheckVerdict::Inconclusive)] {
         checked(
             &mut world,
             data(),
             verdict,
-            run(Mode::Frozen, Ballot::Failed, Vec::new()),
+            run(Mode::Frozen, RunResult::Failed, Vec::new()),
             second,
         );
         assert_eq!(world.raised(second + 2), raised);
@@ -81,8 +89,8 @@ fn a_clean_check_of_the_same_strength_clears_and_a_weaker_or_failed_one_does_not
     checked(
         &mut world,
         data(),
-        Verdict::Clean,
-        run(Mode::Frozen, Ballot::Clean, Vec::new()),
+        CheckVerdict::Clean,
+        run(Mode::Frozen, RunResult::Clean, Vec::new()),
         50,
     );
     assert_eq!(world.raised(52), [""; 0]);
@@ -95,8 +103,8 @@ fn a_suspicion_is_cleared_by_any_clean_check_or_confirmed() {
     checked(
         &mut world,
         data(),
-        Verdict::Suspected,
-        run(Mode::Live, Ballot::Findings, vec![flaw(Weight::Damage)]),
+        CheckVerdict::Suspected,
+        run(Mode::Live, RunResult::Findings, vec![flaw(Weight::Damage)]),
         10,
     );
     assert_eq!(
@@ -107,8 +115,12 @@ fn a_suspicion_is_cleared_by_any_clean_check_or_confirmed() {
     checked(
         &mut confirmed,
         data(),
-        Verdict::Corrupted,
-        run(Mode::Frozen, Ballot::Findings, vec![flaw(Weight::Damage)]),
+        CheckVerdict::Corrupted,
+        run(
+            Mode::Frozen,
+            RunResult::Findings,
+            vec![flaw(Weight::Damage)],
+        ),
         20,
     );
     assert_eq!(
@@ -118,8 +130,8 @@ fn a_suspicion_is_cleared_by_any_clean_check_or_confirmed() {
     checked(
         &mut world,
         data(),
-        Verdict::Clean,
-        run(Mode::Live, Ballot::Clean, Vec::new()),
+        CheckVerdict::Clean,
+        run(Mode::Live, RunResult::Clean, Vec::new()),
         20,
     );
     assert_eq!(world.raised(22), [""; 0]);
@@ -131,8 +143,12 @@ fn a_new_filesystem_on_the_device_is_not_the_one_that_was_checked() {
     checked(
         &mut world,
         data(),
-        Verdict::Corrupted,
-        run(Mode::Frozen, Ballot::Findings, vec![flaw(Weight::Damage)]),
+        CheckVerdict::Corrupted,
+        run(
+            Mode::Frozen,
+            RunResult::Findings,
+            vec![flaw(Weight::Damage)],
+        ),
         10,
     );
     assert_eq!(world.raised(12).len(), 1);
@@ -143,8 +159,8 @@ fn a_new_filesystem_on_the_device_is_not_the_one_that_was_checked() {
 
 /// One at a time tells of it, whoever it is.
 #[test]
-fn damage_is_told_of_the_volume_while_it_is_mounted_and_of_the_device_else() {
-    let mount = |world: World, second| {
+fn corruption_is_a_finding_of_the_mounted_volume_else_of_the_device() {
+    let mount = |world: TestHost, second| {
         let mut world = world.mounted("8:0", "/", "/data", "ext4", "/dev/sda");
         world.read_all(second);
         world
@@ -153,8 +169,12 @@ fn damage_is_told_of_the_volume_while_it_is_mounted_and_of_the_device_else() {
     checked(
         &mut world,
         data(),
-        Verdict::Corrupted,
-        run(Mode::Frozen, Ballot::Findings, vec![flaw(Weight::Damage)]),
+        CheckVerdict::Corrupted,
+        run(
+            Mode::Frozen,
+            RunResult::Findings,
+            vec![flaw(Weight::Damage)],
+        ),
         10,
     );
     assert_eq!(world.raised(12), ["fs:u FilesystemCorrupted Bad DataLoss"]);
@@ -181,7 +201,7 @@ fn damage_is_told_of_the_volume_while_it_is_mounted_and_of_the_device_else() {
 }
 
 #[test]
-fn damage_that_was_shown_of_a_device_is_the_volumes_when_it_is_mounted() {
+fn corruption_of_a_device_becomes_the_volumes_when_mounted() {
     let mut world = plain();
     world.umount("/data");
     world
@@ -191,14 +211,14 @@ fn damage_that_was_shown_of_a_device_is_the_volumes_when_it_is_mounted() {
         .expect("there")
         .fs_type = Some("ext4".into());
     world.read_all(5);
-    let unmounted = asked(Named::Device("sda".into()));
+    let unmounted = request(RequestedTarget::Device("sda".into()));
     checked(
         &mut world,
         unmounted,
-        Verdict::Corrupted,
+        CheckVerdict::Corrupted,
         run(
             Mode::Unmounted,
-            Ballot::Findings,
+            RunResult::Findings,
             vec![flaw(Weight::Damage)],
         ),
         10,

@@ -3,13 +3,13 @@
 use crate::model::block::{Layer, LayerState, MdMember, MdState};
 use crate::model::drive::Transport;
 use crate::model::fixture::*;
-use crate::model::kernel::event::{Batch, Blame, Class, Cursor, Event, Operation, Origin};
+use crate::model::kernel_log::event::{Batch, Blame, Class, Cursor, Event, LineOrigin, Operation};
 use crate::model::reason::Reason;
-use crate::model::report::{Report, Source, SourceStatus};
+use crate::model::source_update::{Source, SourceStatus, SourceUpdate};
 
 const DAY: i64 = 24 * 3600;
 
-fn plain() -> World {
+fn plain() -> TestHost {
     let mut part = device(
         "sda1",
         "8:1",
@@ -20,7 +20,7 @@ fn plain() -> World {
         &["sda"],
     );
     part.size_bytes = 100_000 * 512;
-    let mut world = World::default()
+    let mut world = TestHost::default()
         .disk("sda", "8:0", "A")
         .with(part)
         .uuid("sda1", "u")
@@ -29,7 +29,7 @@ fn plain() -> World {
     world
 }
 
-fn say(world: &mut World, seq: u64, events: Vec<Event>, second: i64) {
+fn log(world: &mut TestHost, seq: u64, events: Vec<Event>, second: i64) {
     let events: Vec<Event> = events
         .into_iter()
         .zip(seq..)
@@ -42,13 +42,13 @@ fn say(world: &mut World, seq: u64, events: Vec<Event>, second: i64) {
         reread_from: 0,
         lost: 0,
     };
-    world.tell(
-        Report::KernelLog(Batch {
+    world.apply(
+        SourceUpdate::KernelLog(Batch {
             cursor,
             events,
-            attached: Vec::new(),
-            refused: Vec::new(),
-            history: false,
+            name_assignments: Vec::new(),
+            rejected_sectors: Vec::new(),
+            is_backlog: false,
         }),
         second,
     );
@@ -62,9 +62,9 @@ fn medium(second: i64, sector: u64) -> Event {
 }
 
 #[test]
-fn one_media_error_is_a_suspicion_that_a_day_of_quiet_ends() {
+fn one_media_error_is_suspect_until_a_quiet_day() {
     let mut world = plain();
-    say(&mut world, 1, vec![medium(1, 5000)], 1);
+    log(&mut world, 1, vec![medium(1, 5000)], 1);
     assert_eq!(
         world.raised(1),
         [
@@ -79,15 +79,15 @@ fn one_media_error_is_a_suspicion_that_a_day_of_quiet_ends() {
 }
 
 #[test]
-fn the_same_sector_again_is_bad_and_its_data_is_lost_where_nothing_else_holds_it() {
+fn a_repeated_bad_sector_is_bad_and_data_loss_without_redundancy() {
     let mut world = plain();
-    say(&mut world, 1, vec![medium(1, 5000), medium(2, 5000)], 2);
+    log(&mut world, 1, vec![medium(1, 5000), medium(2, 5000)], 2);
     assert_eq!(
         world.raised(2)[0],
         "A MediaErrors Suspect Degraded",
         "a retry is the same attempt"
     );
-    say(&mut world, 10, vec![medium(60, 5000)], 60);
+    log(&mut world, 10, vec![medium(60, 5000)], 60);
     assert_eq!(
         world.raised(60),
         [
@@ -96,7 +96,7 @@ fn the_same_sector_again_is_bad_and_its_data_is_lost_where_nothing_else_holds_it
             "fs:u DriveFailing Bad Degraded"
         ]
     );
-    let raised = world.one(Reason::MediaErrors, 61).expect("raised");
+    let raised = world.raised_for(Reason::MediaErrors, 61).expect("raised");
     let texts: Vec<(&str, i64)> = raised
         .evidence
         .iter()
@@ -130,13 +130,13 @@ fn the_same_sector_again_is_bad_and_its_data_is_lost_where_nothing_else_holds_it
 }
 
 #[test]
-fn evidence_names_where_it_was_read() {
+fn evidence_names_its_source() {
     let mut world = plain();
     let mut counted = medium(1, 5000);
-    counted.first.origin = Origin::Counter;
-    counted.last.origin = Origin::Counter;
-    say(&mut world, 1, vec![counted, medium(2, 6000)], 2);
-    let raised = world.one(Reason::MediaErrors, 3).expect("raised");
+    counted.first.origin = LineOrigin::Counter;
+    counted.last.origin = LineOrigin::Counter;
+    log(&mut world, 1, vec![counted, medium(2, 6000)], 2);
+    let raised = world.raised_for(Reason::MediaErrors, 3).expect("raised");
     assert_eq!(
         raised
             .evidence
@@ -150,13 +150,13 @@ fn evidence_names_where_it_was_read() {
 #[test]
 fn three_distinct_sectors_or_three_episodes_in_the_window_are_bad_and_two_are_not() {
     let mut sectors = plain();
-    say(&mut sectors, 1, vec![medium(1, 5000), medium(1, 6000)], 1);
+    log(&mut sectors, 1, vec![medium(1, 5000), medium(1, 6000)], 1);
     assert_eq!(sectors.raised(1)[0], "A MediaErrors Suspect Degraded");
-    say(&mut sectors, 3, vec![medium(2, 7000)], 2);
+    log(&mut sectors, 3, vec![medium(2, 7000)], 2);
     assert_eq!(sectors.raised(2)[0], "A MediaErrors Bad Degraded");
     let mut episodes = plain();
     for (seq, second) in [(1, 0), (2, 3600), (3, 7200)] {
-        say(
+        log(
             &mut episodes,
             seq,
             vec![event(Class::Io, "sda", at(second), &[])],
@@ -166,15 +166,15 @@ fn three_distinct_sectors_or_three_episodes_in_the_window_are_bad_and_two_are_no
     assert_eq!(episodes.raised(7200)[0], "A IoErrors Bad Degraded");
     let mut rare = plain();
     for (seq, second) in [(1, 0), (2, 10 * DAY), (3, 20 * DAY)] {
-        say(&mut rare, seq, vec![medium(second, 5000 + seq)], second);
+        log(&mut rare, seq, vec![medium(second, 5000 + seq)], second);
     }
     assert_eq!(rare.raised(20 * DAY)[0], "A MediaErrors Suspect Degraded");
 }
 
 #[test]
-fn a_sector_outside_the_volume_is_the_drives_matter_and_not_the_volumes_data() {
+fn a_bad_sector_outside_the_volume_is_a_finding_of_the_drive_only() {
     let mut world = plain();
-    say(&mut world, 1, vec![medium(1, 5), medium(100, 5)], 100);
+    log(&mut world, 1, vec![medium(1, 5), medium(100, 5)], 100);
     assert_eq!(
         world.raised(100),
         [
@@ -185,9 +185,9 @@ fn a_sector_outside_the_volume_is_the_drives_matter_and_not_the_volumes_data() {
 }
 
 #[test]
-fn a_filesystem_made_on_a_drive_that_has_failed_has_lost_nothing() {
+fn a_new_filesystem_on_a_drive_with_past_errors_has_lost_no_data() {
     let mut world = plain();
-    say(&mut world, 1, vec![medium(1, 5000), medium(100, 5000)], 100);
+    log(&mut world, 1, vec![medium(1, 5000), medium(100, 5000)], 100);
     world.umount("/data");
     world.read_mounts(200);
     world = world
@@ -201,7 +201,7 @@ fn a_filesystem_made_on_a_drive_that_has_failed_has_lost_nothing() {
             "fs:new DriveFailing Bad Degraded"
         ]
     );
-    say(&mut world, 10, vec![medium(400, 5000)], 400);
+    log(&mut world, 10, vec![medium(400, 5000)], 400);
     assert!(
         world
             .raised(400)
@@ -211,7 +211,7 @@ fn a_filesystem_made_on_a_drive_that_has_failed_has_lost_nothing() {
 
 #[test]
 fn redundancy_keeps_the_volume_degraded_and_its_data() {
-    let mut world = World::default()
+    let mut world = TestHost::default()
         .disk("sda", "8:0", "A")
         .disk("sdb", "8:16", "B")
         .with(device(
@@ -239,7 +239,7 @@ fn redundancy_keeps_the_volume_degraded_and_its_data() {
         ..MdState::default()
     };
     world.layer("md0", LayerState::Md(state), 0);
-    say(&mut world, 1, vec![medium(1, 5000), medium(100, 5000)], 100);
+    log(&mut world, 1, vec![medium(1, 5000), medium(100, 5000)], 100);
     assert_eq!(
         world.raised(100),
         [
@@ -250,13 +250,13 @@ fn redundancy_keeps_the_volume_degraded_and_its_data() {
 }
 
 #[test]
-fn a_word_that_others_say_too_makes_no_drive_bad_and_proves_no_loss() {
+fn an_ambiguous_media_error_makes_no_drive_bad_and_no_data_loss() {
     let mut world = plain();
     let weak = |second, sector| Event {
         blame: Blame::Unclear,
         ..medium(second, sector)
     };
-    say(
+    log(
         &mut world,
         1,
         vec![
@@ -278,13 +278,13 @@ fn a_word_that_others_say_too_makes_no_drive_bad_and_proves_no_loss() {
 }
 
 #[test]
-fn writes_that_fail_lose_nothing_that_was_there() {
+fn write_errors_are_not_data_loss() {
     let mut world = plain();
     let write = |second, sector| Event {
         operation: Some(Operation::Write),
         ..medium(second, sector)
     };
-    say(
+    log(
         &mut world,
         1,
         vec![medium(1, 5), write(2, 5000), write(3, 6000), write(4, 7000)],
@@ -300,24 +300,24 @@ fn writes_that_fail_lose_nothing_that_was_there() {
 #[test]
 fn an_old_burst_does_not_make_a_new_incident_bad() {
     let mut world = plain();
-    say(
+    log(
         &mut world,
         1,
         (0..200).map(|n| medium(0, 5000 + n * 8)).collect(),
         0,
     );
-    say(&mut world, 300, vec![medium(20 * DAY, 90_000)], 20 * DAY);
+    log(&mut world, 300, vec![medium(20 * DAY, 90_000)], 20 * DAY);
     assert_eq!(world.raised(20 * DAY)[0], "A MediaErrors Suspect Degraded");
 }
 
 #[test]
-fn what_was_put_right_never_makes_a_drive_bad() {
+fn corrected_errors_never_make_a_drive_bad() {
     let mut world = plain();
     let corrected = |second: i64, sector| Event {
         corrected: true,
         ..medium(second, sector)
     };
-    say(
+    log(
         &mut world,
         1,
         (0..10)
@@ -329,14 +329,14 @@ fn what_was_put_right_never_makes_a_drive_bad() {
 }
 
 #[test]
-fn timeouts_are_bad_when_they_come_again_and_again_and_resets_and_links_never_are() {
+fn repeated_timeouts_are_bad_and_resets_and_link_errors_never_are() {
     let mut world = plain();
     for n in 0..5u64 {
         let second = n as i64 * 3600;
         let events = [Class::Timeout, Class::Reset, Class::Transport]
             .map(|class| event(class, "sda", at(second), &[]))
             .to_vec();
-        say(&mut world, n * 10 + 1, events, second);
+        log(&mut world, n * 10 + 1, events, second);
         let severity = if n < 4 { "Suspect" } else { "Bad" };
         let expected = [
             format!("A IoTimeouts {severity} Degraded"),
@@ -355,7 +355,7 @@ fn a_drive_over_a_network_is_suspect_at_most() {
     for n in 0..9u64 {
         let second = n as i64 * 3600;
         let of = |class| event(class, "sda", at(second), &[9000 + n]);
-        say(
+        log(
             &mut world,
             n * 10 + 1,
             vec![of(Class::Io), of(Class::Timeout)],
@@ -372,13 +372,13 @@ fn a_drive_over_a_network_is_suspect_at_most() {
 }
 
 #[test]
-fn what_is_known_to_be_somebody_elses_fault_makes_no_drive_bad() {
+fn errors_caused_elsewhere_make_no_drive_bad() {
     let mut world = plain();
     let innocent = |second: i64, sector| Event {
         blame: Blame::No,
         ..event(Class::Io, "sda", at(second), &[sector])
     };
-    say(
+    log(
         &mut world,
         1,
         (0..9).map(|n| innocent(n * 3600, n as u64)).collect(),
@@ -388,9 +388,9 @@ fn what_is_known_to_be_somebody_elses_fault_makes_no_drive_bad() {
 }
 
 #[test]
-fn errors_that_come_with_the_drives_going_are_not_its_io_errors() {
+fn errors_during_a_drive_removal_are_not_io_errors_of_the_drive() {
     let mut world = plain();
-    say(
+    log(
         &mut world,
         1,
         vec![event(Class::Io, "sda", at(10), &[1])],
@@ -407,12 +407,12 @@ fn errors_that_come_with_the_drives_going_are_not_its_io_errors() {
 }
 
 #[test]
-fn silence_that_nobody_heard_clears_nothing() {
+fn an_unread_log_clears_nothing() {
     let mut world = plain();
-    say(&mut world, 1, vec![medium(1, 5)], 1);
+    log(&mut world, 1, vec![medium(1, 5)], 1);
     world.raised(1);
-    world.tell(
-        Report::Source {
+    world.apply(
+        SourceUpdate::Source {
             source: Source::KernelLog,
             status: SourceStatus::Down("gone".into()),
         },
@@ -420,8 +420,8 @@ fn silence_that_nobody_heard_clears_nothing() {
     );
     world.raised(2 * DAY);
     assert_eq!(world.active.len(), 2, "{:?}", world.active);
-    world.tell(
-        Report::Source {
+    world.apply(
+        SourceUpdate::Source {
             source: Source::KernelLog,
             status: SourceStatus::Active("back".into()),
         },
@@ -433,10 +433,10 @@ fn silence_that_nobody_heard_clears_nothing() {
 }
 
 #[test]
-fn a_filesystem_that_is_damaged_shut_or_met_errors_says_so_with_its_records() {
+fn filesystem_corruption_shutdown_and_errors_are_findings_with_log_evidence() {
     let mut world = plain();
     let of = |class| event(class, "sda1", at(1), &[]);
-    say(
+    log(
         &mut world,
         1,
         vec![
@@ -454,13 +454,13 @@ fn a_filesystem_that_is_damaged_shut_or_met_errors_says_so_with_its_records() {
     assert_eq!(world.raised(1), expected.map(|said| format!("fs:u {said}")));
     assert_eq!(
         world
-            .one(Reason::FilesystemShutdown, 2)
+            .raised_for(Reason::FilesystemShutdown, 2)
             .expect("raised")
             .evidence[0]
             .text,
         "fs-shutdown error, dev sda1, sectors []"
     );
-    world.probe("/data", answers(5), 3);
+    world.probe("/data", failing_probe(5), 3);
     assert!(
         world
             .raised(3)
@@ -468,7 +468,7 @@ fn a_filesystem_that_is_damaged_shut_or_met_errors_says_so_with_its_records() {
             .any(|line| line.contains("FilesystemShutdown")),
         "a probe that fails clears nothing"
     );
-    world.probe("/data", healthy(usage(GIB, GIB)), 4);
+    world.probe("/data", healthy_probe(usage(GIB, GIB)), 4);
     assert!(
         !world
             .raised(4)
@@ -478,9 +478,9 @@ fn a_filesystem_that_is_damaged_shut_or_met_errors_says_so_with_its_records() {
 }
 
 #[test]
-fn damage_that_redundancy_put_right_is_a_suspicion() {
+fn corruption_repaired_by_redundancy_is_suspect() {
     let mut world = plain();
-    say(
+    log(
         &mut world,
         1,
         vec![Event {
@@ -501,8 +501,8 @@ fn an_aborted_journal_is_read_only_before_the_mount_table_says_so() {
     let mut aborted = event(Class::ReadOnly, "sda1", at(1), &[]);
     aborted.first.text = "Aborting journal on device sda1-8.".into();
     aborted.last = aborted.first.clone();
-    say(&mut world, 1, vec![aborted], 1);
-    let raised = world.one(Reason::ReadOnly, 1).expect("raised");
+    log(&mut world, 1, vec![aborted], 1);
+    let raised = world.raised_for(Reason::ReadOnly, 1).expect("raised");
     assert_eq!(
         raised.evidence[0].text,
         "Aborting journal on device sda1-8."
@@ -513,18 +513,18 @@ fn an_aborted_journal_is_read_only_before_the_mount_table_says_so() {
 }
 
 #[test]
-fn a_device_without_a_volume_is_told_of_by_its_name() {
+fn a_device_without_a_volume_has_findings_of_its_own() {
     let mut world = plain();
     world.umount("/data");
     world.read_mounts(1);
-    say(
+    log(
         &mut world,
         1,
         vec![event(Class::FsCorruption, "sda1", at(2), &[])],
         2,
     );
-    world.tell(
-        Report::Source {
+    world.apply(
+        SourceUpdate::Source {
             source: Source::Udev,
             status: SourceStatus::Active(String::new()),
         },

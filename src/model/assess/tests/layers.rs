@@ -1,13 +1,13 @@
 use super::{md_state, mirror};
 use crate::model::block::{LayerState, Multipath, MultipathPath, ThinPool};
 use crate::model::dev::DevNo;
-use crate::model::facts::Change;
+use crate::model::facts::Urgency;
 use crate::model::finding::{Severity, Status};
 use crate::model::fixture::*;
 use crate::model::reason::Reason;
 
 #[test]
-fn a_degraded_array_without_a_volume_is_told_by_its_name() {
+fn a_degraded_array_without_a_volume_is_a_finding_of_the_device() {
     let mut world = mirror();
     world.umount("/data");
     world.read_mounts(5);
@@ -30,7 +30,7 @@ fn a_rebuild_tells_its_progress_and_a_dead_array_is_inaccessible() {
     world.layer("md0", LayerState::Md(md.clone()), 10);
     assert!(
         world
-            .one(Reason::RaidDegraded, 11)
+            .raised_for(Reason::RaidDegraded, 11)
             .unwrap()
             .message
             .contains("runs with 1 of 2 devices; recover 43 %")
@@ -38,7 +38,7 @@ fn a_rebuild_tells_its_progress_and_a_dead_array_is_inaccessible() {
     md.sync_completed = Some((44, 100));
     assert_eq!(
         world.layer("md0", LayerState::Md(md.clone()), 12),
-        Change::Figures
+        Urgency::UsageOnly
     );
     md.array_state = "inactive".into();
     world.layer("md0", LayerState::Md(md), 20);
@@ -59,7 +59,7 @@ fn pool(data: u64, metadata: u64, mode: &str) -> LayerState {
 
 #[test]
 fn a_thin_pool_fills_with_hysteresis() {
-    let mut world = World::default()
+    let mut world = TestHost::default()
         .disk("sda", "8:0", "A")
         .with(dm("dm-0", "253:0", "vg-pool", "LVM-x-tpool", &["sda"]))
         .mounted("253:0", "/", "/d", "xfs", "/dev/mapper/vg-pool");
@@ -84,15 +84,15 @@ fn a_thin_pool_fills_with_hysteresis() {
     ] {
         world.layer("dm-0", pool(data, metadata, mode), 10);
         let found = world
-            .one(Reason::ThinPoolFull, 11)
+            .raised_for(Reason::ThinPoolFull, 11)
             .map(|raised| (raised.severity, raised.status));
         assert_eq!(found, expected, "{data} {metadata} {mode}");
     }
 }
 
 #[test]
-fn paths_fail_one_by_one() {
-    let mut world = World::default()
+fn multipath_degrades_with_each_failed_path() {
+    let mut world = TestHost::default()
         .disk("sda", "8:0", "A")
         .with(dm("dm-0", "253:0", "mpatha", "mpath-1", &["sda"]))
         .mounted("253:0", "/", "/d", "xfs", "/dev/mapper/mpatha");
@@ -113,7 +113,7 @@ fn paths_fail_one_by_one() {
         };
         world.layer("dm-0", LayerState::Multipath(state), 10);
         let found = world
-            .one(Reason::PathsDegraded, 11)
+            .raised_for(Reason::PathsDegraded, 11)
             .map(|raised| (raised.severity, raised.status));
         assert_eq!(found, expected);
     }

@@ -1,5 +1,5 @@
 use super::{T, csi, plain};
-use crate::model::facts::Change;
+use crate::model::facts::Urgency;
 use crate::model::finding::{Severity, Status, Subject};
 use crate::model::fixture::*;
 use crate::model::mount::FstabEntry;
@@ -7,8 +7,8 @@ use crate::model::probe::Usage;
 use crate::model::reason::Reason;
 
 #[test]
-fn a_device_mounted_before_it_was_scanned_is_given_time() {
-    let mut world = World::default();
+fn a_device_mounted_before_its_scan_has_a_grace_period() {
+    let mut world = TestHost::default();
     world.read_all(0);
     let mut world = world.mounted("8:0", "/", "/data", "ext4", "/dev/sda");
     world.read_mounts(10);
@@ -35,7 +35,7 @@ fn a_vanished_target_is_not_mounted_and_mounting_clears_it() {
         "the record may be gone since it was read"
     );
     world.read_kubelet(21);
-    let found = world.one(Reason::NotMounted, 25).unwrap();
+    let found = world.raised_for(Reason::NotMounted, 25).unwrap();
     assert_eq!(
         (found.severity, found.status, found.since),
         (Severity::Bad, Status::Inaccessible, Some(at(10)))
@@ -75,8 +75,8 @@ fn a_vanished_staging_mount_is_suspect_while_a_pod_is_served_and_bad_otherwise()
 }
 
 #[test]
-fn what_was_never_mounted_may_be_on_its_way() {
-    let mut world = World::default().csi("d", "h", None, &[("u1", T)]);
+fn a_volume_never_mounted_has_a_grace_period() {
+    let mut world = TestHost::default().csi("d", "h", None, &[("u1", T)]);
     world.read_all(0);
     world.read_kubelet(119);
     assert_eq!(world.raised(119), [""; 0]);
@@ -91,7 +91,7 @@ fn what_was_never_mounted_may_be_on_its_way() {
 /// The kubelet makes record and folder also for drivers without NodeStageVolume.
 #[test]
 fn a_staging_path_of_a_driver_that_never_mounts_there_is_no_finding() {
-    let mut world = World::default().csi("d", "h", Some("/staging"), &[]);
+    let mut world = TestHost::default().csi("d", "h", Some("/staging"), &[]);
     world.read_all(0);
     world.read_kubelet(500);
     assert_eq!(world.raised(500), [""; 0]);
@@ -123,13 +123,13 @@ fn errors_of_the_volume_are_faults_and_refusals_are_not() {
         (2, false),
     ] {
         let mut world = plain();
-        world.probe("/data", answers(errno), 10);
+        world.probe("/data", failing_probe(errno), 10);
         assert_eq!(
             world.raised(11) == ["fs:u NotAccessible Bad Inaccessible"],
             expected,
             "errno {errno}"
         );
-        world.probe("/data", answers(13), 20);
+        world.probe("/data", failing_probe(13), 20);
         world.judge(21);
         assert_eq!(
             is_active(
@@ -140,14 +140,14 @@ fn errors_of_the_volume_are_faults_and_refusals_are_not() {
             expected,
             "a refusal clears nothing"
         );
-        world.probe("/data", healthy(usage(100 * GIB, 50 * GIB)), 30);
+        world.probe("/data", healthy_probe(usage(100 * GIB, 50 * GIB)), 30);
         world.judge(31);
         assert!(world.active.is_empty());
     }
 }
 
 #[test]
-fn the_kernels_read_only_is_told_and_the_admins_is_not() {
+fn a_kernel_remount_read_only_is_a_finding_and_an_administrators_is_not() {
     let ro = || vec!["ro".to_owned()];
     // errors=remount-ro: the superblock only.
     let mut world = plain();
@@ -177,7 +177,7 @@ fn a_read_only_bind_mount_excuses_nothing_and_a_read_only_mount_is_no_error() {
     world.read_mounts(10);
     assert_eq!(world.raised(11), ["fs:u ReadOnly Bad Degraded"]);
 
-    let mut world = World::default()
+    let mut world = TestHost::default()
         .disk("sda", "8:0", "A")
         .mounted("8:0", "/", "/iso", "ext4", "/dev/sda");
     world.mount_mut("/iso").super_options = ro();
@@ -201,7 +201,7 @@ fn a_remount_through_one_of_two_mounts_is_still_the_admins() {
 #[test]
 fn read_only_at_first_sight_is_compared_with_fstab() {
     let seen = |fstab: &str| {
-        let mut world = World::default()
+        let mut world = TestHost::default()
             .disk("sda", "8:0", "A")
             .mounted("8:0", "/", "/data", "ext4", "/dev/sda");
         world.mount_mut("/data").super_options = vec!["ro".into()];
@@ -218,7 +218,7 @@ fn read_only_at_first_sight_is_compared_with_fstab() {
 }
 
 #[test]
-fn emergency_and_shutdown_are_always_the_kernels_word() {
+fn emergency_ro_and_shutdown_always_come_from_the_kernel() {
     for (word, said) in [
         ("emergency_ro", "ReadOnly Bad Degraded"),
         ("shutdown", "FilesystemShutdown Bad Inaccessible"),
@@ -248,7 +248,7 @@ fn space_is_out_below_both_limits_and_back_above_either_clearing_one() {
     ] {
         let mut world = plain();
         let scale = |gib: f64| (gib * GIB as f64) as u64;
-        world.probe("/data", healthy(usage(scale(total), scale(left))), 10);
+        world.probe("/data", healthy_probe(usage(scale(total), scale(left))), 10);
         if let Some(severity) = before {
             world.active.insert(
                 (Subject::Volume(volume("fs:u")), Reason::OutOfSpace),
@@ -257,7 +257,7 @@ fn space_is_out_below_both_limits_and_back_above_either_clearing_one() {
         }
         assert_eq!(
             world
-                .one(Reason::OutOfSpace, 11)
+                .raised_for(Reason::OutOfSpace, 11)
                 .map(|raised| raised.severity),
             expected,
             "{left} of {total} GiB, {before:?}"
@@ -274,9 +274,9 @@ fn inodes_run_out_and_filesystems_without_a_number_are_not_judged() {
             available_inodes: left,
             ..usage(100 * GIB, 50 * GIB)
         };
-        world.probe("/data", healthy(usage), 10);
+        world.probe("/data", healthy_probe(usage), 10);
         assert_eq!(
-            world.one(Reason::OutOfInodes, 11).is_some(),
+            world.raised_for(Reason::OutOfInodes, 11).is_some(),
             expected,
             "{left} of {total}"
         );
@@ -289,23 +289,23 @@ fn a_read_only_filesystem_may_be_full() {
     world.mount_mut("/data").super_options = vec!["ro".into()];
     world.mount_mut("/data").options = vec!["ro".into()];
     world.read_mounts(5);
-    world.probe("/data", healthy(usage(100 * GIB, 0)), 10);
+    world.probe("/data", healthy_probe(usage(100 * GIB, 0)), 10);
     assert_eq!(world.raised(11), [""; 0]);
 }
 
 #[test]
-fn a_stuck_probe_is_a_finding_until_something_comes_back() {
+fn a_stuck_probe_is_a_finding_until_a_probe_returns() {
     let mut world = plain();
-    assert_eq!(world.stuck("/data", 10), Change::Material);
-    assert_eq!(world.stuck("/data", 10), Change::Nothing);
-    let found = world.one(Reason::ProbeTimeout, 11).unwrap();
+    assert_eq!(world.stuck("/data", 10), Urgency::Immediate);
+    assert_eq!(world.stuck("/data", 10), Urgency::Nothing);
+    let found = world.raised_for(Reason::ProbeTimeout, 11).unwrap();
     assert_eq!(
         (found.since, found.evidence[0].text.contains("wait_on_page")),
         (Some(at(10)), true)
     );
     assert_eq!(
-        world.probe("/data", healthy(usage(100 * GIB, 50 * GIB)), 99),
-        Change::Material
+        world.probe("/data", healthy_probe(usage(100 * GIB, 50 * GIB)), 99),
+        Urgency::Immediate
     );
     assert_eq!(world.raised(100), [""; 0]);
     assert!(world.active.is_empty());
@@ -317,8 +317,8 @@ fn io_is_stalled_after_its_time_without_a_completion() {
     world.io("8:0", "sda", 5, 1, 0);
     world.io("8:0", "sda", 5, 1, 59);
     assert_eq!(world.raised(59), [""; 0]);
-    assert_eq!(world.io("8:0", "sda", 5, 2, 60), Change::Material);
-    let found = world.one(Reason::IoStalled, 61).unwrap();
+    assert_eq!(world.io("8:0", "sda", 5, 2, 60), Urgency::Immediate);
+    let found = world.raised_for(Reason::IoStalled, 61).unwrap();
     assert_eq!((found.since, found.evidence.len()), (Some(at(0)), 2));
     world.io("8:0", "sda", 6, 2, 62);
     world.judge(62);
@@ -326,7 +326,7 @@ fn io_is_stalled_after_its_time_without_a_completion() {
 }
 
 #[test]
-fn counters_that_go_back_or_are_not_kept_stall_nothing() {
+fn io_counters_that_decrease_or_are_disabled_never_stall() {
     let mut world = plain();
     world.io("8:0", "sda", 50, 1, 0);
     world.io("8:0", "sda", 5, 1, 59);

@@ -3,12 +3,14 @@
 use crate::model::drive::{DriveKind, Transport};
 use crate::model::fixture::*;
 use crate::model::ids::DriveId;
-use crate::model::kernel::event::{Batch, Blame, Class, Cursor, Event};
+use crate::model::kernel_log::event::{Batch, Blame, Class, Cursor, Event};
 use crate::model::observation::Observation;
 use crate::model::reason::Reason;
-use crate::model::report::{HiddenDrive, Report, SmartStuck, Source, SourceStatus};
-use crate::model::smart::Answer;
+use crate::model::smart::SmartResponse;
 use crate::model::smart::report::{self, Ata, Attribute, Body, Identity, WhenFailed};
+use crate::model::source_update::{
+    RaidMemberDrive, Source, SourceStatus, SourceUpdate, StuckSmartctl,
+};
 
 use super::plain;
 
@@ -29,13 +31,13 @@ fn attribute(id: u8, name: &str, raw: u64) -> Attribute {
     }
 }
 
-fn report(serial: &str, reallocated: u64, pending: u64) -> report::Report {
+fn report(serial: &str, reallocated: u64, pending: u64) -> report::SmartReport {
     let attributes = vec![
         attribute(5, "Reallocated_Sector_Ct", reallocated),
         attribute(197, "Current_Pending_Sector", pending),
         attribute(199, "UDMA_CRC_Error_Count", 0),
     ];
-    report::Report {
+    report::SmartReport {
         smartctl: [7, 3],
         identity: Identity {
             device: "/dev/sda".into(),
@@ -51,28 +53,28 @@ fn report(serial: &str, reallocated: u64, pending: u64) -> report::Report {
             attributes,
             ..Ata::default()
         }),
-        ..report::Report::default()
+        ..report::SmartReport::default()
     }
 }
 
-fn answer(world: &mut World, answer: Answer, second: i64) {
-    world.tell(
-        Report::Smart {
+fn respond(world: &mut TestHost, answer: SmartResponse, second: i64) {
+    world.apply(
+        SourceUpdate::Smart {
             drive: DriveId::new("A"),
             at: at(second),
-            answer: Box::new(answer),
-            took: std::time::Duration::ZERO,
+            response: Box::new(answer),
+            duration: std::time::Duration::ZERO,
         },
         second,
     );
 }
 
-fn told(world: &mut World, report: report::Report, second: i64) {
-    answer(world, Answer::Told(Box::new(report)), second);
+fn report_smart(world: &mut TestHost, report: report::SmartReport, second: i64) {
+    respond(world, SmartResponse::Report(Box::new(report)), second);
 }
 
-fn failing(serial: &str) -> report::Report {
-    report::Report {
+fn failing(serial: &str) -> report::SmartReport {
+    report::SmartReport {
         passed: Some(false),
         exit_status: 8,
         ..report(serial, 0, 0)
@@ -82,7 +84,7 @@ fn failing(serial: &str) -> report::Report {
 #[test]
 fn a_drive_that_says_it_is_failing_is_bad_and_so_is_what_stands_on_it_alone() {
     let mut world = plain();
-    told(&mut world, failing("A"), 10);
+    report_smart(&mut world, failing("A"), 10);
     assert_eq!(
         world.raised(10),
         [
@@ -90,7 +92,7 @@ fn a_drive_that_says_it_is_failing_is_bad_and_so_is_what_stands_on_it_alone() {
             "fs:u DriveFailing Bad Degraded"
         ]
     );
-    let raised = world.one(Reason::SmartFailing, 11).unwrap();
+    let raised = world.raised_for(Reason::SmartFailing, 11).unwrap();
     assert!(
         raised.message.starts_with("drive A (sda): "),
         "{}",
@@ -102,25 +104,25 @@ fn a_drive_that_says_it_is_failing_is_bad_and_so_is_what_stands_on_it_alone() {
             .iter()
             .all(|proof| proof.source == "smartctl 7.3 of /dev/sda" && proof.time == at(10))
     );
-    told(&mut world, report("A", 0, 0), 700);
+    report_smart(&mut world, report("A", 0, 0), 700);
     assert!(world.raised(700).is_empty() && world.active.is_empty());
 }
 
 #[test]
-fn a_question_that_fails_raises_nothing_and_clears_nothing() {
+fn a_failed_smart_query_raises_nothing_and_clears_nothing() {
     let mut world = plain();
-    told(&mut world, failing("A"), 10);
+    report_smart(&mut world, failing("A"), 10);
     world.judge(10);
     for outcome in [
-        Answer::Failed {
+        SmartResponse::Failed {
             why: "smartctl ended by signal 11".into(),
         },
-        Answer::NotApplicable {
+        SmartResponse::NotApplicable {
             why: "SMART is switched off".into(),
             hint: None,
         },
     ] {
-        answer(&mut world, outcome, 600);
+        respond(&mut world, outcome, 600);
         world.judge(600);
         assert!(
             world
@@ -130,9 +132,9 @@ fn a_question_that_fails_raises_nothing_and_clears_nothing() {
         );
     }
     let mut healthy = plain();
-    answer(
+    respond(
         &mut healthy,
-        Answer::Failed {
+        SmartResponse::Failed {
             why: "half an answer".into(),
         },
         10,
@@ -145,7 +147,7 @@ fn a_question_that_fails_raises_nothing_and_clears_nothing() {
         Some("SMART: half an answer"),
         "and never reads as good"
     );
-    told(&mut healthy, report("A", 0, 0), 20);
+    report_smart(&mut healthy, report("A", 0, 0), 20);
     assert_eq!(
         crate::model::assess::health_unknown(&healthy.facts, &subject),
         None
@@ -153,65 +155,65 @@ fn a_question_that_fails_raises_nothing_and_clears_nothing() {
 }
 
 #[test]
-fn of_a_sleeping_drive_the_last_answer_stands_with_its_time_and_its_message_does_not_move() {
+fn a_standby_drive_keeps_its_last_report_with_a_stable_message() {
     let mut world = plain();
-    told(&mut world, failing("A"), 10);
-    answer(
+    report_smart(&mut world, failing("A"), 10);
+    respond(
         &mut world,
-        Answer::Asleep {
+        SmartResponse::Standby {
             mode: "STANDBY".into(),
         },
         2 * HOUR,
     );
-    let first = world.one(Reason::SmartFailing, 2 * HOUR).unwrap();
+    let first = world.raised_for(Reason::SmartFailing, 2 * HOUR).unwrap();
     assert!(
         first.message.contains(&format!("as of {}", at(10))),
         "{}",
         first.message
     );
-    answer(
+    respond(
         &mut world,
-        Answer::Asleep {
+        SmartResponse::Standby {
             mode: "STANDBY".into(),
         },
         DAY,
     );
     assert_eq!(
-        world.one(Reason::SmartFailing, DAY).unwrap().message,
+        world.raised_for(Reason::SmartFailing, DAY).unwrap().message,
         first.message
     );
-    let asleep = world.facts.smart[&DriveId::new("A")].memory.asleep_since;
+    let asleep = world.facts.smart[&DriveId::new("A")].history.asleep_since;
     assert_eq!(asleep, Some(at(2 * HOUR)));
 }
 
 #[test]
-fn no_smart_is_information_on_a_disk_and_nothing_on_what_is_none() {
-    let without = || Answer::NotApplicable {
+fn missing_smart_is_informational_on_a_physical_drive_only() {
+    let without = || SmartResponse::NotApplicable {
         why: "unknown USB bridge".into(),
         hint: Some("give a device type".into()),
     };
     let mut disk = plain();
-    answer(&mut disk, without(), 10);
+    respond(&mut disk, without(), 10);
     assert_eq!(disk.raised(10), ["A SmartUnavailable Info Information"]);
     assert!(
-        disk.one(Reason::SmartUnavailable, 11)
+        disk.raised_for(Reason::SmartUnavailable, 11)
             .unwrap()
             .message
             .ends_with("unknown USB bridge; give a device type")
     );
-    let mut virtual_disk = World::default().disk("sda", "8:0", "A");
+    let mut virtual_disk = TestHost::default().disk("sda", "8:0", "A");
     virtual_disk.inventory.drives[0].kind = DriveKind::Virtual;
     virtual_disk.read_all(0);
-    answer(&mut virtual_disk, without(), 10);
+    respond(&mut virtual_disk, without(), 10);
     assert!(virtual_disk.raised(10).is_empty());
 }
 
 #[test]
-fn a_question_that_does_not_come_back_is_a_finding_until_it_does() {
+fn a_stuck_smart_query_is_a_finding_until_it_returns() {
     let mut world = plain();
-    let stuck = |world: &mut World, stuck, second| {
-        world.tell(
-            Report::SmartStuck {
+    let stuck = |world: &mut TestHost, stuck, second| {
+        world.apply(
+            SourceUpdate::SmartStuck {
                 drive: DriveId::new("A"),
                 stuck,
             },
@@ -220,7 +222,7 @@ fn a_question_that_does_not_come_back_is_a_finding_until_it_does() {
     };
     stuck(
         &mut world,
-        Some(SmartStuck {
+        Some(StuckSmartctl {
             since: at(5),
             waiting_in: Some("blk_execute_rq".into()),
         }),
@@ -235,24 +237,24 @@ fn a_question_that_does_not_come_back_is_a_finding_until_it_does() {
     );
     assert!(
         world
-            .one(Reason::ProbeTimeout, 66)
+            .raised_for(Reason::ProbeTimeout, 66)
             .unwrap()
             .message
             .contains("waiting in blk_execute_rq")
     );
     // The answer of the one that was stuck came too late for anybody; the next one counts.
     stuck(&mut world, None, 500);
-    told(&mut world, report("A", 0, 0), 510);
+    report_smart(&mut world, report("A", 0, 0), 510);
     assert!(world.raised(510).is_empty() && world.active.is_empty());
 }
 
 #[test]
-fn that_its_process_has_gone_is_no_answer_and_neither_is_a_failure() {
+fn neither_a_process_exit_nor_a_failure_ends_a_stuck_smart_query() {
     let mut world = plain();
-    told(&mut world, report("A", 0, 0), 1);
-    let stuck = |world: &mut World, stuck, second| {
-        world.tell(
-            Report::SmartStuck {
+    report_smart(&mut world, report("A", 0, 0), 1);
+    let stuck = |world: &mut TestHost, stuck, second| {
+        world.apply(
+            SourceUpdate::SmartStuck {
                 drive: DriveId::new("A"),
                 stuck,
             },
@@ -261,7 +263,7 @@ fn that_its_process_has_gone_is_no_answer_and_neither_is_a_failure() {
     };
     stuck(
         &mut world,
-        Some(SmartStuck {
+        Some(StuckSmartctl {
             since: at(5),
             waiting_in: None,
         }),
@@ -270,9 +272,9 @@ fn that_its_process_has_gone_is_no_answer_and_neither_is_a_failure() {
     world.judge(65);
     stuck(&mut world, None, 100);
     assert_eq!(world.raised(100)[0], "A ProbeTimeout Suspect Degraded");
-    answer(
+    respond(
         &mut world,
-        Answer::Failed {
+        SmartResponse::Failed {
             why: "the device is offline".into(),
         },
         200,
@@ -284,25 +286,25 @@ fn that_its_process_has_gone_is_no_answer_and_neither_is_a_failure() {
             .keys()
             .any(|(_, reason)| *reason == Reason::ProbeTimeout)
     );
-    told(&mut world, report("A", 0, 0), 300);
+    report_smart(&mut world, report("A", 0, 0), 300);
     assert!(world.raised(300).is_empty() && world.active.is_empty());
 }
 
 #[test]
-fn a_drive_that_is_not_to_be_asked_has_no_say_any_more() {
+fn an_ignored_drive_clears_its_smart_findings() {
     let mut world = plain();
-    told(&mut world, failing("A"), 10);
+    report_smart(&mut world, failing("A"), 10);
     world.judge(10);
-    world.tell(Report::SmartIgnored(vec![DriveId::new("A")]), 20);
+    world.apply(SourceUpdate::SmartIgnored(vec![DriveId::new("A")]), 20);
     assert!(world.raised(20).is_empty() && world.active.is_empty());
-    world.tell(Report::SmartIgnored(Vec::new()), 30);
+    world.apply(SourceUpdate::SmartIgnored(Vec::new()), 30);
     assert!(world.facts.smart.is_empty());
-    told(&mut world, failing("A"), 40);
+    report_smart(&mut world, failing("A"), 40);
     assert_eq!(world.raised(40)[0], "A SmartFailing Bad Degraded");
 }
 
 #[test]
-fn damaged_transfers_say_cable_and_not_drive() {
+fn interface_crc_errors_indicate_the_link_and_not_the_drive() {
     let mut world = plain();
     let crc = |count| {
         let mut report = report("A", 0, 0);
@@ -314,7 +316,7 @@ fn damaged_transfers_say_cable_and_not_drive() {
         report
     };
     for episode in 0..5 {
-        log_says(
+        log(
             &mut world,
             Event {
                 seq: episode + 1,
@@ -324,9 +326,9 @@ fn damaged_transfers_say_cable_and_not_drive() {
         );
     }
     assert_eq!(world.raised(5 * HOUR)[0], "A IoTimeouts Bad Degraded");
-    told(&mut world, crc(2), 5 * HOUR);
-    told(&mut world, crc(40), 6 * HOUR);
-    told(&mut world, crc(90), 8 * HOUR);
+    report_smart(&mut world, crc(2), 5 * HOUR);
+    report_smart(&mut world, crc(40), 6 * HOUR);
+    report_smart(&mut world, crc(90), 8 * HOUR);
     let raised = world.raised(8 * HOUR);
     assert!(
         raised.contains(&"A LinkErrors Suspect Degraded".to_owned())
@@ -347,27 +349,27 @@ fn every_reason_that_a_report_can_give_is_judged() {
 }
 
 #[test]
-fn so_is_one_that_had_to_be_killed_and_it_stays_until_an_answer_comes() {
+fn a_killed_smart_query_is_a_finding_until_a_response() {
     let mut world = plain();
-    answer(
+    respond(
         &mut world,
-        Answer::TimedOut {
+        SmartResponse::TimedOut {
             why: "smartctl has not ended after 60s and was killed".into(),
         },
         60,
     );
     assert_eq!(world.raised(60)[0], "A ProbeTimeout Suspect Degraded");
-    answer(
+    respond(
         &mut world,
-        Answer::TimedOut {
+        SmartResponse::TimedOut {
             why: "smartctl has not ended after 60s and was killed".into(),
         },
         600,
     );
     assert_eq!(world.raised(600)[0], "A ProbeTimeout Suspect Degraded");
-    answer(
+    respond(
         &mut world,
-        Answer::Asleep {
+        SmartResponse::Standby {
             mode: "STANDBY".into(),
         },
         700,
@@ -375,29 +377,29 @@ fn so_is_one_that_had_to_be_killed_and_it_stays_until_an_answer_comes() {
     assert!(world.raised(700).is_empty());
 }
 
-fn log_says(world: &mut World, event: Event, second: i64) {
+fn log(world: &mut TestHost, event: Event, second: i64) {
     let cursor = Cursor {
         boot_id: "b".into(),
         counted_to: Some(event.seq),
         reread_from: 0,
         lost: 0,
     };
-    world.tell(
-        Report::KernelLog(Batch {
+    world.apply(
+        SourceUpdate::KernelLog(Batch {
             cursor,
             events: vec![event],
-            attached: Vec::new(),
-            refused: Vec::new(),
-            history: false,
+            name_assignments: Vec::new(),
+            rejected_sectors: Vec::new(),
+            is_backlog: false,
         }),
         second,
     );
 }
 
 #[test]
-fn the_log_and_the_drive_are_two_witnesses_of_one_thing() {
+fn the_kernel_log_and_smart_merge_into_one_finding() {
     let mut world = plain();
-    log_says(
+    log(
         &mut world,
         Event {
             blame: Blame::Yes,
@@ -409,8 +411,8 @@ fn the_log_and_the_drive_are_two_witnesses_of_one_thing() {
     if let Body::Ata(ata) = &mut uncorrected.body {
         ata.attributes.push(attribute(187, "Reported_Uncorrect", 3));
     }
-    told(&mut world, uncorrected, 20);
-    let both = world.one(Reason::MediaErrors, 20).unwrap();
+    report_smart(&mut world, uncorrected, 20);
+    let both = world.raised_for(Reason::MediaErrors, 20).unwrap();
     let sources: Vec<&str> = both
         .evidence
         .iter()
@@ -422,14 +424,14 @@ fn the_log_and_the_drive_are_two_witnesses_of_one_thing() {
     );
     assert!(both.clears_when.contains("; and "), "{}", both.clears_when);
     // A day of quiet in the log does not take back what the drive goes on saying.
-    world.tell(
-        Report::Source {
+    world.apply(
+        SourceUpdate::Source {
             source: Source::KernelLog,
             status: SourceStatus::Active(String::new()),
         },
         DAY,
     );
-    let drives = world.one(Reason::MediaErrors, 2 * DAY).unwrap();
+    let drives = world.raised_for(Reason::MediaErrors, 2 * DAY).unwrap();
     assert!(
         drives
             .evidence
@@ -439,10 +441,10 @@ fn the_log_and_the_drive_are_two_witnesses_of_one_thing() {
 }
 
 #[test]
-fn a_failed_question_does_not_keep_alive_what_only_the_log_has_said() {
+fn a_failed_smart_query_does_not_keep_a_finding_of_the_kernel_log() {
     let mut world = plain();
-    told(&mut world, report("A", 0, 0), 5);
-    log_says(
+    report_smart(&mut world, report("A", 0, 0), 5);
+    log(
         &mut world,
         Event {
             blame: Blame::Yes,
@@ -450,40 +452,40 @@ fn a_failed_question_does_not_keep_alive_what_only_the_log_has_said() {
         },
         10,
     );
-    answer(
+    respond(
         &mut world,
-        Answer::Failed {
+        SmartResponse::Failed {
             why: "no answer".into(),
         },
         20,
     );
-    assert!(world.one(Reason::MediaErrors, 20).is_some());
-    world.tell(
-        Report::Source {
+    assert!(world.raised_for(Reason::MediaErrors, 20).is_some());
+    world.apply(
+        SourceUpdate::Source {
             source: Source::KernelLog,
             status: SourceStatus::Active(String::new()),
         },
         DAY,
     );
-    assert!(world.one(Reason::MediaErrors, 2 * DAY).is_none());
+    assert!(world.raised_for(Reason::MediaErrors, 2 * DAY).is_none());
     assert!(world.active.is_empty(), "{:?}", world.active);
 }
 
-fn hidden(slot: &str, serial: &str) -> HiddenDrive {
+fn raid_member(slot: &str, serial: &str) -> RaidMemberDrive {
     let mut facts = drive(&format!("{slot}@host0"), "0:0", serial);
     facts.devices.clear();
     facts.transport = Transport::Sas;
     facts.location.slot = Some(slot.into());
-    HiddenDrive {
+    RaidMemberDrive {
         facts,
         device: "/dev/bus/0".into(),
         device_type: slot.into(),
     }
 }
 
-fn list(world: &mut World, drives: Observation<Vec<HiddenDrive>>, second: i64) {
-    world.tell(
-        Report::Hidden {
+fn list_raid_members(world: &mut TestHost, drives: Observation<Vec<RaidMemberDrive>>, second: i64) {
+    world.apply(
+        SourceUpdate::RaidMembers {
             controller: "megaraid host0".into(),
             drives,
         },
@@ -492,7 +494,7 @@ fn list(world: &mut World, drives: Observation<Vec<HiddenDrive>>, second: i64) {
 }
 
 /// A volume on a logical disk of a controller.
-fn raid() -> World {
+fn raid() -> TestHost {
     let mut world = plain();
     world.inventory.drives[0].transport = Transport::Raid;
     world.inventory.drives[0].location.hctl = Some("0:2:0:0".into());
@@ -501,13 +503,16 @@ fn raid() -> World {
 }
 
 #[test]
-fn each_disk_behind_a_controller_is_a_drive_that_is_asked_in_its_own_way() {
+fn each_raid_member_is_a_drive_with_its_own_smartctl_device_type() {
     let mut world = raid();
-    list(
+    list_raid_members(
         &mut world,
         Observation::ok(
             at(3),
-            vec![hidden("megaraid,0", "H0"), hidden("megaraid,1", "H1")],
+            vec![
+                raid_member("megaraid,0", "H0"),
+                raid_member("megaraid,1", "H1"),
+            ],
         ),
         3,
     );
@@ -530,13 +535,13 @@ fn each_disk_behind_a_controller_is_a_drive_that_is_asked_in_its_own_way() {
         ],
         "the logical disk itself is not asked"
     );
-    let answer = Box::new(Answer::Told(Box::new(failing("H1"))));
-    world.tell(
-        Report::Smart {
+    let answer = Box::new(SmartResponse::Report(Box::new(failing("H1"))));
+    world.apply(
+        SourceUpdate::Smart {
             drive: DriveId::new("H1"),
             at: at(4),
-            answer,
-            took: std::time::Duration::ZERO,
+            response: answer,
+            duration: std::time::Duration::ZERO,
         },
         4,
     );
@@ -550,7 +555,7 @@ fn each_disk_behind_a_controller_is_a_drive_that_is_asked_in_its_own_way() {
     );
     assert!(
         world
-            .one(Reason::DriveFailing, 5)
+            .raised_for(Reason::DriveFailing, 5)
             .unwrap()
             .message
             .contains("behind megaraid host0")
@@ -560,21 +565,21 @@ fn each_disk_behind_a_controller_is_a_drive_that_is_asked_in_its_own_way() {
 #[test]
 fn a_disk_that_the_controller_passes_through_is_one_drive() {
     let mut world = plain();
-    let mut same = hidden("megaraid,0", "A");
+    let mut same = raid_member("megaraid,0", "A");
     same.facts.id = DriveId::new("other-name");
-    let mut louder = hidden("megaraid,1", "B");
+    let mut louder = raid_member("megaraid,1", "B");
     louder.facts.model = Some("ATA Test Disk".into());
     world.plug("sdb", "8:16", "B");
     world.scan(2);
-    list(
+    list_raid_members(
         &mut world,
         Observation::ok(
             at(3),
             vec![
                 same,
                 louder,
-                hidden("megaraid,2", "C"),
-                hidden("megaraid,3", "C"),
+                raid_member("megaraid,2", "C"),
+                raid_member("megaraid,3", "C"),
             ],
         ),
         3,
@@ -584,17 +589,20 @@ fn a_disk_that_the_controller_passes_through_is_one_drive() {
 }
 
 #[test]
-fn a_hidden_drive_is_missing_when_its_controller_says_so_and_not_before_it_is_asked() {
+fn a_raid_member_is_missing_only_after_its_controller_was_listed() {
     let mut world = raid();
-    list(
+    list_raid_members(
         &mut world,
         Observation::ok(
             at(3),
-            vec![hidden("megaraid,0", "H0"), hidden("megaraid,1", "H1")],
+            vec![
+                raid_member("megaraid,0", "H0"),
+                raid_member("megaraid,1", "H1"),
+            ],
         ),
         3,
     );
-    list(&mut world, Observation::failed(at(5), "no answer"), 5);
+    list_raid_members(&mut world, Observation::failed(at(5), "no answer"), 5);
     world.scan(6);
     assert!(
         world.raised(6).is_empty(),
@@ -612,16 +620,16 @@ fn a_hidden_drive_is_missing_when_its_controller_says_so_and_not_before_it_is_as
     again.plug("sdz", "8:240", "Z");
     again.scan(7);
     assert!(again.raised(7).is_empty());
-    again.tell(Report::Controllers(Vec::new()), 8);
+    again.apply(SourceUpdate::RaidControllers(Vec::new()), 8);
     assert_eq!(
         again.raised(8).len(),
         3,
         "the controller itself is gone: {:?}",
         again.raised(8)
     );
-    list(
+    list_raid_members(
         &mut world,
-        Observation::ok(at(8), vec![hidden("megaraid,0", "H0")]),
+        Observation::ok(at(8), vec![raid_member("megaraid,0", "H0")]),
         8,
     );
     assert_eq!(
@@ -629,11 +637,14 @@ fn a_hidden_drive_is_missing_when_its_controller_says_so_and_not_before_it_is_as
         "H1 DriveMissing Suspect Degraded",
         "a member or a spare: the controller knows"
     );
-    list(
+    list_raid_members(
         &mut world,
         Observation::ok(
             at(9),
-            vec![hidden("megaraid,0", "H0"), hidden("megaraid,1", "NEW")],
+            vec![
+                raid_member("megaraid,0", "H0"),
+                raid_member("megaraid,1", "NEW"),
+            ],
         ),
         9,
     );
@@ -645,7 +656,7 @@ fn a_hidden_drive_is_missing_when_its_controller_says_so_and_not_before_it_is_as
 }
 
 #[test]
-fn what_stands_behind_a_network_or_a_hypervisors_bus_is_never_asked() {
+fn network_and_virtual_drives_are_never_smart_targets() {
     for (transport, asked) in [
         (Transport::Sata, true),
         (Transport::Sas, true),
@@ -658,7 +669,7 @@ fn what_stands_behind_a_network_or_a_hypervisors_bus_is_never_asked() {
         (Transport::Raid, false),
         (Transport::Mmc, false),
     ] {
-        let mut world = World::default().disk("sda", "8:0", "A");
+        let mut world = TestHost::default().disk("sda", "8:0", "A");
         world.inventory.drives[0].transport = transport;
         world.read_all(0);
         assert_eq!(
@@ -670,57 +681,57 @@ fn what_stands_behind_a_network_or_a_hypervisors_bus_is_never_asked() {
 }
 
 #[test]
-fn an_answer_as_before_is_no_news_though_it_is_warmer() {
-    use crate::model::facts::Change;
+fn an_unchanged_smart_report_is_no_change_despite_temperature() {
+    use crate::model::facts::Urgency;
     let mut world = plain();
-    let mut tell = |report: report::Report, second| {
-        let answer = Box::new(Answer::Told(Box::new(report)));
-        world.tell(
-            Report::Smart {
+    let mut tell = |report: report::SmartReport, second| {
+        let answer = Box::new(SmartResponse::Report(Box::new(report)));
+        world.apply(
+            SourceUpdate::Smart {
                 drive: DriveId::new("A"),
                 at: at(second),
-                answer,
-                took: std::time::Duration::ZERO,
+                response: answer,
+                duration: std::time::Duration::ZERO,
             },
             second,
         )
     };
-    let warm = |celsius| report::Report {
+    let warm = |celsius| report::SmartReport {
         temperature: Some(celsius),
         power_on_hours: Some(celsius as u64),
         ..report("A", 4, 0)
     };
-    assert_eq!(tell(warm(30), 10), Change::Material);
-    assert_eq!(tell(warm(31), 700), Change::Figures);
+    assert_eq!(tell(warm(30), 10), Urgency::Immediate);
+    assert_eq!(tell(warm(31), 700), Urgency::UsageOnly);
     assert_eq!(
         tell(
-            report::Report {
+            report::SmartReport {
                 temperature: Some(31),
                 ..report("A", 5, 0)
             },
             1400
         ),
-        Change::Material
+        Urgency::Immediate
     );
 }
 
 #[test]
 fn an_nvme_drive_is_asked_through_its_controller_and_errors_make_it_urgent() {
-    let mut world = World::default().disk("nvme0n1", "259:0", "A");
+    let mut world = TestHost::default().disk("nvme0n1", "259:0", "A");
     world.inventory.drives[0].transport = Transport::Nvme;
     world.inventory.drives[0].location.controllers = vec!["nvme0".into()];
     world.read_all(0);
-    let target = |world: &World| world.facts.smart_targets(&|_| true).remove(0);
+    let target = |world: &TestHost| world.facts.smart_targets(&|_| true).remove(0);
     assert_eq!(
         (
             target(&world).device.to_string(),
-            target(&world).errors,
+            target(&world).kernel_error_count,
             target(&world).suspect
         ),
         ("/dev/nvme0".into(), 0, true)
     );
-    log_says(&mut world, event(Class::Timeout, "nvme0n1", at(1), &[]), 1);
-    assert_eq!(target(&world).errors, 1);
+    log(&mut world, event(Class::Timeout, "nvme0n1", at(1), &[]), 1);
+    assert_eq!(target(&world).kernel_error_count, 1);
     world.pull("nvme0n1");
     world.scan(2);
     assert!(

@@ -1,21 +1,21 @@
 use super::plain;
 use crate::model::assess::{health, health_unknown};
-use crate::model::facts::Change;
+use crate::model::facts::Urgency;
 use crate::model::finding::{Health, Severity, Subject};
 use crate::model::fixture::*;
 use crate::model::ids::DriveId;
 use crate::model::observation::Observation;
 use crate::model::reason::Reason;
-use crate::model::report::Report;
+use crate::model::source_update::SourceUpdate;
 
 #[test]
-fn a_failed_source_makes_its_things_unknown_and_clears_nothing() {
+fn a_failed_source_makes_its_subjects_unknown_and_clears_nothing() {
     let mut world = plain();
-    world.probe("/data", answers(5), 5);
+    world.probe("/data", failing_probe(5), 5);
     world.judge(6);
     let subject = Subject::Volume(volume("fs:u"));
-    world.tell(
-        Report::Mounts(Observation::failed(at(10), "reading /proc/1/mountinfo: no")),
+    world.apply(
+        SourceUpdate::Mounts(Observation::failed(at(10), "reading /proc/1/mountinfo: no")),
         10,
     );
     world.judge(11);
@@ -27,7 +27,10 @@ fn a_failed_source_makes_its_things_unknown_and_clears_nothing() {
     );
     world.read_mounts(20);
     assert_eq!(health_unknown(&world.facts, &subject), None);
-    world.tell(Report::Inventory(Observation::failed(at(30), "scan")), 30);
+    world.apply(
+        SourceUpdate::Inventory(Observation::failed(at(30), "scan")),
+        30,
+    );
     let drive = Subject::Drive(DriveId::new("A"));
     assert!(
         health_unknown(&world.facts, &drive).is_some()
@@ -41,7 +44,7 @@ fn a_failed_source_makes_its_things_unknown_and_clears_nothing() {
 }
 
 #[test]
-fn known_badness_outweighs_the_unknown() {
+fn bad_health_outweighs_unknown() {
     assert_eq!(health(Some(Severity::Bad), true), Health::Bad);
     assert_eq!(health(Some(Severity::Suspect), true), Health::Suspect);
     assert_eq!(health(Some(Severity::Info), true), Health::Unknown);
@@ -52,37 +55,37 @@ fn known_badness_outweighs_the_unknown() {
 fn a_probe_that_is_refused_leaves_health_unknown_only_when_nothing_answers() {
     let subject = Subject::Volume(volume("fs:u"));
     let mut world = plain();
-    let mut refused = healthy(usage(100 * GIB, 50 * GIB));
-    refused.readdir = answers(13).readdir;
+    let mut refused = healthy_probe(usage(100 * GIB, 50 * GIB));
+    refused.readdir = failing_probe(13).readdir;
     world.probe("/data", refused, 10);
     assert_eq!(
         health_unknown(&world.facts, &subject),
         None,
         "a squashed root cannot list, and the server answers"
     );
-    world.probe("/data", answers(13), 20);
+    world.probe("/data", failing_probe(13), 20);
     assert!(health_unknown(&world.facts, &subject).is_some());
 }
 
 #[test]
-fn what_is_unmounted_clears_its_findings() {
+fn an_unmounted_volume_clears_its_findings() {
     let mut world = plain();
-    world.probe("/data", answers(5), 5);
+    world.probe("/data", failing_probe(5), 5);
     assert_eq!(world.raised(6).len(), 1);
     world.umount("/data");
     world.read_mounts(10);
     assert_eq!(world.raised(11), [""; 0]);
     assert!(world.active.is_empty());
     assert_eq!(
-        world.probe("/data", answers(5), 12),
-        Change::Nothing,
+        world.probe("/data", failing_probe(5), 12),
+        Urgency::Nothing,
         "a late answer of a mount that is gone"
     );
 }
 
 #[test]
-fn before_the_first_full_picture_no_stored_finding_is_cleared_for_want_of_its_subject() {
-    let mut world = World::default();
+fn no_restored_finding_is_cleared_before_settled() {
+    let mut world = TestHost::default();
     world.active.insert(
         (Subject::Volume(volume("fs:u")), Reason::ReadOnly),
         Severity::Bad,

@@ -2,10 +2,10 @@
 //! after all of standard output.
 
 use crate::model::check::Weight::{Bookkeeping, Damage, Transient};
-use crate::model::check::parse::found::Found;
-use crate::model::check::parse::shape::{Rule, of, rule};
+use crate::model::check::parse::line_template::{ProblemRule, rule, template};
+use crate::model::check::parse::problem_collector::ProblemCollector;
 
-const RULES: [Rule; 14] = [
+const RULES: [ProblemRule; 14] = [
     rule("checksum verify failed on N", "checksum", Bookkeeping, 1),
     rule("parent transid verify failed on N", "transid", Damage, 1),
     rule("Csum didn't match", "checksum-no-good-copy", Damage, 0),
@@ -38,9 +38,9 @@ const RULES: [Rule; 14] = [
 ];
 
 /// These show by themselves that a block is damaged, also where the checker could not go on for it.
-const PROOF: [&str; 3] = ["checksum-no-good-copy", "transid", "tree-block"];
+const PROOF_OF_DAMAGE: [&str; 3] = ["checksum-no-good-copy", "transid", "tree-block"];
 
-const EXACT: [&str; 8] = [
+const BOILERPLATE: [&str; 8] = [
     "Opening filesystem to check...",
     "WARNING: filesystem mounted, continuing because of --force",
     "ERROR: errors found in extent allocation tree or chunk allocation",
@@ -52,7 +52,7 @@ const EXACT: [&str; 8] = [
 ];
 
 /// Statistics at the end, each with a number.
-const COUNTED: [&str; 9] = [
+const STATISTICS: [&str; 9] = [
     "total csum bytes: N",
     "total tree bytes: N",
     "total fs tree bytes: N",
@@ -67,30 +67,30 @@ const COUNTED: [&str; 9] = [
 #[derive(Debug, Default)]
 pub struct State {
     /// It ended before its time, for want of a tree that it needs.
-    gave_up: Option<String>,
+    aborted: Option<String>,
     errors_found: bool,
 }
 
 impl State {
-    pub fn line(&mut self, line: &str, found: &mut Found) {
+    pub fn push_line(&mut self, line: &str, found: &mut ProblemCollector) {
         let indented = line.starts_with([' ', '\t']);
         let line = line.trim();
-        let shape = of(line);
+        let shape = template(line);
         if is_phase(line) {
-            return found.phase(line);
+            return found.set_phase(line);
         }
-        if COUNTED.contains(&shape.text.as_str()) {
-            found.close();
+        if STATISTICS.contains(&shape.text.as_str()) {
+            found.end_problem();
             found.complete |= line.starts_with("found ");
             self.errors_found |= line.ends_with("error(s) found");
             return;
         }
-        if EXACT.contains(&line)
+        if BOILERPLATE.contains(&line)
             || line.starts_with("Checking filesystem on ")
             || line.starts_with("UUID: ")
         {
             self.errors_found |= line.starts_with("ERROR: errors found");
-            return found.close();
+            return found.end_problem();
         }
         let refused = [
             "No valid Btrfs found",
@@ -103,34 +103,36 @@ impl State {
             || line.contains("not enough memory")
             || !indented && is_read_error(line)
         {
-            return found.fail(line);
+            return found.set_failure(line);
         }
         // A bad checksum is passed on as EIO too: whether it was the device is known at the end.
         let opening = line.starts_with("ERROR: could not setup ")
             || line.starts_with("ERROR: cannot open file system")
             || line.starts_with("Couldn't ");
         if opening || line.starts_with("ERROR: ") && line.contains("Input/output error") {
-            found.close();
-            self.gave_up.get_or_insert_with(|| line.to_owned());
+            found.end_problem();
+            self.aborted.get_or_insert_with(|| line.to_owned());
             return;
         }
-        if indented && found.go_on(line) {
+        if indented && found.continue_problem(line) {
             return;
         }
-        let (kind, ids, weight) = shape.judge(&RULES, Damage);
-        found.begin(kind, ids, weight, line);
+        let (kind, ids, weight) = shape.classify(&RULES, Damage);
+        found.begin_problem(kind, ids, weight, line);
     }
 
-    pub fn finish(self, found: &mut Found) {
-        match self.gave_up {
-            Some(_) if found.failure.is_none() && found.has(&PROOF) => found.complete = true,
-            Some(words) => found.fail(&words),
+    pub fn finish(self, found: &mut ProblemCollector) {
+        match self.aborted {
+            Some(_) if found.failure.is_none() && found.has_kind(&PROOF_OF_DAMAGE) => {
+                found.complete = true
+            }
+            Some(words) => found.set_failure(&words),
             None => {}
         }
         // Its words were not understood, and yet it found something.
         if self.errors_found && !found.any_above(Transient) {
-            found.begin("errors-found", Vec::new(), Damage, "error(s) found");
-            found.close();
+            found.begin_problem("errors-found", Vec::new(), Damage, "error(s) found");
+            found.end_problem();
         }
     }
 }
@@ -160,5 +162,5 @@ fn is_phase(line: &str) -> bool {
         "checking root refs",
         "checking quota groups",
     ];
-    numbered.is_some_and(|(numbers, _)| of(numbers).text == "N/N") || known.contains(&line)
+    numbered.is_some_and(|(numbers, _)| template(numbers).text == "N/N") || known.contains(&line)
 }

@@ -1,11 +1,11 @@
 //! `e2fsck -fn` (e2fsprogs, e2fsck/problem.c and message.c): problems with the question in the same
 //! line or the next, several lines to a problem.
 
-use crate::model::check::Flaw;
+use crate::model::check::Problem;
 use crate::model::check::Weight::{Bookkeeping, Damage, Transient};
-use crate::model::check::parse::LONGEST_TEXT;
-use crate::model::check::parse::found::Found;
-use crate::model::check::parse::shape::{Rule, cut, of, rule};
+use crate::model::check::parse::MAX_TEXT_BYTES;
+use crate::model::check::parse::line_template::{ProblemRule, rule, template, truncate};
+use crate::model::check::parse::problem_collector::ProblemCollector;
 
 /// What is asked after a problem (problem.c, `prompt`), without its `?`.
 const QUESTIONS: [&str; 26] = [
@@ -45,7 +45,7 @@ const ORPHANS: [&str; 4] = [
     "Orphan file",
 ];
 
-const RULES: [Rule; 34] = [
+const RULES: [ProblemRule; 34] = [
     rule("corrupted orphan linked list", "orphan-list", Transient, 0),
     rule(
         "was part of the orphaned inode list",
@@ -173,13 +173,13 @@ const RULES: [Rule; 34] = [
 ];
 
 /// The last words of one that could not go on.
-pub const ABORTED: &str = "e2fsck: aborted";
+pub const E2FSCK_ABORTED: &str = "e2fsck: aborted";
 
 /// The device does not give what is asked of it: nothing is said of the filesystem.
 /// `(Invalid argument)`: there is nothing where it seeks, since the device has become smaller or
 /// has gone (blkdev_llseek(), block/fops.c); not the library's own
 /// `Invalid argument passed to ext2 library`.
-const DEVICE: [&str; 8] = [
+const DEVICE_ERRORS: [&str; 8] = [
     "Input/output error",
     "(Invalid argument)",
     "resulted in short read",
@@ -194,10 +194,10 @@ const DEVICE: [&str; 8] = [
 /// of each bitmap once, in one line that may come in parts: what the whole list is decides.
 #[derive(Debug, Default)]
 struct Differences {
-    found: Found,
+    problems: ProblemCollector,
     /// There is a `+` among them. Blocks and inodes that only the bitmap has are what open, deleted
     /// files look like, if there are orphans.
-    lacks: bool,
+    has_missing: bool,
 }
 
 /// It names itself as it was called: `/usr/sbin/e2fsck: …`.
@@ -216,56 +216,56 @@ pub struct State {
     /// Of which bitmap differences the lines that follow are.
     bitmap: Option<&'static str>,
     /// The words by which it could not open the filesystem, at least at first.
-    unopened: Option<String>,
+    open_error: Option<String>,
 }
 
 impl State {
-    pub fn line(&mut self, line: &str, found: &mut Found) {
+    pub fn push_line(&mut self, line: &str, found: &mut ProblemCollector) {
         let indented = line.starts_with([' ', '\t']);
         let line = without_path(line.trim());
         let statement = without_question(line);
         if statement.is_empty() || statement == "IGNORED." {
             return;
         }
-        let shape = of(statement);
+        let shape = template(statement);
         if let Some(phase) = boilerplate(line, &shape.text) {
-            found.close();
+            found.end_problem();
             if phase {
-                found.phase(line);
+                found.set_phase(line);
             }
             return;
         }
         if is_summary(line) {
-            found.close();
+            found.end_problem();
             found.complete = true;
             return;
         }
         if line.starts_with("Warning: skipping journal recovery")
             || line.ends_with(": recovering journal")
         {
-            return found.replay(line);
+            return found.set_pending_replay(line);
         }
-        if DEVICE.iter().any(|words| line.contains(words))
+        if DEVICE_ERRORS.iter().any(|words| line.contains(words))
             && (line.starts_with("Error ") || line.starts_with("e2fsck: "))
         {
-            return found.fail(line);
+            return found.set_failure(line);
         }
         // With a backup superblock, or with what is left of the first, it may go on.
         if line.starts_with("e2fsck: ") && line.contains(" while trying to open ") {
-            found.close();
-            self.unopened
-                .get_or_insert_with(|| cut(line, LONGEST_TEXT).to_owned());
+            found.end_problem();
+            self.open_error
+                .get_or_insert_with(|| truncate(line, MAX_TEXT_BYTES).to_owned());
             return;
         }
         let gave_up = [
             "Get a newer version of e2fsck!",
-            ABORTED,
+            E2FSCK_ABORTED,
             "Memory allocation failed",
         ];
         if gave_up.iter().any(|words| line.contains(words))
             && (line.starts_with("e2fsck: ") || !line.contains(['\'', '"']))
         {
-            return found.fail(line);
+            return found.set_failure(line);
         }
         for (words, kind) in [
             ("Block bitmap differences:", "block-bitmap"),
@@ -273,44 +273,50 @@ impl State {
         ] {
             if let Some(rest) = statement.strip_prefix(words) {
                 self.bitmap = Some(kind);
-                return self.differences(kind, rest.trim(), line, found);
+                return self.push_differences(kind, rest.trim(), line, found);
             }
         }
-        if indented && found.go_on(line) {
+        if indented && found.continue_problem(line) {
             return;
         }
         if statement.starts_with(|c: char| c.is_lowercase())
             && !statement.contains(':')
-            && found.go_on(line)
+            && found.continue_problem(line)
         {
             return;
         }
-        if let Some(kind) = self.bitmap.filter(|_| is_items(statement)) {
-            return self.differences(kind, statement, line, found);
+        if let Some(kind) = self.bitmap.filter(|_| is_difference_list(statement)) {
+            return self.push_differences(kind, statement, line, found);
         }
         self.bitmap = None;
-        self.flaw(statement, line, found);
+        self.push_problem(statement, line, found);
     }
 
-    fn flaw(&mut self, statement: &str, line: &str, found: &mut Found) {
-        let shape = of(statement);
+    fn push_problem(&mut self, statement: &str, line: &str, found: &mut ProblemCollector) {
+        let shape = template(statement);
         let orphan_file =
             statement.starts_with("Orphan file") && shape.text.contains("is not clean");
         self.orphans |= ORPHANS[..3].iter().any(|words| shape.text.contains(words)) || orphan_file;
         if orphan_file {
-            return found.begin("orphan-file", shape.ids, Transient, line);
+            return found.begin_problem("orphan-file", shape.ids, Transient, line);
         }
-        let (kind, ids, weight) = shape.judge(&RULES, Damage);
-        found.begin(kind, ids, weight, line);
+        let (kind, ids, weight) = shape.classify(&RULES, Damage);
+        found.begin_problem(kind, ids, weight, line);
     }
 
     /// `+33618 -(100--200)`: each item is a flaw of its own, so that what two runs share is seen
     /// among what moves.
-    fn differences(&mut self, kind: &'static str, items: &str, line: &str, found: &mut Found) {
-        found.close();
-        if !is_items(items) {
+    fn push_differences(
+        &mut self,
+        kind: &'static str,
+        items: &str,
+        line: &str,
+        found: &mut ProblemCollector,
+    ) {
+        found.end_problem();
+        if !is_difference_list(items) {
             if !items.is_empty() {
-                self.flaw(items, line, found);
+                self.push_problem(items, line, found);
             }
             return;
         }
@@ -319,7 +325,7 @@ impl State {
         } else {
             &mut self.inodes
         };
-        list.lacks |= items.split_whitespace().any(|item| item.starts_with('+'));
+        list.has_missing |= items.split_whitespace().any(|item| item.starts_with('+'));
         for item in items.split_whitespace() {
             let text = format!(
                 "{} bitmap differences: {item}",
@@ -329,24 +335,24 @@ impl State {
                     "Inode"
                 }
             );
-            let flaw = Flaw {
+            let flaw = Problem {
                 kind: kind.to_owned(),
-                ids: vec![cut(item, 80).to_owned()],
+                ids: vec![truncate(item, 80).to_owned()],
                 weight: Bookkeeping,
-                text: cut(&text, 200).to_owned(),
+                text: truncate(&text, 200).to_owned(),
             };
-            list.found.add(flaw);
+            list.problems.add(flaw);
         }
     }
 
-    pub fn finish(self, found: &mut Found) {
-        if let Some(words) = self.unopened.filter(|_| !found.complete) {
-            found.fail(&words);
+    pub fn finish(self, found: &mut ProblemCollector) {
+        if let Some(words) = self.open_error.filter(|_| !found.complete) {
+            found.set_failure(&words);
         }
         for list in [self.blocks, self.inodes] {
-            found.take(
-                list.found,
-                if self.orphans && !list.lacks {
+            found.merge(
+                list.problems,
+                if self.orphans && !list.has_missing {
                     Transient
                 } else {
                     Bookkeeping
@@ -356,7 +362,7 @@ impl State {
     }
 }
 
-fn is_items(text: &str) -> bool {
+fn is_difference_list(text: &str) -> bool {
     let item = |item: &str| {
         item.starts_with(['+', '-'])
             && item.len() > 1
@@ -457,6 +463,7 @@ fn is_optimisation(shape: &str) -> bool {
 
 /// `/dev/sdb1: 74/16384 files (0.0% non-contiguous), 10056/65536 blocks`
 fn is_summary(line: &str) -> bool {
-    line.rsplit_once(": ")
-        .is_some_and(|(_, counts)| of(counts).text == "N/N files (N.N% non-contiguous), N/N blocks")
+    line.rsplit_once(": ").is_some_and(|(_, counts)| {
+        template(counts).text == "N/N files (N.N% non-contiguous), N/N blocks"
+    })
 }

@@ -62,24 +62,24 @@ file data blocks allocated: 737280
  referenced 737280
 ";
 
-pub fn read(filesystem: Filesystem, text: &str) -> Parsed {
-    let mut reader = Reader::new(filesystem);
-    text.lines().for_each(|line| reader.line(line));
+pub fn parse(filesystem: Filesystem, text: &str) -> ParsedOutput {
+    let mut reader = OutputParser::new(filesystem);
+    text.lines().for_each(|line| reader.push_line(line));
     reader.finish()
 }
 
 /// `Weight kind id,id` a line.
-fn told(filesystem: Filesystem, text: &str) -> String {
-    let parsed = read(filesystem, text);
+fn problem_lines(filesystem: Filesystem, text: &str) -> String {
+    let parsed = parse(filesystem, text);
     parsed
-        .flaws
+        .problems
         .iter()
         .map(|flaw| format!("{:?} {} {}\n", flaw.weight, flaw.kind, flaw.ids.join(",")))
         .collect()
 }
 
 /// The clean output with these lines in the middle.
-pub fn with(clean: &str, lines: &str) -> String {
+pub fn insert_lines(clean: &str, lines: &str) -> String {
     let middle = clean
         .find("Pass 2")
         .or_else(|| clean.find("Phase 4"))
@@ -89,32 +89,35 @@ pub fn with(clean: &str, lines: &str) -> String {
 }
 
 #[test]
-fn a_clean_run_has_no_flaws_and_came_to_its_end() {
+fn a_clean_run_has_no_problems_and_is_complete() {
     for (filesystem, clean) in [(Ext4, EXT4_CLEAN), (Xfs, XFS_CLEAN), (Btrfs, BTRFS_CLEAN)] {
         assert_eq!(
-            read(filesystem, clean),
-            Parsed {
+            parse(filesystem, clean),
+            ParsedOutput {
                 complete: true,
-                ..Parsed::default()
+                ..ParsedOutput::default()
             }
         );
-        let mut reader = Reader::new(filesystem);
-        clean.lines().take(9).for_each(|line| reader.line(line));
+        let mut reader = OutputParser::new(filesystem);
+        clean
+            .lines()
+            .take(9)
+            .for_each(|line| reader.push_line(line));
         assert!(reader.phase().is_some());
         assert!(!reader.finish().complete || filesystem != Xfs);
     }
 }
 
 #[test]
-fn what_healthy_runs_say_beside_is_no_flaw() {
+fn boilerplate_of_healthy_runs_is_no_problem() {
     let ext4 = "Warning!  /dev/loop0 is mounted.\n/dev/loop0 is mounted.\nInode 12 extent tree (at level 1) could be shorter.  Optimize? no\n\nInode 13 extent tree (at level 2) could be narrower.  Optimize? no\n\n/dev/loop0 was not cleanly unmounted, check forced.";
-    assert_eq!(told(Ext4, &with(EXT4_CLEAN, ext4)), "");
+    assert_eq!(problem_lines(Ext4, &insert_lines(EXT4_CLEAN, ext4)), "");
     let xfs = "        - 18:05:01: scanning filesystem freespace - 4 of 4 allocation groups done\nMemory available for repair (46MB) may not be sufficient.\nAt least 48MB is needed to repair this filesystem efficiently\nIf repair fails due to lack of memory, please\nturn prefetching off (-P) to reduce the memory footprint.";
-    assert_eq!(told(Xfs, &with(XFS_CLEAN, xfs)), "");
+    assert_eq!(problem_lines(Xfs, &insert_lines(XFS_CLEAN, xfs)), "");
     assert_eq!(
-        told(
+        problem_lines(
             Btrfs,
-            &with(
+            &insert_lines(
                 BTRFS_CLEAN,
                 "WARNING: filesystem mounted, continuing because of --force"
             )
@@ -160,7 +163,7 @@ Fix? no
 Inode bitmap differences: Group 1 inode bitmap does not match checksum.
 IGNORED.
 ";
-    insta::assert_snapshot!(told(Ext4, &with(EXT4_CLEAN, text)), @r##"
+    insta::assert_snapshot!(problem_lines(Ext4, &insert_lines(EXT4_CLEAN, text)), @r##"
     Damage invalid-mode 35
     Damage invalid-extent 57
     Damage extent-header 46
@@ -180,12 +183,12 @@ IGNORED.
 }
 
 #[test]
-fn ext4_bitmaps_that_are_only_ahead_are_open_files_where_there_are_orphans() {
+fn ext4_blocks_only_in_the_bitmap_are_open_files_if_there_are_orphans() {
     let ahead = "Block bitmap differences:  -(4584--4592) -9000\nFix? no\n\nInode bitmap differences:  -35\nFix? no\n";
     let orphans = "Inode 35 was part of the orphaned inode list.  IGNORED.";
     let weights = |text: &str| {
-        read(Ext4, &with(EXT4_CLEAN, text))
-            .flaws
+        parse(Ext4, &insert_lines(EXT4_CLEAN, text))
+            .problems
             .iter()
             .map(|flaw| flaw.weight)
             .collect::<Vec<_>>()
@@ -202,7 +205,7 @@ fn ext4_bitmaps_that_are_only_ahead_are_open_files_where_there_are_orphans() {
 }
 
 #[test]
-fn ext4_filter_f_drops_exactly_these() {
+fn ext4_transient_problems_are_exactly_these() {
     let text = "Inodes that were part of a corrupted orphan linked list found.  Fix? no
 
 Inode 35 was part of the orphaned inode list.  IGNORED.
@@ -223,11 +226,11 @@ Fix? no
 Directories count wrong for group #1 (5, counted=6).
 Fix? no
 ";
-    let parsed = read(Ext4, &with(EXT4_CLEAN, text));
-    assert_eq!(parsed.flaws.len(), 8);
+    let parsed = parse(Ext4, &insert_lines(EXT4_CLEAN, text));
+    assert_eq!(parsed.problems.len(), 8);
     assert!(
         parsed
-            .flaws
+            .problems
             .iter()
             .all(|flaw| flaw.weight == Weight::Transient),
         "{parsed:?}"
@@ -238,7 +241,7 @@ Fix? no
         "Inode 7 is in use, but has dtime set.  Fix? no",
     ] {
         assert_eq!(
-            read(Ext4, &with(EXT4_CLEAN, real)).flaws[0].weight,
+            parse(Ext4, &insert_lines(EXT4_CLEAN, real)).problems[0].weight,
             Weight::Damage,
             "{real}"
         );
@@ -246,15 +249,15 @@ Fix? no
 }
 
 #[test]
-fn ext4_a_backup_superblock_is_a_flaw_and_none_is_a_failure() {
+fn ext4_using_a_backup_superblock_is_a_problem_and_having_none_a_failure() {
     let lost = "e2fsck 1.47.0 (5-Feb-2023)\next2fs_open2: Bad magic number in super-block\ne2fsck: Superblock invalid, trying backup blocks...\n";
-    let parsed = read(Ext4, &with(EXT4_CLEAN, lost));
+    let parsed = parse(Ext4, &insert_lines(EXT4_CLEAN, lost));
     assert!(
         parsed.failure.is_none()
             && parsed.complete
-            && parsed.flaws.iter().any(|flaw| flaw.kind == "superblock")
+            && parsed.problems.iter().any(|flaw| flaw.kind == "superblock")
     );
-    let parsed = read(
+    let parsed = parse(
         Ext4,
         &format!(
             "{lost}e2fsck: Bad magic number in super-block while trying to open /dev/sdb\n\nThe superblock could not be read or does not describe a valid ext2/ext3/ext4\n"
@@ -267,13 +270,13 @@ fn ext4_a_backup_superblock_is_a_flaw_and_none_is_a_failure() {
 }
 
 #[test]
-fn ext4_its_own_words_are_known_by_whatever_path_it_was_called() {
+fn ext4_messages_are_recognized_whatever_path_e2fsck_was_called_by() {
     let lost = "/usr/sbin/e2fsck: Superblock invalid, trying backup blocks...";
     assert_eq!(
-        told(Ext4, &with(EXT4_CLEAN, lost)),
-        told(
+        problem_lines(Ext4, &insert_lines(EXT4_CLEAN, lost)),
+        problem_lines(
             Ext4,
-            &with(EXT4_CLEAN, lost.trim_start_matches("/usr/sbin/"))
+            &insert_lines(EXT4_CLEAN, lost.trim_start_matches("/usr/sbin/"))
         )
     );
     for words in [
@@ -281,20 +284,20 @@ fn ext4_its_own_words_are_known_by_whatever_path_it_was_called() {
         "Attempt to read block from filesystem resulted in short read",
     ] {
         assert_eq!(
-            read(Ext4, &format!("/usr/sbin/e2fsck: {words}")).failure,
+            parse(Ext4, &format!("/usr/sbin/e2fsck: {words}")).failure,
             Some(format!("e2fsck: {words}"))
         );
     }
-    let name = read(
+    let name = parse(
         Ext4,
         "Entry '/sbin/e2fsck: aborted' in / (2) has deleted/unused inode 35.  Clear? no",
     );
-    assert!(name.failure.is_none() && name.flaws.len() == 1);
+    assert!(name.failure.is_none() && name.problems.len() == 1);
 }
 
 #[test]
-fn a_device_that_does_not_answer_is_a_failure_and_no_flaw() {
-    let failure = |filesystem, text: &str| read(filesystem, text).failure.is_some();
+fn an_unresponsive_device_is_a_failure_and_no_problem() {
+    let failure = |filesystem, text: &str| parse(filesystem, text).failure.is_some();
     assert!(failure(
         Ext4,
         "Error reading block 33 (Input/output error) while reading inode and block bitmaps.  Ignore error? no"
@@ -334,51 +337,53 @@ fn a_device_that_does_not_answer_is_a_failure_and_no_flaw() {
     let gone = "[2/7] checking extents\nError reading 30474240, -1\nError reading 30474240, -1\n\
                 bad tree block 30474240, bytenr mismatch, want=30474240, have=0\nERROR: failed to repair root items: Input/output error";
     assert_eq!(
-        read(Btrfs, &with(BTRFS_CLEAN, gone)).failure.as_deref(),
+        parse(Btrfs, &insert_lines(BTRFS_CLEAN, gone))
+            .failure
+            .as_deref(),
         Some("Error reading 30474240, -1")
     );
 }
 
 #[test]
-fn a_name_on_the_filesystem_cannot_pass_for_the_checkers_word() {
+fn a_file_name_cannot_pass_for_a_checker_message() {
     for name in [
         "x.  Optimize? no",
         "e2fsck: aborted",
         "a: 1/2 files (0.0% non-contiguous), 3/4 blocks",
     ] {
-        let parsed = read(
+        let parsed = parse(
             Ext4,
             &format!("Entry '{name}' in / (2) has deleted/unused inode 35.  Clear? no"),
         );
         assert!(
-            !parsed.complete && parsed.failure.is_none() && parsed.flaws.len() == 1,
+            !parsed.complete && parsed.failure.is_none() && parsed.problems.len() == 1,
             "{name}"
         );
     }
-    let parsed = read(
+    let parsed = parse(
         Xfs,
         "entry \"fatal error -- x\" in directory inode 131 points to free inode 134, would junk entry",
     );
-    assert!(parsed.failure.is_none() && parsed.flaws.len() == 1);
+    assert!(parsed.failure.is_none() && parsed.problems.len() == 1);
 }
 
 #[test]
-fn a_journal_or_log_to_be_replayed_is_told_and_is_no_flaw() {
-    let parsed = read(
+fn a_pending_replay_is_reported_and_is_no_problem() {
+    let parsed = parse(
         Ext4,
-        &with(
+        &insert_lines(
             EXT4_CLEAN,
             "Warning: skipping journal recovery because doing a read-only filesystem check.",
         ),
     );
-    assert!(parsed.pending_replay.is_some() && parsed.flaws.is_empty() && parsed.complete);
+    assert!(parsed.pending_replay.is_some() && parsed.problems.is_empty() && parsed.complete);
     let alert = "ALERT: The filesystem has valuable metadata changes in a log which is being\nignored because the -n option was used.  Expect spurious inconsistencies\nwhich may be resolved by first mounting the filesystem to replay the log.";
-    let parsed = read(Xfs, &with(XFS_CLEAN, alert));
-    assert!(parsed.pending_replay.is_some() && parsed.flaws.is_empty() && parsed.complete);
+    let parsed = parse(Xfs, &insert_lines(XFS_CLEAN, alert));
+    assert!(parsed.pending_replay.is_some() && parsed.problems.is_empty() && parsed.complete);
 }
 
 #[test]
-fn xfs_flaws_without_addresses_and_once_for_all_phases() {
+fn xfs_problems_have_no_addresses_and_are_counted_once_over_all_phases() {
     let text = "Metadata CRC error detected at 0x55b6333a0f80, xfs_agf block 0x28001/0x200
 Metadata CRC error detected at 0x56ffffff1230, xfs_agf block 0x28001/0x200
 agf has bad CRC for ag 1
@@ -397,7 +402,7 @@ entry \"f3\" at block 0 offset 128 in directory inode 131 references free inode 
 bad hash table for directory inode 131 (no data entry): would rebuild
 would have reset inode 137 nlinks from 5 to 1
 disconnected inode 140, would move to lost+found";
-    insta::assert_snapshot!(told(Xfs, &with(XFS_CLEAN, text)), @r##"
+    insta::assert_snapshot!(problem_lines(Xfs, &insert_lines(XFS_CLEAN, text)), @r##"
     Damage metadata-crc xfs_agf,0x28001/0x200
     Damage agf-crc 1
     Damage metadata-corruption xfs_inode,0x80/0x4000
@@ -416,7 +421,7 @@ disconnected inode 140, would move to lost+found";
 }
 
 #[test]
-fn xfs_filter_f_drops_exactly_these() {
+fn xfs_transient_problems_are_exactly_these() {
     let text = "sb_fdblocks 5, counted 65038
 sb_icount 64, counted 128
 sb_ifree 61, counted 60
@@ -425,11 +430,11 @@ Would clear next_unlinked in inode 134
 leftover CoW extent (0/123) len 32
 disconnected inode 134, would move to lost+found
 would have reset inode 134 nlinks from 0 to 1";
-    let parsed = read(Xfs, &with(XFS_CLEAN, text));
-    assert_eq!(parsed.flaws.len(), 8);
+    let parsed = parse(Xfs, &insert_lines(XFS_CLEAN, text));
+    assert_eq!(parsed.problems.len(), 8);
     assert!(
         parsed
-            .flaws
+            .problems
             .iter()
             .all(|flaw| flaw.weight == Weight::Transient),
         "{parsed:?}"
@@ -440,36 +445,36 @@ would have reset inode 134 nlinks from 0 to 1";
         "would have reset inode 134 nlinks from 1 to 2",
     ] {
         assert!(
-            read(Xfs, &with(XFS_CLEAN, real)).flaws[0].weight > Weight::Transient,
+            parse(Xfs, &insert_lines(XFS_CLEAN, real)).problems[0].weight > Weight::Transient,
             "{real}"
         );
     }
 }
 
 #[test]
-fn xfs_a_lost_superblock_with_a_good_copy_is_a_flaw() {
+fn xfs_a_lost_superblock_with_a_good_copy_is_a_problem() {
     let text = "Phase 1 - find and verify superblock...\nbad primary superblock - bad magic number !!!\n\nattempting to find secondary superblock...\n.found candidate secondary superblock...\nverified secondary superblock...\nwould write modified primary superblock\nPrimary superblock would have been modified.\nCannot proceed further in no_modify mode.\nExiting now.";
-    let parsed = read(Xfs, text);
+    let parsed = parse(Xfs, text);
     assert!(parsed.complete && parsed.failure.is_none());
     assert_eq!(
-        told(Xfs, text),
+        problem_lines(Xfs, text),
         "Damage superblock \nDamage superblock-modified \n"
     );
     let blank = "bad primary superblock - bad magic number !!!\n\nattempting to find secondary superblock...\n....Sorry, could not find valid secondary superblock\nExiting now.";
-    assert!(read(Xfs, blank).failure.is_some());
+    assert!(parse(Xfs, blank).failure.is_some());
 }
 
 #[test]
 fn btrfs_one_bad_copy_is_bookkeeping_and_both_are_damage() {
     let one = "checksum verify failed on 30441472 wanted 0x42cd2901 found 0x4952e4b5";
     assert_eq!(
-        told(Btrfs, &with(BTRFS_CLEAN, one)),
+        problem_lines(Btrfs, &insert_lines(BTRFS_CLEAN, one)),
         "Bookkeeping checksum 30441472\n"
     );
     let both = format!(
         "{one}\nchecksum verify failed on 30441472 wanted 0x42cd2901 found 0x9a6f128e\nCsum didn't match\nref mismatch on [13754368 12288] extent item 1, found 0\nbackpointer mismatch on [13754368 12288]\nERROR: errors found in extent allocation tree or chunk allocation"
     );
-    insta::assert_snapshot!(told(Btrfs, &with(BTRFS_CLEAN, &both).replace("no error found", "error(s) found")), @r##"
+    insta::assert_snapshot!(problem_lines(Btrfs, &insert_lines(BTRFS_CLEAN, &both).replace("no error found", "error(s) found")), @r##"
     Damage checksum-no-good-copy 
     Damage extent-references 13754368,12288
     Damage extent-backpointer 13754368,12288
@@ -478,34 +483,34 @@ fn btrfs_one_bad_copy_is_bookkeeping_and_both_are_damage() {
     let tree = format!(
         "{one}\nCsum didn't match\nERROR: could not setup extent tree\nERROR: cannot open file system\nOpening filesystem to check...\n"
     );
-    let parsed = read(Btrfs, &tree);
+    let parsed = parse(Btrfs, &tree);
     assert!(
-        parsed.complete && parsed.failure.is_none() && parsed.flaws[0].weight == Weight::Damage
+        parsed.complete && parsed.failure.is_none() && parsed.problems[0].weight == Weight::Damage
     );
-    let parsed = read(
+    let parsed = parse(
         Btrfs,
         &BTRFS_CLEAN.replace("no error found", "error(s) found"),
     );
-    assert_eq!(parsed.flaws[0].kind, "errors-found");
+    assert_eq!(parsed.problems[0].kind, "errors-found");
 }
 
 #[test]
-fn an_unknown_line_is_a_flaw_named_by_its_words() {
+fn an_unknown_line_is_a_problem_named_by_its_words() {
     assert_eq!(
-        told(Ext4, "Gizmo 12 of '/a b' is 0x1f crooked.  Fix? no"),
+        problem_lines(Ext4, "Gizmo 12 of '/a b' is 0x1f crooked.  Fix? no"),
         "Damage gizmo-of-is-crooked 12,/a b,0x1f\n"
     );
     assert_eq!(
-        told(Xfs, "gizmo 12 is crooked, would straighten"),
+        problem_lines(Xfs, "gizmo 12 is crooked, would straighten"),
         "Damage gizmo-is-crooked 12\n"
     );
-    assert_eq!(told(Btrfs, "12 34"), "Damage unknown 12,34\n");
+    assert_eq!(problem_lines(Btrfs, "12 34"), "Damage unknown 12,34\n");
 }
 
 #[test]
-fn progress_bars_leave_no_flaw() {
+fn progress_bars_are_no_problem() {
     assert_eq!(
-        told(
+        problem_lines(
             Ext4,
             "/dev/sdb1: |=====       | 40.0%\rPass 2: Checking directory structure"
         ),
@@ -541,18 +546,18 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn flaws_are_bounded_sorted_distinct_and_all_counted(lines in proptest::collection::vec(line(), 0..60), many in 0_usize..400) {
+    fn problems_are_bounded_sorted_distinct_and_all_counted(lines in proptest::collection::vec(line(), 0..60), many in 0_usize..400) {
         for filesystem in [Ext4, Xfs, Btrfs] {
             let mut text = lines.join("\n");
             text.extend((0..many).map(|number| format!("\ngizmo {number} is crooked\n")));
-            let parsed = read(filesystem, &text);
-            prop_assert!(parsed.flaws.len() <= MOST_FLAWS);
-            prop_assert!(parsed.flaws.is_sorted_by_key(|flaw| std::cmp::Reverse(flaw.weight)));
-            prop_assert!(parsed.flaws.iter().all(|flaw| flaw.text.len() <= LONGEST_TEXT));
-            prop_assert!(parsed.flaws.len() as u64 + parsed.more_flaws >= many as u64);
-            prop_assert!(parsed.more_flaws == 0 || parsed.flaws.len() == MOST_FLAWS);
-            for (at, flaw) in parsed.flaws.iter().enumerate() {
-                prop_assert!(!parsed.flaws[..at].iter().any(|other| other.is_same(flaw)));
+            let parsed = parse(filesystem, &text);
+            prop_assert!(parsed.problems.len() <= MAX_PROBLEMS);
+            prop_assert!(parsed.problems.is_sorted_by_key(|flaw| std::cmp::Reverse(flaw.weight)));
+            prop_assert!(parsed.problems.iter().all(|flaw| flaw.text.len() <= MAX_TEXT_BYTES));
+            prop_assert!(parsed.problems.len() as u64 + parsed.more_problems >= many as u64);
+            prop_assert!(parsed.more_problems == 0 || parsed.problems.len() == MAX_PROBLEMS);
+            for (at, flaw) in parsed.problems.iter().enumerate() {
+                prop_assert!(!parsed.problems[..at].iter().any(|other| other.is_same_problem(flaw)));
             }
         }
     }
@@ -562,7 +567,7 @@ proptest! {
     #[test]
     fn no_bytes_make_a_parser_panic(bytes in proptest::collection::vec(any::<u8>(), 0..2000)) {
         for filesystem in [Ext4, Xfs, Btrfs] {
-            read(filesystem, &String::from_utf8_lossy(&bytes));
+            parse(filesystem, &String::from_utf8_lossy(&bytes));
         }
     }
 
@@ -571,7 +576,7 @@ proptest! {
     #[test]
     fn no_unknown_line_is_dropped(words in "[a-z]{3,9} [a-z]{3,9} [0-9]{1,5}") {
         for (filesystem, clean) in [(Ext4, EXT4_CLEAN), (Xfs, XFS_CLEAN), (Btrfs, BTRFS_CLEAN)] {
-            prop_assert_eq!(read(filesystem, &with(clean, &words)).flaws.len(), 1);
+            prop_assert_eq!(parse(filesystem, &insert_lines(clean, &words)).problems.len(), 1);
         }
     }
 
@@ -583,7 +588,7 @@ proptest! {
         let links: String = unlinked.iter().map(|inode| format!("would have reset inode {inode} nlinks from 0 to 1\n")).collect();
         let text = if first { format!("{moved}{links}") } else { format!("{links}{moved}") };
         inodes.retain(|inode| inode % 2 == 1);
-        let real = read(Xfs, &text).flaws.into_iter().filter(|flaw| flaw.weight > Weight::Transient).count();
+        let real = parse(Xfs, &text).problems.into_iter().filter(|flaw| flaw.weight > Weight::Transient).count();
         prop_assert_eq!(real, inodes.len());
     }
 }
@@ -591,14 +596,14 @@ proptest! {
 const ORPHANED: &str = "Inode 12 was part of the orphaned inode list.  IGNORED.";
 
 /// What is said of one bitmap line that came in parts of `limit` bytes at most.
-fn in_parts(items: &[String], limit: usize) -> Parsed {
+fn parse_in_parts(items: &[String], limit: usize) -> ParsedOutput {
     let line = format!("Block bitmap differences:  {}", items.join(" "));
-    let mut reader = Reader::new(Ext4);
-    reader.line(ORPHANED);
-    let parts = shape::parts(&line, limit);
+    let mut reader = OutputParser::new(Ext4);
+    reader.push_line(ORPHANED);
+    let parts = line_template::split_line(&line, limit);
     assert!(parts.iter().all(|part| part.len() <= limit), "{parts:?}");
-    parts.iter().for_each(|part| reader.line(part));
-    reader.line("Fix? no");
+    parts.iter().for_each(|part| reader.push_line(part));
+    reader.push_line("Fix? no");
     reader.finish()
 }
 
@@ -606,62 +611,62 @@ fn in_parts(items: &[String], limit: usize) -> Parsed {
 fn a_list_of_differences_is_read_to_its_end_however_long_it_is() {
     let mut items: Vec<String> = (0..60_000).map(|block| format!("-{block}")).collect();
     let all = items.join(" ");
-    assert!(all.len() > LONGEST_LINE);
+    assert!(all.len() > MAX_LINE_BYTES);
     let said = |items: &[String]| {
-        let mut reader = Reader::new(Ext4);
-        reader.line(ORPHANED);
-        reader.line(&format!("Block bitmap differences:  {}", items.join(" ")));
+        let mut reader = OutputParser::new(Ext4);
+        reader.push_line(ORPHANED);
+        reader.push_line(&format!("Block bitmap differences:  {}", items.join(" ")));
         reader.finish()
     };
     let parsed = said(&items);
     assert!(
         parsed
-            .flaws
+            .problems
             .iter()
             .all(|flaw| flaw.weight == Weight::Transient)
     );
-    assert_eq!(parsed.flaws.len() as u64 + parsed.more_flaws, 60_001);
+    assert_eq!(parsed.problems.len() as u64 + parsed.more_problems, 60_001);
     items.push("+7".to_owned());
     assert!(
         said(&items)
-            .flaws
+            .problems
             .iter()
             .any(|flaw| flaw.weight == Weight::Bookkeeping)
     );
 }
 
 #[test]
-fn a_long_line_of_whatever_else_is_read_in_parts_and_ends() {
+fn any_long_line_is_read_in_parts_and_terminates() {
     for line in [
-        "x".repeat(LONGEST_LINE * 3),
-        format!("a: {}", "ü".repeat(LONGEST_LINE)),
-        ":".repeat(LONGEST_LINE * 2),
+        "x".repeat(MAX_LINE_BYTES * 3),
+        format!("a: {}", "ü".repeat(MAX_LINE_BYTES)),
+        ":".repeat(MAX_LINE_BYTES * 2),
     ] {
-        let mut reader = Reader::new(Ext4);
-        reader.line(&line);
-        assert!(!reader.finish().flaws.is_empty());
+        let mut reader = OutputParser::new(Ext4);
+        reader.push_line(&line);
+        assert!(!reader.finish().problems.is_empty());
     }
 }
 
 proptest! {
     #[test]
-    fn where_a_list_of_differences_is_broken_says_nothing(
+    fn the_split_point_of_a_difference_list_changes_nothing(
         blocks in proptest::collection::vec((0_u64..1 << 40, any::<bool>()), 1..60),
         limit in 80_usize..300,
         plus in proptest::option::of(any::<prop::sample::Index>()),
     ) {
         let item = |(block, range): &(u64, bool)| if *range { format!("-({block}--{})", block + 7) } else { format!("-{block}") };
         let mut items: Vec<String> = blocks.iter().map(item).collect();
-        let whole = in_parts(&items, usize::MAX);
-        let parsed = in_parts(&items, limit);
+        let whole = parse_in_parts(&items, usize::MAX);
+        let parsed = parse_in_parts(&items, limit);
         prop_assert_eq!(&parsed, &whole);
-        prop_assert!(parsed.flaws.iter().all(|flaw| flaw.weight == Weight::Transient));
+        prop_assert!(parsed.problems.iter().all(|flaw| flaw.weight == Weight::Transient));
         if let Some(plus) = plus {
             items.insert(plus.index(items.len()), "+99".to_owned());
-            let parsed = in_parts(&items, limit);
-            prop_assert_eq!(&parsed, &in_parts(&items, usize::MAX));
-            prop_assert!(parsed.flaws.iter().any(|flaw| flaw.kind == "block-bitmap" && flaw.weight == Weight::Bookkeeping));
-            prop_assert!(parsed.flaws.iter().all(|flaw| flaw.kind != "block-bitmap" || flaw.ids.len() == 1));
+            let parsed = parse_in_parts(&items, limit);
+            prop_assert_eq!(&parsed, &parse_in_parts(&items, usize::MAX));
+            prop_assert!(parsed.problems.iter().any(|flaw| flaw.kind == "block-bitmap" && flaw.weight == Weight::Bookkeeping));
+            prop_assert!(parsed.problems.iter().all(|flaw| flaw.kind != "block-bitmap" || flaw.ids.len() == 1));
         }
     }
 }

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use crate::model::check::Flaw;
+use crate::model::check::Problem;
 use crate::model::check::Weight::{Bookkeeping, Damage, Transient};
-use crate::model::check::parse::found::Found;
-use crate::model::check::parse::shape::{Rule, of, rule};
+use crate::model::check::parse::line_template::{ProblemRule, rule, template};
+use crate::model::check::parse::problem_collector::ProblemCollector;
 
 /// Inodes that are remembered until it is known whether they are merely open and deleted.
-const MOST_INODES: usize = 200_000;
+const MAX_INODES: usize = 200_000;
 
 /// Said of a device, not of what is on it.
 const FAILURES: [&str; 9] = [
@@ -42,7 +42,7 @@ const BOILERPLATE: [&str; 16] = [
     "with the -m option. Please increase it to at least N.",
 ];
 
-const RULES: [Rule; 30] = [
+const RULES: [ProblemRule; 30] = [
     rule("sb_fdblocks N, counted N", "free-blocks", Transient, 0),
     rule("sb_icount N, counted N", "inode-count", Transient, 0),
     rule("sb_ifree N, counted N", "free-inodes", Transient, 0),
@@ -146,11 +146,11 @@ pub struct State {
     /// Without a link and in no directory: open and deleted.
     unlinked: BTreeSet<u64>,
     /// A superblock elsewhere shows that this is XFS.
-    secondary: bool,
+    secondary_superblock: bool,
 }
 
 impl State {
-    pub fn line(&mut self, line: &str, found: &mut Found) {
+    pub fn push_line(&mut self, line: &str, found: &mut ProblemCollector) {
         let indented = line.starts_with([' ', '\t']);
         // Dots of the search for superblocks have no line of their own.
         let line = line.trim().trim_start_matches('.');
@@ -158,48 +158,48 @@ impl State {
             return;
         }
         if indented && line.starts_with("- ") {
-            return found.close();
+            return found.end_problem();
         }
         if is_phase(line) {
-            return found.phase(line);
+            return found.set_phase(line);
         }
         if line == "ALERT: The filesystem has valuable metadata changes in a log which is being" {
-            return found.replay(
+            return found.set_pending_replay(
                 "The filesystem has valuable metadata changes in a log which is being ignored",
             );
         }
         match line {
             "No modify flag set, skipping filesystem flush and exiting." => {
-                found.close();
+                found.end_problem();
                 found.complete = true;
                 return;
             }
             // After the superblock, where nothing could be checked without changing it.
             "Exiting now." => {
-                found.close();
-                found.complete |= self.secondary;
+                found.end_problem();
+                found.complete |= self.secondary_superblock;
                 return;
             }
-            "verified secondary superblock..." => self.secondary = true,
+            "verified secondary superblock..." => self.secondary_superblock = true,
             _ => {}
         }
         if FAILURES.iter().any(|words| line.contains(words)) && !line.contains(['"']) {
-            return found.fail(line);
+            return found.set_failure(line);
         }
         let addressless = without_address(line);
-        let shape = of(&addressless);
+        let shape = template(&addressless);
         let memory = shape.text.starts_with("Memory available for repair (")
             || shape.text.starts_with("At least ");
         if memory && shape.text.len() < 120 || BOILERPLATE.contains(&shape.text.as_str()) {
-            return found.close();
+            return found.end_problem();
         }
-        if indented && found.go_on(line) {
+        if indented && found.continue_problem(line) {
             return;
         }
-        self.flaw(&addressless, line, found);
+        self.push_problem(&addressless, line, found);
     }
 
-    fn flaw(&mut self, addressless: &str, line: &str, found: &mut Found) {
+    fn push_problem(&mut self, addressless: &str, line: &str, found: &mut ProblemCollector) {
         for (words, kind) in [
             ("Metadata CRC error detected at ", "metadata-crc"),
             ("Metadata corruption detected at ", "metadata-corruption"),
@@ -210,18 +210,19 @@ impl State {
                     .filter(|word| *word != "block" && *word != ",")
                     .take(4)
                     .map(|word| word.trim_end_matches(',').to_owned());
-                return found.begin(kind, ids.collect(), Damage, line);
+                return found.begin_problem(kind, ids.collect(), Damage, line);
             }
         }
-        let shape = of(addressless);
+        let shape = template(addressless);
         let inode = || shape.ids.first().and_then(|id| id.parse::<u64>().ok());
         if shape.text == "disconnected inode N, would move to lost+found"
             && let Some(inode) = inode()
         {
-            found.close();
-            if self.disconnected.len() >= MOST_INODES {
-                return found
-                    .fail("more disconnected inodes than can be told from open, deleted files");
+            found.end_problem();
+            if self.disconnected.len() >= MAX_INODES {
+                return found.set_failure(
+                    "more disconnected inodes than can be told from open, deleted files",
+                );
             }
             self.disconnected.insert(inode);
             return;
@@ -230,10 +231,10 @@ impl State {
             && matches!(&shape.ids[..], [_, from, to] if from == "0" && to == "1")
             && let Some(inode) = inode()
         {
-            if self.unlinked.len() < MOST_INODES {
+            if self.unlinked.len() < MAX_INODES {
                 self.unlinked.insert(inode);
             }
-            return found.begin("inode-links", shape.ids, Transient, line);
+            return found.begin_problem("inode-links", shape.ids, Transient, line);
         }
         // In one phase it says what is wrong, in a later one what it would do about it: the same
         // flaw.
@@ -241,7 +242,7 @@ impl State {
             .find(", would ")
             .and_then(|at| addressless.get(..at))
             .unwrap_or(addressless);
-        let (kind, mut ids, weight) = of(head).judge(&RULES, Damage);
+        let (kind, mut ids, weight) = template(head).classify(&RULES, Damage);
         match kind.as_str() {
             // The counted values move; the group does not.
             "agf-free-blocks" | "agf-longest" | "agf-btree-blocks" | "agi-count"
@@ -251,10 +252,10 @@ impl State {
             }
             _ => {}
         }
-        found.begin(kind, ids, weight, line);
+        found.begin_problem(kind, ids, weight, line);
     }
 
-    pub fn finish(self, found: &mut Found) {
+    pub fn finish(self, found: &mut ProblemCollector) {
         for inode in &self.disconnected {
             let weight = if self.unlinked.contains(inode) {
                 Transient
@@ -262,7 +263,7 @@ impl State {
                 Damage
             };
             let text = format!("disconnected inode {inode}, would move to lost+found");
-            found.add(Flaw {
+            found.add(Problem {
                 kind: "disconnected-inode".to_owned(),
                 ids: vec![inode.to_string()],
                 weight,

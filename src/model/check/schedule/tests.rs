@@ -17,7 +17,7 @@ fn calendar(text: &str) -> Schedule {
 }
 
 fn next(text: &str, last: &str) -> String {
-    due(&calendar(text), at(last), "a", Duration::ZERO, &berlin()).to_string()
+    next_due(&calendar(text), at(last), "a", Duration::ZERO, &berlin()).to_string()
 }
 
 #[test]
@@ -40,7 +40,7 @@ fn every_form_is_read_and_kept_as_it_was_written() {
 }
 
 #[test]
-fn what_is_no_calendar_is_refused() {
+fn an_invalid_calendar_is_rejected() {
     for text in [
         "",
         "daily",
@@ -62,13 +62,13 @@ fn what_is_no_calendar_is_refused() {
         "1,,2 03:00",
     ] {
         let error = Calendar::try_from(text.to_owned()).unwrap_err();
-        assert_eq!(error, NotACalendar(text.to_owned()));
+        assert_eq!(error, ParseCalendarError(text.to_owned()));
     }
     assert!(serde_json::from_str::<Calendar>("\"never\"").is_err());
 }
 
 #[test]
-fn the_next_strike_is_in_local_time() {
+fn the_next_due_time_is_in_local_time() {
     assert_eq!(
         next("daily 03:00", "2026-01-10T01:00:00Z"),
         "2026-01-10T02:00:00Z"
@@ -100,7 +100,7 @@ fn the_next_strike_is_in_local_time() {
 }
 
 #[test]
-fn a_change_of_the_clock_neither_loses_nor_doubles_a_strike() {
+fn a_dst_change_neither_skips_nor_repeats_a_due_time() {
     // 29 March 2026: 02:30 does not exist and is 03:30. 25 October 2026: 02:30 comes twice.
     assert_eq!(
         next("daily 02:30", "2026-03-28T12:00:00Z"),
@@ -120,7 +120,7 @@ fn a_change_of_the_clock_neither_loses_nor_doubles_a_strike() {
 fn an_interval_counts_from_the_last() {
     let every = Schedule::Every(Duration::from_secs(3600));
     assert_eq!(
-        due(
+        next_due(
             &every,
             at("2026-01-10T01:00:00Z"),
             "a",
@@ -130,7 +130,7 @@ fn an_interval_counts_from_the_last() {
         at("2026-01-10T02:00:00Z")
     );
     assert_eq!(
-        due(
+        next_due(
             &Schedule::Every(Duration::MAX),
             at("2026-01-10T01:00:00Z"),
             "a",
@@ -145,20 +145,21 @@ fn an_interval_counts_from_the_last() {
 fn volumes_are_spread_evenly() {
     let mut quarters = [0; 4];
     for number in 0..4000 {
-        quarters[(share(&format!("csi:driver.example/volume-{number}")) * 4.0) as usize] += 1;
+        quarters
+            [(jitter_fraction(&format!("csi:driver.example/volume-{number}")) * 4.0) as usize] += 1;
     }
     assert!(
         quarters.iter().all(|count| (900..1100).contains(count)),
         "{quarters:?}"
     );
-    assert_eq!(share("a"), share("a"));
+    assert_eq!(jitter_fraction("a"), jitter_fraction("a"));
 }
 
 proptest! {
     #[test]
     fn no_text_makes_it_panic(text in "(\\PC|daily|Mon|[0-9:, ]){0,12}") {
         if let Ok(calendar) = Calendar::try_from(text) {
-            due(&Schedule::At(calendar), Timestamp::UNIX_EPOCH, "a", Duration::ZERO, &tz::TimeZone::UTC);
+            next_due(&Schedule::At(calendar), Timestamp::UNIX_EPOCH, "a", Duration::ZERO, &tz::TimeZone::UTC);
         }
     }
 
@@ -171,12 +172,12 @@ proptest! {
     ) {
         let (last, jitter, zone) = (Timestamp::from_second(last).unwrap(), Duration::from_secs(jitter), berlin());
         let schedule = calendar(text);
-        let first = due(&schedule, last, &name, jitter, &zone);
+        let first = next_due(&schedule, last, &name, jitter, &zone);
         prop_assert!(first > last);
-        let bare = due(&schedule, last.checked_sub(jitter).unwrap(), &name, Duration::ZERO, &zone);
-        prop_assert!(first >= bare && first <= due(&schedule, last, &name, Duration::ZERO, &zone).checked_add(jitter).unwrap());
-        prop_assert_eq!(first, due(&schedule, last, &name, jitter, &zone));
-        let second = due(&schedule, first, &name, jitter, &zone);
+        let bare = next_due(&schedule, last.checked_sub(jitter).unwrap(), &name, Duration::ZERO, &zone);
+        prop_assert!(first >= bare && first <= next_due(&schedule, last, &name, Duration::ZERO, &zone).checked_add(jitter).unwrap());
+        prop_assert_eq!(first, next_due(&schedule, last, &name, jitter, &zone));
+        let second = next_due(&schedule, first, &name, jitter, &zone);
         prop_assert!(second.duration_since(first).as_secs() >= 22 * 3600, "{first} {second}");
     }
 }

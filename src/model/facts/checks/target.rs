@@ -1,22 +1,22 @@
 //! What a person named → what is checked: the device, how it is mounted, what is on it.
 
 use crate::model::block::{BlockDevice, Inventory, Layer};
-use crate::model::check::{Filesystem, Mode, Target};
+use crate::model::check::{CheckTarget, Filesystem, Mode};
 use crate::model::dev::DevNo;
-use crate::model::facts::checks::{Named, Refusal};
+use crate::model::facts::checks::{RequestedTarget, StartCheckError};
 use crate::model::facts::volumes::is_super_read_only;
 use crate::model::facts::{Facts, KnownVolume};
 use crate::model::ids::{DriveId, VolumeId};
 
 impl Facts {
-    pub(super) fn target(
+    pub(super) fn resolve_target(
         &self,
-        what: &Named,
+        what: &RequestedTarget,
         given: Option<Filesystem>,
-    ) -> Result<Target, Refusal> {
+    ) -> Result<CheckTarget, StartCheckError> {
         match what {
-            Named::Volume(id) => self.volume_target(id, given),
-            Named::Device(name) => {
+            RequestedTarget::Volume(id) => self.volume_target(id, given),
+            RequestedTarget::Device(name) => {
                 // A volume stands on it: then it is the volume that is checked, with all its
                 // mounts.
                 let on = |known: &&KnownVolume| {
@@ -30,10 +30,14 @@ impl Facts {
         }
     }
 
-    fn volume_target(&self, id: &VolumeId, given: Option<Filesystem>) -> Result<Target, Refusal> {
-        let refuse = |why: String| Err(Refusal::NotCheckable(format!("{id}: {why}")));
+    fn volume_target(
+        &self,
+        id: &VolumeId,
+        given: Option<Filesystem>,
+    ) -> Result<CheckTarget, StartCheckError> {
+        let refuse = |why: String| Err(StartCheckError::NotCheckable(format!("{id}: {why}")));
         let Some(known) = self.volumes.get(id) else {
-            return Err(Refusal::Gone(id.clone()));
+            return Err(StartCheckError::VolumeGone(id.clone()));
         };
         let facts = &known.facts;
         if facts.remote {
@@ -59,8 +63,8 @@ impl Facts {
         let shown = facts
             .mounts
             .iter()
-            .find_map(|mount| Some((mount.path.clone(), self.targets.get(&mount.path)?.dev)));
-        Ok(Target {
+            .find_map(|mount| Some((mount.path.clone(), self.probed_mounts.get(&mount.path)?.dev)));
+        Ok(CheckTarget {
             name: id.to_string(),
             volume: Some(id.clone()),
             filesystem,
@@ -80,7 +84,11 @@ impl Facts {
         })
     }
 
-    fn device_target(&self, name: &str, given: Option<Filesystem>) -> Result<Target, Refusal> {
+    fn device_target(
+        &self,
+        name: &str,
+        given: Option<Filesystem>,
+    ) -> Result<CheckTarget, StartCheckError> {
         let (inventory, device) = self.block_device(name)?;
         let filesystem = filesystem(&format!("/dev/{name}"), device.fs_type.as_deref(), given)?;
         // Members of a pool, keys and swap are told by their own type; a disk with partitions on it
@@ -90,7 +98,7 @@ impl Facts {
         while let Some(next) = todo.pop() {
             drives.extend(next.drive.clone());
             todo.extend(
-                next.below
+                next.underlying
                     .iter()
                     .filter(|below| **below != next.name)
                     .filter_map(|below| inventory.devices.get(below)),
@@ -98,7 +106,7 @@ impl Facts {
         }
         drives.sort();
         drives.dedup();
-        Ok(Target {
+        Ok(CheckTarget {
             name: format!("/dev/{name}"),
             volume: None,
             filesystem,
@@ -118,12 +126,12 @@ impl Facts {
         })
     }
 
-    fn block_device(&self, name: &str) -> Result<(&Inventory, &BlockDevice), Refusal> {
+    fn block_device(&self, name: &str) -> Result<(&Inventory, &BlockDevice), StartCheckError> {
         let found = self
             .inventory()
             .and_then(|inventory| Some((inventory, inventory.devices.get(name)?)));
         found.ok_or_else(|| {
-            Refusal::NotCheckable(format!(
+            StartCheckError::NotCheckable(format!(
                 "/dev/{name} is not among this node's block devices"
             ))
         })
@@ -150,20 +158,20 @@ fn filesystem(
     what: &str,
     known: Option<&str>,
     given: Option<Filesystem>,
-) -> Result<Filesystem, Refusal> {
+) -> Result<Filesystem, StartCheckError> {
     match (known, given) {
-        (Some(known), given) => match (Filesystem::of(known), given) {
-            (Some(is), Some(given)) if is != given => Err(Refusal::NotCheckable(format!(
+        (Some(known), given) => match (Filesystem::from_name(known), given) {
+            (Some(is), Some(given)) if is != given => Err(StartCheckError::NotCheckable(format!(
                 "{what} is {known} and not {}",
                 given.name()
             ))),
             (Some(is), _) => Ok(is),
-            (None, _) => Err(Refusal::NotCheckable(format!(
+            (None, _) => Err(StartCheckError::NotCheckable(format!(
                 "{what} is {known}: ext2 to ext4, XFS and btrfs can be checked"
             ))),
         },
         (None, Some(given)) => Ok(given),
-        (None, None) => Err(Refusal::NotCheckable(format!(
+        (None, None) => Err(StartCheckError::NotCheckable(format!(
             "what is on {what} is not known (udev's database does not say): name the filesystem"
         ))),
     }

@@ -4,16 +4,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
-use crate::model::check::steps::Outcome;
-use crate::model::check::{Ballot, End, Flaw, Output, Run, SignalKind, Weight};
+use crate::model::check::decision::CheckOutcome;
+use crate::model::check::{
+    CheckerOutput, Problem, Run, RunResult, SignalKind, Termination, Weight,
+};
 use crate::model::fixture::*;
 use crate::model::ids::DriveId;
-use crate::model::kernel::event::{Batch, Class, Cursor, Event, Line};
+use crate::model::kernel_log::event::{Batch, Class, Cursor, Event, Line};
 use crate::model::policy::checks::{Permission, VolumeCheckPolicy};
-use crate::model::report::Report;
+use crate::model::source_update::SourceUpdate;
 
-pub fn plain() -> World {
-    let mut world = World::default()
+pub fn plain() -> TestHost {
+    let mut world = TestHost::default()
         .disk("sda", "8:0", "A")
         .uuid("sda", "u")
         .mounted("8:0", "/", "/data", "ext4", "/dev/sda");
@@ -21,47 +23,51 @@ pub fn plain() -> World {
     world
 }
 
-pub fn asked(what: Named) -> Asked {
-    Asked {
-        what,
+pub fn request(what: RequestedTarget) -> CheckRequest {
+    CheckRequest {
+        target: what,
         filesystem: None,
         runs: None,
         freeze: false,
         snapshot: false,
         force: false,
-        by: "uid 0 (root)".into(),
+        requested_by: "uid 0 (root)".into(),
     }
 }
 
-pub fn data() -> Asked {
-    asked(Named::Volume(volume("fs:u")))
+pub fn data() -> CheckRequest {
+    request(RequestedTarget::Volume(volume("fs:u")))
 }
 
-fn start(world: &mut World, asked: Asked, second: i64) -> Result<Arc<Check>, Refusal> {
+fn start(
+    world: &mut TestHost,
+    asked: CheckRequest,
+    second: i64,
+) -> Result<Arc<Check>, StartCheckError> {
     let active = world.active.clone();
     world
         .facts
         .start_check(asked, &world.policy.checks, &active, at(second))
 }
 
-pub fn run(mode: Mode, ballot: Ballot, flaws: Vec<Flaw>) -> Arc<Run> {
+pub fn run(mode: Mode, ballot: RunResult, flaws: Vec<Problem>) -> Arc<Run> {
     Arc::new(Run {
         mode,
         started: at(0),
         duration: Duration::from_secs(2),
         active: Duration::from_secs(1),
         held: None,
-        end: End::Exited(if ballot == Ballot::Clean { 0 } else { 4 }),
-        ballot,
-        why: String::new(),
-        flaws,
-        more_flaws: 0,
+        termination: Termination::Exited(if ballot == RunResult::Clean { 0 } else { 4 }),
+        result: ballot,
+        failure_reason: String::new(),
+        problems: flaws,
+        more_problems: 0,
         pending_replay: None,
         bytes_read: 4096,
         peak_memory: 0,
-        failure: None,
+        checker_error: None,
         command: "e2fsck -fn /dev/sda".into(),
-        output: Output {
+        output: CheckerOutput {
             gzip: vec![1, 2, 3].into(),
             written: 9,
             kept: 9,
@@ -69,8 +75,8 @@ pub fn run(mode: Mode, ballot: Ballot, flaws: Vec<Flaw>) -> Arc<Run> {
     })
 }
 
-pub fn flaw(weight: Weight) -> Flaw {
-    Flaw {
+pub fn flaw(weight: Weight) -> Problem {
+    Problem {
         kind: "inode-checksum".into(),
         ids: vec!["12".into()],
         weight,
@@ -80,34 +86,34 @@ pub fn flaw(weight: Weight) -> Flaw {
 
 /// It goes from start to end.
 pub fn checked(
-    world: &mut World,
-    asked: Asked,
-    verdict: Verdict,
+    world: &mut TestHost,
+    asked: CheckRequest,
+    verdict: CheckVerdict,
     run: Arc<Run>,
     second: i64,
 ) -> CheckId {
     let check = start(world, asked, second).expect("it may be checked");
-    let outcome = Outcome {
+    let outcome = CheckOutcome {
         verdict,
         reason: "because".into(),
         mode: run.mode,
     };
-    let progress = Progress {
+    let progress = CheckProgress {
         id: check.id.clone(),
         at: at(second + 1),
-        state: State::Ended,
+        state: CheckState::Ended,
         runs: vec![run],
         signals: Vec::new(),
         outcome: Some(outcome),
     };
-    world.tell(Report::Check(Box::new(progress)), second + 1);
+    world.apply(SourceUpdate::Check(Box::new(progress)), second + 1);
     check.id.clone()
 }
 
-fn wanted(world: &World, second: i64) -> Vec<Wanted> {
+fn wanted(world: &TestHost, second: i64) -> Vec<DesiredCheck> {
     world
         .facts
-        .wanted_checks(&world.policy, &world.active, at(second))
+        .desired_checks(&world.policy, &world.active, at(second))
 }
 
 #[test]
@@ -130,7 +136,7 @@ fn a_volume_is_checked_where_it_is_mounted_and_as_the_policy_says() {
         (
             wanted.len(),
             &wanted[0].id,
-            &wanted[0].stop,
+            &wanted[0].cancellation,
             wanted[0].signals.len()
         ),
         (1, &check.id, &None, 0)
@@ -147,12 +153,22 @@ fn a_device_that_carries_a_mounted_volume_is_that_volume_and_one_that_does_not_i
         .expect("there")
         .fs_type = Some("xfs".into());
     world.read_all(1);
-    let check = start(&mut world, asked(Named::Device("sda".into())), 10).expect("begun");
+    let check = start(
+        &mut world,
+        request(RequestedTarget::Device("sda".into())),
+        10,
+    )
+    .expect("begun");
     assert_eq!(
         (check.target.name.as_str(), check.target.mode),
         ("fs:u", Mode::Live)
     );
-    let check = start(&mut world, asked(Named::Device("sdb".into())), 11).expect("begun");
+    let check = start(
+        &mut world,
+        request(RequestedTarget::Device("sdb".into())),
+        11,
+    )
+    .expect("begun");
     assert_eq!(
         (
             check.target.name.as_str(),
@@ -164,17 +180,17 @@ fn a_device_that_carries_a_mounted_volume_is_that_volume_and_one_that_does_not_i
 }
 
 #[test]
-fn what_is_on_a_device_must_be_known_or_told() {
+fn the_filesystem_of_a_device_must_be_known_or_given() {
     let mut world = plain().disk("sdb", "8:16", "B");
     world.read_all(1);
-    let unknown = asked(Named::Device("sdb".into()));
+    let unknown = request(RequestedTarget::Device("sdb".into()));
     assert!(
-        matches!(start(&mut world, unknown.clone(), 5), Err(Refusal::NotCheckable(why)) if why.contains("not known"))
+        matches!(start(&mut world, unknown.clone(), 5), Err(StartCheckError::NotCheckable(why)) if why.contains("not known"))
     );
     assert!(
         start(
             &mut world,
-            Asked {
+            CheckRequest {
                 filesystem: Some(Filesystem::Ext4),
                 ..unknown
             },
@@ -182,54 +198,61 @@ fn what_is_on_a_device_must_be_known_or_told() {
         )
         .is_ok()
     );
-    let wrong = Asked {
+    let wrong = CheckRequest {
         filesystem: Some(Filesystem::Xfs),
         ..data()
     };
     assert!(
-        matches!(start(&mut world, wrong, 5), Err(Refusal::NotCheckable(why)) if why.contains("is ext4 and not xfs"))
+        matches!(start(&mut world, wrong, 5), Err(StartCheckError::NotCheckable(why)) if why.contains("is ext4 and not xfs"))
     );
     world.mount_mut("/data").fs_type = "vfat".into();
     world.read_mounts(6);
     assert!(
-        matches!(start(&mut world, data(), 7), Err(Refusal::NotCheckable(why)) if why.contains("vfat"))
+        matches!(start(&mut world, data(), 7), Err(StartCheckError::NotCheckable(why)) if why.contains("vfat"))
     );
 }
 
 #[test]
-fn what_went_between_the_look_and_the_answer_is_gone_and_not_uncheckable() {
+fn a_volume_removed_before_the_check_starts_is_reported_as_gone() {
     let mut world = plain();
     world.umount("/data");
     world.read_mounts(6);
     assert_eq!(
         start(&mut world, data(), 7),
-        Err(Refusal::Gone(volume("fs:u")))
+        Err(StartCheckError::VolumeGone(volume("fs:u")))
     );
 }
 
 #[test]
-fn one_check_a_filesystem_and_no_more_than_may_wait() {
+fn one_check_per_filesystem_and_the_queue_is_bounded() {
     let mut world = plain();
     let first = start(&mut world, data(), 10).expect("begun");
     assert_eq!(
-        start(&mut world, asked(Named::Device("sda".into())), 11),
-        Err(Refusal::AlreadyRuns {
+        start(
+            &mut world,
+            request(RequestedTarget::Device("sda".into())),
+            11
+        ),
+        Err(StartCheckError::AlreadyRunning {
             what: "fs:u".into(),
             id: first.id.clone()
         })
     );
     let mut world = world.disk("sdb", "8:16", "B");
     world.read_all(12);
-    let other = Asked {
+    let other = CheckRequest {
         filesystem: Some(Filesystem::Ext4),
-        ..asked(Named::Device("sdb".into()))
+        ..request(RequestedTarget::Device("sdb".into()))
     };
     world.policy.checks.max_queued = 1;
-    assert_eq!(start(&mut world, other, 13), Err(Refusal::TooMany(1)));
+    assert_eq!(
+        start(&mut world, other, 13),
+        Err(StartCheckError::QueueFull(1))
+    );
 }
 
 #[test]
-fn what_is_failing_is_not_read_unless_forced_and_then_nobody_waits_for_it() {
+fn a_failing_target_is_refused_unless_forced_and_a_forced_check_never_freezes() {
     let mut world = plain();
     world.policy.checks.freeze = Permission::OnDemand;
     world.active.insert(
@@ -237,11 +260,11 @@ fn what_is_failing_is_not_read_unless_forced_and_then_nobody_waits_for_it() {
         Severity::Bad,
     );
     assert!(
-        matches!(start(&mut world, data(), 10), Err(Refusal::Failing { why, .. }) if why.contains("MediaErrors"))
+        matches!(start(&mut world, data(), 10), Err(StartCheckError::TargetFailing { why, .. }) if why.contains("MediaErrors"))
     );
     let forced = start(
         &mut world,
-        Asked {
+        CheckRequest {
             force: true,
             freeze: true,
             ..data()
@@ -260,20 +283,20 @@ fn what_is_failing_is_not_read_unless_forced_and_then_nobody_waits_for_it() {
     );
     assert!(matches!(
         start(&mut stalled, data(), 10),
-        Err(Refusal::Failing { .. })
+        Err(StartCheckError::TargetFailing { .. })
     ));
 }
 
 #[test]
-fn freezing_is_the_policys_to_allow() {
+fn freezing_requires_permission_by_the_policy() {
     let mut world = plain();
-    let freeze = Asked {
+    let freeze = CheckRequest {
         freeze: true,
         ..data()
     };
     assert_eq!(
         start(&mut world, freeze.clone(), 1),
-        Err(Refusal::NotAllowed {
+        Err(StartCheckError::NotAllowed {
             what: "fs:u".into(),
             key: "freeze"
         })
@@ -289,7 +312,7 @@ fn freezing_is_the_policys_to_allow() {
 }
 
 #[test]
-fn a_check_is_stopped_when_its_mount_goes_and_when_it_is_cancelled() {
+fn a_check_stops_when_its_mount_disappears_or_it_is_cancelled() {
     let mut world = plain().mounted("8:0", "/x", "/pod", "ext4", "/dev/sda");
     world.read_all(1);
     start(&mut world, data(), 10).expect("begun");
@@ -297,31 +320,31 @@ fn a_check_is_stopped_when_its_mount_goes_and_when_it_is_cancelled() {
     world.read_mounts(11);
     assert_eq!(
         wanted(&world, 11)[0]
-            .stop
+            .cancellation
             .as_ref()
-            .map(|stop| stop.why.as_str()),
+            .map(|stop| stop.reason.as_str()),
         Some("/pod was unmounted")
     );
     let mut world = plain();
     start(&mut world, data(), 10).expect("begun");
     world.mounts.mounts.clear();
-    world.tell(
-        Report::Mounts(crate::model::observation::Observation::failed(at(11), "no")),
+    world.apply(
+        SourceUpdate::Mounts(crate::model::observation::Observation::failed(at(11), "no")),
         11,
     );
     assert_eq!(
-        wanted(&world, 11)[0].stop,
+        wanted(&world, 11)[0].cancellation,
         None,
         "a table that cannot be read takes nothing away"
     );
     let id = world.facts.checks.keys().next().expect("there").clone();
     assert!(world.facts.cancel_check(&id).expect("goes on").cancelled);
-    assert!(wanted(&world, 12)[0].stop.is_some());
+    assert!(wanted(&world, 12)[0].cancellation.is_some());
 }
 
 #[test]
-fn what_was_mounted_while_it_was_checked_unmounted_is_not_told() {
-    let mut world = World::default().disk("sda", "8:0", "A").uuid("sda", "u");
+fn a_mount_during_an_unmounted_check_makes_it_inconclusive() {
+    let mut world = TestHost::default().disk("sda", "8:0", "A").uuid("sda", "u");
     world
         .inventory
         .devices
@@ -329,41 +352,46 @@ fn what_was_mounted_while_it_was_checked_unmounted_is_not_told() {
         .expect("there")
         .fs_type = Some("ext4".into());
     world.read_all(0);
-    let check = start(&mut world, asked(Named::Device("sda".into())), 5).expect("begun");
-    let mut world = World {
+    let check = start(
+        &mut world,
+        request(RequestedTarget::Device("sda".into())),
+        5,
+    )
+    .expect("begun");
+    let mut world = TestHost {
         mounts: plain().mounts,
         ..world
     };
     world.read_mounts(6);
     // The volume is there now; the check was of the device.
-    let progress = Progress {
+    let progress = CheckProgress {
         id: check.id.clone(),
         at: at(7),
-        state: State::Ended,
+        state: CheckState::Ended,
         runs: vec![run(
             Mode::Unmounted,
-            Ballot::Findings,
+            RunResult::Findings,
             vec![flaw(Weight::Damage)],
         )],
         signals: Vec::new(),
-        outcome: Some(Outcome {
-            verdict: Verdict::Corrupted,
+        outcome: Some(CheckOutcome {
+            verdict: CheckVerdict::Corrupted,
             reason: "x".into(),
             mode: Mode::Unmounted,
         }),
     };
-    world.tell(Report::Check(Box::new(progress)), 7);
+    world.apply(SourceUpdate::Check(Box::new(progress)), 7);
     let check = &world.facts.checks[&check.id];
     assert_eq!(
         check.verdict,
-        Some(Verdict::Inconclusive),
+        Some(CheckVerdict::Inconclusive),
         "{}",
         check.reason
     );
 }
 
 #[test]
-fn what_the_kernel_says_is_handed_on_and_a_clean_check_where_nothing_moved_ends_it() {
+fn kernel_signals_are_passed_on_and_a_clean_still_check_clears_them() {
     let mut world = plain();
     let said = |event: Event| {
         let words =
@@ -394,32 +422,32 @@ fn what_the_kernel_says_is_handed_on_and_a_clean_check_where_nothing_moved_ends_
     let batch = Batch {
         cursor,
         events: vec![corruption],
-        attached: Vec::new(),
-        refused: Vec::new(),
-        history: false,
+        name_assignments: Vec::new(),
+        rejected_sectors: Vec::new(),
+        is_backlog: false,
     };
-    world.tell(Report::KernelLog(batch), 5);
+    world.apply(SourceUpdate::KernelLog(batch), 5);
     start(&mut world, data(), 10).expect("begun");
     let signals = wanted(&world, 10)[0].signals.clone();
     assert_eq!(
         signals.iter().map(|signal| signal.kind).collect::<Vec<_>>(),
         [SignalKind::Corrupted]
     );
-    let outcome = Outcome {
-        verdict: Verdict::Inconclusive,
+    let outcome = CheckOutcome {
+        verdict: CheckVerdict::Inconclusive,
         reason: "stopped".into(),
         mode: Mode::Live,
     };
     let id = world.facts.checks.keys().next().expect("there").clone();
-    let ended = Progress {
+    let ended = CheckProgress {
         id,
         at: at(10),
-        state: State::Ended,
+        state: CheckState::Ended,
         runs: Vec::new(),
         signals: Vec::new(),
         outcome: Some(outcome),
     };
-    world.tell(Report::Check(Box::new(ended)), 10);
+    world.apply(SourceUpdate::Check(Box::new(ended)), 10);
     assert!(
         world
             .raised(11)
@@ -428,8 +456,8 @@ fn what_the_kernel_says_is_handed_on_and_a_clean_check_where_nothing_moved_ends_
     checked(
         &mut world,
         data(),
-        Verdict::Clean,
-        run(Mode::Live, Ballot::Clean, Vec::new()),
+        CheckVerdict::Clean,
+        run(Mode::Live, RunResult::Clean, Vec::new()),
         20,
     );
     assert!(
@@ -440,17 +468,17 @@ fn what_the_kernel_says_is_handed_on_and_a_clean_check_where_nothing_moved_ends_
     );
     let clean = Arc::new(Run {
         started: at(30),
-        ..(*run(Mode::Unmounted, Ballot::Clean, Vec::new())).clone()
+        ..(*run(Mode::Unmounted, RunResult::Clean, Vec::new())).clone()
     });
     // As an admin does: unmounted, checked, mounted again.
-    let id = checked(&mut world, data(), Verdict::Clean, clean, 30);
+    let id = checked(&mut world, data(), CheckVerdict::Clean, clean, 30);
     let check = Arc::make_mut(world.facts.checks.get_mut(&id).expect("there"));
-    (check.mode, check.verdict) = (Mode::Unmounted, Some(Verdict::Clean));
+    (check.mode, check.verdict) = (Mode::Unmounted, Some(CheckVerdict::Clean));
     assert_eq!(world.raised(32), [""; 0]);
 }
 
 #[test]
-fn what_went_on_when_the_daemon_ended_has_failed() {
+fn a_check_interrupted_by_a_daemon_stop_has_failed() {
     let mut world = plain();
     let check = start(&mut world, data(), 10).expect("begun");
     let mut later = plain();
@@ -460,21 +488,21 @@ fn what_went_on_when_the_daemon_ended_has_failed() {
     let known = &later.facts.checks[&check.id];
     assert_eq!(
         (known.verdict, known.is_over()),
-        (Some(Verdict::Failed), true)
+        (Some(CheckVerdict::Failed), true)
     );
     assert!(wanted(&later, 20).is_empty());
 }
 
 #[test]
-fn the_newest_are_kept_and_what_a_finding_stands_on() {
+fn pruning_keeps_the_newest_checks_and_those_that_findings_depend_on() {
     let mut world = plain();
     let told = checked(
         &mut world,
         data(),
-        Verdict::Corrupted,
+        CheckVerdict::Corrupted,
         run(
             Mode::Frozen,
-            Ballot::Findings,
+            RunResult::Findings,
             vec![flaw(Weight::Damage); 30],
         ),
         10,
@@ -483,33 +511,37 @@ fn the_newest_are_kept_and_what_a_finding_stands_on() {
         checked(
             &mut world,
             data(),
-            Verdict::Inconclusive,
-            run(Mode::Live, Ballot::Findings, vec![flaw(Weight::Damage); 30]),
+            CheckVerdict::Inconclusive,
+            run(
+                Mode::Live,
+                RunResult::Findings,
+                vec![flaw(Weight::Damage); 30],
+            ),
             100 + second * 10,
         );
     }
     world.facts.prune_checks(5);
     assert_eq!(world.facts.checks.len(), 6);
     assert_eq!(
-        world.facts.checks[&told].runs[0].flaws.len(),
+        world.facts.checks[&told].runs[0].problems.len(),
         20,
         "what a finding shows of it is kept"
     );
     let short =
         world.facts.checks.values().filter(|check| {
-            check.runs[0].flaws.len() == 20 && check.runs[0].output.gzip.is_empty()
+            check.runs[0].problems.len() == 20 && check.runs[0].output.gzip.is_empty()
         });
     assert_eq!(short.count(), 4, "all but the newest two are shortened");
 }
 
 #[test]
-fn scheduled_checks_come_when_they_are_due_and_not_on_what_is_failing() {
+fn scheduled_checks_start_when_due_and_never_on_a_failing_target() {
     let mut world = plain();
-    let due = |world: &mut World, second: i64| {
+    let due = |world: &mut TestHost, second: i64| {
         let active = world.active.clone();
         world
             .facts
-            .begin_due_checks(&world.policy.checks, &active, &TimeZone::UTC, at(second))
+            .queue_due_checks(&world.policy.checks, &active, &TimeZone::UTC, at(second))
     };
     assert_eq!(due(&mut world, 10_000_000), 0, "off by default");
     world.policy.checks.interval = Some(Duration::from_secs(7200));
@@ -553,9 +585,13 @@ fn a_clone_with_the_same_uuid_is_another_filesystem() {
     };
     checked(
         &mut world,
-        asked(Named::Volume(one.facts.id.clone())),
-        Verdict::Corrupted,
-        run(Mode::Frozen, Ballot::Findings, vec![flaw(Weight::Damage)]),
+        request(RequestedTarget::Volume(one.facts.id.clone())),
+        CheckVerdict::Corrupted,
+        run(
+            Mode::Frozen,
+            RunResult::Findings,
+            vec![flaw(Weight::Damage)],
+        ),
         10,
     );
     assert_eq!(world.facts.checks_of(&one).count(), 1);
@@ -563,8 +599,8 @@ fn a_clone_with_the_same_uuid_is_another_filesystem() {
 }
 
 #[test]
-fn what_was_checked_by_its_device_is_the_volume_that_is_mounted_of_it_later() {
-    let mut world = World::default().disk("sda", "8:0", "A").uuid("sda", "u");
+fn a_check_of_a_device_belongs_to_the_volume_mounted_from_it_later() {
+    let mut world = TestHost::default().disk("sda", "8:0", "A").uuid("sda", "u");
     world
         .inventory
         .devices
@@ -574,11 +610,11 @@ fn what_was_checked_by_its_device_is_the_volume_that_is_mounted_of_it_later() {
     world.read_all(0);
     checked(
         &mut world,
-        asked(Named::Device("sda".into())),
-        Verdict::Corrupted,
+        request(RequestedTarget::Device("sda".into())),
+        CheckVerdict::Corrupted,
         run(
             Mode::Unmounted,
-            Ballot::Findings,
+            RunResult::Findings,
             vec![flaw(Weight::Damage)],
         ),
         5,
@@ -587,7 +623,7 @@ fn what_was_checked_by_its_device_is_the_volume_that_is_mounted_of_it_later() {
         world.raised(7),
         ["dev:sda FilesystemCorrupted Bad DataLoss"]
     );
-    let mut world = World {
+    let mut world = TestHost {
         mounts: plain().mounts,
         ..world
     };
@@ -596,7 +632,7 @@ fn what_was_checked_by_its_device_is_the_volume_that_is_mounted_of_it_later() {
 }
 
 #[test]
-fn what_fails_while_its_check_waits_is_not_read() {
+fn a_queued_check_stops_when_its_target_starts_failing() {
     let mut world = plain();
     start(&mut world, data(), 10).expect("begun");
     world.active.insert(
@@ -605,27 +641,31 @@ fn what_fails_while_its_check_waits_is_not_read() {
     );
     assert!(
         wanted(&world, 11)[0]
-            .stop
+            .cancellation
             .as_ref()
-            .is_some_and(|stop| stop.why.contains("SmartFailing"))
+            .is_some_and(|stop| stop.reason.contains("SmartFailing"))
     );
 }
 
 #[test]
-fn a_standing_corruption_is_not_forgotten_for_weaker_words() {
+fn a_confirmed_corruption_survives_newer_weaker_checks() {
     let mut world = plain();
     let told = checked(
         &mut world,
         data(),
-        Verdict::Corrupted,
-        run(Mode::Frozen, Ballot::Findings, vec![flaw(Weight::Damage)]),
+        CheckVerdict::Corrupted,
+        run(
+            Mode::Frozen,
+            RunResult::Findings,
+            vec![flaw(Weight::Damage)],
+        ),
         10,
     );
     for second in 0..12 {
         let (verdict, ballot) = if second % 2 == 0 {
-            (Verdict::Suspected, Ballot::Findings)
+            (CheckVerdict::Suspected, RunResult::Findings)
         } else {
-            (Verdict::Clean, Ballot::Clean)
+            (CheckVerdict::Clean, RunResult::Clean)
         };
         checked(
             &mut world,
@@ -641,10 +681,10 @@ fn a_standing_corruption_is_not_forgotten_for_weaker_words() {
 }
 
 #[test]
-fn the_kernels_word_in_the_midst_of_a_live_check_is_the_proof_and_not_what_moved() {
+fn a_kernel_signal_during_a_live_check_is_the_evidence_and_not_the_checker_output() {
     let mut world = plain();
     let check = start(&mut world, data(), 10).expect("begun");
-    let signal = crate::model::check::Signal {
+    let signal = crate::model::check::FilesystemSignal {
         kind: SignalKind::Corrupted,
         evidence: crate::model::finding::Evidence {
             source: "XFS".into(),
@@ -652,27 +692,27 @@ fn the_kernels_word_in_the_midst_of_a_live_check_is_the_proof_and_not_what_moved
             text: "AG 3 is sick".into(),
         },
     };
-    let progress = Progress {
+    let progress = CheckProgress {
         id: check.id.clone(),
         at: at(12),
-        state: State::Ended,
+        state: CheckState::Ended,
         runs: vec![run(
             Mode::Live,
-            Ballot::Findings,
+            RunResult::Findings,
             vec![flaw(Weight::Damage)],
         )],
         signals: vec![signal],
-        outcome: Some(Outcome {
-            verdict: Verdict::Corrupted,
+        outcome: Some(CheckOutcome {
+            verdict: CheckVerdict::Corrupted,
             reason: "the kernel says so".into(),
             mode: Mode::Live,
         }),
     };
-    world.tell(Report::Check(Box::new(progress)), 12);
+    world.apply(SourceUpdate::Check(Box::new(progress)), 12);
     assert_eq!(world.raised(13), ["fs:u FilesystemCorrupted Bad Degraded"]);
     assert_eq!(
         world
-            .one(Reason::FilesystemCorrupted, 14)
+            .raised_for(Reason::FilesystemCorrupted, 14)
             .expect("raised")
             .evidence[0]
             .text,
@@ -681,7 +721,7 @@ fn the_kernels_word_in_the_midst_of_a_live_check_is_the_proof_and_not_what_moved
 }
 
 #[test]
-fn what_was_found_while_the_device_failed_proves_nothing() {
+fn checker_findings_during_device_read_errors_are_inconclusive() {
     let mut world = plain();
     let broken = Event {
         seq: 1,
@@ -696,23 +736,37 @@ fn what_was_found_while_the_device_failed_proves_nothing() {
     let batch = Batch {
         cursor,
         events: vec![broken],
-        attached: Vec::new(),
-        refused: Vec::new(),
-        history: false,
+        name_assignments: Vec::new(),
+        rejected_sectors: Vec::new(),
+        is_backlog: false,
     };
     let found = Arc::new(Run {
         started: at(10),
-        ..(*run(Mode::Frozen, Ballot::Findings, vec![flaw(Weight::Damage)])).clone()
+        ..(*run(
+            Mode::Frozen,
+            RunResult::Findings,
+            vec![flaw(Weight::Damage)],
+        ))
+        .clone()
     });
     let mut told = world.clone();
-    told.tell(Report::KernelLog(batch), 11);
-    let id = checked(&mut told, data(), Verdict::Corrupted, found.clone(), 12);
+    told.apply(SourceUpdate::KernelLog(batch), 11);
+    let id = checked(
+        &mut told,
+        data(),
+        CheckVerdict::Corrupted,
+        found.clone(),
+        12,
+    );
     assert_eq!(
         told.facts.checks[&id].verdict,
-        Some(Verdict::Inconclusive),
+        Some(CheckVerdict::Inconclusive),
         "{}",
         told.facts.checks[&id].reason
     );
-    let id = checked(&mut world, data(), Verdict::Corrupted, found, 12);
-    assert_eq!(world.facts.checks[&id].verdict, Some(Verdict::Corrupted));
+    let id = checked(&mut world, data(), CheckVerdict::Corrupted, found, 12);
+    assert_eq!(
+        world.facts.checks[&id].verdict,
+        Some(CheckVerdict::Corrupted)
+    );
 }

@@ -1,11 +1,11 @@
-use crate::model::attach::{Kind, Provision};
 use crate::model::block::{BtrfsFs, Layer};
 use crate::model::condition::statuses;
 use crate::model::fixture::*;
 use crate::model::ids::DriveId;
 use crate::model::observation::Observation;
+use crate::model::provision::{BackingKind, ProvisionState};
 use crate::model::reason::Reason;
-use crate::model::report::Report;
+use crate::model::source_update::SourceUpdate;
 use crate::model::storage::tests::pool;
 use crate::model::volume::{CsiStatus, MountRole, Stack, VolumeFacts};
 
@@ -19,7 +19,7 @@ fn target() -> String {
     format!("{K}/pods/u1/volumes/kubernetes.io~csi/pv-1/mount")
 }
 
-fn one(world: &World) -> VolumeFacts {
+fn provided_volume(world: &TestHost) -> VolumeFacts {
     world
         .volumes()
         .into_iter()
@@ -27,22 +27,22 @@ fn one(world: &World) -> VolumeFacts {
         .expect("there")
 }
 
-fn told(world: &mut World, seconds: i64) {
+fn read_all_and_provision(world: &mut TestHost, seconds: i64) {
     world.read_all(seconds);
-    world.tell_provision(seconds);
+    world.read_provision(seconds);
 }
 
-fn csi_status(world: &World) -> CsiStatus {
+fn csi_status(world: &TestHost) -> CsiStatus {
     statuses(&world.facts.volumes[&volume("csi:own/v1")], &[]).csi
 }
 
-fn provision(world: &mut World) -> &mut Provision {
+fn provision(world: &mut TestHost) -> &mut ProvisionState {
     world.provision.as_mut().expect("has one")
 }
 
 #[test]
 fn an_idle_volume_stands_on_what_its_image_lies_on() {
-    let volume = one(&pool(None, &[]));
+    let volume = provided_volume(&pool(None, &[]));
     assert_eq!(
         (volume.device.as_deref(), volume.devices.as_slice()),
         (None, &["sdp1".to_owned(), "sdp".to_owned()][..])
@@ -57,7 +57,7 @@ fn an_idle_volume_stands_on_what_its_image_lies_on() {
 #[test]
 fn a_published_volume_has_its_mounts_its_pod_and_the_whole_stack() {
     let mut world = pool(Some(&staging()), &[&target()]);
-    let volume = one(&world);
+    let volume = provided_volume(&world);
     assert_eq!(volume.devices, ["loop7", "sdp1", "sdp"]);
     assert_eq!(volume.stack, Stack::Drive(DriveId::new("P")));
     assert_eq!(
@@ -82,7 +82,7 @@ fn a_published_volume_has_its_mounts_its_pod_and_the_whole_stack() {
     );
     // The kubelet's records say the same thing once more.
     world = world.csi("own", "v1", Some(&staging()), &[("u1", &target())]);
-    let joined = one(&world);
+    let joined = provided_volume(&world);
     assert_eq!(
         (joined.mounts, joined.pods.len(), joined.pv.as_deref()),
         (volume.mounts, 1, Some("pv-v1"))
@@ -98,30 +98,30 @@ fn loop_devices_that_count_as_drives_are_looked_through_all_the_same() {
         .get_mut("loop7")
         .expect("there")
         .drive = Some(DriveId::new("loop7"));
-    assert_eq!(one(&world).drive_ids, [DriveId::new("P")]);
+    assert_eq!(provided_volume(&world).drive_ids, [DriveId::new("P")]);
 }
 
 #[test]
-fn created_staged_and_published_are_told_from_the_first_report_on() {
+fn csi_status_is_known_from_the_first_provision_report() {
     let mut world = pool(None, &[]);
-    told(&mut world, 0);
+    read_all_and_provision(&mut world, 0);
     assert_eq!(csi_status(&world), CsiStatus::Created);
     let mut world = pool(Some(&staging()), &[]);
-    told(&mut world, 0);
+    read_all_and_provision(&mut world, 0);
     assert_eq!(csi_status(&world), CsiStatus::Staged);
     let mut world = pool(Some(&staging()), &[&target()]);
-    told(&mut world, 0);
+    read_all_and_provision(&mut world, 0);
     assert_eq!(csi_status(&world), CsiStatus::Published);
     // A report that failed takes nothing away.
-    world.tell(Report::Provision(Observation::failed(at(1), "no")), 1);
+    world.apply(SourceUpdate::Provision(Observation::failed(at(1), "no")), 1);
     world.read_mounts(2);
     assert_eq!(csi_status(&world), CsiStatus::Published);
 }
 
 #[test]
-fn a_drive_that_goes_takes_idle_volumes_of_its_pool_along() {
+fn a_removed_drive_makes_idle_volumes_of_its_pool_missing() {
     let mut world = pool(None, &[]);
-    told(&mut world, 0);
+    read_all_and_provision(&mut world, 0);
     world.pull("sdp");
     world.scan(10);
     let raised = world.raised(20);
@@ -135,9 +135,9 @@ fn a_drive_that_goes_takes_idle_volumes_of_its_pool_along() {
 }
 
 #[test]
-fn what_we_have_staged_and_is_not_mounted_is_missed_without_the_kubelets_word() {
+fn a_staged_provided_volume_that_is_not_mounted_is_missing_without_kubelet_records() {
     let mut world = pool(Some(&staging()), &[&target()]);
-    told(&mut world, 0);
+    read_all_and_provision(&mut world, 0);
     assert!(world.raised(0).is_empty());
     world.umount(&target());
     world.umount(&staging());
@@ -148,14 +148,17 @@ fn what_we_have_staged_and_is_not_mounted_is_missed_without_the_kubelets_word() 
         .filter(|line| line.contains("csi:own/v1"))
         .collect();
     assert_eq!(missing.len(), 2, "{missing:?}");
-    let said = world.one(Reason::NotMounted, 61).expect("raised").message;
+    let said = world
+        .raised_for(Reason::NotMounted, 61)
+        .expect("raised")
+        .message;
     assert!(
         said.starts_with("this node's own record says that a pod has the volume"),
         "{said}"
     );
     provision(&mut world).volumes[0].published.clear();
     provision(&mut world).volumes[0].staged = None;
-    world.tell_provision(70);
+    world.read_provision(70);
     assert!(
         world
             .raised(71)
@@ -167,10 +170,10 @@ fn what_we_have_staged_and_is_not_mounted_is_missed_without_the_kubelets_word() 
 #[test]
 fn a_loop_device_that_went_beneath_a_mount_is_missing_and_one_that_has_just_come_is_not() {
     let mut world = pool(None, &[]);
-    told(&mut world, 0);
+    read_all_and_provision(&mut world, 0);
     // Attached and mounted; the scan that will show the device has not been made.
     let devices = world.inventory.clone();
-    let mut world = World {
+    let mut world = TestHost {
         inventory: devices,
         facts: world.facts,
         ..pool(Some(&staging()), &[])
@@ -180,51 +183,51 @@ fn a_loop_device_that_went_beneath_a_mount_is_missing_and_one_that_has_just_come
         .as_mut()
         .expect("staged")
         .since = at(100);
-    world.tell_provision(100);
+    world.read_provision(100);
     world.read_mounts(100);
-    assert!(world.one(Reason::DeviceMissing, 101).is_none());
+    assert!(world.raised_for(Reason::DeviceMissing, 101).is_none());
     assert!(
-        world.one(Reason::DeviceMissing, 110).is_some(),
+        world.raised_for(Reason::DeviceMissing, 110).is_some(),
         "nobody has seen it since"
     );
     let world_with_loop = pool(Some(&staging()), &[]);
     world.inventory = world_with_loop.inventory;
     world.scan(111);
-    assert!(world.one(Reason::DeviceMissing, 112).is_none());
+    assert!(world.raised_for(Reason::DeviceMissing, 112).is_none());
     world.inventory.devices.remove("loop7");
     world.scan(120);
     assert!(
-        world.one(Reason::DeviceMissing, 120).is_some(),
+        world.raised_for(Reason::DeviceMissing, 120).is_some(),
         "it was seen before: there is nothing to wait for"
     );
 }
 
 #[test]
-fn volumes_of_before_a_restart_stay_until_their_keeper_has_spoken() {
+fn restored_provided_volumes_stay_until_the_first_provision_report() {
     let mut world = pool(None, &[]);
-    told(&mut world, 0);
+    read_all_and_provision(&mut world, 0);
     let stored: Vec<_> = world.facts.stored_volumes().into_values().collect();
     let mut later = pool(None, &[]);
     later.facts.restore_volumes(stored);
     later.read_all(10);
     let id = volume("csi:own/v1");
     assert_eq!(later.facts.volumes[&id].first_seen, at(0));
-    later.tell_provision(11);
+    later.read_provision(11);
     assert_eq!(later.facts.volumes[&id].first_seen, at(0));
     provision(&mut later).volumes.clear();
-    later.tell_provision(12);
+    later.read_provision(12);
     assert!(!later.facts.volumes.contains_key(&id), "deleted");
 }
 
 #[test]
 fn a_static_device_is_what_its_link_leads_to() {
-    let mut world = World::default().disk("sdb", "8:16", "B");
+    let mut world = TestHost::default().disk("sdb", "8:16", "B");
     world.inventory.devices.get_mut("sdb").expect("there").links =
         vec!["/dev/disk/by-id/ata-B".into()];
     world.provision = pool(None, &[]).provision;
     let provided = &mut provision(&mut world).volumes[0];
-    (provided.kind, provided.backing) = (Kind::StaticDevice, "/dev/disk/by-id/ata-B".into());
-    let volume = one(&world);
+    (provided.kind, provided.backing) = (BackingKind::StaticDevice, "/dev/disk/by-id/ata-B".into());
+    let volume = provided_volume(&world);
     assert_eq!(
         (
             volume.device.as_deref(),
@@ -235,9 +238,9 @@ fn a_static_device_is_what_its_link_leads_to() {
     );
     // A link that leads nowhere proves nothing: udev may not be there.
     provision(&mut world).volumes[0].backing = "/dev/disk/by-id/other".into();
-    assert!(!one(&world).device_gone);
+    assert!(!provided_volume(&world).device_gone);
     provision(&mut world).volumes[0].device = Some("sdq".into());
-    assert!(one(&world).device_gone);
+    assert!(provided_volume(&world).device_gone);
 }
 
 #[test]
@@ -247,9 +250,12 @@ fn a_folder_is_staged_without_a_mount() {
         .staged
         .clone();
     let provided = &mut provision(&mut world).volumes[0];
-    (provided.kind, provided.backing, provided.staged) =
-        (Kind::StaticDirectory, "/pool/data".into(), attachment);
-    told(&mut world, 0);
+    (provided.kind, provided.backing, provided.staged) = (
+        BackingKind::StaticDirectory,
+        "/pool/data".into(),
+        attachment,
+    );
+    read_all_and_provision(&mut world, 0);
     let known = &world.facts.volumes[&volume("csi:own/v1")];
     assert!(known.facts.missing_mounts.is_empty());
     assert_eq!(
@@ -260,7 +266,7 @@ fn a_folder_is_staged_without_a_mount() {
 
 #[test]
 fn an_idle_logical_volume_stands_on_its_groups_drives_as_far_as_the_kernel_tells() {
-    let mut world = World::default()
+    let mut world = TestHost::default()
         .disk("sda", "8:0", "A")
         .disk("sdb", "8:16", "B");
     let lv = |name: &str| Layer::Dm {
@@ -274,15 +280,15 @@ fn an_idle_logical_volume_stands_on_its_groups_drives_as_far_as_the_kernel_tells
         .with(device("dm-1", "252:1", lv("thin"), &["dm-0", "sdb"]));
     world.provision = pool(None, &[]).provision;
     let provided = &mut provision(&mut world).volumes[0];
-    (provided.kind, provided.backing) = (Kind::Lvm, "/dev/vg/v1".into());
-    let volume = one(&world);
+    (provided.kind, provided.backing) = (BackingKind::Lvm, "/dev/vg/v1".into());
+    let volume = provided_volume(&world);
     assert_eq!(
         (volume.device.as_deref(), volume.drive_ids.as_slice()),
         (None, &[DriveId::new("A"), DriveId::new("B")][..])
     );
     let mut world = world.with(device("dm-2", "252:2", lv("v1"), &["sdb"]));
     provision(&mut world).volumes[0].device = Some("dm-2".into());
-    let volume = one(&world);
+    let volume = provided_volume(&world);
     assert_eq!(
         (volume.device.as_deref(), volume.drive_ids.as_slice()),
         (Some("dm-2"), &[DriveId::new("B")][..])
@@ -290,7 +296,7 @@ fn an_idle_logical_volume_stands_on_its_groups_drives_as_far_as_the_kernel_tells
 }
 
 #[test]
-fn a_pool_on_a_mirrored_btrfs_survives_what_it_survives() {
+fn a_pool_on_a_mirrored_btrfs_survives_one_drive() {
     let mut world = pool(None, &[]).disk("sdq", "8:16", "Q");
     world.inventory.btrfs.push(BtrfsFs {
         uuid: "b".into(),
@@ -300,16 +306,16 @@ fn a_pool_on_a_mirrored_btrfs_survives_what_it_survives() {
     });
     let mount = world.mount_mut("/pool");
     mount.fs_type = "btrfs".into();
-    let volume = one(&world);
+    let volume = provided_volume(&world);
     assert!(
         matches!(volume.stack, Stack::Redundant { tolerates: 1, .. }),
         "{:?}",
         volume.stack
     );
     assert_eq!(volume.drive_ids, [DriveId::new("P"), DriveId::new("Q")]);
-    told(&mut world, 0);
+    read_all_and_provision(&mut world, 0);
     assert_eq!(
-        world.facts.surroundings.pool, volume.stack,
+        world.facts.node_context.pool, volume.stack,
         "what is made in it will stand on the same"
     );
 }
@@ -317,7 +323,7 @@ fn a_pool_on_a_mirrored_btrfs_survives_what_it_survives() {
 #[test]
 fn what_this_node_cannot_serve_is_abnormal_and_says_why() {
     let mut world = pool(None, &[]);
-    provision(&mut world).volumes[0].trouble = Some("its record cannot be read".into());
-    told(&mut world, 0);
+    provision(&mut world).volumes[0].error = Some("its record cannot be read".into());
+    read_all_and_provision(&mut world, 0);
     assert_eq!(csi_status(&world), CsiStatus::Failed);
 }

@@ -8,7 +8,7 @@ use crate::model::smart::memory::{Point, Reset, Series};
 pub const MAX_POINTS: usize = 64;
 
 /// The newest points, which thinning leaves alone.
-const RECENT: usize = 32;
+const RECENT_POINTS: usize = 32;
 
 /// Increases within this time of the first of them are one occasion: a scrub or a backup that meets
 /// a damaged place meets its neighbours next.
@@ -22,7 +22,7 @@ pub struct Growth {
     pub first: Timestamp,
     pub last: Timestamp,
     /// The last reading.
-    pub now: Timestamp,
+    pub last_reading: Timestamp,
     /// Separate times at which more was seen.
     pub occasions: u64,
 }
@@ -30,12 +30,12 @@ pub struct Growth {
 impl Series {
     /// One reading. `counts_up`: a lower value means that counting began anew. `reads_otherwise`:
     /// this reading cannot be compared with the last.
-    pub(super) fn take(
+    pub(super) fn record(
         &mut self,
         value: u64,
         at: Timestamp,
-        counts_up: bool,
-        reads_otherwise: bool,
+        monotonic: bool,
+        incomparable: bool,
     ) {
         let Some(last) = self.points.last().copied() else {
             self.points.push(Point { at, value });
@@ -50,9 +50,8 @@ impl Series {
         {
             point.at = at;
         }
-        let begins_anew =
-            (counts_up && value < last.value) || (reads_otherwise && value != last.value);
-        if begins_anew {
+        let is_reset = (monotonic && value < last.value) || (incomparable && value != last.value);
+        if is_reset {
             self.reset = Some(Reset {
                 at,
                 from: last.value,
@@ -60,13 +59,13 @@ impl Series {
             });
             self.points.clear();
         }
-        self.put(Point { at, value });
+        self.push_point(Point { at, value });
         self.thin();
     }
 
     /// Of a value that stays, the first and the last reading are kept; the last one only until it
     /// changes.
-    fn put(&mut self, point: Point) {
+    fn push_point(&mut self, point: Point) {
         if let [.., before, last] = self.points.as_mut_slice()
             && before.value == last.value
         {
@@ -88,7 +87,7 @@ impl Series {
                 .enumerate()
                 .max_by_key(|(index, point)| (point.value, std::cmp::Reverse(*index)))
                 .map(|(index, _)| index);
-            let middle = 1..self.points.len().saturating_sub(RECENT);
+            let middle = 1..self.points.len().saturating_sub(RECENT_POINTS);
             let gap = |index: usize| match (
                 self.points.get(index.wrapping_sub(1)),
                 self.points.get(index + 1),
@@ -130,7 +129,7 @@ impl Series {
                 by: 0,
                 first: point.at,
                 last: point.at,
-                now: last.at,
+                last_reading: last.at,
                 occasions: 0,
             });
             growth = Some(Growth {

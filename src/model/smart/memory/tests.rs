@@ -1,33 +1,33 @@
 //! What is remembered, and what counts as growth.
 
+mod attribute_meanings;
 mod laws;
-mod meanings;
 
 use jiff::SignedDuration;
 
 use crate::model::smart::fixture::*;
-use crate::model::smart::memory::{Memory, Metric, Reset};
-use crate::model::smart::report::Report;
+use crate::model::smart::memory::{Metric, Reset, SmartHistory};
+use crate::model::smart::report::SmartReport;
 
 const WEEK: SignedDuration = SignedDuration::from_hours(7 * 24);
 
-fn remember(readings: &[(i64, Report)]) -> Memory {
-    let mut memory = Memory::default();
+fn recorded(readings: &[(i64, SmartReport)]) -> SmartHistory {
+    let mut memory = SmartHistory::default();
     for (hours, report) in readings {
-        memory.take(report, hour(*hours));
+        memory.record(report, hour(*hours));
     }
     memory
 }
 
-fn pending(readings: &[(i64, u64)]) -> Memory {
-    let readings: Vec<(i64, Report)> = readings
+fn pending(readings: &[(i64, u64)]) -> SmartHistory {
+    let readings: Vec<(i64, SmartReport)> = readings
         .iter()
         .map(|(hours, count)| (*hours, disk().raw(197, &count.to_string())))
         .collect();
-    remember(&readings)
+    recorded(&readings)
 }
 
-fn points(memory: &Memory, metric: Metric) -> Vec<(i64, u64)> {
+fn points(memory: &SmartHistory, metric: Metric) -> Vec<(i64, u64)> {
     memory.series[&metric]
         .points
         .iter()
@@ -55,7 +55,7 @@ fn growth_says_by_how_much_how_often_and_since_when() {
             growth.occasions,
             growth.first,
             growth.last,
-            growth.now
+            growth.last_reading
         ),
         (12, 2, hour(30), hour(54), hour(60))
     );
@@ -84,7 +84,7 @@ fn growth_before_the_window_is_history() {
 }
 
 #[test]
-fn what_comes_and_goes_grows_only_above_its_highest() {
+fn a_fluctuating_value_grows_only_above_its_maximum() {
     let memory = pending(&[(0, 0), (10, 1), (20, 0), (30, 1), (40, 0), (50, 1)]);
     assert_eq!(
         memory.series[&Metric::Pending]
@@ -97,9 +97,9 @@ fn what_comes_and_goes_grows_only_above_its_highest() {
 
 #[test]
 fn increases_within_an_hour_are_one_occasion_however_many_they_are() {
-    let mut memory = Memory::default();
+    let mut memory = SmartHistory::default();
     let mut occasions_at = |minutes: i64, count: u64| {
-        memory.take(
+        memory.record(
             &disk().raw(197, &count.to_string()),
             hour(0) + SignedDuration::from_mins(minutes),
         );
@@ -124,8 +124,8 @@ fn increases_within_an_hour_are_one_occasion_however_many_they_are() {
 }
 
 #[test]
-fn a_counter_that_goes_back_begins_anew() {
-    let memory = remember(&[
+fn a_counter_that_decreases_is_reset() {
+    let memory = recorded(&[
         (0, disk().raw(199, "500")),
         (1, disk().raw(199, "3")),
         (2, disk().raw(199, "4")),
@@ -157,7 +157,7 @@ fn a_step_with_other_firmware_or_another_smartctl_is_no_growth() {
         .identity(|identity| identity.firmware = Some("2.0".into()));
     let mut newer_smartctl = other_firmware.clone().raw(187, "1000");
     newer_smartctl.smartctl = [7, 5];
-    let memory = remember(&[
+    let memory = recorded(&[
         (0, disk().raw(187, "1")),
         (1, other_firmware),
         (2, newer_smartctl),
@@ -170,11 +170,11 @@ fn a_step_with_other_firmware_or_another_smartctl_is_no_growth() {
 }
 
 #[test]
-fn firmware_that_is_not_told_once_is_no_other_firmware() {
+fn a_missing_firmware_version_is_not_a_firmware_change() {
     let silent = disk()
         .raw(187, "2")
         .identity(|identity| (identity.firmware, identity.in_database) = (None, None));
-    let memory = remember(&[(0, disk().raw(187, "1")), (1, silent)]);
+    let memory = recorded(&[(0, disk().raw(187, "1")), (1, silent)]);
     assert_eq!(
         memory.series[&Metric::ReportedUncorrectable]
             .growth(WEEK)
@@ -185,24 +185,24 @@ fn firmware_that_is_not_told_once_is_no_other_firmware() {
 }
 
 #[test]
-fn another_drive_in_the_same_slot_begins_a_new_memory() {
+fn another_drive_in_the_same_slot_starts_a_new_history() {
     let another = disk()
         .raw(5, "40")
         .identity(|identity| identity.serial = Some("TEST0002".into()));
-    let memory = remember(&[(0, disk().raw(5, "4")), (1, another)]);
+    let memory = recorded(&[(0, disk().raw(5, "4")), (1, another)]);
     assert_eq!(points(&memory, Metric::Reallocated), [(1, 40)]);
     assert_eq!(memory.series[&Metric::Reallocated].reset, None);
 }
 
 #[test]
 fn the_same_world_wide_name_is_the_same_drive_however_its_model_is_written() {
-    let wwn = |report: Report, model: &str| {
+    let wwn = |report: SmartReport, model: &str| {
         report.identity(|identity| {
             (identity.wwn, identity.model) =
                 (Some("naa.5000000000000001".into()), Some(model.into()))
         })
     };
-    let memory = remember(&[
+    let memory = recorded(&[
         (0, wwn(disk(), "TEST DISK")),
         (1, wwn(disk().raw(5, "1"), "ATA TEST DISK")),
     ]);
@@ -210,8 +210,8 @@ fn the_same_world_wide_name_is_the_same_drive_however_its_model_is_written() {
 }
 
 #[test]
-fn a_serial_number_that_is_not_told_once_is_no_other_drive() {
-    let memory = remember(&[
+fn a_missing_serial_number_is_not_another_drive() {
+    let memory = recorded(&[
         (0, disk()),
         (
             1,
@@ -230,12 +230,12 @@ fn a_clock_that_was_ahead_leaves_no_point_in_the_future() {
 }
 
 #[test]
-fn an_answer_ends_sleep() {
-    let mut memory = Memory {
+fn a_response_clears_asleep_since() {
+    let mut memory = SmartHistory {
         asleep_since: Some(hour(0)),
-        ..Memory::default()
+        ..SmartHistory::default()
     };
-    memory.take(&disk(), hour(1));
+    memory.record(&disk(), hour(1));
     assert_eq!(
         (memory.asleep_since, memory.last.map(|(at, _)| at)),
         (None, Some(hour(1)))

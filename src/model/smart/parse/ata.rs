@@ -4,9 +4,9 @@ use crate::model::smart::parse::fields::Field;
 use crate::model::smart::report::{Ata, Attribute, LoggedError, Statistic, WhenFailed};
 
 /// A drive has at most 30 attributes.
-const MOST_ATTRIBUTES: usize = 64;
-const MOST_ERRORS: usize = 8;
-const MOST_STATISTICS: usize = 256;
+const MAX_ATTRIBUTES: usize = 64;
+const MAX_ERRORS: usize = 8;
+const MAX_STATISTICS: usize = 256;
 
 pub fn body(root: Field<'_>) -> Ata {
     let log = root.get("ata_smart_error_log");
@@ -14,83 +14,89 @@ pub fn body(root: Field<'_>) -> Ata {
     let log = ["extended", "comprehensive", "summary"]
         .map(|name| log.get(name))
         .into_iter()
-        .find(|log| log.number("count").is_some());
+        .find(|log| log.get_u64("count").is_some());
     Ata {
         attributes: root
             .get("ata_smart_attributes")
             .get("table")
             .items()
             .filter_map(attribute)
-            .take(MOST_ATTRIBUTES)
+            .take(MAX_ATTRIBUTES)
             .collect(),
-        error_count: log.and_then(|log| log.number("count")),
+        error_count: log.and_then(|log| log.get_u64("count")),
         last_errors: log
             .into_iter()
             .flat_map(|log| log.get("table").items())
-            .filter_map(error)
-            .take(MOST_ERRORS)
+            .filter_map(logged_error)
+            .take(MAX_ERRORS)
             .collect(),
-        pending_defects: root.get("ata_pending_defects_log").number("count"),
+        pending_defects: root.get("ata_pending_defects_log").get_u64("count"),
         statistics: root
             .get("ata_device_statistics")
             .get("pages")
             .items()
             .flat_map(statistics)
-            .take(MOST_STATISTICS)
+            .take(MAX_STATISTICS)
             .collect(),
-        endurance_used: root.get("endurance_used").get("current_percent").amount(),
+        endurance_used: root
+            .get("endurance_used")
+            .get("current_percent")
+            .as_unsigned(),
         spare_threshold: root
             .get("spare_available")
             .get("threshold_percent")
-            .amount(),
-        spare_available: root.get("spare_available").get("current_percent").amount(),
+            .as_unsigned(),
+        spare_available: root
+            .get("spare_available")
+            .get("current_percent")
+            .as_unsigned(),
     }
 }
 
 fn attribute(row: Field<'_>) -> Option<Attribute> {
     let (flags, raw) = (row.get("flags"), row.get("raw"));
-    let raw_value = raw.number("value");
-    let threshold = row.get("thresh").amount();
-    let when_failed = match (row.get("when_failed").text().as_deref(), threshold) {
+    let raw_value = raw.get_u64("value");
+    let threshold = row.get("thresh").as_unsigned();
+    let when_failed = match (row.get("when_failed").as_text().as_deref(), threshold) {
         (Some("now"), _) => WhenFailed::Now,
         (Some("past"), _) => WhenFailed::Past,
         // An empty word is trimmed to none: it is an answer only beside a threshold.
         (None, Some(_)) if row.get("when_failed").is_some() => WhenFailed::Never,
-        (Some(_) | None, _) => WhenFailed::Untold,
+        (Some(_) | None, _) => WhenFailed::Unknown,
     };
     Some(Attribute {
-        id: row.get("id").amount().filter(|id| *id > 0)?,
-        name: row.get("name").text().unwrap_or_default(),
-        value: row.get("value").amount().unwrap_or_default(),
-        worst: row.get("worst").amount().unwrap_or_default(),
+        id: row.get("id").as_unsigned().filter(|id| *id > 0)?,
+        name: row.get("name").as_text().unwrap_or_default(),
+        value: row.get("value").as_unsigned().unwrap_or_default(),
+        worst: row.get("worst").as_unsigned().unwrap_or_default(),
         threshold,
         when_failed,
         prefailure: flags
             .get("prefailure")
-            .truth()
-            .or_else(|| flags.number("value").map(|bits| bits & 1 != 0))
+            .as_bool()
+            .or_else(|| flags.get_u64("value").map(|bits| bits & 1 != 0))
             .unwrap_or(false),
         raw: raw_value.unwrap_or_default(),
         raw_text: raw
             .get("string")
-            .text()
+            .as_text()
             .or_else(|| raw_value.map(|value| value.to_string()))
             .unwrap_or_default(),
     })
 }
 
-fn error(entry: Field<'_>) -> Option<LoggedError> {
-    let hours = entry.number("lifetime_hours");
+fn logged_error(entry: Field<'_>) -> Option<LoggedError> {
+    let hours = entry.get_u64("lifetime_hours");
     let registers = entry.get("completion_registers");
     let text = entry
         .get("error_description")
-        .text()
-        .or_else(|| in_words(registers.number("error")?, registers.number("lba")));
+        .as_text()
+        .or_else(|| describe_error_register(registers.get_u64("error")?, registers.get_u64("lba")));
     text.map(|text| LoggedError { hours, text })
 }
 
 /// Where smartctl gives no description: the bits of the error register (ACS-4, ERROR field).
-fn in_words(register: u64, lba: Option<u64>) -> Option<String> {
+fn describe_error_register(register: u64, lba: Option<u64>) -> Option<String> {
     let names = [
         (7, "ICRC"),
         (6, "UNC"),
@@ -111,23 +117,23 @@ fn in_words(register: u64, lba: Option<u64>) -> Option<String> {
 
 /// Those that the drive calls valid.
 fn statistics(page: Field<'_>) -> impl Iterator<Item = Statistic> {
-    let number = page.get("number").amount();
+    let number = page.get("number").as_unsigned();
     page.get("table").items().filter_map(move |row| {
         let flags = row.get("flags");
         let bit = |name: &str, bit: u32| {
             flags
                 .get(name)
-                .truth()
-                .or_else(|| flags.number("value").map(|bits| bits >> bit & 1 != 0))
+                .as_bool()
+                .or_else(|| flags.get_u64("value").map(|bits| bits >> bit & 1 != 0))
         };
         let value = row
             .get("value")
-            .signed()
+            .as_i64()
             .filter(|_| bit("valid", 6).unwrap_or(false))?;
         Some(Statistic {
             page: number?,
-            offset: row.get("offset").amount()?,
-            name: row.get("name").text().unwrap_or_default(),
+            offset: row.get("offset").as_unsigned()?,
+            name: row.get("name").as_text().unwrap_or_default(),
             value,
             normalized: bit("normalized", 5).unwrap_or(false),
         })

@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 /// What is kept of one text: the longest of smartctl's lines are drivedb's warnings.
-const LONGEST: usize = 400;
+const MAX_TEXT_LENGTH: usize = 400;
 
 /// A place in the document, there or not.
 #[derive(Clone, Copy)]
@@ -44,13 +44,13 @@ impl<'a> Field<'a> {
             .map(|(key, value)| (key.as_str(), Field(Some(value))))
     }
 
-    pub fn truth(self) -> Option<bool> {
+    pub fn as_bool(self) -> Option<bool> {
         self.0.and_then(Value::as_bool)
     }
 
     /// Without blanks and control characters at its ends; an empty one is absent. A number is as
     /// good as its digits.
-    pub fn text(self) -> Option<String> {
+    pub fn as_text(self) -> Option<String> {
         let text = match self.0? {
             Value::String(text) => text
                 .trim_matches(|letter: char| letter.is_whitespace() || letter.is_control())
@@ -58,11 +58,11 @@ impl<'a> Field<'a> {
             Value::Number(number) => number.to_string(),
             Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => return None,
         };
-        (!text.is_empty()).then(|| text.chars().take(LONGEST).collect())
+        (!text.is_empty()).then(|| text.chars().take(MAX_TEXT_LENGTH).collect())
     }
 
     /// An amount. Those of 128 bits (NVMe) that do not fit are the greatest that does.
-    fn whole(self) -> Option<u64> {
+    fn as_u64(self) -> Option<u64> {
         match self.0? {
             Value::Number(number) => number.as_u64().or_else(|| {
                 number
@@ -80,19 +80,19 @@ impl<'a> Field<'a> {
     }
 
     /// An amount in fewer bits; one that does not fit is absent.
-    pub fn amount<T: TryFrom<u64>>(self) -> Option<T> {
-        self.whole().and_then(|amount| T::try_from(amount).ok())
+    pub fn as_unsigned<T: TryFrom<u64>>(self) -> Option<T> {
+        self.as_u64().and_then(|amount| T::try_from(amount).ok())
     }
 
     /// smartctl writes numbers beyond 2^53 as text too, with `_s` after the name (json.cpp,
     /// set_unsafe_uint64).
-    pub fn number(self, key: &str) -> Option<u64> {
+    pub fn get_u64(self, key: &str) -> Option<u64> {
         self.get(key)
-            .whole()
-            .or_else(|| self.get(&format!("{key}_s")).whole())
+            .as_u64()
+            .or_else(|| self.get(&format!("{key}_s")).as_u64())
     }
 
-    pub fn signed(self) -> Option<i64> {
+    pub fn as_i64(self) -> Option<i64> {
         match self.0? {
             Value::Number(number) => number.as_i64(),
             Value::String(digits) => digits.trim().parse().ok(),

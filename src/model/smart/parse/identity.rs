@@ -9,42 +9,42 @@ pub fn identity(root: Field<'_>) -> Identity {
         || root.get("nvme_smart_health_information_log").is_object();
     let protocol = device
         .get("protocol")
-        .text()
-        .unwrap_or_else(|| if nvme { "NVMe" } else { guessed(root) }.to_owned());
+        .as_text()
+        .unwrap_or_else(|| if nvme { "NVMe" } else { guess_protocol(root) }.to_owned());
     // 7.3 put `scsi_` before these; 7.0 to 7.2 had them bare.
-    let either = |new: &str, old: &str| root.get(new).text().or_else(|| root.get(old).text());
+    let either = |new: &str, old: &str| root.get(new).as_text().or_else(|| root.get(old).as_text());
     let product = either("scsi_product", "product");
     let capacity = root
         .get("user_capacity")
-        .number("bytes")
+        .get_u64("bytes")
         .filter(|bytes| *bytes > 0);
     Identity {
-        device: device.get("name").text().unwrap_or_default(),
-        device_type: device.get("type").text().unwrap_or_default(),
+        device: device.get("name").as_text().unwrap_or_default(),
+        device_type: device.get("type").as_text().unwrap_or_default(),
         protocol,
         vendor: either("scsi_vendor", "vendor"),
         // `model_name` of a SCSI drive is the vendor and the product in one.
         model: product.or_else(|| either("model_name", "scsi_model_name")),
-        family: root.get("model_family").text(),
+        family: root.get("model_family").as_text(),
         serial: root
             .get("serial_number")
-            .text()
+            .as_text()
             .filter(|serial| serial.chars().any(char::is_alphanumeric)),
         firmware: either("firmware_version", "scsi_revision")
-            .or_else(|| root.get("revision").text()),
+            .or_else(|| root.get("revision").as_text()),
         wwn: wwn(root),
         size_bytes: capacity.or_else(|| {
-            root.number("nvme_total_capacity")
+            root.get_u64("nvme_total_capacity")
                 .filter(|bytes| *bytes > 0)
         }),
-        rotation_rate: root.get("rotation_rate").amount(),
-        in_database: root.get("in_smartctl_database").truth(),
+        rotation_rate: root.get("rotation_rate").as_unsigned(),
+        in_database: root.get("in_smartctl_database").as_bool(),
     }
 }
 
 /// `device.protocol` is in every version's answer; this is for documents that were cut down by
 /// others.
-fn guessed(root: Field<'_>) -> &'static str {
+fn guess_protocol(root: Field<'_>) -> &'static str {
     let has = |start: &str| root.entries().any(|(key, _)| key.starts_with(start));
     if has("ata_") {
         "ATA"
@@ -59,16 +59,18 @@ fn guessed(root: Field<'_>) -> &'static str {
 /// is one namespace. As sysfs writes them.
 fn wwn(root: Field<'_>) -> Option<String> {
     let parts = root.get("wwn");
-    if let (Some(naa), Some(oui), Some(id)) =
-        (parts.number("naa"), parts.number("oui"), parts.number("id"))
-    {
+    if let (Some(naa), Some(oui), Some(id)) = (
+        parts.get_u64("naa"),
+        parts.get_u64("oui"),
+        parts.get_u64("id"),
+    ) {
         let fits = (1..=0xf).contains(&naa) && oui < 1 << 24 && id < 1 << 36 && (oui, id) != (0, 0);
         return fits.then(|| format!("naa.{naa:x}{oui:06x}{id:09x}"));
     }
     if let Some(unit) = root
         .get("logical_unit_id")
-        .text()
-        .and_then(|unit| designator(&unit))
+        .as_text()
+        .and_then(|unit| parse_designator(&unit))
     {
         // SPC-6: an NAA designator begins with its format, 2, 3, 5 or 6; anything else here is an
         // EUI-64.
@@ -81,21 +83,21 @@ fn wwn(root: Field<'_>) -> Option<String> {
     };
     if let Some(nguid) = only
         .get("nguid")
-        .text()
-        .and_then(|nguid| designator(&nguid))
+        .as_text()
+        .and_then(|nguid| parse_designator(&nguid))
     {
         return Some(format!("eui.{nguid}"));
     }
     let (oui, extension) = (
-        only.get("eui64").number("oui")?,
-        only.get("eui64").number("ext_id")?,
+        only.get("eui64").get_u64("oui")?,
+        only.get("eui64").get_u64("ext_id")?,
     );
     let fits = oui < 1 << 24 && extension < 1 << 40 && (oui, extension) != (0, 0);
     fits.then(|| format!("eui.{oui:06x}{extension:010x}"))
 }
 
 /// 64 or 128 bits in hexadecimal digits that are not all zero, lower case.
-fn designator(text: &str) -> Option<String> {
+fn parse_designator(text: &str) -> Option<String> {
     let digits = text.strip_prefix("0x").unwrap_or(text).to_ascii_lowercase();
     let whole =
         matches!(digits.len(), 16 | 32) && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
@@ -105,11 +107,11 @@ fn designator(text: &str) -> Option<String> {
 /// Degrees Celsius. 0 is what RAID controllers tell for their volumes and drives without a sensor
 /// for themselves; beyond these no sensor measures.
 pub fn temperature(root: Field<'_>) -> Option<i64> {
-    let told = root.get("temperature").get("current").signed();
+    let told = root.get("temperature").get("current").as_i64();
     let told = told.or_else(|| {
         root.get("nvme_smart_health_information_log")
             .get("temperature")
-            .signed()
+            .as_i64()
     });
     told.filter(|celsius| (-40..=150).contains(celsius) && *celsius != 0)
 }
@@ -131,6 +133,6 @@ pub fn temperature_limit(root: Field<'_>) -> Option<i64> {
     ];
     places
         .into_iter()
-        .filter_map(Field::signed)
+        .filter_map(Field::as_i64)
         .find(|celsius| (30..=150).contains(celsius))
 }

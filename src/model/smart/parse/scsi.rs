@@ -2,11 +2,11 @@
 //! (scsiprint.cpp; SPC-6, SBC-4).
 
 use crate::model::smart::parse::fields::Field;
-use crate::model::smart::report::{ErrorCounter, Exception, Scsi};
+use crate::model::smart::report::{ErrorCounter, InformationalException, Scsi};
 
 /// The first version that counts grown defects in elements.
-const COUNTS_ELEMENTS: [u32; 2] = [7, 2];
-const MEDIUM_ERROR: u64 = 3;
+const FIRST_VERSION_COUNTING_ELEMENTS: [u32; 2] = [7, 2];
+const SENSE_KEY_MEDIUM_ERROR: u64 = 3;
 
 pub fn body(root: Field<'_>, smartctl: [u32; 2]) -> Scsi {
     let exception = root.get("smart_status").get("scsi");
@@ -15,23 +15,29 @@ pub fn body(root: Field<'_>, smartctl: [u32; 2]) -> Scsi {
     let scan = root.get("scsi_background_scan");
     let endurance = root
         .get("scsi_percentage_used_endurance_indicator")
-        .amount();
+        .as_unsigned();
     Scsi {
-        exception: exception.get("asc").amount().map(|asc| Exception {
-            asc,
-            ascq: exception.get("ascq").amount().unwrap_or_default(),
-            text: exception.get("ie_string").text().unwrap_or_default(),
-        }),
+        exception: exception
+            .get("asc")
+            .as_unsigned()
+            .map(|asc| InformationalException {
+                asc,
+                ascq: exception.get("ascq").as_unsigned().unwrap_or_default(),
+                text: exception.get("ie_string").as_text().unwrap_or_default(),
+            }),
         grown_defects: root
-            .number("scsi_grown_defect_list")
-            .map(|told| elements(told, smartctl)),
-        pending_defects: root.get("scsi_pending_defects").number("count"),
+            .get_u64("scsi_grown_defect_list")
+            .map(|told| grown_defect_elements(told, smartctl)),
+        pending_defects: root.get("scsi_pending_defects").get_u64("count"),
         read: counter("read"),
         write: counter("write"),
         verify: counter("verify"),
-        percentage_used: endurance
-            .or_else(|| root.get("endurance_used").get("current_percent").amount()),
-        background_scan: scan.get("status").get("string").text(),
+        percentage_used: endurance.or_else(|| {
+            root.get("endurance_used")
+                .get("current_percent")
+                .as_unsigned()
+        }),
+        background_scan: scan.get("status").get("string").as_text(),
         background_errors: scan.is_object().then(|| {
             scan.entries()
                 .filter(|(key, result)| is_open_error(key, *result))
@@ -44,21 +50,21 @@ pub fn body(root: Field<'_>, smartctl: [u32; 2]) -> Scsi {
 /// asks for (4, bytes from index) and in all others but the short block format, where it has 4;
 /// which one the drive chose is not told. 8 is taken wherever it divides: the smaller count, and
 /// never none where there are some.
-fn elements(told: u64, smartctl: [u32; 2]) -> u64 {
-    if smartctl >= COUNTS_ELEMENTS {
-        told
-    } else if told.is_multiple_of(8) {
-        told / 8
+fn grown_defect_elements(reported: u64, smartctl: [u32; 2]) -> u64 {
+    if smartctl >= FIRST_VERSION_COUNTING_ELEMENTS {
+        reported
+    } else if reported.is_multiple_of(8) {
+        reported / 8
     } else {
-        told.div_ceil(4)
+        reported.div_ceil(4)
     }
 }
 
 fn counter(row: Field<'_>) -> Option<ErrorCounter> {
     let counter = ErrorCounter {
-        corrected: row.number("total_errors_corrected"),
-        uncorrected: row.number("total_uncorrected_errors"),
-        gigabytes: row.get("gigabytes_processed").text(),
+        corrected: row.get_u64("total_errors_corrected"),
+        uncorrected: row.get_u64("total_uncorrected_errors"),
+        gigabytes: row.get("gigabytes_processed").as_text(),
     };
     (counter.corrected.is_some() || counter.uncorrected.is_some()).then_some(counter)
 }
@@ -67,10 +73,10 @@ fn counter(row: Field<'_>) -> Option<ErrorCounter> {
 /// recovered by rewriting, 6 reassigned with valid data; these are settled.
 fn is_open_error(key: &str, result: Field<'_>) -> bool {
     let settled = matches!(
-        result.get("reassign_status").number("value"),
+        result.get("reassign_status").get_u64("value"),
         Some(2 | 5 | 6)
     );
     key.starts_with("result_")
-        && result.get("sense_key").number("value") == Some(MEDIUM_ERROR)
+        && result.get("sense_key").get_u64("value") == Some(SENSE_KEY_MEDIUM_ERROR)
         && !settled
 }

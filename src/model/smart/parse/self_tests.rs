@@ -2,32 +2,39 @@
 //! NVMe's from 7.4.
 
 use crate::model::smart::parse::fields::Field;
-use crate::model::smart::report::{BY_STATUS, Outcome, SelfTest, SelfTests};
+use crate::model::smart::report::{STATUS_ONLY_KIND, SelfTest, SelfTestOutcome, SelfTests};
 
 /// ATA's standard log holds 21, NVMe's and SCSI's 20.
-const MOST: usize = 24;
+const MAX_ENTRIES: usize = 24;
 
 pub fn self_tests(root: Field<'_>) -> SelfTests {
     let now = root.get("ata_smart_data").get("self_test");
     let minutes = now.get("polling_minutes");
     let nvme = root.get("nvme_self_test_log");
-    let long_seconds = root.number("scsi_extended_self_test_seconds");
+    let long_seconds = root.get_u64("scsi_extended_self_test_seconds");
     let long = long_seconds
         .and_then(|seconds| u32::try_from(seconds.div_ceil(60)).ok())
-        .or_else(|| minutes.get("extended").amount());
+        .or_else(|| minutes.get("extended").as_unsigned());
     let log = log(root);
-    let told = log.is_some();
-    let last = if told {
+    let log_read = log.is_some();
+    let last = if log_read {
         None
     } else {
-        of_the_last(now.get("status"))
+        last_outcome(now.get("status"))
     };
     SelfTests {
         running: ata_running(now.get("status")).or_else(|| nvme_running(nvme)),
-        log: log.unwrap_or_else(|| only_the_last(now.get("status")).into_iter().collect()),
-        told,
+        log: log.unwrap_or_else(|| {
+            last_failure_by_status(now.get("status"))
+                .into_iter()
+                .collect()
+        }),
+        log_read,
         last,
-        short_minutes: minutes.get("short").amount().filter(|minutes| *minutes > 0),
+        short_minutes: minutes
+            .get("short")
+            .as_unsigned()
+            .filter(|minutes| *minutes > 0),
         long_minutes: long.filter(|minutes| *minutes > 0),
     }
 }
@@ -39,13 +46,13 @@ fn log(root: Field<'_>) -> Option<Vec<SelfTest>> {
     let ata = ["extended", "standard"]
         .map(|name| ata.get(name))
         .into_iter()
-        .find(|log| log.number("count").is_some() || log.get("table").is_some());
+        .find(|log| log.get_u64("count").is_some() || log.get("table").is_some());
     if let Some(log) = ata {
         return Some(
             log.get("table")
                 .items()
                 .filter_map(ata_test)
-                .take(MOST)
+                .take(MAX_ENTRIES)
                 .collect(),
         );
     }
@@ -55,7 +62,7 @@ fn log(root: Field<'_>) -> Option<Vec<SelfTest>> {
             nvme.get("table")
                 .items()
                 .filter_map(nvme_test)
-                .take(MOST)
+                .take(MAX_ENTRIES)
                 .collect(),
         );
     }
@@ -68,8 +75,8 @@ fn log(root: Field<'_>) -> Option<Vec<SelfTest>> {
 /// Self-test execution status, ACS-4: the high nibble how it goes, the low one what remains in
 /// tenths.
 fn ata_running(status: Field<'_>) -> Option<u8> {
-    let remaining = status.get("remaining_percent").amount::<u8>();
-    match status.number("value") {
+    let remaining = status.get("remaining_percent").as_unsigned::<u8>();
+    match status.get_u64("value") {
         Some(value) if value >> 4 == 15 => {
             remaining.or_else(|| u8::try_from((value & 15) * 10).ok())
         }
@@ -77,7 +84,7 @@ fn ata_running(status: Field<'_>) -> Option<u8> {
         None => remaining.filter(|_| {
             status
                 .get("string")
-                .text()
+                .as_text()
                 .is_some_and(|words| words.contains("in progress"))
         }),
     }
@@ -86,62 +93,64 @@ fn ata_running(status: Field<'_>) -> Option<u8> {
 fn ata_test(entry: Field<'_>) -> Option<SelfTest> {
     let kind = entry.get("type");
     let status = entry.get("status");
-    let name = kind.get("string").text().unwrap_or_default();
+    let name = kind.get("string").as_text().unwrap_or_default();
     Some(SelfTest {
         // 2: extended, 82h: extended, captive.
-        extended: matches!(kind.number("value"), Some(0x02 | 0x82)) || name.starts_with("Extended"),
+        extended: matches!(kind.get_u64("value"), Some(0x02 | 0x82))
+            || name.starts_with("Extended"),
         kind: name,
         outcome: ata_outcome(status)?,
-        text: status.get("string").text().unwrap_or_default(),
-        hours: entry.number("lifetime_hours"),
-        lba: entry.number("lba"),
+        text: status.get("string").as_text().unwrap_or_default(),
+        hours: entry.get_u64("lifetime_hours"),
+        lba: entry.get_u64("lba"),
     })
 }
 
 /// ACS-4, self-test execution status: 1 aborted by the host, 2 interrupted by a reset, 3 to 8 the
 /// drive found a fault, 15 runs.
-fn ata_outcome(status: Field<'_>) -> Option<Outcome> {
-    if let Some(value) = status.number("value") {
+fn ata_outcome(status: Field<'_>) -> Option<SelfTestOutcome> {
+    if let Some(value) = status.get_u64("value") {
         return Some(match value >> 4 {
-            0 => Outcome::Passed,
-            3..=8 => Outcome::Failed,
-            15 => Outcome::Running,
-            _ => Outcome::Other,
+            0 => SelfTestOutcome::Passed,
+            3..=8 => SelfTestOutcome::Failed,
+            15 => SelfTestOutcome::Running,
+            _ => SelfTestOutcome::Other,
         });
     }
     let words = status
         .get("string")
-        .text()
+        .as_text()
         .unwrap_or_default()
         .to_ascii_lowercase();
     let is = |part: &str| words.contains(part);
     if is("aborted") || is("interrupted") {
-        return Some(Outcome::Other);
+        return Some(SelfTestOutcome::Other);
     }
     if is("in progress") {
-        return Some(Outcome::Running);
+        return Some(SelfTestOutcome::Running);
     }
-    match status.get("passed").truth() {
-        Some(true) => Some(Outcome::Passed),
-        Some(false) => Some(Outcome::Failed),
-        None if is("without error") => Some(Outcome::Passed),
-        None if is("failure") || is("fatal") || is("damage") => Some(Outcome::Failed),
-        None => status.is_object().then_some(Outcome::Other),
+    match status.get("passed").as_bool() {
+        Some(true) => Some(SelfTestOutcome::Passed),
+        Some(false) => Some(SelfTestOutcome::Failed),
+        None if is("without error") => Some(SelfTestOutcome::Passed),
+        None if is("failure") || is("fatal") || is("damage") => Some(SelfTestOutcome::Failed),
+        None => status.is_object().then_some(SelfTestOutcome::Other),
     }
 }
 
 /// The last test by the drive's status; the one that runs and the one that was broken off say
 /// nothing of those before.
-fn of_the_last(status: Field<'_>) -> Option<Outcome> {
-    ata_outcome(status).filter(|outcome| matches!(outcome, Outcome::Passed | Outcome::Failed))
+fn last_outcome(status: Field<'_>) -> Option<SelfTestOutcome> {
+    ata_outcome(status)
+        .filter(|outcome| matches!(outcome, SelfTestOutcome::Passed | SelfTestOutcome::Failed))
 }
 
 /// Where the log was not read, a failure is told by the status of the last test.
-fn only_the_last(status: Field<'_>) -> Option<SelfTest> {
-    let text = status.get("string").text()?;
-    let failed = ata_outcome(status).filter(|outcome| *outcome == Outcome::Failed)?;
+fn last_failure_by_status(status: Field<'_>) -> Option<SelfTest> {
+    let text = status.get("string").as_text()?;
+    let failed = ata_outcome(status).filter(|outcome| *outcome == SelfTestOutcome::Failed)?;
     Some(SelfTest {
-        kind: BY_STATUS.to_owned(),
+        kind: STATUS_ONLY_KIND.to_owned(),
         outcome: failed,
         text,
         ..SelfTest::default()
@@ -150,11 +159,11 @@ fn only_the_last(status: Field<'_>) -> Option<SelfTest> {
 
 fn nvme_running(log: Field<'_>) -> Option<u8> {
     log.get("current_self_test_operation")
-        .number("value")
+        .get_u64("value")
         .filter(|operation| *operation != 0)?;
     let done = log
         .get("current_self_test_completion_percent")
-        .amount::<u8>()
+        .as_unsigned::<u8>()
         .unwrap_or(0);
     Some(100_u8.saturating_sub(done))
 }
@@ -163,38 +172,38 @@ fn nvme_running(log: Field<'_>) -> Option<u8> {
 /// entry.
 fn nvme_test(entry: Field<'_>) -> Option<SelfTest> {
     let (code, result) = (entry.get("self_test_code"), entry.get("self_test_result"));
-    let outcome = match result.number("value")? {
-        0 => Outcome::Passed,
-        5..=7 => Outcome::Failed,
+    let outcome = match result.get_u64("value")? {
+        0 => SelfTestOutcome::Passed,
+        5..=7 => SelfTestOutcome::Failed,
         15 => return None,
-        _ => Outcome::Other,
+        _ => SelfTestOutcome::Other,
     };
     Some(SelfTest {
-        kind: code.get("string").text().unwrap_or_default(),
-        extended: code.number("value") == Some(2),
+        kind: code.get("string").as_text().unwrap_or_default(),
+        extended: code.get_u64("value") == Some(2),
         outcome,
-        text: result.get("string").text().unwrap_or_default(),
-        hours: entry.number("power_on_hours"),
-        lba: entry.number("lba"),
+        text: result.get("string").as_text().unwrap_or_default(),
+        hours: entry.get_u64("power_on_hours"),
+        lba: entry.get_u64("lba"),
     })
 }
 
 /// SPC-6, Self-Test Results log page: 3 to 7 failed, 1 and 2 aborted, 15 runs.
 fn scsi_test(entry: Field<'_>) -> Option<SelfTest> {
     let (code, result) = (entry.get("code"), entry.get("result"));
-    let outcome = match result.number("value")? {
-        0 => Outcome::Passed,
-        3..=7 => Outcome::Failed,
-        15 => Outcome::Running,
-        _ => Outcome::Other,
+    let outcome = match result.get_u64("value")? {
+        0 => SelfTestOutcome::Passed,
+        3..=7 => SelfTestOutcome::Failed,
+        15 => SelfTestOutcome::Running,
+        _ => SelfTestOutcome::Other,
     };
     Some(SelfTest {
-        kind: code.get("string").text().unwrap_or_default(),
+        kind: code.get("string").as_text().unwrap_or_default(),
         // 2: background extended, 6: foreground extended.
-        extended: matches!(code.number("value"), Some(2 | 6)),
+        extended: matches!(code.get_u64("value"), Some(2 | 6)),
         outcome,
-        text: result.get("string").text().unwrap_or_default(),
-        hours: entry.get("power_on_time").number("hours"),
-        lba: entry.get("lba_first_failure").number("value"),
+        text: result.get("string").as_text().unwrap_or_default(),
+        hours: entry.get("power_on_time").get_u64("hours"),
+        lba: entry.get("lba_first_failure").get_u64("value"),
     })
 }

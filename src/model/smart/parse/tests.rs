@@ -1,14 +1,14 @@
 //! Documents as each version of smartctl writes them; the drives in them are invented.
 
-mod answers;
 mod laws;
+mod responses;
 mod versions;
 
 use serde_json::{Value, json};
 
-use crate::model::smart::Answer;
+use crate::model::smart::SmartResponse;
 use crate::model::smart::parse::{ParseError, parse};
-use crate::model::smart::report::{Ata, Nvme, Report, Scsi};
+use crate::model::smart::report::{Ata, Nvme, Scsi, SmartReport};
 
 /// What every answer has, with `more` beside it.
 pub fn document(version: [u32; 2], exit_status: u8, more: Value) -> Value {
@@ -63,33 +63,33 @@ pub fn merge(to: &mut Value, more: Value) {
     }
 }
 
-pub fn read(document: &Value) -> Result<Answer, ParseError> {
+pub fn read(document: &Value) -> Result<SmartResponse, ParseError> {
     parse(document.to_string().as_bytes())
 }
 
-pub fn told(document: &Value) -> Report {
+pub fn parse_report(document: &Value) -> SmartReport {
     match read(document) {
-        Ok(Answer::Told(report)) => *report,
+        Ok(SmartResponse::Report(report)) => *report,
         other => panic!("not told: {other:?}"),
     }
 }
 
-pub fn told_ata(document: &Value) -> Ata {
-    match told(document).body {
+pub fn parse_ata(document: &Value) -> Ata {
+    match parse_report(document).body {
         crate::model::smart::report::Body::Ata(ata) => ata,
         other => panic!("not ATA: {other:?}"),
     }
 }
 
-pub fn told_nvme(document: &Value) -> Nvme {
-    match told(document).body {
+pub fn parse_nvme(document: &Value) -> Nvme {
+    match parse_report(document).body {
         crate::model::smart::report::Body::Nvme(nvme) => nvme,
         other => panic!("not NVMe: {other:?}"),
     }
 }
 
-pub fn told_scsi(document: &Value) -> Scsi {
-    match told(document).body {
+pub fn parse_scsi(document: &Value) -> Scsi {
+    match parse_report(document).body {
         crate::model::smart::report::Body::Scsi(scsi) => scsi,
         other => panic!("not SCSI: {other:?}"),
     }

@@ -4,29 +4,29 @@
 use crate::model::finding::Severity;
 use crate::model::smart::memory::{is_temperature, wear_percent};
 use crate::model::smart::report::{Ata, Attribute, WhenFailed};
-use crate::model::smart::rules::text::line;
-use crate::model::smart::rules::{Case, Cause};
+use crate::model::smart::rules::text::attribute_line;
+use crate::model::smart::rules::{RuleInput, Symptom};
 
 /// A pre-failure attribute at or below its threshold: failure is imminent, by its maker. BAD now,
 /// SUSPECT for one that has recovered. Not the temperature.
-pub fn prefailure(case: &Case) -> Option<Cause> {
-    let attributes = crossed(case.ata()?, |attribute| {
+pub fn prefailure(case: &RuleInput) -> Option<Symptom> {
+    let attributes = failed_attributes(case.ata()?, |attribute| {
         attribute.prefailure && !is_temperature(attribute)
     });
-    cause(&attributes, Severity::Bad, "imminent failure")
+    threshold_symptom(&attributes, Severity::Bad, "imminent failure")
 }
 
 /// Any other attribute at its threshold: the end of what it was designed for. SUSPECT, also for one
 /// that has recovered. Not the temperature (in the past it is told by nobody: it is over), not
 /// wear.
-pub fn old_age(case: &Case) -> Option<Cause> {
+pub fn old_age(case: &RuleInput) -> Option<Symptom> {
     let ata = case.ata()?;
     let wears =
         |attribute: &Attribute| wear_percent(attribute, ata, &case.report.identity).is_some();
-    let attributes = crossed(ata, |attribute| {
+    let attributes = failed_attributes(ata, |attribute| {
         !attribute.prefailure && !is_temperature(attribute) && !wears(attribute)
     });
-    cause(
+    threshold_symptom(
         &attributes,
         Severity::Suspect,
         "the end of the designed life",
@@ -34,7 +34,7 @@ pub fn old_age(case: &Case) -> Option<Cause> {
 }
 
 /// Those that have failed, worst first.
-fn crossed(ata: &Ata, of_kind: impl Fn(&Attribute) -> bool) -> Vec<&Attribute> {
+fn failed_attributes(ata: &Ata, of_kind: impl Fn(&Attribute) -> bool) -> Vec<&Attribute> {
     let failed = |attribute: &&Attribute| {
         matches!(attribute.when_failed, WhenFailed::Now | WhenFailed::Past)
     };
@@ -42,7 +42,7 @@ fn crossed(ata: &Ata, of_kind: impl Fn(&Attribute) -> bool) -> Vec<&Attribute> {
         .attributes
         .iter()
         .filter(failed)
-        .filter(|attribute| of_kind(attribute) && !is_no_limit(attribute))
+        .filter(|attribute| of_kind(attribute) && !is_unused_threshold(attribute))
         .collect();
     found.sort_by_key(|attribute| attribute.when_failed != WhenFailed::Now);
     found
@@ -51,20 +51,20 @@ fn crossed(ata: &Ata, of_kind: impl Fn(&Attribute) -> bool) -> Vec<&Attribute> {
 /// A threshold that a new drive would have reached: above all values (253 is the highest,
 /// SFF-8035i; FFh is "always failing", for tests of the alarm), or the value that all attributes
 /// start with, and it has never left it. Firmware has such for attributes that it does not judge.
-fn is_no_limit(attribute: &Attribute) -> bool {
+fn is_unused_threshold(attribute: &Attribute) -> bool {
     let (value, worst) = (attribute.value, attribute.worst);
     attribute.threshold.is_some_and(|threshold| {
         threshold > 253 || (threshold == 100 && value == 100 && worst == 100)
     })
 }
 
-fn cause(attributes: &[&Attribute], now: Severity, limit: &str) -> Option<Cause> {
+fn threshold_symptom(attributes: &[&Attribute], now: Severity, limit: &str) -> Option<Symptom> {
     let first = attributes.first()?;
     let named = |attribute: &&&Attribute| attribute.when_failed == first.when_failed;
     let names: Vec<String> = attributes
         .iter()
         .filter(named)
-        .map(|attribute| name(attribute))
+        .map(|attribute| describe(attribute))
         .collect();
     let verb = if names.len() == 1 { "is" } else { "are" };
     let names = names.join(", ");
@@ -73,20 +73,23 @@ fn cause(attributes: &[&Attribute], now: Severity, limit: &str) -> Option<Cause>
             now,
             format!("{names} {verb} at the maker's limit for {limit}"),
         ),
-        WhenFailed::Past | WhenFailed::Never | WhenFailed::Untold => (
+        WhenFailed::Past | WhenFailed::Never | WhenFailed::Unknown => (
             Severity::Suspect,
             format!("{names} had fallen to the maker's limit for {limit}, and recovered"),
         ),
     };
-    Some(Cause {
+    Some(Symptom {
         severity,
         message,
-        evidence: attributes.iter().map(|attribute| line(attribute)).collect(),
+        evidence: attributes
+            .iter()
+            .map(|attribute| attribute_line(attribute))
+            .collect(),
     })
 }
 
 /// `5 Reallocated_Sector_Ct (1, limit 5)`; of one that has recovered, the worst value.
-fn name(attribute: &Attribute) -> String {
+fn describe(attribute: &Attribute) -> String {
     let Attribute { id, name, .. } = attribute;
     let value = if attribute.when_failed == WhenFailed::Now {
         attribute.value

@@ -2,21 +2,21 @@
 
 use crate::model::finding::Severity;
 use crate::model::smart::memory::{self, Metric};
-use crate::model::smart::rules::text::{counted, history, lines};
-use crate::model::smart::rules::{Case, Cause, reaches};
+use crate::model::smart::rules::text::{metric_lines, pluralize, trend};
+use crate::model::smart::rules::{RuleInput, Symptom, reaches_limit};
 
 /// Sectors that could not be read and wait for a rewrite, or were found unreadable by the drive's
 /// own scan. SUSPECT from `pending_suspect`; BAD from `pending_bad`, or when they came to be more
 /// than ever on several occasions within the window. Over when the drive tells 0.
-pub fn pending(case: &Case) -> Option<Cause> {
-    worst([
-        unreadable(
+pub fn pending(case: &RuleInput) -> Option<Symptom> {
+    merge_worst_first([
+        unreadable_sectors(
             case,
             Metric::Pending,
             ("sector waits", "sectors wait"),
             "to be read or reallocated",
         ),
-        unreadable(
+        unreadable_sectors(
             case,
             Metric::OfflineUncorrectable,
             ("sector is", "sectors are"),
@@ -25,33 +25,39 @@ pub fn pending(case: &Case) -> Option<Cause> {
     ])
 }
 
-fn unreadable(case: &Case, metric: Metric, (one, many): (&str, &str), what: &str) -> Option<Cause> {
+fn unreadable_sectors(
+    case: &RuleInput,
+    metric: Metric,
+    (one, many): (&str, &str),
+    what: &str,
+) -> Option<Symptom> {
     let count = case
         .value(metric)
-        .filter(|count| *count > 0 && reaches(*count, case.limits.pending_suspect))?;
-    let bad = reaches(count, case.limits.pending_bad) || case.grows(metric).is_some();
+        .filter(|count| *count > 0 && reaches_limit(*count, case.limits.pending_suspect))?;
+    let bad =
+        reaches_limit(count, case.limits.pending_bad) || case.repeated_growth(metric).is_some();
     let message = format!(
         "{} {what}{}",
-        counted(count, one, many),
-        history(case, metric)
+        pluralize(count, one, many),
+        trend(case, metric)
     );
-    Some(Cause {
-        severity: grade(bad),
+    Some(Symptom {
+        severity: suspect_or_bad(bad),
         message,
-        evidence: lines(case, metric),
+        evidence: metric_lines(case, metric),
     })
 }
 
 /// Medium errors that a SCSI drive's background scan met and that have not been healed. SUSPECT:
 /// the log is of the whole medium and does not say when.
-pub fn background_scan(case: &Case) -> Option<Cause> {
+pub fn background_scan(case: &RuleInput) -> Option<Symptom> {
     let scsi = case.scsi()?;
     let count = scsi
         .background_errors
-        .filter(|count| reaches(*count, case.limits.pending_suspect))?;
+        .filter(|count| reaches_limit(*count, case.limits.pending_suspect))?;
     let message = format!(
         "The drive's background scan met {}",
-        counted(count, "medium error", "medium errors")
+        pluralize(count, "medium error", "medium errors")
     );
     let status = scsi
         .background_scan
@@ -61,7 +67,7 @@ pub fn background_scan(case: &Case) -> Option<Cause> {
         .into_iter()
         .chain([format!("Background scan results with errors: {count}")])
         .collect();
-    Some(Cause {
+    Some(Symptom {
         severity: Severity::Suspect,
         message,
         evidence,
@@ -71,21 +77,21 @@ pub fn background_scan(case: &Case) -> Option<Cause> {
 /// Errors that the drive could not correct and reported to the host. SUSPECT from
 /// `uncorrected_suspect`; BAD when they grow, and for SCSI drives from `uncorrected_bad`. A counter
 /// of the drive's life: it stays.
-pub fn uncorrected(case: &Case) -> Option<Cause> {
+pub fn uncorrected(case: &RuleInput) -> Option<Symptom> {
     let told = |metric: Metric, bad_from: u64| {
         let count = case
             .value(metric)
-            .filter(|count| reaches(*count, case.limits.uncorrected_suspect))?;
-        let bad = reaches(count, bad_from) || case.grows(metric).is_some();
-        let errors = counted(
+            .filter(|count| reaches_limit(*count, case.limits.uncorrected_suspect))?;
+        let bad = reaches_limit(count, bad_from) || case.repeated_growth(metric).is_some();
+        let errors = pluralize(
             count,
             "error that the drive could not correct",
             "errors that the drive could not correct",
         );
-        Some(Cause {
-            severity: grade(bad),
-            message: format!("{errors}{}", history(case, metric)),
-            evidence: lines(case, metric),
+        Some(Symptom {
+            severity: suspect_or_bad(bad),
+            message: format!("{errors}{}", trend(case, metric)),
+            evidence: metric_lines(case, metric),
         })
     };
     // How often 187 and NVMe's count a place that is read again is the maker's affair: by
@@ -95,7 +101,7 @@ pub fn uncorrected(case: &Case) -> Option<Cause> {
         told(Metric::MediaErrors, 0),
         told(Metric::UncorrectedErrors, case.limits.uncorrected_bad),
     ];
-    let mut cause = worst(found)?;
+    let mut cause = merge_worst_first(found)?;
     let last_errors = case
         .ata()
         .map(|ata| &ata.last_errors)
@@ -113,8 +119,8 @@ pub fn uncorrected(case: &Case) -> Option<Cause> {
 /// The drive's error log. History: it counts commands that the host should not have sent as well.
 /// SUSPECT when it grows and its newest is about the medium (UNC: uncorrectable, AMNF and IDNF: an
 /// address mark or a sector that is not found; ACS-2, 6.2).
-pub fn logged_errors(case: &Case) -> Option<Cause> {
-    case.grows(Metric::LoggedErrors)?;
+pub fn logged_errors(case: &RuleInput) -> Option<Symptom> {
+    case.repeated_growth(Metric::LoggedErrors)?;
     let about_medium = |text: &str| {
         ["UNC", "AMNF", "IDNF"]
             .iter()
@@ -128,12 +134,12 @@ pub fn logged_errors(case: &Case) -> Option<Cause> {
     let count = case.value(Metric::LoggedErrors)?;
     let message = format!(
         "{} in the drive's log{}",
-        counted(count, "error", "errors"),
-        history(case, Metric::LoggedErrors)
+        pluralize(count, "error", "errors"),
+        trend(case, Metric::LoggedErrors)
     );
-    let mut evidence = lines(case, Metric::LoggedErrors);
+    let mut evidence = metric_lines(case, Metric::LoggedErrors);
     evidence.push(newest.text.clone());
-    Some(Cause {
+    Some(Symptom {
         severity: Severity::Suspect,
         message,
         evidence,
@@ -143,10 +149,10 @@ pub fn logged_errors(case: &Case) -> Option<Cause> {
 /// Sectors (ATA), blocks (SSD) or elements (SCSI) that spare ones stand for. SUSPECT from
 /// `reallocated_suspect`, with how long they have been so many; BAD from `reallocated_bad`, or when
 /// `reallocated_growth_bad` came within the window on several occasions. Stays.
-pub fn reallocated(case: &Case) -> Option<Cause> {
+pub fn reallocated(case: &RuleInput) -> Option<Symptom> {
     let (metric, noun) = match case.value(Metric::GrownDefects) {
         Some(_) => (Metric::GrownDefects, ("grown defect", "grown defects")),
-        None if is_solid(case) => (
+        None if is_solid_state(case) => (
             Metric::Reallocated,
             ("reallocated block", "reallocated blocks"),
         ),
@@ -157,66 +163,65 @@ pub fn reallocated(case: &Case) -> Option<Cause> {
     };
     let count = case
         .value(metric)
-        .filter(|count| reaches(*count, case.limits.reallocated_suspect))?;
-    let many = reaches(count, case.limits.reallocated_bad) && !is_small_for_this_ssd(case);
+        .filter(|count| reaches_limit(*count, case.limits.reallocated_suspect))?;
+    let many = reaches_limit(count, case.limits.reallocated_bad) && !is_negligible_for_ssd(case);
     let fast = case
-        .grows(metric)
-        .is_some_and(|growth| reaches(growth.by, case.limits.reallocated_growth_bad));
+        .repeated_growth(metric)
+        .is_some_and(|growth| reaches_limit(growth.by, case.limits.reallocated_growth_bad));
     let message = format!(
         "{}{}",
-        counted(count, noun.0, noun.1),
-        history(case, metric)
+        pluralize(count, noun.0, noun.1),
+        trend(case, metric)
     );
-    let mut evidence = lines(case, metric);
+    let mut evidence = metric_lines(case, metric);
     // Attempts, also those without success, and packed by some makers: a witness, never the
     // accuser.
-    evidence.extend(lines(case, Metric::ReallocationEvents));
-    Some(Cause {
-        severity: grade(many || fast),
+    evidence.extend(metric_lines(case, Metric::ReallocationEvents));
+    Some(Symptom {
+        severity: suspect_or_bad(many || fast),
         message,
         evidence,
     })
 }
 
 /// On the SSD's own scale of 100 hardly anything of its reserve is gone.
-fn is_small_for_this_ssd(case: &Case) -> bool {
+fn is_negligible_for_ssd(case: &RuleInput) -> bool {
     let Some(ata) = case.ata() else { return false };
     let identity = &case.report.identity;
-    let mut attributes = ata
-        .attributes
-        .iter()
-        .filter(|attribute| memory::metric(attribute, ata, identity) == Some(Metric::Reallocated));
-    is_solid(case) && attributes.any(|attribute| (90..=100).contains(&attribute.value))
+    let mut attributes = ata.attributes.iter().filter(|attribute| {
+        memory::attribute_metric(attribute, ata, identity) == Some(Metric::Reallocated)
+    });
+    is_solid_state(case) && attributes.any(|attribute| (90..=100).contains(&attribute.value))
 }
 
-fn is_solid(case: &Case) -> bool {
+fn is_solid_state(case: &RuleInput) -> bool {
     case.ata()
-        .is_some_and(|ata| memory::solid_state(ata, &case.report.identity))
+        .is_some_and(|ata| memory::is_solid_state(ata, &case.report.identity))
 }
 
 /// Data that was damaged between the drive's own cache and its medium. SUSPECT from
 /// `end_to_end_suspect`. Stays.
-pub fn end_to_end(case: &Case) -> Option<Cause> {
+pub fn end_to_end(case: &RuleInput) -> Option<Symptom> {
     let count = case
         .value(Metric::EndToEndErrors)
-        .filter(|count| reaches(*count, case.limits.end_to_end_suspect))?;
+        .filter(|count| reaches_limit(*count, case.limits.end_to_end_suspect))?;
     suspect(
         case,
         Metric::EndToEndErrors,
-        counted(count, "end-to-end error", "end-to-end errors"),
+        pluralize(count, "end-to-end error", "end-to-end errors"),
     )
 }
 
 /// Spin-ups that needed another attempt: motor, bearing, or power. SUSPECT from
 /// `spin_retries_suspect`. Stays.
-pub fn spin_retries(case: &Case) -> Option<Cause> {
+pub fn spin_retries(case: &RuleInput) -> Option<Symptom> {
     let count = case
         .value(Metric::SpinRetries)
-        .filter(|count| reaches(*count, case.limits.spin_retries_suspect))?;
+        .filter(|count| reaches_limit(*count, case.limits.spin_retries_suspect))?;
     suspect(
         case,
         Metric::SpinRetries,
-        counted(
+        pluralize(
             count,
             "spin-up had to be tried again",
             "spin-ups had to be tried again",
@@ -226,35 +231,35 @@ pub fn spin_retries(case: &Case) -> Option<Cause> {
 
 /// Commands that the drive did not finish in time. SUSPECT when they grow: a number from the past
 /// may be a pulled cable or a reset. Over after the window without another.
-pub fn command_timeouts(case: &Case) -> Option<Cause> {
-    case.grows(Metric::CommandTimeouts)?;
+pub fn command_timeouts(case: &RuleInput) -> Option<Symptom> {
+    case.repeated_growth(Metric::CommandTimeouts)?;
     let count = case.value(Metric::CommandTimeouts)?;
     suspect(
         case,
         Metric::CommandTimeouts,
-        counted(count, "command timed out", "commands timed out"),
+        pluralize(count, "command timed out", "commands timed out"),
     )
 }
 
 /// Reads that went off the track. A rate with some makers, so only its growth counts. SUSPECT; over
 /// after the window.
-pub fn soft_read_errors(case: &Case) -> Option<Cause> {
-    case.grows(Metric::SoftReadErrors)?;
+pub fn soft_read_errors(case: &RuleInput) -> Option<Symptom> {
+    case.repeated_growth(Metric::SoftReadErrors)?;
     let count = case.value(Metric::SoftReadErrors)?;
     suspect(
         case,
         Metric::SoftReadErrors,
-        counted(count, "soft read error", "soft read errors"),
+        pluralize(count, "soft read error", "soft read errors"),
     )
 }
 
 /// Data damaged on the cable and sent again. SUSPECT when they grow, and about the cable; an old
 /// count is of a cable that may be gone, and cannot be set back. Over after the window without
 /// another.
-pub fn crc(case: &Case) -> Option<Cause> {
-    case.grows(Metric::CrcErrors)?;
+pub fn crc(case: &RuleInput) -> Option<Symptom> {
+    case.repeated_growth(Metric::CrcErrors)?;
     let count = case.value(Metric::CrcErrors)?;
-    let errors = counted(count, "CRC error", "CRC errors");
+    let errors = pluralize(count, "CRC error", "CRC errors");
     suspect(
         case,
         Metric::CrcErrors,
@@ -264,15 +269,15 @@ pub fn crc(case: &Case) -> Option<Cause> {
     )
 }
 
-fn suspect(case: &Case, metric: Metric, what: String) -> Option<Cause> {
-    Some(Cause {
+fn suspect(case: &RuleInput, metric: Metric, what: String) -> Option<Symptom> {
+    Some(Symptom {
         severity: Severity::Suspect,
-        message: format!("{what}{}", history(case, metric)),
-        evidence: lines(case, metric),
+        message: format!("{what}{}", trend(case, metric)),
+        evidence: metric_lines(case, metric),
     })
 }
 
-fn grade(bad: bool) -> Severity {
+fn suspect_or_bad(bad: bool) -> Severity {
     if bad {
         Severity::Bad
     } else {
@@ -281,8 +286,8 @@ fn grade(bad: bool) -> Severity {
 }
 
 /// Several causes as one: the worst first.
-fn worst<const N: usize>(causes: [Option<Cause>; N]) -> Option<Cause> {
-    let mut causes: Vec<Cause> = causes.into_iter().flatten().collect();
+fn merge_worst_first<const N: usize>(causes: [Option<Symptom>; N]) -> Option<Symptom> {
+    let mut causes: Vec<Symptom> = causes.into_iter().flatten().collect();
     causes.sort_by_key(|cause| std::cmp::Reverse(cause.severity));
     causes.into_iter().reduce(|mut all, next| {
         all.message = format!("{}; {}", all.message, next.message);

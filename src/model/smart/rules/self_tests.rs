@@ -1,17 +1,18 @@
 //! The drive's own tests of itself.
 
 use crate::model::finding::Severity;
-use crate::model::smart::report::Outcome;
-use crate::model::smart::rules::text::self_test;
-use crate::model::smart::rules::{Case, Cause};
+use crate::model::smart::report::SelfTestOutcome;
+use crate::model::smart::rules::text::self_test_line;
+use crate::model::smart::rules::{RuleInput, Symptom};
 
 /// A self-test found a fault and no extended one has passed since: BAD. SUSPECT where a test of the
 /// same kind has passed since, which read less than all. smartctl's exit status leaves out the
 /// failures that an extended test has outdated; that an admin or a reset broke a test off is no
 /// failure.
-pub fn failed(case: &Case) -> Option<Cause> {
+pub fn failed(case: &RuleInput) -> Option<Symptom> {
     let log = &case.report.self_tests.log;
-    let whole = |outcome: Outcome, extended: bool| outcome == Outcome::Passed && extended;
+    let whole =
+        |outcome: SelfTestOutcome, extended: bool| outcome == SelfTestOutcome::Passed && extended;
     let standing = log
         .iter()
         .take_while(|test| !whole(test.outcome, test.extended));
@@ -20,14 +21,14 @@ pub fn failed(case: &Case) -> Option<Cause> {
     let mut failures = Vec::new();
     for test in standing {
         match test.outcome {
-            Outcome::Passed => passed.push(&test.kind),
-            Outcome::Failed => {
+            SelfTestOutcome::Passed => passed.push(&test.kind),
+            SelfTestOutcome::Failed => {
                 failures.push(test);
                 if !passed.contains(&test.kind.as_str()) {
                     severity = Severity::Bad;
                 }
             }
-            Outcome::Running | Outcome::Other => {}
+            SelfTestOutcome::Running | SelfTestOutcome::Other => {}
         }
     }
     let newest = failures.first()?;
@@ -38,15 +39,15 @@ pub fn failed(case: &Case) -> Option<Cause> {
     };
     let message = format!(
         "The drive's own test found a fault and no extended test has passed since ({}{times})",
-        self_test(newest)
+        self_test_line(newest)
     );
-    Some(Cause {
+    Some(Symptom {
         severity,
         message,
         evidence: failures
             .iter()
             .take(4)
-            .map(|test| self_test(test))
+            .map(|test| self_test_line(test))
             .collect(),
     })
 }

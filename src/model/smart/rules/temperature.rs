@@ -1,14 +1,14 @@
 //! Heat. SUSPECT at most: it shortens a drive's life and does not say that the drive fails.
 
 use crate::model::finding::Severity;
-use crate::model::smart::memory::{Metric, is_temperature, solid_state};
+use crate::model::smart::memory::{Metric, is_solid_state, is_temperature};
 use crate::model::smart::report::{Attribute, Body, WhenFailed};
-use crate::model::smart::rules::text::line;
-use crate::model::smart::rules::verdict::{shown, warned};
-use crate::model::smart::rules::{Case, Cause};
+use crate::model::smart::rules::self_assessment::{critical_warning_symptom, exception_line};
+use crate::model::smart::rules::text::attribute_line;
+use crate::model::smart::rules::{RuleInput, Symptom};
 
 /// What can be a limit. Drives tell 0 and 255 for none.
-const PLAUSIBLE: std::ops::RangeInclusive<i64> = 40..=125;
+const PLAUSIBLE_LIMITS: std::ops::RangeInclusive<i64> = 40..=125;
 
 /// An attribute of the temperature may be at its threshold this far below the limit, since makers'
 /// thresholds are lower (Hitachi and WD: 55 °C). Further below, the attribute speaks nonsense:
@@ -16,13 +16,13 @@ const PLAUSIBLE: std::ops::RangeInclusive<i64> = 40..=125;
 const THRESHOLD_MARGIN: u64 = 10;
 
 /// A temperature beyond one of the drive's own thresholds, the upper or the lower.
-pub fn nvme_warning(case: &Case) -> Option<Cause> {
+pub fn nvme_warning(case: &RuleInput) -> Option<Symptom> {
     let celsius = case
         .report
         .temperature
         .map(|celsius| format!(" ({celsius} °C)"))
         .unwrap_or_default();
-    warned(
+    critical_warning_symptom(
         case,
         0b10,
         Severity::Suspect,
@@ -31,29 +31,34 @@ pub fn nvme_warning(case: &Case) -> Option<Cause> {
 }
 
 /// 0B/01: specified temperature exceeded.
-pub fn scsi_warning(case: &Case) -> Option<Cause> {
+pub fn scsi_warning(case: &RuleInput) -> Option<Symptom> {
     let exception = case
         .scsi()?
         .exception
         .as_ref()
         .filter(|exception| (exception.asc, exception.ascq) == (0x0b, 1))?;
     let message = "The drive says that it is warmer than it should be".to_owned();
-    Some(Cause {
+    Some(Symptom {
         severity: Severity::Suspect,
         message,
-        evidence: vec![shown(exception)],
+        evidence: vec![exception_line(exception)],
     })
 }
 
 /// An attribute of the temperature at its threshold now. In the past is over. Information where the
 /// drive is plainly cool.
-pub fn attribute(case: &Case) -> Option<Cause> {
+pub fn attribute_threshold(case: &RuleInput) -> Option<Symptom> {
     let ata = case.ata()?;
     let failed = |attribute: &&Attribute| {
         attribute.when_failed == WhenFailed::Now && is_temperature(attribute)
     };
-    let evidence: Vec<String> = ata.attributes.iter().filter(failed).map(line).collect();
-    let cool = match (case.value(Metric::Temperature), limit(case)) {
+    let evidence: Vec<String> = ata
+        .attributes
+        .iter()
+        .filter(failed)
+        .map(attribute_line)
+        .collect();
+    let cool = match (case.value(Metric::Temperature), effective_limit(case)) {
         (Some(celsius), Some(limit)) => celsius + THRESHOLD_MARGIN < limit,
         _ => false,
     };
@@ -68,7 +73,7 @@ pub fn attribute(case: &Case) -> Option<Cause> {
             "The drive's temperature is at its maker's limit",
         )
     };
-    (!evidence.is_empty()).then(|| Cause {
+    (!evidence.is_empty()).then(|| Symptom {
         severity,
         message: message.to_owned(),
         evidence,
@@ -77,8 +82,8 @@ pub fn attribute(case: &Case) -> Option<Cause> {
 
 /// Above the drive's own limit, or the policy's where it tells none. Over `temperature_clear_below`
 /// degrees below.
-pub fn above_limit(case: &Case) -> Option<Cause> {
-    let (celsius, limit) = (case.value(Metric::Temperature)?, limit(case)?);
+pub fn above_limit(case: &RuleInput) -> Option<Symptom> {
+    let (celsius, limit) = (case.value(Metric::Temperature)?, effective_limit(case)?);
     let cleared = limit.saturating_sub(case.limits.temperature_clear_below);
     let earlier = case
         .series(Metric::Temperature)
@@ -92,7 +97,7 @@ pub fn above_limit(case: &Case) -> Option<Cause> {
     let evidence = vec![format!(
         "Current Drive Temperature: {celsius} C, limit {limit} C"
     )];
-    (decided > limit).then(|| Cause {
+    (decided > limit).then(|| Symptom {
         severity: Severity::Suspect,
         message: format!("The drive has {celsius} °C; its limit is {limit} °C"),
         evidence,
@@ -101,15 +106,15 @@ pub fn above_limit(case: &Case) -> Option<Cause> {
 
 /// The policy's for this drive; the drive's own; the policy's for its kind. NVMe drives without one
 /// of their own are not judged: they are built hot.
-fn limit(case: &Case) -> Option<u64> {
+fn effective_limit(case: &RuleInput) -> Option<u64> {
     let limits = case.limits;
     let own = case
         .report
         .temperature_limit
-        .filter(|limit| PLAUSIBLE.contains(limit))
+        .filter(|limit| PLAUSIBLE_LIMITS.contains(limit))
         .and_then(|limit| u64::try_from(limit).ok());
     let solid = match &case.report.body {
-        Body::Ata(ata) => Some(solid_state(ata, &case.report.identity)),
+        Body::Ata(ata) => Some(is_solid_state(ata, &case.report.identity)),
         Body::Scsi(_) => Some(case.report.identity.rotation_rate == Some(0)),
         Body::Nvme(_) | Body::None => None,
     };

@@ -9,41 +9,41 @@ use crate::model::finding::Status;
 use crate::model::policy::smart::SmartPolicy;
 use crate::model::reason::Reason;
 use crate::model::smart::fixture::*;
-use crate::model::smart::memory::Memory;
-use crate::model::smart::report::Report;
-use crate::model::smart::rules::{RULES, Said, judge};
+use crate::model::smart::memory::SmartHistory;
+use crate::model::smart::report::SmartReport;
+use crate::model::smart::rules::{RULES, RuleHit, judge};
 
 /// Judged as a recorded file is: by levels.
-fn said(report: &Report) -> Vec<(Reason, Severity)> {
+fn hits(report: &SmartReport) -> Vec<(Reason, Severity)> {
     let said = judge(report, None, &SmartPolicy::default());
     said.iter()
         .map(|said| (said.reason, said.severity))
         .collect()
 }
 
-fn remember(readings: &[(i64, Report)]) -> (Memory, Report) {
-    let mut memory = Memory::default();
+fn recorded(readings: &[(i64, SmartReport)]) -> (SmartHistory, SmartReport) {
+    let mut memory = SmartHistory::default();
     for (hours, report) in readings {
-        memory.take(report, hour(*hours));
+        memory.record(report, hour(*hours));
     }
     let (_, last) = memory.last.clone().expect("an answer");
     (memory, *last)
 }
 
 /// Judged after these readings, an hour each.
-fn after(readings: &[(i64, Report)]) -> Vec<Said> {
-    let (memory, last) = remember(readings);
+fn after(readings: &[(i64, SmartReport)]) -> Vec<RuleHit> {
+    let (memory, last) = recorded(readings);
     judge(&last, Some(&memory), &SmartPolicy::default())
 }
 
-fn of(said: &[Said], reason: Reason) -> Option<&Said> {
+fn hit_for(said: &[RuleHit], reason: Reason) -> Option<&RuleHit> {
     said.iter().find(|said| said.reason == reason)
 }
 
 #[test]
-fn drives_in_good_health_say_nothing() {
-    for report in [disk(), ssd(), nvme(), sas(), Report::default()] {
-        assert_eq!(said(&report), []);
+fn healthy_drives_raise_no_finding() {
+    for report in [disk(), ssd(), nvme(), sas(), SmartReport::default()] {
+        assert_eq!(hits(&report), []);
     }
 }
 
@@ -91,7 +91,7 @@ fn the_worst_comes_first_and_each_reason_once_with_all_its_causes() {
 }
 
 #[test]
-fn nothing_that_a_drive_says_of_itself_is_proof_of_lost_data() {
+fn no_smart_finding_claims_data_loss() {
     for said in judge(
         &disk().raw(197, "5000").raw(187, "5000"),
         None,
@@ -106,7 +106,7 @@ fn nothing_that_a_drive_says_of_itself_is_proof_of_lost_data() {
     );
 }
 
-fn nvme_with_notice() -> Report {
+fn nvme_with_notice() -> SmartReport {
     use crate::model::smart::report::Message;
     let mut report = disk();
     let text = "==> WARNING: A firmware update for this drive may be available".into();

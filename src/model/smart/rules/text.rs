@@ -4,10 +4,10 @@ use jiff::SignedDuration;
 
 use crate::model::smart::memory::{self, Growth, Metric};
 use crate::model::smart::report::{Attribute, SelfTest};
-use crate::model::smart::rules::Case;
+use crate::model::smart::rules::RuleInput;
 
 /// `1 sector`, `12 sectors`.
-pub fn counted(count: u64, one: &str, many: &str) -> String {
+pub fn pluralize(count: u64, one: &str, many: &str) -> String {
     if count == 1 {
         format!("1 {one}")
     } else {
@@ -17,54 +17,58 @@ pub fn counted(count: u64, one: &str, many: &str) -> String {
 
 /// How a value came to be what it is: ` (12 more in 3 days, 4.0 a day)`,
 /// `, unchanged for 211 days`, or nothing where that is not known.
-pub fn history(case: &Case, metric: Metric) -> String {
+pub fn trend(case: &RuleInput, metric: Metric) -> String {
     if let Some(growth) = case.growth(metric) {
-        return format!(" ({})", growing(&growth));
+        return format!(" ({})", growth_text(&growth));
     }
     let unchanged = case
         .series(metric)
         .map_or(SignedDuration::ZERO, |series| series.unchanged_for());
     if unchanged >= SignedDuration::from_hours(24) {
-        format!(", unchanged for {}", span(unchanged))
+        format!(", unchanged for {}", duration_text(unchanged))
     } else {
         String::new()
     }
 }
 
 /// `12 more in 3 days, 4.0 a day`; `8 more 2 days ago`, where it was once.
-pub fn growing(growth: &Growth) -> String {
+pub fn growth_text(growth: &Growth) -> String {
     let by = growth.by;
-    let ago = growth.now.duration_since(growth.first);
+    let ago = growth.last_reading.duration_since(growth.first);
     if growth.occasions == 1 {
         return if ago < SignedDuration::from_hours(1) {
             format!("{by} more just now")
         } else {
-            format!("{by} more {} ago", span(ago))
+            format!("{by} more {} ago", duration_text(ago))
         };
     }
     let days = ago.as_secs_f64() / 86_400.0;
     if days >= 1.0 {
-        format!("{by} more in {}, {:.1} a day", span(ago), by as f64 / days)
+        format!(
+            "{by} more in {}, {:.1} a day",
+            duration_text(ago),
+            by as f64 / days
+        )
     } else {
-        format!("{by} more in {}", span(ago))
+        format!("{by} more in {}", duration_text(ago))
     }
 }
 
 /// `40 minutes`, `5 hours`, `3 days`.
-pub fn span(duration: SignedDuration) -> String {
+pub fn duration_text(duration: SignedDuration) -> String {
     let (hours, minutes) = (
         duration.as_hours().unsigned_abs(),
         duration.as_mins().unsigned_abs(),
     );
     match (hours, minutes) {
-        (48.., _) => counted(hours / 24, "day", "days"),
-        (2.., _) => counted(hours, "hour", "hours"),
-        _ => counted(minutes, "minute", "minutes"),
+        (48.., _) => pluralize(hours / 24, "day", "days"),
+        (2.., _) => pluralize(hours, "hour", "hours"),
+        _ => pluralize(minutes, "minute", "minutes"),
     }
 }
 
 /// `197 Current_Pending_Sector value 99 worst 98 threshold 0 raw 269`.
-pub fn line(attribute: &Attribute) -> String {
+pub fn attribute_line(attribute: &Attribute) -> String {
     let Attribute {
         id,
         name,
@@ -82,7 +86,7 @@ pub fn line(attribute: &Attribute) -> String {
 }
 
 /// `Extended offline: Completed: read failure, at 27196 hours, first error at LBA 4132075584`.
-pub fn self_test(test: &SelfTest) -> String {
+pub fn self_test_line(test: &SelfTest) -> String {
     let hours = test
         .hours
         .map(|hours| format!(", at {hours} hours"))
@@ -95,15 +99,17 @@ pub fn self_test(test: &SelfTest) -> String {
 }
 
 /// The lines in which the report tells this value.
-pub fn lines(case: &Case, metric: Metric) -> Vec<String> {
+pub fn metric_lines(case: &RuleInput, metric: Metric) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     if let Some(ata) = case.ata() {
         let identity = &case.report.identity;
         lines.extend(
             ata.attributes
                 .iter()
-                .filter(|attribute| memory::metric(attribute, ata, identity) == Some(metric))
-                .map(line),
+                .filter(|attribute| {
+                    memory::attribute_metric(attribute, ata, identity) == Some(metric)
+                })
+                .map(attribute_line),
         );
         let page = match metric {
             Metric::Reallocated => Some((3, 0x20)),

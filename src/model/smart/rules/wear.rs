@@ -3,31 +3,31 @@
 
 use crate::model::finding::Severity;
 use crate::model::smart::memory::{
-    Metric, endurance_used, reserve_percent, spare_available, wear_percent,
+    Metric, endurance_used, spare_available, spare_percent, wear_percent,
 };
 use crate::model::smart::report::{Attribute, WhenFailed};
-use crate::model::smart::rules::text::{line, lines};
-use crate::model::smart::rules::verdict::warned;
-use crate::model::smart::rules::{Case, Cause, reaches};
+use crate::model::smart::rules::self_assessment::critical_warning_symptom;
+use crate::model::smart::rules::text::{attribute_line, metric_lines};
+use crate::model::smart::rules::{RuleInput, Symptom, reaches_limit};
 
 /// The designed life is used from `wear_suspect_percent` on: SUSPECT, however far beyond. Stays.
-pub fn used(case: &Case) -> Option<Cause> {
+pub fn percent_used(case: &RuleInput) -> Option<Symptom> {
     let percent = case
         .value(Metric::WearPercent)
-        .filter(|percent| reaches(*percent, case.limits.wear_suspect_percent))?;
-    let mut evidence = lines(case, Metric::WearPercent);
+        .filter(|percent| reaches_limit(*percent, case.limits.wear_suspect_percent))?;
+    let mut evidence = metric_lines(case, Metric::WearPercent);
     if let Some(ata) = case.ata() {
         let telling = ata
             .attributes
             .iter()
             .filter(|attribute| wear_percent(attribute, ata, &case.report.identity).is_some());
-        evidence.extend(telling.map(line));
+        evidence.extend(telling.map(attribute_line));
         evidence.extend(
             endurance_used(ata, &case.report.identity)
                 .map(|percent| format!("Endurance used: {percent}%")),
         );
     }
-    Some(Cause {
+    Some(Symptom {
         severity: Severity::Suspect,
         message: format!("{percent} % of the designed life is used"),
         evidence,
@@ -36,16 +36,21 @@ pub fn used(case: &Case) -> Option<Cause> {
 
 /// An attribute of wear at its maker's threshold: SUSPECT, as that of any age. (One that its maker
 /// calls pre-failure is `SmartAttributeFailing`.)
-pub fn threshold(case: &Case) -> Option<Cause> {
+pub fn threshold(case: &RuleInput) -> Option<Symptom> {
     let ata = case.ata()?;
     let wears = |attribute: &&Attribute| {
         attribute.when_failed == WhenFailed::Now
             && !attribute.prefailure
             && wear_percent(attribute, ata, &case.report.identity).is_some()
     };
-    let evidence: Vec<String> = ata.attributes.iter().filter(wears).map(line).collect();
+    let evidence: Vec<String> = ata
+        .attributes
+        .iter()
+        .filter(wears)
+        .map(attribute_line)
+        .collect();
     let message = "The flash has reached the end of the life that its maker gave it".to_owned();
-    (!evidence.is_empty()).then_some(Cause {
+    (!evidence.is_empty()).then_some(Symptom {
         severity: Severity::Suspect,
         message,
         evidence,
@@ -54,7 +59,7 @@ pub fn threshold(case: &Case) -> Option<Cause> {
 
 /// Available spare below the drive's threshold: BAD, said by the drive (bit 0) or by the numbers.
 /// SUSPECT when `reserve_suspect_percent` of the way there is gone.
-pub fn nvme_spare(case: &Case) -> Option<Cause> {
+pub fn nvme_spare(case: &RuleInput) -> Option<Symptom> {
     let nvme = case.nvme()?;
     let spare = case.value(Metric::SparePercent);
     let threshold = nvme
@@ -73,7 +78,7 @@ pub fn nvme_spare(case: &Case) -> Option<Cause> {
         (Some(spare), None) => format!(" ({spare} % left)"),
         (None, _) => String::new(),
     };
-    if let Some(mut cause) = warned(
+    if let Some(mut cause) = critical_warning_symptom(
         case,
         1,
         Severity::Bad,
@@ -84,14 +89,14 @@ pub fn nvme_spare(case: &Case) -> Option<Cause> {
     }
     let (spare, threshold) = (spare?, threshold?);
     if spare < threshold {
-        return Some(Cause {
+        return Some(Symptom {
             severity: Severity::Bad,
             message: format!("The drive has used up its spare blocks{numbers}"),
             evidence,
         });
     }
-    let low = is_low(case, spare, threshold);
-    low.then(|| Cause {
+    let low = is_spare_low(case, spare, threshold);
+    low.then(|| Symptom {
         severity: Severity::Suspect,
         message: format!("The drive's spare blocks run low{numbers}"),
         evidence,
@@ -100,30 +105,35 @@ pub fn nvme_spare(case: &Case) -> Option<Cause> {
 
 /// The same of SATA drives, where drivedb knows the attribute, or smartctl tells it by itself (from
 /// 7.5 on). At its threshold it has failed, and is told as that.
-pub fn ata_reserve(case: &Case) -> Option<Cause> {
+pub fn ata_spare(case: &RuleInput) -> Option<Symptom> {
     let ata = case.ata()?;
     let low = |attribute: &&Attribute| {
-        let left = reserve_percent(attribute, ata, &case.report.identity);
+        let left = spare_percent(attribute, ata, &case.report.identity);
         let threshold = attribute
             .threshold
             .map(u64::from)
             .filter(|threshold| (1..100).contains(threshold));
         left.zip(threshold)
-            .is_some_and(|(left, threshold)| is_low(case, left, threshold))
+            .is_some_and(|(left, threshold)| is_spare_low(case, left, threshold))
     };
-    let mut evidence: Vec<String> = ata.attributes.iter().filter(low).map(line).collect();
+    let mut evidence: Vec<String> = ata
+        .attributes
+        .iter()
+        .filter(low)
+        .map(attribute_line)
+        .collect();
     let threshold = ata
         .spare_threshold
         .map(u64::from)
         .filter(|threshold| (1..100).contains(threshold));
     if let Some((left, threshold)) = spare_available(ata, &case.report.identity).zip(threshold)
-        && is_low(case, left, threshold)
+        && is_spare_low(case, left, threshold)
     {
         evidence.push(format!("Spare available: {left}%, threshold {threshold}%"));
     }
     let left = case.value(Metric::SparePercent)?;
     let message = format!("The drive's reserve of blocks runs low ({left} % left)");
-    (!evidence.is_empty()).then_some(Cause {
+    (!evidence.is_empty()).then_some(Symptom {
         severity: Severity::Suspect,
         message,
         evidence,
@@ -132,15 +142,15 @@ pub fn ata_reserve(case: &Case) -> Option<Cause> {
 
 /// How much of the way from 100 to the threshold is gone. A drive whose threshold is nearly 100 has
 /// hardly any way, and says so itself.
-fn is_low(case: &Case, left: u64, threshold: u64) -> bool {
-    let (gone, way) = (
+fn is_spare_low(case: &RuleInput, left: u64, threshold: u64) -> bool {
+    let (used, range) = (
         100_u64.saturating_sub(left),
         100_u64.saturating_sub(threshold),
     );
-    gone > 0
-        && reaches(
-            gone * 100,
-            case.limits.reserve_suspect_percent.saturating_mul(way),
+    used > 0
+        && reaches_limit(
+            used * 100,
+            case.limits.reserve_suspect_percent.saturating_mul(range),
         )
 }
 
@@ -149,19 +159,19 @@ mod tests {
     use crate::model::finding::Severity;
     use crate::model::policy::smart::SmartPolicy;
     use crate::model::reason::Reason;
-    use crate::model::smart::report::{Body, Nvme, Report};
+    use crate::model::smart::report::{Body, Nvme, SmartReport};
     use crate::model::smart::rules::judge;
 
     fn spare(left: u8, threshold: u8, critical_warning: u8) -> Option<Severity> {
-        let told = Nvme {
+        let log = Nvme {
             critical_warning: Some(critical_warning),
             available_spare: Some(left),
             available_spare_threshold: Some(threshold),
             ..Nvme::default()
         };
-        let report = Report {
-            body: Body::Nvme(told),
-            ..Report::default()
+        let report = SmartReport {
+            body: Body::Nvme(log),
+            ..SmartReport::default()
         };
         let said = judge(&report, None, &SmartPolicy::default());
         said.iter()

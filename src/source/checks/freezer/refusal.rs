@@ -8,12 +8,12 @@
 use std::collections::BTreeSet;
 
 use crate::model::dev::DevNo;
-use crate::model::graph::mounts::Table;
+use crate::model::graph::mounts::MountTree;
 use crate::model::mount::Mount;
 use crate::model::path::HostPath;
 
 /// Looked at on every host where they are; what is beneath a symbolic link counts.
-pub const ALWAYS: &[(&str, &str)] = &[
+pub const SYSTEM_PATHS: &[(&str, &str)] = &[
     ("/", "the system's root"),
     ("/usr", "the system's programs"),
     ("/etc", "the system's configuration"),
@@ -38,16 +38,16 @@ pub const ALWAYS: &[(&str, &str)] = &[
 
 /// What a host is like, as far as freezing is concerned.
 #[derive(Clone, Debug, Default)]
-pub struct Host {
+pub struct HostLayout {
     /// PID 1's mount table.
     pub mounts: Vec<Mount>,
     /// Paths without symbolic links, in the host's mount namespace, and what is there.
-    pub needed: Vec<(HostPath, String)>,
+    pub needed_paths: Vec<(HostPath, String)>,
     /// Filesystems that are needed for what the daemon has there, in whatever namespace it sees
     /// them.
     pub needed_devs: Vec<(DevNo, String)>,
     /// What the overlays in our own mount namespace are made of, as the host names it.
-    pub layers: Vec<HostPath>,
+    pub overlay_layers: Vec<HostPath>,
     /// Files and devices in /proc/swaps.
     pub swaps: Vec<HostPath>,
     /// Loop devices in use (`loop3`) and the file beneath.
@@ -55,12 +55,16 @@ pub struct Host {
 }
 
 /// Why the filesystem known by any of `target` must not be frozen.
-pub fn refusal(host: &Host, target: &[DevNo]) -> Option<String> {
-    let table = Table::new(&host.mounts);
-    let holds = |path: &HostPath| beneath(&table, path).iter().any(|dev| target.contains(dev));
+pub fn refusal(host: &HostLayout, target: &[DevNo]) -> Option<String> {
+    let table = MountTree::new(&host.mounts);
+    let holds = |path: &HostPath| {
+        underlying_filesystems(&table, path)
+            .iter()
+            .any(|dev| target.contains(dev))
+    };
     let refused =
         |what: String| format!("it is never frozen: {what} must go on, or nothing could thaw it");
-    if let Some((path, what)) = host.needed.iter().find(|(path, _)| holds(path)) {
+    if let Some((path, what)) = host.needed_paths.iter().find(|(path, _)| holds(path)) {
         return Some(refused(format!("{what} ({path}) lies on it, which")));
     }
     if let Some((_, what)) = host
@@ -77,7 +81,7 @@ pub fn refusal(host: &Host, target: &[DevNo]) -> Option<String> {
             .map(move |layer| (layer, mount.mount_point.to_string()))
     });
     let ours = host
-        .layers
+        .overlay_layers
         .iter()
         .map(|layer| (layer.clone(), "diskvitals' own root".to_owned()));
     if let Some((layer, of)) = overlays.chain(ours).find(|(layer, _)| holds(layer)) {
@@ -88,7 +92,7 @@ pub fn refusal(host: &Host, target: &[DevNo]) -> Option<String> {
     if let Some(swap) = host
         .swaps
         .iter()
-        .find(|swap| !is_device(&table, swap) && holds(swap))
+        .find(|swap| !is_device_node(&table, swap) && holds(swap))
     {
         return Some(refused(format!("the machine swaps to {swap} on it, which")));
     }
@@ -97,8 +101,8 @@ pub fn refusal(host: &Host, target: &[DevNo]) -> Option<String> {
 }
 
 /// The filesystem that a path lies on, and where that is an overlay, those that it is made of.
-fn beneath(table: &Table<'_>, path: &HostPath) -> BTreeSet<DevNo> {
-    let Some(mount) = table.holding(path) else {
+fn underlying_filesystems(table: &MountTree<'_>, path: &HostPath) -> BTreeSet<DevNo> {
+    let Some(mount) = table.containing(path) else {
         return BTreeSet::new();
     };
     let layers = layers(mount);
@@ -106,7 +110,7 @@ fn beneath(table: &Table<'_>, path: &HostPath) -> BTreeSet<DevNo> {
         .chain(
             layers
                 .iter()
-                .filter_map(|layer| table.holding(layer))
+                .filter_map(|layer| table.containing(layer))
                 .map(|mount| mount.dev),
         )
         .collect()
@@ -135,9 +139,9 @@ pub fn layers(mount: &Mount) -> Vec<HostPath> {
 }
 
 /// A swap partition's node says nothing of the filesystem that it lies on.
-fn is_device(table: &Table<'_>, path: &HostPath) -> bool {
+fn is_device_node(table: &MountTree<'_>, path: &HostPath) -> bool {
     table
-        .holding(path)
+        .containing(path)
         .is_some_and(|mount| mount.fs_type == "devtmpfs")
 }
 
@@ -162,23 +166,23 @@ mod tests {
 11 1 0:50 /state /var/lib/diskvitals rw - btrfs /dev/sdd rw,subvol=/state\n\
 12 8 8:16 /images /images rw - ext4 /dev/sdb rw\n";
 
-    fn node(change: impl FnOnce(&mut Host)) -> Host {
-        let always = ALWAYS
+    fn node(change: impl FnOnce(&mut HostLayout)) -> HostLayout {
+        let always = SYSTEM_PATHS
             .iter()
             .filter(|(path, _)| *path != "/var/lib/etcd" && *path != "/var/lib/docker");
-        let mut host = Host {
+        let mut host = HostLayout {
             mounts: parse(NODE).0,
-            needed: always
+            needed_paths: always
                 .map(|(path, what)| (HostPath::from(*path), (*what).to_owned()))
                 .collect(),
-            ..Host::default()
+            ..HostLayout::default()
         };
         change(&mut host);
         host
     }
 
     #[track_caller]
-    fn check(host: &Host, dev: (u32, u32), refused: Option<&str>) {
+    fn check(host: &HostLayout, dev: (u32, u32), refused: Option<&str>) {
         let said = refusal(host, &[DevNo::new(dev.0, dev.1)]);
         match (refused, said) {
             (None, None) => {}
@@ -188,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_system_needs_is_refused_and_volumes_are_not() {
+    fn system_filesystems_are_refused_and_volumes_are_not() {
         let host = node(|_| {});
         check(&host, (8, 1), Some("the system's root (/)"));
         check(&host, (8, 2), Some("logs (/var/log)"));
@@ -204,8 +208,8 @@ mod tests {
 
     #[test]
     fn another_mount_of_a_needed_filesystem_is_the_same_filesystem() {
-        let needed = |host: &mut Host| {
-            host.needed
+        let needed = |host: &mut HostLayout| {
+            host.needed_paths
                 .push(("/var/lib/diskvitals".into(), "our history".into()))
         };
         check(
@@ -213,8 +217,8 @@ mod tests {
             (0, 50),
             Some("our history (/var/lib/diskvitals)"),
         );
-        let bound = |host: &mut Host| {
-            host.needed
+        let bound = |host: &mut HostLayout| {
+            host.needed_paths
                 .push(("/images/tools/e2fsck".into(), "a checker".into()))
         };
         check(
@@ -225,8 +229,8 @@ mod tests {
     }
 
     #[test]
-    fn what_the_daemon_has_in_a_namespace_of_its_own_counts() {
-        let ours = |host: &mut Host| {
+    fn filesystems_of_the_daemons_own_namespace_are_refused() {
+        let ours = |host: &mut HostLayout| {
             host.needed_devs
                 .push((DevNo::new(8, 16), "diskvitals itself".into()))
         };
@@ -235,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_swap_file_is_refused_and_a_swap_partition_elsewhere_says_nothing() {
+    fn a_swap_file_is_refused_and_a_swap_partition_is_ignored() {
         check(
             &node(|host| host.swaps.push("/data/swapfile".into())),
             (8, 16),
@@ -256,9 +260,9 @@ mod tests {
     }
 
     #[test]
-    fn the_file_beneath_a_loop_device_keeps_its_filesystem_from_being_frozen() {
+    fn the_filesystem_of_a_loop_backing_file_is_refused() {
         let looped = |file: &'static str| {
-            move |host: &mut Host| host.loops.push(("loop3".into(), file.into()))
+            move |host: &mut HostLayout| host.loops.push(("loop3".into(), file.into()))
         };
         check(
             &node(looped("/data/disk.img")),
@@ -272,9 +276,9 @@ mod tests {
     }
 
     #[test]
-    fn a_container_runtime_elsewhere_is_known_by_its_overlays() {
+    fn a_container_runtime_elsewhere_is_recognized_by_its_overlays() {
         let mounted = |options: &'static str| {
-            move |host: &mut Host| {
+            move |host: &mut HostLayout| {
                 let line =
                     format!("30 1 0:61 / /run/pods/1/rootfs rw - overlay overlay rw,{options}\n");
                 host.mounts.extend(parse(line.as_bytes()).0);
@@ -293,7 +297,7 @@ mod tests {
             check(&node(mounted(options)), (8, 5), None);
         }
         // Other filesystems have options of that name as well.
-        let other = |host: &mut Host| {
+        let other = |host: &mut HostLayout| {
             host.mounts
                 .extend(parse(b"30 1 0:61 / /mnt rw - fuse.x x rw,lowerdir=/data/l\n").0)
         };
@@ -301,15 +305,15 @@ mod tests {
     }
 
     #[test]
-    fn what_our_own_root_is_made_of_is_refused_also_where_only_we_see_it() {
-        let ours = |host: &mut Host| host.layers.push("/data/runtime/3/diff".into());
+    fn the_layers_of_our_own_root_are_refused() {
+        let ours = |host: &mut HostLayout| host.overlay_layers.push("/data/runtime/3/diff".into());
         check(&node(ours), (8, 16), Some("diskvitals' own root"));
         check(&node(ours), (8, 32), None);
     }
 
     #[test]
-    fn the_filesystems_beneath_an_overlay_are_those_of_its_layers() {
-        let overlay = |host: &mut Host| {
+    fn an_overlay_root_refuses_the_filesystems_of_its_layers() {
+        let overlay = |host: &mut HostLayout| {
             let line = b"20 0 0:60 / / rw - overlay overlay rw,lowerdir=/data/l1:/data/l2,upperdir=/home/u,workdir=/home/w\n";
             host.mounts.retain(|mount| mount.mount_point != "/".into());
             host.mounts.extend(parse(line).0);

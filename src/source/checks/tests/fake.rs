@@ -1,8 +1,8 @@
 //! A world of filesystems that do as they are told. Time is tokio's, and stands still while anybody
 //! works.
 
-mod asked;
-mod lab;
+mod fixtures;
+mod harness;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -13,110 +13,112 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 
 use crate::host::clock::now;
-use crate::host::exec::Remains;
-use crate::model::check::steps::{Outcome, Situation, Step};
-use crate::model::check::{Ballot, End, Mode, Output, Run, Signal, Verdict};
+use crate::host::exec::UnkillableChild;
+use crate::model::check::decision::{CheckOutcome, Decision, DecisionInput};
+use crate::model::check::{
+    CheckVerdict, CheckerOutput, FilesystemSignal, Mode, Run, RunResult, Termination,
+};
 use crate::model::dev::DevNo;
 use crate::model::path::HostPath;
 use crate::model::policy::checks::Tools;
-use crate::source::checks::freezer::{FreezeError, FreezeOrder, Thawed, Way};
-use crate::source::checks::health::Extent;
-use crate::source::checks::load::{Busy, Of};
-use crate::source::checks::runner::{Device, Ran, RunOrder, Strays};
-use crate::source::checks::snapshot::{SnapshotError, SnapshotOrder};
-use crate::source::checks::tools::Found;
-use crate::source::checks::world::World;
+use crate::source::checks::backend::Backend;
+use crate::source::checks::freezer::{FreezeError, FreezeRequest, ThawCause, ThawResult};
+use crate::source::checks::load::{IoLoad, LoadSource};
+use crate::source::checks::lvm_snapshot::{LvmSnapshotError, LvmSnapshotRequest};
+use crate::source::checks::runner::{Device, OrphanedRuns, ReapedRun, RunRequest};
+use crate::source::checks::tools::AvailableTools;
+use crate::source::checks::xfs_health::HealthScope;
 
-pub use asked::{all_tools, frozen, scheduled, signal, target, wanted};
-pub use lab::{Lab, lab, lab_at, lab_with};
+pub use fixtures::{all_tools, desired, desired_frozen, desired_scheduled, signal, target};
+pub use harness::{Harness, harness, harness_at, harness_with};
 
 /// How a filesystem takes what is done to it.
 #[derive(Clone, Debug)]
-pub struct How {
-    pub prepares: Duration,
+pub struct FakeBehavior {
+    pub prepare_takes: Duration,
     /// The checker cannot begin.
     pub unpreparable: bool,
-    pub runs: Duration,
+    pub run_takes: Duration,
     /// The checker hangs at its time-out, and cannot be killed until it is let go.
     pub unkillable: bool,
     /// The same, at the moment at which it is stopped.
     pub unstoppable: bool,
     pub panics: bool,
-    pub syncs: Result<Duration, String>,
-    pub freezes: Duration,
-    pub refuses: Option<FreezeError>,
+    pub syncfs: Result<Duration, String>,
+    pub freeze_takes: Duration,
+    pub freeze_error: Option<FreezeError>,
     /// It is thawed by somebody else after so long.
-    pub early: Option<Duration>,
+    pub thawed_early_after: Option<Duration>,
     /// Whether it is thawed is not known then.
-    pub unsure: bool,
+    pub thaw_unconfirmed: bool,
     /// The end of the checker's helper, after its end was heard of.
-    pub lingers: Duration,
+    pub reap_takes: Duration,
     /// The checker's helper tells of its end so late.
-    pub tells_late: Duration,
-    pub thaws: Duration,
-    pub sick: Result<Vec<Signal>, String>,
+    pub exit_reported_after: Duration,
+    pub thaw_takes: Duration,
+    pub health: Result<Vec<FilesystemSignal>, String>,
     /// Snapshots: why there is none; how long it takes; whether it ran over.
-    pub no_snapshot: Option<fn() -> SnapshotError>,
-    pub snapshots: Duration,
-    pub overflown: bool,
+    pub snapshot_error: Option<fn() -> LvmSnapshotError>,
+    pub snapshot_takes: Duration,
+    pub snapshot_overflows: bool,
 }
 
-pub const RUN: Duration = Duration::from_secs(2);
+pub const RUN_TAKES: Duration = Duration::from_secs(2);
 
-impl Default for How {
-    fn default() -> How {
+impl Default for FakeBehavior {
+    fn default() -> FakeBehavior {
         let moment = Duration::from_millis(100);
-        How {
-            prepares: moment,
+        FakeBehavior {
+            prepare_takes: moment,
             unpreparable: false,
-            runs: RUN,
+            run_takes: RUN_TAKES,
             unkillable: false,
             unstoppable: false,
             panics: false,
-            syncs: Ok(moment),
-            freezes: moment,
-            refuses: None,
-            early: None,
-            unsure: false,
-            lingers: Duration::ZERO,
-            tells_late: Duration::ZERO,
-            thaws: moment,
-            sick: Ok(Vec::new()),
-            no_snapshot: None,
-            snapshots: moment,
-            overflown: false,
+            syncfs: Ok(moment),
+            freeze_takes: moment,
+            freeze_error: None,
+            thawed_early_after: None,
+            thaw_unconfirmed: false,
+            reap_takes: Duration::ZERO,
+            exit_reported_after: Duration::ZERO,
+            thaw_takes: moment,
+            health: Ok(Vec::new()),
+            snapshot_error: None,
+            snapshot_takes: moment,
+            snapshot_overflows: false,
         }
     }
 }
 
 #[derive(Default)]
-pub struct Played {
-    pub how: BTreeMap<String, How>,
-    pub busy: Option<Result<Busy, String>>,
-    pub looks: Vec<Duration>,
-    pub tidies: Duration,
-    pub tidied: usize,
-    pub tools: Option<Found>,
+pub struct FakeState {
+    pub behaviors: BTreeMap<String, FakeBehavior>,
+    pub load: Option<Result<IoLoad, String>>,
+    pub load_sampled_at: Vec<Duration>,
+    pub cleanup_takes: Duration,
+    pub cleanups: usize,
+    pub tools: Option<AvailableTools>,
     /// Seconds since the beginning, and what was done to whom.
-    pub done: Vec<(f64, String)>,
+    pub log: Vec<(f64, String)>,
     /// Checkers that run, by device and mode.
     pub running: BTreeSet<(String, Mode)>,
     pub most_running: usize,
     pub frozen: BTreeSet<String>,
     pub snapshots: BTreeSet<String>,
-    pub held: Vec<oneshot::Sender<()>>,
-    pub wrong: Vec<String>,
-    pub orders: Vec<RunOrder>,
+    pub unkillable: Vec<oneshot::Sender<()>>,
+    pub violations: Vec<String>,
+    pub requests: Vec<RunRequest>,
 }
 
 #[derive(Clone)]
-pub struct Fake {
-    pub state: Arc<Mutex<Played>>,
+pub struct FakeBackend {
+    pub state: Arc<Mutex<FakeState>>,
     begun: Instant,
 }
 
-impl Fake {
-    pub fn look<T>(&self, look: impl FnOnce(&mut Played) -> T) -> T {
+impl FakeBackend {
+    pub fn with_state<T>(&self, look: impl FnOnce(&mut FakeState) -> T) -> T {
         look(
             &mut self
                 .state
@@ -125,20 +127,20 @@ impl Fake {
         )
     }
 
-    fn how(&self, device: &str) -> How {
-        self.look(|state| state.how.get(device).cloned().unwrap_or_default())
+    fn behavior(&self, device: &str) -> FakeBehavior {
+        self.with_state(|state| state.behaviors.get(device).cloned().unwrap_or_default())
     }
 
-    fn note(&self, what: String) {
+    fn record(&self, what: String) {
         let at = self.begun.elapsed().as_secs_f64();
-        self.look(|state| state.done.push((at, what)));
+        self.with_state(|state| state.log.push((at, what)));
     }
 }
 
-pub struct Prepared(RunOrder, Strays);
+pub struct FakePreparedRun(RunRequest, OrphanedRuns);
 
-pub struct Frozen {
-    world: Fake,
+pub struct FakeFreezeGuard {
+    world: FakeBackend,
     device: String,
     at: Instant,
     /// Then the freezer thaws by itself.
@@ -146,58 +148,59 @@ pub struct Frozen {
     over: bool,
 }
 
-impl Frozen {
+impl FakeFreezeGuard {
     fn end(&mut self, how: &str) {
         if !self.over {
             self.over = true;
-            self.world.look(|state| state.frozen.remove(&self.device));
-            self.world.note(format!("{how} {}", self.device));
+            self.world
+                .with_state(|state| state.frozen.remove(&self.device));
+            self.world.record(format!("{how} {}", self.device));
         }
     }
 }
 
-impl Drop for Frozen {
+impl Drop for FakeFreezeGuard {
     fn drop(&mut self) {
         self.end("dropped, thawed");
     }
 }
 
-pub struct Snapshot {
-    world: Fake,
+pub struct FakeSnapshot {
+    world: FakeBackend,
     device: Device,
     over: bool,
 }
 
-impl Drop for Snapshot {
+impl Drop for FakeSnapshot {
     fn drop(&mut self) {
         self.world
-            .look(|state| state.snapshots.remove(&self.device.name));
+            .with_state(|state| state.snapshots.remove(&self.device.name));
         if !self.over {
             self.world
-                .note(format!("dropped, removed {}", self.device.name));
+                .record(format!("dropped, removed {}", self.device.name));
         }
     }
 }
 
-struct Running {
-    world: Fake,
+struct FakeChecker {
+    world: FakeBackend,
     key: (String, Mode),
     ended: bool,
-    strays: Strays,
+    strays: OrphanedRuns,
 }
 
-impl Drop for Running {
+impl Drop for FakeChecker {
     fn drop(&mut self) {
-        if !self.ended && self.world.how(&self.key.0).unstoppable {
+        if !self.ended && self.world.behavior(&self.key.0).unstoppable {
             let (release, held) = oneshot::channel::<()>();
             let (world, key) = (self.world.clone(), self.key.clone());
-            world.look(|state| state.held.push(release));
+            world.with_state(|state| state.unkillable.push(release));
             let end = async move {
                 held.await.ok();
-                world.look(|state| state.running.remove(&key));
+                world.with_state(|state| state.running.remove(&key));
             };
             let remains = async {
-                Some(Remains::until(
+                Some(UnkillableChild::watch(
                     Some("D (disk sleep) in folio_wait_bit".to_owned()),
                     end,
                 ))
@@ -207,9 +210,10 @@ impl Drop for Running {
                 remains.await
             });
         }
-        self.world.look(|state| state.running.remove(&self.key));
+        self.world
+            .with_state(|state| state.running.remove(&self.key));
         if !self.ended {
-            self.world.note(format!("killed {}", self.key.0));
+            self.world.record(format!("killed {}", self.key.0));
         }
     }
 }
@@ -222,43 +226,46 @@ fn device_of(mount: &HostPath) -> String {
 /// Live runs as many as the terms say, then two frozen ones where they are allowed; a snapshot in
 /// their place where there is one. What the kernel says ends it. Not the real rules: these are
 /// tested where they are.
-pub fn rule(situation: &Situation<'_>, runs: &[&Run], at: Timestamp) -> Step {
+pub fn decide(situation: &DecisionInput<'_>, runs: &[&Run], at: Timestamp) -> Decision {
     let done = |verdict, reason: &str| {
-        Step::Done(Outcome {
+        Decision::Done(CheckOutcome {
             verdict,
             reason: reason.to_owned(),
             mode: situation.mode,
         })
     };
     if !situation.signals.is_empty() {
-        return done(Verdict::Corrupted, "the kernel says so");
+        return done(CheckVerdict::Corrupted, "the kernel says so");
     }
     let of = |mode| runs.iter().filter(|run| run.mode == mode).count();
-    if runs.iter().any(|run| run.ballot == Ballot::Failed) {
+    if runs.iter().any(|run| run.result == RunResult::Failed) {
         return done(
-            Verdict::Failed,
-            &runs.iter().map(|run| run.why.clone()).collect::<String>(),
+            CheckVerdict::Failed,
+            &runs
+                .iter()
+                .map(|run| run.failure_reason.clone())
+                .collect::<String>(),
         );
     }
-    if situation.terms.snapshot && situation.snapshot && of(Mode::Snapshot) == 0 {
-        return Step::Run(Mode::Snapshot);
+    if situation.terms.snapshot && situation.can_snapshot && of(Mode::Snapshot) == 0 {
+        return Decision::Run(Mode::Snapshot);
     }
     if of(Mode::Snapshot) > 0 {
-        return done(Verdict::Clean, "nothing was found in the snapshot");
+        return done(CheckVerdict::Clean, "nothing was found in the snapshot");
     }
     if situation.mode != Mode::Live {
         return if runs.is_empty() {
-            Step::Run(situation.mode)
+            Decision::Run(situation.mode)
         } else {
-            done(Verdict::Clean, "nothing was found")
+            done(CheckVerdict::Clean, "nothing was found")
         };
     }
     if of(Mode::Live) < situation.terms.runs as usize {
-        return Step::Run(Mode::Live);
+        return Decision::Run(Mode::Live);
     }
     if situation.terms.freeze {
-        if let Some(why) = situation.no_freeze {
-            return done(Verdict::Inconclusive, why);
+        if let Some(why) = situation.freeze_refusal {
+            return done(CheckVerdict::Inconclusive, why);
         }
         match runs.iter().rev().find(|run| run.mode == Mode::Frozen) {
             Some(last) if of(Mode::Frozen) == 1 => {
@@ -267,23 +274,23 @@ pub fn rule(situation: &Situation<'_>, runs: &[&Run], at: Timestamp) -> Step {
                     .checked_add(last.duration + situation.terms.gap)
                     .unwrap();
                 return if at < until {
-                    Step::Wait { until }
+                    Decision::Wait { until }
                 } else {
-                    Step::Run(Mode::Frozen)
+                    Decision::Run(Mode::Frozen)
                 };
             }
-            None => return Step::Run(Mode::Frozen),
+            None => return Decision::Run(Mode::Frozen),
             Some(_) => {}
         }
     }
-    done(Verdict::Clean, "nothing was found")
+    done(CheckVerdict::Clean, "nothing was found")
 }
 
-fn run(mode: Mode, duration: Duration, end: End) -> Run {
-    let ballot = if end == End::Exited(0) {
-        Ballot::Clean
+fn run(mode: Mode, duration: Duration, end: Termination) -> Run {
+    let ballot = if end == Termination::Exited(0) {
+        RunResult::Clean
     } else {
-        Ballot::Failed
+        RunResult::Failed
     };
     Run {
         mode,
@@ -291,101 +298,105 @@ fn run(mode: Mode, duration: Duration, end: End) -> Run {
         duration,
         active: duration,
         held: None,
-        why: if ballot == Ballot::Failed {
+        failure_reason: if ballot == RunResult::Failed {
             format!("{end:?}")
         } else {
             String::new()
         },
-        end,
-        ballot,
-        failure: None,
-        flaws: Vec::new(),
-        more_flaws: 0,
+        termination: end,
+        result: ballot,
+        checker_error: None,
+        problems: Vec::new(),
+        more_problems: 0,
         pending_replay: None,
         bytes_read: 0,
         peak_memory: 0,
         command: "e2fsck -fn".to_owned(),
-        output: Output::default(),
+        output: CheckerOutput::default(),
     }
 }
 
-impl World for Fake {
-    type Prepared = Prepared;
-    type Heard = (Ran, Duration);
-    type Frozen = Frozen;
-    type Snapshot = Snapshot;
+impl Backend for FakeBackend {
+    type PreparedRun = FakePreparedRun;
+    type FinishedRun = (ReapedRun, Duration);
+    type FreezeGuard = FakeFreezeGuard;
+    type LvmSnapshot = FakeSnapshot;
 
-    fn next(&self, situation: &Situation<'_>, runs: &[&Run], now: Timestamp) -> Step {
-        rule(situation, runs, now)
+    fn decide(&self, situation: &DecisionInput<'_>, runs: &[&Run], now: Timestamp) -> Decision {
+        decide(situation, runs, now)
     }
 
-    async fn tidy(&self, _tools: Tools) -> Vec<String> {
-        let long = self.look(|state| state.tidies);
+    async fn clean_up(&self, _tools: Tools) -> Vec<String> {
+        let long = self.with_state(|state| state.cleanup_takes);
         tokio::time::sleep(long).await;
-        self.look(|state| state.tidied += 1);
+        self.with_state(|state| state.cleanups += 1);
         Vec::new()
     }
 
-    async fn find_tools(&self, _tools: Tools, _before: Option<Found>) -> Found {
-        self.look(|state| state.tools.clone())
+    async fn find_tools(&self, _tools: Tools, _before: Option<AvailableTools>) -> AvailableTools {
+        self.with_state(|state| state.tools.clone())
             .unwrap_or_else(all_tools)
     }
 
-    async fn load(&self, _devices: Vec<DevNo>) -> Result<Busy, String> {
+    async fn sample_load(&self, _devices: Vec<DevNo>) -> Result<IoLoad, String> {
         let at = self.begun.elapsed();
-        self.look(|state| {
-            state.looks.push(at);
-            state.busy.clone().unwrap_or(Ok(Busy {
+        self.with_state(|state| {
+            state.load_sampled_at.push(at);
+            state.load.clone().unwrap_or(Ok(IoLoad {
                 percent: 0.0,
-                of: Of::Pressure,
+                source: LoadSource::Pressure,
             }))
         })
     }
 
-    async fn prepare(&self, order: RunOrder, strays: Strays) -> Result<Prepared, Box<Ran>> {
-        let how = self.how(&order.device.name);
-        self.look(|state| state.orders.push(order.clone()));
-        tokio::time::sleep(how.prepares).await;
+    async fn prepare(
+        &self,
+        order: RunRequest,
+        strays: OrphanedRuns,
+    ) -> Result<FakePreparedRun, Box<ReapedRun>> {
+        let how = self.behavior(&order.device.name);
+        self.with_state(|state| state.requests.push(order.clone()));
+        tokio::time::sleep(how.prepare_takes).await;
         if how.unpreparable {
-            return Err(Box::new(Ran {
+            return Err(Box::new(ReapedRun {
                 run: run(
                     order.mode,
-                    how.prepares,
-                    End::NotStarted("no device".to_owned()),
+                    how.prepare_takes,
+                    Termination::NotStarted("no device".to_owned()),
                 ),
-                remains: None,
+                unkillable: None,
             }));
         }
-        Ok(Prepared(order, strays))
+        Ok(FakePreparedRun(order, strays))
     }
 
-    async fn settle(&self, (ran, lingers): (Ran, Duration)) -> Ran {
+    async fn reap(&self, (ran, lingers): (ReapedRun, Duration)) -> ReapedRun {
         tokio::time::sleep(lingers).await;
         ran
     }
 
-    async fn check(
+    async fn run(
         &self,
-        Prepared(order, strays): Prepared,
+        FakePreparedRun(order, strays): FakePreparedRun,
         phase: &watch::Sender<String>,
-    ) -> (Ran, Duration) {
+    ) -> (ReapedRun, Duration) {
         let (device, mode) = (order.device.name.clone(), order.mode);
-        let how = self.how(&device);
+        let how = self.behavior(&device);
         let key = (device.clone(), mode);
-        self.note(format!("{} {device}", mode.name()));
-        self.look(|state| {
+        self.record(format!("{} {device}", mode.name()));
+        self.with_state(|state| {
             if mode == Mode::Frozen && !state.frozen.contains(&device) {
                 state
-                    .wrong
+                    .violations
                     .push(format!("a frozen run of {device}, which is not frozen"));
             }
             if state.running.iter().any(|(other, _)| *other == device) {
-                state.wrong.push(format!("two checkers on {device}"));
+                state.violations.push(format!("two checkers on {device}"));
             }
             state.running.insert(key.clone());
             state.most_running = state.most_running.max(state.running.len());
         });
-        let mut running = Running {
+        let mut running = FakeChecker {
             world: self.clone(),
             key,
             ended: false,
@@ -394,8 +405,8 @@ impl World for Fake {
         assert!(!how.panics, "a task that is lost");
         // Whoever checks says each tenth of a second what it does.
         let (begun, mut number) = (Instant::now(), 0);
-        let (long, timed_out) = if how.runs < order.timeout {
-            (how.runs, false)
+        let (long, timed_out) = if how.run_takes < order.timeout {
+            (how.run_takes, false)
         } else {
             (order.timeout, true)
         };
@@ -405,13 +416,13 @@ impl World for Fake {
             phase.send_replace(format!("Pass {number}"));
         }
         if timed_out {
-            tokio::time::sleep(how.tells_late).await;
+            tokio::time::sleep(how.exit_reported_after).await;
         }
         running.ended = true;
         let remains = (timed_out && how.unkillable).then(|| {
             let (release, held) = oneshot::channel::<()>();
-            self.look(|state| state.held.push(release));
-            Remains::until(
+            self.with_state(|state| state.unkillable.push(release));
+            UnkillableChild::watch(
                 Some("D (disk sleep) in folio_wait_bit".to_owned()),
                 async move {
                     held.await.ok();
@@ -419,28 +430,28 @@ impl World for Fake {
             )
         });
         let end = if remains.is_some() {
-            End::Stuck(None)
+            Termination::Stuck(None)
         } else if timed_out {
-            End::TimedOut
+            Termination::TimedOut
         } else {
-            End::Exited(0)
+            Termination::Exited(0)
         };
         (
-            Ran {
+            ReapedRun {
                 run: run(mode, long, end),
-                remains,
+                unkillable: remains,
             },
-            how.lingers,
+            how.reap_takes,
         )
     }
 
-    async fn sync(
+    async fn syncfs(
         &self,
         mount: HostPath,
         _dev: DevNo,
         limit: Duration,
     ) -> Result<Duration, String> {
-        let long = self.how(&device_of(&mount)).syncs?;
+        let long = self.behavior(&device_of(&mount)).syncfs?;
         tokio::time::sleep(long.min(limit)).await;
         if long > limit {
             Err(format!("syncfs took longer than {} s", limit.as_secs()))
@@ -449,37 +460,37 @@ impl World for Fake {
         }
     }
 
-    async fn sick(
+    async fn query_health(
         &self,
         mount: HostPath,
         _dev: DevNo,
-        _extent: Extent,
-    ) -> Result<Vec<Signal>, String> {
-        self.how(&device_of(&mount)).sick
+        _extent: HealthScope,
+    ) -> Result<Vec<FilesystemSignal>, String> {
+        self.behavior(&device_of(&mount)).health
     }
 
-    async fn freeze(&self, order: FreezeOrder) -> Result<Frozen, FreezeError> {
+    async fn freeze(&self, order: FreezeRequest) -> Result<FakeFreezeGuard, FreezeError> {
         let device = device_of(&order.mount);
-        let how = self.how(&device);
+        let how = self.behavior(&device);
         let at = Instant::now();
         // As the real one: it may be frozen at any moment from here, and is thawed when this is
         // dropped.
-        self.note(format!("freezing {device}"));
-        self.look(|state| {
+        self.record(format!("freezing {device}"));
+        self.with_state(|state| {
             if !state.frozen.insert(device.clone()) {
-                state.wrong.push(format!("{device} frozen twice"));
+                state.violations.push(format!("{device} frozen twice"));
             }
         });
-        let mut frozen = Frozen {
+        let mut frozen = FakeFreezeGuard {
             world: self.clone(),
             device,
             at,
             limit: at,
             over: false,
         };
-        tokio::time::sleep(how.freezes).await;
+        tokio::time::sleep(how.freeze_takes).await;
         frozen.limit = Instant::now() + order.limit;
-        match how.refuses {
+        match how.freeze_error {
             Some(error) => {
                 frozen.end("not frozen");
                 Err(error)
@@ -488,8 +499,8 @@ impl World for Fake {
         }
     }
 
-    async fn thawed_early(&self, frozen: &mut Frozen) -> String {
-        match self.how(&frozen.device).early {
+    async fn wait_thawed_early(&self, frozen: &mut FakeFreezeGuard) -> String {
+        match self.behavior(&frozen.device).thawed_early_after {
             Some(early) => {
                 tokio::time::sleep_until(frozen.at + early).await;
                 frozen.end("early, thawed");
@@ -503,70 +514,70 @@ impl World for Fake {
         }
     }
 
-    async fn thaw(&self, mut frozen: Frozen) -> Thawed {
-        let how = self.how(&frozen.device);
-        let late = how.early.is_none() && frozen.limit <= Instant::now();
+    async fn thaw(&self, mut frozen: FakeFreezeGuard) -> ThawResult {
+        let how = self.behavior(&frozen.device);
+        let late = how.thawed_early_after.is_none() && frozen.limit <= Instant::now();
         if !frozen.over {
-            tokio::time::sleep(how.thaws).await;
+            tokio::time::sleep(how.thaw_takes).await;
         }
-        let (early, way) = match how.early {
+        let (early, way) = match how.thawed_early_after {
             Some(early) if frozen.at + early <= Instant::now() => (
                 Some("the helper was killed".to_owned()),
-                if how.unsure {
-                    Way::Unsure
+                if how.thaw_unconfirmed {
+                    ThawCause::Unconfirmed
                 } else {
-                    Way::Otherwise
+                    ThawCause::Unexpected
                 },
             ),
             _ if late => (
                 Some("writers may not be held longer".to_owned()),
-                Way::Limit,
+                ThawCause::Limit,
             ),
-            _ => (None, Way::Asked),
+            _ => (None, ThawCause::Requested),
         };
         frozen.end("thawed");
-        Thawed {
+        ThawResult {
             held: frozen.at.elapsed(),
-            freezing: how.freezes,
-            early,
-            way,
+            freeze_duration: how.freeze_takes,
+            early_reason: early,
+            cause: way,
         }
     }
 
-    async fn snapshot(&self, order: SnapshotOrder) -> Result<Snapshot, SnapshotError> {
-        let how = self.how(&order.volume);
-        if let Some(why) = how.no_snapshot {
+    async fn snapshot(&self, order: LvmSnapshotRequest) -> Result<FakeSnapshot, LvmSnapshotError> {
+        let how = self.behavior(&order.volume);
+        if let Some(why) = how.snapshot_error {
             return Err(why());
         }
         let device = Device {
             name: format!("dm-{}", order.volume),
             dev: DevNo::new(253, 7),
         };
-        self.note(format!("snapshot {}", order.volume));
-        self.look(|state| state.snapshots.insert(device.name.clone()));
-        let snapshot = Snapshot {
+        self.record(format!("snapshot {}", order.volume));
+        self.with_state(|state| state.snapshots.insert(device.name.clone()));
+        let snapshot = FakeSnapshot {
             world: self.clone(),
             device,
             over: false,
         };
-        tokio::time::sleep(how.snapshots).await;
+        tokio::time::sleep(how.snapshot_takes).await;
         Ok(snapshot)
     }
 
-    fn device_of(&self, snapshot: &Snapshot) -> Device {
+    fn device_of(&self, snapshot: &FakeSnapshot) -> Device {
         snapshot.device.clone()
     }
 
-    async fn overflown(&self, snapshot: &Snapshot) -> Option<String> {
+    async fn overflow_reason(&self, snapshot: &FakeSnapshot) -> Option<String> {
         let of = snapshot.device.name.trim_start_matches("dm-").to_owned();
-        self.how(&of)
-            .overflown
+        self.behavior(&of)
+            .snapshot_overflows
             .then(|| "the snapshot had no more room".to_owned())
     }
 
-    async fn remove(&self, mut snapshot: Snapshot) {
+    async fn remove(&self, mut snapshot: FakeSnapshot) {
         tokio::time::sleep(Duration::from_millis(100)).await;
         snapshot.over = true;
-        self.note(format!("removed {}", snapshot.device.name));
+        self.record(format!("removed {}", snapshot.device.name));
     }
 }

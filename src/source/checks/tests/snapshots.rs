@@ -1,23 +1,23 @@
 //! Checks of snapshots.
 
-use super::fake::{How, Lab, lab_with, signal, wanted};
-use crate::model::check::{Mode, Verdict};
-use crate::source::checks::snapshot::SnapshotError;
+use super::fake::{FakeBehavior, Harness, desired, harness_with, signal};
+use crate::model::check::{CheckVerdict, Mode};
+use crate::source::checks::lvm_snapshot::LvmSnapshotError;
 
-fn with(how: How) -> Lab {
-    let mut wanted = wanted("sda1");
+fn with(how: FakeBehavior) -> Harness {
+    let mut wanted = desired("sda1");
     wanted.terms.snapshot = true;
     wanted.target.logical_volume = Some(("vg".to_owned(), "sda1".to_owned()));
-    lab_with(vec![wanted], |world| {
-        world.how.insert("sda1".to_owned(), how);
+    harness_with(vec![wanted], |world| {
+        world.behaviors.insert("sda1".to_owned(), how);
     })
 }
 
-async fn outcome(lab: &Lab) -> (Verdict, String, Vec<Mode>) {
-    lab.pass(60.0).await;
-    let (_, outcome, _) = lab.ended("sda1").unwrap();
+async fn outcome(lab: &Harness) -> (CheckVerdict, String, Vec<Mode>) {
+    lab.advance(60.0).await;
+    let (_, outcome, _) = lab.outcome_of("sda1").unwrap();
     let modes = lab
-        .told("sda1")
+        .progress_of("sda1")
         .pop()
         .unwrap()
         .1
@@ -25,19 +25,19 @@ async fn outcome(lab: &Lab) -> (Verdict, String, Vec<Mode>) {
         .iter()
         .map(|run| run.mode)
         .collect();
-    lab.nothing_is_left();
+    lab.assert_clean();
     (outcome.verdict, outcome.reason, modes)
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_snapshot_is_checked_in_the_place_of_its_origin_and_removed() {
-    let lab = with(How::default());
-    assert_eq!(outcome(&lab).await.0, Verdict::Clean);
+    let lab = with(FakeBehavior::default());
+    assert_eq!(outcome(&lab).await.0, CheckVerdict::Clean);
     assert_eq!(
-        lab.done(),
+        lab.log(),
         ["snapshot sda1", "snapshot dm-sda1", "removed dm-sda1"]
     );
-    let order = lab.world.look(|world| world.orders[0].clone());
+    let order = lab.backend.with_state(|world| world.requests[0].clone());
     assert_eq!(
         (order.device.name.as_str(), order.bytes_per_second),
         ("dm-sda1", Some(20_000_000))
@@ -45,70 +45,76 @@ async fn a_snapshot_is_checked_in_the_place_of_its_origin_and_removed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_snapshot_that_ran_over_is_a_failed_run() {
-    let lab = with(How {
-        overflown: true,
-        ..How::default()
+async fn an_overflowed_snapshot_is_a_failed_run() {
+    let lab = with(FakeBehavior {
+        snapshot_overflows: true,
+        ..FakeBehavior::default()
     });
     let (verdict, reason, modes) = outcome(&lab).await;
-    assert_eq!((verdict, modes), (Verdict::Failed, vec![Mode::Snapshot]));
+    assert_eq!(
+        (verdict, modes),
+        (CheckVerdict::Failed, vec![Mode::Snapshot])
+    );
     assert!(reason.contains("no more room"), "{reason}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_room_for_a_snapshot_it_is_checked_live() {
-    let lab = with(How {
-        no_snapshot: Some(|| SnapshotError::Refused("no room".to_owned())),
-        ..How::default()
+async fn without_space_for_a_snapshot_the_live_filesystem_is_checked() {
+    let lab = with(FakeBehavior {
+        snapshot_error: Some(|| LvmSnapshotError::Refused("no room".to_owned())),
+        ..FakeBehavior::default()
     });
     let (verdict, _, modes) = outcome(&lab).await;
-    assert_eq!((verdict, modes), (Verdict::Clean, vec![Mode::Live]));
+    assert_eq!((verdict, modes), (CheckVerdict::Clean, vec![Mode::Live]));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_snapshot_that_could_not_be_made_is_a_failed_run() {
-    let lab = with(How {
-        no_snapshot: Some(|| SnapshotError::Failed("lvcreate: no".to_owned())),
-        ..How::default()
+    let lab = with(FakeBehavior {
+        snapshot_error: Some(|| LvmSnapshotError::Failed("lvcreate: no".to_owned())),
+        ..FakeBehavior::default()
     });
     let (verdict, reason, modes) = outcome(&lab).await;
     assert_eq!(
         (verdict, reason.as_str(), modes),
-        (Verdict::Failed, "lvcreate: no", vec![Mode::Snapshot])
+        (CheckVerdict::Failed, "lvcreate: no", vec![Mode::Snapshot])
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_log_that_the_kernel_finds_damaged_is_the_kernels_own_word() {
-    let lab = with(How {
-        no_snapshot: Some(|| SnapshotError::Damaged(Box::new(signal()))),
-        ..How::default()
+async fn a_log_the_kernel_finds_damaged_is_corrupted() {
+    let lab = with(FakeBehavior {
+        snapshot_error: Some(|| LvmSnapshotError::Damaged(Box::new(signal()))),
+        ..FakeBehavior::default()
     });
-    assert_eq!(outcome(&lab).await.0, Verdict::Corrupted);
+    assert_eq!(outcome(&lab).await.0, CheckVerdict::Corrupted);
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_is_cancelled_removes_its_snapshot() {
-    let lab = with(How::default());
-    lab.pass(1.0).await;
-    assert_eq!(lab.world.look(|world| world.running.len()), 1);
-    lab.stop("sda1");
-    lab.pass(1.0).await;
-    assert_eq!(lab.ended("sda1").unwrap().1.verdict, Verdict::Inconclusive);
-    assert_eq!(lab.done()[2..], ["killed dm-sda1", "removed dm-sda1"]);
-    lab.nothing_is_left();
+async fn cancelling_a_check_removes_its_snapshot() {
+    let lab = with(FakeBehavior::default());
+    lab.advance(1.0).await;
+    assert_eq!(lab.backend.with_state(|world| world.running.len()), 1);
+    lab.cancel("sda1");
+    lab.advance(1.0).await;
+    assert_eq!(
+        lab.outcome_of("sda1").unwrap().1.verdict,
+        CheckVerdict::Inconclusive
+    );
+    assert_eq!(lab.log()[2..], ["killed dm-sda1", "removed dm-sda1"]);
+    lab.assert_clean();
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_is_cancelled_while_its_snapshot_is_made_removes_it_too() {
-    let lab = with(How {
-        snapshots: std::time::Duration::from_secs(5),
-        ..How::default()
+async fn cancelling_during_snapshot_creation_removes_the_snapshot() {
+    let lab = with(FakeBehavior {
+        snapshot_takes: std::time::Duration::from_secs(5),
+        ..FakeBehavior::default()
     });
-    lab.pass(1.0).await;
-    lab.stop("sda1");
-    lab.pass(1.0).await;
-    assert!(lab.ended("sda1").is_some());
-    assert_eq!(lab.done(), ["snapshot sda1", "dropped, removed dm-sda1"]);
-    lab.nothing_is_left();
+    lab.advance(1.0).await;
+    lab.cancel("sda1");
+    lab.advance(1.0).await;
+    assert!(lab.outcome_of("sda1").is_some());
+    assert_eq!(lab.log(), ["snapshot sda1", "dropped, removed dm-sda1"]);
+    lab.assert_clean();
 }

@@ -4,12 +4,12 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::kernel::event::Class;
-use crate::model::kernel::rollup::MAX_EVENTS;
-use crate::source::kmsg::numbering::Medium;
+use crate::model::kernel_log::event::Class;
+use crate::model::kernel_log::rollup::MAX_EVENTS;
+use crate::source::kmsg::log_epoch::Medium;
 
 const BOOT: &str = "bc410abf";
-const DEVICE: How = How {
+const DEVICE: MediumProperties = MediumProperties {
     contiguous: true,
     has_newest: true,
 };
@@ -25,12 +25,12 @@ fn at(seq: u64) -> Timestamp {
     clock().now + SignedDuration::from_millis(seq.cast_signed())
 }
 
-fn reading(stored: Option<&Cursor>) -> Reading {
-    Reading::new(
-        Start::new(BOOT, Medium::Kmsg, stored),
+fn batcher(stored: Option<&Cursor>) -> Batcher {
+    Batcher::new(
+        StartPosition::new(BOOT, Medium::Kmsg, stored),
         DEVICE,
         clock(),
-        Scope::default(),
+        ClassifierOptions::default(),
     )
 }
 
@@ -49,24 +49,24 @@ fn failure(seq: u64, device: &str, sector: u64) -> String {
 }
 
 /// Takes them, and what comes out at once.
-fn read(reading: &mut Reading, records: impl IntoIterator<Item = String>) -> Vec<Batch> {
+fn read(reading: &mut Batcher, records: impl IntoIterator<Item = String>) -> Vec<Batch> {
     for record in records {
         let seq = record::parse(record.as_bytes()).map_or(0, |record| record.seq);
-        reading.take(record.as_bytes(), at(seq), None);
+        reading.push(record.as_bytes(), at(seq), None);
     }
-    reading.cut();
-    reading.take_ready()
+    reading.finish_batch();
+    reading.take_batches()
 }
 
 /// The owner's side: what is counted already is not counted again.
 #[derive(Default)]
-struct Ledger {
+struct FakeOwner {
     cursor: Option<Cursor>,
     counted: BTreeMap<(Class, String), u64>,
     again: u64,
 }
 
-impl Ledger {
+impl FakeOwner {
     fn apply(&mut self, batch: Batch) {
         let known = self
             .cursor
@@ -110,11 +110,11 @@ impl Ledger {
 }
 
 #[test]
-fn a_new_log_is_read_from_its_oldest_record_and_what_was_before_is_not_lost() {
-    let mut reading = reading(None);
+fn a_new_log_is_read_from_its_oldest_record_without_counting_losses() {
+    let mut reading = batcher(None);
     let batches = read(&mut reading, [noise(500), failure(501, "sda", 8)]);
     assert_eq!(batches.len(), 1);
-    assert!(batches[0].history);
+    assert!(batches[0].is_backlog);
     assert_eq!(
         batches[0].cursor,
         Cursor {
@@ -130,17 +130,20 @@ fn a_new_log_is_read_from_its_oldest_record_and_what_was_before_is_not_lost() {
         batches[0].events[0].first.time,
         clock().now - SignedDuration::from_millis(1_000_000 - 501)
     );
-    assert_eq!(reading.caught_up(), CaughtUp::Live);
+    assert_eq!(reading.catch_up(), CatchUp::Live);
     let live = read(&mut reading, [failure(502, "sda", 8)])
         .pop()
         .expect("a batch");
-    assert_eq!((live.history, live.events[0].first.time), (false, at(502)));
+    assert_eq!(
+        (live.is_backlog, live.events[0].first.time),
+        (false, at(502))
+    );
 }
 
 #[test]
 fn the_kernels_clock_is_never_ahead_of_ours() {
     let ahead = read(
-        &mut reading(None),
+        &mut batcher(None),
         [failure(1, "sda", 8).replace(",1000,", ",18446744073709551615,")],
     );
     assert_eq!(ahead[0].events[0].first.time, clock().now);
@@ -148,18 +151,18 @@ fn the_kernels_clock_is_never_ahead_of_ours() {
         monotonic: Duration::MAX,
         ..clock()
     };
-    let mut early = Reading::new(
-        Start::new(BOOT, Medium::Kmsg, None),
+    let mut early = Batcher::new(
+        StartPosition::new(BOOT, Medium::Kmsg, None),
         DEVICE,
         early,
-        Scope::default(),
+        ClassifierOptions::default(),
     );
     assert_eq!(read(&mut early, [failure(1, "sda", 8)]).len(), 1);
 }
 
 #[test]
 fn a_jump_of_the_sequence_number_is_a_counted_loss() {
-    let mut reading = reading(None);
+    let mut reading = batcher(None);
     let batches = read(&mut reading, [noise(1), noise(2), noise(10), noise(11)]);
     assert_eq!(
         (batches[0].cursor.lost, batches[0].cursor.counted_to),
@@ -179,12 +182,12 @@ fn what_the_ring_lost_between_two_runs_is_counted_and_what_was_counted_before_is
     };
     // The ring begins within what was counted, and beyond it.
     assert_eq!(
-        read(&mut reading(Some(&stored)), [noise(95), noise(96)])[0]
+        read(&mut batcher(Some(&stored)), [noise(95), noise(96)])[0]
             .cursor
             .lost,
         5
     );
-    let batch = read(&mut reading(Some(&stored)), [noise(111), noise(112)]).remove(0);
+    let batch = read(&mut batcher(Some(&stored)), [noise(111), noise(112)]).remove(0);
     assert_eq!(
         (batch.cursor.lost, batch.cursor.counted_to),
         (15, Some(112))
@@ -199,7 +202,7 @@ fn while_counted_records_are_read_again_the_cursor_does_not_go_back() {
         reread_from: 90,
         lost: 0,
     };
-    let batch = read(&mut reading(Some(&stored)), (80..95).map(noise)).remove(0);
+    let batch = read(&mut batcher(Some(&stored)), (80..95).map(noise)).remove(0);
     assert_eq!(
         batch.cursor,
         Cursor {
@@ -210,41 +213,41 @@ fn while_counted_records_are_read_again_the_cursor_does_not_go_back() {
 }
 
 #[test]
-fn a_stored_place_beyond_the_end_is_of_another_log() {
+fn a_cursor_beyond_the_end_belongs_to_another_log() {
     let stored = Cursor {
         boot_id: BOOT.into(),
         counted_to: Some(1_000_000),
         reread_from: 1_000_001,
         lost: 0,
     };
-    let mut reading = reading(Some(&stored));
+    let mut reading = batcher(Some(&stored));
     assert!(read(&mut reading, (0..10).map(noise))[0].events.is_empty());
-    assert_eq!(reading.caught_up(), CaughtUp::Future);
-    let mut at_its_end = self::reading(Some(&stored));
+    assert_eq!(reading.catch_up(), CatchUp::CursorAhead);
+    let mut at_its_end = self::batcher(Some(&stored));
     read(&mut at_its_end, [noise(1_000_000)]);
-    assert_eq!(at_its_end.caught_up(), CaughtUp::Live);
+    assert_eq!(at_its_end.catch_up(), CatchUp::Live);
     // A pipe may have nothing yet.
-    let mut pipe = Reading::new(
-        Start::new(BOOT, Medium::Kmsg, Some(&stored)),
-        How {
+    let mut pipe = Batcher::new(
+        StartPosition::new(BOOT, Medium::Kmsg, Some(&stored)),
+        MediumProperties {
             has_newest: false,
             ..DEVICE
         },
         clock(),
-        Scope::default(),
+        ClassifierOptions::default(),
     );
-    assert_eq!(pipe.caught_up(), CaughtUp::Live);
+    assert_eq!(pipe.catch_up(), CatchUp::Live);
 }
 
 #[test]
-fn another_boot_begins_anew() {
+fn another_boot_is_read_from_its_start() {
     let stored = Cursor {
         boot_id: "another".into(),
         counted_to: Some(1_000_000),
         reread_from: 1_000_001,
         lost: 7,
     };
-    let batch = read(&mut reading(Some(&stored)), [failure(3, "sda", 8)]).remove(0);
+    let batch = read(&mut batcher(Some(&stored)), [failure(3, "sda", 8)]).remove(0);
     assert_eq!(
         (
             batch.events.len(),
@@ -257,7 +260,7 @@ fn another_boot_begins_anew() {
 
 #[test]
 fn numbers_that_go_back_are_another_log_and_the_cursor_says_so() {
-    let mut reading = reading(None);
+    let mut reading = batcher(None);
     let batches = read(
         &mut reading,
         [
@@ -280,12 +283,12 @@ fn numbers_that_go_back_are_another_log_and_the_cursor_says_so() {
         told,
         [("bc410abf", Some(10), 1), ("bc410abf+1", Some(4), 1)]
     );
-    let mut ledger = Ledger::default();
+    let mut ledger = FakeOwner::default();
     batches.into_iter().for_each(|batch| ledger.apply(batch));
     assert_eq!(ledger.total(), 3);
     // A new run knows it as the same.
     let batch = read(
-        &mut self::reading(ledger.cursor.as_ref()),
+        &mut self::batcher(ledger.cursor.as_ref()),
         (0..6).map(|seq| failure(seq, "sda", 8)),
     )
     .remove(0);
@@ -304,7 +307,7 @@ fn numbers_that_go_back_are_another_log_and_the_cursor_says_so() {
 }
 
 #[test]
-fn what_was_said_of_a_name_before_its_device_came_is_not_told_of_that_device() {
+fn events_before_a_device_was_attached_are_not_attributed_to_it() {
     let attached = |seq: u64| format!("5,{seq},{seq}000,-;sd 2:0:0:0: [sda] Attached SCSI disk");
     let log = [
         failure(3, "sda", 8),
@@ -315,7 +318,7 @@ fn what_was_said_of_a_name_before_its_device_came_is_not_told_of_that_device() {
         failure(10, "sda", 16),
     ];
     let told = |log: &[String]| -> Vec<_> {
-        let events = read(&mut reading(None), log.to_vec()).remove(0).events;
+        let events = read(&mut batcher(None), log.to_vec()).remove(0).events;
         events
             .iter()
             .map(|event| (event.seq, event.device.to_string()))
@@ -328,8 +331,8 @@ fn what_was_said_of_a_name_before_its_device_came_is_not_told_of_that_device() {
         "while it was probed"
     );
     // Live, the owner knows who had the name.
-    let mut live = reading(None);
-    live.caught_up();
+    let mut live = batcher(None);
+    live.catch_up();
     assert_eq!(
         read(&mut live, log)
             .pop()
@@ -343,7 +346,7 @@ fn what_was_said_of_a_name_before_its_device_came_is_not_told_of_that_device() {
 }
 
 #[test]
-fn a_drive_that_came_while_nobody_ran_is_not_told_of_what_the_one_before_did() {
+fn a_drive_attached_while_the_daemon_was_down_does_not_inherit_events() {
     let stored = Cursor {
         boot_id: BOOT.into(),
         counted_to: Some(5),
@@ -362,7 +365,7 @@ fn a_drive_that_came_while_nobody_ran_is_not_told_of_what_the_one_before_did() {
         "5,7,100000000,-;sd 2:0:0:0: [sda] Attached SCSI disk".to_owned(),
         at(failure(8, "sda", 16), 101_000_000),
     ];
-    let events = read(&mut reading(Some(&stored)), log).remove(0).events;
+    let events = read(&mut batcher(Some(&stored)), log).remove(0).events;
     assert_eq!(
         events.iter().map(|event| event.seq).collect::<Vec<_>>(),
         [8]
@@ -373,7 +376,7 @@ fn a_drive_that_came_while_nobody_ran_is_not_told_of_what_the_one_before_did() {
 fn a_record_that_comes_twice_is_one() {
     assert_eq!(
         read(
-            &mut reading(None),
+            &mut batcher(None),
             [failure(3, "sda", 8), failure(3, "sda", 8)]
         )[0]
         .events[0]
@@ -383,27 +386,27 @@ fn a_record_that_comes_twice_is_one() {
 }
 
 #[test]
-fn only_the_kernels_own_word_is_classified() {
+fn only_records_of_the_kernel_facility_are_classified() {
     let users = failure(4, "sda", 8).replacen("3,", "11,", 1);
-    let batch = read(&mut reading(None), [users, noise(5)]).remove(0);
+    let batch = read(&mut batcher(None), [users, noise(5)]).remove(0);
     assert_eq!((batch.events.len(), batch.cursor.counted_to), (0, Some(5)));
 }
 
 #[test]
-fn from_another_medium_only_what_is_live_is_told() {
+fn after_a_change_of_medium_only_live_records_are_reported() {
     let stored = Cursor {
         boot_id: format!("{BOOT}/journal"),
         counted_to: Some(7),
         reread_from: 8,
         lost: 0,
     };
-    let mut reading = reading(Some(&stored));
+    let mut reading = batcher(Some(&stored));
     assert!(
         read(&mut reading, [failure(1, "sda", 8)])[0]
             .events
             .is_empty()
     );
-    assert_eq!(reading.caught_up(), CaughtUp::Live);
+    assert_eq!(reading.catch_up(), CatchUp::Live);
     let batch = read(&mut reading, [failure(2, "sda", 8)])
         .pop()
         .expect("a batch");
@@ -419,7 +422,7 @@ fn from_another_medium_only_what_is_live_is_told() {
 
 #[test]
 fn junk_is_skipped_and_counted() {
-    let mut reading = reading(None);
+    let mut reading = batcher(None);
     for junk in [
         &b""[..],
         b"\0\xff\xfe",
@@ -428,12 +431,12 @@ fn junk_is_skipped_and_counted() {
         b"x,y,z,-;t",
         &[b'7'; 70_000],
     ] {
-        reading.take(junk, at(0), None);
+        reading.push(junk, at(0), None);
     }
     assert_eq!(
         (
             reading.unreadable(),
-            reading.has_news(),
+            reading.has_events(),
             reading.cursor().counted_to
         ),
         (6, false, None)
@@ -442,7 +445,7 @@ fn junk_is_skipped_and_counted() {
 
 #[test]
 fn a_sequence_number_at_the_end_of_all_numbers_does_no_harm() {
-    let mut reading = reading(None);
+    let mut reading = batcher(None);
     let batches = read(
         &mut reading,
         [
@@ -460,7 +463,7 @@ fn a_sequence_number_at_the_end_of_all_numbers_does_no_harm() {
 
 #[test]
 fn a_flood_of_a_million_records_of_a_thousand_devices_is_a_bounded_batch_with_exact_counts() {
-    let mut reading = reading(None);
+    let mut reading = batcher(None);
     let mut record = String::new();
     for seq in 0..1_000_000_u64 {
         use std::fmt::Write;
@@ -472,15 +475,15 @@ fn a_flood_of_a_million_records_of_a_thousand_devices_is_a_bounded_batch_with_ex
             seq * 8
         )
         .expect("into a string");
-        reading.take(record.as_bytes(), at(0), None);
+        reading.push(record.as_bytes(), at(0), None);
         assert!(
-            reading.events.len() <= ROLL_UP_AT
+            reading.events.len() <= ROLLUP_THRESHOLD
                 && reading.attached.len() <= MAX_ATTACHED
                 && reading.ready.is_empty()
         );
     }
-    reading.cut();
-    let batch = reading.take_ready().pop().expect("a batch");
+    reading.finish_batch();
+    let batch = reading.take_batches().pop().expect("a batch");
     assert!(batch.events.len() <= MAX_EVENTS, "{}", batch.events.len());
     assert_eq!(
         batch.events.iter().map(|event| event.records).sum::<u64>(),
@@ -524,30 +527,30 @@ proptest! {
     #[test]
     fn stopped_and_resumed_anywhere_it_counts_the_same(log in log(), runs in prop::collection::vec((1..40_usize, 1..6_usize, any::<bool>()), 1..12)) {
         // Without a stop.
-        let mut whole = Ledger::default();
-        let mut only = reading(None);
+        let mut whole = FakeOwner::default();
+        let mut only = batcher(None);
         read(&mut only, log.clone()).into_iter().for_each(|batch| whole.apply(batch));
 
         // Each run reads some records, cuts a batch now and then, and is killed; the last batch may
         // not have been stored.
-        let mut ledger = Ledger::default();
+        let mut ledger = FakeOwner::default();
         let mut place = 0;
         for (length, every, stored) in runs {
-            let mut run = reading(ledger.cursor.as_ref());
+            let mut run = batcher(ledger.cursor.as_ref());
             for (at_record, record) in log.iter().take(place + length).enumerate() {
-                run.take(record.as_bytes(), at(0), None);
+                run.push(record.as_bytes(), at(0), None);
                 if at_record % every == 0 {
-                    run.cut();
-                    run.take_ready().into_iter().for_each(|batch| ledger.apply(batch));
+                    run.finish_batch();
+                    run.take_batches().into_iter().for_each(|batch| ledger.apply(batch));
                 }
             }
-            run.cut();
+            run.finish_batch();
             if stored {
-                run.take_ready().into_iter().for_each(|batch| ledger.apply(batch));
+                run.take_batches().into_iter().for_each(|batch| ledger.apply(batch));
             }
             place += length;
         }
-        let mut last = reading(ledger.cursor.as_ref());
+        let mut last = batcher(ledger.cursor.as_ref());
         read(&mut last, log).into_iter().for_each(|batch| ledger.apply(batch));
         prop_assert_eq!(&ledger.counted, &whole.counted);
         prop_assert_eq!(ledger.cursor.map(|cursor| (cursor.counted_to, cursor.lost)), whole.cursor.map(|cursor| (cursor.counted_to, cursor.lost)));
@@ -559,12 +562,12 @@ proptest! {
         (any::<u16>(), any::<u64>(), any::<u64>()).prop_map(|(priority, seq, time)| format!("{priority},{seq},{time},-;I/O error, dev sda, sector {seq}").into_bytes()),
     ], 0..60), stored in prop::option::of((any::<u64>(), any::<u64>(), any::<u64>()))) {
         let stored = stored.map(|(counted, reread, lost)| Cursor { boot_id: BOOT.into(), counted_to: Some(counted), reread_from: reread, lost });
-        let mut reading = reading(stored.as_ref());
+        let mut reading = batcher(stored.as_ref());
         for record in records {
-            reading.take(&record, at(0), None);
+            reading.push(&record, at(0), None);
         }
-        reading.caught_up();
-        reading.cut();
-        reading.take_ready();
+        reading.catch_up();
+        reading.finish_batch();
+        reading.take_batches();
     }
 }

@@ -13,137 +13,137 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::host::clock::now;
-use crate::host::exec::{ExecError, Output, Remains};
+use crate::host::exec::{ExecError, Output, UnkillableChild};
 use crate::model::drive::{DriveFacts, DriveKind, Location, Transport};
 use crate::model::ids::DriveId;
-use crate::model::report::HiddenDrive;
 use crate::model::smart::parse;
 use crate::model::smart::report::Identity;
-use crate::source::inventory::identity::{self, Candidate};
-use crate::source::smart::ask;
-use crate::source::smart::controllers::{Controller, Kind};
-use crate::source::smart::taken::{Hold, Taken};
-use crate::source::smart::world::World;
+use crate::model::source_update::RaidMemberDrive;
+use crate::source::inventory::identity::{self, IdentityCandidate};
+use crate::source::smart::backend::Backend;
+use crate::source::smart::controller_locks::{ControllerLockGuard, ControllerLocks};
+use crate::source::smart::controllers::{Controller, ControllerKind};
+use crate::source::smart::query;
 
 /// Who is there is told at once, or not at all.
 pub const TIMEOUT: Duration = Duration::from_secs(20);
 /// A place that had a disk and says that nobody is there is asked so many times more.
-const ASKED_AGAIN: u32 = 3;
+const ABSENT_RETRIES: u32 = 3;
 /// Places that do not answer: so many are their disks' affair, more are the controller's.
-const MOST_SILENT: usize = 2;
+const MAX_TIMEOUTS: usize = 2;
 /// Empty enclosures in a row that end an areca controller.
-const EMPTY_GROUPS: usize = 2;
+const MAX_EMPTY_GROUPS: usize = 2;
 
 /// What is known of a controller from one time to the next.
 #[derive(Clone, Debug, Default)]
-pub struct Known {
+pub struct KnownDisks {
     /// By place.
     pub disks: BTreeMap<String, Identity>,
     /// Places where smartctl hangs and cannot be killed: they are left alone.
     pub stuck: BTreeSet<String>,
     /// Places that had a disk, and how often in a row they have said by now that nobody is there.
-    pub doubts: BTreeMap<String, u32>,
+    pub absent_counts: BTreeMap<String, u32>,
 }
 
 #[derive(Debug)]
-pub struct Enumerated {
-    pub drives: Result<Vec<HiddenDrive>, String>,
+pub struct Enumeration {
+    pub drives: Result<Vec<RaidMemberDrive>, String>,
     pub disks: BTreeMap<String, Identity>,
-    pub doubts: BTreeMap<String, u32>,
+    pub absent_counts: BTreeMap<String, u32>,
     /// Something may be there that is not in the list: one place could not be asked, or has lost
     /// its disk.
-    pub unsure: bool,
+    pub incomplete: bool,
     /// What was stuck this time.
-    pub stuck: Vec<StuckPlace>,
+    pub stuck: Vec<StuckSlot>,
 }
 
 #[derive(Debug)]
-pub struct StuckPlace {
-    pub place: String,
+pub struct StuckSlot {
+    pub slot: String,
     pub since: Timestamp,
-    pub remains: Remains,
+    pub remains: UnkillableChild,
     /// Nobody else asks there until it has gone.
-    pub hold: Option<Hold>,
+    pub lock: Option<ControllerLockGuard>,
 }
 
 /// Who is at one place.
-enum There {
+enum SlotContent {
     Disk(Box<Identity>),
-    Nobody,
+    Empty,
     /// No disk was asked: the controller's node cannot be opened, say.
-    Trouble(String),
+    AccessFailed(String),
     /// No answer in time.
-    Silent(Option<(Timestamp, Remains)>),
+    TimedOut(Option<(Timestamp, UnkillableChild)>),
     /// Somebody asks there already.
     Busy,
 }
 
-pub async fn enumerate<W: World>(
+pub async fn enumerate<W: Backend>(
     world: W,
     program: std::path::PathBuf,
     device: std::path::PathBuf,
     controller: Controller,
-    known: Known,
-    taken: Taken,
+    known: KnownDisks,
+    taken: ControllerLocks,
     timeout: Duration,
-) -> Enumerated {
+) -> Enumeration {
     let mut found = BTreeMap::new();
     let (mut silent, mut stuck, mut empty_groups) = (0, Vec::new(), 0);
     let (mut doubts, mut unsure) = (BTreeMap::new(), false);
-    let mut trouble = None;
-    'groups: for group in &controller.places {
+    let mut error = None;
+    'groups: for group in &controller.slot_groups {
         let (mut empty, mut any) = (0, false);
         for (index, place) in group.iter().enumerate() {
             let hold = controller
                 .device
                 .as_ref()
-                .and_then(|device| taken.place(device, place));
+                .and_then(|device| taken.lock_slot(device, place));
             let there = match (known.stuck.contains(place), &hold) {
-                (true, _) => There::Silent(None),
-                (false, None) => There::Busy,
-                (false, Some(_)) => ask_place(&world, &program, &device, place, timeout).await,
+                (true, _) => SlotContent::TimedOut(None),
+                (false, None) => SlotContent::Busy,
+                (false, Some(_)) => query_slot(&world, &program, &device, place, timeout).await,
             };
             let before = known.disks.get(place);
             // Who was there is there: not to answer is not to be gone.
             let kept = match &there {
-                There::Nobody => before.filter(|_| {
-                    let times = known.doubts.get(place).map_or(1, |times| times + 1);
+                SlotContent::Empty => before.filter(|_| {
+                    let times = known.absent_counts.get(place).map_or(1, |times| times + 1);
                     doubts.insert(place.clone(), times);
-                    times <= ASKED_AGAIN
+                    times <= ABSENT_RETRIES
                 }),
-                There::Silent(_) | There::Busy => before,
-                There::Disk(_) | There::Trouble(_) => None,
+                SlotContent::TimedOut(_) | SlotContent::Busy => before,
+                SlotContent::Disk(_) | SlotContent::AccessFailed(_) => None,
             };
             found.extend(kept.map(|disk| (place.clone(), disk.clone())));
             match there {
-                There::Disk(identity) => {
+                SlotContent::Disk(identity) => {
                     found.insert(place.clone(), *identity);
                     (empty, any) = (0, true);
                 }
-                There::Nobody if kept.is_some() => (empty, any) = (0, true),
-                There::Nobody => {
+                SlotContent::Empty if kept.is_some() => (empty, any) = (0, true),
+                SlotContent::Empty => {
                     unsure |= before.is_some();
                     empty += 1;
                 }
-                There::Busy => {
+                SlotContent::Busy => {
                     unsure |= before.is_none();
                     (empty, any) = (0, true);
                 }
-                There::Trouble(why) => {
-                    trouble = Some(why);
+                SlotContent::AccessFailed(why) => {
+                    error = Some(why);
                     break 'groups;
                 }
-                There::Silent(remains) => {
+                SlotContent::TimedOut(remains) => {
                     silent += 1;
                     (empty, any) = (0, true);
-                    stuck.extend(remains.map(|(since, remains)| StuckPlace {
-                        place: place.clone(),
+                    stuck.extend(remains.map(|(since, remains)| StuckSlot {
+                        slot: place.clone(),
                         since,
                         remains,
-                        hold,
+                        lock: hold,
                     }));
-                    if silent > MOST_SILENT {
-                        trouble = Some(format!(
+                    if silent > MAX_TIMEOUTS {
+                        error = Some(format!(
                             "{silent} places have not answered within {} s",
                             timeout.as_secs()
                         ));
@@ -153,7 +153,7 @@ pub async fn enumerate<W: World>(
             }
             // Not before the last of those that had a disk: a gap that is new says nothing of them.
             let later = group.iter().skip(index + 1);
-            if empty >= gap(controller.kind)
+            if empty >= max_gap(controller.kind)
                 && !later
                     .into_iter()
                     .any(|place| known.disks.contains_key(place))
@@ -162,32 +162,32 @@ pub async fn enumerate<W: World>(
             }
         }
         empty_groups = if any { 0 } else { empty_groups + 1 };
-        if empty_groups >= EMPTY_GROUPS {
+        if empty_groups >= MAX_EMPTY_GROUPS {
             break;
         }
     }
-    if trouble.is_none()
+    if error.is_none()
         && !known.disks.is_empty()
         && found.keys().all(|place| doubts.contains_key(place))
     {
         // All at once is the controller's doing, or ours.
-        trouble = Some(format!("none of its {} disks answers", known.disks.len()));
+        error = Some(format!("none of its {} disks answers", known.disks.len()));
     }
-    match trouble {
-        Some(why) => Enumerated {
+    match error {
+        Some(why) => Enumeration {
             drives: Err(why),
             disks: known.disks,
-            doubts: known.doubts,
-            unsure: false,
+            absent_counts: known.absent_counts,
+            incomplete: false,
             stuck,
         },
         None => {
             doubts.retain(|place, _| found.contains_key(place));
-            Enumerated {
+            Enumeration {
                 drives: Ok(drives(&controller, &found)),
                 disks: found,
-                doubts,
-                unsure,
+                absent_counts: doubts,
+                incomplete: unsure,
                 stuck,
             }
         }
@@ -195,24 +195,24 @@ pub async fn enumerate<W: World>(
 }
 
 /// Empty places in a row that end a group; why, is said in `controllers`.
-fn gap(kind: Kind) -> usize {
+fn max_gap(kind: ControllerKind) -> usize {
     match kind {
-        Kind::Megaraid | Kind::Aacraid => usize::MAX,
-        Kind::Cciss => 8,
-        Kind::Areca => 24,
-        Kind::ThreeWare => 32,
+        ControllerKind::Megaraid | ControllerKind::Aacraid => usize::MAX,
+        ControllerKind::Cciss => 8,
+        ControllerKind::Areca => 24,
+        ControllerKind::ThreeWare => 32,
     }
 }
 
 /// Without the drive database: who a disk is does not depend on it, and to read it is nine tenths
 /// of the work of a question that may be asked 128 times.
-async fn ask_place<W: World>(
+async fn query_slot<W: Backend>(
     world: &W,
     program: &Path,
     device: &Path,
     place: &str,
     timeout: Duration,
-) -> There {
+) -> SlotContent {
     // Without `-n`: a sleeping disk would not say who it is, and to say so does not wake it
     // (IDENTIFY DEVICE, INQUIRY).
     let args = ["-j", "-i", "-B", "/dev/null", "-d", place]
@@ -221,46 +221,53 @@ async fn ask_place<W: World>(
         .chain([device.to_string_lossy().into_owned()])
         .collect();
     let since = now();
-    match world.run(ask::exec(program, args, timeout)).await {
-        Ok(output) => read(&output),
-        Err(ExecError::TimedOut { .. }) => There::Silent(None),
-        Err(ExecError::Unkillable { remains, .. }) => There::Silent(Some((since, remains))),
-        Err(error) => There::Trouble(error.to_string()),
+    match world
+        .run(query::smartctl_command(program, args, timeout))
+        .await
+    {
+        Ok(output) => parse_slot(&output),
+        Err(ExecError::TimedOut { .. }) => SlotContent::TimedOut(None),
+        Err(ExecError::Unkillable { child: remains, .. }) => {
+            SlotContent::TimedOut(Some((since, remains)))
+        }
+        Err(error) => SlotContent::AccessFailed(error.to_string()),
     }
 }
 
-fn read(output: &Output) -> There {
-    if let Some(why) = ask::unusable(output) {
-        return There::Trouble(why);
+fn parse_slot(output: &Output) -> SlotContent {
+    if let Some(why) = query::output_error(output) {
+        return SlotContent::AccessFailed(why);
     }
     let identity = match parse::identity(&output.stdout) {
         Ok(identity) => identity,
         Err(error) => {
-            return There::Trouble(format!("the answer of smartctl makes no sense: {error}"));
+            return SlotContent::AccessFailed(format!(
+                "the answer of smartctl makes no sense: {error}"
+            ));
         }
     };
     // An enclosure has a name and no size; an ATA disk that does not spin up may have none either.
     let is_disk =
         identity.serial.is_some() && (identity.size_bytes.is_some() || identity.protocol == "ATA");
     if is_disk {
-        return There::Disk(Box::new(identity));
+        return SlotContent::Disk(Box::new(identity));
     }
     let text = String::from_utf8_lossy(&output.stdout);
     match text
         .lines()
-        .find(|line| NOT_ASKED.iter().any(|sign| line.contains(sign)))
+        .find(|line| ACCESS_ERRORS.iter().any(|sign| line.contains(sign)))
     {
-        Some(line) => There::Trouble(message(line)),
+        Some(line) => SlotContent::AccessFailed(unquote(line)),
         None if output.status >> 8 & 1 != 0 => {
-            There::Trouble("smartctl refused its command line".to_owned())
+            SlotContent::AccessFailed("smartctl refused its command line".to_owned())
         }
-        None => There::Nobody,
+        None => SlotContent::Empty,
     }
 }
 
 /// Signs that it was not the place that failed, but the way there: of open(2), mknod(2) and
 /// os_linux.cpp's own words.
-const NOT_ASKED: [&str; 8] = [
+const ACCESS_ERRORS: [&str; 8] = [
     "cannot open",
     "cannot create",
     "Permission denied",
@@ -272,7 +279,7 @@ const NOT_ASKED: [&str; 8] = [
 ];
 
 /// `"string": "…",` without its wrapping.
-fn message(line: &str) -> String {
+fn unquote(line: &str) -> String {
     let text = line.trim().trim_end_matches(',');
     text.strip_prefix("\"string\":")
         .unwrap_or(text)
@@ -281,18 +288,18 @@ fn message(line: &str) -> String {
         .to_owned()
 }
 
-fn drives(controller: &Controller, found: &BTreeMap<String, Identity>) -> Vec<HiddenDrive> {
-    let candidates: Vec<Candidate> = found
+fn drives(controller: &Controller, found: &BTreeMap<String, Identity>) -> Vec<RaidMemberDrive> {
+    let candidates: Vec<IdentityCandidate> = found
         .iter()
         .map(|(place, disk)| candidate(controller, place, disk))
         .collect();
     let found: Vec<(&String, &Identity)> = found.iter().collect();
-    let mut drives: Vec<HiddenDrive> = identity::assign(&candidates)
+    let mut drives: Vec<RaidMemberDrive> = identity::assign_ids(&candidates)
         .into_iter()
         .filter_map(|assigned| {
             let (place, disk) = found.get(*assigned.members.first()?)?;
             let device = controller.device.clone()?;
-            Some(HiddenDrive {
+            Some(RaidMemberDrive {
                 facts: facts(controller, place, disk, assigned.id, assigned.stable),
                 device,
                 device_type: (*place).clone(),
@@ -303,7 +310,7 @@ fn drives(controller: &Controller, found: &BTreeMap<String, Identity>) -> Vec<Hi
     drives
 }
 
-fn candidate(controller: &Controller, place: &str, disk: &Identity) -> Candidate {
+fn candidate(controller: &Controller, place: &str, disk: &Identity) -> IdentityCandidate {
     let serial = disk
         .serial
         .clone()
@@ -322,7 +329,7 @@ fn candidate(controller: &Controller, place: &str, disk: &Identity) -> Candidate
         |pci| format!("pci-{pci}"),
     );
     let path = format!("{where_it_is}-{}", place.replace(',', "-"));
-    Candidate {
+    IdentityCandidate {
         identities: number.into_iter().chain(named).collect(),
         exact_path: format!("host{}-{}", controller.host, place.replace(',', "-")),
         path,
@@ -331,7 +338,7 @@ fn candidate(controller: &Controller, place: &str, disk: &Identity) -> Candidate
         size_bytes: disk.size_bytes.unwrap_or(0),
         // One place, one disk: equal serials are a lie of the hardware.
         nexus: None,
-        never_stable: false,
+        is_unstable: false,
     }
 }
 

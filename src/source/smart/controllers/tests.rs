@@ -70,7 +70,7 @@ fn scsi_device(root: &Path, hctl: &str, kind: u32, generic: Option<&str>, block:
 }
 
 #[test]
-fn each_driver_is_reached_in_its_own_way() {
+fn each_driver_uses_its_own_device_node_and_slots() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path();
     for (number, driver) in [
@@ -103,7 +103,7 @@ fn each_driver_is_reached_in_its_own_way() {
             (
                 controller.name(),
                 controller.device.as_ref().map(HostPath::to_string),
-                controller.places.iter().map(Vec::len).sum(),
+                controller.slot_groups.iter().map(Vec::len).sum(),
             )
         })
         .collect();
@@ -120,24 +120,24 @@ fn each_driver_is_reached_in_its_own_way() {
         expected.map(|(name, device, places)| (name.to_owned(), device.map(str::to_owned), places))
     );
     assert_eq!(found[0].pci.as_deref(), Some("0000:00:00.0"));
-    assert_eq!(found[3].places, [["aacraid,0,0,4", "aacraid,0,0,5"]]);
+    assert_eq!(found[3].slot_groups, [["aacraid,0,0,4", "aacraid,0,0,5"]]);
     assert!(
         found[5]
-            .missing
+            .device_error
             .as_ref()
             .is_some_and(|why| why.contains("load the module sg"))
     );
     assert_eq!(
         (
-            found[5].places[0][0].as_str(),
-            found[5].places[1][2].as_str()
+            found[5].slot_groups[0][0].as_str(),
+            found[5].slot_groups[1][2].as_str()
         ),
         ("areca,1", "areca,3/2")
     );
 }
 
 #[test]
-fn without_scsi_there_is_no_controller_and_what_cannot_be_read_is_no_absence() {
+fn without_scsi_there_is_no_controller_and_an_unreadable_class_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
     assert_eq!(find(&HostRoot::new(dir.path())).unwrap(), []);
     put(

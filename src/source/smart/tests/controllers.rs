@@ -4,22 +4,24 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::fake::{How, Lab, State, healthy, lab_with, settings, target};
+use super::fake::{DriveBehavior, FakeState, Lab, healthy, lab_with, settings, target};
 use crate::model::drive::{DriveKind, Transport};
 use crate::model::ids::DriveId;
 use crate::model::observation::Observation;
 use crate::model::path::HostPath;
-use crate::model::report::{HiddenDrive, Report, Request, SmartTarget, SourceStatus};
-use crate::source::smart::controllers::{Controller, Kind};
+use crate::model::source_update::{
+    RaidMemberDrive, SmartTarget, SourceRequest, SourceStatus, SourceUpdate,
+};
+use crate::source::smart::controllers::{Controller, ControllerKind};
 
-fn controller(kind: Kind, host: u32, device: &str, places: u32) -> Controller {
+fn controller(kind: ControllerKind, host: u32, device: &str, places: u32) -> Controller {
     Controller {
         kind,
         host,
         device: Some(HostPath::new(device)),
-        missing: None,
+        device_error: None,
         pci: Some(format!("0000:0{host}:00.0")),
-        places: vec![
+        slot_groups: vec![
             (0..places)
                 .map(|id| format!("{},{id}", kind.name()))
                 .collect(),
@@ -28,15 +30,15 @@ fn controller(kind: Kind, host: u32, device: &str, places: u32) -> Controller {
     }
 }
 
-fn disk(id: u32) -> How {
+fn disk(id: u32) -> DriveBehavior {
     let mut answer = healthy(&format!("PD{id}"));
     answer["wwn"] = json!({"naa": 5, "oui": 3152, "id": 7_000_000 + id});
-    How::Says(answer, 0)
+    DriveBehavior::Json(answer, 0)
 }
 
 /// A controller with disks 0 to 7.
-fn eight(state: &mut State) {
-    state.controllers = vec![controller(Kind::Megaraid, 0, "/dev/bus/0", 128)];
+fn eight(state: &mut FakeState) {
+    state.controllers = vec![controller(ControllerKind::Megaraid, 0, "/dev/bus/0", 128)];
     for id in 0..8 {
         state
             .drives
@@ -44,9 +46,9 @@ fn eight(state: &mut State) {
     }
 }
 
-fn hidden(lab: &mut Lab, controller: &str) -> Vec<Observation<Vec<HiddenDrive>>> {
+fn hidden(lab: &mut Lab, controller: &str) -> Vec<Observation<Vec<RaidMemberDrive>>> {
     let of = |report| match report {
-        Report::Hidden {
+        SourceUpdate::RaidMembers {
             controller: name,
             drives,
         } if name == controller => Some(drives),
@@ -55,7 +57,7 @@ fn hidden(lab: &mut Lab, controller: &str) -> Vec<Observation<Vec<HiddenDrive>>>
     lab.reported().into_iter().filter_map(of).collect()
 }
 
-fn places(drives: &Observation<Vec<HiddenDrive>>) -> Vec<&str> {
+fn places(drives: &Observation<Vec<RaidMemberDrive>>) -> Vec<&str> {
     let mut places: Vec<&str> = drives
         .value()
         .expect("a list")
@@ -66,12 +68,12 @@ fn places(drives: &Observation<Vec<HiddenDrive>>) -> Vec<&str> {
     places
 }
 
-fn lab(prepare: impl FnOnce(&mut State)) -> Lab {
+fn lab(prepare: impl FnOnce(&mut FakeState)) -> Lab {
     lab_with(&[], Vec::new(), settings(), prepare)
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_disk_is_a_drive_with_its_place_and_an_identity_of_its_own() {
+async fn each_disk_is_a_drive_with_its_slot_and_identity() {
     let mut lab = lab(eight);
     lab.pass(5).await;
     let told = hidden(&mut lab, "megaraid host0");
@@ -102,12 +104,12 @@ async fn each_disk_is_a_drive_with_its_place_and_an_identity_of_its_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_place_that_does_not_answer_costs_none_of_the_others_and_keeps_the_disk_that_it_had() {
+async fn a_slot_that_times_out_keeps_its_disk_and_does_not_affect_others() {
     let mut lab = lab(|state| {
         eight(state);
         state
             .drives
-            .insert("/dev/bus/0 megaraid,5".into(), How::Hangs);
+            .insert("/dev/bus/0 megaraid,5".into(), DriveBehavior::Hangs);
     });
     lab.pass(30).await;
     let told = hidden(&mut lab, "megaraid host0");
@@ -126,7 +128,7 @@ async fn a_place_that_does_not_answer_costs_none_of_the_others_and_keeps_the_dis
     lab.set("bus/0 megaraid,5", disk(5));
     lab.pass(86500).await;
     assert_eq!(places(&hidden(&mut lab, "megaraid host0")[0]).len(), 8);
-    lab.set("bus/0 megaraid,5", How::Unkillable);
+    lab.set("bus/0 megaraid,5", DriveBehavior::Unkillable);
     lab.pass(86500).await;
     assert_eq!(places(&hidden(&mut lab, "megaraid host0")[0]).len(), 8);
     // It is left alone for as long as that hangs.
@@ -141,21 +143,21 @@ async fn a_controller_that_hangs_stalls_itself_only_and_nothing_of_it_is_lost() 
         eight(state);
         state
             .controllers
-            .push(controller(Kind::Cciss, 1, "/dev/sg4", 128));
-        state.drives.insert("/dev/sg4".into(), How::Hangs);
+            .push(controller(ControllerKind::Cciss, 1, "/dev/sg4", 128));
+        state.drives.insert("/dev/sg4".into(), DriveBehavior::Hangs);
     });
     lab.pass(1).await;
     assert_eq!(places(&hidden(&mut lab, "megaraid host0")[0]).len(), 8);
     lab.pass(100).await;
     let reports = lab.reported();
-    let failed = |report: &Report| matches!(report, Report::Hidden { controller, drives: Observation::Failed { .. } } if controller == "cciss host1");
+    let failed = |report: &SourceUpdate| matches!(report, SourceUpdate::RaidMembers { controller, drives: Observation::Failed { .. } } if controller == "cciss host1");
     assert!(reports.iter().any(failed));
-    let limited = |report: &Report| matches!(report, Report::Source { status: SourceStatus::Limited(why), .. } if why.contains("cciss host1: 3 places have not answered within 20 s"));
+    let limited = |report: &SourceUpdate| matches!(report, SourceUpdate::Source { status: SourceStatus::Limited(why), .. } if why.contains("cciss host1: 3 places have not answered within 20 s"));
     assert!(reports.iter().any(limited));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_way_that_is_closed_is_a_failure_not_an_empty_controller() {
+async fn an_unopenable_controller_is_a_failure_not_an_empty_list() {
     let closed = json!({
         "json_format_version": [1, 0],
         "smartctl": {"version": [7, 3], "exit_status": 2, "messages": [
@@ -166,7 +168,7 @@ async fn a_way_that_is_closed_is_a_failure_not_an_empty_controller() {
         state.drives.clear();
         state
             .drives
-            .insert("/dev/bus/0".into(), How::Says(closed, 2));
+            .insert("/dev/bus/0".into(), DriveBehavior::Json(closed, 2));
     });
     lab.pass(5).await;
     let told = hidden(&mut lab, "megaraid host0");
@@ -180,7 +182,7 @@ async fn a_way_that_is_closed_is_a_failure_not_an_empty_controller() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_disk_that_is_pulled_is_gone_and_all_at_once_are_not_believed() {
+async fn one_removed_disk_is_reported_but_all_at_once_are_not_believed() {
     let mut lab = lab(eight);
     lab.pass(5).await;
     lab.state(|state| state.drives.remove("/dev/bus/0 megaraid,2"));
@@ -201,11 +203,11 @@ async fn one_disk_that_is_pulled_is_gone_and_all_at_once_are_not_believed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_of_the_hosts_devices_has_it_asked_anew_and_no_change_does_not() {
+async fn a_change_of_the_hosts_scsi_devices_triggers_enumeration() {
     let mut lab = lab(eight);
     lab.pass(5).await;
     let runs = lab.state(|state| state.runs.len());
-    lab.ask(Request::Inventory);
+    lab.ask(SourceRequest::Inventory);
     lab.pass(5).await;
     assert_eq!(lab.state(|state| state.runs.len()), runs);
     lab.state(|state| {
@@ -214,14 +216,14 @@ async fn a_change_of_the_hosts_devices_has_it_asked_anew_and_no_change_does_not(
             .insert("/dev/bus/0 megaraid,40".into(), disk(40));
         state.controllers[0].devices.push("0:2:1:0".into());
     });
-    lab.ask(Request::Inventory);
+    lab.ask(SourceRequest::Inventory);
     lab.pass(5).await;
     assert_eq!(
         places(hidden(&mut lab, "megaraid host0").last().expect("told")).len(),
         9
     );
     lab.state(|state| state.controllers.clear());
-    lab.ask(Request::Inventory);
+    lab.ask(SourceRequest::Inventory);
     lab.pass(5).await;
     assert_eq!(
         hidden(&mut lab, "megaraid host0")
@@ -234,7 +236,7 @@ async fn a_change_of_the_hosts_devices_has_it_asked_anew_and_no_change_does_not(
 #[tokio::test(start_paused = true)]
 async fn dense_numbers_are_not_asked_to_their_end() {
     let mut lab = lab(|state| {
-        state.controllers = vec![controller(Kind::Cciss, 1, "/dev/sg4", 128)];
+        state.controllers = vec![controller(ControllerKind::Cciss, 1, "/dev/sg4", 128)];
         for id in [0, 1, 2, 5] {
             state
                 .drives
@@ -250,7 +252,7 @@ async fn dense_numbers_are_not_asked_to_their_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hidden_disk_is_asked_by_its_place_and_its_silence_has_the_controller_asked_anew() {
+async fn a_raid_member_is_queried_by_slot_and_a_failure_triggers_enumeration() {
     let third = SmartTarget {
         device: HostPath::new("/dev/bus/0"),
         device_type: Some("megaraid,3".into()),
@@ -275,8 +277,9 @@ async fn a_hidden_disk_is_asked_by_its_place_and_its_silence_has_the_controller_
 }
 
 #[tokio::test(start_paused = true)]
-async fn arecas_disks_are_asked_one_after_the_other() {
-    let slow = |id: u32| How::Slowly(Duration::from_secs(2), healthy(&format!("PD{id}")));
+async fn areca_disks_are_queried_sequentially() {
+    let slow =
+        |id: u32| DriveBehavior::Delayed(Duration::from_secs(2), healthy(&format!("PD{id}")));
     let target_of = |id: u32| SmartTarget {
         device: HostPath::new("/dev/sg2"),
         device_type: Some(format!("areca,{id}")),
@@ -296,13 +299,12 @@ async fn arecas_disks_are_asked_one_after_the_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_place_that_says_once_or_thrice_that_nobody_is_there_keeps_its_disk_and_a_loss_is_looked_at_again()
- {
+async fn a_slot_reported_empty_up_to_three_times_keeps_its_disk_and_a_removal_is_verified() {
     let mut lab = lab(eight);
     lab.pass(5).await;
     lab.reported();
     lab.state(|state| state.drives.remove("/dev/bus/0 megaraid,2"));
-    lab.ask(Request::All);
+    lab.ask(SourceRequest::All);
     lab.pass(30).await;
     lab.set("bus/0 megaraid,2", disk(2));
     lab.pass(300).await;
@@ -317,7 +319,7 @@ async fn a_place_that_says_once_or_thrice_that_nobody_is_there_keeps_its_disk_an
     let before = asked(&lab);
     // Now it has gone.
     lab.state(|state| state.drives.remove("/dev/bus/0 megaraid,2"));
-    lab.ask(Request::All);
+    lab.ask(SourceRequest::All);
     lab.pass(170).await;
     assert!(
         hidden(&mut lab, "megaraid host0")
@@ -340,7 +342,7 @@ async fn a_place_that_says_once_or_thrice_that_nobody_is_there_keeps_its_disk_an
 }
 
 #[tokio::test(start_paused = true)]
-async fn at_a_disk_that_is_being_asked_or_hangs_nobody_asks_who_is_there() {
+async fn a_slot_with_a_running_or_stuck_query_is_not_enumerated() {
     let third = SmartTarget {
         device: HostPath::new("/dev/bus/0"),
         device_type: Some("megaraid,3".into()),
@@ -350,7 +352,7 @@ async fn at_a_disk_that_is_being_asked_or_hangs_nobody_asks_who_is_there() {
     let mut lab = lab_with(&[], vec![third], settings(), eight);
     lab.pass(5).await;
     lab.reported();
-    lab.set("bus/0 megaraid,3", How::Unkillable);
+    lab.set("bus/0 megaraid,3", DriveBehavior::Unkillable);
     lab.pass(800).await;
     let at_third = |lab: &Lab| {
         lab.arguments("bus/0")
@@ -360,7 +362,7 @@ async fn at_a_disk_that_is_being_asked_or_hangs_nobody_asks_who_is_there() {
     };
     let before = at_third(&lab);
     for _ in 0..5 {
-        lab.ask(Request::All);
+        lab.ask(SourceRequest::All);
         lab.pass(60).await;
     }
     assert_eq!(
@@ -375,8 +377,7 @@ async fn at_a_disk_that_is_being_asked_or_hangs_nobody_asks_who_is_there() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_known_disk_that_hangs_when_asked_who_it_is_is_stuck_itself_and_not_asked_until_that_has_gone()
- {
+async fn a_known_disk_stuck_during_enumeration_is_not_queried_until_the_process_exits() {
     let third = SmartTarget {
         device: HostPath::new("/dev/bus/0"),
         device_type: Some("megaraid,3".into()),
@@ -386,14 +387,14 @@ async fn a_known_disk_that_hangs_when_asked_who_it_is_is_stuck_itself_and_not_as
     let mut lab = lab_with(&[], vec![third], settings(), eight);
     lab.pass(100).await;
     lab.reported();
-    lab.set("bus/0 megaraid,3", How::Unkillable);
+    lab.set("bus/0 megaraid,3", DriveBehavior::Unkillable);
     // The controller has a new device: who is there?
     lab.state(|state| state.controllers[0].devices.push("0:2:1:0".into()));
-    lab.ask(Request::Inventory);
+    lab.ask(SourceRequest::Inventory);
     lab.pass(3600).await;
-    let stuck = |reports: Vec<Report>| -> Vec<bool> {
+    let stuck = |reports: Vec<SourceUpdate>| -> Vec<bool> {
         let of = |report| match report {
-            Report::SmartStuck { stuck, .. } => Some(stuck.is_some()),
+            SourceUpdate::SmartStuck { stuck, .. } => Some(stuck.is_some()),
             _ => None,
         };
         reports.into_iter().filter_map(of).collect()
@@ -407,17 +408,16 @@ async fn a_known_disk_that_hangs_when_asked_who_it_is_is_stuck_itself_and_not_as
     assert!(
         reports
             .iter()
-            .any(|report| matches!(report, Report::Smart { answer, .. } if matches!(**answer, crate::model::smart::Answer::Told(_))))
+            .any(|report| matches!(report, SourceUpdate::Smart { response, .. } if matches!(**response, crate::model::smart::SmartResponse::Report(_))))
     );
     assert_eq!(stuck(reports), [false]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn which_controllers_there_are_is_told_when_it_changes_and_at_first_also_that_there_are_none()
-{
+async fn the_controller_list_is_reported_at_start_and_when_it_changes() {
     let controllers = |lab: &mut Lab| -> Vec<Vec<String>> {
         let of = |report| match report {
-            Report::Controllers(names) => Some(names),
+            SourceUpdate::RaidControllers(names) => Some(names),
             _ => None,
         };
         lab.reported().into_iter().filter_map(of).collect()

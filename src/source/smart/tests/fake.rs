@@ -10,62 +10,64 @@ use serde_json::{Value, json};
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tokio::time::Instant;
 
-use crate::host::exec::{Exec, ExecError, Output, Remains};
+use crate::host::exec::{Exec, ExecError, Output, UnkillableChild};
 use crate::host::root::HostRoot;
-use crate::host::worker::{Outcome, Spawn, Workers};
+use crate::host::worker_pool::{WorkerOutcome, WorkerPool, WorkerPoolConfig};
 use crate::model::drive::Transport;
 use crate::model::ids::DriveId;
-use crate::model::kernel::event::Resume;
+use crate::model::kernel_log::event::ResumePoint;
 use crate::model::path::HostPath;
-use crate::model::report::{REQUESTS, Report, Request, SmartTarget, Source, SourceStatus};
-use crate::model::smart::Answer as Said;
+use crate::model::smart::SmartResponse as Said;
+use crate::model::source_update::{
+    REQUEST_QUEUE_CAPACITY, SmartTarget, Source, SourceRequest, SourceStatus, SourceUpdate,
+};
 use crate::source::context::{Context, KernelLogSettings, SmartSettings, SourceSettings};
-use crate::source::jobs::{Answer, Job};
+use crate::source::jobs::{Job, JobResult};
+use crate::source::smart::backend::{Backend, FileStamp};
 use crate::source::smart::controllers::Controller;
-use crate::source::smart::world::{Stamp, World};
 
 /// How a drive takes a question.
 #[derive(Clone, Debug)]
-pub enum How {
+pub enum DriveBehavior {
     /// It answers with this, and smartctl's exit status.
-    Says(Value, i32),
+    Json(Value, i32),
     /// smartctl writes this and ends with this wait status.
-    Writes(Vec<u8>, i32),
+    Raw(Vec<u8>, i32),
     /// It answers after so long.
-    Slowly(Duration, Value),
+    Delayed(Duration, Value),
     /// smartctl hangs until it is killed.
     Hangs,
     /// So when all log pages are read; the quick ones are these.
-    HangsWhole(Value),
+    HangsOnFull(Value),
     /// The same, and smartctl cannot be killed until it is let go.
-    UnkillableWhole(Value),
+    UnkillableOnFull(Value),
     /// It hangs, and cannot be killed until it is let go.
     Unkillable,
     /// The task that asks is lost.
     Panics,
     /// smartctl cannot be started.
-    NoProgram,
+    StartFails,
 }
 
 #[derive(Clone, Debug)]
-pub struct Run {
+pub struct SmartctlRun {
     pub at: Duration,
     pub args: Vec<String>,
 }
 
 #[derive(Default)]
-pub struct State {
-    pub drives: BTreeMap<String, How>,
+pub struct FakeState {
+    pub drives: BTreeMap<String, DriveBehavior>,
     pub version: Option<[u32; 2]>,
     pub file: u64,
-    pub runs: Vec<Run>,
+    pub runs: Vec<SmartctlRun>,
     pub running: usize,
     pub most_running: usize,
     pub held: Vec<oneshot::Sender<()>>,
     pub controllers: Vec<Controller>,
     pub events_set: Vec<String>,
     /// Times that somebody looked which controllers there are.
-    pub looks: usize,
+    pub discoveries: usize,
     /// Devices that the kernel has suspended.
     pub suspended: Vec<String>,
     /// Whether looking for controllers ends in a panic.
@@ -73,12 +75,12 @@ pub struct State {
 }
 
 #[derive(Clone)]
-pub struct Fake {
-    pub state: Arc<Mutex<State>>,
+pub struct FakeBackend {
+    pub state: Arc<Mutex<FakeState>>,
     begun: Instant,
 }
 
-impl World for Fake {
+impl Backend for FakeBackend {
     async fn run(&self, exec: Exec) -> Result<Output, ExecError> {
         let taken = {
             let mut state = self.state.lock().expect("whole");
@@ -91,17 +93,18 @@ impl World for Fake {
                 return answer.ok_or_else(|| no_program(&exec));
             }
             let at = self.begun.elapsed();
-            state.runs.push(Run {
+            state.runs.push(SmartctlRun {
                 at,
                 args: exec.args.clone(),
             });
             state.running += 1;
             state.most_running = state.most_running.max(state.running);
-            how(&state.drives, &exec.args).unwrap_or_else(|| How::Says(nobody(), 2))
+            behavior_of(&state.drives, &exec.args)
+                .unwrap_or_else(|| DriveBehavior::Json(empty_slot(), 2))
         };
         let outcome = match taken {
-            How::Says(value, status) => Ok(ok(value, status)),
-            How::Writes(stdout, status) => {
+            DriveBehavior::Json(value, status) => Ok(ok(value, status)),
+            DriveBehavior::Raw(stdout, status) => {
                 let truncated = stdout.len() > exec.max_output;
                 Ok(Output {
                     status,
@@ -110,63 +113,70 @@ impl World for Fake {
                     truncated,
                 })
             }
-            How::Slowly(long, value) if long < exec.timeout => {
+            DriveBehavior::Delayed(long, value) if long < exec.timeout => {
                 tokio::time::sleep(long).await;
                 Ok(ok(value, 0))
             }
-            How::HangsWhole(value) | How::UnkillableWhole(value)
+            DriveBehavior::HangsOnFull(value) | DriveBehavior::UnkillableOnFull(value)
                 if !exec.args.iter().any(|arg| arg == "-x") =>
             {
                 Ok(ok(value, 0))
             }
-            How::Slowly(..) | How::Hangs | How::HangsWhole(_) => {
+            DriveBehavior::Delayed(..) | DriveBehavior::Hangs | DriveBehavior::HangsOnFull(_) => {
                 tokio::time::sleep(exec.timeout).await;
                 Err(ExecError::TimedOut {
                     program: exec.program.clone(),
                     timeout: exec.timeout,
                 })
             }
-            How::Unkillable | How::UnkillableWhole(_) => {
+            DriveBehavior::Unkillable | DriveBehavior::UnkillableOnFull(_) => {
                 tokio::time::sleep(exec.timeout).await;
                 let (release, held) = oneshot::channel::<()>();
                 self.state.lock().expect("whole").held.push(release);
                 let end = async move {
                     held.await.ok();
                 };
-                let remains =
-                    Remains::until(Some("D (disk sleep) in blk_execute_rq".to_owned()), end);
+                let remains = UnkillableChild::watch(
+                    Some("D (disk sleep) in blk_execute_rq".to_owned()),
+                    end,
+                );
                 Err(ExecError::Unkillable {
                     program: exec.program.clone(),
                     timeout: exec.timeout,
-                    remains,
+                    child: remains,
                 })
             }
-            How::Panics => panic!("a task that is lost"),
-            How::NoProgram => Err(no_program(&exec)),
+            DriveBehavior::Panics => panic!("a task that is lost"),
+            DriveBehavior::StartFails => Err(no_program(&exec)),
         };
         self.state.lock().expect("whole").running -= 1;
         outcome
     }
 
-    async fn ask(&self, _target: String, job: Job, _timeout: Duration) -> Outcome<Answer> {
+    async fn run_job(
+        &self,
+        _target: String,
+        job: Job,
+        _timeout: Duration,
+    ) -> WorkerOutcome<JobResult> {
         let mut state = self.state.lock().expect("whole");
         match job {
             Job::Controllers => {
-                state.looks += 1;
+                state.discoveries += 1;
                 let (panics, found) = (state.panics, state.controllers.clone());
                 drop(state);
                 assert!(!panics, "a task that is lost");
-                Outcome::Answer(Answer::Controllers(found))
+                WorkerOutcome::Completed(JobResult::Controllers(found))
             }
             Job::NvmeEvents { controller } => {
                 state.events_set.push(controller);
-                Outcome::Answer(Answer::NvmeEvents { set: true })
+                WorkerOutcome::Completed(JobResult::NvmeEvents { changed: true })
             }
-            _ => Outcome::Failed("what?".to_owned()),
+            _ => WorkerOutcome::Failed("what?".to_owned()),
         }
     }
 
-    async fn suspended(&self, device: HostPath) -> bool {
+    async fn is_suspended(&self, device: HostPath) -> bool {
         self.state
             .lock()
             .expect("whole")
@@ -174,9 +184,9 @@ impl World for Fake {
             .contains(&device.to_string())
     }
 
-    async fn stamp(&self, _program: PathBuf) -> Option<Stamp> {
+    async fn file_stamp(&self, _program: PathBuf) -> Option<FileStamp> {
         let state = self.state.lock().expect("whole");
-        state.version.map(|_| Stamp(0, state.file, 0, 0, 0))
+        state.version.map(|_| FileStamp(0, state.file, 0, 0, 0))
     }
 }
 
@@ -189,7 +199,7 @@ fn no_program(exec: &Exec) -> ExecError {
 
 /// The device with the type that is given with it, where the test says something of that:
 /// `/dev/bus/0 megaraid,3`; else the device.
-fn how(drives: &BTreeMap<String, How>, args: &[String]) -> Option<How> {
+fn behavior_of(drives: &BTreeMap<String, DriveBehavior>, args: &[String]) -> Option<DriveBehavior> {
     let device = args.last().cloned().unwrap_or_default();
     let kind = args
         .iter()
@@ -221,7 +231,7 @@ pub fn healthy(serial: &str) -> Value {
     })
 }
 
-pub fn asleep() -> Value {
+pub fn standby() -> Value {
     json!({
         "json_format_version": [1, 0],
         "smartctl": {"version": [7, 3], "exit_status": 2,
@@ -231,7 +241,7 @@ pub fn asleep() -> Value {
 }
 
 /// Of a RAID controller's place without a disk.
-pub fn nobody() -> Value {
+pub fn empty_slot() -> Value {
     json!({
         "json_format_version": [1, 0],
         "smartctl": {"version": [7, 3], "exit_status": 2,
@@ -250,15 +260,15 @@ pub fn target(name: &str) -> SmartTarget {
         serial: Some(name.to_uppercase()),
         asleep: false,
         suspect: false,
-        errors: 0,
-        last_answer: None,
+        kernel_error_count: 0,
+        last_response: None,
     }
 }
 
 pub struct Lab {
-    pub world: Fake,
-    pub reports: mpsc::Receiver<Report>,
-    pub requests: broadcast::Sender<Request>,
+    pub world: FakeBackend,
+    pub reports: mpsc::Receiver<SourceUpdate>,
+    pub requests: broadcast::Sender<SourceRequest>,
     targets: watch::Sender<Arc<Vec<SmartTarget>>>,
     settings: watch::Sender<Arc<SourceSettings>>,
     _task: tokio::task::JoinHandle<()>,
@@ -286,38 +296,38 @@ pub fn settings() -> SmartSettings {
 }
 
 /// Drives `sda`, `sdb`, … with serial numbers `SDA`, `SDB`, …
-pub fn lab(drives: &[(&str, How)]) -> Lab {
+pub fn lab(drives: &[(&str, DriveBehavior)]) -> Lab {
     let targets = drives.iter().map(|(name, _)| target(name)).collect();
     lab_with(drives, targets, settings(), |_| {})
 }
 
 pub fn lab_with(
-    drives: &[(&str, How)],
+    drives: &[(&str, DriveBehavior)],
     targets: Vec<SmartTarget>,
     smart: SmartSettings,
-    prepare: impl FnOnce(&mut State),
+    prepare: impl FnOnce(&mut FakeState),
 ) -> Lab {
     lab_at(HostRoot::new("/"), drives, targets, smart, prepare)
 }
 
 pub fn lab_at(
     root: HostRoot,
-    drives: &[(&str, How)],
+    drives: &[(&str, DriveBehavior)],
     targets: Vec<SmartTarget>,
     smart: SmartSettings,
-    prepare: impl FnOnce(&mut State),
+    prepare: impl FnOnce(&mut FakeState),
 ) -> Lab {
     let begun = Instant::now();
-    let mut state = State {
+    let mut state = FakeState {
         version: Some([7, 3]),
-        ..State::default()
+        ..FakeState::default()
     };
     state.drives = drives
         .iter()
         .map(|(name, how)| (format!("/dev/{name}"), how.clone()))
         .collect();
     prepare(&mut state);
-    let world = Fake {
+    let world = FakeBackend {
         state: Arc::new(Mutex::new(state)),
         begun,
     };
@@ -328,12 +338,12 @@ pub fn lab_at(
 
 /// In any world; what is asked of the fake one then says nothing.
 pub fn lab_of(
-    played: impl World,
+    played: impl Backend,
     root: HostRoot,
     targets: Vec<SmartTarget>,
     smart: SmartSettings,
 ) -> Lab {
-    let world = Fake {
+    let world = FakeBackend {
         state: Arc::default(),
         begun: Instant::now(),
     };
@@ -359,9 +369,9 @@ pub fn lab_of(
     }));
     let targets = watch::Sender::new(Arc::new(targets));
     let (sender, reports) = mpsc::channel(1 << 16);
-    let requests = broadcast::channel(REQUESTS).0;
+    let requests = broadcast::channel(REQUEST_QUEUE_CAPACITY).0;
     let workers = || {
-        Workers::start(Spawn {
+        WorkerPool::start(WorkerPoolConfig {
             program: "/nonexistent".into(),
             args: Vec::new(),
             active: 1,
@@ -391,11 +401,11 @@ pub fn lab_of(
             args: Vec::new(),
         },
         freeze_intents: "/nonexistent".into(),
-        resume: watch::Sender::new(Resume::From(None)).subscribe(),
+        resume: watch::Sender::new(ResumePoint::From(None)).subscribe(),
     };
     let task = tokio::spawn(async move {
         // Ends only with its owner.
-        let Err(_gone) = crate::source::smart::run_in(context, played).await;
+        let Err(_gone) = crate::source::smart::run_with_backend(context, played).await;
     });
     Lab {
         world,
@@ -412,11 +422,11 @@ impl Lab {
         tokio::time::sleep(Duration::from_secs(seconds)).await;
     }
 
-    pub fn set(&self, drive: &str, how: How) {
+    pub fn set(&self, drive: &str, how: DriveBehavior) {
         self.state(|state| state.drives.insert(format!("/dev/{drive}"), how));
     }
 
-    pub fn state<T>(&self, look: impl FnOnce(&mut State) -> T) -> T {
+    pub fn state<T>(&self, look: impl FnOnce(&mut FakeState) -> T) -> T {
         look(&mut self.world.state.lock().expect("whole"))
     }
 
@@ -433,7 +443,7 @@ impl Lab {
         });
     }
 
-    pub fn ask(&self, request: Request) {
+    pub fn ask(&self, request: SourceRequest) {
         self.requests.send(request).expect("the source listens");
     }
 
@@ -463,15 +473,19 @@ impl Lab {
     }
 
     /// All that was reported so far.
-    pub fn reported(&mut self) -> Vec<Report> {
+    pub fn reported(&mut self) -> Vec<SourceUpdate> {
         std::iter::from_fn(|| self.reports.try_recv().ok()).collect()
     }
 
     /// What was said of one drive so far.
-    pub fn said(&mut self, drive: &str) -> Vec<Said> {
+    pub fn responses(&mut self, drive: &str) -> Vec<Said> {
         let id = DriveId::known(drive);
         let of = |report| match report {
-            Report::Smart { drive, answer, .. } if drive == id => Some(*answer),
+            SourceUpdate::Smart {
+                drive,
+                response: answer,
+                ..
+            } if drive == id => Some(*answer),
             _ => None,
         };
         self.reported().into_iter().filter_map(of).collect()
@@ -479,7 +493,7 @@ impl Lab {
 
     pub fn statuses(&mut self) -> Vec<SourceStatus> {
         let of = |report| match report {
-            Report::Source {
+            SourceUpdate::Source {
                 source: Source::Smart,
                 status,
             } => Some(status),

@@ -122,7 +122,7 @@ proptest! {
     #[test]
     fn any_bytes_are_read_or_refused(bytes in vec(any::<u8>(), 0..400)) {
         if let Ok(answer) = parse(&bytes) {
-            prop_assert!(!matches!(answer, Answer::Told(_)));
+            prop_assert!(!matches!(answer, SmartResponse::Report(_)));
         }
     }
 
@@ -136,7 +136,7 @@ proptest! {
             whole = more;
         }
         // Whatever comes of it, it ends; what is told says something.
-        if let Ok(Answer::Told(report)) = read(&whole) {
+        if let Ok(SmartResponse::Report(report)) = read(&whole) {
             prop_assert!(report.self_tests.log.len() <= 24);
             prop_assert!(report.messages.len() <= 32);
             prop_assert!(report.messages.iter().all(|message| !message.text.is_empty()));
@@ -144,7 +144,7 @@ proptest! {
     }
 
     #[test]
-    fn a_document_that_ends_early_is_no_answer(cut in 0_usize..4000, kind in 0_usize..3) {
+    fn a_truncated_document_is_an_error(cut in 0_usize..4000, kind in 0_usize..3) {
         let whole = [ata([7, 3], 0, json!({"smart_status": {"passed": true}})), nvme([7, 4], 0, json!({})), scsi([7, 1], 0, json!({}))];
         let text = whole[kind].to_string();
         let cut = cut % text.len();

@@ -3,12 +3,12 @@
 use serde_json::json;
 
 use super::*;
-use crate::model::smart::report::{Outcome, WhenFailed};
+use crate::model::smart::report::{SelfTestOutcome, WhenFailed};
 
 #[test]
 fn grown_defects_are_bytes_up_to_7_1_and_elements_from_7_2() {
     let defects = |version, told: u64| {
-        told_scsi(&scsi(version, 0, json!({"scsi_grown_defect_list": told}))).grown_defects
+        parse_scsi(&scsi(version, 0, json!({"scsi_grown_defect_list": told}))).grown_defects
     };
     assert_eq!(defects([7, 0], 24), Some(3));
     assert_eq!(defects([7, 1], 8), Some(1));
@@ -27,7 +27,7 @@ fn scsi_names_have_a_prefix_from_7_3() {
     let old = json!({"vendor": "ACME", "product": "SAS9000  ", "model_name": "ACME SAS9000", "revision": "R1"});
     let new = json!({"scsi_vendor": "ACME", "scsi_product": "SAS9000", "scsi_model_name": "ACME SAS9000", "scsi_revision": "R1"});
     for document in [scsi([7, 2], 0, old), scsi([7, 3], 0, new)] {
-        let identity = told(&document).identity;
+        let identity = parse_report(&document).identity;
         assert_eq!(identity.vendor.as_deref(), Some("ACME"));
         assert_eq!(identity.model.as_deref(), Some("SAS9000"));
         assert_eq!(identity.firmware.as_deref(), Some("R1"));
@@ -40,13 +40,13 @@ fn the_trip_temperature_moved_in_7_3() {
     let old = json!({"temperature": {"current": 31, "drive_trip": 65}});
     let new = json!({"temperature": {"current": 31}, "scsi_temperature": {"drive_trip": 65}});
     for document in [scsi([7, 1], 0, old), scsi([7, 4], 0, new)] {
-        let report = told(&document);
+        let report = parse_report(&document);
         assert_eq!(
             (report.temperature, report.temperature_limit),
             (Some(31), Some(65))
         );
     }
-    let none = told(&scsi(
+    let none = parse_report(&scsi(
         [7, 4],
         0,
         json!({"temperature": {"current": 0}, "scsi_temperature": {"drive_trip": 0}}),
@@ -55,7 +55,7 @@ fn the_trip_temperature_moved_in_7_3() {
 }
 
 #[test]
-fn scsi_self_tests_are_told_from_7_3() {
+fn scsi_self_tests_are_reported_from_7_3() {
     let document = scsi(
         [7, 3],
         0,
@@ -71,24 +71,24 @@ fn scsi_self_tests_are_told_from_7_3() {
             "scsi_extended_self_test_seconds": 3601,
         }),
     );
-    let tests = told(&document).self_tests;
+    let tests = parse_report(&document).self_tests;
     let outcomes: Vec<_> = tests
         .log
         .iter()
         .map(|test| (test.outcome, test.extended, test.hours))
         .collect();
     let expected = [
-        (Outcome::Running, false, None),
-        (Outcome::Failed, true, Some(1200)),
-        (Outcome::Passed, false, Some(1100)),
-        (Outcome::Other, false, Some(1000)),
+        (SelfTestOutcome::Running, false, None),
+        (SelfTestOutcome::Failed, true, Some(1200)),
+        (SelfTestOutcome::Passed, false, Some(1100)),
+        (SelfTestOutcome::Other, false, Some(1000)),
     ];
     assert_eq!(outcomes, expected);
     assert_eq!((tests.log[1].lba, tests.long_minutes), (Some(77), Some(61)));
 }
 
 #[test]
-fn nvme_logs_are_told_from_7_4() {
+fn nvme_logs_are_reported_from_7_4() {
     let document = nvme(
         [7, 4],
         0,
@@ -106,7 +106,7 @@ fn nvme_logs_are_told_from_7_4() {
                  "lba": {"value": 4242}}]},
         }),
     );
-    let report = told(&document);
+    let report = parse_report(&document);
     assert_eq!(report.self_tests.running, Some(70));
     let outcomes: Vec<_> = report
         .self_tests
@@ -117,11 +117,11 @@ fn nvme_logs_are_told_from_7_4() {
     assert_eq!(
         outcomes,
         [
-            (Outcome::Failed, true, Some(4096)),
-            (Outcome::Other, false, None)
+            (SelfTestOutcome::Failed, true, Some(4096)),
+            (SelfTestOutcome::Other, false, None)
         ]
     );
-    let errors: Vec<_> = told_nvme(&document)
+    let errors: Vec<_> = parse_nvme(&document)
         .last_errors
         .into_iter()
         .map(|error| error.text)
@@ -136,7 +136,7 @@ fn nvme_logs_are_told_from_7_4() {
 #[test]
 fn an_nvme_health_log_is_read_in_every_version() {
     for version in [[7, 0], [7, 2], [7, 5]] {
-        let report = told(&nvme(version, 0, json!({})));
+        let report = parse_report(&nvme(version, 0, json!({})));
         assert_eq!(
             (
                 report.power_on_hours,
@@ -145,7 +145,7 @@ fn an_nvme_health_log_is_read_in_every_version() {
             ),
             (Some(1000), Some(7), Some(38))
         );
-        let log = told_nvme(&nvme(version, 0, json!({})));
+        let log = parse_nvme(&nvme(version, 0, json!({})));
         assert_eq!(
             (
                 log.critical_warning,
@@ -171,7 +171,7 @@ fn counters_of_128_bits_are_the_greatest_that_fits() {
     let text = text
         .to_string()
         .replace("\"MARK\"", "340282366920938463463374607431768211455");
-    let Ok(Answer::Told(report)) = parse(text.as_bytes()) else {
+    let Ok(SmartResponse::Report(report)) = parse(text.as_bytes()) else {
         panic!("not told")
     };
     let crate::model::smart::report::Body::Nvme(log) = report.body else {
@@ -186,7 +186,7 @@ fn counters_of_128_bits_are_the_greatest_that_fits() {
 #[test]
 fn spare_and_endurance_of_7_5_stand_in_where_a_log_lacks_them() {
     let more = json!({"spare_available": {"current_percent": 98, "threshold_percent": 5}, "endurance_used": {"current_percent": 12}});
-    let ata = told_ata(&ata(
+    let ata = parse_ata(&ata(
         [7, 5],
         0,
         super::merged(json!({"smart_status": {"passed": true}}), more.clone()),
@@ -195,11 +195,11 @@ fn spare_and_endurance_of_7_5_stand_in_where_a_log_lacks_them() {
         (ata.spare_available, ata.endurance_used),
         (Some(98), Some(12))
     );
-    let scsi = told_scsi(&scsi([7, 5], 0, more.clone()));
+    let scsi = parse_scsi(&scsi([7, 5], 0, more.clone()));
     assert_eq!(scsi.percentage_used, Some(12));
     let mut document = nvme([7, 5], 0, more);
     document["nvme_smart_health_information_log"] = json!({});
-    let nvme = told_nvme(&document);
+    let nvme = parse_nvme(&document);
     assert_eq!(
         (
             nvme.available_spare,
@@ -224,7 +224,7 @@ fn an_attribute_without_a_threshold_has_none() {
             {"id": 3, "name": "Spin_Up_Time", "value": 100, "worst": 20, "thresh": 25, "when_failed": "past", "flags": {"value": 39}, "raw": {"value": 0}},
             {"name": "no number", "value": 1}]}}),
     );
-    let attributes = told_ata(&document).attributes;
+    let attributes = parse_ata(&document).attributes;
     let read: Vec<_> = attributes
         .iter()
         .map(|row| {
@@ -239,7 +239,7 @@ fn an_attribute_without_a_threshold_has_none() {
         .collect();
     let expected = [
         (5, Some(10), WhenFailed::Never, true, "7"),
-        (230, None, WhenFailed::Untold, false, "5"),
+        (230, None, WhenFailed::Unknown, false, "5"),
         (190, Some(45), WhenFailed::Now, false, "56 (Min/Max 20/60)"),
         (3, Some(25), WhenFailed::Past, true, "0"),
     ];
@@ -271,8 +271,8 @@ fn the_extended_logs_are_preferred() {
                 "polling_minutes": {"short": 2, "extended": 480}}},
         }),
     );
-    let report = told(&document);
-    let ata = told_ata(&document);
+    let report = parse_report(&document);
+    let ata = parse_ata(&document);
     assert_eq!(ata.error_count, Some(5));
     let errors: Vec<_> = ata
         .last_errors
@@ -293,11 +293,11 @@ fn the_extended_logs_are_preferred() {
         .map(|test| (test.outcome, test.extended))
         .collect();
     let expected = [
-        (Outcome::Failed, true),
-        (Outcome::Other, false),
-        (Outcome::Other, false),
-        (Outcome::Passed, false),
-        (Outcome::Failed, false),
+        (SelfTestOutcome::Failed, true),
+        (SelfTestOutcome::Other, false),
+        (SelfTestOutcome::Other, false),
+        (SelfTestOutcome::Passed, false),
+        (SelfTestOutcome::Failed, false),
     ];
     assert_eq!(outcomes, expected);
     assert_eq!(
@@ -313,32 +313,32 @@ fn the_extended_logs_are_preferred() {
 #[test]
 fn a_failed_last_test_counts_where_no_log_was_read() {
     let status = json!({"value": 0x79, "string": "completed having the read element of the test failed", "passed": false});
-    let alone = told(&ata(
+    let alone = parse_report(&ata(
         [7, 0],
         0,
         json!({"ata_smart_data": {"self_test": {"status": status}}}),
     ));
     assert_eq!(alone.self_tests.log.len(), 1);
-    assert_eq!(alone.self_tests.log[0].outcome, Outcome::Failed);
+    assert_eq!(alone.self_tests.log[0].outcome, SelfTestOutcome::Failed);
     assert_eq!(alone.self_tests.running, None);
     let logged = json!({"smart_status": {"passed": true}, "ata_smart_data": {"self_test": {"status": status}}, "ata_smart_self_test_log": {"standard": {"count": 0}}});
-    let logged = told(&ata([7, 0], 0, logged)).self_tests;
+    let logged = parse_report(&ata([7, 0], 0, logged)).self_tests;
     assert!(logged.log.is_empty());
     assert_eq!(
-        (alone.self_tests.told, alone.self_tests.last),
-        (false, Some(Outcome::Failed))
+        (alone.self_tests.log_read, alone.self_tests.last),
+        (false, Some(SelfTestOutcome::Failed))
     );
     assert_eq!(
-        (logged.told, logged.last),
+        (logged.log_read, logged.last),
         (true, None),
         "an empty log that was read is empty"
     );
 }
 
 #[test]
-fn whether_a_log_of_self_tests_was_read_is_told() {
+fn log_read_says_whether_the_self_test_log_was_read() {
     let passed = || json!({"smart_status": {"passed": true}});
-    let is_told = |document: Value| told(&document).self_tests.told;
+    let is_told = |document: Value| parse_report(&document).self_tests.log_read;
     assert!(!is_told(ata([7, 3], 4, passed())));
     assert!(!is_told(nvme([7, 3], 0, json!({}))));
     assert!(is_told(nvme(
@@ -370,11 +370,11 @@ fn a_warning_of_drivedb_is_taken_from_the_text() {
         ""
     ]);
     let mut document = ata([7, 3], 0, json!({"smart_status": {"passed": true}}));
-    assert!(!told(&document).with_text);
+    assert!(!parse_report(&document).with_text);
     document["smartctl"]["output"] = output;
     document["smartctl"]["messages"] =
         json!([{"string": "==> WARNING: It is loud, too.", "severity": "warning"}]);
-    let report = told(&document);
+    let report = parse_report(&document);
     assert!(report.with_text);
     let texts: Vec<(&str, &str)> = report
         .messages
@@ -392,10 +392,10 @@ fn a_warning_of_drivedb_is_taken_from_the_text() {
 }
 
 #[test]
-fn only_valid_statistics_are_told() {
+fn only_valid_statistics_are_read() {
     let row = |offset: u32, valid: bool, value: i64| json!({"offset": offset, "name": "Row", "size": 1, "value": value, "flags": {"value": 0xa0, "valid": valid, "normalized": true}});
     let pages = json!([{"number": 7, "name": "Solid State Device Statistics", "table": [row(8, true, 3), row(16, false, 9)]}]);
-    let statistics = told_ata(&ata(
+    let statistics = parse_ata(&ata(
         [7, 1],
         0,
         json!({"ata_device_statistics": {"pages": pages}}),
@@ -426,7 +426,7 @@ fn scsi_counters_exceptions_and_scans_are_read() {
                 "result_3": {"sense_key": {"value": 1}, "asc": 24, "ascq": 0, "lba": 3, "reassign_status": {"value": 5}}},
         }),
     );
-    let body = told_scsi(&document);
+    let body = parse_scsi(&document);
     assert_eq!(
         body.exception
             .as_ref()
@@ -459,7 +459,7 @@ fn scsi_counters_exceptions_and_scans_are_read() {
 
 #[test]
 fn names_are_as_sysfs_writes_them() {
-    let wwn = |document: &serde_json::Value| told(document).identity.wwn;
+    let wwn = |document: &serde_json::Value| parse_report(document).identity.wwn;
     let health = json!({"smart_status": {"passed": true}});
     assert_eq!(
         wwn(&ata([7, 3], 0, health)).as_deref(),
@@ -483,7 +483,7 @@ fn names_are_as_sysfs_writes_them() {
 #[test]
 fn texts_are_trimmed_and_empty_ones_absent() {
     let more = json!({"smart_status": {"passed": true}, "model_family": "  ", "serial_number": "--", "firmware_version": " A1\u{0} "});
-    let identity = told(&ata([7, 3], 0, more)).identity;
+    let identity = parse_report(&ata([7, 3], 0, more)).identity;
     assert_eq!(
         (
             identity.family,

@@ -5,15 +5,15 @@ use proptest::prelude::*;
 use crate::model::finding::{MAX_EVIDENCE, Severity};
 use crate::model::policy::smart::SmartPolicy;
 use crate::model::smart::fixture::*;
-use crate::model::smart::memory::Memory;
-use crate::model::smart::report::{Attribute, Body, Report, WhenFailed};
-use crate::model::smart::rules::{Said, judge};
+use crate::model::smart::memory::SmartHistory;
+use crate::model::smart::report::{Attribute, Body, SmartReport, WhenFailed};
+use crate::model::smart::rules::{RuleHit, judge};
 
-fn worst(said: &[Said]) -> Option<Severity> {
+fn worst(said: &[RuleHit]) -> Option<Severity> {
     said.iter().map(|said| said.severity).max()
 }
 
-fn levels(report: &Report) -> Option<Severity> {
+fn worst_by_level(report: &SmartReport) -> Option<Severity> {
     worst(&judge(report, None, &SmartPolicy::default()))
 }
 
@@ -41,7 +41,7 @@ prop_compose! {
         id in any::<u8>(), name in names(), value in any::<u8>(), worst in any::<u8>(), threshold in proptest::option::of(any::<u8>()),
         when in 0_usize..4, prefailure in any::<bool>(), raw_text in prop_oneof!["[0-9]{1,20}( [0-9]{1,5}){0,2}", "\\PC{0,16}"],
     ) -> Attribute {
-        let when_failed = [WhenFailed::Never, WhenFailed::Now, WhenFailed::Past, WhenFailed::Untold][when];
+        let when_failed = [WhenFailed::Never, WhenFailed::Now, WhenFailed::Past, WhenFailed::Unknown][when];
         Attribute { id, name, value, worst, threshold, when_failed, prefailure, raw: 0, raw_text }
     }
 }
@@ -50,15 +50,15 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn no_attribute_makes_it_panic_and_what_is_said_is_ordered_and_bounded(
+    fn no_attribute_panics_and_findings_are_ordered_and_bounded(
         attributes in proptest::collection::vec(attributes(), 0..40), solid in any::<bool>(), known in any::<bool>(), temperature in any::<Option<i64>>(),
     ) {
         let mut report = disk().ata(|ata| ata.attributes = attributes);
         report.identity.rotation_rate = Some(if solid { 0 } else { 7200 });
         report.identity.in_database = Some(known);
         report.temperature = temperature;
-        let mut memory = Memory::default();
-        memory.take(&report, hour(0));
+        let mut memory = SmartHistory::default();
+        memory.record(&report, hour(0));
         let said = judge(&report, Some(&memory), &SmartPolicy::default());
         prop_assert!(said.is_sorted_by_key(|said| std::cmp::Reverse(said.severity)));
         for (row, one) in said.iter().enumerate() {
@@ -69,13 +69,13 @@ proptest! {
 
     #[test]
     fn a_worse_number_is_never_judged_milder(id in proptest::sample::select(vec![5_u8, 10, 187, 197, 198]), less in 0_u64..200_000, more in 0_u64..200_000) {
-        let of = |count: u64| levels(&disk().raw(id, &count.to_string()));
+        let of = |count: u64| worst_by_level(&disk().raw(id, &count.to_string()));
         prop_assert!(of(less.saturating_add(more)) >= of(less));
     }
 
     #[test]
     fn one_more_warning_is_never_judged_milder(bits in any::<u8>(), more in 0_u8..8, spare in 0_u8..=100, lost in 0_u8..=100, used in any::<u8>()) {
-        let of = |bits: u8, spare: u8, used: u8| levels(&nvme().nvme(|log| {
+        let of = |bits: u8, spare: u8, used: u8| worst_by_level(&nvme().nvme(|log| {
             (log.critical_warning, log.available_spare, log.percentage_used) = (Some(bits), Some(spare), Some(used));
         }));
         prop_assert!(of(bits | 1 << more, spare, used) >= of(bits, spare, used));
@@ -88,12 +88,12 @@ proptest! {
         let report = disk().raw(5, &count.to_string());
         let mut failed = report.clone();
         failed.passed = Some(false);
-        prop_assert!(levels(&failed) >= levels(&report));
+        prop_assert!(worst_by_level(&failed) >= worst_by_level(&report));
     }
 
     #[test]
-    fn what_is_not_told_accuses_nobody(exit_status in any::<u8>(), protocol in 0_usize..4) {
-        let mut report = [disk(), nvme(), sas(), Report::default()][protocol].clone();
+    fn missing_values_raise_no_finding(exit_status in any::<u8>(), protocol in 0_usize..4) {
+        let mut report = [disk(), nvme(), sas(), SmartReport::default()][protocol].clone();
         report.body = match report.body {
             Body::Ata(_) => Body::Ata(Default::default()),
             Body::Nvme(_) => Body::Nvme(Default::default()),
@@ -103,6 +103,6 @@ proptest! {
         // Bit 3 is the drive's verdict; the others are about the asking, or what would be in the
         // tables.
         (report.passed, report.temperature, report.exit_status) = (None, None, exit_status & !8);
-        prop_assert_eq!(levels(&report), None);
+        prop_assert_eq!(worst_by_level(&report), None);
     }
 }

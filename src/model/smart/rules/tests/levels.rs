@@ -3,28 +3,30 @@
 use crate::model::finding::Severity::{Bad, Info, Suspect};
 use crate::model::reason::Reason::*;
 use crate::model::smart::fixture::*;
-use crate::model::smart::report::{Body, Exception, Message, Outcome, WhenFailed};
-use crate::model::smart::rules::tests::said;
+use crate::model::smart::report::{
+    Body, InformationalException, Message, SelfTestOutcome, WhenFailed,
+};
+use crate::model::smart::rules::tests::hits;
 
 // The drive as a whole.
 
 #[test]
-fn a_drive_that_says_that_it_fails_is_bad() {
+fn a_failed_self_assessment_is_bad() {
     for mut report in [disk(), ssd(), nvme(), sas()] {
         report.passed = Some(false);
-        assert_eq!(said(&report), [(SmartFailing, Bad)]);
+        assert_eq!(hits(&report), [(SmartFailing, Bad)]);
     }
 }
 
 #[test]
-fn exit_status_bit_3_stands_for_a_verdict_that_is_not_told() {
+fn exit_status_bit_3_replaces_a_missing_self_assessment() {
     let mut report = disk();
     (report.passed, report.exit_status) = (None, 8);
-    assert_eq!(said(&report), [(SmartFailing, Bad)]);
+    assert_eq!(hits(&report), [(SmartFailing, Bad)]);
     report.exit_status = !8;
-    assert_eq!(said(&report), []);
+    assert_eq!(hits(&report), []);
     (report.passed, report.exit_status) = (Some(true), 8);
-    assert_eq!(said(&report), []);
+    assert_eq!(hits(&report), []);
 }
 
 #[test]
@@ -48,21 +50,21 @@ fn each_critical_warning_of_nvme_has_its_own_meaning() {
     ] {
         let mut report = nvme().nvme(|log| log.critical_warning = Some(bits));
         (report.passed, report.exit_status) = (Some(false), 8);
-        assert_eq!(said(&report), expected, "{bits:#b}");
+        assert_eq!(hits(&report), expected, "{bits:#b}");
     }
 }
 
 #[test]
-fn an_nvme_drive_that_fails_without_saying_why_fails() {
+fn an_nvme_failure_without_warning_bits_is_bad() {
     let mut report = nvme().nvme(|log| log.critical_warning = None);
     report.passed = Some(false);
-    assert_eq!(said(&report), [(SmartFailing, Bad)]);
+    assert_eq!(hits(&report), [(SmartFailing, Bad)]);
 }
 
 #[test]
 fn entries_in_nvmes_error_log_are_no_fault() {
     assert_eq!(
-        said(&nvme().nvme(|log| log.error_log_entries = Some(4871))),
+        hits(&nvme().nvme(|log| log.error_log_entries = Some(4871))),
         []
     );
 }
@@ -76,14 +78,14 @@ fn scsi_predicts_failure_by_5d_only() {
         (0x0b, 0x05, vec![(SmartAttributeSuspect, Suspect)]),
     ] {
         let mut report = sas().scsi(|pages| {
-            pages.exception = Some(Exception {
+            pages.exception = Some(InformationalException {
                 asc,
                 ascq,
                 text: "what the drive says".into(),
             })
         });
         (report.passed, report.exit_status) = (Some(false), 8);
-        assert_eq!(said(&report), expected, "{asc:x}/{ascq:x}");
+        assert_eq!(hits(&report), expected, "{asc:x}/{ascq:x}");
     }
 }
 
@@ -97,42 +99,42 @@ fn a_pre_failure_attribute_at_its_threshold_is_bad_now_and_suspect_in_the_past()
             .failed(when)
     };
     assert_eq!(
-        said(&disk().with(helium(WhenFailed::Now))),
+        hits(&disk().with(helium(WhenFailed::Now))),
         [(SmartAttributeFailing, Bad)]
     );
     assert_eq!(
-        said(&disk().with(helium(WhenFailed::Past))),
+        hits(&disk().with(helium(WhenFailed::Past))),
         [(SmartAttributeFailing, Suspect)]
     );
-    assert_eq!(said(&disk().with(helium(WhenFailed::Never))), []);
-    assert_eq!(said(&disk().with(helium(WhenFailed::Untold))), []);
+    assert_eq!(hits(&disk().with(helium(WhenFailed::Never))), []);
+    assert_eq!(hits(&disk().with(helium(WhenFailed::Unknown))), []);
 }
 
 #[test]
 fn any_other_attribute_at_its_threshold_is_suspect() {
     let high_fly = |when| attribute(189, "High_Fly_Writes", 1, 1, "900").failed(when);
     assert_eq!(
-        said(&disk().with(high_fly(WhenFailed::Now))),
+        hits(&disk().with(high_fly(WhenFailed::Now))),
         [(SmartAttributeSuspect, Suspect)]
     );
     assert_eq!(
-        said(&disk().with(high_fly(WhenFailed::Past))),
+        hits(&disk().with(high_fly(WhenFailed::Past))),
         [(SmartAttributeSuspect, Suspect)]
     );
 }
 
 #[test]
-fn a_threshold_that_a_new_drive_has_reached_is_none() {
+fn a_threshold_that_a_new_drive_reaches_is_ignored() {
     let meaningless =
         attribute(183, "Unknown_Attribute", 100, 100, "8519780").failed(WhenFailed::Now);
-    assert_eq!(said(&ssd().with(meaningless.clone())), []);
-    assert_eq!(said(&ssd().with(meaningless.clone().prefailure())), []);
+    assert_eq!(hits(&ssd().with(meaningless.clone())), []);
+    assert_eq!(hits(&ssd().with(meaningless.clone().prefailure())), []);
     let (mut beyond_all, mut has_left) = (meaningless.clone(), meaningless);
     (beyond_all.value, beyond_all.threshold) = (60, Some(255));
-    assert_eq!(said(&ssd().with(beyond_all)), []);
+    assert_eq!(hits(&ssd().with(beyond_all)), []);
     has_left.worst = 99;
     assert_eq!(
-        said(&ssd().with(has_left)),
+        hits(&ssd().with(has_left)),
         [(SmartAttributeSuspect, Suspect)]
     );
 }
@@ -141,38 +143,38 @@ fn a_threshold_that_a_new_drive_has_reached_is_none() {
 fn an_attribute_of_the_temperature_never_fails_a_drive() {
     let airflow = |value| attribute(190, "Airflow_Temperature_Cel", value, 45, "59").prefailure();
     assert_eq!(
-        said(
+        hits(
             &disk()
                 .celsius(59, None)
                 .with(airflow(41).failed(WhenFailed::Now))
         ),
         [(Overheating, Suspect)]
     );
-    assert_eq!(said(&disk().with(airflow(65).failed(WhenFailed::Past))), []);
+    assert_eq!(hits(&disk().with(airflow(65).failed(WhenFailed::Past))), []);
 }
 
 #[test]
-fn an_attribute_of_the_temperature_that_the_drive_itself_belies_is_information() {
+fn a_temperature_attribute_contradicted_by_the_temperature_is_information() {
     let upside_down = attribute(190, "Airflow_Temperature_Cel", 18, 69, "18")
         .prefailure()
         .failed(WhenFailed::Now);
     let mut report = ssd().celsius(18, None).with(upside_down);
-    assert_eq!(said(&report), [(Overheating, Info)]);
+    assert_eq!(hits(&report), [(Overheating, Info)]);
     // A bridge, so that smartctl's verdict is made of the same attribute.
     report.passed = Some(false);
-    assert_eq!(said(&report), [(SmartFailing, Bad), (Overheating, Info)]);
+    assert_eq!(hits(&report), [(SmartFailing, Bad), (Overheating, Info)]);
     report.messages = vec![Message {
         text: "Warning: This result is based on an Attribute check.".into(),
         severity: "warning".into(),
     }];
-    assert_eq!(said(&report), [(Overheating, Info)]);
+    assert_eq!(hits(&report), [(Overheating, Info)]);
 }
 
 #[test]
-fn attributes_without_thresholds_say_nothing() {
-    let mut untold = attribute(9, "Power_On_Hours", 1, 0, "70000").failed(WhenFailed::Untold);
+fn attributes_without_thresholds_raise_no_finding() {
+    let mut untold = attribute(9, "Power_On_Hours", 1, 0, "70000").failed(WhenFailed::Unknown);
     untold.threshold = None;
-    assert_eq!(said(&disk().with(untold)), []);
+    assert_eq!(hits(&disk().with(untold)), []);
 }
 
 // Sectors and errors.
@@ -180,40 +182,40 @@ fn attributes_without_thresholds_say_nothing() {
 #[test]
 fn pending_sectors_are_suspect_from_one_and_bad_from_a_hundred() {
     for id in [197, 198] {
-        assert_eq!(said(&disk().raw(id, "0")), []);
-        assert_eq!(said(&disk().raw(id, "1")), [(PendingSectors, Suspect)]);
-        assert_eq!(said(&disk().raw(id, "99")), [(PendingSectors, Suspect)]);
-        assert_eq!(said(&disk().raw(id, "100")), [(PendingSectors, Bad)]);
+        assert_eq!(hits(&disk().raw(id, "0")), []);
+        assert_eq!(hits(&disk().raw(id, "1")), [(PendingSectors, Suspect)]);
+        assert_eq!(hits(&disk().raw(id, "99")), [(PendingSectors, Suspect)]);
+        assert_eq!(hits(&disk().raw(id, "100")), [(PendingSectors, Bad)]);
     }
     assert_eq!(
-        said(&sas().scsi(|pages| pages.pending_defects = Some(3))),
+        hits(&sas().scsi(|pages| pages.pending_defects = Some(3))),
         [(PendingSectors, Suspect)]
     );
 }
 
 #[test]
-fn what_the_background_scan_met_is_suspect() {
+fn background_scan_errors_are_suspect() {
     assert_eq!(
-        said(&sas().scsi(|pages| pages.background_errors = Some(0))),
+        hits(&sas().scsi(|pages| pages.background_errors = Some(0))),
         []
     );
     assert_eq!(
-        said(&sas().scsi(|pages| pages.background_errors = Some(2000))),
+        hits(&sas().scsi(|pages| pages.background_errors = Some(2000))),
         [(PendingSectors, Suspect)]
     );
 }
 
 #[test]
 fn reallocated_sectors_are_suspect_from_one_and_bad_from_a_thousand() {
-    assert_eq!(said(&disk().raw(5, "1")), [(ReallocatedSectors, Suspect)]);
-    assert_eq!(said(&disk().raw(5, "999")), [(ReallocatedSectors, Suspect)]);
-    assert_eq!(said(&disk().raw(5, "1000")), [(ReallocatedSectors, Bad)]);
+    assert_eq!(hits(&disk().raw(5, "1")), [(ReallocatedSectors, Suspect)]);
+    assert_eq!(hits(&disk().raw(5, "999")), [(ReallocatedSectors, Suspect)]);
+    assert_eq!(hits(&disk().raw(5, "1000")), [(ReallocatedSectors, Bad)]);
     assert_eq!(
-        said(&sas().scsi(|pages| pages.grown_defects = Some(999))),
+        hits(&sas().scsi(|pages| pages.grown_defects = Some(999))),
         [(ReallocatedSectors, Suspect)]
     );
     assert_eq!(
-        said(&sas().scsi(|pages| pages.grown_defects = Some(1000))),
+        hits(&sas().scsi(|pages| pages.grown_defects = Some(1000))),
         [(ReallocatedSectors, Bad)]
     );
 }
@@ -222,40 +224,40 @@ fn reallocated_sectors_are_suspect_from_one_and_bad_from_a_thousand() {
 fn many_reallocated_blocks_of_an_ssd_are_bad_only_when_its_own_scale_has_fallen() {
     let blocks =
         |value| ssd().with(attribute(5, "Reallocated_Sector_Ct", value, 10, "1500").prefailure());
-    assert_eq!(said(&blocks(95)), [(ReallocatedSectors, Suspect)]);
-    assert_eq!(said(&blocks(60)), [(ReallocatedSectors, Bad)]);
+    assert_eq!(hits(&blocks(95)), [(ReallocatedSectors, Suspect)]);
+    assert_eq!(hits(&blocks(60)), [(ReallocatedSectors, Bad)]);
 }
 
 #[test]
-fn attempts_to_reallocate_accuse_nobody() {
+fn reallocation_events_alone_raise_no_finding() {
     assert_eq!(
-        said(&disk().with(attribute(196, "Reallocated_Event_Count", 97, 0, "13496"))),
+        hits(&disk().with(attribute(196, "Reallocated_Event_Count", 97, 0, "13496"))),
         []
     );
 }
 
 #[test]
 fn uncorrectable_errors_are_suspect_however_many_but_for_scsi() {
-    assert_eq!(said(&disk().raw(187, "1")), [(MediaErrors, Suspect)]);
-    assert_eq!(said(&disk().raw(187, "5000")), [(MediaErrors, Suspect)]);
+    assert_eq!(hits(&disk().raw(187, "1")), [(MediaErrors, Suspect)]);
+    assert_eq!(hits(&disk().raw(187, "5000")), [(MediaErrors, Suspect)]);
     assert_eq!(
-        said(&nvme().nvme(|log| log.media_errors = Some(142))),
+        hits(&nvme().nvme(|log| log.media_errors = Some(142))),
         [(MediaErrors, Suspect)]
     );
     let writes =
         |count| sas().scsi(|pages| pages.write.as_mut().unwrap().uncorrected = Some(count));
-    assert_eq!(said(&writes(99)), [(MediaErrors, Suspect)]);
-    assert_eq!(said(&writes(100)), [(MediaErrors, Bad)]);
+    assert_eq!(hits(&writes(99)), [(MediaErrors, Suspect)]);
+    assert_eq!(hits(&writes(100)), [(MediaErrors, Bad)]);
 }
 
 #[test]
 fn end_to_end_errors_and_spin_retries_are_suspect_from_one() {
     assert_eq!(
-        said(&disk().with(attribute(184, "End-to-End_Error", 99, 97, "1"))),
+        hits(&disk().with(attribute(184, "End-to-End_Error", 99, 97, "1"))),
         [(SmartAttributeSuspect, Suspect)]
     );
     assert_eq!(
-        said(&disk().raw(10, "1")),
+        hits(&disk().raw(10, "1")),
         [(SmartAttributeSuspect, Suspect)]
     );
 }
@@ -267,7 +269,7 @@ fn old_counts_of_crc_errors_time_outs_and_logged_errors_are_nothing() {
         .with(attribute(188, "Command_Timeout", 100, 0, "33"))
         .with(attribute(201, "Soft_Read_Error_Rate", 100, 0, "9"))
         .ata(|ata| ata.error_count = Some(131));
-    assert_eq!(said(&report), []);
+    assert_eq!(hits(&report), []);
 }
 
 // Self-tests, newest first.
@@ -275,42 +277,42 @@ fn old_counts_of_crc_errors_time_outs_and_logged_errors_are_nothing() {
 #[test]
 fn a_failed_self_test_is_bad_until_an_extended_one_has_passed() {
     let (passed, failed) = (
-        self_test(true, Outcome::Passed),
-        self_test(true, Outcome::Failed),
+        self_test(true, SelfTestOutcome::Passed),
+        self_test(true, SelfTestOutcome::Failed),
     );
     assert_eq!(
-        said(&disk().tests(std::slice::from_ref(&failed))),
+        hits(&disk().tests(std::slice::from_ref(&failed))),
         [(SelfTestFailed, Bad)]
     );
     assert_eq!(
-        said(&disk().tests(&[failed.clone(), passed.clone()])),
+        hits(&disk().tests(&[failed.clone(), passed.clone()])),
         [(SelfTestFailed, Bad)]
     );
-    assert_eq!(said(&disk().tests(&[passed, failed])), []);
+    assert_eq!(hits(&disk().tests(&[passed, failed])), []);
 }
 
 #[test]
 fn a_short_test_that_passed_outdates_no_failure_of_an_extended_one() {
     let (short, failed) = (
-        self_test(false, Outcome::Passed),
-        self_test(true, Outcome::Failed),
+        self_test(false, SelfTestOutcome::Passed),
+        self_test(true, SelfTestOutcome::Failed),
     );
     assert_eq!(
-        said(&disk().tests(&[short.clone(), short.clone(), failed])),
+        hits(&disk().tests(&[short.clone(), short.clone(), failed])),
         [(SelfTestFailed, Bad)]
     );
     assert_eq!(
-        said(&disk().tests(&[short, self_test(false, Outcome::Failed)])),
+        hits(&disk().tests(&[short, self_test(false, SelfTestOutcome::Failed)])),
         [(SelfTestFailed, Suspect)]
     );
 }
 
 #[test]
-fn tests_that_were_broken_off_or_still_run_are_no_failures() {
+fn aborted_and_running_self_tests_are_no_failures() {
     assert_eq!(
-        said(&disk().tests(&[
-            self_test(true, Outcome::Running),
-            self_test(true, Outcome::Other)
+        hits(&disk().tests(&[
+            self_test(true, SelfTestOutcome::Running),
+            self_test(true, SelfTestOutcome::Other)
         ])),
         []
     );
@@ -321,19 +323,19 @@ fn tests_that_were_broken_off_or_still_run_are_no_failures() {
 #[test]
 fn wear_is_suspect_from_eighty_percent_and_never_bad() {
     let used = |percent| nvme().nvme(|log| log.percentage_used = Some(percent));
-    assert_eq!(said(&used(79)), []);
-    assert_eq!(said(&used(80)), [(WornOut, Suspect)]);
-    assert_eq!(said(&used(255)), [(WornOut, Suspect)]);
+    assert_eq!(hits(&used(79)), []);
+    assert_eq!(hits(&used(80)), [(WornOut, Suspect)]);
+    assert_eq!(hits(&used(255)), [(WornOut, Suspect)]);
     assert_eq!(
-        said(&ssd().with(attribute(233, "Media_Wearout_Indicator", 20, 0, "0"))),
+        hits(&ssd().with(attribute(233, "Media_Wearout_Indicator", 20, 0, "0"))),
         [(WornOut, Suspect)]
     );
     assert_eq!(
-        said(&ssd().with(attribute(233, "Media_Wearout_Indicator", 21, 0, "0"))),
+        hits(&ssd().with(attribute(233, "Media_Wearout_Indicator", 21, 0, "0"))),
         []
     );
     assert_eq!(
-        said(&sas().scsi(|pages| pages.percentage_used = Some(100))),
+        hits(&sas().scsi(|pages| pages.percentage_used = Some(100))),
         [(WornOut, Suspect)]
     );
 }
@@ -341,31 +343,31 @@ fn wear_is_suspect_from_eighty_percent_and_never_bad() {
 #[test]
 fn wear_at_its_makers_threshold_is_suspect_as_wear() {
     let worn = attribute(202, "Percent_Lifetime_Remain", 0, 1, "100").failed(WhenFailed::Now);
-    assert_eq!(said(&ssd().with(worn)), [(WornOut, Suspect)]);
+    assert_eq!(hits(&ssd().with(worn)), [(WornOut, Suspect)]);
 }
 
 #[test]
 fn spare_blocks_are_low_on_the_way_to_the_limit_and_used_up_beyond_it() {
     let spare = |left| nvme().nvme(|log| log.available_spare = Some(left));
-    assert_eq!(said(&spare(29)), []);
-    assert_eq!(said(&spare(28)), [(SpareLow, Suspect)]);
-    assert_eq!(said(&spare(10)), [(SpareLow, Suspect)]);
-    assert_eq!(said(&spare(9)), [(SpareLow, Bad)]);
+    assert_eq!(hits(&spare(29)), []);
+    assert_eq!(hits(&spare(28)), [(SpareLow, Suspect)]);
+    assert_eq!(hits(&spare(10)), [(SpareLow, Suspect)]);
+    assert_eq!(hits(&spare(9)), [(SpareLow, Bad)]);
 }
 
 #[test]
-fn a_limit_just_below_a_hundred_is_no_low_spare() {
+fn a_spare_threshold_just_below_100_percent_is_not_low_spare() {
     assert_eq!(
-        said(&nvme().nvme(|log| log.available_spare_threshold = Some(99))),
+        hits(&nvme().nvme(|log| log.available_spare_threshold = Some(99))),
         []
     );
 }
 
 #[test]
-fn a_spare_or_limit_that_is_not_told_says_nothing() {
-    assert_eq!(said(&nvme().nvme(|log| log.available_spare = None)), []);
+fn a_missing_spare_or_threshold_raises_no_finding() {
+    assert_eq!(hits(&nvme().nvme(|log| log.available_spare = None)), []);
     assert_eq!(
-        said(
+        hits(
             &nvme()
                 .nvme(|log| (log.available_spare, log.available_spare_threshold) = (Some(1), None))
         ),
@@ -377,14 +379,14 @@ fn a_spare_or_limit_that_is_not_told_says_nothing() {
 fn the_reserve_of_a_sata_ssd_is_low_on_the_way_to_its_threshold() {
     let reserve =
         |left| ssd().with(attribute(232, "Available_Reservd_Space", left, 10, "0").prefailure());
-    assert_eq!(said(&reserve(29)), []);
-    assert_eq!(said(&reserve(28)), [(SpareLow, Suspect)]);
+    assert_eq!(hits(&reserve(29)), []);
+    assert_eq!(hits(&reserve(28)), [(SpareLow, Suspect)]);
 }
 
 // Heat.
 
 #[test]
-fn what_smartctl_says_of_wear_and_spare_blocks_of_an_unknown_ssd_counts() {
+fn smartctls_own_wear_and_spare_values_apply_to_an_unknown_ssd() {
     let unknown = |used, spare, threshold| {
         let report = ssd().identity(|identity| identity.in_database = Some(false));
         report.ata(|ata| {
@@ -392,14 +394,14 @@ fn what_smartctl_says_of_wear_and_spare_blocks_of_an_unknown_ssd_counts() {
                 (used, spare, threshold)
         })
     };
-    assert_eq!(said(&unknown(Some(79), Some(100), Some(10))), []);
-    assert_eq!(said(&unknown(Some(99), None, None)), [(WornOut, Suspect)]);
+    assert_eq!(hits(&unknown(Some(79), Some(100), Some(10))), []);
+    assert_eq!(hits(&unknown(Some(99), None, None)), [(WornOut, Suspect)]);
     assert_eq!(
-        said(&unknown(None, Some(3), Some(10))),
+        hits(&unknown(None, Some(3), Some(10))),
         [(SpareLow, Suspect)]
     );
     assert_eq!(
-        said(&unknown(None, Some(3), None)),
+        hits(&unknown(None, Some(3), None)),
         [],
         "without a threshold nothing says how many there were to be"
     );
@@ -407,50 +409,50 @@ fn what_smartctl_says_of_wear_and_spare_blocks_of_an_unknown_ssd_counts() {
 
 #[test]
 fn a_drive_is_too_warm_above_its_own_limit() {
-    assert_eq!(said(&disk().celsius(55, Some(55))), []);
+    assert_eq!(hits(&disk().celsius(55, Some(55))), []);
     assert_eq!(
-        said(&disk().celsius(56, Some(55))),
+        hits(&disk().celsius(56, Some(55))),
         [(Overheating, Suspect)]
     );
-    assert_eq!(said(&nvme().celsius(84, Some(84))), []);
+    assert_eq!(hits(&nvme().celsius(84, Some(84))), []);
     assert_eq!(
-        said(&nvme().celsius(85, Some(84))),
+        hits(&nvme().celsius(85, Some(84))),
         [(Overheating, Suspect)]
     );
-    assert_eq!(said(&sas().celsius(66, Some(65))), [(Overheating, Suspect)]);
+    assert_eq!(hits(&sas().celsius(66, Some(65))), [(Overheating, Suspect)]);
 }
 
 #[test]
-fn without_a_limit_of_its_own_its_kind_decides() {
+fn without_a_drive_limit_the_default_for_its_kind_applies() {
     assert_eq!(
         (
-            said(&disk().celsius(60, None)),
-            said(&disk().celsius(61, None))
+            hits(&disk().celsius(60, None)),
+            hits(&disk().celsius(61, None))
         ),
         (vec![], vec![(Overheating, Suspect)])
     );
     assert_eq!(
         (
-            said(&ssd().celsius(70, None)),
-            said(&ssd().celsius(71, None))
+            hits(&ssd().celsius(70, None)),
+            hits(&ssd().celsius(71, None))
         ),
         (vec![], vec![(Overheating, Suspect)])
     );
-    assert_eq!(said(&nvme().celsius(95, None)), []);
+    assert_eq!(hits(&nvme().celsius(95, None)), []);
 }
 
 #[test]
-fn limits_and_readings_of_drives_that_do_not_know_are_none() {
-    assert_eq!(said(&sas().celsius(38, Some(0))), []);
-    assert_eq!(said(&disk().celsius(255, None)), []);
-    assert_eq!(said(&disk().celsius(-60, None)), []);
+fn implausible_temperatures_and_limits_are_ignored() {
+    assert_eq!(hits(&sas().celsius(38, Some(0))), []);
+    assert_eq!(hits(&disk().celsius(255, None)), []);
+    assert_eq!(hits(&disk().celsius(-60, None)), []);
 }
 
 #[test]
-fn a_report_of_nothing_says_nothing() {
+fn an_empty_report_raises_no_finding() {
     let mut report = disk();
     report.body = Body::None;
     report.temperature = None;
     report.passed = None;
-    assert_eq!(said(&report), []);
+    assert_eq!(hits(&report), []);
 }

@@ -4,10 +4,10 @@ use crate::model::finding::Severity::{Bad, Suspect};
 use crate::model::policy::smart::SmartPolicy;
 use crate::model::reason::Reason;
 use crate::model::smart::fixture::*;
-use crate::model::smart::memory::Memory;
-use crate::model::smart::report::{LoggedError, Report};
+use crate::model::smart::memory::SmartHistory;
+use crate::model::smart::report::{LoggedError, SmartReport};
 use crate::model::smart::rules::judge;
-use crate::model::smart::rules::tests::{after, of, remember};
+use crate::model::smart::rules::tests::{after, hit_for, recorded};
 
 const DAY: i64 = 24;
 
@@ -88,7 +88,7 @@ fn reallocation_that_runs_is_bad_long_before_the_level() {
 }
 
 #[test]
-fn uncorrectable_errors_that_go_on_are_bad() {
+fn growing_uncorrectable_errors_are_bad() {
     let reported = |count: &str| disk().raw(187, count);
     assert_eq!(
         after(&[(0, reported("2")), (1, reported("3"))])[0].severity,
@@ -172,7 +172,7 @@ fn another_drive_in_the_slot_has_no_growth_of_its_predecessors() {
 }
 
 #[test]
-fn a_counter_that_was_set_back_is_no_growth() {
+fn a_counter_reset_is_no_growth() {
     let crc = |count: &str| disk().raw(199, count);
     assert_eq!(after(&[(0, crc("9")), (1, crc("0")), (2, crc("5"))]), []);
 }
@@ -182,7 +182,7 @@ fn the_spare_of_an_nvme_drive_falls() {
     let spare = |left, warning| {
         nvme().nvme(|log| (log.available_spare, log.critical_warning) = (Some(left), Some(warning)))
     };
-    let mut readings: Vec<(i64, Report)> = vec![(0, spare(100, 0)), (DAY, spare(60, 0))];
+    let mut readings: Vec<(i64, SmartReport)> = vec![(0, spare(100, 0)), (DAY, spare(60, 0))];
     assert_eq!(after(&readings), []);
     readings.push((2 * DAY, spare(20, 0)));
     assert_eq!(after(&readings)[0].severity, Suspect);
@@ -196,10 +196,11 @@ fn the_spare_of_an_nvme_drive_falls() {
 }
 
 #[test]
-fn heat_is_over_only_some_degrees_below_the_limit() {
+fn overheating_clears_with_hysteresis_below_the_limit() {
     let warm = |celsius| disk().celsius(celsius, Some(60));
     let mut readings = vec![(0, warm(57))];
-    let hot = |readings: &[(i64, Report)]| of(&after(readings), Reason::Overheating).is_some();
+    let hot =
+        |readings: &[(i64, SmartReport)]| hit_for(&after(readings), Reason::Overheating).is_some();
     assert!(!hot(&readings));
     for (hours, celsius, expected) in [
         (1, 61, true),
@@ -215,23 +216,23 @@ fn heat_is_over_only_some_degrees_below_the_limit() {
 }
 
 #[test]
-fn a_value_that_is_no_longer_told_is_no_longer_judged() {
-    let (mut memory, _) = remember(&[
+fn a_value_that_is_no_longer_reported_is_not_evaluated() {
+    let (mut memory, _) = recorded(&[
         (0, disk()),
         (1, disk().raw(187, "5")),
         (2, disk().raw(187, "9")),
     ]);
     let silent = disk().ata(|ata| ata.attributes.retain(|attribute| attribute.id != 187));
-    memory.take(&silent, hour(3));
+    memory.record(&silent, hour(3));
     assert_eq!(judge(&silent, Some(&memory), &SmartPolicy::default()), []);
 }
 
 #[test]
-fn an_empty_memory_is_as_none() {
+fn an_empty_history_equals_no_history() {
     let report = disk().raw(197, "5");
     let policy = SmartPolicy::default();
     assert_eq!(
-        judge(&report, Some(&Memory::default()), &policy),
+        judge(&report, Some(&SmartHistory::default()), &policy),
         judge(&report, None, &policy)
     );
 }

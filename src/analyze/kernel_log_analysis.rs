@@ -1,0 +1,136 @@
+//! What `analyze kernel-log` answers: one object a file.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::analyze::smart::Health;
+use crate::model::kernel_log::classify::RejectedRequest;
+use crate::model::kernel_log::device_name;
+use crate::model::kernel_log::event::{Class, Event};
+use crate::model::kernel_log::fault::{DriveFault, FaultSummary};
+
+/// Events that are listed of one file; all are counted.
+pub const MAX_LISTED_EVENTS: usize = 200;
+
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KernelLogAnalysis {
+    pub file: String,
+    /// The kernel's own records.
+    pub records: u64,
+    pub classes: BTreeMap<Class, u64>,
+    pub drive_fault: DriveFault,
+    pub devices: Vec<DeviceSummary>,
+    /// The first `MOST_EVENTS`.
+    pub events: Vec<EventLine>,
+    /// Those beyond.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub more_events: u64,
+}
+
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DeviceSummary {
+    pub device: String,
+    pub classes: BTreeMap<Class, u64>,
+    pub drive_fault: DriveFault,
+    pub distinct_sectors: u64,
+    pub suppressed: u64,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct EventLine {
+    pub line: u64,
+    pub class: Class,
+    pub device: String,
+    pub text: String,
+}
+
+/// A file that could not be read.
+#[derive(Clone, Debug, Serialize)]
+pub struct Unreadable {
+    pub file: String,
+    pub error: String,
+    /// Where the file should have told of a drive.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub health: Option<Health>,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+/// Gathers the events of one file.
+#[derive(Debug, Default)]
+pub struct AnalysisBuilder {
+    pub records: u64,
+    tally: FaultSummary,
+    classes: BTreeMap<Class, u64>,
+    events: Vec<EventLine>,
+    omitted_events: u64,
+}
+
+impl AnalysisBuilder {
+    pub fn add(&mut self, event: &Event) {
+        self.tally.add(event);
+        if event.count == 0 {
+            return;
+        }
+        *self.classes.entry(event.class).or_default() += event.count;
+        if self.events.len() < MAX_LISTED_EVENTS {
+            let text = event.last.text.clone();
+            self.events.push(EventLine {
+                line: event.seq,
+                class: event.class,
+                device: event.device.to_string(),
+                text,
+            });
+        } else {
+            self.omitted_events += 1;
+        }
+    }
+
+    pub fn excuse(&mut self, excused: &RejectedRequest) {
+        self.tally.add_rejected(excused);
+    }
+
+    pub fn build(mut self, file: String) -> KernelLogAnalysis {
+        for (name, told) in self.tally.remove_rejected() {
+            let of = |event: &EventLine| {
+                event.class == Class::Io && device_name::whole_disk(&event.device) == name
+            };
+            self.events.retain(|event| !of(event));
+            if let Some(count) = self.classes.get_mut(&Class::Io) {
+                *count = count.saturating_sub(told);
+            }
+        }
+        self.classes.retain(|_, count| *count > 0);
+        let told = self
+            .tally
+            .devices()
+            .filter(|(_, record)| record.classes.values().any(|count| *count > 0));
+        let devices = told.map(|(name, record)| DeviceSummary {
+            device: name.to_owned(),
+            classes: record
+                .classes
+                .iter()
+                .filter(|(_, count)| **count > 0)
+                .map(|(class, count)| (*class, *count))
+                .collect(),
+            drive_fault: record.fault(name),
+            distinct_sectors: record.sectors.len() as u64,
+            suppressed: record.suppressed,
+        });
+        let devices = devices.collect();
+        KernelLogAnalysis {
+            file,
+            records: self.records,
+            classes: self.classes,
+            drive_fault: self.tally.fault(),
+            devices,
+            events: self.events,
+            more_events: self.omitted_events,
+        }
+    }
+}

@@ -1,0 +1,352 @@
+//! The text forms of a kernel log: what stands before the kernel's own words, and what it says of
+//! the time and of who wrote them.
+//!
+//! In: one line. Out: the text in it, or that a program wrote it. Knows no devices. The forms:
+//! dmesg with all its options, journalctl's, syslog's (RFC 3164, RFC 5424, ISO stamps), `kernel: `
+//! and nothing else, quoted mail.
+
+/// A line, read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogLine<'a> {
+    /// Of the kernel. `kernel_time`: the kernel's clock; `wall`: a time of day with the day of the
+    /// month. Both in microseconds.
+    Kernel {
+        text: &'a str,
+        kernel_time: Option<u64>,
+        wall: Option<u64>,
+        facility: u8,
+    },
+    /// A program's.
+    Program,
+    /// `-- Boot 3f… --`, `-- Reboot --`
+    Boot,
+}
+
+pub fn parse_line(line: &str) -> LogLine<'_> {
+    let mut at = LineParser {
+        rest: line,
+        kernel_time: None,
+        wall: None,
+        facility: 0,
+        has_syslog_stamp: false,
+    };
+    at.skip_quote_marks();
+    if at.rest.starts_with("-- Boot ") || at.rest.starts_with("-- Reboot") {
+        return LogLine::Boot;
+    }
+    if !at.parse_priority() {
+        return LogLine::Program;
+    }
+    for _ in 0..6 {
+        let before = at.rest.len();
+        at.parse_bracket();
+        at.parse_dmesg_names();
+        at.parse_wall_clock();
+        if at.rest.len() == before {
+            break;
+        }
+    }
+    match at.parse_tag() {
+        Tag::Kernel => {
+            for _ in 0..4 {
+                at.parse_bracket();
+            }
+        }
+        Tag::Program => return LogLine::Program,
+        Tag::None if at.has_syslog_stamp => return LogLine::Program,
+        Tag::None => {}
+    }
+    LogLine::Kernel {
+        text: at.rest,
+        kernel_time: at.kernel_time,
+        wall: at.wall,
+        facility: at.facility,
+    }
+}
+
+struct LineParser<'a> {
+    rest: &'a str,
+    kernel_time: Option<u64>,
+    wall: Option<u64>,
+    facility: u8,
+    /// A syslog stamp was there: a tag must follow.
+    has_syslog_stamp: bool,
+}
+
+enum Tag {
+    Kernel,
+    Program,
+    None,
+}
+
+impl<'a> LineParser<'a> {
+    /// `> `, `| ` and blanks of a mail.
+    fn skip_quote_marks(&mut self) {
+        self.rest = self
+            .rest
+            .trim_start_matches(['>', '|', ' ', '\t', '\u{feff}']);
+    }
+
+    /// `<6>`, `<6>1 ` (RFC 5424). False: a program's facility.
+    fn parse_priority(&mut self) -> bool {
+        let Some((number, rest)) = self
+            .rest
+            .strip_prefix('<')
+            .and_then(|rest| rest.split_once('>'))
+        else {
+            return true;
+        };
+        let Some(priority) = number.parse::<u16>().ok().filter(|_| number.len() <= 3) else {
+            return true;
+        };
+        self.facility = (priority >> 3).min(255) as u8;
+        self.rest = rest.strip_prefix("1 ").unwrap_or(rest);
+        self.facility == 0
+    }
+
+    /// `[   12.345678]`, `[  +0.000041]`, `[Sun Apr 26 15:05:30 2020]`, `[Jan13 04:31]`,
+    /// `[  T665]`, `[ C36]`, `[    1.5 <    0.1>]`
+    fn parse_bracket(&mut self) {
+        let Some(inside) = self.rest.trim_start().strip_prefix('[') else {
+            return;
+        };
+        let Some((stamp, rest)) = inside.split_once(']') else {
+            return;
+        };
+        let stamp = stamp.trim();
+        if stamp.is_empty() || stamp.len() > 48 {
+            return;
+        }
+        let first = stamp.split([' ', '<']).next().unwrap_or_default();
+        if let Some(time) = parse_seconds(first) {
+            self.kernel_time = Some(time);
+        } else if first.starts_with('+') && parse_seconds(&first[1..]).is_some() || is_caller(stamp)
+        {
+            // The time since the line before; who wrote it.
+        } else if let Some(wall) = parse_time_of_day(stamp) {
+            self.wall = Some(wall);
+        } else {
+            return;
+        }
+        self.rest = rest.strip_prefix(' ').unwrap_or(rest);
+    }
+
+    /// `kern  :info  : ` of dmesg -x.
+    fn parse_dmesg_names(&mut self) {
+        let Some((facility, rest)) = self.rest.split_once(':') else {
+            return;
+        };
+        let known = [
+            "kern", "user", "mail", "daemon", "auth", "syslog", "lpr", "news", "uucp", "cron",
+            "authpriv", "ftp",
+        ];
+        let Some(number) = known.iter().position(|name| *name == facility.trim_end()) else {
+            return;
+        };
+        let Some((level, after)) = rest.split_once(':') else {
+            return;
+        };
+        if [
+            "emerg", "alert", "crit", "err", "warn", "notice", "info", "debug",
+        ]
+        .contains(&level.trim())
+        {
+            self.facility = number as u8;
+            self.rest = after.strip_prefix(' ').unwrap_or(after);
+        }
+    }
+
+    /// `Nov  7 16:01:25`, `set 03 13:04:29`, `2020-12-02T21:55:55.868531+01:00`,
+    /// `Wed 2020-12-02 21:55:55 CET`, `1606945555.868531`
+    fn parse_wall_clock(&mut self) {
+        if self.has_syslog_stamp
+            || self.kernel_time.is_some()
+            || self.wall.is_some()
+            || self.rest.starts_with('[')
+        {
+            return;
+        }
+        // dmesg --time-format iso writes a comma, and no host or tag.
+        let (first, after) = token(self.rest);
+        if first.len() >= 19
+            && first.as_bytes()[4] == b'-'
+            && first.contains('T')
+            && first.contains(':')
+        {
+            self.wall = parse_time_of_day(first);
+            self.has_syslog_stamp = !first.contains(',');
+            self.rest = after;
+            return;
+        }
+        if first.len() >= 10
+            && first.contains('.')
+            && first.as_bytes()[0].is_ascii_digit()
+            && parse_seconds(first).is_some()
+        {
+            self.wall = parse_seconds(first);
+            self.has_syslog_stamp = true;
+            self.rest = after;
+            return;
+        }
+        // Words up to a time of day, and no more than a date has.
+        let mut rest = self.rest;
+        for words in 0..4 {
+            let (word, after) = token(rest);
+            if word.is_empty() || word.len() > 16 {
+                return;
+            }
+            if is_time_of_day(word) {
+                if words == 0 && !self.rest.starts_with(|c: char| c.is_ascii_digit()) {
+                    return;
+                }
+                let stamp_length = self.rest.len() - after.len();
+                self.wall = parse_time_of_day(&self.rest[..stamp_length]);
+                self.has_syslog_stamp = true;
+                self.rest = after;
+                // `CET` of short-full, a year of some.
+                let (zone, after) = token(self.rest);
+                if (2..=5).contains(&zone.len())
+                    && zone.bytes().all(|byte| byte.is_ascii_uppercase())
+                    || zone.len() == 4 && zone.bytes().all(|byte| byte.is_ascii_digit())
+                {
+                    self.rest = after;
+                }
+                return;
+            }
+            rest = after;
+        }
+    }
+
+    /// `host kernel: `, `kernel: `, `host kernel - - - `; `host sshd[123]: ` and `systemd[1]: ` are
+    /// a program's.
+    fn parse_tag(&mut self) -> Tag {
+        let head_end = self
+            .rest
+            .char_indices()
+            .nth(160)
+            .map_or(self.rest.len(), |(end, _)| end);
+        let head = &self.rest[..head_end];
+        for (tag, length) in [
+            ("kernel: ", 8),
+            ("vmunix: ", 8),
+            ("kernel:", 7),
+            ("kernel - - - ", 13),
+            ("kernel - - ", 11),
+        ] {
+            let Some(at) = head.find(tag) else { continue };
+            let before = &head[..at];
+            let own_word = before.is_empty() || before.ends_with(' ');
+            if own_word && !before.contains(": ") && before.split_whitespace().count() <= 1 {
+                // `kernel:` at a line's end is an empty record, and elsewhere part of a word.
+                if length == 7 && at + 7 != self.rest.len() && !self.has_syslog_stamp {
+                    continue;
+                }
+                self.rest = &self.rest[at + length..];
+                return Tag::Kernel;
+            }
+        }
+        let mut rest = head;
+        for _ in 0..2 {
+            let (word, after) = token(rest);
+            if let Some((name, number)) = word
+                .strip_suffix("]:")
+                .and_then(|word| word.split_once('['))
+                && !name.is_empty()
+                && !number.is_empty()
+                && number.bytes().all(|byte| byte.is_ascii_digit())
+            {
+                return Tag::Program;
+            }
+            rest = after;
+        }
+        Tag::None
+    }
+}
+
+fn token(text: &str) -> (&str, &str) {
+    let text = text.trim_start_matches(' ');
+    text.split_once(' ').unwrap_or((text, ""))
+}
+
+/// `12.345678` → microseconds.
+fn parse_seconds(text: &str) -> Option<u64> {
+    let (whole, part) = text.split_once('.')?;
+    if whole.is_empty()
+        || whole.len() > 12
+        || part.is_empty()
+        || part.len() > 9
+        || !text
+            .bytes()
+            .all(|byte| byte.is_ascii_digit() || byte == b'.')
+    {
+        return None;
+    }
+    let micros: u64 = format!("{part:0<6}").get(..6)?.parse().ok()?;
+    whole
+        .parse::<u64>()
+        .ok()?
+        .checked_mul(1_000_000)?
+        .checked_add(micros)
+}
+
+/// `T665`, `C36`; in some forms both.
+fn is_caller(text: &str) -> bool {
+    let text = text.trim();
+    let number = text.strip_prefix('T').or_else(|| text.strip_prefix('C'));
+    number.is_some_and(|number| {
+        !number.is_empty() && number.len() <= 10 && number.bytes().all(|byte| byte.is_ascii_digit())
+    })
+}
+
+fn is_time_of_day(word: &str) -> bool {
+    let bytes = word.as_bytes();
+    let digit = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_digit);
+    digit(0)
+        && digit(1)
+        && bytes.get(2) == Some(&b':')
+        && digit(3)
+        && digit(4)
+        && (bytes.len() == 5 || bytes.get(5) == Some(&b':') && digit(6) && digit(7))
+}
+
+/// A time of day somewhere in a stamp, and the day of the month: enough to know what is near to
+/// what.
+fn parse_time_of_day(stamp: &str) -> Option<u64> {
+    let bytes = stamp.as_bytes();
+    let at = (0..bytes.len().saturating_sub(4)).find(|at| {
+        stamp.get(*at..).is_some_and(|rest| {
+            is_time_of_day(rest.get(..8).or_else(|| rest.get(..5)).unwrap_or_default())
+        })
+    })?;
+    let two = |at: usize| {
+        stamp
+            .get(at..at + 2)
+            .and_then(|text| text.parse::<u64>().ok())
+    };
+    let (hours, minutes) = (two(at)?, two(at + 3)?);
+    let seconds = if bytes.get(at + 5) == Some(&b':') {
+        two(at + 6)?
+    } else {
+        0
+    };
+    let fraction = match bytes.get(at + 8) {
+        Some(b'.' | b',') => stamp.get(at + 9..).map(|rest| {
+            rest.chars()
+                .take(6)
+                .take_while(char::is_ascii_digit)
+                .collect::<String>()
+        }),
+        _ => None,
+    };
+    let micros = fraction
+        .and_then(|digits| format!("{digits:0<6}").parse::<u64>().ok())
+        .unwrap_or(0);
+    let day = stamp
+        .get(..at)?
+        .split(|c: char| !c.is_ascii_digit())
+        .filter(|word| (1..=2).contains(&word.len()))
+        .filter_map(|word| word.parse::<u64>().ok())
+        .next_back()
+        .unwrap_or(0);
+    Some((((day * 24 + hours) * 60 + minutes) * 60 + seconds) * 1_000_000 + micros)
+}

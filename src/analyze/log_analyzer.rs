@@ -1,0 +1,276 @@
+//! A kernel log of whatever form, from its first line to its answer.
+//!
+//! In: lines. Out: `KernelLog`. Streams: what is kept does not grow with the file.
+
+use std::borrow::Cow;
+use std::io;
+use std::io::BufRead;
+
+use jiff::Timestamp;
+
+use crate::analyze::input_source::{InputSource, Lines};
+use crate::analyze::kernel_log_analysis::{AnalysisBuilder, KernelLogAnalysis};
+use crate::analyze::line_format::LogLine;
+use crate::analyze::{journal, line_format};
+use crate::model::kernel_log::classify::{Classifier, ClassifierOptions};
+use crate::model::kernel_log::event::Event;
+use crate::model::kernel_log::record;
+use crate::model::kernel_log::record::Record;
+
+/// Reads all of it and says what it tells.
+pub fn kernel_log(source: &InputSource) -> io::Result<KernelLogAnalysis> {
+    let mut log = LogAnalyzer::new();
+    let mut lines = source.open()?;
+    log.read(&mut lines)?;
+    Ok(log.finish(source.name()))
+}
+
+/// The same of bytes that are there already.
+pub fn kernel_log_from(input: impl BufRead, name: String) -> io::Result<KernelLogAnalysis> {
+    let mut log = LogAnalyzer::new();
+    log.read(&mut Lines::new(input))?;
+    Ok(log.finish(name))
+}
+
+pub struct LogAnalyzer {
+    classifier: Classifier,
+    builder: AnalysisBuilder,
+    events: Vec<Event>,
+    line: u64,
+    /// The kernel's clock of the last line that had one.
+    time: u64,
+    boot: Option<String>,
+    export_entry: Option<journal::JournalEntry>,
+}
+
+impl LogAnalyzer {
+    pub fn new() -> LogAnalyzer {
+        LogAnalyzer {
+            classifier: Classifier::new(ClassifierOptions::default()),
+            builder: AnalysisBuilder::default(),
+            events: Vec::new(),
+            line: 0,
+            time: 0,
+            boot: None,
+            export_entry: None,
+        }
+    }
+
+    pub fn read<R: BufRead>(&mut self, lines: &mut Lines<R>) -> io::Result<()> {
+        let (mut raw, mut raw_line): (Vec<u8>, u64) = (Vec::new(), 0);
+        while let Some(line) = lines.next()? {
+            self.line += 1;
+            // /dev/kmsg's fields stand on lines of their own and belong to the record before.
+            if line.starts_with(b" ") && is_field(line) && !raw.is_empty() {
+                raw.push(b'\n');
+                raw.extend_from_slice(line);
+                continue;
+            }
+            if !raw.is_empty() {
+                self.push_kmsg(&raw, raw_line);
+                raw.clear();
+            }
+            if is_kmsg(line) {
+                raw.extend_from_slice(line);
+                raw_line = self.line;
+                continue;
+            }
+            if let Some(name) = self.push_journal_line(line) {
+                // A binary field: eight bytes of length, the value, a line break.
+                let Some(length) = lines
+                    .bytes(8)?
+                    .and_then(|bytes| bytes.try_into().ok())
+                    .map(u64::from_le_bytes)
+                else {
+                    break;
+                };
+                let Some(bytes) = lines.bytes(
+                    usize::try_from(length)
+                        .unwrap_or(usize::MAX)
+                        .saturating_add(1),
+                )?
+                else {
+                    break;
+                };
+                if let (Some(entry), [value @ .., _]) = (&mut self.export_entry, bytes.as_slice()) {
+                    entry.set(&name, String::from_utf8_lossy(value).into_owned());
+                }
+            }
+        }
+        if !raw.is_empty() {
+            self.push_kmsg(&raw, raw_line);
+        }
+        if let Some(entry) = self.export_entry.take() {
+            self.push_entry(&entry);
+        }
+        Ok(())
+    }
+
+    pub fn finish(mut self, file: String) -> KernelLogAnalysis {
+        self.classifier
+            .finish(timestamp_from_micros(self.time), &mut self.events);
+        self.drain_events();
+        self.builder.build(file)
+    }
+
+    fn push_kmsg(&mut self, raw: &[u8], line: u64) {
+        if let Ok(mut record) = record::parse(raw) {
+            record.seq = line;
+            self.push(&record);
+        }
+    }
+
+    /// A line that is not /dev/kmsg's. Some: the name of a binary field, which follows.
+    fn push_journal_line(&mut self, line: &[u8]) -> Option<String> {
+        let text = String::from_utf8_lossy(line);
+        if text.starts_with("__CURSOR=") {
+            if let Some(entry) = self.export_entry.replace(journal::JournalEntry::default()) {
+                self.push_entry(&entry);
+            }
+            return None;
+        }
+        if let Some(entry) = &mut self.export_entry {
+            match text.split_once('=') {
+                Some((name, value)) if is_field_name(name) => entry.set(name, value.to_owned()),
+                None if is_field_name(&text) => return Some(text.into_owned()),
+                _ => {}
+            }
+            return None;
+        }
+        if text.starts_with('{')
+            && let Some(entry) = journal::parse_json(&text)
+        {
+            self.push_entry(&entry);
+            return None;
+        }
+        self.push_text(&text);
+        None
+    }
+
+    fn push_entry(&mut self, entry: &journal::JournalEntry) {
+        if let Some(boot) = &entry.boot {
+            if self.boot.as_ref().is_some_and(|before| before != boot) {
+                self.start_boot();
+            }
+            self.boot = Some(boot.clone());
+        }
+        let Some(message) = entry.message.as_deref().filter(|_| entry.is_from_kernel()) else {
+            return;
+        };
+        let time = entry.monotonic.unwrap_or(self.time);
+        self.time = time;
+        let mut record = Record::from_text(self.line, time, message);
+        record.subsystem = entry.subsystem.as_deref();
+        record.device = entry.device.as_deref();
+        self.push(&record);
+    }
+
+    fn push_text(&mut self, line: &str) {
+        match line_format::parse_line(line) {
+            LogLine::Boot => self.start_boot(),
+            LogLine::Program => {}
+            LogLine::Kernel {
+                text,
+                kernel_time,
+                wall,
+                facility,
+            } => {
+                if text.is_empty() {
+                    return;
+                }
+                let time = kernel_time.or(wall).unwrap_or(self.time);
+                // The kernel's clock has begun anew.
+                if kernel_time.is_some()
+                    && time < 5_000_000
+                    && self.time > time.saturating_add(30_000_000)
+                {
+                    self.start_boot();
+                }
+                self.time = time;
+                // rsyslog's escape of a line break.
+                let text = if text.contains("#012") {
+                    Cow::Owned(text.replace("#012", "\n"))
+                } else {
+                    Cow::Borrowed(text)
+                };
+                let mut record = Record::from_text(self.line, time, &text);
+                record.facility = facility;
+                self.push(&record);
+            }
+        }
+    }
+
+    fn push(&mut self, record: &Record<'_>) {
+        if record.facility == 0 {
+            self.builder.records += 1;
+        }
+        self.classifier.push(
+            record,
+            timestamp_from_micros(record.time_us),
+            &mut self.events,
+        );
+        self.drain_events();
+    }
+
+    fn drain_events(&mut self) {
+        for event in self.events.drain(..) {
+            self.builder.add(&event);
+        }
+        let _ = self.classifier.take_name_assignments();
+        for excused in self.classifier.take_rejected_requests() {
+            self.builder.excuse(&excused);
+        }
+    }
+
+    fn start_boot(&mut self) {
+        self.classifier
+            .finish(timestamp_from_micros(self.time), &mut self.events);
+        self.drain_events();
+        self.classifier = Classifier::new(ClassifierOptions::default());
+        self.time = 0;
+    }
+}
+
+/// Kernel microseconds as a time: only for evidence that nobody is shown here.
+fn timestamp_from_micros(micros: u64) -> Timestamp {
+    i64::try_from(micros)
+        .ok()
+        .and_then(|micros| Timestamp::from_microsecond(micros).ok())
+        .unwrap_or(Timestamp::UNIX_EPOCH)
+}
+
+/// `6,492,22048412,-;…`
+fn is_kmsg(line: &[u8]) -> bool {
+    let mut commas = 0;
+    for byte in line.iter().take(60) {
+        match byte {
+            b',' => commas += 1,
+            b';' => return commas >= 3,
+            b'0'..=b'9' => {}
+            _ if commas < 3 => return false,
+            _ => {}
+        }
+    }
+    false
+}
+
+/// ` SUBSYSTEM=scsi`
+fn is_field(line: &[u8]) -> bool {
+    let name = line[1..]
+        .split(|byte| *byte == b'=')
+        .next()
+        .unwrap_or_default();
+    name.len() < line.len() - 1
+        && !name.is_empty()
+        && name
+            .iter()
+            .all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || *byte == b'_')
+}
+
+fn is_field_name(name: &str) -> bool {
+    !name.is_empty()
+        && name.len() <= 64
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_')
+}

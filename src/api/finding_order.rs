@@ -1,0 +1,33 @@
+//! The order in which findings are told: what counts first, worst first, newest first. Total, so
+//! that a page can go on after any of them.
+
+use crate::model::finding::Finding;
+
+/// Where a finding stands in the list. The smaller, the earlier. The last part, the id, makes it
+/// unique.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct FindingRank {
+    /// Active before acknowledged before cleared.
+    pub group: u8,
+    /// 255 minus severity and 255 minus status.
+    pub severity: u8,
+    pub status: u8,
+    /// Negated, in nanoseconds: the newest first.
+    pub since: i128,
+    pub id: String,
+}
+
+pub fn rank(finding: &Finding) -> FindingRank {
+    let group = match (&finding.cleared, &finding.acknowledged) {
+        (Some(_), _) => 2,
+        (None, Some(_)) => 1,
+        (None, None) => 0,
+    };
+    FindingRank {
+        group,
+        severity: u8::MAX - finding.severity as u8,
+        status: u8::MAX - finding.status as u8,
+        since: -finding.since.as_nanosecond(),
+        id: finding.id.to_string(),
+    }
+}

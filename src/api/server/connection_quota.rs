@@ -1,0 +1,78 @@
+//! Fair shares of something bounded (connections, watches): so many in all, so many for one uid,
+//! and root never locked out by others.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+#[derive(Clone, Debug)]
+pub struct UidQuota {
+    total: usize,
+    per_uid: usize,
+    held: Arc<Mutex<HashMap<Option<u32>, usize>>>,
+}
+
+/// One of them; given back when dropped.
+#[derive(Debug)]
+pub struct QuotaPermit {
+    uid: Option<u32>,
+    held: Arc<Mutex<HashMap<Option<u32>, usize>>>,
+}
+
+impl UidQuota {
+    pub fn new(total: usize, per_uid: usize) -> UidQuota {
+        UidQuota {
+            total,
+            per_uid,
+            held: Arc::default(),
+        }
+    }
+
+    /// None when `uid` has its share, or all are given out. Uid 0 has its share beside the total.
+    pub fn acquire(&self, uid: Option<u32>) -> Option<QuotaPermit> {
+        // The map is whole after any panic: each change is one step.
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let others: usize = held
+            .iter()
+            .filter(|(uid, _)| **uid != Some(0))
+            .map(|(_, count)| *count)
+            .sum();
+        let own = held.get(&uid).copied().unwrap_or(0);
+        if own >= self.per_uid || (uid != Some(0) && others >= self.total) {
+            return None;
+        }
+        held.insert(uid, own + 1);
+        Some(QuotaPermit {
+            uid,
+            held: self.held.clone(),
+        })
+    }
+}
+
+impl Drop for QuotaPermit {
+    fn drop(&mut self) {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        match held.get_mut(&self.uid) {
+            Some(count) if *count > 1 => *count -= 1,
+            _ => drop(held.remove(&self.uid)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_uid_cannot_exhaust_the_quota_of_another_and_root_is_never_locked_out() {
+        let shares = UidQuota::new(3, 2);
+        let mut taken: Vec<_> = (0..2)
+            .map(|_| shares.acquire(Some(1000)).unwrap())
+            .collect();
+        assert!(shares.acquire(Some(1000)).is_none());
+        taken.push(shares.acquire(Some(1001)).unwrap());
+        assert!(shares.acquire(Some(1002)).is_none(), "all are given out");
+        assert!(shares.acquire(Some(0)).is_some());
+        taken.clear();
+        assert!(shares.acquire(Some(1002)).is_some());
+    }
+}

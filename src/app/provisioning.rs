@@ -1,0 +1,134 @@
+//! The volumes that this node provides itself: from options and configuration to the engine's
+//! settings.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use crate::app::options::Options;
+use crate::config::{Config, provision};
+use crate::model::path::HostPath;
+use crate::model::provision::BackingKind;
+use crate::provision::engine::{Settings, StaticVolume};
+use crate::provision::step::Wipe;
+
+/// A little less than callers on the agent's socket are given (`Limits::agent_request`): the answer
+/// then says what it waits in.
+const STEP_TIMEOUT: Duration = Duration::from_secs(85);
+const RESCAN_INTERVAL: Duration = Duration::from_secs(30);
+
+pub fn settings(config: &Config, options: &Options) -> Settings {
+    let folder = config
+        .pool
+        .directory
+        .clone()
+        .unwrap_or_else(|| absolute(&options.state_dir).join("pool"));
+    let entry = |entry: &provision::StaticEntry| {
+        let (kind, path) = match &entry.source {
+            provision::StaticSource::Device(path) => (BackingKind::StaticDevice, path),
+            provision::StaticSource::Directory(path) => (BackingKind::StaticDirectory, path),
+        };
+        StaticVolume {
+            name: entry.name.clone(),
+            kind,
+            path: HostPath::from(path.as_path()),
+        }
+    };
+    Settings {
+        driver: config.csi.driver_name.clone(),
+        directory: HostPath::from(folder.as_path()),
+        directory_configured: config.pool.directory.is_some(),
+        volume_group: config.pool.volume_group.clone(),
+        kubelet_root: HostPath::from(options.kubelet_root.as_path()),
+        static_roots: config
+            .csi
+            .static_roots
+            .iter()
+            .map(|root| HostPath::from(root.as_path()))
+            .collect(),
+        wipe: match config.pool.wipe {
+            provision::Wipe::Zero => Wipe::Zero,
+            provision::Wipe::Discard => Wipe::Discard,
+            provision::Wipe::None => Wipe::None,
+        },
+        static_volumes: config.statics.iter().map(entry).collect(),
+        request_timeout: STEP_TIMEOUT,
+        rescan_interval: RESCAN_INTERVAL,
+    }
+}
+
+/// What a reload changes: static volumes, their roots and how is wiped. Where volumes lie and whose
+/// they are stays until the next start.
+pub fn reload(settings: &watch::Sender<Arc<Settings>>, config: &Config, options: &Options) {
+    let before = settings.borrow().clone();
+    let wanted = self::settings(config, options);
+    if (&wanted.directory, &wanted.volume_group, &wanted.driver)
+        != (&before.directory, &before.volume_group, &before.driver)
+    {
+        tracing::warn!(
+            "pool.directory, pool.volume_group and csi.driver_name take effect at the next start only"
+        );
+    }
+    let (folder, group, driver) = (
+        before.directory.clone(),
+        before.volume_group.clone(),
+        before.driver.clone(),
+    );
+    settings.send_replace(Arc::new(Settings {
+        directory: folder,
+        directory_configured: before.directory_configured,
+        volume_group: group,
+        driver,
+        ..wanted
+    }));
+}
+
+/// Workers have another working directory.
+fn absolute(path: &Path) -> std::path::PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[test]
+    fn the_pool_defaults_to_the_state_directory() {
+        let options = Options::parse_from(["diskvitalsd", "--state-dir", "/var/lib/dv"]);
+        let mut config = Config::default();
+        assert_eq!(
+            settings(&config, &options).directory,
+            HostPath::from("/var/lib/dv/pool")
+        );
+        config.pool.directory = Some("/data/pool".into());
+        assert_eq!(
+            settings(&config, &options).directory,
+            HostPath::from("/data/pool")
+        );
+    }
+
+    #[test]
+    fn a_reload_changes_neither_pool_nor_driver_name() {
+        let options = Options::parse_from(["diskvitalsd"]);
+        let mut config = Config::default();
+        let sender = watch::Sender::new(Arc::new(settings(&config, &options)));
+        config.pool.directory = Some("/data/pool".into());
+        config.pool.volume_group = Some("vg".into());
+        config.pool.wipe = provision::Wipe::None;
+        config.statics = vec![provision::StaticEntry {
+            name: "a".into(),
+            source: provision::StaticSource::Device("/dev/disk/by-id/a".into()),
+        }];
+        reload(&sender, &config, &options);
+        let after = sender.borrow().clone();
+        assert_eq!(
+            (after.directory.to_string().as_str(), &after.volume_group),
+            ("/var/lib/diskvitals/pool", &None)
+        );
+        assert_eq!((after.wipe, after.static_volumes.len()), (Wipe::None, 1));
+    }
+}

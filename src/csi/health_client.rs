@@ -1,0 +1,274 @@
+//! The interposer's witness: what it wants to know of another driver's volumes, asked of the
+//! daemon, and what it tells, told.
+//!
+//! In: driver names, handles, calls that went by. Out: the daemon's word in the interposer's plain
+//! values. Knows no requests of CSI.
+
+use tonic::{Code, Status};
+
+use crate::api::client::Client;
+use crate::api::wire as daemon;
+use crate::api::wire::witness_request::Call;
+use crate::csi::agent::Agent;
+use crate::csi::interposer::health_source::{
+    DATA_LOSS, DEGRADED, HealthSource, HealthSourceError, HealthStatus, INACCESSIBLE,
+    LifecycleEvent, ListedVolume, STORAGE_DEGRADED, STORAGE_UNREACHABLE, Usage, VolumeCondition,
+    VolumeHealth,
+};
+use crate::csi::{health, stats};
+
+pub struct HealthClient {
+    agent: Agent,
+}
+
+impl HealthClient {
+    pub fn new(agent: Agent) -> HealthClient {
+        HealthClient { agent }
+    }
+}
+
+impl HealthSource for HealthClient {
+    async fn health(&self, driver: &str, handle: &str) -> Result<VolumeHealth, HealthSourceError> {
+        let found = self.agent.query(|client: Client| {
+            let (driver, handle) = (driver.to_owned(), handle.to_owned());
+            async move { client.volume_by_handle(&driver, &handle).await }
+        });
+        Ok(volume_health(&found.await.map_err(to_error)?))
+    }
+
+    async fn usage(
+        &self,
+        driver: &str,
+        handle: &str,
+        path: &str,
+    ) -> Result<Usage, HealthSourceError> {
+        let answered = self.agent.query(|client: Client| {
+            let (driver, handle, path) = (driver.to_owned(), handle.to_owned(), path.to_owned());
+            async move { client.usage(&driver, &handle, &path).await }
+        });
+        Ok(stats::from_daemon(&answered.await.map_err(to_error)?))
+    }
+
+    async fn storage_health(&self, driver: &str) -> Result<Vec<HealthStatus>, HealthSourceError> {
+        let answered = self.agent.query(|client: Client| {
+            let driver = driver.to_owned();
+            async move { client.storage_health(&driver).await }
+        });
+        let faults = health::of_storage(&answered.await.map_err(to_error)?);
+        Ok(faults
+            .into_iter()
+            .map(|status| with_wire_number(status, storage_error_number))
+            .collect())
+    }
+
+    async fn volumes(&self, driver: &str) -> Result<Vec<ListedVolume>, HealthSourceError> {
+        let answered = self
+            .agent
+            .query(|client: Client| async move { client.volumes().await });
+        let all = answered.await.map_err(to_error)?.volumes;
+        Ok(all
+            .into_iter()
+            .filter(|volume| volume.driver == driver && !volume.handle.is_empty())
+            .map(listed_volume)
+            .collect())
+    }
+
+    async fn notify(&self, driver: &str, event: &LifecycleEvent) -> Result<(), HealthSourceError> {
+        let request = to_request(driver, event);
+        let answered = self.agent.query(|client: Client| {
+            let request = request.clone();
+            async move { client.witness(request).await }
+        });
+        answered.await.map_err(to_error)
+    }
+}
+
+fn to_request(driver: &str, passing: &LifecycleEvent) -> daemon::WitnessRequest {
+    let (call, handle, path) = match passing {
+        LifecycleEvent::Staged { handle, path } => (Call::Staged, handle, path.as_str()),
+        LifecycleEvent::Published { handle, path } => (Call::Published, handle, path.as_str()),
+        LifecycleEvent::Unpublished { handle, path } => (Call::Unpublished, handle, path.as_str()),
+        LifecycleEvent::Unstaged { handle, path } => (Call::Unstaged, handle, path.as_str()),
+        LifecycleEvent::Bypassed { handle } => (Call::Bypassed, handle, ""),
+    };
+    daemon::WitnessRequest {
+        call: call.into(),
+        driver: driver.to_owned(),
+        handle: handle.clone(),
+        path: path.to_owned(),
+    }
+}
+
+fn to_error(status: Status) -> HealthSourceError {
+    let why = status.message().to_owned();
+    match status.code() {
+        Code::NotFound => HealthSourceError::NotFound(why),
+        Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled => {
+            HealthSourceError::Unavailable(why)
+        }
+        _ => HealthSourceError::Unknown(why),
+    }
+}
+
+fn volume_health(volume: &daemon::Volume) -> VolumeHealth {
+    let health::VolumeHealth {
+        statuses,
+        condition: health::VolumeCondition { abnormal, message },
+    } = health::of_volume(volume);
+    VolumeHealth {
+        statuses: statuses.map(|statuses| {
+            statuses
+                .into_iter()
+                .map(|status| with_wire_number(status, volume_error_number))
+                .collect()
+        }),
+        condition: VolumeCondition { abnormal, message },
+        local: !volume.remote,
+    }
+}
+
+fn listed_volume(volume: daemon::Volume) -> ListedVolume {
+    let here = matches!(
+        volume.csi_status(),
+        daemon::CsiStatus::Staged | daemon::CsiStatus::Published
+    );
+    ListedVolume {
+        attached: here,
+        health: volume_health(&volume),
+        handle: volume.handle,
+    }
+}
+
+fn with_wire_number(
+    status: health::HealthStatus,
+    number: fn(health::HealthErrorType) -> i32,
+) -> HealthStatus {
+    HealthStatus {
+        status: number(status.status),
+        reason: status.reason,
+        message: status.message,
+    }
+}
+
+fn volume_error_number(status: health::HealthErrorType) -> i32 {
+    match status {
+        health::HealthErrorType::Degraded => DEGRADED,
+        health::HealthErrorType::Inaccessible => INACCESSIBLE,
+        health::HealthErrorType::DataLoss => DATA_LOSS,
+    }
+}
+
+fn storage_error_number(status: health::HealthErrorType) -> i32 {
+    match status {
+        health::HealthErrorType::Inaccessible => STORAGE_UNREACHABLE,
+        health::HealthErrorType::Degraded | health::HealthErrorType::DataLoss => STORAGE_DEGRADED,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn finding(
+        severity: daemon::Severity,
+        status: daemon::FindingStatus,
+        reason: &str,
+    ) -> daemon::Finding {
+        daemon::Finding {
+            severity: severity.into(),
+            status: status.into(),
+            reason: reason.into(),
+            message: "m".into(),
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn a_volume_health_carries_csi_enum_numbers() {
+        let findings = vec![
+            finding(
+                daemon::Severity::Suspect,
+                daemon::FindingStatus::Degraded,
+                "DriveFailing",
+            ),
+            finding(
+                daemon::Severity::Bad,
+                daemon::FindingStatus::DataLoss,
+                "FilesystemCorrupted",
+            ),
+        ];
+        let volume = daemon::Volume {
+            handle: "v".into(),
+            health: daemon::Health::Bad.into(),
+            csi_status: daemon::CsiStatus::Published.into(),
+            findings,
+            condition: Some(daemon::Condition {
+                abnormal: true,
+                message: "corrupted".into(),
+            }),
+            ..Default::default()
+        };
+        let status = |status, reason: &str| HealthStatus {
+            status,
+            reason: reason.into(),
+            message: "m".into(),
+        };
+        let told = VolumeHealth {
+            statuses: Ok(vec![
+                status(DATA_LOSS, "FilesystemCorrupted"),
+                status(DEGRADED, "DriveFailing"),
+            ]),
+            condition: VolumeCondition {
+                abnormal: true,
+                message: "corrupted".into(),
+            },
+            local: true,
+        };
+        assert_eq!(
+            listed_volume(volume),
+            ListedVolume {
+                handle: "v".into(),
+                attached: true,
+                health: told
+            }
+        );
+    }
+
+    #[test]
+    fn a_volume_whose_health_is_unknown_has_no_list_but_a_condition() {
+        let volume = daemon::Volume {
+            health: daemon::Health::Unknown.into(),
+            health_unknown_why: "smartctl does not answer".into(),
+            remote: true,
+            condition: Some(daemon::Condition {
+                abnormal: false,
+                message: "fine (unknown since …)".into(),
+            }),
+            ..Default::default()
+        };
+        let told = volume_health(&volume);
+        assert_eq!(told.statuses, Err("smartctl does not answer".into()));
+        assert!(!told.local && !told.condition.abnormal);
+    }
+
+    #[test]
+    fn an_unavailable_daemon_differs_from_an_unknown_volume() {
+        let why = String::from("x");
+        assert_eq!(
+            to_error(Status::not_found("x")),
+            HealthSourceError::NotFound(why.clone())
+        );
+        assert_eq!(
+            to_error(Status::unavailable("x")),
+            HealthSourceError::Unavailable(why.clone())
+        );
+        assert_eq!(
+            to_error(Status::deadline_exceeded("x")),
+            HealthSourceError::Unavailable(why.clone())
+        );
+        assert_eq!(
+            to_error(Status::internal("x")),
+            HealthSourceError::Unknown(why)
+        );
+    }
+}

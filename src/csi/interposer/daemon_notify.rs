@@ -1,0 +1,133 @@
+//! Tells the daemon what passed by, and asks it now and then what did not. Runs beside the calls:
+//! none of them waits for it.
+//!
+//! In: calls that succeeded, the daemon's list of the driver's volumes. Out: what the daemon is
+//! told; a line in the log when the driver is reached by another way, and one when that is over.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::time::{Instant, MissedTickBehavior};
+
+use crate::csi::interposer::health_source::{HealthSource, HealthSourceError, LifecycleEvent};
+use crate::csi::interposer::upstream_driver::UpstreamDriver;
+use crate::csi::interposer::volume_tracker::VolumeTracker;
+
+/// Calls that wait to be told of. The daemon sees mounts and records by itself as well, so that
+/// nothing is lost with one that is not told.
+const QUEUE_CAPACITY: usize = 256;
+/// For one answer of the daemon.
+const DAEMON_TIMEOUT: Duration = Duration::from_secs(1);
+/// Between two looks at the list.
+pub const BYPASS_CHECK_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Where calls put what is to be told.
+pub struct DaemonNotifier {
+    queue: mpsc::Sender<LifecycleEvent>,
+    overflowing: AtomicBool,
+}
+
+impl DaemonNotifier {
+    pub fn new() -> (DaemonNotifier, mpsc::Receiver<LifecycleEvent>) {
+        let (queue, receiver) = mpsc::channel(QUEUE_CAPACITY);
+        (
+            DaemonNotifier {
+                queue,
+                overflowing: AtomicBool::new(false),
+            },
+            receiver,
+        )
+    }
+
+    pub fn enqueue(&self, event: LifecycleEvent) {
+        let overflows = self.queue.try_send(event).is_err();
+        if overflows && !self.overflowing.swap(overflows, Ordering::AcqRel) {
+            tracing::warn!(
+                queue = QUEUE_CAPACITY,
+                "more calls pass than diskvitalsd is told of: it sees those volumes at its next look"
+            );
+        } else if !overflows {
+            self.overflowing.store(false, Ordering::Release);
+        }
+    }
+}
+
+/// Never returns.
+pub async fn deliver_events<W: HealthSource>(
+    mut events: mpsc::Receiver<LifecycleEvent>,
+    driver: &UpstreamDriver,
+    health_source: &W,
+) {
+    while let Some(event) = events.recv().await {
+        if let Err(error) = deliver(&event, driver, health_source).await {
+            tracing::debug!(%error, "a call that passed was not told");
+        }
+    }
+    // The sender lives as long as the calls do; without them there is nothing to end.
+    std::future::pending().await
+}
+
+async fn deliver<W: HealthSource>(
+    event: &LifecycleEvent,
+    driver: &UpstreamDriver,
+    health_source: &W,
+) -> Result<(), HealthSourceError> {
+    let name = driver.name().await?;
+    with_timeout(health_source.notify(name, event)).await
+}
+
+/// Never returns. While the driver is bypassed, the daemon is told at each look: it may have been
+/// restarted since the last.
+pub async fn detect_bypass<W: HealthSource>(
+    driver: &UpstreamDriver,
+    witness: &W,
+    tracker: &VolumeTracker,
+    notifier: &DaemonNotifier,
+    pause: Duration,
+) {
+    let mut looks = tokio::time::interval(pause);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut known = false;
+    loop {
+        looks.tick().await;
+        let Ok(name) = driver.name().await else {
+            continue;
+        };
+        let Ok(listed) = with_timeout(witness.volumes(name)).await else {
+            continue;
+        };
+        let bypassed = tracker.find_bypassed(&listed, Instant::now());
+        if let (Some(handle), false) = (bypassed.first(), known) {
+            tracing::warn!(
+                driver = name,
+                handle,
+                volumes = bypassed.len(),
+                "volumes of this driver are here whose calls did not pass: the kubelet reaches the driver by another socket \
+                 (its registrar's --kubelet-registration-path), and sees none of our health"
+            );
+        } else if bypassed.is_empty() && known {
+            tracing::info!(
+                driver = name,
+                "no volume of this driver bypasses us any more"
+            );
+        }
+        known = !bypassed.is_empty();
+        for handle in bypassed {
+            notifier.enqueue(LifecycleEvent::Bypassed { handle });
+        }
+    }
+}
+
+async fn with_timeout<T>(
+    answer: impl Future<Output = Result<T, HealthSourceError>>,
+) -> Result<T, HealthSourceError> {
+    tokio::time::timeout(DAEMON_TIMEOUT, answer)
+        .await
+        .unwrap_or_else(|_| {
+            Err(HealthSourceError::Unavailable(format!(
+                "diskvitalsd has not answered within {} s",
+                DAEMON_TIMEOUT.as_secs()
+            )))
+        })
+}

@@ -1,0 +1,176 @@
+//! Answers of our own, where the upstream has none: to NodeGetVolumeStats and to the health calls.
+//!
+//! In: the request, what the daemon told. Out: a message, or the status that CSI wants. What is not
+//! known is an error, never an empty list.
+
+use prost::Message;
+use tonic::Status;
+
+use crate::csi::interposer::health_source::{
+    HealthSourceError, HealthStatus, Usage, VolumeCondition, VolumeHealth,
+};
+use crate::csi::interposer::raw::DecodeError;
+use crate::csi::interposer::{merge, raw};
+use crate::csi::{limits, stats as figures, wire};
+
+/// volume_id is field 1 of all requests that are looked into.
+pub fn volume_id(request: &[u8]) -> Result<&str, Status> {
+    required_field(request, 1, "volume_id")
+}
+
+pub fn volume_path(request: &[u8]) -> Result<&str, Status> {
+    required_field(request, 2, "volume_path")
+}
+
+fn required_field<'a>(request: &'a [u8], number: u32, name: &str) -> Result<&'a str, Status> {
+    match raw::string_field(request, number) {
+        Ok("") => Err(Status::invalid_argument(format!("{name} is empty"))),
+        Ok(text) => Ok(text),
+        Err(DecodeError) => Err(Status::invalid_argument(format!(
+            "{name} is not readable: the request is no message of this call"
+        ))),
+    }
+}
+
+pub fn to_status(error: &HealthSourceError) -> Status {
+    match error {
+        HealthSourceError::Unavailable(_) | HealthSourceError::Unknown(_) => {
+            Status::unavailable(error.to_string())
+        }
+        HealthSourceError::NotFound(_) => Status::not_found(error.to_string()),
+    }
+}
+
+/// NodeGetVolumeStatsResponse.
+pub fn stats(usage: &Usage, condition: Option<VolumeCondition>) -> Vec<u8> {
+    let volume_condition = condition.map(|condition| wire::VolumeCondition {
+        abnormal: condition.abnormal,
+        message: limits::truncate_message(&condition.message).into_owned(),
+    });
+    wire::NodeGetVolumeStatsResponse {
+        usage: figures::to_wire(usage),
+        volume_condition,
+    }
+    .encode_to_vec()
+}
+
+/// NodeGetVolumeHealthResponse, ControllerGetVolumeHealthResponse: they are alike on the wire.
+pub fn health(
+    handle: &str,
+    told: Result<VolumeHealth, HealthSourceError>,
+    fresh: bool,
+) -> Result<Vec<u8>, Status> {
+    let statuses = match told {
+        Ok(told) => told
+            .statuses
+            .map_err(|why| to_status(&HealthSourceError::Unknown(why)))?,
+        // The driver has just said that all went well, and nothing is known against it: that is
+        // more than not knowing.
+        Err(HealthSourceError::NotFound(_)) if fresh => Vec::new(),
+        Err(error) => return Err(to_status(&error)),
+    };
+    merge::health(&[], handle, &statuses).map_err(internal_error)
+}
+
+/// NodeGetStorageHealthResponse.
+pub fn storage(told: Result<Vec<HealthStatus>, HealthSourceError>) -> Result<Vec<u8>, Status> {
+    merge::storage(&[], &told.map_err(|error| to_status(&error))?).map_err(internal_error)
+}
+
+/// Of a message of our own making.
+pub fn internal_error(junk: DecodeError) -> Status {
+    Status::internal(junk.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use tonic::Code;
+
+    use super::*;
+    use crate::csi::interposer::health_source::Amount;
+
+    fn told(statuses: Result<Vec<HealthStatus>, String>) -> VolumeHealth {
+        VolumeHealth {
+            statuses,
+            condition: VolumeCondition::default(),
+            local: true,
+        }
+    }
+
+    #[test]
+    fn unknown_health_is_never_an_empty_list() {
+        let code = |answer: Result<Vec<u8>, Status>| answer.map_err(|status| status.code());
+        assert_eq!(
+            code(health("v", Ok(told(Err("no SMART".into()))), true)),
+            Err(Code::Unavailable)
+        );
+        assert_eq!(
+            code(health(
+                "v",
+                Err(HealthSourceError::Unavailable("gone".into())),
+                true
+            )),
+            Err(Code::Unavailable)
+        );
+        assert_eq!(
+            code(health(
+                "v",
+                Err(HealthSourceError::Unknown("not yet".into())),
+                true
+            )),
+            Err(Code::Unavailable)
+        );
+        assert_eq!(
+            code(health(
+                "v",
+                Err(HealthSourceError::NotFound("no such volume".into())),
+                false
+            )),
+            Err(Code::NotFound)
+        );
+        assert_eq!(
+            code(storage(Err(HealthSourceError::Unavailable("gone".into())))),
+            Err(Code::Unavailable)
+        );
+    }
+
+    #[test]
+    fn a_healthy_volume_is_named_and_has_no_status() {
+        for answer in [
+            health("v", Ok(told(Ok(Vec::new()))), false),
+            health("v", Err(HealthSourceError::NotFound(String::new())), true),
+        ] {
+            let answer =
+                wire::NodeGetVolumeHealthResponse::decode(answer.expect("an answer").as_slice())
+                    .expect("reads");
+            let expected = wire::VolumeHealth {
+                volume_id: "v".into(),
+                health_statuses: Vec::new(),
+            };
+            assert_eq!(answer.volume_health, Some(expected));
+        }
+    }
+
+    #[test]
+    fn a_block_volume_reports_only_its_size() {
+        let bytes = Amount {
+            total: 7,
+            available: 3,
+            used: 4,
+        };
+        let usage = Usage {
+            block: true,
+            bytes,
+            inodes: Some(bytes),
+        };
+        let answer = wire::NodeGetVolumeStatsResponse::decode(stats(&usage, None).as_slice())
+            .expect("reads");
+        let size = wire::VolumeUsage {
+            available: 0,
+            total: 7,
+            used: 0,
+            unit: wire::volume_usage::Unit::Bytes.into(),
+        };
+        assert_eq!((answer.usage, answer.volume_condition), (vec![size], None));
+    }
+}

@@ -1,0 +1,451 @@
+//! One call on its way: passed on as it is, or with our health in its answer, or answered by us
+//! where the upstream cannot.
+//!
+//! In: requests. Out: answers. Requests are read only for the calls in `method`, and only their
+//! volume ids and paths; nothing of a request is logged.
+
+use std::collections::HashMap;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use http::{Request, Response};
+use hyper::body::Incoming;
+use tokio::time::Instant;
+use tonic::{Code, Status};
+
+use crate::csi::interposer::body::{Body, BufferedBody};
+use crate::csi::interposer::daemon_notify::DaemonNotifier;
+use crate::csi::interposer::health_source::{
+    HealthSource, HealthSourceError, LifecycleEvent, ListedVolume, VolumeHealth,
+};
+use crate::csi::interposer::method::{CsiMethod, EnabledHealthApis, Service};
+use crate::csi::interposer::raw::DecodeError;
+use crate::csi::interposer::reply::{Reply, SuccessReply};
+use crate::csi::interposer::upstream_driver::UpstreamDriver;
+use crate::csi::interposer::upstream_error::UpstreamError;
+use crate::csi::interposer::volume_tracker::VolumeTracker;
+use crate::csi::interposer::{body, grpc, local_replies, merge, raw, upstream_error};
+
+/// Larger requests are not looked into, in bytes. CSI's are a few KiB.
+const MAX_REQUEST_BYTES: usize = 1 << 20;
+/// For the daemon's answer, from the beginning of a call.
+const DAEMON_TIMEOUT: Duration = Duration::from_millis(900);
+/// And once the upstream has answered: its answer does not wait for a daemon that hangs.
+const DAEMON_GRACE: Duration = Duration::from_millis(250);
+
+pub struct Proxy<W> {
+    pub driver: UpstreamDriver,
+    pub health_source: Arc<W>,
+    pub tracker: VolumeTracker,
+    pub notifier: DaemonNotifier,
+    health_apis: EnabledHealthApis,
+    /// Calls whose answers could not be read, a bit each: said once.
+    warned_methods: AtomicU32,
+}
+
+pub type ProxyResult = Result<Response<Body>, hyper::Error>;
+
+impl<W: HealthSource> Proxy<W> {
+    pub fn new(
+        driver: UpstreamDriver,
+        health_source: Arc<W>,
+        health_apis: EnabledHealthApis,
+        notifier: DaemonNotifier,
+    ) -> Proxy<W> {
+        Proxy {
+            driver,
+            health_source,
+            tracker: VolumeTracker::default(),
+            notifier,
+            health_apis,
+            warned_methods: AtomicU32::new(0),
+        }
+    }
+
+    /// An error resets the caller's stream, as the upstream reset ours.
+    pub async fn handle_call(&self, request: Request<Incoming>) -> ProxyResult {
+        let Some(method) = CsiMethod::from_path(request.uri().path())
+            .filter(|method| !method.is_passthrough(self.health_apis))
+        else {
+            return self.forward(request.map(Body::request)).await;
+        };
+        let (head, incoming) = request.into_parts();
+        let (data, trailers) = match body::buffer_request(incoming, MAX_REQUEST_BYTES).await {
+            BufferedBody::Complete(data, trailers) => (data, trailers),
+            BufferedBody::Unbuffered(body) => {
+                return self.forward(Request::from_parts(head, body)).await;
+            }
+        };
+        let message = grpc::only_message(&data, &head.headers);
+        let request = Request::from_parts(head, Body::full(data, trailers));
+        match message {
+            Some(message) => self.handle_known_method(method, request, &message).await,
+            None => self.forward(request).await,
+        }
+    }
+
+    async fn handle_known_method(
+        &self,
+        method: CsiMethod,
+        request: Request<Body>,
+        message: &[u8],
+    ) -> ProxyResult {
+        match method {
+            CsiMethod::NodeGetCapabilities => {
+                self.get_capabilities(method, Service::Node, request).await
+            }
+            CsiMethod::ControllerGetCapabilities => {
+                self.get_capabilities(method, Service::Controller, request)
+                    .await
+            }
+            CsiMethod::NodeGetVolumeStats => {
+                self.node_get_volume_stats(method, request, message).await
+            }
+            CsiMethod::NodeGetVolumeHealth | CsiMethod::ControllerGetVolumeHealth => {
+                self.get_volume_health(method, request, message).await
+            }
+            CsiMethod::NodeGetStorageHealth => self.get_storage_health(method, request).await,
+            CsiMethod::ControllerListVolumeHealth => {
+                self.list_health(method, request, message).await
+            }
+            CsiMethod::ListVolumes => self.list_volumes(method, request).await,
+            CsiMethod::ControllerGetVolume => self.get_volume(method, request, message).await,
+            CsiMethod::NodeStageVolume
+            | CsiMethod::NodePublishVolume
+            | CsiMethod::NodeUnpublishVolume
+            | CsiMethod::NodeUnstageVolume => self.track_lifecycle(method, request, message).await,
+            CsiMethod::CreateVolume => self.create_volume(request).await,
+        }
+    }
+
+    async fn forward(&self, request: Request<Body>) -> ProxyResult {
+        match self.driver.upstream.send(request).await {
+            Ok(answer) => Ok(answer.map(Body::response)),
+            Err(failure) => error_response(failure),
+        }
+    }
+
+    pub async fn forward_and_read(&self, request: Request<Body>) -> Result<Reply, hyper::Error> {
+        match self.driver.upstream.send(request).await {
+            Ok(answer) => Ok(Reply::read(answer).await),
+            Err(failure) => error_response(failure).map(Reply::Opaque),
+        }
+    }
+
+    /// What we announce is announced always, whether the daemon is there or not: what serves these
+    /// calls is here.
+    async fn get_capabilities(
+        &self,
+        method: CsiMethod,
+        service: Service,
+        request: Request<Body>,
+    ) -> ProxyResult {
+        let good = match self.forward_and_read(request).await? {
+            Reply::Success(good) => good,
+            other => return Ok(other.untouched()),
+        };
+        Ok(self.merge_into(method, good, |message| {
+            let upstreams = merge::announced_capabilities(message)?;
+            let added = service.added_capabilities(self.health_apis, &upstreams);
+            let all = merge::add_capabilities(message, &added);
+            self.driver.record_capabilities(service, upstreams);
+            all
+        }))
+    }
+
+    async fn node_get_volume_stats(
+        &self,
+        method: CsiMethod,
+        request: Request<Body>,
+        message: &[u8],
+    ) -> ProxyResult {
+        let handle = raw::string_field(message, 1).unwrap_or_default();
+        let (reply, health) =
+            join_bounded(self.forward_and_read(request), self.query_health(handle)).await?;
+        match reply {
+            Reply::ErrorStatus(code, _) if self.is_unimplemented_upstream(method, code).await => {
+                Ok(local_response(self.local_stats(message).await))
+            }
+            Reply::Success(good) if self.health_apis.condition => match health {
+                Ok(told) => Ok(self.merge_into(method, good, |message| {
+                    merge::stats(message, &told.condition)
+                })),
+                Err(_) => Ok(good.untouched()),
+            },
+            other => Ok(other.untouched()),
+        }
+    }
+
+    async fn local_stats(&self, message: &[u8]) -> Result<Vec<u8>, Status> {
+        let (handle, path) = (
+            local_replies::volume_id(message)?,
+            local_replies::volume_path(message)?,
+        );
+        let usage = self.query(async |name| self.health_source.usage(name, handle, path).await);
+        // Statistics never fail for want of a condition.
+        let (usage, health) = tokio::join!(usage, self.query_health(handle));
+        let condition = health
+            .ok()
+            .filter(|_| self.health_apis.condition)
+            .map(|told| told.condition);
+        Ok(local_replies::stats(
+            &usage.map_err(|error| local_replies::to_status(&error))?,
+            condition,
+        ))
+    }
+
+    async fn get_volume_health(
+        &self,
+        method: CsiMethod,
+        request: Request<Body>,
+        message: &[u8],
+    ) -> ProxyResult {
+        let handle = raw::string_field(message, 1).unwrap_or_default();
+        let told = async {
+            let told = self.query_health(handle).await?;
+            Ok(if method == CsiMethod::ControllerGetVolumeHealth {
+                told.for_controller()
+            } else {
+                told
+            })
+        };
+        let (reply, told) = join_bounded(self.forward_and_read(request), told).await?;
+        match reply {
+            Reply::ErrorStatus(code, _) if self.is_unimplemented_upstream(method, code).await => {
+                let fresh = self.tracker.is_recently_confirmed(handle, Instant::now());
+                Ok(local_response(local_replies::volume_id(message).and_then(
+                    |handle| local_replies::health(handle, told, fresh),
+                )))
+            }
+            Reply::Success(good) => match told.map(|told| told.statuses) {
+                Ok(Ok(statuses)) => Ok(self.merge_into(method, good, |message| {
+                    merge::health(message, handle, &statuses)
+                })),
+                Ok(Err(_)) | Err(_) => Ok(good.untouched()),
+            },
+            other => Ok(other.untouched()),
+        }
+    }
+
+    async fn get_storage_health(&self, method: CsiMethod, request: Request<Body>) -> ProxyResult {
+        let storage = self.query(async |name| self.health_source.storage_health(name).await);
+        let (reply, told) = join_bounded(self.forward_and_read(request), storage).await?;
+        match (reply, told) {
+            (Reply::ErrorStatus(code, _), told)
+                if self.is_unimplemented_upstream(method, code).await =>
+            {
+                Ok(local_response(local_replies::storage(told)))
+            }
+            (Reply::Success(good), Ok(statuses)) => {
+                Ok(self.merge_into(method, good, |message| merge::storage(message, &statuses)))
+            }
+            (other, _) => Ok(other.untouched()),
+        }
+    }
+
+    async fn list_volumes(&self, method: CsiMethod, request: Request<Body>) -> ProxyResult {
+        let (reply, listed) =
+            join_bounded(self.forward_and_read(request), self.query_volumes()).await?;
+        match (reply, listed) {
+            (Reply::Success(good), Ok(listed)) => {
+                let known: HashMap<String, VolumeHealth> = listed
+                    .into_iter()
+                    .map(|volume| (volume.handle, volume.health))
+                    .collect();
+                Ok(self.merge_into(method, good, |message| merge::volumes(message, &known)))
+            }
+            (other, _) => Ok(other.untouched()),
+        }
+    }
+
+    async fn get_volume(
+        &self,
+        method: CsiMethod,
+        request: Request<Body>,
+        message: &[u8],
+    ) -> ProxyResult {
+        let handle = raw::string_field(message, 1).unwrap_or_default();
+        match join_bounded(self.forward_and_read(request), self.query_health(handle)).await? {
+            (Reply::Success(good), Ok(told)) => Ok(self.merge_into(method, good, |message| {
+                merge::volume(message, &told.condition)
+            })),
+            (other, _) => Ok(other.untouched()),
+        }
+    }
+
+    /// Stage and publish, and their undoing: remembered, and told where they succeeded.
+    async fn track_lifecycle(
+        &self,
+        method: CsiMethod,
+        request: Request<Body>,
+        message: &[u8],
+    ) -> ProxyResult {
+        // staging_target_path and target_path have numbers of their own in each request.
+        let number = match method {
+            CsiMethod::NodeStageVolume => 3,
+            CsiMethod::NodePublishVolume => 4,
+            _ => 2,
+        };
+        let (handle, path) = (
+            raw::string_field(message, 1).unwrap_or_default(),
+            raw::string_field(message, number).unwrap_or_default(),
+        );
+        let comes = matches!(
+            method,
+            CsiMethod::NodeStageVolume | CsiMethod::NodePublishVolume
+        );
+        if comes && !handle.is_empty() {
+            self.tracker.record_attach(handle, path, Instant::now());
+        }
+        let reply = self.forward_and_read(request).await?;
+        if matches!(reply, Reply::Success(_)) && !handle.is_empty() {
+            self.record_success(method, handle, path);
+        }
+        Ok(reply.untouched())
+    }
+
+    fn record_success(&self, method: CsiMethod, handle: &str, path: &str) {
+        let (handle, path) = (handle.to_owned(), path.to_owned());
+        let event = match method {
+            CsiMethod::NodeStageVolume => LifecycleEvent::Staged { handle, path },
+            CsiMethod::NodePublishVolume => LifecycleEvent::Published { handle, path },
+            CsiMethod::NodeUnpublishVolume => LifecycleEvent::Unpublished { handle, path },
+            _ => LifecycleEvent::Unstaged { handle, path },
+        };
+        match &event {
+            LifecycleEvent::Unpublished { handle, path } => {
+                self.tracker.record_unpublish(handle, path)
+            }
+            LifecycleEvent::Unstaged { handle, .. } => self.tracker.record_unstage(handle),
+            LifecycleEvent::Staged { handle, .. }
+            | LifecycleEvent::Published { handle, .. }
+            | LifecycleEvent::Bypassed { handle } => {
+                self.tracker.confirm(handle, Instant::now());
+            }
+        }
+        self.notifier.enqueue(event);
+    }
+
+    /// CreateVolumeResponse.volume.volume_id: a volume that the driver vouches for, wherever it
+    /// will be used.
+    async fn create_volume(&self, request: Request<Body>) -> ProxyResult {
+        let reply = self.forward_and_read(request).await?;
+        if let Reply::Success(good) = &reply {
+            let volumes = raw::fields(&good.message).unwrap_or_default();
+            let volume = volumes
+                .iter()
+                .filter_map(|field| field.bytes(1))
+                .next_back()
+                .unwrap_or_default();
+            match raw::string_field(volume, 2) {
+                Ok("") | Err(DecodeError) => {}
+                Ok(handle) => self.tracker.confirm(handle, Instant::now()),
+            }
+        }
+        Ok(reply.untouched())
+    }
+
+    /// What the daemon knows of one volume.
+    async fn query_health(&self, handle: &str) -> Result<VolumeHealth, HealthSourceError> {
+        self.query(async |name| self.health_source.health(name, handle).await)
+            .await
+    }
+
+    pub async fn query_volumes(&self) -> Result<Vec<ListedVolume>, HealthSourceError> {
+        self.query(async |name| self.health_source.volumes(name).await)
+            .await
+    }
+
+    /// A question to the daemon about this driver, no longer than [`ANSWER`].
+    async fn query<T>(
+        &self,
+        question: impl AsyncFnOnce(&str) -> Result<T, HealthSourceError>,
+    ) -> Result<T, HealthSourceError> {
+        let answer = async { question(self.driver.name().await?).await };
+        tokio::time::timeout(DAEMON_TIMEOUT, answer)
+            .await
+            .unwrap_or_else(|_| Err(daemon_timeout(DAEMON_TIMEOUT)))
+    }
+
+    /// Whether the upstream does not serve the call, so that its refusal is not its word on the
+    /// matter. Some drivers announce what they do not implement, and some answer with other codes
+    /// what they do not announce.
+    pub async fn is_unimplemented_upstream(&self, method: CsiMethod, code: Code) -> bool {
+        match (method.capability(), code) {
+            (None, _) => false,
+            (Some(_), Code::Unimplemented) => true,
+            (Some(_), Code::Unavailable | Code::Cancelled | Code::DeadlineExceeded) => false,
+            (Some((service, number)), _) => {
+                self.driver.announces(service, number).await == Some(false)
+            }
+        }
+    }
+
+    /// The upstream's answer with our part in it; as it was, where that fails.
+    pub fn merge_into(
+        &self,
+        method: CsiMethod,
+        good: SuccessReply,
+        merge: impl FnOnce(&[u8]) -> Result<Vec<u8>, DecodeError>,
+    ) -> Response<Body> {
+        match merge(&good.message) {
+            Ok(message) => good.with_message(&message),
+            Err(junk) => {
+                let bit = 1 << (method as u32);
+                if self.warned_methods.fetch_or(bit, Ordering::AcqRel) & bit == 0 {
+                    tracing::warn!(call = ?method, %junk, "an answer of the upstream driver cannot be read: such answers go on without our health");
+                }
+                good.untouched()
+            }
+        }
+    }
+}
+
+/// Both at once. Ours is waited for no longer than [`PATIENCE`] once theirs is there.
+pub async fn join_bounded<T>(
+    theirs: impl Future<Output = Result<Reply, hyper::Error>>,
+    ours: impl Future<Output = Result<T, HealthSourceError>>,
+) -> Result<(Reply, Result<T, HealthSourceError>), hyper::Error> {
+    let (mut theirs, mut ours) = (pin!(theirs), pin!(ours));
+    let mut early = None;
+    let reply = loop {
+        tokio::select! {
+            biased;
+            reply = &mut theirs => break reply?,
+            told = &mut ours, if early.is_none() => early = Some(told),
+        }
+    };
+    let told = match early {
+        Some(told) => told,
+        None => tokio::time::timeout(DAEMON_GRACE, ours)
+            .await
+            .unwrap_or_else(|_| Err(daemon_timeout(DAEMON_GRACE))),
+    };
+    Ok((reply, told))
+}
+
+fn daemon_timeout(waited: Duration) -> HealthSourceError {
+    HealthSourceError::Unavailable(format!(
+        "diskvitalsd has not answered within {} ms",
+        waited.as_millis()
+    ))
+}
+
+/// What we say ourselves.
+pub fn local_response(message: Result<Vec<u8>, Status>) -> Response<Body> {
+    match message {
+        Ok(message) => grpc::unary_response(&message),
+        Err(status) => grpc::error_response(&status),
+    }
+}
+
+fn error_response(failure: UpstreamError) -> ProxyResult {
+    match failure {
+        UpstreamError::Reset(error) => Err(error),
+        other => Ok(grpc::error_response(&Status::unavailable(
+            upstream_error::error_chain(&other),
+        ))),
+    }
+}

@@ -1,0 +1,132 @@
+//! One list of health statuses for the kubelet of the upstream's and ours, within the limits of
+//! [`limits`] and unique by status and reason.
+//!
+//! In: the upstream's entries, raw, and ours. Out: one lawful list, raw, worst first. Fields that
+//! we do not know stay in their entries.
+
+use std::collections::HashSet;
+
+use crate::csi::interposer::health_source::HealthStatus;
+use crate::csi::interposer::raw;
+use crate::csi::interposer::raw::{DecodeError, Value};
+use crate::csi::limits;
+use crate::csi::limits::MAX_STATUSES;
+
+// VolumeHealthEntry and StorageBackendHealth have the same first three fields.
+const STATUS: u32 = 1;
+const REASON: u32 = 2;
+const MESSAGE: u32 = 3;
+/// StorageBackendHealth only: what an entry is limited to. Part of what makes it unique.
+const CAPABILITY: u32 = 4;
+
+/// One entry as it will be sent.
+struct Entry {
+    status: i32,
+    reason: String,
+    capability: Vec<u8>,
+    raw: Vec<u8>,
+}
+
+/// The upstream's entries and ours as one list. None: the upstream's is lawful, and we have nothing
+/// to add.
+pub fn merge_entries(
+    theirs: &[&[u8]],
+    ours: &[HealthStatus],
+) -> Result<Option<Vec<Vec<u8>>>, DecodeError> {
+    let mut entries: Vec<Entry> = theirs
+        .iter()
+        .map(|raw| conform_entry(raw))
+        .collect::<Result<_, _>>()?;
+    let untouched = |entries: &[Entry]| {
+        entries.len() == theirs.len()
+            && entries
+                .iter()
+                .zip(theirs)
+                .all(|(entry, raw)| entry.raw == *raw)
+    };
+    entries.extend(ours.iter().map(encode_entry));
+    let mut seen = HashSet::new();
+    entries.retain(|entry| {
+        seen.insert((entry.status, entry.reason.clone(), entry.capability.clone()))
+    });
+    if entries.len() <= MAX_STATUSES && untouched(&entries) {
+        return Ok(None);
+    }
+    // Stable: of equally bad ones the upstream's own come first.
+    entries.sort_by_key(|entry| std::cmp::Reverse(severity_rank(entry.status)));
+    entries.truncate(MAX_STATUSES);
+    Ok(Some(entries.into_iter().map(|entry| entry.raw).collect()))
+}
+
+/// Higher numbers are worse, in both enums. What is no number of CSI 1.13 comes last: callers skip
+/// it.
+fn severity_rank(status: i32) -> i32 {
+    if (1..=3).contains(&status) { status } else { 0 }
+}
+
+fn encode_entry(status: &HealthStatus) -> Entry {
+    let reason = limits::conform_reason(&status.reason);
+    let mut raw = Vec::new();
+    put_status_fields(
+        &mut raw,
+        status.status,
+        &reason,
+        &limits::truncate_message(&status.message),
+    );
+    Entry {
+        status: status.status,
+        reason: reason.into_owned(),
+        capability: Vec::new(),
+        raw,
+    }
+}
+
+/// An upstream's entry; as it is, where it is lawful.
+fn conform_entry(entry: &[u8]) -> Result<Entry, DecodeError> {
+    let status = raw::int32_field(entry, STATUS)?;
+    let (reason, message) = (
+        raw::string_field(entry, REASON)?,
+        raw::string_field(entry, MESSAGE)?,
+    );
+    let (fit_reason, fit_message) = (
+        limits::conform_reason(reason),
+        limits::truncate_message(message),
+    );
+    let fields = raw::fields(entry)?;
+    let capability = fields
+        .iter()
+        .filter_map(|field| field.bytes(CAPABILITY))
+        .collect::<Vec<_>>()
+        .concat();
+    let mut out = entry.to_vec();
+    if fit_reason != reason || fit_message != message {
+        out.clear();
+        put_status_fields(&mut out, status, &fit_reason, &fit_message);
+        let ours = |field: &raw::Field<'_>| {
+            matches!(
+                (field.number, field.value),
+                (STATUS, Value::Varint(_)) | (REASON | MESSAGE, Value::Bytes(_))
+            )
+        };
+        for field in fields.iter().filter(|field| !ours(field)) {
+            out.extend_from_slice(field.raw);
+        }
+    }
+    Ok(Entry {
+        status,
+        reason: fit_reason.into_owned(),
+        capability,
+        raw: out,
+    })
+}
+
+fn put_status_fields(out: &mut Vec<u8>, status: i32, reason: &str, message: &str) {
+    if status != 0 {
+        // An int32 is sent as 64 bits, its sign extended.
+        raw::put_number(out, STATUS, i64::from(status).cast_unsigned());
+    }
+    raw::put_bytes(out, REASON, reason.as_bytes());
+    if !message.is_empty() {
+        raw::put_bytes(out, MESSAGE, message.as_bytes());
+    }
+}

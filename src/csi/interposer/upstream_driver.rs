@@ -1,0 +1,107 @@
+//! What is known of the upstream as a CSI driver: its name, and what it announces itself. Asked
+//! when it is needed, then remembered.
+//!
+//! In: answers that pass by, and answers to questions of our own. Out: the name, the capabilities.
+//! A new connection may reach another version of the driver, so capabilities are forgotten with the
+//! connection; the name is what makes it the driver that it is, and stays.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::OnceCell;
+use tonic::Code;
+
+use crate::csi::interposer::health_source::HealthSourceError;
+use crate::csi::interposer::method::{GET_PLUGIN_INFO, Service};
+use crate::csi::interposer::upstream::Upstream;
+use crate::csi::interposer::{merge, raw};
+
+/// For capabilities that a caller waits for.
+const CAPABILITIES_TIMEOUT: Duration = Duration::from_millis(500);
+
+pub struct UpstreamDriver {
+    pub upstream: Upstream,
+    name: OnceCell<String>,
+    capabilities: Mutex<[Option<AnnouncedCapabilities>; 2]>,
+}
+
+struct AnnouncedCapabilities {
+    generation: u64,
+    numbers: Vec<i32>,
+}
+
+impl UpstreamDriver {
+    pub fn new(upstream: Upstream) -> UpstreamDriver {
+        UpstreamDriver {
+            upstream,
+            name: OnceCell::new(),
+            capabilities: Mutex::new([None, None]),
+        }
+    }
+
+    /// The error says that the daemon cannot be asked: not because it is away, but because we do
+    /// not know of what.
+    pub async fn name(&self) -> Result<&str, HealthSourceError> {
+        let asked = || async {
+            let answer = self
+                .upstream
+                .call(GET_PLUGIN_INFO, &[])
+                .await
+                .map_err(|status| unknown_name(status.message()))?;
+            match raw::string_field(&answer, 1) {
+                Ok(name) if !name.is_empty() => Ok(name.to_owned()),
+                _ => Err(unknown_name("it gives no name")),
+            }
+        };
+        self.name.get_or_try_init(asked).await.map(String::as_str)
+    }
+
+    /// What passed by, before anything was added to it.
+    pub fn record_capabilities(&self, service: Service, numbers: Vec<i32>) {
+        let announced = AnnouncedCapabilities {
+            generation: self.upstream.generation(),
+            numbers,
+        };
+        self.lock()[service as usize] = Some(announced);
+    }
+
+    /// Whether the upstream announces the capability itself. None: it does not say.
+    pub async fn announces(&self, service: Service, number: i32) -> Option<bool> {
+        if let Some(known) = self.cached(service, number) {
+            return Some(known);
+        }
+        let answered = tokio::time::timeout(
+            CAPABILITIES_TIMEOUT,
+            self.upstream.call(service.capabilities_call(), &[]),
+        )
+        .await
+        .ok()?;
+        let numbers = match answered {
+            Ok(answer) => merge::announced_capabilities(&answer).ok()?,
+            // No such service at all.
+            Err(status) if status.code() == Code::Unimplemented => Vec::new(),
+            Err(_) => return None,
+        };
+        self.record_capabilities(service, numbers);
+        self.cached(service, number)
+    }
+
+    fn cached(&self, service: Service, number: i32) -> Option<bool> {
+        let generation = self.upstream.generation();
+        let announced = self.lock();
+        let known = announced[service as usize]
+            .as_ref()
+            .filter(|known| known.generation == generation)?;
+        Some(known.numbers.contains(&number))
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, [Option<AnnouncedCapabilities>; 2]> {
+        self.capabilities
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn unknown_name(why: &str) -> HealthSourceError {
+    HealthSourceError::Unknown(format!("the name of the upstream driver ({why})"))
+}

@@ -1,0 +1,66 @@
+//! How a call to the upstream can fail below gRPC, and how the caller learns of it.
+//!
+//! In: hyper's errors. Out: what they mean. A stream that the upstream reset is reset towards the
+//! caller too, for the same reason; everything else is UNAVAILABLE, which is what a caller without
+//! us in between would see.
+
+use std::error::Error;
+use std::path::PathBuf;
+
+#[derive(Debug, thiserror::Error)]
+pub enum UpstreamError {
+    /// Nobody listens, or the connection could not be begun.
+    #[error("connecting to the upstream driver at {}", path.display())]
+    Connect {
+        path: PathBuf,
+        #[source]
+        source: Box<dyn Error + Send + Sync>,
+    },
+    /// The connection ended during the call.
+    #[error("the upstream driver at {} broke the connection off", path.display())]
+    Disconnected {
+        path: PathBuf,
+        #[source]
+        source: hyper::Error,
+    },
+    /// The upstream ended this call, or it was ended by the caller.
+    #[error("the call was reset")]
+    Reset(#[source] hyper::Error),
+}
+
+impl UpstreamError {
+    pub fn from_call(path: PathBuf, source: hyper::Error) -> UpstreamError {
+        if is_reset(&source) {
+            UpstreamError::Reset(source)
+        } else {
+            UpstreamError::Disconnected { path, source }
+        }
+    }
+}
+
+/// RST_STREAM, in contrast to the end of the whole connection.
+pub fn is_reset(error: &hyper::Error) -> bool {
+    let mut cause: Option<&dyn Error> = Some(error);
+    while let Some(error) = cause {
+        if let Some(error) = error.downcast_ref::<h2::Error>() {
+            return error.is_reset();
+        }
+        cause = error.source();
+    }
+    false
+}
+
+/// An error with its causes, in one line.
+pub fn error_chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let next = error.to_string();
+        // hyper repeats its cause in its own words.
+        if !text.ends_with(&next) {
+            text = format!("{text}: {next}");
+        }
+        cause = error.source();
+    }
+    text
+}

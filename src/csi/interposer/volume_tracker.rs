@@ -1,0 +1,263 @@
+//! Which volumes' calls have passed by: what is fresh, and what came by another way.
+//!
+//! In: calls, and the daemon's list of the driver's volumes. Out: whether the driver has just
+//! vouched for a volume; which volumes bypass us. No I/O; the time is an argument.
+//!
+//! A volume that was here before our first look at the list says nothing: its calls passed before
+//! we started. Neither does one that is missing at one look only, for lists and calls are not seen
+//! at the same moment.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::csi::interposer::health_source::ListedVolume;
+
+/// For so long after a call that succeeded the driver's own word counts, where the daemon has not
+/// found the volume yet.
+const CONFIRMATION_TTL: Duration = Duration::from_secs(10);
+/// What is neither called for nor listed for so long is forgotten.
+const TRACKING_TTL: Duration = Duration::from_secs(600);
+/// Where forgetting begins without a list.
+const EXPIRY_THRESHOLD: usize = 10_000;
+
+#[derive(Default)]
+pub struct VolumeTracker(Mutex<TrackerState>);
+
+#[derive(Default)]
+struct TrackerState {
+    /// By handle.
+    tracked: HashMap<String, TrackedVolume>,
+    confirmed: HashMap<String, Instant>,
+    has_baseline: bool,
+    /// Here at the last look, without a call.
+    untracked: HashSet<String>,
+}
+
+struct TrackedVolume {
+    paths: BTreeSet<String>,
+    /// It was here before our first look, so that we do not know all its paths.
+    preexisting: bool,
+    last_seen: Instant,
+}
+
+impl VolumeTracker {
+    /// A stage or publish has passed towards the driver. How it ends does not matter: it came by
+    /// this way.
+    pub fn record_attach(&self, handle: &str, path: &str, now: Instant) {
+        let mut state = self.lock();
+        if state.tracked.len() >= EXPIRY_THRESHOLD {
+            state.expire(now);
+        }
+        let here = state
+            .tracked
+            .entry(handle.to_owned())
+            .or_insert_with(|| TrackedVolume {
+                paths: BTreeSet::new(),
+                preexisting: false,
+                last_seen: now,
+            });
+        here.paths.insert(path.to_owned());
+        here.last_seen = now;
+    }
+
+    /// The driver said that it has made, staged or published the volume.
+    pub fn confirm(&self, handle: &str, now: Instant) {
+        let mut state = self.lock();
+        if state.confirmed.len() >= EXPIRY_THRESHOLD {
+            state
+                .confirmed
+                .retain(|_, at| now.duration_since(*at) < CONFIRMATION_TTL);
+        }
+        state.confirmed.insert(handle.to_owned(), now);
+    }
+
+    pub fn record_unpublish(&self, handle: &str, path: &str) {
+        let mut state = self.lock();
+        if let Some(here) = state.tracked.get_mut(handle) {
+            here.paths.remove(path);
+            if here.paths.is_empty() && !here.preexisting {
+                state.tracked.remove(handle);
+            }
+        }
+        state.confirmed.remove(handle);
+    }
+
+    pub fn record_unstage(&self, handle: &str) {
+        let mut state = self.lock();
+        state.tracked.remove(handle);
+        state.confirmed.remove(handle);
+    }
+
+    /// The driver has vouched for it a moment ago.
+    pub fn is_recently_confirmed(&self, handle: &str, now: Instant) -> bool {
+        self.lock()
+            .confirmed
+            .get(handle)
+            .is_some_and(|at| now.duration_since(*at) < CONFIRMATION_TTL)
+    }
+
+    /// The daemon's list of the driver's volumes. Those that are here, at the second look in
+    /// succession, without a call of theirs having passed.
+    pub fn find_bypassed(&self, listed: &[ListedVolume], now: Instant) -> Vec<String> {
+        let mut state = self.lock();
+        let here: Vec<&str> = listed
+            .iter()
+            .filter(|volume| volume.attached)
+            .map(|volume| volume.handle.as_str())
+            .collect();
+        let first = !std::mem::replace(&mut state.has_baseline, true);
+        let mut unseen = HashSet::new();
+        for handle in here {
+            match state.tracked.get_mut(handle) {
+                Some(known) => known.last_seen = now,
+                None if first => {
+                    state.tracked.insert(
+                        handle.to_owned(),
+                        TrackedVolume {
+                            paths: BTreeSet::new(),
+                            preexisting: true,
+                            last_seen: now,
+                        },
+                    );
+                }
+                None => {
+                    unseen.insert(handle.to_owned());
+                }
+            }
+        }
+        let mut bypassed: Vec<String> = unseen.intersection(&state.untracked).cloned().collect();
+        bypassed.sort();
+        state.untracked = unseen;
+        state.expire(now);
+        bypassed
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, TrackerState> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl TrackerState {
+    fn expire(&mut self, now: Instant) {
+        self.tracked
+            .retain(|_, here| now.duration_since(here.last_seen) < TRACKING_TTL);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::csi::interposer::health_source::{VolumeCondition, VolumeHealth};
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    fn list(handles: &[&str]) -> Vec<ListedVolume> {
+        let told = VolumeHealth {
+            statuses: Ok(Vec::new()),
+            condition: VolumeCondition::default(),
+            local: true,
+        };
+        handles
+            .iter()
+            .map(|handle| ListedVolume {
+                handle: (*handle).to_owned(),
+                attached: true,
+                health: told.clone(),
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_volume_attached_before_the_first_list_is_no_bypass() {
+        let (seen, now) = (VolumeTracker::default(), Instant::now());
+        for minute in 0..4 {
+            assert!(
+                seen.find_bypassed(&list(&["old"]), now + minute * MINUTE)
+                    .is_empty()
+            );
+        }
+        seen.record_unpublish("old", "/p");
+        assert!(
+            seen.find_bypassed(&list(&["old"]), now + 5 * MINUTE)
+                .is_empty()
+        );
+        assert!(
+            seen.find_bypassed(&list(&["old"]), now + 6 * MINUTE)
+                .is_empty()
+        );
+    }
+
+    #[test]
+    fn a_volume_listed_twice_without_a_call_is_a_bypass() {
+        let (seen, now) = (VolumeTracker::default(), Instant::now());
+        seen.find_bypassed(&[], now);
+        seen.record_attach("mine", "/p", now);
+        assert!(
+            seen.find_bypassed(&list(&["mine", "other"]), now + MINUTE)
+                .is_empty()
+        );
+        assert_eq!(
+            seen.find_bypassed(&list(&["mine", "other"]), now + 2 * MINUTE),
+            ["other"]
+        );
+        seen.record_attach("other", "/p", now + 2 * MINUTE);
+        assert!(
+            seen.find_bypassed(&list(&["mine", "other"]), now + 3 * MINUTE)
+                .is_empty()
+        );
+    }
+
+    #[test]
+    fn a_call_between_two_lists_is_no_bypass() {
+        let (seen, now) = (VolumeTracker::default(), Instant::now());
+        seen.find_bypassed(&[], now);
+        seen.find_bypassed(&list(&["v"]), now + MINUTE);
+        seen.record_attach("v", "/p", now + MINUTE);
+        assert!(
+            seen.find_bypassed(&list(&["v"]), now + 2 * MINUTE)
+                .is_empty()
+        );
+    }
+
+    #[test]
+    fn a_volume_unstaged_through_us_and_restaged_around_us_is_a_bypass() {
+        let (seen, now) = (VolumeTracker::default(), Instant::now());
+        seen.find_bypassed(&list(&["v"]), now);
+        seen.record_unstage("v");
+        assert!(seen.find_bypassed(&[], now + MINUTE).is_empty());
+        assert!(
+            seen.find_bypassed(&list(&["v"]), now + 2 * MINUTE)
+                .is_empty()
+        );
+        assert_eq!(seen.find_bypassed(&list(&["v"]), now + 3 * MINUTE), ["v"]);
+    }
+
+    #[test]
+    fn unpublishing_one_of_two_paths_keeps_the_volume_tracked() {
+        let (seen, now) = (VolumeTracker::default(), Instant::now());
+        seen.find_bypassed(&[], now);
+        seen.record_attach("v", "/staging", now);
+        seen.record_attach("v", "/pod", now);
+        seen.record_unpublish("v", "/pod");
+        assert!(seen.find_bypassed(&list(&["v"]), now + MINUTE).is_empty());
+        assert!(
+            seen.find_bypassed(&list(&["v"]), now + 2 * MINUTE)
+                .is_empty()
+        );
+    }
+
+    #[test]
+    fn a_confirmation_is_recent_for_ten_seconds() {
+        let (seen, now) = (VolumeTracker::default(), Instant::now());
+        seen.confirm("v", now);
+        assert!(seen.is_recently_confirmed("v", now + Duration::from_secs(9)));
+        assert!(!seen.is_recently_confirmed("v", now + Duration::from_secs(10)));
+        assert!(!seen.is_recently_confirmed("w", now));
+        seen.confirm("v", now);
+        seen.record_unstage("v");
+        assert!(!seen.is_recently_confirmed("v", now));
+    }
+}

@@ -1,0 +1,132 @@
+//! Mode interposer: another driver's calls on our socket, over one connection to that driver and
+//! one to the daemon.
+//!
+//! In: options, the wish to stop. Out: served sockets. Beside the calls themselves: podmon's
+//! question for the other driver's volumes, where it is asked for.
+
+use std::future::Future;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tonic::Status;
+use tonic::service::Routes;
+
+use crate::csi::agent::{Agent, new_agent};
+use crate::csi::connectivity;
+use crate::csi::health_client::HealthClient;
+use crate::csi::interposer::method::EnabledHealthApis;
+use crate::csi::interposer::{DriverName, Interposer, Settings};
+use crate::csi::node_id::{NodeIdError, node_id};
+use crate::csi::options::{Endpoint, Options};
+use crate::csi::podmon::{self, Connectivity, ConnectivityStatus, PodmonService};
+use crate::csi::server::{self, ListenError, Listener, MODE_GROUP, ServeError};
+
+#[derive(Debug, thiserror::Error)]
+pub enum InterposerModeError {
+    #[error("the endpoint cannot be used")]
+    Listen(#[from] ListenError),
+    #[error("naming this node for podmon")]
+    NodeId(#[from] NodeIdError),
+    #[error("serving podmon")]
+    Serve(#[from] ServeError),
+}
+
+/// Serves until `stop` completes. `upstream`: the real driver's socket.
+pub async fn run(
+    options: &Options,
+    endpoint: &Endpoint,
+    upstream: PathBuf,
+    stop: impl Future<Output = ()>,
+) -> Result<(), InterposerModeError> {
+    let listener = Listener::bind(endpoint.path(), MODE_GROUP).await?;
+    let podmon_listener = match &options.podmon_endpoint {
+        // Only podmon asks for the node's name.
+        Some(podmon) => Some((
+            node_id(options.node_id.as_deref())?,
+            Listener::bind(podmon.path(), MODE_GROUP).await?,
+        )),
+        None => None,
+    };
+    let (agent, reconnector) = new_agent(&options.agent);
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        upstream = %upstream.display(),
+        %endpoint,
+        agent = %options.agent.display(),
+        "diskvitals-csi stands before another driver"
+    );
+    let health_apis = EnabledHealthApis {
+        condition: options.health_api.includes_condition(),
+        health: options.health_api.includes_health(),
+    };
+    let interposer = Interposer::new(
+        Settings::new(upstream, health_apis),
+        Arc::new(HealthClient::new(agent.clone())),
+    );
+    let upstream_connectivity = UpstreamConnectivity {
+        driver: interposer.driver_name(),
+        agent,
+    };
+    let (stopping, stopped) = watch::channel(false);
+    let mut serving = std::pin::pin!(async {
+        let (connections, _bound) = listener.connections();
+        let calls = async {
+            interposer
+                .serve(connections, server::wait_stopped(stopped.clone()))
+                .await;
+            Ok(())
+        };
+        let podmon = async {
+            match podmon_listener {
+                Some((node, listener)) => {
+                    let service =
+                        PodmonService::new(node, Arc::new(upstream_connectivity)).server();
+                    server::serve(
+                        listener,
+                        Routes::new(service),
+                        podmon::REQUEST_TIMEOUT,
+                        server::wait_stopped(stopped.clone()),
+                    )
+                    .await
+                }
+                None => Ok(()),
+            }
+        };
+        tokio::try_join!(calls, podmon).map(|_| ())
+    });
+    let mut reconnecting = std::pin::pin!(reconnector.run());
+    tokio::select! {
+        served = &mut serving => return Ok(served?),
+        never = &mut reconnecting => match never {},
+        () = stop => {}
+    }
+    stopping.send_replace(true);
+    // Calls that are under way may still ask the daemon.
+    tokio::select! {
+        served = serving => Ok(served?),
+        never = reconnecting => match never {},
+    }
+}
+
+/// The other driver's volumes, as podmon asks for them.
+struct UpstreamConnectivity {
+    driver: DriverName<HealthClient>,
+    agent: Agent,
+}
+
+impl Connectivity for UpstreamConnectivity {
+    async fn check(
+        &self,
+        handles: Vec<String>,
+        sample: Duration,
+    ) -> Result<ConnectivityStatus, Status> {
+        let driver = self
+            .driver
+            .get()
+            .await
+            .map_err(|error| Status::unavailable(error.to_string()))?;
+        connectivity::check(&self.agent, &driver, handles, sample).await
+    }
+}

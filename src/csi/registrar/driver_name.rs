@@ -1,0 +1,160 @@
+//! What a driver calls itself: asked on its own socket, again and again, ever more slowly, until it
+//! answers.
+//!
+//! In: the socket's path. Out: a name that is fit to be a part of a file's name. Each new trouble
+//! is logged once, not each attempt.
+
+use std::path::Path;
+use std::time::Duration;
+
+use tonic::Status;
+use tonic::transport::Endpoint;
+
+use crate::csi::wire::GetPluginInfoRequest;
+use crate::csi::wire::identity_client::IdentityClient;
+use crate::model::naming;
+
+/// Before the second attempt; doubled for each further one. Short: drivers start beside their
+/// registrars, and pods wait for both.
+const INITIAL_BACKOFF: Duration = Duration::from_millis(250);
+const MAX_BACKOFF: Duration = Duration::from_secs(8);
+/// To connect, and for the answer.
+const CALL_TIMEOUT: Duration = Duration::from_secs(5);
+/// Largest answer, in bytes: a name, a version and a few words.
+const MAX_RESPONSE_BYTES: usize = 64 << 10;
+
+/// The driver answers, but not with a name by which it can be registered. Asking again would not
+/// help.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("it calls itself {name:?}: {why}")]
+pub struct InvalidDriverName {
+    /// At most [`SHOWN`] characters of it.
+    name: String,
+    why: String,
+}
+
+const MAX_SHOWN_CHARS: usize = 100;
+
+/// Why there is no answer yet.
+#[derive(Debug, thiserror::Error)]
+enum QueryError {
+    #[error("connecting")]
+    Connect(#[source] tonic::transport::Error),
+    #[error("calling GetPluginInfo")]
+    Call(#[source] Box<Status>),
+    #[error("no answer within {} s", CALL_TIMEOUT.as_secs())]
+    TimedOut,
+}
+
+/// The name that the driver at `socket` gives itself. Waits as long as there is no answer.
+pub async fn wait_for_name(socket: &Path) -> Result<String, InvalidDriverName> {
+    let mut last_logged = None;
+    let mut pause = INITIAL_BACKOFF;
+    loop {
+        let trouble = match tokio::time::timeout(CALL_TIMEOUT, query_name(socket)).await {
+            Ok(Ok(name)) => return validate_name(name),
+            Ok(Err(trouble)) => trouble,
+            Err(_) => QueryError::TimedOut,
+        };
+        let trouble = format!("{:#}", anyhow::Error::from(trouble));
+        if last_logged.as_ref() != Some(&trouble) {
+            tracing::warn!(driver = %socket.display(), %trouble, "the driver does not answer: nothing to register yet; trying on");
+            last_logged = Some(trouble);
+        }
+        tokio::time::sleep(pause).await;
+        pause = next_backoff(pause);
+    }
+}
+
+fn next_backoff(pause: Duration) -> Duration {
+    (pause * 2).min(MAX_BACKOFF)
+}
+
+async fn query_name(socket: &Path) -> Result<String, QueryError> {
+    let endpoint = Endpoint::from_shared(format!("unix://{}", socket.display()))
+        .map_err(QueryError::Connect)?;
+    let channel = endpoint.connect().await.map_err(QueryError::Connect)?;
+    let mut client = IdentityClient::new(channel).max_decoding_message_size(MAX_RESPONSE_BYTES);
+    let answer = client
+        .get_plugin_info(GetPluginInfoRequest {})
+        .await
+        .map_err(|status| QueryError::Call(Box::new(status)))?;
+    Ok(answer.into_inner().name)
+}
+
+fn validate_name(name: String) -> Result<String, InvalidDriverName> {
+    match naming::validate_driver(&name) {
+        Ok(()) => Ok(name),
+        Err(why) => Err(InvalidDriverName {
+            name: name.chars().take(MAX_SHOWN_CHARS).collect(),
+            why,
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_is_no_file_name_is_refused() {
+        assert_eq!(
+            validate_name("csi.example.com".into()),
+            Ok("csi.example.com".into())
+        );
+        for name in [
+            "",
+            ".",
+            "..",
+            "../../etc/cron.d/x",
+            "a/b",
+            "a\0b",
+            "-x",
+            "x-",
+            "a b",
+            "ä.example",
+            &"a".repeat(64),
+        ] {
+            assert!(validate_name(name.into()).is_err(), "{name}");
+        }
+    }
+
+    #[test]
+    fn an_invalid_name_is_shown_truncated() {
+        let refusal = validate_name("../x\n".into())
+            .expect_err("not a name")
+            .to_string();
+        assert!(
+            refusal.starts_with(r#"it calls itself "../x\n": a driver's name is made of"#),
+            "{refusal}"
+        );
+        assert!(
+            validate_name("/".repeat(60_000))
+                .expect_err("not a name")
+                .to_string()
+                .len()
+                < 300
+        );
+    }
+
+    #[test]
+    fn the_backoff_doubles_up_to_eight_seconds() {
+        let pauses: Vec<u128> =
+            std::iter::successors(Some(INITIAL_BACKOFF), |pause| Some(next_backoff(*pause)))
+                .take(8)
+                .map(|pause| pause.as_millis())
+                .collect();
+        assert_eq!(pauses, [250, 500, 1000, 2000, 4000, 8000, 8000, 8000]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_absent_driver_is_waited_for() {
+        let dir = tempfile::tempdir().expect("dir");
+        let ended = tokio::time::timeout(
+            Duration::from_secs(600),
+            wait_for_name(&dir.path().join("csi.sock")),
+        )
+        .await;
+        assert!(ended.is_err());
+    }
+}

@@ -1,0 +1,247 @@
+//! Keeps the node's condition at the API server: told when it changes, and again from time to time,
+//! so that its age shows whether anybody still looks.
+//!
+//! In: what is seen of the daemon. Out: server-side apply of one condition. A change of status or
+//! reason is told at once, unless there are many; another message a little later.
+
+use std::convert::Infallible;
+
+use jiff::Timestamp;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::csi::report::api::{ApiError, ApiServer};
+use crate::csi::report::backoff::Backoff;
+use crate::csi::report::condition::{ConditionStatus, StorageCondition, storage_condition};
+use crate::csi::report::token_bucket::TokenBucket;
+use crate::csi::report::{DaemonView, ReportTiming, maybe_sleep_until, now};
+
+/// What the API server has from us.
+#[derive(Debug)]
+struct AppliedCondition {
+    condition: StorageCondition,
+    applied_at: Instant,
+    /// Since when the status is what it is.
+    since: Timestamp,
+}
+
+pub async fn run(
+    mut views: watch::Receiver<DaemonView>,
+    api: &ApiServer,
+    node: &str,
+    timing: &ReportTiming,
+) -> Infallible {
+    let mut pause = Backoff::new(timing, node);
+    let mut changes = TokenBucket::new(timing.condition_burst, timing.condition_interval);
+    let (mut applied, mut not_before, mut last_error): (
+        Option<AppliedCondition>,
+        Option<Instant>,
+        Option<String>,
+    ) = (None, None, None);
+    loop {
+        let view = views.borrow_and_update().clone();
+        let grace_until = view.grace_until(timing.absence_grace);
+        let wanted = storage_condition(&view, grace_until.is_some());
+        let due = wanted.as_ref().map(|wanted| {
+            due(applied.as_ref(), wanted, timing, &mut changes)
+                .max(not_before.unwrap_or_else(Instant::now))
+        });
+        tokio::select! {
+            changed = views.changed() => if changed.is_err() {
+                // Nobody looks any more: the process ends.
+                std::future::pending::<()>().await;
+            },
+            () = maybe_sleep_until(grace_until) => {}
+            () = maybe_sleep_until(due) => {
+                let Some(wanted) = wanted else { continue };
+                match apply(api, applied.as_ref(), &wanted).await {
+                    Ok(since) => {
+                        if is_change(applied.as_ref(), &wanted) {
+                            changes.take();
+                        }
+                        if applied.as_ref().is_none_or(|told| told.condition.status != wanted.status) {
+                            tracing::info!(node, status = wanted.status.name(), reason = wanted.reason, "the node's condition is told");
+                        }
+                        applied = Some(AppliedCondition { condition: wanted, applied_at: Instant::now(), since });
+                        pause.reset();
+                        (not_before, last_error) = (None, None);
+                    }
+                    Err(failure) => {
+                        let (why, retry_after) = failure.into_message_and_delay();
+                        if last_error.as_ref() != Some(&why) {
+                            tracing::warn!(node, trouble = why, "the node's condition cannot be told; trying on");
+                        }
+                        last_error = Some(why);
+                        not_before = Some(Instant::now() + pause.next_delay(retry_after));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Where something comes and goes, it is the latest state that is told when it may be.
+fn due(
+    told: Option<&AppliedCondition>,
+    wanted: &StorageCondition,
+    pace: &ReportTiming,
+    changes: &mut TokenBucket,
+) -> Instant {
+    match told {
+        Some(told) if told.condition == *wanted => told.applied_at + pace.heartbeat_interval,
+        Some(told) if !is_change(Some(told), wanted) => told.applied_at + pace.message_interval,
+        _ => changes.next_available(),
+    }
+}
+
+fn is_change(told: Option<&AppliedCondition>, wanted: &StorageCondition) -> bool {
+    told.is_none_or(|told| {
+        (told.condition.status, &told.condition.reason) != (wanted.status, &wanted.reason)
+    })
+}
+
+/// Since when it is so: as this process has told it, or one before it.
+async fn apply(
+    api: &ApiServer,
+    told: Option<&AppliedCondition>,
+    wanted: &StorageCondition,
+) -> Result<Timestamp, ApiError> {
+    let before = match told {
+        Some(told) => Some((told.condition.status.name().to_owned(), told.since)),
+        None => api.current_condition().await?,
+    };
+    let now = now();
+    let since = transition_time(before, wanted.status, now);
+    api.apply_condition(wanted, since, now).await?;
+    Ok(since)
+}
+
+fn transition_time(
+    before: Option<(String, Timestamp)>,
+    status: ConditionStatus,
+    now: Timestamp,
+) -> Timestamp {
+    before
+        .filter(|(old, _)| old == status.name())
+        .map_or(now, |(_, since)| since.min(now))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn condition(status: ConditionStatus, reason: &str, message: &str) -> StorageCondition {
+        StorageCondition {
+            status,
+            reason: reason.into(),
+            message: message.into(),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_change_is_due_at_once_a_new_message_soon_and_the_same_condition_at_its_heartbeat() {
+        let timing = ReportTiming::default();
+        let mut changes = TokenBucket::new(timing.condition_burst, timing.condition_interval);
+        let told = AppliedCondition {
+            condition: condition(ConditionStatus::False, "SmartFailing", "a"),
+            applied_at: Instant::now(),
+            since: Timestamp::UNIX_EPOCH,
+        };
+        let mut after = |status, reason: &str, message: &str| {
+            due(
+                Some(&told),
+                &condition(status, reason, message),
+                &timing,
+                &mut changes,
+            )
+            .saturating_duration_since(Instant::now())
+        };
+        assert_eq!(
+            after(ConditionStatus::True, "NothingFound", "a"),
+            Duration::ZERO
+        );
+        assert_eq!(
+            after(ConditionStatus::False, "DriveMissing", "a"),
+            Duration::ZERO
+        );
+        assert_eq!(
+            after(ConditionStatus::False, "SmartFailing", "b"),
+            Duration::from_secs(30)
+        );
+        assert_eq!(
+            after(ConditionStatus::False, "SmartFailing", "a"),
+            Duration::from_secs(300)
+        );
+        assert_eq!(
+            due(
+                None,
+                &condition(ConditionStatus::True, "NothingFound", ""),
+                &timing,
+                &mut changes
+            ),
+            Instant::now()
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_flapping_condition_is_applied_three_times_at_once_then_every_ten_seconds() {
+        let pace = ReportTiming::default();
+        let (mut changes, mut told, begin) = (
+            TokenBucket::new(pace.condition_burst, pace.condition_interval),
+            None,
+            Instant::now(),
+        );
+        let mut times = Vec::new();
+        for number in 0..6 {
+            let wanted = condition(
+                if number % 2 == 0 {
+                    ConditionStatus::True
+                } else {
+                    ConditionStatus::Unknown
+                },
+                "A",
+                "b",
+            );
+            tokio::time::sleep_until(due(told.as_ref(), &wanted, &pace, &mut changes)).await;
+            if is_change(told.as_ref(), &wanted) {
+                changes.take();
+            }
+            told = Some(AppliedCondition {
+                condition: wanted,
+                applied_at: Instant::now(),
+                since: Timestamp::UNIX_EPOCH,
+            });
+            times.push(begin.elapsed().as_secs());
+        }
+        assert_eq!(times, [0, 0, 0, 10, 20, 30]);
+    }
+
+    #[test]
+    fn the_transition_time_survives_a_restart_and_changes_only_with_the_status() {
+        let time = |second| Timestamp::from_second(second).expect("a time");
+        let before = || Some(("False".to_owned(), time(10)));
+        assert_eq!(
+            transition_time(before(), ConditionStatus::False, time(99)),
+            time(10)
+        );
+        assert_eq!(
+            transition_time(before(), ConditionStatus::Unknown, time(99)),
+            time(99)
+        );
+        assert_eq!(
+            transition_time(None, ConditionStatus::False, time(99)),
+            time(99)
+        );
+        // Of a clock that was ahead.
+        assert_eq!(
+            transition_time(
+                Some(("False".into(), time(500))),
+                ConditionStatus::False,
+                time(99)
+            ),
+            time(99)
+        );
+    }
+}

@@ -1,0 +1,112 @@
+//! Keeps up a picture of the node by the daemon's Watch, and says when that cannot be done.
+//!
+//! In: the connection to the daemon. Out: what is seen of it. Pictures are whole and settled; half
+//! ones are never shown.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tonic::Status;
+
+use crate::api::client::Client;
+use crate::csi::agent::Agent;
+use crate::csi::report::node_snapshot::{ApplyOutcome, NodeSnapshot};
+use crate::csi::report::{DaemonView, Outage, ReportTiming, maybe_sleep_until, now};
+
+pub async fn run(
+    agent: Agent,
+    view: watch::Sender<DaemonView>,
+    timing: &ReportTiming,
+) -> Infallible {
+    loop {
+        let status = match follow(&agent, &view, timing).await {
+            Err(status) => status,
+            Ok(never) => match never {},
+        };
+        set_outage(&view, status.message());
+        // The next question has the connection made at once, if it can be.
+        tokio::time::sleep(timing.initial_backoff).await;
+    }
+}
+
+/// Since when it is lost is what it was; why may have become another thing.
+fn set_outage(view: &watch::Sender<DaemonView>, why: &str) {
+    view.send_if_modified(|view| {
+        let same = view.outage.as_ref().is_some_and(|lost| lost.why == why);
+        let since = view
+            .outage
+            .as_ref()
+            .map_or_else(Instant::now, |lost| lost.since);
+        view.outage = Some(Outage {
+            since,
+            why: why.to_owned(),
+        });
+        !same
+    });
+}
+
+async fn follow(
+    agent: &Agent,
+    sight: &watch::Sender<DaemonView>,
+    pace: &ReportTiming,
+) -> Result<Infallible, Status> {
+    let mut events = agent
+        .query(|client: Client| async move { client.watch(0).await })
+        .await?;
+    let mut snapshot = NodeSnapshot::default();
+    // When the daemon is to be asked for its node; None until all of the picture is there.
+    let mut next_poll = None;
+    // How long half a picture is waited for, or one that is behind the node's own words.
+    let mut complete_by = Some(Instant::now() + pace.poll_interval);
+    let mut revision = 0;
+    loop {
+        tokio::select! {
+            event = events.message() => {
+                let event = event?.ok_or_else(|| Status::unavailable("it has ended the watch"))?;
+                revision = event.revision;
+                match snapshot.apply(event) {
+                    ApplyOutcome::Partial => (next_poll, complete_by) = (None, complete_by.or(Some(Instant::now() + pace.poll_interval))),
+                    ApplyOutcome::Complete => {
+                        for finding in agent.query(|client: Client| async move { client.findings(true).await }).await?.findings {
+                            snapshot.record_cleared(finding);
+                        }
+                        (next_poll, complete_by) = (Some(Instant::now()), None);
+                    }
+                    ApplyOutcome::Changed => next_poll = next_poll.map(|due: Instant| due.min(Instant::now() + pace.debounce)),
+                }
+            }
+            () = maybe_sleep_until(next_poll) => {
+                let node = agent.query(|client: Client| async move { client.node().await }).await?;
+                // What it has just become, settled for one, may be told before all the changes that
+                // made it so have come.
+                if revision < node.revision {
+                    complete_by = complete_by.or(Some(Instant::now() + pace.poll_interval));
+                    next_poll = Some(Instant::now() + pace.debounce);
+                    continue;
+                }
+                snapshot.update_node(&node, now());
+                publish(sight, &snapshot);
+                (next_poll, complete_by) = (Some(Instant::now() + pace.poll_interval), None);
+            }
+            () = maybe_sleep_until(complete_by) => return Err(Status::unavailable("it does not tell all of its picture in its time")),
+        }
+    }
+}
+
+fn publish(view: &watch::Sender<DaemonView>, snapshot: &NodeSnapshot) {
+    if !snapshot.settled {
+        return set_outage(view, "it has been started and does not know all yet");
+    }
+    view.send_if_modified(|sight| {
+        let same = sight.outage.is_none() && sight.snapshot.as_deref() == Some(snapshot);
+        if !same {
+            *sight = DaemonView {
+                snapshot: Some(Arc::new(snapshot.clone())),
+                outage: None,
+            };
+        }
+        !same
+    });
+}

@@ -1,0 +1,369 @@
+//! Tells news as events, each once, no faster than the API server may be asked to take them.
+//!
+//! In: what is seen of the daemon. Out: events. What cannot be told for now waits, in order and
+//! bounded; what the API server will never take is logged and dropped.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::csi::report::api::{ApiError, ApiServer, Rejection};
+use crate::csi::report::backoff::Backoff;
+use crate::csi::report::event::{Event, Regarding, regarding_node};
+use crate::csi::report::node_snapshot::NodeSnapshot;
+use crate::csi::report::queue::Queue;
+use crate::csi::report::token_bucket::TokenBucket;
+use crate::csi::report::transitions::{
+    EventTarget, HEALTH_KNOWN, HEALTH_UNKNOWN, StorageTransition, StorageTransitionKind, news, told,
+};
+use crate::csi::report::{DaemonView, ReportTiming, maybe_sleep_until, now};
+
+pub async fn run(
+    mut views: watch::Receiver<DaemonView>,
+    api: &ApiServer,
+    node: &str,
+    timing: &ReportTiming,
+) -> Infallible {
+    let mut teller = EventPublisher::new(api, node, timing);
+    loop {
+        let view = views.borrow_and_update().clone();
+        let grace_until = view.grace_until(timing.absence_grace);
+        teller.update(&view, grace_until.is_some());
+        let due = teller.due();
+        tokio::select! {
+            changed = views.changed() => if changed.is_err() {
+                // Nobody looks any more: the process ends.
+                std::future::pending::<()>().await;
+            },
+            () = maybe_sleep_until(grace_until) => {}
+            () = maybe_sleep_until(due) => teller.publish_next().await,
+        }
+    }
+}
+
+struct EventPublisher<'a> {
+    api: &'a ApiServer,
+    node: &'a str,
+    last_snapshot: Option<Arc<NodeSnapshot>>,
+    /// It, with what is still to be told the end of.
+    baseline: Option<NodeSnapshot>,
+    /// That the daemon is away has been told, or was so from the beginning.
+    outage_reported: bool,
+    queue: Queue,
+    rate_limit: TokenBucket,
+    backoff: Backoff,
+    not_before: Option<Instant>,
+    last_error: Option<String>,
+    /// By kind and namespace.
+    rejections: BTreeMap<(String, String), u64>,
+    /// By namespace.
+    forbidden: BTreeMap<String, Forbidden>,
+    /// How long a right may be on its way.
+    rbac_grace: Duration,
+    given_up: u64,
+}
+
+/// Since when a right is missing without anything being taken, and when that was last seen.
+#[derive(Clone, Copy, Debug)]
+struct Forbidden {
+    since: Instant,
+    last: Instant,
+}
+
+impl<'a> EventPublisher<'a> {
+    fn new(api: &'a ApiServer, node: &'a str, pace: &ReportTiming) -> EventPublisher<'a> {
+        EventPublisher {
+            api,
+            node,
+            last_snapshot: None,
+            baseline: None,
+            outage_reported: false,
+            queue: Queue::new(pace.max_event_age),
+            rate_limit: TokenBucket::new(pace.event_burst, pace.event_interval),
+            backoff: Backoff::new(pace, node),
+            not_before: None,
+            last_error: None,
+            rejections: BTreeMap::new(),
+            forbidden: BTreeMap::new(),
+            rbac_grace: pace.rbac_grace,
+            given_up: 0,
+        }
+    }
+
+    fn update(&mut self, view: &DaemonView, in_grace: bool) {
+        let now = now();
+        if let Some(snapshot) = &view.snapshot
+            && self
+                .last_snapshot
+                .as_ref()
+                .is_none_or(|seen| !Arc::ptr_eq(seen, snapshot))
+        {
+            self.enqueue(news(self.baseline.as_ref(), snapshot, now));
+            self.baseline = Some(self.baseline.as_ref().map_or_else(
+                || NodeSnapshot::clone(snapshot),
+                |before| told(before, snapshot),
+            ));
+            self.last_snapshot = Some(snapshot.clone());
+        }
+        match &view.outage {
+            // A reporter that has never seen the daemon does not know since when it is away: one
+            // before it may have told it.
+            Some(outage) if !in_grace && !self.outage_reported && self.last_snapshot.is_some() => {
+                let note = format!(
+                    "how the storage of this node is cannot be told: diskvitalsd cannot be asked: {}",
+                    outage.why
+                );
+                self.enqueue(vec![self.daemon_transition(
+                    StorageTransitionKind::BecameUnknown,
+                    HEALTH_UNKNOWN,
+                    note,
+                    now,
+                )]);
+                self.outage_reported = true;
+            }
+            None if self.outage_reported => {
+                let note = "diskvitalsd answers again: how the storage of this node is can be told"
+                    .to_owned();
+                self.enqueue(vec![self.daemon_transition(
+                    StorageTransitionKind::BecameKnown,
+                    HEALTH_KNOWN,
+                    note,
+                    now,
+                )]);
+                self.outage_reported = false;
+            }
+            _ => {}
+        }
+    }
+
+    fn daemon_transition(
+        &self,
+        kind: StorageTransitionKind,
+        reason: &str,
+        note: String,
+        at: jiff::Timestamp,
+    ) -> StorageTransition {
+        StorageTransition {
+            key: format!("daemon {} {at}", kind.action()),
+            target: EventTarget::Node,
+            kind,
+            reason: reason.to_owned(),
+            note,
+            at,
+        }
+    }
+
+    fn enqueue(&mut self, transitions: Vec<StorageTransition>) {
+        let dropped = self.queue.push(transitions);
+        if dropped > 0 {
+            tracing::warn!(
+                dropped,
+                waiting = self.queue.len(),
+                "too many events wait, the oldest are dropped"
+            );
+        }
+    }
+
+    fn due(&mut self) -> Option<Instant> {
+        self.queue.first().is_some().then(|| {
+            self.rate_limit
+                .next_available()
+                .max(self.not_before.unwrap_or_else(Instant::now))
+        })
+    }
+
+    async fn publish_next(&mut self) {
+        let Some(transition) = self.queue.first().cloned() else {
+            return;
+        };
+        self.rate_limit.take();
+        match self.publish(&transition).await {
+            Ok(()) => {
+                self.backoff.reset();
+                (self.not_before, self.last_error) = (None, None);
+                self.forbidden.remove(namespace(&transition.target));
+                self.queue.pop();
+            }
+            Err(ApiError::Rejected(refusal)) => self.record_rejection(&transition, refusal),
+            Err(ApiError::Forbidden(refusal))
+                if self.is_forbidden_for_good(namespace(&transition.target)) =>
+            {
+                self.record_rejection(&transition, refusal)
+            }
+            Err(failure) => {
+                // Other namespaces' events may be taken.
+                let aside = matches!(failure, ApiError::Forbidden(_));
+                let (why, wish) = failure.into_message_and_delay();
+                self.record_failure(&transition, why, wish, aside);
+            }
+        }
+    }
+
+    fn record_failure(
+        &mut self,
+        transition: &StorageTransition,
+        why: String,
+        wish: Option<Duration>,
+        aside: bool,
+    ) {
+        if self.last_error.as_ref() != Some(&why) {
+            tracing::warn!(
+                trouble = why,
+                waiting = self.queue.len(),
+                "events cannot be told; trying on"
+            );
+        }
+        if self.queue.record_failure(aside) {
+            self.given_up += 1;
+            tracing::warn!(
+                reason = transition.reason,
+                why,
+                given_up = self.given_up,
+                "an event could not be told for too long; it is given up"
+            );
+        }
+        self.last_error = Some(why);
+        self.not_before = Some(Instant::now() + self.backoff.next_delay(wish));
+    }
+
+    /// Right after an installation its roles may not be known everywhere yet.
+    fn is_forbidden_for_good(&mut self, namespace: &str) -> bool {
+        let (now, rights) = (Instant::now(), self.rbac_grace);
+        self.forbidden
+            .retain(|_, forbidden| now < forbidden.last + rights);
+        let forbidden = self
+            .forbidden
+            .entry(namespace.to_owned())
+            .or_insert(Forbidden {
+                since: now,
+                last: now,
+            });
+        forbidden.last = now;
+        now >= forbidden.since + rights
+    }
+
+    /// Each kind of refusal is logged once for each namespace: that may be going away, or a right
+    /// is missing, for all of its events.
+    fn record_rejection(&mut self, news: &StorageTransition, refusal: Rejection) {
+        self.queue.pop();
+        if self.rejections.len() >= 64 {
+            self.rejections.clear();
+        }
+        let Rejection { kind, why } = refusal;
+        let times = self
+            .rejections
+            .entry((kind, namespace(&news.target).to_owned()))
+            .or_default();
+        *times += 1;
+        if *times == 1 {
+            tracing::warn!(
+                reason = news.reason,
+                why,
+                "the API server does not take an event; it is dropped"
+            );
+        }
+    }
+
+    async fn publish(&self, news: &StorageTransition) -> Result<(), ApiError> {
+        let regarding = match &news.target {
+            EventTarget::Node => regarding_node(self.node),
+            EventTarget::Pod(pod) => Regarding {
+                kind: "Pod",
+                namespace: pod.namespace.clone(),
+                name: pod.name.clone(),
+                uid: pod.uid.clone(),
+            },
+            EventTarget::Claim(claimed) => match self.api.find_claim(claimed).await? {
+                Some(claim) => claim,
+                // A volume that belongs to no claim, or to one that no pod of this node has.
+                None => return Ok(()),
+            },
+        };
+        self.api
+            .create_event(&Event::new(news, regarding, self.node))
+            .await
+    }
+}
+
+/// In which it is told, as far as is known here.
+fn namespace(about: &EventTarget) -> &str {
+    match about {
+        EventTarget::Node => "",
+        EventTarget::Pod(pod) => &pod.namespace,
+        EventTarget::Claim(claimed) => claimed.namespaces.first().map_or("", String::as_str),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::csi::report::api::Config;
+    use crate::model::provision::PodRef;
+
+    fn pod(name: &str, namespace: &str) -> StorageTransition {
+        let about = EventTarget::Pod(PodRef {
+            uid: name.into(),
+            name: name.into(),
+            namespace: namespace.into(),
+        });
+        StorageTransition {
+            key: name.into(),
+            target: about,
+            kind: StorageTransitionKind::Raised,
+            reason: "DriveFailing".into(),
+            note: String::new(),
+            at: now(),
+        }
+    }
+
+    fn api(pace: &ReportTiming) -> ApiServer {
+        ApiServer::new(
+            Config::new("http://127.0.0.1:1".parse().expect("an address")),
+            "worker-1",
+            pace,
+        )
+        .expect("a client")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn rejections_are_grouped_regardless_of_names_in_their_messages() {
+        let timing = ReportTiming::default();
+        let api = api(&timing);
+        let mut teller = EventPublisher::new(&api, "worker-1", &timing);
+        for (name, namespace) in [("a", "shop"), ("b", "shop"), ("c", "bank")] {
+            let refusal = Rejection {
+                kind: "403 Forbidden".into(),
+                why: format!("403 Forbidden: events {name:?} is forbidden"),
+            };
+            teller.record_rejection(&pod(name, namespace), refusal);
+        }
+        assert_eq!(teller.rejections.values().collect::<Vec<_>>(), [&1, &2]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_missing_permission_is_retried_for_five_minutes_and_then_final() {
+        let pace = ReportTiming::default();
+        let api = api(&pace);
+        let mut teller = EventPublisher::new(&api, "worker-1", &pace);
+        let mut after = async |seconds| {
+            tokio::time::advance(Duration::from_secs(seconds)).await;
+            teller.is_forbidden_for_good("shop")
+        };
+        assert_eq!(
+            [
+                after(0).await,
+                after(120).await,
+                after(120).await,
+                after(120).await,
+                after(1).await
+            ],
+            [false, false, false, true, true]
+        );
+        // Not seen for long: it may be another installation's.
+        assert!(!after(301).await);
+    }
+}

@@ -1,0 +1,473 @@
+//! The daemon's picture of this node as far as Kubernetes is told of it, put together from what the
+//! daemon's Watch says.
+//!
+//! In: the daemon's messages. Out: drives, volumes with who uses them, and what is wrong. Pure.
+//! What only a newer daemon knows is read as unknown, never as good.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::api::wire;
+use crate::api::wire::watch_event::{Change, Item};
+use crate::csi::health;
+use crate::model::provision::PodRef;
+
+/// Troubles that are over are of interest so long.
+pub const CLEARED_RETENTION: SignedDuration = SignedDuration::from_hours(1);
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Health {
+    Good,
+    Suspect,
+    Bad,
+    #[default]
+    Unknown,
+}
+
+/// How bad one thing is, the worst last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    Info,
+    Suspect,
+    Bad,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Subject {
+    Drive(String),
+    Volume(String),
+    Device(String),
+}
+
+/// A finding of the daemon, or the state of a volume that no finding speaks of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Issue {
+    pub subject: Subject,
+    pub severity: Severity,
+    /// The wire's number of what it means for the data: the larger the worse.
+    pub status: i32,
+    pub reason: String,
+    pub message: String,
+    /// None: a state, of which the daemon does not say since when it is so.
+    pub since: Option<Timestamp>,
+    /// Grows each time that it was raised or got worse.
+    pub count: u64,
+    pub acknowledged: bool,
+    pub cleared: Option<Cleared>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cleared {
+    pub time: Timestamp,
+    pub why: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Drive {
+    /// For people.
+    pub name: String,
+    pub health: Health,
+    pub why: String,
+    pub maintenance: bool,
+    /// It is to be asked, has never said anything of itself, and why not.
+    pub smart_pending: Option<String>,
+    /// The daemon has an answer of it.
+    pub has_smart_data: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Volume {
+    /// For people.
+    pub name: String,
+    pub health: Health,
+    pub why: String,
+    /// Those whose names the node knows.
+    pub pods: Vec<PodRef>,
+    pub pv_uses: Vec<PvUse>,
+    /// The reason that its state has for being abnormal, whether or not a finding tells the same.
+    pub state_reason: Option<String>,
+    /// By id.
+    pub drives: Vec<String>,
+}
+
+/// A PersistentVolume that pods of these namespaces use: which claim it is bound to only the API
+/// server knows.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PvUse {
+    pub pv: String,
+    pub namespaces: BTreeSet<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeSnapshot {
+    /// Of the node; what is acknowledged or under maintenance does not count.
+    pub health: Health,
+    pub settled: bool,
+    pub drives: BTreeMap<String, Drive>,
+    pub volumes: BTreeMap<String, Volume>,
+    /// By finding id, or of a state by a name that no finding has.
+    pub issues: BTreeMap<String, Issue>,
+    /// Lately cleared.
+    pub recently_cleared: BTreeMap<String, Issue>,
+}
+
+/// What an event of Watch has done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ApplyOutcome {
+    /// More of the first picture follows.
+    Partial,
+    /// That was all of it.
+    Complete,
+    Changed,
+}
+
+impl NodeSnapshot {
+    pub fn apply(&mut self, event: wire::WatchEvent) -> ApplyOutcome {
+        let (change, item) = (event.change(), event.item);
+        match (change, item) {
+            (Change::SnapshotBegin, _) => {
+                *self = NodeSnapshot::default();
+                return ApplyOutcome::Partial;
+            }
+            (Change::SnapshotEnd, _) => return ApplyOutcome::Complete,
+            (Change::Removed, Some(Item::Drive(drive))) => {
+                self.drives.remove(&drive.id);
+            }
+            (_, Some(Item::Drive(drive))) => {
+                self.drives
+                    .insert(drive.id.clone(), Drive::from_wire(&drive));
+            }
+            (Change::Removed, Some(Item::Volume(volume))) => {
+                self.volumes.remove(&volume.id);
+                self.issues.remove(&state_issue_id(&volume.id));
+            }
+            (_, Some(Item::Volume(volume))) => self.update_volume(&volume),
+            (Change::Removed, Some(Item::Finding(finding))) => {
+                self.issues.remove(&finding.id);
+                self.record_cleared(finding);
+            }
+            (_, Some(Item::Finding(finding))) => {
+                if finding.cleared.is_some() {
+                    self.record_cleared(finding);
+                } else if let Some((id, issue)) = Issue::from_finding(finding) {
+                    self.issues.insert(id, issue);
+                }
+            }
+            // Checks are findings when they find something; and what a newer daemon tells of
+            // besides.
+            (_, Some(Item::Check(_)) | None) => {}
+        }
+        ApplyOutcome::Changed
+    }
+
+    /// One that may be over.
+    pub fn record_cleared(&mut self, finding: wire::Finding) {
+        if let Some((id, trouble)) =
+            Issue::from_finding(finding).filter(|(_, trouble)| trouble.cleared.is_some())
+        {
+            self.recently_cleared.insert(id, trouble);
+        }
+    }
+
+    /// Its node's own words, which Watch does not tell.
+    pub fn update_node(&mut self, node: &wire::Node, now: Timestamp) {
+        self.health = health_from_wire(node.health());
+        self.settled = node.settled;
+        self.recently_cleared.retain(|_, issue| {
+            issue
+                .cleared
+                .as_ref()
+                .is_some_and(|cleared| now.duration_since(cleared.time) <= CLEARED_RETENTION)
+        });
+    }
+
+    /// Those that speak of what is wrong, the worst first; of equally bad ones drives first, which
+    /// are the cause of what is said of volumes.
+    pub fn adverse(&self) -> Vec<(&str, &Issue)> {
+        let mut adverse: Vec<_> = self
+            .issues
+            .iter()
+            .filter(|(_, trouble)| trouble.severity > Severity::Info)
+            .map(|(id, trouble)| (id.as_str(), trouble))
+            .collect();
+        adverse.sort_by(|(a_id, a), (b_id, b)| {
+            let of_drive = |trouble: &Issue| matches!(trouble.subject, Subject::Drive(_));
+            (b.severity, of_drive(b), b.status)
+                .cmp(&(a.severity, of_drive(a), a.status))
+                .then_with(|| (&a.reason, &a.subject, a_id).cmp(&(&b.reason, &b.subject, b_id)))
+        });
+        adverse
+    }
+
+    /// It is to be looked at: not acknowledged, and not about a drive under maintenance.
+    pub fn is_counted(&self, trouble: &Issue) -> bool {
+        let maintained = matches!(&trouble.subject, Subject::Drive(id) if self.drives.get(id).is_some_and(|drive| drive.maintenance));
+        !trouble.acknowledged && !maintained
+    }
+
+    /// For people.
+    pub fn display_name<'a>(&'a self, subject: &'a Subject) -> &'a str {
+        match subject {
+            Subject::Drive(id) => self.drives.get(id).map_or(id, |drive| &drive.name),
+            Subject::Volume(id) => self.volumes.get(id).map_or(id, |volume| &volume.name),
+            Subject::Device(name) => name,
+        }
+    }
+
+    fn update_volume(&mut self, volume: &wire::Volume) {
+        let id = state_issue_id(&volume.id);
+        match Issue::from_state(volume) {
+            Some(issue) => self.issues.insert(id, issue),
+            None => self.issues.remove(&id),
+        };
+        self.volumes
+            .insert(volume.id.clone(), Volume::from_wire(volume));
+    }
+}
+
+/// Finding ids are hexadecimal digits.
+fn state_issue_id(volume: &str) -> String {
+    format!("state of {volume}")
+}
+
+impl Issue {
+    fn from_finding(finding: wire::Finding) -> Option<(String, Issue)> {
+        let (severity, status, since) = (
+            severity_from_wire(finding.severity()),
+            finding.status,
+            timestamp_from_wire(finding.since),
+        );
+        let wire_subject = finding.subject?;
+        let subject = match wire_subject.kind() {
+            wire::SubjectKind::Drive => Subject::Drive(wire_subject.id),
+            wire::SubjectKind::Volume => Subject::Volume(wire_subject.id),
+            // Also a kind that only a newer daemon knows.
+            wire::SubjectKind::Device | wire::SubjectKind::Unspecified => {
+                Subject::Device(wire_subject.id)
+            }
+        };
+        let cleared = finding.cleared.and_then(|cleared| {
+            Some(Cleared {
+                time: timestamp_from_wire(cleared.time)?,
+                why: cleared.why,
+            })
+        });
+        let issue = Issue {
+            subject,
+            severity,
+            status,
+            reason: finding.reason,
+            message: finding.message,
+            since,
+            count: finding.count,
+            acknowledged: finding.acknowledged.is_some(),
+            cleared,
+        };
+        Some((finding.id, issue))
+    }
+
+    /// Of a volume that cannot serve and of which no finding says so.
+    fn from_state(volume: &wire::Volume) -> Option<Issue> {
+        let state = health::state_status(volume)?;
+        let (severity, status) = match state.status {
+            health::HealthErrorType::Degraded => (Severity::Suspect, wire::FindingStatus::Degraded),
+            health::HealthErrorType::Inaccessible => {
+                (Severity::Bad, wire::FindingStatus::Inaccessible)
+            }
+            health::HealthErrorType::DataLoss => (Severity::Bad, wire::FindingStatus::DataLoss),
+        };
+        let mut adverse = volume.findings.iter().filter(|finding| {
+            finding.cleared.is_none() && severity_from_wire(finding.severity()) > Severity::Info
+        });
+        // One that is acknowledged hides the state that it has caused, and no other.
+        let says_it = |finding: &wire::Finding| {
+            explains_state(&finding.reason, &state.reason)
+                || finding.acknowledged.is_none() && finding.status >= i32::from(status)
+        };
+        if adverse.any(says_it) {
+            return None;
+        }
+        Some(Issue {
+            subject: Subject::Volume(volume.id.clone()),
+            severity: severity,
+            status: status.into(),
+            reason: state.reason,
+            message: state.message,
+            since: None,
+            count: 0,
+            acknowledged: false,
+            cleared: None,
+        })
+    }
+}
+
+impl Drive {
+    fn from_wire(drive: &wire::Drive) -> Drive {
+        let model_and_serial: Vec<&str> = [&drive.model, &drive.serial]
+            .into_iter()
+            .map(|text| text.trim())
+            .filter(|text| !text.is_empty())
+            .collect();
+        let kernel = if drive.name.is_empty() {
+            &drive.id
+        } else {
+            &drive.name
+        };
+        let name = if model_and_serial.is_empty() {
+            format!("drive {kernel}")
+        } else {
+            format!("drive {kernel} ({})", model_and_serial.join(" "))
+        };
+        let (health, why) = (
+            health_from_wire(drive.health()),
+            drive.health_unknown_why.clone(),
+        );
+        let answered = drive
+            .smart
+            .as_ref()
+            .is_some_and(|smart| smart.answered.is_some());
+        Drive {
+            name,
+            health,
+            why,
+            maintenance: drive.maintenance,
+            smart_pending: smart_pending(drive),
+            has_smart_data: answered,
+        }
+    }
+}
+
+/// The daemon calls a drive good until its first question has ended, and says nothing of its
+/// questions where it does not ask.
+fn smart_pending(drive: &wire::Drive) -> Option<String> {
+    let smart = drive.smart.as_ref()?;
+    if smart.asked.is_some()
+        || smart.answered.is_some()
+        || drive.presence() == wire::Presence::Missing
+    {
+        return None;
+    }
+    match smart.state() {
+        wire::smart::State::Stuck => Some(format!("SMART: {}", smart.detail)),
+        wire::smart::State::Waiting if !drive.asleep => {
+            Some("SMART: it has not been asked yet".into())
+        }
+        _ => None,
+    }
+}
+
+impl Volume {
+    fn from_wire(volume: &wire::Volume) -> Volume {
+        let host = volume
+            .mounts
+            .iter()
+            .find(|mount| mount.role() == wire::MountRole::Host);
+        let name = match (volume.pv.as_str(), host) {
+            ("", Some(mount)) => format!("filesystem {}", mount.path),
+            ("", None) => format!("volume {}", volume.id),
+            (pv, _) => format!("volume {pv}"),
+        };
+        let mut pods: Vec<PodRef> = volume
+            .pods
+            .iter()
+            .filter(|pod| !pod.name.is_empty() && !pod.namespace.is_empty())
+            .map(|pod| PodRef {
+                uid: pod.uid.clone(),
+                name: pod.name.clone(),
+                namespace: pod.namespace.clone(),
+            })
+            .collect();
+        pods.sort_by(|a, b| (&a.uid, &a.namespace, &a.name).cmp(&(&b.uid, &b.namespace, &b.name)));
+        pods.dedup();
+        let state = health::state_status(volume).map(|state| state.reason);
+        let (health, why) = (
+            health_from_wire(volume.health()),
+            volume.health_unknown_why.clone(),
+        );
+        Volume {
+            name,
+            health,
+            why,
+            pods,
+            pv_uses: pv_uses(volume),
+            state_reason: state,
+            drives: volume.drive_ids.clone(),
+        }
+    }
+}
+
+/// The kubelet calls a volume of a PersistentVolume by the latter's name, in the folders of these
+/// plugins always.
+fn pv_uses(volume: &wire::Volume) -> Vec<PvUse> {
+    let mut claimed: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
+    if !volume.pv.is_empty() {
+        claimed.entry(&volume.pv).or_default();
+    }
+    for pod in &volume.pods {
+        let parts: Vec<&str> = pod.path.split('/').collect();
+        let plugin = parts
+            .iter()
+            .position(|part| *part == pod.uid)
+            .and_then(|at| match parts.get(at + 1..at + 3) {
+                Some(["volumes", plugin]) => Some(*plugin),
+                _ => None,
+            });
+        let pv = match plugin {
+            Some("kubernetes.io~local-volume") => pod.volume_name.as_str(),
+            Some("kubernetes.io~csi") if !volume.ephemeral => pod.volume_name.as_str(),
+            // Of another plugin's volume it may be the name in the pod's own specification; a raw
+            // block volume's record names its PV.
+            _ => volume.pv.as_str(),
+        };
+        if !pv.is_empty() {
+            claimed
+                .entry(pv)
+                .or_default()
+                .extend(Some(pod.namespace.clone()).filter(|namespace| !namespace.is_empty()));
+        }
+    }
+    claimed
+        .into_iter()
+        .map(|(pv, namespaces)| PvUse {
+            pv: pv.to_owned(),
+            namespaces,
+        })
+        .collect()
+}
+
+/// Whether the daemon makes a volume's state of findings of this reason (`model::condition`).
+fn explains_state(finding: &str, state: &str) -> bool {
+    let unmounted = ["NotMounted", "StagingNotMounted"].contains(&finding);
+    match state {
+        "DeviceMissing" => unmounted || finding == "DeviceMissing",
+        "NotMounted" => unmounted,
+        // Whatever is said makes it abnormal.
+        _ => true,
+    }
+}
+
+fn health_from_wire(health: wire::Health) -> Health {
+    match health {
+        wire::Health::Good => Health::Good,
+        wire::Health::Suspect => Health::Suspect,
+        wire::Health::Bad => Health::Bad,
+        wire::Health::Unknown | wire::Health::Unspecified => Health::Unknown,
+    }
+}
+
+/// What is adverse in words that only a newer daemon has is suspect at least.
+fn severity_from_wire(severity: wire::Severity) -> Severity {
+    match severity {
+        wire::Severity::Info => Severity::Info,
+        wire::Severity::Suspect | wire::Severity::Unspecified => Severity::Suspect,
+        wire::Severity::Bad => Severity::Bad,
+    }
+}
+
+fn timestamp_from_wire(time: Option<prost_types::Timestamp>) -> Option<Timestamp> {
+    time.and_then(|time| Timestamp::new(time.seconds, time.nanos).ok())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,385 @@
+use super::*;
+
+fn event(change: Change, item: Item) -> wire::WatchEvent {
+    wire::WatchEvent {
+        change: change.into(),
+        item: Some(item),
+        ..Default::default()
+    }
+}
+
+fn finding(
+    id: &str,
+    kind: wire::SubjectKind,
+    subject: &str,
+    severity: wire::Severity,
+) -> wire::Finding {
+    wire::Finding {
+        id: id.into(),
+        subject: Some(wire::Subject {
+            kind: kind.into(),
+            id: subject.into(),
+        }),
+        severity: severity.into(),
+        status: wire::FindingStatus::Degraded.into(),
+        reason: "SmartFailing".into(),
+        message: "it says so".into(),
+        since: Some(prost_types::Timestamp {
+            seconds: 100,
+            nanos: 0,
+        }),
+        count: 1,
+        ..Default::default()
+    }
+}
+
+fn pod(uid: &str, name: &str, volume_name: &str, path: &str) -> wire::PodUse {
+    let namespace = if name.is_empty() { "" } else { "shop" };
+    wire::PodUse {
+        uid: uid.into(),
+        namespace: namespace.into(),
+        name: name.into(),
+        volume_name: volume_name.into(),
+        path: path.into(),
+    }
+}
+
+fn claims(volume: &wire::Volume) -> Vec<(String, Vec<String>)> {
+    Volume::from_wire(volume)
+        .pv_uses
+        .into_iter()
+        .map(|claimed| (claimed.pv, claimed.namespaces.into_iter().collect()))
+        .collect()
+}
+
+#[test]
+fn a_finding_is_an_issue_until_cleared_and_then_kept_for_an_hour() {
+    let mut picture = NodeSnapshot::default();
+    let raised = finding("0a", wire::SubjectKind::Drive, "d1", wire::Severity::Bad);
+    assert_eq!(
+        picture.apply(event(Change::Added, Item::Finding(raised.clone()))),
+        ApplyOutcome::Changed
+    );
+    assert_eq!(picture.issues["0a"].severity, Severity::Bad);
+    let cleared = wire::Finding {
+        cleared: Some(wire::Cleared {
+            time: Some(prost_types::Timestamp {
+                seconds: 1000,
+                nanos: 0,
+            }),
+            why: "seen to be over".into(),
+        }),
+        ..raised
+    };
+    picture.apply(event(Change::Removed, Item::Finding(cleared)));
+    assert!(picture.issues.is_empty());
+    assert_eq!(
+        picture.recently_cleared["0a"]
+            .cleared
+            .as_ref()
+            .map(|cleared| cleared.why.as_str()),
+        Some("seen to be over")
+    );
+    let at = |second| Timestamp::from_second(second).expect("a time");
+    picture.update_node(&wire::Node::default(), at(1000 + 3600));
+    assert_eq!(picture.recently_cleared.len(), 1);
+    picture.update_node(&wire::Node::default(), at(1000 + 3601));
+    assert!(picture.recently_cleared.is_empty());
+}
+
+#[test]
+fn what_only_a_newer_daemon_knows_is_never_good() {
+    let mut picture = NodeSnapshot::default();
+    let mut strange = finding("0a", wire::SubjectKind::Drive, "d1", wire::Severity::Bad);
+    strange.severity = 99;
+    picture.apply(event(Change::Added, Item::Finding(strange)));
+    assert_eq!(picture.issues["0a"].severity, Severity::Suspect);
+    picture.update_node(
+        &wire::Node {
+            health: 99,
+            settled: true,
+            ..Default::default()
+        },
+        Timestamp::UNIX_EPOCH,
+    );
+    assert_eq!(picture.health, Health::Unknown);
+    assert_eq!(NodeSnapshot::default().health, Health::Unknown);
+}
+
+#[test]
+fn a_second_snapshot_begin_discards_the_state() {
+    let mut picture = NodeSnapshot::default();
+    picture.apply(event(
+        Change::Added,
+        Item::Drive(wire::Drive {
+            id: "d1".into(),
+            ..Default::default()
+        }),
+    ));
+    let begin = wire::WatchEvent {
+        change: Change::SnapshotBegin.into(),
+        ..Default::default()
+    };
+    assert_eq!(picture.apply(begin), ApplyOutcome::Partial);
+    assert_eq!(picture, NodeSnapshot::default());
+    let end = wire::WatchEvent {
+        change: Change::SnapshotEnd.into(),
+        ..Default::default()
+    };
+    assert_eq!(picture.apply(end), ApplyOutcome::Complete);
+}
+
+#[test]
+fn the_claim_of_a_local_volume_and_of_a_csi_volume_is_found_by_the_name_of_its_persistent_volume() {
+    let local = "/var/lib/kubelet/pods/u1/volumes/kubernetes.io~local-volume/local-pv";
+    let of = |pods| wire::Volume {
+        id: "fs:1".into(),
+        pods,
+        ..Default::default()
+    };
+    assert_eq!(
+        claims(&of(vec![pod("u1", "web", "local-pv", local)])),
+        [("local-pv".to_owned(), vec!["shop".to_owned()])]
+    );
+    // The pod's namespace is not known: the claim is asked for all the same.
+    assert_eq!(
+        claims(&of(vec![pod("u1", "", "local-pv", local)])),
+        [("local-pv".to_owned(), vec![])]
+    );
+    let csi = "/var/lib/kubelet/pods/u1/volumes/kubernetes.io~csi/pvc-1/mount";
+    assert_eq!(
+        claims(&of(vec![pod("u1", "web", "pvc-1", csi)])),
+        [("pvc-1".to_owned(), vec!["shop".to_owned()])]
+    );
+    let inline = wire::Volume {
+        ephemeral: true,
+        ..of(vec![pod("u1", "web", "scratch", csi)])
+    };
+    assert_eq!(claims(&inline), []);
+    // Here the name may be one of the pod's own specification.
+    let nfs = "/var/lib/kubelet/pods/u1/volumes/kubernetes.io~nfs/data";
+    assert_eq!(claims(&of(vec![pod("u1", "web", "data", nfs)])), []);
+    let block = "/var/lib/kubelet/plugins/kubernetes.io/csi/volumeDevices/publish/pvc-2/u1";
+    let block = wire::Volume {
+        pv: "pvc-2".into(),
+        ..of(vec![pod("u1", "web", "pvc-2", block)])
+    };
+    assert_eq!(
+        claims(&block),
+        [("pvc-2".to_owned(), vec!["shop".to_owned()])]
+    );
+}
+
+#[test]
+fn a_pod_without_a_name_is_left_out() {
+    let volume = wire::Volume {
+        pods: vec![
+            pod("u1", "", "a", "/x"),
+            pod("u2", "web", "a", "/y"),
+            pod("u2", "web", "b", "/z"),
+        ],
+        ..Default::default()
+    };
+    let names: Vec<String> = Volume::from_wire(&volume)
+        .pods
+        .into_iter()
+        .map(|pod| pod.name)
+        .collect();
+    assert_eq!(names, ["web"]);
+}
+
+#[test]
+fn a_volume_that_cannot_serve_is_an_issue_also_without_a_finding() {
+    let mut picture = NodeSnapshot::default();
+    let volume = wire::Volume {
+        id: "csi:d/h".into(),
+        health: wire::Health::Good.into(),
+        operational_status: wire::OperationalStatus::Missing.into(),
+        condition: Some(wire::Condition {
+            abnormal: true,
+            message: "the image is gone".into(),
+        }),
+        ..Default::default()
+    };
+    picture.apply(event(Change::Added, Item::Volume(volume.clone())));
+    let trouble = &picture.issues["state of csi:d/h"];
+    assert_eq!(
+        (trouble.severity, trouble.reason.as_str(), trouble.since),
+        (Severity::Bad, "DeviceMissing", None)
+    );
+    picture.apply(event(
+        Change::Modified,
+        Item::Volume(wire::Volume {
+            condition: Some(wire::Condition::default()),
+            ..volume.clone()
+        }),
+    ));
+    assert!(picture.issues.is_empty());
+    // A finding says it already.
+    let spoken_of = finding(
+        "0a",
+        wire::SubjectKind::Volume,
+        "csi:d/h",
+        wire::Severity::Bad,
+    );
+    let spoken_of = wire::Finding {
+        reason: "DeviceMissing".into(),
+        ..spoken_of
+    };
+    picture.apply(event(
+        Change::Modified,
+        Item::Volume(wire::Volume {
+            health: wire::Health::Bad.into(),
+            findings: vec![spoken_of],
+            ..volume
+        }),
+    ));
+    assert!(picture.issues.is_empty());
+}
+
+#[test]
+fn a_state_is_an_issue_beside_milder_findings_and_an_acknowledged_finding_hides_only_the_state_it_caused()
+ {
+    let troubles = |health: wire::Health,
+                    state: fn(&mut wire::Volume),
+                    said: &[(&str, wire::FindingStatus, bool)]| {
+        let findings = said
+            .iter()
+            .enumerate()
+            .map(|(number, (reason, status, acknowledged))| wire::Finding {
+                reason: (*reason).into(),
+                status: (*status).into(),
+                acknowledged: acknowledged.then(wire::Acknowledgement::default),
+                ..finding(
+                    &format!("0{number}"),
+                    wire::SubjectKind::Volume,
+                    "csi:d/h",
+                    wire::Severity::Suspect,
+                )
+            });
+        let findings: Vec<wire::Finding> = findings.collect();
+        let condition = Some(wire::Condition {
+            abnormal: true,
+            message: "the image is gone".into(),
+        });
+        let mut volume = wire::Volume {
+            id: "csi:d/h".into(),
+            health: health.into(),
+            condition,
+            findings,
+            ..Default::default()
+        };
+        state(&mut volume);
+        let mut picture = NodeSnapshot {
+            health: Health::Good,
+            settled: true,
+            ..NodeSnapshot::default()
+        };
+        for finding in volume.findings.clone() {
+            picture.apply(event(Change::Added, Item::Finding(finding)));
+        }
+        picture.apply(event(Change::Added, Item::Volume(volume)));
+        let counted = picture
+            .adverse()
+            .into_iter()
+            .filter(|(_, trouble)| picture.is_counted(trouble));
+        counted
+            .map(|(_, trouble)| trouble.reason.clone())
+            .collect::<Vec<String>>()
+    };
+    let failed: fn(&mut wire::Volume) = |volume| volume.csi_status = wire::CsiStatus::Failed.into();
+    let missing: fn(&mut wire::Volume) =
+        |volume| volume.operational_status = wire::OperationalStatus::Missing.into();
+    let none: fn(&mut wire::Volume) = |_| {};
+    let (degraded, inaccessible) = (
+        wire::FindingStatus::Degraded,
+        wire::FindingStatus::Inaccessible,
+    );
+    let (suspect, unknown) = (wire::Health::Suspect, wire::Health::Unknown);
+    let mild = |acknowledged| ("FilesystemErrors", degraded, acknowledged);
+    assert_eq!(troubles(suspect, failed, &[mild(true)]), ["NotMounted"]);
+    assert_eq!(
+        troubles(suspect, missing, &[mild(false)]),
+        ["DeviceMissing", "FilesystemErrors"]
+    );
+    // How it is cannot be told, and that it does not serve can.
+    assert_eq!(troubles(unknown, failed, &[mild(true)]), ["NotMounted"]);
+    // What is acknowledged stays so, and does not come back as a state.
+    assert_eq!(troubles(suspect, none, &[mild(true)]), Vec::<String>::new());
+    assert_eq!(
+        troubles(suspect, failed, &[("StagingNotMounted", degraded, true)]),
+        Vec::<String>::new()
+    );
+    assert_eq!(
+        troubles(suspect, missing, &[("DeviceMissing", inaccessible, true)]),
+        Vec::<String>::new()
+    );
+    // As bad, and of something else: it tells of it, but not once it is acknowledged.
+    assert_eq!(
+        troubles(suspect, failed, &[("IoStalled", inaccessible, false)]),
+        ["IoStalled"]
+    );
+    assert_eq!(
+        troubles(suspect, failed, &[("IoStalled", inaccessible, true)]),
+        ["NotMounted"]
+    );
+    // Of the last known condition nothing is known to be left.
+    assert_eq!(troubles(unknown, none, &[]), Vec::<String>::new());
+}
+
+#[test]
+fn smart_is_pending_until_the_first_query_ends_and_not_where_none_is_made() {
+    use wire::smart::State;
+    let unasked = |smart: Option<wire::Smart>| {
+        Drive::from_wire(&wire::Drive {
+            smart,
+            ..Default::default()
+        })
+        .smart_pending
+    };
+    let smart = |state: State| wire::Smart {
+        state: state.into(),
+        detail: "smartctl has not returned".into(),
+        ..Default::default()
+    };
+    assert_eq!(
+        unasked(None),
+        None,
+        "virtual, switched off, or nobody to ask with"
+    );
+    assert_eq!(
+        unasked(Some(smart(State::Stuck))).as_deref(),
+        Some("SMART: smartctl has not returned")
+    );
+    assert_eq!(
+        unasked(Some(smart(State::Waiting))).as_deref(),
+        Some("SMART: it has not been asked yet")
+    );
+    for state in [
+        State::Answered,
+        State::Asleep,
+        State::NotApplicable,
+        State::Failed,
+        State::Unspecified,
+    ] {
+        assert_eq!(unasked(Some(smart(state))), None, "{state:?}");
+    }
+    // The last answer stands.
+    let answered = Some(prost_types::Timestamp {
+        seconds: 100,
+        nanos: 0,
+    });
+    assert_eq!(
+        unasked(Some(wire::Smart {
+            answered,
+            ..smart(State::Stuck)
+        })),
+        None
+    );
+    let asleep = wire::Drive {
+        smart: Some(smart(State::Waiting)),
+        asleep: true,
+        ..Default::default()
+    };
+    assert_eq!(Drive::from_wire(&asleep).smart_pending, None);
+}

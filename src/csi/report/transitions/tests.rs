@@ -1,0 +1,445 @@
+use std::collections::BTreeSet;
+
+use super::*;
+use crate::csi::report::node_snapshot::{Cleared, Drive, Volume};
+
+pub fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(second).expect("a time")
+}
+
+const NOW: i64 = 1_000_000;
+
+pub fn issue(about: Subject, level: Severity) -> Issue {
+    Issue {
+        subject: about,
+        severity: level,
+        status: 2,
+        reason: "SmartFailing".into(),
+        message: "it says that it fails".into(),
+        since: Some(at(NOW)),
+        count: 1,
+        acknowledged: false,
+        cleared: None,
+    }
+}
+
+pub fn drive(id: &str) -> Subject {
+    Subject::Drive(id.into())
+}
+
+pub fn volume(id: &str) -> Subject {
+    Subject::Volume(id.into())
+}
+
+/// A drive `d1`, a filesystem of the host `fs:root`, and a volume `v1` of a pod and a claim.
+pub fn picture(troubles: &[(&str, Issue)]) -> NodeSnapshot {
+    let health = Health::Good;
+    let of_host = Volume {
+        name: "filesystem /".into(),
+        health,
+        why: String::new(),
+        pods: vec![],
+        pv_uses: vec![],
+        state_reason: None,
+        drives: vec![],
+    };
+    let pods = vec![PodRef {
+        uid: "u1".into(),
+        name: "web".into(),
+        namespace: "shop".into(),
+    }];
+    let claimed = vec![PvUse {
+        pv: "pv1".into(),
+        namespaces: BTreeSet::from(["shop".into()]),
+    }];
+    let sda = Drive {
+        name: "drive sda".into(),
+        health,
+        why: String::new(),
+        maintenance: false,
+        smart_pending: None,
+        has_smart_data: true,
+    };
+    NodeSnapshot {
+        health,
+        settled: true,
+        drives: [("d1".to_owned(), sda)].into(),
+        volumes: [
+            ("fs:root".to_owned(), of_host.clone()),
+            (
+                "v1".to_owned(),
+                Volume {
+                    name: "volume pv1".into(),
+                    pods,
+                    pv_uses: claimed,
+                    drives: vec!["d1".into()],
+                    ..of_host
+                },
+            ),
+        ]
+        .into(),
+        issues: troubles
+            .iter()
+            .map(|(id, trouble)| ((*id).to_owned(), trouble.clone()))
+            .collect(),
+        recently_cleared: Default::default(),
+    }
+}
+
+fn with_cleared(mut picture: NodeSnapshot, id: &str, trouble: &Issue, second: i64) -> NodeSnapshot {
+    let cleared = Some(Cleared {
+        time: at(second),
+        why: "seen to be over".into(),
+    });
+    picture.recently_cleared.insert(
+        id.into(),
+        Issue {
+            cleared,
+            ..trouble.clone()
+        },
+    );
+    picture
+}
+
+/// To whom, what, and in which words.
+fn lines(
+    before: Option<&NodeSnapshot>,
+    after: &NodeSnapshot,
+) -> Vec<(String, StorageTransitionKind, String)> {
+    let to = |about: &EventTarget| match about {
+        EventTarget::Node => "node".to_owned(),
+        EventTarget::Pod(pod) => format!("pod {}/{}", pod.namespace, pod.name),
+        EventTarget::Claim(claimed) => format!("claim of {}", claimed.pv),
+    };
+    news(before, after, at(NOW))
+        .into_iter()
+        .map(|news| (to(&news.target), news.kind, news.note))
+        .collect()
+}
+
+fn one(
+    to: &str,
+    kind: StorageTransitionKind,
+    note: &str,
+) -> (String, StorageTransitionKind, String) {
+    (to.into(), kind, note.into())
+}
+
+#[test]
+fn a_drive_finding_targets_the_node_and_a_volume_finding_its_pod_and_claim() {
+    let before = picture(&[]);
+    let after = picture(&[
+        ("0a", issue(drive("d1"), Severity::Bad)),
+        ("0b", issue(volume("v1"), Severity::Suspect)),
+        ("0c", issue(volume("fs:root"), Severity::Bad)),
+    ]);
+    let expected = [
+        one(
+            "node",
+            StorageTransitionKind::Raised,
+            "drive sda: it says that it fails",
+        ),
+        one(
+            "node",
+            StorageTransitionKind::Raised,
+            "filesystem /: it says that it fails",
+        ),
+        one(
+            "pod shop/web",
+            StorageTransitionKind::Raised,
+            "volume pv1: it says that it fails",
+        ),
+        one(
+            "claim of pv1",
+            StorageTransitionKind::Raised,
+            "volume pv1: it says that it fails",
+        ),
+    ];
+    assert_eq!(lines(Some(&before), &after), expected);
+    assert_eq!(lines(Some(&after), &after), []);
+}
+
+#[test]
+fn a_volume_with_unnamed_pods_targets_the_node_and_its_claim() {
+    let mut after = picture(&[("0b", issue(volume("v1"), Severity::Bad))]);
+    after.volumes.get_mut("v1").expect("there").pods.clear();
+    let mut before = after.clone();
+    before.issues.clear();
+    let to: Vec<String> = lines(Some(&before), &after)
+        .into_iter()
+        .map(|(to, ..)| to)
+        .collect();
+    assert_eq!(to, ["node", "claim of pv1"]);
+}
+
+#[test]
+fn each_change_of_a_finding_is_a_transition() {
+    let quiet = picture(&[]);
+    let suspect = picture(&[("0a", issue(drive("d1"), Severity::Suspect))]);
+    let bad = picture(&[(
+        "0a",
+        Issue {
+            count: 2,
+            ..issue(drive("d1"), Severity::Bad)
+        },
+    )]);
+    let kinds = |before, after| {
+        lines(Some(before), after)
+            .into_iter()
+            .map(|(_, kind, _)| kind)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(kinds(&quiet, &suspect), [StorageTransitionKind::Raised]);
+    assert_eq!(kinds(&suspect, &bad), [StorageTransitionKind::Worsened]);
+    assert_eq!(kinds(&bad, &suspect), [StorageTransitionKind::Eased]);
+    let done = with_cleared(quiet.clone(), "0a", &issue(drive("d1"), Severity::Bad), NOW);
+    let note = "drive sda: over, seen to be over. It was: it says that it fails";
+    assert_eq!(
+        lines(Some(&bad), &done),
+        [one("node", StorageTransitionKind::Cleared, note)]
+    );
+    assert_eq!(lines(Some(&done), &done), []);
+    // It came and went between two looks.
+    assert_eq!(kinds(&quiet, &done), [StorageTransitionKind::Cleared]);
+}
+
+#[test]
+fn changed_messages_counts_and_acknowledgements_are_no_transitions() {
+    let before = picture(&[("0a", issue(drive("d1"), Severity::Bad))]);
+    let again = Issue {
+        message: "now 9".into(),
+        acknowledged: true,
+        ..issue(drive("d1"), Severity::Bad)
+    };
+    assert_eq!(lines(Some(&before), &picture(&[("0a", again)])), []);
+    let info = picture(&[("0b", issue(drive("d1"), Severity::Info))]);
+    assert_eq!(lines(Some(&picture(&[])), &info), []);
+    assert_eq!(lines(Some(&info), &picture(&[])), []);
+}
+
+#[test]
+fn the_first_snapshot_reports_only_recent_transitions_under_their_live_keys() {
+    let fresh = issue(drive("d1"), Severity::Bad);
+    let old = Issue {
+        since: Some(at(NOW - 45 * 60 - 1)),
+        ..fresh.clone()
+    };
+    let seen = picture(&[("0a", fresh.clone()), ("0b", old.clone())]);
+    let first = news(None, &seen, at(NOW));
+    let live = news(
+        Some(&picture(&[])),
+        &picture(&[("0a", fresh.clone())]),
+        at(NOW),
+    );
+    assert_eq!(first.len(), 1);
+    assert_eq!(first[0].key, live[0].key);
+    // The same of what is over.
+    let done = |second| with_cleared(picture(&[]), "0a", &fresh, second);
+    assert_eq!(lines(None, &done(NOW - 45 * 60 - 1)), []);
+    let first = news(None, &done(NOW), at(NOW + 5));
+    let live = news(Some(&seen), &done(NOW), at(NOW));
+    assert_eq!((first.len(), &first[0].key), (1, &live[0].key));
+}
+
+#[test]
+fn each_transition_of_a_finding_has_a_key_of_its_own() {
+    let stages = [
+        (Severity::Suspect, 1),
+        (Severity::Bad, 2),
+        (Severity::Suspect, 2),
+        (Severity::Bad, 3),
+        (Severity::Suspect, 3),
+    ];
+    let mut keys = BTreeSet::new();
+    let mut before = picture(&[]);
+    for (level, count) in stages {
+        let after = picture(&[(
+            "0a",
+            Issue {
+                count,
+                ..issue(drive("d1"), level)
+            },
+        )]);
+        keys.extend(
+            news(Some(&before), &after, at(NOW))
+                .into_iter()
+                .map(|news| news.key),
+        );
+        before = after;
+    }
+    assert_eq!(keys.len(), stages.len());
+}
+
+#[test]
+fn health_that_becomes_unknown_or_known_again_is_a_transition() {
+    let good = picture(&[]);
+    let mut unknown = picture(&[]);
+    *unknown.drives.get_mut("d1").expect("there") = Drive {
+        health: Health::Unknown,
+        why: "smartctl does not answer".into(),
+        ..good.drives["d1"].clone()
+    };
+    let lost = one(
+        "node",
+        StorageTransitionKind::BecameUnknown,
+        "drive sda: how it is cannot be told: smartctl does not answer",
+    );
+    assert_eq!(lines(Some(&good), &unknown), [lost]);
+    assert_eq!(lines(Some(&unknown), &unknown), []);
+    let found = one(
+        "node",
+        StorageTransitionKind::BecameKnown,
+        "drive sda: how it is can be told again, and nothing is found against it",
+    );
+    assert_eq!(lines(Some(&unknown), &good), [found]);
+    // Who has just come does not know since when it is so.
+    assert_eq!(lines(None, &unknown), []);
+}
+
+#[test]
+fn a_state_clears_only_when_the_volume_is_known_to_have_left_it() {
+    let state = Issue {
+        since: None,
+        count: 0,
+        ..issue(volume("v1"), Severity::Bad)
+    };
+    let before = picture(&[("state of v1", state)]);
+    assert_eq!(lines(None, &before), []);
+    assert_eq!(lines(Some(&picture(&[])), &before).len(), 2);
+    assert_eq!(lines(Some(&before), &picture(&[])).len(), 2);
+    // An acknowledged finding is left.
+    let with = |health, state: Option<&str>| {
+        let mut picture = picture(&[]);
+        let volume = picture.volumes.get_mut("v1").expect("there");
+        (volume.health, volume.state_reason) = (health, state.map(str::to_owned));
+        picture
+    };
+    assert_eq!(
+        lines(Some(&before), &with(Health::Suspect, Some("NotHealthy"))).len(),
+        2
+    );
+    // A finding says it by now.
+    assert_eq!(
+        lines(Some(&before), &with(Health::Bad, Some("SmartFailing"))),
+        []
+    );
+    let unknown = with(Health::Unknown, None);
+    assert!(
+        lines(Some(&before), &unknown)
+            .iter()
+            .all(|(_, kind, _)| *kind == StorageTransitionKind::BecameUnknown)
+    );
+    let mut gone = picture(&[]);
+    gone.volumes.remove("v1");
+    assert_eq!(lines(Some(&before), &gone), []);
+}
+
+#[test]
+fn a_removed_drive_keeps_its_former_name() {
+    let finding = issue(drive("d1"), Severity::Bad);
+    let before = picture(&[("0a", finding.clone())]);
+    let mut after = with_cleared(picture(&[]), "0a", &finding, NOW);
+    after.drives.clear();
+    assert!(
+        lines(Some(&before), &after)[0]
+            .2
+            .starts_with("drive sda: over")
+    );
+}
+
+#[test]
+fn the_same_issue_under_another_id_is_a_transition_only_when_it_worsens() {
+    let before = picture(&[("0a", issue(drive("d1"), Severity::Suspect))]);
+    assert_eq!(
+        lines(
+            Some(&before),
+            &picture(&[("0b", issue(drive("d1"), Severity::Suspect))])
+        ),
+        []
+    );
+    let worse = picture(&[("0b", issue(drive("d1"), Severity::Bad))]);
+    assert_eq!(
+        lines(Some(&before), &worse)
+            .iter()
+            .map(|(_, kind, _)| *kind)
+            .collect::<Vec<_>>(),
+        [StorageTransitionKind::Worsened]
+    );
+    // Another reason, or of another drive, is another trouble.
+    let other = Issue {
+        reason: "WornOut".into(),
+        ..issue(drive("d1"), Severity::Suspect)
+    };
+    assert_eq!(
+        lines(Some(&before), &picture(&[("0b", other)]))
+            .last()
+            .map(|(_, kind, _)| *kind),
+        Some(StorageTransitionKind::Raised)
+    );
+}
+
+#[test]
+fn an_issue_that_cleared_and_returned_ends_with_its_return() {
+    let finding = issue(drive("d1"), Severity::Bad);
+    let before = picture(&[("0a", finding.clone())]);
+    let after = with_cleared(picture(&[("0b", finding.clone())]), "0a", &finding, NOW);
+    let kinds = |before: &NodeSnapshot, after: &NodeSnapshot| {
+        lines(Some(before), after)
+            .into_iter()
+            .map(|(_, kind, _)| kind)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        kinds(&before, &after),
+        [
+            StorageTransitionKind::Cleared,
+            StorageTransitionKind::Raised
+        ]
+    );
+    // Also where the one that was over is of a daemon that had given it another id.
+    let after = with_cleared(picture(&[("0c", finding.clone())]), "0b", &finding, NOW);
+    assert_eq!(
+        kinds(&before, &after),
+        [
+            StorageTransitionKind::Cleared,
+            StorageTransitionKind::Raised
+        ]
+    );
+}
+
+#[test]
+fn an_issue_lost_with_the_daemons_history_clears_once_its_subject_is_known_good() {
+    let mut before = picture(&[
+        ("0a", issue(drive("d1"), Severity::Bad)),
+        ("0b", issue(volume("v1"), Severity::Bad)),
+    ]);
+    let ended = |before: &NodeSnapshot, after: &NodeSnapshot| {
+        lines(Some(before), after)
+            .into_iter()
+            .map(|(to, kind, _)| (to, kind))
+            .collect::<Vec<_>>()
+    };
+    // It has begun anew and has not asked the drive yet.
+    let mut unheard = picture(&[]);
+    unheard.drives.get_mut("d1").expect("there").has_smart_data = false;
+    for _ in 0..3 {
+        assert_eq!(ended(&before, &unheard), []);
+        before = told(&before, &unheard);
+    }
+    assert_eq!(before.issues.len(), 2);
+    // It says the same of itself, or it says that it is well.
+    let again = picture(&[
+        ("0c", issue(drive("d1"), Severity::Bad)),
+        ("0d", issue(volume("v1"), Severity::Bad)),
+    ]);
+    assert_eq!(ended(&before, &again), []);
+    let expected = ["node", "pod shop/web", "claim of pv1"]
+        .map(|to| (to.to_owned(), StorageTransitionKind::Cleared));
+    assert_eq!(ended(&before, &picture(&[])), expected);
+    assert!(told(&before, &picture(&[])).issues.is_empty());
+    // Nothing is left of what is not there any more.
+    let mut gone = picture(&[]);
+    (gone.drives, gone.volumes) = Default::default();
+    assert_eq!(ended(&before, &gone), []);
+    assert!(told(&before, &gone).issues.is_empty());
+}

@@ -1,0 +1,371 @@
+//! The fields of requests, checked before anything is looked up: what comes back is
+//! INVALID_ARGUMENT and names the field (CSI, Error Scheme).
+//!
+//! In: fields. Out: values in the daemon's words. Pure. Whether an id is known, a path is below the
+//! kubelet's folder or a size fits is for the daemon to say. Ids, names and paths are data; they
+//! are repeated in messages cut and escaped, and parts of a request that may hold secrets never
+//! are.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use tonic::{Request, Status};
+
+use crate::api::wire as daemon;
+use crate::csi::agent::MAX_CALL_TIMEOUT;
+use crate::csi::wire;
+use crate::csi::wire::volume_capability::AccessType;
+use crate::csi::wire::volume_capability::access_mode::Mode;
+use crate::model::provision::{AccessMode, PodRef};
+
+/// CSI's limit for texts that have no other one, in bytes (Size Limits).
+const MAX_STRING_LEN: usize = 128;
+/// Linux's limit for a path, in bytes; CSI has none for paths.
+const MAX_PATH_LEN: usize = 4095;
+/// Longest map of a volume's context or parameters, in bytes (CSI, Size Limits: 4 KiB).
+const MAX_MAP_LEN: usize = 4096;
+/// Mount options of one capability, in bytes (CSI, MountVolume.mount_flags: 4 KiB).
+const MAX_MOUNT_FLAGS_LEN: usize = 4096;
+/// Characters of a caller's text that are repeated in a message.
+const MAX_ECHO_CHARS: usize = 200;
+
+const POD_UID: &str = "csi.storage.k8s.io/pod.uid";
+const POD_NAME: &str = "csi.storage.k8s.io/pod.name";
+const POD_NAMESPACE: &str = "csi.storage.k8s.io/pod.namespace";
+const EPHEMERAL: &str = "csi.storage.k8s.io/ephemeral";
+
+pub fn invalid(field: &str, what: impl std::fmt::Display) -> Status {
+    Status::invalid_argument(format!("{field}: {what}"))
+}
+
+/// The caller's text as a message repeats it.
+pub fn sanitized(text: &str) -> String {
+    let mut shown: String = text
+        .chars()
+        .take(MAX_ECHO_CHARS)
+        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
+        .collect();
+    if text.chars().nth(MAX_ECHO_CHARS).is_some() {
+        shown.push('…');
+    }
+    shown
+}
+
+/// NOT_FOUND: no volume of ours has this id.
+pub fn volume_not_found(id: &str) -> Status {
+    Status::not_found(format!(
+        "volume_id: no volume has the id `{}`",
+        sanitized(id)
+    ))
+}
+
+fn require_non_empty(field: &str, value: &str) -> Result<(), Status> {
+    if value.is_empty() {
+        Err(invalid(field, "is empty"))
+    } else {
+        Ok(())
+    }
+}
+
+/// An id that must be there.
+pub fn validate_volume_id(id: &str) -> Result<(), Status> {
+    require_non_empty("volume_id", id)
+}
+
+/// False: no volume can have this id, so that there is nothing to ask.
+pub fn is_possible_id(id: &str) -> bool {
+    id.len() <= MAX_STRING_LEN && !id.contains('\0')
+}
+
+/// NOT_FOUND for an id that no volume can have.
+pub fn validate_id_form(id: &str) -> Result<(), Status> {
+    if is_possible_id(id) {
+        Ok(())
+    } else {
+        Err(volume_not_found(id))
+    }
+}
+
+pub fn validate_node_id(id: &str) -> Result<(), Status> {
+    require_non_empty("node_id", id)
+}
+
+/// A name that the orchestrator chose: any text without control characters (CSI,
+/// CreateVolumeRequest.name).
+pub fn validate_name(name: &str) -> Result<(), Status> {
+    require_non_empty("name", name)?;
+    if name.len() > MAX_STRING_LEN {
+        return Err(invalid(
+            "name",
+            format_args!(
+                "has {} bytes, at most {MAX_STRING_LEN} are possible",
+                name.len()
+            ),
+        ));
+    }
+    if name.chars().any(char::is_control) {
+        return Err(invalid("name", "has control characters"));
+    }
+    Ok(())
+}
+
+/// A path where something is to be done: absolute, without `.`, `..`, empty parts and NUL.
+pub fn validate_path(field: &str, path: &str) -> Result<(), Status> {
+    require_non_empty(field, path)?;
+    if path.len() > MAX_PATH_LEN {
+        return Err(invalid(
+            field,
+            format_args!(
+                "has {} bytes, at most {MAX_PATH_LEN} are possible",
+                path.len()
+            ),
+        ));
+    }
+    if path.contains('\0') {
+        return Err(invalid(field, "has a NUL in it"));
+    }
+    let Some(below) = path.strip_prefix('/') else {
+        return Err(invalid(
+            field,
+            format_args!("`{}` is not absolute", sanitized(path)),
+        ));
+    };
+    let clean = below.strip_suffix('/').unwrap_or(below);
+    if clean
+        .split('/')
+        .any(|part| part.is_empty() || part == "." || part == "..")
+    {
+        return Err(invalid(
+            field,
+            format_args!("`{}` has empty parts, `.` or `..` in it", sanitized(path)),
+        ));
+    }
+    Ok(())
+}
+
+/// A path where a volume is said to be. False: it is at no such path, whatever volume it is.
+pub fn is_possible_path(field: &str, place: &str) -> Result<bool, Status> {
+    require_non_empty(field, place)?;
+    Ok(validate_path(field, place).is_ok())
+}
+
+/// The modes that a volume of one node can have.
+pub fn is_single_node_mode(mode: daemon::AccessMode) -> bool {
+    let asked = match mode {
+        daemon::AccessMode::Unspecified => return false,
+        daemon::AccessMode::SingleNodeWriter => AccessMode::SingleNodeWriter,
+        daemon::AccessMode::SingleNodeReaderOnly => AccessMode::SingleNodeReaderOnly,
+        daemon::AccessMode::MultiNodeReaderOnly => AccessMode::MultiNodeReaderOnly,
+        daemon::AccessMode::MultiNodeSingleWriter => AccessMode::MultiNodeSingleWriter,
+        daemon::AccessMode::MultiNodeMultiWriter => AccessMode::MultiNodeMultiWriter,
+        daemon::AccessMode::SingleNodeSingleWriter => AccessMode::SingleNodeSingleWriter,
+        daemon::AccessMode::SingleNodeMultiWriter => AccessMode::SingleNodeMultiWriter,
+    };
+    asked.is_for_one_node()
+}
+
+fn to_daemon_mode(mode: Mode) -> daemon::AccessMode {
+    match mode {
+        Mode::Unknown => daemon::AccessMode::Unspecified,
+        Mode::SingleNodeWriter => daemon::AccessMode::SingleNodeWriter,
+        Mode::SingleNodeReaderOnly => daemon::AccessMode::SingleNodeReaderOnly,
+        Mode::MultiNodeReaderOnly => daemon::AccessMode::MultiNodeReaderOnly,
+        Mode::MultiNodeSingleWriter => daemon::AccessMode::MultiNodeSingleWriter,
+        Mode::MultiNodeMultiWriter => daemon::AccessMode::MultiNodeMultiWriter,
+        Mode::SingleNodeSingleWriter => daemon::AccessMode::SingleNodeSingleWriter,
+        Mode::SingleNodeMultiWriter => daemon::AccessMode::SingleNodeMultiWriter,
+    }
+}
+
+/// A capability that must be there, in the daemon's words. Mount options may hold secrets: no
+/// message repeats them.
+pub fn parse_capability(
+    field: &str,
+    capability: Option<&wire::VolumeCapability>,
+) -> Result<daemon::Access, Status> {
+    let Some(capability) = capability else {
+        return Err(invalid(field, "is missing"));
+    };
+    let asked = capability.access_mode.as_ref().map(|access| access.mode);
+    let asked = asked.ok_or_else(|| invalid(field, "access_mode is missing"))?;
+    let access_mode = Mode::try_from(asked).map_or(daemon::AccessMode::Unspecified, to_daemon_mode);
+    if access_mode == daemon::AccessMode::Unspecified {
+        return Err(invalid(
+            field,
+            format_args!("access_mode: {asked} is no access mode"),
+        ));
+    }
+    let access = daemon::Access {
+        mode: access_mode.into(),
+        ..Default::default()
+    };
+    match &capability.access_type {
+        None => Err(invalid(
+            field,
+            "access_type is missing: neither block nor mount",
+        )),
+        Some(AccessType::Block(_)) => Ok(daemon::Access {
+            block: true,
+            ..access
+        }),
+        Some(AccessType::Mount(mount)) => {
+            if !mount.volume_mount_group.is_empty() {
+                return Err(invalid(
+                    field,
+                    "mount.volume_mount_group: this driver leaves group ownership to the kubelet",
+                ));
+            }
+            if mount.fs_type.len() > MAX_STRING_LEN {
+                return Err(invalid(
+                    field,
+                    format_args!(
+                        "mount.fs_type: has {} bytes, at most {MAX_STRING_LEN} are possible",
+                        mount.fs_type.len()
+                    ),
+                ));
+            }
+            if mount.mount_flags.iter().map(String::len).sum::<usize>() > MAX_MOUNT_FLAGS_LEN {
+                return Err(invalid(
+                    field,
+                    format_args!("mount.mount_flags: have more than {MAX_MOUNT_FLAGS_LEN} bytes"),
+                ));
+            }
+            Ok(daemon::Access {
+                fs_type: mount.fs_type.clone(),
+                mount_flags: mount.mount_flags.clone(),
+                ..access
+            })
+        }
+    }
+}
+
+/// At least one.
+pub fn parse_capabilities(
+    capabilities: &[wire::VolumeCapability],
+) -> Result<Vec<daemon::Access>, Status> {
+    if capabilities.is_empty() {
+        return Err(invalid("volume_capabilities", "is empty"));
+    }
+    capabilities
+        .iter()
+        .map(|one| parse_capability("volume_capabilities", Some(one)))
+        .collect()
+}
+
+/// (required, limit) in bytes; 0: no wish. OUT_OF_RANGE for numbers below 0 and for a limit below
+/// what is required.
+pub fn parse_capacity_range(range: Option<&wire::CapacityRange>) -> Result<(u64, u64), Status> {
+    let Some(range) = range else {
+        return Ok((0, 0));
+    };
+    let number = |field: &str, number: i64| {
+        u64::try_from(number).map_err(|_| {
+            Status::out_of_range(format!("capacity_range.{field}: {number} is negative"))
+        })
+    };
+    let (required, limit) = (
+        number("required_bytes", range.required_bytes)?,
+        number("limit_bytes", range.limit_bytes)?,
+    );
+    if limit != 0 && limit < required {
+        return Err(Status::out_of_range(format!(
+            "capacity_range: limit_bytes {limit} is below required_bytes {required}"
+        )));
+    }
+    Ok((required, limit))
+}
+
+/// A map of the orchestrator's that is kept or compared.
+pub fn validate_map(field: &str, map: &HashMap<String, String>) -> Result<(), Status> {
+    let length: usize = map.iter().map(|(key, value)| key.len() + value.len()).sum();
+    if length > MAX_MAP_LEN {
+        return Err(invalid(
+            field,
+            format_args!("has {length} bytes, at most {MAX_MAP_LEN} are possible"),
+        ));
+    }
+    Ok(())
+}
+
+/// The pod that a volume is published for, where the kubelet tells (the CSIDriver's
+/// podInfoOnMount). INVALID_ARGUMENT for an inline (ephemeral) volume: we make none.
+pub fn parse_pod(volume_context: &HashMap<String, String>) -> Result<PodRef, Status> {
+    if volume_context
+        .get(EPHEMERAL)
+        .is_some_and(|value| value == "true")
+    {
+        return Err(invalid(
+            "volume_context",
+            "this driver has no ephemeral inline volumes; use a claim (generic ephemeral volumes are claims)",
+        ));
+    }
+    let text = |key: &str| volume_context.get(key).cloned().unwrap_or_default();
+    Ok(PodRef {
+        uid: text(POD_UID),
+        name: text(POD_NAME),
+        namespace: text(POD_NAMESPACE),
+    })
+}
+
+/// How long the caller will wait (the header `grpc-timeout` of gRPC over HTTP/2), [`LONGEST`] at
+/// most.
+pub fn call_timeout<T>(request: &Request<T>) -> Duration {
+    let header = request
+        .metadata()
+        .get("grpc-timeout")
+        .and_then(|value| value.to_str().ok());
+    header
+        .and_then(parse_grpc_timeout)
+        .unwrap_or(MAX_CALL_TIMEOUT)
+        .min(MAX_CALL_TIMEOUT)
+}
+
+/// `TimeoutValue TimeoutUnit`, at most eight digits (gRPC over HTTP/2, Requests).
+fn parse_grpc_timeout(header: &str) -> Option<Duration> {
+    let (unit_at, unit) = header.char_indices().next_back()?;
+    let digits = &header[..unit_at];
+    if digits.len() > 8 || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let number: u64 = digits.parse().ok()?;
+    match unit {
+        'H' => Some(Duration::from_secs(number * 3600)),
+        'M' => Some(Duration::from_secs(number * 60)),
+        'S' => Some(Duration::from_secs(number)),
+        'm' => Some(Duration::from_millis(number)),
+        'u' => Some(Duration::from_micros(number)),
+        'n' => Some(Duration::from_nanos(number)),
+        _ => None,
+    }
+}
+
+/// The daemon's fields as CSI's callers know them: what they gave is what a refusal must name.
+const FIELD_NAMES: [(&str, &str); 9] = [
+    ("staging_path", "staging_target_path"),
+    ("access.fs_type", "volume_capability.mount.fs_type"),
+    ("access.mount_flags", "volume_capability.mount.mount_flags"),
+    ("access.mode", "volume_capability.access_mode"),
+    ("access.block", "volume_capability.access_type"),
+    ("accesses", "volume_capabilities"),
+    ("mkfs_options", "parameters: diskvitals.io/mkfs-options"),
+    ("kind", "parameters: diskvitals.io/kind"),
+    ("handle", "volume_id"),
+];
+
+/// A refusal of the daemon's that begins with one of its fields (`staging_path: is …`), with CSI's
+/// name of it.
+pub fn with_csi_field_names(status: Status) -> Status {
+    let named = FIELD_NAMES.iter().find_map(|(ours, theirs)| {
+        Some((
+            theirs,
+            status.message().strip_prefix(ours)?.strip_prefix(':')?,
+        ))
+    });
+    match named {
+        Some((theirs, rest)) => Status::new(status.code(), format!("{theirs}:{rest}")),
+        None => status,
+    }
+}
+
+#[cfg(test)]
+mod tests;

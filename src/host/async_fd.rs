@@ -1,0 +1,18 @@
+//! Descriptors that tokio waits on: devices and pipes that are read without blocking.
+//!
+//! In: a descriptor. Out: the same, non-blocking, with the word when it can be read.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use tokio::io::unix::AsyncFd;
+
+use crate::host::sys;
+
+/// EPERM for what is always readable, as a file is.
+pub fn nonblocking(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    let flags = OFlag::from_bits_retain(fcntl(&fd, FcntlArg::F_GETFL)?);
+    fcntl(&fd, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK))?;
+    sys::async_fd(fd)
+}

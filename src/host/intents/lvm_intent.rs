@@ -1,0 +1,81 @@
+//! Notes of an lvm(8) that changes a logical volume: while it does, device-mapper holds all that
+//! write to it (dmsetup(8), suspend), and an lvm that dies before its resume leaves them waiting
+//! for ever.
+//!
+//! Written by the process that becomes lvm: its number and its start stay the same. In: names of
+//! LVM. Knows nothing of device-mapper's devices.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::{IntentError, StoredIntent, find_all, process_start_time, write_atomically};
+
+const SUFFIX: &str = ".lvm";
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LvmIntent {
+    pub group: String,
+    /// Whose writers are held; empty where that is nobody's.
+    pub volume: String,
+    /// What is made of it, or removed.
+    pub snapshot: String,
+    /// Of lvm, in the host's PID namespace, with its start time in ticks after boot
+    /// (proc_pid_stat(5)).
+    pub pid: u32,
+    pub started: u64,
+}
+
+impl LvmIntent {
+    pub fn write(&self, directory: &Path) -> Result<(), IntentError> {
+        write_atomically(directory, &format!("{}{SUFFIX}", self.pid), self).map(|_| ())
+    }
+
+    /// Whoever wrote it will still resume what it has suspended.
+    pub fn is_writer_alive(&self) -> bool {
+        process_start_time(self.pid) == Some(self.started)
+    }
+}
+
+/// Oldest name first. None where the directory is missing.
+pub fn find(directory: &Path) -> Result<Vec<StoredIntent<LvmIntent>>, IntentError> {
+    find_all(directory, SUFFIX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_lvm_intent_is_found_and_is_not_a_freeze_intent() {
+        let memory = tempfile::tempdir_in("/dev/shm").expect("a folder in memory");
+        let pid = std::process::id();
+        let change = LvmIntent {
+            group: "vg0".into(),
+            volume: "data".into(),
+            snapshot: "diskvitals-check-c1".into(),
+            pid,
+            started: process_start_time(pid).expect("we live"),
+        };
+        change.write(memory.path()).expect("written");
+        let found = find(memory.path()).expect("readable");
+        assert_eq!(
+            found
+                .iter()
+                .map(|found| found.intent.clone())
+                .collect::<Vec<_>>(),
+            [Some(change.clone())]
+        );
+        assert!(super::find(memory.path()).expect("readable").is_empty());
+        assert!(change.is_writer_alive());
+        assert!(
+            !LvmIntent {
+                started: change.started + 1,
+                ..change
+            }
+            .is_writer_alive()
+        );
+        found[0].remove().expect("removed");
+        assert!(find(memory.path()).expect("readable").is_empty());
+    }
+}

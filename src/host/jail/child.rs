@@ -1,0 +1,329 @@
+//! Inside the jail: from the start of our own binary to that of the program. Single-threaded, and
+//! nothing is given back once it is given up.
+
+use std::convert::Infallible;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, ExitCode};
+
+use caps::{CapSet, CapsHashSet};
+use nix::errno::Errno;
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sched::{CloneFlags, unshare};
+use nix::sys::resource::{Resource, setrlimit};
+use nix::sys::signal::Signal;
+use nix::sys::stat::{Mode, SFlag, makedev, mknod, umask};
+use nix::unistd::{Gid, Uid, chown, dup, dup2_stdin, getppid, setgroups, setresgid, setresuid};
+
+use crate::host::jail::{DeviceNode, IMAGE_PATH, Isolation, JailSpec};
+use crate::host::sys;
+use crate::model::path::HostPath;
+
+/// Descriptors that the program may have open.
+const MAX_OPEN_FILES: u64 = 256;
+/// Stacks of the program's threads count as address space (8 MiB each by default).
+const STACK_SIZE: u64 = 2 << 20;
+/// What every program may expect in /dev.
+const STANDARD_NODES: [(&str, u32, u32); 5] = [
+    ("null", 1, 3),
+    ("zero", 1, 5),
+    ("full", 1, 7),
+    ("random", 1, 8),
+    ("urandom", 1, 9),
+];
+
+#[derive(Debug, thiserror::Error)]
+enum JailError {
+    #[error("started in a wrong way")]
+    Arguments,
+    #[error("{0}")]
+    Syscall(&'static str, #[source] Errno),
+    #[error("{0}")]
+    Io(&'static str, #[source] io::Error),
+    #[error("giving up capabilities")]
+    Capabilities(#[source] caps::errors::CapsError),
+    #[error("whoever started it has ended")]
+    ParentExited,
+    #[error("starting {0}")]
+    Start(String, #[source] io::Error),
+}
+
+/// The whole life of the jail's process before it is the program. Its standard input is a pipe that
+/// takes what goes wrong.
+pub fn enter(args: impl Iterator<Item = OsString>) -> ExitCode {
+    let told = |error: JailError| {
+        let mut text = error.to_string();
+        let mut cause = std::error::Error::source(&error);
+        while let Some(next) = cause {
+            text = format!("{text}: {next}");
+            cause = next.source();
+        }
+        text
+    };
+    let trouble = match dup(std::io::stdin()) {
+        Ok(trouble) => trouble,
+        Err(_) => return ExitCode::FAILURE,
+    };
+    let Err(error) = confine(args, &trouble);
+    // Nobody may listen any more.
+    File::from(trouble).write_all(told(error).as_bytes()).ok();
+    ExitCode::FAILURE
+}
+
+fn confine(
+    mut args: impl Iterator<Item = OsString>,
+    trouble: &OwnedFd,
+) -> Result<Infallible, JailError> {
+    let call = |what: &'static str| move |errno: Errno| JailError::Syscall(what, errno);
+    let cloexec = nix::fcntl::FcntlArg::F_SETFD(nix::fcntl::FdFlag::FD_CLOEXEC);
+    nix::fcntl::fcntl(trouble, cloexec).map_err(call("keeping a descriptor from the program"))?;
+    let plan = args
+        .next()
+        .and_then(|plan| serde_json::from_str::<JailSpec>(plan.to_str()?).ok())
+        .ok_or(JailError::Arguments)?;
+    let command = args.next().ok_or(JailError::Arguments)?;
+    let program = program(&command, args);
+    // The first to go when memory is short.
+    std::fs::write("/proc/self/oom_score_adj", "1000")
+        .map_err(|error| JailError::Io("writing oom_score_adj", error))?;
+    if plan.low_priority {
+        sys::lower_priority().map_err(|error| JailError::Io("lowering its priority", error))?;
+    }
+    if let Some(cell) = &plan.isolation {
+        isolate(cell, Path::new(&command))?;
+    }
+    let null = File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/null")
+        .map_err(|error| JailError::Io("opening /dev/null", error))?;
+    dup2_stdin(&null).map_err(call("giving it an empty input"))?;
+    if let Some(cell) = &plan.isolation {
+        drop_privileges(cell)?;
+    }
+    nix::sys::prctl::set_no_new_privs().map_err(call("setting no_new_privs"))?;
+    match sys::forbid_writing(Some(null.as_fd())) {
+        Ok(()) => {}
+        // A kernel without Landlock, or with it turned off: the rest holds without it, where there
+        // is a rest.
+        Err(error)
+            if (plan.isolation.is_some() || !plan.unlimited_files)
+                && matches!(
+                    error.raw_os_error().map(Errno::from_raw),
+                    Some(Errno::ENOSYS | Errno::EOPNOTSUPP | Errno::EPERM)
+                ) => {}
+        Err(error) => return Err(JailError::Io("forbidding it to write (Landlock)", error)),
+    }
+    // After the change of user, which clears it (prctl(2)).
+    nix::sys::prctl::set_pdeathsig(Signal::SIGKILL).map_err(call("binding its life to ours"))?;
+    if getppid().as_raw() != plan.parent {
+        return Err(JailError::ParentExited);
+    }
+    sys::ignore_file_size_signal().map_err(|error| JailError::Io("ignoring SIGXFSZ", error))?;
+    if !plan.unlimited_files {
+        setrlimit(Resource::RLIMIT_FSIZE, 0, 0).map_err(call("setting its limits"))?;
+    }
+    let limits = [
+        (Resource::RLIMIT_CORE, 0),
+        (Resource::RLIMIT_NOFILE, MAX_OPEN_FILES),
+        (Resource::RLIMIT_STACK, STACK_SIZE),
+        (Resource::RLIMIT_AS, plan.memory),
+    ];
+    for (resource, limit) in limits {
+        setrlimit(resource, limit, limit).map_err(call("setting its limits"))?;
+    }
+    let error = execute(program);
+    Err(JailError::Start(
+        command.to_string_lossy().into_owned(),
+        error,
+    ))
+}
+
+/// E2FSCK_CONFIG: an /etc/e2fsck.conf could change what it prints, and have it write a log.
+#[allow(clippy::disallowed_methods)] // Becomes this process.
+fn program(command: &OsString, args: impl Iterator<Item = OsString>) -> Command {
+    let mut program = Command::new(command);
+    program
+        .args(args)
+        .env_clear()
+        .env("LC_ALL", "C")
+        .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+        .env("E2FSCK_CONFIG", "/dev/null");
+    program
+}
+
+fn execute(mut program: Command) -> io::Error {
+    program.exec()
+}
+
+/// A mount namespace of its own, nothing in it can be written, and /dev has the cell's nodes.
+fn isolate(cell: &Isolation, command: &Path) -> Result<(), JailError> {
+    let keep: Vec<&Path> = cell
+        .image
+        .iter()
+        .map(HostPath::as_path)
+        .chain([command])
+        .collect();
+    private_dev(&keep).map_err(|errno| JailError::Syscall("making a /dev of its own", errno))?;
+    let bound = |errno| JailError::Syscall("showing it the image", errno);
+    for node in &cell.nodes {
+        make_device_node(node, 0o440, cell.gid)
+            .map_err(|errno| JailError::Syscall("making a device node", errno))?;
+    }
+    if let Some(image) = &cell.image {
+        File::create(IMAGE_PATH)
+            .map_err(|error| JailError::Io("making a place for the image", error))?;
+        mount(
+            Some(image.as_path()),
+            IMAGE_PATH,
+            None::<&str>,
+            MsFlags::MS_BIND,
+            None::<&str>,
+        )
+        .map_err(bound)?;
+        // A bind mount takes its flags only when it is mounted anew (mount(2)).
+        let flags = MsFlags::MS_BIND
+            | MsFlags::MS_REMOUNT
+            | MsFlags::MS_RDONLY
+            | MsFlags::MS_NOSUID
+            | MsFlags::MS_NODEV;
+        mount(None::<&str>, IMAGE_PATH, None::<&str>, flags, None::<&str>).map_err(bound)?;
+    }
+    let flags = MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY | MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC;
+    mount(None::<&str>, "/dev", None::<&str>, flags, None::<&str>)
+        .map_err(|errno| JailError::Syscall("making its /dev read-only", errno))?;
+    match sys::all_mounts_read_only() {
+        Ok(()) => Ok(()),
+        // Before 5.12 there is no such call: its user can write nowhere that is not open to all.
+        Err(error) if error.raw_os_error() == Some(Errno::ENOSYS as i32) => Ok(()),
+        Err(error) => Err(JailError::Io("making all its mounts read-only", error)),
+    }
+}
+
+/// What programs are made of, and what the kernel tells.
+const BASE_PATHS: [&str; 10] = [
+    "/usr",
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/etc/ld.so.cache",
+    "/proc",
+    "/sys",
+    "/dev",
+];
+
+/// This process gets a mount namespace whose /dev is empty but for what every program may expect.
+/// Nothing of it is seen elsewhere. Of the other mounts it has what lies at, above or below `keep`
+/// and where programs are: a copy of a mount keeps its filesystem in use after everybody else has
+/// unmounted it.
+pub fn private_dev(keep: &[&Path]) -> Result<(), Errno> {
+    unshare(CloneFlags::CLONE_NEWNS)?;
+    mount(
+        None::<&str>,
+        "/",
+        None::<&str>,
+        MsFlags::MS_REC | MsFlags::MS_PRIVATE,
+        None::<&str>,
+    )?;
+    let wanted: Vec<&Path> = keep
+        .iter()
+        .copied()
+        .chain(BASE_PATHS.iter().map(Path::new))
+        .collect();
+    let table = std::fs::read("/proc/self/mountinfo")
+        .map_err(|error| error.raw_os_error().map_or(Errno::EIO, Errno::from_raw))?;
+    let mut points: Vec<HostPath> = table
+        .split(|byte| *byte == b'\n')
+        .filter_map(|line| line.split(|byte| *byte == b' ').nth(4))
+        .map(HostPath::unescape)
+        .collect();
+    // From the root on: a path that leads through a dead NFS or FUSE mount may never be found, and
+    // what is mounted on one goes with it.
+    points.sort_by_key(|point| point.as_path().components().count());
+    let mut detached: Vec<&Path> = Vec::new();
+    for path in points.iter().map(HostPath::as_path) {
+        let is_wanted = wanted
+            .iter()
+            .any(|wanted| wanted.starts_with(path) || path.starts_with(wanted));
+        // Mounts at the same path lie on each other, and go one by one.
+        let went_along = detached
+            .iter()
+            .any(|gone| path != *gone && path.starts_with(gone));
+        // An error: hidden by another mount, or held by the kernel's rules (EINVAL, ENOENT): then
+        // it stays, for the time of one run.
+        if !is_wanted
+            && !went_along
+            && umount2(path, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW).is_ok()
+        {
+            detached.push(path);
+        }
+    }
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC;
+    mount(
+        Some("diskvitals"),
+        "/dev",
+        Some("tmpfs"),
+        flags,
+        Some("mode=0755,size=64k,nr_inodes=256"),
+    )?;
+    umask(Mode::empty());
+    STANDARD_NODES.iter().try_for_each(|(name, major, minor)| {
+        let path = Path::new("/dev").join(name);
+        mknod(
+            &path,
+            SFlag::S_IFCHR,
+            Mode::from_bits_truncate(0o666),
+            makedev(u64::from(*major), u64::from(*minor)),
+        )
+    })
+}
+
+/// A node for reading; opening it for writing is refused to all but those who may override
+/// permissions.
+fn make_device_node(node: &DeviceNode, mode: u32, gid: u32) -> Result<(), Errno> {
+    // A name is no path.
+    if node.name.is_empty() || node.name.contains('/') || node.name.starts_with('.') {
+        return Err(Errno::EINVAL);
+    }
+    let path = Path::new("/dev").join(&node.name);
+    let number = makedev(u64::from(node.dev.major), u64::from(node.dev.minor));
+    mknod(
+        &path,
+        SFlag::S_IFBLK,
+        Mode::from_bits_truncate(mode),
+        number,
+    )?;
+    chown(&path, None, Some(Gid::from_raw(gid)))
+}
+
+fn drop_privileges(cell: &Isolation) -> Result<(), JailError> {
+    let call = |what: &'static str| move |errno: Errno| JailError::Syscall(what, errno);
+    for capability in caps::read(None, CapSet::Bounding).map_err(JailError::Capabilities)? {
+        caps::drop(None, CapSet::Bounding, capability).map_err(JailError::Capabilities)?;
+    }
+    let (uid, gid) = (Uid::from_raw(cell.uid), Gid::from_raw(cell.gid));
+    setgroups(&[]).map_err(call("leaving its groups"))?;
+    setresgid(gid, gid, gid).map_err(call("changing its group"))?;
+    setresuid(uid, uid, uid).map_err(call("changing its user"))?;
+    // As another user it has none left; as root it would.
+    let none = CapsHashSet::new();
+    for set in [
+        CapSet::Ambient,
+        CapSet::Inheritable,
+        CapSet::Effective,
+        CapSet::Permitted,
+    ] {
+        match caps::clear(None, set).and_then(|()| caps::read(None, set)) {
+            Ok(left) if left == none => {}
+            Ok(_) => return Err(JailError::Syscall("giving up capabilities", Errno::EPERM)),
+            Err(error) => return Err(JailError::Capabilities(error)),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,307 @@
+//! Who holds a mount or a device: processes with something open on it, working in it, running from
+//! it, or with it mounted in a namespace of their own.
+//!
+//! In: a device number, and where it is mounted. Out: process numbers, names and how. Only /proc is
+//! read, and only what the kernel answers by itself (readlink, fdinfo, mountinfo): nothing here
+//! asks the filesystem or the device, so that it also tells who holds a hung one. What cannot be
+//! read (another process' end, a security module) is passed over: an empty answer is not "nobody".
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use crate::host::root::HostRoot;
+use crate::model::dev::DevNo;
+use crate::model::path::HostPath;
+
+/// Named ones; more are counted by whoever wants to.
+const MAX_OPENERS: usize = 32;
+/// Descriptors of one process that are looked at: the limit of a usual server many times over.
+const MAX_FDS_PER_PROCESS: usize = 65536;
+
+/// What is held.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenTarget {
+    /// Of the filesystem as mountinfo has it, or of the device itself.
+    pub dev: DevNo,
+    /// Only the mount at this place, as the reader of `root`'s /proc names it; in other mount
+    /// namespaces any mount of `dev`. None: all of them.
+    pub mount_point: Option<HostPath>,
+    /// Its node (`/dev/loop3`), where it is a block device: who has that open.
+    pub node: Option<HostPath>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Opener {
+    pub pid: u32,
+    pub comm: String,
+    pub kind: OpenKind,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum OpenKind {
+    OpenFile(HostPath),
+    WorkingDirectory(HostPath),
+    Executable(HostPath),
+    MemoryMap(HostPath),
+    /// In a mount namespace that is not PID 1's: the process stands for all in it.
+    MountedElsewhere(HostPath),
+}
+
+impl fmt::Display for Opener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({}) ", self.pid, self.comm)?;
+        match &self.kind {
+            OpenKind::OpenFile(path) => write!(f, "has {path} open"),
+            OpenKind::WorkingDirectory(path) => write!(f, "works in {path}"),
+            OpenKind::Executable(path) => write!(f, "runs {path}"),
+            OpenKind::MemoryMap(path) => write!(f, "has {path} mapped"),
+            OpenKind::MountedElsewhere(path) => {
+                write!(f, "has it mounted at {path} in a namespace of its own")
+            }
+        }
+    }
+}
+
+/// One process' first way each, by number; `MOST` at most. To be called where it may take a while:
+/// it reads the tables of all processes.
+pub fn find_openers(root: &HostRoot, what: &OpenTarget) -> Vec<Opener> {
+    let own = std::process::id();
+    let mut namespaces: BTreeMap<PathBuf, Vec<MatchingMount>> = BTreeMap::new();
+    let mut named = BTreeSet::new();
+    let mut found = Vec::new();
+    let home = std::fs::read_link(root.at("/proc/1/ns/mnt"))
+        .or_else(|_| std::fs::read_link("/proc/self/ns/mnt"))
+        .unwrap_or_default();
+    let Ok(entries) = std::fs::read_dir(root.at("/proc")) else {
+        return found;
+    };
+    let mut pids: Vec<u32> = entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect();
+    pids.sort_unstable();
+    for pid in pids.into_iter().filter(|pid| *pid != own) {
+        if found.len() >= MAX_OPENERS {
+            break;
+        }
+        let process = root.at(format!("/proc/{pid}"));
+        // A kernel thread, or one that has ended: it holds nothing.
+        let Ok(namespace) = std::fs::read_link(process.join("ns/mnt")) else {
+            continue;
+        };
+        let foreign_namespace = namespace != home;
+        let seen = namespaces.entry(namespace.clone()).or_insert_with(|| {
+            matching_mounts(
+                &std::fs::read(process.join("mountinfo")).unwrap_or_default(),
+                what,
+                foreign_namespace,
+            )
+        });
+        let how = find_open_kind(&process, what, seen).or_else(|| {
+            let first = seen
+                .first()
+                .filter(|_| foreign_namespace && named.insert(namespace))?;
+            Some(OpenKind::MountedElsewhere(first.mount_point.clone()))
+        });
+        if let Some(how) = how {
+            let comm = String::from_utf8_lossy(
+                std::fs::read(process.join("comm"))
+                    .unwrap_or_default()
+                    .trim_ascii_end(),
+            )
+            .into_owned();
+            found.push(Opener {
+                pid,
+                comm,
+                kind: how,
+            });
+        }
+    }
+    found
+}
+
+/// One line for a message: `812 (mysqld) has /x/y open, 900 (bash) works in /x`; None where nobody
+/// was seen.
+pub fn summary(holders: &[Opener]) -> Option<String> {
+    let names: Vec<String> = holders.iter().map(ToString::to_string).collect();
+    (!names.is_empty()).then(|| names.join(", "))
+}
+
+/// A mount of it in some namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct MatchingMount {
+    id: u32,
+    mount_point: HostPath,
+}
+
+fn matching_mounts(mountinfo: &[u8], what: &OpenTarget, abroad: bool) -> Vec<MatchingMount> {
+    let line = |line: &[u8]| {
+        let mut fields = line.split(|byte| *byte == b' ');
+        let id = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
+        let dev: DevNo = std::str::from_utf8(fields.nth(1)?).ok()?.parse().ok()?;
+        let at = HostPath::unescape(fields.nth(1)?);
+        let here = abroad || what.mount_point.as_ref().is_none_or(|place| *place == at);
+        (dev == what.dev && here).then_some(MatchingMount {
+            id,
+            mount_point: at,
+        })
+    };
+    mountinfo
+        .split(|byte| *byte == b'\n')
+        .filter_map(line)
+        .collect()
+}
+
+fn find_open_kind(process: &Path, what: &OpenTarget, seen: &[MatchingMount]) -> Option<OpenKind> {
+    let link = |name: &str| {
+        std::fs::read_link(process.join(name))
+            .ok()
+            .map(|path| HostPath::from(path.as_path()))
+    };
+    let below = |path: &HostPath| {
+        seen.iter().any(|mount| {
+            mount.mount_point.as_bytes() != b"/" && path.strip_prefix(&mount.mount_point).is_some()
+        })
+    };
+    for name in ["cwd", "root"] {
+        if let Some(path) = link(name).filter(below) {
+            return Some(OpenKind::WorkingDirectory(path));
+        }
+    }
+    if let Some(path) = link("exe").filter(below) {
+        return Some(OpenKind::Executable(path));
+    }
+    let entries = std::fs::read_dir(process.join("fd"))
+        .into_iter()
+        .flatten()
+        .flatten()
+        .take(MAX_FDS_PER_PROCESS);
+    for entry in entries {
+        let Ok(path) = std::fs::read_link(entry.path()).map(|path| HostPath::from(path.as_path()))
+        else {
+            continue;
+        };
+        if what.node.as_ref() == Some(&path) {
+            return Some(OpenKind::OpenFile(path));
+        }
+        if seen.is_empty() {
+            continue;
+        }
+        let info = std::fs::read_to_string(process.join("fdinfo").join(entry.file_name()))
+            .unwrap_or_default();
+        let id = info
+            .lines()
+            .find_map(|line| line.strip_prefix("mnt_id:"))
+            .and_then(|id| id.trim().parse::<u32>().ok());
+        if id.is_some_and(|id| seen.iter().any(|mount| mount.id == id)) {
+            return Some(OpenKind::OpenFile(path));
+        }
+    }
+    if seen.is_empty() {
+        None
+    } else {
+        find_mapping(
+            &std::fs::read(process.join("maps")).unwrap_or_default(),
+            what.dev,
+        )
+    }
+}
+
+/// proc_pid_maps(5): `55d0…-55d0… r--p 00000000 07:03 12 /x/y`; the device in hexadecimal.
+fn find_mapping(maps: &[u8], dev: DevNo) -> Option<OpenKind> {
+    let wanted = format!("{:02x}:{:02x}", dev.major, dev.minor);
+    maps.split(|byte| *byte == b'\n').find_map(|line| {
+        let mut fields = line.splitn(6, |byte| *byte == b' ');
+        (fields.nth(3)? == wanted.as_bytes()).then(|| {
+            OpenKind::MemoryMap(HostPath::new(
+                fields.nth(1).unwrap_or_default().trim_ascii(),
+            ))
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: &[u8] = b"20 1 8:1 / / rw - ext4 /dev/sda1 rw\n\
+                           40 20 7:3 / /pods/a\\040b rw - ext4 /dev/loop3 rw\n\
+                           41 20 7:3 / /staged rw - ext4 /dev/loop3 rw\n";
+
+    fn what(at: Option<&str>) -> OpenTarget {
+        OpenTarget {
+            dev: DevNo::new(7, 3),
+            mount_point: at.map(HostPath::from),
+            node: None,
+        }
+    }
+
+    #[test]
+    fn one_mount_point_matches_here_and_any_in_other_namespaces() {
+        let ids = |at, abroad| {
+            matching_mounts(TABLE, &what(at), abroad)
+                .iter()
+                .map(|seen| seen.id)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(ids(Some("/pods/a b"), false), [40]);
+        assert_eq!(ids(None, false), [40, 41]);
+        assert_eq!(ids(Some("/pods/a b"), true), [40, 41]);
+    }
+
+    #[test]
+    fn a_mapping_is_known_by_the_number_of_its_device() {
+        let maps = b"7f00-7f10 r--p 00000000 fe:01 12                         /lib/x\n7f20-7f30 rw-s 00000000 07:03 13    /staged/a b\n";
+        assert_eq!(
+            find_mapping(maps, DevNo::new(7, 3)),
+            Some(OpenKind::MemoryMap("/staged/a b".into()))
+        );
+        assert_eq!(find_mapping(maps, DevNo::new(7, 4)), None);
+    }
+
+    #[test]
+    fn openers_are_summarized_in_one_line() {
+        let open = Opener {
+            pid: 812,
+            comm: "mysqld".into(),
+            kind: OpenKind::OpenFile("/x/y".into()),
+        };
+        let works = Opener {
+            pid: 900,
+            comm: "bash".into(),
+            kind: OpenKind::WorkingDirectory("/x".into()),
+        };
+        assert_eq!(
+            summary(&[open, works]).unwrap(),
+            "812 (mysqld) has /x/y open, 900 (bash) works in /x"
+        );
+        assert_eq!(summary(&[]), None);
+    }
+
+    #[test]
+    fn a_child_with_an_open_device_node_is_found() {
+        #[expect(clippy::disallowed_methods, reason = "somebody who holds a file open")]
+        let mut child = std::process::Command::new("/bin/sleep")
+            .arg("1000")
+            .stdin(std::fs::File::open("/dev/zero").unwrap())
+            .spawn()
+            .unwrap();
+        let what = OpenTarget {
+            dev: DevNo::new(7, 250),
+            mount_point: None,
+            node: Some("/dev/zero".into()),
+        };
+        let found = find_openers(&HostRoot::new("/"), &what);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let pid = child.id();
+        assert!(
+            found
+                .iter()
+                .any(|holder| holder.pid == pid
+                    && holder.kind == OpenKind::OpenFile("/dev/zero".into())),
+            "{found:?}"
+        );
+    }
+}

@@ -1,0 +1,265 @@
+//! A process that must outlive the one that started it: in a control group of its own and in the
+//! host's PID namespace, so that neither an OOM kill of the daemon's group nor the end of its pod
+//! takes both.
+//!
+//! In: the host's root. Out: nothing, or why it cannot be guaranteed, and what to change. To be
+//! called by a single-threaded process.
+
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+
+use nix::sched::{CloneFlags, setns};
+
+use crate::host::root::HostRoot;
+use crate::model::path::HostPath;
+
+/// At the root of a hierarchy, beside what systemd makes there; systemd leaves alone what it did
+/// not make.
+const CGROUP_NAME: &str = "diskvitals-freeze";
+
+/// Whether this process is in the first PID namespace, the one that ends with the machine. `root`
+/// as it is seen from the present mount namespace.
+///
+/// Its proc shows kernel threads, which only the first namespace has. That this process is in the
+/// same is told by the namespace's own name, or, where PID 1's may not be read (Yama, a security
+/// module; also for root), by its numbers: NSpid counts one for each namespace from the proc's own
+/// on down (proc_pid_status(5)).
+pub fn check_host_pid_namespace(root: &HostRoot) -> Result<(), String> {
+    let namespace = |path: PathBuf| {
+        std::fs::metadata(path)
+            .ok()
+            .map(|data| (data.dev(), data.ino()))
+    };
+    let same = match (
+        namespace(root.at("/proc/1/ns/pid")),
+        namespace(PathBuf::from("/proc/self/ns/pid")),
+    ) {
+        (Some(host), Some(own)) => Some(host == own),
+        _ => {
+            let status = root.read("/proc/self/status").unwrap_or_default();
+            let status = String::from_utf8_lossy(&status);
+            status
+                .lines()
+                .find_map(|line| line.strip_prefix("NSpid:"))
+                .map(|pids| pids.split_whitespace().count() == 1)
+        }
+    };
+    let is_first = root
+        .read("/proc/2/comm")
+        .is_ok_and(|name| name.trim_ascii() == b"kthreadd");
+    match same {
+        Some(true) if is_first => Ok(()),
+        Some(_) => {
+            Err("what holds writers would not be in the host's PID namespace, and would be killed meanwhile when the daemon's ends: \
+                        run the daemon on the host, or with hostPID"
+                .into())
+        }
+        None => Err(format!(
+            "whether what holds writers would be in the host's PID namespace cannot be told: {} does not show this process",
+            root.at("/proc").display()
+        )),
+    }
+}
+
+/// Moves this process into a control group of its own at the root of each hierarchy that can kill
+/// for memory: the unified one, and version 1's `memory`. In the root group it is as well off. To
+/// be called in the host's mount namespace.
+pub fn enter_own_cgroup() -> Result<(), String> {
+    enter_host_cgroup_namespace();
+    let read = |path: &str| {
+        std::fs::read_to_string(path).map_err(|error| format!("reading {path}: {error}"))
+    };
+    // Seen from a cgroup namespace, what is above its root begins with `/..`
+    // (cgroup_namespaces(7)).
+    if read("/proc/1/cgroup")?
+        .lines()
+        .any(|line| parse_cgroup_line(line).is_some_and(|(_, path)| path.starts_with("/..")))
+    {
+        return Err("this process is in a cgroup namespace that cannot be left, and so cannot leave the daemon's control group: \
+                    run the daemon privileged, or with the host's cgroup namespace"
+            .into());
+    }
+    let mounts = std::fs::read("/proc/self/mountinfo")
+        .map_err(|error| format!("reading /proc/self/mountinfo: {error}"))?;
+    for line in read("/proc/self/cgroup")?.lines() {
+        let Some((hierarchy, path)) = parse_cgroup_line(line) else {
+            continue;
+        };
+        if path == "/" || path == format!("/{CGROUP_NAME}") {
+            continue;
+        }
+        let Some(at) = mount_point(&mounts, hierarchy) else {
+            return Err(format!(
+                "the {} is not mounted, and so the daemon's control group {path} cannot be left",
+                hierarchy.name()
+            ));
+        };
+        enter_in_hierarchy(&at)
+            .map_err(|why| format!("leaving the daemon's control group {path}: {why}"))?;
+    }
+    Ok(())
+}
+
+/// Makes that group in the hierarchies that are there, for processes that may not: a hierarchy's
+/// root is nobody's to write to (mode 0555), which asks for CAP_DAC_OVERRIDE, and to enter a group
+/// that is there does not. To be called in the host's mount namespace.
+pub fn create_own_cgroup() -> Result<(), String> {
+    let mounts = std::fs::read("/proc/self/mountinfo")
+        .map_err(|error| format!("reading /proc/self/mountinfo: {error}"))?;
+    for hierarchy in [CgroupHierarchy::Unified, CgroupHierarchy::Memory] {
+        if let Some(at) = mount_point(&mounts, hierarchy) {
+            create_in_hierarchy(&at)?;
+        }
+    }
+    Ok(())
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum CgroupHierarchy {
+    Unified,
+    /// cgroup-v1/memory.rst
+    Memory,
+}
+
+impl CgroupHierarchy {
+    fn name(self) -> &'static str {
+        match self {
+            CgroupHierarchy::Unified => "unified cgroup hierarchy",
+            CgroupHierarchy::Memory => "memory hierarchy of cgroups v1",
+        }
+    }
+}
+
+/// `0::/system.slice/x.service`, `4:memory:/x` (cgroups(7)); None for hierarchies that kill nobody.
+fn parse_cgroup_line(line: &str) -> Option<(CgroupHierarchy, &str)> {
+    let mut fields = line.splitn(3, ':');
+    let (id, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
+    if id == "0" && controllers.is_empty() {
+        return Some((CgroupHierarchy::Unified, path));
+    }
+    controllers
+        .split(',')
+        .any(|controller| controller == "memory")
+        .then_some((CgroupHierarchy::Memory, path))
+}
+
+/// Where mountinfo has the whole of it.
+fn mount_point(mounts: &[u8], hierarchy: CgroupHierarchy) -> Option<HostPath> {
+    mounts.split(|byte| *byte == b'\n').find_map(|line| {
+        let fields: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
+        let after = fields.iter().position(|field| *field == b"-")?;
+        let (fs_type, options) = (*fields.get(after + 1)?, *fields.last()?);
+        let fits = match hierarchy {
+            CgroupHierarchy::Unified => fs_type == b"cgroup2",
+            CgroupHierarchy::Memory => {
+                fs_type == b"cgroup"
+                    && options
+                        .split(|byte| *byte == b',')
+                        .any(|option| option == b"memory")
+            }
+        };
+        (fits && *fields.get(3)? == b"/")
+            .then(|| fields.get(4).map(|path| HostPath::unescape(path)))?
+    })
+}
+
+fn enter_in_hierarchy(hierarchy: &HostPath) -> Result<(), String> {
+    let procs = create_in_hierarchy(hierarchy)?.join("cgroup.procs");
+    // 0 is the process that writes (cgroup_procs_write(), kernel/cgroup/cgroup.c).
+    std::fs::write(&procs, "0").map_err(|error| format!("writing {}: {error}", procs.display()))
+}
+
+/// Where it is there already, nobody is asked for his rights.
+fn create_in_hierarchy(hierarchy: &HostPath) -> Result<PathBuf, String> {
+    let own = hierarchy.as_path().join(CGROUP_NAME);
+    match std::fs::create_dir(&own) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => {
+            let may = if error.kind() == ErrorKind::PermissionDenied {
+                "; `diskvitalsd worker apart /`, run by root, makes it"
+            } else {
+                ""
+            };
+            Err(format!("making {}: {error}{may}", own.display()))
+        }
+        _ => Ok(own),
+    }
+}
+
+/// Where it may; whether it had to is seen by the paths afterwards.
+fn enter_host_cgroup_namespace() {
+    let id = |path: &str| {
+        std::fs::metadata(path)
+            .ok()
+            .map(|data| (data.dev(), data.ino()))
+    };
+    if id("/proc/1/ns/cgroup") != id("/proc/self/ns/cgroup")
+        && let Ok(namespace) = std::fs::File::open("/proc/1/ns/cgroup")
+    {
+        // Refused: then PID 1's group is shown above our root, which is what counts.
+        let _ = setns(namespace, CloneFlags::CLONE_NEWCGROUP);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_memory_limiting_cgroups_are_left() {
+        assert_eq!(
+            parse_cgroup_line("0::/system.slice/diskvitalsd.service"),
+            Some((
+                CgroupHierarchy::Unified,
+                "/system.slice/diskvitalsd.service"
+            ))
+        );
+        assert_eq!(
+            parse_cgroup_line("4:memory:/a:b"),
+            Some((CgroupHierarchy::Memory, "/a:b"))
+        );
+        assert_eq!(parse_cgroup_line("9:name=systemd:/x"), None);
+        assert_eq!(parse_cgroup_line("6:freezer:/x"), None);
+    }
+
+    #[test]
+    fn an_existing_cgroup_is_reused() {
+        let hierarchy = tempfile::tempdir().unwrap();
+        let at = HostPath::from(hierarchy.path());
+        assert_eq!(
+            create_in_hierarchy(&at),
+            Ok(hierarchy.path().join(CGROUP_NAME))
+        );
+        assert_eq!(
+            create_in_hierarchy(&at),
+            Ok(hierarchy.path().join(CGROUP_NAME))
+        );
+        let why = create_in_hierarchy(&"/nonexistent".into()).unwrap_err();
+        assert!(
+            why.starts_with("making /nonexistent/diskvitals-freeze: "),
+            "{why}"
+        );
+    }
+
+    #[test]
+    fn a_hierarchy_is_found_where_its_root_is_mounted() {
+        let mounts = b"30 25 0:26 /kubepods /pod rw - cgroup2 cgroup2 rw\n\
+                       31 25 0:27 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n\
+                       32 25 0:26 / /sys/fs/cgroup/uni\\040fied rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n";
+        assert_eq!(
+            mount_point(mounts, CgroupHierarchy::Unified),
+            Some("/sys/fs/cgroup/uni fied".into())
+        );
+        assert_eq!(
+            mount_point(mounts, CgroupHierarchy::Memory),
+            Some("/sys/fs/cgroup/memory".into())
+        );
+        assert_eq!(
+            mount_point(
+                b"1 0 0:5 / /proc rw - proc proc rw\n",
+                CgroupHierarchy::Unified
+            ),
+            None
+        );
+    }
+}

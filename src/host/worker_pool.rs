@@ -1,0 +1,489 @@
+//! Worker processes: small copies of our own binary that do what can block, so that blocking blocks
+//! nobody else.
+//!
+//! In: a question for a target, with a time-out. Out: the answer, or that it is stuck, since when
+//! and in what. A worker answers many targets in turn over a pipe. One that does not answer in time
+//! is abandoned, counted and replaced; it is never joined and never waited for, and when it answers
+//! at last, the answer is used. Knows nothing of what is asked.
+
+use std::collections::HashMap;
+use std::marker::PhantomData;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::sync::{Semaphore, SemaphorePermit, oneshot, watch};
+
+use crate::host::clock::now;
+use crate::host::process::waiting_in;
+
+/// The longest answer; an inventory of thousands of devices stays far below.
+const MAX_RESPONSE: u64 = 64 << 20;
+
+/// How to start a worker.
+#[derive(Clone, Debug)]
+pub struct WorkerPoolConfig {
+    pub program: PathBuf,
+    pub args: Vec<std::ffi::OsString>,
+    /// Workers that answer at a time; stuck ones not counted.
+    pub active: usize,
+    /// Stuck ones that are tolerated; beyond, questions fail at once.
+    pub max_stuck: usize,
+}
+
+#[derive(Debug)]
+pub enum WorkerOutcome<A> {
+    Completed(A),
+    /// Not answered in its time, or an earlier question to the same target is not.
+    Stuck {
+        since: Timestamp,
+        /// The process' state and what it waits in, where the kernel tells
+        /// (`D (disk sleep) in wait_on_page_bit`).
+        waiting_in: Option<String>,
+        /// Gets the answer should it come; None where an earlier asker has it.
+        late: Option<oneshot::Receiver<Result<A, String>>>,
+    },
+    Failed(String),
+}
+
+/// A pool of workers. Cheap to clone.
+pub struct WorkerPool<J, A> {
+    inner: Arc<Inner>,
+    types: PhantomData<fn(J) -> A>,
+}
+
+impl<J, A> Clone for WorkerPool<J, A> {
+    fn clone(&self) -> Self {
+        WorkerPool {
+            inner: self.inner.clone(),
+            types: PhantomData,
+        }
+    }
+}
+
+struct Inner {
+    spawn: WorkerPoolConfig,
+    /// One permit for each worker that may be answering now.
+    permits: Semaphore,
+    state: Mutex<PoolState>,
+    /// Questions that have taken longer than `GRACE`; the stuck ones are among them.
+    overdue: watch::Sender<u32>,
+    stuck: watch::Sender<u32>,
+    limitations: watch::Sender<Vec<String>>,
+}
+
+#[derive(Default)]
+struct PoolState {
+    idle: Vec<Worker>,
+    /// Targets that are being asked.
+    targets: HashMap<String, InFlightJob>,
+    closed: bool,
+}
+
+#[derive(Default)]
+struct InFlightJob {
+    /// When the question was sent; None while it waits for a worker.
+    sent: Option<Timestamp>,
+    /// Closed when the target is free again. One a target: thousands may wait, each for its own.
+    /// Made for the first that waits: most questions are alone.
+    released: Option<watch::Sender<()>>,
+}
+
+struct Worker {
+    child: Child,
+    stdin: ChildStdin,
+    stdout: BufReader<ChildStdout>,
+}
+
+/// A healthy answer takes well under a millisecond. After this long, others no longer wait for
+/// their turn behind it.
+const SLOW_AFTER: Duration = Duration::from_millis(500);
+/// A worker has nothing to do before its first line but enter a namespace.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
+
+#[derive(Debug, thiserror::Error)]
+enum WorkerError {
+    #[error("starting a worker process: {0}")]
+    Spawn(#[source] std::io::Error),
+    #[error("a worker process was started without its pipes")]
+    NoPipes,
+    #[error("a worker process did not greet within 10 s")]
+    HelloTimeout,
+    #[error("talking to a worker process: {0}")]
+    Pipe(#[source] std::io::Error),
+    #[error("a worker process ended without an answer")]
+    Exited,
+    #[error("encoding a question for a worker: {0}")]
+    Encode(#[source] serde_json::Error),
+    #[error("a worker's answer makes no sense: {0}")]
+    Decode(#[source] serde_json::Error),
+    #[error("the workers are being closed")]
+    Closed,
+}
+
+/// What a worker says first.
+#[derive(Debug, Default, serde::Serialize, serde::Deserialize)]
+pub struct Hello {
+    /// What it may not see or do, in words for the admin.
+    pub limitations: Vec<String>,
+}
+
+/// The worker's side: greets, then answers a line with a line until its standard input ends, which
+/// is how it learns that nobody waits for it any more. `misunderstood` makes an answer of what is
+/// no question.
+pub fn serve<J: DeserializeOwned, A: Serialize>(
+    hello: &Hello,
+    mut perform: impl FnMut(J) -> A,
+    invalid_job: impl Fn(String) -> A,
+) -> std::io::Result<()> {
+    let (input, mut output) = (std::io::stdin().lock(), std::io::stdout().lock());
+    write_json_line(&mut output, hello)?;
+    for line in std::io::BufRead::lines(input) {
+        let answer = match serde_json::from_str(&line?) {
+            Ok(job) => perform(job),
+            Err(error) => invalid_job(format!(
+                "a worker was asked what it does not understand: {error}"
+            )),
+        };
+        write_json_line(&mut output, &answer)?;
+    }
+    Ok(())
+}
+
+/// One line of JSON.
+pub fn write_json_line(
+    output: &mut impl std::io::Write,
+    what: &impl Serialize,
+) -> std::io::Result<()> {
+    let mut line = serde_json::to_vec(what)?;
+    line.push(b'\n');
+    output.write_all(&line)?;
+    output.flush()
+}
+
+impl<J: Serialize, A: DeserializeOwned + Send + 'static> WorkerPool<J, A> {
+    pub fn start(spawn: WorkerPoolConfig) -> WorkerPool<J, A> {
+        let inner = Inner {
+            permits: Semaphore::new(spawn.active),
+            spawn,
+            state: Mutex::default(),
+            overdue: watch::Sender::new(0),
+            stuck: watch::Sender::new(0),
+            limitations: watch::Sender::default(),
+        };
+        WorkerPool {
+            inner: Arc::new(inner),
+            types: PhantomData,
+        }
+    }
+
+    /// Asks a worker. `timeout` counts from when the question is sent, not the wait for a free
+    /// worker. One question is in flight per target: a further one waits for it, and is answered
+    /// `Stuck` when the first has taken longer than `timeout`.
+    pub async fn run(&self, target: &str, job: J, timeout: Duration) -> WorkerOutcome<A> {
+        let claim = loop {
+            let (sent, mut freed) = match TargetClaim::acquire(&self.inner, target) {
+                Ok(claim) => break claim,
+                Err(in_flight) => in_flight,
+            };
+            let Some(since) = sent else {
+                // The first one waits for a worker itself: its own time has not begun. An error:
+                // the target is free.
+                let _ = freed.changed().await;
+                continue;
+            };
+            let left = timeout.saturating_sub(elapsed(since));
+            if left.is_zero() {
+                return WorkerOutcome::Stuck {
+                    since,
+                    waiting_in: None,
+                    late: None,
+                };
+            }
+            // Freed or over: either way the next round tells.
+            let _ = tokio::time::timeout(left, freed.changed()).await;
+        };
+        let Ok(turn) = self.inner.permits.acquire().await else {
+            return WorkerOutcome::Failed(WorkerError::Closed.to_string());
+        };
+        // Boxed: thousands may wait for their turn, and what follows is large.
+        match Box::pin(self.run_claimed(claim, turn, job, timeout)).await {
+            Ok(outcome) => outcome,
+            Err(error) => WorkerOutcome::Failed(error.to_string()),
+        }
+    }
+
+    /// How many are stuck.
+    pub fn stuck_count(&self) -> watch::Receiver<u32> {
+        self.inner.stuck.subscribe()
+    }
+
+    /// What workers said that they may not see or do.
+    pub fn limitations(&self) -> watch::Receiver<Vec<String>> {
+        self.inner.limitations.subscribe()
+    }
+
+    /// Lets all workers go: idle ones end by the end of their pipe, stuck ones are left to the
+    /// kernel. Returns at once.
+    pub fn close(&self) {
+        let mut pool = self.inner.lock_state();
+        pool.closed = true;
+        pool.idle.clear();
+    }
+
+    async fn run_claimed(
+        &self,
+        claim: TargetClaim,
+        turn: SemaphorePermit<'_>,
+        job: J,
+        timeout: Duration,
+    ) -> Result<WorkerOutcome<A>, WorkerError> {
+        let overdue = *self.inner.overdue.borrow();
+        if overdue as usize >= self.inner.spawn.max_stuck {
+            return Ok(WorkerOutcome::Failed(format!(
+                "not asked: {overdue} questions are overdue, and no more than that may be"
+            )));
+        }
+        let mut line = serde_json::to_vec(&job).map_err(WorkerError::Encode)?;
+        line.push(b'\n');
+        let mut worker = self.inner.acquire_worker().await?;
+        let since = claim.mark_sent();
+        let mut answer = Vec::new();
+        let mut asked =
+            tokio::time::timeout(SLOW_AFTER.min(timeout), worker.exchange(&line, &mut answer))
+                .await;
+        let mut late = None;
+        if asked.is_err() {
+            // Slow is not stuck, but no reason to hold up others: a new worker takes this one's
+            // turn.
+            late = Some(OverdueGuard::new(&self.inner));
+            drop(turn);
+            asked = tokio::time::timeout(
+                timeout.saturating_sub(SLOW_AFTER),
+                worker.read_response(&mut answer),
+            )
+            .await;
+        }
+        match asked {
+            Ok(Ok(())) => {
+                let answer = decode(&answer)?;
+                self.inner.release_worker(worker);
+                Ok(WorkerOutcome::Completed(answer))
+            }
+            Ok(Err(error)) => Err(error),
+            Err(_) => {
+                let overdue = late;
+                let (tell, late) = oneshot::channel();
+                let waiting_in = waiting_in(worker.child.id());
+                let inner = self.inner.clone();
+                inner.stuck.send_modify(|stuck| *stuck += 1);
+                tokio::spawn(async move {
+                    let ended = worker.read_response(&mut answer).await;
+                    inner
+                        .stuck
+                        .send_modify(|stuck| *stuck = stuck.saturating_sub(1));
+                    drop(overdue);
+                    drop(claim); // The target may be asked again before the late answer is told.
+                    let result = ended
+                        .and_then(|()| decode(&answer))
+                        .map_err(|error| error.to_string());
+                    // Nobody may wait for it any more.
+                    let _ = tell.send(result);
+                    worker.shut_down().await;
+                });
+                Ok(WorkerOutcome::Stuck {
+                    since,
+                    waiting_in,
+                    late: Some(late),
+                })
+            }
+        }
+    }
+}
+
+fn decode<A: DeserializeOwned>(answer: &[u8]) -> Result<A, WorkerError> {
+    serde_json::from_slice(answer).map_err(WorkerError::Decode)
+}
+
+impl Inner {
+    /// The lock is held for a push or a pop, never across an await; a panic under it leaves nothing
+    /// half done.
+    fn lock_state(&self) -> MutexGuard<'_, PoolState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn acquire_worker(&self) -> Result<Worker, WorkerError> {
+        let idle = {
+            let mut pool = self.lock_state();
+            if pool.closed {
+                return Err(WorkerError::Closed);
+            }
+            pool.idle.pop()
+        };
+        match idle {
+            Some(worker) => Ok(worker),
+            None => self.spawn().await,
+        }
+    }
+
+    #[allow(clippy::disallowed_methods)] // This is the door: our own binary, no shell, bounded answers.
+    async fn spawn(&self) -> Result<Worker, WorkerError> {
+        let mut child = Command::new(&self.spawn.program)
+            .args(&self.spawn.args)
+            .current_dir("/")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(false)
+            .spawn()
+            .map_err(WorkerError::Spawn)?;
+        let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(WorkerError::NoPipes);
+        };
+        let mut worker = Worker {
+            child,
+            stdin,
+            stdout: BufReader::new(stdout),
+        };
+        let mut line = Vec::new();
+        tokio::time::timeout(HELLO_TIMEOUT, worker.read_response(&mut line))
+            .await
+            .map_err(|_| WorkerError::HelloTimeout)??;
+        let hello: Hello = decode(&line)?;
+        self.limitations.send_if_modified(|known| {
+            let new: Vec<String> = hello
+                .limitations
+                .into_iter()
+                .filter(|limitation| !known.contains(limitation))
+                .collect();
+            for limitation in &new {
+                tracing::warn!(%limitation, "a worker may see less than it should");
+            }
+            let told = !new.is_empty();
+            known.extend(new);
+            told
+        });
+        Ok(worker)
+    }
+
+    /// Keeps as many as can be busy at a time; a surplus one ends with its pipe.
+    fn release_worker(&self, worker: Worker) {
+        let surplus = {
+            let mut pool = self.lock_state();
+            if pool.closed || pool.idle.len() >= self.spawn.active {
+                Some(worker)
+            } else {
+                pool.idle.push(worker);
+                None
+            }
+        };
+        if let Some(worker) = surplus {
+            tokio::spawn(worker.shut_down());
+        }
+    }
+}
+
+impl Worker {
+    async fn exchange(&mut self, line: &[u8], answer: &mut Vec<u8>) -> Result<(), WorkerError> {
+        self.stdin
+            .write_all(line)
+            .await
+            .map_err(WorkerError::Pipe)?;
+        self.read_response(answer).await
+    }
+
+    /// Goes on where a time-out cut it off: what was read is kept in `answer`.
+    async fn read_response(&mut self, answer: &mut Vec<u8>) -> Result<(), WorkerError> {
+        (&mut self.stdout)
+            .take(MAX_RESPONSE)
+            .read_until(b'\n', answer)
+            .await
+            .map_err(WorkerError::Pipe)?;
+        if answer.last() == Some(&b'\n') {
+            Ok(())
+        } else {
+            Err(WorkerError::Exited)
+        }
+    }
+
+    /// Closes its pipe and reaps it whenever it ends.
+    async fn shut_down(self) {
+        let Worker {
+            mut child, stdin, ..
+        } = self;
+        drop(stdin);
+        // Its status tells nothing that its answer did not.
+        let _ = child.wait().await;
+    }
+}
+
+/// The right to ask a target. Dropping it lets others.
+struct TargetClaim {
+    inner: Arc<Inner>,
+    target: String,
+}
+
+impl TargetClaim {
+    /// The error: when the question that is in flight was sent, and what tells that the target is
+    /// free.
+    fn acquire(
+        inner: &Arc<Inner>,
+        target: &str,
+    ) -> Result<TargetClaim, (Option<Timestamp>, watch::Receiver<()>)> {
+        let mut pool = inner.lock_state();
+        if let Some(in_flight) = pool.targets.get_mut(target) {
+            let freed = in_flight.released.get_or_insert_default();
+            return Err((in_flight.sent, freed.subscribe()));
+        }
+        pool.targets
+            .insert(target.to_owned(), InFlightJob::default());
+        Ok(TargetClaim {
+            inner: inner.clone(),
+            target: target.to_owned(),
+        })
+    }
+
+    fn mark_sent(&self) -> Timestamp {
+        let at = now();
+        if let Some(in_flight) = self.inner.lock_state().targets.get_mut(&self.target) {
+            in_flight.sent = Some(at);
+        }
+        at
+    }
+}
+
+impl Drop for TargetClaim {
+    fn drop(&mut self) {
+        let in_flight = self.inner.lock_state().targets.remove(&self.target);
+        // Only now are those woken who wait for it.
+        drop(in_flight);
+    }
+}
+
+/// A question that is slower than it should be, stuck or not.
+struct OverdueGuard(Arc<Inner>);
+
+impl OverdueGuard {
+    fn new(inner: &Arc<Inner>) -> OverdueGuard {
+        inner.overdue.send_modify(|overdue| *overdue += 1);
+        OverdueGuard(inner.clone())
+    }
+}
+
+impl Drop for OverdueGuard {
+    fn drop(&mut self) {
+        self.0
+            .overdue
+            .send_modify(|overdue| *overdue = overdue.saturating_sub(1));
+    }
+}
+
+fn elapsed(since: Timestamp) -> Duration {
+    // A clock that was set back makes it zero: then we wait a little longer.
+    Duration::try_from(now().duration_since(since)).unwrap_or_default()
+}

@@ -1,0 +1,205 @@
+//! The newest picture's text: written when a scrape asks for it, kept for those that ask for the
+//! same.
+//!
+//! In: scrapes with the form that they want, the newest snapshot. Out: bytes. One text is written
+//! at a time, on a thread of its own; who asks meanwhile waits for it and shares it. A text never
+//! outlives its snapshot's being the newest, so that what is gone from the one is gone from the
+//! other; it holds moments (of an answer, of a start) and no ages, so that it does not grow old by
+//! itself. May not enter: anything of HTTP.
+
+use std::io::{self, Write};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use bytes::Bytes;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{Instant, sleep_until};
+
+use crate::metrics::plain_text;
+use crate::metrics::view::{self, Node};
+use crate::model::snapshot::Snapshot;
+
+/// All of the daemon's memory is locked: a megabyte is not kept for a scrape that comes in a
+/// minute, when most likely there is a newer picture.
+const RETENTION: Duration = Duration::from_secs(5);
+
+/// Writing goes some calls deep, and no deeper with more drives.
+const STACK_BYTES: usize = 512 * 1024;
+
+/// How a scraper wants its text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ScrapeFormat {
+    pub format: Format,
+    pub gzip: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    OpenMetrics,
+    /// Version 0.0.4.
+    Plain,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ScrapeError {
+    #[error("the daemon is ending")]
+    ShuttingDown,
+    #[error("writing the metrics")]
+    Encode(#[source] io::Error),
+    #[error("starting the thread that writes the metrics")]
+    SpawnThread(#[source] io::Error),
+}
+
+type EncodeFn = Arc<dyn Fn(&Arc<Snapshot>, ScrapeFormat) -> io::Result<Bytes> + Send + Sync>;
+
+struct ScrapeRequest {
+    form: ScrapeFormat,
+    reply: oneshot::Sender<Result<Bytes, ScrapeError>>,
+}
+
+/// Whom scrapes ask.
+#[derive(Clone, Debug)]
+pub struct ScrapeHandle(mpsc::Sender<ScrapeRequest>);
+
+impl ScrapeHandle {
+    /// `Keeper::run` answers.
+    pub fn new(
+        node: Node,
+        snapshots: watch::Receiver<Arc<Snapshot>>,
+    ) -> (ScrapeHandle, ScrapeCache) {
+        let node = Arc::new(node);
+        ScrapeHandle::with_encoder(
+            Arc::new(move |snapshot, form| encode(&node, snapshot, form)),
+            snapshots,
+        )
+    }
+
+    fn with_encoder(
+        write: EncodeFn,
+        snapshots: watch::Receiver<Arc<Snapshot>>,
+    ) -> (ScrapeHandle, ScrapeCache) {
+        let (sender, asks) = mpsc::channel(1);
+        (
+            ScrapeHandle(sender),
+            ScrapeCache {
+                requests: asks,
+                snapshots,
+                encode: write,
+                encoded_snapshot: Weak::new(),
+                entries: Vec::new(),
+                last_used: Instant::now(),
+            },
+        )
+    }
+
+    /// Of the newest snapshot when its turn comes.
+    pub async fn scrape(&self, form: ScrapeFormat) -> Result<Bytes, ScrapeError> {
+        let (reply, answer) = oneshot::channel();
+        self.0
+            .send(ScrapeRequest { form, reply })
+            .await
+            .map_err(|_| ScrapeError::ShuttingDown)?;
+        answer.await.map_err(|_| ScrapeError::ShuttingDown)?
+    }
+}
+
+pub struct ScrapeCache {
+    requests: mpsc::Receiver<ScrapeRequest>,
+    snapshots: watch::Receiver<Arc<Snapshot>>,
+    encode: EncodeFn,
+    /// Whose texts these are. What it points to is not kept, only that nothing newer can have its
+    /// place.
+    encoded_snapshot: Weak<Snapshot>,
+    entries: Vec<(ScrapeFormat, Bytes)>,
+    last_used: Instant,
+}
+
+impl ScrapeCache {
+    /// Until nobody can ask any more.
+    pub async fn run(mut self) {
+        loop {
+            tokio::select! {
+                // What is over is let go before anybody is answered.
+                biased;
+                () = sleep_until(self.last_used + RETENTION), if !self.entries.is_empty() => self.entries = Vec::new(),
+                ask = self.requests.recv() => match ask {
+                    Some(ask) => self.respond(ask).await,
+                    None => return,
+                },
+            }
+        }
+    }
+
+    async fn respond(&mut self, ScrapeRequest { form, reply }: ScrapeRequest) {
+        // A scraper that has gone needs none written.
+        if reply.is_closed() {
+            return;
+        }
+        let snapshot = self.snapshots.borrow().clone();
+        if !Weak::ptr_eq(&self.encoded_snapshot, &Arc::downgrade(&snapshot)) {
+            self.encoded_snapshot = Arc::downgrade(&snapshot);
+            self.entries = Vec::new();
+        }
+        let kept = self
+            .entries
+            .iter()
+            .find(|(of, _)| *of == form)
+            .map(|(_, text)| text.clone());
+        let text = match kept {
+            Some(text) => Ok(text),
+            None => {
+                let text = encode_on_thread(self.encode.clone(), snapshot, form).await;
+                self.entries
+                    .extend(text.iter().map(|text| (form, text.clone())));
+                text
+            }
+        };
+        self.last_used = Instant::now();
+        // Whoever asked may have gone.
+        let _ = reply.send(text);
+    }
+}
+
+/// One of its own: those that the runtime has for what may block are few, and all of them may wait
+/// for a disk that hangs.
+async fn encode_on_thread(
+    write: EncodeFn,
+    snapshot: Arc<Snapshot>,
+    form: ScrapeFormat,
+) -> Result<Bytes, ScrapeError> {
+    let (done, written) = oneshot::channel();
+    let work = move || {
+        // Who waits for it may have gone.
+        let _ = done.send(write(&snapshot, form));
+    };
+    std::thread::Builder::new()
+        .name("metrics".into())
+        .stack_size(STACK_BYTES)
+        .spawn(work)
+        .map_err(ScrapeError::SpawnThread)?;
+    let text = written
+        .await
+        .unwrap_or_else(|_| Err(io::Error::other("the thread has ended before its time")));
+    text.map_err(ScrapeError::Encode)
+}
+
+fn encode(node: &Arc<Node>, snapshot: &Arc<Snapshot>, form: ScrapeFormat) -> io::Result<Bytes> {
+    let openmetrics = view::render(node, snapshot).map_err(io::Error::other)?;
+    let text = match form.format {
+        Format::OpenMetrics => openmetrics,
+        Format::Plain => plain_text::plain(&openmetrics),
+    };
+    if !form.gzip {
+        return Ok(text.into());
+    }
+    // The fastest: of such text it leaves less than a tenth, and better ones take longer than what
+    // they spare takes on the way.
+    let mut gzip = GzEncoder::new(Vec::with_capacity(text.len() / 8), Compression::fast());
+    gzip.write_all(text.as_bytes())?;
+    gzip.finish().map(Bytes::from)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,255 @@
+//! The order of evidence: what to do next, and what all of it means. Pure: the runs so far → the
+//! next step.
+//!
+//! The kernel's own word first; then what holds still; a live run can clear a filesystem but never
+//! condemn it; only two frozen runs that show the same can.
+
+mod frozen;
+mod live;
+mod outcome_text;
+#[cfg(test)]
+pub mod tests;
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::model::check::{
+    CheckTerms, CheckVerdict, Filesystem, FilesystemSignal, Mode, Run, RunResult, SignalKind,
+    Termination,
+};
+
+/// A run that could not do its work is made so often, where nothing moves.
+const MAX_ATTEMPTS: usize = 2;
+/// Two frozen runs that are closer could show the same passing state twice.
+const MIN_FROZEN_GAP: Duration = Duration::from_secs(60);
+
+/// What a check came to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckOutcome {
+    pub verdict: CheckVerdict,
+    /// One or two sentences that a person understands: why, and what to do.
+    pub reason: String,
+    /// Of the run that decided.
+    pub mode: Mode,
+}
+
+/// What is known of the situation beside the runs.
+#[derive(Clone, Copy, Debug)]
+pub struct DecisionInput<'a> {
+    pub filesystem: Filesystem,
+    /// Unmounted, ReadOnly or Live, as the mount table says.
+    pub mode: Mode,
+    pub terms: &'a CheckTerms,
+    pub signals: &'a [FilesystemSignal],
+    /// It is a logical volume, and snapshots can be made here.
+    pub can_snapshot: bool,
+    /// Why it may not be frozen although the terms allow it (it carries the way back; EBUSY; a slow
+    /// syncfs); None while nothing speaks against it.
+    pub freeze_refusal: Option<&'a str>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// Run the checker once, in this mode. For `Frozen`: probe with syncfs, freeze, run within the
+    /// budget, thaw. For `Snapshot`: make one, replay its log.
+    Run(Mode),
+    /// Not before `until`, then ask again.
+    Wait {
+        until: Timestamp,
+    },
+    Done(CheckOutcome),
+}
+
+fn done(verdict: CheckVerdict, mode: Mode, reason: String) -> Decision {
+    Decision::Done(CheckOutcome {
+        verdict,
+        reason,
+        mode,
+    })
+}
+
+/// What comes next.
+pub fn decide(situation: &DecisionInput<'_>, runs: &[&Run], now: Timestamp) -> Decision {
+    if let Some(outcome) = decide_by_signals(situation) {
+        return Decision::Done(outcome);
+    }
+    if let Some(run) = runs
+        .iter()
+        .find(|run| run.termination == Termination::Cancelled)
+    {
+        return done(
+            CheckVerdict::Failed,
+            run.mode,
+            "The check was stopped before it could tell anything; ask for it again.".to_owned(),
+        );
+    }
+    // A device that leaves the checker hanging is not asked again.
+    if let Some(run) = runs
+        .iter()
+        .find(|run| matches!(run.termination, Termination::Stuck(_)))
+    {
+        let reason = format!(
+            "{}. See to the device first; the filesystem cannot be checked as long as it hangs.",
+            outcome_text::without_full_stop(&run.failure_reason)
+        );
+        return done(CheckVerdict::Failed, run.mode, reason);
+    }
+    if situation.mode.is_quiescent() {
+        return decide_quiescent(situation, runs, situation.mode).unwrap_or_else(Decision::Done);
+    }
+    if situation.terms.snapshot
+        && situation.can_snapshot
+        && !runs
+            .iter()
+            .any(|run| matches!(run.mode, Mode::Live | Mode::Frozen))
+    {
+        match decide_quiescent(situation, runs, Mode::Snapshot) {
+            Ok(step) => return step,
+            Err(_) => {
+                // No snapshot could be checked: what can be said of the live filesystem is better
+                // than nothing.
+            }
+        }
+    }
+    frozen::decide(situation, runs, now).unwrap_or_else(|| live::decide(situation, runs))
+}
+
+fn decide_by_signals(situation: &DecisionInput<'_>) -> Option<CheckOutcome> {
+    let of = |kind| situation.signals.iter().find(|signal| signal.kind == kind);
+    if let Some(signal) = of(SignalKind::Corrupted) {
+        let reason = format!(
+            "The kernel itself found this filesystem damaged: {}. Back up what can still be read, unmount it and repair it.",
+            outcome_text::quoted(&signal.evidence.text)
+        );
+        return Some(CheckOutcome {
+            verdict: CheckVerdict::Corrupted,
+            reason,
+            mode: situation.mode,
+        });
+    }
+    let signal = of(SignalKind::Fault)?;
+    let reason = format!(
+        "The kernel reports trouble beneath this filesystem, and checking it now could make that worse: {}. See to the drive first, then unmount the filesystem and check it.",
+        outcome_text::quoted(&signal.evidence.text)
+    );
+    Some(CheckOutcome {
+        verdict: CheckVerdict::Inconclusive,
+        reason,
+        mode: situation.mode,
+    })
+}
+
+/// Where nothing moves, the first run that did its work counts. Err: none could.
+fn decide_quiescent(
+    situation: &DecisionInput<'_>,
+    runs: &[&Run],
+    mode: Mode,
+) -> Result<Decision, CheckOutcome> {
+    let runs: Vec<&Run> = runs
+        .iter()
+        .copied()
+        .filter(|run| run.mode == mode)
+        .collect();
+    if let Some(run) = runs.iter().find(|run| run.result != RunResult::Failed) {
+        return Ok(Decision::Done(outcome_of_run(situation.filesystem, run)));
+    }
+    let hopeless = runs
+        .iter()
+        .any(|run| run.termination == Termination::TimedOut);
+    if runs.len() < MAX_ATTEMPTS && !hopeless {
+        Ok(Decision::Run(mode))
+    } else {
+        Err(outcome_text::failed_outcome(&runs, mode))
+    }
+}
+
+/// A run of what holds still, as it stands.
+fn outcome_of_run(filesystem: Filesystem, run: &Run) -> CheckOutcome {
+    let outcome = |verdict, reason| CheckOutcome {
+        verdict,
+        reason,
+        mode: run.mode,
+    };
+    if let Some(words) = &run.pending_replay {
+        return outcome(
+            CheckVerdict::Inconclusive,
+            outcome_text::describe_pending_replay(filesystem, run, words),
+        );
+    }
+    match run.result {
+        RunResult::Clean => outcome(
+            CheckVerdict::Clean,
+            format!(
+                "{} ran through and found nothing ({}).",
+                filesystem.checker().0,
+                run.mode.name()
+            ),
+        ),
+        RunResult::Findings => {
+            let reason = format!(
+                "{} while nothing could change ({}). Back up what can still be read, then {}.",
+                outcome_text::describe_run(filesystem, run),
+                run.mode.name(),
+                outcome_text::repair_advice(filesystem)
+            );
+            outcome(CheckVerdict::Corrupted, reason)
+        }
+        RunResult::Failed => outcome_text::failed_outcome(&[run], run.mode),
+    }
+}
+
+/// What these runs say, all of them made in one mode: for files of a checker's output. `gap`: the
+/// runs were so far apart.
+pub fn conclude(filesystem: Filesystem, mode: Mode, runs: &[&Run], gap: Duration) -> CheckOutcome {
+    let good: Vec<&Run> = runs
+        .iter()
+        .copied()
+        .filter(|run| run.result != RunResult::Failed)
+        .collect();
+    let Some(last) = good.last() else {
+        return outcome_text::failed_outcome(runs, mode);
+    };
+    match mode {
+        Mode::Live => live::tally_votes(filesystem, &good, live::NotFrozen::NoReason),
+        Mode::Frozen => {
+            let shortest = if gap >= MIN_FROZEN_GAP {
+                Duration::ZERO
+            } else {
+                Duration::MAX
+            };
+            frozen::compare_runs(filesystem, &good, shortest).unwrap_or_else(|| {
+                frozen::unconfirmed(
+                    filesystem,
+                    last,
+                    "a second frozen run at least 60 s later can confirm it",
+                )
+            })
+        }
+        Mode::Snapshot | Mode::ReadOnly | Mode::Unmounted => {
+            let clean = good
+                .iter()
+                .filter(|run| run.result == RunResult::Clean)
+                .count();
+            if clean == 0 || clean == good.len() {
+                return good
+                    .iter()
+                    .find(|run| run.pending_replay.is_some())
+                    .map_or_else(
+                        || outcome_of_run(filesystem, last),
+                        |run| outcome_of_run(filesystem, run),
+                    );
+            }
+            let reason = format!(
+                "Of {} runs {clean} found nothing, although nothing should have moved between them; check again.",
+                good.len()
+            );
+            CheckOutcome {
+                verdict: CheckVerdict::Inconclusive,
+                reason,
+                mode,
+            }
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! Runs with all writers held: two of them, some time apart, that show the same flaw prove it.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::model::check::decision::{
+    CheckOutcome, Decision, DecisionInput, MIN_FROZEN_GAP, live, outcome_text,
+};
+use crate::model::check::parse::E2FSCK_ABORTED;
+use crate::model::check::{CheckVerdict, Filesystem, Mode, Problem, Run, RunResult, Termination};
+
+/// Frozen runs that may fail; each of them held the writers.
+const MAX_FAILED_RUNS: usize = 3;
+
+/// None: the live runs have the word.
+pub fn decide(situation: &DecisionInput<'_>, runs: &[&Run], now: Timestamp) -> Option<Decision> {
+    let frozen: Vec<&Run> = runs
+        .iter()
+        .copied()
+        .filter(|run| run.mode == Mode::Frozen)
+        .collect();
+    let good: Vec<&Run> = frozen
+        .iter()
+        .copied()
+        .filter(|run| run.result != RunResult::Failed)
+        .collect();
+    let gap = situation.terms.gap.max(MIN_FROZEN_GAP);
+    if let Some(outcome) = compare_runs(situation.filesystem, &good, gap) {
+        return Some(Decision::Done(outcome));
+    }
+    let failed = frozen.len() - good.len();
+    let refused = refusal(situation, &frozen, failed);
+    let Some(first) = good.first() else {
+        let tried = refused.is_none() && situation.terms.freeze && fits_budget(situation, runs);
+        return tried.then(|| run_after_gap(&frozen, gap, now));
+    };
+    if let Some(why) = refused {
+        let todo = format!(
+            "it could not be confirmed by a second frozen run ({}): unmount the filesystem and check it",
+            outcome_text::without_full_stop(&why)
+        );
+        return Some(Decision::Done(unconfirmed(
+            situation.filesystem,
+            first,
+            &todo,
+        )));
+    }
+    Some(run_after_gap(&frozen, gap, now))
+}
+
+/// Also after one that failed: it may have held the writers for as long as they may be.
+fn run_after_gap(frozen: &[&Run], gap: Duration, now: Timestamp) -> Decision {
+    match frozen
+        .iter()
+        .map(|run| saturating_add(run.started, gap))
+        .max()
+    {
+        Some(until) if now < until => Decision::Wait { until },
+        Some(_) | None => Decision::Run(Mode::Frozen),
+    }
+}
+
+fn refusal(situation: &DecisionInput<'_>, frozen: &[&Run], failed: usize) -> Option<String> {
+    let hopeless = frozen
+        .iter()
+        .find(|run| run.termination == Termination::TimedOut);
+    match situation.freeze_refusal {
+        Some(why) => Some(why.to_owned()),
+        None if failed >= MAX_FAILED_RUNS || hopeless.is_some() => {
+            frozen.last().map(|run| run.failure_reason.clone())
+        }
+        None => None,
+    }
+}
+
+/// A live run has ended in the time for which writers may be held, and did not clear the
+/// filesystem.
+fn fits_budget(situation: &DecisionInput<'_>, runs: &[&Run]) -> bool {
+    let live = || runs.iter().filter(|run| run.mode == Mode::Live);
+    // One that gave up at once says nothing of how long the work takes, and of a device with errors
+    // only that it has some.
+    let worked = |run: &Run| {
+        run.result != RunResult::Failed || aborted_on_changing_metadata(situation.filesystem, run)
+    };
+    let fits = live().any(|run| worked(run) && run.active <= situation.terms.budget);
+    fits && !live().any(|run| run.result == RunResult::Clean)
+}
+
+/// A checker stumbles over metadata that moves beneath it, which it does not while writers are
+/// held: xfs_repair crashes, e2fsck gives up in the midst of what it finds. SIGKILL is no
+/// stumbling: it came from outside.
+fn aborted_on_changing_metadata(filesystem: Filesystem, run: &Run) -> bool {
+    const SIGKILL: i32 = 9;
+    match (filesystem, &run.termination) {
+        (Filesystem::Xfs, Termination::Signal(number)) => {
+            *number != SIGKILL && run.checker_error.is_none()
+        }
+        // Findings, and an operational error: its own words say that it gave up, and nothing else
+        // that anything else went wrong.
+        (Filesystem::Ext4, Termination::Exited(12)) => {
+            run.checker_error.as_deref() == Some(E2FSCK_ABORTED) && !run.problems.is_empty()
+        }
+        _ => false,
+    }
+}
+
+fn saturating_add(from: Timestamp, by: Duration) -> Timestamp {
+    from.checked_add(by).unwrap_or(Timestamp::MAX)
+}
+
+/// What the runs that did their work say; None: one more is wanted.
+pub fn compare_runs(filesystem: Filesystem, good: &[&Run], gap: Duration) -> Option<CheckOutcome> {
+    let outcome = |verdict, reason| {
+        Some(CheckOutcome {
+            verdict,
+            reason,
+            mode: Mode::Frozen,
+        })
+    };
+    let checker = filesystem.checker().0;
+    let clean = good
+        .iter()
+        .filter(|run| run.result == RunResult::Clean)
+        .count();
+    let (first, others) = good.split_first()?;
+    if clean == good.len() {
+        let dropped = first.problems.len() as u64 + first.more_problems;
+        let but = if dropped > 0 {
+            format!(" beyond {dropped} things that healthy mounted filesystems show")
+        } else {
+            String::new()
+        };
+        return outcome(
+            CheckVerdict::Clean,
+            format!("With all writers held {checker} ran through and found nothing{but}."),
+        );
+    }
+    if clean > 0 {
+        let reason = format!(
+            "Of {} frozen runs {clean} found nothing and the others did. Check again, or unmount the filesystem and check it.",
+            good.len()
+        );
+        return outcome(CheckVerdict::Inconclusive, reason);
+    }
+    if others.is_empty() {
+        return None;
+    }
+    let pairs = good
+        .iter()
+        .enumerate()
+        .flat_map(|(at, one)| good.iter().skip(at + 1).map(move |other| (*one, *other)));
+    let apart = |(one, other): &(&Run, &Run)| {
+        gap != Duration::MAX && saturating_add(one.started, gap) <= other.started
+    };
+    let proof = pairs
+        .filter(apart)
+        .map(|(one, other)| live::common_problems(&[one, other]))
+        .find(|shared| !shared.is_empty());
+    let Some(proof) = proof else {
+        let why = if gap == Duration::MAX {
+            "the frozen runs were less than 60 s apart"
+        } else {
+            "no flaw was in two frozen runs"
+        };
+        let last = good.last().unwrap_or(first);
+        return Some(unconfirmed(
+            filesystem,
+            last,
+            &format!("{why}: unmount the filesystem and check it"),
+        ));
+    };
+    let proof: Vec<Problem> = proof.into_iter().cloned().collect();
+    let reason = format!(
+        "Two frozen runs of {checker} show the same {}. Back up what can still be read, then {}.",
+        outcome_text::describe_problems(&proof, 0),
+        outcome_text::repair_advice(filesystem)
+    );
+    outcome(CheckVerdict::Corrupted, reason)
+}
+
+/// Something left once is not proof.
+pub fn unconfirmed(filesystem: Filesystem, run: &Run, todo: &str) -> CheckOutcome {
+    let reason = format!(
+        "With all writers held {}. This is no proof yet; {todo}.",
+        outcome_text::describe_run(filesystem, run)
+    );
+    CheckOutcome {
+        verdict: CheckVerdict::Inconclusive,
+        reason,
+        mode: Mode::Frozen,
+    }
+}

@@ -1,0 +1,174 @@
+//! Runs of a filesystem that is written meanwhile: votes. They can clear it, and at most make it
+//! suspected.
+
+use crate::model::check::ballot::non_transient;
+use crate::model::check::decision::{CheckOutcome, Decision, DecisionInput, outcome_text};
+use crate::model::check::{CheckVerdict, Filesystem, Mode, Problem, Run, RunResult, Termination};
+
+/// Fewer votes make no suspicion.
+pub const MIN_VOTES: usize = 3;
+/// Runs beyond those wanted that may fail.
+const MAX_FAILED_RUNS: usize = 2;
+
+/// A healthy ext4 that is written shows these in each run: a bitmap is read at another moment than
+/// the descriptor that has its checksum.
+const LIVE_ARTIFACTS: [&str; 2] = ["block-bitmap-checksum", "inode-bitmap-checksum"];
+
+/// By which e2fsck itself says that counts moved under it.
+const COUNTS_CHANGED: &str = "WARNING: PROGRAMMING BUG IN E2FSCK!";
+
+fn is_live_artifact(flaw: &Problem) -> bool {
+    LIVE_ARTIFACTS.contains(&flaw.kind.as_str()) || flaw.text.starts_with(COUNTS_CHANGED)
+}
+
+/// Why there was no frozen run that would have decided.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NotFrozen {
+    /// It was not asked for, or is not allowed.
+    NotAllowed,
+    Refused(String),
+    NoReason,
+}
+
+pub fn decide(situation: &DecisionInput<'_>, runs: &[&Run]) -> Decision {
+    let live: Vec<&Run> = runs
+        .iter()
+        .copied()
+        .filter(|run| run.mode == Mode::Live)
+        .collect();
+    let good: Vec<&Run> = live
+        .iter()
+        .copied()
+        .filter(|run| run.result != RunResult::Failed)
+        .collect();
+    let failed = live.len() - good.len();
+    let wanted = usize::try_from(situation.terms.runs)
+        .unwrap_or(MIN_VOTES)
+        .max(MIN_VOTES);
+    let hopeless = live
+        .iter()
+        .any(|run| run.termination == Termination::TimedOut);
+    let left = why_not_frozen(situation, runs, &live);
+    if good.is_empty() && (failed >= MAX_FAILED_RUNS || hopeless) {
+        return Decision::Done(outcome_text::failed_outcome(&live, Mode::Live));
+    }
+    if good.iter().any(|run| run.result == RunResult::Clean) {
+        return Decision::Done(tally_votes(situation.filesystem, &good, left));
+    }
+    // More of them would say no more on XFS.
+    let enough = if situation.filesystem == Filesystem::Xfs {
+        1
+    } else {
+        wanted
+    };
+    if good.len() >= enough || failed > MAX_FAILED_RUNS || hopeless && !good.is_empty() {
+        return Decision::Done(tally_votes(situation.filesystem, &good, left));
+    }
+    Decision::Run(Mode::Live)
+}
+
+fn why_not_frozen(situation: &DecisionInput<'_>, runs: &[&Run], live: &[&Run]) -> NotFrozen {
+    if !situation.terms.freeze {
+        return NotFrozen::NotAllowed;
+    }
+    if let Some(why) = situation.freeze_refusal {
+        return NotFrozen::Refused(why.to_owned());
+    }
+    if let Some(run) = runs
+        .iter()
+        .rev()
+        .find(|run| run.mode == Mode::Frozen && run.result == RunResult::Failed)
+    {
+        return NotFrozen::Refused(format!(
+            "frozen runs could not do their work: {}",
+            run.failure_reason
+        ));
+    }
+    let budget = situation.terms.budget;
+    match live.iter().map(|run| run.active).min() {
+        Some(fastest) if fastest > budget => NotFrozen::Refused(format!(
+            "a run takes {:.1} s, and writers may be held for {:.1} s",
+            fastest.as_secs_f64(),
+            budget.as_secs_f64()
+        )),
+        _ => NotFrozen::NoReason,
+    }
+}
+
+/// What the runs that did their work say together; there is at least one.
+pub fn tally_votes(filesystem: Filesystem, good: &[&Run], left: NotFrozen) -> CheckOutcome {
+    let outcome = |verdict, reason| CheckOutcome {
+        verdict,
+        reason,
+        mode: Mode::Live,
+    };
+    let checker = filesystem.checker().0;
+    if good.iter().any(|run| run.result == RunResult::Clean) {
+        return outcome(
+            CheckVerdict::Clean,
+            format!(
+                "{checker} ran through the mounted filesystem and found nothing (run {} of {}).",
+                good.len(),
+                good.len()
+            ),
+        );
+    }
+    let todo = match &left {
+        NotFrozen::NotAllowed => {
+            "To know, allow a frozen run (--freeze, if the policy permits it), or unmount the filesystem and check it".to_owned()
+        }
+        NotFrozen::Refused(why) => format!("It was not frozen: {}. To know, unmount it and check it", outcome_text::without_full_stop(why)),
+        NotFrozen::NoReason => "To know, check it frozen or unmounted".to_owned(),
+    };
+    let Some(last) = good.last() else {
+        return outcome_text::failed_outcome(good, Mode::Live);
+    };
+    let shared: Vec<&Problem> = common_problems(good)
+        .into_iter()
+        .filter(|flaw| !is_live_artifact(flaw))
+        .collect();
+    let votes = good.len();
+    if filesystem != Filesystem::Xfs && votes >= MIN_VOTES && !shared.is_empty() {
+        let shared: Vec<Problem> = shared.into_iter().cloned().collect();
+        let reason = format!(
+            "All of {votes} live runs of {checker} show {}. {todo}.",
+            outcome_text::describe_problems(&shared, 0)
+        );
+        return outcome(CheckVerdict::Suspected, reason);
+    }
+    let said = if last.problems.is_empty() && last.pending_replay.is_some() {
+        format!(
+            "{checker} found only that the log is dirty, as it is while a filesystem is mounted"
+        )
+    } else if filesystem == Filesystem::Xfs {
+        format!(
+            "{}, which proves nothing while an XFS is mounted and written",
+            outcome_text::describe_run(filesystem, last)
+        )
+    } else if votes < MIN_VOTES {
+        format!(
+            "{}, and {votes} live runs are too few for a suspicion",
+            outcome_text::describe_run(filesystem, last)
+        )
+    } else {
+        format!(
+            "{votes} live runs of {checker} found something, but nothing lasting that all of them share: so does a healthy filesystem under load"
+        )
+    };
+    outcome(CheckVerdict::Inconclusive, format!("{said}. {todo}."))
+}
+
+/// Flaws that all of them have, without those that come and go on healthy filesystems.
+pub fn common_problems<'a>(runs: &[&'a Run]) -> Vec<&'a Problem> {
+    let Some((first, others)) = runs.split_first() else {
+        return Vec::new();
+    };
+    let real = |run: &'a Run| non_transient(&run.problems);
+    real(first)
+        .filter(|flaw| {
+            others
+                .iter()
+                .all(|run| real(run).any(|other| other.is_same_problem(flaw)))
+        })
+        .collect()
+}

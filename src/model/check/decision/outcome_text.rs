@@ -1,0 +1,154 @@
+//! The words for people: what was found, how much it weighs, what to do.
+
+use crate::model::check::decision::CheckOutcome;
+use crate::model::check::{CheckVerdict, Filesystem, Mode, Problem, Run, Weight};
+
+/// Of a checker's or the kernel's line, in characters.
+const MAX_QUOTE_CHARS: usize = 160;
+
+pub fn quoted(text: &str) -> String {
+    let line = text.lines().next().unwrap_or_default().trim();
+    let cut: String = line.chars().take(MAX_QUOTE_CHARS).collect();
+    let more = if cut.len() < line.len() { "…" } else { "" };
+    format!("\"{cut}{more}\"")
+}
+
+/// Without its full stop, so that a sentence can go on with it.
+pub fn without_full_stop(text: &str) -> String {
+    text.trim_end_matches('.').to_owned()
+}
+
+/// `e2fsck found 12 things (3 damaged, 9 bookkeeping), the worst of them "…"`
+pub fn describe_run(filesystem: Filesystem, run: &Run) -> String {
+    format!(
+        "{} found {}",
+        filesystem.checker().0,
+        describe_problems(&run.problems, run.more_problems)
+    )
+}
+
+pub fn describe_problems(flaws: &[Problem], more: u64) -> String {
+    let of = |weight| flaws.iter().filter(|flaw| flaw.weight == weight).count();
+    let (damage, bookkeeping, transient) = (
+        of(Weight::Damage),
+        of(Weight::Bookkeeping),
+        of(Weight::Transient),
+    );
+    let parts = [
+        (damage, "damage"),
+        (bookkeeping, "bookkeeping"),
+        (transient, "also seen on healthy mounted filesystems"),
+    ];
+    let said: Vec<String> = parts
+        .iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, words)| format!("{count} {words}"))
+        .collect();
+    let Some(worst) = flaws.first() else {
+        return "nothing in particular".to_owned();
+    };
+    let all = flaws.len() as u64 + more;
+    let beyond = if more > 0 {
+        format!(", {more} more")
+    } else {
+        String::new()
+    };
+    let kind = if damage == 0 {
+        "; only bookkeeping is wrong"
+    } else {
+        ""
+    };
+    let kind = if bookkeeping == 0 && damage == 0 {
+        ""
+    } else {
+        kind
+    };
+    if all == 1 {
+        return format!(
+            "one flaw ({}{kind}): {}",
+            said.join(", "),
+            quoted(&worst.text)
+        );
+    }
+    format!(
+        "{all} flaws ({}{beyond}{kind}), the worst of them {}",
+        said.join(", "),
+        quoted(&worst.text)
+    )
+}
+
+pub fn repair_advice(filesystem: Filesystem) -> &'static str {
+    match filesystem {
+        Filesystem::Ext4 => "repair the unmounted filesystem with e2fsck -f",
+        Filesystem::Xfs => "repair the unmounted filesystem with xfs_repair",
+        Filesystem::Btrfs => {
+            "scrub it, and restore what is lost (btrfs check --repair is a last resort)"
+        }
+    }
+}
+
+/// The log or journal waits to be replayed.
+pub fn describe_pending_replay(filesystem: Filesystem, run: &Run, words: &str) -> String {
+    let log = if filesystem == Filesystem::Xfs {
+        "log"
+    } else {
+        "journal"
+    };
+    let what = if run.problems.is_empty() {
+        "nothing else was found".to_owned()
+    } else {
+        format!(
+            "what was found may come from that alone ({})",
+            describe_problems(&run.problems, run.more_problems)
+        )
+    };
+    let then = match run.mode {
+        Mode::Unmounted => {
+            "mount it once, which replays the ".to_owned() + log + ", unmount it and check again"
+        }
+        Mode::ReadOnly => {
+            "mount it writable once, which replays the ".to_owned() + log + ", and check again"
+        }
+        _ => "replay the ".to_owned() + log + " and check again",
+    };
+    format!(
+        "Its {log} waits to be replayed ({}): {what}. To know more, {then}.",
+        quoted(words)
+    )
+}
+
+/// No run could do its work.
+pub fn failed_outcome(runs: &[&Run], mode: Mode) -> CheckOutcome {
+    let reason = match runs.last() {
+        None => "Nothing was run.".to_owned(),
+        Some(run) => {
+            let runs = if runs.len() == 1 {
+                "The run".to_owned()
+            } else {
+                format!("None of {} runs", runs.len())
+            };
+            let could = if runs == "The run" {
+                "could not do its work"
+            } else {
+                "could do its work"
+            };
+            let seen = if run.problems.is_empty() {
+                String::new()
+            } else {
+                format!(
+                    " Before that it named {}, which proves nothing so far.",
+                    describe_problems(&run.problems, run.more_problems)
+                )
+            };
+            format!(
+                "{runs} {could}: {}. This says nothing of the filesystem.{seen}",
+                without_full_stop(&run.failure_reason)
+            )
+        }
+    };
+    CheckOutcome {
+        verdict: CheckVerdict::Failed,
+        reason,
+        mode,
+    }
+}

@@ -1,0 +1,131 @@
+//! What was found so far: distinct flaws, worst first, bounded; the rest counted.
+
+use std::collections::HashSet;
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+
+use crate::model::check::parse::{MAX_PROBLEMS, MAX_TEXT_BYTES, ParsedOutput, line_template};
+use crate::model::check::{Problem, Weight};
+
+/// So many flaws are told apart; beyond that each line counts.
+const MAX_DISTINCT: usize = 100_000;
+
+#[derive(Debug, Default)]
+pub struct ProblemCollector {
+    /// Sorted by weight, worst first; among equals as they came.
+    problems: Vec<Problem>,
+    omitted: u64,
+    seen: HashSet<u64>,
+    /// The last one, to which indented lines may still belong.
+    open: Option<Problem>,
+    pub phase: Option<String>,
+    pub pending_replay: Option<String>,
+    pub failure: Option<String>,
+    pub complete: bool,
+}
+
+impl ProblemCollector {
+    /// A flaw of which more lines may follow.
+    pub fn begin_problem(
+        &mut self,
+        kind: impl Into<String>,
+        ids: Vec<String>,
+        weight: Weight,
+        text: &str,
+    ) {
+        self.end_problem();
+        self.open = Some(Problem {
+            kind: kind.into(),
+            ids,
+            weight,
+            text: line_template::truncate(text.trim(), MAX_TEXT_BYTES).to_owned(),
+        });
+    }
+
+    /// One more line of the flaw that is open. False: there is none.
+    pub fn continue_problem(&mut self, text: &str) -> bool {
+        let Some(flaw) = &mut self.open else {
+            return false;
+        };
+        let whole = format!("{} {}", flaw.text, text.trim());
+        flaw.text = line_template::truncate(&whole, MAX_TEXT_BYTES).to_owned();
+        true
+    }
+
+    pub fn end_problem(&mut self) {
+        if let Some(flaw) = self.open.take() {
+            self.add(flaw);
+        }
+    }
+
+    pub fn add(&mut self, flaw: Problem) {
+        if self.seen.len() < MAX_DISTINCT {
+            let mut hasher = DefaultHasher::new();
+            (&flaw.kind, &flaw.ids).hash(&mut hasher);
+            if !self.seen.insert(hasher.finish()) {
+                return;
+            }
+        }
+        let place = self
+            .problems
+            .partition_point(|kept| kept.weight >= flaw.weight);
+        if place < MAX_PROBLEMS {
+            self.problems.insert(place, flaw);
+        } else {
+            self.omitted = self.omitted.saturating_add(1);
+        }
+        if self.problems.len() > MAX_PROBLEMS {
+            self.problems.truncate(MAX_PROBLEMS);
+            self.omitted = self.omitted.saturating_add(1);
+        }
+    }
+
+    /// All that another has gathered, with a weight that is known only now.
+    pub fn merge(&mut self, other: ProblemCollector, weight: Weight) {
+        for flaw in other.problems {
+            self.add(Problem { weight, ..flaw });
+        }
+        self.omitted = self.omitted.saturating_add(other.omitted);
+    }
+
+    pub fn set_failure(&mut self, words: &str) {
+        self.end_problem();
+        self.failure.get_or_insert_with(|| {
+            line_template::truncate(words.trim(), MAX_TEXT_BYTES).to_owned()
+        });
+    }
+
+    pub fn set_pending_replay(&mut self, words: &str) {
+        self.end_problem();
+        self.pending_replay.get_or_insert_with(|| {
+            line_template::truncate(words.trim(), MAX_TEXT_BYTES).to_owned()
+        });
+    }
+
+    pub fn set_phase(&mut self, words: &str) {
+        self.end_problem();
+        self.phase = Some(line_template::truncate(words.trim(), MAX_TEXT_BYTES).to_owned());
+    }
+
+    pub fn has_kind(&self, kinds: &[&str]) -> bool {
+        self.problems
+            .iter()
+            .any(|flaw| kinds.contains(&flaw.kind.as_str()))
+    }
+
+    pub fn any_above(&self, weight: Weight) -> bool {
+        self.problems
+            .first()
+            .is_some_and(|worst| worst.weight > weight)
+    }
+
+    pub fn into_output(self) -> ParsedOutput {
+        ParsedOutput {
+            problems: self.problems,
+            more_problems: self.omitted,
+            pending_replay: self.pending_replay,
+            failure: self.failure,
+            complete: self.complete,
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! What is remembered of checks, whose they are, and how much of them is kept.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use crate::model::check::{Check, CheckState, CheckVerdict, CheckerOutput, Mode, Run};
+use crate::model::facts::{Facts, KnownVolume};
+use crate::model::ids::CheckId;
+
+/// Checks that are remembered, of all filesystems together.
+const MAX_KEPT: usize = 1000;
+/// Of so many of the newest checks of a filesystem all is kept; of older ones less.
+const KEPT_IN_FULL: usize = 2;
+/// Flaws that are kept of each run of an older check.
+const MAX_OLD_PROBLEMS: usize = 20;
+/// All of them together, in bytes of what checkers wrote and what was found: it is locked memory.
+const MAX_BYTES: usize = 2 << 20;
+
+impl Facts {
+    pub(super) fn insert_check(&mut self, check: Arc<Check>) {
+        for key in index_keys(&check) {
+            self.check_index
+                .entry(key)
+                .or_default()
+                .insert(check.id.clone());
+        }
+        self.checks.insert(check.id.clone(), check);
+    }
+
+    fn forget_check(&mut self, id: &CheckId) {
+        let Some(check) = self.checks.remove(id) else {
+            return;
+        };
+        for key in index_keys(&check) {
+            if let Some(ids) = self.check_index.get_mut(&key) {
+                ids.remove(id);
+                if ids.is_empty() {
+                    self.check_index.remove(&key);
+                }
+            }
+        }
+    }
+
+    /// Checks of the filesystem that this volume has now: of the volume by its own name, or of what
+    /// has the same UUID on the same device, or on another when it can be nothing else. A new
+    /// filesystem on the device is another one, and so is a clone that shares the UUID.
+    pub fn checks_of<'a>(&'a self, known: &'a KnownVolume) -> impl Iterator<Item = &'a Arc<Check>> {
+        let facts = &known.facts;
+        let by = |key: &str| self.check_index.get(key).into_iter().flatten();
+        let ids: BTreeSet<&CheckId> = by(facts.id.as_str())
+            .chain(facts.fs_uuid.iter().flat_map(move |uuid| by(uuid)))
+            .collect();
+        ids.into_iter()
+            .filter_map(|id| self.checks.get(id))
+            .filter(move |check| {
+                let target = &check.target;
+                let named = target.volume.as_ref() == Some(&facts.id);
+                match (&target.uuid, &facts.fs_uuid) {
+                    (Some(checked), Some(now)) if checked != now => false,
+                    (Some(uuid), Some(_)) => {
+                        named
+                            || facts.device.as_ref() == Some(&target.device)
+                            || !self.uuid_is_shared(known, uuid)
+                    }
+                    _ => named,
+                }
+            })
+    }
+
+    /// Another device shows the same UUID, and it is no part of what this volume stands on.
+    fn uuid_is_shared(&self, known: &KnownVolume, uuid: &str) -> bool {
+        let Some(inventory) = self.inventory() else {
+            return true;
+        };
+        let btrfs = known.facts.fs_type.as_deref() == Some("btrfs");
+        inventory.devices.values().any(|device| {
+            device.fs_uuid.as_deref() == Some(uuid)
+                && !known.facts.devices.contains(&device.name)
+                && !(btrfs && device.fs_type.as_deref() == Some("btrfs"))
+        })
+    }
+
+    /// What the store remembers, at the start or late. What was going on ended with the daemon that
+    /// ran it.
+    pub(crate) fn restore_checks(&mut self, remembered: Vec<(CheckId, Check)>) {
+        for (id, mut check) in remembered {
+            if self.checks.contains_key(&id) {
+                continue;
+            }
+            if !check.is_over() {
+                check.ended = Some(check.started.unwrap_or(check.asked));
+                check.state = CheckState::Ended;
+                check.verdict = Some(CheckVerdict::Failed);
+                check.reason = "the daemon ended while it went on: start it again".to_owned();
+            }
+            self.insert_check(Arc::new(check));
+        }
+    }
+
+    /// The newest of each filesystem are kept, the newest two of them whole as far as there is
+    /// room; and whatever a finding stands on.
+    pub(crate) fn prune_checks(&mut self, keep: usize) {
+        let mut by_target: BTreeMap<(String, String), Vec<&Arc<Check>>> = BTreeMap::new();
+        for check in self.checks.values().filter(|check| check.is_over()) {
+            let target = &check.target;
+            by_target
+                .entry((target.name.clone(), target.uuid.clone().unwrap_or_default()))
+                .or_default()
+                .push(check);
+        }
+        let (mut kept, mut gone): (Vec<(Timestamp, CheckId, bool)>, Vec<CheckId>) =
+            (Vec::new(), Vec::new());
+        let mut needed = BTreeSet::new();
+        for checks in by_target.values_mut() {
+            checks.sort_by(|a, b| (b.asked, &b.id).cmp(&(a.asked, &a.id)));
+            needed.extend(deciding_checks(checks));
+            for (place, check) in checks.iter().enumerate() {
+                if place < keep || needed.contains(&check.id) {
+                    kept.push((check.asked, check.id.clone(), place < KEPT_IN_FULL));
+                } else {
+                    gone.push(check.id.clone());
+                }
+            }
+        }
+        kept.sort_by(|a, b| b.cmp(a));
+        let mut bytes = 0;
+        let mut shortened = Vec::new();
+        for (place, (_, id, whole)) in kept.into_iter().enumerate() {
+            bytes += self
+                .checks
+                .get(&id)
+                .map_or(0, |check| estimated_size(check));
+            if place >= MAX_KEPT && !needed.contains(&id) {
+                gone.push(id);
+            } else if !whole || bytes > MAX_BYTES {
+                shortened.push(id);
+            }
+        }
+        gone.iter().for_each(|id| self.forget_check(id));
+        shortened.iter().for_each(|id| self.truncate_check(id));
+    }
+
+    fn truncate_check(&mut self, id: &CheckId) {
+        let Some(check) = self.checks.get_mut(id) else {
+            return;
+        };
+        let long =
+            |run: &Arc<Run>| run.problems.len() > MAX_OLD_PROBLEMS || !run.output.gzip.is_empty();
+        if !check.runs.iter().any(long) {
+            return;
+        }
+        for run in &mut Arc::make_mut(check).runs {
+            let run = Arc::make_mut(run);
+            let cut = run.problems.len().saturating_sub(MAX_OLD_PROBLEMS);
+            run.problems.truncate(MAX_OLD_PROBLEMS);
+            run.more_problems += cut as u64;
+            run.output = CheckerOutput {
+                written: run.output.written,
+                ..CheckerOutput::default()
+            };
+        }
+    }
+}
+
+/// Of one filesystem's checks those that decide over findings: the newest of each conclusive
+/// verdict and strength. A finding would come back if the check that cleared it were forgotten
+/// before the one that raised it.
+fn deciding_checks(checks: &[&Arc<Check>]) -> BTreeSet<CheckId> {
+    let strength = |mode: Mode| (mode.at_least(Mode::Frozen), mode.is_quiescent());
+    let mut newest: BTreeMap<(u8, (bool, bool)), &Arc<Check>> = BTreeMap::new();
+    for check in checks {
+        let verdict = match check.verdict {
+            Some(CheckVerdict::Clean) => 0,
+            Some(CheckVerdict::Suspected) => 1,
+            Some(CheckVerdict::Corrupted) => 2,
+            Some(CheckVerdict::Inconclusive | CheckVerdict::Failed) | None => continue,
+        };
+        newest
+            .entry((verdict, strength(check.mode)))
+            .or_insert(check);
+    }
+    newest.into_values().map(|check| check.id.clone()).collect()
+}
+
+fn index_keys(check: &Check) -> impl Iterator<Item = String> {
+    check
+        .target
+        .volume
+        .as_ref()
+        .map(ToString::to_string)
+        .into_iter()
+        .chain(check.target.uuid.clone())
+}
+
+/// What it takes, as far as it varies.
+fn estimated_size(check: &Check) -> usize {
+    let flaw = |flaw: &crate::model::check::Problem| {
+        128 + flaw.text.len() + flaw.ids.iter().map(|id| 24 + id.len()).sum::<usize>()
+    };
+    let run =
+        |run: &Arc<Run>| 512 + run.output.gzip.len() + run.problems.iter().map(flaw).sum::<usize>();
+    1024 + check.runs.iter().map(run).sum::<usize>()
+}

@@ -1,0 +1,306 @@
+//! Which drive each of the kernel's names means, and meant: names are reused as soon as they are
+//! free, and a record is about the drive that had the name when it was written.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::model::block::{Inventory, Layer};
+use crate::model::drive::DriveFacts;
+use crate::model::facts::elapsed;
+use crate::model::ids::DriveId;
+use crate::model::kernel_log::event::DeviceName;
+
+/// Former holders of a name that are kept.
+const MAX_ASSIGNMENTS: usize = 4;
+/// A new device is spoken of before the scan that shows it has ended: the kernel reads its
+/// partition table first.
+const SCAN_LAG: Duration = Duration::from_secs(30);
+
+/// Names of drives and of their partitions, now and before.
+#[derive(Clone, Debug, Default)]
+pub struct DeviceNames {
+    assignments: BTreeMap<DeviceName, Vec<Assignment>>,
+    /// Names that a filesystem check's own devices had last: since when, until when. Those devices
+    /// come and go, and are few.
+    check_devices: BTreeMap<String, (Timestamp, Option<Timestamp>)>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Assignment {
+    drive: DriveId,
+    /// None: since before anybody looked.
+    from: Option<Timestamp>,
+    until: Option<Timestamp>,
+}
+
+impl DeviceNames {
+    /// After a scan. `first`: nobody has looked before, so what is there may have been there for
+    /// long.
+    pub fn update(&mut self, inventory: &Inventory, first: bool, now: Timestamp) {
+        let mut current = BTreeMap::new();
+        for drive in &inventory.drives {
+            for name in names_of(drive, inventory) {
+                // Two devices on one libata port: the port alone names neither, `ata3.00` does.
+                current
+                    .entry(name)
+                    .and_modify(|holder| *holder = None)
+                    .or_insert(Some(drive.id.clone()));
+            }
+        }
+        for (name, holders) in &mut self.assignments {
+            let now_held = current.get(name).and_then(Option::as_ref);
+            if let Some(last) = holders
+                .last_mut()
+                .filter(|last| last.until.is_none() && Some(&last.drive) != now_held)
+            {
+                last.until = Some(now);
+            }
+        }
+        for (name, drive) in current {
+            let Some(drive) = drive else { continue };
+            let holders = self.assignments.entry(name).or_default();
+            if holders.last().is_some_and(|last| last.until.is_none()) {
+                continue;
+            }
+            holders.push(Assignment {
+                drive,
+                from: (!first).then_some(now),
+                until: None,
+            });
+            let surplus = holders.len().saturating_sub(MAX_ASSIGNMENTS);
+            holders.drain(..surplus);
+        }
+    }
+
+    /// After any scan that went well.
+    pub fn update_check_devices(&mut self, inventory: &Inventory, now: Timestamp) {
+        for (_, (_, until)) in self.check_devices.iter_mut().filter(|(name, (_, until))| {
+            until.is_none() && !inventory.check_devices.contains(*name)
+        }) {
+            *until = Some(now);
+        }
+        for name in &inventory.check_devices {
+            let held = self
+                .check_devices
+                .entry(name.clone())
+                .or_insert((now, None));
+            if held.1.is_some() {
+                *held = (now, None);
+            }
+        }
+        self.check_devices
+            .retain(|_, (_, until)| until.is_none_or(|until| elapsed(until, now) <= SCAN_LAG * 2));
+    }
+
+    /// Whether a check's own device had this name at that time: what is said of a copy, and of what
+    /// it is read through, is the check's to judge.
+    pub fn is_check_device(&self, name: &DeviceName, at: Timestamp) -> bool {
+        let DeviceName::Block(name) = name else {
+            return false;
+        };
+        let Some((from, until)) = self.check_devices.get(name) else {
+            return false;
+        };
+        (*from <= at || elapsed(at, *from) <= SCAN_LAG) && until.is_none_or(|until| at <= until)
+    }
+
+    /// Another drive had this name at that time than has it now.
+    pub fn was_reassigned(&self, name: &DeviceName, at: Timestamp) -> bool {
+        let Some(holders) = self.assignments.get(name) else {
+            return false;
+        };
+        let had = |holder: &&Assignment| {
+            holder.from.is_none_or(|from| from <= at)
+                && holder.until.is_some_and(|until| at <= until)
+        };
+        let now = holders.last().filter(|holder| holder.until.is_none());
+        // In the moment of the change it may be of either, and is held for the newer one's.
+        now.is_some_and(|now| {
+            now.from.is_some_and(|from| at < from)
+                && holders
+                    .iter()
+                    .any(|holder| had(&holder) && holder.drive != now.drive)
+        })
+    }
+
+    /// The drive that had this name at that time. A record may be a little older than the scan that
+    /// first showed its device.
+    pub fn drive_at(&self, name: &DeviceName, at: Timestamp) -> Option<&DriveId> {
+        let holders = self.assignments.get(name)?;
+        let held = holders
+            .iter()
+            .rev()
+            .find(|holder| holder.from.is_none_or(|from| from <= at));
+        let soon = |holder: &&Assignment| {
+            holder
+                .from
+                .is_some_and(|from| elapsed(at, from) <= SCAN_LAG)
+        };
+        held.or_else(|| holders.iter().find(soon))
+            .map(|holder| &holder.drive)
+    }
+}
+
+/// Everything that the kernel's log may call this drive.
+fn names_of(drive: &DriveFacts, inventory: &Inventory) -> Vec<DeviceName> {
+    let mut names = Vec::new();
+    for device in &drive.devices {
+        names.push(DeviceName::Block(device.name.clone()));
+        names.push(DeviceName::Number(device.dev));
+        names.extend(device.hctl.clone().map(DeviceName::Hctl));
+        for part in inventory.devices.values() {
+            if matches!(part.layer, Layer::Partition { .. })
+                && part.underlying.first() == Some(&device.name)
+            {
+                names.push(DeviceName::Block(part.name.clone()));
+                names.push(DeviceName::Number(part.dev));
+            }
+        }
+    }
+    names.extend(
+        drive
+            .location
+            .controllers
+            .iter()
+            .cloned()
+            .map(DeviceName::Nvme),
+    );
+    if let Some(port) = drive.location.ata_port {
+        names.push(DeviceName::Ata { port, device: None });
+        names.extend(ata_device(drive).map(|device| DeviceName::Ata {
+            port,
+            device: Some(device),
+        }));
+    }
+    names.extend(drive.location.pci.clone().map(DeviceName::Pci));
+    names
+}
+
+/// Behind a port multiplier the link is the SCSI channel; without one the device is the SCSI target
+/// (ata_scsi_scan_host(), drivers/ata/libata-scsi.c).
+fn ata_device(drive: &DriveFacts) -> Option<u32> {
+    let mut fields = drive
+        .location
+        .hctl
+        .as_ref()?
+        .split(':')
+        .skip(1)
+        .map(|field| field.parse::<u32>().ok());
+    let (channel, target) = (fields.next()??, fields.next()??);
+    Some(channel + target)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::fixture::{TestHost, at};
+
+    fn block(name: &str) -> DeviceName {
+        DeviceName::Block(name.into())
+    }
+
+    fn holder<'a>(names: &'a DeviceNames, name: &str, second: i64) -> Option<&'a str> {
+        names
+            .drive_at(&block(name), at(second))
+            .map(DriveId::as_str)
+    }
+
+    #[test]
+    fn a_record_is_about_the_drive_that_had_the_name_when_it_was_written() {
+        let mut names = DeviceNames::default();
+        let mut world = TestHost::default().disk("sda", "8:0", "A");
+        names.update(&world.inventory, true, at(0));
+        world.pull("sda");
+        names.update(&world.inventory, false, at(100));
+        assert_eq!(
+            holder(&names, "sda", 150),
+            Some("A"),
+            "gone, and still the drive that had it last"
+        );
+        world.plug("sda", "8:0", "B");
+        names.update(&world.inventory, false, at(200));
+        assert_eq!(
+            (
+                holder(&names, "sda", -50),
+                holder(&names, "sda", 150),
+                holder(&names, "sda", 200)
+            ),
+            (Some("A"), Some("A"), Some("B"))
+        );
+        assert_eq!(
+            names
+                .drive_at(&DeviceName::Number("8:0".parse().unwrap()), at(300))
+                .map(DriveId::as_str),
+            Some("B")
+        );
+        let former = |second| names.was_reassigned(&block("sda"), at(second));
+        assert_eq!([-50, 99, 150, 200].map(former), [true, true, false, false]);
+        world.pull("sda");
+        names.update(&world.inventory, false, at(300));
+        assert!(
+            !names.was_reassigned(&block("sda"), at(50)),
+            "nobody has it now"
+        );
+    }
+
+    #[test]
+    fn a_record_may_precede_the_scan_of_a_new_device() {
+        let mut names = DeviceNames::default();
+        names.update(&Inventory::default(), true, at(0));
+        let world = TestHost::default().disk("sdb", "8:16", "B");
+        names.update(&world.inventory, false, at(100));
+        assert_eq!(
+            (holder(&names, "sdb", 99), holder(&names, "sdb", 10)),
+            (Some("B"), None)
+        );
+    }
+
+    #[test]
+    fn ports_controllers_and_partitions_are_names_too() {
+        let mut world = TestHost::default()
+            .disk("sda", "8:0", "A")
+            .disk("sdb", "8:16", "B");
+        for (at, target) in [(0, "0"), (1, "1")] {
+            let drive = &mut world.inventory.drives[at];
+            drive.location.ata_port = Some(3);
+            drive.location.hctl = Some(format!("2:0:{target}:0"));
+            drive.devices[0].hctl.clone_from(&drive.location.hctl);
+        }
+        world.inventory.drives[0].location.controllers = vec!["nvme7".into()];
+        let part = Layer::Partition {
+            number: 1,
+            start_bytes: 1 << 20,
+        };
+        world = world.with(crate::model::fixture::device("sda1", "8:1", part, &["sda"]));
+        let mut names = DeviceNames::default();
+        names.update(&world.inventory, true, at(0));
+        let held = |name: DeviceName| names.drive_at(&name, at(1)).map(DriveId::to_string);
+        assert_eq!(
+            held(DeviceName::Ata {
+                port: 3,
+                device: None
+            }),
+            None,
+            "two drives on one port"
+        );
+        assert_eq!(
+            held(DeviceName::Ata {
+                port: 3,
+                device: Some(1)
+            })
+            .as_deref(),
+            Some("B")
+        );
+        assert_eq!(
+            held(DeviceName::Hctl("2:0:0:0".into())).as_deref(),
+            Some("A")
+        );
+        assert_eq!(held(DeviceName::Nvme("nvme7".into())).as_deref(), Some("A"));
+        assert_eq!(
+            (held(block("sda1")).as_deref(), held(block("sdc"))),
+            (Some("A"), None)
+        );
+    }
+}

@@ -1,0 +1,208 @@
+//! At whose door an event is laid: the drive that had the name when it was said, the volumes on the
+//! device, the device itself, or nobody's.
+//!
+//! In: an event, and what is known of names, devices and volumes. Out: subjects. Counts nothing and
+//! keeps nothing: that is `kernel`.
+
+use jiff::Timestamp;
+
+use crate::model::block::{BlockDevice, Layer};
+use crate::model::facts::Facts;
+use crate::model::finding::Subject;
+use crate::model::ids::DriveId;
+use crate::model::kernel_log::event::{DeviceName, Event, Line};
+
+/// Whose it is.
+pub(super) enum Attribution {
+    Subjects(Vec<Subject>),
+    /// Perhaps somebody's soon.
+    Deferred,
+    Unattributed,
+    /// A filesystem check's: it tells of it itself.
+    OwnCheck,
+}
+
+impl Facts {
+    /// Whose an event is. Of drives: by the name at the time of the record. Of what stands above
+    /// them, and of filesystems: the volumes on that device, else the device itself.
+    pub(super) fn attribute(&self, event: &Event, since: Timestamp, now: Timestamp) -> Attribution {
+        let Some(inventory) = self.inventory() else {
+            return Attribution::Deferred;
+        };
+        let names = || std::iter::once(&event.device).chain(&event.other_names);
+        if self
+            .kernel
+            .names
+            .is_check_device(&event.device, event.first.time)
+        {
+            return Attribution::OwnCheck;
+        }
+        if !event.class.is_filesystem_class()
+            && let Some(drive) = names().find_map(|name| self.drive_by_name(name, event.first.time))
+        {
+            return Attribution::Subjects(vec![Subject::Drive(drive.clone())]);
+        }
+        if self.mount_table().is_none() {
+            return Attribution::Deferred;
+        }
+        let is_drive = |name: &DeviceName| matches!(name, DeviceName::Block(name) if self.is_drive_or_partition(name));
+        if !event.class.is_filesystem_class() && names().any(is_drive) {
+            // A drive has the name, and another had it then.
+            return Attribution::Unattributed;
+        }
+        // It waited for a mount, and another drive has the name meanwhile: what is mounted from
+        // that did not say it.
+        if names().any(|name| self.kernel.names.was_reassigned(name, event.last.time)) {
+            return Attribution::Unattributed;
+        }
+        let device = names().find_map(|name| match name {
+            DeviceName::Block(name) => inventory.devices.get(name),
+            DeviceName::Number(dev) => inventory.devices.values().find(|device| device.dev == *dev),
+            _ => None,
+        });
+        let uuid = names().find_map(|name| match name {
+            DeviceName::FilesystemId(uuid) => Some(uuid.as_str()),
+            _ => None,
+        });
+        let former = |name: &DeviceName| matches!(name, DeviceName::Block(name) if self.kernel.attached_at.get(name).is_some_and(|came| event.last.time < *came));
+        if event.class.is_filesystem_class() && names().any(former) {
+            return Attribution::Unattributed;
+        }
+        let volumes = self.volumes_on(device, names(), uuid);
+        let (volumes, others): (Vec<Subject>, Vec<Subject>) =
+            volumes.into_iter().partition(|volume| {
+                !event.class.is_filesystem_class() || self.may_originate_from(volume, &event.last)
+            });
+        if volumes.is_empty() && !others.is_empty() {
+            // Of what was on the device before what is there now.
+            return Attribution::Unattributed;
+        }
+        if !volumes.is_empty() {
+            return Attribution::Subjects(volumes);
+        }
+        // Mapped devices are made in the moment in which they are used: the next scan may show it,
+        // or whose it is.
+        let unknown = device.is_none()
+            && names()
+                .any(|name| matches!(name, DeviceName::Block(name) if name.starts_with("dm-")));
+        if (event.class.is_filesystem_class() || unknown) && !self.mount_lag_elapsed(since, now) {
+            return Attribution::Deferred;
+        }
+        match device {
+            Some(device) if !is_unmonitored(device) => {
+                Attribution::Subjects(vec![Subject::Device(device.name.clone())])
+            }
+            _ => Attribution::Unattributed,
+        }
+    }
+
+    /// A drive's device, or a partition of one.
+    fn is_drive_or_partition(&self, name: &str) -> bool {
+        let device = |name: &str| {
+            self.inventory()
+                .and_then(|inventory| inventory.devices.get(name))
+        };
+        let Some(found) = device(name) else {
+            return false;
+        };
+        let whole = if matches!(found.layer, Layer::Partition { .. }) {
+            found.underlying.first().and_then(|below| device(below))
+        } else {
+            Some(found)
+        };
+        whole.is_some_and(|whole| whole.drive.is_some())
+    }
+
+    /// Whether what is on this volume is a filesystem that speaks so.
+    pub(super) fn may_originate_from(&self, volume: &Subject, line: &Line) -> bool {
+        let Subject::Volume(id) = volume else {
+            return true;
+        };
+        let fs_type = self
+            .volumes
+            .get(id)
+            .and_then(|known| known.facts.fs_type.as_deref());
+        fs_type.is_none_or(|fs_type| line.matches_fs_type(fs_type))
+    }
+
+    pub(in crate::model::facts) fn drive_by_name(
+        &self,
+        name: &DeviceName,
+        at: Timestamp,
+    ) -> Option<&DriveId> {
+        let names = &self.kernel.names;
+        names.drive_at(name, at).or_else(|| match name {
+            DeviceName::Ata {
+                port,
+                device: Some(_),
+            } => names.drive_at(
+                &DeviceName::Ata {
+                    port: *port,
+                    device: None,
+                },
+                at,
+            ),
+            // `nvme0c1n1` is controller 1's path to a namespace of subsystem 0;
+            // drivers/nvme/host/multipath.c.
+            DeviceName::Block(path) => {
+                names.drive_at(&DeviceName::Nvme(path_controller(path)?), at)
+            }
+            _ => None,
+        })
+    }
+
+    /// Volumes whose filesystem is on this device. A device that has gone is known by the volumes
+    /// that still name it.
+    pub(in crate::model::facts) fn volumes_on<'a>(
+        &self,
+        device: Option<&BlockDevice>,
+        names: impl Iterator<Item = &'a DeviceName>,
+        uuid: Option<&str>,
+    ) -> Vec<Subject> {
+        let mut wanted: Vec<&str> = names
+            .filter_map(|name| {
+                if let DeviceName::Block(name) = name {
+                    Some(name.as_str())
+                } else {
+                    None
+                }
+            })
+            .collect();
+        wanted.extend(device.map(|device| device.name.as_str()));
+        let on = |known: &&crate::model::facts::KnownVolume| {
+            let facts = &known.facts;
+            let member = facts.fs_type.as_deref() == Some("btrfs")
+                && facts
+                    .devices
+                    .iter()
+                    .any(|name| wanted.contains(&name.as_str()));
+            facts
+                .device
+                .as_deref()
+                .is_some_and(|name| wanted.contains(&name))
+                || member
+                || uuid.is_some() && facts.fs_uuid.as_deref() == uuid
+        };
+        self.volumes
+            .values()
+            .filter(on)
+            .map(|known| Subject::Volume(known.facts.id.clone()))
+            .collect()
+    }
+}
+
+/// `nvme1` of `nvme0c1n1`.
+pub(super) fn path_controller(path: &str) -> Option<String> {
+    let (subsystem, rest) = path.strip_prefix("nvme")?.split_once('c')?;
+    let (controller, namespace) = rest.split_once('n')?;
+    let numbers = [subsystem, controller, namespace]
+        .iter()
+        .all(|text| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()));
+    numbers.then(|| format!("nvme{controller}"))
+}
+
+/// Optical, memory and foreign devices: nothing of them is told by their name alone. A loop device
+/// that carries a volume is the volume's matter.
+fn is_unmonitored(device: &BlockDevice) -> bool {
+    matches!(device.layer, Layer::Other | Layer::Loop { .. }) && device.drive.is_none()
+}

@@ -1,0 +1,632 @@
+use super::attribution::path_controller;
+use super::*;
+use crate::model::block::Layer;
+use crate::model::fixture::*;
+use crate::model::ids::{DriveId, VolumeId};
+use crate::model::kernel_log::event::{NameAssignment, RejectedSector};
+use crate::model::source_update::{Source, SourceStatus, SourceUpdate};
+
+fn cursor(counted_to: u64) -> Cursor {
+    Cursor {
+        boot_id: "boot".into(),
+        counted_to: Some(counted_to),
+        reread_from: counted_to + 1,
+        lost: 0,
+    }
+}
+
+fn batch(events: Vec<Event>) -> Batch {
+    let counted_to = events.iter().map(|event| event.seq).max().unwrap_or(0);
+    Batch {
+        cursor: cursor(counted_to),
+        events,
+        name_assignments: Vec::new(),
+        rejected_sectors: Vec::new(),
+        is_backlog: false,
+    }
+}
+
+fn numbered(seq: u64, event: Event) -> Event {
+    Event { seq, ..event }
+}
+
+fn plain() -> TestHost {
+    let part = device(
+        "sda1",
+        "8:1",
+        Layer::Partition {
+            number: 1,
+            start_bytes: 1 << 20,
+        },
+        &["sda"],
+    );
+    let mut world = TestHost::default()
+        .disk("sda", "8:0", "A")
+        .with(part)
+        .uuid("sda1", "u")
+        .mounted("8:1", "/", "/data", "ext4", "/dev/sda1");
+    world.read_all(0);
+    world
+}
+
+fn drive_a() -> Subject {
+    Subject::Drive(DriveId::new("A"))
+}
+
+fn data() -> Subject {
+    Subject::Volume(volume("fs:u"))
+}
+
+fn count(world: &TestHost, subject: &Subject, class: Class) -> Option<u64> {
+    world
+        .facts
+        .errors(subject)?
+        .get(class)
+        .map(|tally| tally.incidents)
+}
+
+#[test]
+fn drive_errors_are_attributed_to_the_drive_and_filesystem_errors_to_the_volume() {
+    let mut world = plain();
+    let events = vec![
+        numbered(5, event(Class::Medium, "sda", at(1), &[4096])),
+        numbered(6, event(Class::FsError, "sda1", at(1), &[])),
+        numbered(7, event(Class::Io, "sda1", at(1), &[8])),
+    ];
+    assert_eq!(
+        world.apply(SourceUpdate::KernelLog(batch(events)), 1),
+        Urgency::Immediate
+    );
+    assert_eq!(
+        (
+            count(&world, &drive_a(), Class::Medium),
+            count(&world, &drive_a(), Class::Io)
+        ),
+        (Some(1), Some(1))
+    );
+    assert_eq!(
+        (
+            count(&world, &data(), Class::FsError),
+            count(&world, &data(), Class::Io)
+        ),
+        (Some(1), None)
+    );
+}
+
+#[test]
+fn a_reread_record_is_counted_once_and_a_new_boot_counts_from_zero() {
+    let mut world = plain();
+    let flood: Vec<Event> = (10..20)
+        .map(|seq| numbered(seq, event(Class::Io, "sda", at(1), &[seq])))
+        .collect();
+    world.apply(SourceUpdate::KernelLog(batch(flood.clone())), 1);
+    assert_eq!(
+        world.apply(SourceUpdate::KernelLog(batch(flood.clone())), 2),
+        Urgency::Nothing
+    );
+    world.apply(
+        SourceUpdate::KernelLog(batch(
+            flood
+                .into_iter()
+                .chain([numbered(20, event(Class::Io, "sda", at(3), &[1]))])
+                .collect(),
+        )),
+        3,
+    );
+    assert_eq!(count(&world, &drive_a(), Class::Io), Some(11));
+    let mut other = batch(vec![numbered(3, event(Class::Io, "sda", at(4), &[1]))]);
+    other.cursor.boot_id = "another".into();
+    world.apply(SourceUpdate::KernelLog(other), 4);
+    assert_eq!(count(&world, &drive_a(), Class::Io), Some(12));
+}
+
+#[test]
+fn events_are_deferred_until_drives_and_mounts_are_known() {
+    let mut world = plain();
+    let (inventory, mounts) = (world.inventory.clone(), world.mounts.clone());
+    world.facts = Facts::default();
+    let events = vec![
+        numbered(1, event(Class::Medium, "sda", at(0), &[])),
+        numbered(2, event(Class::FsShutdown, "sda1", at(0), &[])),
+    ];
+    world.apply(SourceUpdate::KernelLog(batch(events)), 0);
+    assert_eq!(world.facts.kernel.progress.pending.len(), 2);
+    (world.inventory, world.mounts) = (inventory, mounts);
+    world.scan(1);
+    assert_eq!(count(&world, &drive_a(), Class::Medium), Some(1));
+    world.read_mounts(1);
+    assert_eq!(count(&world, &data(), Class::FsShutdown), Some(1));
+    assert!(world.facts.kernel.progress.pending.is_empty());
+}
+
+#[test]
+fn errors_of_an_unmounted_filesystem_belong_to_the_device_until_it_is_mounted() {
+    let mut world = plain();
+    world.mounts.mounts.clear();
+    world.read_mounts(1);
+    world.apply(
+        SourceUpdate::KernelLog(batch(vec![numbered(
+            1,
+            event(Class::FsCorruption, "sda1", at(2), &[]),
+        )])),
+        2,
+    );
+    assert!(world.facts.kernel.errors.is_empty());
+    world.apply(
+        SourceUpdate::Source {
+            source: Source::Udev,
+            status: SourceStatus::Active(String::new()),
+        },
+        8,
+    );
+    assert_eq!(
+        count(&world, &Subject::Device("sda1".into()), Class::FsCorruption),
+        Some(1)
+    );
+    world = world.mounted("8:1", "/", "/data", "ext4", "/dev/sda1");
+    world.read_mounts(9);
+    assert_eq!(count(&world, &data(), Class::FsCorruption), Some(1));
+    assert!(
+        world
+            .facts
+            .errors(&Subject::Device("sda1".into()))
+            .is_none()
+    );
+}
+
+#[test]
+fn errors_of_a_failed_mount_are_not_attributed_to_the_next_drive_with_that_name() {
+    for waits in [true, false] {
+        let mut world = TestHost::default().disk("sdb", "8:16", "B");
+        world.read_all(0);
+        world.apply(
+            SourceUpdate::KernelLog(batch(vec![numbered(
+                1,
+                event(Class::FsCorruption, "sdb", at(1), &[]),
+            )])),
+            1,
+        );
+        if !waits {
+            world.apply(
+                SourceUpdate::Source {
+                    source: Source::Udev,
+                    status: SourceStatus::Active(String::new()),
+                },
+                8,
+            );
+            assert!(world.facts.errors(&Subject::Device("sdb".into())).is_some());
+        }
+        world.pull("sdb");
+        world.scan(9);
+        world.plug("sdb", "8:16", "C");
+        world = world
+            .uuid("sdb", "c")
+            .mounted("8:16", "/", "/new", "btrfs", "/dev/sdb");
+        world.scan(10);
+        world.read_mounts(10);
+        assert_eq!(
+            count(
+                &world,
+                &Subject::Volume(volume("fs:c")),
+                Class::FsCorruption
+            ),
+            None,
+            "waits: {waits}"
+        );
+        assert!(world.facts.errors(&Subject::Device("sdb".into())).is_none());
+    }
+}
+
+#[test]
+fn a_shutdown_ends_with_the_mount_and_corruption_does_not() {
+    let mut world = plain();
+    let events = vec![
+        numbered(1, event(Class::FsShutdown, "sda1", at(1), &[])),
+        numbered(2, event(Class::FsCorruption, "sda1", at(1), &[])),
+    ];
+    world.apply(SourceUpdate::KernelLog(batch(events)), 1);
+    world.umount("/data");
+    world.read_mounts(2);
+    assert_eq!(
+        (
+            count(&world, &data(), Class::FsShutdown),
+            count(&world, &data(), Class::FsCorruption)
+        ),
+        (None, Some(1))
+    );
+}
+
+#[test]
+fn a_new_mount_ends_a_shutdown_even_if_the_unmount_was_missed() {
+    let mounted = |seq, second| NameAssignment {
+        seq,
+        name: "sda1".into(),
+        at: at(second),
+        is_filesystem: true,
+    };
+    let mut world = plain();
+    world.apply(
+        SourceUpdate::KernelLog(batch(vec![numbered(
+            1,
+            event(Class::FsShutdown, "sda1", at(5), &[]),
+        )])),
+        5,
+    );
+    let mut older = batch(Vec::new());
+    (older.name_assignments, older.cursor) = (vec![mounted(2, 4)], cursor(2));
+    world.apply(SourceUpdate::KernelLog(older), 6);
+    assert_eq!(
+        count(&world, &data(), Class::FsShutdown),
+        Some(1),
+        "that mount was before"
+    );
+    let mut newer = batch(Vec::new());
+    (newer.name_assignments, newer.cursor) = (vec![mounted(3, 7)], cursor(3));
+    world.apply(SourceUpdate::KernelLog(newer), 7);
+    assert_eq!(count(&world, &data(), Class::FsShutdown), None);
+}
+
+fn corruption_event(seq: u64, second: i64, text: &str) -> Event {
+    let event = numbered(seq, event(Class::FsCorruption, "sda1", at(second), &[]));
+    let line = Line {
+        text: text.to_owned(),
+        ..event.last.clone()
+    };
+    Event {
+        first: line.clone(),
+        last: line,
+        ..event
+    }
+}
+
+#[test]
+fn errors_of_another_filesystem_type_are_not_attributed_to_the_current_filesystem() {
+    let mut world = plain();
+    world.apply(
+        SourceUpdate::KernelLog(batch(vec![corruption_event(
+            1,
+            1,
+            "XFS (sda1): Metadata CRC error detected",
+        )])),
+        1,
+    );
+    assert_eq!(
+        count(&world, &data(), Class::FsCorruption),
+        None,
+        "ext4 does not say so"
+    );
+    world.apply(
+        SourceUpdate::KernelLog(batch(vec![corruption_event(
+            2,
+            2,
+            "EXT4-fs error (device sda1): bad header",
+        )])),
+        2,
+    );
+    assert_eq!(count(&world, &data(), Class::FsCorruption), Some(1));
+
+    // Said before anything was mounted, and then something else was made there.
+    let mut world = plain();
+    world.mounts.mounts.clear();
+    world.read_mounts(1);
+    world.apply(
+        SourceUpdate::KernelLog(batch(vec![corruption_event(
+            1,
+            2,
+            "XFS (sda1): Metadata CRC error detected",
+        )])),
+        2,
+    );
+    world.apply(
+        SourceUpdate::Source {
+            source: Source::Udev,
+            status: SourceStatus::Active(String::new()),
+        },
+        8,
+    );
+    assert_eq!(
+        count(&world, &Subject::Device("sda1".into()), Class::FsCorruption),
+        Some(1)
+    );
+    world = world.mounted("8:1", "/", "/data", "ext4", "/dev/sda1");
+    world.read_mounts(9);
+    assert_eq!(count(&world, &data(), Class::FsCorruption), None);
+}
+
+#[test]
+fn errors_of_the_previous_device_with_a_name_are_not_attributed_to_the_new_one() {
+    let came = |second| NameAssignment {
+        seq: 5,
+        name: "sda1".into(),
+        at: at(second),
+        is_filesystem: false,
+    };
+    let mut world = plain();
+    let mut late = batch(vec![corruption_event(
+        6,
+        3,
+        "EXT4-fs error (device sda1): bad header",
+    )]);
+    late.name_assignments = vec![came(4)];
+    world.apply(SourceUpdate::KernelLog(late), 5);
+    assert_eq!(count(&world, &data(), Class::FsCorruption), None);
+    world.apply(
+        SourceUpdate::KernelLog(batch(vec![corruption_event(
+            7,
+            6,
+            "EXT4-fs error (device sda1): bad header",
+        )])),
+        6,
+    );
+    assert_eq!(count(&world, &data(), Class::FsCorruption), Some(1));
+}
+
+#[test]
+fn an_error_that_proves_to_be_a_refused_command_is_retracted() {
+    let mut world = plain();
+    world.apply(
+        SourceUpdate::KernelLog(batch(vec![numbered(
+            1,
+            event(Class::Io, "sda", at(1), &[7]),
+        )])),
+        1,
+    );
+    let mut later = batch(Vec::new());
+    later.cursor = cursor(2);
+    later.rejected_sectors = vec![RejectedSector {
+        device: DeviceName::Block("sda".into()),
+        sector: 7,
+        at: at(2),
+    }];
+    world.apply(SourceUpdate::KernelLog(later), 2);
+    assert_eq!(count(&world, &drive_a(), Class::Io), None);
+}
+
+#[test]
+fn a_removed_drive_still_owns_its_former_name() {
+    let mut world = plain();
+    world.pull("sda");
+    world.scan(5);
+    world.plug("sda", "8:0", "B");
+    world.scan(60);
+    world.apply(
+        SourceUpdate::KernelLog(batch(vec![numbered(
+            1,
+            event(Class::Io, "sda", at(6), &[]),
+        )])),
+        61,
+    );
+    assert_eq!(count(&world, &drive_a(), Class::Io), Some(1));
+    assert_eq!(world.facts.errors(&Subject::Drive(DriveId::new("B"))), None);
+}
+
+#[test]
+fn a_store_that_loads_late_does_not_double_count_this_boot() {
+    let mut world = plain();
+    let told = |second: i64| batch(vec![numbered(9, event(Class::Io, "sda", at(second), &[7]))]);
+    world.apply(SourceUpdate::KernelLog(told(1)), 1);
+    let memory = |world: &TestHost| (*world.facts.kernel.errors[&drive_a()]).clone();
+    let (stored, progress) = (
+        vec![(drive_a(), memory(&world))],
+        (*world.facts.kernel.progress).clone(),
+    );
+    // Read again as history, its time is the kernel's.
+    let mut next = plain();
+    next.apply(SourceUpdate::KernelLog(told(2)), 2);
+    next.facts
+        .restore_errors(stored.clone(), Some(progress.clone()));
+    assert_eq!(count(&next, &drive_a(), Class::Io), Some(1));
+    let mut rebooted = plain();
+    let mut other = told(2);
+    other.cursor.boot_id = "another".into();
+    rebooted.apply(SourceUpdate::KernelLog(other), 2);
+    rebooted.facts.restore_errors(stored, Some(progress));
+    assert_eq!(count(&rebooted, &drive_a(), Class::Io), Some(2));
+}
+
+#[test]
+fn errors_of_unknown_devices_are_counted_as_unattributed() {
+    let mut world = plain();
+    let sr = device("sr0", "11:0", Layer::Other, &[]);
+    world = world.with(sr);
+    world.scan(1);
+    let events = vec![
+        numbered(1, event(Class::Io, "sr0", at(2), &[])),
+        numbered(2, event(Class::Medium, "sdz", at(2), &[])),
+    ];
+    world.apply(SourceUpdate::KernelLog(batch(events)), 2);
+    assert!(world.facts.kernel.errors.is_empty());
+    assert_eq!(world.facts.kernel.progress.unattributed, 2);
+}
+
+/// A volume on `dm-0`; a check of it has made `dm-3`.
+fn with_a_snapshot() -> TestHost {
+    let origin = dm("dm-0", "253:0", "vg-home", "LVM-home", &["sda"]);
+    let mut world = TestHost::default()
+        .disk("sda", "8:0", "A")
+        .with(origin)
+        .uuid("dm-0", "u")
+        .mounted("253:0", "/", "/home", "ext4", "/dev/dm-0");
+    world.read_all(0);
+    world
+}
+
+#[test]
+fn kernel_errors_of_a_check_snapshot_are_attributed_to_neither_origin_nor_drive() {
+    for scanned_first in [true, false] {
+        let mut world = with_a_snapshot();
+        world.inventory.check_devices = ["dm-3".to_owned(), "loop7".to_owned()].into();
+        let events = vec![
+            numbered(1, event(Class::FsCorruption, "dm-3", at(10), &[])),
+            numbered(2, event(Class::FsError, "dm-3", at(10), &[])),
+            numbered(3, event(Class::Io, "dm-3", at(10), &[8])),
+        ];
+        if scanned_first {
+            world.scan(9);
+        }
+        world.apply(SourceUpdate::KernelLog(batch(events)), 10);
+        if !scanned_first {
+            world.scan(12);
+        }
+        // It is removed, and the name is another volume's in a moment.
+        world.inventory.check_devices.clear();
+        world = world.with(dm("dm-3", "253:3", "vg-other", "LVM-other", &["sda"]));
+        world.scan(13);
+        world.scan(30);
+        assert!(
+            world.facts.kernel.errors.is_empty(),
+            "{:?}",
+            world.facts.kernel.errors
+        );
+        assert_eq!(
+            (
+                world.facts.kernel.progress.unattributed,
+                world.facts.kernel.progress.pending.len()
+            ),
+            (0, 0)
+        );
+
+        // What is said of the other volume, and of the origin, counts.
+        let others = vec![
+            numbered(4, event(Class::FsCorruption, "dm-3", at(31), &[])),
+            numbered(5, event(Class::FsError, "dm-0", at(31), &[])),
+        ];
+        world.apply(SourceUpdate::KernelLog(batch(others)), 31);
+        world.scan(60);
+        assert_eq!(
+            world.facts.kernel.errors.len(),
+            2,
+            "{:?}",
+            world.facts.kernel.errors
+        );
+    }
+}
+
+#[test]
+fn a_fanotify_notice_counts_only_without_a_kernel_log_record() {
+    let notice = |second: i64| FsErrorNotice {
+        at: at(second),
+        dev: "8:1".parse().unwrap(),
+        path: "/data".into(),
+        errno: 117,
+        count: 1,
+        inode: Some(12),
+    };
+    let tick = |world: &mut TestHost, second: i64| {
+        world.apply(
+            SourceUpdate::Source {
+                source: Source::Udev,
+                status: SourceStatus::Active(second.to_string()),
+            },
+            second,
+        );
+    };
+    let mut both = plain();
+    both.apply(SourceUpdate::FsError(notice(10)), 10);
+    both.apply(
+        SourceUpdate::KernelLog(batch(vec![numbered(
+            1,
+            event(Class::FsCorruption, "sda1", at(10), &[]),
+        )])),
+        10,
+    );
+    tick(&mut both, 20);
+    assert_eq!(count(&both, &data(), Class::FsCorruption), Some(1));
+    let mut alone = plain();
+    alone.apply(SourceUpdate::FsError(notice(10)), 10);
+    assert_eq!(
+        count(&alone, &data(), Class::FsCorruption),
+        None,
+        "the log may still tell"
+    );
+    tick(&mut alone, 13);
+    assert_eq!(count(&alone, &data(), Class::FsCorruption), Some(1));
+}
+
+#[test]
+fn restored_history_continues_and_its_records_are_not_counted_again() {
+    let mut world = plain();
+    world.apply(
+        SourceUpdate::KernelLog(batch(vec![numbered(
+            9,
+            event(Class::Io, "sda", at(1), &[7]),
+        )])),
+        1,
+    );
+    let stored: Vec<(Subject, ErrorHistory)> = world
+        .facts
+        .kernel
+        .errors
+        .iter()
+        .map(|(subject, memory)| (subject.clone(), (**memory).clone()))
+        .collect();
+    let progress = (*world.facts.kernel.progress).clone();
+    let mut next = plain();
+    next.facts.restore_errors(stored, Some(progress));
+    assert_eq!(
+        next.facts.kernel.quiet_since(at(1)),
+        None,
+        "nobody has read what came meanwhile"
+    );
+    next.apply(
+        SourceUpdate::KernelLog(batch(vec![numbered(
+            9,
+            event(Class::Io, "sda", at(1), &[7]),
+        )])),
+        2,
+    );
+    assert_eq!(count(&next, &drive_a(), Class::Io), Some(1));
+    next.apply(
+        SourceUpdate::KernelLog(batch(vec![numbered(
+            12,
+            event(Class::Io, "sda", at(3), &[7]),
+        )])),
+        3,
+    );
+    assert_eq!(count(&next, &drive_a(), Class::Io), Some(2));
+}
+
+#[test]
+fn a_log_gap_restarts_the_quiet_period_and_an_unread_log_is_never_quiet() {
+    let mut world = plain();
+    world.apply(
+        SourceUpdate::KernelLog(batch(vec![numbered(
+            1,
+            event(Class::Io, "sda", at(1), &[7]),
+        )])),
+        1,
+    );
+    assert_eq!(world.facts.kernel.quiet_since(at(1)), Some(at(1)));
+    let mut gap = batch(Vec::new());
+    gap.cursor = Cursor {
+        lost: 500,
+        ..cursor(900)
+    };
+    world.apply(SourceUpdate::KernelLog(gap), 50);
+    assert_eq!(world.facts.kernel.quiet_since(at(1)), Some(at(50)));
+    world.apply(
+        SourceUpdate::Source {
+            source: Source::KernelLog,
+            status: SourceStatus::Down("no".into()),
+        },
+        60,
+    );
+    assert_eq!(world.facts.kernel.quiet_since(at(1)), None);
+    world.apply(
+        SourceUpdate::Source {
+            source: Source::KernelLog,
+            status: SourceStatus::Active("yes".into()),
+        },
+        90,
+    );
+    assert_eq!(world.facts.kernel.quiet_since(at(1)), Some(at(90)));
+}
+
+#[test]
+fn paths_of_multipath_nvme_name_their_controller() {
+    assert_eq!(path_controller("nvme0c1n2").as_deref(), Some("nvme1"));
+    for other in ["nvme0n1", "nvmec1n1", "sda", "nvme0c1", "nvme0c1nx"] {
+        assert_eq!(path_controller(other), None);
+    }
+    let _ = VolumeId::known("x");
+}

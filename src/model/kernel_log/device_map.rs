@@ -1,0 +1,303 @@
+//! What the log has taught of names and kinds: which letters an H:C:T:L has, which SCSI host an ATA
+//! port is, what is behind a bridge or a network.
+//!
+//! In: `Learn`s. Out: one key for all names of a drive, and its `Kind`. Bounded; holds until the
+//! next boot.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::model::kernel_log::device_name;
+use crate::model::kernel_log::event::DeviceName;
+use crate::model::kernel_log::parsed_record::DeviceKind;
+
+/// Names that are remembered; a machine has fewer, a hostile log has more.
+const MAX_NAMES: usize = 4096;
+
+#[derive(Clone, Debug, Default)]
+pub struct DeviceMap {
+    name_by_hctl: BTreeMap<String, String>,
+    /// ATA port → SCSI host.
+    host_by_port: BTreeMap<u32, u32>,
+    /// `scsi hostN: ahci` lines whose `ataN: SATA max …` has not come yet.
+    unmatched_ata_hosts: VecDeque<u32>,
+    /// By key.
+    kind_by_key: BTreeMap<String, DeviceKind>,
+    /// USB paths of SCSI hosts: `1-2` → 6.
+    host_by_usb_path: BTreeMap<String, u32>,
+    /// Cards by their hosts: `mmc1` → `mmcblk0`.
+    card_by_host: BTreeMap<String, String>,
+    pub is_virtual_machine: bool,
+}
+
+impl DeviceMap {
+    pub fn assign_name(&mut self, hctl: &str, name: &str) {
+        if self
+            .name_by_hctl
+            .get(hctl)
+            .is_some_and(|known| known == name)
+        {
+            return;
+        }
+        // The letters were another's before, and so is what was known of them.
+        self.name_by_hctl.retain(|_, known| known != name);
+        if self.name_by_hctl.len() < MAX_NAMES {
+            self.name_by_hctl.insert(hctl.to_owned(), name.to_owned());
+        }
+    }
+
+    pub fn add_scsi_host(&mut self, host: u32, driver: &str) {
+        let driver = driver.trim();
+        let kind = if driver.contains("usb-storage") || driver.starts_with("uas") {
+            Some(DeviceKind::Usb)
+        } else if [
+            "iSCSI",
+            "iscsi",
+            "iSER",
+            "SRP",
+            "fcoe",
+            "FCoE",
+            "qla2",
+            "QLogic Fibre",
+            "Emulex",
+            "lpfc",
+            "zfcp",
+            "ibmvfc",
+            "bnx2fc",
+        ]
+        .iter()
+        .any(|word| driver.contains(word))
+        {
+            Some(DeviceKind::Network)
+        } else if [
+            "Virtio",
+            "virtio",
+            "storvsc",
+            "VMware",
+            "vmw_pvscsi",
+            "PVSCSI",
+            "scsi_debug",
+            "xen",
+            "Xen",
+            "TCM",
+            "tcm_loop",
+            "ibmvscsi",
+        ]
+        .iter()
+        .any(|word| driver.contains(word))
+        {
+            Some(DeviceKind::Virtual)
+        } else {
+            None
+        };
+        self.kind_by_key.remove(&scsi_host_key(host));
+        self.name_by_hctl
+            .retain(|hctl, _| scsi_host_of(hctl) != Some(host));
+        if let Some(kind) = kind {
+            self.set_kind(&DeviceName::ScsiHost(host), kind);
+        }
+        if let Some(path) = driver
+            .split_whitespace()
+            .nth(1)
+            .and_then(|path| path.split(':').next())
+            && kind == Some(DeviceKind::Usb)
+            && self.host_by_usb_path.len() < MAX_NAMES
+        {
+            self.host_by_usb_path.insert(path.to_owned(), host);
+        }
+        if ["ata", "ahci", "piix"]
+            .iter()
+            .any(|word| driver.contains(word))
+        {
+            if self.unmatched_ata_hosts.len() >= 256 {
+                self.unmatched_ata_hosts.pop_front();
+            }
+            self.unmatched_ata_hosts.push_back(host);
+        }
+    }
+
+    /// libata tells of its hosts first and of its ports after, in the same order
+    /// (ata_host_register()).
+    pub fn add_ata_port(&mut self, port: u32) {
+        if let Some(host) = self.unmatched_ata_hosts.pop_front() {
+            self.link_port_to_host(port, host);
+        }
+    }
+
+    pub fn link_port_to_host(&mut self, port: u32, host: u32) {
+        if self.host_by_port.len() < MAX_NAMES {
+            self.host_by_port.insert(port, host);
+        }
+    }
+
+    pub fn host_of_port(&self, port: u32) -> Option<u32> {
+        self.host_by_port.get(&port).copied()
+    }
+
+    pub fn set_kind(&mut self, device: &DeviceName, kind: DeviceKind) {
+        let key = self.drive_key(device);
+        if self.kind_by_key.len() < MAX_NAMES {
+            self.kind_by_key.insert(key, kind);
+        }
+    }
+
+    /// `mmcblk0: mmc1:0001 …`; the card's other areas (`mmcblk0boot0`) are told of in the same way.
+    pub fn add_card(&mut self, host: &str, name: &str) {
+        let is_card = name
+            .strip_prefix("mmcblk")
+            .is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_digit()));
+        if is_card && self.card_by_host.len() < MAX_NAMES {
+            self.card_by_host.insert(host.to_owned(), name.to_owned());
+        }
+    }
+
+    /// The host behind this USB port, if it was a disk.
+    pub fn host_of_usb_path(&self, path: &str) -> Option<u32> {
+        self.host_by_usb_path.get(path).copied()
+    }
+
+    pub fn kind_of(&self, device: &DeviceName) -> DeviceKind {
+        if let DeviceName::Block(name) = device
+            && device_name::is_virtual(name)
+        {
+            return DeviceKind::Virtual;
+        }
+        let key = self.drive_key(device);
+        let by_host = self
+            .hctl_of(device)
+            .and_then(|hctl| scsi_host_of(&hctl))
+            .and_then(|host| self.kind_by_key.get(&scsi_host_key(host)));
+        // What was learnt before the letters were given.
+        let own = self.kind_by_key.get(&key).max(
+            self.hctl_of(device)
+                .and_then(|hctl| self.kind_by_key.get(&hctl)),
+        );
+        match own.max(by_host) {
+            Some(kind) => *kind,
+            None if self.is_virtual_machine => DeviceKind::Virtual,
+            None => DeviceKind::Direct,
+        }
+    }
+
+    pub fn hctl_of(&self, device: &DeviceName) -> Option<String> {
+        match device {
+            DeviceName::Hctl(hctl) => Some(hctl.clone()),
+            DeviceName::Block(name) => {
+                let disk = device_name::whole_disk(name);
+                self.name_by_hctl
+                    .iter()
+                    .find(|(_, known)| *known == disk)
+                    .map(|(hctl, _)| hctl.clone())
+            }
+            DeviceName::ScsiHost(host) => Some(format!("{host}:0:0:0")),
+            _ => None,
+        }
+    }
+
+    /// One key for all names of a drive, as far as they are known to be one.
+    pub fn drive_key(&self, device: &DeviceName) -> String {
+        match device {
+            DeviceName::Block(name) => device_name::drive_of(name).to_owned(),
+            DeviceName::Hctl(hctl) => self
+                .name_by_hctl
+                .get(hctl)
+                .cloned()
+                .unwrap_or_else(|| hctl.clone()),
+            DeviceName::Ata { port, device } => {
+                let hctl = self
+                    .host_of_port(*port)
+                    .map(|host| format!("{host}:0:{}:0", device.unwrap_or(0)));
+                match hctl.and_then(|hctl| self.name_by_hctl.get(&hctl)) {
+                    Some(name) => name.clone(),
+                    // A port and its only device are one for us; the slave of an old cable is
+                    // another.
+                    None if device.unwrap_or(0) == 0 => format!("ata{port}"),
+                    None => ata_key(*port, *device),
+                }
+            }
+            other => other.to_string(),
+        }
+    }
+
+    /// The letters of a device that a record names otherwise.
+    pub fn block_name(&self, device: &DeviceName) -> Option<DeviceName> {
+        match device {
+            DeviceName::Hctl(_) | DeviceName::Ata { .. } => {
+                let key = self.drive_key(device);
+                key.starts_with(|c: char| c.is_ascii_lowercase())
+                    .then_some(key)
+                    .filter(|key| !key.starts_with("ata"))
+                    .map(DeviceName::Block)
+            }
+            DeviceName::Block(name) if device_name::is_mmc_host(name) => {
+                self.card_by_host.get(name).cloned().map(DeviceName::Block)
+            }
+            _ => None,
+        }
+    }
+}
+
+fn ata_key(port: u32, device: Option<u32>) -> String {
+    DeviceName::Ata { port, device }.to_string()
+}
+
+fn scsi_host_key(host: u32) -> String {
+    DeviceName::ScsiHost(host).to_string()
+}
+
+pub fn scsi_host_of(hctl: &str) -> Option<u32> {
+    hctl.split(':').next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ata_ports_map_to_scsi_hosts_in_registration_order() {
+        let mut learned = DeviceMap::default();
+        learned.add_scsi_host(0, "usb-storage 1-2:1.0");
+        learned.add_scsi_host(1, "ahci");
+        learned.add_scsi_host(2, "ahci");
+        learned.add_ata_port(1);
+        learned.add_ata_port(2);
+        learned.assign_name("2:0:0:0", "sdb");
+        assert_eq!(
+            learned.drive_key(&DeviceName::Ata {
+                port: 2,
+                device: Some(0)
+            }),
+            "sdb"
+        );
+        assert_eq!(
+            learned.drive_key(&DeviceName::Ata {
+                port: 1,
+                device: None
+            }),
+            "ata1"
+        );
+        assert_eq!(
+            learned.kind_of(&DeviceName::Hctl("0:0:0:0".to_owned())),
+            DeviceKind::Usb
+        );
+        assert_eq!(
+            learned.kind_of(&DeviceName::Block("sdb1".to_owned())),
+            DeviceKind::Direct
+        );
+    }
+
+    #[test]
+    fn a_reassigned_name_loses_its_device_kind() {
+        let mut learned = DeviceMap::default();
+        learned.add_scsi_host(6, "uas");
+        learned.assign_name("6:0:0:0", "sda");
+        assert_eq!(
+            learned.kind_of(&DeviceName::Block("sda".to_owned())),
+            DeviceKind::Usb
+        );
+        learned.assign_name("0:0:0:0", "sda");
+        assert_eq!(
+            learned.kind_of(&DeviceName::Block("sda".to_owned())),
+            DeviceKind::Direct
+        );
+    }
+}

@@ -1,0 +1,366 @@
+//! Device names in the kernel's texts: where drivers put them, and which names mean the same disk.
+//!
+//! In: a record's text. Out: `Device`s. Knows no log and no host: what a name means at the moment
+//! is not known here.
+
+use crate::model::dev::DevNo;
+use crate::model::kernel_log::event::DeviceName;
+
+/// The device that a text's beginning names, and a second name of it (`sd 2:0:0:0: [sdb]`).
+pub fn find_in_text(text: &str) -> (DeviceName, Option<DeviceName>) {
+    let text = text.trim_start();
+    let (first, rest) = token(text);
+    match first {
+        "sd" | "scsi" | "sr" | "st" | "ses" | "osst" | "ch" | "sg" => parse_scsi_prefix(rest),
+        "nvme" => (
+            rest.split([':', ' '])
+                .next()
+                .and_then(parse_nvme_controller)
+                .or_else(|| parse_pci(rest))
+                .unwrap_or(DeviceName::Unnamed),
+            None,
+        ),
+        "block" => (
+            rest.split(':')
+                .next()
+                .and_then(parse_block)
+                .unwrap_or(DeviceName::Unnamed),
+            None,
+        ),
+        "XFS" | "EXT4-fs" | "EXT3-fs" | "EXT2-fs" | "F2FS-fs" | "FAT-fs" | "BTRFS" | "BTRFS:"
+        | "GFS2:" | "ext4" | "JFS" | "EROFS" => (parse_parenthesized(text), None),
+        "device-mapper:" => (parse_dm_prefix(rest), None),
+        _ => (parse_driver_prefix(first, rest), None),
+    }
+}
+
+/// `2:0:0:0: [sdb] …`, `host6: …`
+fn parse_scsi_prefix(rest: &str) -> (DeviceName, Option<DeviceName>) {
+    let (first, after) = token(rest);
+    let Some(hctl) = parse_hctl(first.trim_end_matches(':')) else {
+        return (
+            first
+                .trim_end_matches(':')
+                .strip_prefix("host")
+                .and_then(|host| host.parse().ok())
+                .map_or(DeviceName::Unnamed, DeviceName::ScsiHost),
+            None,
+        );
+    };
+    let letters = after
+        .strip_prefix('[')
+        .and_then(|text| text.split_once(']'))
+        .and_then(|(name, _)| parse_block(name));
+    match letters {
+        Some(name) => (name, Some(hctl)),
+        None => (hctl, None),
+    }
+}
+
+/// A name before the first colon: `ata3.00:`, `nvme0n1:`, `mmcblk0:`, `md/raid1:md0:`,
+/// `md: sdb1 …`, `virtio_blk virtio1: [vda]`.
+fn parse_driver_prefix(first: &str, rest: &str) -> DeviceName {
+    if let Some((_, array)) = first.trim_end_matches(':').split_once("md/raid") {
+        return array
+            .split_once(':')
+            .and_then(|(_, name)| parse_block(name))
+            .unwrap_or(DeviceName::Unnamed);
+    }
+    let name = first.split(':').next().unwrap_or_default();
+    if let Some(ata) = parse_ata(name) {
+        return ata;
+    }
+    if let Some(host) = name.strip_prefix("scsi").and_then(|host| host.parse().ok()) {
+        return DeviceName::ScsiHost(host);
+    }
+    if first.ends_with(':') && is_disk_name(name) {
+        return parse_block(name).unwrap_or(DeviceName::Unnamed);
+    }
+    if let Some(nvme) = parse_nvme_controller(name) {
+        return nvme;
+    }
+    if let Some(device) = rest
+        .split_once('[')
+        .and_then(|(before, after)| (before.len() < 40).then_some(after))
+        .and_then(|after| after.split_once(']'))
+        && is_disk_name(device.0)
+    {
+        return parse_block(device.0).unwrap_or(DeviceName::Unnamed);
+    }
+    parse_pci(rest).unwrap_or(DeviceName::Unnamed)
+}
+
+/// `(device sda1)`, `(device sda1 state EA)`, `(dm-4)`, `(device <uuid>)`
+pub fn parse_parenthesized(text: &str) -> DeviceName {
+    let head = text
+        .char_indices()
+        .nth(90)
+        .map_or(text, |(end, _)| &text[..end]);
+    let Some((inside, _)) = head
+        .split_once('(')
+        .and_then(|(_, rest)| rest.split_once(')'))
+    else {
+        return DeviceName::Unnamed;
+    };
+    let name = inside.strip_prefix("device ").unwrap_or(inside);
+    let name = name.strip_prefix("dev ").unwrap_or(name);
+    parse(name.split(' ').next().unwrap_or_default()).unwrap_or(DeviceName::Unnamed)
+}
+
+/// `thin: 253:5: …`, `multipath: Failing path 8:176.`, `integrity: dm-0: …`
+fn parse_dm_prefix(rest: &str) -> DeviceName {
+    rest.split(": ")
+        .skip(1)
+        .take(2)
+        .find_map(parse)
+        .unwrap_or(DeviceName::Unnamed)
+}
+
+/// Any name at all.
+pub fn parse(text: &str) -> Option<DeviceName> {
+    let text = text.trim().trim_end_matches(['.', ',', ':']);
+    let text = text.strip_prefix("/dev/").unwrap_or(text);
+    if let Some(hctl) = parse_hctl(text) {
+        return Some(hctl);
+    }
+    if let Ok(number) = text.parse::<DevNo>() {
+        return Some(DeviceName::Number(number));
+    }
+    if text.len() == 36 && text.bytes().filter(|byte| *byte == b'-').count() == 4 {
+        return Some(DeviceName::FilesystemId(text.to_owned()));
+    }
+    parse_ata(text)
+        .or_else(|| parse_nvme_controller(text))
+        .or_else(|| parse_block(text))
+}
+
+/// A block device's name at the text's beginning.
+pub fn parse_block(text: &str) -> Option<DeviceName> {
+    let text = text.strip_prefix("/dev/").unwrap_or(text);
+    let end = text
+        .bytes()
+        .position(|byte| {
+            !(byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'/' | b'!'))
+        })
+        .unwrap_or(text.len());
+    let name = &text[..end];
+    let plausible = (2..=40).contains(&name.len()) && name.as_bytes()[0].is_ascii_lowercase();
+    plausible.then(|| DeviceName::Block(name.replace('!', "/")))
+}
+
+fn parse_nvme_controller(text: &str) -> Option<DeviceName> {
+    let number = text.strip_prefix("nvme")?;
+    (!number.is_empty() && number.len() < 6 && number.bytes().all(|byte| byte.is_ascii_digit()))
+        .then(|| DeviceName::Nvme(text.to_owned()))
+}
+
+fn parse_ata(text: &str) -> Option<DeviceName> {
+    let number = text.strip_prefix("ata")?;
+    let (port, device) = match number.split_once('.') {
+        Some((port, device)) => (port, Some(device.parse().ok()?)),
+        None => (number, None),
+    };
+    Some(DeviceName::Ata {
+        port: port.parse().ok()?,
+        device,
+    })
+}
+
+fn parse_hctl(text: &str) -> Option<DeviceName> {
+    let mut numbers = 0;
+    for part in text.split(':') {
+        if part.is_empty() || part.len() > 20 || !part.bytes().all(|byte| byte.is_ascii_digit()) {
+            return None;
+        }
+        numbers += 1;
+    }
+    (numbers == 4).then(|| DeviceName::Hctl(text.to_owned()))
+}
+
+fn parse_pci(text: &str) -> Option<DeviceName> {
+    let name = text.split([' ', ',']).next()?.trim_end_matches(':');
+    let shape = name
+        .bytes()
+        .map(|byte| if byte.is_ascii_hexdigit() { b'x' } else { byte })
+        .collect::<Vec<_>>();
+    (shape == b"xxxx:xx:xx.x").then(|| DeviceName::Pci(name.to_owned()))
+}
+
+fn token(text: &str) -> (&str, &str) {
+    text.split_once(' ').unwrap_or((text, ""))
+}
+
+fn is_disk_name(name: &str) -> bool {
+    [
+        "sd", "nvme", "mmcblk", "vd", "xvd", "hd", "dm-", "md", "bcache", "nullb", "pmem", "dasd",
+    ]
+    .iter()
+    .any(|prefix| {
+        name.strip_prefix(prefix)
+            .is_some_and(|rest| !rest.is_empty())
+            && name
+                .bytes()
+                .any(|byte| byte.is_ascii_digit() || rest_is_letters(name, prefix))
+    })
+}
+
+fn rest_is_letters(name: &str, prefix: &str) -> bool {
+    name[prefix.len()..]
+        .bytes()
+        .all(|byte| byte.is_ascii_lowercase())
+}
+
+/// The disk that a partition is of: `sda1` → `sda`, `nvme0n1p2` → `nvme0n1`.
+pub fn whole_disk(name: &str) -> &str {
+    let without = name.trim_end_matches(|c: char| c.is_ascii_digit());
+    if without.len() == name.len() {
+        return name;
+    }
+    for letters in ["sd", "vd", "hd", "xvd"] {
+        if without.strip_prefix(letters).is_some_and(|rest| {
+            !rest.is_empty() && rest.len() < 4 && rest.bytes().all(|byte| byte.is_ascii_lowercase())
+        }) {
+            return without;
+        }
+    }
+    match without.strip_suffix('p') {
+        Some(disk) if disk.ends_with(|c: char| c.is_ascii_digit()) => disk,
+        _ => name,
+    }
+}
+
+/// What all names of one drive have in common: the disk, for NVMe the controller (`nvme0c0n1` is a
+/// path of `nvme0`).
+pub fn drive_of(name: &str) -> &str {
+    let disk = whole_disk(name);
+    match disk
+        .strip_prefix("nvme")
+        .and_then(|rest| rest.find(|c: char| !c.is_ascii_digit()))
+    {
+        Some(digits) if digits > 0 => &disk[.."nvme".len() + digits],
+        _ => disk,
+    }
+}
+
+/// Never a drive: made by software, optical, tape, flash translation of the firmware.
+pub fn is_never_drive(name: &str) -> bool {
+    [
+        "loop", "sr", "scd", "fd", "ram", "zram", "nbd", "mtdblock", "st", "nst", "rbd", "drbd",
+        "nullb", "ubiblock", "romblock", "cdrom",
+    ]
+    .iter()
+    .any(|prefix| {
+        name.strip_prefix(prefix)
+            .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+    })
+}
+
+/// `mmc0`: where a card may be, or a radio.
+pub fn is_mmc_host(name: &str) -> bool {
+    name.strip_prefix("mmc")
+        .is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+/// A hypervisor's disk by its name.
+pub fn is_virtual(name: &str) -> bool {
+    ["vd", "xvd"].iter().any(|prefix| {
+        name.strip_prefix(prefix).is_some_and(|rest| {
+            rest.starts_with(|c: char| c.is_ascii_lowercase()) && rest.len() < 6
+        })
+    })
+}
+
+/// Stacked on others.
+pub fn is_stacked(name: &str) -> bool {
+    ["dm-", "md", "bcache"].iter().any(|prefix| {
+        name.strip_prefix(prefix)
+            .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(text: &str) -> String {
+        let (device, also) = find_in_text(text);
+        also.map_or(device.to_string(), |also| format!("{device} {also}"))
+    }
+
+    #[test]
+    fn device_names_are_found_in_driver_prefixes() {
+        for (text, names) in [
+            ("sd 2:0:0:0: [sdb] tag#3 FAILED", "sdb 2:0:0:0"),
+            ("sd 2:0:0:0: rejecting I/O to offline device", "2:0:0:0"),
+            ("scsi host6: usb-storage 1-2:1.0", "host6"),
+            ("scsi6 : ahci", "host6"),
+            ("ata3: hard resetting link", "ata3"),
+            ("ata3.01: disabled", "ata3.01"),
+            ("nvme nvme0: I/O 1 QID 2 timeout, aborting", "nvme0"),
+            ("nvme 0000:05:00.0: x", "0000:05:00.0"),
+            ("nvme0n1: I/O Cmd(0x2) @ LBA 2048", "nvme0n1"),
+            ("nvme0: Identify(0x6), Invalid Field", "nvme0"),
+            ("block nvme0n1: no available path - failing I/O", "nvme0n1"),
+            ("XFS (dm-4): Internal error", "dm-4"),
+            ("EXT4-fs error (device sda1): x", "sda1"),
+            ("EXT4-fs (sda1): x", "sda1"),
+            ("BTRFS error (device sda3 state EA): x", "sda3"),
+            ("BTRFS: error (device sda3) in f:1: errno=-5", "sda3"),
+            ("device-mapper: thin: 253:5: switching", "253:5"),
+            ("device-mapper: integrity: dm-0: Checksum failed", "dm-0"),
+            ("md/raid1:md0: Disk failure on sdb1", "md0"),
+            ("mmcblk1: error -110 requesting status", "mmcblk1"),
+            (
+                "virtio_blk virtio1: [vda] 20971520 512-byte logical blocks",
+                "vda",
+            ),
+            ("Modules linked in: foo", "unnamed"),
+            ("aacraid: Host adapter abort request.", "unnamed"),
+            ("megaraid_sas 0000:01:00.0: x", "0000:01:00.0"),
+        ] {
+            assert_eq!(shown(text), names, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_partition_is_of_a_disk_and_a_namespace_of_a_controller() {
+        for (name, disk, of) in [
+            ("sda1", "sda", "sda"),
+            ("sdaa12", "sdaa", "sdaa"),
+            ("nvme0n1p2", "nvme0n1", "nvme0"),
+            ("nvme0c1n1", "nvme0c1n1", "nvme0"),
+            ("nvme10", "nvme10", "nvme10"),
+            ("mmcblk0p1", "mmcblk0", "mmcblk0"),
+            ("md127p1", "md127", "md127"),
+            ("md127", "md127", "md127"),
+            ("dm-3", "dm-3", "dm-3"),
+            ("loop0p1", "loop0", "loop0"),
+        ] {
+            assert_eq!((whole_disk(name), drive_of(name)), (disk, of), "{name}");
+        }
+    }
+
+    #[test]
+    fn some_are_never_drives() {
+        assert!(
+            [
+                "loop0",
+                "sr0",
+                "fd0",
+                "ram1",
+                "zram0",
+                "nbd3",
+                "mtdblock1",
+                "st0"
+            ]
+            .iter()
+            .all(|name| is_never_drive(name))
+        );
+        assert!(
+            ["sda", "sdr1", "nvme0n1", "dm-0", "md0", "mmcblk0", "vda"]
+                .iter()
+                .all(|name| !is_never_drive(name))
+        );
+        assert!(is_virtual("vda1") && is_virtual("xvdb") && !is_virtual("sda"));
+    }
+}

@@ -1,0 +1,435 @@
+//! What the kernel's log has said of one drive, volume or device, as a memory of bounded size: one
+//! tally a class of incident. Pure.
+//!
+//! In: events that were found to be about the subject. Out: what the rules of judgement look at:
+//! how often, where, how lately. Kept in the store.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::model::kernel_log::event::{Blame, Class, Event, Line, Operation};
+
+/// Incidents with less than this between them are one episode: a flood is one, and a retry an hour
+/// later is another.
+pub const EPISODE_GAP: Duration = Duration::from_secs(600);
+/// The same sector failing again within this time is the same attempt retried (readahead, then the
+/// read itself; md's and the drivers' retries).
+pub const RETRY_WINDOW: Duration = Duration::from_secs(10);
+/// Beginnings of episodes that are kept, the latest.
+const MAX_EPISODES: usize = 32;
+/// Places that are kept: the latest ones. A drive that fails all over is told by their number.
+pub const MAX_FAILED_SECTORS: usize = 64;
+/// So many places are news each.
+const MAX_SECTORS_AS_NEWS: usize = 8;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ErrorHistory {
+    pub tallies: BTreeMap<Class, ErrorTally>,
+}
+
+/// All incidents of one class.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ErrorTally {
+    /// The most that any of them said of the drive.
+    pub blame: Blame,
+    pub incidents: u64,
+    pub records: u64,
+    /// Records that the kernel did not print: the counts are lower bounds by at least this.
+    pub suppressed: u64,
+    /// Incidents that redundancy or the drive put right.
+    pub corrected: u64,
+    pub first: Line,
+    pub last: Line,
+    /// The last incident that was not put right.
+    pub last_uncorrected: Option<Timestamp>,
+    /// When episodes began, latest last.
+    pub episodes: Vec<Timestamp>,
+    #[serde(rename = "places")]
+    pub sectors: Vec<FailedSector>,
+    /// Failures at other places than those, in the latest episode.
+    #[serde(rename = "more_places")]
+    pub more_sectors: u64,
+}
+
+/// A sector that failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FailedSector {
+    /// As the record named it (`sda`, `sda1`).
+    pub device: String,
+    /// Of 512 bytes, from the start of `device`.
+    pub sector: u64,
+    /// Attempts that failed there; retries of one attempt count once.
+    pub times: u32,
+    pub first: Timestamp,
+    pub last: Timestamp,
+    /// It was to be read.
+    #[serde(rename = "read", default)]
+    pub is_read: bool,
+}
+
+impl ErrorHistory {
+    /// Takes in an event. True when it says something new in kind: a class, a place, an episode.
+    pub fn add(&mut self, event: &Event) -> bool {
+        match self.tallies.get_mut(&event.class) {
+            Some(tally) => tally.add(event),
+            // The rest of an incident whose beginning was told of something else, or is forgotten.
+            None if event.count == 0 => false,
+            None => {
+                self.tallies.insert(event.class, ErrorTally::new(event));
+                true
+            }
+        }
+    }
+
+    /// What failed there was refused for what it asked, and is no error. True when something was
+    /// taken back.
+    pub fn retract_sector(&mut self, sector: u64) -> bool {
+        let Some(tally) = self.tallies.get_mut(&Class::Io) else {
+            return false;
+        };
+        let before = tally.sectors.len();
+        tally.sectors.retain(|place| place.sector != sector);
+        if tally.sectors.len() == before {
+            return false;
+        }
+        if tally.sectors.is_empty() && tally.more_sectors == 0 {
+            self.tallies.remove(&Class::Io);
+        }
+        true
+    }
+
+    pub fn get(&self, class: Class) -> Option<&ErrorTally> {
+        self.tallies.get(&class)
+    }
+
+    /// Of all classes together.
+    pub fn incidents(&self) -> u64 {
+        self.tallies
+            .values()
+            .map(|tally| tally.incidents)
+            .fold(0, u64::saturating_add)
+    }
+
+    /// The latest record of any class.
+    pub fn last_seen(&self) -> Option<Timestamp> {
+        self.tallies.values().map(|tally| tally.last.time).max()
+    }
+
+    /// Drops what was last seen before `since`. True when something went.
+    pub fn prune_before(&mut self, since: Timestamp) -> bool {
+        let before = self.tallies.len();
+        self.tallies.retain(|_, tally| tally.last.time >= since);
+        self.tallies.len() != before
+    }
+
+    /// With an older memory of the same subject. `overlapping`: both have counted the same records,
+    /// so the one that counted more has them all; so too where both begin with the same record.
+    pub fn merge(&mut self, older: ErrorHistory, overlapping: bool) {
+        for (class, old) in older.tallies {
+            match self.tallies.get_mut(&class) {
+                None => {
+                    self.tallies.insert(class, old);
+                }
+                Some(tally) => tally.merge(old, overlapping),
+            }
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.tallies.is_empty()
+    }
+}
+
+impl ErrorTally {
+    fn new(event: &Event) -> ErrorTally {
+        let mut tally = ErrorTally {
+            blame: event.blame,
+            incidents: 0,
+            records: 0,
+            suppressed: 0,
+            corrected: 0,
+            first: event.first.clone(),
+            last: event.first.clone(),
+            last_uncorrected: None,
+            episodes: Vec::new(),
+            sectors: Vec::new(),
+            more_sectors: 0,
+        };
+        tally.add(event);
+        tally
+    }
+
+    fn add(&mut self, event: &Event) -> bool {
+        let time = event.last.time.max(event.first.time);
+        let mut new = event.blame > self.blame && event.count > 0;
+        if event.count > 0 {
+            self.blame = self.blame.max(event.blame);
+            let quiet = |since: Timestamp| elapsed(since, event.first.time) >= EPISODE_GAP;
+            if self.episodes.is_empty() || quiet(self.last.time) {
+                self.episodes.push(event.first.time);
+                let surplus = self.episodes.len().saturating_sub(MAX_EPISODES);
+                self.episodes.drain(..surplus);
+                self.more_sectors = 0;
+                new = true;
+            }
+            if event.corrected {
+                self.corrected = self.corrected.saturating_add(event.count);
+            } else {
+                if self.last_uncorrected.is_none() {
+                    new = true;
+                }
+                self.last_uncorrected = self.last_uncorrected.max(Some(time));
+            }
+        }
+        self.incidents = self.incidents.saturating_add(event.count);
+        self.records = self.records.saturating_add(event.records);
+        self.suppressed = self.suppressed.saturating_add(event.suppressed);
+        for sector in &event.sectors {
+            let read = event.operation == Some(Operation::Read);
+            new |= self.add_sector(
+                event.device.to_string(),
+                *sector,
+                event.first.time,
+                time,
+                read,
+            );
+        }
+        self.more_sectors = self.more_sectors.saturating_add(event.more_sectors);
+        if event.first.time < self.first.time {
+            self.first = event.first.clone();
+        }
+        if event.last.time >= self.last.time {
+            self.last = event.last.clone();
+        }
+        new
+    }
+
+    fn add_sector(
+        &mut self,
+        device: String,
+        sector: u64,
+        first: Timestamp,
+        last: Timestamp,
+        read: bool,
+    ) -> bool {
+        if let Some(place) = self
+            .sectors
+            .iter_mut()
+            .find(|place| place.sector == sector && place.device == device)
+        {
+            // From one attempt to the next, and not within what came at once.
+            let again = elapsed(place.last, first) >= RETRY_WINDOW;
+            place.times = place.times.saturating_add(u32::from(again));
+            place.last = place.last.max(last);
+            place.is_read |= read;
+            return again;
+        }
+        let full = self.sectors.len() >= MAX_FAILED_SECTORS;
+        if full {
+            // The one that was quiet longest makes room: what fails now is what matters.
+            let oldest = self
+                .sectors
+                .iter()
+                .enumerate()
+                .min_by_key(|(_, place)| place.last)
+                .map(|(at, _)| at);
+            oldest.map(|at| self.sectors.remove(at));
+            self.more_sectors = self.more_sectors.saturating_add(1);
+        }
+        self.sectors.push(FailedSector {
+            device,
+            sector,
+            times: 1,
+            first,
+            last,
+            is_read: read,
+        });
+        // Beyond a few it is a flood, which is told rolled up.
+        !full && self.sectors.len() <= MAX_SECTORS_AS_NEWS
+    }
+
+    fn merge(&mut self, old: ErrorTally, overlapping: bool) {
+        if overlapping || old.first == self.first {
+            if old.records > self.records {
+                *self = old;
+            }
+            return;
+        }
+        self.blame = self.blame.max(old.blame);
+        self.incidents = self.incidents.saturating_add(old.incidents);
+        self.records = self.records.saturating_add(old.records);
+        self.suppressed = self.suppressed.saturating_add(old.suppressed);
+        self.corrected = self.corrected.saturating_add(old.corrected);
+        self.last_uncorrected = self.last_uncorrected.max(old.last_uncorrected);
+        if old.first.time < self.first.time {
+            self.first = old.first;
+        }
+        if old.last.time > self.last.time {
+            self.last = old.last;
+        }
+        self.episodes.extend(old.episodes);
+        self.episodes.sort();
+        self.episodes.dedup();
+        let surplus = self.episodes.len().saturating_sub(MAX_EPISODES);
+        self.episodes.drain(..surplus);
+        for place in old.sectors {
+            let room = self.sectors.len() < MAX_FAILED_SECTORS;
+            match self
+                .sectors
+                .iter_mut()
+                .find(|known| known.sector == place.sector && known.device == place.device)
+            {
+                Some(known) => {
+                    known.times = known.times.saturating_add(place.times);
+                    known.first = known.first.min(place.first);
+                    known.last = known.last.max(place.last);
+                }
+                None if room => self.sectors.push(place),
+                None => self.more_sectors = self.more_sectors.saturating_add(1),
+            }
+        }
+    }
+
+    /// Episodes that began within `window` before the last record.
+    pub fn episodes_within(&self, window: Duration) -> usize {
+        self.episodes
+            .iter()
+            .filter(|start| elapsed(**start, self.last.time) <= window)
+            .count()
+    }
+
+    /// Distinct sectors that failed within `window` before the last record.
+    pub fn sectors_within(&self, window: Duration) -> u64 {
+        let within = self
+            .sectors
+            .iter()
+            .filter(|place| elapsed(place.last, self.last.time) <= window)
+            .count() as u64;
+        within.saturating_add(self.more_sectors)
+    }
+
+    /// It failed within `window` before the last record.
+    pub fn is_recent(&self, place: &FailedSector, window: Duration) -> bool {
+        elapsed(place.last, self.last.time) <= window
+    }
+
+    /// A sector that failed in more than one attempt, lately.
+    pub fn repeatedly_failed_sector(&self, window: Duration) -> Option<&FailedSector> {
+        self.sectors
+            .iter()
+            .filter(|place| elapsed(place.last, self.last.time) <= window)
+            .find(|place| place.times > 1)
+    }
+}
+
+/// Nothing when the clock went back.
+fn elapsed(earlier: Timestamp, later: Timestamp) -> Duration {
+    Duration::try_from(later.duration_since(earlier)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::model::fixture::{at, event};
+
+    #[test]
+    fn a_retry_is_the_same_attempt_and_a_later_failure_there_is_another() {
+        let mut memory = ErrorHistory::default();
+        assert!(memory.add(&event(Class::Medium, "sda", at(0), &[2048])));
+        assert!(!memory.add(&event(Class::Medium, "sda", at(1), &[2048])));
+        assert_eq!(
+            memory.tallies[&Class::Medium].repeatedly_failed_sector(Duration::MAX),
+            None
+        );
+        assert!(memory.add(&event(Class::Medium, "sda", at(60), &[2048])));
+        let tally = &memory.tallies[&Class::Medium];
+        assert_eq!(
+            tally
+                .repeatedly_failed_sector(Duration::MAX)
+                .map(|place| (place.sector, place.times)),
+            Some((2048, 2))
+        );
+        assert_eq!(
+            (
+                tally.incidents,
+                tally.episodes.len(),
+                tally.sectors_within(Duration::MAX)
+            ),
+            (3, 1, 1)
+        );
+    }
+
+    #[test]
+    fn an_incident_after_a_gap_starts_a_new_episode() {
+        let mut memory = ErrorHistory::default();
+        for second in [0, 5, 700, 701, 2000] {
+            memory.add(&event(Class::Timeout, "sda", at(second), &[]));
+        }
+        let tally = &memory.tallies[&Class::Timeout];
+        assert_eq!(tally.episodes, [at(0), at(700), at(2000)]);
+        assert_eq!(tally.episodes_within(Duration::from_secs(1500)), 2);
+    }
+
+    #[test]
+    fn later_records_of_an_incident_add_their_sector_and_no_incident() {
+        let mut memory = ErrorHistory::default();
+        let mut more = event(Class::Medium, "sda", at(0), &[7]);
+        more.count = 0;
+        assert!(!memory.add(&more));
+        assert!(memory.is_empty());
+        memory.add(&event(Class::Medium, "sda", at(0), &[]));
+        memory.add(&more);
+        assert_eq!(
+            (
+                memory.tallies[&Class::Medium].incidents,
+                memory.tallies[&Class::Medium].sectors.len()
+            ),
+            (1, 1)
+        );
+    }
+
+    #[test]
+    fn merged_histories_count_shared_incidents_once() {
+        let (mut early, mut late) = (ErrorHistory::default(), ErrorHistory::default());
+        early.add(&event(Class::Io, "sda", at(0), &[1]));
+        late.add(&event(Class::Io, "sda", at(0), &[1]));
+        late.add(&event(Class::Io, "sda", at(20), &[1, 2]));
+        let mut joined = late.clone();
+        joined.merge(early.clone(), false);
+        assert_eq!(joined, late);
+        let mut other = ErrorHistory::default();
+        other.add(&event(Class::Io, "sda", at(9000), &[3]));
+        other.merge(late, false);
+        let tally = &other.tallies[&Class::Io];
+        assert_eq!(
+            (
+                tally.incidents,
+                tally.sectors.len(),
+                tally.first.time,
+                tally.last.time
+            ),
+            (3, 3, at(0), at(9000))
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn counts_add_up_and_the_history_is_bounded(events in prop::collection::vec((0i64..100_000, 0u64..500, any::<bool>()), 0..400)) {
+            let mut memory = ErrorHistory::default();
+            for (second, sector, corrected) in &events {
+                memory.add(&crate::model::kernel_log::event::Event { corrected: *corrected, ..event(Class::Medium, "sda", at(*second), &[*sector]) });
+            }
+            let Some(tally) = memory.tallies.get(&Class::Medium) else { return Ok(()) };
+            prop_assert_eq!(tally.incidents, events.len() as u64);
+            prop_assert_eq!(tally.corrected, events.iter().filter(|(_, _, corrected)| *corrected).count() as u64);
+            prop_assert!(tally.sectors.len() <= MAX_FAILED_SECTORS && tally.episodes.len() <= MAX_EPISODES);
+            prop_assert!(tally.first.time <= tally.last.time);
+            prop_assert!(memory.tallies.len() == 1);
+        }
+    }
+}

@@ -1,0 +1,398 @@
+//! One incident that the kernel told of, and a batch of them as the reader hands it over.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::model::dev::DevNo;
+
+/// What happened. The names are those of `analyze kernel-log`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Class {
+    /// The drive itself says that its medium or hardware failed (sense keys 3 and 4, ATA UNC, NVMe
+    /// status type 2).
+    Medium,
+    /// A command was not answered in its time.
+    Timeout,
+    /// Cable, backplane, adapter, network: the way to the drive.
+    Transport,
+    /// The kernel reset the drive, its link or its controller to recover.
+    Reset,
+    /// The drive or its controller was given up, taken offline or is gone.
+    Removed,
+    /// The block layer tells of an error whose cause no record names.
+    Io,
+    /// A filesystem or an integrity layer found its own data to be wrong.
+    FsCorruption,
+    /// A filesystem met an error of the device beneath it, and goes on.
+    FsError,
+    /// A filesystem stopped itself.
+    FsShutdown,
+    /// A filesystem or a device was made read-only by the kernel.
+    #[serde(rename = "readonly")]
+    ReadOnly,
+}
+
+impl Class {
+    pub const ALL: [Class; 10] = [
+        Class::Medium,
+        Class::Timeout,
+        Class::Transport,
+        Class::Reset,
+        Class::Removed,
+        Class::Io,
+        Class::FsCorruption,
+        Class::FsError,
+        Class::FsShutdown,
+        Class::ReadOnly,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Class::Medium => "medium",
+            Class::Timeout => "timeout",
+            Class::Transport => "transport",
+            Class::Reset => "reset",
+            Class::Removed => "removed",
+            Class::Io => "io",
+            Class::FsCorruption => "fs-corruption",
+            Class::FsError => "fs-error",
+            Class::FsShutdown => "fs-shutdown",
+            Class::ReadOnly => "readonly",
+        }
+    }
+
+    /// Said of a filesystem and not of a drive.
+    pub fn is_filesystem_class(self) -> bool {
+        matches!(
+            self,
+            Class::FsCorruption | Class::FsError | Class::FsShutdown | Class::ReadOnly
+        )
+    }
+}
+
+/// What an incident says of the drive itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Blame {
+    /// Something else is known to have caused it: a cable, a bridge, the host, the network, a hand.
+    No,
+    /// It may be the drive and may be what leads to it.
+    Unclear,
+    /// The drive's own word, or what nothing but the drive can cause.
+    Yes,
+}
+
+/// A name that the kernel gave a device in a record. Names are reused: they hold for the moment at
+/// which the record was written.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DeviceName {
+    /// A block device by kernel name: `sda`, `sda1`, `nvme0n1`, `nvme0c0n1`, `dm-3`, `md127`,
+    /// `mmcblk0p2`.
+    Block(String),
+    /// A block device by number: `8:16` (dm-multipath), `DEVICE=b8:16`.
+    Number(DevNo),
+    /// libata: `ata3` (a port: None) or `ata3.01` (Some(1): the master or slave, or the port of a
+    /// multiplier).
+    Ata { port: u32, device: Option<u32> },
+    /// SCSI host:channel:target:lun.
+    Hctl(String),
+    /// All of a SCSI host.
+    ScsiHost(u32),
+    /// An NVMe controller: `nvme0`.
+    Nvme(String),
+    /// A PCI function: `0000:03:00.0`.
+    Pci(String),
+    /// A btrfs filesystem by UUID, where the record names no device.
+    FilesystemId(String),
+    /// The record names none.
+    Unnamed,
+}
+
+impl std::fmt::Display for DeviceName {
+    /// As the kernel prints it.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            DeviceName::Block(name)
+            | DeviceName::Hctl(name)
+            | DeviceName::Nvme(name)
+            | DeviceName::Pci(name)
+            | DeviceName::FilesystemId(name) => f.write_str(name),
+            DeviceName::Number(dev) => write!(f, "{dev}"),
+            DeviceName::Ata { port, device: None } => write!(f, "ata{port}"),
+            DeviceName::Ata {
+                port,
+                device: Some(device),
+            } => write!(f, "ata{port}.{device:02}"),
+            DeviceName::ScsiHost(host) => write!(f, "host{host}"),
+            DeviceName::Unnamed => f.write_str("unnamed"),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Operation {
+    Read,
+    Write,
+    Flush,
+    Other,
+}
+
+/// A record as it was read. Live records carry the time of their arrival (the kernel's clock stops
+/// in suspend), older ones the kernel's.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Line {
+    pub time: Timestamp,
+    /// Verbatim, without the prefix; line breaks inside a record are `\n`. At most `MAX_TEXT`
+    /// bytes.
+    pub text: String,
+    #[serde(default)]
+    pub origin: LineOrigin,
+}
+
+/// Where it was read. Evidence names it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LineOrigin {
+    #[default]
+    KernelLog,
+    /// A counter's file in sysfs.
+    Counter,
+    /// A notice of fanotify(7).
+    #[serde(rename = "notice")]
+    Fanotify,
+}
+
+impl Line {
+    /// Whether a filesystem of this type (mountinfo's) can have said it. True where the words name
+    /// no filesystem: fs/*/: each prints its name first.
+    pub fn matches_fs_type(&self, fs_type: &str) -> bool {
+        const NAMES: [(&str, &[&str]); 7] = [
+            ("EXT2-fs", &["ext2", "ext3", "ext4"]),
+            ("EXT3-fs", &["ext2", "ext3", "ext4"]),
+            ("EXT4-fs", &["ext2", "ext3", "ext4"]),
+            ("JBD2", &["ext3", "ext4", "ocfs2"]),
+            ("XFS", &["xfs"]),
+            ("BTRFS", &["btrfs"]),
+            ("F2FS-fs", &["f2fs"]),
+        ];
+        NAMES
+            .iter()
+            .find(|(name, _)| self.text.starts_with(name))
+            .is_none_or(|(_, types)| types.contains(&fs_type))
+    }
+}
+
+impl LineOrigin {
+    pub fn name(self) -> &'static str {
+        match self {
+            LineOrigin::KernelLog => "kernel log",
+            LineOrigin::Counter => "sysfs",
+            LineOrigin::Fanotify => "fanotify",
+        }
+    }
+}
+
+/// Longer records are cut: a verdict needs no hexdump. The kernel's own limit is 1 KiB a record.
+pub const MAX_LINE_BYTES: usize = 1024;
+
+/// Distinct sectors that are kept of one event; what is beyond is counted in `more_sectors`.
+pub const MAX_SECTORS: usize = 32;
+
+/// One incident, or several of the same kind and device rolled up.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Event {
+    /// Number of the record that decided it: /dev/kmsg's sequence number, or the line's in a text.
+    /// Grows from event to event.
+    pub seq: u64,
+    pub class: Class,
+    pub blame: Blame,
+    /// The best name that the incident's records gave: the block device where there is one.
+    pub device: DeviceName,
+    /// Other names of the same thing in the same incident (`ata3.00`, `2:0:0:0`).
+    #[serde(rename = "also")]
+    pub other_names: Vec<DeviceName>,
+    /// Incidents. 0: later records of one that was told already; they add sectors, a last line,
+    /// nothing else.
+    pub count: u64,
+    /// Records that belong to it.
+    pub records: u64,
+    /// Records that the kernel says it did not print: at least this many more.
+    pub suppressed: u64,
+    /// Distinct places of the error, in units of 512 bytes from the start of `device`; sorted.
+    pub sectors: Vec<u64>,
+    /// Distinct sectors beyond those.
+    pub more_sectors: u64,
+    pub operation: Option<Operation>,
+    /// Redundancy or the drive itself has put it right.
+    pub corrected: bool,
+    /// Name of the rule that decided it.
+    pub rule: String,
+    pub first: Line,
+    pub last: Line,
+}
+
+impl Event {
+    /// What something other than a record of the log tells: a counter, a notice. One word of it.
+    pub fn without_log_record(
+        rule: &str,
+        class: Class,
+        device: DeviceName,
+        count: u64,
+        line: Line,
+    ) -> Event {
+        Event {
+            seq: 0,
+            class,
+            blame: Blame::No,
+            device,
+            other_names: Vec::new(),
+            count,
+            records: 1,
+            suppressed: 0,
+            sectors: Vec::new(),
+            more_sectors: 0,
+            operation: None,
+            corrected: false,
+            rule: rule.to_owned(),
+            first: line.clone(),
+            last: line,
+        }
+    }
+}
+
+/// `sd 2:0:0:0: [sdb] Attached SCSI disk`, `XFS (dm-3): Mounting V5 Filesystem`, and the like: from
+/// here on the name means this device, or this device's filesystem this mount. What was said of it
+/// before was said of another.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NameAssignment {
+    pub seq: u64,
+    /// `sdb`, `nvme0`, `loop3`: kernel names of a disk or a controller; of a filesystem, the
+    /// device's.
+    pub name: String,
+    pub at: Timestamp,
+    /// A filesystem was mounted.
+    #[serde(rename = "filesystem")]
+    pub is_filesystem: bool,
+}
+
+impl NameAssignment {
+    /// The event, told before, was about what had the name then.
+    pub fn supersedes(&self, event: &Event) -> bool {
+        let named = |device: &DeviceName| match device {
+            DeviceName::Block(name) => match self.is_filesystem {
+                true => *name == self.name,
+                false => *name == self.name || is_part_of(name, &self.name),
+            },
+            DeviceName::Nvme(name) => *name == self.name,
+            _ => false,
+        };
+        self.seq > event.seq
+            && self.is_filesystem == event.class.is_filesystem_class()
+            && std::iter::once(&event.device)
+                .chain(&event.other_names)
+                .any(named)
+            || self.seq > event.seq
+                && !self.is_filesystem
+                && event.class.is_filesystem_class()
+                && named(&event.device)
+    }
+}
+
+/// `sda1` of `sda`, `nvme0n1p2` of `nvme0n1`, `nvme0n1` of `nvme0`.
+fn is_part_of(name: &str, whole: &str) -> bool {
+    let Some(rest) = name.strip_prefix(whole) else {
+        return false;
+    };
+    let digits = |text: &str| text.starts_with(|c: char| c.is_ascii_digit());
+    match whole.ends_with(|c: char| c.is_ascii_digit()) {
+        true => rest.strip_prefix(['p', 'n', 'c']).is_some_and(digits),
+        false => digits(rest),
+    }
+}
+
+/// Where the reader is in the kernel's log; kept in the store together with what the records said.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cursor {
+    /// /proc/sys/kernel/random/boot_id: sequence numbers begin anew with each boot.
+    pub boot_id: String,
+    /// Events up to and including this record are counted; a reader that begins before it tells
+    /// them again, and they are not counted twice.
+    pub counted_to: Option<u64>,
+    /// Where a new reader begins: the first record of the oldest incident that was still open.
+    pub reread_from: u64,
+    /// Records that the ring overwrote before they were read, since the boot.
+    pub lost: u64,
+}
+
+/// A place of a device where the host asked for what cannot be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RejectedSector {
+    pub device: DeviceName,
+    pub sector: u64,
+    pub at: Timestamp,
+}
+
+/// What was read at once. Applied as a whole: the events and the cursor belong together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Batch {
+    pub cursor: Cursor,
+    /// In the order of `seq`.
+    pub events: Vec<Event>,
+    pub name_assignments: Vec<NameAssignment>,
+    /// Requests that turned out to have been refused for what they asked: their errors are none.
+    pub rejected_sectors: Vec<RejectedSector>,
+    /// These were written before the daemon read live.
+    pub is_backlog: bool,
+}
+
+/// With what the reader is to begin.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ResumePoint {
+    /// The store has not answered yet.
+    #[default]
+    Unknown,
+    /// After this; None: from the oldest record that the ring has.
+    From(Option<Cursor>),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::fixture::{at, event};
+
+    #[test]
+    fn a_name_assignment_supersedes_earlier_events_of_the_name_and_its_partitions() {
+        let of = |name: &str, filesystem| NameAssignment {
+            seq: 9,
+            name: name.into(),
+            at: at(0),
+            is_filesystem: filesystem,
+        };
+        let said = |class, device: &str| event(class, device, at(0), &[]);
+        for (attached, told, over) in [
+            (of("sda", false), said(Class::Medium, "sda"), true),
+            (of("sda", false), said(Class::Io, "sda1"), true),
+            (of("sda", false), said(Class::FsError, "sda1"), true),
+            (of("sda", false), said(Class::Io, "sdab"), false),
+            (of("nvme0", false), said(Class::Io, "nvme0n1"), true),
+            (of("nvme0n1", false), said(Class::Io, "nvme0n1p3"), true),
+            (of("nvme0n1", false), said(Class::Io, "nvme0n11"), false),
+            (of("sda1", true), said(Class::FsShutdown, "sda1"), true),
+            (of("sda1", true), said(Class::Io, "sda1"), false),
+            (of("sda", true), said(Class::FsShutdown, "sda1"), false),
+        ] {
+            assert_eq!(attached.supersedes(&told), over, "{attached:?} {told:?}");
+        }
+        assert!(
+            !NameAssignment {
+                seq: 0,
+                ..of("sda", false)
+            }
+            .supersedes(&said(Class::Io, "sda")),
+            "what comes later"
+        );
+    }
+}

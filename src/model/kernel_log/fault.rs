@@ -1,0 +1,242 @@
+//! Whether the drives of a log are to blame: events in, one verdict a device out.
+//!
+//! The drive's own word (a medium error, a controller that does not get ready) is enough once. What
+//! only was not answered is the drive's fault when nothing else explains it: it was given up after
+//! its resets, and redundancy threw it out as well. Rates and times over days are for `assess`,
+//! which has them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+
+use crate::model::kernel_log::classify::{
+    RULE_MEDIUM_WITHOUT_SECTOR, RULE_RESET_UNANSWERED, RULE_SOFTWARE_SENSE, RejectedRequest,
+};
+use crate::model::kernel_log::device_name;
+use crate::model::kernel_log::event::{Blame, Class, DeviceName, Event};
+
+/// Devices that are told apart; what is beyond goes into one.
+const MAX_DEVICES: usize = 512;
+/// Distinct sectors that are counted of one device.
+const MAX_DEVICE_SECTORS: usize = 4_096;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DriveFault {
+    No,
+    Unclear,
+    Yes,
+}
+
+/// What a log says of one device.
+#[derive(Clone, Debug, Default)]
+pub struct DeviceSummary {
+    pub classes: BTreeMap<Class, u64>,
+    pub sectors: BTreeSet<u64>,
+    pub suppressed: u64,
+    blame: Option<Blame>,
+    offlined: bool,
+    failed_by_md: bool,
+    reset_unanswered: bool,
+    /// Its words are those of a program that plays a disk.
+    software_sense: bool,
+    medium_without_sector: bool,
+    /// ATA's or NVMe's own status, which no target in software forwards.
+    reported_by_drive: bool,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct FaultSummary {
+    devices: BTreeMap<String, DeviceSummary>,
+    /// Other names of the same device.
+    names: BTreeMap<String, String>,
+    rejected_sectors: BTreeMap<String, BTreeSet<u64>>,
+}
+
+impl FaultSummary {
+    pub fn add(&mut self, event: &Event) {
+        let key = self.key(event);
+        if self.devices.len() >= MAX_DEVICES && !self.devices.contains_key(&key) {
+            return self
+                .devices
+                .entry(DeviceName::Unnamed.to_string())
+                .or_default()
+                .add(event);
+        }
+        self.devices.entry(key).or_default().add(event);
+    }
+
+    /// Errors without a cause, of a device that refuses what cannot be: the same refusals, whose
+    /// reasons were not printed.
+    pub fn remove_rejected(&mut self) -> Vec<(String, u64)> {
+        let only_io = |record: &DeviceSummary| {
+            record
+                .classes
+                .iter()
+                .all(|(class, count)| *class == Class::Io || *count == 0)
+        };
+        let refused = |name: &str, sectors: &BTreeSet<u64>| {
+            self.devices
+                .get(name)
+                .is_some_and(|record| only_io(record) && record.sectors.is_subset(sectors))
+        };
+        let gone: Vec<String> = self
+            .rejected_sectors
+            .iter()
+            .filter(|(name, sectors)| refused(name, sectors))
+            .map(|(name, _)| name.clone())
+            .collect();
+        let count = |record: DeviceSummary| record.classes.values().sum();
+        gone.into_iter()
+            .filter_map(|name| {
+                self.devices
+                    .remove(&name)
+                    .map(|record| (name, count(record)))
+            })
+            .collect()
+    }
+
+    pub fn add_rejected(&mut self, excused: &RejectedRequest) {
+        let DeviceName::Block(name) = &excused.device else {
+            return;
+        };
+        let name = device_name::whole_disk(name);
+        if self.rejected_sectors.len() >= MAX_DEVICES && !self.rejected_sectors.contains_key(name) {
+            return;
+        }
+        let sectors = self.rejected_sectors.entry(name.to_owned()).or_default();
+        if sectors.len() < MAX_DEVICE_SECTORS {
+            sectors.extend(excused.sector);
+        }
+    }
+
+    pub fn devices(&self) -> impl Iterator<Item = (&str, &DeviceSummary)> {
+        self.devices
+            .iter()
+            .map(|(name, record)| (name.as_str(), record))
+    }
+
+    /// Of all together: the worst, and `no` when nothing was told.
+    pub fn fault(&self) -> DriveFault {
+        self.devices
+            .iter()
+            .map(|(name, record)| record.fault(name))
+            .max()
+            .unwrap_or(DriveFault::No)
+    }
+
+    /// A filesystem is told of under its device's name, a drive under the name of all of it.
+    fn key(&mut self, event: &Event) -> String {
+        let of = |device: &DeviceName| match device {
+            DeviceName::Block(name) if !event.class.is_filesystem_class() => {
+                device_name::whole_disk(name).to_owned()
+            }
+            other => other.to_string(),
+        };
+        let own = of(&event.device);
+        if !event.class.is_filesystem_class() && matches!(event.device, DeviceName::Block(_)) {
+            for also in event
+                .other_names
+                .iter()
+                .filter(|also| matches!(also, DeviceName::Ata { .. } | DeviceName::Hctl(_)))
+            {
+                let other = of(also);
+                if let Some(before) = self.devices.remove(&other) {
+                    self.devices.entry(own.clone()).or_default().merge(before);
+                }
+                if self.names.len() < MAX_DEVICES {
+                    self.names.insert(other, own.clone());
+                }
+            }
+        }
+        self.names.get(&own).cloned().unwrap_or(own)
+    }
+}
+
+impl DeviceSummary {
+    fn add(&mut self, event: &Event) {
+        *self.classes.entry(event.class).or_default() += event.count;
+        for sector in &event.sectors {
+            if self.sectors.len() < MAX_DEVICE_SECTORS {
+                self.sectors.insert(*sector);
+            }
+        }
+        self.suppressed += event.suppressed;
+        if event.count > 0 {
+            self.blame = self.blame.max(Some(event.blame));
+        }
+        self.offlined |= event.blame == Blame::Unclear && event.rule.starts_with("scsi-offlined");
+        self.failed_by_md |= event.rule.starts_with("md-failed");
+        self.reset_unanswered |=
+            event.rule == RULE_RESET_UNANSWERED && event.blame == Blame::Unclear;
+        self.reported_by_drive |= event.blame == Blame::Yes
+            && (event.rule.starts_with("ata-") || event.rule.starts_with("nvme-"));
+        self.software_sense |= event.rule == RULE_SOFTWARE_SENSE;
+        self.medium_without_sector |= event.rule == RULE_MEDIUM_WITHOUT_SECTOR;
+    }
+
+    fn merge(&mut self, other: DeviceSummary) {
+        for (class, count) in other.classes {
+            *self.classes.entry(class).or_default() += count;
+        }
+        self.sectors.extend(other.sectors);
+        self.suppressed += other.suppressed;
+        self.blame = self.blame.max(other.blame);
+        self.offlined |= other.offlined;
+        self.failed_by_md |= other.failed_by_md;
+        self.reset_unanswered |= other.reset_unanswered;
+        self.reported_by_drive |= other.reported_by_drive;
+        self.software_sense |= other.software_sense;
+        self.medium_without_sector |= other.medium_without_sector;
+    }
+
+    pub fn fault(&self, name: &str) -> DriveFault {
+        if device_name::is_stacked(name) || device_name::is_never_drive(name) {
+            return DriveFault::No;
+        }
+        let worst = self.fault_from_blame();
+        // Of nobody knows which drive no drive can be accused.
+        if name == DeviceName::Unnamed.to_string() {
+            worst.min(DriveFault::Unclear)
+        } else {
+            worst
+        }
+    }
+
+    fn fault_from_blame(&self) -> DriveFault {
+        match self.blame {
+            Some(Blame::Yes)
+                if !self.reported_by_drive
+                    && (self.software_sense || self.medium_without_sector) =>
+            {
+                DriveFault::Unclear
+            }
+            Some(Blame::Yes) => DriveFault::Yes,
+            Some(Blame::Unclear) if self.offlined && self.failed_by_md => DriveFault::Yes,
+            Some(Blame::Unclear) if self.reset_unanswered => DriveFault::Yes,
+            Some(Blame::Unclear) => DriveFault::Unclear,
+            Some(Blame::No) | None => DriveFault::No,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fault_of_an_unnamed_device_is_unclear() {
+        let record = DeviceSummary {
+            blame: Some(Blame::Yes),
+            reported_by_drive: true,
+            ..DeviceSummary::default()
+        };
+        assert_eq!(
+            (
+                record.fault("sda"),
+                record.fault(&DeviceName::Unnamed.to_string())
+            ),
+            (DriveFault::Yes, DriveFault::Unclear)
+        );
+    }
+}

@@ -1,0 +1,135 @@
+//! The table: every printk that says something of a drive or a filesystem. A row is a form; a form
+//! that changed has several rows.
+//!
+//! To add one: a row in the file of its subsystem, and a line in that subsystem's test in
+//! `tests/suite/kernel_log.rs`. Of several rows that match a record, the first in the table is
+//! asked first.
+
+mod ata;
+mod bcache;
+mod block;
+mod btrfs;
+mod dm;
+mod ext4;
+mod hba;
+mod md;
+mod mmc;
+mod name_assignment;
+mod nvme;
+mod other;
+mod scsi;
+mod usb;
+mod xfs;
+
+use std::sync::LazyLock;
+
+use aho_corasick::AhoCorasick;
+
+use crate::model::kernel_log::parsed_record::{ParsedRecord, Rule, RuleAction};
+
+const TABLES: [&[Rule]; 15] = [
+    name_assignment::RULES,
+    scsi::RULES,
+    ata::RULES,
+    nvme::RULES,
+    block::RULES,
+    hba::RULES,
+    usb::RULES,
+    mmc::RULES,
+    md::RULES,
+    dm::RULES,
+    bcache::RULES,
+    ext4::RULES,
+    xfs::RULES,
+    btrfs::RULES,
+    other::RULES,
+];
+
+pub(super) struct RuleTable {
+    rules: Vec<&'static Rule>,
+    /// One pass over the text finds all needles. None cannot be: a test builds it.
+    needles: Option<AhoCorasick>,
+}
+
+static TABLE: LazyLock<RuleTable> = LazyLock::new(|| {
+    let rules: Vec<&'static Rule> = TABLES.iter().flat_map(|rules| rules.iter()).collect();
+    let needles = AhoCorasick::builder()
+        .kind(Some(aho_corasick::AhoCorasickKind::DFA))
+        .build(rules.iter().map(|rule| rule.needle))
+        .ok();
+    RuleTable { rules, needles }
+});
+
+pub(super) fn table() -> &'static RuleTable {
+    &TABLE
+}
+
+/// Name, text that is looked for, and where the kernel prints it: of every row.
+pub fn rows() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
+    table()
+        .rules
+        .iter()
+        .map(|rule| (rule.name, rule.needle, rule.kernel_source))
+}
+
+impl RuleTable {
+    /// What the text says, by the first row that can read it.
+    pub fn parse(&self, text: &str) -> Option<(&'static Rule, ParsedRecord)> {
+        let needles = self.needles.as_ref()?;
+        // Most records match nothing.
+        let mut found = needles
+            .find_overlapping_iter(text)
+            .map(|hit| (hit.pattern().as_usize(), hit.start()))
+            .peekable();
+        found.peek()?;
+        let mut hits: Vec<(usize, usize)> = found.take(64).collect();
+        hits.sort_unstable();
+        hits.dedup_by_key(|(rule, _)| *rule);
+        let start = text.trim_start();
+        for (at, position) in hits {
+            let Some(rule) = self.rules.get(at) else {
+                continue;
+            };
+            if !start.starts_with(rule.prefix) {
+                continue;
+            }
+            if matches!(rule.action, RuleAction::Ignore) {
+                return None;
+            }
+            if let Some(said) = rule.parse(text, position) {
+                return Some((rule, said));
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_builds_and_rule_names_are_unique() {
+        assert!(table().needles.is_some());
+        let mut names: Vec<_> = table().rules.iter().map(|rule| rule.name).collect();
+        names.sort_unstable();
+        let twice: Vec<_> = names
+            .windows(2)
+            .filter(|pair| pair[0] == pair[1])
+            .map(|pair| pair[0])
+            .collect();
+        assert!(twice.is_empty(), "{twice:?}");
+        for rule in &table().rules {
+            assert!(
+                rule.needle.len() >= 4,
+                "{}: the needle is found everywhere",
+                rule.name
+            );
+            assert!(
+                rule.kernel_source.contains('.') && rule.kernel_source.contains(' '),
+                "{}: where does the kernel print it?",
+                rule.name
+            );
+        }
+    }
+}

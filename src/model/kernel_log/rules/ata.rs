@@ -1,0 +1,397 @@
+//! libata: an exception is told over many records, ends with `EH complete`, and is one incident.
+//!
+//! UNC is the medium; ICRC, link errors and timeouts are not. ataN is not sdX: `learned` finds out
+//! which.
+
+use crate::model::kernel_log::event::Blame::*;
+use crate::model::kernel_log::event::Class::*;
+use crate::model::kernel_log::event::DeviceName;
+use crate::model::kernel_log::parsed_record::RuleAction::*;
+use crate::model::kernel_log::parsed_record::{
+    AtaRecord, DeviceKind, MatchedText, ParsedRecord, RecordKind, Rule, TopologyUpdate, rule,
+};
+
+pub const RULES: &[Rule] = &[
+    rule(
+        "ata-outcome",
+        "",
+        "Emask 0x",
+        Parse(error_mask),
+        "drivers/ata/libata-eh.c ata_eh_link_report(), ata_err_string(); 3.10-6.18",
+    ),
+    rule(
+        "ata-exception",
+        "ata",
+        ": exception ",
+        Parse(exception),
+        "drivers/ata/libata-eh.c ata_eh_link_report(); 3.10-6.18",
+    ),
+    rule(
+        "ata-queue-log",
+        "ata",
+        ": failed to read log page 10h",
+        Parse(ncq_log_unreadable),
+        "drivers/ata/libata-eh.c, libata-sata.c ata_eh_analyze_ncq_error(); 3.10-6.18",
+    ),
+    rule(
+        "ata-command",
+        "ata",
+        ": failed command: ",
+        Continuation,
+        "drivers/ata/libata-eh.c ata_eh_link_report(); 3.10-6.18",
+    ),
+    rule(
+        "ata-status",
+        "ata",
+        ": status: {",
+        Continuation,
+        "drivers/ata/libata-eh.c ata_eh_link_report(); 3.10-6.18",
+    ),
+    rule(
+        "ata-error",
+        "ata",
+        ": error: {",
+        Parse(error_register),
+        "drivers/ata/libata-eh.c ata_eh_link_report(); 3.10-6.18",
+    ),
+    rule(
+        "ata-serror",
+        "ata",
+        ": SError: {",
+        Parse(serror),
+        "drivers/ata/libata-eh.c ata_eh_link_report(); 3.10-6.18",
+    ),
+    rule(
+        "ata-interface",
+        "ata",
+        "interface fatal error",
+        Parse(interface_error),
+        "drivers/ata/libahci.c ahci_error_intr(); 3.10-6.18",
+    ),
+    rule(
+        "ata-hard-reset",
+        "ata",
+        ": hard resetting ",
+        Parse(link_reset),
+        "drivers/ata/libata-eh.c ata_eh_reset(); 3.10-6.18",
+    ),
+    rule(
+        "ata-soft-reset",
+        "ata",
+        ": soft resetting ",
+        Parse(link_reset),
+        "drivers/ata/libata-eh.c ata_eh_reset(); 3.10-6.18",
+    ),
+    rule(
+        "ata-slow",
+        "ata",
+        ": link is slow to respond",
+        Parse(reset_failed),
+        "drivers/ata/libata-core.c ata_wait_ready(); 3.10-6.18",
+    ),
+    rule(
+        "ata-comreset",
+        "ata",
+        ": COMRESET failed",
+        Parse(reset_failed),
+        "drivers/ata/libata-core.c sata_link_hardreset(); 3.10-6.18",
+    ),
+    rule(
+        "ata-srst",
+        "ata",
+        ": SRST failed",
+        Parse(reset_failed),
+        "drivers/ata/libata-sff.c ata_sff_softreset(); 3.10-6.18",
+    ),
+    rule(
+        "ata-softreset",
+        "ata",
+        ": softreset failed",
+        Parse(reset_failed),
+        "drivers/ata/libahci.c ahci_do_softreset(); 3.10-6.18",
+    ),
+    rule(
+        "ata-reset-failed",
+        "ata",
+        ": reset failed",
+        Parse(reset_failed),
+        "drivers/ata/libata-eh.c ata_eh_reset(); 3.10-6.18",
+    ),
+    rule(
+        "ata-device-not-ready",
+        "ata",
+        ": device not ready",
+        Parse(reset_failed),
+        "drivers/ata/libahci.c, libata-core.c; 3.10-6.18",
+    ),
+    rule(
+        "ata-speed",
+        "ata",
+        ": limiting SATA link speed to",
+        Continuation,
+        "drivers/ata/libata-core.c sata_down_spd_limit(); 3.10-6.18",
+    ),
+    rule(
+        "ata-identify",
+        "ata",
+        ": failed to IDENTIFY",
+        Parse(reset_failed),
+        "drivers/ata/libata-core.c ata_dev_read_id(); 3.10-6.18",
+    ),
+    rule(
+        "ata-revalidation",
+        "ata",
+        ": revalidation failed",
+        Parse(reset_failed),
+        "drivers/ata/libata-core.c ata_dev_revalidate(); 3.10-6.18",
+    ),
+    rule(
+        "ata-identify-aborted",
+        "ata",
+        ": both IDENTIFYs aborted",
+        Parse(reset_failed),
+        "drivers/ata/libata-core.c ata_dev_read_id(); 3.10-6.18",
+    ),
+    rule(
+        "ata-qc-timeout",
+        "ata",
+        ": qc timeout",
+        Parse(reset_failed),
+        "drivers/ata/libata-core.c ata_exec_internal_sg(); 3.10-6.18",
+    ),
+    rule(
+        "ata-link-down",
+        "ata",
+        ": SATA link down",
+        Parse(link_down),
+        "drivers/ata/libata-core.c sata_print_link_status(); 3.10-6.18",
+    ),
+    rule(
+        "ata-works",
+        "ata",
+        ": configured for ",
+        Parse(configured),
+        "drivers/ata/libata-core.c ata_dev_set_mode(); 3.10-6.18",
+    ),
+    rule(
+        "ata-complete",
+        "ata",
+        ": EH complete",
+        Continuation,
+        "drivers/ata/libata-eh.c ata_scsi_port_error_handler(); 3.10-6.18",
+    ),
+    rule(
+        "ata-disabled",
+        "ata",
+        ": disabled",
+        Parse(disabled),
+        "drivers/ata/libata-eh.c ata_dev_disable(); 3.10-6.11",
+    ),
+    rule(
+        "ata-disable-device",
+        "ata",
+        ": disable device",
+        Parse(disabled),
+        "drivers/ata/libata-eh.c ata_dev_disable(); 6.1-6.18",
+    ),
+    rule(
+        "ata-standby",
+        "ata",
+        ": Entering standby power mode",
+        Parse(standby),
+        "drivers/ata/libata-core.c ata_dev_power_set_standby(); 6.7-6.18, and stable",
+    ),
+    rule(
+        "ata-detaching",
+        "ata",
+        ": detaching (SCSI ",
+        Parse(detaching),
+        "drivers/ata/libata-scsi.c ata_scsi_remove_dev(); 3.10-6.18",
+    ),
+    rule(
+        "ata-atapi",
+        "ata",
+        ": ATAPI: ",
+        Parse(atapi),
+        "drivers/ata/libata-core.c ata_dev_configure(); 3.10-6.18",
+    ),
+    rule(
+        "ata-port",
+        "ata",
+        "ATA max ",
+        Parse(port),
+        "drivers/ata/libata-core.c ata_host_register(); 3.10-6.18",
+    ),
+    rule(
+        "ata-model",
+        "ata",
+        ": ATA-",
+        Parse(model),
+        "drivers/ata/libata-core.c ata_dev_print_features(); 3.10-6.18",
+    ),
+];
+
+/// `res 41/40:… Emask 0x409 (media error) <F>`; in texts, rsyslog's `#012` and torn lines too. The
+/// exception's own Emask has no words.
+fn error_mask(text: &MatchedText<'_>) -> Option<ParsedRecord> {
+    let at = text.before.rfind("res ")?;
+    if text.before[at..].len() > 80 {
+        return None;
+    }
+    let words = text.after.split_once('(')?.1.split_once(')')?.0;
+    let part = match words {
+        "media error" => AtaRecord::Error(Medium, Yes),
+        "timeout" => AtaRecord::Error(Timeout, Unclear),
+        "ATA bus error" => AtaRecord::Error(Transport, Unclear),
+        "host bus error" | "internal error" => AtaRecord::Error(Transport, No),
+        "HSM violation" => AtaRecord::Error(Transport, Unclear),
+        // "device error", "invalid argument", "unknown error", "NCQ error"
+        _ => AtaRecord::DeviceError,
+    };
+    Some(ParsedRecord::from_text(text, RecordKind::Ata(part)))
+}
+
+fn exception(text: &MatchedText<'_>) -> Option<ParsedRecord> {
+    let active = text
+        .after
+        .split_once("SAct 0x")
+        .and_then(|(_, rest)| rest.split_whitespace().next());
+    // A torn record: nothing is known of the queue.
+    let queued = active
+        .and_then(|bits| u32::from_str_radix(bits, 16).ok())
+        .map_or(0, u32::count_ones);
+    Some(ParsedRecord::from_text(
+        text,
+        RecordKind::Ata(AtaRecord::Exception { queued }),
+    ))
+}
+
+/// Comes before the exception that it is about.
+fn ncq_log_unreadable(text: &MatchedText<'_>) -> Option<ParsedRecord> {
+    Some(ParsedRecord::from_text(
+        text,
+        RecordKind::Ata(AtaRecord::NcqLogUnreadable),
+    ))
+}
+
+/// `error: { UNC }`: the sector cannot be read. `{ ICRC ABRT }`: the data were spoilt on the cable.
+/// All bits at once are no register's content.
+fn error_register(text: &MatchedText<'_>) -> Option<ParsedRecord> {
+    let bits = text.after.split('}').next()?;
+    let has = |bit: &str| bits.split(' ').any(|word| word == bit);
+    let part = match () {
+        () if has("UNC") && has("ICRC") => RecordKind::Continuation,
+        () if has("ICRC") => RecordKind::Ata(AtaRecord::Error(Transport, Unclear)),
+        () if has("UNC") || has("AMNF") => RecordKind::Ata(AtaRecord::Error(Medium, Yes)),
+        // "ID not found": the drive does not find the sector's place; so it also answers to an
+        // address beyond its end.
+        () if has("IDNF") => RecordKind::Ata(AtaRecord::Error(Medium, Unclear)),
+        () => RecordKind::Continuation,
+    };
+    Some(ParsedRecord::from_text(text, part))
+}
+
+/// Errors on the wire; a plug that was pulled or put in has others (PHYRdyChg, CommWake, DevExch).
+fn serror(text: &MatchedText<'_>) -> Option<ParsedRecord> {
+    let bits = text.after.split('}').next()?;
+    let wire = [
+        "10B8B",
+        "Dispar",
+        "BadCRC",
+        "Handshk",
+        "LinkSeq",
+        "TrStaTrns",
+        "UnrecFIS",
+        "UnrecovData",
+    ];
+    let bad = bits.split(' ').any(|word| wire.contains(&word));
+    Some(ParsedRecord::from_text(
+        text,
+        if bad {
+            RecordKind::Ata(AtaRecord::Error(Transport, Unclear))
+        } else {
+            RecordKind::Continuation
+        },
+    ))
+}
+
+fn interface_error(text: &MatchedText<'_>) -> Option<ParsedRecord> {
+    Some(ParsedRecord::from_text(
+        text,
+        RecordKind::Ata(AtaRecord::Error(Transport, Unclear)),
+    ))
+}
+
+fn link_reset(text: &MatchedText<'_>) -> Option<ParsedRecord> {
+    Some(ParsedRecord::from_text(
+        text,
+        RecordKind::Ata(AtaRecord::LinkReset),
+    ))
+}
+
+fn reset_failed(text: &MatchedText<'_>) -> Option<ParsedRecord> {
+    Some(ParsedRecord::from_text(
+        text,
+        RecordKind::Ata(AtaRecord::ResetFailed),
+    ))
+}
+
+fn link_down(text: &MatchedText<'_>) -> Option<ParsedRecord> {
+    Some(ParsedRecord::from_text(
+        text,
+        RecordKind::Ata(AtaRecord::LinkDown),
+    ))
+}
+
+fn configured(text: &MatchedText<'_>) -> Option<ParsedRecord> {
+    Some(ParsedRecord::from_text(
+        text,
+        RecordKind::Ata(AtaRecord::Configured),
+    ))
+}
+
+fn disabled(text: &MatchedText<'_>) -> Option<ParsedRecord> {
+    let whole = text.after.trim().is_empty();
+    whole.then(|| ParsedRecord::from_text(text, RecordKind::Ata(AtaRecord::Disabled)))
+}
+
+fn standby(text: &MatchedText<'_>) -> Option<ParsedRecord> {
+    Some(ParsedRecord::from_text(
+        text,
+        RecordKind::Ata(AtaRecord::Standby),
+    ))
+}
+
+fn detaching(text: &MatchedText<'_>) -> Option<ParsedRecord> {
+    let hctl = text.after.split(')').next()?;
+    Some(ParsedRecord {
+        other_name: Some(DeviceName::Hctl(hctl.to_owned())),
+        ..ParsedRecord::from_text(text, RecordKind::Topology(TopologyUpdate::AtaPortOfHost))
+    })
+}
+
+fn atapi(text: &MatchedText<'_>) -> Option<ParsedRecord> {
+    Some(ParsedRecord::from_text(
+        text,
+        RecordKind::Topology(TopologyUpdate::Kind(DeviceKind::Other)),
+    ))
+}
+
+fn model(text: &MatchedText<'_>) -> Option<ParsedRecord> {
+    let model = text.after.split_once(": ")?.1;
+    Some(ParsedRecord::from_text(
+        text,
+        RecordKind::Topology(TopologyUpdate::Model(model.chars().take(60).collect())),
+    ))
+}
+
+fn port(text: &MatchedText<'_>) -> Option<ParsedRecord> {
+    let said = ParsedRecord::from_text(text, RecordKind::Continuation);
+    match said.device {
+        DeviceName::Ata { port, .. } => Some(ParsedRecord {
+            kind: RecordKind::Topology(TopologyUpdate::AtaPort(port)),
+            ..said
+        }),
+        _ => None,
+    }
+}

@@ -1,0 +1,318 @@
+//! ext2, ext3, ext4 and JBD2: damage that they find in themselves, errors of what they lie on, and
+//! what they do then.
+
+use crate::model::kernel_log::device_name;
+use crate::model::kernel_log::event::Blame::*;
+use crate::model::kernel_log::event::Class::*;
+use crate::model::kernel_log::event::DeviceName;
+use crate::model::kernel_log::parsed_record::RuleAction::*;
+use crate::model::kernel_log::parsed_record::{MatchedText, ParsedRecord, RecordKind, Rule, rule};
+
+pub const RULES: &[Rule] = &[
+    rule(
+        "ext4-error-old",
+        "EXT4-fs (",
+        "error count",
+        Ignore,
+        "fs/ext4/super.c print_daily_error_info(): told once a day, of errors long past; 3.10-6.18",
+    ),
+    rule(
+        "ext4-error",
+        "EXT",
+        "-fs error (device ",
+        Parse(error),
+        "fs/ext4/super.c __ext4_error(), __ext4_error_inode(), __ext4_std_error(), ext3, ext2; 3.10-6.18",
+    ),
+    rule(
+        "ext4-critical",
+        "EXT",
+        "-fs critical (device ",
+        Parse(error),
+        "fs/ext4/super.c; 3.10-6.18",
+    ),
+    rule(
+        "ext4-panic",
+        "EXT",
+        "-fs (device ",
+        Continuation,
+        "fs/ext4/super.c __ext4_abort(); up to 5.9",
+    ),
+    rule(
+        "ext4-read-only",
+        "EXT",
+        "Remounting filesystem read-only",
+        Cause(ReadOnly, Unclear),
+        "fs/ext4/super.c ext4_handle_error(), ext3, ext2; 3.10-6.18",
+    ),
+    rule(
+        "ext4-superblock",
+        "EXT",
+        "I/O error while writing superblock",
+        Effect(FsError, Unclear),
+        "fs/ext4/super.c ext4_commit_super(); 3.10-6.18",
+    ),
+    rule(
+        "ext4-superblock-before",
+        "EXT",
+        "previous I/O error to superblock detected",
+        Effect(FsError, Unclear),
+        "fs/ext4/super.c ext4_commit_super(); 3.10-6.18",
+    ),
+    rule(
+        "ext4-superblock-read",
+        "EXT",
+        "unable to read superblock",
+        Effect(FsError, Unclear),
+        "fs/ext4/super.c ext4_load_super(); 3.10-6.18",
+    ),
+    rule(
+        "ext4-end-bio",
+        "EXT",
+        "I/O error ",
+        Parse(end_bio),
+        "fs/ext4/page-io.c ext4_end_bio(); 3.10-6.18",
+    ),
+    rule(
+        "ext4-loss",
+        "EXT",
+        "This should not happen!! Data will be lost",
+        Effect(FsError, Unclear),
+        "fs/ext4/inode.c mpage_map_and_submit_extent(); 3.10-6.18",
+    ),
+    rule(
+        "ext4-unwritten",
+        "EXT",
+        "failed to convert unwritten extents",
+        Effect(FsError, Unclear),
+        "fs/ext4/page-io.c ext4_end_io_end(); 3.10-6.18",
+    ),
+    rule(
+        "ext4-delayed",
+        "EXT",
+        "Delayed block allocation failed",
+        Parse(delayed_allocation),
+        "fs/ext4/inode.c mpage_map_and_submit_extent(); 3.10-6.18",
+    ),
+    rule(
+        "ext4-checksum",
+        "EXT",
+        "hecksum invalid",
+        Effect(FsCorruption, Unclear),
+        "fs/ext4/namei.c, bitmap.c; 3.10-6.18",
+    ),
+    rule(
+        "ext4-group",
+        "EXT",
+        "group descriptors corrupted",
+        Cause(FsCorruption, Unclear),
+        "fs/ext4/super.c ext4_fill_super(); 3.10-6.18",
+    ),
+    rule(
+        "ext4-not-in-group",
+        "EXT",
+        "ext4_check_descriptors",
+        Parse(descriptors),
+        "fs/ext4/super.c ext4_check_descriptors(); 3.10-6.18",
+    ),
+    rule(
+        "ext4-journal",
+        "EXT",
+        "error loading journal",
+        Effect(FsCorruption, Unclear),
+        "fs/ext4/super.c ext4_load_journal(); 3.10-6.18",
+    ),
+    rule(
+        "ext4-no-journal",
+        "EXT",
+        "no journal found",
+        Effect(FsCorruption, Unclear),
+        "fs/ext4/super.c ext4_get_journal_inode(); 3.10-6.18",
+    ),
+    rule(
+        "ext4-shut-down",
+        "EXT4-fs (",
+        "shut down requested",
+        Parse(shutdown_requested),
+        "fs/ext4/ioctl.c ext4_force_shutdown(): somebody asked for it; 4.11-6.18",
+    ),
+    rule(
+        "jbd2-aborting",
+        "",
+        "Aborting journal on device ",
+        Parse(journal_of),
+        "fs/jbd2/journal.c __jbd2_journal_abort_hard(), jbd; 3.10-6.18",
+    ),
+    rule(
+        "jbd2-superblock",
+        "JBD2: ",
+        "when updating journal superblock for ",
+        Parse(journal_of),
+        "fs/jbd2/journal.c jbd2_write_superblock(); 3.10-6.18",
+    ),
+    rule(
+        "jbd2-flush",
+        "JBD2: ",
+        "Detected IO errors while flushing file data on ",
+        Parse(journal_of),
+        "fs/jbd2/commit.c jbd2_journal_commit_transaction(); 3.10-6.18",
+    ),
+    rule(
+        "jbd2-commit",
+        "JBD2: ",
+        "IO error reading journal superblock",
+        Effect(FsError, Unclear),
+        "fs/jbd2/journal.c journal_get_superblock(); 3.10-6.18",
+    ),
+    rule(
+        "jbd2-read",
+        "JBD2: ",
+        "Failed to read block at offset",
+        Effect(FsError, Unclear),
+        "fs/jbd2/recovery.c jread(); 3.10-6.18",
+    ),
+    rule(
+        "jbd2-checksum",
+        "JBD2: ",
+        "Invalid checksum recovering",
+        Parse(journal_corrupt),
+        "fs/jbd2/recovery.c do_one_pass(); 3.10-6.18",
+    ),
+    rule(
+        "jbd2-superblock-checksum",
+        "JBD2: ",
+        "ournal checksum error",
+        Parse(journal_corrupt),
+        "fs/jbd2/journal.c; 3.10-6.18",
+    ),
+    rule(
+        "jbd2-recovery",
+        "JBD2: ",
+        "recovery failed",
+        Parse(journal_corrupt),
+        "fs/jbd2/journal.c jbd2_journal_load(); 3.10-6.18",
+    ),
+    rule(
+        "jbd2-risk",
+        "JBD2: ",
+        "risk of filesystem corruption",
+        Continuation,
+        "fs/jbd2/transaction.c warn_dirty_buffer(): a program writes to the device below; 3.10-6.18",
+    ),
+];
+
+/// What an error is of: the filesystem's own structures, or the reads and writes of what it lies
+/// on.
+fn error(text: &MatchedText<'_>) -> Option<ParsedRecord> {
+    let (_, message) = text
+        .after
+        .split_once("): ")
+        .or_else(|| text.after.split_once(") in "))?;
+    let says = |words: &[&str]| words.iter().any(|word| message.contains(word));
+    let part = match () {
+        // The errno of __ext4_std_error(): aborted before, read-only before: no news.
+        () if says(&[
+            "Detected aborted journal",
+            "Journal has aborted",
+            "Readonly filesystem",
+        ]) =>
+        {
+            RecordKind::Effect(FsError, Unclear)
+        }
+        // -ENOSPC, -ENOMEM, -EDQUOT, as words.
+        () if says(&["Out of memory", "No space left", "error 28"]) => RecordKind::Continuation,
+        () if says(&[
+            "IO failure",
+            "I/O error",
+            "Cannot read ",
+            "annot read block bitmap",
+            "unable to read",
+            "reading directory lblock",
+            "error reading",
+            "while async write back metadata",
+            "IO error",
+            "Error -5",
+            "error -5",
+            "err -5",
+            "Unable to read",
+            "IO read error",
+            "failed to read",
+        ]) =>
+        {
+            RecordKind::Effect(FsError, Unclear)
+        }
+        () => RecordKind::Cause(FsCorruption, Unclear),
+    };
+    Some(ParsedRecord::from_text(text, part))
+}
+
+/// `I/O error 10 writing to inode 2 …` (block status; an errno before 4.13): no space is no error
+/// of the device.
+fn end_bio(text: &MatchedText<'_>) -> Option<ParsedRecord> {
+    let code: String = text
+        .after
+        .chars()
+        .take_while(|c| c.is_ascii_digit() || *c == '-')
+        .collect();
+    if !text.after.contains("writing to inode") {
+        return None;
+    }
+    Some(ParsedRecord::from_text(
+        text,
+        if matches!(code.as_str(), "3" | "-28") {
+            RecordKind::Continuation
+        } else {
+            RecordKind::Effect(FsError, Unclear)
+        },
+    ))
+}
+
+fn delayed_allocation(text: &MatchedText<'_>) -> Option<ParsedRecord> {
+    Some(ParsedRecord::from_text(
+        text,
+        if text.after.contains("error 28") {
+            RecordKind::Continuation
+        } else {
+            RecordKind::Effect(FsError, Unclear)
+        },
+    ))
+}
+
+fn descriptors(text: &MatchedText<'_>) -> Option<ParsedRecord> {
+    text.after
+        .contains("not in group")
+        .then(|| ParsedRecord::from_text(text, RecordKind::Cause(FsCorruption, Unclear)))
+}
+
+/// The journal that is aborted then, and what is refused, are by hand too.
+fn shutdown_requested(text: &MatchedText<'_>) -> Option<ParsedRecord> {
+    Some(ParsedRecord::from_text(
+        text,
+        RecordKind::ExpectedFailure { medium: false },
+    ))
+}
+
+/// `dm-2-8`: the journal is inode 8 of dm-2. From its abort on, every write is refused.
+fn journal_of(text: &MatchedText<'_>) -> Option<ParsedRecord> {
+    let name = text.after.split([' ', '\n']).next()?.trim_end_matches('.');
+    let name = name
+        .rsplit_once('-')
+        .filter(|(_, inode)| {
+            inode.bytes().all(|byte| byte.is_ascii_digit()) && !name.starts_with("dm-")
+                || name.matches('-').count() > 1
+        })
+        .map_or(name, |(disk, _)| disk);
+    let part = if text.all.contains("Aborting journal") {
+        RecordKind::Cause(ReadOnly, Unclear)
+    } else {
+        RecordKind::Effect(FsError, Unclear)
+    };
+    Some(ParsedRecord::new(device_name::parse_block(name)?, part))
+}
+
+fn journal_corrupt(_: &MatchedText<'_>) -> Option<ParsedRecord> {
+    // ext4's own line, which names the device, comes next; who needs the name finds it there.
+    Some(ParsedRecord::new(
+        DeviceName::Unnamed,
+        RecordKind::Cause(FsCorruption, Unclear),
+    ))
+}

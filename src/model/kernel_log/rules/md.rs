@@ -1,0 +1,199 @@
+//! md: what redundancy says of its members, and of itself.
+
+use crate::model::kernel_log::device_name;
+use crate::model::kernel_log::event::Blame::*;
+use crate::model::kernel_log::event::Class::*;
+use crate::model::kernel_log::event::{DeviceName, Operation};
+use crate::model::kernel_log::parsed_record::RuleAction::*;
+use crate::model::kernel_log::parsed_record::{MatchedText, ParsedRecord, RecordKind, Rule, rule};
+
+pub const RULES: &[Rule] = &[
+    rule(
+        "md-failed",
+        "md/",
+        ": Disk failure on ",
+        Parse(member_failed),
+        "drivers/md/raid1.c, raid10.c raid1_error(), raid5.c raid5_error(), raid0.c; 3.10-6.18",
+    ),
+    rule(
+        "md-superblock",
+        "md: ",
+        "gets error=",
+        Parse(superblock),
+        "drivers/md/md.c super_written(); 3.10-6.18",
+    ),
+    rule(
+        "md-corrected",
+        "md/",
+        "read error corrected (",
+        Parse(corrected),
+        "drivers/md/raid1.c, raid10.c fix_read_error(), raid5.c raid5_end_read_request(); 3.10-6.18",
+    ),
+    rule(
+        "md-not-corrected",
+        "md/",
+        "read error NOT corrected",
+        Parse(member_read_error),
+        "drivers/md/raid5.c raid5_end_read_request(), raid10.c; 3.10-6.18",
+    ),
+    rule(
+        "md-not-correctable",
+        "md/",
+        "read error not correctable",
+        Parse(member_read_error),
+        "drivers/md/raid5.c raid5_end_read_request(); 3.10-6.18",
+    ),
+    rule(
+        "md-correction-write",
+        "md/",
+        "read correction write failed",
+        Parse(member_read_error),
+        "drivers/md/raid10.c fix_read_error(); 3.10-6.18",
+    ),
+    rule(
+        "md-many",
+        "md/",
+        "Too many read errors, failing device ",
+        Parse(too_many_read_errors),
+        "drivers/md/raid5.c raid5_end_read_request(); 3.10-6.18",
+    ),
+    rule(
+        "md-too-many",
+        "md/",
+        "Raid device exceeded read_error threshold",
+        Parse(read_error_threshold),
+        "drivers/md/raid10.c, raid1.c fix_read_error(); 3.10-6.18",
+    ),
+    rule(
+        "md-lost",
+        "md/",
+        "unrecoverable I/O read error for block",
+        Effect(Io, Unclear),
+        "drivers/md/raid1.c raid1_read_request(), raid10.c; 3.10-6.18",
+    ),
+    rule(
+        "md-recovery-lost",
+        "md/",
+        "unrecoverable I/O error",
+        Effect(Io, Unclear),
+        "drivers/md/raid1.c, raid10.c; 3.10-6.18",
+    ),
+    rule(
+        "md-rescheduling",
+        "md/",
+        ": rescheduling sector ",
+        Continuation,
+        "drivers/md/raid1.c raid1_end_read_request(), raid10.c; 3.10-6.18",
+    ),
+    rule(
+        "md-redirecting",
+        "md/",
+        ": redirecting sector ",
+        Continuation,
+        "drivers/md/raid1.c, raid10.c; 3.10-6.18",
+    ),
+    rule(
+        "md-stale",
+        "md: ",
+        "kicking non-fresh ",
+        Ignore,
+        "drivers/md/md.c analyze_sbs(); 3.10-6.18",
+    ),
+    rule(
+        "md-cannot",
+        "md/",
+        "Cannot continue operation (",
+        Effect(Removed, Unclear),
+        "drivers/md/raid5.c raid5_error(); 5.15-6.18",
+    ),
+    rule(
+        "md-cannot-start",
+        "md/",
+        "not enough operational ",
+        Effect(Removed, Unclear),
+        "drivers/md/raid5.c setup_conf(), raid10.c raid10_run(); 3.10-6.18",
+    ),
+];
+
+/// `Disk failure on sdb1, disabling device.`: of one error that was not corrected, or by hand
+/// (`mdadm --fail`).
+fn member_failed(text: &MatchedText<'_>) -> Option<ParsedRecord> {
+    let array = device_name::find_in_text(text.all).0;
+    Some(ParsedRecord {
+        other_name: Some(array),
+        ..ParsedRecord::new(
+            device_name::parse_block(text.after)?,
+            RecordKind::Cause(Removed, Unclear),
+        )
+    })
+}
+
+/// `super_written gets error=-5`, `super_written gets error=10`; since 5.10 the member is named by
+/// some.
+fn superblock(text: &MatchedText<'_>) -> Option<ParsedRecord> {
+    let device = text
+        .before
+        .split_once("md: ")
+        .map_or("", |(_, rest)| rest)
+        .split(' ')
+        .next()
+        .filter(|name| *name != "super_written");
+    match device.and_then(device_name::parse_block) {
+        Some(device) => Some(ParsedRecord {
+            operation: Some(Operation::Write),
+            ..ParsedRecord::new(device, RecordKind::Effect(Io, Unclear))
+        }),
+        None => Some(ParsedRecord::new(
+            DeviceName::Unnamed,
+            RecordKind::Continuation,
+        )),
+    }
+}
+
+/// `read error corrected (8 sectors at 8952913016 on sdb1)`: the drive had an error, and has been
+/// written anew.
+fn corrected(text: &MatchedText<'_>) -> Option<ParsedRecord> {
+    let device = text
+        .after
+        .split_once(" on ")
+        .and_then(|(_, rest)| device_name::parse_block(rest))?;
+    Some(ParsedRecord {
+        corrected: true,
+        operation: Some(Operation::Read),
+        ..ParsedRecord::new(device, RecordKind::Effect(Io, Unclear))
+    })
+}
+
+/// `… (sector 2504656 on sdh1).`; the sector is of the member's data, not of the disk.
+fn member_read_error(text: &MatchedText<'_>) -> Option<ParsedRecord> {
+    let device = text
+        .after
+        .rsplit(" on ")
+        .next()
+        .and_then(device_name::parse_block)?;
+    Some(ParsedRecord {
+        operation: Some(Operation::Read),
+        ..ParsedRecord::new(device, RecordKind::Effect(Io, Unclear))
+    })
+}
+
+/// Many read errors that nothing else explains: the member's.
+fn too_many_read_errors(text: &MatchedText<'_>) -> Option<ParsedRecord> {
+    Some(ParsedRecord::new(
+        device_name::parse_block(text.after)?,
+        RecordKind::Cause(Removed, Unclear),
+    ))
+}
+
+fn read_error_threshold(text: &MatchedText<'_>) -> Option<ParsedRecord> {
+    let device = text
+        .before
+        .trim_end_matches([':', ' '])
+        .rsplit([':', ' '])
+        .next()
+        .and_then(device_name::parse_block)?;
+    Some(ParsedRecord::new(
+        device,
+        RecordKind::Cause(Removed, Unclear),
+    ))
+}

@@ -1,0 +1,125 @@
+//! SD cards and eMMC: one host, one card, and the two are hard to tell apart.
+
+use crate::model::kernel_log::event::Blame::*;
+use crate::model::kernel_log::event::Class::*;
+use crate::model::kernel_log::event::DeviceName;
+use crate::model::kernel_log::parsed_record::RuleAction::*;
+use crate::model::kernel_log::parsed_record::{
+    MatchedText, ParsedRecord, RecordKind, Rule, TopologyUpdate, rule,
+};
+
+pub const RULES: &[Rule] = &[
+    rule(
+        "mmc-attached",
+        "mmcblk",
+        ": mmc",
+        Parse(attached),
+        "drivers/mmc/core/block.c mmc_blk_alloc_req(): `mmcblk0: mmc0:0001 …`; 3.10-6.18",
+    ),
+    rule(
+        "mmc-status",
+        "mmcblk",
+        "requesting status",
+        Parse(error),
+        "drivers/mmc/card/block.c mmc_blk_cmd_recovery(), core/block.c; 3.10-6.18",
+    ),
+    rule(
+        "mmc-transfer",
+        "mmcblk",
+        "transferring data",
+        Parse(error),
+        "drivers/mmc/card/block.c mmc_blk_err_check(); 3.10-4.14",
+    ),
+    rule(
+        "mmc-command",
+        "mmcblk",
+        "timed out sending",
+        Cause(Timeout, Unclear),
+        "drivers/mmc/card/block.c mmc_blk_cmd_error(); 3.10-4.14",
+    ),
+    rule(
+        "mmc-send",
+        "mmcblk",
+        "sending r/w cmd command",
+        Parse(error),
+        "drivers/mmc/card/block.c; up to 3.19, and vendors'",
+    ),
+    rule(
+        "mmc-recovery",
+        "mmcblk",
+        "recovery failed!",
+        Cause(Removed, Unclear),
+        "drivers/mmc/core/block.c mmc_blk_mq_rw_recovery(); 4.16-6.18",
+    ),
+    rule(
+        "mmc-stuck",
+        "mmc",
+        "Card stuck in ",
+        Parse(host_timeout),
+        "drivers/mmc/core/mmc_ops.c mmc_poll_for_busy(), block.c; 3.10-6.18",
+    ),
+    rule(
+        "mmc-interrupt",
+        "mmc",
+        "Timeout waiting for hardware interrupt",
+        Parse(host_timeout),
+        "drivers/mmc/host/sdhci.c sdhci_timeout_timer(); 3.10-6.18",
+    ),
+    rule(
+        "mmc-cqhci",
+        "mmc",
+        "cqhci: timeout for tag",
+        Parse(host_timeout),
+        "drivers/mmc/host/cqhci-core.c cqhci_timeout(); 4.16-6.18",
+    ),
+    rule(
+        "mmc-never-busy",
+        "mmc",
+        "card never left busy state",
+        Parse(host_timeout),
+        "drivers/mmc/core/core.c mmc_wait_for_req_done(); 3.10-6.18",
+    ),
+];
+
+fn attached(text: &MatchedText<'_>) -> Option<ParsedRecord> {
+    let host = text
+        .after
+        .split(':')
+        .next()
+        .filter(|host| !host.is_empty() && host.bytes().all(|byte| byte.is_ascii_digit()));
+    Some(ParsedRecord {
+        other_name: host.map(|host| DeviceName::Block(format!("mmc{host}"))),
+        ..ParsedRecord::from_text(text, RecordKind::Topology(TopologyUpdate::DiskAttached))
+    })
+}
+
+/// -110 is a time-out, -84 a CRC error on the wires.
+fn error(text: &MatchedText<'_>) -> Option<ParsedRecord> {
+    let class = if text.before.contains("-84") {
+        Transport
+    } else {
+        Timeout
+    };
+    Some(ParsedRecord::from_text(
+        text,
+        RecordKind::Cause(class, Unclear),
+    ))
+}
+
+/// The host's name is not the card's: `mmc0` has `mmcblk0` mostly, and not always; what
+/// `mmc-attached` has taught says it (`Learned::card`).
+fn host_timeout(text: &MatchedText<'_>) -> Option<ParsedRecord> {
+    let host: String = text
+        .all
+        .trim_start()
+        .strip_prefix("mmc")?
+        .chars()
+        .take_while(char::is_ascii_digit)
+        .collect();
+    (!host.is_empty()).then(|| {
+        ParsedRecord::new(
+            DeviceName::Block(format!("mmc{host}")),
+            RecordKind::Cause(Timeout, Unclear),
+        )
+    })
+}

@@ -1,0 +1,92 @@
+//! Names that are given anew: what comes to a name takes it from what had it before. None of these
+//! is an error.
+
+use crate::model::kernel_log::device_name;
+use crate::model::kernel_log::parsed_record::RuleAction::*;
+use crate::model::kernel_log::parsed_record::{
+    MatchedText, ParsedRecord, RecordKind, Rule, TopologyUpdate, rule,
+};
+
+pub const RULES: &[Rule] = &[
+    rule(
+        "name-capacity",
+        "",
+        ": detected capacity change from 0 to ",
+        Parse(capacity_change),
+        "block/genhd.c set_capacity_and_notify(): loop devices and the like when they are set up; 3.10-6.18",
+    ),
+    rule(
+        "name-virtio",
+        "virtio_blk ",
+        "-byte logical blocks",
+        Parse(virtio),
+        "drivers/block/virtio_blk.c virtblk_update_capacity(); 4.12-6.18",
+    ),
+    rule(
+        "name-ext4",
+        "EXT4-fs (",
+        "): mounted filesystem ",
+        Parse(mounted),
+        "fs/ext4/super.c ext4_fill_super(); 3.10-6.18",
+    ),
+    rule(
+        "name-ext3",
+        "EXT3-fs (",
+        "): mounted filesystem ",
+        Parse(mounted),
+        "fs/ext3/super.c ext3_fill_super(); 3.10-4.2",
+    ),
+    rule(
+        "name-ext4-again",
+        "EXT4-fs (",
+        "): re-mounted",
+        Parse(mounted),
+        "fs/ext4/super.c ext4_remount(), __ext4_remount(); 3.10-6.18",
+    ),
+    rule(
+        "name-xfs",
+        "XFS (",
+        "): Mounting V",
+        Parse(mounted),
+        "fs/xfs/xfs_log.c xfs_log_mount(); 3.15-6.18",
+    ),
+    rule(
+        "name-xfs-old",
+        "XFS (",
+        "): Mounting Filesystem",
+        Parse(mounted),
+        "fs/xfs/xfs_log.c xfs_log_mount(); 3.10-3.14",
+    ),
+    rule(
+        "name-btrfs",
+        "BTRFS",
+        "first mount of filesystem ",
+        Parse(mounted),
+        "fs/btrfs/super.c btrfs_fill_super(); 6.7-6.18",
+    ),
+];
+
+/// `loop0: detected capacity change from 0 to 131072`
+fn capacity_change(text: &MatchedText<'_>) -> Option<ParsedRecord> {
+    Some(ParsedRecord::new(
+        device_name::parse_block(text.before.trim_start())?,
+        RecordKind::Topology(TopologyUpdate::DiskAttached),
+    ))
+}
+
+/// `virtio_blk virtio1: [vda] 131072 512-byte logical blocks`
+fn virtio(text: &MatchedText<'_>) -> Option<ParsedRecord> {
+    let (_, rest) = text.all.split_once('[')?;
+    let (disk, _) = rest.split_once(']')?;
+    Some(ParsedRecord::new(
+        device_name::parse_block(disk)?,
+        RecordKind::Topology(TopologyUpdate::DiskAttached),
+    ))
+}
+
+fn mounted(text: &MatchedText<'_>) -> Option<ParsedRecord> {
+    Some(ParsedRecord::from_text(
+        text,
+        RecordKind::Topology(TopologyUpdate::FilesystemMounted),
+    ))
+}

@@ -1,0 +1,403 @@
+//! What SCSI's words mean: host bytes (include/scsi/scsi_status.h), sense keys and additional sense
+//! (SPC-6, drivers/scsi/constants.c).
+//!
+//! In: numbers and the kernel's words for them. Out: what they say of the drive. Knows no device
+//! and no log.
+
+use crate::model::kernel_log::event::{Blame, Class};
+use crate::model::kernel_log::parsed_record::AdditionalSense;
+
+/// What a code says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interpretation {
+    Cause(Class, Blame),
+    /// The host asked for something that cannot be, or a state that is no failure.
+    Expected,
+    /// The next line says more.
+    Undecided,
+}
+
+const HOST_BYTES: [&str; 22] = [
+    "DID_OK",
+    "DID_NO_CONNECT",
+    "DID_BUS_BUSY",
+    "DID_TIME_OUT",
+    "DID_BAD_TARGET",
+    "DID_ABORT",
+    "DID_PARITY",
+    "DID_ERROR",
+    "DID_RESET",
+    "DID_BAD_INTR",
+    "DID_PASSTHROUGH",
+    "DID_SOFT_ERROR",
+    "DID_IMM_RETRY",
+    "DID_REQUEUE",
+    "DID_TRANSPORT_DISRUPTED",
+    "DID_TRANSPORT_FAILFAST",
+    "DID_TARGET_FAILURE",
+    "DID_NEXUS_FAILURE",
+    "DID_ALLOC_FAILURE",
+    "DID_MEDIUM_ERROR",
+    "DID_TRANSPORT_MARGINAL",
+    "DID_UNKNOWN",
+];
+
+/// `DID_TIME_OUT` or `0x03`.
+pub fn parse_host_byte(text: &str) -> Option<u8> {
+    let word = text.split([' ', '\n']).next()?;
+    if let Some(number) = word.strip_prefix("0x") {
+        return u8::from_str_radix(number, 16).ok();
+    }
+    HOST_BYTES
+        .iter()
+        .position(|name| *name == word)
+        .map(|at| at as u8)
+}
+
+pub fn interpret_host_byte(byte: u8) -> Interpretation {
+    match byte {
+        // The drive answered: sense data follow, or it was a status (busy, reservation conflict).
+        0x00 => Interpretation::Undecided,
+        0x01 | 0x04 => Interpretation::Cause(Class::Removed, Blame::Unclear),
+        0x03 | 0x05 => Interpretation::Cause(Class::Timeout, Blame::Unclear),
+        0x06 => Interpretation::Cause(Class::Transport, Blame::No),
+        0x02 | 0x07 | 0x0b => Interpretation::Cause(Class::Transport, Blame::Unclear),
+        0x08 => Interpretation::Cause(Class::Reset, Blame::Unclear),
+        0x0e | 0x0f | 0x14 => Interpretation::Cause(Class::Transport, Blame::No),
+        0x13 => Interpretation::Cause(Class::Medium, Blame::Yes),
+        // Target, nexus and space failures; what the mid layer tries again.
+        _ => Interpretation::Expected,
+    }
+}
+
+const SENSE_KEYS: [&str; 16] = [
+    "No Sense",
+    "Recovered Error",
+    "Not Ready",
+    "Medium Error",
+    "Hardware Error",
+    "Illegal Request",
+    "Unit Attention",
+    "Data Protect",
+    "Blank Check",
+    "Vendor Specific",
+    "Copy Aborted",
+    "Aborted Command",
+    "Equal",
+    "Volume Overflow",
+    "Miscompare",
+    "Completed",
+];
+
+/// `Medium Error [current]` or `0x3 [current]`.
+pub fn parse_sense_key(text: &str) -> Option<u8> {
+    if let Some(number) = text.strip_prefix("0x") {
+        return u8::from_str_radix(number.split([' ', '[']).next()?, 16).ok();
+    }
+    SENSE_KEYS
+        .iter()
+        .position(|name| text.starts_with(name))
+        .map(|at| at as u8)
+}
+
+pub fn interpret_sense_key(key: u8) -> Interpretation {
+    match key {
+        0x3 | 0x4 => Interpretation::Cause(Class::Medium, Blame::Yes),
+        0x2 | 0xb => Interpretation::Undecided,
+        // Recovered errors are put right; illegal requests are the host's; unit attention tells of
+        // a change; data protect of a switch.
+        _ => Interpretation::Expected,
+    }
+}
+
+/// The additional sense of a sense key whose meaning it decides, or which goes against what the key
+/// says.
+pub fn interpret_additional_sense(
+    key: Option<u8>,
+    sense: AdditionalSense,
+    write: Option<bool>,
+) -> Interpretation {
+    let AdditionalSense::Code(asc, ascq) = sense else {
+        return match key {
+            Some(0xb) => Interpretation::Cause(Class::Io, Blame::Unclear),
+            _ => Interpretation::Undecided,
+        };
+    };
+    match (key, asc, ascq) {
+        // A drive that cannot write says so with 0Ch. "Unrecovered read error" to a write is what
+        // targets in software answer to everything.
+        (Some(0x3), 0x11, 0x00) if write == Some(true) => {
+            Interpretation::Cause(Class::Medium, Blame::Unclear)
+        }
+        (Some(0x3 | 0x4), _, _) => Interpretation::Cause(Class::Medium, Blame::Yes),
+        // Becoming ready, stopped by a command, formatting, sanitizing, power-save states, no
+        // medium: no failure.
+        (
+            Some(0x2),
+            0x04,
+            0x01 | 0x02 | 0x04 | 0x05 | 0x07 | 0x08 | 0x09 | 0x0b | 0x0c | 0x11 | 0x1a | 0x1b
+            | 0x1c | 0x1d,
+        ) => Interpretation::Expected,
+        (_, 0x3a, _) => Interpretation::Expected,
+        // Manual intervention, cause not reportable, self-test: the unit does not come up.
+        (Some(0x2), 0x04 | 0x3e, _) => Interpretation::Cause(Class::Removed, Blame::Unclear),
+        (Some(0x2), 0x05, _) => Interpretation::Cause(Class::Removed, Blame::Unclear),
+        (Some(0x2), 0x08, _) => Interpretation::Cause(Class::Transport, Blame::Unclear),
+        (Some(0x2), 0x4c, _) => Interpretation::Cause(Class::Medium, Blame::Yes),
+        (Some(0x2), _, _) => Interpretation::Cause(Class::Removed, Blame::Unclear),
+        // Incompatible or foreign medium, wrong format: the card's or the reader's kind, not a
+        // failure.
+        (_, 0x30, _) => Interpretation::Expected,
+        // Aborted: the link (parity, CRC, ack/nak, initiator), the data's protection, or the
+        // drive's inside.
+        (Some(0xb), 0x47 | 0x48 | 0x49 | 0x4a | 0x4b | 0x08, _) => {
+            Interpretation::Cause(Class::Transport, Blame::Unclear)
+        }
+        (Some(0xb), 0x10, _) => Interpretation::Cause(Class::Io, Blame::Unclear),
+        (Some(0xb), 0x44, _) => Interpretation::Cause(Class::Medium, Blame::Unclear),
+        (Some(0xb), 0x11 | 0x14 | 0x0c, _) => Interpretation::Cause(Class::Medium, Blame::Unclear),
+        (Some(0xb), 0x29 | 0x2a | 0x2f | 0x3f | 0x55, _) => Interpretation::Expected,
+        (Some(0xb), 0x2e, _) => Interpretation::Cause(Class::Timeout, Blame::Unclear),
+        (Some(0xb), _, _) => Interpretation::Cause(Class::Io, Blame::Unclear),
+        // Without a key (the line was lost): only what no other key has.
+        (None, 0x11 | 0x03 | 0x0c, _) => Interpretation::Cause(Class::Medium, Blame::Unclear),
+        // SMART's own word, as a warning: recovered error or no sense with 5Dh "failure prediction
+        // threshold exceeded".
+        (_, 0x5d, ascq) if ascq != 0xff => Interpretation::Cause(Class::Medium, Blame::Yes),
+        _ => Interpretation::Undecided,
+    }
+}
+
+/// The kernel's words for additional sense that decide something; what is not here decides nothing
+/// (drivers/scsi/sense_codes.h).
+const ADDITIONAL_SENSE_TEXTS: &[(&str, u8, u8)] = &[
+    ("Unrecovered read error", 0x11, 0x00),
+    ("Read retries exhausted", 0x11, 0x01),
+    ("Error too long to correct", 0x11, 0x02),
+    ("Multiple read errors", 0x11, 0x03),
+    ("Uncorrectable", 0x11, 0x05),
+    ("L-EC uncorrectable error", 0x11, 0x05),
+    ("Read error", 0x11, 0x11),
+    ("Address mark not found", 0x12, 0x00),
+    ("Recorded entity not found", 0x14, 0x00),
+    ("Record not found", 0x14, 0x01),
+    ("Random positioning error", 0x15, 0x00),
+    ("Mechanical positioning error", 0x15, 0x01),
+    ("Recovered data", 0x17, 0x00),
+    ("Peripheral device write fault", 0x03, 0x00),
+    ("Write error", 0x0c, 0x00),
+    ("Write append error", 0x50, 0x00),
+    ("Defect list", 0x19, 0x00),
+    ("Internal target failure", 0x44, 0x00),
+    ("Logical unit failure", 0x3e, 0x01),
+    ("Timeout on logical unit", 0x3e, 0x02),
+    ("Logical unit failed self-test", 0x3e, 0x03),
+    ("Logical unit has not self-configured yet", 0x3e, 0x00),
+    ("Logical unit failed self-configuration", 0x4c, 0x00),
+    ("Logical unit not ready, cause not reportable", 0x04, 0x00),
+    ("Logical unit is in process of becoming ready", 0x04, 0x01),
+    (
+        "Logical unit not ready, initializing command required",
+        0x04,
+        0x02,
+    ),
+    (
+        "Logical unit not ready, manual intervention required",
+        0x04,
+        0x03,
+    ),
+    ("Logical unit not ready, format in progress", 0x04, 0x04),
+    ("Logical unit not ready, rebuild in progress", 0x04, 0x05),
+    ("Logical unit not ready, operation in progress", 0x04, 0x07),
+    ("Logical unit not ready, long write in progress", 0x04, 0x08),
+    ("Logical unit not ready, self-test in progress", 0x04, 0x09),
+    (
+        "Logical unit not accessible, target port in standby state",
+        0x04,
+        0x0b,
+    ),
+    (
+        "Logical unit not accessible, target port in unavailable state",
+        0x04,
+        0x0c,
+    ),
+    (
+        "Logical unit not accessible, asymmetric access state transition",
+        0x04,
+        0x0a,
+    ),
+    (
+        "Logical unit not ready, notify (enable spinup) required",
+        0x04,
+        0x11,
+    ),
+    (
+        "Logical unit not ready, start stop unit command in progress",
+        0x04,
+        0x1a,
+    ),
+    ("Logical unit not ready, sanitize in progress", 0x04, 0x1b),
+    ("Logical unit not ready", 0x04, 0x03),
+    ("Logical unit does not respond to selection", 0x05, 0x00),
+    ("Logical unit communication failure", 0x08, 0x00),
+    ("Logical unit communication time-out", 0x08, 0x01),
+    ("Logical unit communication CRC error", 0x08, 0x03),
+    ("Medium not present", 0x3a, 0x00),
+    ("Incompatible medium installed", 0x30, 0x00),
+    ("Cannot read medium", 0x30, 0x00),
+    ("Cannot write medium", 0x30, 0x00),
+    ("Cannot format medium", 0x30, 0x00),
+    ("Scsi parity error", 0x47, 0x00),
+    ("SCSI parity error", 0x47, 0x00),
+    ("Data phase CRC error", 0x47, 0x01),
+    ("Information unit iuCRC error", 0x47, 0x03),
+    ("Protocol service CRC error", 0x47, 0x05),
+    ("Some commands cleared by iSCSI", 0x47, 0x7f),
+    ("Initiator detected error", 0x48, 0x00),
+    ("Invalid message error", 0x49, 0x00),
+    ("Command phase error", 0x4a, 0x00),
+    ("Data phase error", 0x4b, 0x00),
+    ("Ack/nak timeout", 0x4b, 0x03),
+    ("Nak received", 0x4b, 0x04),
+    ("Initiator response timeout", 0x4b, 0x06),
+    ("Connection lost", 0x4b, 0x07),
+    ("Logical block guard check failed", 0x10, 0x01),
+    ("Logical block application tag check failed", 0x10, 0x02),
+    ("Logical block reference tag check failed", 0x10, 0x03),
+    ("Power on, reset, or bus device reset occurred", 0x29, 0x00),
+    ("Commands cleared", 0x2f, 0x00),
+    ("Command timeout", 0x2e, 0x01),
+    ("Insufficient time for operation", 0x2e, 0x00),
+    ("Failure prediction threshold exceeded (false)", 0x5d, 0xff),
+    ("Failure prediction threshold exceeded", 0x5d, 0x00),
+    (
+        "Logical unit failure prediction threshold exceeded",
+        0x5d,
+        0x02,
+    ),
+    ("Hardware impending failure", 0x5d, 0x10),
+    ("Media impending failure", 0x5d, 0x43),
+    ("Data channel impending failure", 0x5d, 0x30),
+    ("Drive calibration retry count", 0x5d, 0x1c),
+];
+
+/// `Unrecovered read error - auto reallocate failed`, `ASC=0x11 ASCQ=0x4`, `<<vendor>>ASC=0x80
+/// ASCQ=0x0`
+pub fn parse_additional_sense(text: &str) -> AdditionalSense {
+    let text = text.trim();
+    if let Some((_, numbers)) = text.split_once("ASC=0x") {
+        let byte = |text: &str| {
+            u8::from_str_radix(text.split([' ', '\n', ',']).next().unwrap_or_default(), 16).ok()
+        };
+        if let (Some(asc), Some(ascq)) = (
+            byte(numbers),
+            numbers
+                .split_once("ASCQ=0x")
+                .and_then(|(_, ascq)| byte(ascq)),
+        ) {
+            return AdditionalSense::Code(asc, ascq);
+        }
+    }
+    let found = ADDITIONAL_SENSE_TEXTS.iter().find(|(words, _, _)| {
+        text.get(..words.len())
+            .is_some_and(|head| head.eq_ignore_ascii_case(words))
+    });
+    found.map_or(AdditionalSense::Unknown, |(_, asc, ascq)| {
+        AdditionalSense::Code(*asc, *ascq)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_and_numeric_codes_are_equivalent() {
+        assert_eq!(
+            (
+                parse_host_byte("DID_TIME_OUT driverbyte=x"),
+                parse_host_byte("0x03 driverbyte=0x08")
+            ),
+            (Some(3), Some(3))
+        );
+        assert_eq!(
+            (
+                parse_sense_key("Medium Error [current]"),
+                parse_sense_key("0x3 [current]")
+            ),
+            (Some(3), Some(3))
+        );
+        assert_eq!(
+            (
+                parse_additional_sense("Unrecovered read error"),
+                parse_additional_sense("ASC=0x11 ASCQ=0x0")
+            ),
+            (
+                AdditionalSense::Code(0x11, 0),
+                AdditionalSense::Code(0x11, 0)
+            )
+        );
+        assert_eq!(
+            parse_additional_sense("Unaligned write command"),
+            AdditionalSense::Unknown
+        );
+    }
+
+    #[test]
+    fn additional_sense_refines_the_sense_key() {
+        let code = AdditionalSense::Code;
+        for (key, sense, write, meaning) in [
+            (
+                Some(3),
+                code(0x11, 0),
+                Some(false),
+                Interpretation::Cause(Class::Medium, Blame::Yes),
+            ),
+            (
+                Some(3),
+                code(0x11, 0),
+                Some(true),
+                Interpretation::Cause(Class::Medium, Blame::Unclear),
+            ),
+            (
+                Some(4),
+                code(0x3e, 1),
+                None,
+                Interpretation::Cause(Class::Medium, Blame::Yes),
+            ),
+            (Some(2), code(0x04, 1), None, Interpretation::Expected),
+            (Some(2), code(0x3a, 0), None, Interpretation::Expected),
+            (
+                Some(2),
+                code(0x04, 0),
+                None,
+                Interpretation::Cause(Class::Removed, Blame::Unclear),
+            ),
+            (
+                Some(0xb),
+                code(0x4b, 3),
+                None,
+                Interpretation::Cause(Class::Transport, Blame::Unclear),
+            ),
+            (Some(0xb), code(0x30, 0), None, Interpretation::Expected),
+            (
+                Some(0xb),
+                AdditionalSense::Unknown,
+                None,
+                Interpretation::Cause(Class::Io, Blame::Unclear),
+            ),
+            (
+                Some(1),
+                code(0x5d, 0),
+                None,
+                Interpretation::Cause(Class::Medium, Blame::Yes),
+            ),
+        ] {
+            assert_eq!(
+                interpret_additional_sense(key, sense, write),
+                meaning,
+                "{key:?} {sense:?}"
+            );
+        }
+    }
+}

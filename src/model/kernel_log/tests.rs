@@ -1,0 +1,89 @@
+//! One line a form: what the kernel prints, by version, and what it means. Reads like the table of
+//! rules, from the outside.
+
+use jiff::Timestamp;
+use proptest::prelude::*;
+
+use crate::model::kernel_log::classify::{Classifier, ClassifierOptions};
+use crate::model::kernel_log::event::Event;
+use crate::model::kernel_log::record;
+use crate::model::kernel_log::record::Record;
+
+mod ata;
+mod drives;
+mod filesystems;
+mod layers;
+mod properties;
+mod scsi;
+
+/// What lines, one millisecond apart, say: `class device blame[ sectors]`, of incidents only.
+/// `@60 ` in front: at 60 seconds.
+fn classify_to_text(lines: &str) -> String {
+    let events = classify(lines);
+    let shown: Vec<String> = events
+        .iter()
+        .filter(|event| event.count > 0)
+        .map(show)
+        .collect();
+    if shown.is_empty() {
+        "nothing".to_owned()
+    } else {
+        shown.join("; ")
+    }
+}
+
+fn classify(lines: &str) -> Vec<Event> {
+    let mut classifier = Classifier::new(ClassifierOptions::default());
+    let mut events = Vec::new();
+    for (number, line) in lines
+        .lines()
+        .map(str::trim_start)
+        .filter(|line| !line.is_empty())
+        .enumerate()
+    {
+        let at = line.strip_prefix('@').and_then(|line| line.split_once(' '));
+        let (seconds, line) = at.map_or((0, line), |(seconds, line)| {
+            (seconds.parse().unwrap(), line)
+        });
+        let text = line.replace("\\n", "\n");
+        classifier.push(
+            &Record::from_text(
+                number as u64,
+                seconds * 1_000_000 + number as u64 * 1000,
+                &text,
+            ),
+            Timestamp::UNIX_EPOCH,
+            &mut events,
+        );
+    }
+    classifier.finish(Timestamp::UNIX_EPOCH, &mut events);
+    events
+}
+
+fn show(event: &Event) -> String {
+    let blame = format!("{:?}", event.blame).to_lowercase();
+    let sectors: String = event
+        .sectors
+        .iter()
+        .map(|sector| format!(" {sector}"))
+        .collect();
+    let corrected = if event.corrected { " corrected" } else { "" };
+    format!(
+        "{} {} {blame}{sectors}{corrected}",
+        event.class.name(),
+        event.device
+    )
+}
+
+/// Each pair: lines, and what they say.
+fn check(cases: &[(&str, &str)]) {
+    let wrong: Vec<String> = cases
+        .iter()
+        .filter_map(|(lines, expected)| {
+            Some(classify_to_text(lines))
+                .filter(|got| got != expected)
+                .map(|got| format!("{lines}\n  => {got}\n  not {expected}"))
+        })
+        .collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}

@@ -1,0 +1,282 @@
+//! An answer that tells less than the one before it: a command failed, or only the quick log pages
+//! were asked. What it does not tell is as it was told last, until it is told anew: unknown is not
+//! healthy, and it is no news either.
+//!
+//! In: an answer, and what was known of the same drive before it. Out: the answer, completed. May
+//! not enter: judgement, memory of values.
+//!
+//! What belongs together is told together or carried over together: an error log with its count, a
+//! drive's verdict with the reasons that it gave. Never carried over: smartctl's exit status, its
+//! messages but for notices of firmware, how far a self-test that runs has come.
+
+#[cfg(test)]
+mod tests;
+
+use crate::model::smart::report::{
+    Ata, Attribute, Body, ErrorCounter, Identity, Message, Nvme, Scsi, SelfTest, SelfTestOutcome,
+    SelfTests, SmartReport, WhenFailed,
+};
+
+/// smartctl's messages that are kept of one drive, those of before among them.
+const MAX_MESSAGES: usize = 32;
+
+impl SmartReport {
+    /// `before`: of the same drive, completed itself. A drive that is asked as another kind of
+    /// drive has nothing in common with what it told before.
+    pub fn carry_forward(&mut self, before: &SmartReport) {
+        if protocol(&self.body)
+            .is_some_and(|now| protocol(&before.body).is_some_and(|then| now != then))
+        {
+            return;
+        }
+        self.carry_messages(before);
+        self.carry_overall_health(before);
+        carry(&mut self.available, &before.available);
+        carry(&mut self.enabled, &before.enabled);
+        carry(&mut self.temperature, &before.temperature);
+        carry(&mut self.temperature_limit, &before.temperature_limit);
+        carry(&mut self.power_on_hours, &before.power_on_hours);
+        carry(&mut self.power_cycles, &before.power_cycles);
+        self.identity.carry_forward(&before.identity);
+        self.self_tests.carry_forward(&before.self_tests);
+        match (&mut self.body, &before.body) {
+            (Body::Ata(now), Body::Ata(before)) => now.carry_forward(before),
+            (Body::Nvme(now), Body::Nvme(before)) => now.carry_forward(before),
+            (Body::Scsi(now), Body::Scsi(before)) => now.carry_forward(before),
+            (now @ Body::None, before) => now.clone_from(before),
+            (Body::Ata(_) | Body::Nvme(_) | Body::Scsi(_), _) => {}
+        }
+    }
+
+    /// The verdict, and what was said with it. SCSI tells a reason with a bad verdict and none with
+    /// a good one; NVMe's verdict is its warnings (nvmeprint.cpp), so that other warnings make an
+    /// old verdict void; smartctl's word that the verdict is its own goes with it.
+    fn carry_overall_health(&mut self, before: &SmartReport) {
+        let told = self.overall_passed();
+        if told.is_some() {
+            if let (Body::Scsi(now), Body::Scsi(before), Some(false)) =
+                (&mut self.body, &before.body, told)
+            {
+                carry(&mut now.exception, &before.exception);
+            }
+            self.passed = told;
+            return;
+        }
+        let is_outdated = match (&self.body, &before.body) {
+            (Body::Nvme(now), Body::Nvme(before)) => {
+                now.critical_warning.is_some() && now.critical_warning != before.critical_warning
+            }
+            (Body::Scsi(now), Body::Scsi(before)) => {
+                now.exception.is_some() && now.exception != before.exception
+            }
+            _ => false,
+        };
+        if is_outdated {
+            return;
+        }
+        self.passed = before.overall_passed();
+        if let (Body::Scsi(now), Body::Scsi(before)) = (&mut self.body, &before.body) {
+            carry(&mut now.exception, &before.exception);
+        }
+        let qualifies = before
+            .messages
+            .iter()
+            .filter(|message| message.is_attribute_check_warning());
+        append_messages(&mut self.messages, qualifies);
+    }
+
+    /// Notices of firmware stand in the text alone, which the quick reading does not have. Other
+    /// firmware may be what they asked for.
+    fn carry_messages(&mut self, before: &SmartReport) {
+        let other_firmware =
+            self.identity.firmware.is_some() && self.identity.firmware != before.identity.firmware;
+        if !self.with_text && !other_firmware {
+            append_messages(
+                &mut self.messages,
+                before
+                    .messages
+                    .iter()
+                    .filter(|message| message.is_firmware_notice()),
+            );
+        }
+    }
+}
+
+/// None: no kind of drive, which tells nothing.
+fn protocol(body: &Body) -> Option<std::mem::Discriminant<Body>> {
+    (*body != Body::None).then(|| std::mem::discriminant(body))
+}
+
+fn carry<T: Clone>(now: &mut Option<T>, before: &Option<T>) {
+    if now.is_none() {
+        now.clone_from(before);
+    }
+}
+
+fn append_messages<'a>(messages: &mut Vec<Message>, before: impl Iterator<Item = &'a Message>) {
+    for message in before {
+        if messages.len() < MAX_MESSAGES && !messages.contains(message) {
+            messages.push(message.clone());
+        }
+    }
+}
+
+impl Identity {
+    fn carry_forward(&mut self, before: &Identity) {
+        carry(&mut self.vendor, &before.vendor);
+        carry(&mut self.model, &before.model);
+        carry(&mut self.serial, &before.serial);
+        carry(&mut self.firmware, &before.firmware);
+        carry(&mut self.wwn, &before.wwn);
+        carry(&mut self.size_bytes, &before.size_bytes);
+        carry(&mut self.rotation_rate, &before.rotation_rate);
+        // A drive that the database does not know has no family.
+        if self.in_database.is_none() && self.family.is_none() {
+            self.in_database = before.in_database;
+            self.family.clone_from(&before.family);
+        }
+    }
+}
+
+impl SelfTests {
+    fn carry_forward(&mut self, before: &SelfTests) {
+        carry(&mut self.short_minutes, &before.short_minutes);
+        carry(&mut self.long_minutes, &before.long_minutes);
+        if self.log_read {
+            return;
+        }
+        if !before.log_read {
+            // Neither log was read: the drive's word on its last test is all there is.
+            if self.last.is_none() {
+                self.last = before.last;
+                self.log.clone_from(&before.log);
+            }
+            return;
+        }
+        let mut log: Vec<SelfTest> = before.log.clone();
+        if self.last == Some(SelfTestOutcome::Passed) {
+            log.retain(|test| !test.is_status_only());
+        }
+        // A failure by the drive's word that the log of before does not hold came after it.
+        if log
+            .first()
+            .is_none_or(|newest| newest.outcome != SelfTestOutcome::Failed)
+        {
+            log.splice(0..0, self.log.drain(..));
+        }
+        self.log = log;
+        self.log_read = true;
+        carry(&mut self.last, &before.last);
+    }
+}
+
+impl Ata {
+    fn carry_forward(&mut self, before: &Ata) {
+        if self.attributes.is_empty() {
+            self.attributes.clone_from(&before.attributes);
+        }
+        for attribute in self
+            .attributes
+            .iter_mut()
+            .filter(|attribute| attribute.when_failed == WhenFailed::Unknown)
+        {
+            if let Some(before) = before
+                .attributes
+                .iter()
+                .find(|before| before.id == attribute.id)
+            {
+                attribute.carry_forward(before);
+            }
+        }
+        if self.error_count.is_none() {
+            self.error_count = before.error_count;
+            self.last_errors.clone_from(&before.last_errors);
+        }
+        carry(&mut self.pending_defects, &before.pending_defects);
+        // By page: each is a log of its own, which can fail alone.
+        let missing = before
+            .statistics
+            .iter()
+            .filter(|then| !self.statistics.iter().any(|now| now.page == then.page));
+        let missing: Vec<_> = missing.cloned().collect();
+        self.statistics.extend(missing);
+        carry(&mut self.endurance_used, &before.endurance_used);
+        carry(&mut self.spare_available, &before.spare_available);
+        carry(&mut self.spare_threshold, &before.spare_threshold);
+    }
+}
+
+impl Attribute {
+    /// The threshold is the maker's and does not change; the value that is told now may have come
+    /// to it, or away from it.
+    fn carry_forward(&mut self, before: &Attribute) {
+        carry(&mut self.threshold, &before.threshold);
+        let below = self
+            .threshold
+            .is_some_and(|threshold| threshold > 0 && self.value <= threshold);
+        self.when_failed = match before.when_failed {
+            WhenFailed::Unknown => WhenFailed::Unknown,
+            same if self.value == before.value => same,
+            _ if below => WhenFailed::Now,
+            WhenFailed::Now => WhenFailed::Past,
+            other => other,
+        };
+    }
+}
+
+impl Nvme {
+    fn carry_forward(&mut self, before: &Nvme) {
+        if self.error_log_entries.is_none() && self.last_errors.is_empty() {
+            self.last_errors.clone_from(&before.last_errors);
+        }
+        carry(&mut self.critical_warning, &before.critical_warning);
+        carry(&mut self.available_spare, &before.available_spare);
+        carry(
+            &mut self.available_spare_threshold,
+            &before.available_spare_threshold,
+        );
+        carry(&mut self.percentage_used, &before.percentage_used);
+        carry(&mut self.media_errors, &before.media_errors);
+        carry(&mut self.error_log_entries, &before.error_log_entries);
+        carry(&mut self.unsafe_shutdowns, &before.unsafe_shutdowns);
+        carry(&mut self.data_units_written, &before.data_units_written);
+        carry(&mut self.data_units_read, &before.data_units_read);
+        carry(
+            &mut self.warning_temperature_minutes,
+            &before.warning_temperature_minutes,
+        );
+        carry(
+            &mut self.critical_temperature_minutes,
+            &before.critical_temperature_minutes,
+        );
+    }
+}
+
+impl Scsi {
+    /// But for the exception, which goes with the verdict.
+    fn carry_forward(&mut self, before: &Scsi) {
+        carry(&mut self.grown_defects, &before.grown_defects);
+        carry(&mut self.pending_defects, &before.pending_defects);
+        carry(&mut self.percentage_used, &before.percentage_used);
+        carry(&mut self.background_scan, &before.background_scan);
+        carry(&mut self.background_errors, &before.background_errors);
+        for (now, before) in [
+            (&mut self.read, &before.read),
+            (&mut self.write, &before.write),
+            (&mut self.verify, &before.verify),
+        ] {
+            match (now, before) {
+                (Some(now), Some(before)) => now.carry_forward(before),
+                (now, before) => carry(now, before),
+            }
+        }
+    }
+}
+
+impl ErrorCounter {
+    fn carry_forward(&mut self, before: &ErrorCounter) {
+        carry(&mut self.corrected, &before.corrected);
+        carry(&mut self.uncorrected, &before.uncorrected);
+        carry(&mut self.gigabytes, &before.gigabytes);
+    }
+}

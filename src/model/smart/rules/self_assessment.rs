@@ -1,0 +1,182 @@
+//! What the drive says of itself as a whole: the overall verdict, NVMe's critical warnings, SCSI's
+//! informational exceptions.
+
+use crate::model::finding::Severity;
+use crate::model::smart::memory::is_temperature;
+use crate::model::smart::report::{InformationalException, Message, WhenFailed};
+use crate::model::smart::rules::text::attribute_line;
+use crate::model::smart::rules::{RuleInput, Symptom};
+
+/// ASC 5Dh: failure prediction threshold exceeded.
+const ASC_FAILURE_PREDICTION: u8 = 0x5d;
+/// ASC 0Bh: warning.
+const ASC_WARNING: u8 = 0x0b;
+
+/// SMART overall-health self-assessment: FAILED. BAD. Where the drive tells what moved it (NVMe's
+/// bits, SCSI's codes), that is judged instead: smartctl calls an NVMe drive or a SAS drive failed
+/// for its temperature alone. `passed` absent: exit status bit 3 says the same. Over when it
+/// passes.
+pub fn overall(case: &RuleInput) -> Option<Symptom> {
+    let report = case.report;
+    let failed = report.overall_passed() == Some(false);
+    let has_specific_cause = case
+        .nvme()
+        .is_some_and(|nvme| nvme.critical_warning.is_some_and(|bits| bits != 0))
+        || case.scsi().is_some_and(|scsi| {
+            scsi.exception.as_ref().is_some_and(|exception| {
+                matches!(exception.asc, ASC_FAILURE_PREDICTION | ASC_WARNING)
+            })
+        })
+        || is_attribute_check_for_temperature(case);
+    if !failed || has_specific_cause {
+        return None;
+    }
+    let mut evidence = vec!["SMART overall-health self-assessment test result: FAILED".to_owned()];
+    evidence.extend(
+        case.scsi()
+            .and_then(|scsi| scsi.exception.as_ref())
+            .map(exception_line),
+    );
+    evidence.extend(
+        case.ata()
+            .into_iter()
+            .flat_map(|ata| &ata.attributes)
+            .filter(|attribute| attribute.when_failed == WhenFailed::Now)
+            .map(attribute_line),
+    );
+    Some(Symptom {
+        severity: Severity::Bad,
+        message: "The drive says that it is failing".into(),
+        evidence,
+    })
+}
+
+/// The verdict is smartctl's own, of attributes of the temperature.
+fn is_attribute_check_for_temperature(case: &RuleInput) -> bool {
+    let Some(ata) = case.ata() else { return false };
+    let mut below = ata
+        .attributes
+        .iter()
+        .filter(|attribute| attribute.prefailure && attribute.when_failed == WhenFailed::Now)
+        .peekable();
+    case.report
+        .messages
+        .iter()
+        .any(Message::is_attribute_check_warning)
+        && below.peek().is_some()
+        && below.all(is_temperature)
+}
+
+/// The drive predicts its failure. BAD. 5D/FF is a test of the alarm, set by an admin.
+pub fn scsi_predicts_failure(case: &RuleInput) -> Option<Symptom> {
+    let exception = case
+        .scsi()?
+        .exception
+        .as_ref()
+        .filter(|exception| exception.asc == ASC_FAILURE_PREDICTION)?;
+    let (severity, message) = match exception.ascq {
+        0xff => (
+            Severity::Info,
+            "The drive's failure prediction is being tested; it is no true one".to_owned(),
+        ),
+        _ => (
+            Severity::Bad,
+            format!("The drive predicts its failure: {}", exception.text),
+        ),
+    };
+    Some(Symptom {
+        severity,
+        message,
+        evidence: vec![exception_line(exception)],
+    })
+}
+
+/// Other warnings (self-test, background scan, cache without power …). SUSPECT. Not 0B/01, the
+/// temperature.
+pub fn scsi_warning(case: &RuleInput) -> Option<Symptom> {
+    let exception = case
+        .scsi()?
+        .exception
+        .as_ref()
+        .filter(|exception| exception.asc == ASC_WARNING && exception.ascq != 1)?;
+    let message = format!("The drive warns: {}", exception.text);
+    Some(Symptom {
+        severity: Severity::Suspect,
+        message,
+        evidence: vec![exception_line(exception)],
+    })
+}
+
+/// Reliability is degraded by significant media errors or an internal error. BAD.
+pub fn nvme_reliability(case: &RuleInput) -> Option<Symptom> {
+    critical_warning_symptom(
+        case,
+        0b100,
+        Severity::Bad,
+        "The drive says that its reliability is degraded",
+    )
+}
+
+/// The medium has been placed in read-only mode. BAD.
+pub fn nvme_read_only(case: &RuleInput) -> Option<Symptom> {
+    critical_warning_symptom(
+        case,
+        0b1000,
+        Severity::Bad,
+        "The drive has made its medium read-only",
+    )
+}
+
+/// The backup of its volatile memory has failed: what is written may be lost when the power goes.
+/// BAD.
+pub fn nvme_backup(case: &RuleInput) -> Option<Symptom> {
+    critical_warning_symptom(
+        case,
+        0b1_0000,
+        Severity::Bad,
+        "The power-loss backup of the drive's memory has failed: what it says is written may be lost",
+    )
+}
+
+/// The persistent memory region (no part of the medium) is read-only or unreliable, or a warning
+/// that the standard did not know yet. SUSPECT.
+pub fn nvme_other_warnings(case: &RuleInput) -> Option<Symptom> {
+    critical_warning_symptom(
+        case,
+        0b10_0000,
+        Severity::Suspect,
+        "The drive's persistent memory region has become read-only or unreliable",
+    )
+    .or_else(|| {
+        critical_warning_symptom(
+            case,
+            0b1100_0000,
+            Severity::Suspect,
+            "The drive raises a critical warning that is not known here",
+        )
+    })
+}
+
+pub fn critical_warning_symptom(
+    case: &RuleInput,
+    bits: u8,
+    severity: Severity,
+    message: &str,
+) -> Option<Symptom> {
+    let warning = case
+        .nvme()?
+        .critical_warning
+        .filter(|warning| warning & bits != 0)?;
+    Some(Symptom {
+        severity,
+        message: message.to_owned(),
+        evidence: vec![format!("Critical Warning: {warning:#04x}")],
+    })
+}
+
+pub fn exception_line(exception: &InformationalException) -> String {
+    format!(
+        "SMART Health Status: {} [asc={:x}, ascq={:x}]",
+        exception.text, exception.asc, exception.ascq
+    )
+}

@@ -1,0 +1,373 @@
+//! The next picture: a `Snapshot` out of the facts, the ledger and the picture before, and the
+//! changes between the two that a watcher is told.
+//!
+//! Pure. What did not change is shared with the picture before. Times that merely move
+//! (`last_seen`, `last_probe`, the time of a figure) are true in the snapshot and no change; usage
+//! figures are a change when they moved noticeably.
+
+#[cfg(test)]
+mod tests;
+mod views;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::model::check::Check;
+use crate::model::facts::{Facts, KnownVolume};
+use crate::model::finding::{Finding, Health, Severity, Subject};
+use crate::model::ids::{FindingId, VolumeId};
+use crate::model::ledger::Ledger;
+use crate::model::policy::Policy;
+use crate::model::probe::Usage;
+use crate::model::snapshot::{Drive, NodeState, Snapshot, Volume, VolumeUsage};
+use crate::model::volume::{Condition, CsiStatus, OperationalStatus, UsageStatus};
+
+/// Figures are told at once when they moved by a thousandth of the whole, else at most this often.
+const USAGE_CHANGE_INTERVAL: Duration = Duration::from_secs(300);
+
+/// One change of the published picture, in the order of revisions.
+#[derive(Clone, Debug)]
+pub struct Change {
+    pub revision: u64,
+    pub time: Timestamp,
+    pub kind: ChangeKind,
+    /// The thing as it is now; for `Removed`, as it was last.
+    pub item: ChangedItem,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChangeKind {
+    Added,
+    Modified,
+    Removed,
+}
+
+#[derive(Clone, Debug)]
+pub enum ChangedItem {
+    Drive(Arc<Drive>),
+    Volume(Arc<Volume>),
+    Finding(Arc<Finding>),
+    Check(Arc<Check>),
+}
+
+/// What judgement says of a volume beside its findings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeStatus {
+    pub csi_status: CsiStatus,
+    pub operational_status: OperationalStatus,
+    pub usage_status: UsageStatus,
+    pub condition: Condition,
+}
+
+/// The parts of judgement that a picture needs.
+pub trait StatusRules {
+    /// Why the health of this drive or volume cannot be told; None when it can, or when nothing
+    /// should have answered.
+    fn health_unknown(&self, facts: &Facts, subject: &Subject) -> Option<String>;
+    /// `findings`: the active ones about this volume, worst first. `unknown`: why the health is
+    /// unknown, and the time. `previous`: what was published of it before.
+    fn volume_status(
+        &self,
+        facts: &Facts,
+        volume: &KnownVolume,
+        findings: &[Arc<Finding>],
+        health: Health,
+        unknown: Option<(&str, Timestamp)>,
+        previous: Option<&Volume>,
+    ) -> VolumeStatus;
+}
+
+/// What the picture is made of.
+pub struct SnapshotInput<'a, V: StatusRules + ?Sized> {
+    pub facts: &'a Facts,
+    pub ledger: &'a Ledger,
+    pub status_rules: &'a V,
+    pub policy: &'a Policy,
+    /// `health` is filled in here.
+    pub node: NodeState,
+    pub settled: bool,
+    pub now: Timestamp,
+}
+
+/// Draws pictures one after the other, and remembers which figures watchers were told last.
+#[derive(Debug, Default)]
+pub struct SnapshotBuilder {
+    published_usage: BTreeMap<VolumeId, (VolumeUsage, Timestamp)>,
+}
+
+#[derive(Debug)]
+pub struct SnapshotUpdate {
+    pub snapshot: Arc<Snapshot>,
+    /// By revision, each one above the one before; the last is the snapshot's.
+    pub changes: Vec<Change>,
+    /// Nothing at all differs from the picture before.
+    pub unchanged: bool,
+}
+
+impl SnapshotBuilder {
+    pub fn build<V: StatusRules + ?Sized>(
+        &mut self,
+        previous: &Arc<Snapshot>,
+        scene: SnapshotInput<'_, V>,
+    ) -> SnapshotUpdate {
+        let findings: BTreeMap<FindingId, Arc<Finding>> = scene
+            .ledger
+            .active()
+            .map(|finding| (finding.id.clone(), finding.clone()))
+            .collect();
+        let by_subject = by_subject(&findings);
+        let drives = views::drives(previous, &scene, &by_subject);
+        let volumes = views::volumes(previous, &scene, &by_subject);
+        let inventory = scene
+            .facts
+            .shared_inventory()
+            .unwrap_or(&previous.inventory)
+            .clone();
+        let mut node = NodeState {
+            health: None,
+            ..scene.node
+        };
+        node.health = node_health(
+            scene.settled,
+            sources_incomplete(scene.facts),
+            &findings,
+            &drives,
+            &volumes,
+        );
+        let node = if node == *previous.node {
+            previous.node.clone()
+        } else {
+            Arc::new(node)
+        };
+
+        let mut log = ChangeLog {
+            revision: previous.revision,
+            time: scene.now,
+            changes: Vec::new(),
+        };
+        log.compare(
+            &previous.drives,
+            &drives,
+            ChangedItem::Drive,
+            views::drive_changed,
+        );
+        let (told, now) = (&mut self.published_usage, scene.now);
+        log.compare(
+            &previous.volumes,
+            &volumes,
+            ChangedItem::Volume,
+            |old, new| views::volume_changed(old, new) || usage_change_due(told, new, now),
+        );
+        self.record_published_usage(&log.changes, scene.now);
+        let history = scene.ledger.history();
+        let last = |finding: &Arc<Finding>| {
+            history
+                .iter()
+                .find(|over| over.id == finding.id)
+                .unwrap_or(finding)
+                .clone()
+        };
+        log.compare(
+            &previous.findings,
+            &findings,
+            |finding| ChangedItem::Finding(last(&finding)),
+            views::finding_changed,
+        );
+
+        let checks = &scene.facts.checks;
+        log.compare(&previous.checks, checks, ChangedItem::Check, |old, new| {
+            old != new
+        });
+        let same = Arc::ptr_eq(&node, &previous.node)
+            && Arc::ptr_eq(&inventory, &previous.inventory)
+            && Arc::ptr_eq(history, &previous.history)
+            && scene.settled == previous.settled
+            && all_shared(&drives, &previous.drives)
+            && all_shared(&volumes, &previous.volumes)
+            && all_shared(&findings, &previous.findings)
+            && all_shared(checks, &previous.checks)
+            && all_shared(&scene.facts.attachments, &previous.attachments)
+            && scene.facts.node_context == previous.node_context;
+        if same {
+            return SnapshotUpdate {
+                snapshot: previous.clone(),
+                changes: Vec::new(),
+                unchanged: same,
+            };
+        }
+        let snapshot = Snapshot {
+            revision: log.revision,
+            settled: scene.settled,
+            node,
+            drives,
+            volumes,
+            findings,
+            checks: checks.clone(),
+            attachments: scene.facts.attachments.clone(),
+            node_context: scene.facts.node_context.clone(),
+            inventory,
+            history: history.clone(),
+        };
+        SnapshotUpdate {
+            snapshot: Arc::new(snapshot),
+            changes: log.changes,
+            unchanged: same,
+        }
+    }
+
+    fn record_published_usage(&mut self, changes: &[Change], now: Timestamp) {
+        for change in changes {
+            if let ChangedItem::Volume(volume) = &change.item {
+                match change.kind {
+                    ChangeKind::Removed => self.published_usage.remove(&volume.facts.id),
+                    _ => self
+                        .published_usage
+                        .insert(volume.facts.id.clone(), (volume.usage, now)),
+                };
+            }
+        }
+    }
+}
+
+struct ChangeLog {
+    revision: u64,
+    time: Timestamp,
+    changes: Vec<Change>,
+}
+
+impl ChangeLog {
+    fn compare<K: Ord, T>(
+        &mut self,
+        before: &BTreeMap<K, Arc<T>>,
+        after: &BTreeMap<K, Arc<T>>,
+        item: impl Fn(Arc<T>) -> ChangedItem,
+        mut told_anew: impl FnMut(&T, &T) -> bool,
+    ) {
+        for (key, new) in after {
+            match before.get(key) {
+                None => self.push(ChangeKind::Added, item(new.clone())),
+                Some(old) if !Arc::ptr_eq(old, new) && told_anew(old, new) => {
+                    self.push(ChangeKind::Modified, item(new.clone()))
+                }
+                Some(_) => {}
+            }
+        }
+        for (key, old) in before {
+            if !after.contains_key(key) {
+                self.push(ChangeKind::Removed, item(old.clone()));
+            }
+        }
+    }
+
+    fn push(&mut self, kind: ChangeKind, item: ChangedItem) {
+        self.revision += 1;
+        self.changes.push(Change {
+            revision: self.revision,
+            time: self.time,
+            kind,
+            item,
+        });
+    }
+}
+
+type FindingsBySubject = BTreeMap<Subject, Vec<Arc<Finding>>>;
+
+/// Worst first; equals by reason, then age.
+fn by_subject(findings: &BTreeMap<FindingId, Arc<Finding>>) -> FindingsBySubject {
+    let mut by_subject = FindingsBySubject::new();
+    for finding in findings.values() {
+        by_subject
+            .entry(finding.subject.clone())
+            .or_default()
+            .push(finding.clone());
+    }
+    for findings in by_subject.values_mut() {
+        findings.sort_by(|a, b| {
+            (b.severity, b.status)
+                .cmp(&(a.severity, a.status))
+                .then_with(|| (a.reason, a.since).cmp(&(b.reason, b.since)))
+        });
+    }
+    by_subject
+}
+
+/// What has not been told counts from what was: small steps add up.
+fn usage_change_due(
+    told: &BTreeMap<VolumeId, (VolumeUsage, Timestamp)>,
+    volume: &Volume,
+    now: Timestamp,
+) -> bool {
+    let Some((old, when)) = told.get(&volume.facts.id) else {
+        return true;
+    };
+    match (old, &volume.usage) {
+        (VolumeUsage::Mounted { usage: old, .. }, VolumeUsage::Mounted { usage: new, .. }) => {
+            let waited = Duration::try_from(now.duration_since(*when)).unwrap_or_default();
+            old != new && (is_noticeable(old, new) || waited >= USAGE_CHANGE_INTERVAL)
+        }
+        (old, new) => old != new,
+    }
+}
+
+fn is_noticeable(old: &Usage, new: &Usage) -> bool {
+    let moved = |total: u64, a: u64, b: u64| {
+        a.abs_diff(b) > 0 && u128::from(a.abs_diff(b)) * 1000 >= u128::from(total)
+    };
+    (old.total_bytes, old.total_inodes) != (new.total_bytes, new.total_inodes)
+        || moved(new.total_bytes, old.available_bytes, new.available_bytes)
+        || moved(new.total_bytes, old.used_bytes, new.used_bytes)
+        || moved(new.total_inodes, old.available_inodes, new.available_inodes)
+        || moved(new.total_inodes, old.used_inodes, new.used_inodes)
+}
+
+/// A source that lists things has not answered, or not now: what it would have listed is not good
+/// because it is not there.
+fn sources_incomplete(facts: &Facts) -> bool {
+    facts.inventory.value().is_none()
+        || facts.mounts.value().is_none()
+        || facts.kubelet.error().is_some()
+}
+
+/// Acknowledged findings, and those about drives under maintenance, do not count. Bad before
+/// suspect before unknown before good. `blind`: there may be things that are not even listed.
+fn node_health(
+    settled: bool,
+    blind: bool,
+    findings: &BTreeMap<FindingId, Arc<Finding>>,
+    drives: &BTreeMap<crate::model::ids::DriveId, Arc<Drive>>,
+    volumes: &BTreeMap<VolumeId, Arc<Volume>>,
+) -> Option<Health> {
+    let maintained = |subject: &Subject| matches!(subject, Subject::Drive(id) if drives.get(id).is_some_and(|drive| drive.maintenance));
+    match findings
+        .values()
+        .filter(|finding| finding.is_counted() && !maintained(&finding.subject))
+        .map(|finding| finding.severity)
+        .max()
+    {
+        Some(Severity::Bad) => return Some(Health::Bad),
+        Some(Severity::Suspect) => return Some(Health::Suspect),
+        Some(Severity::Info) | None => {}
+    }
+    let unknown = blind
+        || drives
+            .values()
+            .any(|drive| drive.health == Health::Unknown && !drive.maintenance)
+        || volumes
+            .values()
+            .any(|volume| volume.health == Health::Unknown);
+    settled.then_some(if unknown {
+        Health::Unknown
+    } else {
+        Health::Good
+    })
+}
+
+fn all_shared<K: Ord, T>(a: &BTreeMap<K, Arc<T>>, b: &BTreeMap<K, Arc<T>>) -> bool {
+    a.len() == b.len()
+        && a.iter()
+            .zip(b)
+            .all(|((ka, a), (kb, b))| ka == kb && Arc::ptr_eq(a, b))
+}

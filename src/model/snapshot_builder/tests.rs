@@ -1,0 +1,432 @@
+use super::*;
+use crate::model::block::Inventory;
+use crate::model::drive::{DriveFacts, DriveKind, Location, Transport};
+use crate::model::facts::{KnownDrive, ProbeFacts};
+use crate::model::finding::{FindingDetails, Judgement, Status, Verdict};
+use crate::model::ids::DriveId;
+use crate::model::mount::MountTable;
+use crate::model::observation::Observation;
+use crate::model::path::HostPath;
+use crate::model::probe::MountProbe;
+use crate::model::reason::Reason;
+use crate::model::volume::{MountRole, Stack, VolumeFacts, VolumeMount};
+
+struct FakeRules {
+    unknown: bool,
+}
+
+impl StatusRules for FakeRules {
+    fn health_unknown(&self, _: &Facts, _: &Subject) -> Option<String> {
+        self.unknown.then(|| "no scan".to_owned())
+    }
+
+    fn volume_status(
+        &self,
+        _: &Facts,
+        _: &KnownVolume,
+        findings: &[Arc<Finding>],
+        _: Health,
+        _: Option<(&str, Timestamp)>,
+        _: Option<&Volume>,
+    ) -> VolumeStatus {
+        let condition = Condition {
+            abnormal: !findings.is_empty(),
+            message: String::new(),
+        };
+        VolumeStatus {
+            csi_status: CsiStatus::None,
+            operational_status: OperationalStatus::Operative,
+            usage_status: UsageStatus::Idle,
+            condition,
+        }
+    }
+}
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(1_800_000_000 + second).unwrap()
+}
+
+fn drive_id() -> DriveId {
+    DriveId::new("naa.5")
+}
+
+fn volume_id() -> VolumeId {
+    VolumeId::filesystem("u")
+}
+
+fn drive() -> KnownDrive {
+    let facts = DriveFacts {
+        id: drive_id(),
+        id_stable: true,
+        name: "sda".to_owned(),
+        devices: Vec::new(),
+        links: Vec::new(),
+        vendor: None,
+        model: None,
+        serial: None,
+        firmware: None,
+        wwn: None,
+        kind: DriveKind::Hdd,
+        transport: Transport::Sata,
+        size_bytes: 1,
+        logical_block_size: 512,
+        physical_block_size: 512,
+        rotational: None,
+        removable: false,
+        write_cache: None,
+        location: Location::default(),
+        state: None,
+        asleep: false,
+    };
+    let (first_seen, last_seen) = (at(0), at(0));
+    KnownDrive {
+        facts,
+        first_seen,
+        last_seen,
+        missing_since: None,
+        abnormal_state_since: None,
+        volumes: vec![volume_id()],
+        in_use: true,
+    }
+}
+
+fn volume() -> KnownVolume {
+    let path = HostPath::from("/data");
+    let root = HostPath::from("/");
+    let facts = VolumeFacts {
+        id: volume_id(),
+        driver: None,
+        handle: None,
+        pv: None,
+        block: false,
+        ephemeral: false,
+        device: None,
+        source: None,
+        fs_type: None,
+        fs_uuid: None,
+        fs_label: None,
+        mounts: vec![VolumeMount {
+            path,
+            role: MountRole::Host,
+            options: Vec::new(),
+            super_options: Vec::new(),
+            root,
+            pod_uid: None,
+        }],
+        missing_mounts: Vec::new(),
+        pods: Vec::new(),
+        drive_ids: vec![drive_id()],
+        stack: Stack::Nothing,
+        devices: Vec::new(),
+        device_gone: false,
+        remote: false,
+        provided: None,
+    };
+    KnownVolume {
+        facts: facts.into(),
+        first_seen: at(0),
+        first_super_read_only: false,
+        first_mount_read_only: false,
+        retained: false,
+        read_only_by_choice: Default::default(),
+        seen_writable: Default::default(),
+        absences: Default::default(),
+        mounted_since: Default::default(),
+    }
+}
+
+fn node_facts() -> Facts {
+    let mut facts = Facts {
+        inventory: Observation::ok(at(0), Arc::new(Inventory::default())),
+        ..Facts::default()
+    };
+    facts.mounts = Observation::ok(at(0), MountTable::default());
+    facts.drives.insert(drive_id(), drive());
+    facts.volumes.insert(volume_id(), volume());
+    facts
+}
+
+fn measured(facts: &mut Facts, available_bytes: u64, second: i64) {
+    let usage = Usage {
+        total_bytes: 1_000_000,
+        available_bytes,
+        ..Usage::default()
+    };
+    let result = Observation::ok(
+        at(second),
+        MountProbe {
+            statfs: Ok(usage),
+            readdir: Ok(()),
+        },
+    );
+    facts.probes.insert(
+        HostPath::from("/data"),
+        ProbeFacts {
+            result,
+            usage: Some((usage, at(second))),
+            ..ProbeFacts::default()
+        },
+    );
+}
+
+struct BuilderFixture {
+    builder: SnapshotBuilder,
+    last: Arc<Snapshot>,
+    ledger: Ledger,
+    policy: Policy,
+    unknown: bool,
+    settled: bool,
+}
+
+impl BuilderFixture {
+    fn new() -> BuilderFixture {
+        let last = Arc::new(Snapshot {
+            revision: 100,
+            ..Snapshot::default()
+        });
+        BuilderFixture {
+            builder: SnapshotBuilder::default(),
+            last,
+            ledger: Ledger::default(),
+            policy: Policy::default(),
+            unknown: false,
+            settled: true,
+        }
+    }
+
+    fn next(&mut self, facts: &Facts, second: i64) -> Vec<(u64, ChangeKind, &'static str)> {
+        let (ledger, policy) = (&self.ledger, &self.policy);
+        let verdicts = &FakeRules {
+            unknown: self.unknown,
+        };
+        let scene = SnapshotInput {
+            facts,
+            ledger,
+            status_rules: verdicts,
+            policy,
+            node: NodeState::default(),
+            settled: self.settled,
+            now: at(second),
+        };
+        let picture = self.builder.build(&self.last, scene);
+        self.last = picture.snapshot;
+        let name = |item: &ChangedItem| match item {
+            ChangedItem::Drive(_) => "drive",
+            ChangedItem::Volume(_) => "volume",
+            ChangedItem::Finding(_) => "finding",
+            ChangedItem::Check(_) => "check",
+        };
+        picture
+            .changes
+            .iter()
+            .map(|change| (change.revision, change.kind, name(&change.item)))
+            .collect()
+    }
+
+    fn judge(&mut self, verdict: Verdict, second: i64) {
+        let subject = Subject::Drive(drive_id());
+        self.ledger.apply(
+            vec![Judgement {
+                subject,
+                reason: Reason::DriveMissing,
+                verdict,
+            }],
+            at(second),
+        );
+    }
+
+    fn raise(&mut self, second: i64) {
+        let message = "gone".to_owned();
+        let (severity, status) = (Severity::Bad, Status::Inaccessible);
+        self.judge(
+            Verdict::Raised(FindingDetails {
+                severity,
+                status,
+                message,
+                evidence: Vec::new(),
+                clears_when: String::new(),
+                since: None,
+            }),
+            second,
+        );
+    }
+}
+
+use ChangeKind::{Added, Modified, Removed};
+
+#[test]
+fn each_change_is_one_revision_and_no_change_shares_the_snapshot() {
+    let mut studio = BuilderFixture::new();
+    let mut facts = node_facts();
+    assert_eq!(
+        studio.next(&facts, 0),
+        [(101, Added, "drive"), (102, Added, "volume")]
+    );
+    assert_eq!(studio.last.revision, 102);
+    let before = studio.last.clone();
+    assert_eq!(studio.next(&facts, 1), []);
+    assert!(Arc::ptr_eq(&before, &studio.last));
+    studio.raise(2);
+    assert_eq!(
+        studio.next(&facts, 2),
+        [(103, Modified, "drive"), (104, Added, "finding")]
+    );
+    assert!(
+        Arc::ptr_eq(
+            &before.volumes[&volume_id()],
+            &studio.last.volumes[&volume_id()]
+        ),
+        "what did not change is shared"
+    );
+    assert_eq!(studio.last.drives[&drive_id()].health, Health::Bad);
+    studio.judge(Verdict::Clear, 3);
+    assert_eq!(
+        studio.next(&facts, 3),
+        [(105, Modified, "drive"), (106, Removed, "finding")]
+    );
+    assert_eq!(studio.last.history.len(), 1);
+    facts.volumes.clear();
+    assert_eq!(studio.next(&facts, 4), [(107, Removed, "volume")]);
+}
+
+#[test]
+fn timestamps_update_in_the_snapshot_without_a_change_event() {
+    let mut studio = BuilderFixture::new();
+    let mut facts = node_facts();
+    measured(&mut facts, 500_000, 0);
+    studio.raise(0);
+    studio.next(&facts, 0);
+    measured(&mut facts, 500_000, 3000);
+    facts.drives.get_mut(&drive_id()).unwrap().last_seen = at(3000);
+    studio.raise(3000);
+    assert_eq!(studio.next(&facts, 3000), []);
+    assert_eq!(studio.last.volumes[&volume_id()].last_probe, Some(at(3000)));
+    assert_eq!(
+        studio.last.findings.values().next().unwrap().last_seen,
+        at(3000)
+    );
+}
+
+#[test]
+fn usage_changes_are_published_when_noticeable_or_after_the_interval() {
+    let mut studio = BuilderFixture::new();
+    let mut facts = node_facts();
+    measured(&mut facts, 500_000, 0);
+    studio.next(&facts, 0);
+    measured(&mut facts, 499_400, 60);
+    assert_eq!(studio.next(&facts, 60), []);
+    assert!(
+        matches!(studio.last.volumes[&volume_id()].usage, VolumeUsage::Mounted { usage, .. } if usage.available_bytes == 499_400)
+    );
+    measured(&mut facts, 498_800, 120);
+    assert_eq!(studio.next(&facts, 120).len(), 1, "small steps add up");
+    measured(&mut facts, 498_799, 180);
+    assert_eq!(studio.next(&facts, 180), []);
+    measured(&mut facts, 498_798, 420);
+    assert_eq!(
+        studio.next(&facts, 420).len(),
+        1,
+        "after five minutes the smallest step is told"
+    );
+}
+
+#[test]
+fn the_last_usage_remains_and_is_stale_since_the_first_failed_probe() {
+    let mut studio = BuilderFixture::new();
+    let mut facts = node_facts();
+    assert_eq!(studio.next(&facts, 0).len(), 2);
+    assert_eq!(
+        studio.last.volumes[&volume_id()].usage,
+        VolumeUsage::NotMeasured
+    );
+    measured(&mut facts, 1, 10);
+    studio.next(&facts, 10);
+    for second in [20, 30] {
+        facts
+            .probes
+            .get_mut(&HostPath::from("/data"))
+            .unwrap()
+            .result = Observation::failed(at(second), "no worker");
+        studio.next(&facts, second);
+    }
+    let usage = studio.last.volumes[&volume_id()].usage;
+    assert!(
+        matches!(usage, VolumeUsage::Mounted { at: when, stale: Some(since), .. } if when == at(10) && since == at(20)),
+        "{usage:?}"
+    );
+}
+
+#[test]
+fn health_is_never_unknown_before_settled_or_with_an_adverse_finding() {
+    let mut studio = BuilderFixture {
+        unknown: true,
+        settled: false,
+        ..BuilderFixture::new()
+    };
+    let facts = node_facts();
+    studio.next(&facts, 0);
+    assert_eq!(
+        (
+            studio.last.drives[&drive_id()].health,
+            studio.last.node.health
+        ),
+        (Health::Good, None)
+    );
+    studio.settled = true;
+    studio.next(&facts, 1);
+    let drive = &studio.last.drives[&drive_id()];
+    assert_eq!(
+        (drive.health, drive.health_unknown_why.as_str()),
+        (Health::Unknown, "no scan")
+    );
+    assert_eq!(studio.last.node.health, Some(Health::Unknown));
+    studio.raise(2);
+    studio.next(&facts, 2);
+    assert_eq!(studio.last.drives[&drive_id()].health, Health::Bad);
+    assert_eq!(studio.last.drives[&drive_id()].health_unknown_why, "");
+}
+
+#[test]
+fn an_acknowledged_finding_counts_for_its_drive_and_not_for_the_node() {
+    let mut studio = BuilderFixture::new();
+    let facts = node_facts();
+    studio.raise(0);
+    studio.next(&facts, 0);
+    assert_eq!(studio.last.node.health, Some(Health::Bad));
+    let id = studio.last.drives[&drive_id()].findings[0].clone();
+    studio
+        .ledger
+        .acknowledge(&id, "uid 0".to_owned(), "known".to_owned(), at(1))
+        .unwrap();
+    studio.next(&facts, 1);
+    assert_eq!(
+        (
+            studio.last.node.health,
+            studio.last.drives[&drive_id()].health
+        ),
+        (Some(Health::Good), Health::Bad)
+    );
+    studio.ledger.unacknowledge(&id).unwrap();
+    studio.policy.maintenance = vec!["sda".to_owned()];
+    studio.next(&facts, 2);
+    assert!(studio.last.drives[&drive_id()].maintenance);
+    assert_eq!(studio.last.node.health, Some(Health::Good));
+}
+
+#[test]
+fn a_node_whose_drives_or_mounts_cannot_be_listed_is_unknown_and_not_good() {
+    let mut studio = BuilderFixture::new();
+    let empty = Facts {
+        inventory: Observation::failed(at(0), "no /sys"),
+        mounts: Observation::ok(at(0), MountTable::default()),
+        ..Facts::default()
+    };
+    studio.next(&empty, 0);
+    assert_eq!(studio.last.node.health, Some(Health::Unknown));
+    let mut blind = node_facts();
+    blind.mounts = Observation::failed(at(1), "no /proc");
+    studio.next(&blind, 1);
+    assert_eq!(studio.last.node.health, Some(Health::Unknown));
+    studio.next(&node_facts(), 2);
+    assert_eq!(studio.last.node.health, Some(Health::Good));
+}

@@ -1,0 +1,331 @@
+//! Drives and volumes as they are published, each shared with the picture before when it is the
+//! same.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use crate::model::facts::{Facts, KnownDrive, KnownVolume};
+use crate::model::finding::{Finding, Health, Severity, Subject};
+use crate::model::ids::{DriveId, FindingId, VolumeId};
+use crate::model::observation::Observation;
+use crate::model::snapshot::{Drive, Presence, Snapshot, Volume, VolumeUsage};
+use crate::model::snapshot_builder::{FindingsBySubject, SnapshotInput, StatusRules};
+
+pub(super) fn drives<V: StatusRules + ?Sized>(
+    previous: &Snapshot,
+    scene: &SnapshotInput<'_, V>,
+    findings: &FindingsBySubject,
+) -> BTreeMap<DriveId, Arc<Drive>> {
+    let drive = |(id, known): (&DriveId, &KnownDrive)| {
+        let subject = Subject::Drive(id.clone());
+        let (health, health_unknown_why) = health(scene, findings, &subject);
+        let presence = known
+            .missing_since
+            .map_or(Presence::Present, |since| Presence::Missing { since });
+        let ids = ids(findings, &subject);
+        let errors = scene.facts.kernel.errors.get(&subject);
+        let smart = scene.facts.smart.get(id);
+        let maintenance = scene.policy.maintenance.iter().any(|name| {
+            *name == id.as_str()
+                || *name == known.facts.name
+                || known
+                    .facts
+                    .devices
+                    .iter()
+                    .any(|device| device.name == *name)
+        });
+        let last_seen = known.last_seen;
+        if let Some(old) = previous.drives.get(id) {
+            let still = presence == Presence::Present || old.last_seen == last_seen;
+            if still
+                && old.facts == known.facts
+                && (old.presence, old.health, old.maintenance, old.first_seen)
+                    == (presence, health, maintenance, known.first_seen)
+                && old.health_unknown_why == health_unknown_why
+                && old.findings == ids
+                && old.volumes == known.volumes
+                && same_arc(old.errors.as_ref(), errors)
+                && same_arc(old.smart.as_ref(), smart)
+            {
+                return (id.clone(), old.clone());
+            }
+        }
+        let drive = Drive {
+            facts: known.facts.clone(),
+            presence,
+            first_seen: known.first_seen,
+            last_seen,
+            health,
+            health_unknown_why,
+            findings: ids,
+            maintenance,
+            volumes: known.volumes.clone(),
+            errors: errors.cloned(),
+            smart: smart.cloned(),
+        };
+        (id.clone(), Arc::new(drive))
+    };
+    scene.facts.drives.iter().map(drive).collect()
+}
+
+pub(super) fn volumes<V: StatusRules + ?Sized>(
+    previous: &Snapshot,
+    scene: &SnapshotInput<'_, V>,
+    findings: &FindingsBySubject,
+) -> BTreeMap<VolumeId, Arc<Volume>> {
+    let volume = |(id, known): (&VolumeId, &KnownVolume)| {
+        let subject = Subject::Volume(id.clone());
+        let old = previous.volumes.get(id);
+        let (health, health_unknown_why) = health(scene, findings, &subject);
+        let about = findings.get(&subject).map_or(&[][..], Vec::as_slice);
+        let unknown =
+            (health == Health::Unknown).then_some((health_unknown_why.as_str(), scene.now));
+        let standing = scene.status_rules.volume_status(
+            scene.facts,
+            known,
+            about,
+            health,
+            unknown,
+            old.map(AsRef::as_ref),
+        );
+        let usage = usage(scene.facts, known, old.map(|old| &old.usage));
+        let last_probe = last_probe(scene.facts, known);
+        let ids = ids(findings, &subject);
+        let errors = scene.facts.kernel.errors.get(&subject);
+        if let Some(old) = old
+            && old.facts == known.facts
+            && same_arc(old.errors.as_ref(), errors)
+            && (old.usage, old.last_probe, old.first_seen, old.health)
+                == (usage, last_probe, known.first_seen, health)
+            && (old.csi_status, old.operational_status, old.usage_status)
+                == (
+                    standing.csi_status,
+                    standing.operational_status,
+                    standing.usage_status,
+                )
+            && old.health_unknown_why == health_unknown_why
+            && old.condition == standing.condition
+            && old.findings == ids
+        {
+            return (id.clone(), old.clone());
+        }
+        let volume = Volume {
+            facts: known.facts.clone(),
+            usage,
+            csi_status: standing.csi_status,
+            operational_status: standing.operational_status,
+            usage_status: standing.usage_status,
+            health,
+            health_unknown_why,
+            condition: standing.condition,
+            findings: ids,
+            first_seen: known.first_seen,
+            last_probe,
+            errors: errors.cloned(),
+        };
+        (id.clone(), Arc::new(volume))
+    };
+    scene.facts.volumes.iter().map(volume).collect()
+}
+
+/// Memories are shared until something is added to them.
+fn same_arc<T>(old: Option<&Arc<T>>, new: Option<&Arc<T>>) -> bool {
+    match (old, new) {
+        (None, None) => true,
+        (Some(old), Some(new)) => Arc::ptr_eq(old, new),
+        _ => false,
+    }
+}
+
+/// Destructured whole, so that a new field must be decided on here.
+pub(super) fn drive_changed(old: &Drive, new: &Drive) -> bool {
+    let Drive {
+        facts,
+        presence,
+        first_seen,
+        last_seen: _,
+        health,
+        health_unknown_why,
+        findings,
+        maintenance,
+        volumes,
+        errors,
+        smart,
+    } = old;
+    *facts != new.facts
+        || *presence != new.presence
+        || *first_seen != new.first_seen
+        || *health != new.health
+        || *health_unknown_why != new.health_unknown_why
+        || *findings != new.findings
+        || *maintenance != new.maintenance
+        || *volumes != new.volumes
+        || !same_arc(errors.as_ref(), new.errors.as_ref())
+        || match (smart, &new.smart) {
+            (Some(old), Some(new)) => !Arc::ptr_eq(old, new) && old.has_changed(new),
+            (old, new) => old.is_some() != new.is_some(),
+        }
+}
+
+/// Figures are decided on elsewhere; that they went stale, or came back, is told.
+pub(super) fn volume_changed(old: &Volume, new: &Volume) -> bool {
+    let Volume {
+        facts,
+        usage,
+        csi_status,
+        operational_status,
+        usage_status,
+        health,
+        health_unknown_why,
+        condition,
+        findings,
+        first_seen,
+        last_probe: _,
+        errors,
+    } = old;
+    let stale = |usage: &VolumeUsage| match usage {
+        VolumeUsage::Mounted { stale, .. } => *stale,
+        _ => None,
+    };
+    *facts != new.facts
+        || stale(usage) != stale(&new.usage)
+        || *csi_status != new.csi_status
+        || *operational_status != new.operational_status
+        || *usage_status != new.usage_status
+        || *health != new.health
+        || *health_unknown_why != new.health_unknown_why
+        || *condition != new.condition
+        || *findings != new.findings
+        || *first_seen != new.first_seen
+        || !same_arc(errors.as_ref(), new.errors.as_ref())
+}
+
+pub(super) fn finding_changed(old: &Finding, new: &Finding) -> bool {
+    Finding {
+        last_seen: new.last_seen,
+        ..old.clone()
+    } != *new
+}
+
+fn ids(findings: &FindingsBySubject, subject: &Subject) -> Vec<FindingId> {
+    findings
+        .get(subject)
+        .into_iter()
+        .flatten()
+        .map(|finding| finding.id.clone())
+        .collect()
+}
+
+/// The worst of the active findings, acknowledged ones too: an acknowledged dying drive is still a
+/// dying drive. Unknown only where nothing adverse is known, and not before the first full picture.
+fn health<V: StatusRules + ?Sized>(
+    scene: &SnapshotInput<'_, V>,
+    findings: &FindingsBySubject,
+    subject: &Subject,
+) -> (Health, String) {
+    match findings
+        .get(subject)
+        .into_iter()
+        .flatten()
+        .map(|finding| finding.severity)
+        .max()
+    {
+        Some(Severity::Bad) => return (Health::Bad, String::new()),
+        Some(Severity::Suspect) => return (Health::Suspect, String::new()),
+        Some(Severity::Info) | None => {}
+    }
+    match scene
+        .settled
+        .then(|| scene.status_rules.health_unknown(scene.facts, subject))
+        .flatten()
+    {
+        Some(why) => (Health::Unknown, why),
+        None => (Health::Good, String::new()),
+    }
+}
+
+/// Mounts of one volume show one filesystem: the newest measurement of any of them counts.
+fn usage(facts: &Facts, volume: &KnownVolume, before: Option<&VolumeUsage>) -> VolumeUsage {
+    if volume.facts.block {
+        let inventory = facts.inventory();
+        let device = volume
+            .facts
+            .device
+            .as_ref()
+            .and_then(|name| inventory?.devices.get(name));
+        return match (device, before) {
+            (Some(device), _) => VolumeUsage::Block {
+                size_bytes: device.size_bytes,
+            },
+            (None, Some(known @ VolumeUsage::Block { .. })) if inventory.is_none() => *known,
+            (None, _) => VolumeUsage::Unknown,
+        };
+    }
+    if volume.facts.mounts.is_empty() {
+        // How large it was made is known of what this node provides, whatever is done with it.
+        let size = volume
+            .facts
+            .provided
+            .as_ref()
+            .map(|provided| provided.size)
+            .filter(|size| *size > 0);
+        return size.map_or(VolumeUsage::Unknown, |size_bytes| VolumeUsage::Block {
+            size_bytes,
+        });
+    }
+    let probes: Vec<_> = volume
+        .facts
+        .mounts
+        .iter()
+        .filter_map(|mount| facts.probes.get(&mount.path))
+        .collect();
+    let Some((usage, at)) = probes
+        .iter()
+        .filter_map(|probe| probe.usage)
+        .max_by_key(|(_, at)| *at)
+    else {
+        let tried = probes
+            .iter()
+            .any(|probe| probe.result != Observation::Unavailable || probe.stuck.is_some());
+        return if tried {
+            VolumeUsage::Unknown
+        } else {
+            VolumeUsage::NotMeasured
+        };
+    };
+    // One mount that answers is enough: the figures are the filesystem's.
+    let answers = probes.iter().any(|probe| {
+        probe.stuck.is_none()
+            && match &probe.result {
+                Observation::Ok { value, .. } => value.statfs.is_ok(),
+                Observation::Failed { .. } => false,
+                Observation::Unavailable => true,
+            }
+    });
+    let failing_since = || {
+        let stuck = probes
+            .iter()
+            .filter_map(|probe| probe.stuck.as_ref().map(|stuck| stuck.since))
+            .min();
+        stuck.or_else(|| probes.iter().filter_map(|probe| probe.result.at()).min())
+    };
+    let stale = match before {
+        _ if answers => None,
+        Some(VolumeUsage::Mounted {
+            stale: Some(since), ..
+        }) => Some(*since),
+        _ => failing_since(),
+    };
+    VolumeUsage::Mounted { usage, at, stale }
+}
+
+fn last_probe(facts: &Facts, volume: &KnownVolume) -> Option<Timestamp> {
+    volume
+        .facts
+        .mounts
+        .iter()
+        .filter_map(|mount| facts.probes.get(&mount.path)?.result.at())
+        .max()
+}

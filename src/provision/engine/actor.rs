@@ -1,0 +1,478 @@
+//! The owner of the book: takes wishes (`admit`), starts operations, puts their volumes back, tells
+//! what there is. It waits for nothing but its channels.
+
+mod admit;
+
+use std::collections::{BTreeMap, BTreeSet, btree_map};
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
+
+use crate::host::clock;
+use crate::model::causes::with_causes;
+use crate::model::observation::Observation;
+use crate::model::provision::{BackingKind, ProvisionState};
+use crate::model::source_update::SourceUpdate;
+use crate::provision::engine::discover::{self, DiscoveredRecords};
+use crate::provision::engine::job::{JobOutcome, VolumeJob};
+use crate::provision::engine::step_context::{POOL_TARGET, StepContext};
+use crate::provision::engine::volume::{Volume, static_backing};
+use crate::provision::engine::{
+    Engine, EngineView, Message, REQUEST_QUEUE, Reply, Response, Settings,
+};
+use crate::provision::error::ProvisionError;
+use crate::provision::step::{PoolCapacity, StepExecutor};
+
+/// Until the records could be read.
+const RETRY_INTERVAL: Duration = Duration::from_secs(2);
+
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// The end of the daemon, not a failure of the engine.
+    #[error("the owner of the state is gone")]
+    OwnerGone,
+    #[error("nobody asks the engine any more")]
+    NoClients,
+    #[error("an operation on a volume has failed")]
+    Operation(#[source] tokio::task::JoinError),
+}
+
+struct VolumeEntry {
+    volume: Volume,
+    /// While an operation has a copy of it.
+    activity: Option<watch::Receiver<String>>,
+    /// That operation is nobody's wish.
+    is_recovering: bool,
+    /// Begins when it has been looked at.
+    queued: Option<(VolumeJob, Reply)>,
+}
+
+impl VolumeEntry {
+    fn idle(volume: Volume) -> VolumeEntry {
+        VolumeEntry {
+            volume,
+            activity: None,
+            is_recovering: false,
+            queued: None,
+        }
+    }
+}
+
+enum TaskResult {
+    Discovered(Result<DiscoveredRecords, ProvisionError>),
+    Capacities(Vec<(BackingKind, Result<PoolCapacity, String>)>),
+    /// The volume as it is now; whoever waits is answered when the book has it.
+    Operation {
+        volume: Box<Volume>,
+        reply: Option<(Reply, Result<JobOutcome, ProvisionError>)>,
+    },
+}
+
+pub struct Actor<S> {
+    executor: Arc<S>,
+    settings: watch::Receiver<Arc<Settings>>,
+    messages: mpsc::Receiver<Message>,
+    updates: mpsc::Sender<SourceUpdate>,
+    view: watch::Sender<Arc<EngineView>>,
+    tasks: JoinSet<TaskResult>,
+    volumes: BTreeMap<String, VolumeEntry>,
+    capacities: Vec<(BackingKind, Result<PoolCapacity, String>)>,
+    /// None once the records were read.
+    records_error: Option<String>,
+    volume_group_error: Option<String>,
+    /// Files among the records that are none; they are in the log.
+    unrecognized_files: BTreeSet<String>,
+    is_discovering: bool,
+    is_measuring: bool,
+    /// They wait for a look that begins after they asked.
+    rescan_waiters: Vec<oneshot::Sender<()>>,
+    last_published: Option<Observation<ProvisionState>>,
+}
+
+impl Engine {
+    /// What is asked, and who answers: the actor is to be run.
+    pub fn new<S: StepExecutor>(
+        steps: S,
+        settings: watch::Receiver<Arc<Settings>>,
+        reports: mpsc::Sender<SourceUpdate>,
+    ) -> (Engine, Actor<S>) {
+        let (ask, messages) = mpsc::channel(REQUEST_QUEUE);
+        let unknown = Some("the daemon has not looked at its volumes yet".to_owned());
+        let first = Arc::new(EngineView {
+            records_error: unknown.clone(),
+            ..EngineView::default()
+        });
+        let (view, seen) = watch::channel(first);
+        let engine = Engine {
+            messages: ask,
+            view: seen,
+            request_timeout: settings.borrow().request_timeout,
+        };
+        let actor = Actor {
+            executor: Arc::new(steps),
+            settings,
+            messages,
+            updates: reports,
+            view,
+            tasks: JoinSet::new(),
+            volumes: BTreeMap::new(),
+            capacities: Vec::new(),
+            records_error: unknown,
+            volume_group_error: None,
+            unrecognized_files: BTreeSet::new(),
+            is_discovering: false,
+            is_measuring: false,
+            rescan_waiters: Vec::new(),
+            last_published: None,
+        };
+        (engine, actor)
+    }
+}
+
+impl<S: StepExecutor> Actor<S> {
+    /// Until the daemon ends. Dropping it ends all operations where they are, as a kill would.
+    pub async fn run(mut self) -> Result<Infallible, EngineError> {
+        self.start_discovery();
+        let mut tick = delayed_interval(RETRY_INTERVAL);
+        loop {
+            let known = self.records_error.is_none();
+            tokio::select! {
+                message = self.messages.recv() => match message.ok_or(EngineError::NoClients)? {
+                    Message::Request(wish, reply) => self.accept(*wish, reply),
+                    Message::Rescan(done) => {
+                        self.rescan_waiters.push(done);
+                        self.rescan();
+                    }
+                },
+                Some(ended) = self.tasks.join_next() => self.handle_task_result(ended.map_err(EngineError::Operation)?),
+                Ok(()) = self.settings.changed() => self.sync_static_volumes(),
+                _ = tick.tick() => self.retry_pending(),
+            }
+            if !known && self.records_error.is_none() {
+                tick = delayed_interval(self.settings.borrow().rescan_interval);
+            }
+            self.publish_inventory().await?;
+        }
+    }
+
+    fn settings(&self) -> Arc<Settings> {
+        self.settings.borrow().clone()
+    }
+
+    fn start_discovery(&mut self) {
+        if self.is_discovering {
+            return;
+        }
+        self.is_discovering = true;
+        let (hand, _) = StepContext::new(
+            self.executor.clone(),
+            self.settings(),
+            POOL_TARGET.into(),
+            "looking at the pool",
+        );
+        self.tasks
+            .spawn(async move { TaskResult::Discovered(discover::read_records(&hand).await) });
+    }
+
+    fn start_measuring(&mut self) {
+        if self.is_measuring {
+            return;
+        }
+        self.is_measuring = true;
+        let (hand, _) = StepContext::new(
+            self.executor.clone(),
+            self.settings(),
+            POOL_TARGET.into(),
+            "looking at the pool",
+        );
+        self.tasks.spawn(async move {
+            TaskResult::Capacities(discover::measure_capacities(&hand).await)
+        });
+    }
+
+    /// Everything that was left over is tried again.
+    fn retry_pending(&mut self) {
+        if self.records_error.is_some() || self.volume_group_error.is_some() {
+            self.start_discovery();
+        }
+        if self.records_error.is_some() {
+            return;
+        }
+        self.start_measuring();
+        for entry in self.volumes.values_mut() {
+            // What static volumes are may change at any time: a drive is pulled out, and comes
+            // back.
+            entry.volume.is_reconciled &= !entry.volume.is_static() || entry.volume.is_attached();
+        }
+        self.recover_all();
+    }
+
+    fn rescan(&mut self) {
+        if self.records_error.is_some() {
+            return;
+        }
+        for entry in self.volumes.values_mut() {
+            entry.volume.is_reconciled = false;
+        }
+        self.recover_all();
+    }
+
+    fn recover_all(&mut self) {
+        let unsettled = |entry: &VolumeEntry| {
+            entry.activity.is_none()
+                && entry.volume.check_detachable().is_ok()
+                && (!entry.volume.is_reconciled || entry.volume.intent.is_some())
+        };
+        let handles: Vec<String> = self
+            .volumes
+            .iter()
+            .filter(|(_, entry)| unsettled(entry))
+            .map(|(handle, _)| handle.clone())
+            .collect();
+        for handle in handles {
+            self.start_job(&handle, VolumeJob::Recover, None);
+        }
+        self.notify_rescan_waiters();
+    }
+
+    fn notify_rescan_waiters(&mut self) {
+        let looking = self.volumes.values().any(|entry| {
+            entry.activity.is_some()
+                && (!entry.volume.is_reconciled || entry.volume.intent.is_some())
+        });
+        if !looking {
+            for looker in self.rescan_waiters.drain(..) {
+                // Who does not wait any more need not be told.
+                let _ = looker.send(());
+            }
+        }
+    }
+
+    /// An operation on a volume of the book that is free, with a copy of it. What is not settled is
+    /// settled first.
+    fn start_job(&mut self, handle: &str, job: VolumeJob, reply: Option<Reply>) {
+        let (steps, settings) = (self.executor.clone(), self.settings());
+        let Some(entry) = self.volumes.get_mut(handle) else {
+            return;
+        };
+        let (hand, doing) = StepContext::new(steps, settings, handle.to_owned(), job.description());
+        entry.activity = Some(doing);
+        entry.is_recovering = matches!(job, VolumeJob::Recover);
+        let mut volume = entry.volume.clone();
+        self.tasks.spawn(async move {
+            let result = job.run(&hand, &mut volume).await;
+            TaskResult::Operation {
+                volume: Box::new(volume),
+                reply: reply.map(|reply| (reply, result)),
+            }
+        });
+    }
+
+    fn handle_task_result(&mut self, ended: TaskResult) {
+        match ended {
+            TaskResult::Discovered(found) => {
+                self.is_discovering = false;
+                match found {
+                    Ok(found) => self.merge_discovered(found),
+                    Err(fault) => {
+                        self.records_error = Some(format!(
+                            "the records of volumes cannot be read: {}",
+                            with_causes(&fault)
+                        ))
+                    }
+                }
+            }
+            TaskResult::Capacities(rooms) => {
+                self.is_measuring = false;
+                self.capacities = rooms;
+            }
+            TaskResult::Operation {
+                volume,
+                reply: answered,
+            } => {
+                let handle = volume.handle.clone();
+                let changed_size = self.volumes.get(&handle).is_some_and(|entry| {
+                    (entry.volume.size, entry.volume.exists) != (volume.size, volume.exists)
+                });
+                let stays = volume.exists || volume.intent.is_some();
+                let answer = answered.map(|(reply, result)| {
+                    let answer = result.map(|came| match came {
+                        JobOutcome::Volume => Response::Volume(Box::new(volume.view(None))),
+                        JobOutcome::Expanded(expanded) => Response::Expanded(expanded),
+                        JobOutcome::Done => Response::Done,
+                    });
+                    (reply, answer)
+                });
+                let before = self.volumes.remove(&handle);
+                if stays {
+                    self.volumes
+                        .insert(handle.clone(), VolumeEntry::idle(*volume));
+                }
+                self.sync_static_volumes();
+                if changed_size {
+                    self.start_measuring();
+                }
+                self.notify_rescan_waiters();
+                self.publish_view();
+                if let Some(waiting) = before.and_then(|before| before.queued) {
+                    self.resume_queued(&handle, waiting);
+                }
+                if let Some((reply, answer)) = answer {
+                    // A caller that is gone finds it done when it asks again.
+                    let _ = reply.send(answer);
+                }
+            }
+        }
+    }
+
+    /// What is in the book already is newer than what was read.
+    fn merge_discovered(&mut self, found: DiscoveredRecords) {
+        let group_unknown = found
+            .logical_volumes
+            .as_ref()
+            .err()
+            .map(|why| format!("the volumes of the volume group are not known: {why}"));
+        let strays = found.unrecognized_files();
+        // It is read again and again while something is not known: only what is new is told.
+        match &group_unknown {
+            Some(why) if self.volume_group_error != group_unknown => {
+                tracing::warn!(%why, "volumes may be missing")
+            }
+            None if self.volume_group_error.is_some() => {
+                tracing::info!("the volumes of the volume group are known again")
+            }
+            _ => {}
+        }
+        for file in strays.difference(&self.unrecognized_files) {
+            tracing::warn!(
+                file,
+                "a file that is no record lies among the pool's records"
+            );
+        }
+        (self.volume_group_error, self.unrecognized_files) = (group_unknown, strays);
+        let settings = self.settings();
+        for (handle, volume) in discover::build_volumes(&settings, found) {
+            if let btree_map::Entry::Vacant(place) = self.volumes.entry(handle) {
+                if let Some(why) = &volume.record_problem {
+                    tracing::error!(volume = volume.handle, ?why, "a volume is left alone");
+                }
+                place.insert(VolumeEntry::idle(volume));
+            }
+        }
+        self.records_error = None;
+        self.sync_static_volumes();
+        self.start_measuring();
+        self.recover_all();
+    }
+
+    /// Static volumes are those of the configuration, and those that it had while they are
+    /// attached.
+    fn sync_static_volumes(&mut self) {
+        if self.records_error.is_some() {
+            return;
+        }
+        let settings = self.settings();
+        let free = |entry: &VolumeEntry| {
+            entry.activity.is_none() && !entry.volume.is_attached() && entry.volume.intent.is_none()
+        };
+        self.volumes.retain(|name, entry| {
+            !entry.volume.is_static()
+                || !free(entry)
+                || entry.volume.record_problem.is_some()
+                || settings
+                    .static_volumes
+                    .iter()
+                    .any(|wanted| wanted.name == *name)
+        });
+        let mut fresh = false;
+        for wanted in &settings.static_volumes {
+            let backing = static_backing(wanted.kind, wanted.path.clone());
+            let same = |entry: &VolumeEntry| {
+                entry.volume.backing == backing
+                    || !free(entry)
+                    || entry.volume.record_problem.is_some()
+            };
+            if !self.volumes.get(&wanted.name).is_some_and(same) {
+                self.volumes.insert(
+                    wanted.name.clone(),
+                    VolumeEntry::idle(Volume::from_static(wanted)),
+                );
+                fresh = true;
+            }
+        }
+        if fresh {
+            self.recover_all();
+        }
+    }
+
+    fn publish_view(&self) {
+        let volumes = self.volumes.iter().filter(|(_, entry)| entry.volume.exists);
+        let volumes = volumes
+            .map(|(handle, entry)| (handle.clone(), entry.volume.view(entry.activity.clone())))
+            .collect();
+        let (unknown, group_unknown) =
+            (self.records_error.clone(), self.volume_group_error.clone());
+        self.view.send_replace(Arc::new(EngineView {
+            records_error: unknown,
+            volume_group_error: group_unknown,
+            volumes,
+            capacities: self.capacities.clone(),
+        }));
+    }
+
+    /// To whoever reads, and, when it is another than before, to the owner of the state.
+    async fn publish_inventory(&mut self) -> Result<(), EngineError> {
+        self.publish_view();
+        let settings = self.settings();
+        let seen = match &self.records_error {
+            Some(error) => Observation::failed(clock::now(), error),
+            None => {
+                let volumes = self
+                    .volumes
+                    .values()
+                    .filter(|entry| entry.volume.exists)
+                    .map(|entry| entry.volume.to_provisioned())
+                    .collect();
+                let (driver, folder, group) = (
+                    settings.driver.clone(),
+                    Some(settings.directory.clone()),
+                    settings.volume_group.clone(),
+                );
+                Observation::ok(
+                    clock::now(),
+                    ProvisionState {
+                        driver,
+                        volumes,
+                        directory: folder,
+                        volume_group: group,
+                    },
+                )
+            }
+        };
+        let same = self
+            .last_published
+            .as_ref()
+            .is_some_and(|before| before.value() == seen.value() && before.error() == seen.error());
+        // Before the first look has come to an end there is nothing to tell, and nothing to take
+        // back.
+        if same || (self.last_published.is_none() && self.is_discovering) {
+            return Ok(());
+        }
+        self.last_published = Some(seen.clone());
+        self.updates
+            .send(SourceUpdate::Provision(seen))
+            .await
+            .map_err(|_| EngineError::OwnerGone)
+    }
+}
+
+fn delayed_interval(every: Duration) -> Interval {
+    let mut tick = interval(every);
+    tick.reset_at(Instant::now() + every);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    tick
+}

@@ -1,0 +1,87 @@
+//! One operation on one volume, in a task of its own: what was left over of the volume is settled
+//! first, then the wish is fulfilled.
+
+use crate::provision::engine::step_context::StepContext;
+use crate::provision::engine::volume::Volume;
+use crate::provision::engine::{
+    CreateRequest, ExpandRequest, ExpandResponse, PublishRequest, StageRequest, expand, pool,
+    publish, recover, stage,
+};
+use crate::provision::error::ProvisionError;
+use crate::provision::step::StepExecutor;
+
+pub enum VolumeJob {
+    Recover,
+    /// With the smallest size that is possible.
+    Create(CreateRequest, u64),
+    Delete,
+    Expand(ExpandRequest),
+    Stage(StageRequest),
+    Unstage(String),
+    Publish(PublishRequest),
+    Unpublish(String),
+}
+
+/// What an operation came to; a volume's view is made when the book has it.
+pub enum JobOutcome {
+    Volume,
+    Expanded(ExpandResponse),
+    Done,
+}
+
+impl VolumeJob {
+    /// For people.
+    pub fn description(&self) -> &'static str {
+        match self {
+            VolumeJob::Recover => "looking at it",
+            VolumeJob::Create(..) => "creating it",
+            VolumeJob::Delete => "deleting it",
+            VolumeJob::Expand(_) => "growing it",
+            VolumeJob::Stage(_) => "staging it",
+            VolumeJob::Unstage(_) => "unstaging it",
+            VolumeJob::Publish(_) => "publishing it",
+            VolumeJob::Unpublish(_) => "unpublishing it",
+        }
+    }
+
+    pub async fn run<S: StepExecutor>(
+        self,
+        hand: &StepContext<S>,
+        volume: &mut Volume,
+    ) -> Result<JobOutcome, ProvisionError> {
+        if let VolumeJob::Create(wish, least) = &self {
+            return pool::create(hand, volume, wish, *least)
+                .await
+                .map(|()| JobOutcome::Volume);
+        }
+        match self {
+            VolumeJob::Delete | VolumeJob::Unstage(_) | VolumeJob::Unpublish(_) => {
+                recover::recover_before_removal(hand, volume).await?
+            }
+            _ => recover::recover(hand, volume).await?,
+        }
+        if !volume.exists {
+            // Its deletion was cut off before, and is finished now.
+            return if matches!(self, VolumeJob::Delete | VolumeJob::Recover) {
+                Ok(JobOutcome::Done)
+            } else {
+                Err(super::volume::not_found(&volume.handle))
+            };
+        }
+        match self {
+            VolumeJob::Recover | VolumeJob::Create(..) => {}
+            VolumeJob::Delete => pool::delete(hand, volume).await?,
+            VolumeJob::Expand(wish) => {
+                return expand::expand(hand, volume, &wish)
+                    .await
+                    .map(JobOutcome::Expanded);
+            }
+            VolumeJob::Stage(wish) => stage::stage(hand, volume, &wish).await?,
+            VolumeJob::Unstage(path) => stage::unstage(hand, volume, &path).await?,
+            VolumeJob::Publish(wish) => publish::publish(hand, volume, &wish).await?,
+            VolumeJob::Unpublish(path) => publish::unpublish(hand, volume, &path).await?,
+        }
+        recover::drop_detached_orphan(volume);
+        Ok(JobOutcome::Done)
+    }
+}

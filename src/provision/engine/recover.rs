@@ -1,0 +1,285 @@
+//! Putting right what was cut off, by an error or by the end of the daemon: what makes a thing is
+//! undone unless its record says that it is done; what unmakes a thing is finished. Then the
+//! records are compared with what the host has.
+//!
+//! In: a volume's copy, as its records tell it. Out: the same without an intent, or why that could
+//! not be. It comes before every other operation on the volume, so no operation ever sees half of
+//! another.
+
+use crate::model::causes::with_causes;
+use crate::model::path::HostPath;
+use crate::model::provision::ProvidedAttachment;
+use crate::provision::engine::step_context::{ATTACHMENTS_DIR, StepContext, VOLUMES_DIR};
+use crate::provision::engine::volume::{Backing, RecordProblem, Volume};
+use crate::provision::engine::{expand, publish, stage};
+use crate::provision::error::ProvisionError;
+use crate::provision::record::Operation;
+use crate::provision::step::{StepExecutor, Wipe};
+
+pub async fn recover<S: StepExecutor>(
+    hand: &StepContext<S>,
+    volume: &mut Volume,
+) -> Result<(), ProvisionError> {
+    volume.check_detachable()?;
+    let settled = recover_and_reconcile(hand, volume).await;
+    log_recovery(volume, settled.as_ref().err());
+    settled
+}
+
+/// Before something of the volume is unmade. Growth that cannot be finished is given up then: as
+/// long as it is not told as done it was promised to nobody, its caller asks again, and the record
+/// tells the size.
+pub async fn recover_before_removal<S: StepExecutor>(
+    hand: &StepContext<S>,
+    volume: &mut Volume,
+) -> Result<(), ProvisionError> {
+    volume.check_detachable()?;
+    match &volume.intent {
+        // What is written down of the unmaking takes its place.
+        Some(intent) if matches!(intent.operation, Operation::Expand { .. }) => {
+            reconcile_once(hand, volume).await
+        }
+        _ => recover(hand, volume).await,
+    }
+}
+
+async fn recover_and_reconcile<S: StepExecutor>(
+    hand: &StepContext<S>,
+    volume: &mut Volume,
+) -> Result<(), ProvisionError> {
+    if let Some(intent) = volume.intent.clone() {
+        recover_operation(hand, volume, intent.operation).await?;
+    }
+    reconcile_once(hand, volume).await
+}
+
+async fn reconcile_once<S: StepExecutor>(
+    hand: &StepContext<S>,
+    volume: &mut Volume,
+) -> Result<(), ProvisionError> {
+    if volume.exists && !volume.is_reconciled {
+        reconcile(hand, volume).await?;
+        volume.is_reconciled = true;
+    }
+    drop_detached_orphan(volume);
+    Ok(())
+}
+
+/// It is tried again and again, and told when it begins to fail, fails otherwise, or succeeds at
+/// last.
+fn log_recovery(volume: &mut Volume, error: Option<&ProvisionError>) {
+    let error = error.map(|fault| with_causes(fault));
+    match &error {
+        Some(error) if volume.recovery_error.as_ref() != Some(error) => {
+            tracing::warn!(
+                volume = volume.handle,
+                error,
+                "a volume could not be put right yet"
+            );
+        }
+        None if volume.recovery_error.is_some() => {
+            tracing::info!(
+                volume = volume.handle,
+                "a volume that could not be put right before is put right now"
+            )
+        }
+        _ => {}
+    }
+    volume.recovery_error = error;
+}
+
+/// Once nothing of it is attached, there is no trace left of a volume whose own record is gone.
+pub fn drop_detached_orphan(volume: &mut Volume) {
+    if matches!(volume.record_problem, Some(RecordProblem::Orphan(_)))
+        && !volume.is_attached()
+        && volume.intent.is_none()
+    {
+        volume.exists = false;
+    }
+}
+
+async fn recover_operation<S: StepExecutor>(
+    hand: &StepContext<S>,
+    volume: &mut Volume,
+    operation: Operation,
+) -> Result<(), ProvisionError> {
+    if volume.recovery_error.is_none() {
+        tracing::info!(
+            volume = volume.handle,
+            operation = operation.description(),
+            "an operation that was cut off is put right"
+        );
+    }
+    match operation {
+        Operation::Create { .. } => undo_create(hand, volume).await,
+        Operation::Delete => finish_delete(hand, volume).await,
+        Operation::Expand { size } => match expand::grow_device(hand, volume, size).await {
+            // The room is gone that was there when it began: it stays as large as it is.
+            Ok(()) | Err(ProvisionError::ResourceExhausted(_)) => hand.end_operation(volume).await,
+            Err(fault) => Err(fault),
+        },
+        Operation::Stage { path, .. } if has_path(&path)(volume.staged.as_ref()) => {
+            hand.end_operation(volume).await
+        }
+        Operation::Stage { path, .. } => stage::undo_stage(hand, volume, &path).await,
+        Operation::Unstage { path } => {
+            finish_unless_in_use(hand, volume, Removal::Unstage(path)).await
+        }
+        Operation::Publish { path, .. }
+            if volume.published.iter().any(|held| held.path == path) =>
+        {
+            hand.end_operation(volume).await
+        }
+        Operation::Publish { path, .. } => publish::undo_publish(hand, volume, &path).await,
+        Operation::Unpublish { path } => {
+            finish_unless_in_use(hand, volume, Removal::Unpublish(path)).await
+        }
+    }
+}
+
+enum Removal {
+    Unstage(HostPath),
+    Unpublish(HostPath),
+}
+
+/// Who holds it now has it: then it was not unmade, and the caller will ask again.
+async fn finish_unless_in_use<S: StepExecutor>(
+    hand: &StepContext<S>,
+    volume: &mut Volume,
+    step: Removal,
+) -> Result<(), ProvisionError> {
+    let finished = match step {
+        Removal::Unstage(path) => stage::finish_unstage(hand, volume, &path, None).await,
+        Removal::Unpublish(path) => publish::finish_unpublish(hand, volume, &path, None).await,
+    };
+    match finished {
+        Err(ProvisionError::InUse(why)) => {
+            tracing::warn!(volume = volume.handle, %why, "what was about to be unmounted is in use, and stays");
+            // What of it is there still is compared with the records.
+            volume.is_reconciled = false;
+            hand.end_operation(volume).await
+        }
+        finished => finished,
+    }
+}
+
+fn has_path(path: &HostPath) -> impl Fn(Option<&ProvidedAttachment>) -> bool + '_ {
+    move |held| held.is_some_and(|held| held.path == *path)
+}
+
+/// The record (or the tagged logical volume, which is the same) is what makes it: without one
+/// nobody was told of it. A logical volume that is not finished shows what others have left on its
+/// extents: it is none yet.
+pub async fn undo_create<S: StepExecutor>(
+    hand: &StepContext<S>,
+    volume: &mut Volume,
+) -> Result<(), ProvisionError> {
+    if let Backing::LogicalVolume { group, name } = &volume.backing {
+        let found = hand
+            .find_logical_volume(group, name)
+            .await?
+            .filter(|found| !found.unfinished);
+        volume.exists = found.is_some();
+        volume.size = found.map_or(volume.size, |found| found.size);
+    }
+    if !volume.exists {
+        hand.remove_record(VOLUMES_DIR, &volume.handle).await?;
+        // Nothing was ever written into it.
+        hand.remove_backing(volume, Wipe::None).await?;
+    }
+    hand.end_operation(volume).await
+}
+
+/// From the first step on there may be half of it, so there is no way back.
+pub async fn finish_delete<S: StepExecutor>(
+    hand: &StepContext<S>,
+    volume: &mut Volume,
+) -> Result<(), ProvisionError> {
+    hand.detach_device(volume).await?;
+    hand.remove_backing(volume, hand.settings.wipe).await?;
+    hand.remove_record(VOLUMES_DIR, &volume.handle).await?;
+    hand.remove_record(ATTACHMENTS_DIR, &volume.handle).await?;
+    volume.exists = false;
+    hand.end_operation(volume).await
+}
+
+/// Records without a mount, after a reboot or an administrator's umount, are dropped. What cannot
+/// be asked stays as it is.
+async fn reconcile<S: StepExecutor>(
+    hand: &StepContext<S>,
+    volume: &mut Volume,
+) -> Result<(), ProvisionError> {
+    if volume.is_static() && !volume.is_attached() {
+        return stage::check_unattached(hand, volume).await;
+    }
+    if !volume.is_attached() {
+        return Ok(());
+    }
+    let before = (volume.staged.clone(), volume.published.clone());
+    match hand.find_device(volume).await {
+        // A drive that is gone leaves its mounts behind.
+        Err(fault @ ProvisionError::Unavailable(_)) => {
+            volume.device = None;
+            volume.error = Some(fault.to_string());
+        }
+        found => {
+            found?;
+            volume.error = None;
+        }
+    }
+    let mut trouble = None;
+    if let Some(staged) = volume.staged.clone()
+        && !is_still_attached(hand, volume, &staged, true, &mut trouble).await?
+    {
+        volume.staged = None;
+    }
+    let mut published = Vec::new();
+    for held in volume.published.clone() {
+        if is_still_attached(hand, volume, &held, false, &mut trouble).await? {
+            published.push(held);
+        }
+    }
+    volume.published = published;
+    if trouble.is_some() {
+        volume.error = trouble;
+    }
+    if before != (volume.staged.clone(), volume.published.clone()) {
+        tracing::info!(
+            volume = volume.handle,
+            "what it was mounted at is no longer mounted"
+        );
+        if !volume.is_attached() && volume.device.is_some() {
+            hand.detach_device(volume).await?;
+        }
+        hand.write_attachments(volume).await?;
+    }
+    Ok(())
+}
+
+/// Whether an attachment of the records is there still.
+async fn is_still_attached<S: StepExecutor>(
+    hand: &StepContext<S>,
+    volume: &Volume,
+    held: &ProvidedAttachment,
+    staged: bool,
+    trouble: &mut Option<String>,
+) -> Result<bool, ProvisionError> {
+    if staged && matches!(volume.backing, Backing::Directory(_)) {
+        // Nothing is done to stage a folder.
+        return Ok(true);
+    }
+    if staged && held.access.block {
+        return Ok(volume.device.is_some());
+    }
+    let place = hand.rooted_path("path", &held.path)?;
+    let Some(mounted) = hand.find_mount(&place, None).await? else {
+        return Ok(false);
+    };
+    if volume.device.is_some() && !volume.matches_mount(&mounted) {
+        *trouble = Some(format!(
+            "{} is mounted at {}, where this volume should be",
+            mounted.source, held.path
+        ));
+    }
+    Ok(true)
+}

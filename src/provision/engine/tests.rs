@@ -1,0 +1,197 @@
+//! The engine over a host of values.
+
+mod crash;
+mod fake;
+mod invariants;
+mod lifecycle;
+mod log;
+mod refusals;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+
+use crate::model::provision::{AccessMode, BackingKind, PodRef, VolumeAccess};
+use crate::model::source_update::SourceUpdate;
+use crate::provision::engine::tests::fake::FakeHost;
+use crate::provision::engine::{
+    CreateRequest, Engine, EngineError, ExpandRequest, PublishRequest, Settings, StageRequest,
+    StaticVolume,
+};
+use crate::provision::error::ProvisionError;
+use crate::provision::rules::sizes::CapacityRange;
+use crate::provision::step::Wipe;
+
+pub const STAGING: &str = "/k/plugins/x/globalmount";
+
+pub fn settings() -> Settings {
+    Settings {
+        driver: "csi.diskvitals.io".into(),
+        directory: "/pool".into(),
+        directory_configured: true,
+        volume_group: Some("vg".into()),
+        kubelet_root: "/k".into(),
+        static_roots: vec!["/srv".into()],
+        wipe: Wipe::Zero,
+        static_volumes: vec![
+            StaticVolume {
+                name: "fast".into(),
+                kind: BackingKind::StaticDevice,
+                path: "/dev/disk/by-id/fast".into(),
+            },
+            StaticVolume {
+                name: "scratch".into(),
+                kind: BackingKind::StaticDirectory,
+                path: "/srv/scratch".into(),
+            },
+        ],
+        request_timeout: Duration::from_secs(5),
+        rescan_interval: Duration::from_secs(30),
+    }
+}
+
+/// One daemon's engine over a world.
+pub struct Daemon {
+    pub engine: Engine,
+    pub host: FakeHost,
+    pub settings: watch::Sender<Arc<Settings>>,
+    pub updates: mpsc::Receiver<SourceUpdate>,
+    actor: JoinHandle<Result<std::convert::Infallible, EngineError>>,
+}
+
+impl Daemon {
+    pub fn start(fake: FakeHost) -> Daemon {
+        let settings = watch::Sender::new(Arc::new(settings()));
+        let (reports, received) = mpsc::channel(10_000);
+        let (engine, actor) = Engine::new(fake.clone(), settings.subscribe(), reports);
+        Daemon {
+            engine,
+            host: fake,
+            settings,
+            updates: received,
+            actor: tokio::spawn(actor.run()),
+        }
+    }
+
+    pub async fn ready(fake: FakeHost) -> Daemon {
+        let daemon = Daemon::start(fake);
+        daemon.wait_recovered().await;
+        daemon
+    }
+
+    /// The first look is over, and nothing is being put right.
+    pub async fn wait_recovered(&self) {
+        let mut views = self.engine.subscribe();
+        let idle = |view: &Arc<super::EngineView>| {
+            view.records_error.is_none()
+                && view.volumes.values().all(|seen| seen.activity.is_none())
+        };
+        views.wait_for(idle).await.expect("the engine runs");
+        self.engine.rescan().await;
+    }
+
+    /// Killed where it stands.
+    pub async fn kill(self) -> FakeHost {
+        self.actor.abort();
+        let _ = self.actor.await;
+        self.host.restarted()
+    }
+
+    pub async fn create(&self, name: &str) -> Result<String, ProvisionError> {
+        Ok(self
+            .engine
+            .create(create_request(name))
+            .await?
+            .provided
+            .handle)
+    }
+
+    pub async fn stage(&self, handle: &str) -> Result<(), ProvisionError> {
+        self.engine
+            .stage(StageRequest {
+                handle: handle.into(),
+                staging_path: STAGING.into(),
+                access: writer(),
+            })
+            .await
+    }
+
+    pub async fn publish(&self, handle: &str, pod: &str) -> Result<(), ProvisionError> {
+        self.engine.publish(publish_request(handle, pod)).await
+    }
+
+    pub async fn unpublish(&self, handle: &str, pod: &str) -> Result<(), ProvisionError> {
+        self.engine.unpublish(handle.into(), target(pod)).await
+    }
+
+    pub async fn unstage(&self, handle: &str) -> Result<(), ProvisionError> {
+        self.engine.unstage(handle.into(), STAGING.into()).await
+    }
+
+    pub async fn grow(
+        &self,
+        handle: &str,
+        size: u64,
+    ) -> Result<super::ExpandResponse, ProvisionError> {
+        let range = CapacityRange {
+            required: size,
+            limit: 0,
+        };
+        self.engine
+            .expand(ExpandRequest {
+                handle: handle.into(),
+                range,
+                volume_path: None,
+                device_only: false,
+            })
+            .await
+    }
+}
+
+pub fn target(pod: &str) -> String {
+    format!("/k/pods/{pod}/volumes/kubernetes.io~csi/pv/mount")
+}
+
+pub fn access(mode: AccessMode) -> VolumeAccess {
+    VolumeAccess {
+        mode,
+        block: false,
+        fs_type: None,
+        mount_flags: Vec::new(),
+    }
+}
+
+pub fn writer() -> VolumeAccess {
+    access(AccessMode::SingleNodeWriter)
+}
+
+pub fn create_request(name: &str) -> CreateRequest {
+    let range = CapacityRange {
+        required: 1 << 20,
+        limit: 0,
+    };
+    CreateRequest {
+        name: name.into(),
+        range,
+        kind: None,
+        accesses: vec![writer()],
+        mkfs_options: String::new(),
+    }
+}
+
+pub fn publish_request(handle: &str, pod: &str) -> PublishRequest {
+    PublishRequest {
+        handle: handle.into(),
+        staging_path: Some(STAGING.into()),
+        target_path: target(pod),
+        access: writer(),
+        read_only: false,
+        pod: Some(PodRef {
+            uid: "u".into(),
+            name: pod.into(),
+            namespace: "shop".into(),
+        }),
+    }
+}

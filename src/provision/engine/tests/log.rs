@@ -1,0 +1,91 @@
+//! What is told in the log, and how often.
+
+use std::io;
+use std::sync::Mutex;
+
+use tracing::subscriber::DefaultGuard;
+use tracing_subscriber::layer::SubscriberExt;
+
+use super::lifecycle::fake_host;
+use super::*;
+
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0
+            .lock()
+            .expect("no panic while it is written")
+            .extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Log {
+    /// Of this thread, for as long as the guard is there.
+    fn capture(&self) -> DefaultGuard {
+        let log = self.clone();
+        let layer = tracing_subscriber::fmt::layer()
+            .with_ansi(false)
+            .with_writer(move || log.clone());
+        tracing::subscriber::set_default(tracing_subscriber::registry().with(layer))
+    }
+
+    /// How many lines have this message.
+    fn count(&self, message: &str) -> usize {
+        let text = self.0.lock().expect("no panic while it is written");
+        String::from_utf8_lossy(&text)
+            .lines()
+            .filter(|line| line.contains(message))
+            .count()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lasting_error_is_logged_when_it_begins_and_when_it_ends() {
+    let log = Log::default();
+    let _listening = log.capture();
+    let fake = fake_host();
+    fake.with_state(|world| {
+        world.group_broken = true;
+        world
+            .records
+            .insert("/pool/volumes/a b.json".into(), "{}".into());
+    });
+    let daemon = Daemon::ready(fake).await;
+    let handle = daemon.create("pvc-1").await.unwrap();
+    daemon.host.with_state(|world| world.growing_broken = true);
+    daemon.grow(&handle, 2 << 20).await.unwrap_err();
+    let before = daemon.host.with_state(|world| world.executed.len());
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    let tried = daemon.host.with_state(|world| {
+        world.executed[before..]
+            .iter()
+            .filter(|step| step.starts_with("GrowImage"))
+            .count()
+    });
+    assert!(tried > 10, "it was tried {tried} times");
+    let begun = [
+        "an operation that was cut off is put right",
+        "could not be put right yet",
+        "volumes may be missing",
+        "no record lies among",
+    ];
+    for message in begun {
+        assert_eq!(log.count(message), 1, "{message}");
+    }
+    daemon
+        .host
+        .with_state(|world| (world.growing_broken, world.group_broken) = (false, false));
+    tokio::time::sleep(Duration::from_secs(90)).await;
+    for message in begun
+        .into_iter()
+        .chain(["is put right now", "the volume group are known again"])
+    {
+        assert_eq!(log.count(message), 1, "{message}");
+    }
+}

@@ -1,0 +1,776 @@
+//! What is refused, by which word, and that nothing is left of it; what hangs, what is busy, what
+//! cannot be read.
+
+use super::fake::{DiskContent, InjectedFault};
+use super::lifecycle::{assert_clean, fake_host};
+use super::*;
+use crate::provision::step::StepErrorKind;
+
+async fn staged() -> (Daemon, String) {
+    let daemon = Daemon::ready(fake_host()).await;
+    let handle = daemon.create("pvc-1").await.unwrap();
+    daemon.stage(&handle).await.unwrap();
+    (daemon, handle)
+}
+
+#[tokio::test]
+async fn a_second_path_of_a_single_writer_names_the_holder_and_the_same_path_with_other_arguments_exists()
+ {
+    let (daemon, handle) = staged().await;
+    daemon.publish(&handle, "a").await.unwrap();
+    assert!(
+        matches!(daemon.publish(&handle, "b").await, Err(ProvisionError::FailedPrecondition(why)) if why.contains("pod shop/a"))
+    );
+    let other = PublishRequest {
+        read_only: true,
+        ..publish_request(&handle, "a")
+    };
+    assert!(matches!(
+        daemon.engine.publish(other).await,
+        Err(ProvisionError::AlreadyExists(_))
+    ));
+    let mode = PublishRequest {
+        access: access(AccessMode::SingleNodeMultiWriter),
+        ..publish_request(&handle, "a")
+    };
+    assert!(matches!(
+        daemon.engine.publish(mode).await,
+        Err(ProvisionError::AlreadyExists(_))
+    ));
+    let flags = PublishRequest {
+        access: VolumeAccess {
+            mount_flags: vec!["noatime".into()],
+            ..writer()
+        },
+        ..publish_request(&handle, "a")
+    };
+    assert!(matches!(
+        daemon.engine.publish(flags).await,
+        Err(ProvisionError::AlreadyExists(_))
+    ));
+}
+
+#[tokio::test]
+async fn staging_elsewhere_or_otherwise_is_refused() {
+    let (daemon, handle) = staged().await;
+    let stage = |path: &str, access| StageRequest {
+        handle: handle.clone(),
+        staging_path: path.into(),
+        access,
+    };
+    assert!(
+        matches!(daemon.engine.stage(stage("/k/other", writer())).await, Err(ProvisionError::FailedPrecondition(why)) if why.contains(STAGING))
+    );
+    let block = VolumeAccess {
+        block: true,
+        ..writer()
+    };
+    assert!(matches!(
+        daemon.engine.stage(stage(STAGING, block.clone())).await,
+        Err(ProvisionError::AlreadyExists(_))
+    ));
+    let wrong = PublishRequest {
+        access: block,
+        ..publish_request(&handle, "a")
+    };
+    assert!(matches!(
+        daemon.engine.publish(wrong).await,
+        Err(ProvisionError::FailedPrecondition(_))
+    ));
+    let elsewhere = PublishRequest {
+        staging_path: Some("/k/other".into()),
+        ..publish_request(&handle, "a")
+    };
+    assert!(matches!(
+        daemon.engine.publish(elsewhere).await,
+        Err(ProvisionError::FailedPrecondition(_))
+    ));
+    let folder = StageRequest {
+        handle: "scratch".into(),
+        staging_path: STAGING.into(),
+        access: VolumeAccess {
+            block: true,
+            ..writer()
+        },
+    };
+    assert!(matches!(
+        daemon.engine.stage(folder).await,
+        Err(ProvisionError::InvalidArgument {
+            field: "access.block",
+            ..
+        })
+    ));
+}
+
+#[tokio::test]
+async fn what_is_attached_is_not_deleted_and_what_is_published_is_not_unstaged() {
+    let (daemon, handle) = staged().await;
+    daemon.publish(&handle, "a").await.unwrap();
+    assert!(
+        matches!(daemon.unstage(&handle).await, Err(ProvisionError::FailedPrecondition(why)) if why.contains("shop/a"))
+    );
+    assert!(
+        matches!(daemon.engine.delete(handle.clone()).await, Err(ProvisionError::FailedPrecondition(why)) if why.contains("shop/a"))
+    );
+    daemon.unpublish(&handle, "a").await.unwrap();
+    assert!(
+        matches!(daemon.engine.delete(handle.clone()).await, Err(ProvisionError::FailedPrecondition(why)) if why.contains(STAGING))
+    );
+}
+
+#[tokio::test]
+async fn only_a_blank_device_is_formatted() {
+    for (on, asked, fine) in [
+        (DiskContent::Blank, None, true),
+        (DiskContent::Filesystem("ext4".into()), Some("ext4"), true),
+        (DiskContent::Filesystem("xfs".into()), None, true),
+        (DiskContent::Filesystem("xfs".into()), Some("ext4"), false),
+        (DiskContent::Filesystem("vfat".into()), None, false),
+        (DiskContent::Foreign, None, false),
+        (DiskContent::InterruptedMkfs, Some("ext4"), false),
+    ] {
+        let fake = fake_host();
+        fake.with_state(|world| {
+            world
+                .devices
+                .get_mut("/dev/disk/by-id/fast")
+                .unwrap()
+                .content = on.clone()
+        });
+        let daemon = Daemon::ready(fake).await;
+        let access = VolumeAccess {
+            fs_type: asked.map(String::from),
+            ..writer()
+        };
+        let staged = daemon
+            .engine
+            .stage(StageRequest {
+                handle: "fast".into(),
+                staging_path: STAGING.into(),
+                access,
+            })
+            .await;
+        assert_eq!(staged.is_ok(), fine, "{on:?}: {staged:?}");
+        if !fine {
+            assert!(
+                matches!(staged, Err(ProvisionError::FailedPrecondition(why)) if why.contains("carries"))
+            );
+            daemon.host.with_state(|world| {
+                assert!(
+                    world.mounts.is_empty()
+                        && world.records.is_empty()
+                        && world.devices["/dev/disk/by-id/fast"].content == on
+                )
+            });
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_refused_mkfs_is_not_recorded_as_begun() {
+    for refusal in [
+        StepErrorKind::InUse,
+        StepErrorKind::ForeignData,
+        StepErrorKind::Unsupported,
+        StepErrorKind::NotFound,
+    ] {
+        let daemon = Daemon::ready(fake_host()).await;
+        daemon.host.inject_at_format(InjectedFault::Fail(refusal));
+        assert!(daemon.stage("fast").await.is_err(), "{refusal:?}");
+        daemon.host.with_state(|world| {
+            assert!(
+                world
+                    .executed
+                    .iter()
+                    .all(|step| !step.starts_with("FormatAgain")),
+                "{refusal:?}: {:?}",
+                world.executed
+            );
+            assert!(world.records.is_empty(), "{refusal:?}: {:?}", world.records);
+        });
+        daemon.stage("fast").await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn what_somebody_else_has_mounted_over_the_staging_path_is_not_published() {
+    let (daemon, handle) = staged().await;
+    let before = daemon.host.with_state(|world| {
+        let staged = world.mounts.get_mut(STAGING).unwrap();
+        std::mem::replace(&mut staged.source, "sdz1".into())
+    });
+    let refused = daemon.publish(&handle, "a").await;
+    assert!(
+        matches!(&refused, Err(ProvisionError::FailedPrecondition(why)) if why.contains("sdz1 is mounted at")),
+        "{refused:?}"
+    );
+    daemon
+        .host
+        .with_state(|world| assert!(!world.mounts.contains_key(&target("a"))));
+    daemon
+        .host
+        .with_state(|world| world.mounts.get_mut(STAGING).unwrap().source = before);
+    daemon.publish(&handle, "a").await.unwrap();
+}
+
+#[tokio::test]
+async fn only_a_pods_target_or_one_of_a_record_is_removed() {
+    let (daemon, handle) = staged().await;
+    let elsewhere = "/k/device-plugins".to_owned();
+    daemon
+        .host
+        .with_state(|world| world.targets.extend([elsewhere.clone(), target("left")]));
+    daemon
+        .engine
+        .unpublish(handle.clone(), elsewhere.clone())
+        .await
+        .unwrap();
+    daemon.unpublish(&handle, "left").await.unwrap();
+    daemon.host.with_state(|world| {
+        assert!(
+            world.targets.contains(&elsewhere) && !world.targets.contains(&target("left")),
+            "{:?}",
+            world.targets
+        )
+    });
+    let published = PublishRequest {
+        target_path: elsewhere.clone(),
+        ..publish_request(&handle, "a")
+    };
+    daemon.engine.publish(published).await.unwrap();
+    daemon
+        .engine
+        .unpublish(handle, elsewhere.clone())
+        .await
+        .unwrap();
+    daemon
+        .host
+        .with_state(|world| assert!(!world.targets.contains(&elsewhere), "a record named it"));
+}
+
+#[tokio::test]
+async fn an_invalid_request_names_its_field_and_leaves_nothing() {
+    let daemon = Daemon::ready(fake_host()).await;
+    let create = async |change: &dyn Fn(&mut CreateRequest)| {
+        let mut wish = create_request("bad");
+        change(&mut wish);
+        daemon.engine.create(wish).await.expect_err("refused")
+    };
+    assert!(matches!(
+        create(&|wish| wish.name.clear()).await,
+        ProvisionError::InvalidArgument { field: "name", .. }
+    ));
+    assert!(matches!(
+        create(&|wish| wish.accesses.clear()).await,
+        ProvisionError::InvalidArgument {
+            field: "accesses",
+            ..
+        }
+    ));
+    assert!(matches!(
+        create(&|wish| wish.mkfs_options = "-F".into()).await,
+        ProvisionError::InvalidArgument {
+            field: "mkfs_options",
+            ..
+        }
+    ));
+    assert!(matches!(
+        create(&|wish| wish.accesses[0].mode = AccessMode::MultiNodeMultiWriter).await,
+        ProvisionError::InvalidArgument {
+            field: "access.mode",
+            ..
+        }
+    ));
+    assert!(matches!(
+        create(&|wish| wish.accesses[0].fs_type = Some("ntfs".into())).await,
+        ProvisionError::InvalidArgument {
+            field: "access.fs_type",
+            ..
+        }
+    ));
+    assert!(matches!(
+        create(&|wish| wish.accesses[0].mount_flags = vec!["bind".into()]).await,
+        ProvisionError::InvalidArgument {
+            field: "access.mount_flags",
+            ..
+        }
+    ));
+    assert!(matches!(
+        create(&|wish| wish.range = CapacityRange {
+            required: 2,
+            limit: 1
+        })
+        .await,
+        ProvisionError::OutOfRange(_)
+    ));
+    assert!(matches!(
+        create(&|wish| wish.range = CapacityRange {
+            required: 1 << 63,
+            limit: 0
+        })
+        .await,
+        ProvisionError::OutOfRange(_)
+    ));
+    assert!(matches!(
+        create(&|wish| wish.range = CapacityRange {
+            required: 1 << 50,
+            limit: 0
+        })
+        .await,
+        ProvisionError::ResourceExhausted(_)
+    ));
+    assert!(matches!(
+        create(&|wish| wish.kind = Some(BackingKind::StaticDevice)).await,
+        ProvisionError::InvalidArgument { field: "kind", .. }
+    ));
+    for path in ["", "some/path", "/k/../etc", "/etc", "/k", "/k/link/x"] {
+        let wish = StageRequest {
+            handle: "fast".into(),
+            staging_path: path.into(),
+            access: writer(),
+        };
+        assert!(
+            matches!(
+                daemon.engine.stage(wish).await,
+                Err(ProvisionError::InvalidArgument {
+                    field: "staging_path",
+                    ..
+                })
+            ),
+            "{path}"
+        );
+        let wish = PublishRequest {
+            target_path: path.into(),
+            staging_path: None,
+            ..publish_request("fast", "a")
+        };
+        assert!(
+            matches!(
+                daemon.engine.publish(wish).await,
+                Err(ProvisionError::InvalidArgument {
+                    field: "target_path",
+                    ..
+                })
+            ),
+            "{path}"
+        );
+    }
+    assert_clean(&daemon.host);
+}
+
+#[tokio::test]
+async fn an_unknown_handle_is_not_found_and_deleting_it_succeeds() {
+    let daemon = Daemon::ready(fake_host()).await;
+    for handle in [
+        "dv-nothing",
+        "a/b",
+        "../../etc",
+        "a\0b",
+        &"x".repeat(500),
+        "/dev/sda",
+    ] {
+        assert!(matches!(
+            daemon.stage(handle).await,
+            Err(ProvisionError::NotFound(_))
+        ));
+        assert!(matches!(
+            daemon.publish(handle, "a").await,
+            Err(ProvisionError::NotFound(_))
+        ));
+        assert!(matches!(
+            daemon.unpublish(handle, "a").await,
+            Err(ProvisionError::NotFound(_))
+        ));
+        assert!(matches!(
+            daemon.unstage(handle).await,
+            Err(ProvisionError::NotFound(_))
+        ));
+        assert!(matches!(
+            daemon.grow(handle, 1).await,
+            Err(ProvisionError::NotFound(_))
+        ));
+        assert_eq!(daemon.engine.delete(handle.into()).await, Ok(()));
+    }
+    assert_clean(&daemon.host);
+}
+
+#[tokio::test]
+async fn the_same_name_with_other_parameters_already_exists() {
+    let daemon = Daemon::ready(fake_host()).await;
+    daemon.create("pvc-1").await.unwrap();
+    let mut others = [
+        create_request("pvc-1"),
+        create_request("pvc-1"),
+        create_request("pvc-1"),
+        create_request("pvc-1"),
+    ];
+    others[0].range = CapacityRange {
+        required: 2 << 20,
+        limit: 0,
+    };
+    others[1].kind = Some(BackingKind::Lvm);
+    others[2].mkfs_options = "-m 0".into();
+    others[3].accesses[0].block = true;
+    for other in others {
+        assert!(matches!(
+            daemon.engine.create(other).await,
+            Err(ProvisionError::AlreadyExists(_))
+        ));
+    }
+}
+
+#[tokio::test]
+async fn somebody_elses_mount_is_neither_covered_nor_unmounted() {
+    let (daemon, handle) = staged().await;
+    daemon.publish(&handle, "a").await.unwrap();
+    let other = daemon.create("pvc-2").await.unwrap();
+    assert!(matches!(
+        daemon.unpublish(&other, "a").await,
+        Err(ProvisionError::FailedPrecondition(_))
+    ));
+    assert!(matches!(
+        daemon
+            .engine
+            .unpublish(handle.clone(), STAGING.into())
+            .await,
+        Err(ProvisionError::FailedPrecondition(_))
+    ));
+    assert!(matches!(
+        daemon
+            .engine
+            .stage(StageRequest {
+                handle: other.clone(),
+                staging_path: target("a"),
+                access: writer()
+            })
+            .await,
+        Err(ProvisionError::AlreadyExists(_))
+    ));
+    assert!(matches!(
+        daemon
+            .engine
+            .publish(PublishRequest {
+                staging_path: None,
+                ..publish_request(&other, "a")
+            })
+            .await,
+        Err(ProvisionError::AlreadyExists(_))
+    ));
+    daemon
+        .host
+        .with_state(|world| assert_eq!(world.mounts.len(), 2));
+    daemon
+        .host
+        .with_state(|world| assert!(world.records.keys().all(|path| !path.contains("intents"))));
+}
+
+#[tokio::test]
+async fn a_mount_in_use_stays_and_its_user_is_named() {
+    let (daemon, handle) = staged().await;
+    daemon.publish(&handle, "a").await.unwrap();
+    daemon
+        .host
+        .with_state(|world| world.in_use.insert(target("a")));
+    assert!(
+        matches!(daemon.unpublish(&handle, "a").await, Err(ProvisionError::InUse(why)) if why.contains("postgres"))
+    );
+    assert_eq!(
+        daemon
+            .engine
+            .view()
+            .find(&handle)
+            .unwrap()
+            .provided
+            .published
+            .len(),
+        1
+    );
+    daemon.host.with_state(|world| world.in_use.clear());
+    daemon.unpublish(&handle, "a").await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hung_step_keeps_its_own_volume_busy_and_no_other() {
+    let (daemon, hung) = staged().await;
+    let other = daemon.create("pvc-2").await.unwrap();
+    daemon
+        .host
+        .with_state(|world| world.hung.insert(hung.clone()));
+    let late = daemon.publish(&hung, "a").await;
+    assert!(
+        matches!(&late, Err(ProvisionError::DeadlineExceeded(why)) if why.contains("looking what is mounted at")),
+        "{late:?}"
+    );
+    assert!(
+        matches!(daemon.publish(&hung, "a").await, Err(ProvisionError::Aborted(why)) if why.contains("publishing it"))
+    );
+    let doing = daemon.engine.view().find(&hung).unwrap().current_activity();
+    assert!(doing.is_some_and(|doing| doing.contains("publishing it")));
+    let stage = StageRequest {
+        handle: other.clone(),
+        staging_path: "/k/other".into(),
+        access: writer(),
+    };
+    daemon.engine.stage(stage).await.unwrap();
+    daemon
+        .engine
+        .unstage(other.clone(), "/k/other".into())
+        .await
+        .unwrap();
+    daemon.engine.delete(other).await.unwrap();
+}
+
+#[tokio::test]
+async fn until_the_records_are_read_everything_is_unavailable() {
+    let fake = fake_host();
+    fake.with_state(|world| world.hung.insert("pool".into()));
+    let daemon = Daemon::start(fake);
+    assert!(matches!(
+        daemon.create("x").await,
+        Err(ProvisionError::Unavailable(_))
+    ));
+    assert!(matches!(
+        daemon.engine.delete("dv-x".into()).await,
+        Err(ProvisionError::Unavailable(_))
+    ));
+    assert!(matches!(
+        daemon.engine.view().find("fast"),
+        Err(ProvisionError::Unavailable(_))
+    ));
+    assert!(matches!(
+        daemon.stage("").await,
+        Err(ProvisionError::Unavailable(_))
+    ));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pool_whose_disk_is_not_mounted_is_unknown_and_not_empty() {
+    let (daemon, handle) = staged().await;
+    let fake = daemon.kill().await;
+    fake.with_state(|world| world.folder_missing = true);
+    let daemon = Daemon::start(fake);
+    let refused = |fault: &ProvisionError| matches!(fault, ProvisionError::Unavailable(_));
+    assert!(
+        daemon
+            .engine
+            .delete(handle.clone())
+            .await
+            .is_err_and(|fault| refused(&fault))
+    );
+    let mut views = daemon.engine.subscribe();
+    views
+        .wait_for(|view| {
+            view.records_error
+                .as_ref()
+                .is_some_and(|why| why.contains("/pool is not there"))
+        })
+        .await
+        .unwrap();
+    assert!(
+        daemon
+            .engine
+            .view()
+            .find(&handle)
+            .is_err_and(|fault| refused(&fault))
+    );
+    daemon.host.with_state(|world| world.folder_missing = false);
+    daemon.wait_recovered().await;
+    assert!(
+        daemon
+            .engine
+            .view()
+            .find(&handle)
+            .unwrap()
+            .provided
+            .staged
+            .is_some()
+    );
+}
+
+#[tokio::test]
+async fn a_volume_of_a_group_that_cannot_be_listed_is_unknown_and_not_gone() {
+    let daemon = Daemon::ready(fake_host()).await;
+    let handle = daemon
+        .engine
+        .create(CreateRequest {
+            kind: Some(BackingKind::Lvm),
+            ..create_request("l")
+        })
+        .await
+        .unwrap()
+        .provided
+        .handle;
+    daemon.stage(&handle).await.unwrap();
+    let fake = daemon.kill().await;
+    fake.with_state(|world| world.group_broken = true);
+    let daemon = Daemon::ready(fake).await;
+    assert!(matches!(
+        daemon.engine.delete(handle.clone()).await,
+        Err(ProvisionError::Unavailable(_))
+    ));
+    assert!(matches!(
+        daemon.stage(&handle).await,
+        Err(ProvisionError::Unavailable(_))
+    ));
+    assert!(
+        daemon.create("loop").await.is_ok(),
+        "the folder has nothing to do with it"
+    );
+    let fake = daemon.kill().await;
+    fake.with_state(|world| world.group_broken = false);
+    let daemon = Daemon::ready(fake).await;
+    assert!(
+        daemon
+            .engine
+            .view()
+            .find(&handle)
+            .unwrap()
+            .provided
+            .staged
+            .is_some()
+    );
+}
+
+#[tokio::test]
+async fn a_record_that_cannot_be_read_is_left_alone_and_its_name_is_not_given_again() {
+    let (daemon, handle) = staged().await;
+    let fake = daemon.kill().await;
+    let path = format!("/pool/volumes/{handle}.json");
+    let newer = fake.with_state(|world| {
+        let newer = world.records[&path].replace("\"version\": 1", "\"version\": 9");
+        world.records.insert(path.clone(), newer.clone());
+        newer
+    });
+    let daemon = Daemon::ready(fake).await;
+    let trouble = daemon
+        .engine
+        .view()
+        .find(&handle)
+        .unwrap()
+        .provided
+        .error
+        .clone();
+    assert!(trouble.is_some_and(|why| why.contains("newer program")));
+    assert!(matches!(
+        daemon.create("pvc-1").await,
+        Err(ProvisionError::AlreadyExists(_))
+    ));
+    for answer in [
+        daemon.stage(&handle).await,
+        daemon.unstage(&handle).await,
+        daemon.engine.delete(handle.clone()).await,
+    ] {
+        assert!(
+            matches!(answer, Err(ProvisionError::FailedPrecondition(_))),
+            "{answer:?}"
+        );
+    }
+    daemon.host.with_state(|world| {
+        assert_eq!(
+            (world.records[&path].as_str(), world.images.len()),
+            (newer.as_str(), 1)
+        )
+    });
+}
+
+#[tokio::test]
+async fn growing_keeps_to_its_range_and_its_path() {
+    let (daemon, handle) = staged().await;
+    let grow = async |required, limit, volume_path: Option<&str>, device_only| {
+        let wish = ExpandRequest {
+            handle: handle.clone(),
+            range: CapacityRange { required, limit },
+            volume_path: volume_path.map(String::from),
+            device_only,
+        };
+        daemon.engine.expand(wish).await
+    };
+    assert!(matches!(
+        grow(2 << 20, 0, Some("some/path"), false).await,
+        Err(ProvisionError::NotFound(_))
+    ));
+    assert!(matches!(
+        grow(1, 4096, None, false).await,
+        Err(ProvisionError::OutOfRange(_))
+    ));
+    assert!(matches!(
+        grow(1 << 50, 0, None, false).await,
+        Err(ProvisionError::ResourceExhausted(_))
+    ));
+    assert_eq!(
+        grow(2 << 20, 2 << 20, Some(STAGING), true).await.unwrap(),
+        crate::provision::engine::ExpandResponse {
+            size: 2 << 20,
+            node_expansion_required: true
+        }
+    );
+    assert_eq!(
+        grow(2 << 20, 0, Some(STAGING), false).await.unwrap(),
+        crate::provision::engine::ExpandResponse {
+            size: 2 << 20,
+            node_expansion_required: false
+        }
+    );
+    assert_eq!(grow(1, 0, None, false).await.unwrap().size, 2 << 20);
+    let scratch = ExpandRequest {
+        handle: "scratch".into(),
+        range: CapacityRange {
+            required: 1,
+            limit: 0,
+        },
+        volume_path: None,
+        device_only: false,
+    };
+    assert!(matches!(
+        daemon.engine.expand(scratch).await,
+        Err(ProvisionError::FailedPrecondition(_))
+    ));
+    assert!(matches!(
+        daemon.grow("fast", 1 << 40).await,
+        Err(ProvisionError::OutOfRange(_))
+    ));
+}
+
+#[tokio::test]
+async fn a_hundred_volumes_are_staged_and_published_at_once() {
+    let daemon = Arc::new(Daemon::ready(fake_host()).await);
+    let all = (0..100).map(|number| {
+        let daemon = daemon.clone();
+        tokio::spawn(async move {
+            let handle = daemon.create(&format!("pvc-{number}")).await.unwrap();
+            let staging_path = format!("/k/staging/{number}");
+            daemon
+                .engine
+                .stage(StageRequest {
+                    handle: handle.clone(),
+                    staging_path: staging_path.clone(),
+                    access: writer(),
+                })
+                .await
+                .unwrap();
+            let wish = PublishRequest {
+                staging_path: Some(staging_path),
+                ..publish_request(&handle, &number.to_string())
+            };
+            daemon.engine.publish(wish).await.unwrap();
+        })
+    });
+    for one in all.collect::<Vec<_>>() {
+        one.await.unwrap();
+    }
+    daemon
+        .host
+        .with_state(|world| assert_eq!((world.mounts.len(), world.images.len()), (200, 100)));
+    assert_eq!(daemon.engine.view().volumes.len(), 102);
+}
+
+#[tokio::test]
+async fn two_operations_on_one_volume_are_not_done_at_once() {
+    let (daemon, handle) = staged().await;
+    let (one, other) = tokio::join!(daemon.publish(&handle, "a"), daemon.grow(&handle, 2 << 20));
+    assert!(
+        one.is_ok()
+            && matches!(&other, Err(ProvisionError::Aborted(why)) if why.contains("publishing")),
+        "{one:?} {other:?}"
+    );
+}

@@ -1,0 +1,288 @@
+//! One volume in the book: what it is made of, how it is used, what is about to be done with it.
+
+use jiff::Timestamp;
+use serde_json::{Map, Value};
+use tokio::sync::watch;
+
+use crate::model::path::HostPath;
+use crate::model::provision::{BackingKind, ProvidedAttachment, ProvidedVolume};
+use crate::provision::engine::{StaticVolume, VolumeView};
+use crate::provision::error::ProvisionError;
+use crate::provision::record::{AttachmentsRecord, Intent, VERSION, VolumeRecord};
+use crate::provision::rules::access;
+use crate::provision::step::{Device, MountedFilesystem};
+
+/// Longest part of a caller's text in a message.
+const MAX_ECHO_CHARS: usize = 140;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Backing {
+    Image(HostPath),
+    LogicalVolume { group: String, name: String },
+    Device(HostPath),
+    Directory(HostPath),
+}
+
+/// Why a volume is left alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RecordProblem {
+    /// A record of it cannot be read: nothing is done with it at all.
+    Unreadable(String),
+    /// Its own record is gone: what is attached of it can be detached, nothing else.
+    Orphan(String),
+}
+
+#[derive(Clone, Debug)]
+pub struct Volume {
+    pub handle: String,
+    /// Under which it was asked for; also of one that is not made yet, or whose record tells no
+    /// more.
+    pub name: String,
+    pub kind: BackingKind,
+    pub backing: Backing,
+    /// Bytes; 0 while it is not known.
+    pub size: u64,
+    /// Of the pool's volumes.
+    pub record: Option<VolumeRecord>,
+    pub device: Option<Device>,
+    pub staged: Option<ProvidedAttachment>,
+    pub published: Vec<ProvidedAttachment>,
+    /// Fields of the attachments' record that we do not know.
+    pub unknown_fields: Map<String, Value>,
+    /// What is about to be done, as it is written down.
+    pub intent: Option<Intent>,
+    /// It is there: told to callers. One that is not, and has no intent any more, leaves the book.
+    pub exists: bool,
+    /// Its records were compared with the host since the start.
+    pub is_reconciled: bool,
+    pub record_problem: Option<RecordProblem>,
+    /// What was wrong when it was last looked at.
+    pub error: Option<String>,
+    /// Why it could not be put right when that was last tried; it is in the log.
+    pub recovery_error: Option<String>,
+}
+
+impl Volume {
+    pub fn new(handle: &str, kind: BackingKind, backing: Backing) -> Volume {
+        Volume {
+            handle: handle.to_owned(),
+            name: handle.to_owned(),
+            kind,
+            backing,
+            size: 0,
+            record: None,
+            device: None,
+            staged: None,
+            published: Vec::new(),
+            unknown_fields: Map::new(),
+            intent: None,
+            exists: true,
+            is_reconciled: false,
+            record_problem: None,
+            error: None,
+            recovery_error: None,
+        }
+    }
+
+    pub fn from_static(entry: &StaticVolume) -> Volume {
+        Volume::new(
+            &entry.name,
+            entry.kind,
+            static_backing(entry.kind, entry.path.clone()),
+        )
+    }
+
+    pub fn with_record(mut self, record: VolumeRecord) -> Volume {
+        self.name.clone_from(&record.name);
+        self.size = record.size;
+        self.record = Some(record);
+        self
+    }
+
+    pub fn is_static(&self) -> bool {
+        matches!(
+            self.kind,
+            BackingKind::StaticDevice | BackingKind::StaticDirectory
+        )
+    }
+
+    pub fn is_attached(&self) -> bool {
+        self.staged.is_some() || !self.published.is_empty()
+    }
+
+    /// What a static volume's entry names.
+    pub fn static_path(&self) -> Option<HostPath> {
+        match &self.backing {
+            Backing::Device(path) | Backing::Directory(path) => Some(path.clone()),
+            Backing::Image(_) | Backing::LogicalVolume { .. } => None,
+        }
+    }
+
+    pub fn attachments_record(&self) -> AttachmentsRecord {
+        AttachmentsRecord {
+            version: VERSION,
+            handle: self.handle.clone(),
+            kind: self.kind,
+            static_path: self.static_path(),
+            staged: self.staged.clone(),
+            published: self.published.clone(),
+            unknown_fields: self.unknown_fields.clone(),
+        }
+    }
+
+    /// Whether what is mounted somewhere is this volume. Device nodes are bound from a filesystem
+    /// of nodes, by their name; a folder by its path within its filesystem, where it is not the
+    /// whole of it: then it could be anybody's.
+    pub fn matches_mount(&self, mounted: &MountedFilesystem) -> bool {
+        if let Backing::Directory(path) = &self.backing {
+            let root = mounted.root.as_bytes();
+            return root.len() > 1 && path.as_bytes().ends_with(root);
+        }
+        let Some(device) = &self.device else {
+            return false;
+        };
+        let last = |bytes: &[u8]| {
+            bytes
+                .rsplit(|byte| *byte == b'/')
+                .next()
+                .map(<[u8]>::to_vec)
+        };
+        let name = Some(device.name.as_bytes().to_vec());
+        let mapped = match &self.backing {
+            // Device-mapper doubles the dashes within a part of a name (lvm(8)).
+            Backing::LogicalVolume { group, name } => Some(format!(
+                "{}-{}",
+                group.replace('-', "--"),
+                name.replace('-', "--")
+            )),
+            Backing::Image(_) | Backing::Device(_) | Backing::Directory(_) => None,
+        };
+        let source = last(mounted.source.as_bytes());
+        source == name
+            || last(mounted.root.as_bytes()) == name
+            || mounted.source.as_bytes() == device.node.as_bytes()
+            || mapped.is_some_and(|mapped| source == Some(mapped.into_bytes()))
+    }
+
+    /// Everything can be done with it, as far as its records go.
+    pub fn check_usable(&self) -> Result<(), ProvisionError> {
+        match &self.record_problem {
+            None => Ok(()),
+            Some(RecordProblem::Unreadable(why) | RecordProblem::Orphan(why)) => {
+                Err(ProvisionError::FailedPrecondition(format!(
+                    "volume {} cannot be used: {why}",
+                    self.handle
+                )))
+            }
+        }
+    }
+
+    /// At least it can be detached.
+    pub fn check_detachable(&self) -> Result<(), ProvisionError> {
+        match &self.record_problem {
+            Some(RecordProblem::Unreadable(_)) => self.check_usable(),
+            Some(RecordProblem::Orphan(_)) | None => Ok(()),
+        }
+    }
+
+    /// Who has it, for messages.
+    pub fn attached_at(&self) -> Option<String> {
+        let staged = self
+            .staged
+            .iter()
+            .map(|staged| format!("staged at {}", staged.path));
+        let published = self
+            .published
+            .iter()
+            .map(|held| format!("published to {}", access::describe(held)));
+        let all: Vec<String> = published.chain(staged).take(4).collect();
+        (!all.is_empty()).then(|| all.join(", "))
+    }
+
+    pub fn to_provisioned(&self) -> ProvidedVolume {
+        let backing = match &self.backing {
+            Backing::Image(path) | Backing::Device(path) | Backing::Directory(path) => path.clone(),
+            Backing::LogicalVolume { group, name } => {
+                HostPath::from(format!("/dev/{group}/{name}").as_str())
+            }
+        };
+        let broken = self
+            .record_problem
+            .as_ref()
+            .map(|(RecordProblem::Unreadable(why) | RecordProblem::Orphan(why))| why.clone());
+        let unfinished = || {
+            let intent = self.intent.as_ref()?;
+            Some(format!(
+                "{} was not finished, and could not be put right yet",
+                intent.operation.description()
+            ))
+        };
+        ProvidedVolume {
+            handle: self.handle.clone(),
+            kind: self.kind,
+            size: self.size,
+            device: self.device.as_ref().map(|device| device.name.clone()),
+            backing,
+            staged: self.staged.clone(),
+            published: self.published.clone(),
+            error: broken.or_else(|| self.error.clone()).or_else(unfinished),
+        }
+    }
+
+    pub fn view(&self, busy: Option<watch::Receiver<String>>) -> VolumeView {
+        let record = self.record.as_ref();
+        let mut provided = self.to_provisioned();
+        if busy.is_some() && self.record_problem.is_none() && self.error.is_none() {
+            provided.error = None;
+        }
+        VolumeView {
+            provided,
+            name: self.name.clone(),
+            created: record.map(|record| record.created),
+            mkfs_options: record
+                .map(|record| record.mkfs_options.clone())
+                .unwrap_or_default(),
+            accesses: record
+                .map(|record| record.accesses.clone())
+                .unwrap_or_default(),
+            activity: busy,
+        }
+    }
+
+    /// What is about to be done with it now, written as an intent.
+    pub fn new_intent(
+        &self,
+        operation: crate::provision::record::Operation,
+        now: Timestamp,
+    ) -> Intent {
+        let entry = self.static_path();
+        Intent {
+            version: VERSION,
+            handle: self.handle.clone(),
+            since: now,
+            operation,
+            formatting: false,
+            device: None,
+            kind: self.kind,
+            static_path: entry,
+        }
+    }
+}
+
+pub fn static_backing(kind: BackingKind, path: HostPath) -> Backing {
+    if kind == BackingKind::StaticDirectory {
+        Backing::Directory(path)
+    } else {
+        Backing::Device(path)
+    }
+}
+
+/// `handle` may be anything that a caller sent: it is data, shown without control characters.
+pub fn not_found(handle: &str) -> ProvisionError {
+    let shown: String = handle
+        .chars()
+        .take(MAX_ECHO_CHARS)
+        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
+        .collect();
+    ProvisionError::NotFound(format!("no volume here has the handle `{shown}`"))
+}

@@ -1,0 +1,401 @@
+//! One thing that is done to the host for a volume: the words between who decides (`engine`) and
+//! who does it (`worker`, in a process that may hang).
+//!
+//! Each step is idempotent: what is done already is done, and what is gone already is gone. A step
+//! never looks at the order of things: that is the engine's.
+
+pub mod spec;
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::path::HostPath;
+
+/// A path that a caller named: it is resolved below `root` and nowhere else (`host::beneath`:
+/// through no link), in the host's mount namespace.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RootedPath {
+    /// The kubelet's folder, absolute.
+    pub root: HostPath,
+    /// Below `root`, absolute.
+    pub path: HostPath,
+}
+
+/// What happens to bytes before they are handed out again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Wipe {
+    Zero,
+    Discard,
+    None,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "step", rename_all = "snake_case")]
+pub enum Step {
+    /// Room in the pool's folder → `Done::Room`.
+    DirectoryCapacity {
+        folder: HostPath,
+    },
+    /// The files `*.json` in a folder of the pool with their contents → `Done::Records`. An absent
+    /// folder is an empty one.
+    ReadRecords {
+        folder: HostPath,
+    },
+    /// Writes `folder/name` so that it is either the old or the new after a crash (temporary file,
+    /// fsync, rename, fsync of the folder). Makes the folder (0700).
+    WriteRecord {
+        folder: HostPath,
+        name: String,
+        text: String,
+    },
+    RemoveRecord {
+        folder: HostPath,
+        name: String,
+    },
+    /// Allocates the image (fallocate(2): a promise is kept), makes its folder → `Done::Nothing`.
+    /// There with at least this size: done.
+    CreateImage {
+        image: HostPath,
+        size: u64,
+    },
+    /// Enlarges the image, and tells its loop device (LOOP_SET_CAPACITY).
+    GrowImage {
+        image: HostPath,
+        size: u64,
+    },
+    /// Wipes, then unlinks. `Held` while it is attached.
+    RemoveImage {
+        image: HostPath,
+        wipe: Wipe,
+    },
+    /// A loop device over the image with direct I/O where the filesystem can; the one that is there
+    /// already is taken → `Done::Device`.
+    AttachImage {
+        image: HostPath,
+        read_only: bool,
+    },
+    /// `Held` while something uses the loop device.
+    DetachImage {
+        image: HostPath,
+    },
+    /// Which loop device the image has → `Done::Device` or `Done::Nothing`.
+    FindImage {
+        image: HostPath,
+    },
+    /// Room in the volume group → `Done::Room`.
+    VolumeGroupCapacity {
+        group: String,
+    },
+    /// The logical volumes of the group with this tag → `Done::LogicalVolumes`.
+    ListLogicalVolumes {
+        group: String,
+        tag: String,
+    },
+    /// Made inactive for auto-activation and tagged; there already: done.
+    CreateLogicalVolume {
+        group: String,
+        name: String,
+        size: u64,
+        tags: Vec<String>,
+    },
+    /// Changes its tags: the truth about a pool's volume lies in them.
+    TagLogicalVolume {
+        group: String,
+        name: String,
+        add: Vec<String>,
+        remove: Vec<String>,
+    },
+    GrowLogicalVolume {
+        group: String,
+        name: String,
+        size: u64,
+    },
+    /// Wipes, then removes. `Held` while it is open.
+    RemoveLogicalVolume {
+        group: String,
+        name: String,
+        wipe: Wipe,
+    },
+    /// Active, with its node → `Done::Device`. One whose making has not ended is `Foreign`: it
+    /// would show what others have left on its extents.
+    ActivateLogicalVolume {
+        group: String,
+        name: String,
+    },
+    DeactivateLogicalVolume {
+        group: String,
+        name: String,
+    },
+    /// The device that a configured path (a link in /dev/disk/by-id, …) leads to → `Done::Device`.
+    ResolveDevice {
+        path: HostPath,
+    },
+    /// A configured folder: there, a folder, no symbolic link beneath one of the allowed roots →
+    /// `Done::Nothing`.
+    CheckDirectory {
+        path: HostPath,
+        roots: Vec<HostPath>,
+    },
+    /// What is on a device, read-only (libblkid's low-level probing, by blkid -p; never an answer
+    /// of "nothing" on doubt) → `Done::Content`.
+    ProbeContent {
+        device: HostPath,
+    },
+    /// mkfs, only when `LookAt` within the same step says blank. `options` have been checked. An
+    /// error that `is_refusal` comes before mkfs.
+    Format {
+        device: HostPath,
+        fs_type: String,
+        options: Vec<String>,
+    },
+    /// As `Format`, for a device of which a record of ours says that a `Format` of it was begun and
+    /// never heard to have ended (a crash in the middle of mkfs): what is not known there, or looks
+    /// like this type already, is what that one left. Any other signature is `Foreign` as before,
+    /// and so is another device than the one that `was` there then.
+    RepeatFormat {
+        device: HostPath,
+        expected: DeviceIdentity,
+        fs_type: String,
+        options: Vec<String>,
+    },
+    /// Zeros where signatures are looked for, so that `LookAt` says blank, on a device of ours
+    /// alone that a `Format` was begun on and did not end well. `Held` while somebody has it, such
+    /// as that mkfs.
+    WipeSignatures {
+        device: HostPath,
+    },
+    /// Makes the folder and mounts. Mounted there already from the same device: done; from another:
+    /// `Exists`.
+    Mount {
+        device: HostPath,
+        target: RootedPath,
+        fs_type: String,
+        options: Vec<String>,
+        read_only: bool,
+    },
+    /// Binds what is mounted at (or lies in) `source` to `target`, makes the folder.
+    Bind {
+        source: BindSource,
+        target: RootedPath,
+        read_only: bool,
+    },
+    /// Binds the device's node to the file `target`, makes the file.
+    BindDevice {
+        device: HostPath,
+        target: RootedPath,
+        read_only: bool,
+    },
+    /// Unmounts what is topmost there, all of it that is ours; lazily where told (MNT_DETACH).
+    /// Nothing there: done. `Held` while it is in use.
+    Unmount {
+        target: RootedPath,
+        lazy: bool,
+    },
+    /// Removes the empty folder or file where something was bound. Never recursive; gone: done; not
+    /// empty: `Held`.
+    RemoveTarget {
+        target: RootedPath,
+    },
+    /// What is mounted at a path → `Done::Mounted`.
+    FindMount {
+        target: RootedPath,
+    },
+    /// Who holds what is mounted at these paths, from /proc alone → `Done::Holders`. What is not
+    /// mounted is held by nobody.
+    ListOpeners {
+        mounts: Vec<HostPath>,
+    },
+    /// Grows the filesystem to its device: mounted at `at`, or, where nothing is mounted there, an
+    /// ext4 offline (a machine that does not let us grow it while it is mounted has it grown before
+    /// it is mounted next).
+    GrowFilesystem {
+        device: HostPath,
+        at: RootedPath,
+        fs_type: String,
+    },
+}
+
+/// Where a bind mount comes from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "source", rename_all = "snake_case")]
+pub enum BindSource {
+    /// The staging path, where this device must be what is mounted on top: else `Foreign`.
+    Staged { place: RootedPath, device: HostPath },
+    /// A folder that the configuration names.
+    Directory { path: HostPath },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "done", rename_all = "snake_case")]
+pub enum StepOutput {
+    Empty,
+    Capacity(PoolCapacity),
+    Records {
+        records: Vec<RecordFile>,
+    },
+    Device(Device),
+    LogicalVolumes {
+        volumes: Vec<LogicalVolume>,
+    },
+    Content(Content),
+    Mounted {
+        mounted: Option<MountedFilesystem>,
+    },
+    /// A line each: `812 (mysqld) has /x/y open`.
+    Openers {
+        openers: Vec<String>,
+    },
+}
+
+/// Bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolCapacity {
+    pub total: u64,
+    pub available: u64,
+    /// What sizes are multiples of: the block, or the extent.
+    pub unit: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecordFile {
+    pub name: String,
+    /// Or why it cannot be read.
+    pub text: Result<String, String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Device {
+    /// `/dev/loop3`.
+    pub node: HostPath,
+    /// `loop3`.
+    pub name: String,
+    /// Bytes.
+    pub size: u64,
+    pub read_only: bool,
+    /// What no other device in its place would say of itself; None where it says nothing.
+    pub identity: Option<String>,
+}
+
+impl Device {
+    pub fn device_identity(&self) -> DeviceIdentity {
+        DeviceIdentity {
+            size: self.size,
+            name: self.identity.clone(),
+        }
+    }
+}
+
+/// By what a device is known again later.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceIdentity {
+    /// Bytes.
+    pub size: u64,
+    pub name: Option<String>,
+}
+
+impl std::fmt::Display for DeviceIdentity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "{} with {} bytes",
+            self.name
+                .as_deref()
+                .unwrap_or("one that says nothing of itself"),
+            self.size
+        )
+    }
+}
+
+impl DeviceIdentity {
+    /// Certainly: of two that say nothing of themselves nobody knows.
+    pub fn is_certainly_same(&self, other: &DeviceIdentity) -> bool {
+        self.name.is_some() && self == other
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogicalVolume {
+    pub name: String,
+    pub size: u64,
+    pub tags: Vec<String>,
+    /// Kernel name while it is active.
+    pub device: Option<String>,
+    pub open: bool,
+    /// It was begun, and is not blank yet.
+    pub unfinished: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "content", rename_all = "snake_case")]
+pub enum Content {
+    /// Certainly nothing: no signature, no partition table, and the places where they would be hold
+    /// zeros.
+    Blank,
+    Filesystem {
+        fs_type: String,
+        uuid: Option<String>,
+        /// Bytes that it claims, where told.
+        size: Option<u64>,
+    },
+    /// Something else, or more than one thing: never formatted.
+    Foreign { what: String },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MountedFilesystem {
+    /// Kernel name (or source) of what is mounted.
+    pub source: String,
+    pub fs_type: String,
+    pub options: Vec<String>,
+    pub read_only: bool,
+    /// The path within the filesystem.
+    pub root: HostPath,
+}
+
+/// Why a step was not done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{message}")]
+pub struct StepError {
+    pub kind: StepErrorKind,
+    /// What was being done to what, and its causes.
+    pub message: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StepErrorKind {
+    /// The path leads out of its root, through a link, or names the wrong sort of thing.
+    InvalidPath,
+    NotFound,
+    /// Something else is there.
+    AlreadyExists,
+    /// In use: the message names by whom, as far as it can be seen.
+    InUse,
+    /// No room.
+    NoSpace,
+    /// The kernel or a tool that is missing cannot.
+    Unsupported,
+    /// It carries something that is not ours.
+    ForeignData,
+    /// Anything else that failed.
+    Other,
+    /// It has not come back in its time, nobody knows whether it will be done.
+    Stuck,
+}
+
+impl StepErrorKind {
+    /// Of a `Format`: nothing was begun. What goes wrong from mkfs on is `Failed` or `Stuck`.
+    pub fn is_refusal(self) -> bool {
+        !matches!(self, StepErrorKind::Other | StepErrorKind::Stuck)
+    }
+}
+
+/// Who takes steps. One at a time for one `target` (a volume's handle, or `pool`): another waits,
+/// or is `Stuck` behind one that is.
+pub trait StepExecutor: Send + Sync + 'static {
+    fn execute(
+        &self,
+        target: &str,
+        step: Step,
+    ) -> impl Future<Output = Result<StepOutput, StepError>> + Send;
+}

@@ -1,0 +1,334 @@
+//! The side of the pipe where steps are taken: a process of our own binary that may hang, and be
+//! killed, at any moment.
+//!
+//! In: a step a line. Out: what came of it. It knows nothing of the order of steps, of volumes or
+//! of pods; each step finds out by itself what is done already. Three places, since they need
+//! different rights: `host` (mounts, loop devices, files: in PID 1's mount namespace), `tools`
+//! (blkid, mkfs and their like: where our own programs are), `lvm` (in PID 1's mount namespace,
+//! where lvm's configuration, locks and /dev are).
+
+mod content;
+mod device;
+mod error;
+mod format;
+mod image;
+mod lvm;
+mod mount_openers;
+mod mounts;
+mod records;
+mod tool;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use caps::{CapSet, Capability};
+
+use crate::host::root::HostRoot;
+use crate::host::worker_pool::Hello;
+use crate::host::{namespace, own_cgroup, worker_pool};
+use crate::provision::step::spec::WorkerRole;
+use crate::provision::step::{Step, StepError, StepErrorKind, StepOutput};
+use crate::provision::worker::error::StepWorkerError;
+
+impl WorkerRole {
+    const ALL: [WorkerRole; 3] = [WorkerRole::Host, WorkerRole::Lvm, WorkerRole::Tools];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            WorkerRole::Host => "host",
+            WorkerRole::Lvm => "lvm",
+            WorkerRole::Tools => "tools",
+        }
+    }
+
+    /// What it keeps; all are uid 0, and open what root owns without a right.
+    fn capabilities(self) -> &'static [Capability] {
+        match self {
+            WorkerRole::Host => &[
+                // Mounts, loop devices, growing an XFS or a btrfs.
+                Capability::CAP_SYS_ADMIN,
+                // Folders of pods belong to any user (fsGroup); a finished image gets its name by
+                // linkat(2), AT_EMPTY_PATH.
+                Capability::CAP_DAC_READ_SEARCH,
+                // Growing a mounted ext4; effective for that call only (`host::resize`).
+                Capability::CAP_SYS_RESOURCE,
+                // Who holds what: /proc/PID/fd of others.
+                Capability::CAP_SYS_PTRACE,
+            ],
+            // device-mapper's ioctls; the nodes of what it makes where udev does not; mlock(2)
+            // while a device is suspended; locks and archives of any owner.
+            WorkerRole::Lvm => &[
+                Capability::CAP_SYS_ADMIN,
+                Capability::CAP_MKNOD,
+                Capability::CAP_DAC_READ_SEARCH,
+                Capability::CAP_IPC_LOCK,
+                Capability::CAP_SYS_PTRACE,
+            ],
+            // BLKBSZSET and BLKFLSBUF of mkfs.xfs and mkfs.btrfs (block/ioctl.c).
+            WorkerRole::Tools => &[Capability::CAP_SYS_ADMIN],
+        }
+    }
+}
+
+/// Arguments that make our binary take steps.
+pub fn arguments(site: WorkerRole, root: &HostRoot) -> Vec<OsString> {
+    vec!["step".into(), site.name().into(), root.dir().into()]
+}
+
+/// The whole life of the process. `args` are those behind the word `step`.
+pub fn main(mut args: impl Iterator<Item = OsString>) -> ExitCode {
+    let site = args
+        .next()
+        .and_then(|word| WorkerRole::ALL.into_iter().find(|site| word == site.name()));
+    let (Some(site), Some(root), None) = (site, args.next(), args.next()) else {
+        eprintln!(
+            "`diskvitalsd step` is how the daemon starts the processes that change the host; it is of no use by hand"
+        );
+        return ExitCode::from(2);
+    };
+    let taker = StepWorker::prepare(site, &HostRoot::new(PathBuf::from(root)));
+    let hello = Hello {
+        limitations: taker.limitations.clone(),
+    };
+    let misunderstood = |message| {
+        Err(StepError {
+            kind: StepErrorKind::Other,
+            message,
+        })
+    };
+    match worker_pool::serve(
+        &hello,
+        |step: Step| taker.execute(&step).map_err(StepError::from),
+        misunderstood,
+    ) {
+        Ok(()) => ExitCode::SUCCESS,
+        // The daemon is gone, and with it whoever could be told.
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+/// A process that is ready to take steps.
+struct StepWorker {
+    role: WorkerRole,
+    /// The host's files as they are seen from here: `/` once PID 1's mount namespace has been
+    /// entered.
+    root: HostRoot,
+    /// Why it must not touch anything.
+    disabled_reason: Option<String>,
+    limitations: Vec<String>,
+}
+
+impl StepWorker {
+    /// Enters the namespace and gives up rights. To be called by a single-threaded process.
+    fn prepare(site: WorkerRole, root: &HostRoot) -> StepWorker {
+        let mut taker = StepWorker {
+            role: site,
+            root: root.clone(),
+            disabled_reason: None,
+            limitations: Vec::new(),
+        };
+        // A name of 15 bytes at most, for ps(1). Without it the process works as well.
+        let _ = nix::sys::prctl::set_name(c"diskvitals-step");
+        if root.is_recorded() {
+            taker.disabled_reason =
+                Some("a recorded tree has nothing that could be changed".to_owned());
+        } else if site != WorkerRole::Tools {
+            match namespace::enter_host_mounts(root) {
+                Ok(()) => taker.root = HostRoot::new("/"),
+                // Where the host is `/`, this namespace is taken for the host's, and that it may
+                // not be is said.
+                Err(why) if root.dir() == std::path::Path::new("/") => taker
+                    .limitations
+                    .push(format!("volumes are mounted here: {why}")),
+                // Elsewhere paths would mean other things here than there.
+                Err(why) => {
+                    taker.disabled_reason = Some(format!("nothing is mounted or made: {why}"))
+                }
+            }
+        }
+        // An lvm that is killed with the daemon's group leaves what it suspended.
+        if site == WorkerRole::Lvm
+            && taker.disabled_reason.is_none()
+            && let Err(why) = own_cgroup::enter_own_cgroup()
+        {
+            taker.limitations.push(why);
+        }
+        if !nix::unistd::geteuid().is_root() {
+            taker
+                .limitations
+                .push("not root: volumes cannot be made or mounted".to_owned());
+        } else if let Err(why) = drop_capabilities(site) {
+            taker.limitations.push(format!(
+                "processes that take steps keep more rights than they need ({why})"
+            ));
+        }
+        taker
+    }
+
+    fn execute(&self, step: &Step) -> Result<StepOutput, StepWorkerError> {
+        if let Some(why) = &self.disabled_reason {
+            return Err(StepWorkerError::new(
+                StepErrorKind::Unsupported,
+                why.clone(),
+            ));
+        }
+        match self.role {
+            WorkerRole::Host => self.execute_on_host(step),
+            WorkerRole::Tools => self.execute_with_tools(step),
+            WorkerRole::Lvm => self.execute_with_lvm(step),
+        }
+    }
+
+    fn execute_on_host(&self, step: &Step) -> Result<StepOutput, StepWorkerError> {
+        let nothing = |()| StepOutput::Empty;
+        match step {
+            Step::DirectoryCapacity { folder } => {
+                records::capacity(folder).map(StepOutput::Capacity)
+            }
+            Step::ReadRecords { folder } => {
+                records::read(folder).map(|records| StepOutput::Records { records })
+            }
+            Step::WriteRecord { folder, name, text } => {
+                records::write(folder, name, text).map(nothing)
+            }
+            Step::RemoveRecord { folder, name } => records::remove(folder, name).map(nothing),
+            Step::CreateImage { image, size } => image::create(image, *size).map(nothing),
+            Step::GrowImage { image, size } => image::grow(image, *size).map(nothing),
+            Step::RemoveImage { image, wipe } => {
+                image::remove(&self.root, image, *wipe).map(nothing)
+            }
+            Step::AttachImage { image, read_only } => {
+                image::attach(image, *read_only).map(StepOutput::Device)
+            }
+            Step::DetachImage { image } => image::detach(&self.root, image).map(nothing),
+            Step::FindImage { image } => {
+                Ok(image::find(image)?.map_or(StepOutput::Empty, StepOutput::Device))
+            }
+            Step::ResolveDevice { path } => device::resolve(path).map(StepOutput::Device),
+            Step::CheckDirectory { path, roots } => {
+                device::check_directory(path, roots).map(nothing)
+            }
+            Step::Mount {
+                device,
+                target,
+                fs_type,
+                options,
+                read_only,
+            } => mounts::mount(device, target, fs_type, options, *read_only).map(nothing),
+            Step::Bind {
+                source,
+                target,
+                read_only,
+            } => mounts::bind(source, target, *read_only).map(nothing),
+            Step::BindDevice {
+                device,
+                target,
+                read_only,
+            } => mounts::bind_device(device, target, *read_only).map(nothing),
+            Step::Unmount { target, lazy } => {
+                mounts::unmount(&self.root, target, *lazy).map(nothing)
+            }
+            Step::RemoveTarget { target } => mounts::remove_target(target).map(nothing),
+            Step::ListOpeners { mounts } => mount_openers::openers_of_mounts(&self.root, mounts)
+                .map(|holders| StepOutput::Openers { openers: holders }),
+            Step::FindMount { target } => {
+                mounts::find_mount(target).map(|mounted| StepOutput::Mounted { mounted })
+            }
+            Step::GrowFilesystem {
+                device,
+                at,
+                fs_type,
+            } => mounts::grow(device, at, fs_type).map(nothing),
+            other => Err(wrong_role(other)),
+        }
+    }
+
+    fn execute_with_tools(&self, step: &Step) -> Result<StepOutput, StepWorkerError> {
+        match step {
+            Step::ProbeContent { device } => {
+                content::probe(&self.root, device).map(StepOutput::Content)
+            }
+            Step::Format {
+                device,
+                fs_type,
+                options,
+            } => format::format(
+                &self.root,
+                device,
+                fs_type,
+                options,
+                format::PriorFormat::Nothing,
+            )
+            .map(|()| StepOutput::Empty),
+            Step::RepeatFormat {
+                device,
+                expected: was,
+                fs_type,
+                options,
+            } => format::format(
+                &self.root,
+                device,
+                fs_type,
+                options,
+                format::PriorFormat::Interrupted(was),
+            )
+            .map(|()| StepOutput::Empty),
+            Step::WipeSignatures { device } => {
+                format::wipe_signatures(&self.root, device).map(|()| StepOutput::Empty)
+            }
+            Step::GrowFilesystem {
+                device, fs_type, ..
+            } => format::grow_unmounted(&self.root, device, fs_type).map(|()| StepOutput::Empty),
+            other => Err(wrong_role(other)),
+        }
+    }
+
+    fn execute_with_lvm(&self, step: &Step) -> Result<StepOutput, StepWorkerError> {
+        let nothing = |()| StepOutput::Empty;
+        match step {
+            Step::VolumeGroupCapacity { group } => lvm::capacity(group).map(StepOutput::Capacity),
+            Step::ListLogicalVolumes { group, tag } => {
+                lvm::list_tagged(group, tag).map(|volumes| StepOutput::LogicalVolumes { volumes })
+            }
+            Step::CreateLogicalVolume {
+                group,
+                name,
+                size,
+                tags,
+            } => lvm::create(group, name, *size, tags).map(nothing),
+            Step::TagLogicalVolume {
+                group,
+                name,
+                add,
+                remove,
+            } => lvm::change_tags(group, name, add, remove).map(nothing),
+            Step::GrowLogicalVolume { group, name, size } => {
+                lvm::grow(group, name, *size).map(nothing)
+            }
+            Step::RemoveLogicalVolume { group, name, wipe } => {
+                lvm::remove(&self.root, group, name, *wipe).map(nothing)
+            }
+            Step::ActivateLogicalVolume { group, name } => {
+                lvm::activate(group, name).map(StepOutput::Device)
+            }
+            Step::DeactivateLogicalVolume { group, name } => {
+                lvm::deactivate(&self.root, group, name).map(nothing)
+            }
+            other => Err(wrong_role(other)),
+        }
+    }
+}
+
+fn drop_capabilities(site: WorkerRole) -> Result<(), String> {
+    namespace::limit_capabilities(site.capabilities())?;
+    caps::drop(None, CapSet::Effective, Capability::CAP_SYS_RESOURCE)
+        .map_err(|error| error.to_string())
+}
+
+fn wrong_role(step: &Step) -> StepWorkerError {
+    StepWorkerError::new(
+        StepErrorKind::Other,
+        format!("this process is not the one that takes this step: {step:?}"),
+    )
+}

@@ -1,0 +1,315 @@
+//! What is on a device: by blkid's low-level probing (`blkid -p`, libblkid), and by reading where
+//! signatures would be. Opened for reading only.
+//!
+//! "Blank" is an answer that lets somebody write over it, and is given only when both agree: blkid
+//! found nothing at all, and the places where filesystems, volume managers and partition tables
+//! keep their beginnings and their copies hold zeros. On any doubt it is something else's.
+
+use std::path::Path;
+use std::time::Duration;
+
+use crate::host::block::{DeviceFile, OpenMode};
+use crate::host::root::HostRoot;
+use crate::model::path::HostPath;
+use crate::provision::step::{Content, StepErrorKind};
+use crate::provision::worker::error::StepWorkerError;
+use crate::provision::worker::tool;
+
+/// It reads some hundred KiB.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(60);
+const MIB: u64 = 1 << 20;
+/// Places that must hold zeros besides the first and the last MiB: start and length. Copies of
+/// superblocks of ext4 (second group, with blocks of 1 and 4 KiB) and btrfs (64 MiB, 256 GiB): who
+/// lost the first one can still be helped, unless we write over it.
+pub const BACKUP_AREAS: [(u64, u64); 4] = [
+    (8 * MIB, 65536),
+    (64 * MIB, 65536),
+    (128 * MIB, 65536),
+    (256 << 30, 65536),
+];
+
+/// `COPIES` with the first and the last MiB of a device of this size.
+pub fn signature_areas(size: u64) -> impl Iterator<Item = (u64, u64)> {
+    [(0, MIB), (size.saturating_sub(MIB), MIB)]
+        .into_iter()
+        .chain(BACKUP_AREAS)
+        .filter(move |(start, _)| *start < size)
+}
+
+/// What was found, before it is judged whether it may be written over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ProbedContent {
+    Blank,
+    /// No signature, and no zeros at this byte or behind.
+    UnknownData {
+        at: u64,
+    },
+    Filesystem {
+        fs_type: String,
+        uuid: Option<String>,
+    },
+    Other {
+        what: String,
+    },
+}
+
+pub fn probe(root: &HostRoot, device: &HostPath) -> Result<Content, StepWorkerError> {
+    let path = root.at_host_path(device);
+    let block = DeviceFile::open(&path, OpenMode::Read)
+        .map_err(|error| StepWorkerError::io(format!("opening {device}"), error))?;
+    Ok(match probe_block(&block, &path, device)? {
+        ProbedContent::Blank => Content::Blank,
+        ProbedContent::UnknownData { at } => Content::Foreign {
+            what: format!(
+                "data without a known signature (the {} bytes from {at} on are not all zero)",
+                65536
+            ),
+        },
+        ProbedContent::Filesystem { fs_type, uuid } => Content::Filesystem {
+            size: filesystem_size(&block, &fs_type),
+            fs_type,
+            uuid,
+        },
+        ProbedContent::Other { what } => Content::Foreign { what },
+    })
+}
+
+/// `path` is where `device` is found from here.
+pub fn probe_block(
+    block: &DeviceFile,
+    path: &Path,
+    device: &HostPath,
+) -> Result<ProbedContent, StepWorkerError> {
+    let args = ["-p", "-o", "export", "--"]
+        .into_iter()
+        .map(str::to_owned)
+        .chain([path.to_string_lossy().into_owned()]);
+    let ran = tool::run("blkid", &args.collect::<Vec<_>>(), PROBE_TIMEOUT)?;
+    let told = ran.stdout();
+    let seen = match ran.exit_code() {
+        Some(0) if !ran.output.truncated => parse_blkid(&told),
+        // 2: nothing found (blkid(8)), also where it could not read: which the reading below tells.
+        Some(2) if told.trim().is_empty() => BlkidResult::Nothing,
+        Some(8) => {
+            BlkidResult::Other("more than one signature, which contradict each other".to_owned())
+        }
+        _ => return Err(ran.to_error(StepErrorKind::Other, &format!("probing {device}"))),
+    };
+    match seen {
+        BlkidResult::Filesystem { fs_type, uuid } => {
+            Ok(ProbedContent::Filesystem { fs_type, uuid })
+        }
+        BlkidResult::Other(what) => Ok(ProbedContent::Other { what }),
+        BlkidResult::Nothing => {
+            for (start, length) in signature_areas(block.size) {
+                let zero = block.is_zero(start, length);
+                if !zero.map_err(|error| {
+                    StepWorkerError::io(format!("reading {device} at byte {start}"), error)
+                })? {
+                    return Ok(ProbedContent::UnknownData { at: start });
+                }
+            }
+            Ok(ProbedContent::Blank)
+        }
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum BlkidResult {
+    Nothing,
+    Filesystem {
+        fs_type: String,
+        uuid: Option<String>,
+    },
+    Other(String),
+}
+
+/// `KEY=value` a line (blkid(8), export); what is unsafe in a shell is escaped with a backslash.
+fn parse_blkid(text: &str) -> BlkidResult {
+    let value = |wanted: &str| {
+        let line = text
+            .lines()
+            .find_map(|line| line.split_once('=').filter(|(key, _)| *key == wanted));
+        line.map(|(_, value)| value.replace('\\', ""))
+    };
+    // What the device is (a partition of a disk: PART_ENTRY_…) says nothing of what is on it.
+    let telling = |line: &&str| {
+        !line.trim().is_empty() && !line.starts_with("DEVNAME=") && !line.starts_with("PART_ENTRY_")
+    };
+    if !text.lines().any(|line| telling(&line)) {
+        return BlkidResult::Nothing;
+    }
+    match (value("TYPE"), value("USAGE").as_deref(), value("PTTYPE")) {
+        (Some(fs_type), Some("filesystem"), None) => BlkidResult::Filesystem {
+            fs_type,
+            uuid: value("UUID").filter(|uuid| !uuid.is_empty()),
+        },
+        (Some(fs_type), _, Some(table)) => {
+            BlkidResult::Other(format!("{fs_type} and a partition table ({table})"))
+        }
+        (None, _, Some(table)) => BlkidResult::Other(format!("a partition table ({table})")),
+        (Some(other), ..) => BlkidResult::Other(other),
+        (None, _, None) => BlkidResult::Other("a signature that blkid does not name".to_owned()),
+    }
+}
+
+/// Bytes that the filesystem's superblock claims; None where we do not know how to read it.
+pub fn filesystem_size(block: &DeviceFile, fs_type: &str) -> Option<u64> {
+    let start = match fs_type {
+        "ext2" | "ext3" | "ext4" => 1024,
+        "xfs" => 0,
+        "btrfs" => 65536,
+        _ => return None,
+    };
+    size_in_superblock(fs_type, &block.read(start, 1024).ok()?)
+}
+
+/// Whether less than a block is left behind it; false on doubt.
+pub fn fills_device(block: &DeviceFile, fs_type: &str) -> bool {
+    filesystem_size(block, fs_type)
+        .is_some_and(|claimed| claimed.saturating_add(LARGEST_BLOCK) > block.size)
+}
+
+/// Of any filesystem whose size we read.
+const LARGEST_BLOCK: u64 = 65536;
+
+/// Offsets: struct ext4_super_block (s_blocks_count_lo 4, s_log_block_size 24, s_feature_incompat
+/// 96, s_blocks_count_hi 336), struct xfs_dsb (sb_blocksize 4, sb_dblocks 8, big-endian), struct
+/// btrfs_super_block (total_bytes 112).
+fn size_in_superblock(fs_type: &str, superblock: &[u8]) -> Option<u64> {
+    let word = |at: usize| {
+        superblock
+            .get(at..at + 4)?
+            .try_into()
+            .ok()
+            .map(u32::from_le_bytes)
+    };
+    let quad = |at: usize| -> Option<[u8; 8]> { superblock.get(at..at + 8)?.try_into().ok() };
+    const INCOMPAT_64BIT: u32 = 0x80;
+    match fs_type {
+        "xfs" => {
+            let unit = superblock
+                .get(4..8)?
+                .try_into()
+                .ok()
+                .map(u32::from_be_bytes)?;
+            u64::from_be_bytes(quad(8)?).checked_mul(u64::from(unit))
+        }
+        "btrfs" => Some(u64::from_le_bytes(quad(112)?)),
+        _ => {
+            let high = if word(96)? & INCOMPAT_64BIT != 0 {
+                u64::from(word(336)?) << 32
+            } else {
+                0
+            };
+            (high | u64::from(word(4)?)).checked_mul(1024_u64.checked_shl(word(24)?)?)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_filesystem_has_its_type_and_uuid() {
+        let text = "DEVNAME=/dev/loop3\nUUID=f0e6a351-b4e2-4bcd-a714-3b8581972fc0\nVERSION=1.0\nBLOCK_SIZE=1024\nTYPE=ext4\nUSAGE=filesystem\n";
+        let uuid = Some("f0e6a351-b4e2-4bcd-a714-3b8581972fc0".to_owned());
+        assert_eq!(
+            parse_blkid(text),
+            BlkidResult::Filesystem {
+                fs_type: "ext4".into(),
+                uuid
+            }
+        );
+    }
+
+    #[test]
+    fn that_a_device_is_a_partition_says_nothing_of_what_is_on_it() {
+        let text = "DEVNAME=/dev/sdb1\nPART_ENTRY_SCHEME=gpt\nPART_ENTRY_NAME=a\\ b\nPART_ENTRY_NUMBER=1\n";
+        assert_eq!(parse_blkid(text), BlkidResult::Nothing);
+        assert_eq!(parse_blkid(""), BlkidResult::Nothing);
+    }
+
+    #[test]
+    fn partition_tables_array_members_and_unknown_signatures_are_foreign() {
+        let other = |text: &str| match parse_blkid(text) {
+            BlkidResult::Other(what) => what,
+            other => panic!("{text}: {other:?}"),
+        };
+        assert_eq!(
+            other("DEVNAME=/dev/sdb\nPTUUID=1\nPTTYPE=gpt\n"),
+            "a partition table (gpt)"
+        );
+        assert_eq!(other("TYPE=crypto_LUKS\nUSAGE=crypto\n"), "crypto_LUKS");
+        assert_eq!(
+            other("TYPE=linux_raid_member\nUSAGE=raid\n"),
+            "linux_raid_member"
+        );
+        assert_eq!(
+            other("TYPE=vfat\nUSAGE=filesystem\nPTTYPE=dos\n"),
+            "vfat and a partition table (dos)"
+        );
+        assert_eq!(other("LABEL=x\n"), "a signature that blkid does not name");
+    }
+
+    #[test]
+    fn signature_areas_lie_on_the_device_and_include_both_ends() {
+        assert_eq!(
+            signature_areas(100 * MIB).collect::<Vec<_>>(),
+            [
+                (0, MIB),
+                (99 * MIB, MIB),
+                (8 * MIB, 65536),
+                (64 * MIB, 65536)
+            ]
+        );
+        assert_eq!(
+            signature_areas(512).collect::<Vec<_>>(),
+            [(0, MIB), (0, MIB)]
+        );
+        assert_eq!(signature_areas(0).count(), 0);
+    }
+
+    #[test]
+    fn a_size_is_read_from_each_superblock_as_it_is_written() {
+        let mut ext4 = vec![0; 1024];
+        ext4[4..8].copy_from_slice(&100_u32.to_le_bytes());
+        ext4[24] = 2;
+        ext4[336] = 1;
+        assert_eq!(
+            size_in_superblock("ext4", &ext4),
+            Some(100 * 4096),
+            "no 64bit: the high half means nothing"
+        );
+        ext4[96] = 0x80;
+        assert_eq!(
+            size_in_superblock("ext4", &ext4),
+            Some((100 + (1 << 32)) * 4096)
+        );
+        let mut xfs = vec![0; 1024];
+        xfs[4..8].copy_from_slice(&4096_u32.to_be_bytes());
+        xfs[8..16].copy_from_slice(&7_u64.to_be_bytes());
+        assert_eq!(size_in_superblock("xfs", &xfs), Some(7 * 4096));
+        ext4[24] = 0xff;
+        assert_eq!(size_in_superblock("ext4", &ext4), None, "damaged");
+    }
+
+    proptest! {
+        #[test]
+        fn only_empty_blkid_output_means_blank(lines in proptest::collection::vec("[A-Z_]{1,12}=[a-z0-9]{0,8}", 0..6)) {
+            let text = lines.join("\n");
+            let silent = lines.iter().all(|line| line.starts_with("DEVNAME=") || line.starts_with("PART_ENTRY_"));
+            prop_assert_eq!(parse_blkid(&text) == BlkidResult::Nothing, silent);
+        }
+
+        #[test]
+        fn no_bytes_of_a_superblock_are_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..1024)) {
+            for fs_type in ["ext4", "xfs", "btrfs"] {
+                size_in_superblock(fs_type, &bytes);
+            }
+        }
+    }
+}

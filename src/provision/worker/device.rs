@@ -1,0 +1,297 @@
+//! Devices and folders that the configuration names, and who holds them.
+
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::Path;
+
+use nix::sys::stat::{SFlag, fstat};
+
+use crate::host::block::{DeviceFile, OpenMode, dev_no_from_rdev};
+use crate::host::openers::{OpenTarget, find_openers, summary};
+use crate::host::resolve_beneath;
+use crate::host::root::HostRoot;
+use crate::model::dev::DevNo;
+use crate::model::path::HostPath;
+use crate::provision::step::{Device, StepErrorKind};
+use crate::provision::worker::error::StepWorkerError;
+
+/// `path` may be a link (by-id); what it leads to is a block device or nothing.
+pub fn resolve(path: &HostPath) -> Result<Device, StepWorkerError> {
+    let node = std::fs::canonicalize(path.as_path())
+        .map_err(|error| StepWorkerError::io(format!("looking for {path}"), error))?;
+    let data = std::fs::metadata(&node)
+        .map_err(|error| StepWorkerError::io(format!("looking at {path}"), error))?;
+    if !data.file_type().is_block_device() {
+        return Err(StepWorkerError::new(
+            StepErrorKind::InvalidPath,
+            format!("{path} is no block device"),
+        ));
+    }
+    let dev = dev_no_from_rdev(data.rdev());
+    let name = kernel_name(dev)?;
+    // The name that the kernel gave its node; another one (a container runtime's, mknod's) where
+    // that is missing.
+    let usual = Path::new("/dev").join(name.replace('!', "/"));
+    let is_it = std::fs::metadata(&usual)
+        .is_ok_and(|usual| usual.file_type().is_block_device() && usual.rdev() == data.rdev());
+    describe(
+        if is_it {
+            usual.as_path()
+        } else {
+            node.as_path()
+        },
+        dev,
+        name,
+    )
+}
+
+/// By its number; its node is the kernel's.
+pub fn by_number(dev: DevNo) -> Result<Device, StepWorkerError> {
+    let name = kernel_name(dev)?;
+    describe(&Path::new("/dev").join(name.replace('!', "/")), dev, name)
+}
+
+fn describe(node: &Path, dev: DevNo, name: String) -> Result<Device, StepWorkerError> {
+    let asking = |what: &str| format!("asking {} for its {what}", node.display());
+    let block = DeviceFile::open(node, OpenMode::Read)
+        .map_err(|error| StepWorkerError::io(asking("size"), error))?;
+    let flag = std::fs::read(format!("/sys/dev/block/{dev}/ro"))
+        .map_err(|error| StepWorkerError::io(asking("write protection"), error))?;
+    let identity = identity(Path::new("/"), dev);
+    Ok(Device {
+        node: HostPath::from(node),
+        name,
+        size: block.size,
+        read_only: flag.trim_ascii() == b"1",
+        identity,
+    })
+}
+
+/// What says in sysfs which drive, array, mapping or card it is, the surest first
+/// (Documentation/ABI/stable/sysfs-block and its drivers').
+const IDENTITY_FILES: [&str; 7] = [
+    "wwid",
+    "device/wwid",
+    "dm/uuid",
+    "md/uuid",
+    "device/cid",
+    "device/serial",
+    "serial",
+];
+
+/// A partition is known by its disk, its number and its start. A disk that has no name of its own
+/// is known for as long as it stays where it is, in this boot (diskseq, Linux 5.15). `root` has
+/// `sys` and `proc`.
+pub fn identity(root: &Path, dev: DevNo) -> Option<String> {
+    let said = |path: &Path| {
+        let text = std::fs::read_to_string(path).ok()?;
+        Some(text.trim().to_owned()).filter(|text| !text.is_empty())
+    };
+    let folder = std::fs::canonicalize(root.join(format!("sys/dev/block/{dev}"))).ok()?;
+    let part = match said(&folder.join("partition")) {
+        Some(number) => format!(", partition {number} from {}", said(&folder.join("start"))?),
+        None => String::new(),
+    };
+    let disk = if part.is_empty() {
+        folder.as_path()
+    } else {
+        folder.parent()?
+    };
+    let named = IDENTITY_FILES
+        .iter()
+        .find_map(|name| Some(format!("{name} {}", said(&disk.join(name))?)));
+    let disk = named.or_else(|| {
+        let boot = said(&root.join("proc/sys/kernel/random/boot_id"))?;
+        Some(format!(
+            "disk {} of boot {boot}",
+            said(&disk.join("diskseq"))?
+        ))
+    })?;
+    Some(disk + &part)
+}
+
+/// The kernel's name of a device: `loop3`, `dm-2`, `cciss!c0d0`.
+pub fn kernel_name(dev: DevNo) -> Result<String, StepWorkerError> {
+    let link = std::fs::read_link(format!("/sys/dev/block/{dev}"))
+        .map_err(|error| StepWorkerError::io(format!("looking for the device {dev}"), error))?;
+    let name = link
+        .file_name()
+        .map(|name| name.to_string_lossy().into_owned());
+    name.ok_or_else(|| {
+        StepWorkerError::new(
+            StepErrorKind::Other,
+            format!("the device {dev} has no name in /sys/dev/block"),
+        )
+    })
+}
+
+/// Beneath one of `roots` (or one of them itself), reached without a link from there on.
+pub fn check_directory(path: &HostPath, roots: &[HostPath]) -> Result<(), StepWorkerError> {
+    let not_allowed = || {
+        StepWorkerError::new(
+            StepErrorKind::InvalidPath,
+            format!("{path} is not beneath a folder from which volumes may be made"),
+        )
+    };
+    if roots.contains(path) {
+        let data = std::fs::symlink_metadata(path.as_path())
+            .map_err(|error| StepWorkerError::io(format!("looking at {path}"), error))?;
+        return if data.is_dir() {
+            Ok(())
+        } else {
+            Err(not_a_directory(path))
+        };
+    }
+    let root = roots
+        .iter()
+        .find(|root| path.strip_prefix(root).is_some())
+        .ok_or_else(not_allowed)?;
+    let there = resolve_beneath::resolve(root, path)?
+        .open()
+        .map_err(|errno| StepWorkerError::io(format!("looking for {path}"), errno))?;
+    let data =
+        fstat(&there).map_err(|errno| StepWorkerError::io(format!("looking at {path}"), errno))?;
+    if SFlag::from_bits_truncate(data.st_mode) & SFlag::S_IFMT == SFlag::S_IFDIR {
+        Ok(())
+    } else {
+        Err(not_a_directory(path))
+    }
+}
+
+fn not_a_directory(path: &HostPath) -> StepWorkerError {
+    StepWorkerError::new(StepErrorKind::InvalidPath, format!("{path} is no folder"))
+}
+
+/// Opens it for one who must be alone; `Held` names who else is there.
+pub fn open_exclusive(
+    root: &HostRoot,
+    device: &HostPath,
+    way: OpenMode,
+) -> Result<DeviceFile, StepWorkerError> {
+    let path = root.at_host_path(device);
+    DeviceFile::open(&path, way).map_err(|error| match error.raw_os_error() {
+        Some(nix::libc::EBUSY) => in_use(root, device),
+        _ if error.kind() == io::ErrorKind::InvalidInput => StepWorkerError::with_source(
+            StepErrorKind::InvalidPath,
+            format!("opening {device}"),
+            error,
+        ),
+        _ => StepWorkerError::io(format!("opening {device}"), error),
+    })
+}
+
+/// Says by whom, as far as it can be seen.
+pub fn in_use(root: &HostRoot, device: &HostPath) -> StepWorkerError {
+    let dev = std::fs::metadata(root.at_host_path(device))
+        .map(|data| dev_no_from_rdev(data.rdev()))
+        .unwrap_or_default();
+    let what = OpenTarget {
+        dev,
+        mount_point: None,
+        node: Some(device.clone()),
+    };
+    let by = summary(&find_openers(root, &what)).unwrap_or_else(|| mounted_at(dev));
+    StepWorkerError::new(StepErrorKind::InUse, format!("{device} is in use: {by}"))
+}
+
+fn mounted_at(dev: DevNo) -> String {
+    let table = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
+    let places: Vec<String> = crate::model::mount::parse(&table)
+        .0
+        .into_iter()
+        .filter(|mount| mount.dev == dev)
+        .map(|mount| mount.mount_point.to_string())
+        .collect();
+    if places.is_empty() {
+        "by the kernel, or by whom cannot be seen".to_owned()
+    } else {
+        format!("mounted at {}", places.join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_static_directory_lies_below_an_allowed_root_and_is_reached_without_links() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = HostPath::from(dir.path());
+        std::fs::create_dir_all(dir.path().join("a/b")).unwrap();
+        std::fs::write(dir.path().join("a/file"), "").unwrap();
+        std::os::unix::fs::symlink("/etc", dir.path().join("a/out")).unwrap();
+        let check = |path: HostPath| {
+            check_directory(&path, std::slice::from_ref(&root)).map_err(|failure| failure.kind)
+        };
+        assert_eq!(check(root.join("a/b")), Ok(()));
+        assert_eq!(check(root.clone()), Ok(()));
+        assert_eq!(check(root.join("a/none")), Err(StepErrorKind::NotFound));
+        for wrong in [
+            root.join("a/file"),
+            root.join("a/out"),
+            root.join("a/../a"),
+            "/etc".into(),
+        ] {
+            assert_eq!(
+                check(wrong.clone()),
+                Err(StepErrorKind::InvalidPath),
+                "{wrong}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_device_is_known_by_its_drives_name_and_one_without_a_name_for_this_boot() {
+        let dir = tempfile::tempdir().unwrap();
+        let put = |path: &str, text: &str| {
+            let path = dir.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        std::fs::create_dir_all(dir.path().join("sys/dev/block")).unwrap();
+        for (number, below) in [
+            ("8:0", "sda"),
+            ("8:1", "sda/sda1"),
+            ("7:0", "loop0"),
+            ("254:0", "vda"),
+        ] {
+            put(&format!("sys/block/{below}/uevent"), "");
+            std::os::unix::fs::symlink(
+                format!("../../block/{below}"),
+                dir.path().join(format!("sys/dev/block/{number}")),
+            )
+            .unwrap();
+        }
+        put("sys/block/sda/device/wwid", "naa.5000c500a1b2c3d4\n");
+        put("sys/block/sda/diskseq", "3\n");
+        put("sys/block/sda/sda1/partition", "1\n");
+        put("sys/block/sda/sda1/start", "2048\n");
+        put("sys/block/loop0/diskseq", "9\n");
+        put("sys/block/vda/serial", "\n");
+        let of = |number: &str| identity(dir.path(), number.parse().unwrap());
+        assert_eq!(
+            of("8:0").as_deref(),
+            Some("device/wwid naa.5000c500a1b2c3d4")
+        );
+        assert_eq!(
+            of("8:1").as_deref(),
+            Some("device/wwid naa.5000c500a1b2c3d4, partition 1 from 2048")
+        );
+        assert_eq!(of("7:0"), None, "which boot it is cannot be told");
+        put("proc/sys/kernel/random/boot_id", "b00t\n");
+        assert_eq!(of("7:0").as_deref(), Some("disk 9 of boot b00t"));
+        assert_eq!((of("254:0"), of("9:9")), (None, None));
+    }
+
+    #[test]
+    fn a_path_that_is_not_a_block_device_is_refused() {
+        assert_eq!(
+            resolve(&"/dev/null".into()).unwrap_err().kind,
+            StepErrorKind::InvalidPath
+        );
+        assert_eq!(
+            resolve(&"/dev/disk/by-id/none".into()).unwrap_err().kind,
+            StepErrorKind::NotFound
+        );
+    }
+}

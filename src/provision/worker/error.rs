@@ -1,0 +1,125 @@
+//! Why a step failed, with its cause, before it crosses the pipe as text.
+
+use std::error::Error;
+use std::io;
+
+use nix::errno::Errno;
+
+use crate::host::mounting::MountError;
+use crate::host::resolve_beneath::PathResolveError;
+use crate::model::causes::with_causes;
+use crate::provision::step::{StepError, StepErrorKind};
+
+#[derive(Debug, thiserror::Error)]
+#[error("{operation}")]
+pub struct StepWorkerError {
+    pub kind: StepErrorKind,
+    /// The operation and what it was done to; or all there is to say.
+    operation: String,
+    #[source]
+    source: Option<Box<dyn Error + Send + Sync>>,
+}
+
+impl StepWorkerError {
+    pub fn new(kind: StepErrorKind, message: impl Into<String>) -> StepWorkerError {
+        StepWorkerError {
+            kind,
+            operation: message.into(),
+            source: None,
+        }
+    }
+
+    pub fn with_source(
+        kind: StepErrorKind,
+        doing: impl Into<String>,
+        source: impl Error + Send + Sync + 'static,
+    ) -> StepWorkerError {
+        StepWorkerError {
+            kind,
+            operation: doing.into(),
+            source: Some(Box::new(source)),
+        }
+    }
+
+    /// The same, for who knows better what it means.
+    pub fn with_kind(self, kind: StepErrorKind) -> StepWorkerError {
+        StepWorkerError { kind, ..self }
+    }
+
+    /// An error of the operating system: its number tells the kind.
+    pub fn io(doing: impl Into<String>, source: impl Into<io::Error>) -> StepWorkerError {
+        let source = source.into();
+        StepWorkerError::with_source(kind_of_io_error(&source), doing, source)
+    }
+}
+
+impl From<StepWorkerError> for StepError {
+    fn from(failure: StepWorkerError) -> StepError {
+        StepError {
+            kind: failure.kind,
+            message: with_causes(&failure),
+        }
+    }
+}
+
+impl From<PathResolveError> for StepWorkerError {
+    fn from(error: PathResolveError) -> StepWorkerError {
+        let kind = match error {
+            _ if error.is_invalid_argument() => StepErrorKind::InvalidPath,
+            _ if error.is_not_found() => StepErrorKind::NotFound,
+            _ => StepErrorKind::Other,
+        };
+        StepWorkerError::with_source(kind, "looking for the path", error)
+    }
+}
+
+impl From<MountError> for StepWorkerError {
+    fn from(error: MountError) -> StepWorkerError {
+        let kind = match &error {
+            // What a caller asked for is not among what this kernel has.
+            MountError::Nul(_) | MountError::OpenFsContext { .. } | MountError::Option { .. } => {
+                StepErrorKind::Unsupported
+            }
+            // ENOENT is its device, EINVAL its content: not the caller's path.
+            MountError::Create { source, .. } | MountError::Call { source, .. } => {
+                match kind_of_io_error(source) {
+                    kind @ (StepErrorKind::InUse
+                    | StepErrorKind::NoSpace
+                    | StepErrorKind::Unsupported) => kind,
+                    _ => StepErrorKind::Other,
+                }
+            }
+        };
+        StepWorkerError::with_source(kind, "mounting", error)
+    }
+}
+
+/// What an error's number says of its kind, in steps that name paths, devices and files.
+fn kind_of_io_error(error: &io::Error) -> StepErrorKind {
+    match error.raw_os_error().map(Errno::from_raw) {
+        Some(Errno::ENOSPC | Errno::EDQUOT | Errno::EFBIG) => StepErrorKind::NoSpace,
+        Some(Errno::EBUSY | Errno::ETXTBSY | Errno::ENOTEMPTY) => StepErrorKind::InUse,
+        Some(Errno::ENOENT) => StepErrorKind::NotFound,
+        Some(Errno::EEXIST) => StepErrorKind::AlreadyExists,
+        Some(Errno::ELOOP | Errno::ENOTDIR | Errno::EXDEV | Errno::ENAMETOOLONG) => {
+            StepErrorKind::InvalidPath
+        }
+        Some(Errno::ENOSYS | Errno::EOPNOTSUPP | Errno::ENODEV) => StepErrorKind::Unsupported,
+        _ => StepErrorKind::Other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_message_names_the_operation_and_every_cause() {
+        let error = StepError::from(StepWorkerError::io("making /x", Errno::ENOSPC));
+        assert_eq!(error.kind, StepErrorKind::NoSpace);
+        assert_eq!(
+            error.message,
+            "making /x: No space left on device (os error 28)"
+        );
+    }
+}

@@ -1,0 +1,125 @@
+//! Who holds what is mounted at some places: looked for before somebody unmounts it, so that it can
+//! be refused with a name.
+
+use crate::host::openers;
+use crate::host::openers::{OpenKind, OpenTarget, Opener};
+use crate::host::root::HostRoot;
+use crate::model::mount::Mount;
+use crate::model::path::HostPath;
+use crate::provision::worker::error::StepWorkerError;
+use crate::provision::worker::mounts::mount_table;
+
+/// A line each, sorted. Only /proc is read: nothing that hangs is asked.
+pub fn openers_of_mounts(
+    root: &HostRoot,
+    places: &[HostPath],
+) -> Result<Vec<String>, StepWorkerError> {
+    let mut lines = Vec::new();
+    for mount in mount_table()?
+        .iter()
+        .filter(|mount| places.contains(&mount.mount_point))
+    {
+        let found = openers::find_openers(root, &opener_query(mount));
+        lines.extend(
+            found
+                .iter()
+                .filter(|holder| !is_propagated_copy(holder, mount))
+                .map(ToString::to_string),
+        );
+    }
+    lines.sort();
+    lines.dedup();
+    Ok(lines)
+}
+
+fn opener_query(mount: &Mount) -> OpenTarget {
+    let node = is_device_node(mount).then(|| {
+        HostPath::from("/dev").join(mount.root.as_bytes().strip_prefix(b"/").unwrap_or_default())
+    });
+    OpenTarget {
+        dev: mount.dev,
+        mount_point: Some(mount.mount_point.clone()),
+        node,
+    }
+}
+
+/// A published raw block volume: its node, bound out of /dev.
+fn is_device_node(mount: &Mount) -> bool {
+    mount.fs_type == "devtmpfs"
+}
+
+/// Whoever shows the kubelet's folder to a container gives it copies of all mounts in it: they go
+/// with the mount, and are nobody's use of it. Of a device's node the filesystem is /dev itself,
+/// which every privileged container has.
+fn is_propagated_copy(holder: &Opener, mount: &Mount) -> bool {
+    match &holder.kind {
+        OpenKind::MountedElsewhere(at) => {
+            is_device_node(mount) || at.as_bytes().ends_with(mount.mount_point.as_bytes())
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mount(fs_type: &str, root: &str) -> Mount {
+        Mount {
+            id: 2,
+            parent: 1,
+            dev: "7:3".parse().expect("a number"),
+            root: root.into(),
+            mount_point: "/k/pods/u1/x/mount".into(),
+            options: Vec::new(),
+            fs_type: fs_type.into(),
+            source: "/dev/loop3".into(),
+            super_options: Vec::new(),
+        }
+    }
+
+    fn opener(how: OpenKind) -> Opener {
+        Opener {
+            pid: 7,
+            comm: "x".into(),
+            kind: how,
+        }
+    }
+
+    #[test]
+    fn propagated_copies_of_the_kubelet_directory_do_not_count_and_a_containers_own_mount_does() {
+        let of = |at: &str, fs_type: &str| {
+            is_propagated_copy(
+                &opener(OpenKind::MountedElsewhere(at.into())),
+                &mount(fs_type, "/"),
+            )
+        };
+        assert!(
+            of("/k/pods/u1/x/mount", "ext4")
+                && of("/host/k/pods/u1/x/mount", "ext4")
+                && of("/dev", "devtmpfs")
+        );
+        assert!(!of("/data", "ext4"));
+        assert!(!is_propagated_copy(
+            &opener(OpenKind::OpenFile("/k/pods/u1/x/mount/file".into())),
+            &mount("ext4", "/")
+        ));
+    }
+
+    #[test]
+    fn a_bound_device_is_in_use_by_processes_with_its_node_open() {
+        assert_eq!(
+            opener_query(&mount("devtmpfs", "/loop3")).node,
+            Some("/dev/loop3".into())
+        );
+        assert_eq!(opener_query(&mount("ext4", "/")).node, None);
+    }
+
+    #[test]
+    fn a_path_that_is_not_mounted_has_no_openers() {
+        assert_eq!(
+            openers_of_mounts(&HostRoot::new("/"), &["/no/such/place".into()]).expect("read"),
+            Vec::<String>::new()
+        );
+    }
+}

@@ -1,0 +1,279 @@
+//! What the source does to the world: runs checkers, holds writers, makes snapshots, looks how busy
+//! the node is. A seam, so that tests can play filesystems that hang for a day, and check that none
+//! stays frozen.
+
+use std::future::Future;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::sync::watch;
+
+use crate::host::helper::Program;
+use crate::host::root::HostRoot;
+use crate::host::worker_pool::WorkerOutcome;
+use crate::model::check::decision::{self, Decision, DecisionInput};
+use crate::model::check::{FilesystemSignal, Run};
+use crate::model::dev::DevNo;
+use crate::model::path::HostPath;
+use crate::model::policy::checks::Tools;
+use crate::source::checks::freezer::{
+    FreezeError, FreezeGuard, FreezeRequest, Freezer, ThawResult,
+};
+use crate::source::checks::load::{self, IoLoad};
+use crate::source::checks::lvm::HostLvm;
+use crate::source::checks::lvm_snapshot::{
+    self, LvmSnapshot, LvmSnapshotError, LvmSnapshotRequest,
+};
+use crate::source::checks::runner::{
+    self, Device, FinishedRun, OrphanedRuns, PreparedRun, ReapedRun, RunRequest,
+};
+use crate::source::checks::tools::{self, AvailableTools};
+use crate::source::checks::xfs_health::{self, HealthScope};
+use crate::source::context::{Context, JobWorkers};
+use crate::source::jobs::{Job, JobResult};
+use crate::source::worker_main::{WorkerRole, arguments};
+
+const UNEXPECTED_RESPONSE: &str = "a worker answers what it was not asked";
+
+pub trait Backend: Clone + Send + Sync + 'static {
+    type PreparedRun: Send + 'static;
+    type FinishedRun: Send + 'static;
+    type FreezeGuard: Send + 'static;
+    type LvmSnapshot: Send + Sync + 'static;
+
+    /// What comes next: `model::check::steps`.
+    fn decide(&self, situation: &DecisionInput<'_>, runs: &[&Run], now: Timestamp) -> Decision;
+
+    /// Puts in order what a daemon before left behind. Out: a line for each thing, for the log.
+    fn clean_up(&self, tools: Tools) -> impl Future<Output = Vec<String>> + Send;
+
+    /// `before`: what was found last.
+    fn find_tools(
+        &self,
+        tools: Tools,
+        before: Option<AvailableTools>,
+    ) -> impl Future<Output = AvailableTools> + Send;
+
+    /// How busy the node is, and where it does not say, the drives beneath these devices.
+    fn sample_load(
+        &self,
+        devices: Vec<DevNo>,
+    ) -> impl Future<Output = Result<IoLoad, String>> + Send;
+
+    /// What is dropped and does not end is among the strays, here and from here on.
+    fn prepare(
+        &self,
+        order: RunRequest,
+        strays: OrphanedRuns,
+    ) -> impl Future<Output = Result<Self::PreparedRun, Box<ReapedRun>>> + Send;
+
+    /// Until its end is heard of. Dropping it kills the checker.
+    fn run(
+        &self,
+        prepared: Self::PreparedRun,
+        phase: &watch::Sender<String>,
+    ) -> impl Future<Output = Self::FinishedRun> + Send;
+
+    /// What is left of it, for which nobody may wait while a filesystem is frozen.
+    fn reap(&self, heard: Self::FinishedRun) -> impl Future<Output = ReapedRun> + Send;
+
+    /// syncfs(2). The error: it did not come back within `limit`, or could not be made.
+    fn syncfs(
+        &self,
+        mount: HostPath,
+        dev: DevNo,
+        limit: Duration,
+    ) -> impl Future<Output = Result<Duration, String>> + Send;
+
+    /// What XFS itself says of its health. The error: it could not be asked.
+    fn query_health(
+        &self,
+        mount: HostPath,
+        dev: DevNo,
+        extent: HealthScope,
+    ) -> impl Future<Output = Result<Vec<FilesystemSignal>, String>> + Send;
+
+    fn freeze(
+        &self,
+        order: FreezeRequest,
+    ) -> impl Future<Output = Result<Self::FreezeGuard, FreezeError>> + Send;
+
+    /// Cancel-safe.
+    fn wait_thawed_early(
+        &self,
+        frozen: &mut Self::FreezeGuard,
+    ) -> impl Future<Output = String> + Send;
+
+    fn thaw(&self, frozen: Self::FreezeGuard) -> impl Future<Output = ThawResult> + Send;
+
+    /// A snapshot whose log has been replayed. Dropping it, or the future, has it removed.
+    fn snapshot(
+        &self,
+        order: LvmSnapshotRequest,
+    ) -> impl Future<Output = Result<Self::LvmSnapshot, LvmSnapshotError>> + Send;
+
+    fn device_of(&self, snapshot: &Self::LvmSnapshot) -> Device;
+
+    /// Why what was read of it counts for nothing: it had no more room for what changed beneath.
+    /// None: it is whole.
+    fn overflow_reason(
+        &self,
+        snapshot: &Self::LvmSnapshot,
+    ) -> impl Future<Output = Option<String>> + Send;
+
+    fn remove(&self, snapshot: Self::LvmSnapshot) -> impl Future<Output = ()> + Send;
+}
+
+#[derive(Clone)]
+pub struct HostBackend {
+    root: HostRoot,
+    checker_helper: Program,
+    freezer: Freezer,
+    health_helper: Program,
+    /// In the host's mount namespace.
+    workers: JobWorkers,
+    /// Our own binary, as which lvm is started in the host's mount namespace.
+    program: PathBuf,
+}
+
+impl HostBackend {
+    pub fn new(context: &Context) -> HostBackend {
+        HostBackend {
+            root: context.root.clone(),
+            checker_helper: context.checker.clone(),
+            freezer: Freezer {
+                program: context.freezer.clone(),
+                intents: context.freeze_intents.clone(),
+            },
+            health_helper: Program {
+                program: context.checker.program.clone(),
+                args: arguments(WorkerRole::XfsHealth, &context.root),
+            },
+            workers: context.probe_workers.clone(),
+            program: context.checker.program.clone(),
+        }
+    }
+}
+
+impl Backend for HostBackend {
+    type PreparedRun = PreparedRun;
+    type FinishedRun = FinishedRun;
+    type FreezeGuard = FreezeGuard;
+    type LvmSnapshot = LvmSnapshot<HostLvm>;
+
+    fn decide(&self, situation: &DecisionInput<'_>, runs: &[&Run], now: Timestamp) -> Decision {
+        decision::decide(situation, runs, now)
+    }
+
+    async fn clean_up(&self, tools: Tools) -> Vec<String> {
+        // What is frozen has writers that wait: first.
+        let mut lines = self.freezer.thaw_leftovers().await;
+        lines.extend(runner::detach_leftover_loops(&self.checker_helper).await);
+        lines
+            .extend(lvm_snapshot::clean_up(&self.root, &tools, &self.program, &self.freezer).await);
+        lines
+    }
+
+    async fn find_tools(&self, tools: Tools, before: Option<AvailableTools>) -> AvailableTools {
+        tools::find_tools(&self.root, tools, before).await
+    }
+
+    async fn sample_load(&self, devices: Vec<DevNo>) -> Result<IoLoad, String> {
+        load::measure(&self.root, devices).await
+    }
+
+    async fn prepare(
+        &self,
+        order: RunRequest,
+        strays: OrphanedRuns,
+    ) -> Result<PreparedRun, Box<ReapedRun>> {
+        runner::prepare(&self.checker_helper, &strays, order).await
+    }
+
+    async fn run(&self, prepared: PreparedRun, phase: &watch::Sender<String>) -> FinishedRun {
+        prepared.run(phase).await
+    }
+
+    async fn reap(&self, heard: FinishedRun) -> ReapedRun {
+        heard.reap().await
+    }
+
+    async fn syncfs(
+        &self,
+        mount: HostPath,
+        dev: DevNo,
+        limit: Duration,
+    ) -> Result<Duration, String> {
+        match self
+            .workers
+            .run(
+                &format!("syncfs {dev}"),
+                Job::SyncFs { path: mount, dev },
+                limit,
+            )
+            .await
+        {
+            WorkerOutcome::Completed(JobResult::SyncFs { elapsed: took }) => Ok(took),
+            WorkerOutcome::Completed(JobResult::Failed { error })
+            | WorkerOutcome::Failed(error) => Err(error),
+            WorkerOutcome::Completed(_) => Err(UNEXPECTED_RESPONSE.to_owned()),
+            WorkerOutcome::Stuck { waiting_in, .. } => {
+                let place = waiting_in
+                    .map(|place| format!(" ({place})"))
+                    .unwrap_or_default();
+                Err(format!(
+                    "syncfs took longer than {} s{place}: a freeze would take longer still",
+                    limit.as_secs()
+                ))
+            }
+        }
+    }
+
+    async fn query_health(
+        &self,
+        mount: HostPath,
+        dev: DevNo,
+        extent: HealthScope,
+    ) -> Result<Vec<FilesystemSignal>, String> {
+        xfs_health::query(&self.health_helper, mount, dev, extent).await
+    }
+
+    async fn freeze(&self, order: FreezeRequest) -> Result<FreezeGuard, FreezeError> {
+        self.freezer.freeze(order).await
+    }
+
+    async fn wait_thawed_early(&self, frozen: &mut FreezeGuard) -> String {
+        frozen.wait_thawed_early().await
+    }
+
+    async fn thaw(&self, frozen: FreezeGuard) -> ThawResult {
+        frozen.thaw().await
+    }
+
+    async fn snapshot(
+        &self,
+        order: LvmSnapshotRequest,
+    ) -> Result<LvmSnapshot<HostLvm>, LvmSnapshotError> {
+        let freezer = self.freezer.clone();
+        let host = HostLvm {
+            root: self.root.clone(),
+            worker: self.program.clone(),
+            lvm: order.lvm.clone(),
+            freezer,
+        };
+        lvm_snapshot::create(host, order).await
+    }
+
+    fn device_of(&self, snapshot: &LvmSnapshot<HostLvm>) -> Device {
+        snapshot.device.clone()
+    }
+
+    async fn overflow_reason(&self, snapshot: &LvmSnapshot<HostLvm>) -> Option<String> {
+        snapshot.overflow_reason().await
+    }
+
+    async fn remove(&self, snapshot: LvmSnapshot<HostLvm>) {
+        snapshot.remove().await;
+    }
+}

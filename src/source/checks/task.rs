@@ -1,0 +1,600 @@
+//! One check from its first run to its verdict: does what `model::check::steps` says comes next.
+//!
+//! In: what is wanted, a turn, the word to stop. Out: what it is doing (`Said`), at last what came
+//! of it (`Concluded`). Never waits for anybody while a filesystem is frozen; on every way out it
+//! is thawed before anything else is done.
+//!
+//! Its parts are boxed: each lies within the other, and what they are together would not fit the
+//! stack of one of our threads.
+
+mod frozen;
+
+use std::future::Future;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
+
+use crate::host::clock;
+use crate::host::exec::UnkillableChild;
+use crate::model::check::decision::{CheckOutcome, Decision, DecisionInput};
+use crate::model::check::{
+    Cancellation, CheckState, CheckVerdict, DesiredCheck, Filesystem, FilesystemSignal, Mode, Run,
+    RunResult, Termination,
+};
+use crate::source::checks::backend::Backend;
+use crate::source::checks::lvm_snapshot::{LvmSnapshotError, LvmSnapshotRequest};
+use crate::source::checks::runner::{Device, OrphanedRuns, ReapedRun, RunRequest};
+use crate::source::checks::xfs_health::HealthScope;
+
+/// A syncfs that takes longer says that a freeze would take longer still.
+const SYNCFS_TIMEOUT: Duration = Duration::from_secs(5);
+/// The checker must have ended before the freezer's own limit thaws under it.
+const FREEZE_MARGIN: Duration = Duration::from_millis(200);
+/// For the freezer's word that it has thawed. Dropping it thaws as well.
+const THAW_TIMEOUT: Duration = Duration::from_secs(30);
+/// For the word of a checker that has reached its own time-out. Killing it takes a second at most.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(3);
+/// The steps of one check, many times over: a bound for what should not happen.
+const MAX_STEPS: usize = 100;
+/// Between two questions what comes next when the answer was to wait.
+const MIN_WAIT: Duration = Duration::from_millis(100);
+
+/// What a check says of itself.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TaskProgress {
+    pub state: CheckState,
+    pub runs: Vec<Arc<Run>>,
+    pub signals: Vec<FilesystemSignal>,
+    /// The turn that it wants or has, counted; None while it needs none. It has it when
+    /// `Told::granted` is the same.
+    pub permit: Option<u64>,
+}
+
+/// What a check is told.
+#[derive(Clone, Debug, Default)]
+pub struct TaskControl {
+    pub cancellation: Option<Cancellation>,
+    /// What the kernel said of the filesystem.
+    pub signals: Vec<FilesystemSignal>,
+    pub granted_permit: Option<u64>,
+}
+
+/// What came of a check.
+#[derive(Debug)]
+pub struct TaskResult {
+    pub outcome: CheckOutcome,
+    pub runs: Vec<Arc<Run>>,
+    pub signals: Vec<FilesystemSignal>,
+    /// Of checkers that cannot be killed.
+    pub unkillable: Vec<UnkillableChild>,
+}
+
+/// With what a check goes.
+pub struct TaskInputs {
+    pub checker: PathBuf,
+    /// lvm, where snapshots can be made.
+    pub lvm: Option<PathBuf>,
+    pub progress: watch::Sender<TaskProgress>,
+    /// Rung when something was said.
+    pub progress_notify: Arc<Notify>,
+    pub control: watch::Receiver<TaskControl>,
+}
+
+pub async fn run_check<W: Backend>(
+    world: W,
+    wanted: DesiredCheck,
+    means: TaskInputs,
+) -> TaskResult {
+    let turn = means.progress.borrow().permit.unwrap_or_default();
+    let mode = wanted.target.mode;
+    let mut conductor = CheckTask {
+        backend: world,
+        desired: wanted,
+        inputs: means,
+        clock: SteadyClock {
+            at: clock::now(),
+            since: Instant::now(),
+        },
+        permit: turn,
+        runs: Vec::new(),
+        own_signals: Vec::new(),
+        freeze_refusal: None,
+        snapshot_unavailable: false,
+        orphans: OrphanedRuns::default(),
+        unkillable: Vec::new(),
+    };
+    let outcome = match Box::pin(conductor.run_to_outcome()).await {
+        Ok(outcome) => outcome,
+        Err(Abort::Cancelled(stop)) => cancelled_outcome(&stop, mode),
+        Err(Abort::ThawUnconfirmed(why)) => conductor.thaw_unconfirmed_outcome(&why),
+        Err(Abort::Stuck(waiting_in)) => stuck_outcome(waiting_in, conductor.strongest_mode()),
+    };
+    // Before it is over: until then no other check of this filesystem begins.
+    conductor.collect_orphans().await;
+    let remains = std::mem::take(&mut conductor.unkillable);
+    let signals = conductor.signals();
+    TaskResult {
+        outcome,
+        runs: conductor.runs,
+        signals,
+        unkillable: remains,
+    }
+}
+
+pub fn cancelled_outcome(stop: &Cancellation, mode: Mode) -> CheckOutcome {
+    CheckOutcome {
+        verdict: CheckVerdict::Inconclusive,
+        reason: stop.reason.clone(),
+        mode,
+    }
+}
+
+fn stuck_outcome(waiting_in: Option<String>, mode: Mode) -> CheckOutcome {
+    let place = waiting_in
+        .map(|place| format!(" ({place})"))
+        .unwrap_or_default();
+    let reason = format!(
+        "the checker hangs in the kernel{place} and cannot be killed: the device does not answer"
+    );
+    CheckOutcome {
+        verdict: CheckVerdict::Failed,
+        reason,
+        mode,
+    }
+}
+
+/// Wall-clock time that neither leaps nor goes back for as long as a check lasts: two runs that it
+/// calls 60 s apart are.
+#[derive(Clone, Copy)]
+struct SteadyClock {
+    at: Timestamp,
+    since: Instant,
+}
+
+impl SteadyClock {
+    fn now(&self) -> Timestamp {
+        self.at.checked_add(self.since.elapsed()).unwrap_or(self.at)
+    }
+}
+
+/// Why a check does not come to its own end.
+enum Abort {
+    Cancelled(Cancellation),
+    /// A checker does not go; where it waits.
+    Stuck(Option<String>),
+    /// Its writers may be waiting still; says why that is not known.
+    ThawUnconfirmed(String),
+}
+
+struct CheckTask<W> {
+    backend: W,
+    desired: DesiredCheck,
+    inputs: TaskInputs,
+    clock: SteadyClock,
+    /// The last turn that it wanted.
+    permit: u64,
+    runs: Vec<Arc<Run>>,
+    /// Signals that the check itself has found.
+    own_signals: Vec<FilesystemSignal>,
+    freeze_refusal: Option<String>,
+    snapshot_unavailable: bool,
+    /// Of runs that were dropped.
+    orphans: OrphanedRuns,
+    unkillable: Vec<UnkillableChild>,
+}
+
+impl<W: Backend> CheckTask<W> {
+    async fn run_to_outcome(&mut self) -> Result<CheckOutcome, Abort> {
+        // Where it cannot be asked, a live run is no worse for it; a frozen one asks again.
+        if let Err(why) = self.query_xfs_health(HealthScope::Inodes).await? {
+            tracing::info!(check = %self.desired.id, why, "a filesystem's own word of its health is not known");
+        }
+        for _ in 0..MAX_STEPS {
+            let step = self.decide();
+            match step {
+                Decision::Done(outcome) => return Ok(outcome),
+                Decision::Wait { until } => self.wait(until).await?,
+                Decision::Run(mode) => {
+                    self.acquire_permit().await?;
+                    match mode {
+                        Mode::Frozen => Box::pin(self.frozen_run()).await?,
+                        Mode::Snapshot => Box::pin(self.snapshot_run()).await?,
+                        Mode::Live | Mode::ReadOnly | Mode::Unmounted => {
+                            Box::pin(self.run_checker(mode, self.device())).await?
+                        }
+                    }
+                }
+            }
+        }
+        let reason = format!("an internal error: no verdict after {MAX_STEPS} steps");
+        Ok(CheckOutcome {
+            verdict: CheckVerdict::Failed,
+            reason,
+            mode: self.desired.target.mode,
+        })
+    }
+
+    fn decide(&self) -> Decision {
+        let signals = self.signals();
+        let situation = DecisionInput {
+            filesystem: self.desired.target.filesystem,
+            mode: self.desired.target.mode,
+            terms: &self.desired.terms,
+            signals: &signals,
+            can_snapshot: self.desired.target.logical_volume.is_some()
+                && self.inputs.lvm.is_some()
+                && !self.snapshot_unavailable,
+            freeze_refusal: self.freeze_refusal.as_deref(),
+        };
+        let runs: Vec<&Run> = self.runs.iter().map(|run| &**run).collect();
+        self.backend.decide(&situation, &runs, self.clock.now())
+    }
+
+    /// The kernel's, as they are now, and those that were found.
+    fn signals(&self) -> Vec<FilesystemSignal> {
+        let mut signals = self.inputs.control.borrow().signals.clone();
+        signals.extend(
+            self.own_signals
+                .iter()
+                .filter(|found| !signals.contains(found))
+                .cloned()
+                .collect::<Vec<_>>(),
+        );
+        signals
+    }
+
+    /// Of the runs so far the strongest mode; of the target where there was none.
+    fn strongest_mode(&self) -> Mode {
+        self.runs
+            .iter()
+            .map(|run| run.mode)
+            .max()
+            .unwrap_or(self.desired.target.mode)
+    }
+
+    fn device(&self) -> Device {
+        Device {
+            name: self.desired.target.device.clone(),
+            dev: self.desired.target.dev,
+        }
+    }
+
+    // --- what it says, and its turn
+
+    fn publish(&self, change: impl FnOnce(&mut TaskProgress)) {
+        let signals = self.signals();
+        self.inputs.progress.send_modify(|said| {
+            said.signals = signals;
+            said.runs.clone_from(&self.runs);
+            change(said);
+        });
+        self.inputs.progress_notify.notify_one();
+    }
+
+    fn set_phase(&self, phase: String) {
+        self.publish(|said| said.state = CheckState::Running { phase });
+    }
+
+    /// The words to stop end whatever is waited for: it is dropped.
+    async fn or_cancelled<T>(&mut self, what: impl Future<Output = T>) -> Result<T, Abort> {
+        tokio::select! {
+            biased;
+            stop = cancelled(&mut self.inputs.control) => Err(Abort::Cancelled(stop)),
+            value = what => Ok(value),
+        }
+    }
+
+    fn has_permit(&self) -> bool {
+        let wants = self.inputs.progress.borrow().permit;
+        wants.is_some() && wants == self.inputs.control.borrow().granted_permit
+    }
+
+    async fn acquire_permit(&mut self) -> Result<(), Abort> {
+        if self.has_permit() {
+            return Ok(());
+        }
+        let mine = self.permit + 1;
+        self.permit = mine;
+        let until = self.clock.now();
+        self.publish(|said| {
+            said.permit = Some(mine);
+            said.state = CheckState::Waiting {
+                until,
+                why: "it waits for its turn: other checks go on".to_owned(),
+            };
+        });
+        let mut told = self.inputs.control.clone();
+        let granted = async move {
+            let granted = told
+                .wait_for(|told| told.granted_permit == Some(mine))
+                .await
+                .is_ok();
+            if !granted {
+                // The source itself ends, and this check with it.
+                std::future::pending::<()>().await;
+            }
+        };
+        self.or_cancelled(granted).await
+    }
+
+    /// Gives the turn back meanwhile. Over as soon as the kernel speaks.
+    async fn wait(&mut self, until: Timestamp) -> Result<(), Abort> {
+        self.publish(|said| {
+            said.permit = None;
+            said.state = CheckState::Waiting {
+                until,
+                why: "two frozen runs must lie apart to be two".to_owned(),
+            };
+        });
+        let left = Duration::try_from(until.duration_since(self.clock.now()))
+            .unwrap_or_default()
+            .max(MIN_WAIT);
+        let known = self.inputs.control.borrow().signals.len();
+        let mut told = self.inputs.control.clone();
+        let passed = async move {
+            tokio::select! {
+                () = tokio::time::sleep(left) => {}
+                Ok(_) = told.wait_for(|told| told.signals.len() > known) => {}
+            }
+        };
+        self.or_cancelled(passed).await
+    }
+
+    // --- runs
+
+    /// Which of how many.
+    fn run_label(&self, mode: Mode) -> String {
+        let number = self.runs.iter().filter(|run| run.mode == mode).count() + 1;
+        match mode {
+            Mode::Live => format!(
+                "live run {number} of {}",
+                self.desired
+                    .terms
+                    .runs
+                    .max(u32::try_from(number).unwrap_or(u32::MAX))
+            ),
+            Mode::Frozen => format!("frozen run {number} of {}", number.max(2)),
+            Mode::Snapshot | Mode::ReadOnly | Mode::Unmounted => format!("{} run", mode.name()),
+        }
+    }
+
+    fn run_request(&self, mode: Mode, device: Device) -> RunRequest {
+        let DesiredCheck { target, terms, .. } = &self.desired;
+        let frozen = mode == Mode::Frozen;
+        RunRequest {
+            filesystem: target.filesystem,
+            mode,
+            device,
+            members: target
+                .members
+                .iter()
+                .map(|(name, dev)| Device {
+                    name: name.clone(),
+                    dev: *dev,
+                })
+                .collect(),
+            command: self.inputs.checker.clone(),
+            timeout: if frozen {
+                terms.budget.saturating_sub(FREEZE_MARGIN)
+            } else {
+                terms.timeout
+            },
+            memory: terms.memory,
+            bytes_per_second: if frozen { None } else { terms.bytes_per_second },
+        }
+    }
+
+    fn record_run(&mut self, run: Run) {
+        self.runs.push(Arc::new(run));
+        self.publish(|_| {});
+    }
+
+    /// A run with what is left of it.
+    fn record_reaped(
+        &mut self,
+        ran: ReapedRun,
+        started: Timestamp,
+        change: impl FnOnce(&mut Run),
+    ) -> Result<(), Abort> {
+        let ReapedRun {
+            mut run,
+            unkillable: remains,
+        } = ran;
+        run.started = started;
+        change(&mut run);
+        self.record_run(run);
+        self.unkillable.extend(remains);
+        self.ensure_none_stuck()
+    }
+
+    fn ensure_none_stuck(&self) -> Result<(), Abort> {
+        self.unkillable.first().map_or(Ok(()), |remains| {
+            Err(Abort::Stuck(remains.waiting_in.clone()))
+        })
+    }
+
+    async fn collect_orphans(&mut self) {
+        let left = self.orphans.collect_unkillable().await;
+        self.unkillable.extend(left);
+    }
+
+    /// None: it could not be, which is a run too.
+    async fn prepare(&mut self, order: RunRequest) -> Result<Option<W::PreparedRun>, Abort> {
+        // What was prepared before and not run has gone, or nothing else is begun.
+        self.collect_orphans().await;
+        self.ensure_none_stuck()?;
+        let started = self.clock.now();
+        self.set_phase(format!("{}: preparing", self.run_label(order.mode)));
+        let (world, strays) = (self.backend.clone(), self.orphans.clone());
+        match self
+            .or_cancelled(Box::pin(world.prepare(order, strays)))
+            .await?
+        {
+            Ok(prepared) => Ok(Some(prepared)),
+            Err(ran) => self.record_reaped(*ran, started, |_| {}).map(|()| None),
+        }
+    }
+
+    async fn run_checker(&mut self, mode: Mode, device: Device) -> Result<(), Abort> {
+        let Some(prepared) = self.prepare(self.run_request(mode, device)).await? else {
+            return Ok(());
+        };
+        let (started, name) = (self.clock.now(), self.run_label(mode));
+        self.set_phase(name.clone());
+        let (world, mut told) = (self.backend.clone(), self.inputs.control.clone());
+        let (phase, mut phases) = watch::channel(String::new());
+        let heard = {
+            let mut run = Box::pin(world.run(prepared, &phase));
+            loop {
+                tokio::select! {
+                    biased;
+                    stop = cancelled(&mut told) => return Err(Abort::Cancelled(stop)),
+                    heard = &mut run => break heard,
+                    Ok(()) = phases.changed() => self.set_phase(with_phase(&name, &phases.borrow_and_update())),
+                }
+            }
+        };
+        let ran = world.reap(heard).await;
+        self.record_reaped(ran, started, |_| {})
+    }
+
+    /// Level 0: nothing is frozen when it does.
+    fn has_signals(&self) -> bool {
+        !self.signals().is_empty()
+    }
+
+    /// The error within: it could not be asked.
+    async fn query_xfs_health(&mut self, extent: HealthScope) -> Result<Result<(), String>, Abort> {
+        let target = &self.desired.target;
+        let (Filesystem::Xfs, Some(mount)) = (target.filesystem, target.mount.clone()) else {
+            return Ok(Ok(()));
+        };
+        let dev = target.mountinfo_dev();
+        self.set_phase("asking XFS for its health".to_owned());
+        let world = self.backend.clone();
+        match self
+            .or_cancelled(Box::pin(world.query_health(mount, dev, extent)))
+            .await?
+        {
+            Ok(signals) => {
+                self.own_signals.extend(signals);
+                Ok(Ok(()))
+            }
+            Err(why) => Ok(Err(why)),
+        }
+    }
+
+    async fn snapshot_run(&mut self) -> Result<(), Abort> {
+        let (Some((group, volume)), Some(lvm)) = (
+            self.desired.target.logical_volume.clone(),
+            self.inputs.lvm.clone(),
+        ) else {
+            self.snapshot_unavailable = true;
+            return Ok(());
+        };
+        let started = self.clock.now();
+        let began = Instant::now();
+        // LVM has the kernel hold the writers while it makes one: no more than for a freeze of ours
+        // may speak against it.
+        if let Some(mount) = self.desired.target.mount.clone() {
+            let dev = self.desired.target.mountinfo_dev();
+            if let Err(why) = self.probe_syncfs("snapshot", mount, dev).await? {
+                tracing::info!(check = %self.desired.id, why, "no snapshot is made");
+                self.snapshot_unavailable = true;
+                return Ok(());
+            }
+            if self.has_signals() {
+                return Ok(());
+            }
+        }
+        self.set_phase(format!("making a snapshot of {group}/{volume}"));
+        let order = LvmSnapshotRequest {
+            check: self.desired.id.clone(),
+            group,
+            volume,
+            filesystem: self.desired.target.filesystem,
+            lvm,
+        };
+        let world = self.backend.clone();
+        let snapshot = match self.or_cancelled(Box::pin(world.snapshot(order))).await? {
+            Ok(snapshot) => snapshot,
+            Err(LvmSnapshotError::Refused(why)) => {
+                tracing::info!(check = %self.desired.id, why, "no snapshot is made");
+                self.snapshot_unavailable = true;
+                return Ok(());
+            }
+            Err(LvmSnapshotError::Damaged(signal)) => {
+                self.own_signals.push(*signal);
+                return Ok(());
+            }
+            Err(LvmSnapshotError::Failed(why)) => {
+                self.snapshot_unavailable = true;
+                self.record_run(failed_run(
+                    Mode::Snapshot,
+                    started,
+                    began.elapsed(),
+                    Termination::NotStarted(why.clone()),
+                    why,
+                ));
+                return Ok(());
+            }
+        };
+        let before = self.runs.len();
+        let device = world.device_of(&snapshot);
+        let ran = Box::pin(self.run_checker(Mode::Snapshot, device)).await;
+        if ran.is_ok()
+            && let Some(why) = Box::pin(world.overflow_reason(&snapshot)).await
+        {
+            for run in self.runs.iter_mut().skip(before) {
+                let run = Arc::make_mut(run);
+                run.result = RunResult::Failed;
+                run.failure_reason.clone_from(&why);
+            }
+        }
+        self.set_phase("removing the snapshot".to_owned());
+        // A checker that was stopped still holds it for a moment.
+        self.collect_orphans().await;
+        Box::pin(world.remove(snapshot)).await;
+        ran
+    }
+}
+
+/// Cancel-safe.
+async fn cancelled(told: &mut watch::Receiver<TaskControl>) -> Cancellation {
+    let stop = told
+        .wait_for(|told| told.cancellation.is_some())
+        .await
+        .ok()
+        .and_then(|told| told.cancellation.clone());
+    // Whoever could say it is gone, which is the daemon's end.
+    stop.unwrap_or_else(|| Cancellation {
+        reason: "the daemon ends".to_owned(),
+    })
+}
+
+fn with_phase(name: &str, phase: &str) -> String {
+    if phase.is_empty() {
+        name.to_owned()
+    } else {
+        format!("{name}: {phase}")
+    }
+}
+
+/// A run of which there is nothing to read.
+fn failed_run(
+    mode: Mode,
+    started: Timestamp,
+    duration: Duration,
+    end: Termination,
+    why: String,
+) -> Run {
+    Run {
+        duration,
+        active: duration,
+        ..Run::failed(mode, started, end, why)
+    }
+}

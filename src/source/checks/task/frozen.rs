@@ -1,0 +1,241 @@
+//! A run while the writers are held: everything is ready before they are, and they go on before
+//! anything is waited for.
+
+use crate::model::check::decision::CheckOutcome;
+use crate::model::check::{Cancellation, CheckVerdict, Mode, RunResult, Termination};
+use crate::model::dev::DevNo;
+use crate::model::path::HostPath;
+use crate::source::checks::backend::Backend;
+use crate::source::checks::freezer::{FreezeError, FreezeRequest, ThawCause, ThawResult};
+use crate::source::checks::task::{
+    Abort, CheckTask, EXIT_TIMEOUT, SYNCFS_TIMEOUT, THAW_TIMEOUT, cancelled, failed_run, with_phase,
+};
+use crate::source::checks::xfs_health::HealthScope;
+use jiff::Timestamp;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+impl<W: Backend> CheckTask<W> {
+    pub(super) async fn frozen_run(&mut self) -> Result<(), Abort> {
+        let Some(mount) = self.desired.target.mount.clone() else {
+            self.freeze_refusal =
+                Some("it is not mounted in the host's mount namespace".to_owned());
+            return Ok(());
+        };
+        let dev = self.desired.target.mountinfo_dev();
+        // Also where nothing has changed since the check began: what was found damaged meanwhile
+        // may never be thawed again.
+        if let Err(why) = self.query_xfs_health(HealthScope::Groups).await? {
+            self.freeze_refusal = Some(why);
+            return Ok(());
+        }
+        if self.has_signals() {
+            return Ok(());
+        }
+        let Some(prepared) = self
+            .prepare(self.run_request(Mode::Frozen, self.device()))
+            .await?
+        else {
+            return Ok(());
+        };
+        let name = self.run_label(Mode::Frozen);
+        if let Err(why) = self.probe_syncfs(&name, mount.clone(), dev).await? {
+            self.freeze_refusal = Some(why);
+            return Ok(());
+        }
+        if self.has_signals() {
+            return Ok(());
+        }
+        self.set_phase(format!("{name}: freezing"));
+        let world = self.backend.clone();
+        let (started, began) = (self.clock.now(), Instant::now());
+        let order = FreezeRequest {
+            check: self.desired.id.clone(),
+            mount,
+            dev,
+            limit: self.desired.terms.budget,
+        };
+        match self.or_cancelled(Box::pin(world.freeze(order))).await? {
+            Ok(frozen) => {
+                Box::pin(self.check_frozen(prepared, frozen, &name, started, began)).await
+            }
+            Err(error @ (FreezeError::Refused(_) | FreezeError::AlreadyFrozen)) => {
+                self.freeze_refusal = Some(error.to_string());
+                Ok(())
+            }
+            Err(FreezeError::Failed(why)) => {
+                self.record_run(failed_run(
+                    Mode::Frozen,
+                    started,
+                    began.elapsed(),
+                    Termination::NotStarted(why.clone()),
+                    format!("freezing: {why}"),
+                ));
+                Ok(())
+            }
+            // It held the writers for as long as they may be, as does a run that takes too long.
+            Err(FreezeError::TimedOut(why)) => {
+                self.record_run(failed_run(
+                    Mode::Frozen,
+                    started,
+                    began.elapsed(),
+                    Termination::TimedOut,
+                    format!("freezing: {why}"),
+                ));
+                Ok(())
+            }
+            Err(FreezeError::Unconfirmed(why)) => {
+                self.record_run(failed_run(
+                    Mode::Frozen,
+                    started,
+                    began.elapsed(),
+                    Termination::NotStarted(why.clone()),
+                    format!("freezing: {why}"),
+                ));
+                Err(Abort::ThawUnconfirmed(why))
+            }
+        }
+    }
+
+    /// Writers wait from here until it is thawed.
+    async fn check_frozen(
+        &mut self,
+        prepared: W::PreparedRun,
+        mut frozen: W::FreezeGuard,
+        name: &str,
+        started: Timestamp,
+        began: Instant,
+    ) -> Result<(), Abort> {
+        enum FrozenRunEnd<H> {
+            Finished(H),
+            ThawedEarly(String),
+            Cancelled(Cancellation),
+        }
+        self.set_phase(name.to_owned());
+        let (world, mut told) = (self.backend.clone(), self.inputs.control.clone());
+        let (phase, mut phases) = watch::channel(String::new());
+        let (over, thawed) = {
+            let mut run = Box::pin(world.run(prepared, &phase));
+            let over = loop {
+                tokio::select! {
+                    biased;
+                    heard = &mut run => break FrozenRunEnd::Finished(heard),
+                    why = world.wait_thawed_early(&mut frozen) => break FrozenRunEnd::ThawedEarly(why),
+                    stop = cancelled(&mut told) => break FrozenRunEnd::Cancelled(stop),
+                    Ok(()) = phases.changed() => self.set_phase(with_phase(name, &phases.borrow_and_update())),
+                }
+            };
+            // Writers first: the checker is killed behind it, which may take its time.
+            let thawed = self.thaw(frozen, began).await;
+            match over {
+                // It is about to end for its own time-out, unless it hangs: that must be known.
+                FrozenRunEnd::ThawedEarly(why) if thawed.cause == ThawCause::Limit => {
+                    match tokio::time::timeout(EXIT_TIMEOUT, &mut run).await {
+                        Ok(heard) => (FrozenRunEnd::Finished(heard), thawed),
+                        Err(_) => (FrozenRunEnd::ThawedEarly(why), thawed),
+                    }
+                }
+                over => (over, thawed),
+            }
+        };
+        let early = |why: &str| {
+            format!("writers went on in the middle of it ({why}): what was read counts for nothing")
+        };
+        let late = thawed.cause == ThawCause::Limit;
+        let taken = match over {
+            FrozenRunEnd::Cancelled(stop) => Err(Abort::Cancelled(stop)),
+            FrozenRunEnd::ThawedEarly(why) => {
+                let end = if late {
+                    Termination::TimedOut
+                } else {
+                    Termination::Signal(9)
+                };
+                let mut run = failed_run(Mode::Frozen, started, began.elapsed(), end, early(&why));
+                run.held = Some(thawed.held);
+                self.record_run(run);
+                Ok(())
+            }
+            FrozenRunEnd::Finished(heard) => {
+                let ran = world.reap(heard).await;
+                self.record_reaped(ran, started, |run| {
+                    run.held = Some(thawed.held);
+                    if let Some(why) = &thawed.early_reason {
+                        run.result = RunResult::Failed;
+                        run.failure_reason = early(why);
+                        if late && !matches!(run.termination, Termination::Stuck(_)) {
+                            run.termination = Termination::TimedOut;
+                        }
+                    }
+                })
+            }
+        };
+        // Whatever else there is to say: this must be seen to.
+        match thawed.early_reason {
+            Some(why) if thawed.cause == ThawCause::Unconfirmed => Err(Abort::ThawUnconfirmed(why)),
+            _ => taken,
+        }
+    }
+
+    async fn thaw(&self, frozen: W::FreezeGuard, began: Instant) -> ThawResult {
+        match tokio::time::timeout(THAW_TIMEOUT, Box::pin(self.backend.thaw(frozen))).await {
+            Ok(thawed) => thawed,
+            Err(_) => {
+                tracing::error!(check = %self.desired.id, target = %self.desired.target.name, "a thaw was not confirmed in {} s", THAW_TIMEOUT.as_secs());
+                let early = Some(format!(
+                    "that it was thawed was not confirmed in {} s",
+                    THAW_TIMEOUT.as_secs()
+                ));
+                ThawResult {
+                    held: began.elapsed(),
+                    freeze_duration: Duration::ZERO,
+                    early_reason: early,
+                    cause: ThawCause::Unconfirmed,
+                }
+            }
+        }
+    }
+
+    pub(super) fn thaw_unconfirmed_outcome(&self, why: &str) -> CheckOutcome {
+        let mount = self
+            .desired
+            .target
+            .mount
+            .as_ref()
+            .map_or_else(|| "MOUNTPOINT".to_owned(), HostPath::to_string);
+        let reason = format!(
+            "The filesystem at {mount} may be frozen still, and then all that write to it wait: {why}. Thaw it by `fsfreeze -u {mount}`, which does no harm where it is not frozen, then check it again."
+        );
+        CheckOutcome {
+            verdict: CheckVerdict::Failed,
+            reason,
+            mode: self.strongest_mode(),
+        }
+    }
+
+    /// What is written so far goes out in its time, or a freeze, which waits for it, would hold the
+    /// writers for longer still. The error within says why not.
+    pub(super) async fn probe_syncfs(
+        &mut self,
+        name: &str,
+        mount: HostPath,
+        dev: DevNo,
+    ) -> Result<Result<(), String>, Abort> {
+        self.set_phase(format!("{name}: syncfs"));
+        let world = self.backend.clone();
+        Ok(
+            match self
+                .or_cancelled(Box::pin(world.syncfs(mount, dev, SYNCFS_TIMEOUT)))
+                .await?
+            {
+                Ok(took) if took <= SYNCFS_TIMEOUT => Ok(()),
+                Ok(took) => Err(format!(
+                    "syncfs took {:.1} s, longer than {} s: a freeze would take longer still",
+                    took.as_secs_f64(),
+                    SYNCFS_TIMEOUT.as_secs()
+                )),
+                Err(why) => Err(why),
+            },
+        )
+    }
+}

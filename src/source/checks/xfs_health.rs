@@ -1,0 +1,120 @@
+//! What an XFS says of its own health, asked by a helper of its own: telling of every inode may
+//! take long, and is ended with whoever wants to know.
+//!
+//! In: a mount of it. Out: signals. What cannot be told in time, or at all, is not told: that is no
+//! signal, and no proof of health either.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::time::{Instant, timeout_at};
+
+use crate::host::clock::now;
+use crate::host::helper::{Helper, HelperError, Program};
+use crate::model::causes::with_causes;
+use crate::model::check::{FilesystemSignal, SignalKind};
+use crate::model::dev::DevNo;
+use crate::model::finding::Evidence;
+use crate::model::path::HostPath;
+
+/// For all of it.
+const QUERY_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// How much is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HealthScope {
+    /// Allocation groups: as many questions as there are groups.
+    Groups,
+    /// The inodes as well, all of which are read for it.
+    Inodes,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HealthQuery {
+    /// In the host's mount namespace.
+    pub mount: HostPath,
+    pub dev: DevNo,
+    pub scope: HealthScope,
+}
+
+/// Something that the kernel says is sick, or an error that says as much.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sickness {
+    pub kind: SignalKind,
+    pub text: String,
+}
+
+/// One for the groups, then one for the inodes where they were asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HealthResponse {
+    Sick(Vec<Sickness>),
+    Failed { error: String },
+}
+
+/// Dropping it ends the helper. The error: it could not be asked.
+pub async fn query(
+    program: &Program,
+    mount: HostPath,
+    dev: DevNo,
+    extent: HealthScope,
+) -> Result<Vec<FilesystemSignal>, String> {
+    let until = Instant::now() + QUERY_TIMEOUT;
+    let late = || {
+        format!(
+            "the XFS at {mount} has not told its health in {} s",
+            QUERY_TIMEOUT.as_secs()
+        )
+    };
+    let begun = timeout_at(
+        until,
+        start_query(
+            program,
+            HealthQuery {
+                mount: mount.clone(),
+                dev,
+                scope: extent,
+            },
+        ),
+    )
+    .await
+    .map_err(|_| late())?;
+    let (mut helper, mut said) = begun.map_err(|error| with_causes(&error))??;
+    if extent == HealthScope::Inodes && said.is_empty() {
+        match timeout_at(until, helper.recv::<HealthResponse>()).await {
+            Ok(Ok(HealthResponse::Sick(inodes))) => said.extend(inodes),
+            // The groups have told that they are well: the rest is not known.
+            Ok(Ok(HealthResponse::Failed { error })) => {
+                tracing::info!(%mount, error, "the inodes of an XFS were not asked for their health")
+            }
+            Ok(Err(error)) => {
+                tracing::info!(%mount, error = with_causes(&error), "the inodes of an XFS were not asked for their health")
+            }
+            Err(_) => {
+                helper.kill();
+                tracing::info!(%mount, "{}: its inodes are not asked for it any more", late());
+            }
+        }
+    }
+    let signal = |Sickness { kind, text }| FilesystemSignal {
+        kind,
+        evidence: Evidence {
+            source: format!("xfs {mount}"),
+            time: now(),
+            text,
+        },
+    };
+    Ok(said.into_iter().map(signal).collect())
+}
+
+type StartedQuery = Result<(Helper, Vec<Sickness>), String>;
+
+async fn start_query(program: &Program, ask: HealthQuery) -> Result<StartedQuery, HelperError> {
+    let mut helper = Helper::start(program).await?;
+    helper.send(&ask).await?;
+    Ok(match helper.recv::<HealthResponse>().await? {
+        HealthResponse::Sick(groups) => Ok((helper, groups)),
+        HealthResponse::Failed { error } => Err(error),
+    })
+}

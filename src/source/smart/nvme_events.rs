@@ -1,0 +1,186 @@
+//! NVMe controllers that announce health events: where the configuration allows it, each is set so,
+//! and looked at again, since a reset undoes it.
+//!
+//! In: the plans. Out: nothing but the log; the events come through `events`. Without them, drives
+//! are asked from time to time as ever.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::host::worker_pool::WorkerOutcome;
+use crate::model::drive::Transport;
+use crate::model::ids::DriveId;
+use crate::model::source_update::SmartTarget;
+use crate::source::context::{Context, SmartSettings};
+use crate::source::jobs::{Job, JobResult};
+use crate::source::smart;
+use crate::source::smart::backend::Backend;
+use crate::source::smart::plan::Plan;
+use crate::source::smart::tasks::{TASK_LOST, TaskSet};
+
+/// After a refusal.
+const RETRY_INTERVAL: Duration = Duration::from_secs(3600);
+
+#[derive(Debug)]
+pub struct NvmeEventsResult {
+    controller: String,
+    result: Result<bool, String>,
+}
+
+#[derive(Default)]
+pub struct NvmeEventSetup {
+    controllers: BTreeMap<String, ControllerState>,
+}
+
+struct ControllerState {
+    due: Instant,
+    in_flight: bool,
+    /// What was said of it in the log.
+    logged: Option<Result<(), String>>,
+}
+
+/// `nvme0`, of a drive that is asked through it or through its namespace; with several paths to it,
+/// those of all.
+pub fn controllers(target: &SmartTarget) -> BTreeSet<String> {
+    if target.transport != Transport::Nvme {
+        return BTreeSet::new();
+    }
+    target
+        .controllers
+        .iter()
+        .cloned()
+        .chain(controller_of_device(target))
+        .collect()
+}
+
+fn controller_of_device(target: &SmartTarget) -> Option<String> {
+    let name = target.device.as_path().file_name()?.to_str()?;
+    let number: String = name
+        .strip_prefix("nvme")?
+        .chars()
+        .take_while(char::is_ascii_digit)
+        .collect();
+    (!number.is_empty()).then(|| format!("nvme{number}"))
+}
+
+impl NvmeEventSetup {
+    /// It may have been reset.
+    pub fn recheck(&mut self, controller: &str, at: Instant) {
+        if let Some(state) = self.controllers.get_mut(controller) {
+            state.due = state.due.min(at);
+        }
+    }
+
+    /// Out: when the next one is due.
+    pub fn start_due<W: Backend>(
+        &mut self,
+        plans: &BTreeMap<DriveId, Plan>,
+        context: &Context,
+        world: &W,
+        running: &mut TaskSet,
+        at: Instant,
+    ) -> Option<Instant> {
+        // A suspended one is not woken for it.
+        let wanted = plans
+            .values()
+            .filter(|plan| plan.wanted && !plan.target.asleep);
+        let wanted: BTreeSet<String> = wanted.flat_map(|plan| controllers(&plan.target)).collect();
+        self.controllers
+            .retain(|name, state| state.in_flight || wanted.contains(name));
+        for name in wanted {
+            self.controllers.entry(name).or_insert(ControllerState {
+                due: at,
+                in_flight: false,
+                logged: None,
+            });
+        }
+        let timeout = context.settings.borrow().worker_timeout;
+        for (name, state) in self
+            .controllers
+            .iter_mut()
+            .filter(|(_, state)| !state.in_flight && state.due <= at)
+        {
+            state.in_flight = true;
+            let (world, controller) = (world.clone(), name.clone());
+            let lost = NvmeEventsResult {
+                controller: name.clone(),
+                result: Err(TASK_LOST.to_owned()),
+            };
+            running.spawn(smart::SmartTaskResult::NvmeEvents(lost), async move {
+                let job = Job::NvmeEvents {
+                    controller: controller.clone(),
+                };
+                let outcome = match world
+                    .run_job(format!("events of {controller}"), job, timeout)
+                    .await
+                {
+                    // Until the worker that hangs has ended, the controller is not asked again.
+                    WorkerOutcome::Stuck {
+                        late: Some(late), ..
+                    } => match late.await {
+                        Ok(Ok(answer)) => WorkerOutcome::Completed(answer),
+                        Ok(Err(error)) => WorkerOutcome::Failed(error),
+                        Err(_) => {
+                            WorkerOutcome::Failed("the worker that hung has ended".to_owned())
+                        }
+                    },
+                    outcome => outcome,
+                };
+                let result = match outcome {
+                    WorkerOutcome::Completed(JobResult::NvmeEvents { changed: set }) => Ok(set),
+                    WorkerOutcome::Completed(JobResult::Failed { error })
+                    | WorkerOutcome::Failed(error) => Err(error),
+                    WorkerOutcome::Completed(_) => {
+                        Err("a worker answered another question than was asked".to_owned())
+                    }
+                    WorkerOutcome::Stuck { since, .. } => {
+                        Err(format!("the controller has not answered since {since}"))
+                    }
+                };
+                smart::SmartTaskResult::NvmeEvents(NvmeEventsResult { controller, result })
+            });
+        }
+        self.controllers
+            .values()
+            .filter(|state| !state.in_flight)
+            .map(|state| state.due)
+            .min()
+    }
+
+    pub fn record_result(
+        &mut self,
+        ended: NvmeEventsResult,
+        settings: &SmartSettings,
+        at: Instant,
+    ) {
+        let Some(state) = self.controllers.get_mut(&ended.controller) else {
+            return;
+        };
+        state.in_flight = false;
+        state.due = at
+            + if ended.result.is_ok() {
+                settings.interval
+            } else {
+                RETRY_INTERVAL
+            };
+        let result = ended.result.map(|_set| ());
+        if state.logged.as_ref() != Some(&result) {
+            match &result {
+                Ok(()) => tracing::info!(
+                    controller = ended.controller,
+                    "the NVMe controller announces health events"
+                ),
+                Err(why) => {
+                    tracing::warn!(
+                        controller = ended.controller,
+                        why,
+                        "the NVMe controller announces no health events; it is asked from time to time"
+                    );
+                }
+            }
+            state.logged = Some(result);
+        }
+    }
+}

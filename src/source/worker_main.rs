@@ -1,0 +1,315 @@
+//! The worker's side of the pipe: reads a question a line, does it, writes the answer. It may block
+//! for ever; that is what it is for.
+//!
+//! Single-threaded, with few rights, in the host's mount namespace where volumes are asked. Its end
+//! is the end of its standard input.
+
+mod check;
+mod freezer;
+mod fs_errors;
+mod lvm;
+mod mount_probe;
+mod resume;
+mod thaw;
+mod xfs_health;
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use caps::Capability;
+
+use crate::host::root::HostRoot;
+use crate::host::worker_pool::{Hello, write_json_line};
+use crate::host::{jail, namespace, nvme, own_cgroup, worker_pool};
+use crate::model::causes::with_causes;
+use crate::source::jobs::{CounterGroup, Job, JobResult};
+use crate::source::smart::controllers;
+use crate::source::{counters, inventory, kubelet, layers};
+
+pub use lvm::REPLAY_DAMAGED;
+
+/// Where a worker works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WorkerRole {
+    /// Our own mount namespace, where `--host-root` leads to the host.
+    OwnMounts,
+    /// PID 1's: mounts are reached by the paths that the host uses.
+    HostMounts,
+    /// PID 1's too, as a helper that answers no questions but tells of filesystems' errors.
+    FsErrors,
+    /// Our own, as the helper that runs one checker (`checks::runner`).
+    Check,
+    /// The jail in which a checker runs (`host::jail`): gives up everything by itself.
+    Jail,
+    /// PID 1's, as the helper that holds a filesystem's writers (`checks::freezer`).
+    Freezer,
+    /// PID 1's, as the helper that asks one XFS for its health (`checks::health`).
+    XfsHealth,
+    /// PID 1's, where it becomes lvm(8).
+    Lvm,
+    /// PID 1's, to mount a snapshot once where nobody sees it.
+    Replay,
+}
+
+impl WorkerRole {
+    const ALL: [WorkerRole; 9] = [
+        WorkerRole::OwnMounts,
+        WorkerRole::HostMounts,
+        WorkerRole::FsErrors,
+        WorkerRole::Check,
+        WorkerRole::Jail,
+        WorkerRole::Freezer,
+        WorkerRole::XfsHealth,
+        WorkerRole::Lvm,
+        WorkerRole::Replay,
+    ];
+
+    fn name(self) -> &'static str {
+        match self {
+            WorkerRole::OwnMounts => "own",
+            WorkerRole::HostMounts => "host-mounts",
+            WorkerRole::FsErrors => "fs-errors",
+            WorkerRole::Check => "check",
+            WorkerRole::Jail => "jail",
+            WorkerRole::Freezer => "freezer",
+            WorkerRole::XfsHealth => "xfs-health",
+            WorkerRole::Lvm => "lvm",
+            WorkerRole::Replay => "replay",
+        }
+    }
+
+    /// What it keeps. Reading below directories of any owner, and directories without a change of
+    /// atime (open(2), O_NOATIME); device-mapper's status asks for CAP_SYS_ADMIN
+    /// (drivers/md/dm-ioctl.c), and so do fanotify's marks on whole filesystems and NVMe's admin
+    /// commands (nvme_cmd_allowed(), drivers/nvme/host/ioctl.c).
+    fn capabilities(self) -> &'static [Capability] {
+        match self {
+            WorkerRole::OwnMounts | WorkerRole::FsErrors => {
+                &[Capability::CAP_DAC_READ_SEARCH, Capability::CAP_SYS_ADMIN]
+            }
+            WorkerRole::HostMounts => &[Capability::CAP_DAC_READ_SEARCH, Capability::CAP_FOWNER],
+            // XFS_IOC_BULKSTAT asks for CAP_SYS_ADMIN (xfs_ioc_bulkstat(), fs/xfs/xfs_ioctl.c).
+            WorkerRole::XfsHealth => &[
+                Capability::CAP_DAC_READ_SEARCH,
+                Capability::CAP_FOWNER,
+                Capability::CAP_SYS_ADMIN,
+            ],
+            WorkerRole::Freezer => &[Capability::CAP_SYS_ADMIN],
+            // device-mapper's ioctls; the nodes of what it makes where udev does not; mlock(2)
+            // while a device is suspended; the host's control groups (/proc/1/ns).
+            WorkerRole::Lvm => &[
+                Capability::CAP_SYS_ADMIN,
+                Capability::CAP_MKNOD,
+                Capability::CAP_DAC_READ_SEARCH,
+                Capability::CAP_IPC_LOCK,
+                Capability::CAP_SYS_PTRACE,
+            ],
+            WorkerRole::Replay => &[Capability::CAP_SYS_ADMIN, Capability::CAP_MKNOD],
+            // A mount namespace with device nodes of its own, and loops (SYS_ADMIN, MKNOD, CHOWN);
+            // the jail gives up its rights (SETPCAP, SETUID, SETGID), and is watched and killed
+            // from outside (/proc/PID/io is another user's: DAC_READ_SEARCH, SYS_PTRACE; KILL).
+            WorkerRole::Check => &[
+                Capability::CAP_DAC_READ_SEARCH,
+                Capability::CAP_SYS_ADMIN,
+                Capability::CAP_MKNOD,
+                Capability::CAP_CHOWN,
+                Capability::CAP_SETPCAP,
+                Capability::CAP_SETUID,
+                Capability::CAP_SETGID,
+                Capability::CAP_SYS_PTRACE,
+                Capability::CAP_KILL,
+            ],
+            WorkerRole::Jail => &[],
+        }
+    }
+}
+
+/// Arguments that make our binary a worker.
+pub fn arguments(place: WorkerRole, root: &HostRoot) -> Vec<OsString> {
+    vec!["worker".into(), place.name().into(), root.dir().into()]
+}
+
+/// As `arguments`, for the freezer. `needed`: files and folders whose filesystems must never be
+/// frozen, as the daemon or the host names them.
+pub fn freezer_arguments<'a>(
+    root: &HostRoot,
+    needed: impl IntoIterator<Item = &'a Path>,
+) -> Vec<OsString> {
+    let needed = needed.into_iter().map(OsString::from);
+    arguments(WorkerRole::Freezer, root)
+        .into_iter()
+        .chain(needed)
+        .collect()
+}
+
+/// The whole life of a worker process. `args` are those behind the word `worker`.
+pub fn main(mut args: impl Iterator<Item = OsString>) -> ExitCode {
+    let Some(word) = args.next() else {
+        return usage_error();
+    };
+    if word == "thaw" {
+        return thaw::main(args);
+    }
+    if word == "apart" {
+        return make_own_cgroup(args);
+    }
+    let Some(place) = WorkerRole::ALL
+        .into_iter()
+        .find(|place| word == place.name())
+    else {
+        return usage_error();
+    };
+    if place == WorkerRole::Jail {
+        return jail::enter(args);
+    }
+    let Some(root) = args.next() else {
+        return usage_error();
+    };
+    let root = HostRoot::new(PathBuf::from(root));
+    if place == WorkerRole::Freezer {
+        // It needs its rights until it is ready, must be the last to go when memory is short, and
+        // refuses where others make do.
+        return exit_code(freezer::serve(&root, args));
+    }
+    let limitations = prepare(place, &root);
+    let served = match place {
+        WorkerRole::FsErrors => fs_errors::serve(limitations),
+        WorkerRole::Check => check::serve(&root),
+        WorkerRole::XfsHealth => xfs_health::serve(&root),
+        WorkerRole::Lvm => return lvm::become_lvm(&root, args, &limitations),
+        WorkerRole::Replay => return lvm::replay(args, &limitations),
+        // Both have been served above.
+        WorkerRole::Freezer | WorkerRole::Jail => Ok(()),
+        WorkerRole::OwnMounts | WorkerRole::HostMounts => {
+            serve_jobs(&root, place, &Hello { limitations })
+        }
+    };
+    exit_code(served)
+}
+
+/// `worker apart ROOT`: the unit's ExecStartPre, with rights that the daemon has not.
+fn make_own_cgroup(mut args: impl Iterator<Item = OsString>) -> ExitCode {
+    let Some(root) = args.next() else {
+        eprintln!(
+            "usage: diskvitalsd worker apart ROOT: makes the control group for what must outlive the daemon"
+        );
+        return ExitCode::from(2);
+    };
+    match freezer::enter_host_mounts(&HostRoot::new(PathBuf::from(root)))
+        .and_then(|()| own_cgroup::create_own_cgroup())
+    {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("diskvitalsd: nothing can be frozen: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn exit_code(served: std::io::Result<()>) -> ExitCode {
+    match served {
+        Ok(()) => ExitCode::SUCCESS,
+        // The daemon is gone, and with it whoever could be told.
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+fn usage_error() -> ExitCode {
+    eprintln!(
+        "`diskvitalsd worker` is how the daemon starts its probe processes; it is of no use by hand"
+    );
+    ExitCode::from(2)
+}
+
+/// Enters the namespace, gives up rights, and makes itself the first to go when memory is short.
+/// What fails is a limitation in words.
+fn prepare(place: WorkerRole, root: &HostRoot) -> Vec<String> {
+    let mut limitations = Vec::new();
+    // A name of 15 bytes at most, for ps(1). Without it the process works as well.
+    let _ = nix::sys::prctl::set_name(c"diskvitals-work");
+    // lvm must not die while it holds a device suspended: it is as likely to go as the daemon.
+    if place != WorkerRole::Lvm {
+        // May be forbidden in a container: then all are as likely as each other.
+        let _ = std::fs::write("/proc/self/oom_score_adj", "500");
+    }
+    if !matches!(place, WorkerRole::OwnMounts | WorkerRole::Check) && !root.is_recorded() {
+        limitations.extend(namespace::enter_host_mounts(root).err());
+    }
+    if nix::unistd::geteuid().is_root() {
+        if let Err(error) = namespace::limit_capabilities(place.capabilities()) {
+            limitations.push(format!(
+                "probe processes keep more rights than they need ({error})"
+            ));
+        }
+    } else {
+        limitations.push("not root: volumes and folders of other users may not be read".into());
+    }
+    limitations
+}
+
+fn serve_jobs(root: &HostRoot, place: WorkerRole, hello: &Hello) -> std::io::Result<()> {
+    worker_pool::serve(
+        hello,
+        |job: Job| run_job(root, place, &job),
+        |error| JobResult::Failed { error },
+    )
+}
+
+fn run_job(root: &HostRoot, place: WorkerRole, job: &Job) -> JobResult {
+    match job {
+        Job::Inventory { admit, ignore } => {
+            inventory::scan(root, admit, ignore).map_or_else(failed_result, JobResult::Inventory)
+        }
+        Job::Layer { device, layer } => {
+            layers::read(root, device, layer).map_or_else(failed_result, JobResult::Layer)
+        }
+        Job::Kubelet { kubelet_root } => {
+            kubelet::scan(root, kubelet_root).map_or_else(failed_result, JobResult::Kubelet)
+        }
+        Job::ProbeMount { path } if root.is_recorded() => mount_probe::recorded_probe(root, path)
+            .map_or_else(failed_result, JobResult::ProbeMount),
+        Job::ProbeMount { path } if place == WorkerRole::HostMounts => {
+            JobResult::ProbeMount(mount_probe::probe(path))
+        }
+        Job::Counters {
+            group: CounterGroup::Xfs { .. } | CounterGroup::Btrfs { .. },
+        } if root.is_recorded() => JobResult::Counters(counters::empty()),
+        Job::Counters {
+            group: CounterGroup::Xfs { path, .. } | CounterGroup::Btrfs { path },
+        } if place != WorkerRole::HostMounts => wrong_namespace(&path.to_string()),
+        Job::Counters { group: part } => {
+            counters::read(root, part).map_or_else(failed_result, JobResult::Counters)
+        }
+        Job::Controllers => {
+            controllers::find(root).map_or_else(failed_result, JobResult::Controllers)
+        }
+        Job::NvmeEvents { .. } if root.is_recorded() => JobResult::Failed {
+            error: "a recorded tree has no drives to set".to_owned(),
+        },
+        Job::NvmeEvents { controller } => nvme::enable_health_events(root, controller)
+            .map_or_else(failed_result, |set| JobResult::NvmeEvents { changed: set }),
+        Job::SyncFs { .. } if root.is_recorded() => JobResult::Failed {
+            error: "a recorded tree has nothing to write out".to_owned(),
+        },
+        Job::SyncFs { path, dev } if place == WorkerRole::HostMounts => {
+            mount_probe::sync(path, *dev)
+                .map_or_else(failed_result, |took| JobResult::SyncFs { elapsed: took })
+        }
+        Job::SyncFs { path, .. } => wrong_namespace(&path.to_string()),
+        Job::ProbeMount { path } => wrong_namespace(&path.to_string()),
+    }
+}
+
+fn wrong_namespace(what: &str) -> JobResult {
+    JobResult::Failed {
+        error: format!("this worker is not in the host's mount namespace: {what}"),
+    }
+}
+
+/// An error with its causes: it crosses a pipe, where only text goes.
+fn failed_result(error: impl std::error::Error) -> JobResult {
+    JobResult::Failed {
+        error: with_causes(&error),
+    }
+}

@@ -1,0 +1,302 @@
+//! The helper that runs one checker: opens the devices for reading only, makes the loops, keeps the
+//! checker in its jail.
+//!
+//! In, a line each: `Ask`. Out, a line each: `Said`. The end of its standard input is the checker's
+//! end and its own. It works in a mount namespace of its own whose /dev has the nodes that it makes
+//! there: nobody's /dev is needed, and nobody else sees them.
+
+use std::fs::File;
+use std::io::{self, BufRead};
+use std::os::fd::AsFd;
+use std::path::Path;
+
+use nix::errno::Errno;
+use nix::libc::{O_CLOEXEC, O_EXCL};
+
+use crate::checker::{self, CheckerInput, JAIL_ARGS, RunCallbacks, RunSpec, not_started};
+use crate::host::helper::Program;
+use crate::host::jail::{self, DeviceNode, Isolation, JAIL_UID, JailSpec, JailedProcess};
+use crate::host::loops::{self, BACKING_NODE_NAME, LoopError, ReadOnlyLoop};
+use crate::host::root::HostRoot;
+use crate::model::causes::with_causes;
+use crate::model::check::{Filesystem, Mode, Run};
+use crate::model::dev::DevNo;
+use crate::source::checks::runner::protocol::{RunnerEvent, RunnerRequest};
+use crate::source::checks::runner::{Device, RunRequest};
+use crate::source::worker_main::write_json_line;
+
+const DEV_DIR: &str = "/dev";
+
+pub fn serve(root: &HostRoot) -> io::Result<()> {
+    let mut input = io::stdin().lock();
+    let mut output = io::stdout().lock();
+    match recv(&mut input)? {
+        None | Some(RunnerRequest::Start) => Ok(()),
+        Some(RunnerRequest::DetachLoops) => {
+            let lines = match enter_private_dev(root, None) {
+                Ok(()) => loops::detach_all(root, Path::new(DEV_DIR)),
+                Err(errno) => {
+                    vec![format!(
+                        "loops that were left over from filesystem checks were not looked for: making a /dev of its own: {errno}"
+                    )]
+                }
+            };
+            write_json_line(&mut output, &RunnerEvent::LoopsDetached(lines))
+        }
+        Some(RunnerRequest::Run(order)) => {
+            let opened = match OpenDevices::new(root, &order) {
+                Ok(opened) => opened,
+                Err(why) => {
+                    return write_json_line(
+                        &mut output,
+                        &RunnerEvent::Finished(Box::new(not_started(
+                            order.mode,
+                            command_line(&order),
+                            why,
+                        ))),
+                    );
+                }
+            };
+            write_json_line(&mut output, &RunnerEvent::Ready)?;
+            match recv(&mut input)? {
+                Some(RunnerRequest::Start) => {}
+                _ => return Ok(()),
+            }
+            let (run, left) = opened.run(root, &order, &mut output);
+            // Nobody may listen any more: then a checker that hangs is waited for all the same.
+            let told = write_json_line(&mut output, &RunnerEvent::Finished(Box::new(run)));
+            // Its loops go with it; who waits for us waits for it. The devices are closed after
+            // that: closing one that does not answer may take as long.
+            let gone = left.map_or(Ok(()), wait_for_exit);
+            drop(opened);
+            told.and(gone)
+        }
+    }
+}
+
+fn recv(input: &mut impl BufRead) -> io::Result<Option<RunnerRequest>> {
+    let mut line = String::new();
+    if input.read_line(&mut line)? == 0 {
+        return Ok(None);
+    }
+    serde_json::from_str(&line)
+        .map(Some)
+        .map_err(io::Error::from)
+}
+
+fn command_line(order: &RunRequest) -> String {
+    checker::command_line(
+        &order.command,
+        &checker::arguments(
+            order.filesystem,
+            CheckerInput::BlockDevice(&Path::new(DEV_DIR).join(&order.device.name)),
+        ),
+    )
+}
+
+fn enter_private_dev(root: &HostRoot, command: Option<&Path>) -> Result<(), Errno> {
+    let (proc, sys) = (root.at("/proc"), root.at("/sys"));
+    let keep: Vec<&Path> = [proc.as_path(), sys.as_path()]
+        .into_iter()
+        .chain(command)
+        .collect();
+    jail::private_dev(&keep)
+}
+
+/// Until a checker that could not be killed has gone.
+fn wait_for_exit(mut left: JailedProcess) -> io::Result<()> {
+    while left.try_wait(|_| ())?.is_none() {
+        // Nothing but time to wait for: its pipes are of no more use.
+        nix::poll::poll(&mut [], 500_u16).map_err(io::Error::from)?;
+    }
+    Ok(())
+}
+
+/// What the checker is going to read, held open.
+struct OpenDevices {
+    nodes: Vec<DeviceNode>,
+    loops: Vec<ReadOnlyLoop>,
+    /// As long as they are open, their numbers are not given to others.
+    _devices: Vec<File>,
+}
+
+impl OpenDevices {
+    /// `Err`: why there can be no run.
+    fn new(root: &HostRoot, order: &RunRequest) -> Result<OpenDevices, String> {
+        if !order.command.is_file() {
+            let (name, package) = order.filesystem.checker();
+            return Err(format!(
+                "{name} is not installed: install the package {package} ({} is not there)",
+                order.command.display()
+            ));
+        }
+        enter_private_dev(root, Some(&order.command))
+            .map_err(|errno| format!("making a /dev of its own: {errno}"))?;
+        let mut opened = OpenDevices {
+            nodes: Vec::new(),
+            loops: Vec::new(),
+            _devices: Vec::new(),
+        };
+        for (number, device) in std::iter::once(&order.device)
+            .chain(&order.members)
+            .enumerate()
+        {
+            let named = |error: LoopError| {
+                format!("{} ({}): {}", device.name, device.dev, with_causes(&error))
+            };
+            if !is_same_device(root, device) {
+                return Err(format!(
+                    "{} is gone, or is another device than {} now",
+                    device.name, device.dev
+                ));
+            }
+            // Where backing_file shows our mark and nothing else.
+            let dir = Path::new(DEV_DIR).join(number.to_string());
+            std::fs::create_dir(&dir)
+                .map_err(|error| format!("making {}: {error}", dir.display()))?;
+            if order.mode == Mode::Unmounted && in_use(&dir, device.dev).map_err(named)? {
+                return Err(format!(
+                    "{} is in use outside this host's mount table",
+                    device.name
+                ));
+            }
+            let backing =
+                loops::open_node(&dir, BACKING_NODE_NAME, device.dev, O_CLOEXEC).map_err(named)?;
+            if order.filesystem == Filesystem::Ext4 {
+                // Through its page cache, where the mounted filesystem's metadata is.
+                opened.nodes.push(DeviceNode {
+                    name: device.name.clone(),
+                    dev: device.dev,
+                });
+            } else {
+                let attached = loops::attach(root, Path::new(DEV_DIR), &backing).map_err(named)?;
+                opened.nodes.push(DeviceNode {
+                    name: attached.name.clone(),
+                    dev: attached.dev,
+                });
+                opened.loops.push(attached);
+            }
+            opened._devices.push(backing);
+        }
+        Ok(opened)
+    }
+
+    fn run(
+        &self,
+        root: &HostRoot,
+        order: &RunRequest,
+        output: &mut impl io::Write,
+    ) -> (Run, Option<JailedProcess>) {
+        let Some(first) = self.nodes.first() else {
+            return (
+                not_started(
+                    order.mode,
+                    command_line(order),
+                    "without a device".to_owned(),
+                ),
+                None,
+            );
+        };
+        let args = checker::arguments(
+            order.filesystem,
+            CheckerInput::BlockDevice(&Path::new(DEV_DIR).join(&first.name)),
+        );
+        for attached in &self.loops {
+            if let Err(error) = attached.flush_buffers() {
+                return (
+                    not_started(order.mode, command_line(order), with_causes(&error)),
+                    None,
+                );
+            }
+        }
+        let ours = RunSpec {
+            // Ourselves, also when the file has been replaced since we were started.
+            program: Program {
+                program: "/proc/self/exe".into(),
+                args: JAIL_ARGS.map(Into::into).to_vec(),
+            },
+            filesystem: order.filesystem,
+            mode: order.mode,
+            command: order.command.clone(),
+            args,
+            plan: JailSpec {
+                isolation: Some(Isolation {
+                    uid: JAIL_UID,
+                    gid: JAIL_UID,
+                    nodes: self.nodes.clone(),
+                    image: None,
+                }),
+                memory: order.memory,
+                unlimited_files: checker::needs_unlimited_file_size(order.filesystem),
+                low_priority: order.mode != Mode::Frozen,
+                parent: nix::unistd::getpid().as_raw(),
+            },
+            timeout: order.timeout,
+            bytes_per_second: order
+                .bytes_per_second
+                .filter(|_| order.mode != Mode::Frozen),
+        };
+        // A daemon that does not listen any more closes our input as well.
+        let mut phase = |phase: &str| {
+            drop(write_json_line(
+                output,
+                &RunnerEvent::Phase(phase.to_owned()),
+            ))
+        };
+        let mut void = || self.invalid_reason(root, order);
+        let stdin = io::stdin();
+        let mut done = checker::run(
+            &ours,
+            stdin.as_fd(),
+            &mut RunCallbacks {
+                on_phase: &mut phase,
+                invalid_because: &mut void,
+            },
+        );
+        // The loop's name is nobody's business, and another one each time.
+        done.run.command = command_line(order);
+        (done.run, done.unkillable)
+    }
+
+    /// Why what was read does not count.
+    fn invalid_reason(&self, root: &HostRoot, order: &RunRequest) -> Option<String> {
+        for (number, device) in std::iter::once(&order.device)
+            .chain(&order.members)
+            .enumerate()
+        {
+            if !is_same_device(root, device) {
+                return Some(format!("{} was removed meanwhile", device.name));
+            }
+            if order.mode == Mode::Unmounted
+                && in_use(&Path::new(DEV_DIR).join(number.to_string()), device.dev).unwrap_or(true)
+            {
+                return Some(format!("{} was taken into use meanwhile", device.name));
+            }
+        }
+        self.loops
+            .iter()
+            .find_map(|attached| attached.verify(root).err())
+            .map(|error| with_causes(&error))
+    }
+}
+
+/// Whether `dev` is the device of that name still.
+fn is_same_device(root: &HostRoot, device: &Device) -> bool {
+    let link = std::fs::read_link(root.at(format!("/sys/dev/block/{}", device.dev)));
+    link.is_ok_and(|path| {
+        path.file_name()
+            .is_some_and(|name| name == device.name.as_str())
+    })
+}
+
+/// Whether somebody (a mount in whatever namespace, a layer above it) claims it for himself:
+/// open(2), O_EXCL on block devices. We do not keep the claim.
+fn in_use(dir: &Path, dev: DevNo) -> Result<bool, LoopError> {
+    match loops::open_node(dir, BACKING_NODE_NAME, dev, O_EXCL | O_CLOEXEC) {
+        Ok(_) => Ok(false),
+        Err(LoopError::Open(_, error)) if error.raw_os_error() == Some(Errno::EBUSY as i32) => {
+            Ok(true)
+        }
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,399 @@
+//! The helper that holds a filesystem's writers: makes sure that nothing needs what it freezes and
+//! that it outlives the daemon, freezes, and thaws whatever happens: when told, at the end of the
+//! pipe (the daemon's death), at SIGTERM and its kin, at the limit.
+//!
+//! In, a line each: `Told`. Out, a line each: `Said`. While writers are held it writes to nothing
+//! but its pipe and its note in memory, which is there already; it opens, makes and logs nothing.
+//! Being told by PDEATHSIG instead of the pipe would not do: that fires when the *thread* that
+//! started it ends.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::sys::resource::{Resource, setrlimit};
+use nix::unistd::{Pid, getppid};
+
+use super::{WorkerRole, thaw};
+use crate::host::clock::monotonic;
+use crate::host::freeze::{OpenMount, dev_no};
+use crate::host::intents::{self, FreezeIntent, IntentFile, Stage};
+use crate::host::root::HostRoot;
+use crate::host::signals::{BlockedSignals, WakeReason};
+use crate::host::{memory, namespace, own_cgroup};
+use crate::model::causes::with_causes;
+use crate::model::dev::DevNo;
+use crate::model::graph::mounts::MountTree;
+use crate::model::path::HostPath;
+use crate::source::checks::freezer::protocol::{FreezerEvent, FreezerRequest};
+use crate::source::checks::freezer::refusal::{HostLayout, SYSTEM_PATHS, layers, refusal};
+use crate::source::checks::freezer::{FreezeRequest, intent_name};
+use crate::source::mounts;
+
+/// Longest order, in bytes: two paths of PATH_MAX, each byte escaped.
+const MAX_REQUEST: usize = 64 * 1024;
+/// Between two tries to compare the mount tables of two processes, of which one may change in the
+/// middle.
+const MAX_ATTEMPTS: usize = 5;
+
+/// The whole life of the process. `needed`: what of ours must not be frozen, as the daemon sees it.
+pub fn serve(root: &HostRoot, needed: impl Iterator<Item = OsString>) -> io::Result<()> {
+    let parent = getppid();
+    silence_stderr()?;
+    let said = match serde_json::from_slice(&read_request()?) {
+        Ok(FreezerRequest::Freeze { order, intents }) => {
+            let needed: Vec<PathBuf> = needed.map(PathBuf::from).collect();
+            match prepare_and_freeze(root, &order, &intents, &needed, parent) {
+                Ok(said) | Err(said) => said,
+            }
+        }
+        Ok(FreezerRequest::Repair { intents, only }) => {
+            FreezerEvent::Repaired(thaw::repair(root, &intents, only.as_deref()))
+        }
+        Ok(FreezerRequest::Resume { intents, forget }) => {
+            FreezerEvent::Resumed(thaw::resume_on_host(root, &intents, forget))
+        }
+        Ok(FreezerRequest::Thaw) => return Ok(()),
+        Err(error) => FreezerEvent::Failed {
+            why: format!("the freezer was asked what it does not understand: {error}"),
+        },
+    };
+    send(&said)
+}
+
+/// Standard error may be a file on what is frozen, and so may a core dump.
+fn silence_stderr() -> io::Result<()> {
+    nix::unistd::dup2_stderr(File::options().write(true).open("/dev/null")?)?;
+    setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
+    // A name of 15 bytes at most, for ps(1).
+    let _ = nix::sys::prctl::set_name(c"diskvitals-frz");
+    // The last to go when memory is short. Needs CAP_SYS_RESOURCE, which the unit does not give:
+    // there it is as likely to go as the daemon (OOMScoreAdjust).
+    let _ = std::fs::write("/proc/self/oom_score_adj", "-1000");
+    Ok(())
+}
+
+/// A line, byte by byte: what comes after it is waited for by poll(2).
+fn read_request() -> io::Result<Vec<u8>> {
+    let (mut line, mut byte) = (Vec::new(), [0]);
+    loop {
+        match nix::unistd::read(io::stdin(), &mut byte) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(_) if byte == *b"\n" => return Ok(line),
+            Ok(_) if line.len() < MAX_REQUEST => line.extend_from_slice(&byte),
+            Ok(_) => return Err(io::ErrorKind::InvalidData.into()),
+            Err(Errno::EINTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+}
+
+/// One write, and none that waits: a daemon that does not read must not keep anybody frozen.
+fn send(said: &FreezerEvent) -> io::Result<()> {
+    let mut line = serde_json::to_vec(said)?;
+    line.push(b'\n');
+    nix::unistd::write(io::stdout(), &line)?;
+    Ok(())
+}
+
+fn refused(why: impl Into<String>) -> FreezerEvent {
+    FreezerEvent::Refused { why: why.into() }
+}
+
+fn failed(why: impl Into<String>) -> FreezerEvent {
+    FreezerEvent::Failed { why: why.into() }
+}
+
+/// `Err` where nothing was frozen.
+fn prepare_and_freeze(
+    root: &HostRoot,
+    order: &FreezeRequest,
+    intents: &Path,
+    needed: &[PathBuf],
+    parent: Pid,
+) -> Result<FreezerEvent, FreezerEvent> {
+    if root.is_recorded() {
+        return Err(refused("a recorded tree has nothing to freeze"));
+    }
+    if !nix::unistd::geteuid().is_root() {
+        return Err(refused("freezing needs root"));
+    }
+    own_cgroup::check_host_pid_namespace(root).map_err(refused)?;
+    let (ours, layers) = daemon_devices(needed);
+    enter_host_mounts(root).map_err(refused)?;
+    own_cgroup::enter_own_cgroup().map_err(refused)?;
+    memory::lock_all().map_err(refused)?;
+    if let Some(why) = refusal(&read_host(needed, ours, layers)?, &[order.dev]) {
+        return Err(refused(why));
+    }
+    thaw_earlier(intents, order.dev)?;
+    let mounted = OpenMount::open(&order.mount).map_err(|error| failed(error.to_string()))?;
+    if !mounted.has_dev(order.dev) {
+        return Err(failed(format!(
+            "another filesystem than {} is mounted at {}",
+            order.dev, order.mount
+        )));
+    }
+    let signals = BlockedSignals::block()
+        .map_err(|errno| failed(format!("holding back signals: {errno}")))?;
+    let noted = write_intent(order, intents)?;
+    let settled = (|| {
+        namespace::limit_capabilities(WorkerRole::Freezer.capabilities()).map_err(refused)?;
+        send(&FreezerEvent::AboutToFreeze)
+            .map_err(|error| failed(format!("the daemon has gone: {error}")))?;
+        set_nonblocking().map_err(|errno| failed(format!("preparing the pipes: {errno}")))
+    })();
+    if let Err(said) = settled {
+        return Err(remove_intent(&noted, said));
+    }
+    freeze(order, &mounted, &signals, &noted, parent)
+}
+
+/// From the call that freezes to the one that thaws, nothing here may wait, allocate much, or touch
+/// any file but the pipe and the note.
+fn freeze(
+    order: &FreezeRequest,
+    mounted: &OpenMount,
+    signals: &BlockedSignals,
+    noted: &IntentFile,
+    parent: Pid,
+) -> Result<FreezerEvent, FreezerEvent> {
+    // It may have been held up before it came here, for longer than anybody has waited for it.
+    if signals.is_cancelled(io::stdin(), parent) {
+        return Err(remove_intent(noted, failed("the daemon has given it up")));
+    }
+    let began = monotonic();
+    if let Err(errno) = mounted.freeze() {
+        return Err(remove_intent(noted, freeze_failure(errno, &order.mount)));
+    }
+    let freezing = monotonic().saturating_sub(began);
+    // Failing, the note says `asking`, and is thawed by as well.
+    let _ = noted.mark_frozen();
+    let woken = if freezing > order.limit {
+        None
+    } else {
+        // Unread, the daemon does not know, and thaws by closing the pipe or by the limit.
+        let _ = send(&FreezerEvent::Frozen {
+            freeze_duration: freezing,
+        });
+        Some(signals.wait(io::stdin(), order.limit, parent))
+    };
+    let thawed = mounted.thaw();
+    let held = monotonic().saturating_sub(began);
+    let late = matches!(woken, None | Some(WakeReason::Timeout));
+    let early = match (thawed, woken) {
+        // Somebody else did (FITHAW asks for no owner).
+        (Err(Errno::EINVAL), _) => Some("somebody else thawed it".to_owned()),
+        // Left to whoever repairs, as after a death: the note stays.
+        (Err(_), _) => std::process::exit(1),
+        (Ok(()), None) => Some(format!(
+            "freezing took {freezing:.1?}, longer than writers may be held ({:.1?})",
+            order.limit
+        )),
+        (Ok(()), Some(WakeReason::Input)) => None,
+        (Ok(()), Some(WakeReason::Closed)) => Some("the daemon has gone".to_owned()),
+        (Ok(()), Some(WakeReason::Signal(signal))) => {
+            Some(format!("the freezer got signal {signal}"))
+        }
+        (Ok(()), Some(WakeReason::Timeout)) => Some(format!(
+            "writers may not be held longer than {:.1?}",
+            order.limit
+        )),
+    };
+    Ok(remove_intent(
+        noted,
+        FreezerEvent::Thawed {
+            held,
+            freeze_duration: freezing,
+            early,
+            late,
+        },
+    ))
+}
+
+fn freeze_failure(errno: Errno, mount: &HostPath) -> FreezerEvent {
+    match errno {
+        Errno::EBUSY => FreezerEvent::AlreadyFrozen,
+        // No freeze_fs (tmpfs, FUSE), or no filesystem on a device at all.
+        Errno::EOPNOTSUPP | Errno::EINVAL | Errno::ENOTTY => refused(format!(
+            "the filesystem at {mount} cannot be frozen ({errno})"
+        )),
+        errno => failed(format!("freezing the filesystem at {mount}: {errno}")),
+    }
+}
+
+fn remove_intent(noted: &IntentFile, said: FreezerEvent) -> FreezerEvent {
+    // A note that stays costs a useless FITHAW at the next start.
+    let _ = noted.remove();
+    said
+}
+
+fn set_nonblocking() -> Result<(), Errno> {
+    for pipe in [io::stdin().as_fd(), io::stdout().as_fd()] {
+        let flags = OFlag::from_bits_retain(fcntl(pipe, FcntlArg::F_GETFL)?);
+        fcntl(pipe, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK))?;
+    }
+    Ok(())
+}
+
+pub(super) fn enter_host_mounts(root: &HostRoot) -> Result<(), String> {
+    let mut result = Ok(());
+    for _ in 0..MAX_ATTEMPTS {
+        result = namespace::enter_host_mounts(root);
+        if result.is_ok() {
+            break;
+        }
+    }
+    result.map_err(|why| format!("the host's mount namespace is not reached, and so what is frozen cannot be known: {why}"))
+}
+
+/// A freeze that has not come back from the kernel, or one that nobody has thawed.
+fn thaw_earlier(intents: &Path, dev: DevNo) -> Result<(), FreezerEvent> {
+    let found = intents::find(intents).map_err(|error| refused(with_causes(&error)))?;
+    for earlier in found.iter().filter(|found| {
+        found
+            .intent
+            .as_ref()
+            .is_some_and(|intent| intent.dev == dev)
+    }) {
+        if earlier
+            .intent
+            .as_ref()
+            .is_some_and(FreezeIntent::is_writer_alive)
+        {
+            return Err(failed(
+                "an earlier freeze of it is not over: its call has not returned from the kernel, or another check holds it",
+            ));
+        }
+        thaw::thaw(earlier);
+    }
+    Ok(())
+}
+
+fn write_intent(order: &FreezeRequest, intents: &Path) -> Result<IntentFile, FreezerEvent> {
+    let (pid, boot_id) = (std::process::id(), intents::boot_id());
+    let boot_id = boot_id.map_err(|error| failed(format!("reading the boot's id: {error}")))?;
+    let started = intents::process_start_time(pid)
+        .ok_or_else(|| refused("this process' own /proc cannot be read"))?;
+    let (mount, dev) = (order.mount.clone(), order.dev);
+    let intent = FreezeIntent {
+        stage: Stage::Freezing,
+        mount,
+        dev,
+        pid,
+        started,
+        boot_id,
+    };
+    IntentFile::create(intents, &intent_name(&order.check), &intent)
+        .map_err(|error| refused(with_causes(&error)))
+}
+
+/// What the daemon has where, by the kernel's numbers: what it calls `/var/lib/diskvitals` may be
+/// another folder for the host. Before the host's mount namespace is entered. Also the layers of
+/// which a container's root is made, which are paths of the host.
+fn daemon_devices(needed: &[PathBuf]) -> (Vec<(DevNo, String)>, Vec<HostPath>) {
+    let table = std::fs::read("/proc/self/mountinfo")
+        .map(|text| mounts::parse(&text).0)
+        .unwrap_or_default();
+    let layers = table.iter().flat_map(layers).collect();
+    let table = MountTree::new(&table);
+    let program = std::env::current_exe().ok();
+    let mut devs = Vec::new();
+    for path in needed.iter().chain(&program) {
+        // What is not there is on no filesystem.
+        let Ok(path) = path.canonicalize() else {
+            continue;
+        };
+        let what = format!("what diskvitals needs ({})", path.display());
+        devs.extend(std::fs::metadata(&path).map(|data| {
+            (
+                dev_no(std::os::unix::fs::MetadataExt::dev(&data)),
+                what.clone(),
+            )
+        }));
+        devs.extend(
+            table
+                .containing(&HostPath::from(path.as_path()))
+                .map(|mount| (mount.dev, what)),
+        );
+    }
+    (devs, layers)
+}
+
+/// In the host's mount namespace. What cannot be read is refused: it could be what the way back
+/// needs.
+fn read_host(
+    needed: &[PathBuf],
+    needed_devs: Vec<(DevNo, String)>,
+    layers: Vec<HostPath>,
+) -> Result<HostLayout, FreezerEvent> {
+    let read = |path: &str| {
+        std::fs::read(path).map_err(|error| refused(format!("reading {path}: {error}")))
+    };
+    let always = SYSTEM_PATHS
+        .iter()
+        .map(|(path, what)| (PathBuf::from(path), (*what).to_owned()));
+    let ours = needed.iter().map(|path| {
+        (
+            path.clone(),
+            "what diskvitals or the kubelet needs".to_owned(),
+        )
+    });
+    let resolved = always.chain(ours).filter_map(|(path, what)| {
+        Some((HostPath::from(path.canonicalize().ok()?.as_path()), what))
+    });
+    let needed = resolved.collect();
+    let swaps = match std::fs::read("/proc/swaps") {
+        // Filename, and a header above (proc(5)); a kernel without swap has no such file.
+        Ok(swaps) => swaps
+            .split(|byte| *byte == b'\n')
+            .skip(1)
+            .filter(|line| line.starts_with(b"/"))
+            .map(first_field)
+            .collect(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        Err(error) => return Err(refused(format!("reading /proc/swaps: {error}"))),
+    };
+    Ok(HostLayout {
+        mounts: mounts::parse(&read("/proc/self/mountinfo")?).0,
+        needed_paths: needed,
+        needed_devs,
+        overlay_layers: layers,
+        swaps,
+        loops: list_loops()?,
+    })
+}
+
+fn first_field(line: &[u8]) -> HostPath {
+    HostPath::unescape(
+        line.split(u8::is_ascii_whitespace)
+            .next()
+            .unwrap_or_default(),
+    )
+}
+
+/// Loop devices and the files beneath them (Documentation/ABI/stable/sysfs-block-loop).
+fn list_loops() -> Result<Vec<(String, HostPath)>, FreezerEvent> {
+    const BLOCK: &str = "/sys/class/block";
+    let entries =
+        std::fs::read_dir(BLOCK).map_err(|error| refused(format!("reading {BLOCK}: {error}")))?;
+    let loops = entries.flatten().filter_map(|entry| {
+        // Missing where nothing is beneath.
+        let file = std::fs::read(entry.path().join("loop/backing_file")).ok()?;
+        let file = file.trim_ascii_end();
+        let file = file.strip_suffix(b" (deleted)").unwrap_or(file);
+        Some((
+            entry.file_name().to_string_lossy().into_owned(),
+            HostPath::new(file),
+        ))
+    });
+    Ok(loops.collect())
+}
+
+/// To be asked again in a moment; nothing else tells of the end of a process that is not a child.
+pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(10);

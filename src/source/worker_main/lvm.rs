@@ -1,0 +1,166 @@
+//! Two errands for checks of logical volumes, each a process that ends with its errand: lvm(8) in
+//! the host's mount namespace, and the replay of a snapshot's log by a mount that nobody sees.
+//!
+//! An lvcreate or lvremove that is killed between its suspend and its resume leaves the origin
+//! suspended, and everybody who writes to it waiting: so it leaves the process group and the
+//! control group by which it would be killed, is not the first to go when memory is short, and
+//! leaves a note by which what it held is resumed (`resume`) should it be killed all the same.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::ExitCode;
+
+use nix::errno::Errno;
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sched::{CloneFlags, unshare};
+use nix::sys::stat::{Mode, SFlag, makedev, mknod};
+use nix::unistd::{Pid, getpgid, getppid, setpgid};
+
+use crate::host::intents::lvm_intent::LvmIntent;
+use crate::host::root::HostRoot;
+use crate::host::{dm, exec, intents, own_cgroup};
+use crate::model::causes::with_causes;
+use crate::model::dev::DevNo;
+use crate::source::checks::lvm::LvmChange;
+
+/// Status of a replay that the kernel refused since the filesystem is damaged.
+pub const REPLAY_DAMAGED: u8 = 3;
+
+/// In this place a private tmpfs is mounted: it is there on every host.
+const TMPFS_DIR: &str = "/run";
+
+/// Becomes lvm. `args`: its program, what it changes (JSON of `Option<Changes>`), and what it is to
+/// do.
+pub fn become_lvm(
+    root: &HostRoot,
+    mut args: impl Iterator<Item = OsString>,
+    limitations: &[String],
+) -> ExitCode {
+    let (Some(program), Some(changes)) = (args.next(), args.next()) else {
+        return refused("no program was named");
+    };
+    let Some(changes) = changes
+        .to_str()
+        .and_then(|changes| serde_json::from_str::<Option<LvmChange>>(changes).ok())
+    else {
+        return refused("what it is about to change makes no sense");
+    };
+    let args: Vec<OsString> = args.collect();
+    if let Some(limitation) = limitations.first() {
+        return refused(limitation);
+    }
+    if let Some(changes) = changes
+        && let Err(why) = detach_from_daemon(root, changes)
+    {
+        return refused(&why);
+    }
+    // lvm would run modprobe, which has no right to load anything here. Where the kernel does not
+    // know the question either, lvcreate tells what it misses. Of a thin volume too: lvcreate asks
+    // for the target before it looks what the origin is.
+    if args.iter().any(|arg| arg == "--snapshot") {
+        dm::load_target(&HostRoot::new("/"), "snapshot").ok();
+    }
+    let error = exec::exec(Path::new(&program), &args);
+    refused(&format!("starting {}: {error}", program.display()))
+}
+
+/// From here on this process outlives whoever started it, and what it is about to do is noted. In
+/// the host's mount namespace.
+fn detach_from_daemon(root: &HostRoot, changes: LvmChange) -> Result<(), String> {
+    getpgid(Some(getppid()))
+        .and_then(|group| setpgid(Pid::from_raw(0), group))
+        .map_err(|errno| format!("leaving the process group: {errno}"))?;
+    // By now the host's names are its own.
+    let here = if root.is_recorded() {
+        root.clone()
+    } else {
+        HostRoot::new("/")
+    };
+    own_cgroup::check_host_pid_namespace(&here)?;
+    own_cgroup::enter_own_cgroup()?;
+    let pid = std::process::id();
+    let started =
+        intents::process_start_time(pid).ok_or("this process' own /proc cannot be read")?;
+    let LvmChange {
+        intents,
+        group,
+        volume,
+        snapshot,
+    } = changes;
+    LvmIntent {
+        group,
+        volume,
+        snapshot,
+        pid,
+        started,
+    }
+    .write(&intents)
+    .map_err(|error| with_causes(&error))
+}
+
+/// `args`: the filesystem's type, and the snapshot's device number.
+pub fn replay(mut args: impl Iterator<Item = OsString>, limitations: &[String]) -> ExitCode {
+    let mut next = || args.next().and_then(|arg| arg.into_string().ok());
+    let (Some(filesystem), Some(Ok(dev))) = (next(), next().map(|dev| dev.parse::<DevNo>())) else {
+        return refused("no filesystem and device were named");
+    };
+    if let Some(limitation) = limitations.first() {
+        return refused(limitation);
+    }
+    match mount_once(&filesystem, dev) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err((what, errno @ (Errno::EUCLEAN | Errno::EBADMSG))) => {
+            eprintln!("{what}: {} ({errno:?})", errno.desc());
+            ExitCode::from(REPLAY_DAMAGED)
+        }
+        Err((what, errno)) => refused(&format!("{what}: {} ({errno:?})", errno.desc())),
+    }
+}
+
+fn mount_once(filesystem: &str, dev: DevNo) -> Result<(), (&'static str, Errno)> {
+    let none = None::<&str>;
+    let with = |what| move |errno| (what, errno);
+    // The snapshot has the UUID of its origin, which is mounted. ext4: whatever the superblock
+    // says, an error must not make the machine panic.
+    let options = match filesystem {
+        "xfs" => "nouuid",
+        "ext4" => "errors=continue",
+        _ => return Err(("mounting a snapshot of this filesystem", Errno::EOPNOTSUPP)),
+    };
+    unshare(CloneFlags::CLONE_NEWNS).map_err(with("making a mount namespace"))?;
+    mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)
+        .map_err(with("keeping mounts private"))?;
+    mount(
+        Some("diskvitals"),
+        TMPFS_DIR,
+        Some("tmpfs"),
+        MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC,
+        Some("size=64k,mode=0700"),
+    )
+    .map_err(with("mounting a tmpfs"))?;
+    let (node, at) = (format!("{TMPFS_DIR}/device"), format!("{TMPFS_DIR}/mount"));
+    let number = makedev(u64::from(dev.major), u64::from(dev.minor));
+    mknod(
+        node.as_str(),
+        SFlag::S_IFBLK,
+        Mode::S_IRUSR | Mode::S_IWUSR,
+        number,
+    )
+    .map_err(with("making a device node"))?;
+    nix::unistd::mkdir(at.as_str(), Mode::S_IRWXU).map_err(with("making a mount point"))?;
+    let flags = MsFlags::MS_NOATIME | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC | MsFlags::MS_NOSUID;
+    mount(
+        Some(node.as_str()),
+        at.as_str(),
+        Some(filesystem),
+        flags,
+        Some(options),
+    )
+    .map_err(with("mounting the snapshot"))?;
+    umount2(at.as_str(), MntFlags::UMOUNT_NOFOLLOW).map_err(with("unmounting the snapshot"))
+}
+
+fn refused(why: &str) -> ExitCode {
+    eprintln!("{why}");
+    ExitCode::FAILURE
+}

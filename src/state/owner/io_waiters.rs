@@ -1,0 +1,82 @@
+//! Who waits for a reading of the I/O counters: such a reading is no change of the picture, and is
+//! not published.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use tokio::sync::oneshot;
+
+use crate::model::block::DiskStat;
+use crate::model::observation::Observation;
+
+/// Beyond, whoever asks is answered that nothing could be read.
+const MAX_WAITERS: usize = 256;
+
+#[derive(Debug, Default)]
+pub struct IoWaiters(Vec<(oneshot::Sender<Arc<Vec<DiskStat>>>, Timestamp)>);
+
+impl IoWaiters {
+    pub fn add(&mut self, reply: oneshot::Sender<Arc<Vec<DiskStat>>>, now: Timestamp) {
+        self.0.retain(|(reply, _)| !reply.is_closed());
+        if self.0.len() < MAX_WAITERS {
+            self.0.push((reply, now));
+        }
+    }
+
+    /// A reading that was made before somebody asked is none for them. One that failed lets them go
+    /// without an answer.
+    pub fn reply(&mut self, seen: &Observation<Vec<DiskStat>>) {
+        let Some(at) = seen.at() else { return };
+        if !self.0.iter().any(|(_, asked)| *asked <= at) {
+            return;
+        }
+        let stats = seen.value().cloned().map(Arc::new);
+        let (due, waiting): (Vec<_>, Vec<_>) = std::mem::take(&mut self.0)
+            .into_iter()
+            .partition(|(_, asked)| *asked <= at);
+        self.0 = waiting;
+        for (reply, _) in due {
+            if let Some(stats) = &stats {
+                // Whoever asked may have gone.
+                let _ = reply.send(stats.clone());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).expect("in range")
+    }
+
+    #[tokio::test]
+    async fn only_a_reading_made_after_the_request_answers_it() {
+        let mut askers = IoWaiters::default();
+        let (reply, mut answer) = oneshot::channel();
+        askers.add(reply, at(10));
+        askers.reply(&Observation::ok(at(9), Vec::new()));
+        assert!(
+            answer
+                .try_recv()
+                .is_err_and(|error| error == oneshot::error::TryRecvError::Empty)
+        );
+        askers.reply(&Observation::ok(at(10), Vec::new()));
+        assert!(answer.try_recv().is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_failed_reading_releases_all_waiters() {
+        let mut askers = IoWaiters::default();
+        let (reply, mut answer) = oneshot::channel();
+        askers.add(reply, at(10));
+        askers.reply(&Observation::failed(at(11), "no"));
+        assert!(
+            answer
+                .try_recv()
+                .is_err_and(|error| error == oneshot::error::TryRecvError::Closed)
+        );
+    }
+}

@@ -1,0 +1,341 @@
+//! What the store has been given, so that it is given what differs, and whoever waits for a write
+//! is told how it ended.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::time::Instant;
+
+use crate::model;
+use crate::model::check::Check;
+use crate::model::facts::kernel_log::{KernelFacts, LogProgress};
+use crate::model::facts::{Facts, KnownDrive, StoredVolume, counters};
+use crate::model::finding::{Finding, Subject};
+use crate::model::ids::{CheckId, DriveId, FindingId, VolumeId};
+use crate::model::kernel_log::error_history::ErrorHistory;
+use crate::model::ledger::Ledger;
+use crate::model::snapshot::StoreStatus;
+use crate::state::store::{RowChanges, Store, WriteAck, WriteBatch};
+
+/// Times that merely move are written this often.
+const TIMESTAMP_WRITE_INTERVAL: Duration = Duration::from_secs(600);
+/// A flood of errors is written this often: what came since would be read again after a crash.
+const ERROR_WRITE_INTERVAL: Duration = Duration::from_millis(500);
+/// Records that said nothing are read again cheaply.
+const PROGRESS_WRITE_INTERVAL: Duration = Duration::from_secs(60);
+
+#[derive(Debug)]
+pub struct StoreSync {
+    store: Store,
+    pub status: StoreStatus,
+    /// The store has told what it remembers, and takes writes.
+    is_open: bool,
+    /// It must be given everything.
+    needs_full_write: bool,
+    drives: BTreeMap<DriveId, KnownDrive>,
+    findings: BTreeMap<FindingId, Arc<Finding>>,
+    errors: BTreeMap<Subject, Arc<ErrorHistory>>,
+    progress: Option<Arc<LogProgress>>,
+    counters: BTreeMap<counters::CounterKey, Arc<model::counters::CounterHistory>>,
+    smart: BTreeMap<DriveId, Arc<model::smart::memory::SmartHistory>>,
+    volumes: BTreeMap<VolumeId, StoredVolume>,
+    checks: BTreeMap<CheckId, Arc<Check>>,
+    /// Up to where they are known.
+    volumes_revision: Option<u64>,
+    /// Volumes are remembered for this boot.
+    pub boot: Option<String>,
+    /// When the kernel's log was last written.
+    errors_written_at: Instant,
+    /// There is more of it since, to be written from then on.
+    errors_due: Option<Instant>,
+    /// For the first write after it opens.
+    pending_acks: Vec<WriteAck>,
+}
+
+impl StoreSync {
+    pub fn new(store: Store) -> StoreSync {
+        StoreSync {
+            store,
+            status: StoreStatus::Opening,
+            is_open: false,
+            needs_full_write: true,
+            drives: BTreeMap::new(),
+            findings: BTreeMap::new(),
+            errors: BTreeMap::new(),
+            progress: None,
+            counters: BTreeMap::new(),
+            smart: BTreeMap::new(),
+            volumes: BTreeMap::new(),
+            checks: BTreeMap::new(),
+            volumes_revision: None,
+            boot: None,
+            errors_written_at: Instant::now(),
+            errors_due: None,
+            pending_acks: Vec::new(),
+        }
+    }
+
+    /// Writing works, for the first time or again: the next write is of everything.
+    pub fn mark_open(&mut self) {
+        self.is_open = true;
+        self.needs_full_write = true;
+    }
+
+    /// Known to be in memory only: nothing on disk is to be waited for.
+    pub fn is_in_memory(&self) -> bool {
+        matches!(self.status, StoreStatus::MemoryOnly(_))
+    }
+
+    pub fn mark_failed(&mut self, why: String) {
+        for stored in self.pending_acks.drain(..) {
+            // Whoever asked may have stopped waiting.
+            let _ = stored.send(Err(why.clone()));
+        }
+        self.status = StoreStatus::MemoryOnly(why);
+        // Until it says that it opened again, it would throw everything away.
+        self.is_open = false;
+    }
+
+    /// Gives the store what differs from what it has. `times`: also those that merely moved.
+    pub fn write(&mut self, facts: &Facts, ledger: &Ledger, times: bool, stored: Vec<WriteAck>) {
+        self.pending_acks.extend(stored);
+        if !self.is_open {
+            return;
+        }
+        let write = self.diff(facts, ledger, times);
+        if write.is_empty() && self.pending_acks.is_empty() {
+            return;
+        }
+        let waiting = std::mem::take(&mut self.pending_acks);
+        // A queue that is full (those who wait see their channel close) is caught up with by a
+        // write of everything, with the next tick.
+        self.needs_full_write = self.store.write(write, waiting).is_err();
+    }
+
+    /// The store has fallen behind and should be tried again.
+    pub fn is_behind(&self) -> bool {
+        self.is_open && self.needs_full_write && !self.is_in_memory()
+    }
+
+    /// Something of the kernel's log waits to be written, and may be now.
+    pub fn is_error_write_due(&self) -> bool {
+        self.is_open && self.errors_due.is_some_and(|due| Instant::now() >= due)
+    }
+
+    pub async fn close(self, limit: Duration) -> bool {
+        self.store.close(limit).await
+    }
+
+    fn diff(&mut self, facts: &Facts, ledger: &Ledger, times: bool) -> WriteBatch {
+        if self.needs_full_write {
+            self.drives.clear();
+            self.findings.clear();
+            self.errors.clear();
+            self.progress = None;
+            self.counters.clear();
+            self.smart.clear();
+            self.volumes.clear();
+            self.checks.clear();
+            self.volumes_revision = None;
+        }
+        let findings: BTreeMap<FindingId, Arc<Finding>> = ledger
+            .active()
+            .chain(ledger.history().iter())
+            .map(|finding| (finding.id.clone(), finding.clone()))
+            .collect();
+        let mut write = WriteBatch {
+            is_complete: self.needs_full_write,
+            deleted_drives: self
+                .drives
+                .keys()
+                .filter(|id| !facts.drives.contains_key(id))
+                .cloned()
+                .collect(),
+            deleted_findings: self
+                .findings
+                .keys()
+                .filter(|id| !findings.contains_key(id))
+                .cloned()
+                .collect(),
+            drives: facts
+                .drives
+                .iter()
+                .filter(|(id, new)| drive_differs(self.drives.get(id), new, times))
+                .map(|(_, new)| new.clone())
+                .collect(),
+            findings: findings
+                .values()
+                .filter(|new| finding_differs(self.findings.get(&new.id), new, times))
+                .cloned()
+                .collect(),
+            ..WriteBatch::default()
+        };
+        self.diff_kernel_log(&mut write, &facts.kernel, times);
+        write.counters = diff_rows(&mut self.counters, facts.counters.iter(), Arc::ptr_eq);
+        let smart = facts.smart.iter().map(|(id, smart)| (id, &smart.history));
+        write.smart = diff_rows(&mut self.smart, smart, Arc::ptr_eq);
+        self.diff_volumes(&mut write, facts);
+        write.checks = diff_rows(&mut self.checks, facts.checks.iter(), is_check_unchanged);
+        for id in &write.deleted_drives {
+            self.drives.remove(id);
+        }
+        for id in &write.deleted_findings {
+            self.findings.remove(id);
+        }
+        self.drives.extend(
+            write
+                .drives
+                .iter()
+                .map(|known| (known.facts.id.clone(), known.clone())),
+        );
+        self.findings.extend(
+            write
+                .findings
+                .iter()
+                .map(|finding| (finding.id.clone(), finding.clone())),
+        );
+        write
+    }
+
+    fn diff_volumes(&mut self, write: &mut WriteBatch, facts: &Facts) {
+        write.boot = self.boot.clone().filter(|_| self.needs_full_write);
+        if self.boot.is_none() {
+            return;
+        }
+        if self.volumes_revision.replace(facts.volumes_revision) == Some(facts.volumes_revision) {
+            return;
+        }
+        write.volumes = diff_rows(
+            &mut self.volumes,
+            facts.stored_volumes().iter(),
+            |old, new| old == new,
+        );
+    }
+
+    /// What the kernel's log has said, with how far it is counted; under a flood a few times a
+    /// second.
+    fn diff_kernel_log(&mut self, write: &mut WriteBatch, kernel: &KernelFacts, times: bool) {
+        let told = !is_unchanged(&self.errors, kernel.errors.iter(), Arc::ptr_eq);
+        let moved = self
+            .progress
+            .as_ref()
+            .is_none_or(|known| !Arc::ptr_eq(known, &kernel.progress));
+        if !told && !moved {
+            self.errors_due = None;
+            return;
+        }
+        let due = self.errors_written_at
+            + if told {
+                ERROR_WRITE_INTERVAL
+            } else {
+                PROGRESS_WRITE_INTERVAL
+            };
+        if !self.needs_full_write && !times && Instant::now() < due {
+            self.errors_due = Some(due);
+            return;
+        }
+        (self.errors_due, self.errors_written_at) = (None, Instant::now());
+        write.errors = diff_rows(&mut self.errors, kernel.errors.iter(), Arc::ptr_eq);
+        write.progress = Some(kernel.progress.clone());
+        self.progress = write.progress.clone();
+    }
+}
+
+/// Both are in order, so that nothing is looked up: this is asked at each publication.
+fn is_unchanged<'a, K: Eq + 'a, V: 'a>(
+    known: &BTreeMap<K, V>,
+    mut now: impl Iterator<Item = (&'a K, &'a V)>,
+    same: impl Fn(&V, &V) -> bool,
+) -> bool {
+    known.iter().all(|(key, old)| {
+        now.next()
+            .is_some_and(|(other, new)| key == other && same(old, new))
+    }) && now.next().is_none()
+}
+
+/// What differs from what is known, which is brought up to it.
+fn diff_rows<'a, K: Ord + Clone + 'a, V: Clone + 'a>(
+    known: &mut BTreeMap<K, V>,
+    now: impl Iterator<Item = (&'a K, &'a V)> + Clone,
+    same: impl Fn(&V, &V) -> bool,
+) -> RowChanges<K, V> {
+    if is_unchanged(known, now.clone(), &same) {
+        return RowChanges::default();
+    }
+    let keys: BTreeSet<&K> = now.clone().map(|(key, _)| key).collect();
+    let gone: Vec<K> = known
+        .keys()
+        .filter(|key| !keys.contains(key))
+        .cloned()
+        .collect();
+    let differs = |(key, value): &(&K, &V)| known.get(key).is_none_or(|old| !same(old, value));
+    let put: Vec<(K, V)> = now
+        .filter(differs)
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect();
+    for key in &gone {
+        known.remove(key);
+    }
+    known.extend(put.iter().cloned());
+    RowChanges {
+        upserted: put,
+        deleted: gone,
+    }
+}
+
+/// What a check is doing at the moment is no history.
+fn is_check_unchanged(old: &Arc<Check>, new: &Arc<Check>) -> bool {
+    let stored_part = |check: &Check| {
+        (
+            check.is_over(),
+            check.started,
+            check.cancelled,
+            check
+                .runs
+                .iter()
+                .map(|run| run.output.kept)
+                .collect::<Vec<_>>(),
+        )
+    };
+    Arc::ptr_eq(old, new) || stored_part(old) == stored_part(new)
+}
+
+fn drive_differs(old: Option<&KnownDrive>, new: &KnownDrive, times: bool) -> bool {
+    let Some(old) = old else { return true };
+    let KnownDrive {
+        facts,
+        first_seen,
+        last_seen,
+        missing_since,
+        abnormal_state_since: state_since,
+        volumes,
+        in_use,
+    } = old;
+    *facts != new.facts
+        || *first_seen != new.first_seen
+        || *missing_since != new.missing_since
+        || *state_since != new.abnormal_state_since
+        || *volumes != new.volumes
+        || *in_use != new.in_use
+        || timestamp_differs(*last_seen, new.last_seen, times)
+}
+
+fn finding_differs(old: Option<&Arc<Finding>>, new: &Arc<Finding>, times: bool) -> bool {
+    let Some(old) = old.filter(|old| !Arc::ptr_eq(old, new)) else {
+        return old.is_none();
+    };
+    timestamp_differs(old.last_seen, new.last_seen, times)
+        || Finding {
+            last_seen: new.last_seen,
+            ..(**old).clone()
+        } != **new
+}
+
+fn timestamp_differs(old: Timestamp, new: Timestamp, times: bool) -> bool {
+    old != new
+        && (times
+            || Duration::try_from(new.duration_since(old))
+                .is_ok_and(|lag| lag >= TIMESTAMP_WRITE_INTERVAL))
+}

@@ -1,0 +1,277 @@
+//! Memories as rows: what the kernel's log has said of each thing, and how far the log is counted.
+//! Both are written in one transaction.
+
+use std::collections::BTreeSet;
+
+use rusqlite::{Connection, OptionalExtension, Transaction, params};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::model::facts::StoredVolume;
+use crate::model::ids::VolumeId;
+use crate::state::store::{RowChanges, StoreContents, WriteBatch};
+
+const ERRORS: &str = "errors";
+const COUNTERS: &str = "counters";
+const SMART: &str = "smart";
+const VOLUMES: &str = "volumes";
+const CHECKS: &str = "checks";
+const BOOT: &str = "boot";
+const PROGRESS: &str = "kernel_log";
+
+pub fn load(connection: &Connection, loaded: &mut StoreContents) -> rusqlite::Result<()> {
+    loaded.errors = load_topic(connection, ERRORS)?;
+    let meta = |key: &str| -> rusqlite::Result<Option<String>> {
+        connection
+            .query_row("SELECT value FROM meta WHERE key = ?1", [key], |row| {
+                row.get(0)
+            })
+            .optional()
+    };
+    loaded.progress = meta(PROGRESS)?.and_then(|text| parse_or_warn(&text, PROGRESS));
+    loaded.boot = meta(BOOT)?;
+    loaded.volumes = self::load_topic::<VolumeId, StoredVolume>(connection, VOLUMES)?
+        .into_iter()
+        .map(|(_, volume)| volume)
+        .collect();
+    if loaded.progress.is_none() {
+        // Without the place up to which they count, the log would be counted into them a second
+        // time.
+        loaded.errors.clear();
+    }
+    loaded.counters = load_topic(connection, COUNTERS)?;
+    loaded.smart = load_topic(connection, SMART)?;
+    loaded.checks = load_topic(connection, CHECKS)?;
+    Ok(())
+}
+
+pub fn apply(transaction: &Transaction<'_>, write: &WriteBatch) -> rusqlite::Result<()> {
+    let topics = TopicWriter {
+        transaction,
+        is_complete: write.is_complete,
+    };
+    topics.apply(ERRORS, &write.errors)?;
+    topics.apply(COUNTERS, &write.counters)?;
+    topics.apply(SMART, &write.smart)?;
+    topics.apply(VOLUMES, &write.volumes)?;
+    topics.apply(CHECKS, &write.checks)?;
+    if let Some(boot) = &write.boot {
+        put_meta(transaction, BOOT, boot)?;
+    }
+    if let Some(progress) = &write.progress {
+        put_meta(transaction, PROGRESS, &text(progress.as_ref())?)?;
+    }
+    Ok(())
+}
+
+fn put_meta(transaction: &Transaction<'_>, key: &str, value: &str) -> rusqlite::Result<()> {
+    let mut put = transaction
+        .prepare_cached("INSERT INTO meta (key, value) VALUES (?1, ?2) ON CONFLICT (key) DO UPDATE SET value = excluded.value")?;
+    put.execute(params![key, value])?;
+    Ok(())
+}
+
+fn load_topic<K: DeserializeOwned, V: DeserializeOwned>(
+    connection: &Connection,
+    topic: &str,
+) -> rusqlite::Result<Vec<(K, V)>> {
+    let mut statement = connection
+        .prepare("SELECT subject, memory FROM memories WHERE topic = ?1 ORDER BY subject")?;
+    let mut rows = statement.query([topic])?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next()? {
+        let (subject, memory): (String, String) = (row.get(0)?, row.get(1)?);
+        found.extend(parse_or_warn(&subject, topic).zip(parse_or_warn(&memory, topic)));
+    }
+    Ok(found)
+}
+
+struct TopicWriter<'a> {
+    transaction: &'a Transaction<'a>,
+    /// What is not put is deleted.
+    is_complete: bool,
+}
+
+impl TopicWriter<'_> {
+    fn apply<K: Serialize, V: Serialize>(
+        &self,
+        topic: &str,
+        rows: &RowChanges<K, V>,
+    ) -> rusqlite::Result<()> {
+        let mut delete = self
+            .transaction
+            .prepare_cached("DELETE FROM memories WHERE topic = ?1 AND subject = ?2")?;
+        let mut put = self.transaction.prepare_cached(
+            "INSERT INTO memories (topic, subject, memory) VALUES (?1, ?2, ?3)
+            ON CONFLICT (topic, subject) DO UPDATE SET memory = excluded.memory",
+        )?;
+        for subject in &rows.deleted {
+            delete.execute(params![topic, text(subject)?])?;
+        }
+        let mut named = BTreeSet::new();
+        for (subject, memory) in &rows.upserted {
+            let subject = text(subject)?;
+            put.execute(params![topic, subject, text(memory)?])?;
+            named.insert(subject);
+        }
+        if self.is_complete {
+            let mut statement = self
+                .transaction
+                .prepare("SELECT subject FROM memories WHERE topic = ?1")?;
+            let known: Vec<String> = statement
+                .query_map([topic], |row| row.get(0))?
+                .collect::<Result<_, _>>()?;
+            for subject in known.iter().filter(|subject| !named.contains(*subject)) {
+                delete.execute([topic, subject])?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A memory that this version cannot read is forgotten: what the log said begins anew.
+fn parse_or_warn<T: DeserializeOwned>(stored: &str, topic: &str) -> Option<T> {
+    serde_json::from_str(stored)
+        .inspect_err(
+            |error| tracing::warn!(topic, %error, "a memory in the state database is not readable"),
+        )
+        .ok()
+}
+
+fn text(value: &impl Serialize) -> rusqlite::Result<String> {
+    serde_json::to_string(value)
+        .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::model::counters::{CounterDevice, CounterHistory as Counters, CounterReading};
+    use crate::model::facts::kernel_log::LogProgress;
+    use crate::model::finding::Subject;
+    use crate::model::fixture::{at, event};
+    use crate::model::ids::{DriveId, VolumeId};
+    use crate::model::kernel_log::error_history::ErrorHistory;
+    use crate::model::kernel_log::event::{Class, Cursor};
+    use crate::state::store::schema::{MIGRATIONS, migrate};
+
+    fn write_and_reload(connection: &mut Connection, write: &WriteBatch) -> StoreContents {
+        let transaction = connection.transaction().unwrap();
+        apply(&transaction, write).unwrap();
+        transaction.commit().unwrap();
+        let mut loaded = StoreContents::default();
+        load(connection, &mut loaded).unwrap();
+        loaded
+    }
+
+    fn put<K, V>(put: Vec<(K, V)>) -> RowChanges<K, V> {
+        RowChanges {
+            upserted: put,
+            deleted: Vec::new(),
+        }
+    }
+
+    fn gone<K, V>(subject: K) -> RowChanges<K, V> {
+        RowChanges {
+            upserted: Vec::new(),
+            deleted: vec![subject],
+        }
+    }
+
+    fn drive() -> Subject {
+        Subject::Drive(DriveId::new("A"))
+    }
+
+    fn volume() -> Subject {
+        Subject::Volume(VolumeId::known("fs:u"))
+    }
+
+    #[test]
+    fn writes_read_back_and_are_idempotent() {
+        let mut connection = Connection::open_in_memory().unwrap();
+        migrate(&mut connection, MIGRATIONS).unwrap();
+        let mut memory = ErrorHistory::default();
+        memory.add(&event(Class::Medium, "sda", at(1), &[7]));
+        let reading = CounterReading {
+            device: CounterDevice::Block("sda".into()),
+            source: "scsi".into(),
+            file: "f".into(),
+            values: [("iotmo_cnt".to_owned(), 3)].into(),
+            details: Default::default(),
+        };
+        let mut counters = Counters::default();
+        counters.update(&reading, at(1));
+        let progress = LogProgress {
+            cursor: Some(Cursor {
+                boot_id: "b".into(),
+                counted_to: Some(9),
+                reread_from: 4,
+                lost: 2,
+            }),
+            ..LogProgress::default()
+        };
+        let write = WriteBatch {
+            errors: put(vec![
+                (drive(), Arc::new(memory.clone())),
+                (volume(), Arc::new(memory.clone())),
+            ]),
+            progress: Some(Arc::new(progress.clone())),
+            counters: put(vec![((drive(), "scsi".into()), Arc::new(counters.clone()))]),
+            smart: put(vec![(DriveId::new("A"), Arc::default())]),
+            ..WriteBatch::default()
+        };
+        write_and_reload(&mut connection, &write);
+        let loaded = write_and_reload(&mut connection, &write);
+        assert_eq!(
+            (loaded.errors.len(), &loaded.errors[0]),
+            (2, &(drive(), memory))
+        );
+        assert_eq!(
+            (loaded.progress, loaded.counters),
+            (Some(progress), vec![((drive(), "scsi".into()), counters)])
+        );
+        assert_eq!(loaded.smart, vec![(DriveId::new("A"), Default::default())]);
+        let less = WriteBatch {
+            errors: gone(volume()),
+            counters: gone((drive(), "scsi".into())),
+            ..WriteBatch::default()
+        };
+        let loaded = write_and_reload(&mut connection, &less);
+        assert_eq!(
+            (
+                loaded.errors.len(),
+                loaded.counters.len(),
+                loaded.smart.len()
+            ),
+            (1, 0, 1)
+        );
+        let nothing = write_and_reload(
+            &mut connection,
+            &WriteBatch {
+                is_complete: true,
+                ..WriteBatch::default()
+            },
+        );
+        assert!(nothing.errors.is_empty() && nothing.smart.is_empty());
+    }
+
+    #[test]
+    fn error_history_without_log_progress_is_discarded() {
+        let mut connection = Connection::open_in_memory().unwrap();
+        migrate(&mut connection, MIGRATIONS).unwrap();
+        let write = WriteBatch {
+            errors: put(vec![(drive(), Arc::default())]),
+            ..WriteBatch::default()
+        };
+        assert!(write_and_reload(&mut connection, &write).errors.is_empty());
+        connection
+            .execute(
+                "INSERT INTO meta (key, value) VALUES (?1, 'junk')",
+                [PROGRESS],
+            )
+            .unwrap();
+        assert!(write_and_reload(&mut connection, &write).errors.is_empty());
+    }
+}
