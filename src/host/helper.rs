@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
-use crate::host::exec::spawn_in_thread;
+use crate::host::exec::{spawn_in_thread, thread_lost};
 
 /// A helper says little at a time.
 const MAX_LINE: u64 = 1 << 20;
@@ -72,9 +72,8 @@ impl Helper {
         let started = tokio::time::timeout(HELPER_TIMEOUT, started)
             .await
             .map_err(|_| HelperError::StartTimeout)?;
-        // The thread has ended without a word.
         let mut child = started
-            .map_err(|_| HelperError::Start(std::io::ErrorKind::BrokenPipe.into()))?
+            .unwrap_or_else(thread_lost)
             .map_err(HelperError::Start)?;
         let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(HelperError::NoPipes);
