@@ -5,9 +5,8 @@
 //! mount or a client.
 
 pub mod handle;
-pub mod judge;
 pub mod lock;
-pub mod model_judge;
 pub mod notify;
 pub mod owner;
+pub mod settings;
 pub mod store;

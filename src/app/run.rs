@@ -35,10 +35,9 @@ use crate::source::worker_main::{WorkerRole, arguments, freezer_arguments};
 use crate::source::{
     checks, counters, diskstats, fs_errors, hardware, kmsg, kubelet, mounts, probe, smart,
 };
-use crate::state::judge::{AssessmentSettings, SharedAssessmentSettings};
 use crate::state::lock::{self, LockError, StateLock};
-use crate::state::model_judge::ModelJudge;
 use crate::state::owner::{Heartbeat, Owner, OwnerHandles};
+use crate::state::settings::{AssessmentSettings, SharedAssessmentSettings};
 use crate::state::store::{self, Store};
 use crate::state::{handle, notify};
 
@@ -122,12 +121,7 @@ pub async fn run(options: Options, config: Config, logging: &Logging) -> Result<
     let dials = ReloadChannels::new(&config, &options);
     let (store, store_events) =
         Store::spawn(store::StoreConfig::new(&options.state_dir), lock).map_err(RunError::Store)?;
-    let (owner, doors) = Owner::new(
-        ModelJudge,
-        dials.assessment.subscribe(),
-        store,
-        store_events,
-    );
+    let (owner, doors) = Owner::new(dials.assessment.subscribe(), store, store_events);
     let facts = node::node_facts(&root, limitations);
     let owner = owner.with_boot_id(facts.boot_id.clone());
     let program = own_program()?;
