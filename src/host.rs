@@ -16,6 +16,7 @@ pub mod helper;
 pub mod images;
 pub mod intents;
 pub mod jail;
+pub mod listen;
 pub mod loops;
 pub mod memory;
 pub mod mounting;

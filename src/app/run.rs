@@ -9,7 +9,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::api::server::{ListenError, Listener, ServeError, Server, SocketAccess};
+use crate::api::server::{self, ServeError, Server, SocketAccess};
 use crate::app::cleanup::CleanupExecutor;
 use crate::app::options::{Options, WatchdogTimeout};
 use crate::app::reload::FileWatch;
@@ -17,6 +17,7 @@ use crate::app::watchdog::Watchdog;
 use crate::app::{error_chain, level, metrics, node, provisioning};
 use crate::config::{self, Config, ConfigError};
 use crate::host::helper::Program;
+use crate::host::listen::ListenError;
 use crate::host::memory;
 use crate::host::root::HostRoot;
 use crate::host::worker_pool::{WorkerPool, WorkerPoolConfig};
@@ -113,8 +114,8 @@ pub async fn run(options: Options, config: Config, logging: &Logging) -> Result<
     );
 
     let lock = lock_state(&options.state_dir).await?;
-    let main_socket = Listener::bind(&options.socket, SocketAccess::Group).await?;
-    let agent_socket = Listener::bind(&options.agent_socket, SocketAccess::Anyone).await?;
+    let main_socket = server::bind(&options.socket, SocketAccess::Group).await?;
+    let agent_socket = server::bind(&options.agent_socket, SocketAccess::Anyone).await?;
     let scrapes = metrics::bind(&options, &config).await?;
     let mut signals = Signals::new().map_err(RunError::Signal)?;
 
