@@ -6,6 +6,7 @@
 
 pub mod async_fd;
 pub mod block;
+pub mod blocking;
 pub mod btrfs;
 pub mod clock;
 pub mod dm;

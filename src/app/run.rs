@@ -14,7 +14,7 @@ use crate::app::cleanup::CleanupExecutor;
 use crate::app::options::{Options, WatchdogTimeout};
 use crate::app::reload::FileWatch;
 use crate::app::watchdog::Watchdog;
-use crate::app::{error_chain, level, metrics, node, provisioning};
+use crate::app::{level, metrics, node, provisioning};
 use crate::config::{self, Config, ConfigError};
 use crate::host::helper::Program;
 use crate::host::listen::ListenError;
@@ -22,6 +22,7 @@ use crate::host::memory;
 use crate::host::root::HostRoot;
 use crate::host::worker_pool::{WorkerPool, WorkerPoolConfig};
 use crate::logging::{LogQueue, Logging};
+use crate::model::causes::with_causes;
 use crate::model::ledger::RetentionLimits;
 use crate::model::path::HostPath;
 use crate::model::policy::smart::SmartOverride;
@@ -326,7 +327,7 @@ async fn lock_state(dir: &Path) -> Result<Option<StateLock>, RunError> {
         Err(error @ LockError::Held { .. }) => Err(RunError::State(error)),
         Err(error) => {
             tracing::warn!(
-                error = error_chain(&error),
+                error = with_causes(&error),
                 "history is kept in memory for now"
             );
             Ok(None)
@@ -414,7 +415,7 @@ fn reload(options: &Options, dials: &ReloadChannels, doors: &OwnerHandles, loggi
 
 fn log_refused(error: &ConfigError) {
     tracing::error!(
-        error = error_chain(error),
+        error = with_causes(error),
         "the new configuration is refused; the old one stays in force"
     );
 }
