@@ -1,6 +1,6 @@
-//! The composition root: settings, then locks and sockets, then tasks, then waiting for the end.
+//! The composition root: settings, then locks and sockets, then tasks, then the wait for the end.
 //!
-//! Everything is built here and handed down; nothing else reads arguments or the environment. A
+//! Everything is built here and passed down; no other module reads arguments or the environment. A
 //! task that ends unexpectedly ends the daemon with its error: a half-alive daemon is the worst
 //! state.
 

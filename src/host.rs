@@ -1,8 +1,7 @@
-//! The only door to the operating system: files of the host, processes, namespaces, memory. Knows
-//! nothing of drives or volumes.
+//! The only access to the operating system: files of the host, processes, namespaces, memory.
 //!
-//! Comes in: paths as the host names them. Goes out: bytes, errors, exit statuses.
-//! May not enter: judgement, wire types, state.
+//! In: paths as the host names them. Out: bytes, errors, exit statuses. Knows nothing of drives,
+//! volumes, health or wire types.
 
 pub mod async_fd;
 pub mod block;

@@ -1,5 +1,5 @@
-//! The state: one owner task that applies reports, judges, publishes an immutable snapshot and
-//! tells the store. Everyone else holds a `Handle`.
+//! The state: one owner task that applies reports, assesses them, publishes an immutable snapshot
+//! and hands changes to the store. All other tasks hold a `Handle`.
 //!
 //! May import `model` and `host`. No lock is visible outside; nothing here waits for a device, a
 //! mount or a client.

@@ -1,4 +1,4 @@
-//! Metrics as the command line or the configuration wants them: bound at the start, served until
+//! The metrics endpoint of the command line or the configuration: bound at the start, served until
 //! the end.
 
 use std::future::Future;

@@ -1,4 +1,4 @@
-//! The daemon's life: build everything, run it, tell systemd, reload, drain.
+//! The life of the daemon: build everything, run it, notify systemd, reload, drain.
 
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};

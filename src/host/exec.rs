@@ -1,9 +1,9 @@
-//! Starting programs: absolute path, no shell, a small fixed environment, a process group of its
-//! own, a time-out, bounded output.
+//! Runs external programs: absolute path, no shell, a small fixed environment, a process group of
+//! their own, a time-out, bounded output.
 //!
-//! Comes in: what to run. Goes out: the raw wait status and what it wrote. Never waits for a
-//! process that cannot be killed: what is left of it is handed back (`Remains`), and can be awaited
-//! by whoever must not start another one before.
+//! In: the program and its arguments. Out: the raw wait status and the output. A process that
+//! cannot be killed is never waited for: the caller gets an `UnkillableChild`, and can await its
+//! end before it starts another one.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::io;
@@ -81,8 +81,8 @@ pub enum ExecError {
     },
 }
 
-/// What is left of a program that has been killed and does not go: a thread of it is in
-/// uninterruptible sleep. Nobody is held up by it.
+/// A program that was killed and has not exited: one of its threads is in uninterruptible sleep.
+/// Nothing waits for it.
 #[derive(Debug)]
 pub struct UnkillableChild {
     /// The process' state and what it waits in, where /proc tells
@@ -92,7 +92,7 @@ pub struct UnkillableChild {
 }
 
 impl UnkillableChild {
-    /// They are there until `end` is over, which a task of its own awaits.
+    /// The process exists until `end` completes, which a task of its own awaits.
     pub fn watch(
         waiting_in: Option<String>,
         end: impl Future<Output = ()> + Send + 'static,
@@ -109,20 +109,20 @@ impl UnkillableChild {
         }
     }
 
-    /// Whether it has really gone by now.
+    /// Whether the process has exited.
     pub fn has_exited(&mut self) -> bool {
         // An error: the runtime ends, and everything with it.
         self.exited.try_recv() != Err(oneshot::error::TryRecvError::Empty)
     }
 
-    /// Until it has really gone: days, if need be.
+    /// Completes when the process has exited, maybe after days.
     pub async fn exited(self) {
         // An error: the runtime ends, and everything with it.
         let _ = self.exited.await;
     }
 }
 
-/// Runs it to its end. When the future is dropped, the process group is killed.
+/// Runs a program to its end. When the future is dropped, the process group is killed.
 pub async fn run(exec: &Exec) -> Result<Output, ExecError> {
     let program = &exec.program;
     if !program.is_absolute() {

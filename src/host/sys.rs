@@ -1,4 +1,5 @@
-//! The unsafe corner: system calls for which nix has no safe wrapper. Each states why it is sound.
+//! System calls for which nix has no safe wrapper: the only unsafe code. Each call states why it is
+//! sound.
 
 use std::ffi::CStr;
 use std::io;

@@ -1,10 +1,10 @@
-//! Worker processes: small copies of our own binary that do what can block, so that blocking blocks
-//! nobody else.
+//! Worker processes: copies of our own binary that run calls which may block, so that a blocked
+//! call blocks nothing else.
 //!
-//! In: a question for a target, with a time-out. Out: the answer, or that it is stuck, since when
-//! and in what. A worker answers many targets in turn over a pipe. One that does not answer in time
-//! is abandoned, counted and replaced; it is never joined and never waited for, and when it answers
-//! at last, the answer is used. Knows nothing of what is asked.
+//! In: a job for a target, with a time-out. Out: the answer; or that the worker is stuck, since
+//! when, and in which kernel function. A worker runs jobs for many targets in turn over a pipe. A
+//! worker that does not answer in time is abandoned, counted and replaced. It is never joined; its
+//! late answer is used. Knows nothing of the jobs.
 
 use std::collections::HashMap;
 use std::marker::PhantomData;
@@ -34,9 +34,9 @@ const MAX_RESPONSE: u64 = 64 << 20;
 pub struct WorkerPoolConfig {
     pub program: PathBuf,
     pub args: Vec<std::ffi::OsString>,
-    /// Workers that answer at a time; stuck ones not counted.
+    /// Workers that may run a job at the same time; stuck ones are not counted.
     pub active: usize,
-    /// Stuck ones that are tolerated; beyond, questions fail at once.
+    /// With so many overdue jobs, further jobs fail at once.
     pub max_stuck: usize,
 }
 
@@ -77,7 +77,7 @@ struct Inner {
     /// One permit: for the thread that starts a worker.
     starts: Arc<Semaphore>,
     state: Mutex<PoolState>,
-    /// Questions that have taken longer than `GRACE`; the stuck ones are among them.
+    /// Jobs that have taken longer than `SLOW_AFTER`, stuck ones included.
     overdue: watch::Sender<u32>,
     stuck: watch::Sender<u32>,
     limitations: watch::Sender<Vec<String>>,
@@ -86,7 +86,7 @@ struct Inner {
 #[derive(Default)]
 struct PoolState {
     idle: Vec<Worker>,
-    /// Targets that are being asked.
+    /// Targets with a job in flight.
     targets: HashMap<String, InFlightJob>,
     closed: bool,
 }
@@ -136,10 +136,10 @@ enum WorkerError {
     Closed,
 }
 
-/// What a worker says first.
+/// The first message of a worker.
 #[derive(Debug, Default, serde::Serialize, serde::Deserialize)]
 pub struct Hello {
-    /// What it may not see or do, in words for the admin.
+    /// What the worker may not see or do, for the administrator.
     pub limitations: Vec<String>,
 }
 
@@ -229,12 +229,12 @@ impl<J: Serialize, A: DeserializeOwned + Send + 'static> WorkerPool<J, A> {
         }
     }
 
-    /// How many are stuck.
+    /// The number of stuck workers.
     pub fn stuck_count(&self) -> watch::Receiver<u32> {
         self.inner.stuck.subscribe()
     }
 
-    /// What workers said that they may not see or do.
+    /// What workers may not see or do.
     pub fn limitations(&self) -> watch::Receiver<Vec<String>> {
         self.inner.limitations.subscribe()
     }
@@ -342,7 +342,7 @@ impl Inner {
         }
     }
 
-    #[allow(clippy::disallowed_methods)] // This is the door: our own binary, no shell, bounded answers.
+    #[allow(clippy::disallowed_methods)] // Our own binary, no shell, bounded answers.
     async fn spawn(&self) -> Result<Worker, WorkerError> {
         let mut command = Command::new(&self.spawn.program);
         command
@@ -447,7 +447,7 @@ impl Worker {
     }
 }
 
-/// The right to ask a target. Dropping it lets others.
+/// The right to run a job for a target, until dropped.
 struct TargetClaim {
     inner: Arc<Inner>,
     target: String,
@@ -490,7 +490,7 @@ impl Drop for TargetClaim {
     }
 }
 
-/// A question that is slower than it should be, stuck or not.
+/// A job that is slower than `SLOW_AFTER`, stuck or not.
 struct OverdueGuard(Arc<Inner>);
 
 impl OverdueGuard {

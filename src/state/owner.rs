@@ -1,9 +1,9 @@
-//! The owner of the state: one task, one loop that only moves data. Reports come in; it applies
-//! them, judges, publishes, and tells the store.
+//! The owner of the state: one task with one loop. It applies reports, assesses the facts,
+//! publishes a snapshot, and hands the changes to the store.
 //!
-//! In: `Report`s, `Command`s, changed rules, what the store says. Out: snapshots, changes,
-//! transitions, what to probe, what to look at again. It waits for nothing but its own inputs: not
-//! for the disk, not for a client, not for a source.
+//! In: `SourceUpdate`s, `Command`s, changed settings, events of the store. Out: snapshots, changes,
+//! transitions, targets for the sources. The owner waits only for its own inputs: not for the disk,
+//! not for a client, not for a source.
 
 pub mod change_stream;
 mod commands;
@@ -44,13 +44,13 @@ use crate::state::owner::store_sync::StoreSync;
 use crate::state::settings::{AssessmentSettings, SharedAssessmentSettings};
 use crate::state::store::{Store, StoreContents, StoreEvent};
 
-/// After a publication the next one waits this long, so that a burst of reports is judged a few
-/// times and not once a report.
+/// The least time between two publications, so that a burst of reports is assessed a few times and
+/// not once for each report.
 const MIN_PUBLISH_INTERVAL: Duration = Duration::from_millis(20);
-/// Figures may come together for this long: a round of probes is judged once or twice.
+/// Usage figures are collected for this long: a round of probes is assessed once or twice.
 const USAGE_DELAY: Duration = Duration::from_secs(1);
-/// What comes in a flood is told together; with the reader's own pace and `GAP` still within a
-/// tenth of a second.
+/// Reports of a flood are published together; with the reader's own delay and
+/// `MIN_PUBLISH_INTERVAL` still within a tenth of a second.
 const COALESCE_DELAY: Duration = Duration::from_millis(40);
 /// Reports that are applied before anything else is looked at.
 const MAX_BATCH: usize = 1024;
@@ -62,7 +62,7 @@ const STORE_OPEN_TIMEOUT: Duration = Duration::from_secs(1);
 /// The kernel's log is read from where the store says; a store that has not said it by then is not
 /// waited for.
 const TICKS_BEFORE_KERNEL_LOG: u64 = 10;
-/// A picture is called full after this time even if something has not answered.
+/// A snapshot counts as complete after this time even if a source has not answered.
 const SETTLE_TIMEOUT: Duration = Duration::from_millis(1500);
 /// At the end, what is queued for the disk has this long.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
@@ -86,7 +86,7 @@ pub struct OwnerHandles {
     pub heartbeat: Heartbeat,
 }
 
-/// Grows at least once a second while the owner's loop turns: what the watchdog is fed by.
+/// Grows at least once a second while the owner's loop runs; the watchdog reads it.
 #[derive(Clone, Debug, Default)]
 pub struct Heartbeat(Arc<AtomicU64>);
 
@@ -118,7 +118,7 @@ pub struct Owner {
     heartbeat: Heartbeat,
     /// In which calendars are read; looked up once, since that reads files.
     zone: TimeZone,
-    /// From this time on the picture counts as full.
+    /// From this time on the snapshot counts as complete.
     settle_by: Instant,
     /// Who waits for the next reading of the I/O counters.
     io_waiters: IoWaiters,
@@ -502,18 +502,18 @@ fn is_removed(facts: &Facts, subject: &Subject) -> bool {
     }
 }
 
-/// What is as it was is not told anew.
-fn send_if_changed<T: PartialEq>(told: &watch::Sender<Arc<T>>, now: T) {
-    told.send_if_modified(|told| {
-        let changed = **told != now;
+/// Sends a value only if it differs from the last one.
+fn send_if_changed<T: PartialEq>(sender: &watch::Sender<Arc<T>>, now: T) {
+    sender.send_if_modified(|last| {
+        let changed = **last != now;
         if changed {
-            *told = Arc::new(now);
+            *last = Arc::new(now);
         }
         changed
     });
 }
 
-/// One line a transition; what is bad needs somebody.
+/// One line for each transition; a bad finding needs a human.
 fn log_transition(transition: &Transition) {
     let Transition { finding, kind, .. } = transition;
     let (subject, reason, message) = (
