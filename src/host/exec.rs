@@ -461,7 +461,11 @@ pub(super) fn program_on_a_dead_disk(directory: &Path) -> (PathBuf, std::fs::Fil
     .unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
     let file = std::fs::File::open(&path).unwrap();
-    crate::host::sys::lease(file.as_fd()).unwrap();
+    // Another test's fork may hold the descriptor of the writing until its execve(2).
+    while let Err(error) = crate::host::sys::lease(file.as_fd()) {
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+        std::thread::yield_now();
+    }
     (path, file)
 }
 
