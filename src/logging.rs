@@ -1,9 +1,9 @@
-//! Logs: text on a terminal, journald's fields under systemd, JSON on request; never in the way of
-//! the daemon's work.
+//! Logs: text on a terminal, journald's fields under systemd, JSON on request. Logging never blocks
+//! the daemon.
 //!
-//! An event is copied and put into a bounded queue; a thread of its own writes it. Where the sink
-//! hangs (journald on a dead disk, a pipe that nobody reads), events are dropped and counted, and
-//! the count is logged when the sink is back.
+//! An event is copied into a bounded queue, and a thread writes it. While the sink hangs (journald
+//! on a dead disk, a pipe without a reader), events are dropped and counted; the count is logged
+//! when the sink is back.
 
 use std::fmt;
 use std::io::IsTerminal;

@@ -36,7 +36,7 @@ use crate::api::server::admin::AdminService;
 use crate::api::server::checks::ChecksService;
 use crate::api::server::cleanup::{Cleaner, CleanupBackend};
 use crate::api::server::connection_quota::UidQuota;
-use crate::api::server::incoming::Incoming;
+use crate::api::server::incoming::QuotaIncoming;
 use crate::api::server::inventory::InventoryService;
 use crate::api::server::response_quota::ResponseQuotaService;
 use crate::api::server::storage::StorageService;
@@ -48,10 +48,11 @@ use crate::api::wire::checks_server::ChecksServer;
 use crate::api::wire::inventory_server::InventoryServer;
 use crate::api::wire::storage_server::StorageServer;
 use crate::api::wire::volumes_server::VolumesServer;
+use crate::host::listen::{Listener, SocketGuard};
 use crate::provision::engine::Engine;
 use crate::state::handle::Handle;
 
-pub use crate::api::server::listen::{BoundPath, ListenError, Listener, SocketAccess};
+pub use crate::api::server::listen::{SocketAccess, bind};
 
 /// What does not change while the daemon runs.
 #[derive(Clone, Debug)]
@@ -252,7 +253,7 @@ impl Server {
             .serve_with_incoming_shutdown(incoming, wait_stopped(stopped.clone()))
             .await;
         served.map_err(|source| ServeError::Transport {
-            socket: socket.name(),
+            socket: socket.file().path().display().to_string(),
             source,
         })
     }
@@ -299,7 +300,7 @@ impl Server {
             .serve_with_incoming_shutdown(incoming, wait_stopped(stopped.clone()))
             .await;
         served.map_err(|source| ServeError::Transport {
-            socket: socket.name(),
+            socket: socket.file().path().display().to_string(),
             source,
         })
     }
@@ -342,19 +343,12 @@ impl Server {
         &self,
         listener: Listener,
         cut: &signal::Receiver<bool>,
-    ) -> (Incoming, listen::BoundPath) {
-        let (socket, path) = listener.into_parts();
-        let shares = UidQuota::new(self.limits.connections, self.limits.connections_per_uid);
-        (
-            Incoming::new(
-                socket,
-                path.name(),
-                shares,
-                self.limits.preface_timeout,
-                cut.clone(),
-            ),
-            path,
-        )
+    ) -> (QuotaIncoming, SocketGuard) {
+        let (incoming, guard) = listener.into_incoming();
+        let quota = UidQuota::new(self.limits.connections, self.limits.connections_per_uid);
+        let incoming =
+            QuotaIncoming::new(incoming, quota, self.limits.preface_timeout, cut.clone());
+        (incoming, guard)
     }
 
     /// SERVING from the first full picture on. Never completes.

@@ -20,11 +20,12 @@ use crate::csi::node::NodeService;
 use crate::csi::node_id::{NodeIdError, node_id};
 use crate::csi::options::{Endpoint, Mode, Options};
 use crate::csi::podmon::{self, PodmonService};
-use crate::csi::server::{self, ListenError, Listener, MAX_MESSAGE_BYTES, MODE_GROUP, ServeError};
+use crate::csi::server::{self, MAX_MESSAGE_BYTES, MODE_GROUP, ServeError};
 use crate::csi::topology::Topology;
 use crate::csi::wire::controller_server::ControllerServer;
 use crate::csi::wire::identity_server::IdentityServer;
 use crate::csi::wire::node_server::NodeServer;
+use crate::host::listen::ListenError;
 
 /// For one answer: longer than any call to the daemon takes, which are bounded each.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(100);
@@ -47,9 +48,9 @@ pub async fn run(
     stop: impl Future<Output = ()>,
 ) -> Result<(), DriverModeError> {
     let node_id = node_id(options.node_id.as_deref())?;
-    let listener = Listener::bind(endpoint.path(), MODE_GROUP).await?;
+    let listener = server::bind(endpoint.path(), MODE_GROUP).await?;
     let podmon_listener = match &options.podmon_endpoint {
-        Some(podmon) => Some(Listener::bind(podmon.path(), MODE_GROUP).await?),
+        Some(podmon) => Some(server::bind(podmon.path(), MODE_GROUP).await?),
         None => None,
     };
     let (agent, reconnector) = new_agent(&options.agent);

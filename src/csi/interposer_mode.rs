@@ -21,7 +21,8 @@ use crate::csi::interposer::{DriverName, Interposer, Settings};
 use crate::csi::node_id::{NodeIdError, node_id};
 use crate::csi::options::{Endpoint, Options};
 use crate::csi::podmon::{self, Connectivity, ConnectivityStatus, PodmonService};
-use crate::csi::server::{self, ListenError, Listener, MODE_GROUP, ServeError};
+use crate::csi::server::{self, MODE_GROUP, ServeError};
+use crate::host::listen::ListenError;
 
 #[derive(Debug, thiserror::Error)]
 pub enum InterposerModeError {
@@ -40,12 +41,12 @@ pub async fn run(
     upstream: PathBuf,
     stop: impl Future<Output = ()>,
 ) -> Result<(), InterposerModeError> {
-    let listener = Listener::bind(endpoint.path(), MODE_GROUP).await?;
+    let listener = server::bind(endpoint.path(), MODE_GROUP).await?;
     let podmon_listener = match &options.podmon_endpoint {
         // Only podmon asks for the node's name.
         Some(podmon) => Some((
             node_id(options.node_id.as_deref())?,
-            Listener::bind(podmon.path(), MODE_GROUP).await?,
+            server::bind(podmon.path(), MODE_GROUP).await?,
         )),
         None => None,
     };
@@ -71,7 +72,7 @@ pub async fn run(
     };
     let (stopping, stopped) = watch::channel(false);
     let mut serving = std::pin::pin!(async {
-        let (connections, _bound) = listener.connections();
+        let (connections, _bound) = server::connections(listener);
         let calls = async {
             interposer
                 .serve(connections, server::wait_stopped(stopped.clone()))

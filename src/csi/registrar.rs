@@ -18,9 +18,10 @@ use tonic::service::Routes;
 use crate::csi::registrar::driver_name::InvalidDriverName;
 use crate::csi::registrar::service::{RegistrationService, RegistrationState};
 use crate::csi::server;
-use crate::csi::server::{ListenError, Listener, ServeError, SocketFile};
+use crate::csi::server::ServeError;
 use crate::csi::wire::registration::PluginInfo;
 use crate::csi::wire::registration::registration_server::RegistrationServer;
+use crate::host::listen::{ListenError, SocketFile};
 
 /// The kubelet's word for what speaks CSI on its endpoint.
 const PLUGIN_TYPE: &str = "CSIPlugin";
@@ -86,7 +87,7 @@ pub async fn run(
         () = &mut stop => return Ok(()),
     };
     let socket = socket_path(&folder, &name);
-    let listener = Listener::bind(&socket, server::MODE_OWNER).await?;
+    let listener = server::bind(&socket, server::MODE_OWNER).await?;
     tracing::info!(driver = name, socket = %socket.display(), endpoint = kubelet_path, "waiting for the kubelet to register the driver");
 
     let info = PluginInfo {
@@ -99,7 +100,7 @@ pub async fn run(
             .collect(),
     };
     let (standing, mut states) = watch::channel(RegistrationState::Unknown);
-    let place = listener.socket_file();
+    let place = listener.file().clone();
     let (reporter, health) = tonic_health::server::health_reporter();
     let service = RegistrationService::begin(info, standing, reporter).await;
     let services = Routes::new(

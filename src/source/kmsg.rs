@@ -20,7 +20,7 @@ use tokio::time::Instant;
 
 use crate::host::clock::{monotonic, now};
 use crate::host::exec;
-use crate::host::exec::StreamingChild;
+use crate::host::exec::{ExecError, StreamingChild, UnkillableChild};
 use crate::model::kernel_log::classify::ClassifierOptions;
 use crate::model::kernel_log::event::{Batch, Cursor, ResumePoint};
 use crate::model::source_update::{Source, SourceStatus, SourceUpdate};
@@ -95,6 +95,7 @@ async fn run_with(context: Context, journalctl: Vec<PathBuf>) -> Result<Infallib
         cursor: stored,
         restart_epoch: None,
         journal_cursor: None,
+        unstarted: None,
         reported_status: None,
         loss_logged: None,
     }
@@ -107,6 +108,8 @@ struct Reader {
     context: Context,
     settings: watch::Receiver<std::sync::Arc<crate::source::context::SourceSettings>>,
     journalctl: Vec<PathBuf>,
+    /// A journalctl whose disk does not answer. No other is started before its end.
+    unstarted: Option<UnkillableChild>,
     /// Of the last batch, the store's at first.
     cursor: Option<Cursor>,
     /// The stored cursor turned out to be of another log.
@@ -180,7 +183,7 @@ impl Reader {
                 continue;
             }
             let began = Instant::now();
-            let ended = match self.open(&settings) {
+            let ended = match self.open(&settings).await {
                 Ok(session) => self.run_session(session, &settings).await?,
                 Err(SourceStatus::Down(why)) => SessionEnd::Failed(why),
                 Err(status) => {
@@ -231,7 +234,7 @@ impl Reader {
     }
 
     /// The log itself, or journald's copy of it. `Err` says why there is neither.
-    fn open(&mut self, settings: &KernelLogSettings) -> Result<Session, SourceStatus> {
+    async fn open(&mut self, settings: &KernelLogSettings) -> Result<Session, SourceStatus> {
         let root = &self.context.root;
         let path = &settings.path;
         let boot_id = root
@@ -262,25 +265,46 @@ impl Reader {
                     return Err(SourceStatus::Down(why));
                 }
                 self.open_journal(&why, &boot_id)
+                    .await
                     .map_err(|also| SourceStatus::Down(format!("{why}; {also}")))
             }
         }
     }
 
-    fn open_journal(&mut self, why: &str, boot_id: &str) -> Result<Session, String> {
+    async fn open_journal(&mut self, why: &str, boot_id: &str) -> Result<Session, String> {
         let root = &self.context.root;
         if !journal::is_running(root) {
             return Err("and journald, which has a copy, does not run".into());
         }
-        let Some(program) = self.journalctl.iter().find(|program| program.exists()) else {
-            return Err(format!(
-                "and there is no {} to read journald's copy with",
-                journal::PROGRAMS[0]
-            ));
-        };
+        if self
+            .unstarted
+            .as_mut()
+            .is_some_and(|child| !child.has_exited())
+        {
+            return Err("and journalctl cannot be started: its disk does not answer".into());
+        }
         let arguments = journal::arguments(root, boot_id, self.journal_cursor.as_deref());
-        let (child, output) =
-            exec::spawn_streaming(program, &arguments).map_err(|error| error.to_string())?;
+        let mut programs = self.journalctl.iter();
+        let (program, child, output) = loop {
+            let Some(program) = programs.next() else {
+                return Err(format!(
+                    "and there is no {} to read journald's copy with",
+                    journal::PROGRAMS[0]
+                ));
+            };
+            match exec::spawn_streaming(program, &arguments).await {
+                Ok((child, output)) => break (program, child, output),
+                Err(ExecError::Start { source, .. })
+                    if source.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => {
+                    let why = error.to_string();
+                    if let ExecError::Unkillable { child, .. } = error {
+                        self.unstarted = Some(child);
+                    }
+                    return Err(why);
+                }
+            }
+        };
         let tap = LogFd::from_output(output)
             .map_err(|error| format!("taking the output of {}: {error}", program.display()))?;
         let decoder = Decoder::Journal {

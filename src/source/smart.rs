@@ -62,6 +62,8 @@ const CHECK_RETRY_INTERVAL: Duration = Duration::from_secs(10);
 const MAX_STUCK: usize = 8;
 
 const SUSPENDED: &str = "the drive is suspended, and is not woken for it: read from it first";
+const SUSPEND_UNKNOWN: &str =
+    "the drive is left alone: whether the kernel has suspended it could not be read";
 const NOT_QUERIED: &str = "this drive is not asked for SMART data";
 
 /// Runs until the owner of the state is gone.

@@ -10,8 +10,11 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::host::blocking::BlockingLane;
 use crate::host::root::HostRoot;
 use crate::model::dev::DevNo;
+
+static LOAD_FILES: BlockingLane = BlockingLane::new();
 
 const PRESSURE: &str = "/proc/pressure/io";
 const DISKSTATS: &str = "/proc/diskstats";
@@ -105,7 +108,7 @@ pub async fn measure(root: &HostRoot, devices: Vec<DevNo>) -> Result<IoLoad, Str
     }
     let wrong = |error: io::Error| format!("reading {DISKSTATS}: {error}");
     let tree = root.clone();
-    let looked = tokio::task::spawn_blocking(move || {
+    let looked = LOAD_FILES.run(move || {
         devices
             .iter()
             .flat_map(|dev| underlying_devices(&tree, *dev))
@@ -131,10 +134,11 @@ pub async fn measure(root: &HostRoot, devices: Vec<DevNo>) -> Result<IoLoad, Str
     })
 }
 
-/// In the blocking pool; nothing in these files waits for a device.
+/// Nothing in these files waits for a device.
 async fn read(root: &HostRoot, path: &'static str) -> io::Result<String> {
     let file = root.at(path);
-    tokio::task::spawn_blocking(move || std::fs::read_to_string(file))
+    LOAD_FILES
+        .run(move || std::fs::read_to_string(file))
         .await
         .map_err(io::Error::other)?
 }

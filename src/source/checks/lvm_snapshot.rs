@@ -11,6 +11,7 @@ use std::path::Path;
 use serde::Deserialize;
 use tokio::sync::oneshot;
 
+use crate::host::blocking::BlockingLane;
 use crate::host::clock::now;
 use crate::host::exec::{ExecError, Output};
 use crate::host::root::HostRoot;
@@ -25,6 +26,8 @@ use crate::source::checks::lvm::{HostLvm, Lvm};
 use crate::source::checks::runner::Device;
 use crate::source::checks::tools;
 use crate::source::worker_main::REPLAY_DAMAGED;
+
+static DEVICES: BlockingLane = BlockingLane::new();
 
 /// The beginning of each name, and the tag: what has both is ours.
 pub const PREFIX: &str = "diskvitals-check-";
@@ -517,7 +520,8 @@ pub async fn clean_up(
     let (mut lines, left) = resume_suspended(freezer).await;
     let there = {
         let root = root.clone();
-        tokio::task::spawn_blocking(move || has_own_snapshot(&root))
+        DEVICES
+            .run(move || has_own_snapshot(&root))
             .await
             .unwrap_or(true)
     };

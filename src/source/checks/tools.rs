@@ -9,11 +9,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::checker;
+use crate::host::blocking::BlockingLane;
 use crate::host::exec::{Exec, run};
 use crate::host::root::HostRoot;
 use crate::model::check::Filesystem;
 use crate::model::policy::checks::Tools;
 use crate::model::source_update::SourceStatus;
+
+static PROGRAM_FILES: BlockingLane = BlockingLane::new();
 
 /// Where distributions put them.
 const SEARCH_PATH: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"];
@@ -123,8 +126,8 @@ pub async fn find_tools(
         return AvailableTools::unavailable("a recorded tree has no filesystems to check");
     }
     let host = root.clone();
-    // In the blocking pool: the disk that they lie on may be the one that dies.
-    let looked = tokio::task::spawn_blocking(move || {
+    // The disk that holds the programs may be the one that dies.
+    let looked = PROGRAM_FILES.run(move || {
         let paths = FILESYSTEMS.map(|filesystem| {
             let there = checker::find_program(&tools, filesystem).and_then(|path| {
                 let file = std::fs::metadata(&path)
@@ -171,7 +174,8 @@ pub async fn find_tools(
 /// As the host names it.
 pub async fn find_lvm(root: &HostRoot, given: &Tools) -> Option<PathBuf> {
     let (root, given) = (root.clone(), given.lvm.clone());
-    tokio::task::spawn_blocking(move || find_program(&root, given.as_deref(), "lvm"))
+    PROGRAM_FILES
+        .run(move || find_program(&root, given.as_deref(), "lvm"))
         .await
         .ok()
         .flatten()

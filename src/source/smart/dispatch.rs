@@ -20,7 +20,8 @@ use crate::source::smart::query::{self, Query, QueryOutcome, ReadScope};
 use crate::source::smart::self_test::SelfTestStartResult;
 use crate::source::smart::tasks::TASK_LOST;
 use crate::source::smart::{
-    CHECK_RETRY_INTERVAL, MAX_STUCK, SUSPENDED, SmartSource, SmartTaskResult, ToolState, self_test,
+    CHECK_RETRY_INTERVAL, MAX_STUCK, SUSPEND_UNKNOWN, SUSPENDED, SmartSource, SmartTaskResult,
+    ToolState, self_test,
 };
 
 impl<W: Backend> SmartSource<W> {
@@ -128,10 +129,13 @@ impl<W: Backend> SmartSource<W> {
         self.tasks.spawn(lost, async move {
             let _until_the_end = lane;
             let reply = match world.is_suspended(theirs).await {
-                true => plain(SmartResponse::Standby {
+                Some(true) => plain(SmartResponse::Standby {
                     mode: "suspended".to_owned(),
                 }),
-                false => query::query(&world, &query).await,
+                Some(false) => query::query(&world, &query).await,
+                None => plain(SmartResponse::Failed {
+                    why: SUSPEND_UNKNOWN.to_owned(),
+                }),
             };
             SmartTaskResult::Queried {
                 drive,
@@ -237,8 +241,9 @@ impl<W: Backend> SmartSource<W> {
         self.tasks.spawn(lost, async move {
             let _until_the_end = lane;
             let begun = match world.is_suspended(theirs).await {
-                true => SelfTestStartResult::Response(Err(SUSPENDED.to_owned())),
-                false => self_test::start(world, exec, who).await,
+                Some(true) => SelfTestStartResult::Response(Err(SUSPENDED.to_owned())),
+                Some(false) => self_test::start(world, exec, who).await,
+                None => SelfTestStartResult::Response(Err(SUSPEND_UNKNOWN.to_owned())),
             };
             SmartTaskResult::SelfTestStarted {
                 drive,

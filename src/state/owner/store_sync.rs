@@ -1,5 +1,5 @@
-//! What the store has been given, so that it is given what differs, and whoever waits for a write
-//! is told how it ended.
+//! The state that the store already has, so that only differences are written, and the requests
+//! that wait for a write.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

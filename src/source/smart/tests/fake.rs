@@ -70,6 +70,8 @@ pub struct FakeState {
     pub discoveries: usize,
     /// Devices that the kernel has suspended.
     pub suspended: Vec<String>,
+    /// Devices whose suspend state cannot be read.
+    pub suspend_unknown: Vec<String>,
     /// Whether looking for controllers ends in a panic.
     pub panics: bool,
 }
@@ -176,12 +178,10 @@ impl Backend for FakeBackend {
         }
     }
 
-    async fn is_suspended(&self, device: HostPath) -> bool {
-        self.state
-            .lock()
-            .expect("whole")
-            .suspended
-            .contains(&device.to_string())
+    async fn is_suspended(&self, device: HostPath) -> Option<bool> {
+        let state = self.state.lock().expect("whole");
+        let device = device.to_string();
+        (!state.suspend_unknown.contains(&device)).then(|| state.suspended.contains(&device))
     }
 
     async fn file_stamp(&self, _program: PathBuf) -> Option<FileStamp> {
