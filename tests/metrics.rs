@@ -159,7 +159,7 @@ fn what_drives_say_of_themselves_reaches_the_scraper_under_their_ids() {
     let mut log = daemon.log.take().expect("a log");
     let reader = std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
     let text = scrape_until(address, "the drive has told", |text| {
-        text.contains("outcome=\"told\"} 1\n")
+        text.contains("outcome=\"ok\"} 1\n")
     });
     let pending = text
         .lines()
