@@ -142,12 +142,7 @@ pub fn with_volume_id(id: &str, status: Status) -> Status {
 
 fn wire_health_entries(statuses: Vec<HealthStatus>) -> Vec<wire::volume_health::VolumeHealthEntry> {
     let entry = |status: HealthStatus| wire::volume_health::VolumeHealthEntry {
-        status: match status.status {
-            health::HealthErrorType::Degraded => wire::VolumeHealthErrorType::Degraded,
-            health::HealthErrorType::Inaccessible => wire::VolumeHealthErrorType::Inaccessible,
-            health::HealthErrorType::DataLoss => wire::VolumeHealthErrorType::DataLoss,
-        }
-        .into(),
+        status: status.status.number(),
         reason: status.reason,
         message: status.message,
     };

@@ -13,13 +13,20 @@ use crate::api::wire;
 use crate::csi::limits;
 use crate::csi::limits::MAX_STATUSES;
 
-/// CSI 1.13's VolumeHealthErrorType, the worst last; the numbers are CSI's.
+/// VolumeHealthErrorType of CSI 1.13, ascending by severity. `Degraded` and `Inaccessible` have the
+/// numbers of StorageHealthErrorType's STORAGE_DEGRADED and STORAGE_UNREACHABLE as well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(i32)]
 pub enum HealthErrorType {
     Degraded = 1,
     Inaccessible = 2,
     DataLoss = 3,
+}
+
+impl HealthErrorType {
+    /// The enum value of CSI 1.13.
+    pub fn number(self) -> i32 {
+        self as i32
+    }
 }
 
 /// One thing that is wrong.
@@ -43,22 +50,48 @@ impl HealthStatus {
     }
 }
 
-/// 1.12's VolumeCondition.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// VolumeCondition of CSI 1.12.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VolumeCondition {
     pub abnormal: bool,
     /// As [`limits::message`] makes it.
     pub message: String,
 }
 
-/// What the daemon says of one volume, in both dialects.
+/// The reason why the health of a volume is unknown.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct HealthUnknown(pub String);
+
+/// Health of one volume, for both health APIs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeHealth {
-    /// Worst first, [`MOST`] at most; empty: healthy. Or why it is not known: then the call is an
-    /// error, so that its caller keeps what it had.
-    pub statuses: Result<Vec<HealthStatus>, String>,
-    /// While health is unknown: the last known one, which says so.
+    /// Worst first, at most [`MAX_STATUSES`]; empty: healthy. Unknown health is an error of the
+    /// call, because an empty list would mean healthy.
+    pub statuses: Result<Vec<HealthStatus>, HealthUnknown>,
+    /// While health is unknown: the last known condition, whose message says so.
     pub condition: VolumeCondition,
+    /// The drives belong to this node: what this node cannot reach, no node can reach.
+    pub local: bool,
+}
+
+impl VolumeHealth {
+    /// The health that a controller reports. A controller's INACCESSIBLE means: from all nodes. A
+    /// volume that other nodes can reach as well is therefore only DEGRADED by one node's failure.
+    pub fn for_controller(mut self) -> VolumeHealth {
+        if !self.local
+            && let Ok(statuses) = &mut self.statuses
+        {
+            for status in statuses
+                .iter_mut()
+                .filter(|status| status.status == HealthErrorType::Inaccessible)
+            {
+                status.status = HealthErrorType::Degraded;
+                status.message = format!("as seen from one node: {}", status.message);
+            }
+        }
+        self
+    }
 }
 
 /// Of a volume that the daemon has in its picture of the node.
@@ -67,6 +100,7 @@ pub fn of_volume(volume: &wire::Volume) -> VolumeHealth {
     VolumeHealth {
         statuses: statuses(volume, &condition),
         condition,
+        local: !volume.remote,
     }
 }
 
@@ -99,15 +133,15 @@ fn condition(volume: &wire::Volume) -> VolumeCondition {
 fn statuses(
     volume: &wire::Volume,
     condition: &VolumeCondition,
-) -> Result<Vec<HealthStatus>, String> {
+) -> Result<Vec<HealthStatus>, HealthUnknown> {
     match volume.health() {
         wire::Health::Good | wire::Health::Suspect | wire::Health::Bad => {}
         wire::Health::Unknown if !volume.health_unknown_why.is_empty() => {
-            return Err(volume.health_unknown_why.clone());
+            return Err(HealthUnknown(volume.health_unknown_why.clone()));
         }
         // Also a value that only a newer daemon knows.
         wire::Health::Unknown | wire::Health::Unspecified => {
-            return Err("the daemon does not say why".into());
+            return Err(HealthUnknown("diskvitalsd gives no reason".into()));
         }
     }
     let findings: Vec<HealthStatus> = volume
@@ -171,8 +205,9 @@ pub fn of_provided(volume: &wire::ProvidedVolume, just_attached: bool) -> Volume
             message: format!("not known yet (unknown: {why})"),
         };
         return VolumeHealth {
-            statuses: Err(why.into()),
+            statuses: Err(HealthUnknown(why.into())),
             condition,
+            local: true,
         };
     }
     if volume.trouble.is_empty() {
@@ -184,6 +219,7 @@ pub fn of_provided(volume: &wire::ProvidedVolume, just_attached: bool) -> Volume
                 abnormal: false,
                 message,
             },
+            local: true,
         };
     }
     let status = HealthStatus::new(
@@ -197,6 +233,7 @@ pub fn of_provided(volume: &wire::ProvidedVolume, just_attached: bool) -> Volume
             message: status.message.clone(),
         },
         statuses: Ok(vec![status]),
+        local: true,
     }
 }
 

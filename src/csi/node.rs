@@ -384,13 +384,8 @@ impl Node for NodeService {
 fn to_backend_health(
     status: HealthStatus,
 ) -> wire::node_get_storage_health_response::StorageBackendHealth {
-    let unreachable = status.status == health::HealthErrorType::Inaccessible;
     wire::node_get_storage_health_response::StorageBackendHealth {
-        status: match unreachable {
-            true => wire::StorageHealthErrorType::StorageUnreachable,
-            false => wire::StorageHealthErrorType::StorageDegraded,
-        }
-        .into(),
+        status: status.status.number(),
         reason: status.reason,
         message: status.message,
         volume_capability: None,

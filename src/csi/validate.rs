@@ -16,7 +16,7 @@ use crate::csi::agent::MAX_CALL_TIMEOUT;
 use crate::csi::wire;
 use crate::csi::wire::volume_capability::AccessType;
 use crate::csi::wire::volume_capability::access_mode::Mode;
-use crate::model::provision::{AccessMode, PodRef};
+use crate::model::provision::PodRef;
 
 /// CSI's limit for texts that have no other one, in bytes (Size Limits).
 const MAX_STRING_LEN: usize = 128;
@@ -151,17 +151,16 @@ pub fn is_possible_path(field: &str, place: &str) -> Result<bool, Status> {
 
 /// The modes that a volume of one node can have.
 pub fn is_single_node_mode(mode: daemon::AccessMode) -> bool {
-    let asked = match mode {
-        daemon::AccessMode::Unspecified => return false,
-        daemon::AccessMode::SingleNodeWriter => AccessMode::SingleNodeWriter,
-        daemon::AccessMode::SingleNodeReaderOnly => AccessMode::SingleNodeReaderOnly,
-        daemon::AccessMode::MultiNodeReaderOnly => AccessMode::MultiNodeReaderOnly,
-        daemon::AccessMode::MultiNodeSingleWriter => AccessMode::MultiNodeSingleWriter,
-        daemon::AccessMode::MultiNodeMultiWriter => AccessMode::MultiNodeMultiWriter,
-        daemon::AccessMode::SingleNodeSingleWriter => AccessMode::SingleNodeSingleWriter,
-        daemon::AccessMode::SingleNodeMultiWriter => AccessMode::SingleNodeMultiWriter,
-    };
-    asked.is_for_one_node()
+    match mode {
+        daemon::AccessMode::SingleNodeWriter
+        | daemon::AccessMode::SingleNodeReaderOnly
+        | daemon::AccessMode::SingleNodeSingleWriter
+        | daemon::AccessMode::SingleNodeMultiWriter => true,
+        daemon::AccessMode::Unspecified
+        | daemon::AccessMode::MultiNodeReaderOnly
+        | daemon::AccessMode::MultiNodeSingleWriter
+        | daemon::AccessMode::MultiNodeMultiWriter => false,
+    }
 }
 
 fn to_daemon_mode(mode: Mode) -> daemon::AccessMode {

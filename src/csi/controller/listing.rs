@@ -8,7 +8,7 @@ use tonic::Status;
 use crate::api::client::{Client, ClientError};
 use crate::api::wire as daemon;
 use crate::csi::driver::{Driver, provided_volume_health};
-use crate::csi::health::{self, VolumeHealth};
+use crate::csi::health::{self, HealthUnknown, VolumeHealth};
 use crate::csi::pages::{ListKind, PageRequest};
 use crate::csi::wire;
 use crate::csi::wire::list_volumes_response::{Entry, VolumeStatus};
@@ -80,7 +80,7 @@ pub async fn list_volume_health(
         told.entry(id.clone())
             .or_insert_with(|| provided_volume_health(volume));
     }
-    let unknown: Vec<(&String, &String)> = told
+    let unknown: Vec<(&String, &HealthUnknown)> = told
         .iter()
         .filter_map(|(id, told)| Some((id, told.statuses.as_ref().err()?)))
         .collect();

@@ -7,66 +7,10 @@
 
 use std::future::Future;
 
+pub use crate::csi::health::{
+    HealthErrorType, HealthStatus, HealthUnknown, VolumeCondition, VolumeHealth,
+};
 pub use crate::csi::stats::{Amount, Usage};
-
-/// CSI 1.13, VolumeHealthErrorType.
-pub const DEGRADED: i32 = 1;
-pub const INACCESSIBLE: i32 = 2;
-pub const DATA_LOSS: i32 = 3;
-/// CSI 1.13, StorageHealthErrorType.
-pub const STORAGE_DEGRADED: i32 = 1;
-pub const STORAGE_UNREACHABLE: i32 = 2;
-
-/// One adverse thing, of a volume or of the storage beneath.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HealthStatus {
-    /// The enum's number on the wire: one of the constants above.
-    pub status: i32,
-    /// One CamelCase word.
-    pub reason: String,
-    /// For people.
-    pub message: String,
-}
-
-/// CSI ≤ 1.12, VolumeCondition.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct VolumeCondition {
-    pub abnormal: bool,
-    pub message: String,
-}
-
-/// What is known of one volume.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct VolumeHealth {
-    /// Worst first; empty: nothing adverse. An error where it is not known, with the reason: then
-    /// no list is given to anybody, since an empty one would say healthy.
-    pub statuses: Result<Vec<HealthStatus>, String>,
-    /// The same for callers of the old kind; where it is not known, the last that was (DESIGN:
-    /// "unknown since").
-    pub condition: VolumeCondition,
-    /// Its drives are this node's own: what cannot be reached from here, can be reached from
-    /// nowhere.
-    pub local: bool,
-}
-
-impl VolumeHealth {
-    /// As a controller says it, for which INACCESSIBLE means: from all nodes. Of a volume that
-    /// others reach as well, one node's trouble is no more than DEGRADED.
-    pub fn for_controller(mut self) -> VolumeHealth {
-        if !self.local
-            && let Ok(statuses) = &mut self.statuses
-        {
-            for status in statuses
-                .iter_mut()
-                .filter(|status| status.status == INACCESSIBLE)
-            {
-                status.status = DEGRADED;
-                status.message = format!("as seen from one node: {}", status.message);
-            }
-        }
-        self
-    }
-}
 
 /// A volume of the driver's that the daemon knows of.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -149,33 +93,4 @@ pub trait HealthSource: Send + Sync + 'static {
         driver: &str,
         event: &LifecycleEvent,
     ) -> impl Future<Output = Result<(), HealthSourceError>> + Send;
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_remote_volume_unreachable_from_one_node_is_degraded_for_the_controller() {
-        let status = |status, message: &str| HealthStatus {
-            status,
-            reason: "NotAccessible".into(),
-            message: message.into(),
-        };
-        let told = |local, statuses| VolumeHealth {
-            statuses: Ok(statuses),
-            condition: VolumeCondition::default(),
-            local,
-        };
-        let here = vec![status(INACCESSIBLE, "stale"), status(DATA_LOSS, "lost")];
-        assert_eq!(
-            told(true, here.clone()).for_controller().statuses,
-            Ok(here.clone())
-        );
-        let demoted = vec![
-            status(DEGRADED, "as seen from one node: stale"),
-            status(DATA_LOSS, "lost"),
-        ];
-        assert_eq!(told(false, here).for_controller().statuses, Ok(demoted));
-    }
 }

@@ -271,10 +271,12 @@ mod tests {
     use prost::Message;
 
     use super::*;
-    use crate::csi::interposer::health_source::{DEGRADED, VolumeCondition, VolumeHealth};
+    use crate::csi::interposer::health_source::{
+        HealthErrorType, HealthUnknown, VolumeCondition, VolumeHealth,
+    };
     use crate::csi::wire;
 
-    fn volume(handle: &str, statuses: Result<Vec<HealthStatus>, String>) -> ListedVolume {
+    fn volume(handle: &str, statuses: Result<Vec<HealthStatus>, HealthUnknown>) -> ListedVolume {
         ListedVolume {
             handle: handle.into(),
             attached: true,
@@ -288,7 +290,7 @@ mod tests {
 
     fn bad(handle: &str) -> ListedVolume {
         let status = HealthStatus {
-            status: DEGRADED,
+            status: HealthErrorType::Degraded,
             reason: "DriveFailing".into(),
             message: String::new(),
         };
@@ -311,7 +313,10 @@ mod tests {
 
     #[test]
     fn a_local_list_with_an_unknown_volume_is_an_error() {
-        let listed = vec![bad("a"), volume("b", Err("no SMART yet".into()))];
+        let listed = vec![
+            bad("a"),
+            volume("b", Err(HealthUnknown("no SMART yet".into()))),
+        ];
         let status = local_list("", Ok(listed), 0).expect_err("not known");
         assert_eq!(
             (status.code(), status.message()),

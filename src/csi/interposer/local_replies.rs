@@ -63,7 +63,7 @@ pub fn health(
     let statuses = match told {
         Ok(told) => told
             .statuses
-            .map_err(|why| to_status(&HealthSourceError::Unknown(why)))?,
+            .map_err(|unknown| to_status(&HealthSourceError::Unknown(unknown.0)))?,
         // The driver has just said that all went well, and nothing is known against it: that is
         // more than not knowing.
         Err(HealthSourceError::NotFound(_)) if fresh => Vec::new(),
@@ -87,9 +87,9 @@ mod tests {
     use tonic::Code;
 
     use super::*;
-    use crate::csi::interposer::health_source::Amount;
+    use crate::csi::interposer::health_source::{Amount, HealthUnknown};
 
-    fn told(statuses: Result<Vec<HealthStatus>, String>) -> VolumeHealth {
+    fn told(statuses: Result<Vec<HealthStatus>, HealthUnknown>) -> VolumeHealth {
         VolumeHealth {
             statuses,
             condition: VolumeCondition::default(),
@@ -101,7 +101,11 @@ mod tests {
     fn unknown_health_is_never_an_empty_list() {
         let code = |answer: Result<Vec<u8>, Status>| answer.map_err(|status| status.code());
         assert_eq!(
-            code(health("v", Ok(told(Err("no SMART".into()))), true)),
+            code(health(
+                "v",
+                Ok(told(Err(HealthUnknown("no SMART".into())))),
+                true
+            )),
             Err(Code::Unavailable)
         );
         assert_eq!(

@@ -69,12 +69,12 @@ fn encode_entry(status: &HealthStatus) -> Entry {
     let mut raw = Vec::new();
     put_status_fields(
         &mut raw,
-        status.status,
+        status.status.number(),
         &reason,
         &limits::truncate_message(&status.message),
     );
     Entry {
-        status: status.status,
+        status: status.status.number(),
         reason: reason.into_owned(),
         capability: Vec::new(),
         raw,
