@@ -199,7 +199,7 @@ async fn build_reporter(options: &Options) -> Result<Reporter, RunError> {
         ReportTiming::default(),
     );
     let api = ApiServer::new(ApiServer::infer_config().await?, &node, &timing)?;
-    let is_enabled = |what| options.report.contains(&what);
+    let is_enabled = |kind| options.report.contains(&kind);
     let enabled = EnabledReports {
         events: is_enabled(ReportKind::Events),
         conditions: is_enabled(ReportKind::Conditions),
@@ -207,8 +207,8 @@ async fn build_reporter(options: &Options) -> Result<Reporter, RunError> {
     Ok(Reporter {
         agent: options.agent.clone(),
         node,
-        what: enabled,
-        pace: timing,
+        enabled,
+        timing,
         api,
     })
 }

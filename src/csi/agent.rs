@@ -18,10 +18,10 @@ use tonic::{Code, Status};
 
 use crate::api::client::{Client, ClientError, ConnectionClosed};
 use crate::api::{API_REVISION, wire};
+use crate::model::backoff::Backoff;
 
-/// Before the second attempt; doubled for each further one.
-const INITIAL_BACKOFF: Duration = Duration::from_secs(1);
-const MAX_BACKOFF: Duration = Duration::from_secs(30);
+/// Between two attempts to connect.
+const BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
 /// However many calls ask for it, attempts are not made more often.
 const MIN_BACKOFF: Duration = Duration::from_millis(100);
 /// For the first words on a new connection. While they are waited for, calls are refused after
@@ -58,10 +58,10 @@ enum LinkState {
     /// A connection is being made.
     Connecting {
         since: Instant,
-        trouble: ConnectionError,
+        error: ConnectionError,
     },
     Down {
-        trouble: ConnectionError,
+        error: ConnectionError,
     },
 }
 
@@ -87,7 +87,7 @@ pub struct Reconnector {
 pub fn new_agent(path: &Path) -> (Agent, Reconnector) {
     let (link, links) = watch::channel(LinkState::Connecting {
         since: Instant::now(),
-        trouble: ConnectionError::NotConnectedYet,
+        error: ConnectionError::NotConnectedYet,
     });
     let (failed, failures) = watch::channel(0);
     let wake = Arc::new(Notify::new());
@@ -185,27 +185,27 @@ impl Agent {
         let mut until = until.min(Instant::now() + CONNECTION_WAIT);
         let mut woken = false;
         loop {
-            let trouble = match links.borrow_and_update().clone() {
+            let error = match links.borrow_and_update().clone() {
                 LinkState::Up { client, generation } if generation > failed => {
                     return Ok((client, generation));
                 }
                 LinkState::Up { .. } => {
                     ConnectionError::Unreachable("the connection is over".into())
                 }
-                LinkState::Connecting { since, trouble } => {
+                LinkState::Connecting { since, error } => {
                     until = until.min(since + CONNECTION_WAIT);
-                    trouble
+                    error
                 }
-                LinkState::Down { trouble } if woken => return Err(unavailable(trouble)),
-                LinkState::Down { trouble } => {
+                LinkState::Down { error } if woken => return Err(unavailable(error)),
+                LinkState::Down { error } => {
                     woken = true;
                     self.wake.notify_one();
-                    trouble
+                    error
                 }
             };
             match timeout_at(until, links.changed()).await {
                 Ok(Ok(())) => {}
-                Ok(Err(_)) | Err(_) => return Err(unavailable(trouble)),
+                Ok(Err(_)) | Err(_) => return Err(unavailable(error)),
             }
         }
     }
@@ -228,70 +228,65 @@ impl Reconnector {
     }
 
     pub async fn run(mut self) -> std::convert::Infallible {
-        let (mut generation, mut pause, mut last) =
-            (0, INITIAL_BACKOFF, ConnectionError::NotConnectedYet);
+        let (mut generation, mut failures, mut last) = (0, 0, ConnectionError::NotConnectedYet);
         loop {
             self.link.send_replace(LinkState::Connecting {
                 since: Instant::now(),
-                trouble: last.clone(),
+                error: last.clone(),
             });
-            let trouble = match handshake(&self.path).await {
-                Ok((client, over, node)) => {
+            let error = match handshake(&self.path).await {
+                Ok((client, closed, node)) => {
                     tracing::info!(agent = %self.path.display(), node = node.name, version = node.version, "diskvitalsd answers: ready");
                     generation += 1;
                     self.link.send_replace(LinkState::Up { client, generation });
                     self.ready.send_replace(true);
-                    pause = INITIAL_BACKOFF;
-                    last = self.wait_closed(generation, over).await;
-                    tracing::warn!(agent = %self.path.display(), trouble = %last, "diskvitalsd has gone; trying on");
+                    failures = 0;
+                    last = self.wait_closed(generation, closed).await;
+                    tracing::warn!(agent = %self.path.display(), error = %last, "diskvitalsd has gone; trying on");
                     continue;
                 }
-                Err(trouble) => trouble,
+                Err(error) => error,
             };
-            if trouble != last {
-                match &trouble {
+            if error != last {
+                match &error {
                     ConnectionError::TooNew { .. } => {
-                        tracing::error!(agent = %self.path.display(), %trouble, "diskvitalsd is too new; trying on")
+                        tracing::error!(agent = %self.path.display(), %error, "diskvitalsd is too new; trying on")
                     }
                     _ => {
-                        tracing::warn!(agent = %self.path.display(), %trouble, "diskvitalsd is not reached; trying on")
+                        tracing::warn!(agent = %self.path.display(), %error, "diskvitalsd is not reached; trying on")
                     }
                 }
             }
             self.link.send_replace(LinkState::Down {
-                trouble: trouble.clone(),
+                error: error.clone(),
             });
-            last = trouble;
+            last = error;
             tokio::time::sleep(MIN_BACKOFF).await;
             // Whether it was woken or not: an attempt follows.
-            let _ = timeout(pause, self.wake.notified()).await;
-            pause = next_backoff(pause);
+            let _ = timeout(BACKOFF.delay(failures), self.wake.notified()).await;
+            failures += 1;
         }
     }
 
     async fn wait_closed(
         &mut self,
         generation: u64,
-        mut over: ConnectionClosed,
+        mut closed: ConnectionClosed,
     ) -> ConnectionError {
         tokio::select! {
-            () = over.wait() => ConnectionError::Unreachable("the connection is over".into()),
+            () = closed.wait() => ConnectionError::Unreachable("the connection is over".into()),
             // An error: no one is left to call.
             _ = self.failed.wait_for(|failed| *failed >= generation) => ConnectionError::Unreachable("it does not answer in its time".into()),
         }
     }
 }
 
-fn next_backoff(pause: Duration) -> Duration {
-    (pause * 2).min(MAX_BACKOFF)
-}
-
 async fn handshake(path: &Path) -> Result<(Client, ConnectionClosed, wire::Node), ConnectionError> {
-    let (client, over) = Client::connect_single(path, HANDSHAKE_TIMEOUT)
+    let (client, closed) = Client::connect_single(path, HANDSHAKE_TIMEOUT)
         .await
         .map_err(unreachable_error)?;
     let node = check_revision(client.node().await.map_err(unreachable_error)?)?;
-    Ok((client, over, node))
+    Ok((client, closed, node))
 }
 
 /// An older daemon is understood: a call that it does not know yet is answered by UNAVAILABLE, and
@@ -357,16 +352,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_backoff_doubles_up_to_thirty_seconds() {
-        let pauses: Vec<u64> =
-            std::iter::successors(Some(INITIAL_BACKOFF), |pause| Some(next_backoff(*pause)))
-                .take(7)
-                .map(|p| p.as_secs())
-                .collect();
-        assert_eq!(pauses, [1, 2, 4, 8, 16, 30, 30]);
-    }
-
-    #[test]
     fn a_daemon_with_a_newer_api_revision_is_refused_with_its_version() {
         let node = |api_revision| wire::Node {
             api_revision,
@@ -374,12 +359,12 @@ mod tests {
             ..Default::default()
         };
         assert!(check_revision(node(API_REVISION)).is_ok());
-        let trouble = check_revision(node(API_REVISION + 1)).expect_err("too new");
+        let error = check_revision(node(API_REVISION + 1)).expect_err("too new");
         assert!(
-            trouble
+            error
                 .to_string()
                 .contains("diskvitalsd 9.0.0 speaks API revision 2"),
-            "{trouble}"
+            "{error}"
         );
     }
 
@@ -391,9 +376,9 @@ mod tests {
         let ready = reconnector.ready();
         let ended = timeout(Duration::from_secs(600), reconnector.run()).await;
         assert!(ended.is_err() && !*ready.borrow() && !agent.is_connected());
-        let trouble = handshake(&path).await.err().expect("nobody there");
+        let error = handshake(&path).await.err().expect("nobody there");
         assert_eq!(
-            trouble.to_string(),
+            error.to_string(),
             format!("no diskvitalsd listens on {}", path.display())
         );
     }
@@ -402,9 +387,9 @@ mod tests {
     async fn a_call_without_a_daemon_is_unavailable_within_a_second_and_says_why() {
         let dir = tempfile::tempdir().expect("dir");
         let path = dir.path().join("agent.sock");
-        let (agent, keeper) = new_agent(&path);
+        let (agent, reconnector) = new_agent(&path);
         tokio::select! {
-            never = keeper.run() => match never {},
+            never = reconnector.run() => match never {},
             () = async {
                 for _ in 0..3 {
                     let began = Instant::now();

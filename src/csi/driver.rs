@@ -32,7 +32,7 @@ impl Driver {
     pub async fn query_health(&self, id: &str) -> Result<VolumeHealth, Status> {
         let health = self
             .agent
-            .query(|client| told(client, self.name.clone(), id.to_owned()))
+            .query(|client| fetch_health(client, self.name.clone(), id.to_owned()))
             .await;
         health.map_err(|status| with_volume_id(id, status))
     }
@@ -76,8 +76,8 @@ impl Driver {
     }
 
     /// CSI 1.12's answer, where it is spoken.
-    pub fn wire_condition(&self, told: VolumeHealth) -> Option<wire::VolumeCondition> {
-        let health::VolumeCondition { abnormal, message } = told.condition;
+    pub fn wire_condition(&self, health: VolumeHealth) -> Option<wire::VolumeCondition> {
+        let health::VolumeCondition { abnormal, message } = health.condition;
         self.health_api
             .includes_condition()
             .then_some(wire::VolumeCondition { abnormal, message })
@@ -106,7 +106,11 @@ impl Driver {
 
 /// The daemon's picture of the node; of a volume that is not in it yet, what is known of it as one
 /// of ours.
-async fn told(client: Client, driver: String, id: String) -> Result<VolumeHealth, ClientError> {
+async fn fetch_health(
+    client: Client,
+    driver: String,
+    id: String,
+) -> Result<VolumeHealth, ClientError> {
     match client.volume_by_handle(&driver, &id).await {
         Ok(volume) => Ok(health::of_volume(&volume)),
         Err(ClientError::Rejected(status)) if status.code() == Code::NotFound => client

@@ -1,5 +1,5 @@
 //! The interposer's witness: what it wants to know of another driver's volumes, asked of the
-//! daemon, and what it tells, told.
+//! daemon, and what it tells, health.
 //!
 //! In: driver names, handles, calls that went by. Out: the daemon's word in the interposer's plain
 //! values. Knows no requests of CSI.
@@ -166,7 +166,7 @@ mod tests {
             reason: reason.into(),
             message: "m".into(),
         };
-        let told = VolumeHealth {
+        let health = VolumeHealth {
             statuses: Ok(vec![
                 status(HealthErrorType::DataLoss, "FilesystemCorrupted"),
                 status(HealthErrorType::Degraded, "DriveFailing"),
@@ -182,7 +182,7 @@ mod tests {
             ListedVolume {
                 handle: "v".into(),
                 attached: true,
-                health: told
+                health
             }
         );
     }
@@ -199,12 +199,12 @@ mod tests {
             }),
             ..Default::default()
         };
-        let told = health::of_volume(&volume);
+        let health = health::of_volume(&volume);
         assert_eq!(
-            told.statuses,
+            health.statuses,
             Err(HealthUnknown("smartctl does not answer".into()))
         );
-        assert!(!told.local && !told.condition.abnormal);
+        assert!(!health.local && !health.condition.abnormal);
     }
 
     #[test]

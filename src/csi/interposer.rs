@@ -77,8 +77,8 @@ impl Settings {
 
 pub struct Interposer<W> {
     proxy: Arc<Proxy<W>>,
-    told: mpsc::Receiver<LifecycleEvent>,
-    look: Duration,
+    events: mpsc::Receiver<LifecycleEvent>,
+    bypass_check_interval: Duration,
 }
 
 /// The upstream driver's name, as soon as it can be asked.
@@ -102,8 +102,8 @@ impl<W: HealthSource> Interposer<W> {
                 settings.health_apis,
                 notifier,
             )),
-            told: events,
-            look: settings.bypass_check_interval,
+            events,
+            bypass_check_interval: settings.bypass_check_interval,
         }
     }
 
@@ -120,8 +120,8 @@ impl<W: HealthSource> Interposer<W> {
     {
         let Interposer {
             proxy,
-            told: events,
-            look: bypass_check_interval,
+            events,
+            bypass_check_interval,
         } = self;
         tracing::info!(upstream = %proxy.driver.upstream.path().display(), "calls are passed on to the upstream driver");
         let delivery =

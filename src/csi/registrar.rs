@@ -99,7 +99,7 @@ pub async fn run(
             .collect(),
     };
     let (standing, mut states) = watch::channel(RegistrationState::Unknown);
-    let place = listener.socket_file();
+    let socket_file = listener.socket_file();
     let (reporter, health) = tonic_health::server::health_reporter();
     let service = RegistrationService::begin(info, standing, reporter).await;
     let services = Routes::new(
@@ -111,7 +111,7 @@ pub async fn run(
         end = tokio::select! {
             () = stop => StopReason::Stopped,
             reason = wait_refused(&mut states) => StopReason::Refused(reason),
-            () = wait_socket_lost(&place) => StopReason::SocketLost,
+            () = wait_socket_lost(&socket_file) => StopReason::SocketLost,
         };
     };
     server::serve(listener, services, server::REQUEST_TIMEOUT, ending).await?;
@@ -128,23 +128,23 @@ fn socket_path(folder: &Path, name: &str) -> PathBuf {
 }
 
 /// Completes when the kubelet has said no. Its call is answered all the same.
-async fn wait_refused(told: &mut watch::Receiver<RegistrationState>) -> String {
+async fn wait_refused(states: &mut watch::Receiver<RegistrationState>) -> String {
     loop {
-        if let RegistrationState::Refused(reason) = &*told.borrow_and_update() {
+        if let RegistrationState::Refused(reason) = &*states.borrow_and_update() {
             return reason.clone();
         }
-        if told.changed().await.is_err() {
+        if states.changed().await.is_err() {
             // The service has gone: serving ends by itself.
             return std::future::pending().await;
         }
     }
 }
 
-async fn wait_socket_lost(place: &SocketFile) {
-    let mut looks = tokio::time::interval(SOCKET_CHECK_INTERVAL);
+async fn wait_socket_lost(socket_file: &SocketFile) {
+    let mut checks = tokio::time::interval(SOCKET_CHECK_INTERVAL);
     loop {
-        looks.tick().await;
-        if !place.is_ours() {
+        checks.tick().await;
+        if !socket_file.is_ours() {
             return;
         }
     }

@@ -7,7 +7,6 @@
 //! the process: trouble with the API server is logged, waited out and tried again.
 
 mod api;
-mod backoff;
 mod condition;
 mod condition_publisher;
 mod daemon_watch;
@@ -15,6 +14,7 @@ mod event;
 mod event_publisher;
 mod node_snapshot;
 mod queue;
+mod retry_delay;
 mod token_bucket;
 mod transitions;
 
@@ -121,8 +121,8 @@ pub struct Reporter {
     pub agent: PathBuf,
     /// As the API server knows it.
     pub node: String,
-    pub what: EnabledReports,
-    pub pace: ReportTiming,
+    pub enabled: EnabledReports,
+    pub timing: ReportTiming,
     pub api: ApiServer,
 }
 
@@ -131,8 +131,8 @@ impl Reporter {
         let Reporter {
             agent: path,
             node,
-            what: enabled,
-            pace: timing,
+            enabled,
+            timing,
             api,
         } = self;
         tracing::info!(

@@ -81,20 +81,20 @@ async fn deliver<W: HealthSource>(
 /// restarted since the last.
 pub async fn detect_bypass<W: HealthSource>(
     driver: &UpstreamDriver,
-    witness: &W,
+    health_source: &W,
     tracker: &VolumeTracker,
     notifier: &DaemonNotifier,
-    pause: Duration,
+    interval: Duration,
 ) {
-    let mut looks = tokio::time::interval(pause);
-    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut checks = tokio::time::interval(interval);
+    checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut known = false;
     loop {
-        looks.tick().await;
+        checks.tick().await;
         let Ok(name) = driver.name().await else {
             continue;
         };
-        let Ok(listed) = with_timeout(witness.volumes(name)).await else {
+        let Ok(listed) = with_timeout(health_source.volumes(name)).await else {
             continue;
         };
         let bypassed = tracker.find_bypassed(&listed, Instant::now());

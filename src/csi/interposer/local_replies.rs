@@ -57,11 +57,11 @@ pub fn stats(usage: &Usage, condition: Option<VolumeCondition>) -> Vec<u8> {
 /// NodeGetVolumeHealthResponse, ControllerGetVolumeHealthResponse: they are alike on the wire.
 pub fn health(
     handle: &str,
-    told: Result<VolumeHealth, HealthSourceError>,
+    health: Result<VolumeHealth, HealthSourceError>,
     fresh: bool,
 ) -> Result<Vec<u8>, Status> {
-    let statuses = match told {
-        Ok(told) => told
+    let statuses = match health {
+        Ok(health) => health
             .statuses
             .map_err(|unknown| to_status(&HealthSourceError::Unknown(unknown.0)))?,
         // The driver has just said that all went well, and nothing is known against it: that is
@@ -73,8 +73,8 @@ pub fn health(
 }
 
 /// NodeGetStorageHealthResponse.
-pub fn storage(told: Result<Vec<HealthStatus>, HealthSourceError>) -> Result<Vec<u8>, Status> {
-    merge::storage(&[], &told.map_err(|error| to_status(&error))?).map_err(internal_error)
+pub fn storage(statuses: Result<Vec<HealthStatus>, HealthSourceError>) -> Result<Vec<u8>, Status> {
+    merge::storage(&[], &statuses.map_err(|error| to_status(&error))?).map_err(internal_error)
 }
 
 /// Of a message of our own making.
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
     use crate::csi::interposer::health_source::{Amount, HealthUnknown};
 
-    fn told(statuses: Result<Vec<HealthStatus>, HealthUnknown>) -> VolumeHealth {
+    fn volume_health(statuses: Result<Vec<HealthStatus>, HealthUnknown>) -> VolumeHealth {
         VolumeHealth {
             statuses,
             condition: VolumeCondition::default(),
@@ -103,7 +103,7 @@ mod tests {
         assert_eq!(
             code(health(
                 "v",
-                Ok(told(Err(HealthUnknown("no SMART".into())))),
+                Ok(volume_health(Err(HealthUnknown("no SMART".into())))),
                 true
             )),
             Err(Code::Unavailable)
@@ -141,7 +141,7 @@ mod tests {
     #[test]
     fn a_healthy_volume_is_named_and_has_no_status() {
         for answer in [
-            health("v", Ok(told(Ok(Vec::new()))), false),
+            health("v", Ok(volume_health(Ok(Vec::new()))), false),
             health("v", Err(HealthSourceError::NotFound(String::new())), true),
         ] {
             let answer =

@@ -94,7 +94,7 @@ pub fn volumes(
             .collect::<Vec<_>>()
             .concat();
         match ours.get(raw::string_field(&inner, VOLUME_ID)?) {
-            Some(told) => volume(entry, &told.condition),
+            Some(health) => volume(entry, &health.condition),
             None => Ok(entry.to_vec()),
         }
     })

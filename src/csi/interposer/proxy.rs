@@ -169,8 +169,8 @@ impl<W: HealthSource> Proxy<W> {
                 Ok(local_response(self.local_stats(message).await))
             }
             Reply::Success(good) if self.health_apis.condition => match health {
-                Ok(told) => Ok(self.merge_into(method, good, |message| {
-                    merge::stats(message, &told.condition)
+                Ok(health) => Ok(self.merge_into(method, good, |message| {
+                    merge::stats(message, &health.condition)
                 })),
                 Err(_) => Ok(good.untouched()),
             },
@@ -189,7 +189,7 @@ impl<W: HealthSource> Proxy<W> {
         let condition = health
             .ok()
             .filter(|_| self.health_apis.condition)
-            .map(|told| told.condition);
+            .map(|health| health.condition);
         Ok(local_replies::stats(
             &usage.map_err(|error| local_replies::to_status(&error))?,
             condition,
@@ -203,23 +203,23 @@ impl<W: HealthSource> Proxy<W> {
         message: &[u8],
     ) -> ProxyResult {
         let handle = raw::string_field(message, 1).unwrap_or_default();
-        let told = async {
-            let told = self.query_health(handle).await?;
+        let health = async {
+            let health = self.query_health(handle).await?;
             Ok(if method == CsiMethod::ControllerGetVolumeHealth {
-                told.for_controller()
+                health.for_controller()
             } else {
-                told
+                health
             })
         };
-        let (reply, told) = join_bounded(self.forward_and_read(request), told).await?;
+        let (reply, health) = join_bounded(self.forward_and_read(request), health).await?;
         match reply {
             Reply::ErrorStatus(code, _) if self.is_unimplemented_upstream(method, code).await => {
                 let fresh = self.tracker.is_recently_confirmed(handle, Instant::now());
                 Ok(local_response(local_replies::volume_id(message).and_then(
-                    |handle| local_replies::health(handle, told, fresh),
+                    |handle| local_replies::health(handle, health, fresh),
                 )))
             }
-            Reply::Success(good) => match told.map(|told| told.statuses) {
+            Reply::Success(good) => match health.map(|health| health.statuses) {
                 Ok(Ok(statuses)) => Ok(self.merge_into(method, good, |message| {
                     merge::health(message, handle, &statuses)
                 })),
@@ -231,12 +231,12 @@ impl<W: HealthSource> Proxy<W> {
 
     async fn get_storage_health(&self, method: CsiMethod, request: Request<Body>) -> ProxyResult {
         let storage = self.query(async |name| self.health_source.storage_health(name).await);
-        let (reply, told) = join_bounded(self.forward_and_read(request), storage).await?;
-        match (reply, told) {
-            (Reply::ErrorStatus(code, _), told)
+        let (reply, health) = join_bounded(self.forward_and_read(request), storage).await?;
+        match (reply, health) {
+            (Reply::ErrorStatus(code, _), health)
                 if self.is_unimplemented_upstream(method, code).await =>
             {
-                Ok(local_response(local_replies::storage(told)))
+                Ok(local_response(local_replies::storage(health)))
             }
             (Reply::Success(good), Ok(statuses)) => {
                 Ok(self.merge_into(method, good, |message| merge::storage(message, &statuses)))
@@ -268,8 +268,8 @@ impl<W: HealthSource> Proxy<W> {
     ) -> ProxyResult {
         let handle = raw::string_field(message, 1).unwrap_or_default();
         match join_bounded(self.forward_and_read(request), self.query_health(handle)).await? {
-            (Reply::Success(good), Ok(told)) => Ok(self.merge_into(method, good, |message| {
-                merge::volume(message, &told.condition)
+            (Reply::Success(good), Ok(health)) => Ok(self.merge_into(method, good, |message| {
+                merge::volume(message, &health.condition)
             })),
             (other, _) => Ok(other.untouched()),
         }
@@ -414,16 +414,16 @@ pub async fn join_bounded<T>(
         tokio::select! {
             biased;
             reply = &mut theirs => break reply?,
-            told = &mut ours, if early.is_none() => early = Some(told),
+            health = &mut ours, if early.is_none() => early = Some(health),
         }
     };
-    let told = match early {
-        Some(told) => told,
+    let health = match early {
+        Some(health) => health,
         None => tokio::time::timeout(DAEMON_GRACE, ours)
             .await
             .unwrap_or_else(|_| Err(daemon_timeout(DAEMON_GRACE))),
     };
-    Ok((reply, told))
+    Ok((reply, health))
 }
 
 fn daemon_timeout(waited: Duration) -> HealthSourceError {

@@ -155,7 +155,7 @@ mod tests {
     const MINUTE: Duration = Duration::from_secs(60);
 
     fn list(handles: &[&str]) -> Vec<ListedVolume> {
-        let told = VolumeHealth {
+        let health = VolumeHealth {
             statuses: Ok(Vec::new()),
             condition: VolumeCondition::default(),
             local: true,
@@ -165,99 +165,114 @@ mod tests {
             .map(|handle| ListedVolume {
                 handle: (*handle).to_owned(),
                 attached: true,
-                health: told.clone(),
+                health: health.clone(),
             })
             .collect()
     }
 
     #[test]
     fn a_volume_attached_before_the_first_list_is_no_bypass() {
-        let (seen, now) = (VolumeTracker::default(), Instant::now());
+        let (tracker, now) = (VolumeTracker::default(), Instant::now());
         for minute in 0..4 {
             assert!(
-                seen.find_bypassed(&list(&["old"]), now + minute * MINUTE)
+                tracker
+                    .find_bypassed(&list(&["old"]), now + minute * MINUTE)
                     .is_empty()
             );
         }
-        seen.record_unpublish("old", "/p");
+        tracker.record_unpublish("old", "/p");
         assert!(
-            seen.find_bypassed(&list(&["old"]), now + 5 * MINUTE)
+            tracker
+                .find_bypassed(&list(&["old"]), now + 5 * MINUTE)
                 .is_empty()
         );
         assert!(
-            seen.find_bypassed(&list(&["old"]), now + 6 * MINUTE)
+            tracker
+                .find_bypassed(&list(&["old"]), now + 6 * MINUTE)
                 .is_empty()
         );
     }
 
     #[test]
     fn a_volume_listed_twice_without_a_call_is_a_bypass() {
-        let (seen, now) = (VolumeTracker::default(), Instant::now());
-        seen.find_bypassed(&[], now);
-        seen.record_attach("mine", "/p", now);
+        let (tracker, now) = (VolumeTracker::default(), Instant::now());
+        tracker.find_bypassed(&[], now);
+        tracker.record_attach("mine", "/p", now);
         assert!(
-            seen.find_bypassed(&list(&["mine", "other"]), now + MINUTE)
+            tracker
+                .find_bypassed(&list(&["mine", "other"]), now + MINUTE)
                 .is_empty()
         );
         assert_eq!(
-            seen.find_bypassed(&list(&["mine", "other"]), now + 2 * MINUTE),
+            tracker.find_bypassed(&list(&["mine", "other"]), now + 2 * MINUTE),
             ["other"]
         );
-        seen.record_attach("other", "/p", now + 2 * MINUTE);
+        tracker.record_attach("other", "/p", now + 2 * MINUTE);
         assert!(
-            seen.find_bypassed(&list(&["mine", "other"]), now + 3 * MINUTE)
+            tracker
+                .find_bypassed(&list(&["mine", "other"]), now + 3 * MINUTE)
                 .is_empty()
         );
     }
 
     #[test]
     fn a_call_between_two_lists_is_no_bypass() {
-        let (seen, now) = (VolumeTracker::default(), Instant::now());
-        seen.find_bypassed(&[], now);
-        seen.find_bypassed(&list(&["v"]), now + MINUTE);
-        seen.record_attach("v", "/p", now + MINUTE);
+        let (tracker, now) = (VolumeTracker::default(), Instant::now());
+        tracker.find_bypassed(&[], now);
+        tracker.find_bypassed(&list(&["v"]), now + MINUTE);
+        tracker.record_attach("v", "/p", now + MINUTE);
         assert!(
-            seen.find_bypassed(&list(&["v"]), now + 2 * MINUTE)
+            tracker
+                .find_bypassed(&list(&["v"]), now + 2 * MINUTE)
                 .is_empty()
         );
     }
 
     #[test]
     fn a_volume_unstaged_through_us_and_restaged_around_us_is_a_bypass() {
-        let (seen, now) = (VolumeTracker::default(), Instant::now());
-        seen.find_bypassed(&list(&["v"]), now);
-        seen.record_unstage("v");
-        assert!(seen.find_bypassed(&[], now + MINUTE).is_empty());
+        let (tracker, now) = (VolumeTracker::default(), Instant::now());
+        tracker.find_bypassed(&list(&["v"]), now);
+        tracker.record_unstage("v");
+        assert!(tracker.find_bypassed(&[], now + MINUTE).is_empty());
         assert!(
-            seen.find_bypassed(&list(&["v"]), now + 2 * MINUTE)
+            tracker
+                .find_bypassed(&list(&["v"]), now + 2 * MINUTE)
                 .is_empty()
         );
-        assert_eq!(seen.find_bypassed(&list(&["v"]), now + 3 * MINUTE), ["v"]);
+        assert_eq!(
+            tracker.find_bypassed(&list(&["v"]), now + 3 * MINUTE),
+            ["v"]
+        );
     }
 
     #[test]
     fn unpublishing_one_of_two_paths_keeps_the_volume_tracked() {
-        let (seen, now) = (VolumeTracker::default(), Instant::now());
-        seen.find_bypassed(&[], now);
-        seen.record_attach("v", "/staging", now);
-        seen.record_attach("v", "/pod", now);
-        seen.record_unpublish("v", "/pod");
-        assert!(seen.find_bypassed(&list(&["v"]), now + MINUTE).is_empty());
+        let (tracker, now) = (VolumeTracker::default(), Instant::now());
+        tracker.find_bypassed(&[], now);
+        tracker.record_attach("v", "/staging", now);
+        tracker.record_attach("v", "/pod", now);
+        tracker.record_unpublish("v", "/pod");
         assert!(
-            seen.find_bypassed(&list(&["v"]), now + 2 * MINUTE)
+            tracker
+                .find_bypassed(&list(&["v"]), now + MINUTE)
+                .is_empty()
+        );
+        assert!(
+            tracker
+                .find_bypassed(&list(&["v"]), now + 2 * MINUTE)
                 .is_empty()
         );
     }
 
     #[test]
     fn a_confirmation_is_recent_for_ten_seconds() {
-        let (seen, now) = (VolumeTracker::default(), Instant::now());
-        seen.confirm("v", now);
-        assert!(seen.is_recently_confirmed("v", now + Duration::from_secs(9)));
-        assert!(!seen.is_recently_confirmed("v", now + Duration::from_secs(10)));
-        assert!(!seen.is_recently_confirmed("w", now));
-        seen.confirm("v", now);
-        seen.record_unstage("v");
-        assert!(!seen.is_recently_confirmed("v", now));
+        let (tracker, now) = (VolumeTracker::default(), Instant::now());
+        tracker.confirm("v", now);
+        assert!(tracker.is_recently_confirmed("v", now + Duration::from_secs(9)));
+        assert!(!tracker.is_recently_confirmed("v", now + Duration::from_secs(10)));
+        assert!(!tracker.is_recently_confirmed("w", now));
+        tracker.confirm("v", now);
+        tracker.record_unstage("v");
+        assert!(!tracker.is_recently_confirmed("v", now));
     }
 }

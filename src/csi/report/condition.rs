@@ -6,7 +6,7 @@
 //! told it is Unknown.
 
 use crate::csi::limits;
-use crate::csi::report::event::camel_case as camel;
+use crate::csi::report::event::camel_case;
 use crate::csi::report::node_snapshot::{Drive, Health, Issue, NodeSnapshot, Severity};
 use crate::csi::report::{DaemonView, Outage};
 
@@ -54,14 +54,14 @@ fn from_snapshot(snapshot: &NodeSnapshot) -> StorageCondition {
     let adverse = snapshot.adverse();
     let counted: Vec<&Issue> = adverse
         .iter()
-        .map(|(_, trouble)| *trouble)
-        .filter(|trouble| snapshot.is_counted(trouble))
+        .map(|(_, issue)| *issue)
+        .filter(|issue| snapshot.is_counted(issue))
         .collect();
     if let Some(worst) = counted.first() {
         let number = |level| {
             counted
                 .iter()
-                .filter(|trouble| trouble.severity == level)
+                .filter(|issue| issue.severity == level)
                 .count()
         };
         let numbers = [
@@ -75,18 +75,18 @@ fn from_snapshot(snapshot: &NodeSnapshot) -> StorageCondition {
             .collect();
         let each: Vec<String> = counted
             .iter()
-            .map(|trouble| {
+            .map(|issue| {
                 format!(
                     "{}: {}: {}",
-                    trouble.reason,
-                    snapshot.display_name(&trouble.subject),
-                    trouble.message
+                    issue.reason,
+                    snapshot.display_name(&issue.subject),
+                    issue.message
                 )
             })
             .collect();
         return StorageCondition {
             status: ConditionStatus::False,
-            reason: camel(&worst.reason),
+            reason: camel_case(&worst.reason),
             message: sanitized(&format!(
                 "{}: {}{}",
                 numbers.join(", "),
@@ -108,14 +108,14 @@ fn from_snapshot(snapshot: &NodeSnapshot) -> StorageCondition {
             )
         }
         Health::Good => {
-            let left_out = adverse.len();
-            let left_out = if left_out == 0 {
+            let excluded = adverse.len();
+            let excluded = if excluded == 0 {
                 String::new()
             } else {
-                format!("; {left_out} acknowledged or under maintenance")
+                format!("; {excluded} acknowledged or under maintenance")
             };
             let message = format!(
-                "nothing is found against {} drives and {} volumes{left_out}",
+                "nothing is found against {} drives and {} volumes{excluded}",
                 snapshot.drives.len(),
                 snapshot.volumes.len()
             );

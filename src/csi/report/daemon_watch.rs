@@ -49,8 +49,8 @@ fn set_outage(view: &watch::Sender<DaemonView>, why: &str) {
 
 async fn follow(
     agent: &Agent,
-    sight: &watch::Sender<DaemonView>,
-    pace: &ReportTiming,
+    view: &watch::Sender<DaemonView>,
+    timing: &ReportTiming,
 ) -> Result<Infallible, Status> {
     let mut events = agent
         .query(|client: Client| async move { client.watch(0).await })
@@ -59,7 +59,7 @@ async fn follow(
     // When the daemon is to be asked for its node; None until all of the picture is there.
     let mut next_poll = None;
     // How long half a picture is waited for, or one that is behind the node's own words.
-    let mut complete_by = Some(Instant::now() + pace.poll_interval);
+    let mut complete_by = Some(Instant::now() + timing.poll_interval);
     let mut revision = 0;
     loop {
         tokio::select! {
@@ -67,14 +67,14 @@ async fn follow(
                 let event = event?.ok_or_else(|| Status::unavailable("it has ended the watch"))?;
                 revision = event.revision;
                 match snapshot.apply(event) {
-                    ApplyOutcome::Partial => (next_poll, complete_by) = (None, complete_by.or(Some(Instant::now() + pace.poll_interval))),
+                    ApplyOutcome::Partial => (next_poll, complete_by) = (None, complete_by.or(Some(Instant::now() + timing.poll_interval))),
                     ApplyOutcome::Complete => {
                         for finding in agent.query(|client: Client| async move { client.findings(true).await }).await?.findings {
                             snapshot.record_cleared(finding);
                         }
                         (next_poll, complete_by) = (Some(Instant::now()), None);
                     }
-                    ApplyOutcome::Changed => next_poll = next_poll.map(|due: Instant| due.min(Instant::now() + pace.debounce)),
+                    ApplyOutcome::Changed => next_poll = next_poll.map(|due: Instant| due.min(Instant::now() + timing.debounce)),
                 }
             }
             () = maybe_sleep_until(next_poll) => {
@@ -82,13 +82,13 @@ async fn follow(
                 // What it has just become, settled for one, may be told before all the changes that
                 // made it so have come.
                 if revision < node.revision {
-                    complete_by = complete_by.or(Some(Instant::now() + pace.poll_interval));
-                    next_poll = Some(Instant::now() + pace.debounce);
+                    complete_by = complete_by.or(Some(Instant::now() + timing.poll_interval));
+                    next_poll = Some(Instant::now() + timing.debounce);
                     continue;
                 }
                 snapshot.update_node(&node, now());
-                publish(sight, &snapshot);
-                (next_poll, complete_by) = (Some(Instant::now() + pace.poll_interval), None);
+                publish(view, &snapshot);
+                (next_poll, complete_by) = (Some(Instant::now() + timing.poll_interval), None);
             }
             () = maybe_sleep_until(complete_by) => return Err(Status::unavailable("it does not tell all of its picture in its time")),
         }
@@ -99,10 +99,10 @@ fn publish(view: &watch::Sender<DaemonView>, snapshot: &NodeSnapshot) {
     if !snapshot.settled {
         return set_outage(view, "it has been started and does not know all yet");
     }
-    view.send_if_modified(|sight| {
-        let same = sight.outage.is_none() && sight.snapshot.as_deref() == Some(snapshot);
+    view.send_if_modified(|view| {
+        let same = view.outage.is_none() && view.snapshot.as_deref() == Some(snapshot);
         if !same {
-            *sight = DaemonView {
+            *view = DaemonView {
                 snapshot: Some(Arc::new(snapshot.clone())),
                 outage: None,
             };

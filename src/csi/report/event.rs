@@ -133,7 +133,7 @@ mod tests {
     use super::*;
     use crate::csi::report::transitions::EventTarget;
 
-    fn news(reason: &str, note: &str, kind: StorageTransitionKind) -> StorageTransition {
+    fn transition(reason: &str, note: &str, kind: StorageTransitionKind) -> StorageTransition {
         StorageTransition {
             key: "0123456789ab 1 Bad 2".into(),
             target: EventTarget::Node,
@@ -147,7 +147,7 @@ mod tests {
     #[test]
     fn a_node_event_is_in_the_default_namespace_and_names_the_reporting_node() {
         let event = Event::new(
-            &news(
+            &transition(
                 "SmartFailing",
                 "drive sda: failing",
                 StorageTransitionKind::Raised,
@@ -168,7 +168,7 @@ mod tests {
             ("SmartFailing", "Raised", true)
         );
         let over = Event::new(
-            &news("SmartFailing", "over", StorageTransitionKind::Cleared),
+            &transition("SmartFailing", "over", StorageTransitionKind::Cleared),
             regarding_node("worker-1"),
             "worker-1",
         );
@@ -210,7 +210,7 @@ mod tests {
         #[test]
         fn every_event_keeps_to_the_api_servers_lengths(reason in "\\PC{0,300}", note in "[aä🙂\\x00-\\x1f]{0,1500}", node in "[a-zä]{1,253}") {
             for kind in [StorageTransitionKind::Raised, StorageTransitionKind::Cleared] {
-                let event = Event::new(&news(&reason, &note, kind), regarding_node(&node), &node);
+                let event = Event::new(&transition(&reason, &note, kind), regarding_node(&node), &node);
                 prop_assert!(!event.reason.is_empty() && event.reason.len() <= 128 && event.reason.bytes().all(|b| b.is_ascii_alphanumeric()));
                 prop_assert!(event.note.len() <= 1024 && !event.note.contains(char::is_control));
                 prop_assert!(event.reporting_instance.len() <= 128 && node.starts_with(&event.reporting_instance));

@@ -12,13 +12,14 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::csi::report::api::{ApiError, ApiServer, Rejection};
-use crate::csi::report::backoff::Backoff;
 use crate::csi::report::event::{Event, Regarding, regarding_node};
 use crate::csi::report::node_snapshot::NodeSnapshot;
 use crate::csi::report::queue::Queue;
+use crate::csi::report::retry_delay::RetryDelay;
 use crate::csi::report::token_bucket::TokenBucket;
 use crate::csi::report::transitions::{
-    EventTarget, HEALTH_KNOWN, HEALTH_UNKNOWN, StorageTransition, StorageTransitionKind, news, told,
+    EventTarget, HEALTH_KNOWN, HEALTH_UNKNOWN, StorageTransition, StorageTransitionKind,
+    detect_transitions, next_baseline,
 };
 use crate::csi::report::{DaemonView, ReportTiming, maybe_sleep_until, now};
 
@@ -28,19 +29,19 @@ pub async fn run(
     node: &str,
     timing: &ReportTiming,
 ) -> Infallible {
-    let mut teller = EventPublisher::new(api, node, timing);
+    let mut publisher = EventPublisher::new(api, node, timing);
     loop {
         let view = views.borrow_and_update().clone();
         let grace_until = view.grace_until(timing.absence_grace);
-        teller.update(&view, grace_until.is_some());
-        let due = teller.due();
+        publisher.update(&view, grace_until.is_some());
+        let due = publisher.due();
         tokio::select! {
             changed = views.changed() => if changed.is_err() {
                 // Nobody looks any more: the process ends.
                 std::future::pending::<()>().await;
             },
             () = maybe_sleep_until(grace_until) => {}
-            () = maybe_sleep_until(due) => teller.publish_next().await,
+            () = maybe_sleep_until(due) => publisher.publish_next().await,
         }
     }
 }
@@ -55,7 +56,7 @@ struct EventPublisher<'a> {
     outage_reported: bool,
     queue: Queue,
     rate_limit: TokenBucket,
-    backoff: Backoff,
+    retry_delay: RetryDelay,
     not_before: Option<Instant>,
     last_error: Option<String>,
     /// By kind and namespace.
@@ -75,21 +76,21 @@ struct Forbidden {
 }
 
 impl<'a> EventPublisher<'a> {
-    fn new(api: &'a ApiServer, node: &'a str, pace: &ReportTiming) -> EventPublisher<'a> {
+    fn new(api: &'a ApiServer, node: &'a str, timing: &ReportTiming) -> EventPublisher<'a> {
         EventPublisher {
             api,
             node,
             last_snapshot: None,
             baseline: None,
             outage_reported: false,
-            queue: Queue::new(pace.max_event_age),
-            rate_limit: TokenBucket::new(pace.event_burst, pace.event_interval),
-            backoff: Backoff::new(pace, node),
+            queue: Queue::new(timing.max_event_age),
+            rate_limit: TokenBucket::new(timing.event_burst, timing.event_interval),
+            retry_delay: RetryDelay::new(timing, node),
             not_before: None,
             last_error: None,
             rejections: BTreeMap::new(),
             forbidden: BTreeMap::new(),
-            rbac_grace: pace.rbac_grace,
+            rbac_grace: timing.rbac_grace,
             given_up: 0,
         }
     }
@@ -100,12 +101,12 @@ impl<'a> EventPublisher<'a> {
             && self
                 .last_snapshot
                 .as_ref()
-                .is_none_or(|seen| !Arc::ptr_eq(seen, snapshot))
+                .is_none_or(|last| !Arc::ptr_eq(last, snapshot))
         {
-            self.enqueue(news(self.baseline.as_ref(), snapshot, now));
+            self.enqueue(detect_transitions(self.baseline.as_ref(), snapshot, now));
             self.baseline = Some(self.baseline.as_ref().map_or_else(
                 || NodeSnapshot::clone(snapshot),
-                |before| told(before, snapshot),
+                |before| next_baseline(before, snapshot),
             ));
             self.last_snapshot = Some(snapshot.clone());
         }
@@ -183,22 +184,22 @@ impl<'a> EventPublisher<'a> {
         self.rate_limit.take();
         match self.publish(&transition).await {
             Ok(()) => {
-                self.backoff.reset();
+                self.retry_delay.reset();
                 (self.not_before, self.last_error) = (None, None);
                 self.forbidden.remove(namespace(&transition.target));
                 self.queue.pop();
             }
-            Err(ApiError::Rejected(refusal)) => self.record_rejection(&transition, refusal),
-            Err(ApiError::Forbidden(refusal))
+            Err(ApiError::Rejected(rejection)) => self.record_rejection(&transition, rejection),
+            Err(ApiError::Forbidden(rejection))
                 if self.is_forbidden_for_good(namespace(&transition.target)) =>
             {
-                self.record_rejection(&transition, refusal)
+                self.record_rejection(&transition, rejection)
             }
-            Err(failure) => {
+            Err(error) => {
                 // Other namespaces' events may be taken.
-                let aside = matches!(failure, ApiError::Forbidden(_));
-                let (why, wish) = failure.into_message_and_delay();
-                self.record_failure(&transition, why, wish, aside);
+                let aside = matches!(error, ApiError::Forbidden(_));
+                let (why, retry_after) = error.into_message_and_delay();
+                self.record_failure(&transition, why, retry_after, aside);
             }
         }
     }
@@ -207,12 +208,12 @@ impl<'a> EventPublisher<'a> {
         &mut self,
         transition: &StorageTransition,
         why: String,
-        wish: Option<Duration>,
+        retry_after: Option<Duration>,
         aside: bool,
     ) {
         if self.last_error.as_ref() != Some(&why) {
             tracing::warn!(
-                trouble = why,
+                error = why,
                 waiting = self.queue.len(),
                 "events cannot be told; trying on"
             );
@@ -227,14 +228,14 @@ impl<'a> EventPublisher<'a> {
             );
         }
         self.last_error = Some(why);
-        self.not_before = Some(Instant::now() + self.backoff.next_delay(wish));
+        self.not_before = Some(Instant::now() + self.retry_delay.next(retry_after));
     }
 
     /// Right after an installation its roles may not be known everywhere yet.
     fn is_forbidden_for_good(&mut self, namespace: &str) -> bool {
-        let (now, rights) = (Instant::now(), self.rbac_grace);
+        let (now, grace) = (Instant::now(), self.rbac_grace);
         self.forbidden
-            .retain(|_, forbidden| now < forbidden.last + rights);
+            .retain(|_, forbidden| now < forbidden.last + grace);
         let forbidden = self
             .forbidden
             .entry(namespace.to_owned())
@@ -243,33 +244,33 @@ impl<'a> EventPublisher<'a> {
                 last: now,
             });
         forbidden.last = now;
-        now >= forbidden.since + rights
+        now >= forbidden.since + grace
     }
 
     /// Each kind of refusal is logged once for each namespace: that may be going away, or a right
     /// is missing, for all of its events.
-    fn record_rejection(&mut self, news: &StorageTransition, refusal: Rejection) {
+    fn record_rejection(&mut self, transition: &StorageTransition, rejection: Rejection) {
         self.queue.pop();
         if self.rejections.len() >= 64 {
             self.rejections.clear();
         }
-        let Rejection { kind, why } = refusal;
+        let Rejection { kind, why } = rejection;
         let times = self
             .rejections
-            .entry((kind, namespace(&news.target).to_owned()))
+            .entry((kind, namespace(&transition.target).to_owned()))
             .or_default();
         *times += 1;
         if *times == 1 {
             tracing::warn!(
-                reason = news.reason,
+                reason = transition.reason,
                 why,
                 "the API server does not take an event; it is dropped"
             );
         }
     }
 
-    async fn publish(&self, news: &StorageTransition) -> Result<(), ApiError> {
-        let regarding = match &news.target {
+    async fn publish(&self, transition: &StorageTransition) -> Result<(), ApiError> {
+        let regarding = match &transition.target {
             EventTarget::Node => regarding_node(self.node),
             EventTarget::Pod(pod) => Regarding {
                 kind: "Pod",
@@ -284,14 +285,14 @@ impl<'a> EventPublisher<'a> {
             },
         };
         self.api
-            .create_event(&Event::new(news, regarding, self.node))
+            .create_event(&Event::new(transition, regarding, self.node))
             .await
     }
 }
 
 /// In which it is told, as far as is known here.
-fn namespace(about: &EventTarget) -> &str {
-    match about {
+fn namespace(target: &EventTarget) -> &str {
+    match target {
         EventTarget::Node => "",
         EventTarget::Pod(pod) => &pod.namespace,
         EventTarget::Claim(claimed) => claimed.namespaces.first().map_or("", String::as_str),
@@ -305,14 +306,14 @@ mod tests {
     use crate::model::provision::PodRef;
 
     fn pod(name: &str, namespace: &str) -> StorageTransition {
-        let about = EventTarget::Pod(PodRef {
+        let target = EventTarget::Pod(PodRef {
             uid: name.into(),
             name: name.into(),
             namespace: namespace.into(),
         });
         StorageTransition {
             key: name.into(),
-            target: about,
+            target,
             kind: StorageTransitionKind::Raised,
             reason: "DriveFailing".into(),
             note: String::new(),
@@ -320,11 +321,11 @@ mod tests {
         }
     }
 
-    fn api(pace: &ReportTiming) -> ApiServer {
+    fn api(timing: &ReportTiming) -> ApiServer {
         ApiServer::new(
             Config::new("http://127.0.0.1:1".parse().expect("an address")),
             "worker-1",
-            pace,
+            timing,
         )
         .expect("a client")
     }
@@ -333,25 +334,25 @@ mod tests {
     async fn rejections_are_grouped_regardless_of_names_in_their_messages() {
         let timing = ReportTiming::default();
         let api = api(&timing);
-        let mut teller = EventPublisher::new(&api, "worker-1", &timing);
+        let mut publisher = EventPublisher::new(&api, "worker-1", &timing);
         for (name, namespace) in [("a", "shop"), ("b", "shop"), ("c", "bank")] {
-            let refusal = Rejection {
+            let rejection = Rejection {
                 kind: "403 Forbidden".into(),
                 why: format!("403 Forbidden: events {name:?} is forbidden"),
             };
-            teller.record_rejection(&pod(name, namespace), refusal);
+            publisher.record_rejection(&pod(name, namespace), rejection);
         }
-        assert_eq!(teller.rejections.values().collect::<Vec<_>>(), [&1, &2]);
+        assert_eq!(publisher.rejections.values().collect::<Vec<_>>(), [&1, &2]);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_missing_permission_is_retried_for_five_minutes_and_then_final() {
-        let pace = ReportTiming::default();
-        let api = api(&pace);
-        let mut teller = EventPublisher::new(&api, "worker-1", &pace);
+        let timing = ReportTiming::default();
+        let api = api(&timing);
+        let mut publisher = EventPublisher::new(&api, "worker-1", &timing);
         let mut after = async |seconds| {
             tokio::time::advance(Duration::from_secs(seconds)).await;
-            teller.is_forbidden_for_good("shop")
+            publisher.is_forbidden_for_good("shop")
         };
         assert_eq!(
             [

@@ -163,10 +163,10 @@ impl NodeSnapshot {
 
     /// One that may be over.
     pub fn record_cleared(&mut self, finding: wire::Finding) {
-        if let Some((id, trouble)) =
-            Issue::from_finding(finding).filter(|(_, trouble)| trouble.cleared.is_some())
+        if let Some((id, issue)) =
+            Issue::from_finding(finding).filter(|(_, issue)| issue.cleared.is_some())
         {
-            self.recently_cleared.insert(id, trouble);
+            self.recently_cleared.insert(id, issue);
         }
     }
 
@@ -188,11 +188,11 @@ impl NodeSnapshot {
         let mut adverse: Vec<_> = self
             .issues
             .iter()
-            .filter(|(_, trouble)| trouble.severity > Severity::Info)
-            .map(|(id, trouble)| (id.as_str(), trouble))
+            .filter(|(_, issue)| issue.severity > Severity::Info)
+            .map(|(id, issue)| (id.as_str(), issue))
             .collect();
         adverse.sort_by(|(a_id, a), (b_id, b)| {
-            let of_drive = |trouble: &Issue| matches!(trouble.subject, Subject::Drive(_));
+            let of_drive = |issue: &Issue| matches!(issue.subject, Subject::Drive(_));
             (b.severity, of_drive(b), b.status)
                 .cmp(&(a.severity, of_drive(a), a.status))
                 .then_with(|| (&a.reason, &a.subject, a_id).cmp(&(&b.reason, &b.subject, b_id)))
@@ -201,9 +201,9 @@ impl NodeSnapshot {
     }
 
     /// It is to be looked at: not acknowledged, and not about a drive under maintenance.
-    pub fn is_counted(&self, trouble: &Issue) -> bool {
-        let maintained = matches!(&trouble.subject, Subject::Drive(id) if self.drives.get(id).is_some_and(|drive| drive.maintenance));
-        !trouble.acknowledged && !maintained
+    pub fn is_counted(&self, issue: &Issue) -> bool {
+        let maintained = matches!(&issue.subject, Subject::Drive(id) if self.drives.get(id).is_some_and(|drive| drive.maintenance));
+        !issue.acknowledged && !maintained
     }
 
     /// For people.
@@ -290,7 +290,7 @@ impl Issue {
         }
         Some(Issue {
             subject: Subject::Volume(volume.id.clone()),
-            severity: severity,
+            severity,
             status: status.into(),
             reason: state.reason,
             message: state.message,
@@ -400,9 +400,9 @@ impl Volume {
 /// The kubelet calls a volume of a PersistentVolume by the latter's name, in the folders of these
 /// plugins always.
 fn pv_uses(volume: &wire::Volume) -> Vec<PvUse> {
-    let mut claimed: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
+    let mut uses: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
     if !volume.pv.is_empty() {
-        claimed.entry(&volume.pv).or_default();
+        uses.entry(&volume.pv).or_default();
     }
     for pod in &volume.pods {
         let parts: Vec<&str> = pod.path.split('/').collect();
@@ -421,14 +421,12 @@ fn pv_uses(volume: &wire::Volume) -> Vec<PvUse> {
             _ => volume.pv.as_str(),
         };
         if !pv.is_empty() {
-            claimed
-                .entry(pv)
+            uses.entry(pv)
                 .or_default()
                 .extend(Some(pod.namespace.clone()).filter(|namespace| !namespace.is_empty()));
         }
     }
-    claimed
-        .into_iter()
+    uses.into_iter()
         .map(|(pv, namespaces)| PvUse {
             pv: pv.to_owned(),
             namespaces,

@@ -31,10 +31,10 @@ pub struct Queue {
 }
 
 impl Queue {
-    pub fn new(longest: Duration) -> Queue {
+    pub fn new(max_age: Duration) -> Queue {
         Queue {
             entries: VecDeque::new(),
-            max_age: longest,
+            max_age: max_age,
         }
     }
 
@@ -43,7 +43,7 @@ impl Queue {
     }
 
     pub fn first(&self) -> Option<&StorageTransition> {
-        self.entries.front().map(|waiting| &waiting.transition)
+        self.entries.front().map(|queued| &queued.transition)
     }
 
     /// How many had to be dropped: the oldest, but the node's own last, which say most in least.
@@ -57,8 +57,8 @@ impl Queue {
             }));
         let dropped = self.entries.len().saturating_sub(MAX_LEN);
         let mut over = dropped;
-        self.entries.retain(|waiting| {
-            let kept = over == 0 || waiting.transition.target == EventTarget::Node;
+        self.entries.retain(|queued| {
+            let kept = over == 0 || queued.transition.target == EventTarget::Node;
             over -= usize::from(!kept);
             kept
         });
@@ -84,11 +84,11 @@ impl Queue {
             self.entries.pop_front();
             return true;
         }
-        let about = first.transition.target.clone();
+        let target = first.transition.target.clone();
         let (same, others): (VecDeque<QueuedTransition>, VecDeque<QueuedTransition>) =
             std::mem::take(&mut self.entries)
                 .into_iter()
-                .partition(|waiting| waiting.transition.target == about);
+                .partition(|queued| queued.transition.target == target);
         self.entries = others;
         self.entries.extend(same);
         false
@@ -103,11 +103,11 @@ mod tests {
     use crate::csi::report::transitions::StorageTransitionKind;
     use crate::model::provision::PodRef;
 
-    fn of(about: EventTarget, number: usize) -> StorageTransition {
+    fn transition(target: EventTarget, number: usize) -> StorageTransition {
         let (key, reason) = (number.to_string(), "SmartFailing".to_owned());
         StorageTransition {
             key,
-            target: about,
+            target,
             kind: StorageTransitionKind::Raised,
             reason,
             note: String::new(),
@@ -139,7 +139,7 @@ mod tests {
                 .iter()
                 .cloned()
                 .enumerate()
-                .map(|(number, about)| of(about, number))
+                .map(|(number, target)| transition(target, number))
                 .collect(),
         );
         queue
@@ -150,14 +150,20 @@ mod tests {
         let mut queue = queue(&[pod("a"), EventTarget::Node, pod("a"), pod("b")]);
         for _ in 0..7 {
             assert!(!queue.record_failure(false));
-            assert_eq!(queue.first().map(|news| news.key.as_str()), Some("0"));
+            assert_eq!(
+                queue.first().map(|transition| transition.key.as_str()),
+                Some("0")
+            );
         }
         queue.record_failure(false);
         // From then on each failure puts it aside at once.
-        assert_eq!(queue.first().map(|news| news.key.as_str()), Some("1"));
+        assert_eq!(
+            queue.first().map(|transition| transition.key.as_str()),
+            Some("1")
+        );
         queue.pop();
         queue.pop();
-        queue.push(vec![of(EventTarget::Node, 4)]);
+        queue.push(vec![transition(EventTarget::Node, 4)]);
         queue.record_failure(false);
         assert_eq!(keys(&mut queue), ["4", "0", "2"]);
     }
@@ -176,14 +182,14 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn on_overflow_the_oldest_are_dropped_and_node_events_last() {
         let mut queue = queue(&[EventTarget::Node, pod("a"), pod("b")]);
-        let more = |count: usize, about: EventTarget| {
+        let more = |count: usize, target: EventTarget| {
             (0..count)
-                .map(|number| of(about.clone(), 10 + number))
+                .map(|number| transition(target.clone(), 10 + number))
                 .collect::<Vec<StorageTransition>>()
         };
         assert_eq!(queue.push(more(MAX_LEN - 2, pod("c"))), 1);
         assert_eq!(
-            queue.first().map(|news| news.target.clone()),
+            queue.first().map(|transition| transition.target.clone()),
             Some(EventTarget::Node)
         );
         assert_eq!(queue.entries[1].transition.key, "2");
@@ -195,7 +201,7 @@ mod tests {
             (MAX_LEN + 5, MAX_LEN)
         );
         assert_eq!(
-            queue.first().map(|news| news.key.as_str()),
+            queue.first().map(|transition| transition.key.as_str()),
             Some("15"),
             "the node's too, where there are no others"
         );

@@ -74,7 +74,7 @@ pub struct StorageTransition {
 }
 
 /// `before`: None at the first sight.
-pub fn news(
+pub fn detect_transitions(
     before: Option<&NodeSnapshot>,
     after: &NodeSnapshot,
     now: Timestamp,
@@ -82,18 +82,20 @@ pub fn news(
     let detector = TransitionDetector { before, after, now };
     let mut transitions = Vec::new();
     // What is over before what is there: of what has come again meanwhile, that is the last word.
-    for (id, trouble) in &after.recently_cleared {
-        detector.detect_cleared(id, trouble, &mut transitions);
+    for (id, issue) in &after.recently_cleared {
+        detector.detect_cleared(id, issue, &mut transitions);
     }
     if let Some(before) = before {
-        for (id, trouble) in before.issues.iter().filter(|(id, trouble)| {
-            resolution(before, after, id, trouble) == IssueResolution::Cleared
-        }) {
-            detector.detect_cleared_without_record(id, trouble, &mut transitions);
+        for (id, issue) in before
+            .issues
+            .iter()
+            .filter(|(id, issue)| resolution(before, after, id, issue) == IssueResolution::Cleared)
+        {
+            detector.detect_cleared_without_record(id, issue, &mut transitions);
         }
     }
-    for (id, trouble) in &after.issues {
-        detector.detect_active(id, trouble, &mut transitions);
+    for (id, issue) in &after.issues {
+        detector.detect_active(id, issue, &mut transitions);
     }
     if let Some(before) = before {
         detector.detect_health_changes(before, &mut transitions);
@@ -105,14 +107,15 @@ pub fn news(
 
 /// What is to be the picture before of the next news: the one after, with what has gone from it and
 /// is not known to be over.
-pub fn told(before: &NodeSnapshot, after: &NodeSnapshot) -> NodeSnapshot {
+pub fn next_baseline(before: &NodeSnapshot, after: &NodeSnapshot) -> NodeSnapshot {
     let mut baseline = after.clone();
-    let open = before.issues.iter().filter(|(id, trouble)| {
-        resolution(before, after, id, trouble) == IssueResolution::Unresolved
-    });
+    let open = before
+        .issues
+        .iter()
+        .filter(|(id, issue)| resolution(before, after, id, issue) == IssueResolution::Unresolved);
     baseline
         .issues
-        .extend(open.map(|(id, trouble)| (id.clone(), trouble.clone())));
+        .extend(open.map(|(id, issue)| (id.clone(), issue.clone())));
     for (id, drive) in &mut baseline.drives {
         drive.has_smart_data |= before.drives.get(id).is_some_and(|old| old.has_smart_data);
     }
@@ -151,8 +154,8 @@ fn resolution(
     // A drive that has said something of itself, and a daemon that has not asked it since: the
     // drive may well be as it was.
     let is_smart_current = |id: &String| {
-        let answered = |picture: &NodeSnapshot| {
-            picture
+        let answered = |snapshot: &NodeSnapshot| {
+            snapshot
                 .drives
                 .get(id)
                 .is_some_and(|drive| drive.has_smart_data)
@@ -187,10 +190,11 @@ fn is_same_issue(one: &Issue, other: &Issue) -> bool {
 }
 
 /// By a record that was not there before, under whatever id.
-fn has_new_clear_record(before: &NodeSnapshot, after: &NodeSnapshot, trouble: &Issue) -> bool {
-    after.recently_cleared.iter().any(|(id, other)| {
-        is_same_issue(trouble, other) && !before.recently_cleared.contains_key(id)
-    })
+fn has_new_clear_record(before: &NodeSnapshot, after: &NodeSnapshot, issue: &Issue) -> bool {
+    after
+        .recently_cleared
+        .iter()
+        .any(|(id, other)| is_same_issue(issue, other) && !before.recently_cleared.contains_key(id))
 }
 
 struct TransitionDetector<'a> {
@@ -200,38 +204,38 @@ struct TransitionDetector<'a> {
 }
 
 impl TransitionDetector<'_> {
-    fn detect_active(&self, id: &str, trouble: &Issue, transitions: &mut Vec<StorageTransition>) {
+    fn detect_active(&self, id: &str, issue: &Issue, transitions: &mut Vec<StorageTransition>) {
         let kind = match self.before.map(|before| {
             before
                 .issues
                 .get(id)
-                .or_else(|| self.find_under_other_id(before, trouble))
+                .or_else(|| self.find_under_other_id(before, issue))
         }) {
             // First sight.
-            None if trouble.severity > Severity::Info
-                && trouble.since.is_some_and(|since| self.is_recent(since)) =>
+            None if issue.severity > Severity::Info
+                && issue.since.is_some_and(|since| self.is_recent(since)) =>
             {
                 StorageTransitionKind::Raised
             }
             None => return,
-            Some(None) if trouble.severity > Severity::Info => StorageTransitionKind::Raised,
+            Some(None) if issue.severity > Severity::Info => StorageTransitionKind::Raised,
             Some(None) => return,
-            Some(Some(old)) if (old.severity, old.status) == (trouble.severity, trouble.status) => {
+            Some(Some(old)) if (old.severity, old.status) == (issue.severity, issue.status) => {
                 return;
             }
             Some(Some(old))
-                if old.severity == Severity::Info && trouble.severity > Severity::Info =>
+                if old.severity == Severity::Info && issue.severity > Severity::Info =>
             {
                 StorageTransitionKind::Raised
             }
             Some(Some(old))
-                if (old.severity, trouble.severity) == (Severity::Info, Severity::Info) =>
+                if (old.severity, issue.severity) == (Severity::Info, Severity::Info) =>
             {
                 return;
             }
             Some(Some(old))
-                if trouble.severity > old.severity
-                    || (trouble.severity == old.severity && trouble.status > old.status) =>
+                if issue.severity > old.severity
+                    || (issue.severity == old.severity && issue.status > old.status) =>
             {
                 StorageTransitionKind::Worsened
             }
@@ -242,7 +246,7 @@ impl TransitionDetector<'_> {
             StorageTransitionKind::Eased => "less bad than before: ",
             _ => "",
         };
-        let since = match trouble.since {
+        let since = match issue.since {
             Some(since) if self.now.duration_since(since) >= SignedDuration::from_mins(1) => {
                 format!(" (since {since:.0})")
             }
@@ -250,14 +254,14 @@ impl TransitionDetector<'_> {
         };
         let note = format!(
             "{}: {words}{}{since}",
-            self.display_name(&trouble.subject),
-            trouble.message
+            self.display_name(&issue.subject),
+            issue.message
         );
         self.emit(
-            self.key(id, trouble),
-            &trouble.subject,
+            self.key(id, issue),
+            &issue.subject,
             kind,
-            &trouble.reason,
+            &issue.reason,
             &note,
             transitions,
         );
@@ -266,9 +270,9 @@ impl TransitionDetector<'_> {
     fn find_under_other_id<'a>(
         &self,
         before: &'a NodeSnapshot,
-        trouble: &Issue,
+        issue: &Issue,
     ) -> Option<&'a Issue> {
-        if has_new_clear_record(before, self.after, trouble) {
+        if has_new_clear_record(before, self.after, issue) {
             return None;
         }
         let left = |id: &String| {
@@ -277,12 +281,12 @@ impl TransitionDetector<'_> {
         before
             .issues
             .iter()
-            .find(|(id, old)| is_same_issue(old, trouble) && left(id))
+            .find(|(id, old)| is_same_issue(old, issue) && left(id))
             .map(|(_, old)| old)
     }
 
-    fn detect_cleared(&self, id: &str, trouble: &Issue, news: &mut Vec<StorageTransition>) {
-        let Some(cleared) = &trouble.cleared else {
+    fn detect_cleared(&self, id: &str, issue: &Issue, transitions: &mut Vec<StorageTransition>) {
+        let Some(cleared) = &issue.cleared else {
             return;
         };
         let already_reported = match self.before {
@@ -290,52 +294,56 @@ impl TransitionDetector<'_> {
             Some(before) => before.recently_cleared.contains_key(id),
         };
         // What came and went between two looks is told by its end.
-        if already_reported || trouble.severity == Severity::Info {
+        if already_reported || issue.severity == Severity::Info {
             return;
         }
         let note = format!(
             "{}: over, {}. It was: {}",
-            self.display_name(&trouble.subject),
+            self.display_name(&issue.subject),
             cleared.why,
-            trouble.message
+            issue.message
         );
         self.emit(
             format!("{id} cleared"),
-            &trouble.subject,
+            &issue.subject,
             StorageTransitionKind::Cleared,
-            &trouble.reason,
+            &issue.reason,
             &note,
-            news,
+            transitions,
         );
     }
 
     fn detect_cleared_without_record(
         &self,
         id: &str,
-        trouble: &Issue,
-        news: &mut Vec<StorageTransition>,
+        issue: &Issue,
+        transitions: &mut Vec<StorageTransition>,
     ) {
         let note = format!(
             "{}: over. It was: {}",
-            self.display_name(&trouble.subject),
-            trouble.message
+            self.display_name(&issue.subject),
+            issue.message
         );
-        let key = match trouble.since {
+        let key = match issue.since {
             Some(_) => format!("{id} cleared"),
             // The next time it has the same id.
             None => format!("{id} cleared {}", self.now),
         };
         self.emit(
             key,
-            &trouble.subject,
+            &issue.subject,
             StorageTransitionKind::Cleared,
-            &trouble.reason,
+            &issue.reason,
             &note,
-            news,
+            transitions,
         );
     }
 
-    fn detect_health_changes(&self, before: &NodeSnapshot, news: &mut Vec<StorageTransition>) {
+    fn detect_health_changes(
+        &self,
+        before: &NodeSnapshot,
+        transitions: &mut Vec<StorageTransition>,
+    ) {
         let drives = self.after.drives.iter().filter_map(|(id, drive)| {
             let old = before.drives.get(id)?;
             Some((
@@ -377,7 +385,7 @@ impl TransitionDetector<'_> {
                 kind,
                 reason,
                 &note,
-                news,
+                transitions,
             );
         }
     }
@@ -388,16 +396,10 @@ impl TransitionDetector<'_> {
 
     /// The same for who sees the same transition: a finding's count grows when it gets worse, and
     /// not when it eases.
-    fn key(&self, id: &str, trouble: &Issue) -> String {
-        match trouble.since {
-            Some(_) => format!(
-                "{id} {} {:?} {}",
-                trouble.count, trouble.severity, trouble.status
-            ),
-            None => format!(
-                "{id} {:?} {} {}",
-                trouble.severity, trouble.status, self.now
-            ),
+    fn key(&self, id: &str, issue: &Issue) -> String {
+        match issue.since {
+            Some(_) => format!("{id} {} {:?} {}", issue.count, issue.severity, issue.status),
+            None => format!("{id} {:?} {} {}", issue.severity, issue.status, self.now),
         }
     }
 
@@ -422,7 +424,7 @@ impl TransitionDetector<'_> {
         kind: StorageTransitionKind,
         reason: &str,
         note: &str,
-        news: &mut Vec<StorageTransition>,
+        transitions: &mut Vec<StorageTransition>,
     ) {
         let volume = match subject {
             Subject::Volume(id) => self
@@ -457,7 +459,7 @@ impl TransitionDetector<'_> {
             note: note.to_owned(),
             at: self.now,
         };
-        news.extend(targets.into_iter().map(one));
+        transitions.extend(targets.into_iter().map(one));
     }
 }
 
