@@ -1,8 +1,8 @@
-//! The interposer's witness: what it wants to know of another driver's volumes, asked of the
-//! daemon, and what it tells, health.
+//! [`HealthSource`] over the daemon's agent socket: health and usage of another driver's volumes,
+//! and notifications of lifecycle calls.
 //!
-//! In: driver names, handles, calls that went by. Out: the daemon's word in the interposer's plain
-//! values. Knows no requests of CSI.
+//! In: driver names, handles, lifecycle events. Out: the daemon's answers as the interposer's plain
+//! values. Knows no CSI requests.
 
 use tonic::{Code, Status};
 

@@ -1,5 +1,5 @@
-//! The controller's lists: all volumes of ours, and those of them with something adverse. Both in
-//! the order of their ids, in pages.
+//! The Controller service's lists: all volumes of the driver, and those with adverse health. Both
+//! are sorted by id and paged.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ pub async fn list_volumes(
     )?;
     let VolumesById {
         provided,
-        health: mut health,
+        mut health,
     } = driver
         .agent
         .query(|client| fetch_all(client, driver.name.clone()))
@@ -71,7 +71,7 @@ pub async fn list_volume_health(
     )?;
     let VolumesById {
         provided,
-        health: mut health,
+        mut health,
     } = driver
         .agent
         .query(|client| fetch_all(client, driver.name.clone()))

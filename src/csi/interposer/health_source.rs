@@ -1,9 +1,8 @@
-//! What the interposer wants to know of the daemon, and what it tells it: plain values and one
-//! trait.
+//! What the interposer needs from the daemon: one trait and the plain values that it exchanges.
 //!
-//! In: driver names and volume handles. Out: what is known of them. Knows neither the daemon's wire
-//! nor CSI's: whoever implements [`Witness`] asks the daemon, and `merge` and `answer` put it into
-//! CSI's messages.
+//! In: driver names, volume handles, lifecycle events. Out: health and usage. Knows neither the
+//! daemon's wire nor CSI's: an implementation of [`HealthSource`] queries the daemon; `merge` and
+//! `local_replies` encode the result as CSI messages.
 
 use std::future::Future;
 
@@ -12,7 +11,7 @@ pub use crate::csi::health::{
 };
 pub use crate::csi::stats::{Amount, Usage};
 
-/// A volume of the driver's that the daemon knows of.
+/// A volume of the driver in the daemon's list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedVolume {
     pub handle: String,
@@ -21,7 +20,7 @@ pub struct ListedVolume {
     pub health: VolumeHealth,
 }
 
-/// A call that went by, or did not.
+/// A lifecycle call that succeeded, or the lack of one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LifecycleEvent {
     Staged {
@@ -40,8 +39,8 @@ pub enum LifecycleEvent {
         handle: String,
         path: String,
     },
-    /// The volume is here, and no call for it went by since the interposer started: the kubelet
-    /// reaches the driver by another way.
+    /// The volume is attached here, but no call for it has passed since the interposer started: the
+    /// kubelet reaches the driver by another socket.
     Bypassed {
         handle: String,
     },
@@ -50,26 +49,26 @@ pub enum LifecycleEvent {
 /// Why there is no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HealthSourceError {
-    /// The daemon cannot be asked.
+    /// The daemon cannot be reached.
     #[error("{0}")]
     Unavailable(String),
-    /// It was asked, and does not know (yet).
+    /// The daemon answers, but the value is unknown (yet).
     #[error("not known: {0}")]
     Unknown(String),
-    /// It knows no such volume, or not at this path.
+    /// The daemon has no such volume, or not at this path.
     #[error("{0}")]
     NotFound(String),
 }
 
-/// Whoever asks the daemon. Each answer comes from memory, or soon as an error: the interposer
-/// waits for none longer than a second.
+/// Queries the daemon. Each answer comes from memory, or an error comes soon: the interposer waits
+/// for no answer longer than a second.
 pub trait HealthSource: Send + Sync + 'static {
     fn health(
         &self,
         driver: &str,
         handle: &str,
     ) -> impl Future<Output = Result<VolumeHealth, HealthSourceError>> + Send;
-    /// `path`: where the caller believes it to be; NotFound where it is not there. Empty: not
+    /// `path`: where the caller expects the volume; NotFound where it is not there. Empty: not
     /// compared.
     fn usage(
         &self,
@@ -77,13 +76,12 @@ pub trait HealthSource: Send + Sync + 'static {
         handle: &str,
         path: &str,
     ) -> impl Future<Output = Result<Usage, HealthSourceError>> + Send;
-    /// What is wrong with the drives beneath the driver's volumes; empty: nothing, or none of them
-    /// are this node's.
+    /// Faults of the drives below the driver's volumes; empty: none, or no drive is local.
     fn storage_health(
         &self,
         driver: &str,
     ) -> impl Future<Output = Result<Vec<HealthStatus>, HealthSourceError>> + Send;
-    /// All volumes of the driver that are known.
+    /// All known volumes of the driver.
     fn volumes(
         &self,
         driver: &str,

@@ -1,7 +1,8 @@
-//! Answers of our own, where the upstream has none: to NodeGetVolumeStats and to the health calls.
+//! Answers of the interposer itself to NodeGetVolumeStats and the health calls, where the upstream
+//! driver does not implement them.
 //!
-//! In: the request, what the daemon told. Out: a message, or the status that CSI wants. What is not
-//! known is an error, never an empty list.
+//! In: the request and the daemon's answer. Out: a message, or the status that CSI requires.
+//! Unknown health is an error, never an empty list.
 
 use prost::Message;
 use tonic::Status;
@@ -13,7 +14,7 @@ use crate::csi::interposer::raw::DecodeError;
 use crate::csi::interposer::{merge, raw};
 use crate::csi::{limits, stats as figures, wire};
 
-/// volume_id is field 1 of all requests that are looked into.
+/// volume_id is field 1 of all requests that are read.
 pub fn volume_id(request: &[u8]) -> Result<&str, Status> {
     required_field(request, 1, "volume_id")
 }
@@ -54,7 +55,7 @@ pub fn stats(usage: &Usage, condition: Option<VolumeCondition>) -> Vec<u8> {
     .encode_to_vec()
 }
 
-/// NodeGetVolumeHealthResponse, ControllerGetVolumeHealthResponse: they are alike on the wire.
+/// NodeGetVolumeHealthResponse, ControllerGetVolumeHealthResponse: they have the same wire format.
 pub fn health(
     handle: &str,
     health: Result<VolumeHealth, HealthSourceError>,
@@ -64,8 +65,8 @@ pub fn health(
         Ok(health) => health
             .statuses
             .map_err(|unknown| to_status(&HealthSourceError::Unknown(unknown.0)))?,
-        // The driver has just said that all went well, and nothing is known against it: that is
-        // more than not knowing.
+        // The driver has just confirmed the volume and nothing adverse is known: better than
+        // unknown.
         Err(HealthSourceError::NotFound(_)) if fresh => Vec::new(),
         Err(error) => return Err(to_status(&error)),
     };
@@ -77,7 +78,7 @@ pub fn storage(statuses: Result<Vec<HealthStatus>, HealthSourceError>) -> Result
     merge::storage(&[], &statuses.map_err(|error| to_status(&error))?).map_err(internal_error)
 }
 
-/// Of a message of our own making.
+/// An error in a message that was encoded here.
 pub fn internal_error(junk: DecodeError) -> Status {
     Status::internal(junk.to_string())
 }

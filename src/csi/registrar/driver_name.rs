@@ -1,8 +1,7 @@
-//! What a driver calls itself: asked on its own socket, again and again, ever more slowly, until it
-//! answers.
+//! A driver's own name: queried on its socket with GetPluginInfo until it answers.
 //!
-//! In: the socket's path. Out: a name that is fit to be a part of a file's name. Each new trouble
-//! is logged once, not each attempt.
+//! In: the path of the socket. Out: a name that is safe as part of a file name. Each new error is
+//! logged once, not each attempt.
 
 use std::path::Path;
 use std::time::Duration;
@@ -58,7 +57,7 @@ pub async fn wait_for_name(socket: &Path) -> Result<String, InvalidDriverName> {
         };
         let error = format!("{:#}", anyhow::Error::from(error));
         if last_logged.as_ref() != Some(&error) {
-            tracing::warn!(driver = %socket.display(), %error, "the driver does not answer: nothing to register yet; trying on");
+            tracing::warn!(driver = %socket.display(), %error, "the driver does not answer, so it cannot be registered yet; retrying");
             last_logged = Some(error);
         }
         tokio::time::sleep(BACKOFF.delay(failures)).await;

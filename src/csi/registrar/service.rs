@@ -1,9 +1,8 @@
-//! The service `pluginregistration.Registration`: says what there is to register, and hears what
-//! became of it.
+//! The service `pluginregistration.Registration`: describes the driver to the kubelet and receives
+//! the result of the registration.
 //!
-//! In: the kubelet's two calls. Out: the driver's standing with the kubelet, and the same as
-//! grpc.health.v1 (SERVING: registered). One line is logged for each change of it: a kubelet that
-//! starts again calls again.
+//! In: the kubelet's two calls. Out: the registration state, also as grpc.health.v1 (SERVING:
+//! registered). One line is logged for each change of state: a restarted kubelet calls again.
 
 use tokio::sync::watch;
 use tonic::{Request, Response, Status};
@@ -20,7 +19,7 @@ const MAX_REASON_CHARS: usize = 1024;
 /// grpc.health.v1's name for a server as a whole.
 const WHOLE_SERVER: &str = "";
 
-/// What the kubelet has said of the driver.
+/// The kubelet's result of the registration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RegistrationState {
     /// Nothing yet.

@@ -1,9 +1,9 @@
-//! The node condition `StorageHealthy`: the daemon's picture of the node as one word, a reason and
-//! a message.
+//! The node condition `StorageHealthy`: reduces the daemon's snapshot of the node to a status, a
+//! reason and a message.
 //!
-//! In: what is seen of the daemon. Out: the condition, or nothing while it is not known yet what to
-//! say. Pure. It is True only where all is known and nothing is found; where something cannot be
-//! told it is Unknown.
+//! In: the view of the daemon. Out: the condition, or nothing while it is not known yet. Pure. The
+//! condition is True only where all health is known and no finding counts; where health is unknown
+//! it is Unknown.
 
 use crate::csi::limits;
 use crate::csi::report::event::camel_case;
@@ -33,17 +33,17 @@ impl ConditionStatus {
 pub struct StorageCondition {
     pub status: ConditionStatus,
     pub reason: String,
-    /// As [`limits::message`] makes it.
+    /// Made by [`limits::truncate_message`].
     pub message: String,
 }
 
-/// `patient`: the daemon's absence, if there is one, is not yet worth telling.
+/// `in_grace`: an outage of the daemon, if there is one, is not to be published yet.
 pub fn storage_condition(view: &DaemonView, in_grace: bool) -> Option<StorageCondition> {
     match (&view.outage, &view.snapshot) {
         (Some(_), _) if in_grace => None,
         (Some(Outage { why, .. }), _) => Some(unknown(
             "DaemonNotAnswering",
-            &format!("diskvitalsd on this node cannot be asked: {why}"),
+            &format!("diskvitalsd on this node does not answer: {why}"),
         )),
         (None, Some(snapshot)) => Some(from_snapshot(snapshot)),
         (None, None) => None,
@@ -115,7 +115,7 @@ fn from_snapshot(snapshot: &NodeSnapshot) -> StorageCondition {
                 format!("; {excluded} acknowledged or under maintenance")
             };
             let message = format!(
-                "nothing is found against {} drives and {} volumes{excluded}",
+                "no findings for {} drives and {} volumes{excluded}",
                 snapshot.drives.len(),
                 snapshot.volumes.len()
             );
@@ -125,16 +125,16 @@ fn from_snapshot(snapshot: &NodeSnapshot) -> StorageCondition {
                 message,
             }
         }
-        // The daemon counts something that is not in the picture, or a newer one says it in other
-        // words: not healthy, and why is not known here.
+        // The daemon counts a finding that is not in the snapshot, or uses a newer value: not
+        // healthy, for a reason unknown here.
         Health::Bad | Health::Suspect => unknown(
             "HealthUnknown",
-            "the daemon says that something is wrong, and not what",
+            "diskvitalsd reports a problem without a finding",
         ),
         Health::Unknown => {
             let whys = unknown_health_list(snapshot);
             let whys = if whys.is_empty() {
-                "; the daemon does not see all drives or mounts".to_owned()
+                "; diskvitalsd does not see all drives or mounts".to_owned()
             } else {
                 whys
             };
@@ -143,7 +143,7 @@ fn from_snapshot(snapshot: &NodeSnapshot) -> StorageCondition {
     }
 }
 
-/// What cannot be told, each with its reason.
+/// Things of unknown health, each with its reason.
 fn unknown_health_list(snapshot: &NodeSnapshot) -> String {
     let drives = snapshot
         .drives
@@ -156,9 +156,9 @@ fn unknown_health_list(snapshot: &NodeSnapshot) -> String {
     let whys = drives.chain(volumes.map(|volume| (&volume.name, &volume.why)));
     whys.map(|(name, why)| {
         format!(
-            "; {name}: cannot be told: {}",
+            "; {name}: health unknown: {}",
             if why.is_empty() {
-                "no reason is given"
+                "no reason given"
             } else {
                 why
             }

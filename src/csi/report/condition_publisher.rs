@@ -1,8 +1,8 @@
-//! Keeps the node's condition at the API server: told when it changes, and again from time to time,
-//! so that its age shows whether anybody still looks.
+//! Keeps the node condition up to date at the API server: writes it when it changes, and again as a
+//! heartbeat, so that its age shows whether the reporter still runs.
 //!
-//! In: what is seen of the daemon. Out: server-side apply of one condition. A change of status or
-//! reason is told at once, unless there are many; another message a little later.
+//! In: the view of the daemon. Out: server-side apply of one condition. A change of status or
+//! reason is written at once within a rate limit; a new message alone a little later.
 
 use std::convert::Infallible;
 
@@ -16,12 +16,12 @@ use crate::csi::report::retry_delay::RetryDelay;
 use crate::csi::report::token_bucket::TokenBucket;
 use crate::csi::report::{DaemonView, ReportTiming, maybe_sleep_until, now};
 
-/// What the API server has from us.
+/// The condition that was last applied.
 #[derive(Debug)]
 struct AppliedCondition {
     condition: StorageCondition,
     applied_at: Instant,
-    /// Since when the status is what it is.
+    /// Since when the status has its value.
     since: Timestamp,
 }
 
@@ -48,7 +48,7 @@ pub async fn run(
         });
         tokio::select! {
             changed = views.changed() => if changed.is_err() {
-                // Nobody looks any more: the process ends.
+                // The watch ended: the process ends.
                 std::future::pending::<()>().await;
             },
             () = maybe_sleep_until(grace_until) => {}
@@ -60,7 +60,7 @@ pub async fn run(
                             changes.take();
                         }
                         if applied.as_ref().is_none_or(|applied| applied.condition.status != wanted.status) {
-                            tracing::info!(node, status = wanted.status.name(), reason = wanted.reason, "the node's condition is told");
+                            tracing::info!(node, status = wanted.status.name(), reason = wanted.reason, "the node condition is written");
                         }
                         applied = Some(AppliedCondition { condition: wanted, applied_at: Instant::now(), since });
                         retry_delay.reset();
@@ -69,7 +69,7 @@ pub async fn run(
                     Err(error) => {
                         let (why, retry_after) = error.into_message_and_delay();
                         if last_error.as_ref() != Some(&why) {
-                            tracing::warn!(node, error = why, "the node's condition cannot be told; trying on");
+                            tracing::warn!(node, error = why, "the node condition cannot be written; retrying");
                         }
                         last_error = Some(why);
                         not_before = Some(Instant::now() + retry_delay.next(retry_after));
@@ -80,7 +80,8 @@ pub async fn run(
     }
 }
 
-/// Where something comes and goes, it is the latest state that is told when it may be.
+/// When the next write is due. While a state flaps, the latest one is written as soon as the rate
+/// limit allows.
 fn due(
     applied: Option<&AppliedCondition>,
     wanted: &StorageCondition,
@@ -104,7 +105,7 @@ fn is_change(applied: Option<&AppliedCondition>, wanted: &StorageCondition) -> b
     })
 }
 
-/// Since when it is so: as this process has told it, or one before it.
+/// Applies the condition. Its transition time is that of this process or of an earlier one.
 async fn apply(
     api: &ApiServer,
     applied: Option<&AppliedCondition>,

@@ -1,7 +1,7 @@
-//! An event as the API server takes it: names and lengths of events.k8s.io/v1
+//! One Kubernetes event with names and lengths that events.k8s.io/v1 allows
 //! (pkg/apis/core/validation/events.go).
 //!
-//! In: news, and whom it is about. Out: every field of an event, of allowed length. Pure.
+//! In: a transition and the object that it regards. Out: every field of the event. Pure.
 
 use jiff::Timestamp;
 
@@ -9,9 +9,9 @@ use crate::csi::limits;
 use crate::csi::report::transitions::{StorageTransition, StorageTransitionKind};
 use crate::model::hash::fnv1a_128;
 
-/// A reason's, an action's and a reporting instance's longest, in bytes.
+/// Longest reason, action and reporting instance, in bytes.
 const MAX_SHORT_LEN: usize = 128;
-/// Where events about what has no namespace are.
+/// Namespace of events about objects without a namespace.
 const CLUSTER_SCOPED_NAMESPACE: &str = "default";
 const CLEARED_SUFFIX: &str = "Cleared";
 
@@ -64,8 +64,8 @@ impl Event {
     }
 }
 
-/// Events of a node are found by its name in the place of its uid: so the kubelet names it, and so
-/// `kubectl describe node` asks.
+/// `kubectl describe node` finds events by the node's name in the place of its uid, as the kubelet
+/// writes them.
 pub fn regarding_node(node: &str) -> Regarding {
     Regarding {
         kind: "Node",
@@ -75,14 +75,12 @@ pub fn regarding_node(node: &str) -> Regarding {
     }
 }
 
-/// The longest beginning of the node's name that is taken; the chart's admission policy compares
-/// the same.
+/// The longest allowed prefix of the node's name; the chart's admission policy compares the same.
 pub fn reporting_instance(node: &str) -> &str {
     &node[..node.floor_char_boundary(MAX_SHORT_LEN)]
 }
 
-/// One transition has one name for one object, whoever tells it: the API server then refuses the
-/// second.
+/// A transition of an object has one name in every process, so the API server refuses the second.
 fn event_name(uid: &str, key: &str) -> String {
     let text = format!("{uid}\0{key}");
     format!("diskvitals.{:032x}", fnv1a_128(text.bytes()))
@@ -109,8 +107,7 @@ fn cleared_reason(text: &str) -> String {
     reason + CLEARED_SUFFIX
 }
 
-/// A name by which an object can be asked for (DNS subdomain, RFC 1123), so that it is a part of a
-/// path and nothing else.
+/// Whether the text is a DNS subdomain (RFC 1123), so that it is one component of a URL path.
 pub fn is_dns_subdomain(text: &str) -> bool {
     let part = |part: &str| {
         let ends = |byte: Option<&u8>| {

@@ -1,7 +1,7 @@
-//! Tells news as events, each once, no faster than the API server may be asked to take them.
+//! Publishes each transition as a Kubernetes event, once, within the rate limit of the API server.
 //!
-//! In: what is seen of the daemon. Out: events. What cannot be told for now waits, in order and
-//! bounded; what the API server will never take is logged and dropped.
+//! In: the view of the daemon. Out: events. An event that cannot be written now waits in a bounded
+//! queue; an event that the API server rejects for good is logged and dropped.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -37,7 +37,7 @@ pub async fn run(
         let due = publisher.due();
         tokio::select! {
             changed = views.changed() => if changed.is_err() {
-                // Nobody looks any more: the process ends.
+                // The watch ended: the process ends.
                 std::future::pending::<()>().await;
             },
             () = maybe_sleep_until(grace_until) => {}
@@ -50,25 +50,25 @@ struct EventPublisher<'a> {
     api: &'a ApiServer,
     node: &'a str,
     last_snapshot: Option<Arc<NodeSnapshot>>,
-    /// It, with what is still to be told the end of.
+    /// `last_snapshot` plus issues whose end is still to be published.
     baseline: Option<NodeSnapshot>,
-    /// That the daemon is away has been told, or was so from the beginning.
+    /// The outage of the daemon has been published.
     outage_reported: bool,
     queue: Queue,
     rate_limit: TokenBucket,
     retry_delay: RetryDelay,
     not_before: Option<Instant>,
     last_error: Option<String>,
-    /// By kind and namespace.
+    /// Count of rejections by kind and namespace.
     rejections: BTreeMap<(String, String), u64>,
     /// By namespace.
     forbidden: BTreeMap<String, Forbidden>,
-    /// How long a right may be on its way.
+    /// How long a permission may take to become effective.
     rbac_grace: Duration,
     given_up: u64,
 }
 
-/// Since when a right is missing without anything being taken, and when that was last seen.
+/// Since when a permission has been missing without a success, and when it was last missing.
 #[derive(Clone, Copy, Debug)]
 struct Forbidden {
     since: Instant,
@@ -111,11 +111,11 @@ impl<'a> EventPublisher<'a> {
             self.last_snapshot = Some(snapshot.clone());
         }
         match &view.outage {
-            // A reporter that has never seen the daemon does not know since when it is away: one
-            // before it may have told it.
+            // A reporter that has never reached the daemon does not know when the outage began: an
+            // earlier reporter may have published it.
             Some(outage) if !in_grace && !self.outage_reported && self.last_snapshot.is_some() => {
                 let note = format!(
-                    "how the storage of this node is cannot be told: diskvitalsd cannot be asked: {}",
+                    "the storage health of this node is unknown: diskvitalsd does not answer: {}",
                     outage.why
                 );
                 self.enqueue(vec![self.daemon_transition(
@@ -127,7 +127,7 @@ impl<'a> EventPublisher<'a> {
                 self.outage_reported = true;
             }
             None if self.outage_reported => {
-                let note = "diskvitalsd answers again: how the storage of this node is can be told"
+                let note = "diskvitalsd answers again: the storage health of this node is known"
                     .to_owned();
                 self.enqueue(vec![self.daemon_transition(
                     StorageTransitionKind::BecameKnown,
@@ -164,7 +164,7 @@ impl<'a> EventPublisher<'a> {
             tracing::warn!(
                 dropped,
                 waiting = self.queue.len(),
-                "too many events wait, the oldest are dropped"
+                "too many events wait; the oldest are dropped"
             );
         }
     }
@@ -196,7 +196,7 @@ impl<'a> EventPublisher<'a> {
                 self.record_rejection(&transition, rejection)
             }
             Err(error) => {
-                // Other namespaces' events may be taken.
+                // Events of other namespaces may be accepted.
                 let aside = matches!(error, ApiError::Forbidden(_));
                 let (why, retry_after) = error.into_message_and_delay();
                 self.record_failure(&transition, why, retry_after, aside);
@@ -215,7 +215,7 @@ impl<'a> EventPublisher<'a> {
             tracing::warn!(
                 error = why,
                 waiting = self.queue.len(),
-                "events cannot be told; trying on"
+                "events cannot be published; retrying"
             );
         }
         if self.queue.record_failure(aside) {
@@ -224,14 +224,14 @@ impl<'a> EventPublisher<'a> {
                 reason = transition.reason,
                 why,
                 given_up = self.given_up,
-                "an event could not be told for too long; it is given up"
+                "an event could not be published for too long and is given up"
             );
         }
         self.last_error = Some(why);
         self.not_before = Some(Instant::now() + self.retry_delay.next(retry_after));
     }
 
-    /// Right after an installation its roles may not be known everywhere yet.
+    /// Right after an installation its roles may not be effective everywhere yet.
     fn is_forbidden_for_good(&mut self, namespace: &str) -> bool {
         let (now, grace) = (Instant::now(), self.rbac_grace);
         self.forbidden
@@ -247,8 +247,8 @@ impl<'a> EventPublisher<'a> {
         now >= forbidden.since + grace
     }
 
-    /// Each kind of refusal is logged once for each namespace: that may be going away, or a right
-    /// is missing, for all of its events.
+    /// Logs each kind of rejection once for each namespace: a terminating namespace or a missing
+    /// permission affects all of its events.
     fn record_rejection(&mut self, transition: &StorageTransition, rejection: Rejection) {
         self.queue.pop();
         if self.rejections.len() >= 64 {
@@ -264,7 +264,7 @@ impl<'a> EventPublisher<'a> {
             tracing::warn!(
                 reason = transition.reason,
                 why,
-                "the API server does not take an event; it is dropped"
+                "the API server rejects an event; it is dropped"
             );
         }
     }
@@ -280,7 +280,7 @@ impl<'a> EventPublisher<'a> {
             },
             EventTarget::Claim(claimed) => match self.api.find_claim(claimed).await? {
                 Some(claim) => claim,
-                // A volume that belongs to no claim, or to one that no pod of this node has.
+                // The volume has no claim, or one that no pod of this node uses.
                 None => return Ok(()),
             },
         };
@@ -290,7 +290,7 @@ impl<'a> EventPublisher<'a> {
     }
 }
 
-/// In which it is told, as far as is known here.
+/// Namespace of the event, as far as it is known here.
 fn namespace(target: &EventTarget) -> &str {
     match target {
         EventTarget::Node => "",
@@ -364,7 +364,7 @@ mod tests {
             ],
             [false, false, false, true, true]
         );
-        // Not seen for long: it may be another installation's.
+        // Not missing for long: perhaps another installation.
         assert!(!after(301).await);
     }
 }

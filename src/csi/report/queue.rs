@@ -1,7 +1,8 @@
-//! News that waits to be told: in order for each object, bounded, and no object for ever before the
-//! others.
+//! Queue of transitions that wait to be published as events: in order for each object, bounded, and
+//! fair between objects.
 //!
-//! In: news, and that the first of it was told or was not. Out: which is next. Knows no API server.
+//! In: transitions, and whether the first of them was published. Out: the next one. Knows no API
+//! server.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -10,10 +11,10 @@ use tokio::time::Instant;
 
 use crate::csi::report::transitions::{EventTarget, StorageTransition};
 
-/// More are dropped.
+/// Queued transitions at most.
 const MAX_LEN: usize = 2000;
-/// After so many failures the others go first: a webhook may be down that looks at one namespace's
-/// events only.
+/// After so many failures other objects go first: a failing webhook may concern the events of one
+/// namespace only.
 const MAX_ATTEMPTS_IN_TURN: u32 = 8;
 
 #[derive(Debug)]
@@ -26,7 +27,7 @@ struct QueuedTransition {
 #[derive(Debug)]
 pub struct Queue {
     entries: VecDeque<QueuedTransition>,
-    /// What has failed for so long is given up.
+    /// Transitions that have failed for so long are given up.
     max_age: Duration,
 }
 
@@ -46,7 +47,8 @@ impl Queue {
         self.entries.front().map(|queued| &queued.transition)
     }
 
-    /// How many had to be dropped: the oldest, but the node's own last, which say most in least.
+    /// Returns the number of dropped transitions: the oldest ones, those of the node last, because
+    /// they say most.
     pub fn push(&mut self, transitions: Vec<StorageTransition>) -> usize {
         let since = Instant::now();
         self.entries
@@ -66,12 +68,13 @@ impl Queue {
         dropped
     }
 
-    /// The first was told, or will never be.
+    /// Removes the first transition: it is published, or never will be.
     pub fn pop(&mut self) {
         self.entries.pop_front();
     }
 
-    /// The first could not be told. `aside`: others may well be. Whether it is given up.
+    /// The first transition failed. `aside`: transitions of other objects may succeed. Returns
+    /// whether it is given up.
     pub fn record_failure(&mut self, aside: bool) -> bool {
         let Some(first) = self.entries.front_mut() else {
             return false;

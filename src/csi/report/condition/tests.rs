@@ -19,7 +19,7 @@ fn condition_of(snapshot: NodeSnapshot) -> StorageCondition {
 #[test]
 fn the_condition_is_true_when_all_is_known_and_nothing_is_adverse() {
     let condition = condition_of(snapshot(&[]));
-    let message = "nothing is found against 1 drives and 2 volumes";
+    let message = "no findings for 1 drives and 2 volumes";
     assert_eq!(
         condition,
         StorageCondition {
@@ -97,7 +97,7 @@ fn unknown_health_is_reported_with_its_reason_also_beside_bad_issues() {
         ..seen.drives["d1"].clone()
     };
     let condition = condition_of(seen.clone());
-    let message = "drive sda: cannot be told: smartctl hangs";
+    let message = "drive sda: health unknown: smartctl hangs";
     assert_eq!(
         condition,
         StorageCondition {
@@ -113,7 +113,7 @@ fn unknown_health_is_reported_with_its_reason_also_beside_bad_issues() {
     assert!(
         condition
             .message
-            .ends_with("; drive sda: cannot be told: smartctl hangs"),
+            .ends_with("; drive sda: health unknown: smartctl hangs"),
         "{}",
         condition.message
     );
@@ -181,7 +181,7 @@ fn a_drive_without_its_first_smart_data_is_not_called_healthy() {
         (condition.status, condition.message.as_str()),
         (
             ConditionStatus::Unknown,
-            "drive sda: cannot be told: SMART: smartctl has not returned"
+            "drive sda: health unknown: SMART: smartctl has not returned"
         )
     );
     seen.drives.get_mut("d1").expect("there").maintenance = true;

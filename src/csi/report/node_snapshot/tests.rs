@@ -241,8 +241,8 @@ fn a_volume_that_cannot_serve_is_an_issue_also_without_a_finding() {
 fn a_state_is_an_issue_beside_milder_findings_and_an_acknowledged_finding_hides_only_the_state_it_caused()
  {
     let reasons = |health: wire::Health,
-                    state: fn(&mut wire::Volume),
-                    said: &[(&str, wire::FindingStatus, bool)]| {
+                   state: fn(&mut wire::Volume),
+                   said: &[(&str, wire::FindingStatus, bool)]| {
         let findings = said
             .iter()
             .enumerate()
@@ -353,7 +353,7 @@ fn smart_is_pending_until_the_first_query_ends_and_not_where_none_is_made() {
     );
     assert_eq!(
         unasked(Some(smart(State::Waiting))).as_deref(),
-        Some("SMART: it has not been asked yet")
+        Some("SMART: not queried yet")
     );
     for state in [
         State::Answered,

@@ -193,7 +193,7 @@ fn each_change_of_a_finding_is_a_transition() {
     assert_eq!(kinds(&suspect, &bad), [StorageTransitionKind::Worsened]);
     assert_eq!(kinds(&bad, &suspect), [StorageTransitionKind::Eased]);
     let done = with_cleared(quiet.clone(), "0a", &issue(drive("d1"), Severity::Bad), NOW);
-    let note = "drive sda: over, seen to be over. It was: it says that it fails";
+    let note = "drive sda: cleared, seen to be over. It was: it says that it fails";
     assert_eq!(
         lines(Some(&bad), &done),
         [one("node", StorageTransitionKind::Cleared, note)]
@@ -282,14 +282,14 @@ fn health_that_becomes_unknown_or_known_again_is_a_transition() {
     let lost = one(
         "node",
         StorageTransitionKind::BecameUnknown,
-        "drive sda: how it is cannot be told: smartctl does not answer",
+        "drive sda: health unknown: smartctl does not answer",
     );
     assert_eq!(lines(Some(&good), &unknown), [lost]);
     assert_eq!(lines(Some(&unknown), &unknown), []);
     let found = one(
         "node",
         StorageTransitionKind::BecameKnown,
-        "drive sda: how it is can be told again, and nothing is found against it",
+        "drive sda: health known again, no findings",
     );
     assert_eq!(lines(Some(&unknown), &good), [found]);
     // Who has just come does not know since when it is so.
