@@ -343,7 +343,7 @@ fn a_removed_drive_keeps_its_former_name() {
     assert!(
         lines(Some(&before), &after)[0]
             .2
-            .starts_with("drive sda: over")
+            .starts_with("drive sda: cleared")
     );
 }
 
