@@ -327,25 +327,42 @@ fn socket_path(text: &str) -> Result<String, EndpointError> {
     Ok(text.to_owned())
 }
 
-fn driver_name(text: &str) -> Result<String, String> {
-    naming::validate_driver(text).map(|()| text.to_owned())
+/// A value that its flag does not accept.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+enum ValueError {
+    #[error("{0}")]
+    DriverName(String),
+    #[error("a node id has 1 to {MAX_NODE_ID_LEN} bytes, this one {0}")]
+    NodeIdLength(usize),
+    #[error("a node id has no blanks and no control characters")]
+    NodeIdCharacters,
+    #[error("a topology key has a prefix: write PREFIX/NAME")]
+    NoLabelPrefix,
+    #[error("the prefix is a DNS name of at most {MAX_LABEL_PREFIX_LEN} characters")]
+    LabelPrefix,
+    #[error(
+        "the name has at most {MAX_LABEL_NAME_LEN} characters, letters, digits, `-`, `_` and `.`, and begins and ends with a letter or digit"
+    )]
+    LabelName,
 }
 
-fn node_id(text: &str) -> Result<String, String> {
+fn driver_name(text: &str) -> Result<String, ValueError> {
+    naming::validate_driver(text).map_err(ValueError::DriverName)?;
+    Ok(text.to_owned())
+}
+
+fn node_id(text: &str) -> Result<String, ValueError> {
     if text.is_empty() || text.len() > MAX_NODE_ID_LEN {
-        return Err(format!(
-            "a node's id has 1 to {MAX_NODE_ID_LEN} bytes, this one {}",
-            text.len()
-        ));
+        return Err(ValueError::NodeIdLength(text.len()));
     }
     if text.chars().any(|c| c.is_control() || c.is_whitespace()) {
-        return Err("a node's id has no blanks and no control characters".into());
+        return Err(ValueError::NodeIdCharacters);
     }
     Ok(text.to_owned())
 }
 
 /// `PREFIX/NAME` or `NAME` (Kubernetes, Labels and Selectors). CSI demands the prefix.
-fn label_key(text: &str) -> Result<String, String> {
+fn label_key(text: &str) -> Result<String, ValueError> {
     let plain = |part: &str, more: &[u8]| {
         let ends = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
         let bytes = part.as_bytes();
@@ -356,17 +373,13 @@ fn label_key(text: &str) -> Result<String, String> {
                 .all(|byte| byte.is_ascii_alphanumeric() || more.contains(byte))
     };
     let Some((prefix, name)) = text.split_once('/') else {
-        return Err("a topology's key has a prefix: write PREFIX/NAME".into());
+        return Err(ValueError::NoLabelPrefix);
     };
     if prefix.len() > MAX_LABEL_PREFIX_LEN || !plain(prefix, b"-.") {
-        return Err(format!(
-            "the prefix is a DNS name of at most {MAX_LABEL_PREFIX_LEN} characters"
-        ));
+        return Err(ValueError::LabelPrefix);
     }
     if name.len() > MAX_LABEL_NAME_LEN || !plain(name, b"-_.") {
-        return Err(format!(
-            "the name has at most {MAX_LABEL_NAME_LEN} characters, letters, digits, `-`, `_` and `.`, and begins and ends with a letter or digit"
-        ));
+        return Err(ValueError::LabelName);
     }
     Ok(text.to_owned())
 }
