@@ -104,7 +104,7 @@ const METRICS: [(Metric, &str, &str); 17] = [
 ];
 
 const OUTCOMES: [&str; 6] = [
-    "told",
+    "ok",
     "asleep",
     "not_applicable",
     "failed",
@@ -336,7 +336,7 @@ fn outcome(smart: &SmartFacts) -> Option<&'static str> {
         return Some("stuck");
     }
     Some(match &smart.outcome.as_ref()?.1 {
-        SmartOutcome::Report => "told",
+        SmartOutcome::Report => "ok",
         SmartOutcome::Standby { .. } => "asleep",
         SmartOutcome::NotApplicable { .. } => "not_applicable",
         SmartOutcome::Failed { .. } => "failed",

@@ -2,6 +2,7 @@
 
 use tonic::Status;
 
+use crate::api::convert::attachment::access_mode;
 use crate::api::convert::time;
 use crate::api::status::invalid;
 use crate::api::wire;
@@ -33,18 +34,6 @@ pub fn kind_of(number: i32) -> Result<Option<BackingKind>, Status> {
     }
 }
 
-fn mode(mode: AccessMode) -> wire::AccessMode {
-    match mode {
-        AccessMode::SingleNodeWriter => wire::AccessMode::SingleNodeWriter,
-        AccessMode::SingleNodeReaderOnly => wire::AccessMode::SingleNodeReaderOnly,
-        AccessMode::MultiNodeReaderOnly => wire::AccessMode::MultiNodeReaderOnly,
-        AccessMode::MultiNodeSingleWriter => wire::AccessMode::MultiNodeSingleWriter,
-        AccessMode::MultiNodeMultiWriter => wire::AccessMode::MultiNodeMultiWriter,
-        AccessMode::SingleNodeSingleWriter => wire::AccessMode::SingleNodeSingleWriter,
-        AccessMode::SingleNodeMultiWriter => wire::AccessMode::SingleNodeMultiWriter,
-    }
-}
-
 pub fn access_of(access: wire::Access) -> Result<VolumeAccess, Status> {
     let mode = match access.mode() {
         wire::AccessMode::Unspecified => {
@@ -68,7 +57,7 @@ pub fn access_of(access: wire::Access) -> Result<VolumeAccess, Status> {
 
 fn access(access: &VolumeAccess) -> wire::Access {
     wire::Access {
-        mode: mode(access.mode).into(),
+        mode: access_mode(access.mode).into(),
         block: access.block,
         fs_type: access.fs_type.clone().unwrap_or_default(),
         mount_flags: access.mount_flags.clone(),
@@ -131,7 +120,7 @@ pub fn attachment(
         role: role.into(),
         path: held.path.to_string(),
         read_only: held.read_only,
-        mode: mode(held.access.mode).into(),
+        mode: access_mode(held.access.mode).into(),
         block: held.access.block,
         pod_uid: pod.uid,
         pod_name: pod.name,
