@@ -16,7 +16,8 @@ use serde::Serialize;
 use crate::analyze::input_source::InputSource;
 use crate::model::check::parse::{OutputParser, ParsedOutput};
 use crate::model::check::{
-    CheckVerdict, Filesystem, Mode, Problem, Run, RunResult, Termination, Weight, ballot, decision,
+    CheckVerdict, Filesystem, Mode, Problem, Run, RunResult, Termination, Weight, decision,
+    run_result,
 };
 
 /// Files cannot tell when they were made: frozen runs are taken to be as far apart as they must be.
@@ -147,13 +148,13 @@ fn run_from_output(
     number: usize,
 ) -> Run {
     let end = termination(filesystem, &parsed, status);
-    let (ballot, why) = ballot::ballot(filesystem, mode, &parsed, &end);
+    let (result, why) = run_result::classify_run(filesystem, mode, &parsed, &end);
     let later = FROZEN_RUN_GAP.saturating_mul(u32::try_from(number).unwrap_or(0));
     let started = Timestamp::UNIX_EPOCH
         .checked_add(later)
         .unwrap_or(Timestamp::UNIX_EPOCH);
     Run {
-        result: ballot,
+        result,
         checker_error: parsed.failure,
         problems: parsed.problems,
         more_problems: parsed.more_problems,
@@ -165,7 +166,7 @@ fn run_from_output(
 /// As it was told; else what such an output ends with when nothing goes wrong.
 fn termination(filesystem: Filesystem, parsed: &ParsedOutput, status: Option<i32>) -> Termination {
     let found = filesystem == Filesystem::Xfs && parsed.pending_replay.is_some()
-        || ballot::non_transient(&parsed.problems).next().is_some();
+        || run_result::non_transient(&parsed.problems).next().is_some();
     match status {
         Some(status) if status > SIGNAL_STATUS_BASE && status <= SIGNAL_STATUS_BASE + 64 => {
             Termination::Signal(status - SIGNAL_STATUS_BASE)

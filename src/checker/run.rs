@@ -17,8 +17,8 @@ use crate::checker::output::OutputSink;
 use crate::host::clock::now;
 use crate::host::helper::Program;
 use crate::host::jail::{self, JailSpec, JailedProcess, SchedStat};
-use crate::model::check::ballot::ballot;
 use crate::model::check::parse::OutputParser;
+use crate::model::check::run_result::classify_run;
 use crate::model::check::{Filesystem, Mode, Run, RunResult, Termination};
 
 /// How often its reading is looked at where it is held back.
@@ -120,9 +120,9 @@ pub fn run(order: &RunSpec, stop: BorrowedFd<'_>, told: &mut RunCallbacks<'_>) -
     } else {
         None
     };
-    let (ballot, why) = match void.or(blind) {
+    let (result, why) = match void.or(blind) {
         Some(why) => (RunResult::Failed, why),
-        None => ballot(order.filesystem, order.mode, &parsed, &end),
+        None => classify_run(order.filesystem, order.mode, &parsed, &end),
     };
     let run = Run {
         mode: order.mode,
@@ -131,7 +131,7 @@ pub fn run(order: &RunSpec, stop: BorrowedFd<'_>, told: &mut RunCallbacks<'_>) -
         active,
         held: None,
         termination: end,
-        result: ballot,
+        result,
         failure_reason: why,
         checker_error: parsed.failure,
         problems: parsed.problems,

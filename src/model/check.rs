@@ -1,13 +1,13 @@
-//! Filesystem checks: what is checked, each run of the checker with its ballot, and what the runs
+//! Filesystem checks: what is checked, each run of the checker with its result, and what the runs
 //! say together.
 //!
-//! The vocabulary of checks is here; `parse` reads what checkers print, `ballot` weighs one run,
+//! The vocabulary of checks is here; `parse` reads what checkers print, `run_result` classifies one run,
 //! `steps` decides what comes next and what it all means, `schedule` when a check is due. Pure: no
 //! clock, no process, no device. Measured facts behind the rules: docs/checks.md.
 
-pub mod ballot;
 pub mod decision;
 pub mod parse;
+pub mod run_result;
 pub mod schedule;
 
 use std::sync::Arc;

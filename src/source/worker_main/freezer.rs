@@ -31,7 +31,9 @@ use crate::model::dev::DevNo;
 use crate::model::graph::mounts::MountTree;
 use crate::model::path::HostPath;
 use crate::source::checks::freezer::protocol::{FreezerEvent, FreezerRequest};
-use crate::source::checks::freezer::refusal::{HostLayout, SYSTEM_PATHS, layers, refusal};
+use crate::source::checks::freezer::refusal::{
+    HostLayout, SYSTEM_PATHS, overlay_layers_of, refusal,
+};
 use crate::source::checks::freezer::{FreezeRequest, intent_name};
 use crate::source::mounts;
 
@@ -300,7 +302,7 @@ fn daemon_devices(needed: &[PathBuf]) -> (Vec<(DevNo, String)>, Vec<HostPath>) {
     let table = std::fs::read("/proc/self/mountinfo")
         .map(|text| mounts::parse(&text).0)
         .unwrap_or_default();
-    let layers = table.iter().flat_map(layers).collect();
+    let layers = table.iter().flat_map(overlay_layers_of).collect();
     let table = MountTree::new(&table);
     let program = std::env::current_exe().ok();
     let mut devs = Vec::new();

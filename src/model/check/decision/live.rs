@@ -1,8 +1,8 @@
 //! Runs of a filesystem that is written meanwhile: votes. They can clear it, and at most make it
 //! suspected.
 
-use crate::model::check::ballot::non_transient;
 use crate::model::check::decision::{CheckOutcome, Decision, DecisionInput, outcome_text};
+use crate::model::check::run_result::non_transient;
 use crate::model::check::{CheckVerdict, Filesystem, Mode, Problem, Run, RunResult, Termination};
 
 /// Fewer votes make no suspicion.

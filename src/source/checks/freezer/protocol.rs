@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::source::checks::freezer::FreezeRequest;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "told", rename_all = "snake_case")]
+#[serde(tag = "request", rename_all = "snake_case")]
 pub enum FreezerRequest {
     /// The first word. `intents`: where notes are kept, as the host names it.
     Freeze {
@@ -27,7 +27,7 @@ pub enum FreezerRequest {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "said", rename_all = "snake_case")]
+#[serde(tag = "event", rename_all = "snake_case")]
 pub enum FreezerEvent {
     /// All is ready; FIFREEZE is called next, which may take as long as it likes.
     AboutToFreeze,

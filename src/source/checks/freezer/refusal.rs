@@ -76,7 +76,7 @@ pub fn refusal(host: &HostLayout, target: &[DevNo]) -> Option<String> {
     }
     // Whatever container runtime there is, and wherever it has its root: what it has mounted tells.
     let overlays = host.mounts.iter().flat_map(|mount| {
-        layers(mount)
+        overlay_layers_of(mount)
             .into_iter()
             .map(move |layer| (layer, mount.mount_point.to_string()))
     });
@@ -105,7 +105,7 @@ fn underlying_filesystems(table: &MountTree<'_>, path: &HostPath) -> BTreeSet<De
     let Some(mount) = table.containing(path) else {
         return BTreeSet::new();
     };
-    let layers = layers(mount);
+    let layers = overlay_layers_of(mount);
     std::iter::once(mount.dev)
         .chain(
             layers
@@ -118,7 +118,7 @@ fn underlying_filesystems(table: &MountTree<'_>, path: &HostPath) -> BTreeSet<De
 
 /// The folders of which an overlay is made (Documentation/filesystems/overlayfs.rst); relative ones
 /// are relative to what nobody knows any more.
-pub fn layers(mount: &Mount) -> Vec<HostPath> {
+pub fn overlay_layers_of(mount: &Mount) -> Vec<HostPath> {
     if mount.fs_type != "overlay" {
         return Vec::new();
     }

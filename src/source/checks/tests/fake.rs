@@ -287,7 +287,7 @@ pub fn decide(situation: &DecisionInput<'_>, runs: &[&Run], at: Timestamp) -> De
 }
 
 fn run(mode: Mode, duration: Duration, end: Termination) -> Run {
-    let ballot = if end == Termination::Exited(0) {
+    let result = if end == Termination::Exited(0) {
         RunResult::Clean
     } else {
         RunResult::Failed
@@ -298,13 +298,13 @@ fn run(mode: Mode, duration: Duration, end: Termination) -> Run {
         duration,
         active: duration,
         held: None,
-        failure_reason: if ballot == RunResult::Failed {
+        failure_reason: if result == RunResult::Failed {
             format!("{end:?}")
         } else {
             String::new()
         },
         termination: end,
-        result: ballot,
+        result,
         checker_error: None,
         problems: Vec::new(),
         more_problems: 0,

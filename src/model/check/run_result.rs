@@ -1,7 +1,7 @@
-//! One run → its ballot: did the checker do its work, and did it find anything. Filter F is here:
+//! One run → its result: did the checker do its work, and did it find anything. Filter F is here:
 //! what a healthy frozen filesystem shows.
 //!
-//! The exit status alone is no ballot (docs/checks.md): xfs_repair ends with 0 over a bad checksum
+//! The exit status alone is no result (docs/checks.md): xfs_repair ends with 0 over a bad checksum
 //! and with 1 for want of memory.
 
 #[cfg(test)]
@@ -10,8 +10,8 @@ mod tests;
 use crate::model::check::parse::ParsedOutput;
 use crate::model::check::{Filesystem, Mode, Problem, RunResult, Termination, Weight};
 
-/// The ballot of one run, and why where it is FAILED (empty otherwise).
-pub fn ballot(
+/// The result of one run, and why where it is FAILED (empty otherwise).
+pub fn classify_run(
     filesystem: Filesystem,
     mode: Mode,
     parsed: &ParsedOutput,
