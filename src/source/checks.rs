@@ -25,14 +25,15 @@ pub mod xfs_health;
 
 pub use lvm_snapshot::PREFIX as SNAPSHOT_PREFIX;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{Notify, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::task::{Id, JoinSet};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::host::clock::now;
 use crate::model::check::decision::CheckOutcome;
@@ -44,12 +45,10 @@ use crate::model::source_update::{Source, SourceStatus, SourceUpdate};
 use crate::source::checks::backend::{Backend, HostBackend};
 use crate::source::checks::load::IoLoad;
 use crate::source::checks::queue::{
-    LoadGate, Queue, QueueAction, Stage, StuckChecker, UnfinishedCheck, devices_of,
-    differs_only_in_phase, failed_outcome,
+    LoadGate, PermitRequest, PermitState, Queue, QueueAction, Stage, StuckChecker, UnfinishedCheck,
+    devices_of, differs_only_in_phase, failed_outcome,
 };
-use crate::source::checks::task::{
-    TaskControl, TaskInputs, TaskProgress, TaskResult, cancelled_outcome, run_check,
-};
+use crate::source::checks::task::{ProgressMap, TaskInputs, TaskProgress, TaskResult, run_check};
 use crate::source::checks::tools::AvailableTools;
 use crate::source::context::{CheckSettings, Context, SourceError};
 
@@ -93,8 +92,10 @@ struct CheckSource<W> {
     queue: Queue,
     tasks: JoinSet<TaskEvent>,
     task_kinds: HashMap<Id, TaskKind>,
-    /// Rung by checks that have something to say.
-    progress_notify: Arc<Notify>,
+    /// Of the active checks.
+    progress: watch::Sender<ProgressMap>,
+    /// For the tasks; their number is bounded by that of the active checks.
+    permit_requests: mpsc::UnboundedSender<PermitRequest>,
     /// None until somebody has looked.
     tools: Option<AvailableTools>,
     finding_tools: bool,
@@ -107,13 +108,14 @@ struct CheckSource<W> {
 
 async fn run_with<W: Backend>(context: Context, world: W) -> Result<Infallible, SourceError> {
     let (mut wanted, mut settings) = (context.checks.clone(), context.settings.clone());
-    let mut checks = CheckSource::new(context, world);
+    let (permit_requests, mut requests) = mpsc::unbounded_channel();
+    let mut checks = CheckSource::new(context, world, permit_requests);
+    let mut progress = checks.progress.subscribe();
     checks.start_cleanup();
     let first = wanted.borrow_and_update().clone();
     checks.apply_desired(&first).await?;
     loop {
         let next = checks.advance().await?;
-        let bell = checks.progress_notify.clone();
         tokio::select! {
             changed = wanted.changed() => {
                 changed.map_err(|_| SourceError::OwnerGone)?;
@@ -126,14 +128,19 @@ async fn run_with<W: Backend>(context: Context, world: W) -> Result<Infallible, 
                 checks.apply_settings(new);
             }
             Some(ended) = checks.next_event(), if !checks.tasks.is_empty() => checks.handle_event(ended).await?,
-            () = bell.notified() => {}
+            Some(request) = requests.recv() => checks.queue.request_permit(request),
+            Ok(()) = progress.changed() => {}
             () = tokio::time::sleep_until(next) => {}
         }
     }
 }
 
 impl<W: Backend> CheckSource<W> {
-    fn new(context: Context, world: W) -> CheckSource<W> {
+    fn new(
+        context: Context,
+        world: W,
+        permit_requests: mpsc::UnboundedSender<PermitRequest>,
+    ) -> CheckSource<W> {
         let settings = context.settings.borrow().checks.clone();
         CheckSource {
             context,
@@ -142,7 +149,8 @@ impl<W: Backend> CheckSource<W> {
             queue: Queue::default(),
             tasks: JoinSet::new(),
             task_kinds: HashMap::new(),
-            progress_notify: Arc::default(),
+            progress: watch::Sender::new(BTreeMap::new()),
+            permit_requests,
             tools: None,
             finding_tools: false,
             tools_due: Instant::now(),
@@ -217,20 +225,7 @@ impl<W: Backend> CheckSource<W> {
     ) -> Result<(), SourceError> {
         match turn {
             QueueAction::Start(id) => self.start_check(&id, tools).await?,
-            QueueAction::GrantPermit(id) => {
-                if let Some(UnfinishedCheck {
-                    stage:
-                        Stage::Active {
-                            progress: said,
-                            control: told,
-                        },
-                    ..
-                }) = self.queue.checks.get(&id)
-                {
-                    let turn = said.borrow().permit;
-                    told.send_modify(|told| told.granted_permit = turn);
-                }
-            }
+            QueueAction::GrantPermit(id) => self.queue.grant_permit(&id),
             QueueAction::SampleLoad(id) => {
                 let Some(UnfinishedCheck {
                     stage: Stage::Queued { gate, .. },
@@ -269,30 +264,31 @@ impl<W: Backend> CheckSource<W> {
                 return self.finish(id, outcome).await;
             }
         };
-        let said = TaskProgress {
+        let beginning = TaskProgress {
             state: CheckState::Running {
                 phase: "beginning".to_owned(),
             },
             runs: Vec::new(),
             signals: Vec::new(),
-            permit: Some(0),
         };
-        let (said, heard) = watch::channel(said);
-        let (told, hears) = watch::channel(TaskControl {
-            cancellation: None,
-            signals: going.desired.signals.clone(),
-            granted_permit: Some(0),
-        });
+        self.progress
+            .send_modify(|all| drop(all.insert(id.clone(), beginning)));
+        let (permit, issued) = PermitState::issue();
+        let (signals, kernel_signals) = watch::channel(going.desired.signals.clone());
+        let cancel = CancellationToken::new();
         let means = TaskInputs {
             checker,
             lvm: tools.lvm.clone(),
-            progress: said,
-            progress_notify: self.progress_notify.clone(),
-            control: hears,
+            progress: self.progress.clone(),
+            signals: kernel_signals,
+            cancel: cancel.clone(),
+            permit: Some(permit),
+            permit_requests: self.permit_requests.clone(),
         };
         going.stage = Stage::Active {
-            progress: heard,
-            control: told,
+            permit: issued,
+            signals,
+            cancel,
         };
         let (world, wanted, id) = (self.backend.clone(), going.desired.clone(), id.clone());
         self.spawn(TaskKind::RunningCheck(id.clone()), async move {
@@ -318,16 +314,11 @@ impl<W: Backend> CheckSource<W> {
                 Some(going) => {
                     going.position = place;
                     going.desired = wanted.clone();
-                    if let Stage::Active { control: told, .. } = &going.stage {
-                        told.send_if_modified(|told| {
-                            let news = told.signals != wanted.signals
-                                || (told.cancellation.is_none() && wanted.cancellation.is_some());
-                            told.signals.clone_from(&wanted.signals);
-                            told.cancellation = told
-                                .cancellation
-                                .take()
-                                .or_else(|| wanted.cancellation.clone());
-                            news
+                    if let Stage::Active { signals, .. } = &going.stage {
+                        signals.send_if_modified(|signals| {
+                            let changed = *signals != wanted.signals;
+                            signals.clone_from(&wanted.signals);
+                            changed
                         });
                     }
                 }
@@ -341,24 +332,19 @@ impl<W: Backend> CheckSource<W> {
         }
         let mut ending = Vec::new();
         for (id, going) in &mut self.queue.checks {
-            let stop = if ids.contains(id) {
+            let cancellation = if ids.contains(id) {
                 going.desired.cancellation.clone()
             } else {
                 Some(Cancellation {
                     reason: TARGET_GONE.to_owned(),
                 })
             };
-            let Some(stop) = stop else { continue };
-            match &going.stage {
-                Stage::Active { control: told, .. } => {
-                    told.send_if_modified(|told| {
-                        told.cancellation.is_none() && told.cancellation.replace(stop).is_none()
-                    });
-                }
-                Stage::Queued { .. } => ending.push((
-                    id.clone(),
-                    cancelled_outcome(&stop, going.desired.target.mode),
-                )),
+            let Some(cancellation) = cancellation else {
+                continue;
+            };
+            going.cancel(cancellation);
+            if !going.is_active() {
+                ending.push((id.clone(), going.cancelled_outcome()));
             }
         }
         for (id, outcome) in ending {
@@ -453,12 +439,11 @@ impl<W: Backend> CheckSource<W> {
             signals,
             unkillable: remains,
         } = concluded;
-        let of = self
-            .queue
-            .checks
-            .get(id)
-            .map(|going| devices_of(&going.desired.target))
-            .unwrap_or_default();
+        let Some(going) = self.queue.checks.get(id) else {
+            return Ok(());
+        };
+        let of = devices_of(&going.desired.target);
+        let outcome = outcome.unwrap_or_else(|| going.cancelled_outcome());
         for remains in remains {
             let number = self.next_stuck;
             self.next_stuck += 1;
@@ -483,7 +468,12 @@ impl<W: Backend> CheckSource<W> {
         };
         let runs = match &going.stage {
             Stage::Queued { .. } => Vec::new(),
-            Stage::Active { progress: said, .. } => said.borrow().runs.clone(),
+            Stage::Active { .. } => self
+                .progress
+                .borrow()
+                .get(id)
+                .map(|progress| progress.runs.clone())
+                .unwrap_or_default(),
         };
         let signals = going.desired.signals.clone();
         self.finish_with(id, outcome, runs, signals).await
@@ -497,6 +487,7 @@ impl<W: Backend> CheckSource<W> {
         signals: Vec<FilesystemSignal>,
     ) -> Result<(), SourceError> {
         self.queue.checks.remove(id);
+        self.progress.send_modify(|all| drop(all.remove(id)));
         // Until it is out of the owner's list it must not begin anew.
         if self
             .context
@@ -564,15 +555,14 @@ impl<W: Backend> CheckSource<W> {
                     },
                     runs: Vec::new(),
                     signals: going.desired.signals.clone(),
-                    permit: None,
                 },
-                Stage::Active { progress: said, .. } => said.borrow().clone(),
+                Stage::Active { .. } => match self.progress.borrow().get(id) {
+                    Some(progress) => progress.clone(),
+                    None => continue,
+                },
             };
             match &going.last_reported {
-                Some(before)
-                    if before.state == now_so.state
-                        && before.runs == now_so.runs
-                        && before.signals == now_so.signals => {}
+                Some(before) if *before == now_so => {}
                 Some(before)
                     if differs_only_in_phase(before, &now_so)
                         && at < going.last_reported_at + PHASE_INTERVAL =>
@@ -592,7 +582,6 @@ impl<W: Backend> CheckSource<W> {
                 state,
                 runs,
                 signals,
-                ..
             } = said;
             let progress = CheckProgress {
                 id,

@@ -4,16 +4,20 @@
 //! Pure but for the time it is given. Knows nothing of runs.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::model::check::decision::CheckOutcome;
-use crate::model::check::{CheckState, CheckTarget, CheckVerdict, DesiredCheck, Mode};
+use crate::model::check::{
+    Cancellation, CheckState, CheckTarget, CheckVerdict, DesiredCheck, FilesystemSignal, Mode,
+};
 use crate::model::dev::DevNo;
 use crate::model::ids::CheckId;
-use crate::source::checks::task::{TaskControl, TaskProgress};
+use crate::source::checks::task::TaskProgress;
 
 /// A scheduled check looks this often whether the node is quiet, and gives up after so long.
 pub const LOAD_INTERVAL: Duration = Duration::from_secs(60);
@@ -28,14 +32,45 @@ pub enum LoadGate {
     Busy { retry_at: Instant, why: String },
 }
 
+/// The right to run a checker. Only the queue issues it; dropping it returns it.
+#[derive(Debug)]
+pub struct Permit(#[expect(dead_code, reason = "counted, not read")] Arc<()>);
+
+/// A check that has returned its permit wants another.
+pub type PermitRequest = (CheckId, oneshot::Sender<Permit>);
+
+/// A check and its permit, as the queue sees them.
+pub enum PermitState {
+    Requested(oneshot::Sender<Permit>),
+    /// Dead once the check has returned it.
+    Issued(Weak<()>),
+}
+
+impl PermitState {
+    pub fn issue() -> (Permit, PermitState) {
+        let permit = Arc::new(());
+        let issued = PermitState::Issued(Arc::downgrade(&permit));
+        (Permit(permit), issued)
+    }
+
+    /// A requester that was cancelled meanwhile does not take it, and it is back at once.
+    fn grant(&mut self) {
+        let (permit, issued) = PermitState::issue();
+        if let PermitState::Requested(reply) = std::mem::replace(self, issued) {
+            let _ = reply.send(permit);
+        }
+    }
+}
+
 pub enum Stage {
     Queued {
         gate: LoadGate,
         busy_since: Option<Instant>,
     },
     Active {
-        progress: watch::Receiver<TaskProgress>,
-        control: watch::Sender<TaskControl>,
+        permit: PermitState,
+        signals: watch::Sender<Vec<FilesystemSignal>>,
+        cancel: CancellationToken,
     },
 }
 
@@ -45,6 +80,8 @@ pub struct UnfinishedCheck {
     /// In the owner's list, which is by age.
     pub position: usize,
     pub stage: Stage,
+    /// Why it was cancelled.
+    cancellation: Option<Cancellation>,
     /// What the owner was last told, and when.
     pub last_reported: Option<TaskProgress>,
     pub last_reported_at: Instant,
@@ -59,6 +96,7 @@ impl UnfinishedCheck {
                 gate: LoadGate::Unsampled,
                 busy_since: None,
             },
+            cancellation: None,
             last_reported: None,
             last_reported_at: at,
         }
@@ -73,28 +111,39 @@ impl UnfinishedCheck {
         matches!(self.stage, Stage::Active { .. })
     }
 
-    fn has_permit(&self) -> bool {
-        match &self.stage {
-            Stage::Queued { .. } => false,
-            Stage::Active {
-                progress: said,
-                control: told,
-            } => {
-                let wants = said.borrow().permit;
-                wants.is_some() && wants == told.borrow().granted_permit
-            }
+    /// The first reason stays.
+    pub fn cancel(&mut self, reason: Cancellation) {
+        self.cancellation.get_or_insert(reason);
+        if let Stage::Active { cancel, .. } = &self.stage {
+            cancel.cancel();
         }
+    }
+
+    pub fn cancelled_outcome(&self) -> CheckOutcome {
+        let reason = match &self.cancellation {
+            Some(cancellation) => cancellation.reason.clone(),
+            // Only the end of the source cancels without a reason.
+            None => "the daemon ends".to_owned(),
+        };
+        CheckOutcome {
+            verdict: CheckVerdict::Inconclusive,
+            reason,
+            mode: self.desired.target.mode,
+        }
+    }
+
+    fn has_permit(&self) -> bool {
+        matches!(&self.stage, Stage::Active { permit: PermitState::Issued(permit), .. } if permit.strong_count() > 0)
     }
 
     fn wants_permit(&self) -> bool {
-        self.is_active() && !self.has_permit() && self.requested_permit().is_some()
-    }
-
-    fn requested_permit(&self) -> Option<u64> {
-        match &self.stage {
-            Stage::Queued { .. } => None,
-            Stage::Active { progress: said, .. } => said.borrow().permit,
-        }
+        matches!(
+            self.stage,
+            Stage::Active {
+                permit: PermitState::Requested(_),
+                ..
+            }
+        )
     }
 }
 
@@ -123,7 +172,7 @@ pub struct StuckChecker {
 #[derive(Debug, PartialEq, Eq)]
 pub enum QueueAction {
     Start(CheckId),
-    /// To one that goes on already.
+    /// To an active check that requested one.
     GrantPermit(CheckId),
     /// Look whether the node is quiet enough for it.
     SampleLoad(CheckId),
@@ -194,6 +243,25 @@ impl Queue {
             }
         }
         None
+    }
+
+    pub fn request_permit(&mut self, (id, reply): PermitRequest) {
+        if let Some(permit) = self.permit_of(&id) {
+            *permit = PermitState::Requested(reply);
+        }
+    }
+
+    pub fn grant_permit(&mut self, id: &CheckId) {
+        if let Some(permit) = self.permit_of(id) {
+            permit.grant();
+        }
+    }
+
+    fn permit_of(&mut self, id: &CheckId) -> Option<&mut PermitState> {
+        match &mut self.checks.get_mut(id)?.stage {
+            Stage::Active { permit, .. } => Some(permit),
+            Stage::Queued { .. } => None,
+        }
     }
 
     /// When something changes by itself: a busy node is looked at again. What is overdue waits for

@@ -9,24 +9,28 @@
 
 mod frozen;
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::host::clock;
 use crate::host::exec::UnkillableChild;
 use crate::model::check::decision::{CheckOutcome, Decision, DecisionInput};
 use crate::model::check::{
-    Cancellation, CheckState, CheckVerdict, DesiredCheck, Filesystem, FilesystemSignal, Mode, Run,
-    RunResult, Termination,
+    CheckState, CheckVerdict, DesiredCheck, Filesystem, FilesystemSignal, Mode, Run, RunResult,
+    Termination,
 };
+use crate::model::ids::CheckId;
 use crate::source::checks::backend::Backend;
 use crate::source::checks::lvm_snapshot::{LvmSnapshotError, LvmSnapshotRequest};
+use crate::source::checks::queue::{Permit, PermitRequest};
 use crate::source::checks::runner::{Device, OrphanedRuns, ReapedRun, RunRequest};
 use crate::source::checks::xfs_health::HealthScope;
 
@@ -43,45 +47,41 @@ const MAX_STEPS: usize = 100;
 /// Between two questions what comes next when the answer was to wait.
 const MIN_WAIT: Duration = Duration::from_millis(100);
 
-/// What a check says of itself.
+/// What a check is doing and has done so far.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TaskProgress {
     pub state: CheckState,
     pub runs: Vec<Arc<Run>>,
     pub signals: Vec<FilesystemSignal>,
-    /// The turn that it wants or has, counted; None while it needs none. It has it when
-    /// `Told::granted` is the same.
-    pub permit: Option<u64>,
 }
 
-/// What a check is told.
-#[derive(Clone, Debug, Default)]
-pub struct TaskControl {
-    pub cancellation: Option<Cancellation>,
-    /// What the kernel said of the filesystem.
-    pub signals: Vec<FilesystemSignal>,
-    pub granted_permit: Option<u64>,
-}
+/// The progress of every active check. The source adds and removes the entries, the tasks update
+/// them.
+pub type ProgressMap = BTreeMap<CheckId, TaskProgress>;
 
-/// What came of a check.
+/// The result of a check.
 #[derive(Debug)]
 pub struct TaskResult {
-    pub outcome: CheckOutcome,
+    /// None: the check was cancelled.
+    pub outcome: Option<CheckOutcome>,
     pub runs: Vec<Arc<Run>>,
     pub signals: Vec<FilesystemSignal>,
     /// Of checkers that cannot be killed.
     pub unkillable: Vec<UnkillableChild>,
 }
 
-/// With what a check goes.
+/// The inputs of a check.
 pub struct TaskInputs {
     pub checker: PathBuf,
     /// lvm, where snapshots can be made.
     pub lvm: Option<PathBuf>,
-    pub progress: watch::Sender<TaskProgress>,
-    /// Rung when something was said.
-    pub progress_notify: Arc<Notify>,
-    pub control: watch::Receiver<TaskControl>,
+    pub progress: watch::Sender<ProgressMap>,
+    /// What the kernel reported about the filesystem.
+    pub signals: watch::Receiver<Vec<FilesystemSignal>>,
+    pub cancel: CancellationToken,
+    /// None while the check needs no permit.
+    pub permit: Option<Permit>,
+    pub permit_requests: mpsc::UnboundedSender<PermitRequest>,
 }
 
 pub async fn run_check<W: Backend>(
@@ -89,8 +89,6 @@ pub async fn run_check<W: Backend>(
     wanted: DesiredCheck,
     means: TaskInputs,
 ) -> TaskResult {
-    let turn = means.progress.borrow().permit.unwrap_or_default();
-    let mode = wanted.target.mode;
     let mut conductor = CheckTask {
         backend: world,
         desired: wanted,
@@ -99,7 +97,6 @@ pub async fn run_check<W: Backend>(
             at: clock::now(),
             since: Instant::now(),
         },
-        permit: turn,
         runs: Vec::new(),
         own_signals: Vec::new(),
         freeze_refusal: None,
@@ -108,10 +105,12 @@ pub async fn run_check<W: Backend>(
         unkillable: Vec::new(),
     };
     let outcome = match Box::pin(conductor.run_to_outcome()).await {
-        Ok(outcome) => outcome,
-        Err(Abort::Cancelled(stop)) => cancelled_outcome(&stop, mode),
-        Err(Abort::ThawUnconfirmed(why)) => conductor.thaw_unconfirmed_outcome(&why),
-        Err(Abort::Stuck(waiting_in)) => stuck_outcome(waiting_in, conductor.strongest_mode()),
+        Ok(outcome) => Some(outcome),
+        Err(Abort::Cancelled) => None,
+        Err(Abort::ThawUnconfirmed(why)) => Some(conductor.thaw_unconfirmed_outcome(&why)),
+        Err(Abort::Stuck(waiting_in)) => {
+            Some(stuck_outcome(waiting_in, conductor.strongest_mode()))
+        }
     };
     // Before it is over: until then no other check of this filesystem begins.
     conductor.collect_orphans().await;
@@ -122,14 +121,6 @@ pub async fn run_check<W: Backend>(
         runs: conductor.runs,
         signals,
         unkillable: remains,
-    }
-}
-
-pub fn cancelled_outcome(stop: &Cancellation, mode: Mode) -> CheckOutcome {
-    CheckOutcome {
-        verdict: CheckVerdict::Inconclusive,
-        reason: stop.reason.clone(),
-        mode,
     }
 }
 
@@ -163,7 +154,7 @@ impl SteadyClock {
 
 /// Why a check does not come to its own end.
 enum Abort {
-    Cancelled(Cancellation),
+    Cancelled,
     /// A checker does not go; where it waits.
     Stuck(Option<String>),
     /// Its writers may be waiting still; says why that is not known.
@@ -175,8 +166,6 @@ struct CheckTask<W> {
     desired: DesiredCheck,
     inputs: TaskInputs,
     clock: SteadyClock,
-    /// The last turn that it wanted.
-    permit: u64,
     runs: Vec<Arc<Run>>,
     /// Signals that the check itself has found.
     own_signals: Vec<FilesystemSignal>,
@@ -236,7 +225,7 @@ impl<W: Backend> CheckTask<W> {
 
     /// The kernel's, as they are now, and those that were found.
     fn signals(&self) -> Vec<FilesystemSignal> {
-        let mut signals = self.inputs.control.borrow().signals.clone();
+        let mut signals = self.inputs.signals.borrow().clone();
         signals.extend(
             self.own_signals
                 .iter()
@@ -263,69 +252,59 @@ impl<W: Backend> CheckTask<W> {
         }
     }
 
-    // --- what it says, and its turn
+    // --- progress and permit
 
     fn publish(&self, change: impl FnOnce(&mut TaskProgress)) {
         let signals = self.signals();
-        self.inputs.progress.send_modify(|said| {
-            said.signals = signals;
-            said.runs.clone_from(&self.runs);
-            change(said);
+        self.inputs.progress.send_modify(|all| {
+            if let Some(progress) = all.get_mut(&self.desired.id) {
+                progress.signals = signals;
+                progress.runs.clone_from(&self.runs);
+                change(progress);
+            }
         });
-        self.inputs.progress_notify.notify_one();
     }
 
     fn set_phase(&self, phase: String) {
-        self.publish(|said| said.state = CheckState::Running { phase });
+        self.publish(|progress| progress.state = CheckState::Running { phase });
     }
 
-    /// The words to stop end whatever is waited for: it is dropped.
-    async fn or_cancelled<T>(&mut self, what: impl Future<Output = T>) -> Result<T, Abort> {
+    /// Drops the operation when the check is cancelled.
+    async fn or_cancelled<T>(&mut self, operation: impl Future<Output = T>) -> Result<T, Abort> {
         tokio::select! {
             biased;
-            stop = cancelled(&mut self.inputs.control) => Err(Abort::Cancelled(stop)),
-            value = what => Ok(value),
+            () = self.inputs.cancel.cancelled() => Err(Abort::Cancelled),
+            value = operation => Ok(value),
         }
-    }
-
-    fn has_permit(&self) -> bool {
-        let wants = self.inputs.progress.borrow().permit;
-        wants.is_some() && wants == self.inputs.control.borrow().granted_permit
     }
 
     async fn acquire_permit(&mut self) -> Result<(), Abort> {
-        if self.has_permit() {
+        if self.inputs.permit.is_some() {
             return Ok(());
         }
-        let mine = self.permit + 1;
-        self.permit = mine;
         let until = self.clock.now();
-        self.publish(|said| {
-            said.permit = Some(mine);
-            said.state = CheckState::Waiting {
+        self.publish(|progress| {
+            progress.state = CheckState::Waiting {
                 until,
                 why: "it waits for its turn: other checks go on".to_owned(),
             };
         });
-        let mut told = self.inputs.control.clone();
-        let granted = async move {
-            let granted = told
-                .wait_for(|told| told.granted_permit == Some(mine))
-                .await
-                .is_ok();
-            if !granted {
-                // The source itself ends, and this check with it.
-                std::future::pending::<()>().await;
-            }
-        };
-        self.or_cancelled(granted).await
+        let (reply, issued) = oneshot::channel();
+        // An error here, as below: the source is ending, and this check with it.
+        let _ = self
+            .inputs
+            .permit_requests
+            .send((self.desired.id.clone(), reply));
+        let permit = self.or_cancelled(issued).await?;
+        self.inputs.permit = Some(permit.map_err(|_| Abort::Cancelled)?);
+        Ok(())
     }
 
-    /// Gives the turn back meanwhile. Over as soon as the kernel speaks.
+    /// Returns the permit meanwhile. Ends early when the kernel reports a new signal.
     async fn wait(&mut self, until: Timestamp) -> Result<(), Abort> {
-        self.publish(|said| {
-            said.permit = None;
-            said.state = CheckState::Waiting {
+        self.inputs.permit = None;
+        self.publish(|progress| {
+            progress.state = CheckState::Waiting {
                 until,
                 why: "two frozen runs must lie apart to be two".to_owned(),
             };
@@ -333,12 +312,12 @@ impl<W: Backend> CheckTask<W> {
         let left = Duration::try_from(until.duration_since(self.clock.now()))
             .unwrap_or_default()
             .max(MIN_WAIT);
-        let known = self.inputs.control.borrow().signals.len();
-        let mut told = self.inputs.control.clone();
+        let mut signals = self.inputs.signals.clone();
+        let known = signals.borrow().len();
         let passed = async move {
             tokio::select! {
                 () = tokio::time::sleep(left) => {}
-                Ok(_) = told.wait_for(|told| told.signals.len() > known) => {}
+                Ok(_) = signals.wait_for(|signals| signals.len() > known) => {}
             }
         };
         self.or_cancelled(passed).await
@@ -445,20 +424,20 @@ impl<W: Backend> CheckTask<W> {
         };
         let (started, name) = (self.clock.now(), self.run_label(mode));
         self.set_phase(name.clone());
-        let (world, mut told) = (self.backend.clone(), self.inputs.control.clone());
+        let world = self.backend.clone();
         let (phase, mut phases) = watch::channel(String::new());
-        let heard = {
+        let finished = {
             let mut run = Box::pin(world.run(prepared, &phase));
             loop {
                 tokio::select! {
                     biased;
-                    stop = cancelled(&mut told) => return Err(Abort::Cancelled(stop)),
-                    heard = &mut run => break heard,
+                    () = self.inputs.cancel.cancelled() => return Err(Abort::Cancelled),
+                    finished = &mut run => break finished,
                     Ok(()) = phases.changed() => self.set_phase(with_phase(&name, &phases.borrow_and_update())),
                 }
             }
         };
-        let ran = world.reap(heard).await;
+        let ran = world.reap(finished).await;
         self.record_reaped(ran, started, |_| {})
     }
 
@@ -561,19 +540,6 @@ impl<W: Backend> CheckTask<W> {
         Box::pin(world.remove(snapshot)).await;
         ran
     }
-}
-
-/// Cancel-safe.
-async fn cancelled(told: &mut watch::Receiver<TaskControl>) -> Cancellation {
-    let stop = told
-        .wait_for(|told| told.cancellation.is_some())
-        .await
-        .ok()
-        .and_then(|told| told.cancellation.clone());
-    // Whoever could say it is gone, which is the daemon's end.
-    stop.unwrap_or_else(|| Cancellation {
-        reason: "the daemon ends".to_owned(),
-    })
 }
 
 fn with_phase(name: &str, phase: &str) -> String {

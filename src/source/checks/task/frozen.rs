@@ -2,13 +2,13 @@
 //! anything is waited for.
 
 use crate::model::check::decision::CheckOutcome;
-use crate::model::check::{Cancellation, CheckVerdict, Mode, RunResult, Termination};
+use crate::model::check::{CheckVerdict, Mode, RunResult, Termination};
 use crate::model::dev::DevNo;
 use crate::model::path::HostPath;
 use crate::source::checks::backend::Backend;
 use crate::source::checks::freezer::{FreezeError, FreezeRequest, ThawCause, ThawResult};
 use crate::source::checks::task::{
-    Abort, CheckTask, EXIT_TIMEOUT, SYNCFS_TIMEOUT, THAW_TIMEOUT, cancelled, failed_run, with_phase,
+    Abort, CheckTask, EXIT_TIMEOUT, SYNCFS_TIMEOUT, THAW_TIMEOUT, failed_run, with_phase,
 };
 use crate::source::checks::xfs_health::HealthScope;
 use jiff::Timestamp;
@@ -110,19 +110,19 @@ impl<W: Backend> CheckTask<W> {
         enum FrozenRunEnd<H> {
             Finished(H),
             ThawedEarly(String),
-            Cancelled(Cancellation),
+            Cancelled,
         }
         self.set_phase(name.to_owned());
-        let (world, mut told) = (self.backend.clone(), self.inputs.control.clone());
+        let world = self.backend.clone();
         let (phase, mut phases) = watch::channel(String::new());
         let (over, thawed) = {
             let mut run = Box::pin(world.run(prepared, &phase));
             let over = loop {
                 tokio::select! {
                     biased;
-                    heard = &mut run => break FrozenRunEnd::Finished(heard),
+                    finished = &mut run => break FrozenRunEnd::Finished(finished),
                     why = world.wait_thawed_early(&mut frozen) => break FrozenRunEnd::ThawedEarly(why),
-                    stop = cancelled(&mut told) => break FrozenRunEnd::Cancelled(stop),
+                    () = self.inputs.cancel.cancelled() => break FrozenRunEnd::Cancelled,
                     Ok(()) = phases.changed() => self.set_phase(with_phase(name, &phases.borrow_and_update())),
                 }
             };
@@ -132,7 +132,7 @@ impl<W: Backend> CheckTask<W> {
                 // It is about to end for its own time-out, unless it hangs: that must be known.
                 FrozenRunEnd::ThawedEarly(why) if thawed.cause == ThawCause::Limit => {
                     match tokio::time::timeout(EXIT_TIMEOUT, &mut run).await {
-                        Ok(heard) => (FrozenRunEnd::Finished(heard), thawed),
+                        Ok(finished) => (FrozenRunEnd::Finished(finished), thawed),
                         Err(_) => (FrozenRunEnd::ThawedEarly(why), thawed),
                     }
                 }
@@ -144,7 +144,7 @@ impl<W: Backend> CheckTask<W> {
         };
         let late = thawed.cause == ThawCause::Limit;
         let taken = match over {
-            FrozenRunEnd::Cancelled(stop) => Err(Abort::Cancelled(stop)),
+            FrozenRunEnd::Cancelled => Err(Abort::Cancelled),
             FrozenRunEnd::ThawedEarly(why) => {
                 let end = if late {
                     Termination::TimedOut
@@ -156,8 +156,8 @@ impl<W: Backend> CheckTask<W> {
                 self.record_run(run);
                 Ok(())
             }
-            FrozenRunEnd::Finished(heard) => {
-                let ran = world.reap(heard).await;
+            FrozenRunEnd::Finished(finished) => {
+                let ran = world.reap(finished).await;
                 self.record_reaped(ran, started, |run| {
                     run.held = Some(thawed.held);
                     if let Some(why) = &thawed.early_reason {
