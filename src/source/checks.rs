@@ -36,6 +36,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::host::clock::now;
+use crate::model::causes::with_causes;
 use crate::model::check::decision::CheckOutcome;
 use crate::model::check::{
     Cancellation, CheckProgress, CheckState, DesiredCheck, FilesystemSignal, Run,
@@ -43,7 +44,7 @@ use crate::model::check::{
 use crate::model::ids::CheckId;
 use crate::model::source_update::{Source, SourceStatus, SourceUpdate};
 use crate::source::checks::backend::{Backend, HostBackend};
-use crate::source::checks::load::IoLoad;
+use crate::source::checks::load::{IoLoad, LoadError};
 use crate::source::checks::queue::{
     LoadGate, PermitRequest, PermitState, Queue, QueueAction, Stage, StuckChecker, UnfinishedCheck,
     devices_of, differs_only_in_phase, failed_outcome,
@@ -68,7 +69,7 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
 /// Something that was waited for.
 enum TaskEvent {
     CheckFinished(CheckId, Box<TaskResult>),
-    LoadSampled(CheckId, Result<IoLoad, String>),
+    LoadSampled(CheckId, Result<IoLoad, LoadError>),
     Tools(AvailableTools),
     /// What a daemon before left behind is in order.
     CleanedUp(Vec<String>),
@@ -366,7 +367,6 @@ impl<W: Backend> CheckSource<W> {
         ended: Result<TaskEvent, TaskKind>,
     ) -> Result<(), SourceError> {
         let at = Instant::now();
-        let internal = || "an internal error: the task was lost".to_owned();
         match ended {
             Ok(TaskEvent::CheckFinished(id, concluded)) => {
                 self.handle_finished(&id, *concluded).await
@@ -395,10 +395,13 @@ impl<W: Backend> CheckSource<W> {
                 let Some(going) = self.queue.checks.get(&id) else {
                     return Ok(());
                 };
-                let outcome = failed_outcome(internal(), going.desired.target.mode);
+                let lost = "an internal error: the task was lost".to_owned();
+                let outcome = failed_outcome(lost, going.desired.target.mode);
                 self.finish(&id, outcome).await
             }
-            Err(TaskKind::SamplingLoad(id)) => self.handle_load(&id, Err(internal()), at).await,
+            Err(TaskKind::SamplingLoad(id)) => {
+                self.handle_load(&id, Err(LoadError::TaskLost), at).await
+            }
             Err(TaskKind::FindingTools) => {
                 self.finding_tools = false;
                 Ok(())
@@ -413,14 +416,17 @@ impl<W: Backend> CheckSource<W> {
     async fn handle_load(
         &mut self,
         id: &CheckId,
-        load: Result<IoLoad, String>,
+        load: Result<IoLoad, LoadError>,
         at: Instant,
     ) -> Result<(), SourceError> {
         // Unknown is not quiet.
         let why = match load {
             Ok(busy) if busy.percent <= f64::from(self.settings.max_io_pressure) => None,
             Ok(busy) => Some(busy.describe()),
-            Err(why) => Some(format!("how busy the node is cannot be told ({why})")),
+            Err(error) => Some(format!(
+                "how busy the node is cannot be told ({})",
+                with_causes(&error)
+            )),
         };
         match self.queue.apply_load(id, why, at) {
             Ok(()) => Ok(()),

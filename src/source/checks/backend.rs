@@ -20,7 +20,7 @@ use crate::model::policy::checks::Tools;
 use crate::source::checks::freezer::{
     FreezeError, FreezeGuard, FreezeRequest, Freezer, ThawResult,
 };
-use crate::source::checks::load::{self, IoLoad};
+use crate::source::checks::load::{self, IoLoad, LoadError};
 use crate::source::checks::lvm::HostLvm;
 use crate::source::checks::lvm_snapshot::{
     self, LvmSnapshot, LvmSnapshotError, LvmSnapshotRequest,
@@ -59,7 +59,7 @@ pub trait Backend: Clone + Send + Sync + 'static {
     fn sample_load(
         &self,
         devices: Vec<DevNo>,
-    ) -> impl Future<Output = Result<IoLoad, String>> + Send;
+    ) -> impl Future<Output = Result<IoLoad, LoadError>> + Send;
 
     /// What is dropped and does not end is among the strays, here and from here on.
     fn prepare(
@@ -179,7 +179,7 @@ impl Backend for HostBackend {
         tools::find_tools(&self.root, tools, before).await
     }
 
-    async fn sample_load(&self, devices: Vec<DevNo>) -> Result<IoLoad, String> {
+    async fn sample_load(&self, devices: Vec<DevNo>) -> Result<IoLoad, LoadError> {
         load::measure(&self.root, devices).await
     }
 

@@ -13,6 +13,21 @@ use tokio::time::Instant;
 use crate::host::root::HostRoot;
 use crate::model::dev::DevNo;
 
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    #[error("reading {path}")]
+    Read {
+        path: &'static str,
+        source: io::Error,
+    },
+    #[error("{PRESSURE} makes no sense")]
+    MalformedPressure,
+    #[error("{DISKSTATS} does not name the underlying drives")]
+    UnknownDrives,
+    #[error("an internal error: the task was lost")]
+    TaskLost,
+}
+
 const PRESSURE: &str = "/proc/pressure/io";
 const DISKSTATS: &str = "/proc/diskstats";
 /// Between two readings of diskstats.
@@ -93,17 +108,19 @@ fn busiest(
     devices.iter().filter_map(busy).reduce(f64::max)
 }
 
-/// The error: it cannot be told.
-pub async fn measure(root: &HostRoot, devices: Vec<DevNo>) -> Result<IoLoad, String> {
+pub async fn measure(root: &HostRoot, devices: Vec<DevNo>) -> Result<IoLoad, LoadError> {
     // ENOENT: not built in. EOPNOTSUPP on opening: switched off (psi=0).
     if let Ok(text) = read(root, PRESSURE).await {
-        let percent = parse_pressure(&text).ok_or_else(|| format!("{PRESSURE} makes no sense"))?;
+        let percent = parse_pressure(&text).ok_or(LoadError::MalformedPressure)?;
         return Ok(IoLoad {
             percent,
             source: LoadSource::Pressure,
         });
     }
-    let wrong = |error: io::Error| format!("reading {DISKSTATS}: {error}");
+    let wrong = |source| LoadError::Read {
+        path: DISKSTATS,
+        source,
+    };
     let tree = root.clone();
     let looked = tokio::task::spawn_blocking(move || {
         devices
@@ -111,9 +128,7 @@ pub async fn measure(root: &HostRoot, devices: Vec<DevNo>) -> Result<IoLoad, Str
             .flat_map(|dev| underlying_devices(&tree, *dev))
             .collect::<BTreeSet<_>>()
     });
-    let devices = looked
-        .await
-        .map_err(|_| "looking for the drives beneath: the task was lost".to_owned())?;
+    let devices = looked.await.map_err(|_| LoadError::TaskLost)?;
     let (before, from) = (
         parse_io_ticks(&read(root, DISKSTATS).await.map_err(wrong)?),
         Instant::now(),
@@ -123,8 +138,7 @@ pub async fn measure(root: &HostRoot, devices: Vec<DevNo>) -> Result<IoLoad, Str
         parse_io_ticks(&read(root, DISKSTATS).await.map_err(wrong)?),
         from.elapsed(),
     );
-    let percent = busiest(&devices, &before, &after, apart)
-        .ok_or_else(|| format!("{DISKSTATS} does not name the drives beneath"))?;
+    let percent = busiest(&devices, &before, &after, apart).ok_or(LoadError::UnknownDrives)?;
     Ok(IoLoad {
         percent,
         source: LoadSource::Drive,
@@ -265,13 +279,13 @@ mod tests {
             underlying_devices(&root, DevNo::new(253, 0)),
             BTreeSet::from([DevNo::new(253, 0), DevNo::new(8, 1), DevNo::new(8, 0)])
         );
-        let busy = measure(&root, vec![DevNo::new(253, 0)]).await;
+        let busy = measure(&root, vec![DevNo::new(253, 0)]).await.unwrap();
         assert_eq!(
             busy,
-            Ok(IoLoad {
+            IoLoad {
                 percent: 0.0,
                 source: LoadSource::Drive
-            })
+            }
         );
         assert!(
             measure(&root, vec![DevNo::new(9, 0)]).await.is_err(),
