@@ -1,14 +1,15 @@
-//! Filesystem checks: which of the wanted ones runs now, step by step as `model::check::steps`
-//! says, and what came of it.
+//! The source of filesystem checks: starts the desired checks when their turn comes, and reports
+//! their progress and outcome.
 //!
-//! In: what the owner wants checked (`Wanted`, level-triggered: what is not there any more is
-//! stopped). Out: `Report::Check`. Everything that touches a device or a mount happens in processes
-//! of its own: `runner` (the checker, without any right to write), `freezer` (holds the writers),
-//! `snapshot` and `lvm` (copies of logical volumes), workers (syncfs, XFS' sick bits). May not
-//! enter: what runs mean (`model::check`).
+//! In: the checks that the owner wants (`DesiredCheck`, level-triggered: a check that leaves the
+//! list is cancelled). Out: `SourceUpdate::Check`. Only other processes touch a device or a mount:
+//! `runner` (runs the checker, without any right to write), `freezer` (holds the writers),
+//! `lvm_snapshot` and `lvm` (snapshots of logical volumes), workers (syncfs, health bits of XFS).
+//! The meaning of runs belongs to `model::check`.
 //!
-//! `queue` knows whose turn it is, `conduct` leads one check from run to run, `load` how busy the
-//! node is, `tools` where the checkers are, `world` is the door outside.
+//! `queue` decides which check starts and issues the permits to run a checker, `task` executes one
+//! check, `load` measures how busy the node is, `tools` finds the checkers, `backend` is the
+//! interface to the host.
 
 mod backend;
 pub mod freezer;
@@ -53,31 +54,31 @@ use crate::source::checks::task::{ProgressMap, TaskInputs, TaskProgress, TaskRes
 use crate::source::checks::tools::AvailableTools;
 use crate::source::context::{CheckSettings, Context, SourceError};
 
-/// A phase is news this often at most.
+/// A change of phase alone is reported this often at most.
 const PHASE_INTERVAL: Duration = Duration::from_secs(1);
-/// How often to see whether a checker was installed, or another version of it.
+/// How often the checker programs and their versions are looked up.
 const FIND_TOOLS_INTERVAL: Duration = Duration::from_secs(60);
 
 const TARGET_GONE: &str = "the check is not wanted any more: what it was of is gone";
 
-/// Runs until the owner of the state is gone.
+/// Runs until the owner of the state has ended.
 pub async fn run(context: Context) -> Result<Infallible, SourceError> {
     let world = HostBackend::new(&context);
     run_with(context, world).await
 }
 
-/// Something that was waited for.
+/// What a finished background task delivers.
 enum TaskEvent {
     CheckFinished(CheckId, Box<TaskResult>),
     LoadSampled(CheckId, Result<IoLoad, LoadError>),
     Tools(AvailableTools),
-    /// What a daemon before left behind is in order.
+    /// Leftovers of an earlier daemon are removed; a line for each.
     CleanedUp(Vec<String>),
-    /// The checker that hung.
+    /// The stuck checker of this number has exited.
     StuckCheckerGone(u64),
 }
 
-/// A task of which nothing came (it panicked, say): what waits for it must not wait for ever.
+/// Identifies a task that was lost (for example by a panic), so that nothing waits for it for ever.
 enum TaskKind {
     RunningCheck(CheckId),
     SamplingLoad(CheckId),
@@ -97,11 +98,11 @@ struct CheckSource<W> {
     progress: watch::Sender<ProgressMap>,
     /// For the tasks; their number is bounded by that of the active checks.
     permit_requests: mpsc::UnboundedSender<PermitRequest>,
-    /// None until somebody has looked.
+    /// None until the first lookup.
     tools: Option<AvailableTools>,
     finding_tools: bool,
     tools_due: Instant,
-    /// Before, no check begins.
+    /// No check starts before.
     cleaned_up: bool,
     next_stuck: u64,
     reported_status: Option<SourceStatus>,
@@ -187,7 +188,8 @@ impl<W: Backend> CheckSource<W> {
         });
     }
 
-    /// Starts all whose turn it is, and tells what is new. Out: when something will be.
+    /// Starts the checks whose turn has come, and reports progress. Returns the time of the next
+    /// change.
     async fn advance(&mut self) -> Result<Instant, SourceError> {
         let at = Instant::now();
         if !self.finding_tools && self.tools_due <= at {
@@ -301,7 +303,7 @@ impl<W: Backend> CheckSource<W> {
         Ok(())
     }
 
-    /// What the owner wants now, whole.
+    /// Applies the whole list of desired checks.
     async fn apply_desired(&mut self, all: &[DesiredCheck]) -> Result<(), SourceError> {
         let at = Instant::now();
         let ids: BTreeSet<&CheckId> = all.iter().map(|wanted| &wanted.id).collect();
@@ -374,8 +376,8 @@ impl<W: Backend> CheckSource<W> {
             Ok(TaskEvent::LoadSampled(id, load)) => self.handle_load(&id, load, at).await,
             Ok(TaskEvent::Tools(found)) => {
                 self.finding_tools = false;
-                // Due again already: the settings have changed meanwhile, and these are those from
-                // before.
+                // Due again: the settings have changed since the lookup started, and this result is
+                // outdated.
                 self.tools = (self.tools_due > at).then_some(found);
                 Ok(())
             }
@@ -467,7 +469,7 @@ impl<W: Backend> CheckSource<W> {
         self.finish_with(id, outcome, runs, signals).await
     }
 
-    /// One that has made no run, or whose runs were lost with its task.
+    /// Ends a check that has made no run, or whose task was lost.
     async fn finish(&mut self, id: &CheckId, outcome: CheckOutcome) -> Result<(), SourceError> {
         let Some(going) = self.queue.checks.get(id) else {
             return Ok(());
@@ -494,7 +496,7 @@ impl<W: Backend> CheckSource<W> {
     ) -> Result<(), SourceError> {
         self.queue.checks.remove(id);
         self.progress.send_modify(|all| drop(all.remove(id)));
-        // Until it is out of the owner's list it must not begin anew.
+        // The check must not start again before the owner has removed it from its list.
         if self
             .context
             .checks
@@ -517,7 +519,8 @@ impl<W: Backend> CheckSource<W> {
             .await
     }
 
-    /// Those that cannot be checked now end at once.
+    /// Ends queued checks that cannot run: no checker program, or a stuck checker on the
+    /// filesystem.
     async fn finish_impossible(&mut self, tools: &AvailableTools) -> Result<(), SourceError> {
         let queued = self
             .queue
@@ -545,7 +548,7 @@ impl<W: Backend> CheckSource<W> {
         Ok(())
     }
 
-    /// Tells what is new of each. Out: when what was held back as too soon will be told.
+    /// Reports the changes of each check. Returns when a change that was held back is due.
     async fn report_progress(&mut self, at: Instant) -> Result<Option<Instant>, SourceError> {
         let mut held_back: Option<Instant> = None;
         let mut news = Vec::new();

@@ -1,8 +1,8 @@
-//! How busy the node's drives are: what scheduled checks wait for.
+//! Measures how busy the node's drives are. Scheduled checks wait until the node is quiet.
 //!
-//! In: /proc/pressure/io (Documentation/accounting/psi.rst); where the kernel has it not, two
-//! readings of /proc/diskstats (Documentation/admin-guide/iostats.rst) of the drives beneath. Out:
-//! percent. Whether that is too much is the policy's word.
+//! In: /proc/pressure/io (Documentation/accounting/psi.rst); without it, two readings of
+//! /proc/diskstats (Documentation/admin-guide/iostats.rst) for the underlying drives. Out: percent.
+//! The policy decides whether that is too much.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -32,10 +32,10 @@ const PRESSURE: &str = "/proc/pressure/io";
 const DISKSTATS: &str = "/proc/diskstats";
 /// Between two readings of diskstats.
 const SAMPLE_GAP: Duration = Duration::from_secs(3);
-/// Of layers one above the other; more than anybody builds.
+/// Maximum depth of stacked devices; more than anyone builds.
 const MAX_DEPTH: usize = 16;
 
-/// How busy.
+/// A measured load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct IoLoad {
     pub percent: f64,
@@ -44,14 +44,14 @@ pub struct IoLoad {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LoadSource {
-    /// Of the last minute some task waited for I/O.
+    /// Share of the last minute in which some task waited for I/O.
     Pressure,
-    /// Of a few seconds the busiest drive beneath had something to do.
+    /// Share of a few seconds in which the busiest underlying drive had I/O in flight.
     Drive,
 }
 
 impl IoLoad {
-    /// Why a check waits.
+    /// The reason for which a check waits.
     pub fn describe(&self) -> String {
         match self.source {
             LoadSource::Pressure => format!(
@@ -77,21 +77,21 @@ pub fn parse_pressure(text: &str) -> Option<f64> {
     (0.0..=100.0).contains(&value).then_some(value)
 }
 
-/// Milliseconds for which each device had I/O in flight: field 10 of iostats.rst, which counts from
-/// behind the name.
+/// Milliseconds for which each device had I/O in flight: field 10 of iostats.rst, counted after the
+/// name.
 pub fn parse_io_ticks(text: &str) -> BTreeMap<DevNo, u64> {
     text.lines()
         .filter_map(|line| {
             let mut fields = line.split_ascii_whitespace();
             let dev = DevNo::new(fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
-            // Its name first.
+            // The name is before it.
             Some((dev, fields.nth(10)?.parse().ok()?))
         })
         .collect()
 }
 
-/// Of the busiest of `devices`; None where none was seen both times. The counter is one of 32 bits
-/// and wraps.
+/// Utilization of the busiest of `devices`; None where none is in both readings. The counter has 32
+/// bits and wraps.
 fn busiest(
     devices: &BTreeSet<DevNo>,
     before: &BTreeMap<DevNo, u64>,
@@ -153,7 +153,7 @@ async fn read(root: &HostRoot, path: &'static str) -> io::Result<String> {
         .map_err(io::Error::other)?
 }
 
-/// The device itself and all that it lies on: the disk of a partition, the slaves of md and dm
+/// The device itself and all devices below it: the disk of a partition, the slaves of md and dm
 /// (Documentation/ABI/stable/sysfs-block).
 fn underlying_devices(root: &HostRoot, dev: DevNo) -> BTreeSet<DevNo> {
     let mut found = BTreeSet::from([dev]);
@@ -181,7 +181,7 @@ fn directly_underlying_devices(root: &HostRoot, dev: DevNo) -> Vec<DevNo> {
     if place.join("partition").exists() {
         below.extend(place.parent().and_then(|disk| number(&disk.join("dev"))));
     }
-    // None for most: it lies on nothing.
+    // Missing for most: nothing is below them.
     let slaves = std::fs::read_dir(place.join("slaves"))
         .into_iter()
         .flatten()

@@ -1,7 +1,7 @@
-//! Which check goes on when: one a filesystem, so many over the node, the oldest first, and those
-//! that were asked for before scheduled ones.
+//! The queue of checks: one check per filesystem, a limited number per node, the oldest first, and
+//! requested checks before scheduled ones. Issues the permits to run a checker.
 //!
-//! Pure but for the time it is given. Knows nothing of runs.
+//! Time is an argument. Runs belong to `task`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
@@ -19,11 +19,11 @@ use crate::model::dev::DevNo;
 use crate::model::ids::CheckId;
 use crate::source::checks::task::TaskProgress;
 
-/// A scheduled check looks this often whether the node is quiet, and gives up after so long.
+/// How often the load is sampled for a scheduled check, and for how long it waits for a quiet node.
 pub const LOAD_INTERVAL: Duration = Duration::from_secs(60);
 const MAX_BUSY_WAIT: Duration = Duration::from_secs(24 * 3600);
 
-/// Whether a scheduled check may begin, as the load goes.
+/// Whether the load allows a scheduled check to start.
 #[derive(Clone, Debug)]
 pub enum LoadGate {
     Unsampled,
@@ -39,10 +39,10 @@ pub struct Permit(#[expect(dead_code, reason = "counted, not read")] Arc<()>);
 /// A check that has returned its permit wants another.
 pub type PermitRequest = (CheckId, oneshot::Sender<Permit>);
 
-/// A check and its permit, as the queue sees them.
+/// The permit of an active check, as the queue sees it.
 pub enum PermitState {
     Requested(oneshot::Sender<Permit>),
-    /// Dead once the check has returned it.
+    /// Dropped by the check when `strong_count` is 0.
     Issued(Weak<()>),
 }
 
@@ -53,7 +53,7 @@ impl PermitState {
         (Permit(permit), issued)
     }
 
-    /// A requester that was cancelled meanwhile does not take it, and it is back at once.
+    /// A requester that was cancelled does not receive the permit, which is dropped with the reply.
     fn grant(&mut self) {
         let (permit, issued) = PermitState::issue();
         if let PermitState::Requested(reply) = std::mem::replace(self, issued) {
@@ -74,15 +74,15 @@ pub enum Stage {
     },
 }
 
-/// One check that is not over.
+/// A queued or active check.
 pub struct UnfinishedCheck {
     pub desired: DesiredCheck,
-    /// In the owner's list, which is by age.
+    /// Position in the owner's list, which is ordered by age.
     pub position: usize,
     pub stage: Stage,
     /// Why it was cancelled.
     cancellation: Option<Cancellation>,
-    /// What the owner was last told, and when.
+    /// The last progress reported to the owner, and when.
     pub last_reported: Option<TaskProgress>,
     pub last_reported_at: Instant,
 }
@@ -102,7 +102,7 @@ impl UnfinishedCheck {
         }
     }
 
-    /// Those that were asked for first, each by age.
+    /// Requested checks first, each kind by age.
     fn priority(&self) -> (bool, usize) {
         (self.desired.scheduled, self.position)
     }
@@ -147,7 +147,7 @@ impl UnfinishedCheck {
     }
 }
 
-/// By which two checks are of one filesystem: all of its block devices.
+/// All block devices of the filesystem: they identify checks of the same one.
 pub fn devices_of(target: &CheckTarget) -> BTreeSet<DevNo> {
     target
         .members
@@ -161,27 +161,27 @@ fn share_devices(one: &CheckTarget, other: &CheckTarget) -> bool {
     !devices_of(one).is_disjoint(&devices_of(other))
 }
 
-/// A checker that cannot be killed, and the filesystem that nobody else checks until it has gone.
+/// A checker that cannot be killed. Until it exits, its filesystem is not checked again.
 pub struct StuckChecker {
     pub devices: BTreeSet<DevNo>,
     pub waiting_in: Option<String>,
     pub since: jiff::Timestamp,
 }
 
-/// What is to be done next.
+/// The next action of the source.
 #[derive(Debug, PartialEq, Eq)]
 pub enum QueueAction {
     Start(CheckId),
     /// To an active check that requested one.
     GrantPermit(CheckId),
-    /// Look whether the node is quiet enough for it.
+    /// Measure whether the node is quiet enough for this check.
     SampleLoad(CheckId),
 }
 
 #[derive(Default)]
 pub struct Queue {
     pub checks: BTreeMap<CheckId, UnfinishedCheck>,
-    /// Over for us, and not yet out of the owner's list.
+    /// Ended, but still in the owner's list.
     pub finished: BTreeSet<CheckId>,
     pub stuck: BTreeMap<u64, StuckChecker>,
 }
@@ -193,7 +193,7 @@ impl Queue {
         order
     }
 
-    /// Another check of the same filesystem that has begun.
+    /// An active check of the same filesystem.
     fn conflicting_check(&self, id: &CheckId, target: &CheckTarget) -> Option<&CheckId> {
         self.checks
             .iter()
@@ -203,7 +203,8 @@ impl Queue {
             .map(|(id, _)| id)
     }
 
-    /// The first thing to be done; asked again after each. At most `at_once` have a turn.
+    /// The first action that is due; called again after each. At most `at_once` checks hold a
+    /// permit.
     pub fn next_action(&self, at_once: usize, at: Instant) -> Option<QueueAction> {
         let mut free = at_once.max(1).saturating_sub(
             self.checks
@@ -234,8 +235,8 @@ impl Queue {
                 LoadGate::Busy {
                     retry_at: again, ..
                 } if at < *again => {}
-                // Its place is kept for as long as it looks: no other one that came later goes
-                // before it.
+                // A check keeps its place while the load is sampled: no later check starts before
+                // it.
                 LoadGate::Sampling => free -= 1,
                 LoadGate::Unsampled | LoadGate::Quiet { .. } | LoadGate::Busy { .. } => {
                     return Some(QueueAction::SampleLoad(id.clone()));
@@ -264,8 +265,7 @@ impl Queue {
         }
     }
 
-    /// When something changes by itself: a busy node is looked at again. What is overdue waits for
-    /// something else.
+    /// When the load of a busy node is to be sampled again. Overdue samples wait for another event.
     pub fn next_load_sample(&self, at: Instant) -> Option<Instant> {
         let again = self.checks.values().filter_map(|going| match &going.stage {
             Stage::Queued {
@@ -279,7 +279,7 @@ impl Queue {
         again.filter(|again| *again > at).min()
     }
 
-    /// Why a check that has not begun has not.
+    /// Why a queued check has not started.
     pub fn queued_reason(&self, id: &CheckId, going: &UnfinishedCheck, begun: bool) -> String {
         if !begun {
             return "the checkers, and what a daemon before may have left behind, are looked for first".to_owned();
@@ -305,7 +305,8 @@ impl Queue {
         }
     }
 
-    /// Takes what was found of the load; the error: how it ends, having waited for too long.
+    /// Applies a load sample; `why`: the node is too busy. The error is the outcome of a check that
+    /// has waited for too long.
     pub fn apply_load(
         &mut self,
         id: &CheckId,
@@ -345,7 +346,7 @@ impl Queue {
         Ok(())
     }
 
-    /// How a check of a filesystem ends on which a checker hangs.
+    /// The outcome of a check whose filesystem has a stuck checker.
     pub fn stuck_outcome(&self, target: &CheckTarget) -> Option<CheckOutcome> {
         let mine = devices_of(target);
         let stuck = self
@@ -373,7 +374,7 @@ pub fn failed_outcome(reason: String, mode: Mode) -> CheckOutcome {
     }
 }
 
-/// Whether `now` differs from `before` by nothing but the phase of a run.
+/// Whether `now` differs from `before` only in the phase of a run.
 pub fn differs_only_in_phase(before: &TaskProgress, now: &TaskProgress) -> bool {
     let running = |said: &TaskProgress| matches!(said.state, CheckState::Running { .. });
     running(before) && running(now) && before.runs == now.runs && before.signals == now.signals

@@ -1,11 +1,11 @@
-//! One check from its first run to its verdict: does what `model::check::steps` says comes next.
+//! Executes one check, from its first run to its outcome, in the steps that
+//! `model::check::decision` chooses.
 //!
-//! In: what is wanted, a turn, the word to stop. Out: what it is doing (`Said`), at last what came
-//! of it (`Concluded`). Never waits for anybody while a filesystem is frozen; on every way out it
-//! is thawed before anything else is done.
+//! In: the desired check, a permit, a cancellation token. Out: its progress (`TaskProgress`) and at
+//! last its result (`TaskResult`). Waits for nothing else while a filesystem is frozen, and thaws
+//! before anything else on every exit.
 //!
-//! Its parts are boxed: each lies within the other, and what they are together would not fit the
-//! stack of one of our threads.
+//! The nested futures are boxed: together they would overflow the stack of our threads.
 
 mod frozen;
 
@@ -34,17 +34,18 @@ use crate::source::checks::queue::{Permit, PermitRequest};
 use crate::source::checks::runner::{Device, OrphanedRuns, ReapedRun, RunRequest};
 use crate::source::checks::xfs_health::HealthScope;
 
-/// A syncfs that takes longer says that a freeze would take longer still.
+/// A freeze would take even longer than a syncfs this slow.
 const SYNCFS_TIMEOUT: Duration = Duration::from_secs(5);
-/// The checker must have ended before the freezer's own limit thaws under it.
+/// The checker must end before the freezer's own limit thaws during the run.
 const FREEZE_MARGIN: Duration = Duration::from_millis(200);
-/// For the freezer's word that it has thawed. Dropping it thaws as well.
+/// How long the freezer may take to confirm the thaw. Dropping the guard thaws as well.
 const THAW_TIMEOUT: Duration = Duration::from_secs(30);
-/// For the word of a checker that has reached its own time-out. Killing it takes a second at most.
+/// How long a checker that reached its time-out may take to exit. Killing it takes a second at
+/// most.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(3);
-/// The steps of one check, many times over: a bound for what should not happen.
+/// Far more steps than any check takes: a bound against endless loops.
 const MAX_STEPS: usize = 100;
-/// Between two questions what comes next when the answer was to wait.
+/// Minimum time between two decisions to wait.
 const MIN_WAIT: Duration = Duration::from_millis(100);
 
 /// What a check is doing and has done so far.
@@ -66,14 +67,14 @@ pub struct TaskResult {
     pub outcome: Option<CheckOutcome>,
     pub runs: Vec<Arc<Run>>,
     pub signals: Vec<FilesystemSignal>,
-    /// Of checkers that cannot be killed.
+    /// Checkers that could not be killed.
     pub unkillable: Vec<UnkillableChild>,
 }
 
 /// The inputs of a check.
 pub struct TaskInputs {
     pub checker: PathBuf,
-    /// lvm, where snapshots can be made.
+    /// Path of lvm; None where snapshots cannot be made.
     pub lvm: Option<PathBuf>,
     pub progress: watch::Sender<ProgressMap>,
     /// What the kernel reported about the filesystem.
@@ -112,7 +113,7 @@ pub async fn run_check<W: Backend>(
             Some(stuck_outcome(waiting_in, conductor.strongest_mode()))
         }
     };
-    // Before it is over: until then no other check of this filesystem begins.
+    // Before the task ends: until then no other check of this filesystem starts.
     conductor.collect_orphans().await;
     let remains = std::mem::take(&mut conductor.unkillable);
     let signals = conductor.signals();
@@ -138,8 +139,7 @@ fn stuck_outcome(waiting_in: Option<String>, mode: Mode) -> CheckOutcome {
     }
 }
 
-/// Wall-clock time that neither leaps nor goes back for as long as a check lasts: two runs that it
-/// calls 60 s apart are.
+/// Wall-clock time that never jumps during a check: runs that it shows 60 s apart are 60 s apart.
 #[derive(Clone, Copy)]
 struct SteadyClock {
     at: Timestamp,
@@ -152,12 +152,12 @@ impl SteadyClock {
     }
 }
 
-/// Why a check does not come to its own end.
+/// Why a check ended before its decision.
 enum Abort {
     Cancelled,
-    /// A checker does not go; where it waits.
+    /// A checker cannot be killed; where it waits in the kernel.
     Stuck(Option<String>),
-    /// Its writers may be waiting still; says why that is not known.
+    /// The filesystem may still be frozen; the text says why that is unknown.
     ThawUnconfirmed(String),
 }
 
@@ -167,18 +167,18 @@ struct CheckTask<W> {
     inputs: TaskInputs,
     clock: SteadyClock,
     runs: Vec<Arc<Run>>,
-    /// Signals that the check itself has found.
+    /// Signals that this check has found.
     own_signals: Vec<FilesystemSignal>,
     freeze_refusal: Option<String>,
     snapshot_unavailable: bool,
-    /// Of runs that were dropped.
+    /// Runs that were dropped.
     orphans: OrphanedRuns,
     unkillable: Vec<UnkillableChild>,
 }
 
 impl<W: Backend> CheckTask<W> {
     async fn run_to_outcome(&mut self) -> Result<CheckOutcome, Abort> {
-        // Where it cannot be asked, a live run is no worse for it; a frozen one asks again.
+        // A live run does not need this answer; a frozen run queries again.
         if let Err(why) = self.query_xfs_health(HealthScope::Inodes).await? {
             tracing::info!(check = %self.desired.id, why, "a filesystem's own word of its health is not known");
         }
@@ -223,7 +223,7 @@ impl<W: Backend> CheckTask<W> {
         self.backend.decide(&situation, &runs, self.clock.now())
     }
 
-    /// The kernel's, as they are now, and those that were found.
+    /// The kernel's current signals, and those that this check has found.
     fn signals(&self) -> Vec<FilesystemSignal> {
         let mut signals = self.inputs.signals.borrow().clone();
         signals.extend(
@@ -236,7 +236,7 @@ impl<W: Backend> CheckTask<W> {
         signals
     }
 
-    /// Of the runs so far the strongest mode; of the target where there was none.
+    /// The strongest mode of the runs so far, or the target's mode.
     fn strongest_mode(&self) -> Mode {
         self.runs
             .iter()
@@ -325,7 +325,7 @@ impl<W: Backend> CheckTask<W> {
 
     // --- runs
 
-    /// Which of how many.
+    /// For example `live run 2 of 3`.
     fn run_label(&self, mode: Mode) -> String {
         let number = self.runs.iter().filter(|run| run.mode == mode).count() + 1;
         match mode {
@@ -372,7 +372,7 @@ impl<W: Backend> CheckTask<W> {
         self.publish(|_| {});
     }
 
-    /// A run with what is left of it.
+    /// Records a run, and aborts when its checker could not be killed.
     fn record_reaped(
         &mut self,
         ran: ReapedRun,
@@ -401,9 +401,9 @@ impl<W: Backend> CheckTask<W> {
         self.unkillable.extend(left);
     }
 
-    /// None: it could not be, which is a run too.
+    /// None: preparing failed, which is recorded as a run.
     async fn prepare(&mut self, order: RunRequest) -> Result<Option<W::PreparedRun>, Abort> {
-        // What was prepared before and not run has gone, or nothing else is begun.
+        // A prepared run that was dropped must have exited before another one starts.
         self.collect_orphans().await;
         self.ensure_none_stuck()?;
         let started = self.clock.now();
@@ -441,12 +441,12 @@ impl<W: Backend> CheckTask<W> {
         self.record_reaped(ran, started, |_| {})
     }
 
-    /// Level 0: nothing is frozen when it does.
+    /// Kernel reports decide before any freeze.
     fn has_signals(&self) -> bool {
         !self.signals().is_empty()
     }
 
-    /// The error within: it could not be asked.
+    /// The inner error: the query failed.
     async fn query_xfs_health(&mut self, extent: HealthScope) -> Result<Result<(), String>, Abort> {
         let target = &self.desired.target;
         let (Filesystem::Xfs, Some(mount)) = (target.filesystem, target.mount.clone()) else {
@@ -477,8 +477,8 @@ impl<W: Backend> CheckTask<W> {
         };
         let started = self.clock.now();
         let began = Instant::now();
-        // LVM has the kernel hold the writers while it makes one: no more than for a freeze of ours
-        // may speak against it.
+        // LVM suspends the writers while it creates a snapshot: the same conditions apply as for a
+        // freeze.
         if let Some(mount) = self.desired.target.mount.clone() {
             let dev = self.desired.target.mountinfo_dev();
             if let Err(why) = self.probe_syncfs("snapshot", mount, dev).await? {
@@ -535,7 +535,7 @@ impl<W: Backend> CheckTask<W> {
             }
         }
         self.set_phase("removing the snapshot".to_owned());
-        // A checker that was stopped still holds it for a moment.
+        // A checker that was killed keeps the device busy for a moment.
         self.collect_orphans().await;
         Box::pin(world.remove(snapshot)).await;
         ran
@@ -550,7 +550,7 @@ fn with_phase(name: &str, phase: &str) -> String {
     }
 }
 
-/// A run of which there is nothing to read.
+/// A run without any output to parse.
 fn failed_run(
     mode: Mode,
     started: Timestamp,

@@ -1,5 +1,5 @@
-//! A run while the writers are held: everything is ready before they are, and they go on before
-//! anything is waited for.
+//! A frozen run: everything is prepared before the writers are held, and the writers continue
+//! before anything is waited for.
 
 use crate::model::check::decision::CheckOutcome;
 use crate::model::check::{CheckVerdict, Mode, RunResult, Termination};
@@ -24,8 +24,8 @@ impl<W: Backend> CheckTask<W> {
             return Ok(());
         };
         let dev = self.desired.target.mountinfo_dev();
-        // Also where nothing has changed since the check began: what was found damaged meanwhile
-        // may never be thawed again.
+        // Needed even when no signal is new: a filesystem that was damaged since the check started
+        // might never thaw.
         if let Err(why) = self.query_xfs_health(HealthScope::Groups).await? {
             self.freeze_refusal = Some(why);
             return Ok(());
@@ -74,7 +74,7 @@ impl<W: Backend> CheckTask<W> {
                 ));
                 Ok(())
             }
-            // It held the writers for as long as they may be, as does a run that takes too long.
+            // The writers were held for the whole limit, as by a run that takes too long.
             Err(FreezeError::TimedOut(why)) => {
                 self.record_run(failed_run(
                     Mode::Frozen,
@@ -98,7 +98,7 @@ impl<W: Backend> CheckTask<W> {
         }
     }
 
-    /// Writers wait from here until it is thawed.
+    /// Writers are held from here until the thaw.
     async fn check_frozen(
         &mut self,
         prepared: W::PreparedRun,
@@ -126,10 +126,10 @@ impl<W: Backend> CheckTask<W> {
                     Ok(()) = phases.changed() => self.set_phase(with_phase(name, &phases.borrow_and_update())),
                 }
             };
-            // Writers first: the checker is killed behind it, which may take its time.
+            // Writers first: killing the checker may take a while.
             let thawed = self.thaw(frozen, began).await;
             match over {
-                // It is about to end for its own time-out, unless it hangs: that must be known.
+                // The checker is about to reach its own time-out, unless it hangs; find out which.
                 FrozenRunEnd::ThawedEarly(why) if thawed.cause == ThawCause::Limit => {
                     match tokio::time::timeout(EXIT_TIMEOUT, &mut run).await {
                         Ok(finished) => (FrozenRunEnd::Finished(finished), thawed),
@@ -170,7 +170,7 @@ impl<W: Backend> CheckTask<W> {
                 })
             }
         };
-        // Whatever else there is to say: this must be seen to.
+        // This outcome takes precedence: a person must act.
         match thawed.early_reason {
             Some(why) if thawed.cause == ThawCause::Unconfirmed => Err(Abort::ThawUnconfirmed(why)),
             _ => taken,
@@ -213,8 +213,8 @@ impl<W: Backend> CheckTask<W> {
         }
     }
 
-    /// What is written so far goes out in its time, or a freeze, which waits for it, would hold the
-    /// writers for longer still. The error within says why not.
+    /// Checks that dirty data is written in time. Otherwise the freeze, which waits for it, would
+    /// hold the writers for longer. The inner error says why not.
     pub(super) async fn probe_syncfs(
         &mut self,
         name: &str,
