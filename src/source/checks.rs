@@ -63,8 +63,8 @@ const TARGET_GONE: &str = "the check is not wanted any more: what it was of is g
 
 /// Runs until the owner of the state has ended.
 pub async fn run(context: Context) -> Result<Infallible, SourceError> {
-    let world = HostBackend::new(&context);
-    run_with(context, world).await
+    let backend = HostBackend::new(&context);
+    run_with(context, backend).await
 }
 
 /// What a finished background task delivers.
@@ -108,10 +108,10 @@ struct CheckSource<W> {
     reported_status: Option<SourceStatus>,
 }
 
-async fn run_with<W: Backend>(context: Context, world: W) -> Result<Infallible, SourceError> {
+async fn run_with<W: Backend>(context: Context, backend: W) -> Result<Infallible, SourceError> {
     let (mut wanted, mut settings) = (context.checks.clone(), context.settings.clone());
     let (permit_requests, mut requests) = mpsc::unbounded_channel();
-    let mut checks = CheckSource::new(context, world, permit_requests);
+    let mut checks = CheckSource::new(context, backend, permit_requests);
     let mut progress = checks.progress.subscribe();
     checks.start_cleanup();
     let first = wanted.borrow_and_update().clone();
@@ -129,7 +129,7 @@ async fn run_with<W: Backend>(context: Context, world: W) -> Result<Infallible, 
                 let new = settings.borrow_and_update().checks.clone();
                 checks.apply_settings(new);
             }
-            Some(ended) = checks.next_event(), if !checks.tasks.is_empty() => checks.handle_event(ended).await?,
+            Some(event) = checks.next_event(), if !checks.tasks.is_empty() => checks.handle_event(event).await?,
             Some(request) = requests.recv() => checks.queue.request_permit(request),
             Ok(()) = progress.changed() => {}
             () = tokio::time::sleep_until(next) => {}
@@ -140,13 +140,13 @@ async fn run_with<W: Backend>(context: Context, world: W) -> Result<Infallible, 
 impl<W: Backend> CheckSource<W> {
     fn new(
         context: Context,
-        world: W,
+        backend: W,
         permit_requests: mpsc::UnboundedSender<PermitRequest>,
     ) -> CheckSource<W> {
         let settings = context.settings.borrow().checks.clone();
         CheckSource {
             context,
-            backend: world,
+            backend,
             settings,
             queue: Queue::default(),
             tasks: JoinSet::new(),
@@ -170,9 +170,9 @@ impl<W: Backend> CheckSource<W> {
     /// Cancel-safe.
     async fn next_event(&mut self) -> Option<Result<TaskEvent, TaskKind>> {
         match self.tasks.join_next_with_id().await? {
-            Ok((id, ended)) => {
+            Ok((id, event)) => {
                 self.task_kinds.remove(&id);
-                Some(Ok(ended))
+                Some(Ok(event))
             }
             Err(error) => {
                 tracing::error!(%error, "a task that checks filesystems was lost");
@@ -182,9 +182,9 @@ impl<W: Backend> CheckSource<W> {
     }
 
     fn start_cleanup(&mut self) {
-        let (world, tools) = (self.backend.clone(), self.settings.tools.clone());
+        let (backend, tools) = (self.backend.clone(), self.settings.tools.clone());
         self.spawn(TaskKind::CleaningUp, async move {
-            TaskEvent::CleanedUp(world.clean_up(tools).await)
+            TaskEvent::CleanedUp(backend.clean_up(tools).await)
         });
     }
 
@@ -195,13 +195,13 @@ impl<W: Backend> CheckSource<W> {
         if !self.finding_tools && self.tools_due <= at {
             self.finding_tools = true;
             self.tools_due = at + FIND_TOOLS_INTERVAL;
-            let (world, tools, before) = (
+            let (backend, tools, before) = (
                 self.backend.clone(),
                 self.settings.tools.clone(),
                 self.tools.clone(),
             );
             self.spawn(TaskKind::FindingTools, async move {
-                TaskEvent::Tools(world.find_tools(tools, before).await)
+                TaskEvent::Tools(backend.find_tools(tools, before).await)
             });
         }
         let mut next = self.tools_due.max(if self.finding_tools {
@@ -211,8 +211,8 @@ impl<W: Backend> CheckSource<W> {
         });
         if let (true, Some(tools)) = (self.cleaned_up, self.tools.clone()) {
             self.finish_impossible(&tools).await?;
-            while let Some(turn) = self.queue.next_action(self.settings.at_once, at) {
-                self.execute(turn, &tools).await?;
+            while let Some(action) = self.queue.next_action(self.settings.at_once, at) {
+                self.execute(action, &tools).await?;
             }
             next = next.min(self.queue.next_load_sample(at).unwrap_or(next));
         }
@@ -223,10 +223,10 @@ impl<W: Backend> CheckSource<W> {
 
     async fn execute(
         &mut self,
-        turn: QueueAction,
+        action: QueueAction,
         tools: &AvailableTools,
     ) -> Result<(), SourceError> {
-        match turn {
+        match action {
             QueueAction::Start(id) => self.start_check(&id, tools).await?,
             QueueAction::GrantPermit(id) => self.queue.grant_permit(&id),
             QueueAction::SampleLoad(id) => {
@@ -239,12 +239,12 @@ impl<W: Backend> CheckSource<W> {
                     return Ok(());
                 };
                 *gate = LoadGate::Sampling;
-                let (world, of) = (
+                let (backend, of) = (
                     self.backend.clone(),
                     devices_of(&wanted.target).into_iter().collect(),
                 );
                 self.spawn(TaskKind::SamplingLoad(id.clone()), async move {
-                    TaskEvent::LoadSampled(id, world.sample_load(of).await)
+                    TaskEvent::LoadSampled(id, backend.sample_load(of).await)
                 });
             }
         }
@@ -256,10 +256,10 @@ impl<W: Backend> CheckSource<W> {
         id: &CheckId,
         tools: &AvailableTools,
     ) -> Result<(), SourceError> {
-        let Some(going) = self.queue.checks.get_mut(id) else {
+        let Some(check) = self.queue.checks.get_mut(id) else {
             return Ok(());
         };
-        let target = &going.desired.target;
+        let target = &check.desired.target;
         let checker = match tools.checker(target.filesystem) {
             Ok(path) => path.to_owned(),
             Err(why) => {
@@ -277,9 +277,9 @@ impl<W: Backend> CheckSource<W> {
         self.progress
             .send_modify(|all| drop(all.insert(id.clone(), beginning)));
         let (permit, issued) = PermitState::issue();
-        let (signals, kernel_signals) = watch::channel(going.desired.signals.clone());
+        let (signals, kernel_signals) = watch::channel(check.desired.signals.clone());
         let cancel = CancellationToken::new();
-        let means = TaskInputs {
+        let inputs = TaskInputs {
             checker,
             lvm: tools.lvm.clone(),
             progress: self.progress.clone(),
@@ -288,16 +288,16 @@ impl<W: Backend> CheckSource<W> {
             permit: Some(permit),
             permit_requests: self.permit_requests.clone(),
         };
-        going.stage = Stage::Active {
+        check.stage = Stage::Active {
             permit: issued,
             signals,
             cancel,
         };
-        let (world, wanted, id) = (self.backend.clone(), going.desired.clone(), id.clone());
+        let (backend, wanted, id) = (self.backend.clone(), check.desired.clone(), id.clone());
         self.spawn(TaskKind::RunningCheck(id.clone()), async move {
             TaskEvent::CheckFinished(
                 id,
-                Box::new(Box::pin(run_check(world, wanted, means)).await),
+                Box::new(Box::pin(run_check(backend, wanted, inputs)).await),
             )
         });
         Ok(())
@@ -314,10 +314,10 @@ impl<W: Backend> CheckSource<W> {
             .filter(|(_, wanted)| !self.queue.finished.contains(&wanted.id))
         {
             match self.queue.checks.get_mut(&wanted.id) {
-                Some(going) => {
-                    going.position = place;
-                    going.desired = wanted.clone();
-                    if let Stage::Active { signals, .. } = &going.stage {
+                Some(check) => {
+                    check.position = place;
+                    check.desired = wanted.clone();
+                    if let Stage::Active { signals, .. } = &check.stage {
                         signals.send_if_modified(|signals| {
                             let changed = *signals != wanted.signals;
                             signals.clone_from(&wanted.signals);
@@ -334,9 +334,9 @@ impl<W: Backend> CheckSource<W> {
             }
         }
         let mut ending = Vec::new();
-        for (id, going) in &mut self.queue.checks {
+        for (id, check) in &mut self.queue.checks {
             let cancellation = if ids.contains(id) {
-                going.desired.cancellation.clone()
+                check.desired.cancellation.clone()
             } else {
                 Some(Cancellation {
                     reason: TARGET_GONE.to_owned(),
@@ -345,9 +345,9 @@ impl<W: Backend> CheckSource<W> {
             let Some(cancellation) = cancellation else {
                 continue;
             };
-            going.cancel(cancellation);
-            if !going.is_active() {
-                ending.push((id.clone(), going.cancelled_outcome()));
+            check.cancel(cancellation);
+            if !check.is_active() {
+                ending.push((id.clone(), check.cancelled_outcome()));
             }
         }
         for (id, outcome) in ending {
@@ -366,13 +366,11 @@ impl<W: Backend> CheckSource<W> {
 
     async fn handle_event(
         &mut self,
-        ended: Result<TaskEvent, TaskKind>,
+        event: Result<TaskEvent, TaskKind>,
     ) -> Result<(), SourceError> {
         let at = Instant::now();
-        match ended {
-            Ok(TaskEvent::CheckFinished(id, concluded)) => {
-                self.handle_finished(&id, *concluded).await
-            }
+        match event {
+            Ok(TaskEvent::CheckFinished(id, result)) => self.handle_finished(&id, *result).await,
             Ok(TaskEvent::LoadSampled(id, load)) => self.handle_load(&id, load, at).await,
             Ok(TaskEvent::Tools(found)) => {
                 self.finding_tools = false;
@@ -394,11 +392,11 @@ impl<W: Backend> CheckSource<W> {
                 Ok(())
             }
             Err(TaskKind::RunningCheck(id)) => {
-                let Some(going) = self.queue.checks.get(&id) else {
+                let Some(check) = self.queue.checks.get(&id) else {
                     return Ok(());
                 };
                 let lost = "an internal error: the task was lost".to_owned();
-                let outcome = failed_outcome(lost, going.desired.target.mode);
+                let outcome = failed_outcome(lost, check.desired.target.mode);
                 self.finish(&id, outcome).await
             }
             Err(TaskKind::SamplingLoad(id)) => {
@@ -439,30 +437,30 @@ impl<W: Backend> CheckSource<W> {
     async fn handle_finished(
         &mut self,
         id: &CheckId,
-        concluded: TaskResult,
+        result: TaskResult,
     ) -> Result<(), SourceError> {
         let TaskResult {
             outcome,
             runs,
             signals,
-            unkillable: remains,
-        } = concluded;
-        let Some(going) = self.queue.checks.get(id) else {
+            unkillable,
+        } = result;
+        let Some(check) = self.queue.checks.get(id) else {
             return Ok(());
         };
-        let of = devices_of(&going.desired.target);
-        let outcome = outcome.unwrap_or_else(|| going.cancelled_outcome());
-        for remains in remains {
+        let of = devices_of(&check.desired.target);
+        let outcome = outcome.unwrap_or_else(|| check.cancelled_outcome());
+        for unkillable in unkillable {
             let number = self.next_stuck;
             self.next_stuck += 1;
             let stuck = StuckChecker {
                 devices: of.clone(),
-                waiting_in: remains.waiting_in.clone(),
+                waiting_in: unkillable.waiting_in.clone(),
                 since: now(),
             };
             self.queue.stuck.insert(number, stuck);
             self.spawn(TaskKind::AwaitingStuckChecker(number), async move {
-                remains.exited().await;
+                unkillable.exited().await;
                 TaskEvent::StuckCheckerGone(number)
             });
         }
@@ -471,10 +469,10 @@ impl<W: Backend> CheckSource<W> {
 
     /// Ends a check that has made no run, or whose task was lost.
     async fn finish(&mut self, id: &CheckId, outcome: CheckOutcome) -> Result<(), SourceError> {
-        let Some(going) = self.queue.checks.get(id) else {
+        let Some(check) = self.queue.checks.get(id) else {
             return Ok(());
         };
-        let runs = match &going.stage {
+        let runs = match &check.stage {
             Stage::Queued { .. } => Vec::new(),
             Stage::Active { .. } => self
                 .progress
@@ -483,7 +481,7 @@ impl<W: Backend> CheckSource<W> {
                 .map(|progress| progress.runs.clone())
                 .unwrap_or_default(),
         };
-        let signals = going.desired.signals.clone();
+        let signals = check.desired.signals.clone();
         self.finish_with(id, outcome, runs, signals).await
     }
 
@@ -526,10 +524,10 @@ impl<W: Backend> CheckSource<W> {
             .queue
             .checks
             .iter()
-            .filter(|(_, going)| !going.is_active());
+            .filter(|(_, check)| !check.is_active());
         let ending: Vec<(CheckId, CheckOutcome)> = queued
-            .filter_map(|(id, going)| {
-                let target = &going.desired.target;
+            .filter_map(|(id, check)| {
+                let target = &check.desired.target;
                 let absent = || {
                     tools
                         .checker(target.filesystem)
@@ -552,46 +550,46 @@ impl<W: Backend> CheckSource<W> {
     async fn report_progress(&mut self, at: Instant) -> Result<Option<Instant>, SourceError> {
         let mut held_back: Option<Instant> = None;
         let mut news = Vec::new();
-        for (id, going) in &self.queue.checks {
-            let now_so = match &going.stage {
+        for (id, check) in &self.queue.checks {
+            let current = match &check.stage {
                 Stage::Queued { .. } => TaskProgress {
                     state: CheckState::Queued {
                         why: self.queue.queued_reason(
                             id,
-                            going,
+                            check,
                             self.cleaned_up && self.tools.is_some(),
                         ),
                     },
                     runs: Vec::new(),
-                    signals: going.desired.signals.clone(),
+                    signals: check.desired.signals.clone(),
                 },
                 Stage::Active { .. } => match self.progress.borrow().get(id) {
                     Some(progress) => progress.clone(),
                     None => continue,
                 },
             };
-            match &going.last_reported {
-                Some(before) if *before == now_so => {}
+            match &check.last_reported {
+                Some(before) if *before == current => {}
                 Some(before)
-                    if differs_only_in_phase(before, &now_so)
-                        && at < going.last_reported_at + PHASE_INTERVAL =>
+                    if differs_only_in_phase(before, &current)
+                        && at < check.last_reported_at + PHASE_INTERVAL =>
                 {
-                    let due = going.last_reported_at + PHASE_INTERVAL;
+                    let due = check.last_reported_at + PHASE_INTERVAL;
                     held_back = Some(held_back.map_or(due, |other| other.min(due)));
                 }
-                Some(_) | None => news.push((id.clone(), now_so)),
+                Some(_) | None => news.push((id.clone(), current)),
             }
         }
-        for (id, said) in news {
-            let Some(going) = self.queue.checks.get_mut(&id) else {
+        for (id, progress) in news {
+            let Some(check) = self.queue.checks.get_mut(&id) else {
                 continue;
             };
-            (going.last_reported, going.last_reported_at) = (Some(said.clone()), at);
+            (check.last_reported, check.last_reported_at) = (Some(progress.clone()), at);
             let TaskProgress {
                 state,
                 runs,
                 signals,
-            } = said;
+            } = progress;
             let progress = CheckProgress {
                 id,
                 at: now(),

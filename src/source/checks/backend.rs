@@ -43,7 +43,7 @@ pub trait Backend: Clone + Send + Sync + 'static {
     type LvmSnapshot: Send + Sync + 'static;
 
     /// The next step: `model::check::decision`.
-    fn decide(&self, situation: &DecisionInput<'_>, runs: &[&Run], now: Timestamp) -> Decision;
+    fn decide(&self, input: &DecisionInput<'_>, runs: &[&Run], now: Timestamp) -> Decision;
 
     /// Removes the leftovers of an earlier daemon. Returns a log line for each.
     fn clean_up(&self, tools: Tools) -> impl Future<Output = Vec<String>> + Send;
@@ -65,8 +65,8 @@ pub trait Backend: Clone + Send + Sync + 'static {
     /// Runs that are dropped and do not end are added to the orphans, here and later.
     fn prepare(
         &self,
-        order: RunRequest,
-        strays: OrphanedRuns,
+        request: RunRequest,
+        orphans: OrphanedRuns,
     ) -> impl Future<Output = Result<Self::PreparedRun, Box<ReapedRun>>> + Send;
 
     /// Returns when the checker has ended. Dropping the future kills the checker.
@@ -77,7 +77,7 @@ pub trait Backend: Clone + Send + Sync + 'static {
     ) -> impl Future<Output = Self::FinishedRun> + Send;
 
     /// Waits for the helper to exit. Must not be awaited while a filesystem is frozen.
-    fn reap(&self, heard: Self::FinishedRun) -> impl Future<Output = ReapedRun> + Send;
+    fn reap(&self, finished: Self::FinishedRun) -> impl Future<Output = ReapedRun> + Send;
 
     /// syncfs(2). An error: it did not return within `limit`, or could not be called.
     fn syncfs(
@@ -92,12 +92,12 @@ pub trait Backend: Clone + Send + Sync + 'static {
         &self,
         mount: HostPath,
         dev: DevNo,
-        extent: HealthScope,
+        scope: HealthScope,
     ) -> impl Future<Output = Result<Vec<FilesystemSignal>, String>> + Send;
 
     fn freeze(
         &self,
-        order: FreezeRequest,
+        request: FreezeRequest,
     ) -> impl Future<Output = Result<Self::FreezeGuard, FreezeError>> + Send;
 
     /// Cancel-safe.
@@ -111,7 +111,7 @@ pub trait Backend: Clone + Send + Sync + 'static {
     /// A snapshot whose log has been replayed. Dropping it, or the future, removes it.
     fn snapshot(
         &self,
-        order: LvmSnapshotRequest,
+        request: LvmSnapshotRequest,
     ) -> impl Future<Output = Result<Self::LvmSnapshot, LvmSnapshotError>> + Send;
 
     fn device_of(&self, snapshot: &Self::LvmSnapshot) -> Device;
@@ -162,8 +162,8 @@ impl Backend for HostBackend {
     type FreezeGuard = FreezeGuard;
     type LvmSnapshot = LvmSnapshot<HostLvm>;
 
-    fn decide(&self, situation: &DecisionInput<'_>, runs: &[&Run], now: Timestamp) -> Decision {
-        decision::decide(situation, runs, now)
+    fn decide(&self, input: &DecisionInput<'_>, runs: &[&Run], now: Timestamp) -> Decision {
+        decision::decide(input, runs, now)
     }
 
     async fn clean_up(&self, tools: Tools) -> Vec<String> {
@@ -185,18 +185,18 @@ impl Backend for HostBackend {
 
     async fn prepare(
         &self,
-        order: RunRequest,
-        strays: OrphanedRuns,
+        request: RunRequest,
+        orphans: OrphanedRuns,
     ) -> Result<PreparedRun, Box<ReapedRun>> {
-        runner::prepare(&self.checker_helper, &strays, order).await
+        runner::prepare(&self.checker_helper, &orphans, request).await
     }
 
     async fn run(&self, prepared: PreparedRun, phase: &watch::Sender<String>) -> FinishedRun {
         prepared.run(phase).await
     }
 
-    async fn reap(&self, heard: FinishedRun) -> ReapedRun {
-        heard.reap().await
+    async fn reap(&self, finished: FinishedRun) -> ReapedRun {
+        finished.reap().await
     }
 
     async fn syncfs(
@@ -234,13 +234,13 @@ impl Backend for HostBackend {
         &self,
         mount: HostPath,
         dev: DevNo,
-        extent: HealthScope,
+        scope: HealthScope,
     ) -> Result<Vec<FilesystemSignal>, String> {
-        xfs_health::query(&self.health_helper, mount, dev, extent).await
+        xfs_health::query(&self.health_helper, mount, dev, scope).await
     }
 
-    async fn freeze(&self, order: FreezeRequest) -> Result<FreezeGuard, FreezeError> {
-        self.freezer.freeze(order).await
+    async fn freeze(&self, request: FreezeRequest) -> Result<FreezeGuard, FreezeError> {
+        self.freezer.freeze(request).await
     }
 
     async fn wait_thawed_early(&self, frozen: &mut FreezeGuard) -> String {
@@ -253,16 +253,16 @@ impl Backend for HostBackend {
 
     async fn snapshot(
         &self,
-        order: LvmSnapshotRequest,
+        request: LvmSnapshotRequest,
     ) -> Result<LvmSnapshot<HostLvm>, LvmSnapshotError> {
         let freezer = self.freezer.clone();
         let host = HostLvm {
             root: self.root.clone(),
             worker: self.program.clone(),
-            lvm: order.lvm.clone(),
+            lvm: request.lvm.clone(),
             freezer,
         };
-        lvm_snapshot::create(host, order).await
+        lvm_snapshot::create(host, request).await
     }
 
     fn device_of(&self, snapshot: &LvmSnapshot<HostLvm>) -> Device {

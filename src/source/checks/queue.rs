@@ -88,10 +88,10 @@ pub struct UnfinishedCheck {
 }
 
 impl UnfinishedCheck {
-    pub fn new(wanted: DesiredCheck, place: usize, at: Instant) -> UnfinishedCheck {
+    pub fn new(desired: DesiredCheck, position: usize, at: Instant) -> UnfinishedCheck {
         UnfinishedCheck {
-            desired: wanted,
-            position: place,
+            desired,
+            position,
             stage: Stage::Queued {
                 gate: LoadGate::Unsampled,
                 busy_since: None,
@@ -189,7 +189,7 @@ pub struct Queue {
 impl Queue {
     fn by_priority(&self) -> Vec<(&CheckId, &UnfinishedCheck)> {
         let mut order: Vec<_> = self.checks.iter().collect();
-        order.sort_by_key(|(id, going)| (going.priority(), *id));
+        order.sort_by_key(|(id, check)| (check.priority(), *id));
         order
     }
 
@@ -197,8 +197,8 @@ impl Queue {
     fn conflicting_check(&self, id: &CheckId, target: &CheckTarget) -> Option<&CheckId> {
         self.checks
             .iter()
-            .find(|(other, going)| {
-                *other != id && going.is_active() && share_devices(&going.desired.target, target)
+            .find(|(other, check)| {
+                *other != id && check.is_active() && share_devices(&check.desired.target, target)
             })
             .map(|(id, _)| id)
     }
@@ -209,26 +209,26 @@ impl Queue {
         let mut free = at_once.max(1).saturating_sub(
             self.checks
                 .values()
-                .filter(|going| going.has_permit())
+                .filter(|check| check.has_permit())
                 .count(),
         );
-        for (id, going) in self.by_priority() {
+        for (id, check) in self.by_priority() {
             if free == 0 {
                 return None;
             }
-            let Stage::Queued { gate, .. } = &going.stage else {
-                if going.wants_permit() {
+            let Stage::Queued { gate, .. } = &check.stage else {
+                if check.wants_permit() {
                     return Some(QueueAction::GrantPermit(id.clone()));
                 }
                 continue;
             };
-            if going.desired.blocked_by.is_some()
-                || self.conflicting_check(id, &going.desired.target).is_some()
+            if check.desired.blocked_by.is_some()
+                || self.conflicting_check(id, &check.desired.target).is_some()
             {
                 continue;
             }
             match gate {
-                _ if !going.desired.scheduled => return Some(QueueAction::Start(id.clone())),
+                _ if !check.desired.scheduled => return Some(QueueAction::Start(id.clone())),
                 LoadGate::Quiet { until } if at < *until => {
                     return Some(QueueAction::Start(id.clone()));
                 }
@@ -267,7 +267,7 @@ impl Queue {
 
     /// When the load of a busy node is to be sampled again. Overdue samples wait for another event.
     pub fn next_load_sample(&self, at: Instant) -> Option<Instant> {
-        let again = self.checks.values().filter_map(|going| match &going.stage {
+        let again = self.checks.values().filter_map(|check| match &check.stage {
             Stage::Queued {
                 gate: LoadGate::Busy {
                     retry_at: again, ..
@@ -280,17 +280,17 @@ impl Queue {
     }
 
     /// Why a queued check has not started.
-    pub fn queued_reason(&self, id: &CheckId, going: &UnfinishedCheck, begun: bool) -> String {
+    pub fn queued_reason(&self, id: &CheckId, check: &UnfinishedCheck, begun: bool) -> String {
         if !begun {
             return "the checkers, and what a daemon before may have left behind, are looked for first".to_owned();
         }
-        if let Some(hold) = &going.desired.blocked_by {
+        if let Some(hold) = &check.desired.blocked_by {
             return hold.clone();
         }
-        if let Some(other) = self.conflicting_check(id, &going.desired.target) {
+        if let Some(other) = self.conflicting_check(id, &check.desired.target) {
             return format!("the check {other} of this filesystem goes on");
         }
-        match &going.stage {
+        match &check.stage {
             Stage::Queued {
                 gate: LoadGate::Busy { why, .. },
                 ..
@@ -315,7 +315,7 @@ impl Queue {
     ) -> Result<(), CheckOutcome> {
         let Some(UnfinishedCheck {
             stage: Stage::Queued { gate, busy_since },
-            desired: wanted,
+            desired,
             ..
         }) = self.checks.get_mut(id)
         else {
@@ -336,7 +336,7 @@ impl Queue {
             return Err(CheckOutcome {
                 verdict: CheckVerdict::Inconclusive,
                 reason,
-                mode: wanted.target.mode,
+                mode: desired.target.mode,
             });
         }
         *gate = LoadGate::Busy {

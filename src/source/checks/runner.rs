@@ -108,31 +108,28 @@ pub async fn detach_leftover_loops(program: &Program) -> Vec<String> {
 /// to the orphans.
 pub async fn prepare(
     program: &Program,
-    strays: &OrphanedRuns,
-    order: RunRequest,
+    orphans: &OrphanedRuns,
+    request: RunRequest,
 ) -> Result<PreparedRun, Box<ReapedRun>> {
     let failed = |why: String| {
         Box::new(ReapedRun {
-            run: not_started(order.mode, shown_command(&order), why),
+            run: not_started(request.mode, shown_command(&request), why),
             unkillable: None,
         })
     };
     let helper = Helper::start(program)
         .await
         .map_err(|error| failed(with_causes(&error)))?;
-    let mut helper = GuardedHelper::new(helper, strays);
+    let mut helper = GuardedHelper::new(helper, orphans);
     let ready = async {
         let helper = helper.helper()?;
         helper
-            .send(&RunnerRequest::Run(Box::new(order.clone())))
+            .send(&RunnerRequest::Run(Box::new(request.clone())))
             .await?;
         helper.recv::<RunnerEvent>().await
     };
     match timeout(PREPARE_TIMEOUT, ready).await {
-        Ok(Ok(RunnerEvent::Ready)) => Ok(PreparedRun {
-            request: order,
-            helper,
-        }),
+        Ok(Ok(RunnerEvent::Ready)) => Ok(PreparedRun { request, helper }),
         Ok(Ok(RunnerEvent::Finished(run))) => Err(Box::new(ReapedRun {
             run: *run,
             unkillable: None,
@@ -144,15 +141,15 @@ pub async fn prepare(
         Err(_) => {
             let why = format!(
                 "opening {} has taken more than {} s",
-                order.device.name,
+                request.device.name,
                 PREPARE_TIMEOUT.as_secs()
             );
-            let mut ran = failed(why);
-            ran.unkillable = kill_and_reap(helper).await;
-            if let Some(remains) = &ran.unkillable {
-                ran.run.termination = Termination::Stuck(remains.waiting_in.clone());
+            let mut reaped = failed(why);
+            reaped.unkillable = kill_and_reap(helper).await;
+            if let Some(unkillable) = &reaped.unkillable {
+                reaped.run.termination = Termination::Stuck(unkillable.waiting_in.clone());
             }
-            Err(ran)
+            Err(reaped)
         }
     }
 }
@@ -223,7 +220,7 @@ impl FinishedRun {
         let FinishedRun { run, helper } = self;
         // The helper stays as long as a checker that cannot be killed, or a device whose close
         // blocks.
-        let remains = match (&run.termination, helper) {
+        let unkillable = match (&run.termination, helper) {
             (Termination::Stuck(waiting_in), helper) => helper
                 .take()
                 .map(|helper| UnkillableChild::watch(waiting_in.clone(), helper.close())),
@@ -233,10 +230,7 @@ impl FinishedRun {
             // Dropped: the helper closes its devices and exits, or becomes an orphan.
             (Termination::Exited(_) | Termination::NotStarted(_), _) => None,
         };
-        ReapedRun {
-            run,
-            unkillable: remains,
-        }
+        ReapedRun { run, unkillable }
     }
 }
 
@@ -261,12 +255,12 @@ async fn await_exit(helper: Helper, within: Duration) -> Option<UnkillableChild>
     }
 }
 
-fn shown_command(order: &RunRequest) -> String {
+fn shown_command(request: &RunRequest) -> String {
     command_line(
-        &order.command,
+        &request.command,
         &arguments(
-            order.filesystem,
-            CheckerInput::BlockDevice(&Path::new("/dev").join(&order.device.name)),
+            request.filesystem,
+            CheckerInput::BlockDevice(&Path::new("/dev").join(&request.device.name)),
         ),
     )
 }

@@ -86,14 +86,14 @@ pub struct TaskInputs {
 }
 
 pub async fn run_check<W: Backend>(
-    world: W,
-    wanted: DesiredCheck,
-    means: TaskInputs,
+    backend: W,
+    desired: DesiredCheck,
+    inputs: TaskInputs,
 ) -> TaskResult {
-    let mut conductor = CheckTask {
-        backend: world,
-        desired: wanted,
-        inputs: means,
+    let mut task = CheckTask {
+        backend,
+        desired,
+        inputs,
         clock: SteadyClock {
             at: clock::now(),
             since: Instant::now(),
@@ -105,23 +105,21 @@ pub async fn run_check<W: Backend>(
         orphans: OrphanedRuns::default(),
         unkillable: Vec::new(),
     };
-    let outcome = match Box::pin(conductor.run_to_outcome()).await {
+    let outcome = match Box::pin(task.run_to_outcome()).await {
         Ok(outcome) => Some(outcome),
         Err(Abort::Cancelled) => None,
-        Err(Abort::ThawUnconfirmed(why)) => Some(conductor.thaw_unconfirmed_outcome(&why)),
-        Err(Abort::Stuck(waiting_in)) => {
-            Some(stuck_outcome(waiting_in, conductor.strongest_mode()))
-        }
+        Err(Abort::ThawUnconfirmed(why)) => Some(task.thaw_unconfirmed_outcome(&why)),
+        Err(Abort::Stuck(waiting_in)) => Some(stuck_outcome(waiting_in, task.strongest_mode())),
     };
     // Before the task ends: until then no other check of this filesystem starts.
-    conductor.collect_orphans().await;
-    let remains = std::mem::take(&mut conductor.unkillable);
-    let signals = conductor.signals();
+    task.collect_orphans().await;
+    let unkillable = std::mem::take(&mut task.unkillable);
+    let signals = task.signals();
     TaskResult {
         outcome,
-        runs: conductor.runs,
+        runs: task.runs,
         signals,
-        unkillable: remains,
+        unkillable,
     }
 }
 
@@ -209,7 +207,7 @@ impl<W: Backend> CheckTask<W> {
 
     fn decide(&self) -> Decision {
         let signals = self.signals();
-        let situation = DecisionInput {
+        let input = DecisionInput {
             filesystem: self.desired.target.filesystem,
             mode: self.desired.target.mode,
             terms: &self.desired.terms,
@@ -220,7 +218,7 @@ impl<W: Backend> CheckTask<W> {
             freeze_refusal: self.freeze_refusal.as_deref(),
         };
         let runs: Vec<&Run> = self.runs.iter().map(|run| &**run).collect();
-        self.backend.decide(&situation, &runs, self.clock.now())
+        self.backend.decide(&input, &runs, self.clock.now())
     }
 
     /// The kernel's current signals, and those that this check has found.
@@ -375,24 +373,24 @@ impl<W: Backend> CheckTask<W> {
     /// Records a run, and aborts when its checker could not be killed.
     fn record_reaped(
         &mut self,
-        ran: ReapedRun,
+        reaped: ReapedRun,
         started: Timestamp,
         change: impl FnOnce(&mut Run),
     ) -> Result<(), Abort> {
         let ReapedRun {
             mut run,
-            unkillable: remains,
-        } = ran;
+            unkillable,
+        } = reaped;
         run.started = started;
         change(&mut run);
         self.record_run(run);
-        self.unkillable.extend(remains);
+        self.unkillable.extend(unkillable);
         self.ensure_none_stuck()
     }
 
     fn ensure_none_stuck(&self) -> Result<(), Abort> {
-        self.unkillable.first().map_or(Ok(()), |remains| {
-            Err(Abort::Stuck(remains.waiting_in.clone()))
+        self.unkillable.first().map_or(Ok(()), |unkillable| {
+            Err(Abort::Stuck(unkillable.waiting_in.clone()))
         })
     }
 
@@ -402,19 +400,19 @@ impl<W: Backend> CheckTask<W> {
     }
 
     /// None: preparing failed, which is recorded as a run.
-    async fn prepare(&mut self, order: RunRequest) -> Result<Option<W::PreparedRun>, Abort> {
+    async fn prepare(&mut self, request: RunRequest) -> Result<Option<W::PreparedRun>, Abort> {
         // A prepared run that was dropped must have exited before another one starts.
         self.collect_orphans().await;
         self.ensure_none_stuck()?;
         let started = self.clock.now();
-        self.set_phase(format!("{}: preparing", self.run_label(order.mode)));
-        let (world, strays) = (self.backend.clone(), self.orphans.clone());
+        self.set_phase(format!("{}: preparing", self.run_label(request.mode)));
+        let (backend, orphans) = (self.backend.clone(), self.orphans.clone());
         match self
-            .or_cancelled(Box::pin(world.prepare(order, strays)))
+            .or_cancelled(Box::pin(backend.prepare(request, orphans)))
             .await?
         {
             Ok(prepared) => Ok(Some(prepared)),
-            Err(ran) => self.record_reaped(*ran, started, |_| {}).map(|()| None),
+            Err(reaped) => self.record_reaped(*reaped, started, |_| {}).map(|()| None),
         }
     }
 
@@ -424,10 +422,10 @@ impl<W: Backend> CheckTask<W> {
         };
         let (started, name) = (self.clock.now(), self.run_label(mode));
         self.set_phase(name.clone());
-        let world = self.backend.clone();
+        let backend = self.backend.clone();
         let (phase, mut phases) = watch::channel(String::new());
         let finished = {
-            let mut run = Box::pin(world.run(prepared, &phase));
+            let mut run = Box::pin(backend.run(prepared, &phase));
             loop {
                 tokio::select! {
                     biased;
@@ -437,8 +435,8 @@ impl<W: Backend> CheckTask<W> {
                 }
             }
         };
-        let ran = world.reap(finished).await;
-        self.record_reaped(ran, started, |_| {})
+        let reaped = backend.reap(finished).await;
+        self.record_reaped(reaped, started, |_| {})
     }
 
     /// Kernel reports decide before any freeze.
@@ -447,16 +445,16 @@ impl<W: Backend> CheckTask<W> {
     }
 
     /// The inner error: the query failed.
-    async fn query_xfs_health(&mut self, extent: HealthScope) -> Result<Result<(), String>, Abort> {
+    async fn query_xfs_health(&mut self, scope: HealthScope) -> Result<Result<(), String>, Abort> {
         let target = &self.desired.target;
         let (Filesystem::Xfs, Some(mount)) = (target.filesystem, target.mount.clone()) else {
             return Ok(Ok(()));
         };
         let dev = target.mountinfo_dev();
         self.set_phase("asking XFS for its health".to_owned());
-        let world = self.backend.clone();
+        let backend = self.backend.clone();
         match self
-            .or_cancelled(Box::pin(world.query_health(mount, dev, extent)))
+            .or_cancelled(Box::pin(backend.query_health(mount, dev, scope)))
             .await?
         {
             Ok(signals) => {
@@ -491,15 +489,18 @@ impl<W: Backend> CheckTask<W> {
             }
         }
         self.set_phase(format!("making a snapshot of {group}/{volume}"));
-        let order = LvmSnapshotRequest {
+        let request = LvmSnapshotRequest {
             check: self.desired.id.clone(),
             group,
             volume,
             filesystem: self.desired.target.filesystem,
             lvm,
         };
-        let world = self.backend.clone();
-        let snapshot = match self.or_cancelled(Box::pin(world.snapshot(order))).await? {
+        let backend = self.backend.clone();
+        let snapshot = match self
+            .or_cancelled(Box::pin(backend.snapshot(request)))
+            .await?
+        {
             Ok(snapshot) => snapshot,
             Err(LvmSnapshotError::Refused(why)) => {
                 tracing::info!(check = %self.desired.id, why, "no snapshot is made");
@@ -523,10 +524,10 @@ impl<W: Backend> CheckTask<W> {
             }
         };
         let before = self.runs.len();
-        let device = world.device_of(&snapshot);
-        let ran = Box::pin(self.run_checker(Mode::Snapshot, device)).await;
-        if ran.is_ok()
-            && let Some(why) = Box::pin(world.overflow_reason(&snapshot)).await
+        let device = backend.device_of(&snapshot);
+        let result = Box::pin(self.run_checker(Mode::Snapshot, device)).await;
+        if result.is_ok()
+            && let Some(why) = Box::pin(backend.overflow_reason(&snapshot)).await
         {
             for run in self.runs.iter_mut().skip(before) {
                 let run = Arc::make_mut(run);
@@ -537,8 +538,8 @@ impl<W: Backend> CheckTask<W> {
         self.set_phase("removing the snapshot".to_owned());
         // A checker that was killed keeps the device busy for a moment.
         self.collect_orphans().await;
-        Box::pin(world.remove(snapshot)).await;
-        ran
+        Box::pin(backend.remove(snapshot)).await;
+        result
     }
 }
 

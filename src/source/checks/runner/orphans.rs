@@ -50,10 +50,10 @@ pub(super) struct GuardedHelper {
 }
 
 impl GuardedHelper {
-    pub(super) fn new(helper: Helper, strays: &OrphanedRuns) -> GuardedHelper {
+    pub(super) fn new(helper: Helper, orphans: &OrphanedRuns) -> GuardedHelper {
         GuardedHelper {
             helper: Some(helper),
-            orphans: strays.clone(),
+            orphans: orphans.clone(),
         }
     }
 

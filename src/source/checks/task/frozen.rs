@@ -48,15 +48,15 @@ impl<W: Backend> CheckTask<W> {
             return Ok(());
         }
         self.set_phase(format!("{name}: freezing"));
-        let world = self.backend.clone();
+        let backend = self.backend.clone();
         let (started, began) = (self.clock.now(), Instant::now());
-        let order = FreezeRequest {
+        let request = FreezeRequest {
             check: self.desired.id.clone(),
             mount,
             dev,
             limit: self.desired.terms.budget,
         };
-        match self.or_cancelled(Box::pin(world.freeze(order))).await? {
+        match self.or_cancelled(Box::pin(backend.freeze(request))).await? {
             Ok(frozen) => {
                 Box::pin(self.check_frozen(prepared, frozen, &name, started, began)).await
             }
@@ -113,15 +113,15 @@ impl<W: Backend> CheckTask<W> {
             Cancelled,
         }
         self.set_phase(name.to_owned());
-        let world = self.backend.clone();
+        let backend = self.backend.clone();
         let (phase, mut phases) = watch::channel(String::new());
         let (over, thawed) = {
-            let mut run = Box::pin(world.run(prepared, &phase));
+            let mut run = Box::pin(backend.run(prepared, &phase));
             let over = loop {
                 tokio::select! {
                     biased;
                     finished = &mut run => break FrozenRunEnd::Finished(finished),
-                    why = world.wait_thawed_early(&mut frozen) => break FrozenRunEnd::ThawedEarly(why),
+                    why = backend.wait_thawed_early(&mut frozen) => break FrozenRunEnd::ThawedEarly(why),
                     () = self.inputs.cancel.cancelled() => break FrozenRunEnd::Cancelled,
                     Ok(()) = phases.changed() => self.set_phase(with_phase(name, &phases.borrow_and_update())),
                 }
@@ -143,7 +143,7 @@ impl<W: Backend> CheckTask<W> {
             format!("writers went on in the middle of it ({why}): what was read counts for nothing")
         };
         let late = thawed.cause == ThawCause::Limit;
-        let taken = match over {
+        let recorded = match over {
             FrozenRunEnd::Cancelled => Err(Abort::Cancelled),
             FrozenRunEnd::ThawedEarly(why) => {
                 let end = if late {
@@ -157,8 +157,8 @@ impl<W: Backend> CheckTask<W> {
                 Ok(())
             }
             FrozenRunEnd::Finished(finished) => {
-                let ran = world.reap(finished).await;
-                self.record_reaped(ran, started, |run| {
+                let reaped = backend.reap(finished).await;
+                self.record_reaped(reaped, started, |run| {
                     run.held = Some(thawed.held);
                     if let Some(why) = &thawed.early_reason {
                         run.result = RunResult::Failed;
@@ -173,7 +173,7 @@ impl<W: Backend> CheckTask<W> {
         // This outcome takes precedence: a person must act.
         match thawed.early_reason {
             Some(why) if thawed.cause == ThawCause::Unconfirmed => Err(Abort::ThawUnconfirmed(why)),
-            _ => taken,
+            _ => recorded,
         }
     }
 
@@ -222,10 +222,10 @@ impl<W: Backend> CheckTask<W> {
         dev: DevNo,
     ) -> Result<Result<(), String>, Abort> {
         self.set_phase(format!("{name}: syncfs"));
-        let world = self.backend.clone();
+        let backend = self.backend.clone();
         Ok(
             match self
-                .or_cancelled(Box::pin(world.syncfs(mount, dev, SYNCFS_TIMEOUT)))
+                .or_cancelled(Box::pin(backend.syncfs(mount, dev, SYNCFS_TIMEOUT)))
                 .await?
             {
                 Ok(took) if took <= SYNCFS_TIMEOUT => Ok(()),
