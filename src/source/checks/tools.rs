@@ -1,7 +1,7 @@
-//! The programs that check: where they are, and which version. Without one its filesystems cannot
-//! be checked, which is told.
+//! Finds the checker programs and their versions. Without its program a filesystem cannot be
+//! checked, and the source's status says so.
 //!
-//! Checkers are looked for in our own mount namespace, lvm in the host's: there it runs.
+//! Checkers are searched in the daemon's mount namespace, lvm in the host's, where it runs.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
@@ -18,29 +18,29 @@ use crate::model::source_update::SourceStatus;
 
 static PROGRAM_FILES: BlockingLane = BlockingLane::new();
 
-/// Where distributions put them.
+/// Where distributions install it.
 const SEARCH_PATH: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"];
 const FILESYSTEMS: [Filesystem; 3] = [Filesystem::Ext4, Filesystem::Xfs, Filesystem::Btrfs];
-/// They tell their version at once.
+/// Printing the version takes no time.
 const VERSION_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_OUTPUT_BYTES: usize = 4096;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AvailableTools {
-    /// The errors: what to install.
+    /// The errors say what to install.
     checkers: BTreeMap<Filesystem, Result<CheckerProgram, String>>,
-    /// As the host names it.
+    /// Path on the host.
     pub lvm: Option<PathBuf>,
-    /// Nothing at all is checked here, and why.
+    /// No check is possible here; the text says why.
     pub absent: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckerProgram {
     pub path: PathBuf,
-    /// `1.47.0`; empty where it did not say.
+    /// `1.47.0`; empty when the program did not print it.
     pub version: String,
-    /// Tells one program at this path from the next: inode, size, time of its last change in
+    /// Distinguishes versions of the program at this path: inode, size, modification time in
     /// seconds.
     pub file_identity: (u64, u64, i64),
 }
@@ -79,7 +79,7 @@ impl AvailableTools {
         }
     }
 
-    /// The error: why not, and what to do.
+    /// The error says why not, and what to do.
     pub fn checker(&self, filesystem: Filesystem) -> Result<&Path, String> {
         if let Some(why) = &self.absent {
             return Err(format!("nothing can be checked here: {why}"));
@@ -116,7 +116,7 @@ impl AvailableTools {
     }
 }
 
-/// `before`: what was found last; one that is still the same is not asked for its version again.
+/// `before`: the last result; a program that is unchanged is not started again for its version.
 pub async fn find_tools(
     root: &HostRoot,
     tools: Tools,
@@ -126,7 +126,7 @@ pub async fn find_tools(
         return AvailableTools::unavailable("a recorded tree has no filesystems to check");
     }
     let host = root.clone();
-    // The disk that holds the programs may be the one that dies.
+    // The programs may be on a failing disk.
     let looked = PROGRAM_FILES.run(move || {
         let paths = FILESYSTEMS.map(|filesystem| {
             let there = checker::find_program(&tools, filesystem).and_then(|path| {
@@ -171,7 +171,7 @@ pub async fn find_tools(
     }
 }
 
-/// As the host names it.
+/// Path on the host.
 pub async fn find_lvm(root: &HostRoot, given: &Tools) -> Option<PathBuf> {
     let (root, given) = (root.clone(), given.lvm.clone());
     PROGRAM_FILES
@@ -181,7 +181,7 @@ pub async fn find_lvm(root: &HostRoot, given: &Tools) -> Option<PathBuf> {
         .flatten()
 }
 
-/// What was given, or the first that is there and can be run.
+/// The configured path, or the first executable in the usual folders.
 fn find_program(root: &HostRoot, given: Option<&Path>, name: &str) -> Option<PathBuf> {
     let places = SEARCH_PATH.iter().map(|place| Path::new(place).join(name));
     let runs = |path: &PathBuf| {
