@@ -218,10 +218,13 @@ mod tests {
 
     #[test]
     fn the_first_reading_is_a_baseline_and_later_growth_is_reported() {
-        let mut memory = CounterHistory::default();
-        assert_eq!(memory.update(&reading(&[("errors_count", 41)]), at(0)), []);
-        assert_eq!(memory.update(&reading(&[("errors_count", 41)]), at(60)), []);
-        let growths = memory.update(&reading(&[("errors_count", 43)]), at(120));
+        let mut history = CounterHistory::default();
+        assert_eq!(history.update(&reading(&[("errors_count", 41)]), at(0)), []);
+        assert_eq!(
+            history.update(&reading(&[("errors_count", 41)]), at(60)),
+            []
+        );
+        let growths = history.update(&reading(&[("errors_count", 43)]), at(120));
         assert_eq!(
             growths,
             [CounterGrowth {
@@ -231,7 +234,7 @@ mod tests {
                 at: at(120)
             }]
         );
-        let counter = memory.counter("errors_count").expect("known");
+        let counter = history.counter("errors_count").expect("known");
         assert_eq!(
             (counter.baseline, counter.since, counter.last, counter.grown),
             (41, at(0), 43, 2)
@@ -239,7 +242,7 @@ mod tests {
         assert_eq!(
             (
                 counter.first_growth,
-                memory.last_growth(),
+                history.last_growth(),
                 counter.growth_count
             ),
             (Some(at(120)), Some(at(120)), 1)
@@ -248,12 +251,12 @@ mod tests {
 
     #[test]
     fn a_decreased_counter_gets_a_new_baseline_and_keeps_its_last_growth() {
-        let mut memory = CounterHistory::default();
+        let mut history = CounterHistory::default();
         for (second, value) in [(0, 5), (60, 8)] {
-            memory.update(&reading(&[("ioerr_cnt", value)]), at(second));
+            history.update(&reading(&[("ioerr_cnt", value)]), at(second));
         }
-        assert_eq!(memory.update(&reading(&[("ioerr_cnt", 2)]), at(120)), []);
-        let counter = memory.counter("ioerr_cnt").expect("known");
+        assert_eq!(history.update(&reading(&[("ioerr_cnt", 2)]), at(120)), []);
+        let counter = history.counter("ioerr_cnt").expect("known");
         assert_eq!(
             (
                 counter.baseline,
@@ -271,43 +274,43 @@ mod tests {
 
     #[test]
     fn growth_over_a_restart_of_the_daemon_is_seen() {
-        let mut memory = CounterHistory::default();
-        memory.update(&reading(&[("write_errs", 1)]), at(0));
-        let stored = serde_json::to_string(&memory).expect("stored");
-        let mut memory: CounterHistory = serde_json::from_str(&stored).expect("read back");
+        let mut history = CounterHistory::default();
+        history.update(&reading(&[("write_errs", 1)]), at(0));
+        let stored = serde_json::to_string(&history).expect("stored");
+        let mut history: CounterHistory = serde_json::from_str(&stored).expect("read back");
         assert_eq!(
-            memory.update(&reading(&[("write_errs", 4)]), at(600))[0].amount(),
+            history.update(&reading(&[("write_errs", 4)]), at(600))[0].amount(),
             3
         );
     }
 
     #[test]
     fn details_are_those_of_the_growth() {
-        let mut memory = CounterHistory::default();
-        memory.update(&reading(&[("errors_count", 0)]), at(0));
+        let mut history = CounterHistory::default();
+        history.update(&reading(&[("errors_count", 0)]), at(0));
         let mut grown = reading(&[("errors_count", 1)]);
         grown
             .details
             .insert("last_error_func".into(), "ext4_lookup".into());
-        memory.update(&grown, at(60));
-        memory.update(&reading(&[("errors_count", 1)]), at(120));
-        assert_eq!(memory.details["last_error_func"], "ext4_lookup");
+        history.update(&grown, at(60));
+        history.update(&reading(&[("errors_count", 1)]), at(120));
+        assert_eq!(history.details["last_error_func"], "ext4_lookup");
     }
 
     proptest! {
         #[test]
         fn growths_are_all_increments_and_resets_are_none(values in proptest::collection::vec(0u64..20, 1..40)) {
-            let mut memory = CounterHistory::default();
-            let mut told = 0;
+            let mut history = CounterHistory::default();
+            let mut reported = 0;
             for (second, value) in (0..).zip(&values) {
-                let growths = memory.update(&reading(&[("n", *value)]), at(second));
+                let growths = history.update(&reading(&[("n", *value)]), at(second));
                 prop_assert!(growths.iter().all(|growth| growth.from < growth.to && growth.to == *value));
-                told += growths.iter().map(CounterGrowth::amount).sum::<u64>();
+                reported += growths.iter().map(CounterGrowth::amount).sum::<u64>();
             }
             let increments: u64 = values.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).sum();
             let resets = values.windows(2).filter(|pair| pair[1] < pair[0]).count();
-            let counter = memory.counter("n").expect("known");
-            prop_assert_eq!((told, counter.total_growth), (increments, increments));
+            let counter = history.counter("n").expect("known");
+            prop_assert_eq!((reported, counter.total_growth), (increments, increments));
             prop_assert_eq!(counter.resets as usize, resets);
             prop_assert_eq!((counter.last, counter.grown), (values[values.len() - 1], counter.last - counter.baseline));
             prop_assert_eq!(counter.last_growth.is_some(), increments > 0);
@@ -315,28 +318,28 @@ mod tests {
 
         #[test]
         fn a_missing_value_leaves_its_counter_unchanged(values in proptest::collection::vec(proptest::option::of(0u64..20), 1..40)) {
-            let (mut memory, mut only_read) = (CounterHistory::default(), CounterHistory::default());
+            let (mut history, mut only_read) = (CounterHistory::default(), CounterHistory::default());
             for (second, value) in (0..).zip(&values) {
                 match value {
                     Some(value) => {
                         let read = reading(&[("n", *value)]);
-                        prop_assert_eq!(memory.update(&read, at(second)), only_read.update(&read, at(second)));
+                        prop_assert_eq!(history.update(&read, at(second)), only_read.update(&read, at(second)));
                     }
-                    None => prop_assert_eq!(memory.update(&reading(&[]), at(second)), []),
+                    None => prop_assert_eq!(history.update(&reading(&[]), at(second)), []),
                 }
             }
-            prop_assert_eq!(memory.counter("n"), only_read.counter("n"));
+            prop_assert_eq!(history.counter("n"), only_read.counter("n"));
         }
 
         #[test]
         fn unchanged_values_do_not_change_the_history(values in proptest::collection::vec(any::<u64>(), 1..10)) {
-            let mut memory = CounterHistory::default();
+            let mut history = CounterHistory::default();
             for (second, value) in (0..).zip(&values) {
-                memory.update(&reading(&[("n", *value)]), at(second));
+                history.update(&reading(&[("n", *value)]), at(second));
             }
-            let before = memory.clone();
-            memory.update(&reading(&[("n", values[values.len() - 1])]), at(1000));
-            prop_assert_eq!(memory, before);
+            let before = history.clone();
+            history.update(&reading(&[("n", values[values.len() - 1])]), at(1000));
+            prop_assert_eq!(history, before);
         }
     }
 }

@@ -25,16 +25,16 @@ use crate::model::kernel_log::classify::ClassifierOptions;
 use crate::model::kernel_log::event::{Batch, Cursor, ResumePoint};
 use crate::model::source_update::{Source, SourceStatus, SourceUpdate};
 use crate::source::context::{Context, KernelLogSettings, SourceError};
+use crate::source::kmsg::batcher::{Batcher, CatchUp, KernelClock, MediumProperties};
 use crate::source::kmsg::log_epoch::{LogEpoch, Medium, StartPosition};
-use crate::source::kmsg::reading::{Batcher, CatchUp, KernelClock, MediumProperties};
+use crate::source::kmsg::log_fd::{LogFd, LogFdKind};
 use crate::source::kmsg::record_splitter::RecordSplitter;
-use crate::source::kmsg::tap::{LogFd, LogFdKind};
 
+pub mod batcher;
 pub mod journal;
 pub mod log_epoch;
-pub mod reading;
+pub mod log_fd;
 pub mod record_splitter;
-pub mod tap;
 
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 /// journald has the same records as this one and as no other.

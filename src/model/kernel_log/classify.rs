@@ -136,10 +136,10 @@ impl Classifier {
         }
         let read = rules::table().parse(&record.text);
         if self.unnamed_recovery.is_some() {
-            self.finish_unnamed_recovery(read.as_ref().map(|(_, said)| said), now, out);
+            self.finish_unnamed_recovery(read.as_ref().map(|(_, parsed)| parsed), now, out);
         }
-        if let Some((rule, mut said)) = read {
-            self.resolve_device(&mut said, record, now);
+        if let Some((rule, mut parsed)) = read {
+            self.resolve_device(&mut parsed, record, now);
             let line = Line {
                 time,
                 text: truncate(&record.text),
@@ -148,7 +148,7 @@ impl Classifier {
             self.apply_record(
                 &RecordContext {
                     rule: rule.name,
-                    parsed: &said,
+                    parsed: &parsed,
                     line,
                     position: now,
                 },
@@ -262,59 +262,62 @@ impl Classifier {
     }
 
     /// Which device a record is of, when its text alone does not say or another name is better.
-    fn resolve_device(&mut self, said: &mut ParsedRecord, record: &Record<'_>, now: LogPosition) {
+    fn resolve_device(&mut self, parsed: &mut ParsedRecord, record: &Record<'_>, now: LogPosition) {
         if let (DeviceName::Block(name), Some(DeviceName::Hctl(hctl))) =
-            (&said.device, &said.other_name)
+            (&parsed.device, &parsed.other_name)
         {
             self.device_map.assign_name(hctl, name);
         }
         let near = |seq: u64| now.seq.saturating_sub(seq) <= CONTEXT_RECORDS;
-        if said.device == DeviceName::Unnamed {
+        if parsed.device == DeviceName::Unnamed {
             if let Some(device) = record.device.and_then(device_from_field) {
-                said.device = device;
+                parsed.device = device;
             } else if let (RecordKind::Scsi(_), Some((device, also, seq))) =
-                (&said.kind, &self.last_scsi)
+                (&parsed.kind, &self.last_scsi)
             {
                 if near(*seq)
-                    && !matches!(said.kind, RecordKind::Scsi(ScsiRecord::UnnamedRecovery(..)))
+                    && !matches!(
+                        parsed.kind,
+                        RecordKind::Scsi(ScsiRecord::UnnamedRecovery(..))
+                    )
                 {
-                    said.device = device.clone();
-                    said.other_name = also.clone();
+                    parsed.device = device.clone();
+                    parsed.other_name = also.clone();
                 }
-            } else if let (RecordKind::Ata(_), Some((device, seq))) = (&said.kind, &self.last_ata)
+            } else if let (RecordKind::Ata(_), Some((device, seq))) = (&parsed.kind, &self.last_ata)
                 && near(*seq)
             {
-                said.device = device.clone();
+                parsed.device = device.clone();
             }
         }
         // Only records that open an incident: a reader that begins again there has the same
         // context.
-        match (&said.kind, &said.device) {
+        match (&parsed.kind, &parsed.device) {
             (RecordKind::Ata(_), DeviceName::Ata { .. }) => {
-                self.last_ata = Some((said.device.clone(), now.seq))
+                self.last_ata = Some((parsed.device.clone(), now.seq))
             }
             (RecordKind::Scsi(_), DeviceName::Hctl(_)) => {
-                self.last_scsi = Some((said.device.clone(), said.other_name.clone(), now.seq))
+                self.last_scsi = Some((parsed.device.clone(), parsed.other_name.clone(), now.seq))
             }
             (RecordKind::Scsi(_), DeviceName::Block(_))
-                if matches!(said.other_name, Some(DeviceName::Hctl(_))) =>
+                if matches!(parsed.other_name, Some(DeviceName::Hctl(_))) =>
             {
-                self.last_scsi = Some((said.device.clone(), said.other_name.clone(), now.seq));
+                self.last_scsi = Some((parsed.device.clone(), parsed.other_name.clone(), now.seq));
             }
             _ => {}
         }
-        if let Some(block) = self.device_map.block_name(&said.device) {
-            said.other_name = Some(std::mem::replace(&mut said.device, block));
+        if let Some(block) = self.device_map.block_name(&parsed.device) {
+            parsed.other_name = Some(std::mem::replace(&mut parsed.device, block));
         }
-        self.link_offline_rejection(said, now);
+        self.link_offline_rejection(parsed, now);
     }
 
     /// `sd 6:1:8:0: rejecting I/O to offline device`, and then the block layer's `dev sdi`: the two
     /// are one (scsi_prep_state_check()).
-    fn link_offline_rejection(&mut self, said: &mut ParsedRecord, now: LogPosition) {
-        match (&said.device, &said.kind) {
+    fn link_offline_rejection(&mut self, parsed: &mut ParsedRecord, now: LogPosition) {
+        match (&parsed.device, &parsed.kind) {
             (DeviceName::Hctl(_), RecordKind::Effect(Class::Removed, _)) => {
-                self.offline_rejection = Some((said.device.clone(), now))
+                self.offline_rejection = Some((parsed.device.clone(), now))
             }
             (DeviceName::Block(name), RecordKind::Effect(..))
                 if name.starts_with("sd") && device_name::whole_disk(name) == name =>
@@ -323,7 +326,7 @@ impl Classifier {
                     return;
                 };
                 if !now.is_beyond(at, 1_000_000, 3)
-                    && self.device_map.hctl_of(&said.device).is_none()
+                    && self.device_map.hctl_of(&parsed.device).is_none()
                 {
                     if let Some(incident) = self
                         .open_incidents
@@ -333,7 +336,7 @@ impl Classifier {
                         incident.key = name.clone();
                     }
                     self.device_map.assign_name(&hctl, name);
-                    said.other_name = Some(DeviceName::Hctl(hctl));
+                    parsed.other_name = Some(DeviceName::Hctl(hctl));
                 }
             }
             _ => {}
@@ -342,16 +345,16 @@ impl Classifier {
 
     fn apply_record(
         &mut self,
-        telling: &RecordContext<'_>,
+        context: &RecordContext<'_>,
         rule: &'static Rule,
         out: &mut Vec<Event>,
     ) {
-        let said = telling.parsed;
-        let of_filesystem = is_filesystem_rule(telling.rule);
-        match &said.kind {
-            RecordKind::Topology(learn) => return self.apply_topology(learn, telling, out),
+        let parsed = context.parsed;
+        let of_filesystem = is_filesystem_rule(context.rule);
+        match &parsed.kind {
+            RecordKind::Topology(learn) => return self.apply_topology(learn, context, out),
             RecordKind::Suppressed(count) => {
-                self.suppressed = Some((*count, telling.position));
+                self.suppressed = Some((*count, context.position));
                 return;
             }
             RecordKind::Scsi(ScsiRecord::UnnamedRecovery(class, blame, address)) => {
@@ -359,25 +362,25 @@ impl Classifier {
                     class: *class,
                     blame: *blame,
                     rule,
-                    line: telling.line.clone(),
+                    line: context.line.clone(),
                     address: address.clone(),
                 });
                 return;
             }
             _ => {}
         }
-        if !of_filesystem && self.is_excluded(said, &telling.line.text) {
+        if !of_filesystem && self.is_excluded(parsed, &context.line.text) {
             return;
         }
-        if telling.rule.starts_with("iscsi")
-            || telling.rule.starts_with("fc-")
-            || telling.rule.starts_with("qla-loop")
-            || telling.rule.starts_with("lpfc-link")
+        if context.rule.starts_with("iscsi")
+            || context.rule.starts_with("fc-")
+            || context.rule.starts_with("qla-loop")
+            || context.rule.starts_with("lpfc-link")
         {
-            self.network_outage = Some(telling.position);
+            self.network_outage = Some(context.position);
         }
-        if telling.rule.starts_with("uas-") {
-            let host = match (&said.device, &said.other_name) {
+        if context.rule.starts_with("uas-") {
+            let host = match (&parsed.device, &parsed.other_name) {
                 (DeviceName::ScsiHost(host), _) => Some(*host),
                 (DeviceName::Hctl(hctl), _) | (_, Some(DeviceName::Hctl(hctl))) => {
                     device_map::scsi_host_of(hctl)
@@ -390,20 +393,21 @@ impl Classifier {
             }
         }
         let key = if of_filesystem {
-            format!("fs:{}", said.device)
+            format!("fs:{}", parsed.device)
         } else {
-            self.device_map.drive_key(&said.device)
+            self.device_map.drive_key(&parsed.device)
         };
-        let mut incident = self.take_incident(key, said, telling.position, telling.line.time, out);
-        incident.touch(telling.position);
+        let mut incident =
+            self.take_incident(key, parsed, context.position, context.line.time, out);
+        incident.touch(context.position);
         // What is said of the report to come tells nothing by itself, and is no evidence.
-        if said.kind != RecordKind::Ata(AtaRecord::NcqLogUnreadable) {
+        if parsed.kind != RecordKind::Ata(AtaRecord::NcqLogUnreadable) {
             if incident.first_unreported.is_none() && incident.unreported_records == 0 {
-                incident.first_unreported = Some(telling.line.clone());
+                incident.first_unreported = Some(context.line.clone());
             }
             incident.unreported_records += 1;
         }
-        self.update_incident(&mut incident, telling, out);
+        self.update_incident(&mut incident, context, out);
         self.open_incidents.push(incident);
     }
 
@@ -411,7 +415,7 @@ impl Classifier {
     fn take_incident(
         &mut self,
         key: String,
-        said: &ParsedRecord,
+        parsed: &ParsedRecord,
         now: LogPosition,
         time: Timestamp,
         out: &mut Vec<Event>,
@@ -425,7 +429,8 @@ impl Classifier {
         }
         // The SCSI layer tells again what libata has told of a port whose disk is not known yet:
         // now it is.
-        if let (RecordKind::Scsi(_), Some(DeviceName::Hctl(hctl))) = (&said.kind, &said.other_name)
+        if let (RecordKind::Scsi(_), Some(DeviceName::Hctl(hctl))) =
+            (&parsed.kind, &parsed.other_name)
         {
             let port = self.open_incidents.iter().position(|incident| {
                 (incident.pending_repeats > 0 || incident.ata.failed_command_unknown)
@@ -470,7 +475,7 @@ impl Classifier {
         else {
             return;
         };
-        let mut said = match next {
+        let mut parsed = match next {
             Some(next)
                 if matches!(next.kind, RecordKind::Scsi(_))
                     && matches!(next.device, DeviceName::Hctl(_) | DeviceName::Block(_)) =>
@@ -490,14 +495,14 @@ impl Classifier {
                 _ => ParsedRecord::new(DeviceName::Unnamed, RecordKind::Cause(class, blame)),
             },
         };
-        self.last_addressed = Some((address, said.device.clone(), said.other_name.clone()));
-        if let Some(block) = self.device_map.block_name(&said.device) {
-            said.other_name = Some(std::mem::replace(&mut said.device, block));
+        self.last_addressed = Some((address, parsed.device.clone(), parsed.other_name.clone()));
+        if let Some(block) = self.device_map.block_name(&parsed.device) {
+            parsed.other_name = Some(std::mem::replace(&mut parsed.device, block));
         }
         self.apply_record(
             &RecordContext {
                 rule: rule.name,
-                parsed: &said,
+                parsed: &parsed,
                 line,
                 position: now,
             },
@@ -509,17 +514,17 @@ impl Classifier {
     fn apply_topology(
         &mut self,
         learn: &TopologyUpdate,
-        telling: &RecordContext<'_>,
+        context: &RecordContext<'_>,
         out: &mut Vec<Event>,
     ) {
-        let said = telling.parsed;
+        let parsed = context.parsed;
         match learn {
             TopologyUpdate::DiskAttached | TopologyUpdate::FilesystemMounted => {
-                let (DeviceName::Block(name) | DeviceName::Nvme(name)) = &said.device else {
+                let (DeviceName::Block(name) | DeviceName::Nvme(name)) = &parsed.device else {
                     return;
                 };
                 let filesystem = *learn == TopologyUpdate::FilesystemMounted;
-                if let Some(DeviceName::Block(host)) = &said.other_name
+                if let Some(DeviceName::Block(host)) = &parsed.other_name
                     && device_name::is_mmc_host(host)
                 {
                     self.device_map.add_card(host, name);
@@ -528,7 +533,7 @@ impl Classifier {
                 let key = if filesystem {
                     format!("fs:{name}")
                 } else {
-                    self.device_map.drive_key(&said.device)
+                    self.device_map.drive_key(&parsed.device)
                 };
                 if let Some(at) = self
                     .open_incidents
@@ -539,8 +544,8 @@ impl Classifier {
                     self.decide_command(
                         &mut former,
                         true,
-                        telling.position,
-                        telling.line.time,
+                        context.position,
+                        context.line.time,
                         out,
                     );
                 }
@@ -548,9 +553,9 @@ impl Classifier {
                     self.name_assignments.remove(0);
                 }
                 self.name_assignments.push(NameAssignment {
-                    seq: telling.position.seq,
+                    seq: context.position.seq,
                     name: name.clone(),
-                    at: telling.line.time,
+                    at: context.line.time,
                     is_filesystem: filesystem,
                 });
             }
@@ -560,7 +565,7 @@ impl Classifier {
             TopologyUpdate::AtaPort(port) => self.device_map.add_ata_port(*port),
             TopologyUpdate::AtaPortOfHost => {
                 if let (DeviceName::Ata { port, .. }, Some(DeviceName::Hctl(hctl))) =
-                    (&said.device, &said.other_name)
+                    (&parsed.device, &parsed.other_name)
                     && let Some(host) = device_map::scsi_host_of(hctl)
                 {
                     self.device_map.link_port_to_host(*port, host);
@@ -568,32 +573,33 @@ impl Classifier {
             }
             TopologyUpdate::Model(model) => {
                 if is_virtual_model(model) {
-                    self.device_map.set_kind(&said.device, DeviceKind::Virtual);
+                    self.device_map
+                        .set_kind(&parsed.device, DeviceKind::Virtual);
                 }
             }
-            TopologyUpdate::Kind(kind) => self.device_map.set_kind(&said.device, *kind),
+            TopologyUpdate::Kind(kind) => self.device_map.set_kind(&parsed.device, *kind),
             TopologyUpdate::UsbReset(path) => {
                 if let Some(host) = self.device_map.host_of_usb_path(path) {
-                    let said = ParsedRecord::new(
+                    let parsed = ParsedRecord::new(
                         DeviceName::ScsiHost(host),
                         RecordKind::Cause(Class::Reset, Blame::No),
                     );
-                    let key = self.device_map.drive_key(&said.device);
+                    let key = self.device_map.drive_key(&parsed.device);
                     let mut incident =
-                        self.take_incident(key, &said, telling.position, telling.line.time, out);
-                    incident.touch(telling.position);
+                        self.take_incident(key, &parsed, context.position, context.line.time, out);
+                    incident.touch(context.position);
                     let new = !incident.reported.contains(Class::Reset);
-                    let telling = RecordContext {
-                        rule: telling.rule,
-                        parsed: &said,
-                        line: telling.line.clone(),
-                        position: telling.position,
+                    let context = RecordContext {
+                        rule: context.rule,
+                        parsed: &parsed,
+                        line: context.line.clone(),
+                        position: context.position,
                     };
-                    self.emit(&mut incident, &telling, Class::Reset, Blame::No, new, out);
+                    self.emit(&mut incident, &context, Class::Reset, Blame::No, new, out);
                     self.open_incidents.push(incident);
                 }
             }
-            TopologyUpdate::SlotEmptied => self.slot_outage = Some(telling.position),
+            TopologyUpdate::SlotEmptied => self.slot_outage = Some(context.position),
             TopologyUpdate::UsbDisconnect(path) => {
                 if let Some(host) = self.device_map.host_of_usb_path(path) {
                     self.device_map

@@ -254,49 +254,49 @@ mod tests {
 
     #[test]
     fn ata_ports_map_to_scsi_hosts_in_registration_order() {
-        let mut learned = DeviceMap::default();
-        learned.add_scsi_host(0, "usb-storage 1-2:1.0");
-        learned.add_scsi_host(1, "ahci");
-        learned.add_scsi_host(2, "ahci");
-        learned.add_ata_port(1);
-        learned.add_ata_port(2);
-        learned.assign_name("2:0:0:0", "sdb");
+        let mut devices = DeviceMap::default();
+        devices.add_scsi_host(0, "usb-storage 1-2:1.0");
+        devices.add_scsi_host(1, "ahci");
+        devices.add_scsi_host(2, "ahci");
+        devices.add_ata_port(1);
+        devices.add_ata_port(2);
+        devices.assign_name("2:0:0:0", "sdb");
         assert_eq!(
-            learned.drive_key(&DeviceName::Ata {
+            devices.drive_key(&DeviceName::Ata {
                 port: 2,
                 device: Some(0)
             }),
             "sdb"
         );
         assert_eq!(
-            learned.drive_key(&DeviceName::Ata {
+            devices.drive_key(&DeviceName::Ata {
                 port: 1,
                 device: None
             }),
             "ata1"
         );
         assert_eq!(
-            learned.kind_of(&DeviceName::Hctl("0:0:0:0".to_owned())),
+            devices.kind_of(&DeviceName::Hctl("0:0:0:0".to_owned())),
             DeviceKind::Usb
         );
         assert_eq!(
-            learned.kind_of(&DeviceName::Block("sdb1".to_owned())),
+            devices.kind_of(&DeviceName::Block("sdb1".to_owned())),
             DeviceKind::Direct
         );
     }
 
     #[test]
     fn a_reassigned_name_loses_its_device_kind() {
-        let mut learned = DeviceMap::default();
-        learned.add_scsi_host(6, "uas");
-        learned.assign_name("6:0:0:0", "sda");
+        let mut devices = DeviceMap::default();
+        devices.add_scsi_host(6, "uas");
+        devices.assign_name("6:0:0:0", "sda");
         assert_eq!(
-            learned.kind_of(&DeviceName::Block("sda".to_owned())),
+            devices.kind_of(&DeviceName::Block("sda".to_owned())),
             DeviceKind::Usb
         );
-        learned.assign_name("0:0:0:0", "sda");
+        devices.assign_name("0:0:0:0", "sda");
         assert_eq!(
-            learned.kind_of(&DeviceName::Block("sda".to_owned())),
+            devices.kind_of(&DeviceName::Block("sda".to_owned())),
             DeviceKind::Direct
         );
     }

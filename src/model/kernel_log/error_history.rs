@@ -339,15 +339,15 @@ mod tests {
 
     #[test]
     fn a_retry_is_the_same_attempt_and_a_later_failure_there_is_another() {
-        let mut memory = ErrorHistory::default();
-        assert!(memory.add(&event(Class::Medium, "sda", at(0), &[2048])));
-        assert!(!memory.add(&event(Class::Medium, "sda", at(1), &[2048])));
+        let mut history = ErrorHistory::default();
+        assert!(history.add(&event(Class::Medium, "sda", at(0), &[2048])));
+        assert!(!history.add(&event(Class::Medium, "sda", at(1), &[2048])));
         assert_eq!(
-            memory.tallies[&Class::Medium].repeatedly_failed_sector(Duration::MAX),
+            history.tallies[&Class::Medium].repeatedly_failed_sector(Duration::MAX),
             None
         );
-        assert!(memory.add(&event(Class::Medium, "sda", at(60), &[2048])));
-        let tally = &memory.tallies[&Class::Medium];
+        assert!(history.add(&event(Class::Medium, "sda", at(60), &[2048])));
+        let tally = &history.tallies[&Class::Medium];
         assert_eq!(
             tally
                 .repeatedly_failed_sector(Duration::MAX)
@@ -366,28 +366,28 @@ mod tests {
 
     #[test]
     fn an_incident_after_a_gap_starts_a_new_episode() {
-        let mut memory = ErrorHistory::default();
+        let mut history = ErrorHistory::default();
         for second in [0, 5, 700, 701, 2000] {
-            memory.add(&event(Class::Timeout, "sda", at(second), &[]));
+            history.add(&event(Class::Timeout, "sda", at(second), &[]));
         }
-        let tally = &memory.tallies[&Class::Timeout];
+        let tally = &history.tallies[&Class::Timeout];
         assert_eq!(tally.episodes, [at(0), at(700), at(2000)]);
         assert_eq!(tally.episodes_within(Duration::from_secs(1500)), 2);
     }
 
     #[test]
     fn later_records_of_an_incident_add_their_sector_and_no_incident() {
-        let mut memory = ErrorHistory::default();
+        let mut history = ErrorHistory::default();
         let mut more = event(Class::Medium, "sda", at(0), &[7]);
         more.count = 0;
-        assert!(!memory.add(&more));
-        assert!(memory.is_empty());
-        memory.add(&event(Class::Medium, "sda", at(0), &[]));
-        memory.add(&more);
+        assert!(!history.add(&more));
+        assert!(history.is_empty());
+        history.add(&event(Class::Medium, "sda", at(0), &[]));
+        history.add(&more);
         assert_eq!(
             (
-                memory.tallies[&Class::Medium].incidents,
-                memory.tallies[&Class::Medium].sectors.len()
+                history.tallies[&Class::Medium].incidents,
+                history.tallies[&Class::Medium].sectors.len()
             ),
             (1, 1)
         );
@@ -420,16 +420,16 @@ mod tests {
     proptest! {
         #[test]
         fn counts_add_up_and_the_history_is_bounded(events in prop::collection::vec((0i64..100_000, 0u64..500, any::<bool>()), 0..400)) {
-            let mut memory = ErrorHistory::default();
+            let mut history = ErrorHistory::default();
             for (second, sector, corrected) in &events {
-                memory.add(&crate::model::kernel_log::event::Event { corrected: *corrected, ..event(Class::Medium, "sda", at(*second), &[*sector]) });
+                history.add(&crate::model::kernel_log::event::Event { corrected: *corrected, ..event(Class::Medium, "sda", at(*second), &[*sector]) });
             }
-            let Some(tally) = memory.tallies.get(&Class::Medium) else { return Ok(()) };
+            let Some(tally) = history.tallies.get(&Class::Medium) else { return Ok(()) };
             prop_assert_eq!(tally.incidents, events.len() as u64);
             prop_assert_eq!(tally.corrected, events.iter().filter(|(_, _, corrected)| *corrected).count() as u64);
             prop_assert!(tally.sectors.len() <= MAX_FAILED_SECTORS && tally.episodes.len() <= MAX_EPISODES);
             prop_assert!(tally.first.time <= tally.last.time);
-            prop_assert!(memory.tallies.len() == 1);
+            prop_assert!(history.tallies.len() == 1);
         }
     }
 }

@@ -371,27 +371,31 @@ mod tests {
             at: at(0),
             is_filesystem: filesystem,
         };
-        let said = |class, device: &str| event(class, device, at(0), &[]);
-        for (attached, told, over) in [
-            (of("sda", false), said(Class::Medium, "sda"), true),
-            (of("sda", false), said(Class::Io, "sda1"), true),
-            (of("sda", false), said(Class::FsError, "sda1"), true),
-            (of("sda", false), said(Class::Io, "sdab"), false),
-            (of("nvme0", false), said(Class::Io, "nvme0n1"), true),
-            (of("nvme0n1", false), said(Class::Io, "nvme0n1p3"), true),
-            (of("nvme0n1", false), said(Class::Io, "nvme0n11"), false),
-            (of("sda1", true), said(Class::FsShutdown, "sda1"), true),
-            (of("sda1", true), said(Class::Io, "sda1"), false),
-            (of("sda", true), said(Class::FsShutdown, "sda1"), false),
+        let event_of = |class, device: &str| event(class, device, at(0), &[]);
+        for (attached, earlier, superseded) in [
+            (of("sda", false), event_of(Class::Medium, "sda"), true),
+            (of("sda", false), event_of(Class::Io, "sda1"), true),
+            (of("sda", false), event_of(Class::FsError, "sda1"), true),
+            (of("sda", false), event_of(Class::Io, "sdab"), false),
+            (of("nvme0", false), event_of(Class::Io, "nvme0n1"), true),
+            (of("nvme0n1", false), event_of(Class::Io, "nvme0n1p3"), true),
+            (of("nvme0n1", false), event_of(Class::Io, "nvme0n11"), false),
+            (of("sda1", true), event_of(Class::FsShutdown, "sda1"), true),
+            (of("sda1", true), event_of(Class::Io, "sda1"), false),
+            (of("sda", true), event_of(Class::FsShutdown, "sda1"), false),
         ] {
-            assert_eq!(attached.supersedes(&told), over, "{attached:?} {told:?}");
+            assert_eq!(
+                attached.supersedes(&earlier),
+                superseded,
+                "{attached:?} {earlier:?}"
+            );
         }
         assert!(
             !NameAssignment {
                 seq: 0,
                 ..of("sda", false)
             }
-            .supersedes(&said(Class::Io, "sda")),
+            .supersedes(&event_of(Class::Io, "sda")),
             "what comes later"
         );
     }

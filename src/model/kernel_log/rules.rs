@@ -96,8 +96,8 @@ impl RuleTable {
             if matches!(rule.action, RuleAction::Ignore) {
                 return None;
             }
-            if let Some(said) = rule.parse(text, position) {
-                return Some((rule, said));
+            if let Some(parsed) = rule.parse(text, position) {
+                return Some((rule, parsed));
             }
         }
         None

@@ -13,14 +13,14 @@ impl Classifier {
     pub(super) fn emit(
         &mut self,
         incident: &mut Incident,
-        telling: &RecordContext<'_>,
+        context: &RecordContext<'_>,
         class: Class,
         blame: Blame,
         new: bool,
         out: &mut Vec<Event>,
     ) {
-        let said = telling.parsed;
-        let suppressed = if is_rate_limited(telling.rule) {
+        let parsed = context.parsed;
+        let suppressed = if is_rate_limited(context.rule) {
             self.suppressed.take().map_or(0, |(count, _)| count)
         } else {
             0
@@ -33,24 +33,24 @@ impl Classifier {
             .first_unreported
             .take()
             .filter(|_| new)
-            .unwrap_or_else(|| telling.line.clone());
+            .unwrap_or_else(|| context.line.clone());
         let records = std::mem::take(&mut incident.unreported_records).max(u64::from(new));
         out.push(Event {
-            seq: telling.position.seq,
+            seq: context.position.seq,
             class,
-            blame: self.adjust_blame(class, blame, &said.device),
-            device: said.device.clone(),
-            other_names: said.other_name.iter().cloned().collect(),
+            blame: self.adjust_blame(class, blame, &parsed.device),
+            device: parsed.device.clone(),
+            other_names: parsed.other_name.iter().cloned().collect(),
             count: u64::from(new),
             records,
             suppressed,
-            sectors: said.sector.into_iter().collect(),
+            sectors: parsed.sector.into_iter().collect(),
             more_sectors: 0,
-            operation: said.operation,
-            corrected: said.corrected,
-            rule: telling.rule.to_owned(),
+            operation: parsed.operation,
+            corrected: parsed.corrected,
+            rule: context.rule.to_owned(),
             first,
-            last: telling.line.clone(),
+            last: context.line.clone(),
         });
     }
 
@@ -71,11 +71,11 @@ impl Classifier {
         }
     }
 
-    pub(super) fn add_rejected_request(&mut self, said: &ParsedRecord) {
+    pub(super) fn add_rejected_request(&mut self, parsed: &ParsedRecord) {
         if self.rejected_requests.len() < MAX_PENDING_NOTICES {
             self.rejected_requests.push(RejectedRequest {
-                device: said.device.clone(),
-                sector: said.sector,
+                device: parsed.device.clone(),
+                sector: parsed.sector,
             });
         }
     }
@@ -91,7 +91,7 @@ impl Classifier {
         }
     }
 
-    pub(super) fn is_excluded(&self, said: &ParsedRecord, text: &str) -> bool {
+    pub(super) fn is_excluded(&self, parsed: &ParsedRecord, text: &str) -> bool {
         let never = |device: &DeviceName| match device {
             DeviceName::Block(name) => {
                 device_name::is_never_drive(name)
@@ -100,14 +100,14 @@ impl Classifier {
             _ => false,
         };
         // A host whose card is not known: it may have none.
-        if matches!(&said.device, DeviceName::Block(name) if device_name::is_mmc_host(name)) {
+        if matches!(&parsed.device, DeviceName::Block(name) if device_name::is_mmc_host(name)) {
             return true;
         }
-        never(&said.device)
-            || said.other_name.as_ref().is_some_and(never)
+        never(&parsed.device)
+            || parsed.other_name.as_ref().is_some_and(never)
             || ["sr ", "st ", "ses ", "ch ", "osst "]
                 .iter()
                 .any(|driver| text.starts_with(driver))
-            || self.device_map.kind_of(&said.device) == DeviceKind::Other
+            || self.device_map.kind_of(&parsed.device) == DeviceKind::Other
     }
 }

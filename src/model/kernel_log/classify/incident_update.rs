@@ -19,79 +19,79 @@ impl Classifier {
     pub(super) fn update_incident(
         &mut self,
         incident: &mut Incident,
-        telling: &RecordContext<'_>,
+        context: &RecordContext<'_>,
         out: &mut Vec<Event>,
     ) {
-        let said = telling.parsed;
-        let of_filesystem = is_filesystem_rule(telling.rule);
-        if !matches!(said.kind, RecordKind::Scsi(_)) {
-            self.decide_command(incident, true, telling.position, telling.line.time, out);
+        let parsed = context.parsed;
+        let of_filesystem = is_filesystem_rule(context.rule);
+        if !matches!(parsed.kind, RecordKind::Scsi(_)) {
+            self.decide_command(incident, true, context.position, context.line.time, out);
         }
-        match &said.kind {
+        match &parsed.kind {
             RecordKind::Cause(class, blame)
-                if of_filesystem && incident.is_expected(*class, telling.position) =>
+                if of_filesystem && incident.is_expected(*class, context.position) =>
             {
-                self.emit_continuation(incident, telling, out, Some(*blame))
+                self.emit_continuation(incident, context, out, Some(*blame))
             }
             RecordKind::Cause(class, blame) => {
                 if !of_filesystem {
                     incident.expected_failure = None;
                 }
-                if telling.rule == "hba-target-reset" && incident.device_reset {
+                if context.rule == "hba-target-reset" && incident.device_reset {
                     let stronger = RecordContext {
                         rule: RULE_RESET_UNANSWERED,
-                        parsed: said,
-                        line: telling.line.clone(),
-                        position: telling.position,
+                        parsed: parsed,
+                        line: context.line.clone(),
+                        position: context.position,
                     };
                     return self.emit(incident, &stronger, *class, *blame, true, out);
                 }
-                incident.device_reset |= telling.rule == "hba-device-reset";
-                let blame = self.removal_blame(incident, telling.rule, *class, *blame);
+                incident.device_reset |= context.rule == "hba-device-reset";
+                let blame = self.removal_blame(incident, context.rule, *class, *blame);
                 let new = !incident.reported.contains(*class);
-                self.emit(incident, telling, *class, blame, new, out);
-                if let Some((class, blame)) = said.secondary
+                self.emit(incident, context, *class, blame, new, out);
+                if let Some((class, blame)) = parsed.secondary
                     && !incident.reported.contains(class)
                 {
-                    self.emit(incident, telling, class, blame, true, out);
+                    self.emit(incident, context, class, blame, true, out);
                 }
             }
             RecordKind::SeparateCause(class, blame) => {
                 incident.has_sector = false;
                 incident.expected_failure = None;
-                self.emit(incident, telling, *class, *blame, true, out);
+                self.emit(incident, context, *class, *blame, true, out);
             }
             RecordKind::Effect(class @ Class::Io, blame) if incident.ata.failed_command_unknown => {
                 let placeless = ParsedRecord {
                     sector: None,
-                    ..said.clone()
+                    ..parsed.clone()
                 };
-                let telling = RecordContext {
-                    rule: telling.rule,
+                let context = RecordContext {
+                    rule: context.rule,
                     parsed: &placeless,
-                    line: telling.line.clone(),
-                    position: telling.position,
+                    line: context.line.clone(),
+                    position: context.position,
                 };
-                self.apply_effect(incident, &telling, *class, *blame, out);
+                self.apply_effect(incident, &context, *class, *blame, out);
             }
             RecordKind::Effect(class, blame) => {
-                self.apply_effect(incident, telling, *class, *blame, out)
+                self.apply_effect(incident, context, *class, *blame, out)
             }
             RecordKind::Continuation => {
-                if telling.rule == "block-error" && !incident.reported.contains(Class::Medium) {
-                    self.add_rejected_request(said);
+                if context.rule == "block-error" && !incident.reported.contains(Class::Medium) {
+                    self.add_rejected_request(parsed);
                 }
-                self.emit_continuation(incident, telling, out, None);
+                self.emit_continuation(incident, context, out, None);
             }
             RecordKind::ExpectedFailure { medium } => {
                 incident.expected_failure = Some(ExpectedFailure {
-                    position: telling.position,
+                    position: context.position,
                     medium: *medium,
                     filesystem: of_filesystem,
                 });
             }
-            RecordKind::Scsi(part) => self.apply_scsi(incident, telling, part, out),
-            RecordKind::Ata(part) => self.apply_ata(incident, telling, *part, out),
+            RecordKind::Scsi(part) => self.apply_scsi(incident, context, part, out),
+            RecordKind::Ata(part) => self.apply_ata(incident, context, *part, out),
             RecordKind::Suppressed(_) | RecordKind::Topology(_) => {}
         }
     }
@@ -100,24 +100,24 @@ impl Classifier {
     fn apply_effect(
         &mut self,
         incident: &mut Incident,
-        telling: &RecordContext<'_>,
+        context: &RecordContext<'_>,
         class: Class,
         blame: Blame,
         out: &mut Vec<Event>,
     ) {
-        if incident.is_expected(class, telling.position) {
-            if telling.parsed.sector.is_some() {
-                self.add_rejected_request(telling.parsed);
+        if incident.is_expected(class, context.position) {
+            if context.parsed.sector.is_some() {
+                self.add_rejected_request(context.parsed);
             }
-            return self.emit_continuation(incident, telling, out, None);
+            return self.emit_continuation(incident, context, out, None);
         }
         // An error without a cause: over a network, or of a slot that was emptied, it has one.
-        let class = match self.device_map.kind_of(&telling.parsed.device) {
+        let class = match self.device_map.kind_of(&context.parsed.device) {
             DeviceKind::Network if class == Class::Io => Class::Transport,
             DeviceKind::Direct
                 if class == Class::Io
                     && self.slot_outage.is_some()
-                    && self.has_path_outage(&telling.parsed.device) =>
+                    && self.has_path_outage(&context.parsed.device) =>
             {
                 Class::Removed
             }
@@ -131,22 +131,22 @@ impl Classifier {
             }
             Class::Medium => {
                 incident.reported.contains(Class::Medium)
-                    && !(incident.has_sector && telling.parsed.sector.is_some())
+                    && !(incident.has_sector && context.parsed.sector.is_some())
             }
             Class::FsCorruption => incident.reported.contains(Class::FsCorruption),
             _ => incident.reported.contains(class),
         };
-        if class == Class::Medium && telling.parsed.sector.is_some() {
+        if class == Class::Medium && context.parsed.sector.is_some() {
             incident.has_sector = true;
             if incident
                 .command
-                .is_some_and(|command| command.lacks_error_location(telling.parsed.sector))
+                .is_some_and(|command| command.lacks_error_location(context.parsed.sector))
             {
                 let weaker = RecordContext {
                     rule: RULE_MEDIUM_WITHOUT_SECTOR,
-                    parsed: telling.parsed,
-                    line: telling.line.clone(),
-                    position: telling.position,
+                    parsed: context.parsed,
+                    line: context.line.clone(),
+                    position: context.position,
                 };
                 return if joins {
                     self.emit_continuation(incident, &weaker, out, Some(blame))
@@ -156,16 +156,16 @@ impl Classifier {
             }
         }
         if joins {
-            self.emit_continuation(incident, telling, out, Some(blame));
+            self.emit_continuation(incident, context, out, Some(blame));
         } else {
-            self.emit(incident, telling, class, blame, true, out);
+            self.emit(incident, context, class, blame, true, out);
         }
     }
 
     fn emit_continuation(
         &mut self,
         incident: &mut Incident,
-        telling: &RecordContext<'_>,
+        context: &RecordContext<'_>,
         out: &mut Vec<Event>,
         blame: Option<Blame>,
     ) {
@@ -173,7 +173,7 @@ impl Classifier {
             let latest = incident.latest_class;
             self.emit(
                 incident,
-                telling,
+                context,
                 latest,
                 blame.unwrap_or(Blame::No).min(Blame::Unclear),
                 false,
@@ -185,28 +185,28 @@ impl Classifier {
     fn apply_scsi(
         &mut self,
         incident: &mut Incident,
-        telling: &RecordContext<'_>,
+        context: &RecordContext<'_>,
         part: &ScsiRecord,
         out: &mut Vec<Event>,
     ) {
         let fresh = ScsiCommand {
-            position: telling.position,
+            position: context.position,
             ..ScsiCommand::default()
         };
         if matches!(part, ScsiRecord::Result { .. }) {
-            self.decide_command(incident, true, telling.position, telling.line.time, out);
+            self.decide_command(incident, true, context.position, context.line.time, out);
             incident.command = None;
             incident.expected_failure = None;
         }
         let command = incident.command.get_or_insert(fresh);
-        if command.is_expired(telling.position) {
+        if command.is_expired(context.position) {
             *command = fresh;
         }
         let mut whole = false;
         match part {
             ScsiRecord::Result { host } => {
                 command.host_byte = Some(*host);
-                incident.decisive_line = Some(telling.line.clone());
+                incident.decisive_line = Some(context.line.clone());
             }
             ScsiRecord::SenseKey(key) => {
                 // Another command's, when its `Result` was lost.
@@ -214,7 +214,7 @@ impl Classifier {
                     *command = fresh;
                 }
                 command.sense_key = Some(*key);
-                incident.decisive_line = Some(telling.line.clone());
+                incident.decisive_line = Some(context.line.clone());
             }
             ScsiRecord::AdditionalSense(sense) => command.sense = Some(*sense),
             ScsiRecord::Cdb {
@@ -234,9 +234,9 @@ impl Classifier {
             ScsiRecord::DeviceContext | ScsiRecord::UnnamedRecovery(..) => {}
         }
         let undecided = !command.decided;
-        self.decide_command(incident, whole, telling.position, telling.line.time, out);
+        self.decide_command(incident, whole, context.position, context.line.time, out);
         if !undecided {
-            self.emit_continuation(incident, telling, out, None);
+            self.emit_continuation(incident, context, out, None);
         }
     }
 
@@ -269,7 +269,7 @@ impl Classifier {
                     Some((name, also, _)) if *name == device => also.clone(),
                     _ => None,
                 };
-                let said = ParsedRecord {
+                let parsed = ParsedRecord {
                     other_name: also,
                     ..ParsedRecord::new(device, RecordKind::Cause(class, blame))
                 };
@@ -287,9 +287,9 @@ impl Classifier {
                     Class::Medium => "scsi-sense-medium",
                     _ => "scsi-command-failed",
                 };
-                let telling = RecordContext {
+                let context = RecordContext {
                     rule,
-                    parsed: &said,
+                    parsed: &parsed,
                     line,
                     position: now,
                 };
@@ -302,7 +302,7 @@ impl Classifier {
                 incident.pending_repeats =
                     incident.pending_repeats.saturating_sub(u32::from(again));
                 incident.has_sector = incident.has_sector && !new;
-                self.emit(incident, &telling, class, blame, new, out);
+                self.emit(incident, &context, class, blame, new, out);
             }
         }
         command.decided = true;
@@ -319,7 +319,7 @@ impl Classifier {
     fn apply_ata(
         &mut self,
         incident: &mut Incident,
-        telling: &RecordContext<'_>,
+        context: &RecordContext<'_>,
         part: AtaRecord,
         out: &mut Vec<Event>,
     ) {
@@ -330,7 +330,7 @@ impl Classifier {
                 incident.ata.failed_command_unknown =
                     std::mem::take(&mut incident.ata.ncq_log_unreadable) && queued > 1;
                 incident.expected_failure = None;
-                self.emit_continuation(incident, telling, out, None);
+                self.emit_continuation(incident, context, out, None);
             }
             AtaRecord::Error(class, blame) => {
                 let new = !incident.ata.reported.contains(class);
@@ -339,23 +339,23 @@ impl Classifier {
                     incident.pending_repeats = 1;
                     incident.has_sector = false;
                 }
-                self.emit(incident, telling, class, blame, new, out);
+                self.emit(incident, context, class, blame, new, out);
             }
             AtaRecord::DeviceError | AtaRecord::LinkReset => {
-                self.emit_continuation(incident, telling, out, None)
+                self.emit_continuation(incident, context, out, None)
             }
             AtaRecord::ResetFailed => {
                 incident.ata.failed_resets += 1;
-                self.emit_continuation(incident, telling, out, None);
+                self.emit_continuation(incident, context, out, None);
             }
             AtaRecord::LinkDown => {
                 incident.ata.link_down = true;
-                self.emit_continuation(incident, telling, out, None);
+                self.emit_continuation(incident, context, out, None);
             }
             AtaRecord::Configured => {
                 incident.ata.failed_resets = 0;
                 incident.ata.link_down = false;
-                self.emit_continuation(incident, telling, out, None);
+                self.emit_continuation(incident, context, out, None);
             }
             AtaRecord::Standby => incident.ata.in_standby = true,
             AtaRecord::Disabled if incident.ata.in_standby => {}
@@ -366,7 +366,7 @@ impl Classifier {
                 let new = !incident.reported.contains(Class::Removed);
                 self.emit(
                     incident,
-                    telling,
+                    context,
                     Class::Removed,
                     if silent { Blame::Yes } else { Blame::Unclear },
                     new,

@@ -386,11 +386,11 @@ fn model(text: &MatchedText<'_>) -> Option<ParsedRecord> {
 }
 
 fn port(text: &MatchedText<'_>) -> Option<ParsedRecord> {
-    let said = ParsedRecord::from_text(text, RecordKind::Continuation);
-    match said.device {
+    let parsed = ParsedRecord::from_text(text, RecordKind::Continuation);
+    match parsed.device {
         DeviceName::Ata { port, .. } => Some(ParsedRecord {
             kind: RecordKind::Topology(TopologyUpdate::AtaPort(port)),
-            ..said
+            ..parsed
         }),
         _ => None,
     }

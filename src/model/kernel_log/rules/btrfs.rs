@@ -214,7 +214,7 @@ fn counters(text: &MatchedText<'_>) -> Option<ParsedRecord> {
         .rsplit(' ')
         .next()
         .and_then(device_name::parse_block);
-    let said = ParsedRecord::from_text(
+    let parsed = ParsedRecord::from_text(
         text,
         if io {
             RecordKind::Effect(FsError, Unclear)
@@ -224,10 +224,12 @@ fn counters(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     );
     // `btrfs: bdev /dev/sda1 errs: …`, up to 4.0, names no filesystem.
     match device {
-        Some(device) if said.device == DeviceName::Unnamed => Some(ParsedRecord { device, ..said }),
+        Some(device) if parsed.device == DeviceName::Unnamed => {
+            Some(ParsedRecord { device, ..parsed })
+        }
         device => Some(ParsedRecord {
             other_name: device,
-            ..said
+            ..parsed
         }),
     }
 }

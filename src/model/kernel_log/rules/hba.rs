@@ -296,12 +296,12 @@ pub const RULES: &[Rule] = &[
 ];
 
 fn error_recovery(text: &MatchedText<'_>, class: Class, blame: Blame) -> Option<ParsedRecord> {
-    let said = ParsedRecord::from_text(text, RecordKind::Cause(class, blame));
+    let parsed = ParsedRecord::from_text(text, RecordKind::Cause(class, blame));
     // `mpt2sas3: attempting task abort! scmd(…)`: the next record is the command's, with its
     // device.
-    let named = matches!(said.device, DeviceName::Hctl(_) | DeviceName::Block(_));
+    let named = matches!(parsed.device, DeviceName::Hctl(_) | DeviceName::Block(_));
     Some(if named {
-        said
+        parsed
     } else {
         ParsedRecord::new(
             DeviceName::Unnamed,

@@ -185,7 +185,7 @@ fn disk_name_assignments_are_reported() {
 
 #[test]
 fn a_name_assignment_is_reported_and_ends_the_open_incident() {
-    let told = |text: &str| {
+    let assigned = |text: &str| {
         let mut classifier = Classifier::new(ClassifierOptions {
             admit: vec!["loop*".to_owned()],
         });
@@ -227,14 +227,18 @@ fn a_name_assignment_is_reported_and_ends_the_open_incident() {
             true,
         ),
     ] {
-        assert_eq!(told(text), Some((name.to_owned(), filesystem)), "{text}");
+        assert_eq!(
+            assigned(text),
+            Some((name.to_owned(), filesystem)),
+            "{text}"
+        );
     }
     assert_eq!(
-        told("EXT4-fs (sda1): re-mounted 2a5b r/w."),
+        assigned("EXT4-fs (sda1): re-mounted 2a5b r/w."),
         Some(("sda1".to_owned(), true))
     );
     assert_eq!(
-        told("loop3: detected capacity change from 164305 to 295477"),
+        assigned("loop3: detected capacity change from 164305 to 295477"),
         None
     );
     let shutdown = "XFS (sda1): Filesystem has been shut down due to log error (0x2).";
