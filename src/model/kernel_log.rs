@@ -19,6 +19,7 @@ mod incident;
 mod parsed_record;
 pub mod record;
 pub mod rollup;
+mod rule;
 pub mod rules;
 mod scsi_sense;
 #[cfg(test)]

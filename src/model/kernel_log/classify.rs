@@ -11,19 +11,15 @@ use jiff::Timestamp;
 
 use crate::model::kernel_log::device_map::DeviceMap;
 use crate::model::kernel_log::event::{
-    Blame, Class, DeviceName, Event, Line, LineOrigin, MAX_LINE_BYTES, NameAssignment,
+    Blame, Class, DeviceName, Domain, Event, Line, LineOrigin, MAX_LINE_BYTES, NameAssignment,
 };
 use crate::model::kernel_log::incident::{Incident, LogPosition};
 use crate::model::kernel_log::parsed_record::{
-    AtaRecord, DeviceKind, ParsedRecord, RecordKind, Rule, ScsiRecord, TopologyUpdate,
+    AtaRecord, DeviceKind, ParsedRecord, RecordKind, ScsiRecord, TopologyUpdate,
 };
 use crate::model::kernel_log::record::Record;
+use crate::model::kernel_log::rule::{Role, Rule};
 use crate::model::kernel_log::{device_map, device_name, rules};
-
-/// Rules that no single record is of, and that weigh in a verdict (`fault`).
-pub const RULE_SOFTWARE_SENSE: &str = "scsi-sense-by-software";
-pub const RULE_MEDIUM_WITHOUT_SECTOR: &str = "block-medium-without-place";
-pub const RULE_RESET_UNANSWERED: &str = "hba-reset-unanswered";
 
 /// Incidents that are open at once; a machine with more failing drives has told enough.
 const MAX_OPEN_INCIDENTS: usize = 64;
@@ -102,7 +98,7 @@ struct UnnamedRecovery {
 
 /// What is told of, and with which records.
 struct RecordContext<'a> {
-    rule: &'static str,
+    rule: &'static Rule,
     parsed: &'a ParsedRecord,
     line: Line,
     position: LogPosition,
@@ -147,12 +143,11 @@ impl Classifier {
             };
             self.apply_record(
                 &RecordContext {
-                    rule: rule.name,
+                    rule,
                     parsed: &parsed,
                     line,
                     position: now,
                 },
-                rule,
                 out,
             );
         }
@@ -343,14 +338,9 @@ impl Classifier {
         }
     }
 
-    fn apply_record(
-        &mut self,
-        context: &RecordContext<'_>,
-        rule: &'static Rule,
-        out: &mut Vec<Event>,
-    ) {
+    fn apply_record(&mut self, context: &RecordContext<'_>, out: &mut Vec<Event>) {
         let parsed = context.parsed;
-        let of_filesystem = is_filesystem_rule(context.rule);
+        let of_filesystem = context.rule.behavior.domain == Domain::Filesystem;
         match &parsed.kind {
             RecordKind::Topology(learn) => return self.apply_topology(learn, context, out),
             RecordKind::Suppressed(count) => {
@@ -361,7 +351,7 @@ impl Classifier {
                 self.unnamed_recovery = Some(UnnamedRecovery {
                     class: *class,
                     blame: *blame,
-                    rule,
+                    rule: context.rule,
                     line: context.line.clone(),
                     address: address.clone(),
                 });
@@ -372,14 +362,11 @@ impl Classifier {
         if !of_filesystem && self.is_excluded(parsed, &context.line.text) {
             return;
         }
-        if context.rule.starts_with("iscsi")
-            || context.rule.starts_with("fc-")
-            || context.rule.starts_with("qla-loop")
-            || context.rule.starts_with("lpfc-link")
-        {
+        let role = context.rule.behavior.role;
+        if role == Some(Role::NetworkOutage) {
             self.network_outage = Some(context.position);
         }
-        if context.rule.starts_with("uas-") {
+        if role == Some(Role::UsbStorage) {
             let host = match (&parsed.device, &parsed.other_name) {
                 (DeviceName::ScsiHost(host), _) => Some(*host),
                 (DeviceName::Hctl(hctl), _) | (_, Some(DeviceName::Hctl(hctl))) => {
@@ -501,12 +488,11 @@ impl Classifier {
         }
         self.apply_record(
             &RecordContext {
-                rule: rule.name,
+                rule,
                 parsed: &parsed,
                 line,
                 position: now,
             },
-            rule,
             out,
         );
     }
@@ -610,32 +596,6 @@ impl Classifier {
             TopologyUpdate::Boot => self.reset_for_boot(),
         }
     }
-}
-
-/// The journal's and the filesystems' records are of the filesystem on a device, the rest of the
-/// device.
-fn is_filesystem_rule(rule: &str) -> bool {
-    [
-        "ext4-",
-        "jbd2-",
-        "xfs-",
-        "btrfs-",
-        "fat-",
-        "f2fs-",
-        "dm-thin",
-        "dm-integrity",
-        "dm-verity",
-        "dm-crypt",
-    ]
-    .iter()
-    .any(|family| rule.starts_with(family))
-}
-
-/// Those whose records the kernel leaves out when there are many.
-fn is_rate_limited(rule: &str) -> bool {
-    ["block-", "ext4-", "btrfs-", "scsi-", "nvme-status"]
-        .iter()
-        .any(|family| rule.starts_with(family))
 }
 
 fn is_virtual_model(model: &str) -> bool {

@@ -5,69 +5,82 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::dev::DevNo;
 
-/// What happened. The names are those of `analyze kernel-log`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Class {
-    /// The drive itself says that its medium or hardware failed (sense keys 3 and 4, ATA UNC, NVMe
-    /// status type 2).
-    Medium,
-    /// A command was not answered in its time.
-    Timeout,
-    /// Cable, backplane, adapter, network: the way to the drive.
-    Transport,
+/// Whose incident a class or a rule describes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Domain {
+    Drive,
+    Filesystem,
+}
+
+/// The table of classes: each row gives the variant, its name and its domain. `Class::ALL`, `name`
+/// and serde's names are generated from it.
+macro_rules! classes {
+    ($($(#[$doc:meta])* $class:ident = $name:literal, $domain:ident;)*) => {
+        /// The kind of an incident. The names are those of `analyze kernel-log`.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        pub enum Class {
+            $($(#[$doc])* #[serde(rename = $name)] $class,)*
+        }
+
+        impl Class {
+            pub const ALL: [Class; [$($name),*].len()] = [$(Class::$class),*];
+
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Class::$class => $name,)*
+                }
+            }
+
+            pub fn domain(self) -> Domain {
+                match self {
+                    $(Class::$class => Domain::$domain,)*
+                }
+            }
+        }
+    };
+}
+
+classes! {
+    /// The drive itself reports that its medium or hardware failed (sense keys 3 and 4, ATA UNC,
+    /// NVMe status type 2).
+    Medium = "medium", Drive;
+    /// A command was not answered in time.
+    Timeout = "timeout", Drive;
+    /// The path to the drive failed: cable, backplane, adapter, network.
+    Transport = "transport", Drive;
     /// The kernel reset the drive, its link or its controller to recover.
-    Reset,
-    /// The drive or its controller was given up, taken offline or is gone.
-    Removed,
-    /// The block layer tells of an error whose cause no record names.
-    Io,
+    Reset = "reset", Drive;
+    /// The kernel gave up the drive or its controller, took it offline, or lost it.
+    Removed = "removed", Drive;
+    /// The block layer reports an error whose cause no record names.
+    Io = "io", Drive;
     /// A filesystem or an integrity layer found its own data to be wrong.
-    FsCorruption,
-    /// A filesystem met an error of the device beneath it, and goes on.
-    FsError,
+    FsCorruption = "fs-corruption", Filesystem;
+    /// A filesystem met an error of the underlying device, and goes on.
+    FsError = "fs-error", Filesystem;
     /// A filesystem stopped itself.
-    FsShutdown,
-    /// A filesystem or a device was made read-only by the kernel.
-    #[serde(rename = "readonly")]
-    ReadOnly,
+    FsShutdown = "fs-shutdown", Filesystem;
+    /// The kernel made a filesystem or a device read-only.
+    ReadOnly = "readonly", Filesystem;
 }
 
 impl Class {
-    pub const ALL: [Class; 10] = [
-        Class::Medium,
-        Class::Timeout,
-        Class::Transport,
-        Class::Reset,
-        Class::Removed,
-        Class::Io,
-        Class::FsCorruption,
-        Class::FsError,
-        Class::FsShutdown,
-        Class::ReadOnly,
-    ];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Class::Medium => "medium",
-            Class::Timeout => "timeout",
-            Class::Transport => "transport",
-            Class::Reset => "reset",
-            Class::Removed => "removed",
-            Class::Io => "io",
-            Class::FsCorruption => "fs-corruption",
-            Class::FsError => "fs-error",
-            Class::FsShutdown => "fs-shutdown",
-            Class::ReadOnly => "readonly",
-        }
+    /// Describes a filesystem and not a drive.
+    pub fn is_filesystem_class(self) -> bool {
+        self.domain() == Domain::Filesystem
     }
 
-    /// Said of a filesystem and not of a drive.
-    pub fn is_filesystem_class(self) -> bool {
-        matches!(
-            self,
-            Class::FsCorruption | Class::FsError | Class::FsShutdown | Class::ReadOnly
-        )
+    /// Can be caused by the path to the drive as well as by the drive.
+    pub fn is_path_class(self) -> bool {
+        match self {
+            Class::Timeout | Class::Transport | Class::Reset | Class::Removed => true,
+            Class::Medium
+            | Class::Io
+            | Class::FsCorruption
+            | Class::FsError
+            | Class::FsShutdown
+            | Class::ReadOnly => false,
+        }
     }
 }
 

@@ -9,11 +9,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use crate::model::kernel_log::classify::{
-    RULE_MEDIUM_WITHOUT_SECTOR, RULE_RESET_UNANSWERED, RULE_SOFTWARE_SENSE, RejectedRequest,
-};
+use crate::model::kernel_log::classify::RejectedRequest;
 use crate::model::kernel_log::device_name;
 use crate::model::kernel_log::event::{Blame, Class, DeviceName, Event};
+use crate::model::kernel_log::rule::Evidence;
+use crate::model::kernel_log::rules;
 
 /// Devices that are told apart; what is beyond goes into one.
 const MAX_DEVICES: usize = 512;
@@ -165,14 +165,21 @@ impl DeviceSummary {
         if event.count > 0 {
             self.blame = self.blame.max(Some(event.blame));
         }
-        self.offlined |= event.blame == Blame::Unclear && event.rule.starts_with("scsi-offlined");
-        self.failed_by_md |= event.rule.starts_with("md-failed");
-        self.reset_unanswered |=
-            event.rule == RULE_RESET_UNANSWERED && event.blame == Blame::Unclear;
-        self.reported_by_drive |= event.blame == Blame::Yes
-            && (event.rule.starts_with("ata-") || event.rule.starts_with("nvme-"));
-        self.software_sense |= event.rule == RULE_SOFTWARE_SENSE;
-        self.medium_without_sector |= event.rule == RULE_MEDIUM_WITHOUT_SECTOR;
+        let evidence = rules::table()
+            .find(&event.rule)
+            .and_then(|rule| rule.behavior.evidence);
+        match (evidence, event.blame) {
+            (Some(Evidence::Offlined), Blame::Unclear) => self.offlined = true,
+            (Some(Evidence::ResetUnanswered), Blame::Unclear) => self.reset_unanswered = true,
+            (Some(Evidence::DriveStatus), Blame::Yes) => self.reported_by_drive = true,
+            (Some(Evidence::FailedByRedundancy), _) => self.failed_by_md = true,
+            (Some(Evidence::SoftwareSense), _) => self.software_sense = true,
+            (Some(Evidence::MediumWithoutSector), _) => self.medium_without_sector = true,
+            (
+                Some(Evidence::Offlined | Evidence::ResetUnanswered | Evidence::DriveStatus) | None,
+                _,
+            ) => {}
+        }
     }
 
     fn merge(&mut self, other: DeviceSummary) {

@@ -67,6 +67,8 @@ impl LogPosition {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClassSet(u16);
 
+const _: () = assert!(Class::ALL.len() <= u16::BITS as usize);
+
 impl ClassSet {
     pub fn contains(self, class: Class) -> bool {
         self.0 & 1 << class as u16 != 0
@@ -235,7 +237,11 @@ impl Incident {
             Class::ReadOnly | Class::FsError | Class::FsShutdown => excuse.filesystem,
             Class::Medium => excuse.medium && !excuse.is_expired(now),
             Class::Io => !excuse.filesystem && !excuse.is_expired(now),
-            _ => false,
+            Class::Timeout
+            | Class::Transport
+            | Class::Reset
+            | Class::Removed
+            | Class::FsCorruption => false,
         }
     }
 

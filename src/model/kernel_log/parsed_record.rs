@@ -3,35 +3,6 @@
 use crate::model::kernel_log::device_name;
 use crate::model::kernel_log::event::{Blame, Class, DeviceName, Operation};
 
-/// The table's row: how one printk is recognised and what it means.
-#[derive(Debug)]
-pub struct Rule {
-    /// Shown in `Event.rule`; `family-what`.
-    pub name: &'static str,
-    /// The text begins so; "" = anyhow.
-    pub prefix: &'static str,
-    /// The text contains this; the prefilter looks for it.
-    pub needle: &'static str,
-    pub action: RuleAction,
-    /// Where the kernel prints it, and since when: file, function, versions.
-    pub kernel_source: &'static str,
-}
-
-/// What a record means. The device is what `name::named` finds, unless a reader says otherwise.
-#[derive(Clone, Copy, Debug)]
-pub enum RuleAction {
-    /// Names a cause. Joins an open incident of the same class on the same device, or opens one.
-    Cause(Class, Blame),
-    /// What becomes of a failure. Joins whatever is open on the device; when nothing is, it is an
-    /// incident of this class.
-    Effect(Class, Blame),
-    /// Belongs to what is open on the device, and says nothing alone.
-    Continuation,
-    /// Says nothing; keeps a broader row below from matching.
-    Ignore,
-    Parse(fn(&MatchedText<'_>) -> Option<ParsedRecord>),
-}
-
 /// A record's text around the needle.
 #[derive(Clone, Copy, Debug)]
 pub struct MatchedText<'a> {
@@ -196,48 +167,5 @@ impl ParsedRecord {
             other_name: also,
             ..ParsedRecord::new(device, part)
         }
-    }
-}
-
-impl Rule {
-    /// None: it is not this rule's after all.
-    pub fn parse(&self, all: &str, at: usize) -> Option<ParsedRecord> {
-        let text = MatchedText {
-            all,
-            before: all.get(..at)?,
-            after: all.get(at + self.needle.len()..)?,
-        };
-        match self.action {
-            RuleAction::Cause(class, blame) => Some(ParsedRecord::from_text(
-                &text,
-                RecordKind::Cause(class, blame),
-            )),
-            RuleAction::Effect(class, blame) => Some(ParsedRecord::from_text(
-                &text,
-                RecordKind::Effect(class, blame),
-            )),
-            RuleAction::Continuation => {
-                Some(ParsedRecord::from_text(&text, RecordKind::Continuation))
-            }
-            RuleAction::Ignore => None,
-            RuleAction::Parse(read) => read(&text),
-        }
-    }
-}
-
-/// A row, short enough for one line.
-pub const fn rule(
-    name: &'static str,
-    prefix: &'static str,
-    needle: &'static str,
-    action: RuleAction,
-    kernel_source: &'static str,
-) -> Rule {
-    Rule {
-        name,
-        prefix,
-        needle,
-        action,
-        kernel_source,
     }
 }

@@ -20,7 +20,7 @@ impl Classifier {
         out: &mut Vec<Event>,
     ) {
         let parsed = context.parsed;
-        let suppressed = if is_rate_limited(context.rule) {
+        let suppressed = if context.rule.behavior.is_rate_limited {
             self.suppressed.take().map_or(0, |(count, _)| count)
         } else {
             0
@@ -48,7 +48,7 @@ impl Classifier {
             more_sectors: 0,
             operation: parsed.operation,
             corrected: parsed.corrected,
-            rule: context.rule.to_owned(),
+            rule: context.rule.name.to_owned(),
             first,
             last: context.line.clone(),
         });
@@ -57,16 +57,15 @@ impl Classifier {
     /// What is behind a bridge, a network or a program is never blamed for not answering, nor is a
     /// drive whose way is in trouble.
     fn adjust_blame(&self, class: Class, blame: Blame, device: &DeviceName) -> Blame {
-        let way = matches!(
-            class,
-            Class::Timeout | Class::Transport | Class::Reset | Class::Removed
-        );
         match self.device_map.kind_of(device) {
-            DeviceKind::Direct if self.has_path_outage(device) && (way || class == Class::Io) => {
+            DeviceKind::Direct
+                if self.has_path_outage(device)
+                    && (class.is_path_class() || class == Class::Io) =>
+            {
                 Blame::No
             }
             DeviceKind::Direct => blame,
-            _ if way => Blame::No,
+            _ if class.is_path_class() => Blame::No,
             _ => blame.min(Blame::Unclear),
         }
     }

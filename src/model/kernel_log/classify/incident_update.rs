@@ -5,13 +5,15 @@
 
 use crate::model::kernel_log::classify::*;
 use crate::model::kernel_log::device_name;
-use crate::model::kernel_log::event::{Blame, Class, DeviceName, Event, Line, LineOrigin};
+use crate::model::kernel_log::event::{Blame, Class, DeviceName, Domain, Event, Line, LineOrigin};
 use crate::model::kernel_log::incident::{
     ClassSet, ExpectedFailure, Incident, LogPosition, ScsiCommand,
 };
 use crate::model::kernel_log::parsed_record::{
     AtaRecord, DeviceKind, ParsedRecord, RecordKind, ScsiRecord,
 };
+use crate::model::kernel_log::rule::Role;
+use crate::model::kernel_log::rules::derived;
 use crate::model::kernel_log::scsi_sense::Interpretation;
 use jiff::Timestamp;
 
@@ -23,7 +25,7 @@ impl Classifier {
         out: &mut Vec<Event>,
     ) {
         let parsed = context.parsed;
-        let of_filesystem = is_filesystem_rule(context.rule);
+        let of_filesystem = context.rule.behavior.domain == Domain::Filesystem;
         if !matches!(parsed.kind, RecordKind::Scsi(_)) {
             self.decide_command(incident, true, context.position, context.line.time, out);
         }
@@ -37,17 +39,18 @@ impl Classifier {
                 if !of_filesystem {
                     incident.expected_failure = None;
                 }
-                if context.rule == "hba-target-reset" && incident.device_reset {
+                let role = context.rule.behavior.role;
+                if role == Some(Role::TargetReset) && incident.device_reset {
                     let stronger = RecordContext {
-                        rule: RULE_RESET_UNANSWERED,
+                        rule: &derived::RESET_UNANSWERED,
                         parsed: parsed,
                         line: context.line.clone(),
                         position: context.position,
                     };
                     return self.emit(incident, &stronger, *class, *blame, true, out);
                 }
-                incident.device_reset |= context.rule == "hba-device-reset";
-                let blame = self.removal_blame(incident, context.rule, *class, *blame);
+                incident.device_reset |= role == Some(Role::DeviceReset);
+                let blame = removal_blame(incident, role, *class, *blame);
                 let new = !incident.reported.contains(*class);
                 self.emit(incident, context, *class, blame, new, out);
                 if let Some((class, blame)) = parsed.secondary
@@ -78,7 +81,9 @@ impl Classifier {
                 self.apply_effect(incident, context, *class, *blame, out)
             }
             RecordKind::Continuation => {
-                if context.rule == "block-error" && !incident.reported.contains(Class::Medium) {
+                if context.rule.behavior.role == Some(Role::FailedRequest)
+                    && !incident.reported.contains(Class::Medium)
+                {
                     self.add_rejected_request(parsed);
                 }
                 self.emit_continuation(incident, context, out, None);
@@ -133,8 +138,13 @@ impl Classifier {
                 incident.reported.contains(Class::Medium)
                     && !(incident.has_sector && context.parsed.sector.is_some())
             }
-            Class::FsCorruption => incident.reported.contains(Class::FsCorruption),
-            _ => incident.reported.contains(class),
+            Class::Timeout
+            | Class::Transport
+            | Class::Reset
+            | Class::Removed
+            | Class::FsCorruption
+            | Class::FsShutdown
+            | Class::ReadOnly => incident.reported.contains(class),
         };
         if class == Class::Medium && context.parsed.sector.is_some() {
             incident.has_sector = true;
@@ -143,7 +153,7 @@ impl Classifier {
                 .is_some_and(|command| command.lacks_error_location(context.parsed.sector))
             {
                 let weaker = RecordContext {
-                    rule: RULE_MEDIUM_WITHOUT_SECTOR,
+                    rule: &derived::MEDIUM_WITHOUT_SECTOR,
                     parsed: context.parsed,
                     line: context.line.clone(),
                     position: context.position,
@@ -283,9 +293,17 @@ impl Classifier {
                         origin: LineOrigin::KernelLog,
                     });
                 let rule = match class {
-                    Class::Medium if command.is_software_sense() => RULE_SOFTWARE_SENSE,
-                    Class::Medium => "scsi-sense-medium",
-                    _ => "scsi-command-failed",
+                    Class::Medium if command.is_software_sense() => &derived::SOFTWARE_SENSE,
+                    Class::Medium => &derived::SENSE_MEDIUM,
+                    Class::Timeout
+                    | Class::Transport
+                    | Class::Reset
+                    | Class::Removed
+                    | Class::Io
+                    | Class::FsCorruption
+                    | Class::FsError
+                    | Class::FsShutdown
+                    | Class::ReadOnly => &derived::COMMAND_FAILED,
                 };
                 let context = RecordContext {
                     rule,
@@ -375,19 +393,19 @@ impl Classifier {
             }
         }
     }
+}
 
-    /// A controller that is given up after it did not answer has failed; one that was given up at
-    /// once may be missing a quirk.
-    fn removal_blame(&self, incident: &Incident, rule: &str, class: Class, blame: Blame) -> Blame {
-        let answered_not = incident.reported.contains(Class::Timeout);
-        if class == Class::Removed
-            && blame == Blame::Unclear
-            && rule.starts_with("nvme-")
-            && answered_not
-        {
-            Blame::Yes
-        } else {
-            blame
-        }
+/// A controller that is given up after it did not answer has failed; one that was given up at
+/// once may be missing a quirk.
+fn removal_blame(incident: &Incident, role: Option<Role>, class: Class, blame: Blame) -> Blame {
+    let answered_not = incident.reported.contains(Class::Timeout);
+    if class == Class::Removed
+        && blame == Blame::Unclear
+        && role == Some(Role::NvmeController)
+        && answered_not
+    {
+        Blame::Yes
+    } else {
+        blame
     }
 }

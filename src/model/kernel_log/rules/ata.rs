@@ -6,223 +6,226 @@
 use crate::model::kernel_log::event::Blame::*;
 use crate::model::kernel_log::event::Class::*;
 use crate::model::kernel_log::event::DeviceName;
-use crate::model::kernel_log::parsed_record::RuleAction::*;
 use crate::model::kernel_log::parsed_record::{
-    AtaRecord, DeviceKind, MatchedText, ParsedRecord, RecordKind, Rule, TopologyUpdate, rule,
+    AtaRecord, DeviceKind, MatchedText, ParsedRecord, RecordKind, TopologyUpdate,
 };
+use crate::model::kernel_log::rule::RuleAction::*;
+use crate::model::kernel_log::rule::{Behavior, DRIVE, Evidence, Rule};
+
+const ATA: Behavior = DRIVE.with_evidence(Evidence::DriveStatus);
 
 pub const RULES: &[Rule] = &[
-    rule(
+    ATA.rule(
         "ata-outcome",
         "",
         "Emask 0x",
         Parse(error_mask),
         "drivers/ata/libata-eh.c ata_eh_link_report(), ata_err_string(); 3.10-6.18",
     ),
-    rule(
+    ATA.rule(
         "ata-exception",
         "ata",
         ": exception ",
         Parse(exception),
         "drivers/ata/libata-eh.c ata_eh_link_report(); 3.10-6.18",
     ),
-    rule(
+    ATA.rule(
         "ata-queue-log",
         "ata",
         ": failed to read log page 10h",
         Parse(ncq_log_unreadable),
         "drivers/ata/libata-eh.c, libata-sata.c ata_eh_analyze_ncq_error(); 3.10-6.18",
     ),
-    rule(
+    ATA.rule(
         "ata-command",
         "ata",
         ": failed command: ",
         Continuation,
         "drivers/ata/libata-eh.c ata_eh_link_report(); 3.10-6.18",
     ),
-    rule(
+    ATA.rule(
         "ata-status",
         "ata",
         ": status: {",
         Continuation,
         "drivers/ata/libata-eh.c ata_eh_link_report(); 3.10-6.18",
     ),
-    rule(
+    ATA.rule(
         "ata-error",
         "ata",
         ": error: {",
         Parse(error_register),
         "drivers/ata/libata-eh.c ata_eh_link_report(); 3.10-6.18",
     ),
-    rule(
+    ATA.rule(
         "ata-serror",
         "ata",
         ": SError: {",
         Parse(serror),
         "drivers/ata/libata-eh.c ata_eh_link_report(); 3.10-6.18",
     ),
-    rule(
+    ATA.rule(
         "ata-interface",
         "ata",
         "interface fatal error",
         Parse(interface_error),
         "drivers/ata/libahci.c ahci_error_intr(); 3.10-6.18",
     ),
-    rule(
+    ATA.rule(
         "ata-hard-reset",
         "ata",
         ": hard resetting ",
         Parse(link_reset),
         "drivers/ata/libata-eh.c ata_eh_reset(); 3.10-6.18",
     ),
-    rule(
+    ATA.rule(
         "ata-soft-reset",
         "ata",
         ": soft resetting ",
         Parse(link_reset),
         "drivers/ata/libata-eh.c ata_eh_reset(); 3.10-6.18",
     ),
-    rule(
+    ATA.rule(
         "ata-slow",
         "ata",
         ": link is slow to respond",
         Parse(reset_failed),
         "drivers/ata/libata-core.c ata_wait_ready(); 3.10-6.18",
     ),
-    rule(
+    ATA.rule(
         "ata-comreset",
         "ata",
         ": COMRESET failed",
         Parse(reset_failed),
         "drivers/ata/libata-core.c sata_link_hardreset(); 3.10-6.18",
     ),
-    rule(
+    ATA.rule(
         "ata-srst",
         "ata",
         ": SRST failed",
         Parse(reset_failed),
         "drivers/ata/libata-sff.c ata_sff_softreset(); 3.10-6.18",
     ),
-    rule(
+    ATA.rule(
         "ata-softreset",
         "ata",
         ": softreset failed",
         Parse(reset_failed),
         "drivers/ata/libahci.c ahci_do_softreset(); 3.10-6.18",
     ),
-    rule(
+    ATA.rule(
         "ata-reset-failed",
         "ata",
         ": reset failed",
         Parse(reset_failed),
         "drivers/ata/libata-eh.c ata_eh_reset(); 3.10-6.18",
     ),
-    rule(
+    ATA.rule(
         "ata-device-not-ready",
         "ata",
         ": device not ready",
         Parse(reset_failed),
         "drivers/ata/libahci.c, libata-core.c; 3.10-6.18",
     ),
-    rule(
+    ATA.rule(
         "ata-speed",
         "ata",
         ": limiting SATA link speed to",
         Continuation,
         "drivers/ata/libata-core.c sata_down_spd_limit(); 3.10-6.18",
     ),
-    rule(
+    ATA.rule(
         "ata-identify",
         "ata",
         ": failed to IDENTIFY",
         Parse(reset_failed),
         "drivers/ata/libata-core.c ata_dev_read_id(); 3.10-6.18",
     ),
-    rule(
+    ATA.rule(
         "ata-revalidation",
         "ata",
         ": revalidation failed",
         Parse(reset_failed),
         "drivers/ata/libata-core.c ata_dev_revalidate(); 3.10-6.18",
     ),
-    rule(
+    ATA.rule(
         "ata-identify-aborted",
         "ata",
         ": both IDENTIFYs aborted",
         Parse(reset_failed),
         "drivers/ata/libata-core.c ata_dev_read_id(); 3.10-6.18",
     ),
-    rule(
+    ATA.rule(
         "ata-qc-timeout",
         "ata",
         ": qc timeout",
         Parse(reset_failed),
         "drivers/ata/libata-core.c ata_exec_internal_sg(); 3.10-6.18",
     ),
-    rule(
+    ATA.rule(
         "ata-link-down",
         "ata",
         ": SATA link down",
         Parse(link_down),
         "drivers/ata/libata-core.c sata_print_link_status(); 3.10-6.18",
     ),
-    rule(
+    ATA.rule(
         "ata-works",
         "ata",
         ": configured for ",
         Parse(configured),
         "drivers/ata/libata-core.c ata_dev_set_mode(); 3.10-6.18",
     ),
-    rule(
+    ATA.rule(
         "ata-complete",
         "ata",
         ": EH complete",
         Continuation,
         "drivers/ata/libata-eh.c ata_scsi_port_error_handler(); 3.10-6.18",
     ),
-    rule(
+    ATA.rule(
         "ata-disabled",
         "ata",
         ": disabled",
         Parse(disabled),
         "drivers/ata/libata-eh.c ata_dev_disable(); 3.10-6.11",
     ),
-    rule(
+    ATA.rule(
         "ata-disable-device",
         "ata",
         ": disable device",
         Parse(disabled),
         "drivers/ata/libata-eh.c ata_dev_disable(); 6.1-6.18",
     ),
-    rule(
+    ATA.rule(
         "ata-standby",
         "ata",
         ": Entering standby power mode",
         Parse(standby),
         "drivers/ata/libata-core.c ata_dev_power_set_standby(); 6.7-6.18, and stable",
     ),
-    rule(
+    ATA.rule(
         "ata-detaching",
         "ata",
         ": detaching (SCSI ",
         Parse(detaching),
         "drivers/ata/libata-scsi.c ata_scsi_remove_dev(); 3.10-6.18",
     ),
-    rule(
+    ATA.rule(
         "ata-atapi",
         "ata",
         ": ATAPI: ",
         Parse(atapi),
         "drivers/ata/libata-core.c ata_dev_configure(); 3.10-6.18",
     ),
-    rule(
+    ATA.rule(
         "ata-port",
         "ata",
         "ATA max ",
         Parse(port),
         "drivers/ata/libata-core.c ata_host_register(); 3.10-6.18",
     ),
-    rule(
+    ATA.rule(
         "ata-model",
         "ata",
         ": ATA-",

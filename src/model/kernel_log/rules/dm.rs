@@ -4,102 +4,103 @@ use crate::model::kernel_log::device_name;
 use crate::model::kernel_log::event::Blame::*;
 use crate::model::kernel_log::event::Class::*;
 use crate::model::kernel_log::event::DeviceName;
-use crate::model::kernel_log::parsed_record::RuleAction::*;
-use crate::model::kernel_log::parsed_record::{MatchedText, ParsedRecord, RecordKind, Rule, rule};
+use crate::model::kernel_log::parsed_record::{MatchedText, ParsedRecord, RecordKind};
+use crate::model::kernel_log::rule::RuleAction::*;
+use crate::model::kernel_log::rule::{DRIVE, FILESYSTEM, Rule};
 
 pub const RULES: &[Rule] = &[
-    rule(
+    DRIVE.rule(
         "dm-path",
         "device-mapper: multipath",
         "Failing path ",
         Parse(path_failed),
         "drivers/md/dm-mpath.c fail_path(); 3.10-6.18",
     ),
-    rule(
+    FILESYSTEM.rule(
         "dm-thin-operation",
         "device-mapper: thin",
         "metadata operation '",
         Parse(metadata),
         "drivers/md/dm-thin.c metadata_operation_failed(); 3.10-6.18",
     ),
-    rule(
+    FILESYSTEM.rule(
         "dm-thin-abort",
         "device-mapper: thin",
         "aborting current metadata transaction",
         Effect(ReadOnly, No),
         "drivers/md/dm-thin.c abort_transaction(); 3.10-6.18",
     ),
-    rule(
+    FILESYSTEM.rule(
         "dm-thin-read-only",
         "device-mapper: thin",
         "switching pool to read-only mode",
         Cause(ReadOnly, No),
         "drivers/md/dm-thin.c notify_of_pool_mode_change(); 3.10-6.18",
     ),
-    rule(
+    FILESYSTEM.rule(
         "dm-thin-fail",
         "device-mapper: thin",
         "switching pool to fail",
         Cause(ReadOnly, No),
         "drivers/md/dm-thin.c notify_of_pool_mode_change(); 3.10-6.18",
     ),
-    rule(
+    FILESYSTEM.rule(
         "dm-thin-no-space",
         "device-mapper: thin",
         "switching pool to out-of-data-space (error IO)",
         Cause(ReadOnly, No),
         "drivers/md/dm-thin.c notify_of_pool_mode_change(): writes that need room are refused; 4.3-6.18",
     ),
-    rule(
+    FILESYSTEM.rule(
         "dm-thin-check",
         "device-mapper: thin",
         "failed to set 'needs_check'",
         Continuation,
         "drivers/md/dm-thin.c abort_transaction(); 3.16-6.18",
     ),
-    rule(
+    DRIVE.rule(
         "dm-cache-read-only",
         "device-mapper: cache",
         "switching cache to ",
         Parse(cache_mode),
         "drivers/md/dm-cache-target.c notify_mode_switch(); 4.2-6.18",
     ),
-    rule(
+    FILESYSTEM.rule(
         "dm-crypt",
         "device-mapper: crypt",
         "INTEGRITY AEAD ERROR",
         Cause(FsCorruption, Unclear),
         "drivers/md/dm-crypt.c crypt_dec_pending(); 4.12-6.18",
     ),
-    rule(
+    FILESYSTEM.rule(
         "dm-integrity",
         "device-mapper: integrity",
         "Checksum failed at sector",
         Cause(FsCorruption, Unclear),
         "drivers/md/dm-integrity.c integrity_metadata(); 4.12-6.18",
     ),
-    rule(
+    FILESYSTEM.rule(
         "dm-integrity-old",
         "",
         "integrity: Checksum failed at sector",
         Cause(FsCorruption, Unclear),
         "drivers/md/dm-integrity.c; 4.12-5.7",
     ),
-    rule(
+    FILESYSTEM.rule(
         "dm-verity",
         "device-mapper: verity",
         " is corrupted",
         Cause(FsCorruption, Unclear),
         "drivers/md/dm-verity-target.c verity_handle_err(); 3.10-6.18",
     ),
-    rule(
+    FILESYSTEM.rule(
         "dm-verity-max",
         "device-mapper: verity",
         "reached maximum errors",
         Continuation,
         "drivers/md/dm-verity-target.c verity_handle_err(); 3.10-6.18",
     ),
-    rule(
+    DRIVE.rule(
         "dm-mirror",
         "device-mapper: raid1",
         "Mirror read failed",
@@ -107,7 +108,7 @@ pub const RULES: &[Rule] = &[
         "drivers/md/dm-raid1.c read_callback(); 3.10-6.18",
     ),
     // No device is named, and an error of none is of no use: what failed below has said so itself.
-    rule(
+    DRIVE.rule(
         "dm-snapshot",
         "device-mapper: snapshots",
         "Invalidating snapshot: ",
@@ -115,42 +116,42 @@ pub const RULES: &[Rule] = &[
         "drivers/md/dm-snap.c __invalidate_snapshot(); 3.10-6.18",
     ),
     // Nor here; the pool's own `switching pool to read-only mode` names it.
-    rule(
+    DRIVE.rule(
         "dm-space-map",
         "device-mapper: space map metadata",
         "unable to allocate new metadata block",
         Ignore,
         "drivers/md/persistent-data/dm-space-map-metadata.c sm_metadata_new_block(); 3.10-6.18",
     ),
-    rule(
+    DRIVE.rule(
         "dm-mirror-all",
         "device-mapper: raid1",
         "All sides of mirror have failed",
         Effect(Io, Unclear),
         "drivers/md/dm-raid1.c fail_mirror(); 3.10-6.18",
     ),
-    rule(
+    DRIVE.rule(
         "dm-btree",
         "device-mapper: ",
         "node_check failed",
         Effect(FsCorruption, Unclear),
         "drivers/md/persistent-data/dm-btree-spine.c node_check(); 3.10-6.18",
     ),
-    rule(
+    DRIVE.rule(
         "dm-block-check",
         "device-mapper: ",
         "validator check failed for block",
         Cause(FsCorruption, Unclear),
         "drivers/md/persistent-data/dm-block-manager.c; 3.10-6.18",
     ),
-    rule(
+    DRIVE.rule(
         "dm-checksum",
         "device-mapper: ",
         " csum ",
         Parse(checksum),
         "drivers/md/persistent-data/dm-space-map-common.c, dm-thin-metadata.c sb_check(); 3.10-6.18",
     ),
-    rule(
+    DRIVE.rule(
         "dm-raid-failed",
         "device-mapper: raid",
         "Failed to read superblock of device",

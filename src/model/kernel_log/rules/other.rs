@@ -4,34 +4,35 @@
 use crate::model::kernel_log::event::Blame::*;
 use crate::model::kernel_log::event::Class::*;
 use crate::model::kernel_log::event::DeviceName;
-use crate::model::kernel_log::parsed_record::RuleAction::*;
 use crate::model::kernel_log::parsed_record::{
-    MatchedText, ParsedRecord, RecordKind, Rule, TopologyUpdate, rule,
+    MatchedText, ParsedRecord, RecordKind, TopologyUpdate,
 };
+use crate::model::kernel_log::rule::RuleAction::*;
+use crate::model::kernel_log::rule::{DRIVE, FILESYSTEM, Rule};
 
 pub const RULES: &[Rule] = &[
-    rule(
+    FILESYSTEM.rule(
         "fat-error",
         "FAT-fs (",
         "error, ",
         Cause(FsCorruption, Unclear),
         "fs/fat/misc.c __fat_fs_error(); 3.10-6.18",
     ),
-    rule(
+    FILESYSTEM.rule(
         "fat-read-only",
         "FAT-fs (",
         "Filesystem has been set read-only",
         Cause(ReadOnly, Unclear),
         "fs/fat/misc.c __fat_fs_error(); 3.10-6.18",
     ),
-    rule(
+    FILESYSTEM.rule(
         "f2fs-inconsistent",
         "F2FS-fs (",
         "nconsistent",
         Cause(FsCorruption, Unclear),
         "fs/f2fs/; 4.0-6.18",
     ),
-    rule(
+    FILESYSTEM.rule(
         "f2fs-stopped",
         "F2FS-fs (",
         "Stopped filesystem due to reason",
@@ -39,70 +40,70 @@ pub const RULES: &[Rule] = &[
         "fs/f2fs/super.c f2fs_handle_critical_error(); 6.6-6.18",
     ),
     // A task that waits, for whatever; no drive is named.
-    rule(
+    DRIVE.rule(
         "hung-task",
         "INFO: task ",
         " blocked for more than ",
         Ignore,
         "kernel/hung_task.c check_hung_task(); 3.10-6.18",
     ),
-    rule(
+    DRIVE.rule(
         "slot-emptied",
         "pciehp",
         "Card not present",
         Parse(slot_emptied),
         "drivers/pci/hotplug/pciehp_ctrl.c; 3.10-6.18",
     ),
-    rule(
+    DRIVE.rule(
         "slot-emptied-port",
         "pcieport",
         "Card not present",
         Parse(slot_emptied),
         "drivers/pci/hotplug/pciehp_ctrl.c; 4.20-6.18",
     ),
-    rule(
+    DRIVE.rule(
         "slot-down",
         "pcieport",
         "): Link Down",
         Parse(slot_emptied),
         "drivers/pci/hotplug/pciehp_ctrl.c pciehp_handle_presence_or_link_change(); 3.10-6.18",
     ),
-    rule(
+    DRIVE.rule(
         "slot-button",
         "pcieport",
         "ttention button pressed",
         Parse(slot_emptied),
         "drivers/pci/hotplug/pciehp_ctrl.c; 3.10-6.18",
     ),
-    rule(
+    DRIVE.rule(
         "guest",
         "Hypervisor detected: ",
         "Hypervisor detected: ",
         Parse(virtual_machine),
         "arch/x86/kernel/cpu/hypervisor.c; 3.10-6.18",
     ),
-    rule(
+    DRIVE.rule(
         "guest-kvm",
         "Booting paravirtualized kernel on ",
         "on KVM",
         Parse(virtual_machine),
         "arch/x86/kernel/paravirt.c; 3.10-6.18",
     ),
-    rule(
+    DRIVE.rule(
         "guest-dmi",
         "DMI: ",
         "DMI: ",
         Parse(dmi),
         "arch/x86/kernel/setup.c, drivers/firmware/dmi_scan.c dmi_scan_machine(); 3.10-6.18",
     ),
-    rule(
+    DRIVE.rule(
         "scsi-host",
         "scsi",
         "scsi",
         Parse(scsi_host),
         "drivers/scsi/hosts.c scsi_add_host(): `scsi6 : ahci`, since 3.18 `scsi host6: ahci`; 3.10-6.18",
     ),
-    rule(
+    DRIVE.rule(
         "boot",
         "Linux version ",
         "Linux version ",

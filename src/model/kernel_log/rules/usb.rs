@@ -4,69 +4,72 @@
 use crate::model::kernel_log::event::Blame::*;
 use crate::model::kernel_log::event::Class::*;
 use crate::model::kernel_log::event::DeviceName;
-use crate::model::kernel_log::parsed_record::RuleAction::*;
 use crate::model::kernel_log::parsed_record::{
-    MatchedText, ParsedRecord, RecordKind, Rule, TopologyUpdate, rule,
+    MatchedText, ParsedRecord, RecordKind, TopologyUpdate,
 };
+use crate::model::kernel_log::rule::RuleAction::*;
+use crate::model::kernel_log::rule::{Behavior, DRIVE, Role, Rule};
+
+const UAS: Behavior = DRIVE.with_role(Role::UsbStorage);
 
 pub const RULES: &[Rule] = &[
-    rule(
+    UAS.rule(
         "uas-abort",
         "s",
         "uas_eh_abort_handler",
         Cause(Timeout, No),
         "drivers/usb/storage/uas.c uas_eh_abort_handler(); 3.10-6.18",
     ),
-    rule(
+    UAS.rule(
         "uas-reset",
         "scsi host",
         "uas_eh_device_reset_handler start",
         Cause(Reset, No),
         "drivers/usb/storage/uas.c uas_eh_device_reset_handler(); 3.10-6.18",
     ),
-    rule(
+    UAS.rule(
         "uas-reset-failed",
         "scsi host",
         "uas_eh_device_reset_handler FAILED",
         Cause(Reset, No),
         "drivers/usb/storage/uas.c uas_eh_device_reset_handler(); 3.15-6.18",
     ),
-    rule(
+    UAS.rule(
         "uas-reset-done",
         "scsi host",
         "uas_eh_device_reset_handler success",
         Continuation,
         "drivers/usb/storage/uas.c uas_eh_device_reset_handler(); 3.10-6.18",
     ),
-    rule(
+    UAS.rule(
         "uas-zap",
         "s",
         "uas_zap_pending",
         Effect(Removed, No),
         "drivers/usb/storage/uas.c uas_zap_pending(); 3.17-6.18",
     ),
-    rule(
+    UAS.rule(
         "uas-data",
         "s",
         "data cmplt err",
         Continuation,
         "drivers/usb/storage/uas.c uas_data_cmplt(); 3.10-6.18",
     ),
-    rule(
+    DRIVE.rule(
         "usb-reset",
         "usb ",
         " USB device number ",
         Parse(reset),
         "drivers/usb/core/hub.c hub_port_init(); 3.10-6.18",
     ),
-    rule(
+    DRIVE.rule(
         "usb-disconnect",
         "usb ",
         "USB disconnect",
         Parse(unplugged),
         "drivers/usb/core/hub.c usb_disconnect(); 3.10-6.18",
     ),
-    rule(
+    DRIVE.rule(
         "usb-bus",
         "usb ",
         "USB disconnect, ",
