@@ -18,6 +18,10 @@ pub struct Rule {
     pub action: RuleAction,
     pub behavior: Behavior,
     /// Where the kernel prints it, and since when: file, function, versions.
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "documents the row; a test requires it")
+    )]
     pub kernel_source: &'static str,
 }
 
