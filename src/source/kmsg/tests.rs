@@ -325,9 +325,9 @@ async fn a_gap_in_sequence_numbers_is_reported_as_a_loss() {
         .expect("written");
     let batches = running.until(40).await;
     assert_eq!(batches.last().expect("one").cursor.lost, 38);
-    let told = running.status().await;
+    let status = running.status().await;
     assert_eq!(
-        told,
+        status,
         SourceStatus::Limited("/dev/kmsg, a pipe; 38 records since the boot were overwritten before they could be read".into())
     );
 }

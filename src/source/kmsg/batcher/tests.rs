@@ -58,7 +58,7 @@ fn read(reading: &mut Batcher, records: impl IntoIterator<Item = String>) -> Vec
     reading.take_batches()
 }
 
-/// The owner's side: what is counted already is not counted again.
+/// The owner's side: events that are counted already are not counted again.
 #[derive(Default)]
 struct FakeOwner {
     cursor: Option<Cursor>,
@@ -125,7 +125,7 @@ fn a_new_log_is_read_from_its_oldest_record_without_counting_losses() {
         },
         "it may go on"
     );
-    // The kernel's clock said 0.501 s after the boot, which was 1000 s ago.
+    // The kernel's clock shows 0.501 s after the boot, which was 1000 s ago.
     assert_eq!(
         batches[0].events[0].first.time,
         clock().now - SignedDuration::from_millis(1_000_000 - 501)
@@ -269,7 +269,7 @@ fn numbers_that_go_back_are_another_log_and_the_cursor_says_so() {
             failure(4, "sda", 8),
         ],
     );
-    let told: Vec<_> = batches
+    let reported: Vec<_> = batches
         .iter()
         .map(|batch| {
             (
@@ -280,7 +280,7 @@ fn numbers_that_go_back_are_another_log_and_the_cursor_says_so() {
         })
         .collect();
     assert_eq!(
-        told,
+        reported,
         [("bc410abf", Some(10), 1), ("bc410abf+1", Some(4), 1)]
     );
     let mut ledger = FakeOwner::default();
@@ -317,16 +317,19 @@ fn events_before_a_device_was_attached_are_not_attributed_to_it() {
         attached(9),
         failure(10, "sda", 16),
     ];
-    let told = |log: &[String]| -> Vec<_> {
+    let reported = |log: &[String]| -> Vec<_> {
         let events = read(&mut batcher(None), log.to_vec()).remove(0).events;
         events
             .iter()
             .map(|event| (event.seq, event.device.to_string()))
             .collect()
     };
-    assert_eq!(told(&log), [(8, "sdb".to_owned()), (10, "sda".to_owned())]);
     assert_eq!(
-        told(&log[..2]),
+        reported(&log),
+        [(8, "sdb".to_owned()), (10, "sda".to_owned())]
+    );
+    assert_eq!(
+        reported(&log[..2]),
         [(3, "sda".to_owned())],
         "while it was probed"
     );
