@@ -1,9 +1,9 @@
-//! The table: every printk that says something of a drive or a filesystem. A row is a form; a form
-//! that changed has several rows.
+//! The rule table: every kernel message about a drive or a filesystem. A row is one form of a
+//! message; a message whose form changed has several rows.
 //!
-//! To add one: a row in the file of its subsystem, and a line in that subsystem's test in
-//! `tests/kernel_log.rs`. Of several rows that match a record, the first in the table is asked
-//! first.
+//! To add a rule: a row in the file of its subsystem, and a line in that subsystem's test in
+//! `src/model/kernel_log/tests/`. When several rows match a record, the first in the table that can
+//! parse it wins.
 
 mod ata;
 mod bcache;
@@ -50,7 +50,7 @@ const TABLES: [&[Rule]; 15] = [
 
 pub(super) struct RuleTable {
     rules: Vec<&'static Rule>,
-    /// One pass over the text finds all needles. None cannot be: a test builds it.
+    /// One pass over the text finds all needles. Never None: a test builds it.
     needles: Option<AhoCorasick>,
     by_name: HashMap<&'static str, &'static Rule>,
 }
@@ -83,7 +83,7 @@ impl RuleTable {
         self.by_name.get(name).copied()
     }
 
-    /// What the text says, by the first row that can read it.
+    /// The parsed text, by the first row that can parse it.
     pub fn parse(&self, text: &str) -> Option<(&'static Rule, ParsedRecord)> {
         let needles = self.needles.as_ref()?;
         // Most records match nothing.

@@ -1,7 +1,7 @@
-//! libata: an exception is told over many records, ends with `EH complete`, and is one incident.
+//! Rules for libata: an exception spans many records, ends with `EH complete`, and is one incident.
 //!
-//! UNC is the medium; ICRC, link errors and timeouts are not. ataN is not sdX: `learned` finds out
-//! which.
+//! UNC is a medium error; ICRC, link errors and timeouts are not. The number of ataN does not give
+//! sdX: `device_map` links them.
 
 use crate::model::kernel_log::event::Blame::*;
 use crate::model::kernel_log::event::Class::*;
@@ -234,8 +234,8 @@ pub const RULES: &[Rule] = &[
     ),
 ];
 
-/// `res 41/40:… Emask 0x409 (media error) <F>`; in texts, rsyslog's `#012` and torn lines too. The
-/// exception's own Emask has no words.
+/// `res 41/40:… Emask 0x409 (media error) <F>`; in texts also with rsyslog's `#012` and torn lines.
+/// The exception's own Emask has no text.
 fn error_mask(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     let at = text.before.rfind("res ")?;
     if text.before[at..].len() > 80 {
@@ -259,7 +259,7 @@ fn exception(text: &MatchedText<'_>) -> Option<ParsedRecord> {
         .after
         .split_once("SAct 0x")
         .and_then(|(_, rest)| rest.split_whitespace().next());
-    // A torn record: nothing is known of the queue.
+    // A torn record: the queue is unknown.
     let queued = active
         .and_then(|bits| u32::from_str_radix(bits, 16).ok())
         .map_or(0, u32::count_ones);
@@ -269,7 +269,7 @@ fn exception(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     ))
 }
 
-/// Comes before the exception that it is about.
+/// Precedes the exception that it belongs to.
 fn ncq_log_unreadable(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     Some(ParsedRecord::from_text(
         text,
@@ -277,8 +277,8 @@ fn ncq_log_unreadable(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     ))
 }
 
-/// `error: { UNC }`: the sector cannot be read. `{ ICRC ABRT }`: the data were spoilt on the cable.
-/// All bits at once are no register's content.
+/// `error: { UNC }`: the sector cannot be read. `{ ICRC ABRT }`: the cable corrupted the data. A
+/// value with all bits set is not a register's content.
 fn error_register(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     let bits = text.after.split('}').next()?;
     let has = |bit: &str| bits.split(' ').any(|word| word == bit);
@@ -286,15 +286,15 @@ fn error_register(text: &MatchedText<'_>) -> Option<ParsedRecord> {
         () if has("UNC") && has("ICRC") => RecordKind::Continuation,
         () if has("ICRC") => RecordKind::Ata(AtaRecord::Error(Transport, Unclear)),
         () if has("UNC") || has("AMNF") => RecordKind::Ata(AtaRecord::Error(Medium, Yes)),
-        // "ID not found": the drive does not find the sector's place; so it also answers to an
-        // address beyond its end.
+        // "ID not found": the drive does not find the sector. It answers the same to an address
+        // beyond its end.
         () if has("IDNF") => RecordKind::Ata(AtaRecord::Error(Medium, Unclear)),
         () => RecordKind::Continuation,
     };
     Some(ParsedRecord::from_text(text, part))
 }
 
-/// Errors on the wire; a plug that was pulled or put in has others (PHYRdyChg, CommWake, DevExch).
+/// Errors on the link; hot plugging sets other bits (PHYRdyChg, CommWake, DevExch).
 fn serror(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     let bits = text.after.split('}').next()?;
     let wire = [

@@ -1,4 +1,4 @@
-//! bcache: errors of its cache and of what it caches.
+//! Rules for bcache: errors of the cache device and of the backing device.
 
 use crate::model::kernel_log::device_name;
 use crate::model::kernel_log::event::Blame::*;
@@ -78,7 +78,7 @@ fn device_before_colon(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     Some(ParsedRecord::new(device, RecordKind::Effect(Io, Unclear)))
 }
 
-/// The cache is given up; what it is made of is not named.
+/// The cache is disabled; the record does not name its device.
 fn cache_set(_: &MatchedText<'_>) -> Option<ParsedRecord> {
     Some(ParsedRecord::new(
         DeviceName::Unnamed,

@@ -1,5 +1,5 @@
-//! The block layer and the buffer cache: consequences mostly; the cause is what a driver said
-//! before.
+//! Rules for the block layer and the buffer cache. Most records are consequences; a driver reported
+//! the cause before.
 
 use crate::model::kernel_log::device_name;
 use crate::model::kernel_log::event::Blame::*;
@@ -88,10 +88,10 @@ fn status(text: &MatchedText<'_>) -> Option<ParsedRecord> {
         "timeout" => RecordKind::Effect(Timeout, Unclear),
         "recoverable transport" => RecordKind::Effect(Transport, No),
         "device offline" => RecordKind::Effect(Removed, Unclear),
-        // BLK_STS_PROTECTION: the integrity tags of the data are wrong, whoever spoilt them.
+        // BLK_STS_PROTECTION: the integrity tags of the data are wrong; the culprit is unknown.
         "protection" => RecordKind::Effect(Io, Unclear),
-        // Target (illegal request, hardware error: the sense data say which), nexus, space, zones,
-        // resources: alone they are the host's.
+        // Target (illegal request, hardware error: the sense data tell which), nexus, space, zones,
+        // resources: without sense data the host is the cause.
         _ => RecordKind::Continuation,
     };
     let device = device_name::parse_block(text.after)?;
@@ -112,7 +112,7 @@ fn status(text: &MatchedText<'_>) -> Option<ParsedRecord> {
             "FLUSH" => Operation::Flush,
             _ => Operation::Other,
         });
-    // (sector_t)-1 stands for none.
+    // (sector_t)-1 stands for no sector.
     let sector = rest[..end]
         .parse()
         .ok()
@@ -124,8 +124,8 @@ fn status(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     })
 }
 
-/// `Buffer I/O error on dev sda1, logical block 0, lost async page write`: the block's unit is the
-/// filesystem's, the name may be a partition's.
+/// `Buffer I/O error on dev sda1, logical block 0, lost async page write`: the block is in units of
+/// the filesystem, the device may be a partition.
 fn buffer(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     let rest = text
         .after
@@ -160,7 +160,7 @@ fn lost_page(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     })
 }
 
-/// To nothing: the driver has given the disk up.
+/// A capacity of 0: the driver has given up the disk.
 fn capacity_change(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     let device = device_name::parse_block(text.before.trim_end_matches(':').rsplit(' ').next()?)?;
     text.after
@@ -169,8 +169,8 @@ fn capacity_change(text: &MatchedText<'_>) -> Option<ParsedRecord> {
         .then(|| ParsedRecord::new(device, RecordKind::Continuation))
 }
 
-/// A program, or a filesystem that is larger than its device, asked for what is not there. A limit
-/// of 0 is a device that is gone.
+/// A program, or a filesystem larger than its device, accessed a sector beyond the end. A limit of
+/// 0 means a removed device.
 fn beyond_end_of_device(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     if !text.after.contains(" want=") && !text.after.contains(" sector=") {
         return None;
@@ -189,8 +189,7 @@ fn beyond_end_of_device(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     ))
 }
 
-/// `print_req_error: 312 callbacks suppressed`: of the network's records and others' there is as
-/// much.
+/// `print_req_error: 312 callbacks suppressed`: network code and others print the same form.
 fn suppressed(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     let (function, count) = text.before.rsplit_once(": ")?;
     let count = count.parse().ok()?;

@@ -1,4 +1,4 @@
-//! btrfs: checksums that do not match, what redundancy put right, and its devices' counters.
+//! Rules for btrfs: checksum errors, corrections by redundancy, and device counters.
 
 use crate::model::kernel_log::device_name;
 use crate::model::kernel_log::event::Blame::*;
@@ -202,7 +202,8 @@ pub const RULES: &[Rule] = &[
     ),
 ];
 
-/// Told at an error (not as info at mount): which counters stand there is the sum of all time.
+/// Printed at an error, not at mount (which prints info): the counters are sums since the
+/// filesystem was made.
 fn counters(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     let number = |name: &str| {
         text.all
@@ -225,7 +226,7 @@ fn counters(text: &MatchedText<'_>) -> Option<ParsedRecord> {
             RecordKind::Effect(FsCorruption, Unclear)
         },
     );
-    // `btrfs: bdev /dev/sda1 errs: …`, up to 4.0, names no filesystem.
+    // `btrfs: bdev /dev/sda1 errs: …`, up to 4.0, does not name the filesystem.
     match device {
         Some(device) if parsed.device == DeviceName::Unnamed => {
             Some(ParsedRecord { device, ..parsed })
@@ -262,8 +263,8 @@ fn corrected(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     })
 }
 
-/// -28: no space. -5: what lies below. -30: read-only already. -117, -74, -2, -17: its own trees
-/// contradict each other.
+/// -28: no space. -5: the underlying device. -30: read-only already. -117, -74, -2, -17: the
+/// filesystem's trees contradict each other.
 fn errno(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     let part = match text.after.split(' ').next()?.trim_end_matches(['.', ',']) {
         "-28" | "-12" | "-122" => RecordKind::Continuation,

@@ -1,4 +1,4 @@
-//! Device-mapper targets. A full pool is not a failed drive, and a failed path is not one either.
+//! Rules for device-mapper targets. Neither a full pool nor a failed path is a failed drive.
 
 use crate::model::kernel_log::device_name;
 use crate::model::kernel_log::event::Blame::*;
@@ -107,7 +107,8 @@ pub const RULES: &[Rule] = &[
         Parse(mirror),
         "drivers/md/dm-raid1.c read_callback(); 3.10-6.18",
     ),
-    // No device is named, and an error of none is of no use: what failed below has said so itself.
+    // The record names no device and is of no use: the underlying device reported the failure
+    // itself.
     DRIVE.rule(
         "dm-snapshot",
         "device-mapper: snapshots",
@@ -115,7 +116,7 @@ pub const RULES: &[Rule] = &[
         Ignore,
         "drivers/md/dm-snap.c __invalidate_snapshot(); 3.10-6.18",
     ),
-    // Nor here; the pool's own `switching pool to read-only mode` names it.
+    // The same here; the pool's own `switching pool to read-only mode` names it.
     DRIVE.rule(
         "dm-space-map",
         "device-mapper: space map metadata",
@@ -160,7 +161,7 @@ pub const RULES: &[Rule] = &[
     ),
 ];
 
-/// `Failing path 8:176.`; with the array in front since 5.8.
+/// `Failing path 8:176.`; since 5.8 preceded by the multipath device.
 fn path_failed(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     let number = text.after.split_whitespace().next()?.trim_end_matches('.');
     let array = text
@@ -178,8 +179,8 @@ fn path_failed(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     })
 }
 
-/// `Mirror read failed from 253:5. Trying alternative device.`, and `Mirror read failed.` of the
-/// last one.
+/// `Mirror read failed from 253:5. Trying alternative device.`, and `Mirror read failed.` for the
+/// last leg.
 fn mirror(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     let number = text
         .after
@@ -191,8 +192,8 @@ fn mirror(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     Some(ParsedRecord::new(device, RecordKind::Effect(Io, Unclear)))
 }
 
-/// After this the pool takes no more changes (set_pool_mode(PM_READ_ONLY)). -28: it is full; -5:
-/// what it lies on failed.
+/// The pool accepts no more changes after this record (set_pool_mode(PM_READ_ONLY)). -28: the pool
+/// is full; -5: the underlying device failed.
 fn metadata(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     let full = text.after.contains("-28") || text.after.contains("-61");
     Some(ParsedRecord::from_text(

@@ -1,5 +1,5 @@
-//! ext2, ext3, ext4 and JBD2: damage that they find in themselves, errors of what they lie on, and
-//! what they do then.
+//! Rules for ext2, ext3, ext4 and JBD2: corruption of their own structures, errors of the
+//! underlying device, and their reactions.
 
 use crate::model::kernel_log::device_name;
 use crate::model::kernel_log::event::Blame::*;
@@ -203,8 +203,8 @@ pub const RULES: &[Rule] = &[
     ),
 ];
 
-/// What an error is of: the filesystem's own structures, or the reads and writes of what it lies
-/// on.
+/// Distinguishes corruption of the filesystem's own structures from I/O errors of the underlying
+/// device.
 fn error(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     let (_, message) = text
         .after
@@ -212,7 +212,7 @@ fn error(text: &MatchedText<'_>) -> Option<ParsedRecord> {
         .or_else(|| text.after.split_once(") in "))?;
     let says = |words: &[&str]| words.iter().any(|word| message.contains(word));
     let part = match () {
-        // The errno of __ext4_std_error(): aborted before, read-only before: no news.
+        // The errno of __ext4_std_error(): aborted or read-only before, so nothing new.
         () if says(&[
             "Detected aborted journal",
             "Journal has aborted",
@@ -221,7 +221,7 @@ fn error(text: &MatchedText<'_>) -> Option<ParsedRecord> {
         {
             RecordKind::Effect(FsError, Unclear)
         }
-        // -ENOSPC, -ENOMEM, -EDQUOT, as words.
+        // -ENOSPC, -ENOMEM, -EDQUOT, as text.
         () if says(&["Out of memory", "No space left", "error 28"]) => RecordKind::Continuation,
         () if says(&[
             "IO failure",
@@ -248,8 +248,8 @@ fn error(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     Some(ParsedRecord::from_text(text, part))
 }
 
-/// `I/O error 10 writing to inode 2 …` (block status; an errno before 4.13): no space is no error
-/// of the device.
+/// `I/O error 10 writing to inode 2 …` (block status; an errno before 4.13): lack of space is not
+/// an error of the device.
 fn end_bio(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     let code: String = text
         .after
@@ -286,7 +286,7 @@ fn descriptors(text: &MatchedText<'_>) -> Option<ParsedRecord> {
         .then(|| ParsedRecord::from_text(text, RecordKind::Cause(FsCorruption, Unclear)))
 }
 
-/// The journal that is aborted then, and what is refused, are by hand too.
+/// The journal abort and the rejected writes that follow were requested as well.
 fn shutdown_requested(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     Some(ParsedRecord::from_text(
         text,
@@ -294,7 +294,7 @@ fn shutdown_requested(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     ))
 }
 
-/// `dm-2-8`: the journal is inode 8 of dm-2. From its abort on, every write is refused.
+/// `dm-2-8`: the journal is inode 8 of dm-2. After its abort, every write is rejected.
 fn journal_of(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     let name = text.after.split([' ', '\n']).next()?.trim_end_matches('.');
     let name = name
@@ -313,7 +313,7 @@ fn journal_of(text: &MatchedText<'_>) -> Option<ParsedRecord> {
 }
 
 fn journal_corrupt(_: &MatchedText<'_>) -> Option<ParsedRecord> {
-    // ext4's own line, which names the device, comes next; who needs the name finds it there.
+    // ext4's own record with the device name follows.
     Some(ParsedRecord::new(
         DeviceName::Unnamed,
         RecordKind::Cause(FsCorruption, Unclear),

@@ -1,8 +1,8 @@
-//! Host adapters: their error handling (abort, reset the device, the target, the bus, the adapter),
-//! and their own ends.
+//! Rules for host bus adapters: their error handling (abort; reset of device, target, bus,
+//! adapter), and their own failures.
 //!
-//! An abort says that a command was not answered; that the drive is why is likely for one device
-//! and unlikely for all of an adapter.
+//! An abort means that a command was not answered. The drive is the likely cause when one device is
+//! affected, and an unlikely one when all devices of an adapter are.
 
 use crate::model::kernel_log::event::Blame::*;
 use crate::model::kernel_log::event::Class::*;
@@ -298,7 +298,7 @@ pub const RULES: &[Rule] = &[
 
 fn error_recovery(text: &MatchedText<'_>, class: Class, blame: Blame) -> Option<ParsedRecord> {
     let parsed = ParsedRecord::from_text(text, RecordKind::Cause(class, blame));
-    // `mpt2sas3: attempting task abort! scmd(…)`: the next record is the command's, with its
+    // `mpt2sas3: attempting task abort! scmd(…)`: the next record is the command's and names the
     // device.
     let named = matches!(parsed.device, DeviceName::Hctl(_) | DeviceName::Block(_));
     Some(if named {
@@ -332,7 +332,7 @@ fn reset(text: &MatchedText<'_>) -> Option<ParsedRecord> {
 }
 
 /// `hpsa 0000:03:00.0: scsi 0:1:0:0: resetting logical Direct-Access …`; `… reset logical completed
-/// successfully` is another line.
+/// successfully` is another message.
 fn reset_logical(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     let at = text.all.find("scsi ")?;
     let (device, also) = crate::model::kernel_log::device_name::find_in_text(&text.all[at..]);
@@ -360,7 +360,7 @@ fn adapter_removed(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     ))
 }
 
-/// Cables, expanders, networks.
+/// An error of cables, expanders or networks.
 fn transport_error(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     Some(ParsedRecord::from_text(
         text,

@@ -1,4 +1,4 @@
-//! md: what redundancy says of its members, and of itself.
+//! Rules for md: errors of array members, and of arrays.
 
 use crate::model::kernel_log::device_name;
 use crate::model::kernel_log::event::Blame::*;
@@ -116,8 +116,8 @@ pub const RULES: &[Rule] = &[
     ),
 ];
 
-/// `Disk failure on sdb1, disabling device.`: of one error that was not corrected, or by hand
-/// (`mdadm --fail`).
+/// `Disk failure on sdb1, disabling device.`: after one uncorrected error, or on request (`mdadm
+/// --fail`).
 fn member_failed(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     let array = device_name::find_in_text(text.all).0;
     Some(ParsedRecord {
@@ -129,8 +129,8 @@ fn member_failed(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     })
 }
 
-/// `super_written gets error=-5`, `super_written gets error=10`; since 5.10 the member is named by
-/// some.
+/// `super_written gets error=-5`, `super_written gets error=10`; since 5.10 some records name the
+/// member.
 fn superblock(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     let device = text
         .before
@@ -151,8 +151,8 @@ fn superblock(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     }
 }
 
-/// `read error corrected (8 sectors at 8952913016 on sdb1)`: the drive had an error, and has been
-/// written anew.
+/// `read error corrected (8 sectors at 8952913016 on sdb1)`: the drive had an error, and md rewrote
+/// the sectors.
 fn corrected(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     let device = text
         .after
@@ -165,7 +165,8 @@ fn corrected(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     })
 }
 
-/// `… (sector 2504656 on sdh1).`; the sector is of the member's data, not of the disk.
+/// `… (sector 2504656 on sdh1).`; the sector counts from the member's data, not from the disk's
+/// start.
 fn member_read_error(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     let device = text
         .after
@@ -178,7 +179,7 @@ fn member_read_error(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     })
 }
 
-/// Many read errors that nothing else explains: the member's.
+/// Many read errors without another cause: the member failed.
 fn too_many_read_errors(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     Some(ParsedRecord::new(
         device_name::parse_block(text.after)?,

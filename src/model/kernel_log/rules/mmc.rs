@@ -1,4 +1,4 @@
-//! SD cards and eMMC: one host, one card, and the two are hard to tell apart.
+//! Rules for SD cards and eMMC: one host has one card, and records name either.
 
 use crate::model::kernel_log::event::Blame::*;
 use crate::model::kernel_log::event::Class::*;
@@ -94,7 +94,7 @@ fn attached(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     })
 }
 
-/// -110 is a time-out, -84 a CRC error on the wires.
+/// -110 is a timeout, -84 a CRC error on the bus.
 fn error(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     let class = if text.before.contains("-84") {
         Transport
@@ -107,8 +107,8 @@ fn error(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     ))
 }
 
-/// The host's name is not the card's: `mmc0` has `mmcblk0` mostly, and not always; what
-/// `mmc-attached` has taught says it (`Learned::card`).
+/// The host's number is not the card's: `mmc0` usually, but not always, has `mmcblk0`.
+/// `DeviceMap::add_card` records the pair from `mmc-attached`.
 fn host_timeout(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     let host: String = text
         .all

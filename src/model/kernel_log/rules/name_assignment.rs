@@ -1,5 +1,5 @@
-//! Names that are given anew: what comes to a name takes it from what had it before. None of these
-//! is an error.
+//! Rules for name assignments: a new device takes a name from the device that had it before. None
+//! of these records is an error.
 
 use crate::model::kernel_log::device_name;
 use crate::model::kernel_log::parsed_record::{

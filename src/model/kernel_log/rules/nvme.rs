@@ -1,4 +1,5 @@
-//! NVMe: controllers (`nvme nvme0: …`) and namespaces (`nvme0n1: …`), over PCIe and over fabrics.
+//! Rules for NVMe: controllers (`nvme nvme0: …`) and namespaces (`nvme0n1: …`), over PCIe and over
+//! fabrics.
 
 use crate::model::kernel_log::device_name;
 use crate::model::kernel_log::event::Blame::*;
@@ -234,10 +235,9 @@ pub const RULES: &[Rule] = &[
     ),
 ];
 
-/// `I/O 900 (I/O Cmd) QID 2 timeout, aborting`; `…, reset
-/// controller` after an abort that did not help; `…, disable controller` when not even the reset's
-/// own commands are answered; `…, completion polled` when the drive had answered and only the
-/// interrupt was lost.
+/// `I/O 900 (I/O Cmd) QID 2 timeout, aborting`; `…, reset controller` after an abort without
+/// success; `…, disable controller` when the reset's own commands are not answered either; `…,
+/// completion polled` when the drive had answered and only the interrupt was lost.
 fn timeout(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     if !text.before.contains("QID ")
         && !text.before.contains("queue ")
@@ -259,9 +259,9 @@ fn timeout(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     })
 }
 
-/// CSTS.RDY does not follow CC.EN within CAP.TO, the controller's own limit: its failure, unless it
-/// is not on the bus at all (all ones) or is going down anyway (`aborting shutdown`: CSTS.SHST,
-/// nvme_disable_ctrl(), 6.2-6.18).
+/// CSTS.RDY does not follow CC.EN within CAP.TO, the controller's own limit: the controller failed.
+/// Exceptions: it is absent from the bus (all ones), or it is shutting down (`aborting shutdown`:
+/// CSTS.SHST, nvme_disable_ctrl(), 6.2-6.18).
 fn not_ready(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     let absent = text.after.to_ascii_lowercase().contains("csts=0xffffffff");
     Some(ParsedRecord::from_text(
@@ -277,8 +277,8 @@ fn not_ready(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     ))
 }
 
-/// -ENODEV, -EIO and -ETIMEDOUT are of a drive that does not answer; the rest is a driver that
-/// refuses it (-EINVAL: a quirk is missing).
+/// -ENODEV, -EIO and -ETIMEDOUT mean a drive that does not answer. Other errors mean that the
+/// driver rejects the drive (-EINVAL: a quirk is missing).
 fn controller_removed(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     let status = text
         .after
@@ -305,7 +305,7 @@ fn status(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     let each = |class: Class, blame| RecordKind::SeparateCause(class, blame);
     let part = match (sct, sc) {
         (0, 0x04) => each(Transport, Unclear),
-        // Internal error: the controller's own word, though not of the medium.
+        // Internal error: reported by the controller, but not about the medium.
         (0, 0x06) => each(Io, Unclear),
         (0, 0x05) | (0, 0x07..=0x0a) | (3, 0x71) => RecordKind::Continuation,
         // Namespace is write-protected.
@@ -314,14 +314,14 @@ fn status(text: &MatchedText<'_>) -> Option<ParsedRecord> {
         (0, 0x82) => each(Io, Unclear),
         // Write fault, unrecovered read error.
         (2, 0x80 | 0x81) => each(Medium, Yes),
-        // Guard, application and reference tag: the data are not what was written; where they were
-        // spoilt is not said.
+        // Guard, application and reference tag: the data differ from the data written; the place of
+        // the corruption is unknown.
         (2, 0x82..=0x84 | 0x88) => each(Medium, Unclear),
-        // Of an admin command, which no block layer tells of again.
+        // For an admin command, which no block layer reports again.
         (0..=2, _) if matches!(device_name::find_in_text(text.all).0, DeviceName::Nvme(_)) => {
             RecordKind::Continuation
         }
-        // Invalid fields, out of range, command specific.
+        // Invalid fields, out of range, command specific status.
         (0 | 1, _) => RecordKind::ExpectedFailure { medium: false },
         // Compare failed, access denied (a locked drive), deallocated block: nvme_error_status()
         // makes BLK_STS_MEDIUM of them.
@@ -333,15 +333,15 @@ fn status(text: &MatchedText<'_>) -> Option<ParsedRecord> {
         Some(rest) if rest.contains("(0x1)") => Some(Operation::Write),
         _ => None,
     };
-    // The LBA is in the namespace's own unit, which is not known here: the block layer's record
-    // brings the sector.
+    // The LBA is in the namespace's own unit, which is unknown here: the block layer's record has
+    // the sector.
     Some(ParsedRecord {
         operation,
         ..ParsedRecord::from_text(text, part)
     })
 }
 
-/// Only fabrics have these.
+/// Only NVMe over fabrics prints these records.
 fn fabric_error(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     Some(ParsedRecord::from_text(
         text,

@@ -1,5 +1,5 @@
-//! Other filesystems, and what is no error but changes what errors mean: hypervisors, hot plugging,
-//! boots.
+//! Rules for other filesystems, and for records that are no errors but change the meaning of
+//! errors: hypervisors, hot plugging, boots.
 
 use crate::model::kernel_log::event::Blame::*;
 use crate::model::kernel_log::event::Class::*;
@@ -39,7 +39,7 @@ pub const RULES: &[Rule] = &[
         Cause(FsShutdown, Unclear),
         "fs/f2fs/super.c f2fs_handle_critical_error(); 6.6-6.18",
     ),
-    // A task that waits, for whatever; no drive is named.
+    // A task waits, for any reason; the record names no drive.
     DRIVE.rule(
         "hung-task",
         "INFO: task ",
@@ -126,7 +126,7 @@ fn virtual_machine(_: &MatchedText<'_>) -> Option<ParsedRecord> {
     ))
 }
 
-/// The machine's name and maker.
+/// The machine's model and vendor.
 fn dmi(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     let made = [
         "QEMU",
@@ -156,7 +156,7 @@ fn boot(_: &MatchedText<'_>) -> Option<ParsedRecord> {
     ))
 }
 
-/// Last of all rows: adapters' own words begin so too.
+/// The last row: adapters' own messages begin with the same text.
 fn scsi_host(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     let (head, driver) = text
         .all

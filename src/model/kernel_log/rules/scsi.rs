@@ -1,5 +1,5 @@
-//! The SCSI mid layer and its disks: a failed command is told over several records, and what it
-//! means is in the sense data.
+//! Rules for the SCSI mid layer and SCSI disks: a failed command spans several records, and the
+//! sense data decide its meaning.
 
 use crate::model::kernel_log::event::Blame::*;
 use crate::model::kernel_log::event::Class::*;
@@ -198,8 +198,8 @@ fn result(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     ))
 }
 
-/// `Synchronize Cache(10) failed: Result: hostbyte=DID_ERROR`, on the way out: the disk was gone
-/// already. Probing an empty reader: nothing.
+/// `Synchronize Cache(10) failed: Result: hostbyte=DID_ERROR` during removal: the disk was already
+/// removed. When an empty card reader is probed: no error.
 fn cache_sync_failed(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     let host = scsi_sense::parse_host_byte(text.after)?;
     let ending =
@@ -216,8 +216,7 @@ fn cache_sync_failed(text: &MatchedText<'_>) -> Option<ParsedRecord> {
 
 fn sense_key(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     let key = scsi_sense::parse_sense_key(text.after)?;
-    // The answer to a deferred error is of an earlier command; the word is the drive's all the
-    // same.
+    // A deferred error belongs to an earlier command; the drive reports it all the same.
     Some(ParsedRecord::from_text(
         text,
         RecordKind::Scsi(ScsiRecord::SenseKey(key)),

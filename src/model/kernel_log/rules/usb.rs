@@ -1,5 +1,5 @@
-//! USB storage. A bridge is between the drive and the kernel: what it does not answer, and what it
-//! forgets, is not the drive's.
+//! Rules for USB storage. A bridge sits between the drive and the kernel: missing answers and lost
+//! data do not blame the drive.
 
 use crate::model::kernel_log::event::Blame::*;
 use crate::model::kernel_log::event::Class::*;
@@ -78,7 +78,7 @@ pub const RULES: &[Rule] = &[
     ),
 ];
 
-/// `usb 2-1: reset SuperSpeed USB device number 2 using xhci_hcd`: of a disk, or of a mouse.
+/// `usb 2-1: reset SuperSpeed USB device number 2 using xhci_hcd`: a disk, or a mouse.
 fn reset(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     let (path, rest) = path(text)?;
     rest.starts_with("reset ").then(|| {

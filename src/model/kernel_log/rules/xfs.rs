@@ -1,4 +1,4 @@
-//! XFS: damage it finds, errors below it, and its shutdowns with their reasons.
+//! Rules for XFS: corruption, errors of the underlying device, and shutdowns with their reasons.
 
 use crate::model::kernel_log::event::Blame::*;
 use crate::model::kernel_log::event::Class::*;
@@ -253,7 +253,7 @@ fn shutdown(text: &MatchedText<'_>) -> Option<ParsedRecord> {
         .then(|| ParsedRecord::from_text(text, RecordKind::Cause(FsShutdown, Unclear)))
 }
 
-/// What follows of the shutdown is by hand too.
+/// The consequences of a requested shutdown were requested as well.
 fn shutdown_requested(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     Some(ParsedRecord::from_text(
         text,
