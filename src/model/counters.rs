@@ -1,34 +1,31 @@
-//! Counters that the kernel keeps of errors, beside its log: what they are, and which have grown.
-//! Pure.
+//! Error counters of the kernel besides its log: their history, and which of them have grown. Pure.
 //!
-//! In: readings. Out: what grew, since when. A counter that went back is another device, a reload
-//! or a reset: it begins anew, nothing grew.
+//! In: readings. Out: growths with their times. A counter that went back means another device, a
+//! reload or a reset: its baseline starts over, and nothing has grown.
 //!
-//! How rules are made from this:
+//! How rules use it:
 //!
-//! - Keep one `Memory` for each pair (`Reading::of`, `Reading::source`), and store it with the
-//!   drive or volume (it is serde): the first reading after a start is then compared with the last
-//!   one before it, and what grew meanwhile is seen.
-//! - `memory.take(&reading, at)` tells the growths of this reading, and remembers. What a first
-//!   reading shows is a baseline and no growth: an `errors_count` of last year is information, not
-//!   news.
-//! - `memory.counter("errors_count")` is what is remembered of one: `last_growth` and `grown_ever`
-//!   outlive a reset (a reboot sets SCSI's counters to 0), so that a rule by quiet time goes on;
-//!   `grown` counts from the baseline only.
-//! - A `Memory` changes only when a value does: compare it before and after to know whether it must
-//!   be stored.
-//! - A reading that failed is no `Reading`: there is nothing to take, and nothing changes. So it is
-//!   with a counter that a reading lacks.
+//! - Keep one `CounterHistory` for each pair of `CounterReading::of` and `CounterReading::source`,
+//!   and store it with the drive or volume (it is serde). The first reading after a start is then
+//!   compared with the last one before it, and growth in between is observed.
+//! - `history.update(&reading, at)` returns the growths of this reading. The first reading is a
+//!   baseline and no growth: an `errors_count` of last year is information, not news.
+//! - `history.counter("errors_count")` is the history of one counter. `last_growth` and the total
+//!   growth survive a reset (a reboot sets SCSI's counters to 0), so that a rule by quiet time goes
+//!   on; `grown` counts from the baseline only.
+//! - A `CounterHistory` changes only when a value does: compare it before and after to know whether
+//!   it must be stored.
+//! - A failed reading is no `CounterReading`: nothing changes. The same holds for a counter that is
+//!   missing in a reading.
 //! - A value may be a state and not a count: XFS's `sick_…` bits and btrfs's `missing` are 0 or 1.
-//!   That one is set is growth, that it is cleared is a reset; whether it is set now is
-//!   `Counter::last`.
+//!   Setting one is growth, clearing it is a reset; `Counter::last` is the current state.
 
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// Whose counters these are.
+/// The owner of the counters.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(tag = "kind", content = "name", rename_all = "snake_case")]
 pub enum CounterDevice {
@@ -40,30 +37,30 @@ pub enum CounterDevice {
     Pci(String),
 }
 
-/// The counters of one kind of one thing, at one moment.
+/// The counters of one owner and one kind, at one moment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CounterReading {
     #[serde(rename = "of")]
     pub device: CounterDevice,
     /// `scsi`, `ext4`, `xfs`, `btrfs`, `md`, `multipath`, `bcache`, `nvme`, `aer`.
     pub source: String,
-    /// Where they were read, for evidence.
+    /// The file that was read, for evidence.
     pub file: String,
-    /// By the kernel's own name of each (`ioerr_cnt`, `errors_count`, `write_errs`). XFS's sick
-    /// bits are values too, one a bit.
+    /// By the kernel's own name (`ioerr_cnt`, `errors_count`, `write_errs`). XFS's sick bits are
+    /// values too, one per bit.
     pub values: BTreeMap<String, u64>,
-    /// What goes with them, verbatim, name and value (`first_error_time`, `last_error_func`).
+    /// Related details, verbatim, name and value (`first_error_time`, `last_error_func`).
     pub details: BTreeMap<String, String>,
 }
 
-/// One counter was higher than at the reading before.
+/// One counter that was higher than in the previous reading.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CounterGrowth {
-    /// The counter's name in `Reading::values`.
+    /// The counter's name in `CounterReading::values`.
     pub name: String,
     pub from: u64,
     pub to: u64,
-    /// When the higher value was read: it grew between the reading before and then.
+    /// When the higher value was read: the counter grew between the previous reading and then.
     pub at: Timestamp,
 }
 
@@ -73,47 +70,46 @@ impl CounterGrowth {
     }
 }
 
-/// What is remembered of one counter. As large as this, however long it is kept.
+/// The history of one counter, of constant size.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counter {
-    /// The value from which growth is counted: of the first reading, or of the first one after a
+    /// The value from which growth is counted: from the first reading, or the first one after a
     /// reset.
     pub baseline: u64,
     /// When the baseline was read.
     pub since: Timestamp,
     /// The newest value.
     pub last: u64,
-    /// By how much it has grown since the baseline: `last - baseline`.
+    /// The growth since the baseline: `last - baseline`.
     pub grown: u64,
-    /// By how much it has grown since it was first read, over all resets.
+    /// The growth since the first reading, over all resets.
     #[serde(rename = "grown_ever")]
     pub total_growth: u64,
-    /// When growth was first and last seen, over all resets.
+    /// When growth was first and last observed, over all resets.
     pub first_growth: Option<Timestamp>,
     pub last_growth: Option<Timestamp>,
     /// Readings that showed growth, over all resets.
     #[serde(rename = "growths")]
     pub growth_count: u32,
-    /// Times that it went back.
+    /// Number of times that the counter went back.
     pub resets: u32,
 }
 
-/// What is remembered of the counters of one source of one thing.
+/// The history of the counters of one owner and source.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CounterHistory {
     counters: BTreeMap<String, Counter>,
-    /// `Reading::file` and `Reading::details` as they were when a counter last grew, for evidence;
-    /// of the first reading until then.
+    /// `CounterReading::file` and `CounterReading::details` at the last growth, for evidence;
+    /// before any growth, those of the first reading.
     pub file: String,
     pub details: BTreeMap<String, String>,
 }
 
 impl CounterHistory {
-    /// Compares `reading`, made at `at`, with what is remembered, and remembers it. Out: what grew,
-    /// by name.
+    /// Compares `reading`, made at `at`, with the history, and adds it. Out: the growths, by name.
     ///
-    /// `reading` is of the thing and source that this memory is for; the caller keeps one memory
-    /// for each.
+    /// `reading` must have the owner and source of this history; the caller keeps one history for
+    /// each pair.
     pub fn update(&mut self, reading: &CounterReading, at: Timestamp) -> Vec<CounterGrowth> {
         let first = self.counters.is_empty();
         let mut growths = Vec::new();
@@ -150,7 +146,7 @@ impl CounterHistory {
             .map(|(name, counter)| (name.as_str(), counter))
     }
 
-    /// When any of them was last seen to grow.
+    /// When any counter was last observed to grow.
     pub fn last_growth(&self) -> Option<Timestamp> {
         self.counters
             .values()
@@ -174,7 +170,7 @@ impl Counter {
         }
     }
 
-    /// Out: the value before, where it grew.
+    /// Out: the previous value, if the counter grew.
     fn update(&mut self, value: u64, at: Timestamp) -> Option<u64> {
         let before = std::mem::replace(&mut self.last, value);
         if value < before {
