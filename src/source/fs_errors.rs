@@ -3,9 +3,8 @@
 //!
 //! In: the mounts that are probed. Out: `SourceUpdate::FsError`, and `SourceUpdate::Source` with
 //! the watched filesystems. Marking may hang in a dead mount and needs PID 1's mount namespace: a
-//! helper process (`worker_main::fs_errors`) does it, and the daemon never waits for the helper.
-//! May not
-//! enter: what an error means for a volume.
+//! helper process (`worker_main::fs_errors`) does it, and the daemon never waits for the helper. May
+//! not enter: what an error means for a volume.
 //!
 //! XFS has a monitor of its own in newer kernels (XFS_IOC_HEALTH_MONITOR), which also reports sick
 //! structures and media errors. It would be another module beside this one, with the same mounts as
