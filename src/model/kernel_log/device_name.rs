@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn some_are_never_drives() {
+    fn software_optical_and_tape_devices_are_never_drives() {
         assert!(
             [
                 "loop0",

@@ -48,7 +48,7 @@ fn failure(seq: u64, device: &str, sector: u64) -> String {
     )
 }
 
-/// Takes them, and what comes out at once.
+/// Reads the records, and returns the batches that are ready.
 fn read(reading: &mut Batcher, records: impl IntoIterator<Item = String>) -> Vec<Batch> {
     for record in records {
         let seq = record::parse(record.as_bytes()).map_or(0, |record| record.seq);
@@ -173,14 +173,14 @@ fn a_jump_of_the_sequence_number_is_a_counted_loss() {
 }
 
 #[test]
-fn what_the_ring_lost_between_two_runs_is_counted_and_what_was_counted_before_is_not_lost() {
+fn records_lost_between_two_runs_are_counted_and_counted_ones_are_not_lost() {
     let stored = Cursor {
         boot_id: BOOT.into(),
         counted_to: Some(100),
         reread_from: 90,
         lost: 5,
     };
-    // The ring begins within what was counted, and beyond it.
+    // The ring buffer starts among the counted records, or after them.
     assert_eq!(
         read(&mut batcher(Some(&stored)), [noise(95), noise(96)])[0]
             .cursor
@@ -195,7 +195,7 @@ fn what_the_ring_lost_between_two_runs_is_counted_and_what_was_counted_before_is
 }
 
 #[test]
-fn while_counted_records_are_read_again_the_cursor_does_not_go_back() {
+fn the_cursor_does_not_go_back_while_counted_records_are_read_again() {
     let stored = Cursor {
         boot_id: BOOT.into(),
         counted_to: Some(100),
@@ -226,7 +226,7 @@ fn a_cursor_beyond_the_end_belongs_to_another_log() {
     let mut at_its_end = self::batcher(Some(&stored));
     read(&mut at_its_end, [noise(1_000_000)]);
     assert_eq!(at_its_end.catch_up(), CatchUp::Live);
-    // A pipe may have nothing yet.
+    // A pipe may have no record yet.
     let mut pipe = Batcher::new(
         StartPosition::new(BOOT, Medium::Kmsg, Some(&stored)),
         MediumProperties {
@@ -286,7 +286,7 @@ fn numbers_that_go_back_are_another_log_and_the_cursor_says_so() {
     let mut ledger = FakeOwner::default();
     batches.into_iter().for_each(|batch| ledger.apply(batch));
     assert_eq!(ledger.total(), 3);
-    // A new run knows it as the same.
+    // A new run recognizes the same epoch.
     let batch = read(
         &mut self::batcher(ledger.cursor.as_ref()),
         (0..6).map(|seq| failure(seq, "sda", 8)),
@@ -396,7 +396,7 @@ fn only_records_of_the_kernel_facility_are_classified() {
 }
 
 #[test]
-fn after_a_change_of_medium_only_live_records_are_reported() {
+fn only_live_records_are_reported_after_a_change_of_medium() {
     let stored = Cursor {
         boot_id: format!("{BOOT}/journal"),
         counted_to: Some(7),
