@@ -1,9 +1,8 @@
-//! An error with its causes, each once, as one line: for logs, reports and pipes, where only text
-//! goes.
+//! Prints an error with its causes, each once, as one line, for logs, reports and pipes.
 
 pub fn with_causes(error: &dyn std::error::Error) -> String {
-    // The trait is not imported: it would be a reference's own `source` that is called, which does
-    // not live long enough.
+    // The trait is not imported: method resolution would choose the `source` of the reference,
+    // which does not live long enough.
     let causes = std::iter::successors(error.source(), |cause| cause.source());
     causes.fold(error.to_string(), |text, cause| {
         let cause = cause.to_string();
