@@ -1,7 +1,10 @@
-//! Why a wish was not fulfilled. The wire's codes are made of it in `api::status`; nothing here
+//! Why a request was not fulfilled. The wire's codes are made of it in `api::status`; nothing here
 //! knows of gRPC.
 
 use crate::provision::step::{StepError, StepErrorKind};
+
+/// Characters of a caller's text that a message repeats.
+const MAX_ECHO_CHARS: usize = 140;
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProvisionError {
@@ -48,6 +51,16 @@ pub enum ProvisionError {
 }
 
 impl ProvisionError {
+    /// `handle` is any text that a caller sent: the message repeats it without control characters.
+    pub fn volume_not_found(handle: &str) -> ProvisionError {
+        let shown: String = handle
+            .chars()
+            .take(MAX_ECHO_CHARS)
+            .map(|c| if c.is_control() { '\u{fffd}' } else { c })
+            .collect();
+        ProvisionError::NotFound(format!("no volume here has the handle `{shown}`"))
+    }
+
     pub fn invalid_argument(field: &'static str, problem: impl Into<String>) -> ProvisionError {
         ProvisionError::InvalidArgument {
             field,

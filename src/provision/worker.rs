@@ -83,7 +83,7 @@ pub fn main(mut args: impl Iterator<Item = OsString>) -> ExitCode {
         .and_then(|word| WorkerRole::ALL.into_iter().find(|site| word == site.name()));
     let (Some(site), Some(root), None) = (site, args.next(), args.next()) else {
         eprintln!(
-            "`diskvitalsd step` is how the daemon starts the processes that change the host; it is of no use by hand"
+            "`diskvitalsd step` is started by the daemon, for steps that change the host; do not run it by hand"
         );
         return ExitCode::from(2);
     };

@@ -18,12 +18,13 @@ use crate::model::observation::Observation;
 use crate::model::provision::{BackingKind, ProvisionState};
 use crate::model::source_update::SourceUpdate;
 use crate::provision::engine::discover::{self, DiscoveredRecords};
+use crate::provision::engine::handle::{Engine, REQUEST_QUEUE};
 use crate::provision::engine::job::{JobOutcome, VolumeJob};
+use crate::provision::engine::request::{Message, Reply, Response};
+use crate::provision::engine::settings::Settings;
 use crate::provision::engine::step_context::{POOL_TARGET, StepContext};
+use crate::provision::engine::view::EngineView;
 use crate::provision::engine::volume::{Volume, static_backing};
-use crate::provision::engine::{
-    Engine, EngineView, Message, REQUEST_QUEUE, Reply, Response, Settings,
-};
 use crate::provision::error::ProvisionError;
 use crate::provision::step::{PoolCapacity, StepExecutor};
 
@@ -45,7 +46,7 @@ struct VolumeEntry {
     volume: Volume,
     /// While an operation has a copy of it.
     activity: Option<watch::Receiver<String>>,
-    /// That operation is nobody's wish.
+    /// That operation is nobody's request.
     is_recovering: bool,
     /// Begins when it has been looked at.
     queued: Option<(VolumeJob, Reply)>,
@@ -142,7 +143,7 @@ impl<S: StepExecutor> Actor<S> {
             let known = self.records_error.is_none();
             tokio::select! {
                 message = self.messages.recv() => match message.ok_or(EngineError::NoClients)? {
-                    Message::Request(wish, reply) => self.accept(*wish, reply),
+                    Message::Request(request, reply) => self.accept(*request, reply),
                     Message::Rescan(done) => {
                         self.rescan_waiters.push(done);
                         self.rescan();
@@ -168,14 +169,14 @@ impl<S: StepExecutor> Actor<S> {
             return;
         }
         self.is_discovering = true;
-        let (hand, _) = StepContext::new(
+        let (ctx, _) = StepContext::new(
             self.executor.clone(),
             self.settings(),
             POOL_TARGET.into(),
             "looking at the pool",
         );
         self.tasks
-            .spawn(async move { TaskResult::Discovered(discover::read_records(&hand).await) });
+            .spawn(async move { TaskResult::Discovered(discover::read_records(&ctx).await) });
     }
 
     fn start_measuring(&mut self) {
@@ -183,15 +184,14 @@ impl<S: StepExecutor> Actor<S> {
             return;
         }
         self.is_measuring = true;
-        let (hand, _) = StepContext::new(
+        let (ctx, _) = StepContext::new(
             self.executor.clone(),
             self.settings(),
             POOL_TARGET.into(),
             "looking at the pool",
         );
-        self.tasks.spawn(async move {
-            TaskResult::Capacities(discover::measure_capacities(&hand).await)
-        });
+        self.tasks
+            .spawn(async move { TaskResult::Capacities(discover::measure_capacities(&ctx).await) });
     }
 
     /// Everything that was left over is tried again.
@@ -259,12 +259,12 @@ impl<S: StepExecutor> Actor<S> {
         let Some(entry) = self.volumes.get_mut(handle) else {
             return;
         };
-        let (hand, doing) = StepContext::new(steps, settings, handle.to_owned(), job.description());
+        let (ctx, doing) = StepContext::new(steps, settings, handle.to_owned(), job.description());
         entry.activity = Some(doing);
         entry.is_recovering = matches!(job, VolumeJob::Recover);
         let mut volume = entry.volume.clone();
         self.tasks.spawn(async move {
-            let result = job.run(&hand, &mut volume).await;
+            let result = job.run(&ctx, &mut volume).await;
             TaskResult::Operation {
                 volume: Box::new(volume),
                 reply: reply.map(|reply| (reply, result)),

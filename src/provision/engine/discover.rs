@@ -12,11 +12,11 @@ use serde::de::DeserializeOwned;
 use crate::model::causes::with_causes;
 use crate::model::path::HostPath;
 use crate::model::provision::BackingKind;
+use crate::provision::engine::settings::Settings;
 use crate::provision::engine::step_context::{
     ATTACHMENTS_DIR, INTENTS_DIR, StepContext, VOLUMES_DIR, pool_backing,
 };
 use crate::provision::engine::volume::{Backing, RecordProblem, Volume, static_backing};
-use crate::provision::engine::{Settings, pool};
 use crate::provision::error::ProvisionError;
 use crate::provision::record::{
     self, AttachmentsRecord, HasHandle, Intent, Operation, RecordError, VolumeRecord, tags,
@@ -34,20 +34,20 @@ pub struct DiscoveredRecords {
 }
 
 pub async fn read_records<S: StepExecutor>(
-    hand: &StepContext<S>,
+    ctx: &StepContext<S>,
 ) -> Result<DiscoveredRecords, ProvisionError> {
-    if hand.settings.directory_configured {
+    if ctx.settings.directory_configured {
         // Where its disk is not mounted the folder is not there, which is not a folder without
         // volumes.
-        pool::capacity(hand, BackingKind::Loop).await?;
+        ctx.capacity(BackingKind::Loop).await?;
     }
     // Intents last: one that is removed meanwhile was done, and its records are read already.
     // Nothing else writes before the first look is over.
-    let volumes = hand.read_records(VOLUMES_DIR).await?;
-    let attachments = hand.read_records(ATTACHMENTS_DIR).await?;
-    let intents = hand.read_records(INTENTS_DIR).await?;
-    let group = match hand.settings.volume_group.clone() {
-        Some(group) => hand
+    let volumes = ctx.read_records(VOLUMES_DIR).await?;
+    let attachments = ctx.read_records(ATTACHMENTS_DIR).await?;
+    let intents = ctx.read_records(INTENTS_DIR).await?;
+    let group = match ctx.settings.volume_group.clone() {
+        Some(group) => ctx
             .list_logical_volumes(&group)
             .await
             .map_err(|fault| with_causes(&fault)),
@@ -62,23 +62,23 @@ pub async fn read_records<S: StepExecutor>(
 }
 
 pub async fn measure_capacities<S: StepExecutor>(
-    hand: &StepContext<S>,
+    ctx: &StepContext<S>,
 ) -> Vec<(BackingKind, Result<PoolCapacity, String>)> {
     let mut rooms = vec![(
         BackingKind::Loop,
-        pool::capacity(hand, BackingKind::Loop)
+        ctx.capacity(BackingKind::Loop)
             .await
             .map_err(|fault| with_causes(&fault)),
     )];
-    if hand.settings.volume_group.is_some() {
+    if ctx.settings.volume_group.is_some() {
         rooms.push((
             BackingKind::Lvm,
-            pool::capacity(hand, BackingKind::Lvm)
+            ctx.capacity(BackingKind::Lvm)
                 .await
                 .map_err(|fault| with_causes(&fault)),
         ));
     }
-    rooms.sort_by_key(|(kind, _)| *kind != hand.settings.default_kind());
+    rooms.sort_by_key(|(kind, _)| *kind != ctx.settings.default_kind());
     rooms
 }
 

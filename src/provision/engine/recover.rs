@@ -9,19 +9,19 @@
 use crate::model::causes::with_causes;
 use crate::model::path::HostPath;
 use crate::model::provision::ProvidedAttachment;
-use crate::provision::engine::step_context::{ATTACHMENTS_DIR, StepContext, VOLUMES_DIR};
+use crate::provision::engine::step_context::StepContext;
 use crate::provision::engine::volume::{Backing, RecordProblem, Volume};
-use crate::provision::engine::{expand, publish, stage};
+use crate::provision::engine::{attachment, completion};
 use crate::provision::error::ProvisionError;
 use crate::provision::record::Operation;
-use crate::provision::step::{StepExecutor, Wipe};
+use crate::provision::step::StepExecutor;
 
 pub async fn recover<S: StepExecutor>(
-    hand: &StepContext<S>,
+    ctx: &StepContext<S>,
     volume: &mut Volume,
 ) -> Result<(), ProvisionError> {
     volume.check_detachable()?;
-    let settled = recover_and_reconcile(hand, volume).await;
+    let settled = recover_and_reconcile(ctx, volume).await;
     log_recovery(volume, settled.as_ref().err());
     settled
 }
@@ -30,35 +30,74 @@ pub async fn recover<S: StepExecutor>(
 /// long as it is not told as done it was promised to nobody, its caller asks again, and the record
 /// tells the size.
 pub async fn recover_before_removal<S: StepExecutor>(
-    hand: &StepContext<S>,
+    ctx: &StepContext<S>,
     volume: &mut Volume,
 ) -> Result<(), ProvisionError> {
     volume.check_detachable()?;
     match &volume.intent {
         // What is written down of the unmaking takes its place.
         Some(intent) if matches!(intent.operation, Operation::Expand { .. }) => {
-            reconcile_once(hand, volume).await
+            reconcile_once(ctx, volume).await
         }
-        _ => recover(hand, volume).await,
+        _ => recover(ctx, volume).await,
     }
+}
+
+/// The end of what makes a thing: its intent goes, or everything is taken back. What has not come
+/// back keeps its intent: nobody knows how it went.
+pub async fn finish_or_undo<S: StepExecutor>(
+    ctx: &StepContext<S>,
+    volume: &mut Volume,
+    result: Result<(), ProvisionError>,
+) -> Result<(), ProvisionError> {
+    match result {
+        Ok(()) => {
+            // It is done and recorded; an intent that stays is found to be done when the volume is
+            // settled next.
+            if let Err(error) = ctx.end_operation(volume).await {
+                tracing::warn!(volume = volume.handle, %error, "an intent could not be removed");
+            }
+            Ok(())
+        }
+        Err(fault @ ProvisionError::Stuck(_)) => Err(fault),
+        Err(fault) => {
+            // What cannot be taken back yet is told by it, and tried again later.
+            drop(recover(ctx, volume).await);
+            Err(fault)
+        }
+    }
+}
+
+/// The end of what unmakes a thing: who holds it keeps it, everything else is finished later.
+pub async fn finish_removal<S: StepExecutor>(
+    ctx: &StepContext<S>,
+    volume: &mut Volume,
+    result: Result<(), ProvisionError>,
+) -> Result<(), ProvisionError> {
+    if let Err(ProvisionError::InUse(_)) = &result
+        && let Err(error) = ctx.end_operation(volume).await
+    {
+        tracing::warn!(volume = volume.handle, %error, "an intent could not be removed");
+    }
+    result
 }
 
 async fn recover_and_reconcile<S: StepExecutor>(
-    hand: &StepContext<S>,
+    ctx: &StepContext<S>,
     volume: &mut Volume,
 ) -> Result<(), ProvisionError> {
     if let Some(intent) = volume.intent.clone() {
-        recover_operation(hand, volume, intent.operation).await?;
+        recover_operation(ctx, volume, intent.operation).await?;
     }
-    reconcile_once(hand, volume).await
+    reconcile_once(ctx, volume).await
 }
 
 async fn reconcile_once<S: StepExecutor>(
-    hand: &StepContext<S>,
+    ctx: &StepContext<S>,
     volume: &mut Volume,
 ) -> Result<(), ProvisionError> {
     if volume.exists && !volume.is_reconciled {
-        reconcile(hand, volume).await?;
+        reconcile(ctx, volume).await?;
         volume.is_reconciled = true;
     }
     drop_detached_orphan(volume);
@@ -99,7 +138,7 @@ pub fn drop_detached_orphan(volume: &mut Volume) {
 }
 
 async fn recover_operation<S: StepExecutor>(
-    hand: &StepContext<S>,
+    ctx: &StepContext<S>,
     volume: &mut Volume,
     operation: Operation,
 ) -> Result<(), ProvisionError> {
@@ -111,28 +150,28 @@ async fn recover_operation<S: StepExecutor>(
         );
     }
     match operation {
-        Operation::Create { .. } => undo_create(hand, volume).await,
-        Operation::Delete => finish_delete(hand, volume).await,
-        Operation::Expand { size } => match expand::grow_device(hand, volume, size).await {
+        Operation::Create { .. } => completion::undo_create(ctx, volume).await,
+        Operation::Delete => completion::finish_delete(ctx, volume).await,
+        Operation::Expand { size } => match completion::grow_device(ctx, volume, size).await {
             // The room is gone that was there when it began: it stays as large as it is.
-            Ok(()) | Err(ProvisionError::ResourceExhausted(_)) => hand.end_operation(volume).await,
+            Ok(()) | Err(ProvisionError::ResourceExhausted(_)) => ctx.end_operation(volume).await,
             Err(fault) => Err(fault),
         },
         Operation::Stage { path, .. } if has_path(&path)(volume.staged.as_ref()) => {
-            hand.end_operation(volume).await
+            ctx.end_operation(volume).await
         }
-        Operation::Stage { path, .. } => stage::undo_stage(hand, volume, &path).await,
+        Operation::Stage { path, .. } => completion::undo_stage(ctx, volume, &path).await,
         Operation::Unstage { path } => {
-            finish_unless_in_use(hand, volume, Removal::Unstage(path)).await
+            finish_unless_in_use(ctx, volume, Removal::Unstage(path)).await
         }
         Operation::Publish { path, .. }
             if volume.published.iter().any(|held| held.path == path) =>
         {
-            hand.end_operation(volume).await
+            ctx.end_operation(volume).await
         }
-        Operation::Publish { path, .. } => publish::undo_publish(hand, volume, &path).await,
+        Operation::Publish { path, .. } => completion::undo_publish(ctx, volume, &path).await,
         Operation::Unpublish { path } => {
-            finish_unless_in_use(hand, volume, Removal::Unpublish(path)).await
+            finish_unless_in_use(ctx, volume, Removal::Unpublish(path)).await
         }
     }
 }
@@ -144,20 +183,20 @@ enum Removal {
 
 /// Who holds it now has it: then it was not unmade, and the caller will ask again.
 async fn finish_unless_in_use<S: StepExecutor>(
-    hand: &StepContext<S>,
+    ctx: &StepContext<S>,
     volume: &mut Volume,
     step: Removal,
 ) -> Result<(), ProvisionError> {
     let finished = match step {
-        Removal::Unstage(path) => stage::finish_unstage(hand, volume, &path, None).await,
-        Removal::Unpublish(path) => publish::finish_unpublish(hand, volume, &path, None).await,
+        Removal::Unstage(path) => completion::finish_unstage(ctx, volume, &path, None).await,
+        Removal::Unpublish(path) => completion::finish_unpublish(ctx, volume, &path, None).await,
     };
     match finished {
         Err(ProvisionError::InUse(why)) => {
             tracing::warn!(volume = volume.handle, %why, "what was about to be unmounted is in use, and stays");
             // What of it is there still is compared with the records.
             volume.is_reconciled = false;
-            hand.end_operation(volume).await
+            ctx.end_operation(volume).await
         }
         finished => finished,
     }
@@ -167,56 +206,20 @@ fn has_path(path: &HostPath) -> impl Fn(Option<&ProvidedAttachment>) -> bool + '
     move |held| held.is_some_and(|held| held.path == *path)
 }
 
-/// The record (or the tagged logical volume, which is the same) is what makes it: without one
-/// nobody was told of it. A logical volume that is not finished shows what others have left on its
-/// extents: it is none yet.
-pub async fn undo_create<S: StepExecutor>(
-    hand: &StepContext<S>,
-    volume: &mut Volume,
-) -> Result<(), ProvisionError> {
-    if let Backing::LogicalVolume { group, name } = &volume.backing {
-        let found = hand
-            .find_logical_volume(group, name)
-            .await?
-            .filter(|found| !found.unfinished);
-        volume.exists = found.is_some();
-        volume.size = found.map_or(volume.size, |found| found.size);
-    }
-    if !volume.exists {
-        hand.remove_record(VOLUMES_DIR, &volume.handle).await?;
-        // Nothing was ever written into it.
-        hand.remove_backing(volume, Wipe::None).await?;
-    }
-    hand.end_operation(volume).await
-}
-
-/// From the first step on there may be half of it, so there is no way back.
-pub async fn finish_delete<S: StepExecutor>(
-    hand: &StepContext<S>,
-    volume: &mut Volume,
-) -> Result<(), ProvisionError> {
-    hand.detach_device(volume).await?;
-    hand.remove_backing(volume, hand.settings.wipe).await?;
-    hand.remove_record(VOLUMES_DIR, &volume.handle).await?;
-    hand.remove_record(ATTACHMENTS_DIR, &volume.handle).await?;
-    volume.exists = false;
-    hand.end_operation(volume).await
-}
-
 /// Records without a mount, after a reboot or an administrator's umount, are dropped. What cannot
 /// be asked stays as it is.
 async fn reconcile<S: StepExecutor>(
-    hand: &StepContext<S>,
+    ctx: &StepContext<S>,
     volume: &mut Volume,
 ) -> Result<(), ProvisionError> {
     if volume.is_static() && !volume.is_attached() {
-        return stage::check_unattached(hand, volume).await;
+        return attachment::check_unattached(ctx, volume).await;
     }
     if !volume.is_attached() {
         return Ok(());
     }
     let before = (volume.staged.clone(), volume.published.clone());
-    match hand.find_device(volume).await {
+    match ctx.find_device(volume).await {
         // A drive that is gone leaves its mounts behind.
         Err(fault @ ProvisionError::Unavailable(_)) => {
             volume.device = None;
@@ -229,13 +232,13 @@ async fn reconcile<S: StepExecutor>(
     }
     let mut trouble = None;
     if let Some(staged) = volume.staged.clone()
-        && !is_still_attached(hand, volume, &staged, true, &mut trouble).await?
+        && !is_still_attached(ctx, volume, &staged, true, &mut trouble).await?
     {
         volume.staged = None;
     }
     let mut published = Vec::new();
     for held in volume.published.clone() {
-        if is_still_attached(hand, volume, &held, false, &mut trouble).await? {
+        if is_still_attached(ctx, volume, &held, false, &mut trouble).await? {
             published.push(held);
         }
     }
@@ -249,16 +252,16 @@ async fn reconcile<S: StepExecutor>(
             "what it was mounted at is no longer mounted"
         );
         if !volume.is_attached() && volume.device.is_some() {
-            hand.detach_device(volume).await?;
+            ctx.detach_device(volume).await?;
         }
-        hand.write_attachments(volume).await?;
+        ctx.write_attachments(volume).await?;
     }
     Ok(())
 }
 
 /// Whether an attachment of the records is there still.
 async fn is_still_attached<S: StepExecutor>(
-    hand: &StepContext<S>,
+    ctx: &StepContext<S>,
     volume: &Volume,
     held: &ProvidedAttachment,
     staged: bool,
@@ -271,8 +274,8 @@ async fn is_still_attached<S: StepExecutor>(
     if staged && held.access.block {
         return Ok(volume.device.is_some());
     }
-    let place = hand.rooted_path("path", &held.path)?;
-    let Some(mounted) = hand.find_mount(&place, None).await? else {
+    let place = ctx.rooted_path("path", &held.path)?;
+    let Some(mounted) = ctx.find_mount(&place, None).await? else {
         return Ok(false);
     };
     if volume.device.is_some() && !volume.matches_mount(&mounted) {

@@ -6,14 +6,12 @@ use tokio::sync::watch;
 
 use crate::model::path::HostPath;
 use crate::model::provision::{BackingKind, ProvidedAttachment, ProvidedVolume};
-use crate::provision::engine::{StaticVolume, VolumeView};
+use crate::provision::engine::settings::StaticVolume;
+use crate::provision::engine::view::VolumeView;
 use crate::provision::error::ProvisionError;
-use crate::provision::record::{AttachmentsRecord, Intent, VERSION, VolumeRecord};
+use crate::provision::record::{AttachmentsRecord, Intent, Operation, VERSION, VolumeRecord};
 use crate::provision::rules::access;
 use crate::provision::step::{Device, MountedFilesystem};
-
-/// Longest part of a caller's text in a message.
-const MAX_ECHO_CHARS: usize = 140;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Backing {
@@ -250,11 +248,7 @@ impl Volume {
     }
 
     /// What is about to be done with it now, written as an intent.
-    pub fn new_intent(
-        &self,
-        operation: crate::provision::record::Operation,
-        now: Timestamp,
-    ) -> Intent {
+    pub fn new_intent(&self, operation: Operation, now: Timestamp) -> Intent {
         let entry = self.static_path();
         Intent {
             version: VERSION,
@@ -275,14 +269,4 @@ pub fn static_backing(kind: BackingKind, path: HostPath) -> Backing {
     } else {
         Backing::Device(path)
     }
-}
-
-/// `handle` may be anything that a caller sent: it is data, shown without control characters.
-pub fn not_found(handle: &str) -> ProvisionError {
-    let shown: String = handle
-        .chars()
-        .take(MAX_ECHO_CHARS)
-        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
-        .collect();
-    ProvisionError::NotFound(format!("no volume here has the handle `{shown}`"))
 }
