@@ -4,8 +4,10 @@
 
 pub mod client;
 pub(crate) mod convert;
+mod echo;
 mod explain;
 mod finding_order;
+mod node_facts;
 mod resolve;
 pub mod server;
 mod status;

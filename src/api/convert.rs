@@ -8,7 +8,7 @@ pub mod smart;
 
 use jiff::Timestamp;
 
-use crate::api::server::NodeFacts;
+use crate::api::node_facts::NodeFacts;
 use crate::api::{API_REVISION, wire};
 use crate::model::advice::{Action, Advice};
 use crate::model::drive::{DriveDevice, DriveKind, Location, Transport, WriteCache};

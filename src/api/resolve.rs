@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::api::status::echo;
+use crate::api::echo::echo;
 use crate::model::block::{BlockDevice, Layer};
 use crate::model::finding::Subject;
 use crate::model::ids::{DriveId, FindingId, VolumeId};

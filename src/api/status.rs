@@ -6,6 +6,7 @@ use tonic::{Code, Status};
 use crate::api::resolve::ResolveError;
 use crate::model::causes::with_causes;
 use crate::model::facts::checks::StartCheckError;
+use crate::model::ids::MAX_ID_LEN;
 use crate::provision::error::ProvisionError;
 use crate::state::handle::CommandError;
 
@@ -13,21 +14,6 @@ use crate::state::handle::CommandError;
 pub const MAX_QUERY: usize = 4096;
 /// Longest note of an acknowledgement, in bytes.
 pub const MAX_NOTE: usize = 1024;
-/// Characters of a caller's text that are repeated in a message.
-const MAX_ECHO_CHARS: usize = 200;
-
-/// The caller's text as a message repeats it: cut, and without control characters.
-pub fn echo(text: &str) -> String {
-    let mut shown: String = text
-        .chars()
-        .take(MAX_ECHO_CHARS)
-        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
-        .collect();
-    if text.chars().nth(MAX_ECHO_CHARS).is_some() {
-        shown.push('…');
-    }
-    shown
-}
 
 pub fn invalid(field: &str, what: impl std::fmt::Display) -> Status {
     Status::invalid_argument(format!("{field}: {what}"))
@@ -128,16 +114,15 @@ pub fn from_provision_error(fault: ProvisionError) -> Status {
     Status::new(code, with_causes(&fault))
 }
 
+/// A finding's id as callers write it.
+pub fn valid_finding_id(id: &str) -> Result<(), Status> {
+    required("finding_id", id, MAX_QUERY)?;
+    bounded("finding_id", id, MAX_ID_LEN)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_long_query_is_cut_in_the_message() {
-        let shown = echo(&"ä".repeat(1_000_000));
-        assert_eq!(shown.chars().count(), MAX_ECHO_CHARS + 1);
-        assert_eq!(echo("a\nb"), "a\u{fffd}b");
-    }
 
     #[test]
     fn a_subject_that_disappears_during_the_request_is_not_found() {

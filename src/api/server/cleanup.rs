@@ -18,7 +18,7 @@ use crate::api::wire::cleanup_step::State;
 use crate::model::cleanup::{CleanupAction, CleanupPlan, CleanupTarget, plan};
 use crate::model::path::HostPath;
 use crate::model::snapshot::Snapshot;
-use crate::model::source_update::SourceRequest as Look;
+use crate::model::source_update::SourceRequest as RefreshTarget;
 use crate::provision::step::{RootedPath, Step, StepError, StepErrorKind, StepOutput};
 use crate::state::handle::Handle;
 
@@ -41,7 +41,7 @@ pub trait CleanupBackend: Send + Sync + 'static {
     /// (`812 (mysqld) has /x/y open`). An error where that cannot be told.
     async fn openers(&self, mounts: Vec<HostPath>) -> Result<Vec<String>, String>;
 
-    /// The keeper of this node's own volumes looks at them anew.
+    /// The engine of the node's own volumes compares its records with the host again.
     async fn rescan(&self);
 }
 
@@ -206,9 +206,9 @@ impl CleanupRun {
                 "this node's own volumes have not been looked at after a clean-up: their disk does not answer"
             );
         }
-        for look in [Look::Mounts, Look::Kubelet] {
-            // An error: the daemon ends, and looks again when it starts.
-            let _ = self.handle.refresh(look).await;
+        for target in [RefreshTarget::Mounts, RefreshTarget::Kubelet] {
+            // An error: the daemon ends, and reads both again when it starts.
+            let _ = self.handle.refresh(target).await;
         }
     }
 

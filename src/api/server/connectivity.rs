@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tonic::Status;
 
-use crate::api::server::storage::find_volume;
+use crate::api::server::csi_volume;
 use crate::api::status::{from_command_error, unavailable};
 use crate::api::wire;
 use crate::model::block::DiskStat;
@@ -65,7 +65,7 @@ fn volumes<'a>(
         [] => Ok(volumes_of(snapshot, driver).map(AsRef::as_ref).collect()),
         handles => handles
             .iter()
-            .map(|handle| find_volume(snapshot, driver, handle))
+            .map(|handle| csi_volume::find(snapshot, driver, handle))
             .collect(),
     }
 }

@@ -12,8 +12,8 @@ use http_body::{Body, Frame, SizeHint};
 use tonic::codegen::http::{Request, Response};
 use tower::Service;
 
+use crate::api::server::caller::peer_uid;
 use crate::api::server::connection_quota::{QuotaPermit, UidQuota};
-use crate::api::server::peer_uid;
 use crate::api::status::exhausted;
 
 #[derive(Clone)]

@@ -8,15 +8,16 @@ use std::time::Duration;
 
 use tonic::{Request, Response, Status};
 
-use crate::api::server::connectivity;
+use crate::api::echo::echo;
+use crate::api::server::{connectivity, csi_volume};
 use crate::api::status::{
-    MAX_QUERY, bounded, echo, from_command_error, invalid, not_found, required, unavailable,
+    MAX_QUERY, bounded, from_command_error, invalid, not_found, required, unavailable,
 };
 use crate::api::{convert, wire};
 use crate::model::path::HostPath;
 use crate::model::reason::Reason;
 use crate::model::snapshot::{Snapshot, Volume, VolumeUsage};
-use crate::model::source_update::SourceRequest as Look;
+use crate::model::source_update::SourceRequest as RefreshTarget;
 use crate::model::storage;
 use crate::state::handle::Handle;
 
@@ -57,7 +58,7 @@ impl StorageService {
         let mut asked = false;
         loop {
             let snapshot = snapshots.borrow_and_update().clone();
-            let volume = find_volume(&snapshot, driver, handle)?;
+            let volume = csi_volume::find(&snapshot, driver, handle)?;
             let (why, patience) = match usage_at(&snapshot, volume, volume_path) {
                 UsageLookup::Measured(answer) => {
                     let volume = with_volume.then(|| convert::volume(&snapshot, volume));
@@ -75,7 +76,7 @@ impl StorageService {
                     .map(|mount| mount.path.clone())
                     .collect();
                 self.handle
-                    .refresh(Look::Probe(paths))
+                    .refresh(RefreshTarget::Probe(paths))
                     .await
                     .map_err(from_command_error)?;
             }
@@ -219,46 +220,23 @@ impl wire::storage_server::Storage for StorageService {
             .set_bypassed(echo(&request.driver), call == Call::Bypassed)
             .await
             .map_err(from_command_error)?;
-        let mut looks = vec![Look::Mounts, Look::Kubelet];
+        let mut targets = vec![RefreshTarget::Mounts, RefreshTarget::Kubelet];
         if !request.path.is_empty() && matches!(call, Call::Staged | Call::Published) {
             let path = HostPath::from(request.path.as_str());
-            looks.push(Look::Probe(vec![
+            targets.push(RefreshTarget::Probe(vec![
                 self.handle
                     .snapshot()
                     .node_context
                     .resolve_kubelet_path(&path),
             ]));
         }
-        for look in looks {
+        for target in targets {
             self.handle
-                .refresh(look)
+                .refresh(target)
                 .await
                 .map_err(from_command_error)?;
         }
         Ok(Response::new(wire::WitnessResponse {}))
-    }
-}
-
-/// NOT_FOUND only where all that there is has been seen.
-pub fn find_volume<'a>(
-    snapshot: &'a Snapshot,
-    driver: &str,
-    handle: &str,
-) -> Result<&'a Volume, Status> {
-    if let Some(volume) = snapshot.csi_volume(driver, handle) {
-        return Ok(volume);
-    }
-    // Of what this node provides itself the kubelet need not tell.
-    let is_ours = snapshot.settled && snapshot.node_context.driver.as_deref() == Some(driver);
-    match storage::incomplete_cause(snapshot).filter(|_| !is_ours) {
-        Some(why) => Err(unavailable(format!(
-            "whether there is such a volume is not known: {why}"
-        ))),
-        None => Err(not_found(format!(
-            "no volume of driver `{}` has the handle `{}`",
-            echo(driver),
-            echo(handle)
-        ))),
     }
 }
 
