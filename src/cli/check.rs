@@ -12,7 +12,8 @@ use crate::api::client::Client;
 use crate::api::wire;
 use crate::cli::args::CheckArgs;
 use crate::cli::check_image::check_image;
-use crate::cli::commands::{Error, Printer};
+use crate::cli::error::Error;
+use crate::cli::printer::Printer;
 use crate::cli::screen::escape_control;
 use crate::cli::{complain, offline, render};
 
