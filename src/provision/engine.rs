@@ -1,14 +1,23 @@
-//! The engine: decides what is done to which volume in which order, and remembers what there is.
+//! The engine decides which steps are taken on which volume, and in which order.
 //!
-//! In: wishes (from `api::server::volumes`), settings, and whoever takes steps. Out: answers, a
-//! view of all volumes, `Report::Provision` on each change. One task owns the book; each operation
-//! runs in a task of its own with a copy of its volume and gives it back. One operation a volume:
-//! another is refused meanwhile. What hangs keeps its own volume busy and nothing else. It touches
-//! no file and no device: steps do.
+//! In: requests (from `api::server::volumes`), settings, and a `StepExecutor`. Out: responses, a
+//! view
+//! of all volumes, `SourceUpdate::Provision` on each change. One task owns all volumes (`actor`).
+//! Each
+//! operation runs in a task of its own with a copy of its volume and returns it. A volume has one
+//! operation at a time; another request for it is refused until then. An operation that hangs
+//! blocks
+//! its own volume only. The engine touches no file and no device: steps do.
 //!
-//! Every operation writes its intent first, and removes it last. Whatever ends in between, an error
-//! or the whole daemon, is settled the same way (`settle`): what makes a thing is undone, what
-//! unmakes it is finished, before anything else is done with that volume.
+//! Every operation writes its intent first and removes it last. An operation that an error or the
+//! end
+//! of the daemon interrupts is handled by `recover` before anything else is done with its volume:
+//! one
+//! that creates something is undone, one that removes something is finished.
+//!
+//! Modules import downward only: `actor` → `job` → `stage`, `publish`, `expand`, `pool` → `recover`
+//! →
+//! `completion` → `attachment` → `step_context` → `volume` → `view`, `settings`.
 
 mod actor;
 mod attachment;

@@ -1,5 +1,5 @@
-//! Why a request was not fulfilled. The wire's codes are made of it in `api::status`; nothing here
-//! knows of gRPC.
+//! The error of a request to the engine. `api::status` maps it to gRPC codes; this module knows no
+//! gRPC.
 
 use crate::provision::step::{StepError, StepErrorKind};
 
@@ -19,13 +19,13 @@ pub enum ProvisionError {
     /// The same name or path, with other arguments.
     #[error("{0}")]
     AlreadyExists(String),
-    /// It cannot be done as things are: says what must be otherwise, or who holds it.
+    /// The current state does not allow it: the text says what must change, or who uses it.
     #[error("{0}")]
     FailedPrecondition(String),
-    /// Somebody uses it: says who. Nothing was done.
+    /// A process uses it: the text names the process. Nothing was done.
     #[error("{0}")]
     InUse(String),
-    /// A step has not come back: nobody knows whether it will be done.
+    /// A step has not returned: its outcome is unknown.
     #[error("{0}")]
     Stuck(String),
     #[error("{0}")]
@@ -36,10 +36,10 @@ pub enum ProvisionError {
     /// Another operation on the same volume is under way.
     #[error("{0}")]
     Aborted(String),
-    /// Not now: the daemon has not looked around yet, or something does not answer.
+    /// Not now: the daemon has not read its records yet, or something does not respond.
     #[error("{0}")]
     Unavailable(String),
-    /// It goes on, the caller's time is over.
+    /// The caller's time limit is over; the operation continues.
     #[error("{0}")]
     DeadlineExceeded(String),
     #[error("{operation}")]

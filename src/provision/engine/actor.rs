@@ -1,5 +1,10 @@
-//! The owner of the book: takes wishes (`admit`), starts operations, puts their volumes back, tells
-//! what there is. It waits for nothing but its channels.
+//! The engine's actor: the one task that owns all volumes.
+//!
+//! In: requests (checked in `admit`), settings, results of operations. Out: operations, each in a
+//! task
+//! of its own with a copy of its volume; the view; `SourceUpdate::Provision` on each change. It
+//! waits
+//! for channels only.
 
 mod admit;
 
@@ -34,9 +39,9 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
     /// The end of the daemon, not a failure of the engine.
-    #[error("the owner of the state is gone")]
+    #[error("the owner of the state has ended")]
     OwnerGone,
-    #[error("nobody asks the engine any more")]
+    #[error("all handles of the engine are closed")]
     NoClients,
     #[error("an operation on a volume has failed")]
     Operation(#[source] tokio::task::JoinError),
@@ -46,9 +51,9 @@ struct VolumeEntry {
     volume: Volume,
     /// While an operation has a copy of it.
     activity: Option<watch::Receiver<String>>,
-    /// That operation is nobody's request.
+    /// That operation is a recovery, not a request.
     is_recovering: bool,
-    /// Begins when it has been looked at.
+    /// Starts after the recovery.
     queued: Option<(VolumeJob, Reply)>,
 }
 
@@ -66,7 +71,7 @@ impl VolumeEntry {
 enum TaskResult {
     Discovered(Result<DiscoveredRecords, ProvisionError>),
     Capacities(Vec<(BackingKind, Result<PoolCapacity, String>)>),
-    /// The volume as it is now; whoever waits is answered when the book has it.
+    /// The volume after the operation; the caller is answered once the actor has stored it.
     Operation {
         volume: Box<Volume>,
         reply: Option<(Reply, Result<JobOutcome, ProvisionError>)>,
@@ -89,7 +94,7 @@ pub struct Actor<S> {
     unrecognized_files: BTreeSet<String>,
     is_discovering: bool,
     is_measuring: bool,
-    /// They wait for a look that begins after they asked.
+    /// Callers that wait for a rescan that begins after their request.
     rescan_waiters: Vec<oneshot::Sender<()>>,
     last_published: Option<Observation<ProvisionState>>,
 }
@@ -102,7 +107,7 @@ impl Engine {
         reports: mpsc::Sender<SourceUpdate>,
     ) -> (Engine, Actor<S>) {
         let (ask, messages) = mpsc::channel(REQUEST_QUEUE);
-        let unknown = Some("the daemon has not looked at its volumes yet".to_owned());
+        let unknown = Some("the daemon has not read its volumes' records yet".to_owned());
         let first = Arc::new(EngineView {
             records_error: unknown.clone(),
             ..EngineView::default()
@@ -173,7 +178,7 @@ impl<S: StepExecutor> Actor<S> {
             self.executor.clone(),
             self.settings(),
             POOL_TARGET.into(),
-            "looking at the pool",
+            "reading the pool",
         );
         self.tasks
             .spawn(async move { TaskResult::Discovered(discover::read_records(&ctx).await) });
@@ -188,13 +193,13 @@ impl<S: StepExecutor> Actor<S> {
             self.executor.clone(),
             self.settings(),
             POOL_TARGET.into(),
-            "looking at the pool",
+            "reading the pool",
         );
         self.tasks
             .spawn(async move { TaskResult::Capacities(discover::measure_capacities(&ctx).await) });
     }
 
-    /// Everything that was left over is tried again.
+    /// Tries everything again that has not succeeded yet.
     fn retry_pending(&mut self) {
         if self.records_error.is_some() || self.volume_group_error.is_some() {
             self.start_discovery();
@@ -246,14 +251,15 @@ impl<S: StepExecutor> Actor<S> {
         });
         if !looking {
             for looker in self.rescan_waiters.drain(..) {
-                // Who does not wait any more need not be told.
+                // The caller may have stopped waiting.
                 let _ = looker.send(());
             }
         }
     }
 
-    /// An operation on a volume of the book that is free, with a copy of it. What is not settled is
-    /// settled first.
+    /// Starts an operation on an idle volume, with a copy of it. An interrupted operation is
+    /// recovered
+    /// first.
     fn start_job(&mut self, handle: &str, job: VolumeJob, reply: Option<Reply>) {
         let (steps, settings) = (self.executor.clone(), self.settings());
         let Some(entry) = self.volumes.get_mut(handle) else {
@@ -322,14 +328,14 @@ impl<S: StepExecutor> Actor<S> {
                     self.resume_queued(&handle, waiting);
                 }
                 if let Some((reply, answer)) = answer {
-                    // A caller that is gone finds it done when it asks again.
+                    // A caller that stopped waiting finds it done at its next request.
                     let _ = reply.send(answer);
                 }
             }
         }
     }
 
-    /// What is in the book already is newer than what was read.
+    /// A volume that is known already is newer than its records as they were read.
     fn merge_discovered(&mut self, found: DiscoveredRecords) {
         let group_unknown = found
             .logical_volumes
@@ -337,7 +343,7 @@ impl<S: StepExecutor> Actor<S> {
             .err()
             .map(|why| format!("the volumes of the volume group are not known: {why}"));
         let strays = found.unrecognized_files();
-        // It is read again and again while something is not known: only what is new is told.
+        // Records are read again while some are unknown: only changes are logged.
         match &group_unknown {
             Some(why) if self.volume_group_error != group_unknown => {
                 tracing::warn!(%why, "volumes may be missing")
@@ -424,7 +430,7 @@ impl<S: StepExecutor> Actor<S> {
         }));
     }
 
-    /// To whoever reads, and, when it is another than before, to the owner of the state.
+    /// Publishes the view, and when the volumes changed, sends them to the owner of the state.
     async fn publish_inventory(&mut self) -> Result<(), EngineError> {
         self.publish_view();
         let settings = self.settings();
@@ -457,7 +463,7 @@ impl<S: StepExecutor> Actor<S> {
             .last_published
             .as_ref()
             .is_some_and(|before| before.value() == seen.value() && before.error() == seen.error());
-        // Before the first look has come to an end there is nothing to tell, and nothing to take
+        // Before the first discovery has ended there is nothing to publish, and nothing to take
         // back.
         if same || (self.last_published.is_none() && self.is_discovering) {
             return Ok(());

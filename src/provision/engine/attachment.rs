@@ -14,8 +14,8 @@ use crate::provision::rules::filesystem::Filesystem;
 use crate::provision::rules::{access, mkfs, mount};
 use crate::provision::step::{Content, Device, RootedPath, Step, StepExecutor};
 
-/// The device, and where a place is told, its filesystem mounted there. Returns whether that is
-/// read-only.
+/// Attaches the device and, if `place` is given, mounts its filesystem there. Returns whether the
+/// attachment is read-only.
 pub async fn attach_and_mount<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
@@ -35,7 +35,7 @@ pub async fn attach_and_mount<S: StepExecutor>(
     }
     if device.read_only && !read_only {
         return Err(ProvisionError::FailedPrecondition(format!(
-            "{} is read-only, volume {} is wanted for writing",
+            "{} is read-only, but volume {} is requested for writing",
             device.name, volume.handle
         )));
     }
@@ -65,7 +65,7 @@ pub async fn attach_and_mount<S: StepExecutor>(
     Ok(read_only)
 }
 
-/// What else is mounted where it is wanted is not covered.
+/// Refuses to mount over another volume's mount.
 pub async fn refuse_foreign_mount<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &Volume,
@@ -104,7 +104,7 @@ async fn ensure_filesystem<S: StepExecutor>(
 ) -> Result<(Filesystem, Option<u64>), ProvisionError> {
     match ctx.probe_content(device).await? {
         Content::Foreign { what } => Err(ProvisionError::FailedPrecondition(format!(
-            "{} carries {what}: it is not formatted",
+            "{} contains {what}: it is not formatted",
             device.name
         ))),
         Content::Filesystem { fs_type, size, .. } => {
@@ -113,11 +113,11 @@ async fn ensure_filesystem<S: StepExecutor>(
             match (known, other) {
                 (Some(filesystem), None) => Ok((filesystem, size)),
                 (_, Some(asked)) => Err(ProvisionError::FailedPrecondition(format!(
-                    "{} carries {fs_type}, and {asked} is asked for: it is not formatted",
+                    "{} contains {fs_type}, but {asked} is requested: it is not formatted",
                     device.name
                 ))),
                 (None, None) => Err(ProvisionError::FailedPrecondition(format!(
-                    "{} carries {fs_type}, which is not mounted for volumes",
+                    "{} contains {fs_type}, which is not supported for volumes",
                     device.name
                 ))),
             }
@@ -161,7 +161,7 @@ async fn format<S: StepExecutor>(
     match ctx.execute(step).await {
         Ok(_) => ctx.set_formatting(volume, None).await,
         Err(error) => {
-            // What is there is not our mkfs's, and nobody may take it for that later.
+            // The content is not our mkfs's, and must not be taken for that later.
             if error.kind.is_refusal()
                 && let Err(left) = ctx.set_formatting(volume, None).await
             {
@@ -203,7 +203,7 @@ async fn grow_before_mount<S: StepExecutor>(
     }
 }
 
-/// A device that cannot be found any more is gone with what was on it.
+/// Finds the device if it still exists; a missing device is not an error.
 pub async fn find_remaining_device<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
@@ -260,7 +260,7 @@ async fn wipe_interrupted_format<S: StepExecutor>(
             tracing::error!(
                 volume = volume.handle,
                 why,
-                "a mkfs was cut off on a device that is gone: what it left is not formatted again"
+                "mkfs was interrupted on a device that is missing: the device will not be formatted again"
             );
             Ok(())
         }
@@ -305,7 +305,7 @@ async fn repeat_interrupted_format<S: StepExecutor>(
     }
 }
 
-/// A static volume that nobody uses: whether it is there.
+/// Checks whether a static volume that is not attached exists.
 pub async fn check_unattached<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
@@ -344,7 +344,7 @@ pub async fn check_directory<S: StepExecutor>(
     .await
 }
 
-/// Whether the request can be fulfilled by what the volume is.
+/// Whether the kind of volume permits the requested access.
 pub fn check_access(volume: &Volume, wanted: &VolumeAccess) -> Result<(), ProvisionError> {
     access::check(wanted)?;
     if wanted.block && matches!(volume.backing, Backing::Directory(_)) {

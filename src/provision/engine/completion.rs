@@ -1,7 +1,8 @@
 //! The second half of an operation, which begins after its intent is on disk: an operation that
 //! creates something is undone, one that removes or grows something is finished.
 //!
-//! In: a volume's copy with an intent. Out: steps, and the volume without the intent. The operations
+//! In: a volume's copy with an intent. Out: steps, and the volume without the intent. The
+//! operations
 //! themselves and `recover` call it; each function may be repeated.
 
 use crate::model::path::HostPath;
@@ -12,8 +13,9 @@ use crate::provision::error::ProvisionError;
 use crate::provision::record::VolumeRecord;
 use crate::provision::step::{Step, StepExecutor, Wipe};
 
-/// Takes staging back. A filesystem that mkfs may have begun is nobody's, and the pool's volumes
-/// are made blank again where they lie.
+/// Undoes staging. A filesystem that mkfs may have begun is in nobody's use; a volume of the pool
+/// is
+/// made blank again.
 pub async fn undo_stage<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
@@ -147,7 +149,7 @@ pub async fn undo_create<S: StepExecutor>(
     ctx.end_operation(volume).await
 }
 
-/// From the first step on there may be half of it, so there is no way back.
+/// After the first step the volume may be incomplete, so that deletion cannot be undone.
 pub async fn finish_delete<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
@@ -160,7 +162,7 @@ pub async fn finish_delete<S: StepExecutor>(
     ctx.end_operation(volume).await
 }
 
-/// The image or the logical volume, and its record. Again is as good as once.
+/// Grows the image or the logical volume, and updates its record. Idempotent.
 pub async fn grow_device<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,

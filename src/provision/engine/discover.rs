@@ -1,9 +1,10 @@
-//! The first look: what the records and the volume group tell of volumes, put together into the
-//! book.
+//! Discovery: builds the volumes from the records on disk and from the volume group.
 //!
-//! In: records as they were read. Out: volumes, each not yet compared with the host. A record that
-//! cannot be read makes a volume that is left alone; a volume group that cannot be listed leaves
-//! its volumes unknown, which is not the same as absent.
+//! In: records as they were read. Out: volumes, not yet compared with the host. A record that
+//! cannot
+//! be read makes a volume that no operation touches. If the volume group cannot be listed, its
+//! volumes
+//! are unknown, not absent.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -42,7 +43,7 @@ pub async fn read_records<S: StepExecutor>(
         ctx.capacity(BackingKind::Loop).await?;
     }
     // Intents last: one that is removed meanwhile was done, and its records are read already.
-    // Nothing else writes before the first look is over.
+    // Nothing else writes before discovery has ended.
     let volumes = ctx.read_records(VOLUMES_DIR).await?;
     let attachments = ctx.read_records(ATTACHMENTS_DIR).await?;
     let intents = ctx.read_records(INTENTS_DIR).await?;
@@ -123,7 +124,7 @@ pub fn build_volumes(settings: &Settings, found: DiscoveredRecords) -> BTreeMap<
                         if volume.record.is_none() {
                             *volume = volume.clone().with_record(record.clone());
                         }
-                        // Nobody was told of it.
+                        // No caller was told of it.
                         volume.exists &= !unfinished.contains(&handle);
                     }
                     volume.intent = Some(intent);
@@ -255,7 +256,7 @@ fn logical_volume(group: &str, logical: &LogicalVolume) -> Volume {
     volume.size = logical.size;
     if logical.unfinished {
         volume.error = Some(
-            "its making was never finished: it is given to nobody, and can be deleted".to_owned(),
+            "its creation was interrupted: it cannot be used, but it can be deleted".to_owned(),
         );
     }
     volume
@@ -289,7 +290,7 @@ fn volume_for_record<'a>(
                     book,
                     settings,
                     handle,
-                    "a record of it does not say what it lies in".into(),
+                    "a record of it does not name its device or directory".into(),
                 );
                 return None;
             }
@@ -310,7 +311,7 @@ fn volume_for_record<'a>(
         let mut volume = Volume::new(handle, kind, backing);
         volume.exists = !making;
         if !making && !volume.is_static() {
-            volume.record_problem = Some(RecordProblem::Orphan("its own record is gone".into()));
+            volume.record_problem = Some(RecordProblem::Orphan("its own record is missing".into()));
         }
         book.insert(handle.to_owned(), volume);
     }

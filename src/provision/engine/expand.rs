@@ -1,4 +1,4 @@
-//! Growing: the volume, and where it is mounted, the filesystem on it.
+//! Expansion of a volume, and of its filesystem where it is mounted.
 
 use crate::model::provision::ProvidedAttachment;
 use crate::provision::engine::completion;
@@ -34,12 +34,12 @@ pub async fn expand<S: StepExecutor>(
         )));
     }
     if volume.is_static() {
-        // Somebody else may have grown it; nobody does so here.
+        // An administrator may have grown it; the engine does not.
         ctx.find_device(volume).await?;
         volume.size = volume.device.as_ref().map_or(0, |device| device.size);
         if request.range.size_for_growth(volume.size, 1)? > volume.size {
             return Err(ProvisionError::OutOfRange(format!(
-                "volume {} has {} bytes, and is not ours to grow",
+                "volume {} has {} bytes; it comes from the configuration and cannot be expanded",
                 volume.handle, volume.size
             )));
         }
@@ -50,7 +50,7 @@ pub async fn expand<S: StepExecutor>(
             let more = size - volume.size;
             if more > room.available {
                 return Err(ProvisionError::ResourceExhausted(format!(
-                    "{more} bytes more are wanted, the pool has {} left",
+                    "{more} more bytes are needed, the pool has {} left",
                     room.available
                 )));
             }
@@ -58,7 +58,7 @@ pub async fn expand<S: StepExecutor>(
                 .await?;
             let grown = completion::grow_device(ctx, volume, size).await;
             if let Err(ProvisionError::ResourceExhausted(_)) | Ok(()) = &grown {
-                // Not one byte more, or all of them.
+                // Either nothing was grown or all of it.
                 ctx.end_operation(volume).await?;
             }
             grown?;

@@ -15,10 +15,10 @@ use crate::provision::engine::request::{
 use crate::provision::engine::view::{EngineView, VolumeView};
 use crate::provision::error::ProvisionError;
 
-/// Wishes that wait for the owner of the book.
+/// Capacity of the actor's message queue.
 pub const REQUEST_QUEUE: usize = 256;
 
-/// What others hold of it.
+/// The handle; clones share one actor.
 #[derive(Clone, Debug)]
 pub struct Engine {
     pub(super) messages: mpsc::Sender<Message>,
@@ -104,18 +104,17 @@ impl Engine {
         .map(drop)
     }
 
-    /// Somebody else has changed mounts of ours (a clean-up): all records are read and compared
-    /// with what is there once more.
+    /// After another component changed our mounts (a clean-up): compares all records with the host
+    /// again.
     pub async fn rescan(&self) {
         let (reply, done) = oneshot::channel();
         if self.messages.send(Message::Rescan(reply)).await.is_ok() {
-            // An error: the engine has ended, and there is nothing more to look at.
+            // An error: the engine has ended, and there is nothing to rescan.
             let _ = done.await;
         }
     }
 
-    /// The operation goes on when the caller's time is over: a later call finds it done, or still
-    /// under way.
+    /// The operation continues after the time limit: a later call finds it done or still running.
     async fn call(
         &self,
         handle: Option<String>,
@@ -139,9 +138,9 @@ impl Engine {
         let doing = handle
             .and_then(|handle| view.volumes.get(handle))
             .and_then(VolumeView::current_activity)
-            .unwrap_or_else(|| "it waits for the pool".into());
+            .unwrap_or_else(|| "waiting for the pool".into());
         ProvisionError::DeadlineExceeded(format!(
-            "not done within {} s, it goes on: {doing}",
+            "not done within {} s, the operation continues: {doing}",
             self.request_timeout.as_secs()
         ))
     }

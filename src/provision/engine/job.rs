@@ -1,5 +1,5 @@
-//! One operation on one volume, in a task of its own: what was left over of the volume is settled
-//! first, then the request is fulfilled.
+//! One operation on one volume, in a task of its own: first recovers the volume from an interrupted
+//! operation, then executes the request.
 
 use crate::provision::engine::request::{
     CreateRequest, ExpandRequest, ExpandResponse, PublishRequest, StageRequest,
@@ -22,7 +22,7 @@ pub enum VolumeJob {
     Unpublish(String),
 }
 
-/// What an operation came to; a volume's view is made when the book has it.
+/// The result of an operation; the actor makes a volume's view once it has stored the volume.
 pub enum JobOutcome {
     Volume,
     Expanded(ExpandResponse),
@@ -33,7 +33,7 @@ impl VolumeJob {
     /// For people.
     pub fn description(&self) -> &'static str {
         match self {
-            VolumeJob::Recover => "looking at it",
+            VolumeJob::Recover => "comparing its records with the host",
             VolumeJob::Create(..) => "creating it",
             VolumeJob::Delete => "deleting it",
             VolumeJob::Expand(_) => "growing it",

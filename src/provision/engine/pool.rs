@@ -1,5 +1,4 @@
-//! Volumes of the pool come and go: made with the size that a range comes to, and deleted with what
-//! was in them.
+//! Creation and deletion of volumes in the pool.
 
 use crate::model::provision::BackingKind;
 use crate::provision::engine::request::CreateRequest;
@@ -12,8 +11,8 @@ use crate::provision::rules::filesystem::Filesystem;
 use crate::provision::rules::{access, mkfs, names, sizes};
 use crate::provision::step::StepExecutor;
 
-/// What can be said of a request before anything is looked at. Returns the smallest size that its
-/// filesystems can have.
+/// Checks a request by itself, without the host. Returns the smallest size that its filesystems can
+/// have.
 pub fn check_request(request: &CreateRequest) -> Result<u64, ProvisionError> {
     names::check_name(&request.name)?;
     request.range.check()?;
@@ -51,17 +50,17 @@ pub fn check_request(request: &CreateRequest) -> Result<u64, ProvisionError> {
     Ok(least)
 }
 
-/// Whether a volume of the same name is the one that is wished for.
+/// Whether an existing volume of the same name fits the request.
 pub fn check_same_volume(volume: &Volume, request: &CreateRequest) -> Result<(), ProvisionError> {
     let differs = |what: &str| {
         Err(ProvisionError::AlreadyExists(format!(
-            "a volume with this name is there already, with another {what}"
+            "a volume with this name exists already, with another {what}"
         )))
     };
     volume
         .check_usable()
         .or_else(|_| differs("record, which cannot be read"))?;
-    // Whoever asks for none takes what was made, whatever the default has become since.
+    // A request without a kind accepts the existing kind, even if the default has changed since.
     if request.kind.is_some_and(|kind| kind != volume.kind) {
         return differs("kind");
     }
@@ -104,7 +103,7 @@ pub async fn create<S: StepExecutor>(
         if volume.exists {
             return check_same_volume(volume, request);
         }
-        // It was begun for another request of the same name, and is made by this one.
+        // An earlier request of the same name began it; this request creates it.
         if request.kind.is_some_and(|kind| kind != volume.kind) {
             return Err(ProvisionError::Aborted(
                 "a volume with this name and another kind was just given up: ask again".into(),
@@ -119,7 +118,7 @@ pub async fn create<S: StepExecutor>(
     let size = request.range.size_for_new(least, room.unit)?;
     if size > room.available {
         return Err(ProvisionError::ResourceExhausted(format!(
-            "{size} bytes are wanted, the pool has {} left",
+            "{size} bytes are needed, the pool has {} left",
             room.available
         )));
     }
@@ -162,7 +161,7 @@ pub async fn delete<S: StepExecutor>(
     volume.check_usable()?;
     if volume.is_static() {
         return Err(ProvisionError::FailedPrecondition(format!(
-            "volume {} comes from the configuration: it is not deleted",
+            "volume {} comes from the configuration and cannot be deleted",
             volume.handle
         )));
     }

@@ -1,5 +1,5 @@
-//! Publishing: what is staged is bound to a pod's path, or to several as the access modes allow;
-//! and back.
+//! NodePublishVolume and its reverse: binds a staged volume to a pod's path, or to several as the
+//! access mode allows.
 
 use crate::host::clock;
 use crate::model::path::HostPath;
@@ -63,7 +63,7 @@ pub async fn publish<S: StepExecutor>(
     recover::finish_or_undo(ctx, volume, published).await
 }
 
-/// The place that it is bound from; None: it is made ready at the target itself.
+/// The staging path to bind from; None: the volume is mounted at the target itself.
 fn staging_path_for<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &Volume,
@@ -96,7 +96,7 @@ fn staging_path_for<S: StepExecutor>(
     if staged.access.block != request.access.block {
         let (is, wanted) = (sort(staged.access.block), sort(request.access.block));
         return Err(ProvisionError::FailedPrecondition(format!(
-            "volume {} is staged as {is}, and wanted as {wanted}",
+            "volume {} is staged as {is} and requested as {wanted}",
             volume.handle
         )));
     }
@@ -190,7 +190,7 @@ async fn bind_and_record<S: StepExecutor>(
     written
 }
 
-/// The staging path may have been mounted over by somebody else since.
+/// Another process may have mounted over the staging path since.
 async fn bind_staged<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
@@ -222,7 +222,7 @@ async fn bind_staged<S: StepExecutor>(
         )
         .await;
     if let Err(ProvisionError::FailedPrecondition(_)) = &bound {
-        // Or its device is another one by now: the next look tells.
+        // Or its device has changed: the next recovery finds out.
         volume.is_reconciled = false;
     }
     bound

@@ -1,10 +1,12 @@
-//! Putting right what was cut off, by an error or by the end of the daemon: what makes a thing is
-//! undone unless its record says that it is done; what unmakes a thing is finished. Then the
-//! records are compared with what the host has.
+//! Recovery of a volume after an operation was interrupted, by an error or by the end of the
+//! daemon:
+//! an operation that creates something is undone unless its record exists, one that removes
+//! something
+//! is finished. Then the records are compared with the host.
 //!
-//! In: a volume's copy, as its records tell it. Out: the same without an intent, or why that could
-//! not be. It comes before every other operation on the volume, so no operation ever sees half of
-//! another.
+//! In: a volume's copy, as its records describe it. Out: the same without an intent, or an error.
+//! It
+//! runs before every other operation on the volume, so that no operation meets half of another.
 
 use crate::model::causes::with_causes;
 use crate::model::path::HostPath;
@@ -61,7 +63,7 @@ pub async fn finish_or_undo<S: StepExecutor>(
         }
         Err(fault @ ProvisionError::Stuck(_)) => Err(fault),
         Err(fault) => {
-            // What cannot be taken back yet is told by it, and tried again later.
+            // A failed recovery is logged and tried again later.
             drop(recover(ctx, volume).await);
             Err(fault)
         }
@@ -104,8 +106,8 @@ async fn reconcile_once<S: StepExecutor>(
     Ok(())
 }
 
-/// It is tried again and again, and told when it begins to fail, fails otherwise, or succeeds at
-/// last.
+/// Recovery is repeated; it is logged when it begins to fail, fails for another reason, or succeeds
+/// again.
 fn log_recovery(volume: &mut Volume, error: Option<&ProvisionError>) {
     let error = error.map(|fault| with_causes(fault));
     match &error {
@@ -113,13 +115,13 @@ fn log_recovery(volume: &mut Volume, error: Option<&ProvisionError>) {
             tracing::warn!(
                 volume = volume.handle,
                 error,
-                "a volume could not be put right yet"
+                "recovery of a volume failed; it will be tried again"
             );
         }
         None if volume.recovery_error.is_some() => {
             tracing::info!(
                 volume = volume.handle,
-                "a volume that could not be put right before is put right now"
+                "recovery of a volume succeeded after earlier failures"
             )
         }
         _ => {}
@@ -127,7 +129,7 @@ fn log_recovery(volume: &mut Volume, error: Option<&ProvisionError>) {
     volume.recovery_error = error;
 }
 
-/// Once nothing of it is attached, there is no trace left of a volume whose own record is gone.
+/// Drops a volume whose own record is missing, once nothing of it is attached.
 pub fn drop_detached_orphan(volume: &mut Volume) {
     if matches!(volume.record_problem, Some(RecordProblem::Orphan(_)))
         && !volume.is_attached()
@@ -146,14 +148,14 @@ async fn recover_operation<S: StepExecutor>(
         tracing::info!(
             volume = volume.handle,
             operation = operation.description(),
-            "an operation that was cut off is put right"
+            "recovering a volume from an interrupted operation"
         );
     }
     match operation {
         Operation::Create { .. } => completion::undo_create(ctx, volume).await,
         Operation::Delete => completion::finish_delete(ctx, volume).await,
         Operation::Expand { size } => match completion::grow_device(ctx, volume, size).await {
-            // The room is gone that was there when it began: it stays as large as it is.
+            // The free space has been used since it began: the volume keeps its size.
             Ok(()) | Err(ProvisionError::ResourceExhausted(_)) => ctx.end_operation(volume).await,
             Err(fault) => Err(fault),
         },
@@ -181,7 +183,7 @@ enum Removal {
     Unpublish(HostPath),
 }
 
-/// Who holds it now has it: then it was not unmade, and the caller will ask again.
+/// A volume in use was not removed: its user keeps it, and the caller will repeat the request.
 async fn finish_unless_in_use<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
@@ -220,7 +222,7 @@ async fn reconcile<S: StepExecutor>(
     }
     let before = (volume.staged.clone(), volume.published.clone());
     match ctx.find_device(volume).await {
-        // A drive that is gone leaves its mounts behind.
+        // A removed drive leaves its mounts behind.
         Err(fault @ ProvisionError::Unavailable(_)) => {
             volume.device = None;
             volume.error = Some(fault.to_string());

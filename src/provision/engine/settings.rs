@@ -8,15 +8,15 @@ use crate::model::path::HostPath;
 use crate::model::provision::{BackingKind, default_kind};
 use crate::provision::step::Wipe;
 
-/// What the engine must know. `wipe`, `roots` and `statics` may change while it runs.
+/// Settings of the engine. `wipe`, `static_roots` and `static_volumes` may change while it runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// The CSI driver that the volumes are of.
     pub driver: String,
     /// The pool's folder, as the host names it: images, and all records.
     pub directory: HostPath,
-    /// An administrator has named the folder: it must be there, else its disk is not mounted and
-    /// nobody knows what is in it. One that nobody named is made when it is needed.
+    /// The configuration names the folder: it must exist, otherwise its disk is not mounted and its
+    /// content is unknown. A default folder is created when it is needed.
     pub directory_configured: bool,
     /// The pool's volume group, where there is one.
     pub volume_group: Option<String>,
@@ -25,14 +25,14 @@ pub struct Settings {
     pub static_roots: Vec<HostPath>,
     pub wipe: Wipe,
     pub static_volumes: Vec<StaticVolume>,
-    /// A caller waits no longer than this; the operation goes on.
+    /// A caller's time limit; the operation continues after it.
     pub request_timeout: Duration,
-    /// How often the pool's room is looked at, and what is not settled is tried again.
+    /// Interval at which free space is measured and failed recoveries are tried again.
     pub rescan_interval: Duration,
 }
 
 impl Settings {
-    /// Of volumes for which none is asked.
+    /// The kind of volumes whose request names none.
     pub fn default_kind(&self) -> BackingKind {
         default_kind(self.directory_configured, self.volume_group.is_some())
     }

@@ -1,5 +1,5 @@
-//! Staging: the volume gets its device, a filesystem when it is certainly blank, and its mount at
-//! the staging path. And back.
+//! NodeStageVolume and its reverse: attaches the device, formats it if it is certainly blank, and
+//! mounts it at the staging path.
 
 use crate::host::clock;
 use crate::model::path::HostPath;

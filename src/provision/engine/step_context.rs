@@ -33,7 +33,7 @@ pub const POOL_TARGET: &str = "pool";
 pub struct StepContext<S> {
     executor: Arc<S>,
     pub settings: Arc<Settings>,
-    /// Whose steps are taken one after another.
+    /// The executor runs steps of one target one after another.
     target: String,
     /// Of the operation, for people.
     operation: &'static str,
@@ -247,7 +247,7 @@ impl<S: StepExecutor> StepContext<S> {
         volume.intent = Some(volume.new_intent(operation, clock::now()));
         let written = self.write_intent(volume).await;
         if let Err(fault) = written {
-            // Nothing else was begun. Where this fails as well, it is settled later.
+            // No step has begun. If this fails too, recovery removes the intent later.
             if !matches!(fault, ProvisionError::Stuck(_))
                 && let Err(left) = self.end_operation(volume).await
             {
@@ -298,7 +298,7 @@ impl<S: StepExecutor> StepContext<S> {
         }
     }
 
-    /// Nothing is about to be done any more.
+    /// Removes the intent.
     pub async fn end_operation(&self, volume: &mut Volume) -> Result<(), ProvisionError> {
         self.remove_record(INTENTS_DIR, &volume.handle).await?;
         volume.intent = None;
@@ -469,7 +469,7 @@ impl<S: StepExecutor> StepContext<S> {
         }
     }
 
-    /// Unmounts it where it is mounted; what else is mounted there stays, and is told. `known`: a
+    /// Unmounts the volume; a mount of something else stays and is returned. `known`: a
     /// record says that it is there, which must do for a folder that is the whole of its
     /// filesystem.
     pub async fn unmount(

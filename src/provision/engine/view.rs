@@ -11,7 +11,7 @@ use crate::model::provision::{BackingKind, ProvidedVolume, VolumeAccess};
 use crate::provision::error::ProvisionError;
 use crate::provision::step::PoolCapacity;
 
-/// One volume, as it is answered.
+/// One volume, as callers see it.
 #[derive(Clone, Debug)]
 pub struct VolumeView {
     pub provided: ProvidedVolume,
@@ -19,7 +19,7 @@ pub struct VolumeView {
     pub created: Option<Timestamp>,
     pub mkfs_options: String,
     pub accesses: Vec<VolumeAccess>,
-    /// What is being done with it, while something is.
+    /// Description of the operation that is running on it.
     pub activity: Option<watch::Receiver<String>>,
 }
 
@@ -29,7 +29,7 @@ impl VolumeView {
     }
 }
 
-/// All that the engine knows, as of its last change.
+/// All volumes and capacities, as of the last change.
 #[derive(Clone, Debug, Default)]
 pub struct EngineView {
     /// None once the records were read; else why nothing is known yet.
@@ -42,7 +42,8 @@ pub struct EngineView {
 }
 
 impl EngineView {
-    /// Whether `handle` is here. What could not be read may be: then nobody knows.
+    /// Finds a volume. While some records are unreadable, a missing handle is Unavailable, not
+    /// NotFound.
     pub fn find(&self, handle: &str) -> Result<&VolumeView, ProvisionError> {
         if let Some(why) = &self.records_error {
             return Err(ProvisionError::Unavailable(why.clone()));

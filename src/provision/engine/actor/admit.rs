@@ -1,4 +1,6 @@
-//! Which wishes are taken: what is wrong with a request itself, what is not known yet, what is busy.
+//! Admission of requests: refuses those that are invalid, that name an unknown volume, or whose
+//! volume
+//! is busy; starts or queues the others.
 
 use crate::host::{clock, random};
 use crate::model::provision::BackingKind;
@@ -13,15 +15,15 @@ use crate::provision::record::{VERSION, VolumeRecord};
 use crate::provision::rules::{access, names, paths};
 use crate::provision::step::StepExecutor;
 
-/// What is answered at once, without an operation.
+/// A reply that needs no operation.
 type ImmediateReply = (Result<Response, ProvisionError>, Reply);
 
 impl<S: StepExecutor> Actor<S> {
-    /// The first checks need nothing but the request; a caller's mistake is told before what is not
-    /// known.
+    /// The first checks need only the request: a caller's mistake is reported before missing
+    /// records.
     pub(super) fn accept(&mut self, request: Request, reply: Reply) {
         if let Err((fault, reply)) = self.admit(request, reply) {
-            // A caller that is gone has no use for it.
+            // The caller may have stopped waiting.
             let _ = reply.send(fault);
         }
     }
@@ -91,7 +93,7 @@ impl<S: StepExecutor> Actor<S> {
             && entry.is_recovering
             && entry.queued.is_none()
         {
-            // It is only being looked at: that is no operation of anybody's.
+            // A recovery is no caller's operation: the request waits for it.
             entry.queued = Some((job, reply));
             return Ok(());
         }
@@ -104,7 +106,7 @@ impl<S: StepExecutor> Actor<S> {
         }
     }
 
-    /// What waited for a look to end.
+    /// Starts or answers a request that waited for a recovery to end.
     pub(super) fn resume_queued(&mut self, handle: &str, (job, reply): (VolumeJob, Reply)) {
         let refused = match (self.check_idle(handle), &job) {
             (Ok(()), _) => return self.start_job(handle, job, Some(reply)),
@@ -182,7 +184,7 @@ impl<S: StepExecutor> Actor<S> {
                     .map(|()| Response::Volume(Box::new(entry.volume.view(None))));
                 return Err((answer, reply));
             }
-            // One that was given up in the middle: put right first, then made anew.
+            // An interrupted creation: recovered first, then repeated.
             Some((handle, _)) => handle.clone(),
             None => match self.reserve_name(kind, &request) {
                 Ok(handle) => handle,
@@ -193,7 +195,7 @@ impl<S: StepExecutor> Actor<S> {
         Ok(())
     }
 
-    /// The name is taken from now on, by a volume that is not there yet.
+    /// Reserves the name for a volume that does not exist yet.
     fn reserve_name(
         &mut self,
         kind: BackingKind,
