@@ -1,5 +1,5 @@
-//! Asking the daemon: typed calls over its unix socket, each with a time-out, with errors that say
-//! what to do. Knows wire types only.
+//! The client of the daemon: typed calls over its unix socket, each with a time limit. Errors say
+//! what to do. It knows wire types only.
 
 mod storage;
 mod tracked_stream;

@@ -1,5 +1,5 @@
-//! Model → wire. In: pieces of a snapshot. Out: messages of diskvitals.v1. Nothing is judged here;
-//! an absent text is the empty text.
+//! Model → wire. In: parts of a snapshot. Out: messages of diskvitals.v1. It evaluates nothing; a
+//! missing text becomes the empty text.
 
 pub mod attachment;
 pub mod check;

@@ -1,8 +1,9 @@
-//! What a person has at hand → what it names. Pure over a snapshot.
+//! Resolves a person's name for a thing to the drive, device, volume or pod. Pure.
 //!
-//! In: an id, a kernel name, a /dev path or by-id link, a serial, a WWN, a mount point, a volume
-//! handle (or `driver/handle`), a PV, a filesystem UUID, a pod as namespace/name or UID, a
-//! finding's id. Out: the subject, or who the candidates are. Knows no wire types.
+//! In: a snapshot, and an id, a kernel name, a /dev path or by-id link, a serial, a WWN, a mount
+//! point, a volume handle (or `driver/handle`), a PV, a filesystem UUID, a pod as namespace/name or
+//! UID, or a finding's id. Out: the subject, or an error that lists the candidates. Knows no wire
+//! types.
 
 use std::collections::BTreeSet;
 

@@ -1,10 +1,9 @@
 //! The gRPC server: Inventory, Checks and Admin on the main socket; Inventory, Storage and Volumes
 //! on the agent's; reflection and grpc.health.v1.
 //!
-//! In: the state's handle, the engine of this node's own volumes, what is known of the node,
-//! sockets that are bound. Out: answers from the newest snapshot, and what the engine says. No
-//! reading waits for a device, a mount, or a slow client: each connection has its own task and its
-//! own bounds.
+//! In: the state's handle, the engine of the node's own volumes, facts about the node, bound
+//! sockets. Out: answers from the newest snapshot and from the engine. No read call waits for a
+//! device, a mount, or a slow client: each connection has its own task and its own limits.
 
 mod admin;
 mod attachments;

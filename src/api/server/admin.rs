@@ -1,4 +1,4 @@
-//! Changing: for uid 0 only, by the credentials that the kernel gives for the connection.
+//! The Admin service: acknowledgements, refreshes, self-tests and clean-ups, for uid 0 only.
 
 use tonic::{Request, Response, Status};
 
@@ -46,7 +46,7 @@ impl wire::admin_server::Admin for AdminService {
         if note.trim().is_empty() {
             return Err(invalid(
                 "note",
-                "is blank: say why it need not be looked at again",
+                "is blank: say why the finding needs no further attention",
             ));
         }
         // The only uid that comes this far has one name everywhere.
@@ -120,7 +120,7 @@ impl wire::admin_server::Admin for AdminService {
             .map_err(|error| from_resolve_error("id", &error))?;
         if drive.smart.is_none() {
             return Err(failed_precondition(format!(
-                "drive {} is not asked for SMART data: it has no self-test to start",
+                "drive {} is not polled for SMART data: its self-test cannot be started",
                 drive.facts.id
             )));
         }

@@ -1,5 +1,5 @@
-//! Filesystem checks: starting and cancelling for uid 0 only; what they came to for whoever may
-//! connect.
+//! The Checks service: starts and cancels filesystem checks for uid 0, and shows their results to
+//! every client.
 
 use tonic::{Request, Response, Status};
 

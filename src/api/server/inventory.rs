@@ -1,5 +1,5 @@
-//! Reading: each call looks into the newest snapshot and converts only what was asked for. No call
-//! waits for anything.
+//! The Inventory service: each call reads the newest snapshot and converts only the requested part.
+//! No call waits for anything.
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
-//! What the CSI shim asks of volumes of any driver: figures, the state of the drives beneath, and
-//! whether they answer. All from the newest snapshot.
+//! The Storage service for the CSI shim, for volumes of any driver: usage figures, the state of the
+//! drives below, and connectivity. All from the newest snapshot.
 //!
-//! Only a sample of I/O takes time: two readings of the kernel's counters that the owner is asked
-//! for. Nothing here touches a device or a mount.
+//! Only a sample of I/O takes time: it reads the kernel's counters twice through the owner of the
+//! state. Nothing here touches a device or a mount.
 
 use std::time::Duration;
 
@@ -99,7 +99,7 @@ fn invalid_mount_path(path: &str) -> Option<&'static str> {
     }
     let Some(names) = path.strip_prefix('/') else {
         return Some(
-            "is not absolute: give the path at which the driver was asked to stage or publish, as the kubelet sees it",
+            "is not absolute: give the staging or target path of the CSI call, as the kubelet sees it",
         );
     };
     let unclean = |name: &str| name.is_empty() || name == "." || name == "..";
@@ -111,7 +111,7 @@ fn invalid_mount_path(path: &str) -> Option<&'static str> {
             .any(unclean)
     {
         return Some(
-            "has `.`, `..`, `//` or a NUL in it, or is the root: no mount has such a path; give the path as it stands in /proc/self/mountinfo",
+            "contains `.`, `..`, `//` or NUL, or is the root: give the mount point as /proc/self/mountinfo shows it",
         );
     }
     None
@@ -334,9 +334,9 @@ fn unmeasured_reason(snapshot: &Snapshot, volume: &Volume) -> String {
         .filter_map(|id| snapshot.findings.get(id))
         .find(|finding| told.contains(&finding.reason));
     match finding {
-        Some(finding) => format!("nothing has been measured: {}", finding.message),
+        Some(finding) => format!("there are no usage figures: {}", finding.message),
         None if volume.facts.mounts.is_empty() => {
-            "the volume is not mounted: nothing is measured".to_owned()
+            "the volume is not mounted: there are no usage figures".to_owned()
         }
         None => "the volume has not been measured yet".to_owned(),
     }

@@ -1,4 +1,4 @@
-//! The engine's words on the wire, and back.
+//! The engine's types → wire, and requests → the engine's types.
 
 use tonic::Status;
 
