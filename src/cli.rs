@@ -1,7 +1,7 @@
-//! The admin's command line over the daemon's socket: arguments, calls, rendering, exit codes.
+//! The command line `diskvitals`: arguments, calls to the daemon's socket, rendering, exit codes.
 //!
-//! In: arguments and the daemon's answers. Out: text for people or canonical JSON. Judges nothing
-//! but the exit code; imports wire types only.
+//! In: arguments and the daemon's answers. Out: text for people or canonical JSON. It evaluates
+//! nothing except the exit code.
 
 pub mod args;
 mod check;

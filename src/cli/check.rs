@@ -1,5 +1,5 @@
-//! `check`: starts a check, follows it to its end, cancels it when interrupted. The daemon runs it;
-//! this shows how it goes.
+//! `check`: starts a check in the daemon, shows its progress until it ends, and cancels it when
+//! interrupted.
 
 use std::io::{IsTerminal, Write};
 use std::path::Path;
@@ -58,7 +58,7 @@ pub async fn run(
     if args.no_wait {
         out.show("Check", &started, || {
             format!(
-                "check {} is queued; `diskvitals checks {}` tells how it goes\n",
+                "check {} is queued; `diskvitals checks {}` shows its progress\n",
                 started.id, started.id
             )
         })?;
@@ -85,7 +85,7 @@ pub async fn run(
         if interrupt.received && interrupt.since.elapsed() > CANCEL_TIMEOUT {
             line.clear();
             complain(&format!(
-                "check {} was cancelled and has not ended yet: `diskvitals checks {}` tells when it has",
+                "check {} was cancelled and has not ended yet; `diskvitals checks {}` shows its state",
                 now.id, now.id
             ));
             return Ok(ExitCode::from(EXIT_INTERRUPTED));
@@ -101,7 +101,7 @@ pub async fn run(
                 signal.map_err(Error::Signal)?;
                 if interrupt.received {
                     line.clear();
-                    complain(&format!("check {} is being cancelled; `diskvitals checks {}` tells when it has ended", now.id, now.id));
+                    complain(&format!("check {} is being cancelled; `diskvitals checks {}` shows its state", now.id, now.id));
                     return Ok(ExitCode::from(EXIT_INTERRUPTED));
                 }
                 interrupt = Interrupt { received: true, since: Instant::now() };

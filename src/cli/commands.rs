@@ -1,5 +1,5 @@
-//! One function a command: ask, then render. What is printed goes to standard output in one piece,
-//! except for `watch`.
+//! One function per command: calls the daemon, then renders the answer. A command prints its output
+//! in one piece, except for `watch`.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -188,7 +188,7 @@ async fn run_command(args: &Args) -> Result<ExitCode, Error> {
                 .await
                 .map_err(Error::Client)?;
             out.show("RefreshResponse", &answer, || {
-                format!("asked to look again: {}\n", answer.asked.join(", "))
+                format!("refreshing: {}\n", answer.asked.join(", "))
             })?;
         }
         Command::Reasons { reason } => return reasons(&out, args, reason.as_deref()).await,
@@ -384,7 +384,7 @@ async fn self_test(
             () = tokio::time::sleep(self_test::POLL_INTERVAL) => {}
             signal = tokio::signal::ctrl_c() => {
                 signal.map_err(Error::Signal)?;
-                complain(&format!("the drive goes on with the test; `diskvitals drive {drive}` tells how it ends"));
+                complain(&format!("the drive continues the test; `diskvitals drive {drive}` shows its result"));
                 return Ok(ExitCode::from(130));
             }
         }

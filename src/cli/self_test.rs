@@ -1,8 +1,8 @@
-//! Following a self-test: what the daemon's picture of the drive says of the test that was asked
-//! for here. Judges the order of things only.
+//! Tracks a self-test that this program requested, from the drive's state in the daemon's
+//! snapshots.
 //!
-//! In: the drive before, the drive now. Out: `Progress`. The daemon tells the drive to begin and
-//! looks at it from time to time.
+//! In: the drive before the request, the drive now. Out: `SelfTestProgress`. It only compares the
+//! two states: the daemon starts the test and polls the drive.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Filesystem checks: a table, one in full, how one goes.
+//! Filesystem checks: a table, one check in full, the progress of one.
 
 use std::time::Duration;
 

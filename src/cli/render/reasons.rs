@@ -1,4 +1,4 @@
-//! The table of reasons, and one row of it.
+//! The table of reasons, and one reason in full.
 
 use crate::api::wire;
 use crate::cli::render::wrapped;
