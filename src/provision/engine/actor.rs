@@ -70,7 +70,7 @@ impl VolumeEntry {
 
 enum TaskResult {
     Discovered(Result<DiscoveredRecords, ProvisionError>),
-    Capacities(Vec<(BackingKind, Result<PoolCapacity, String>)>),
+    Capacities(Vec<(BackingKind, Result<PoolCapacity, ProvisionError>)>),
     /// The volume after the operation; the caller is answered once the actor has stored it.
     Operation {
         volume: Box<Volume>,
@@ -86,7 +86,7 @@ pub struct Actor<S> {
     view: watch::Sender<Arc<EngineView>>,
     tasks: JoinSet<TaskResult>,
     volumes: BTreeMap<String, VolumeEntry>,
-    capacities: Vec<(BackingKind, Result<PoolCapacity, String>)>,
+    capacities: Vec<(BackingKind, Result<PoolCapacity, ProvisionError>)>,
     /// None once the records were read.
     records_error: Option<String>,
     volume_group_error: Option<String>,
@@ -337,11 +337,10 @@ impl<S: StepExecutor> Actor<S> {
 
     /// A volume that is known already is newer than its records as they were read.
     fn merge_discovered(&mut self, found: DiscoveredRecords) {
-        let group_unknown = found
-            .logical_volumes
-            .as_ref()
-            .err()
-            .map(|why| format!("the volumes of the volume group are not known: {why}"));
+        let group_unknown = found.logical_volumes.as_ref().err().map(|error| {
+            let why = with_causes(error);
+            format!("the volumes of the volume group are not known: {why}")
+        });
         let strays = found.unrecognized_files();
         // Records are read again while some are unknown: only changes are logged.
         match &group_unknown {

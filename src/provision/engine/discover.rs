@@ -31,7 +31,7 @@ pub struct DiscoveredRecords {
     pub intents: Vec<RecordFile>,
     pub attachments: Vec<RecordFile>,
     /// Or why they could not be listed.
-    pub logical_volumes: Result<Vec<LogicalVolume>, String>,
+    pub logical_volumes: Result<Vec<LogicalVolume>, ProvisionError>,
 }
 
 pub async fn read_records<S: StepExecutor>(
@@ -48,10 +48,7 @@ pub async fn read_records<S: StepExecutor>(
     let attachments = ctx.read_records(ATTACHMENTS_DIR).await?;
     let intents = ctx.read_records(INTENTS_DIR).await?;
     let group = match ctx.settings.volume_group.clone() {
-        Some(group) => ctx
-            .list_logical_volumes(&group)
-            .await
-            .map_err(|fault| with_causes(&fault)),
+        Some(group) => ctx.list_logical_volumes(&group).await,
         None => Ok(Vec::new()),
     };
     Ok(DiscoveredRecords {
@@ -64,20 +61,10 @@ pub async fn read_records<S: StepExecutor>(
 
 pub async fn measure_capacities<S: StepExecutor>(
     ctx: &StepContext<S>,
-) -> Vec<(BackingKind, Result<PoolCapacity, String>)> {
-    let mut rooms = vec![(
-        BackingKind::Loop,
-        ctx.capacity(BackingKind::Loop)
-            .await
-            .map_err(|fault| with_causes(&fault)),
-    )];
+) -> Vec<(BackingKind, Result<PoolCapacity, ProvisionError>)> {
+    let mut rooms = vec![(BackingKind::Loop, ctx.capacity(BackingKind::Loop).await)];
     if ctx.settings.volume_group.is_some() {
-        rooms.push((
-            BackingKind::Lvm,
-            ctx.capacity(BackingKind::Lvm)
-                .await
-                .map_err(|fault| with_causes(&fault)),
-        ));
+        rooms.push((BackingKind::Lvm, ctx.capacity(BackingKind::Lvm).await));
     }
     rooms.sort_by_key(|(kind, _)| *kind != ctx.settings.default_kind());
     rooms

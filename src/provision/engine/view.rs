@@ -38,7 +38,7 @@ pub struct EngineView {
     pub volume_group_error: Option<String>,
     pub volumes: BTreeMap<String, VolumeView>,
     /// An entry a kind that is configured.
-    pub capacities: Vec<(BackingKind, Result<PoolCapacity, String>)>,
+    pub capacities: Vec<(BackingKind, Result<PoolCapacity, ProvisionError>)>,
 }
 
 impl EngineView {
