@@ -26,7 +26,7 @@ pub use crate::api::client::tracked_stream::ConnectionClosed;
 
 /// Members may connect to the main socket.
 pub const SOCKET_GROUP: &str = "diskvitals";
-/// Where the daemon listens unless told otherwise.
+/// The daemon's default socket.
 pub const DEFAULT_SOCKET: &str = "/run/diskvitals/diskvitals.sock";
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -399,7 +399,7 @@ impl Client {
         }
     }
 
-    /// Without `commit` it is only said what would be done.
+    /// Without `commit`, the answer lists the steps and nothing is changed.
     pub async fn clean_up(
         &self,
         query: &str,

@@ -91,7 +91,7 @@ pub fn resolve(snapshot: &Snapshot, query: &str) -> Result<Resolved, ResolveErro
     }
 }
 
-/// The drive that `query` names, or the only one beneath what it names.
+/// The drive that `query` names, or the only one below what it names.
 pub fn resolve_drive<'a>(snapshot: &'a Snapshot, query: &str) -> Result<&'a Drive, ResolveError> {
     if let Some(drive) = snapshot.drives.get(&DriveId::known(query)) {
         return Ok(drive);
@@ -159,7 +159,7 @@ fn require_single(
     }
 }
 
-/// Drives beneath a block device, by kernel name.
+/// Drives below a block device, by kernel name.
 pub fn underlying_drives(snapshot: &Snapshot, device: &str) -> BTreeSet<DriveId> {
     let mut drives = BTreeSet::new();
     let mut seen = BTreeSet::new();
@@ -176,7 +176,7 @@ pub fn underlying_drives(snapshot: &Snapshot, device: &str) -> BTreeSet<DriveId>
     drives
 }
 
-/// Volumes with a block device somewhere beneath them.
+/// Volumes that depend on a block device.
 pub fn volumes_on_device(snapshot: &Snapshot, device: &str) -> Vec<VolumeId> {
     let stands_on = |volume: &&std::sync::Arc<Volume>| {
         volume.facts.devices.iter().any(|name| name == device)

@@ -72,7 +72,7 @@ pub struct Limits {
     /// For one answer, from its headers on. Watch answers at once and then streams.
     pub request_timeout: Duration,
     /// The same on the agent's socket, where a sample of I/O is asked for, and volumes are made and
-    /// mounted: longer than the engine's patience, so that its own answer comes first.
+    /// mounted: longer than the engine's time limit, so that its own answer comes first.
     pub agent_request_timeout: Duration,
     pub keepalive_interval: Duration,
     pub keepalive_timeout: Duration,
@@ -344,7 +344,7 @@ impl Server {
         )
     }
 
-    /// SERVING from the first full picture on. Never completes.
+    /// Reports SERVING from the first complete snapshot on. Never completes.
     async fn serve_when_settled(&self, health: &HealthReporter) -> std::convert::Infallible {
         let mut snapshots = self.handle.snapshots();
         // An error: the owner has ended, the process is about to, and there is nothing more to

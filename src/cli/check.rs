@@ -17,7 +17,7 @@ use crate::cli::printer::Printer;
 use crate::cli::screen::escape_control;
 use crate::cli::{complain, offline, render};
 
-/// The daemon's picture costs nothing to look at.
+/// A poll is cheap: the daemon answers from its snapshot.
 const POLL_INTERVAL: Duration = Duration::from_millis(300);
 /// A check that was cancelled has this long to end: a frozen filesystem is thawed at once, a
 /// checker is killed.

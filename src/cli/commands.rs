@@ -334,7 +334,7 @@ async fn clean_up(
     })
 }
 
-/// Starts one and follows it to its end; the drive goes on when nobody does.
+/// Starts a self-test and follows it to its end; the drive continues it without this program.
 async fn self_test(
     out: &Printer,
     client: &Client,

@@ -116,7 +116,7 @@ pub struct ScrapeCache {
 }
 
 impl ScrapeCache {
-    /// Until nobody can ask any more.
+    /// Runs until all handles are dropped.
     pub async fn run(mut self) {
         loop {
             tokio::select! {

@@ -48,7 +48,7 @@ pub struct Limits {
     pub connections: usize,
     /// For all of a connection, the taking of the answer included.
     pub connection_timeout: Duration,
-    /// How long the first picture after a start is waited for.
+    /// How long a scrape waits for the first complete snapshot after a start.
     pub first_snapshot_timeout: Duration,
     /// How long connections may finish at the end.
     pub drain_timeout: Duration,

@@ -70,11 +70,10 @@ pub fn render(node: &Arc<Node>, snapshot: &Arc<Snapshot>) -> Result<String, fmt:
     Ok(text)
 }
 
-/// Kubernetes' names fit (253 bytes), and whatever else somebody else has named is cut to this.
+/// Kubernetes' names fit (253 bytes); longer external names are cut to this.
 const MAX_LABEL_BYTES: usize = 256;
 
-/// What is told by others, as a label's value: bounded, and without control characters, which no
-/// serial number or name has any need of.
+/// An external text as a label's value: bounded, and without control characters.
 fn label(text: &str) -> Cow<'_, str> {
     let harmless = text.len() <= MAX_LABEL_BYTES && !text.chars().any(char::is_control);
     if harmless {

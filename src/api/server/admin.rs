@@ -20,7 +20,7 @@ use crate::state::handle::Handle;
 
 pub struct AdminService {
     handle: Handle,
-    /// None: nobody here can unmount.
+    /// None: this daemon cannot unmount.
     cleaner: Option<Cleaner>,
 }
 

@@ -38,7 +38,7 @@ pub trait CleanupBackend: Send + Sync + 'static {
     async fn execute(&self, target: &str, step: Step) -> Result<StepOutput, StepError>;
 
     /// Who holds what is mounted at these places, from /proc alone: a line each
-    /// (`812 (mysqld) has /x/y open`). An error where that cannot be told.
+    /// (`812 (mysqld) has /x/y open`). An error where that is unknown.
     async fn openers(&self, mounts: Vec<HostPath>) -> Result<Vec<String>, String>;
 
     /// The engine of the node's own volumes compares its records with the host again.

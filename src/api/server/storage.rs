@@ -26,7 +26,7 @@ const MAX_DRIVER: usize = 256;
 /// Volumes in one question.
 const MAX_HANDLES: usize = 1000;
 const MAX_SAMPLE: Duration = Duration::from_secs(60);
-/// A mount is in the picture some hundredths of a second after it was made.
+/// A mount appears in the snapshot some hundredths of a second after it was made.
 const MOUNT_WAIT: Duration = Duration::from_millis(250);
 /// The first figures of it follow when they are asked for; later ones are always there. Below what
 /// the shim gives an answer from memory (0.9 s): who waits for longer asks again.
@@ -117,7 +117,7 @@ fn invalid_mount_path(path: &str) -> Option<&'static str> {
     None
 }
 
-/// What a snapshot says of a volume's figures.
+/// A volume's usage figures in a snapshot, or why there are none.
 enum UsageLookup {
     Measured(Box<wire::VolumeUsageAnswer>),
     Rejected(Status),

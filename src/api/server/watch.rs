@@ -54,9 +54,9 @@ struct Watcher {
 
 /// Why a watch ends.
 enum WatchEnd {
-    /// The client is gone.
+    /// The client has disconnected.
     ClientGone,
-    /// The client is told why.
+    /// The stream ends with this status.
     Status(Status),
 }
 

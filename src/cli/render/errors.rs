@@ -3,7 +3,7 @@
 use crate::api::wire;
 use crate::cli::screen::{Screen, escape_control};
 
-/// Label and text, as `pairs` takes them; nothing where the log has told nothing.
+/// Label and text for `pairs`; nothing without errors in the log.
 pub fn lines(errors: &[wire::ErrorTally], screen: &Screen) -> Vec<(&'static str, String)> {
     errors
         .iter()

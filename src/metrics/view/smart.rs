@@ -13,7 +13,7 @@ use crate::model::smart::memory::Metric;
 use crate::model::smart::report::{Attribute, Body, Nvme, SmartReport};
 use crate::model::snapshot::{Presence, Snapshot};
 
-/// What was told last of each metric. Percent are written as a ratio: they are no base unit.
+/// The last reported value of each metric. Percent are written as a ratio, the base unit.
 const METRICS: [(Metric, &str, &str); 17] = [
     (
         Metric::Pending,
