@@ -1,8 +1,8 @@
-//! Answers scrapes: HTTP/1.1, `GET /metrics`, one request a connection.
+//! The metrics server: HTTP/1.1, `GET /metrics`, one request per connection.
 //!
-//! In: a socket that is bound, the newest snapshot, its texts. Out: the one in the form that the
-//! scraper asked for. A connection has a few seconds for all of it, and there are only so many at a
-//! time: others wait in the kernel's queue.
+//! In: a bound socket, the newest snapshot, its cached texts. Out: the text in the format that the
+//! scraper accepts. A connection has a few seconds in all, and the number of connections is
+//! limited: others wait in the kernel's queue.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -42,7 +42,7 @@ pub struct Limits {
     pub connections: usize,
     /// For all of a connection, the taking of the answer included.
     pub connection_timeout: Duration,
-    /// How long the first picture after a start is waited for.
+    /// How long a scrape waits for the first complete snapshot after a start.
     pub first_snapshot_timeout: Duration,
     /// How long connections may finish at the end.
     pub drain_timeout: Duration,
@@ -152,7 +152,7 @@ async fn respond<B>(request: &Request<B>, mut source: ScrapeContext) -> Response
         Err(_) => {
             return plain_response(
                 StatusCode::SERVICE_UNAVAILABLE,
-                "the first picture of this node is not there yet\n",
+                "the first scan of this node is not complete yet\n",
             );
         }
     }

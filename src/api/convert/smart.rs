@@ -1,4 +1,4 @@
-//! What a drive says of itself, on the wire.
+//! A drive's SMART data → wire.
 
 use crate::api::convert::time;
 use crate::api::wire;

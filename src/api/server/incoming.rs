@@ -103,7 +103,7 @@ impl Handshake {
         }
     }
 
-    /// Completes when patience is over.
+    /// Completes at the preface time limit.
     fn poll_timeout(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             ready!(self.timer.as_mut().poll(cx));

@@ -1,4 +1,4 @@
-//! The engine's words on the wire, and back.
+//! The engine's types → wire, and requests → the engine's types.
 
 use tonic::Status;
 
@@ -6,8 +6,10 @@ use crate::api::convert::attachment::access_mode;
 use crate::api::convert::time;
 use crate::api::status::invalid;
 use crate::api::wire;
+use crate::model::causes::with_causes;
 use crate::model::provision::{AccessMode, BackingKind, ProvidedAttachment, VolumeAccess};
 use crate::provision::engine::VolumeView;
+use crate::provision::error::ProvisionError;
 use crate::provision::rules::sizes;
 use crate::provision::step::PoolCapacity;
 
@@ -37,7 +39,7 @@ pub fn kind_of(number: i32) -> Result<Option<BackingKind>, Status> {
 pub fn access_of(access: wire::Access) -> Result<VolumeAccess, Status> {
     let mode = match access.mode() {
         wire::AccessMode::Unspecified => {
-            return Err(invalid("access.mode", "is none that CSI has"));
+            return Err(invalid("access.mode", "is not a CSI access mode"));
         }
         wire::AccessMode::SingleNodeWriter => AccessMode::SingleNodeWriter,
         wire::AccessMode::SingleNodeReaderOnly => AccessMode::SingleNodeReaderOnly,
@@ -64,10 +66,13 @@ fn access(access: &VolumeAccess) -> wire::Access {
     }
 }
 
-pub fn pool_kind(kind_of: BackingKind, room: &Result<PoolCapacity, String>) -> wire::PoolKind {
+pub fn pool_kind(
+    kind_of: BackingKind,
+    room: &Result<PoolCapacity, ProvisionError>,
+) -> wire::PoolKind {
     let (total, available, unit, trouble) = match room {
         Ok(room) => (room.total, room.available, room.unit.max(1), String::new()),
-        Err(why) => (0, 0, 1, why.clone()),
+        Err(error) => (0, 0, 1, with_causes(error)),
     };
     let multiple = |bytes: u64| bytes / unit * unit;
     wire::PoolKind {
