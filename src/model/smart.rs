@@ -10,7 +10,7 @@
 mod carry_forward;
 #[cfg(test)]
 pub mod fixture;
-pub mod memory;
+pub mod history;
 pub mod parse;
 pub mod report;
 pub mod rules;

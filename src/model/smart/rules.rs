@@ -26,7 +26,7 @@ use jiff::SignedDuration;
 use crate::model::finding::{MAX_EVIDENCE, Severity, Status};
 use crate::model::policy::smart::{SmartLimits, SmartPolicy};
 use crate::model::reason::Reason;
-use crate::model::smart::memory::{self, Growth, Metric, Series, SmartHistory};
+use crate::model::smart::history::{self, Growth, Metric, Series, SmartHistory};
 use crate::model::smart::report::{Ata, Attribute, Body, Nvme, Scsi, SmartReport};
 
 /// One thing that the report says of the drive.
@@ -242,19 +242,19 @@ const fn rule(
     id: &'static str,
     reason: Reason,
     source: &'static str,
-    judge: fn(&RuleInput) -> Option<Symptom>,
+    evaluate: fn(&RuleInput) -> Option<Symptom>,
 ) -> Rule {
     Rule {
         id,
         reason,
         source,
-        evaluate: judge,
+        evaluate,
     }
 }
 
 /// At most one a reason, strongest first. `report` is the last of `memory`, completed with what was
 /// told before; without a memory (a recorded file) only levels are judged.
-pub fn judge(
+pub fn evaluate(
     report: &SmartReport,
     history: Option<&SmartHistory>,
     policy: &SmartPolicy,
@@ -265,7 +265,7 @@ pub fn judge(
     );
     let report = without_attributes(report, &terms.ignore_attributes);
     let case = RuleInput {
-        values: memory::metric_values(&report),
+        values: history::metric_values(&report),
         report: &report,
         history,
         limits: &terms.limits,

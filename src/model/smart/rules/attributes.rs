@@ -2,7 +2,7 @@
 //! for three kinds: heat, wear and reserve have rules of their own.
 
 use crate::model::finding::Severity;
-use crate::model::smart::memory::{is_temperature, wear_percent};
+use crate::model::smart::history::{is_temperature, wear_percent};
 use crate::model::smart::report::{Ata, Attribute, WhenFailed};
 use crate::model::smart::rules::text::attribute_line;
 use crate::model::smart::rules::{RuleInput, Symptom};

@@ -1,7 +1,7 @@
 //! Counters of faults: how many there are, and whether they become more. Growth beats level.
 
 use crate::model::finding::Severity;
-use crate::model::smart::memory::{self, Metric};
+use crate::model::smart::history::{self, Metric};
 use crate::model::smart::rules::text::{metric_lines, pluralize, trend};
 use crate::model::smart::rules::{RuleInput, Symptom, reaches_limit};
 
@@ -189,14 +189,14 @@ fn is_negligible_for_ssd(case: &RuleInput) -> bool {
     let Some(ata) = case.ata() else { return false };
     let identity = &case.report.identity;
     let mut attributes = ata.attributes.iter().filter(|attribute| {
-        memory::attribute_metric(attribute, ata, identity) == Some(Metric::Reallocated)
+        history::attribute_metric(attribute, ata, identity) == Some(Metric::Reallocated)
     });
     is_solid_state(case) && attributes.any(|attribute| (90..=100).contains(&attribute.value))
 }
 
 fn is_solid_state(case: &RuleInput) -> bool {
     case.ata()
-        .is_some_and(|ata| memory::is_solid_state(ata, &case.report.identity))
+        .is_some_and(|ata| history::is_solid_state(ata, &case.report.identity))
 }
 
 /// Data that was damaged between the drive's own cache and its medium. SUSPECT from

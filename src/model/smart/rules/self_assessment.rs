@@ -2,7 +2,7 @@
 //! informational exceptions.
 
 use crate::model::finding::Severity;
-use crate::model::smart::memory::is_temperature;
+use crate::model::smart::history::is_temperature;
 use crate::model::smart::report::{InformationalException, Message, WhenFailed};
 use crate::model::smart::rules::text::attribute_line;
 use crate::model::smart::rules::{RuleInput, Symptom};

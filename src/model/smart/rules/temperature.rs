@@ -1,7 +1,7 @@
 //! Heat. SUSPECT at most: it shortens a drive's life and does not say that the drive fails.
 
 use crate::model::finding::Severity;
-use crate::model::smart::memory::{Metric, is_solid_state, is_temperature};
+use crate::model::smart::history::{Metric, is_solid_state, is_temperature};
 use crate::model::smart::report::{Attribute, Body, WhenFailed};
 use crate::model::smart::rules::self_assessment::{critical_warning_symptom, exception_line};
 use crate::model::smart::rules::text::attribute_line;

@@ -2,7 +2,7 @@
 
 use jiff::SignedDuration;
 
-use crate::model::smart::memory::{self, Growth, Metric};
+use crate::model::smart::history::{self, Growth, Metric};
 use crate::model::smart::report::{Attribute, SelfTest};
 use crate::model::smart::rules::RuleInput;
 
@@ -107,7 +107,7 @@ pub fn metric_lines(case: &RuleInput, metric: Metric) -> Vec<String> {
             ata.attributes
                 .iter()
                 .filter(|attribute| {
-                    memory::attribute_metric(attribute, ata, identity) == Some(metric)
+                    history::attribute_metric(attribute, ata, identity) == Some(metric)
                 })
                 .map(attribute_line),
         );

@@ -2,7 +2,7 @@
 //! alone is no failure.
 
 use crate::model::finding::Severity;
-use crate::model::smart::memory::{
+use crate::model::smart::history::{
     Metric, endurance_used, spare_available, spare_percent, wear_percent,
 };
 use crate::model::smart::report::{Attribute, WhenFailed};
@@ -160,7 +160,7 @@ mod tests {
     use crate::model::policy::smart::SmartPolicy;
     use crate::model::reason::Reason;
     use crate::model::smart::report::{Body, Nvme, SmartReport};
-    use crate::model::smart::rules::judge;
+    use crate::model::smart::rules::evaluate;
 
     fn spare(left: u8, threshold: u8, critical_warning: u8) -> Option<Severity> {
         let log = Nvme {
@@ -173,7 +173,7 @@ mod tests {
             body: Body::Nvme(log),
             ..SmartReport::default()
         };
-        let said = judge(&report, None, &SmartPolicy::default());
+        let said = evaluate(&report, None, &SmartPolicy::default());
         said.iter()
             .find(|said| said.reason == Reason::SpareLow)
             .map(|said| said.severity)

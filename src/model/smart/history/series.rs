@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::model::smart::memory::{Point, Reset, Series};
+use crate::model::smart::history::{Point, Reset, Series};
 
 /// Of one series. A drive with all series full costs some 20 KiB in the store.
 pub const MAX_POINTS: usize = 64;

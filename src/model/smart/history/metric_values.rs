@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::smart::memory::Metric;
+use crate::model::smart::history::Metric;
 use crate::model::smart::report::{
     Ata, Attribute, Body, ErrorCounter, Identity, Nvme, Scsi, SmartReport,
 };
