@@ -18,4 +18,6 @@ pub mod layers;
 pub mod mounts;
 pub mod probe;
 pub mod smart;
+mod status_reporter;
+mod worker_job;
 pub mod worker_main;

@@ -38,6 +38,7 @@ use crate::host::clock::now;
 use crate::host::root::HostRoot;
 use crate::host::worker_pool::WorkerOutcome;
 use crate::host::xfs::XfsError;
+use crate::model::causes::with_causes;
 use crate::model::counters::CounterReading;
 use crate::model::dev::DevNo;
 use crate::model::observation::Observation;
@@ -47,6 +48,8 @@ use crate::model::source_update::{Source, SourceRequest, SourceStatus, SourceUpd
 use crate::source::context::{Context, JobWorkers, SourceError};
 use crate::source::inventory::sysfs::SysfsReader;
 use crate::source::jobs::{CounterGroup, CounterReadings, Job, JobResult};
+use crate::source::status_reporter::StatusReporter;
+use crate::source::worker_job::{JobError, answer, run_with_retry};
 
 const CLASS_BLOCK: &str = "/sys/class/block";
 /// At the start, drives and mounts come first: an admin waits for them, and which XFS there are is
@@ -67,6 +70,14 @@ pub enum CountersError {
     Xfs(XfsError),
     #[error(transparent)]
     Btrfs(BtrfsError),
+}
+
+/// The counters of one group could not be read.
+#[derive(Debug, thiserror::Error)]
+#[error("{what}")]
+struct GroupError {
+    what: String,
+    source: JobError,
 }
 
 /// In a worker: may block, but for `Part::Plain`.
@@ -154,7 +165,7 @@ fn device_name(dev: DevNo) -> Result<String, CountersError> {
 /// Runs until the owner of the state is gone.
 pub async fn run(context: Context) -> Result<Infallible, SourceError> {
     let mut requests = context.requests.subscribe();
-    let mut reported_status = None;
+    let mut status_reporter = StatusReporter::new(Source::Counters);
     let mut warned: Vec<String> = Vec::new();
     // Too late or the end of the owner: the loop tells.
     let _ = tokio::time::timeout(
@@ -173,11 +184,14 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
                 let status = status(&readings, &warnings);
                 (Observation::ok(now(), readings), status, warnings)
             }
-            Err(error) => (
-                Observation::failed(now(), &error),
-                SourceStatus::Down(error),
-                Vec::new(),
-            ),
+            Err(error) => {
+                let error = with_causes(&error);
+                (
+                    Observation::failed(now(), &error),
+                    SourceStatus::Down(error),
+                    Vec::new(),
+                )
+            }
         };
         context.report(SourceUpdate::Counters(observation)).await?;
         if warned != warnings {
@@ -186,15 +200,7 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
             }
             warned = warnings;
         }
-        if reported_status.as_ref() != Some(&status) {
-            reported_status = Some(status.clone());
-            context
-                .report(SourceUpdate::Source {
-                    source: Source::Counters,
-                    status,
-                })
-                .await?;
-        }
+        status_reporter.report(&context, status).await?;
         let next = Instant::now() + context.settings.borrow().counters_interval;
         loop {
             tokio::select! {
@@ -228,7 +234,7 @@ fn status(readings: &[CounterReading], warnings: &[String]) -> SourceStatus {
 }
 
 /// The plain ones, then all others at once. The error: not even the plain ones.
-async fn read_all(context: &Context) -> Result<CounterReadings, String> {
+async fn read_all(context: &Context) -> Result<CounterReadings, GroupError> {
     let (scan_timeout, probe_timeout) = {
         let settings = context.settings.borrow();
         (settings.worker_timeout, settings.probe_timeout)
@@ -298,7 +304,7 @@ async fn read_all(context: &Context) -> Result<CounterReadings, String> {
                 all.readings.extend(more.readings);
                 all.warnings.extend(more.warnings);
             }
-            Ok(Err(warning)) => all.warnings.push(warning),
+            Ok(Err(error)) => all.warnings.push(with_causes(&error)),
             Err(error) => all
                 .warnings
                 .push(format!("a question for counters: {error}")),
@@ -327,7 +333,7 @@ async fn read_part(
     part: CounterGroup,
     timeout: Duration,
     requests: broadcast::Sender<SourceRequest>,
-) -> Result<CounterReadings, String> {
+) -> Result<CounterReadings, GroupError> {
     let mount = match &part {
         CounterGroup::Xfs { path, .. } | CounterGroup::Btrfs { path } => Some(path.clone()),
         _ => None,
@@ -339,55 +345,24 @@ async fn read_part(
         CounterGroup::Xfs { path, .. } => format!("health of the XFS at {path}"),
         CounterGroup::Btrfs { path } => format!("error counters of the btrfs at {path}"),
     };
-    let outcome = match workers
-        .run(
-            &key,
-            Job::Counters {
-                group: part.clone(),
-            },
-            timeout,
-        )
-        .await
+    let mut outcome = run_with_retry(&workers, &key, Job::Counters { group: part }, timeout).await;
+    // A late answer is of no use, but it shows that the mount answers again: the probe of the mount
+    // has waited behind this job.
+    if let (WorkerOutcome::Stuck { late, .. }, Some(path)) = (&mut outcome, mount)
+        && let Some(late) = late.take()
     {
-        // A worker that died (short memory, say) says nothing of the counters: the next one is
-        // asked.
-        WorkerOutcome::Failed(_) => {
-            workers
-                .run(&key, Job::Counters { group: part }, timeout)
-                .await
-        }
-        outcome => outcome,
-    };
-    match outcome {
-        WorkerOutcome::Completed(JobResult::Counters(counters)) => Ok(counters),
-        WorkerOutcome::Completed(JobResult::Failed { error }) | WorkerOutcome::Failed(error) => {
-            Err(format!("{what}: {error}"))
-        }
-        WorkerOutcome::Completed(_) => Err(format!(
-            "{what}: a worker answered another question than was asked"
-        )),
-        WorkerOutcome::Stuck {
-            since,
-            waiting_in,
-            late,
-        } => {
-            // The answer is of no use by then, but that the mount answers again is news to its
-            // probe, which has waited behind this question.
-            if let (Some(late), Some(path)) = (late, mount) {
-                tokio::spawn(async move {
-                    if matches!(late.await, Ok(Ok(_))) {
-                        // Nobody listens at the end.
-                        let _ = requests.send(SourceRequest::Probe(vec![path]));
-                    }
-                });
+        tokio::spawn(async move {
+            if matches!(late.await, Ok(Ok(_))) {
+                // Fails when there are no subscribers: at the end of the daemon.
+                let _ = requests.send(SourceRequest::Probe(vec![path]));
             }
-            let waiting =
-                waiting_in.map_or_else(String::new, |place| format!(", waiting in {place}"));
-            Err(format!(
-                "{what}: reading has not returned since {since}{waiting}"
-            ))
-        }
+        });
     }
+    answer(outcome, |result| match result {
+        JobResult::Counters(counters) => Some(counters),
+        _ => None,
+    })
+    .map_err(|source| GroupError { what, source })
 }
 
 #[cfg(test)]

@@ -143,12 +143,26 @@ enum ListenError {
     Closed,
 }
 
+#[derive(Debug, thiserror::Error)]
+enum NetworkError {
+    #[error(
+        "reading {}: {source}: if the host's network namespace is another one, events may be missing",
+        path.display()
+    )]
+    ReadNamespace {
+        path: std::path::PathBuf,
+        source: io::Error,
+    },
+    #[error("entering the host's network namespace: {0}: events may be missing")]
+    Enter(io::Error),
+}
+
 /// In the host's network namespace: udevd's events stay in its own, and the kernel's reach no
 /// namespace below another user namespace (uevent_net_broadcast_untagged(), lib/kobject_uevent.c).
 fn open(root: &HostRoot, buffer: usize) -> Result<(SourceStatus, MonitorSocket), ListenError> {
     let mut limits = Vec::new();
-    if let Err(why) = enter_host_network(root) {
-        limits.push(why);
+    if let Err(error) = enter_host_network(root) {
+        limits.push(error.to_string());
     }
     // udevd's own socket: while it is there, udevd runs and sends on what it has looked at.
     let control = "/run/udev/control";
@@ -193,13 +207,14 @@ fn open(root: &HostRoot, buffer: usize) -> Result<(SourceStatus, MonitorSocket),
 }
 
 /// Only this thread moves: a network namespace belongs to a thread.
-fn enter_host_network(root: &HostRoot) -> Result<(), String> {
+fn enter_host_network(root: &HostRoot) -> Result<(), NetworkError> {
     let hosts = root.at("/proc/1/ns/net");
     // The thread's own, from our own /proc whatever the host root. Reading that of PID 1 takes the
     // right to trace it (ptrace(2)).
     let name = |path: &std::path::Path| {
-        std::fs::read_link(path).map_err(|error| {
-            format!("reading {}: {error}: if the host's network namespace is another one, events may be missing", path.display())
+        std::fs::read_link(path).map_err(|source| NetworkError::ReadNamespace {
+            path: path.to_owned(),
+            source,
         })
     };
     let (host, own) = (
@@ -209,15 +224,9 @@ fn enter_host_network(root: &HostRoot) -> Result<(), String> {
     if host == own {
         return Ok(());
     }
-    let entered = std::fs::File::open(&hosts)
-        .map_err(|error| error.to_string())
-        .and_then(|namespace| {
-            nix::sched::setns(namespace, CloneFlags::CLONE_NEWNET)
-                .map_err(|errno| errno.to_string())
-        });
-    entered.map_err(|error| {
-        format!("entering the host's network namespace: {error}: events may be missing")
-    })
+    let namespace = std::fs::File::open(&hosts).map_err(NetworkError::Enter)?;
+    nix::sched::setns(namespace, CloneFlags::CLONE_NEWNET)
+        .map_err(|errno| NetworkError::Enter(errno.into()))
 }
 
 /// Until the other side is gone.

@@ -18,11 +18,12 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::time::Instant;
 
 use crate::host::clock::now;
-use crate::host::worker_pool::WorkerOutcome;
 use crate::model::observation::Observation;
 use crate::model::source_update::{Source, SourceRequest, SourceStatus, SourceUpdate};
 use crate::source::context::{Context, SourceError};
 use crate::source::jobs::{Job, JobResult};
+use crate::source::status_reporter::StatusReporter;
+use crate::source::worker_job::{JobError, answer, run_with_retry};
 
 pub use crate::source::kubelet::scan::{KubeletError, scan};
 
@@ -42,7 +43,8 @@ const RESCAN_DELAYS: [Duration; 3] = [
 pub async fn run(context: Context) -> Result<Infallible, SourceError> {
     let mut requests = context.requests.subscribe();
     let mut settings = context.settings.clone();
-    let mut reported: Option<(SourceStatus, Vec<String>)> = None;
+    let mut status_reporter = StatusReporter::new(Source::Kubelet);
+    let mut reported_warnings: Vec<String> = Vec::new();
     let mut rescans: Vec<Instant> = Vec::new();
     loop {
         let (kubelet_root, timeout) = {
@@ -52,54 +54,45 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
         let job = Job::Kubelet {
             kubelet_root: kubelet_root.clone(),
         };
-        let outcome = match context.workers.run("kubelet", job.clone(), timeout).await {
-            // A worker that died says nothing of the records: the next one is asked.
-            WorkerOutcome::Failed(_) => context.workers.run("kubelet", job, timeout).await,
-            outcome => outcome,
-        };
-        let (observation, status, warnings) = match outcome {
-            WorkerOutcome::Completed(JobResult::Kubelet(Some(records))) => {
+        let outcome = run_with_retry(&context.workers, "kubelet", job, timeout).await;
+        let answer = answer(outcome, |result| match result {
+            JobResult::Kubelet(records) => Some(records),
+            _ => None,
+        });
+        let (observation, status, warnings) = match answer {
+            Ok(Some(records)) => {
                 let status = SourceStatus::Active(format!("records below {kubelet_root}"));
                 let warnings = records.warnings.clone();
                 (Observation::ok(now(), records), status, warnings)
             }
-            WorkerOutcome::Completed(JobResult::Kubelet(None)) => (
+            Ok(None) => (
                 Observation::Unavailable,
                 SourceStatus::Absent(format!("no kubelet here: there is no {kubelet_root}")),
                 Vec::new(),
             ),
-            WorkerOutcome::Completed(JobResult::Failed { error })
-            | WorkerOutcome::Failed(error) => failed(error),
-            WorkerOutcome::Completed(_) => {
-                failed("a worker answered another question than was asked".into())
-            }
-            WorkerOutcome::Stuck {
-                since, waiting_in, ..
-            } => {
-                let waiting =
-                    waiting_in.map_or_else(String::new, |place| format!(", waiting in {place}"));
-                failed(format!(
-                    "reading {kubelet_root} has not returned since {since}{waiting}: the disk below it does not answer"
-                ))
+            Err(error) => {
+                let error = match error {
+                    JobError::Stuck { .. } => {
+                        format!("{kubelet_root}: {error}: the disk below it does not answer")
+                    }
+                    _ => error.to_string(),
+                };
+                (
+                    Observation::failed(now(), &error),
+                    SourceStatus::Down(error),
+                    Vec::new(),
+                )
             }
         };
         context.report(SourceUpdate::Kubelet(observation)).await?;
-        if reported.as_ref() != Some(&(status.clone(), warnings.clone())) {
-            for warning in warnings.iter().filter(|warning| {
-                !reported
-                    .as_ref()
-                    .is_some_and(|(_, told)| told.contains(warning))
-            }) {
-                tracing::warn!(%warning, "a record of the kubelet is skipped");
-            }
-            context
-                .report(SourceUpdate::Source {
-                    source: Source::Kubelet,
-                    status: status.clone(),
-                })
-                .await?;
-            reported = Some((status, warnings));
+        for warning in warnings
+            .iter()
+            .filter(|warning| !reported_warnings.contains(warning))
+        {
+            tracing::warn!(%warning, "a record of the kubelet is skipped");
         }
+        reported_warnings = warnings;
+        status_reporter.report(&context, status).await?;
         let due = rescans
             .iter()
             .copied()
@@ -133,18 +126,4 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
             }
         }
     }
-}
-
-fn failed(
-    error: String,
-) -> (
-    Observation<crate::model::kubelet::KubeletRecords>,
-    SourceStatus,
-    Vec<String>,
-) {
-    (
-        Observation::failed(now(), &error),
-        SourceStatus::Down(error),
-        Vec::new(),
-    )
 }

@@ -16,12 +16,14 @@ use tokio::time::Instant;
 
 use crate::host::clock::now;
 use crate::host::worker_pool::WorkerOutcome;
+use crate::model::backoff::Backoff;
 use crate::model::observation::Observation;
 use crate::model::path::HostPath;
 use crate::model::probe::{MountProbe, ProbeTarget, StuckProbe};
 use crate::model::source_update::{Source, SourceRequest, SourceStatus, SourceUpdate};
 use crate::source::context::{Context, SourceError};
 use crate::source::jobs::{Job, JobResult};
+use crate::source::worker_job::{answer, late_answer};
 
 /// A volume that does not answer is asked ever more rarely, up to this.
 const MAX_BACKOFF: Duration = Duration::from_secs(600);
@@ -186,10 +188,8 @@ fn record_outcome(
     } else {
         plan.consecutive_failures.saturating_add(1)
     };
-    let back_off = interval
-        .saturating_mul(1 << plan.consecutive_failures.min(10))
-        .min(MAX_BACKOFF.max(interval));
-    plan.due = Instant::now() + if ended.responded { interval } else { back_off };
+    let backoff = Backoff::new(interval, MAX_BACKOFF.max(interval));
+    plan.due = Instant::now() + backoff.delay(plan.consecutive_failures);
     let mut next = plan.due;
     if recovered {
         // Its filesystem answers again: so may the other mounts of it, whatever their back-off
@@ -211,90 +211,54 @@ async fn probe(context: Arc<Context>, target: ProbeTarget) -> Result<ProbeOutcom
     let timeout = context.settings.borrow().probe_timeout;
     // One question a filesystem: all its mounts hang together, and each stuck process costs memory.
     let key = format!("{} {}", target.dev, target.filesystem);
-    let report = |result| SourceUpdate::Probe {
-        path: path.clone(),
-        result,
-        duration: sent.elapsed(),
-    };
-    match context
+    let outcome = context
         .probe_workers
         .run(&key, Job::ProbeMount { path: path.clone() }, timeout)
-        .await
-    {
-        WorkerOutcome::Completed(answer) => {
-            context.report(report(to_observation(answer))).await?;
-            Ok(ProbeOutcome {
-                path,
-                responded: true,
-            })
-        }
+        .await;
+    let (responded, result) = match outcome {
         WorkerOutcome::Stuck {
             since,
             waiting_in,
-            late: Some(late),
+            late,
         } => {
-            context
-                .report(SourceUpdate::ProbeStuck {
-                    path: path.clone(),
-                    stuck: StuckProbe {
-                        since,
-                        waiting_in,
-                        path: path.clone(),
-                    },
-                })
-                .await?;
-            let result = match late.await {
-                Ok(Ok(answer)) => to_observation(answer),
-                Ok(Err(error)) => Observation::failed(now(), error),
-                Err(_) => Observation::failed(
-                    now(),
-                    "the probe process that hung has ended without an answer",
-                ),
+            let stuck = StuckProbe {
+                since,
+                waiting_in,
+                path: path.clone(),
             };
-            let answered = result.value().is_some();
-            context.report(report(result)).await?;
-            Ok(ProbeOutcome {
-                path,
-                responded: answered,
-            })
-        }
-        // Asked through another mount of the same filesystem, and stuck there.
-        WorkerOutcome::Stuck {
-            since,
-            waiting_in,
-            late: None,
-        } => {
             context
                 .report(SourceUpdate::ProbeStuck {
                     path: path.clone(),
-                    stuck: StuckProbe {
-                        since,
-                        waiting_in,
-                        path: path.clone(),
-                    },
+                    stuck,
                 })
                 .await?;
-            Ok(ProbeOutcome {
-                path,
-                responded: false,
-            })
+            let Some(late) = late else {
+                // Another mount of the same filesystem is being probed, and hangs.
+                return Ok(ProbeOutcome {
+                    path,
+                    responded: false,
+                });
+            };
+            let result = late_answer(late, mount_probe).await;
+            (result.is_ok(), result)
         }
-        WorkerOutcome::Failed(error) => {
-            context
-                .report(report(Observation::failed(now(), error)))
-                .await?;
-            Ok(ProbeOutcome {
-                path,
-                responded: false,
-            })
-        }
-    }
+        // An error that the worker reports is an answer of the filesystem as well.
+        outcome @ WorkerOutcome::Completed(_) => (true, answer(outcome, mount_probe)),
+        outcome @ WorkerOutcome::Failed(_) => (false, answer(outcome, mount_probe)),
+    };
+    context
+        .report(SourceUpdate::Probe {
+            path: path.clone(),
+            result: Observation::from_result(now(), result),
+            duration: sent.elapsed(),
+        })
+        .await?;
+    Ok(ProbeOutcome { path, responded })
 }
 
-fn to_observation(answer: JobResult) -> Observation<MountProbe> {
-    match answer {
-        JobResult::ProbeMount(probe) => Observation::ok(now(), probe),
-        JobResult::Failed { error } => Observation::failed(now(), error),
-        _ => Observation::failed(now(), "a worker answered another question than was asked"),
+fn mount_probe(result: JobResult) -> Option<MountProbe> {
+    match result {
+        JobResult::ProbeMount(probe) => Some(probe),
+        _ => None,
     }
 }

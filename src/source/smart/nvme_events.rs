@@ -19,6 +19,7 @@ use crate::source::smart;
 use crate::source::smart::backend::Backend;
 use crate::source::smart::plan::Plan;
 use crate::source::smart::tasks::{TASK_LOST, TaskSet};
+use crate::source::worker_job::{JobError, answer, late_answer};
 
 /// After a refusal.
 const RETRY_INTERVAL: Duration = Duration::from_secs(3600);
@@ -26,7 +27,19 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(3600);
 #[derive(Debug)]
 pub struct NvmeEventsResult {
     controller: String,
-    result: Result<bool, String>,
+    result: Result<(), NvmeEventsError>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+enum NvmeEventsError {
+    #[error("{TASK_LOST}")]
+    TaskLost,
+    #[error(transparent)]
+    Worker(JobError),
+}
+
+fn nvme_events_result(result: JobResult) -> Option<()> {
+    matches!(result, JobResult::NvmeEvents { .. }).then_some(())
 }
 
 #[derive(Default)]
@@ -38,7 +51,7 @@ struct ControllerState {
     due: Instant,
     in_flight: bool,
     /// What was said of it in the log.
-    logged: Option<Result<(), String>>,
+    logged: Option<Result<(), NvmeEventsError>>,
 }
 
 /// `nvme0`, of a drive that is asked through it or through its namespace; with several paths to it,
@@ -78,8 +91,8 @@ impl NvmeEventSetup {
         &mut self,
         plans: &BTreeMap<DriveId, Plan>,
         context: &Context,
-        world: &W,
-        running: &mut TaskSet,
+        backend: &W,
+        tasks: &mut TaskSet,
         at: Instant,
     ) -> Option<Instant> {
         // A suspended one is not woken for it.
@@ -103,42 +116,26 @@ impl NvmeEventSetup {
             .filter(|(_, state)| !state.in_flight && state.due <= at)
         {
             state.in_flight = true;
-            let (world, controller) = (world.clone(), name.clone());
+            let (backend, controller) = (backend.clone(), name.clone());
             let lost = NvmeEventsResult {
                 controller: name.clone(),
-                result: Err(TASK_LOST.to_owned()),
+                result: Err(NvmeEventsError::TaskLost),
             };
-            running.spawn(smart::SmartTaskResult::NvmeEvents(lost), async move {
+            tasks.spawn(smart::SmartTaskResult::NvmeEvents(lost), async move {
                 let job = Job::NvmeEvents {
                     controller: controller.clone(),
                 };
-                let outcome = match world
+                let outcome = backend
                     .run_job(format!("events of {controller}"), job, timeout)
-                    .await
-                {
+                    .await;
+                let result = match outcome {
                     // Until the worker that hangs has ended, the controller is not asked again.
                     WorkerOutcome::Stuck {
                         late: Some(late), ..
-                    } => match late.await {
-                        Ok(Ok(answer)) => WorkerOutcome::Completed(answer),
-                        Ok(Err(error)) => WorkerOutcome::Failed(error),
-                        Err(_) => {
-                            WorkerOutcome::Failed("the worker that hung has ended".to_owned())
-                        }
-                    },
-                    outcome => outcome,
+                    } => late_answer(late, nvme_events_result).await,
+                    outcome => answer(outcome, nvme_events_result),
                 };
-                let result = match outcome {
-                    WorkerOutcome::Completed(JobResult::NvmeEvents { changed: set }) => Ok(set),
-                    WorkerOutcome::Completed(JobResult::Failed { error })
-                    | WorkerOutcome::Failed(error) => Err(error),
-                    WorkerOutcome::Completed(_) => {
-                        Err("a worker answered another question than was asked".to_owned())
-                    }
-                    WorkerOutcome::Stuck { since, .. } => {
-                        Err(format!("the controller has not answered since {since}"))
-                    }
-                };
+                let result = result.map_err(NvmeEventsError::Worker);
                 smart::SmartTaskResult::NvmeEvents(NvmeEventsResult { controller, result })
             });
         }
@@ -151,31 +148,31 @@ impl NvmeEventSetup {
 
     pub fn record_result(
         &mut self,
-        ended: NvmeEventsResult,
+        finished: NvmeEventsResult,
         settings: &SmartSettings,
         at: Instant,
     ) {
-        let Some(state) = self.controllers.get_mut(&ended.controller) else {
+        let Some(state) = self.controllers.get_mut(&finished.controller) else {
             return;
         };
         state.in_flight = false;
         state.due = at
-            + if ended.result.is_ok() {
+            + if finished.result.is_ok() {
                 settings.interval
             } else {
                 RETRY_INTERVAL
             };
-        let result = ended.result.map(|_set| ());
+        let result = finished.result;
         if state.logged.as_ref() != Some(&result) {
             match &result {
                 Ok(()) => tracing::info!(
-                    controller = ended.controller,
+                    controller = finished.controller,
                     "the NVMe controller announces health events"
                 ),
-                Err(why) => {
+                Err(error) => {
                     tracing::warn!(
-                        controller = ended.controller,
-                        why,
+                        controller = finished.controller,
+                        %error,
                         "the NVMe controller announces no health events; it is asked from time to time"
                     );
                 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
+use crate::model::backoff::Backoff;
 use crate::model::drive::Transport;
 use crate::model::hash::fnv1a_64;
 use crate::model::smart::{SelfTestKind, SmartResponse};
@@ -17,6 +18,8 @@ use crate::source::smart::query::ReadScope;
 
 /// A drive that does not answer is asked ever more rarely, up to this.
 const MAX_BACKOFF: Duration = Duration::from_secs(3600);
+/// Failures raise the shortest interval between two queries by this factor at most.
+const MAX_FLOOR_FACTOR: u32 = 16;
 /// What has no SMART now will hardly have it in ten minutes.
 const NOT_APPLICABLE_INTERVAL: Duration = Duration::from_secs(3600);
 /// After an admin has started a self-test, to see whether it runs.
@@ -146,13 +149,12 @@ impl Plan {
         if !self.wanted || self.target.asleep || !matches!(self.state, QueryState::Idle) {
             return None;
         }
-        let floor = match self.consecutive_failures {
-            _ if self.self_test_started => SELF_TEST_FIRST_POLL,
-            0 => settings.shortest_interval,
-            // Its own errors do not have a drive that does not answer asked all the time.
-            troubles => settings
-                .shortest_interval
-                .saturating_mul(1 << troubles.min(4)),
+        let floor = if self.self_test_started {
+            SELF_TEST_FIRST_POLL
+        } else {
+            // The kernel's errors of a drive that does not answer trigger queries only so often.
+            let shortest = settings.shortest_interval;
+            Backoff::new(shortest, shortest * MAX_FLOOR_FACTOR).delay(self.consecutive_failures)
         };
         Some(
             self.started
@@ -250,17 +252,13 @@ impl Plan {
     /// well.
     fn defer_full(&mut self, settings: &SmartSettings, at: Instant) {
         let longest = MAX_FULL_INTERVAL.max(settings.slow_interval);
-        let wait = settings
-            .slow_interval
-            .saturating_mul(1 << self.hints.full_timeouts.min(12))
-            .min(longest);
+        let wait = Backoff::new(settings.slow_interval, longest).delay(self.hints.full_timeouts);
         self.hints.full_timeouts = self.hints.full_timeouts.saturating_add(1);
         self.hints.full_due = Some(at + wait);
     }
 
     fn backoff(&self, base: Duration) -> Duration {
-        base.saturating_mul(1 << self.consecutive_failures.min(12))
-            .min(MAX_BACKOFF.max(base))
+        Backoff::new(base, MAX_BACKOFF.max(base)).delay(self.consecutive_failures)
     }
 
     /// What is read of it between two whole readings; for NVMe there is nothing slow to leave out.

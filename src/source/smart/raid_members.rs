@@ -10,7 +10,6 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::host::clock::now;
-use crate::host::worker_pool::WorkerOutcome;
 use crate::model::drive::Transport;
 use crate::model::observation::Observation;
 use crate::model::path::HostPath;
@@ -19,10 +18,13 @@ use crate::source::context::{Context, SmartSettings};
 use crate::source::jobs::{Job, JobResult};
 use crate::source::smart::backend::Backend;
 use crate::source::smart::controller_locks::ControllerLocks;
-use crate::source::smart::controllers::enumerate::{self, Enumeration, KnownDisks, StuckSlot};
+use crate::source::smart::controllers::enumerate::{
+    self, EnumerateError, Enumeration, KnownDisks, StuckSlot,
+};
 use crate::source::smart::controllers::{Controller, ControllerKind};
 use crate::source::smart::tasks::{TASK_LOST, TaskSet};
 use crate::source::smart::{self, query};
+use crate::source::worker_job::{JobError, answer};
 
 /// Controllers come and go with their PCI slots, and tell so by the drives' list; this is for what
 /// tells nothing.
@@ -36,9 +38,17 @@ const CONFIRM_AFTER_INTERVALS: u32 = 2;
 /// After a failure, a doubt, or a loss, at the earliest.
 const ENUMERATE_RETRY_INTERVAL: Duration = Duration::from_secs(600);
 
+#[derive(Debug, thiserror::Error)]
+pub enum DiscoverError {
+    #[error("{TASK_LOST}")]
+    TaskLost,
+    #[error("/sys: {0}")]
+    Worker(JobError),
+}
+
 #[derive(Debug)]
 pub enum RaidTaskResult {
-    ControllersFound(Result<Vec<Controller>, String>),
+    ControllersFound(Result<Vec<Controller>, DiscoverError>),
     Enumerated {
         name: String,
         enumerated: Enumeration,
@@ -100,12 +110,12 @@ impl RaidMembers {
 
     /// A disk of a controller did not answer: it may be gone.
     pub fn recheck_slot(&mut self, target: &SmartTarget, at: Instant) {
-        let Some(place) = &target.device_type else {
+        let Some(slot) = &target.device_type else {
             return;
         };
         let is_its = |state: &&mut ControllerState| {
             state.controller.device.as_ref() == Some(&target.device)
-                && state.known.disks.contains_key(place)
+                && state.known.disks.contains_key(slot)
         };
         for state in self.controllers.values_mut().filter(is_its) {
             let earliest = state
@@ -136,22 +146,22 @@ impl RaidMembers {
     pub fn start_due<W: Backend>(
         &mut self,
         context: &Context,
-        world: &W,
+        backend: &W,
         settings: &SmartSettings,
-        taken: &ControllerLocks,
-        running: &mut TaskSet,
+        locks: &ControllerLocks,
+        tasks: &mut TaskSet,
         at: Instant,
     ) -> Instant {
         if !self.discovering && self.discovery_due <= at {
             self.discovering = true;
             self.discovery_due = at + DISCOVERY_INTERVAL;
-            let (world, timeout) = (world.clone(), context.settings.borrow().worker_timeout);
+            let (backend, timeout) = (backend.clone(), context.settings.borrow().worker_timeout);
             let lost = smart::SmartTaskResult::RaidMembers(RaidTaskResult::ControllersFound(Err(
-                TASK_LOST.to_owned(),
+                DiscoverError::TaskLost,
             )));
-            running.spawn(lost, async move {
+            tasks.spawn(lost, async move {
                 smart::SmartTaskResult::RaidMembers(RaidTaskResult::ControllersFound(
-                    find_controllers(world, timeout).await,
+                    find_controllers(backend, timeout).await,
                 ))
             });
         }
@@ -172,11 +182,11 @@ impl RaidMembers {
             let Some(device) = &state.controller.device else {
                 continue;
             };
-            let lane = match state.controller.kind == ControllerKind::Areca {
-                true => match taken.lock_controller(device) {
+            let controller_lock = match state.controller.kind == ControllerKind::Areca {
+                true => match locks.lock_controller(device) {
                     // The end of the question goes on.
                     None => continue,
-                    lane => lane,
+                    controller_lock => controller_lock,
                 },
                 false => None,
             };
@@ -185,7 +195,7 @@ impl RaidMembers {
             let timeout = enumerate::TIMEOUT.min(settings.timeout);
             let (controller, known) = (state.controller.clone(), state.known.clone());
             let lost = Enumeration {
-                drives: Err(TASK_LOST.to_owned()),
+                drives: Err(EnumerateError::TaskLost),
                 disks: known.disks.clone(),
                 absent_counts: known.absent_counts.clone(),
                 incomplete: false,
@@ -195,13 +205,15 @@ impl RaidMembers {
                 name: name.clone(),
                 enumerated: lost,
             });
-            let (world, program, taken) = (world.clone(), settings.command.clone(), taken.clone());
+            let (backend, program, locks) =
+                (backend.clone(), settings.command.clone(), locks.clone());
             let name = name.clone();
-            running.spawn(lost, async move {
-                let _until_the_end = lane;
-                let enumerated =
-                    enumerate::enumerate(world, program, device, controller, known, taken, timeout)
-                        .await;
+            tasks.spawn(lost, async move {
+                let _held = controller_lock;
+                let enumerated = enumerate::enumerate(
+                    backend, program, device, controller, known, locks, timeout,
+                )
+                .await;
                 smart::SmartTaskResult::RaidMembers(RaidTaskResult::Enumerated { name, enumerated })
             });
         }
@@ -211,20 +223,20 @@ impl RaidMembers {
     /// Out: what the owner is to be told.
     pub fn record_result(
         &mut self,
-        ended: RaidTaskResult,
+        result: RaidTaskResult,
         settings: &SmartSettings,
-        running: &mut TaskSet,
+        tasks: &mut TaskSet,
         at: Instant,
     ) -> Vec<SourceUpdate> {
-        match ended {
+        match result {
             RaidTaskResult::ControllersFound(Ok(found)) => {
                 self.discovering = false;
                 self.error = None;
                 self.update_controllers(found, at)
             }
-            RaidTaskResult::ControllersFound(Err(why)) => {
+            RaidTaskResult::ControllersFound(Err(error)) => {
                 self.discovering = false;
-                self.error = Some(format!("looking for RAID controllers: {why}"));
+                self.error = Some(format!("looking for RAID controllers: {error}"));
                 Vec::new()
             }
             RaidTaskResult::Enumerated { name, enumerated } => {
@@ -236,7 +248,7 @@ impl RaidMembers {
                     (enumerated.disks, enumerated.absent_counts);
                 for stuck in enumerated.stuck {
                     state.known.stuck.insert(stuck.slot.clone());
-                    await_stuck_exit(running, name.clone(), stuck);
+                    await_stuck_exit(tasks, name.clone(), stuck);
                 }
                 let again = match &enumerated.drives {
                     Err(_) => ENUMERATE_RETRY_INTERVAL,
@@ -254,19 +266,19 @@ impl RaidMembers {
                 } else {
                     state.due
                 };
-                state.error = enumerated.drives.as_ref().err().cloned();
-                let drives = match enumerated.drives {
-                    Ok(drives) => Observation::ok(now(), drives),
-                    Err(why) => Observation::failed(now(), why),
-                };
+                state.error = enumerated
+                    .drives
+                    .as_ref()
+                    .err()
+                    .map(EnumerateError::to_string);
                 vec![SourceUpdate::RaidMembers {
                     controller: name,
-                    drives,
+                    drives: Observation::from_result(now(), enumerated.drives),
                 }]
             }
-            RaidTaskResult::StuckProcessExited { name, slot: place } => {
+            RaidTaskResult::StuckProcessExited { name, slot } => {
                 if let Some(state) = self.controllers.get_mut(&name) {
-                    state.known.stuck.remove(&place);
+                    state.known.stuck.remove(&slot);
                     state.due = state.due.min(at);
                 }
                 Vec::new()
@@ -275,14 +287,14 @@ impl RaidMembers {
     }
 
     fn update_controllers(&mut self, found: Vec<Controller>, at: Instant) -> Vec<SourceUpdate> {
-        let mut reports = Vec::new();
+        let mut updates = Vec::new();
         let names: BTreeSet<String> = found.iter().map(Controller::name).collect();
         for gone in self
             .controllers
             .keys()
             .filter(|name| !names.contains(*name))
         {
-            reports.push(SourceUpdate::RaidMembers {
+            updates.push(SourceUpdate::RaidMembers {
                 controller: gone.clone(),
                 drives: Observation::ok(now(), Vec::new()),
             });
@@ -313,7 +325,7 @@ impl RaidMembers {
             let missing = state.controller.device_error.clone();
             if missing.is_some() && state.error != missing {
                 let why = missing.clone().unwrap_or_default();
-                reports.push(SourceUpdate::RaidMembers {
+                updates.push(SourceUpdate::RaidMembers {
                     controller: name.clone(),
                     drives: Observation::failed(now(), why),
                 });
@@ -326,56 +338,43 @@ impl RaidMembers {
         let names: Vec<String> = names.into_iter().collect();
         if self.reported_names.as_ref() != Some(&names) {
             self.reported_names = Some(names.clone());
-            reports.push(SourceUpdate::RaidControllers(names));
+            updates.push(SourceUpdate::RaidControllers(names));
         }
-        reports
+        updates
     }
 }
 
-fn await_stuck_exit(running: &mut TaskSet, name: String, stuck: StuckSlot) {
+fn await_stuck_exit(tasks: &mut TaskSet, name: String, stuck: StuckSlot) {
     let StuckSlot {
-        slot: place,
-        remains,
-        lock: hold,
-        ..
+        slot, child, lock, ..
     } = stuck;
     tracing::warn!(
         controller = name,
-        place,
-        waiting_in = remains.waiting_in,
+        slot,
+        waiting_in = child.waiting_in,
         "smartctl hangs at a disk of a controller and cannot be killed"
     );
     let lost = smart::SmartTaskResult::RaidMembers(RaidTaskResult::StuckProcessExited {
         name: name.clone(),
-        slot: place.clone(),
+        slot: slot.clone(),
     });
-    running.spawn(lost, async move {
-        remains.exited().await;
-        drop(hold);
-        smart::SmartTaskResult::RaidMembers(RaidTaskResult::StuckProcessExited {
-            name,
-            slot: place,
-        })
+    tasks.spawn(lost, async move {
+        child.exited().await;
+        drop(lock);
+        smart::SmartTaskResult::RaidMembers(RaidTaskResult::StuckProcessExited { name, slot })
     });
 }
 
 async fn find_controllers<W: Backend>(
-    world: W,
+    backend: W,
     timeout: Duration,
-) -> Result<Vec<Controller>, String> {
-    match world
+) -> Result<Vec<Controller>, DiscoverError> {
+    let outcome = backend
         .run_job("raid controllers".to_owned(), Job::Controllers, timeout)
-        .await
-    {
-        WorkerOutcome::Completed(JobResult::Controllers(controllers)) => Ok(controllers),
-        WorkerOutcome::Completed(JobResult::Failed { error }) | WorkerOutcome::Failed(error) => {
-            Err(error)
-        }
-        WorkerOutcome::Completed(_) => {
-            Err("a worker answered another question than was asked".to_owned())
-        }
-        WorkerOutcome::Stuck { since, .. } => {
-            Err(format!("reading /sys has not returned since {since}"))
-        }
-    }
+        .await;
+    answer(outcome, |result| match result {
+        JobResult::Controllers(controllers) => Some(controllers),
+        _ => None,
+    })
+    .map_err(DiscoverError::Worker)
 }

@@ -28,8 +28,12 @@ pub enum ToolCheck {
 }
 
 /// `known`: the file that was found usable before.
-pub async fn check<W: Backend>(world: W, program: PathBuf, known: Option<FileStamp>) -> ToolCheck {
-    let Some(stamp) = world.file_stamp(program.clone()).await else {
+pub async fn check<W: Backend>(
+    backend: W,
+    program: PathBuf,
+    known: Option<FileStamp>,
+) -> ToolCheck {
+    let Some(stamp) = backend.file_stamp(program.clone()).await else {
         return ToolCheck::Unusable(format!("{} is not there: {REMEDY}", program.display()));
     };
     if known == Some(stamp) {
@@ -40,9 +44,9 @@ pub async fn check<W: Backend>(world: W, program: PathBuf, known: Option<FileSta
         vec!["-j".to_owned(), "--version".to_owned()],
         TIMEOUT,
     );
-    let output = match world.run(exec).await {
+    let output = match backend.run(exec).await {
         Ok(output) => output,
-        Err(ExecError::Unkillable { child: remains, .. }) => return ToolCheck::Stuck(remains),
+        Err(ExecError::Unkillable { child, .. }) => return ToolCheck::Stuck(child),
         Err(ExecError::Start { source, .. }) => {
             return ToolCheck::Unusable(format!(
                 "starting {}: {source}: {REMEDY}",
@@ -58,7 +62,7 @@ pub async fn check<W: Backend>(world: W, program: PathBuf, known: Option<FileSta
             program.display()
         )),
         Err(_) => ToolCheck::Unusable(format!(
-            "{} does not tell its version{}: {REMEDY}",
+            "{} does not report its version{}: {REMEDY}",
             program.display(),
             output_error_suffix(&output)
         )),
@@ -66,5 +70,5 @@ pub async fn check<W: Backend>(world: W, program: PathBuf, known: Option<FileSta
 }
 
 fn output_error_suffix(output: &crate::host::exec::Output) -> String {
-    query::output_error(output).map_or_else(String::new, |why| format!(" ({why})"))
+    query::check_output(output).map_or_else(|error| format!(" ({error})"), |()| String::new())
 }
