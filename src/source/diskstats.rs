@@ -1,8 +1,8 @@
 //! I/O counters of the block layer, from /proc/diskstats (Documentation/admin-guide/iostats.rst).
-//! Reading them asks no device.
+//! Reading them causes no I/O.
 //!
-//! In: the host root, a timer, requests. Out: `Report::DiskStats`. That nothing completes for a
-//! while is for `assess` to judge.
+//! In: the host root, a timer, requests. Out: `SourceUpdate::DiskStats`. `assess` judges I/O that
+//! does not complete.
 
 use std::convert::Infallible;
 
@@ -28,7 +28,7 @@ pub enum DiskStatsError {
     Line(String),
 }
 
-/// Every line of a known form; kernels before 4.18 have no discards, before 5.5 no flushes.
+/// Parses all lines; kernels before 4.18 have no discards, before 5.5 no flushes.
 pub fn parse(text: &str) -> Result<Vec<DiskStat>, DiskStatsError> {
     text.lines()
         .map(|line| parse_line(line).ok_or_else(|| DiskStatsError::Line(line.to_owned())))
@@ -57,7 +57,7 @@ fn parse_line(line: &str) -> Option<DiskStat> {
     })
 }
 
-/// Runs until the owner of the state is gone.
+/// Runs until the owner of the state ends.
 pub async fn run(context: Context) -> Result<Infallible, SourceError> {
     let mut requests = context.requests.subscribe();
     let mut status_reporter = StatusReporter::new(Source::DiskStats);

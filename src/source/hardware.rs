@@ -1,8 +1,8 @@
-//! Hardware: when to scan sysfs anew, and which md and dm devices to ask for their state.
+//! Hardware: when to scan sysfs, and which md and dm devices to read the state of.
 //!
-//! In: uevents, requests, a slow timer. Out: `Report::Inventory`, `Report::Layer`; NVMe
-//! controllers' own events, as a `Request` to whoever asks them. Every reading is done by a worker;
-//! events only say when.
+//! In: uevents, requests, a slow timer. Out: `SourceUpdate::Inventory`, `SourceUpdate::Layer`;
+//! events of NVMe controllers, as a `SourceRequest` to the SMART source. A worker does every
+//! reading; an event only triggers it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -26,22 +26,22 @@ use crate::source::jobs::{Job, JobResult};
 use crate::source::status_reporter::StatusReporter;
 use crate::source::worker_job::{JobError, answer, late_answer, run_with_retry};
 
-/// Uevents come in bursts; one scan answers all that came before it. Short enough for an unplugged
-/// drive to be told within 100 ms.
+/// Uevents come in bursts, and one scan covers a burst. Short enough to report an unplugged drive
+/// within 100 ms.
 const SETTLE: Duration = Duration::from_millis(15);
-/// While events keep coming, a scan is made at least this often.
+/// The longest delay of a scan while events keep coming.
 const MAX_SETTLE: Duration = Duration::from_millis(60);
-/// udev's rules finish some time after its first event of a device; the scan behind the last event
-/// catches late links.
+/// The rules of udev finish some time after its first event of a device. This second scan finds
+/// late links.
 const RESCAN_DELAY: Duration = Duration::from_secs(3);
-/// Layers change without a uevent (a rebuild's progress, a thin pool's use).
+/// Layers change without a uevent (the progress of a rebuild, the usage of a thin pool).
 const LAYERS_INTERVAL: Duration = Duration::from_secs(30);
-/// What only a new table changes is asked in every round of so many, and in the next one after a
-/// uevent: the kernel sends one with each new table (do_resume(), drivers/md/dm-ioctl.c). A node
-/// has hundreds of logical volumes.
+/// Devices whose state only a new table changes are read in every tenth round, and in the next
+/// round after a uevent: the kernel sends one with each new table (do_resume(),
+/// drivers/md/dm-ioctl.c). A node has hundreds of logical volumes.
 const FULL_ROUND_EVERY: u32 = 10;
 
-/// Runs until the owner of the state is gone.
+/// Runs until the owner of the state ends.
 pub async fn run(context: Context) -> Result<Infallible, SourceError> {
     let context = Arc::new(context);
     let (status, mut events) = events::start(&context.root);
@@ -53,7 +53,7 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
     watch.scan(&context).await?;
     let mut next_scan = Instant::now() + settings.borrow().reconcile_interval;
     let mut next_layers = Instant::now() + LAYERS_INTERVAL;
-    // First event not yet answered by a scan.
+    // The first event that no scan has covered yet.
     let mut waiting_since: Option<Instant> = None;
     loop {
         tokio::select! {
@@ -63,7 +63,7 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
                     let first = *waiting_since.get_or_insert_with(Instant::now);
                     next_scan = (Instant::now() + SETTLE).min(first + MAX_SETTLE);
                 }
-                // Nobody asks drives at the start; then all are asked anyhow.
+                // No source reads drives at the start; then all drives are read anyway.
                 Some(DeviceEvent::NvmeEvent { controller }) => drop(context.requests.send(SourceRequest::NvmeEvent { controller })),
                 Some(DeviceEvent::Stopped(why)) => watch.events_lost(&context, &why).await?,
                 None => (watch.live, watch.without_events) = (false, true),
@@ -79,8 +79,8 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
             }
             () = tokio::time::sleep_until(next_scan) => {
                 watch.scan(&context).await?;
-                // What udev adds after its event (links, the filesystem's UUID) is seen by a second
-                // look.
+                // A second scan finds what udev adds after its event (links, the UUID of the
+                // filesystem).
                 let after = if waiting_since.take().is_some() { RESCAN_DELAY } else { settings.borrow().reconcile_interval };
                 next_scan = Instant::now() + after;
             }
@@ -94,7 +94,7 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
 }
 
 struct HardwareWatch {
-    /// A recorded tree has no events.
+    /// False for a recorded tree: it has no events.
     live: bool,
     /// The md and dm devices of the last scan, whose states are read. None before the first scan.
     layers: Option<BTreeMap<String, Layer>>,
@@ -187,7 +187,7 @@ impl HardwareWatch {
         self.status_reporter.report(context, status).await
     }
 
-    /// What there is to ask. That one of them does not answer is told of its volumes.
+    /// Reports how many layers are read. A layer that does not answer is reported with its volumes.
     async fn report_layers_status(&mut self, context: &Context) -> Result<(), SourceError> {
         let status = match self.layers.as_ref().is_none_or(BTreeMap::is_empty) {
             true => SourceStatus::Absent("no md or device-mapper device".into()),
@@ -199,7 +199,7 @@ impl HardwareWatch {
         self.layers_reporter.report(context, status).await
     }
 
-    /// In the next round. What is on its way does not count for it.
+    /// Has all layers read in the next round. Readings in flight do not count as stable.
     fn invalidate_all(&mut self) {
         self.stable_devices.clear();
         self.generation = self.generation.wrapping_add(1);
@@ -213,12 +213,12 @@ impl HardwareWatch {
         self.read_layers(context);
     }
 
-    /// Asks for the state of each layered device that may have another one, one task each: one that
-    /// hangs holds up no other.
+    /// Reads the state of each layer that may have changed, one task each: one that hangs delays no
+    /// other.
     fn read_layers(&mut self, context: &Arc<Context>) {
         let layers = self.layers.iter().flatten();
         for (device, layer) in layers.filter(|(device, _)| !self.stable_devices.contains(*device)) {
-            // Ends by itself: `ask` is bounded by its time-out, and a late answer ends with its
+            // The task ends by itself: the job has a time-out, and a late answer ends with its
             // worker.
             self.reading.spawn(read_layer(
                 context.clone(),

@@ -1,9 +1,9 @@
-//! The kubelet's on-disk records: which CSI volumes are staged and published here, for which pods.
-//! Read by a worker: the folder lies on a disk.
+//! The records of the kubelet on disk: which CSI volumes are staged and published on this node, and
+//! for which pods. A worker reads them: the directory is on a disk.
 //!
-//! In: the host root, the kubelet's folder. Out: `KubeletRecords`. Never touches a mounted volume:
-//! only folders and records above the mount points are listed and read. A record that makes no
-//! sense is skipped with a warning that names it.
+//! In: the host root, the directory of the kubelet. Out: `KubeletRecords`. Never touches a mounted
+//! volume: only directories and records above the mount points are read. An invalid record is
+//! skipped with a warning that names it.
 //!
 //! Layouts: kubernetes/pkg/volume/csi (csi_attacher.go, csi_mounter.go, csi_block.go); staging
 //! moved from `pv/NAME` to `DRIVER/SHA256` in 1.24.
@@ -27,19 +27,19 @@ use crate::source::worker_job::{JobError, answer, run_with_retry};
 
 pub use crate::source::kubelet::scan::{KubeletError, scan};
 
-/// The kubelet writes records without telling anyone; a mount that follows is told to us and makes
-/// us look (`Request::Kubelet`).
+/// The kubelet announces no change of its records. The mount that follows triggers a scan
+/// (`SourceRequest::Kubelet`).
 const SCAN_INTERVAL: Duration = Duration::from_secs(60);
-/// Looks that follow a change of the mount table: once the burst is over, and when the kubelet has
-/// had time to remove the record of what it unmounted (the last one lies behind the grace after
-/// which a mount that vanished is told).
+/// The scans after a change of the mount table: at the end of the burst, and when the kubelet has
+/// had time to remove the record of an unmounted volume. The last one is later than the grace
+/// period after which a missing mount is reported.
 const RESCAN_DELAYS: [Duration; 3] = [
     Duration::from_millis(50),
     Duration::from_secs(3),
     Duration::from_millis(10_500),
 ];
 
-/// Runs until the owner of the state is gone.
+/// Runs until the owner of the state ends.
 pub async fn run(context: Context) -> Result<Infallible, SourceError> {
     let mut requests = context.requests.subscribe();
     let mut settings = context.settings.clone();
@@ -111,7 +111,7 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
                 }
                 request = requests.recv() => match request {
                     Ok(SourceRequest::Kubelet) => {
-                        // A look that is near already sees this change as well.
+                        // A scan that is due sooner covers this change as well.
                         let soon = Instant::now() + RESCAN_DELAYS[0];
                         let waiting = rescans.iter().copied().filter(|look| *look <= soon).min();
                         rescans = RESCAN_DELAYS.iter().map(|after| Instant::now() + *after).collect();
