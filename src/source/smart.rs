@@ -1,18 +1,19 @@
-//! SMART: when which drive is asked for what it says of itself, by smartctl, and which drives a
-//! RAID controller hides.
+//! SMART: reads the health data of each drive with smartctl, and finds drives that only a RAID
+//! controller sees.
 //!
-//! In: the owner's targets, requests, a timer. Out: `Report::Smart`, `Report::SmartStuck`,
-//! `Report::SelfTest`, `Report::Hidden`, `Report::Controllers`, `Report::SmartIgnored`.
-//! May not enter: what an answer means (`model::smart`).
+//! In: the targets of the owner, requests, a timer. Out: `SourceUpdate::Smart`, `SmartStuck`,
+//! `SelfTest`, `RaidMembers`, `RaidControllers`, `SmartIgnored`. May not enter: the meaning of a
+//! response (`model::smart`).
 //!
-//! `plan` knows when, `questions` starts them, `ask` knows how, `tool` whether there is a smartctl,
-//! `self_test` starts a test, `controllers` finds hidden disks, `hidden` keeps them up to date,
-//! `taken` where one runs behind a controller, `nvme` has controllers announce events, `running`
-//! what is waited for, `backend` is the door outside.
+//! `plan` decides when, `dispatch` starts queries, `query` runs one, `tool` checks smartctl itself,
+//! `self_test` starts a self-test, `controllers` finds RAID controllers and their disks,
+//! `raid_members` keeps them up to date, `controller_locks` serializes access to a controller,
+//! `nvme_events` has NVMe controllers announce events, `tasks` holds what runs, `backend` is the
+//! seam to the system.
 //!
-//! Manners: one smartctl a drive at most, `at_once` over the node, `shortest_interval` between two
-//! questions to a drive. One that cannot be killed holds up nobody: its drive is left alone until
-//! it has gone.
+//! Limits: one smartctl a drive, `at_once` on the node, `shortest_interval` between two queries of
+//! a drive. A smartctl that cannot be killed blocks only its own drive: the drive is not queried
+//! until the process has exited.
 
 mod backend;
 mod controller_locks;
@@ -54,12 +55,12 @@ use crate::source::smart::tasks::{TASK_LOST, TaskSet};
 use crate::source::smart::tool::ToolCheck;
 use crate::source::status_reporter::StatusReporter;
 
-/// How often to see whether smartctl is still the same, or has come.
+/// How often smartctl is checked: whether it was installed, replaced or removed.
 const CHECK_INTERVAL: Duration = Duration::from_secs(60);
-/// A smartctl that cannot be started is looked at again after this at the earliest.
+/// The earliest check after smartctl could not be started.
 const CHECK_RETRY_INTERVAL: Duration = Duration::from_secs(10);
-/// Of smartctls that cannot be killed. Beyond, only drives that have answered are asked: each dead
-/// drive would add one more.
+/// The limit of unkillable smartctl processes. Beyond it, only responsive drives are queried: each
+/// dead drive would add one more process.
 const MAX_STUCK: usize = 8;
 
 /// Runs until the owner of the state is gone.
@@ -71,7 +72,7 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
     run_with_backend(context, backend).await
 }
 
-/// Something that was waited for.
+/// The result of a task.
 #[derive(Debug)]
 enum SmartTaskResult {
     Queried {
@@ -88,7 +89,7 @@ enum SmartTaskResult {
         lock: Option<ControllerLockGuard>,
         result: SelfTestStartResult,
     },
-    /// The smartctl that was stuck on it.
+    /// The unkillable smartctl of the drive has exited.
     StuckProcessExited {
         drive: DriveId,
     },
@@ -96,13 +97,13 @@ enum SmartTaskResult {
         program: PathBuf,
         checked: ToolCheck,
     },
-    /// The smartctl that was to tell its version.
+    /// The unkillable `smartctl --version` has exited.
     StuckCheckExited,
     RaidMembers(raid_members::RaidTaskResult),
     NvmeEvents(nvme_events::NvmeEventsResult),
 }
 
-/// Whether there is a smartctl.
+/// Whether smartctl can be used.
 enum ToolState {
     Unknown,
     Ready { version: [u32; 2], stamp: FileStamp },
@@ -118,13 +119,13 @@ struct SmartSource<W> {
     check_due: Instant,
     plans: BTreeMap<DriveId, Plan>,
     tasks: TaskSet,
-    /// How many drives are being asked.
+    /// The number of drives with a running smartctl.
     in_flight: usize,
     locks: ControllerLocks,
     raid_members: RaidMembers,
     nvme_events: NvmeEventSetup,
     status_reporter: StatusReporter,
-    /// Drives that the configuration has not asked, and those of them that the owner was told.
+    /// Drives that the configuration excludes; the second set is what the owner was sent.
     ignored: BTreeSet<DriveId>,
     reported_ignored: BTreeSet<DriveId>,
 }
@@ -155,8 +156,8 @@ async fn run_with_backend<W: Backend>(
             }
             request = requests.recv() => match request {
                 Ok(request) => smart.handle_request(request).await?,
-                // Whatever it was, more answers do no harm. An admin's self-test would be lost:
-                // hence the room for `REQUESTS`.
+                // Querying all drives covers any lost request. Only a self-test of an admin would
+                // be lost: hence `REQUEST_QUEUE_CAPACITY`.
                 Err(RecvError::Lagged(lost)) => {
                     tracing::warn!(lost, "requests came faster than they were taken: all drives are asked");
                     smart.handle_request(SourceRequest::All).await?;
@@ -191,7 +192,7 @@ impl<W: Backend> SmartSource<W> {
         }
     }
 
-    /// Starts all that is due. Out: when something will be.
+    /// Starts all due work. Out: when the next work is due.
     async fn start_all_due(&mut self) -> Result<Instant, SourceError> {
         let at = Instant::now();
         if self.disabled_reason().is_none() && !self.checking && self.check_due <= at {
@@ -237,7 +238,7 @@ impl<W: Backend> SmartSource<W> {
         self.disabled_reason().is_none() && matches!(self.tool, ToolState::Ready { .. })
     }
 
-    /// Why nobody is to be asked at all.
+    /// Why no drive is queried at all.
     fn disabled_reason(&self) -> Option<&'static str> {
         if !self.settings.enabled {
             Some("switched off (smart.enabled)")
@@ -268,7 +269,7 @@ impl<W: Backend> SmartSource<W> {
         });
     }
 
-    /// Out: whether there are other drives, or devices, than before.
+    /// Out: whether the set of drives or devices has changed.
     fn update_targets(&mut self, targets: &[SmartTarget]) -> bool {
         let at = Instant::now();
         let wanted_devices = |plans: &BTreeMap<DriveId, Plan>| {
@@ -312,7 +313,7 @@ impl<W: Backend> SmartSource<W> {
                 .for_each(|plan| plan.hints.fallback_tried = false);
         }
         self.settings = Arc::new(settings);
-        // Another command, perhaps.
+        // The command may have changed.
         self.tool = ToolState::Unknown;
         self.check_due = at;
         self.update_targets(targets);
@@ -490,7 +491,7 @@ impl<W: Backend> SmartSource<W> {
     fn apply_tool_check(&mut self, program: &Path, checked: ToolCheck, at: Instant) {
         self.checking = false;
         match checked {
-            // The configuration names another one by now.
+            // The configured command has changed since the check was started.
             ToolCheck::Unchanged | ToolCheck::Ready { .. } | ToolCheck::Unusable(_)
                 if program != self.settings.command =>
             {

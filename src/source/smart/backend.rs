@@ -1,5 +1,5 @@
-//! What the source does to the world: runs programs, asks workers, looks at a file. A seam, so that
-//! tests can play drives that hang for a day.
+//! The seam to the system: runs programs, gives jobs to workers, reads one file. Tests replace it
+//! by drives that hang for a day.
 
 use std::future::Future;
 use std::os::unix::fs::MetadataExt;
@@ -19,7 +19,7 @@ const RUNTIME_STATUS_TIMEOUT: Duration = Duration::from_secs(5);
 pub trait Backend: Clone + Send + Sync + 'static {
     fn run(&self, exec: Exec) -> impl Future<Output = Result<Output, ExecError>> + Send;
 
-    /// A question that may block, to a worker.
+    /// Runs a job that may block in a worker.
     fn run_job(
         &self,
         target: String,
@@ -27,16 +27,16 @@ pub trait Backend: Clone + Send + Sync + 'static {
         timeout: Duration,
     ) -> impl Future<Output = WorkerOutcome<JobResult>> + Send;
 
-    /// Whether the kernel has suspended this device by now: that changes without an event, and to
-    /// open it would resume it.
+    /// Whether the kernel has suspended this device. The state changes without an event, and
+    /// opening the device would resume it.
     fn is_suspended(&self, device: HostPath) -> impl Future<Output = bool> + Send;
 
-    /// What tells one version of a program from the next; None where there is none, or its disk
-    /// does not answer.
+    /// Identifies one version of a program file. None: there is no such file, or its disk does not
+    /// answer.
     fn file_stamp(&self, program: PathBuf) -> impl Future<Output = Option<FileStamp>> + Send;
 }
 
-/// Of a file: device, inode, size, time of its last change in seconds and nanoseconds.
+/// Device, inode, size, and the time of the last change in seconds and nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileStamp(pub u64, pub u64, pub u64, pub i64, pub i64);
 
@@ -67,15 +67,15 @@ impl Backend for HostBackend {
         let status = self.root.at(format!(
             "/sys/class/block/{name}/device/power/runtime_status"
         ));
-        // Nothing blocks there (runtime_status_show(), drivers/base/power/sysfs.c takes no lock);
-        // one that did would not hold up the question.
+        // This read does not block (runtime_status_show(), drivers/base/power/sysfs.c, takes no
+        // lock). The timeout keeps the query going if it ever does.
         let read = tokio::task::spawn_blocking(move || std::fs::read_to_string(status));
         let read = tokio::time::timeout(RUNTIME_STATUS_TIMEOUT, read).await;
         matches!(read, Ok(Ok(Ok(status))) if status.trim() == "suspended")
     }
 
     async fn file_stamp(&self, program: PathBuf) -> Option<FileStamp> {
-        // In the blocking pool: the disk that it lies on may be the one that dies.
+        // In the blocking pool: the disk of the program may be the one that fails.
         tokio::task::spawn_blocking(move || stamp(&program))
             .await
             .ok()

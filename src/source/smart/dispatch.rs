@@ -1,4 +1,4 @@
-//! Questions to drives: which are started now, with what, and what their ends mean for the plans.
+//! Starts queries and self-tests, and applies their results to the plans.
 
 use jiff::Timestamp;
 use tokio::time::Instant;
@@ -24,7 +24,7 @@ use crate::source::smart::{
 };
 
 impl<W: Backend> SmartSource<W> {
-    /// What an admin, or the owner, says is to be given as `-d`.
+    /// The device type (`-d`) from the configuration or from the target.
     pub(super) fn configured_type<'a>(&'a self, target: &'a SmartTarget) -> Option<&'a str> {
         let matches = |pattern: &Option<String>, text: &Option<String>| match (pattern, text) {
             (None, _) => true,
@@ -57,7 +57,7 @@ impl<W: Backend> SmartSource<W> {
                 return Some(when);
             }
             if self.in_flight >= self.settings.at_once {
-                // The end of one of them goes on.
+                // The end of a running query continues.
                 return None;
             }
             if !at_stuck_limit || self.plans.get(&drive).is_some_and(Plan::is_responsive) {
@@ -77,7 +77,7 @@ impl<W: Backend> SmartSource<W> {
             plan.target.transport,
         );
         let given = self.configured_type(&plan.target).map(str::to_owned);
-        // The end of whatever is there now goes on.
+        // The end of the process that holds the lock continues.
         let Some(QueryLocks {
             slot: slot_lock,
             controller: controller_lock,
@@ -138,7 +138,7 @@ impl<W: Backend> SmartSource<W> {
         });
     }
 
-    /// None: somebody else asks there.
+    /// None: a lock is held.
     fn lock_target(&self, target: &SmartTarget, device_type: Option<&str>) -> Option<QueryLocks> {
         let mut locks = QueryLocks {
             slot: None,
@@ -309,14 +309,14 @@ impl<W: Backend> SmartSource<W> {
         }
     }
 
-    /// Another drive has the name of the one that was meant.
+    /// The device name belongs to another drive.
     pub(super) fn request_inventory(&self) {
-        // Fails when nobody listens: then nobody scans either.
+        // Fails when no source listens: then no source scans either.
         let _ = self.context.requests.send(SourceRequest::Inventory);
     }
 
-    /// Asking a controller who is there has hung: where that is a drive we know, it is the drive
-    /// that hangs.
+    /// The enumeration of a controller hangs at slots. Where a slot holds a known drive, that drive
+    /// is marked stuck.
     pub(super) async fn mark_stuck_slots(
         &mut self,
         controller: &str,
@@ -380,9 +380,9 @@ impl<W: Backend> SmartSource<W> {
     }
 }
 
-/// What is kept for as long as a question runs.
+/// The locks of one run of smartctl.
 struct QueryLocks {
-    /// Behind a controller; until smartctl has really gone.
+    /// Held until smartctl has exited, even when it cannot be killed.
     slot: Option<ControllerLockGuard>,
     controller: Option<ControllerLockGuard>,
 }

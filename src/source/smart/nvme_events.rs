@@ -1,8 +1,8 @@
-//! NVMe controllers that announce health events: where the configuration allows it, each is set so,
-//! and looked at again, since a reset undoes it.
+//! Has NVMe controllers announce health events, where the configuration allows it. A reset clears
+//! the setting, so it is checked again from time to time.
 //!
-//! In: the plans. Out: nothing but the log; the events come through `events`. Without them, drives
-//! are asked from time to time as ever.
+//! In: the plans. Out: log messages only; the events arrive through `source::events`. Without
+//! events, drives are still polled.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::source::smart::plan::Plan;
 use crate::source::smart::tasks::{TASK_LOST, TaskSet};
 use crate::source::worker_job::{JobError, answer, late_answer};
 
-/// After a refusal.
+/// The pause after a failure.
 const RETRY_INTERVAL: Duration = Duration::from_secs(3600);
 
 #[derive(Debug)]
@@ -50,12 +50,12 @@ pub struct NvmeEventSetup {
 struct ControllerState {
     due: Instant,
     in_flight: bool,
-    /// What was said of it in the log.
+    /// The last result in the log.
     logged: Option<Result<(), NvmeEventsError>>,
 }
 
-/// `nvme0`, of a drive that is asked through it or through its namespace; with several paths to it,
-/// those of all.
+/// The controllers of a drive (`nvme0`), which is queried through a controller or a namespace; with
+/// several paths, all of them.
 pub fn controllers(target: &SmartTarget) -> BTreeSet<String> {
     if target.transport != Transport::Nvme {
         return BTreeSet::new();
@@ -79,7 +79,7 @@ fn controller_of_device(target: &SmartTarget) -> Option<String> {
 }
 
 impl NvmeEventSetup {
-    /// It may have been reset.
+    /// The controller may have been reset.
     pub fn recheck(&mut self, controller: &str, at: Instant) {
         if let Some(state) = self.controllers.get_mut(controller) {
             state.due = state.due.min(at);
@@ -95,7 +95,7 @@ impl NvmeEventSetup {
         tasks: &mut TaskSet,
         at: Instant,
     ) -> Option<Instant> {
-        // A suspended one is not woken for it.
+        // A suspended controller is not woken.
         let wanted = plans
             .values()
             .filter(|plan| plan.wanted && !plan.target.asleep);
@@ -129,7 +129,7 @@ impl NvmeEventSetup {
                     .run_job(format!("events of {controller}"), job, timeout)
                     .await;
                 let result = match outcome {
-                    // Until the worker that hangs has ended, the controller is not asked again.
+                    // The controller is not asked again until the worker that hangs has ended.
                     WorkerOutcome::Stuck {
                         late: Some(late), ..
                     } => late_answer(late, nvme_events_result).await,

@@ -1,24 +1,24 @@
-//! One question to one drive: which smartctl is started for it, and what its end means.
+//! Runs one smartctl query of one drive and interprets its end.
 //!
-//! In: how to reach the drive, what to read. Out: an `Answer`, or what is left of a smartctl that
-//! cannot be killed. May not enter: when to ask.
+//! In: how to reach the drive, the scope. Out: a `QueryResponse`, or the smartctl process that
+//! cannot be killed. May not enter: when to query.
 //!
-//! What is read (smartctl(8)). Whole, once a `slow_interval`: `-x`, all there is, with its text and
-//! without white space (`--json=co`). In between, by protocol, what decides and is quick:
-//! - ATA: `-i -H -c -A -l xerror,error -l xselftest,selftest`. The extended logs, as `-x` reads
-//!   them: newer drives leave the summary log empty, and a count that came from another log each
-//!   time would seem to jump. Not: device statistics, pending defects, SCT, phy counters, log
-//!   directories.
+//! The scope (smartctl(8)). A full query once a `slow_interval`: `-x`, everything, with the text
+//! output and without white space (`--json=co`). Otherwise a quick query of what decides the
+//! verdict, by protocol:
+//! - ATA: `-i -H -c -A -l xerror,error -l xselftest,selftest`. The extended logs, as with `-x`:
+//!   newer drives leave the summary log empty, and a count from alternating logs would seem to
+//!   jump. Not: device statistics, pending defects, SCT, phy counters, log directories.
 //! - SCSI: `-i -H -A -l error -l selftest -l ssd`. Not: background scan, pending defects,
 //!   environment and SAS phy pages.
-//! - NVMe: `-x`, which is no more than `-a` there: one health page, the error log, and from 7.4 on
-//!   the self-test log.
+//! - NVMe: `-x`, which equals `-a` there: one health page, the error log, and from 7.4 on the
+//!   self-test log.
 //!
-//! What only the whole reading tells stands until the next one (`Report::complete`).
+//! Values that only a full query reads hold until the next one (`SmartReport::carry_forward`).
 //!
-//! `-n standby` always: a disk that sleeps is not woken; for NVMe it does nothing. The exit status
-//! is then 2, as for a drive that cannot be opened; `-n standby,3` would tell the two apart, but
-//! sets the bit of a wrong command line, and the JSON's message tells them apart in all versions.
+//! `-n standby` always: a disk in standby is not woken; NVMe ignores it. The exit status is then 2,
+//! as for a drive that cannot be opened. `-n standby,3` would tell the two apart, but sets the bit
+//! of a wrong command line; the JSON message tells them apart in all versions.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -33,8 +33,7 @@ use crate::model::smart::report::{Body, Identity};
 use crate::model::smart::{SmartResponse, parse};
 use crate::source::smart::backend::Backend;
 
-/// The longest answers, with device statistics and 256 errors and all of it as text too, are half
-/// of it.
+/// The longest outputs, with device statistics, 256 errors and the text output, are half of this.
 pub const MAX_OUTPUT: usize = 1 << 20;
 
 #[derive(Clone, Debug)]
@@ -44,10 +43,10 @@ pub struct Query {
     pub device_type: Option<String>,
     pub scope: ReadScope,
     pub timeout: Duration,
-    /// Of the drive that is meant; None where the system's word on it is not the drive's own (a USB
-    /// bridge's).
+    /// The expected serial number. None where the system does not know the number of the drive
+    /// itself (behind a USB bridge).
     pub serial: Option<String>,
-    /// Whether to try `-d sat` where smartctl does not know the bridge.
+    /// Whether to try `-d sat` when smartctl does not know the bridge.
     pub try_sat: bool,
 }
 
@@ -62,7 +61,7 @@ pub enum ReadScope {
 pub enum QueryOutcome {
     Response(QueryResponse),
     Stuck(UnkillableChild),
-    /// smartctl itself could not be started: no drive's fault.
+    /// smartctl could not be started: not a fault of the drive.
     StartFailed(String),
 }
 
@@ -89,7 +88,7 @@ impl From<SmartResponse> for QueryResponse {
 }
 
 impl ReadScope {
-    /// By the protocol of the last whole answer, where it told one.
+    /// By the protocol in the last full report, where known.
     pub fn quick_for(body: &Body) -> Option<ReadScope> {
         match body {
             Body::Ata(_) => Some(ReadScope::QuickAta),
@@ -101,8 +100,8 @@ impl ReadScope {
 
     fn arguments(self) -> &'static [&'static str] {
         match self {
-            // With smartctl's text, in which alone drivedb's warnings of a firmware stand; compact,
-            // which makes up for it.
+            // With the text output, which alone has the firmware warnings of drivedb; compact, to
+            // make up for its size.
             ReadScope::Full => &["--json=co", "-n", "standby", "-x"],
             ReadScope::QuickAta => &[
                 "-j",
@@ -153,16 +152,17 @@ pub fn smartctl_command(program: &Path, args: Vec<String>, timeout: Duration) ->
     }
 }
 
-/// Where the host's device is found here, and the type to give with it: smartctl goes by the name
-/// (os_linux.cpp, autodetect_smart_device()), and only by the one below /dev.
+/// The path of the host's device in this mount namespace, and the device type that smartctl needs
+/// with it. smartctl detects the type by the name below /dev only (os_linux.cpp,
+/// autodetect_smart_device()).
 pub fn device_node(
     root: &HostRoot,
     device: &HostPath,
     transport: Transport,
 ) -> (PathBuf, Option<&'static str>) {
     let path = device.as_path();
-    // Names that are no files, or that smartctl takes apart: megaraid's bus, 3ware's and aacraid's
-    // nodes, which it makes itself.
+    // Names without a file, or names that smartctl parses itself: the bus of megaraid, and the
+    // nodes of 3ware and aacraid, which smartctl creates.
     let by_name = ["/dev/bus/", "/dev/tw", "/dev/aac"]
         .iter()
         .any(|prefix| path.to_string_lossy().starts_with(prefix));
@@ -187,11 +187,11 @@ pub fn device_node(
     }
 }
 
-/// Asks, and where smartctl does not know a USB bridge, once more with `-d sat`: a bridge that does
-/// not know the two ATA PASS-THROUGH commands of SAT refuses them as SCSI says. The other types
-/// send a vendor's own commands, which on a stranger's bridge may mean anything (smartctl(8) warns
-/// of usbcypress and usbjmicron,x; sntasmedia, sntjmicron and sntrealtek are of the same kind):
-/// they are for an admin to set.
+/// Runs a query. When smartctl does not know a USB bridge, it is tried once more with `-d sat`: a
+/// bridge that does not know the two ATA PASS-THROUGH commands of SAT rejects them as SCSI
+/// requires. Other types send vendor-specific commands, whose effect on an unknown bridge is
+/// undefined (smartctl(8) warns of usbcypress and usbjmicron,x; sntasmedia, sntjmicron and
+/// sntrealtek are similar). Only an admin may set them.
 pub async fn query<W: Backend>(world: &W, query: &Query) -> QueryOutcome {
     let output = match run_smartctl(world, query.command(query.device_type.as_deref())).await {
         Ok(output) => output,
@@ -319,8 +319,8 @@ pub fn identity(output: &Output) -> Result<Identity, OutputError> {
     parse::identity(&output.stdout).map_err(OutputError::Invalid)
 }
 
-/// Equal but for white space (udev writes `_` for it), or one cut short: SCSI's inquiry and udev
-/// keep fewer characters than the drive has.
+/// Equal without white space (udev writes `_` for it), or one is a part of the other: SCSI INQUIRY
+/// and udev truncate serial numbers.
 pub fn serials_match(expected: &str, actual: &str) -> bool {
     let plain = |text: &str| {
         text.chars()

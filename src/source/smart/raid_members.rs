@@ -1,8 +1,8 @@
-//! Hidden disks, kept up to date: which controllers there are, and when each is asked anew for its
-//! disks.
+//! Disks behind RAID controllers: which controllers exist, and when each is enumerated.
 //!
-//! At the start, when the SCSI devices of its host have changed, when one of its disks fails to
-//! answer or may have gone, and once a day.
+//! In: results of discovery and enumeration, requests. Out: `SourceUpdate::RaidMembers`,
+//! `RaidControllers`. A controller is enumerated at the start, when the SCSI devices of its host
+//! have changed, when one of its disks fails or may be removed, and once a day.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -26,16 +26,16 @@ use crate::source::smart::tasks::{TASK_LOST, TaskSet};
 use crate::source::smart::{self, query};
 use crate::source::worker_job::{JobError, answer};
 
-/// Controllers come and go with their PCI slots, and tell so by the drives' list; this is for what
-/// tells nothing.
+/// The addition of a controller usually changes the list of drives. This interval covers other
+/// cases.
 const DISCOVERY_INTERVAL: Duration = Duration::from_secs(600);
 /// Changes come in bursts.
 const SETTLE: Duration = Duration::from_secs(2);
 const ENUMERATE_INTERVAL: Duration = Duration::from_secs(24 * 3600);
-/// A place that had a disk says that nobody is there: asked again after so many of the shortest
-/// intervals, a minute.
+/// A slot that had a disk and is empty is checked again after so many of the shortest intervals: a
+/// minute.
 const CONFIRM_AFTER_INTERVALS: u32 = 2;
-/// After a failure, a doubt, or a loss, at the earliest.
+/// The earliest enumeration after a failure, an incomplete result or a lost disk.
 const ENUMERATE_RETRY_INTERVAL: Duration = Duration::from_secs(600);
 
 #[derive(Debug, thiserror::Error)]
@@ -53,7 +53,7 @@ pub enum RaidTaskResult {
         name: String,
         enumerated: Enumeration,
     },
-    /// The smartctl that was stuck at a place.
+    /// The unkillable smartctl at a slot has exited.
     StuckProcessExited {
         name: String,
         slot: String,
@@ -66,9 +66,9 @@ pub struct RaidMembers {
     /// By name.
     controllers: BTreeMap<String, ControllerState>,
     error: Option<String>,
-    /// The names that the owner was told.
+    /// The names in the last update.
     reported_names: Option<Vec<String>>,
-    /// So many smartctls cannot be killed that no disk is asked who it is.
+    /// `MAX_STUCK` smartctl processes cannot be killed: no controller is enumerated.
     pub at_stuck_limit: bool,
 }
 
@@ -93,13 +93,13 @@ impl RaidMembers {
         }
     }
 
-    /// The drives have changed.
+    /// The set of drives has changed.
     pub fn discover_soon(&mut self, at: Instant) {
         self.discovery_due = self.discovery_due.min(at + SETTLE);
     }
 
-    /// Somebody wants everything looked at: the kernel does not see disks come and go behind a
-    /// controller. Not more often than `shortest`.
+    /// Enumerates all controllers, but not within `shortest` of the last time: the kernel does not
+    /// see changes behind a controller.
     pub fn refresh(&mut self, shortest: Duration, at: Instant) {
         self.discover_soon(at);
         for state in self.controllers.values_mut() {
@@ -108,7 +108,7 @@ impl RaidMembers {
         }
     }
 
-    /// A disk of a controller did not answer: it may be gone.
+    /// A disk of a controller did not answer: it may have been removed.
     pub fn recheck_slot(&mut self, target: &SmartTarget, at: Instant) {
         let Some(slot) = &target.device_type else {
             return;
@@ -125,12 +125,12 @@ impl RaidMembers {
         }
     }
 
-    /// The node of a controller.
+    /// The device node of a controller.
     pub fn controller_node(&self, name: &str) -> Option<&HostPath> {
         self.controllers.get(name)?.controller.device.as_ref()
     }
 
-    /// What is wrong with controllers, for the source's status.
+    /// Errors of controllers, for the status of the source.
     pub fn errors(&self) -> Vec<String> {
         let of = |(name, state): (&String, &ControllerState)| {
             state.error.as_ref().map(|why| format!("{name}: {why}"))
@@ -142,7 +142,7 @@ impl RaidMembers {
             .collect()
     }
 
-    /// Out: when something will be due.
+    /// Out: when the next work is due.
     pub fn start_due<W: Backend>(
         &mut self,
         context: &Context,
@@ -184,7 +184,7 @@ impl RaidMembers {
             };
             let controller_lock = match state.controller.kind == ControllerKind::Areca {
                 true => match locks.lock_controller(device) {
-                    // The end of the question goes on.
+                    // The end of the running query continues.
                     None => continue,
                     controller_lock => controller_lock,
                 },
@@ -220,7 +220,7 @@ impl RaidMembers {
         next
     }
 
-    /// Out: what the owner is to be told.
+    /// Out: updates for the owner.
     pub fn record_result(
         &mut self,
         result: RaidTaskResult,
@@ -258,7 +258,7 @@ impl RaidMembers {
                     Ok(_) if enumerated.incomplete => ENUMERATE_RETRY_INTERVAL,
                     Ok(_) => ENUMERATE_INTERVAL,
                 };
-                // A change that came meanwhile has it due already.
+                // A change during the enumeration has made it due already.
                 state.due = if state.due > at
                     || state.last_enumerated.is_none_or(|asked| state.due <= asked)
                 {

@@ -1,10 +1,12 @@
-//! A self-test that an admin starts: `smartctl -t short` or `-t long`, and what smartctl says to
-//! it.
+//! Starts a self-test for an admin: `smartctl -t short` or `-t long`.
 //!
-//! Its words are in the text of the answer only, hence `--json=o`. It says `Testing has begun.`
-//! (ATA), `Short Background Self Test has begun` (SCSI), `Self-test has begun` (NVMe, from 7.4 on;
-//! older ones pass over `-t` without a word and end with 0), and so only a word that it has begun
-//! counts.
+//! In: the command and the expected serial number. Out: smartctl's own sentence, or a
+//! `SelfTestError`.
+//!
+//! The result is only in the text output, hence `--json=o`. smartctl prints `Testing has begun.`
+//! (ATA), `Short Background Self Test has begun` (SCSI) or `Self-test has begun` (NVMe, from 7.4
+//! on). Older versions ignore `-t` for NVMe without a message and exit with 0, so only that
+//! sentence counts as success.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -19,9 +21,9 @@ use crate::source::smart::backend::Backend;
 use crate::source::smart::query::{self, OutputError};
 use crate::source::smart::tasks::TASK_LOST;
 
-/// To start it takes a command or two.
+/// Starting a test takes one or two commands.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Of smartctl's words.
+/// The longest quotation of smartctl.
 const MAX_TEXT_LENGTH: usize = 400;
 
 #[derive(Debug)]

@@ -1,8 +1,7 @@
-//! Whether there is a smartctl that can be used: it is there, it starts, and it is of a version
-//! that writes JSON.
+//! Checks smartctl itself: the file exists, it starts, and its version writes JSON.
 //!
-//! In: its path. Out: its version, or in words what is wrong with it. That is a state of this
-//! source, never of a drive.
+//! In: its path. Out: its version, or the reason in words. The result is a state of this source,
+//! never of a drive.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,7 +16,7 @@ const REMEDY: &str = "install smartmontools 7.0 or newer, or set smart.command";
 
 #[derive(Debug)]
 pub enum ToolCheck {
-    /// The same file as before.
+    /// The file has not changed since the last check.
     Unchanged,
     Ready {
         version: [u32; 2],
@@ -27,7 +26,7 @@ pub enum ToolCheck {
     Stuck(UnkillableChild),
 }
 
-/// `known`: the file that was found usable before.
+/// `known`: the file that the last check found usable.
 pub async fn check<W: Backend>(
     backend: W,
     program: PathBuf,

@@ -1,10 +1,10 @@
-//! The disks behind one controller: its places are asked one after the other who is there.
-//! Controllers are asked at the same time, each for itself: one that hangs holds up no other.
+//! Enumerates the disks behind one controller, slot by slot. Controllers are enumerated in
+//! parallel: one that hangs delays no other.
 //!
-//! In: the controller, what was found last time. Out: the whole list, or why there is none: then
-//! nothing is lost. A place that does not answer in time keeps the disk that it had, and so does
-//! one at which a smartctl runs already; one that says that nobody is there is asked again before
-//! it is believed: a single INQUIRY that fails looks the same.
+//! In: the controller, the disks known before. Out: the complete list, or an error; then the known
+//! disks remain. A slot that times out, or at which a smartctl runs already, keeps its disk. A slot
+//! that reports no disk is checked again before its disk is removed: a single failed INQUIRY looks
+//! the same.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -25,23 +25,23 @@ use crate::source::smart::controllers::{Controller, ControllerKind};
 use crate::source::smart::query;
 use crate::source::smart::tasks::TASK_LOST;
 
-/// Who is there is told at once, or not at all.
+/// The identity is reported quickly or not at all.
 pub const TIMEOUT: Duration = Duration::from_secs(20);
-/// A place that had a disk and says that nobody is there is asked so many times more.
+/// Further checks of a slot that had a disk and reports none.
 const ABSENT_RETRIES: u32 = 3;
-/// Places that do not answer: so many are their disks' affair, more are the controller's.
+/// Slots that may time out before the fault is that of the controller.
 const MAX_TIMEOUTS: usize = 2;
-/// Empty enclosures in a row that end an areca controller.
+/// Consecutive empty enclosures that end the enumeration of an areca controller.
 const MAX_EMPTY_GROUPS: usize = 2;
 
-/// What is known of a controller from one time to the next.
+/// What is known of a controller between two enumerations.
 #[derive(Clone, Debug, Default)]
 pub struct KnownDisks {
-    /// By place.
+    /// By slot.
     pub disks: BTreeMap<String, Identity>,
-    /// Places where smartctl hangs and cannot be killed: they are left alone.
+    /// Slots at which smartctl hangs and cannot be killed: they are skipped.
     pub stuck: BTreeSet<String>,
-    /// Places that had a disk, and how often in a row they have said by now that nobody is there.
+    /// Slots that had a disk, and how often in a row they have reported none.
     pub absent_counts: BTreeMap<String, u32>,
 }
 
@@ -65,10 +65,9 @@ pub struct Enumeration {
     pub drives: Result<Vec<RaidMemberDrive>, EnumerateError>,
     pub disks: BTreeMap<String, Identity>,
     pub absent_counts: BTreeMap<String, u32>,
-    /// Something may be there that is not in the list: one place could not be asked, or has lost
-    /// its disk.
+    /// The list may lack a disk: a slot could not be read, or has lost its disk.
     pub incomplete: bool,
-    /// What was stuck this time.
+    /// Slots at which smartctl hung.
     pub stuck: Vec<StuckSlot>,
 }
 
@@ -77,19 +76,20 @@ pub struct StuckSlot {
     pub slot: String,
     pub since: Timestamp,
     pub child: UnkillableChild,
-    /// Nobody else asks there until it has gone.
+    /// Held until that smartctl has exited.
     pub lock: Option<ControllerLockGuard>,
 }
 
-/// Who is at one place.
+/// The content of one slot.
 enum SlotContent {
     Disk(Box<Identity>),
     Empty,
-    /// No disk was asked: the controller's node cannot be opened, say.
+    /// The access failed before any disk was reached: the node of the controller cannot be opened,
+    /// for example.
     AccessFailed(String),
     /// No answer in time.
     TimedOut(Option<(Timestamp, UnkillableChild)>),
-    /// Somebody asks there already.
+    /// A smartctl runs there already.
     Busy,
 }
 
@@ -119,7 +119,7 @@ pub async fn enumerate<W: Backend>(
                 (false, Some(_)) => query_slot(&backend, &program, &device, slot, timeout).await,
             };
             let before = known.disks.get(slot);
-            // Who was there is there: not to answer is not to be gone.
+            // A disk that does not answer is not removed.
             let retained = match &content {
                 SlotContent::Empty => before.filter(|_| {
                     let times = known.absent_counts.get(slot).map_or(1, |times| times + 1);
@@ -166,7 +166,7 @@ pub async fn enumerate<W: Backend>(
                     }
                 }
             }
-            // Not before the last of those that had a disk: a gap that is new says nothing of them.
+            // Slots that had a disk are always read: a new gap says nothing about them.
             let later = group.iter().skip(index + 1);
             if empty >= max_gap(controller.kind)
                 && !later.into_iter().any(|slot| known.disks.contains_key(slot))
@@ -206,7 +206,7 @@ pub async fn enumerate<W: Backend>(
     }
 }
 
-/// Empty places in a row that end a group; why, is said in `controllers`.
+/// Consecutive empty slots that end a group; the reasons are in `controllers`.
 fn max_gap(kind: ControllerKind) -> usize {
     match kind {
         ControllerKind::Megaraid | ControllerKind::Aacraid => usize::MAX,
@@ -216,8 +216,8 @@ fn max_gap(kind: ControllerKind) -> usize {
     }
 }
 
-/// Without the drive database: who a disk is does not depend on it, and to read it is nine tenths
-/// of the work of a question that may be asked 128 times.
+/// Without the drive database: the identity does not depend on it, and loading it is nine tenths of
+/// the work of a command that may run 128 times.
 async fn query_slot<W: Backend>(
     backend: &W,
     program: &Path,
@@ -225,8 +225,8 @@ async fn query_slot<W: Backend>(
     slot: &str,
     timeout: Duration,
 ) -> SlotContent {
-    // Without `-n`: a sleeping disk would not say who it is, and to say so does not wake it
-    // (IDENTIFY DEVICE, INQUIRY).
+    // Without `-n`: a disk in standby would not report its identity, and reading it does not wake
+    // the disk (IDENTIFY DEVICE, INQUIRY).
     let args = ["-j", "-i", "-B", "/dev/null", "-d", slot]
         .map(str::to_owned)
         .into_iter()
@@ -249,7 +249,7 @@ fn parse_slot(output: &Output) -> SlotContent {
         Ok(identity) => identity,
         Err(error) => return SlotContent::AccessFailed(error.to_string()),
     };
-    // An enclosure has a name and no size; an ATA disk that does not spin up may have none either.
+    // An enclosure has a model and no size; so may an ATA disk that does not spin up.
     let is_disk =
         identity.serial.is_some() && (identity.size_bytes.is_some() || identity.protocol == "ATA");
     if is_disk {
@@ -268,8 +268,7 @@ fn parse_slot(output: &Output) -> SlotContent {
     }
 }
 
-/// Signs that it was not the place that failed, but the way there: of open(2), mknod(2) and
-/// os_linux.cpp's own words.
+/// Messages about a failed access, not about an empty slot: of open(2), mknod(2) and os_linux.cpp.
 const ACCESS_ERRORS: [&str; 8] = [
     "cannot open",
     "cannot create",
@@ -339,7 +338,7 @@ fn candidate(controller: &Controller, slot: &str, disk: &Identity) -> IdentityCa
         serial,
         model: disk.model.clone(),
         size_bytes: disk.size_bytes.unwrap_or(0),
-        // One place, one disk: equal serials are a lie of the hardware.
+        // A slot holds one disk: equal serial numbers are a fault of the hardware.
         nexus: None,
         is_unstable: false,
     }
