@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 /// The delay doubles with each attempt, up to `max`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Backoff {
     first: Duration,
     max: Duration,
@@ -14,7 +14,7 @@ pub(crate) struct Backoff {
 }
 
 impl Backoff {
-    pub(crate) fn new(first: Duration, max: Duration) -> Backoff {
+    pub(crate) const fn new(first: Duration, max: Duration) -> Backoff {
         Backoff {
             first,
             max,
