@@ -17,7 +17,7 @@ use crate::model::finding::{Severity, Status};
 use crate::model::policy::smart::SmartPolicy;
 use crate::model::reason::Reason;
 use crate::model::smart::report::{Body, SmartReport};
-use crate::model::smart::{SmartResponse, memory, parse, rules};
+use crate::model::smart::{SmartResponse, history, parse, rules};
 
 /// Larger than any output of smartctl with every log.
 const MAX_OUTPUT_BYTES: u64 = 16 << 20;
@@ -167,7 +167,7 @@ pub fn smart_from(
 }
 
 fn analysis_of_report(file: String, report: &SmartReport, policy: &SmartPolicy) -> SmartAnalysis {
-    let said = rules::judge(report, None, policy);
+    let said = rules::evaluate(report, None, policy);
     let health = match said.iter().map(|said| said.severity).max() {
         Some(Severity::Bad) => Health::Bad,
         Some(Severity::Suspect) => Health::Suspect,
@@ -205,7 +205,7 @@ fn analysis_of_report(file: String, report: &SmartReport, policy: &SmartPolicy) 
         why: (health == Health::Unknown).then(|| why.to_owned()),
         hint: None,
         passed: report.passed,
-        values: memory::metric_values(report)
+        values: history::metric_values(report)
             .into_iter()
             .map(|(metric, value)| (metric.name(), value))
             .collect(),

@@ -35,6 +35,13 @@ impl<T> Observation<T> {
         }
     }
 
+    pub fn from_result<E: std::fmt::Display>(at: Timestamp, result: Result<T, E>) -> Self {
+        match result {
+            Ok(value) => Observation::ok(at, value),
+            Err(error) => Observation::failed(at, error),
+        }
+    }
+
     pub fn value(&self) -> Option<&T> {
         match self {
             Observation::Ok { value, .. } => Some(value),

@@ -24,6 +24,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::host::helper::{Helper, HelperError};
+use crate::model::backoff::Backoff;
 use crate::model::causes::with_causes;
 use crate::model::dev::DevNo;
 use crate::model::probe::ProbeTarget;
@@ -56,7 +57,7 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
         return wait_for_shutdown(&context).await;
     }
     let mut settings = context.settings.clone();
-    let mut back_off = Duration::from_secs(1);
+    let mut backoff = Backoff::new(Duration::from_secs(1), MAX_BACKOFF);
     loop {
         if !settings.borrow_and_update().fs_events {
             reporter
@@ -92,7 +93,7 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
             }
             HelperExit::Failed(error) => {
                 if started.elapsed() > MAX_BACKOFF {
-                    back_off = Duration::from_secs(1);
+                    backoff.reset();
                 }
                 let error = with_causes(&error);
                 reporter
@@ -101,8 +102,7 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
                         SourceStatus::Down(format!("{error}; it is started again")),
                     )
                     .await?;
-                tokio::time::sleep(back_off).await;
-                back_off = (back_off * 2).min(MAX_BACKOFF);
+                tokio::time::sleep(backoff.next()).await;
             }
         }
     }

@@ -21,6 +21,7 @@ use tokio::time::Instant;
 use crate::host::clock::{monotonic, now};
 use crate::host::exec;
 use crate::host::exec::{ExecError, StreamingChild, UnkillableChild};
+use crate::model::backoff::Backoff;
 use crate::model::kernel_log::classify::ClassifierOptions;
 use crate::model::kernel_log::event::{Batch, Cursor, ResumePoint};
 use crate::model::source_update::{Source, SourceStatus, SourceUpdate};
@@ -172,7 +173,7 @@ enum ReadOutcome {
 
 impl Reader {
     async fn run(mut self) -> Result<Infallible, SourceError> {
-        let mut pause = MIN_BACKOFF;
+        let mut backoff = Backoff::new(MIN_BACKOFF, MAX_BACKOFF);
         loop {
             let settings = self.settings.borrow_and_update().kernel_log.clone();
             if !settings.enabled {
@@ -193,21 +194,20 @@ impl Reader {
                 }
             };
             if began.elapsed() > MAX_BACKOFF {
-                pause = MIN_BACKOFF;
+                backoff.reset();
             }
             match ended {
                 SessionEnd::Restart => {}
-                SessionEnd::SettingsChanged => pause = MIN_BACKOFF,
+                SessionEnd::SettingsChanged => backoff.reset(),
                 SessionEnd::Finished => self.settings_changed(&settings).await?,
                 SessionEnd::Failed(why) => {
                     self.report_status(SourceStatus::Down(why)).await?;
                     // Timeout: retry.
                     if let Ok(changed) =
-                        tokio::time::timeout(pause, self.settings_changed(&settings)).await
+                        tokio::time::timeout(backoff.next(), self.settings_changed(&settings)).await
                     {
                         changed?;
                     }
-                    pause = (pause * 2).min(MAX_BACKOFF);
                 }
             }
         }

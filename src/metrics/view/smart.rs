@@ -9,7 +9,7 @@ use std::fmt;
 use crate::metrics::view::families::{BYTES, CELSIUS, Families, Family, SECONDS};
 use crate::metrics::view::label;
 use crate::model::facts::smart::{SmartFacts, SmartOutcome};
-use crate::model::smart::memory::Metric;
+use crate::model::smart::history::Metric;
 use crate::model::smart::report::{Attribute, Body, Nvme, SmartReport};
 use crate::model::snapshot::{Presence, Snapshot};
 

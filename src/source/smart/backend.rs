@@ -1,5 +1,5 @@
-//! What the source does to the world: runs programs, asks workers, looks at a file. A seam, so that
-//! tests can play drives that hang for a day.
+//! The seam to the system: runs programs, gives jobs to workers, reads one file. Tests replace it
+//! by drives that hang for a day.
 
 use std::future::Future;
 use std::os::unix::fs::MetadataExt;
@@ -22,7 +22,7 @@ const RUNTIME_STATUS_TIMEOUT: Duration = Duration::from_secs(5);
 pub trait Backend: Clone + Send + Sync + 'static {
     fn run(&self, exec: Exec) -> impl Future<Output = Result<Output, ExecError>> + Send;
 
-    /// A question that may block, to a worker.
+    /// Runs a job that may block in a worker.
     fn run_job(
         &self,
         target: String,
@@ -30,16 +30,16 @@ pub trait Backend: Clone + Send + Sync + 'static {
         timeout: Duration,
     ) -> impl Future<Output = WorkerOutcome<JobResult>> + Send;
 
-    /// Whether the kernel has suspended this device by now: that changes without an event, and to
-    /// open it would resume it. None: unknown.
+    /// Whether the kernel has suspended this device. The state changes without an event, and
+    /// opening the device would resume it. None: unknown.
     fn is_suspended(&self, device: HostPath) -> impl Future<Output = Option<bool>> + Send;
 
-    /// What tells one version of a program from the next; None where there is none, or its disk
-    /// does not answer.
+    /// Identifies one version of a program file. None: there is no such file, or its disk does not
+    /// answer.
     fn file_stamp(&self, program: PathBuf) -> impl Future<Output = Option<FileStamp>> + Send;
 }
 
-/// Of a file: device, inode, size, time of its last change in seconds and nanoseconds.
+/// Device, inode, size, and the time of the last change in seconds and nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileStamp(pub u64, pub u64, pub u64, pub i64, pub i64);
 

@@ -39,7 +39,7 @@ pub struct StoreSync {
     errors: BTreeMap<Subject, Arc<ErrorHistory>>,
     progress: Option<Arc<LogProgress>>,
     counters: BTreeMap<counters::CounterKey, Arc<model::counters::CounterHistory>>,
-    smart: BTreeMap<DriveId, Arc<model::smart::memory::SmartHistory>>,
+    smart: BTreeMap<DriveId, Arc<model::smart::history::SmartHistory>>,
     volumes: BTreeMap<VolumeId, StoredVolume>,
     checks: BTreeMap<CheckId, Arc<Check>>,
     /// Up to where they are known.

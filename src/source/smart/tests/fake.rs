@@ -17,7 +17,7 @@ use crate::model::drive::Transport;
 use crate::model::ids::DriveId;
 use crate::model::kernel_log::event::ResumePoint;
 use crate::model::path::HostPath;
-use crate::model::smart::SmartResponse as Said;
+use crate::model::smart::SmartResponse;
 use crate::model::source_update::{
     REQUEST_QUEUE_CAPACITY, SmartTarget, Source, SourceRequest, SourceStatus, SourceUpdate,
 };
@@ -478,7 +478,7 @@ impl Lab {
     }
 
     /// What was said of one drive so far.
-    pub fn responses(&mut self, drive: &str) -> Vec<Said> {
+    pub fn responses(&mut self, drive: &str) -> Vec<SmartResponse> {
         let id = DriveId::known(drive);
         let of = |report| match report {
             SourceUpdate::Smart {
