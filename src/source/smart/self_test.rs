@@ -17,6 +17,7 @@ use serde::Deserialize;
 use crate::host::exec::{Exec, ExecError, Output, UnkillableChild};
 use crate::model::causes::with_causes;
 use crate::model::smart::SelfTestKind;
+use crate::source::smart::SUSPEND_UNKNOWN;
 use crate::source::smart::backend::Backend;
 use crate::source::smart::query::{self, OutputError};
 use crate::source::smart::tasks::TASK_LOST;
