@@ -1,6 +1,5 @@
 //! The daemon's own volumes, by the daemon as it is shipped: over the agent's socket, on real loop
 //! devices and filesystems, and killed in between.
-mod support;
 
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
@@ -11,8 +10,8 @@ use diskvitals::api::wire::*;
 use tonic::transport::{Channel, Endpoint, Uri};
 use tonic::{Code, Status};
 
-use support::daemon::Arguments;
-use support::{Daemon, SOON, Scene, eventually};
+use crate::support::daemon::Arguments;
+use crate::support::{Daemon, SOON, Scene, eventually};
 
 const MIB: u64 = 1 << 20;
 

@@ -1,25 +1,20 @@
 //! Checkers in their jail, on real devices: they read what is there, and nothing is ever written.
-mod support;
 
-#[path = "checker/images.rs"]
 mod images;
-#[path = "checker/reading.rs"]
 mod reading;
-#[path = "checker/stage.rs"]
 mod stage;
-#[path = "checker/trouble.rs"]
 mod trouble;
 
 use std::os::unix::fs::{FileExt, MetadataExt};
 
 use diskvitals::model::path::HostPath;
 
+use crate::support::Scene;
+use crate::support::tools::{mount_device, umount};
 use stage::fill;
-use support::Scene;
-use support::tools::{mount_device, umount};
 
 #[test]
-fn what_the_kernel_finds_sick_in_an_xfs_is_told() {
+fn the_sickness_that_the_kernel_reports_of_an_xfs_is_passed_on() {
     let scene = Scene::new();
     let disk = scene.xfs("x.img");
     let mount = scene.path("mnt");

@@ -1,6 +1,5 @@
 //! The kernel's counters of errors, on filesystems that are really damaged: read by the worker, as
 //! the daemon has it read them.
-mod support;
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,8 +13,8 @@ use diskvitals::source::context::JobWorkers;
 use diskvitals::source::jobs::{CounterGroup, Job, JobResult};
 use diskvitals::source::worker_main::{WorkerRole, arguments};
 
-use support::tools::{mount_device, run, umount};
-use support::{Daemon, Disk, SOON, Scene, damage, eventually};
+use crate::support::tools::{mount_device, run, umount};
+use crate::support::{self, Daemon, Disk, SOON, Scene, damage, eventually};
 
 fn workers(place: WorkerRole) -> JobWorkers {
     let args = arguments(place, &HostRoot::new("/"));
@@ -57,7 +56,7 @@ fn now() -> jiff::Timestamp {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn errors_of_a_damaged_ext4_are_growth_with_its_first_and_last_error() {
+async fn errors_of_a_damaged_ext4_grow_its_counter_and_carry_the_first_and_last_error() {
     let scene = Scene::new();
     // Without checksums: the damage is then found by what it says, as corruption (EFSCORRUPTED).
     let disk = scene.ext4("e.img", 64, &["-b", "4096", "-O", "^metadata_csum"]);
@@ -107,7 +106,7 @@ async fn errors_of_a_damaged_ext4_are_growth_with_its_first_and_last_error() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn corruption_on_a_btrfs_is_growth_of_its_device() {
+async fn corruption_on_a_btrfs_grows_the_counter_of_its_device() {
     const PATTERN: &[u8] = b"diskvitals was here: 5fb1b0c2";
     let scene = Scene::new();
     let image = scene.image("b.img", 128 << 20);
@@ -147,7 +146,7 @@ async fn corruption_on_a_btrfs_is_growth_of_its_device() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn corruption_on_a_btrfs_of_several_devices_is_growth_of_the_one_that_has_it() {
+async fn corruption_on_a_multi_device_btrfs_grows_the_counter_of_the_corrupt_device() {
     const PATTERN: &[u8] = b"diskvitals was here: 0d9a44e1";
     let scene = Scene::new();
     let images = [
@@ -272,7 +271,7 @@ async fn the_health_of_an_xfs_is_read_and_good() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_daemon_says_what_it_counts() {
+async fn the_daemon_lists_its_error_counters() {
     let scene = Scene::new();
     let disk = scene.xfs("x.img");
     let mnt = scene.path("mnt/x");

@@ -1,6 +1,5 @@
 //! Starting and refusing to start: sockets, state directories, configuration; and names that are no
 //! text.
-mod support;
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -10,9 +9,9 @@ use std::path::Path;
 use diskvitals::api::wire::*;
 use nix::mount::MsFlags;
 
-use support::daemon::Arguments;
-use support::tools::{bind, mount_device, mount_with, remount};
-use support::{Daemon, SOON, Scene, eventually};
+use crate::support::daemon::Arguments;
+use crate::support::tools::{bind, mount_device, mount_with, remount};
+use crate::support::{self, Daemon, SOON, Scene, eventually};
 
 /// Arguments of a second daemon that shares nothing with the first one's but what the test makes it
 /// share.
@@ -85,7 +84,7 @@ async fn a_second_daemon_on_one_state_directory_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stale_socket_is_replaced_and_a_file_that_is_none_is_not() {
+async fn a_stale_socket_is_replaced_and_a_regular_file_is_not() {
     let scene = Scene::new();
     let arguments = Arguments::of(&scene);
     Daemon::start(&scene).await.kill().await;

@@ -1,6 +1,5 @@
 //! What is beneath a volume dies or hangs: a server, a loop device over a file of a server, a
 //! device that shrinks to nothing. The assertions are what Linux 6.18 really shows.
-mod support;
 
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
@@ -10,10 +9,10 @@ use std::time::{Duration, Instant};
 use diskvitals::api::wire::*;
 use nix::libc;
 
-use support::client::{assert_evidence, assert_finding};
-use support::scene::{Claim, Disk};
-use support::tools::{bind, mount_device, run, umount};
-use support::{Daemon, Mode, SOON, Scene, Served, eventually};
+use crate::support::client::{assert_evidence, assert_finding};
+use crate::support::scene::{Claim, Disk};
+use crate::support::tools::{bind, mount_device, run, umount};
+use crate::support::{Daemon, Mode, SOON, Scene, Served, eventually};
 
 const VOLUME: Claim = Claim {
     driver: "f.csi.example.com",
@@ -81,7 +80,7 @@ fn no_longer_there(served: Served, scene: &Scene, disk: &Disk, mounts: [&PathBuf
 /// The first failed commit of the journal makes ext4 read-only (`emergency_ro`). Its folders stay
 /// readable from the cache.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_ext4_whose_device_fails_is_read_only_and_its_drive_is_known_again() {
+async fn an_ext4_whose_device_fails_is_read_only_and_its_drive_is_recognized_on_return() {
     let scene = Scene::new();
     let image = scene.image("e.img", 64 << 20);
     run("/usr/sbin/mkfs.ext4", &[&"-q", &"-F", &image]);
@@ -228,7 +227,7 @@ async fn a_device_that_shrinks_to_nothing_is_read_only_from_the_first_write() {
 /// `losetup -d` on a mounted device waits for the unmount; then the drive goes together with its
 /// mounts, while the kubelet still wants them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_drive_that_goes_with_the_mounts_of_a_wanted_volume_is_adverse() {
+async fn a_removed_drive_with_a_published_volume_is_adverse() {
     let scene = Scene::new();
     let disk = scene.ext4("e.img", 64, &[]);
     let (staging, pod) = scene.stage_and_publish(&disk, "ext4", "", &VOLUME);
@@ -276,7 +275,7 @@ async fn a_drive_that_goes_with_the_mounts_of_a_wanted_volume_is_adverse() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn io_that_does_not_return_is_stalled_until_it_does() {
+async fn a_device_with_hung_io_is_stalled_until_the_io_returns() {
     let scene = Scene::new();
     let image = scene.image("e.img", 64 << 20);
     run("/usr/sbin/mkfs.ext4", &[&"-q", &"-F", &image]);

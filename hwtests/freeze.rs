@@ -1,13 +1,9 @@
 //! Holding a filesystem's writers, on the real kernel: they wait while it is frozen, and go on
 //! however that ends: told, at the death of the daemon, at signals, at the limit, after SIGKILL of
 //! the freezer, and after SIGKILL of both. Freezes nothing but its own images on loop devices.
-#[path = "freeze/killed.rs"]
 mod killed;
-#[path = "freeze/place.rs"]
 mod place;
-#[path = "freeze/stage.rs"]
 mod stage;
-mod support;
 
 use std::fs::File;
 use std::path::Path;
@@ -21,9 +17,9 @@ use nix::mount::{MntFlags, umount2};
 use nix::sys::signal::{Signal, kill};
 use tokio::time::timeout;
 
+use crate::support::tools::{bind, run};
+use crate::support::{SOON, eventually};
 use stage::{LONG, MADE_GOOD, Stage, Volume, Writer, freeze, order, refused};
-use support::tools::{bind, run};
-use support::{SOON, eventually};
 
 async fn writers_wait_and_go_on(stage: &Stage, volume: &Volume) {
     let writer = Writer::start(volume);
@@ -46,25 +42,25 @@ async fn writers_wait_and_go_on(stage: &Stage, volume: &Volume) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn writers_of_an_ext4_wait_until_it_is_told_to_thaw() {
+async fn writers_of_a_frozen_ext4_wait_until_it_is_thawed() {
     let stage = Stage::new();
     writers_wait_and_go_on(&stage, &stage.ext4()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn writers_of_an_xfs_wait_until_it_is_told_to_thaw() {
+async fn writers_of_a_frozen_xfs_wait_until_it_is_thawed() {
     let stage = Stage::new();
     writers_wait_and_go_on(&stage, &stage.xfs()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn writers_of_a_btrfs_wait_until_it_is_told_to_thaw() {
+async fn writers_of_a_frozen_btrfs_wait_until_it_is_thawed() {
     let stage = Stage::new();
     writers_wait_and_go_on(&stage, &stage.btrfs()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn dropping_it_thaws() {
+async fn dropping_the_guard_of_a_frozen_filesystem_thaws_it() {
     let stage = Stage::new();
     let volume = stage.ext4();
     let writer = Writer::start(&volume);
@@ -75,7 +71,7 @@ async fn dropping_it_thaws() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn giving_up_while_it_is_being_frozen_thaws() {
+async fn cancelling_a_freeze_that_is_in_progress_thaws_the_filesystem() {
     let stage = Stage::new();
     let volume = stage.ext4();
     for after in [0, 5, 20, 50, 100, 200] {
@@ -98,7 +94,7 @@ async fn giving_up_while_it_is_being_frozen_thaws() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_limit_thaws_and_the_run_counts_for_nothing() {
+async fn the_time_limit_thaws_the_filesystem_and_the_run_is_discarded() {
     let stage = Stage::new();
     let volume = stage.xfs();
     let writer = Writer::start(&volume);
@@ -119,7 +115,7 @@ async fn the_limit_thaws_and_the_run_counts_for_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn signals_thaw() {
+async fn a_termination_signal_thaws_the_filesystem() {
     let stage = Stage::new();
     let volume = stage.ext4();
     let writer = Writer::start(&volume);
@@ -142,7 +138,7 @@ async fn signals_thaw() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_somebody_else_froze_is_never_thawed() {
+async fn a_filesystem_frozen_by_another_program_is_never_thawed() {
     let stage = Stage::new();
     for volume in [stage.ext4(), stage.xfs(), stage.btrfs()] {
         let writer = Writer::start(&volume);
@@ -160,7 +156,7 @@ async fn what_somebody_else_froze_is_never_thawed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn somebody_else_who_thaws_it_is_told_of() {
+async fn a_thaw_by_another_program_is_reported() {
     let stage = Stage::new();
     let volume = stage.ext4();
     let frozen = freeze(&stage, &volume, LONG).await;
@@ -173,7 +169,7 @@ async fn somebody_else_who_thaws_it_is_told_of() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_the_way_back_needs_is_refused() {
+async fn filesystems_that_thawing_depends_on_are_not_frozen() {
     let stage = Stage::new();
     let volume = stage.ext4();
     let said = |error: FreezeError| match error {
@@ -263,7 +259,7 @@ async fn what_the_way_back_needs_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn another_filesystem_than_meant_and_none_at_all_are_not_frozen() {
+async fn a_path_with_another_filesystem_or_none_is_not_frozen() {
     let stage = Stage::new();
     let volume = stage.ext4();
     let wrong = FreezeRequest {
@@ -295,7 +291,7 @@ async fn another_filesystem_than_meant_and_none_at_all_are_not_frozen() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_bind_mount_stands_for_its_filesystem_and_serves_to_thaw_it_when_the_mount_has_gone() {
+async fn a_bind_mount_freezes_and_thaws_its_filesystem_after_the_first_mount_is_gone() {
     let stage = Stage::new();
     let volume = stage.ext4();
     let bound = stage.scene.path("mnt/bound");
@@ -321,7 +317,7 @@ async fn a_bind_mount_stands_for_its_filesystem_and_serves_to_thaw_it_when_the_m
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_mount_that_goes_away_while_it_is_frozen_is_thawed_all_the_same() {
+async fn a_filesystem_unmounted_while_frozen_is_thawed() {
     let stage = Stage::new();
     let volume = stage.xfs();
     let writer = Writer::start(&volume);
@@ -333,7 +329,7 @@ async fn a_mount_that_goes_away_while_it_is_frozen_is_thawed_all_the_same() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_mounted_nowhere_when_it_is_to_be_made_good_is_told_with_what_to_do() {
+async fn a_frozen_filesystem_without_a_mount_is_reported_with_its_remedy() {
     let stage = Stage::new();
     let volume = stage.ext4();
     let frozen = freeze(&stage, &volume, LONG).await;

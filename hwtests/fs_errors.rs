@@ -1,6 +1,5 @@
 //! Filesystem errors as the kernel pushes them (fanotify, FAN_FS_ERROR), heard by the helper
 //! process that the daemon runs.
-mod support;
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,8 +13,8 @@ use diskvitals::source::fs_errors::protocol::{Filesystem, HelperMessage, MarkReq
 use diskvitals::source::worker_main::{WorkerRole, arguments};
 use tokio::time::timeout;
 
-use support::tools::{mount_device, umount};
-use support::{Daemon, Disk, Mode, SOON, Scene, Served, damage, eventually, pause};
+use crate::support::tools::{mount_device, umount};
+use crate::support::{Daemon, Disk, Mode, SOON, Scene, Served, damage, eventually, pause};
 
 const EFSCORRUPTED: i32 = nix::libc::EUCLEAN;
 
@@ -88,7 +87,7 @@ fn trigger(disk: &Disk) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_damaged_folder_of_an_ext4_is_told_with_its_inode_when_it_is_read() {
+async fn reading_a_damaged_ext4_folder_reports_its_inode() {
     let scene = Scene::new();
     let disk = scene.ext4("e.img", 64, &["-b", "4096", "-O", "^metadata_csum"]);
     let mnt = scene.path("mnt/e");
@@ -124,7 +123,7 @@ async fn a_damaged_folder_of_an_ext4_is_told_with_its_inode_when_it_is_read() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn copies_of_a_filesystem_are_told_apart_and_a_new_mount_is_marked_anew() {
+async fn copies_of_a_filesystem_are_distinguished_and_a_new_mount_is_marked_again() {
     let scene = Scene::new();
     let first = scene.ext4("a.img", 32, &[]);
     let copy = scene.path("images/b.img");
@@ -163,15 +162,21 @@ async fn copies_of_a_filesystem_are_told_apart_and_a_new_mount_is_marked_anew() 
     mount_device(&first.device, "ext4", &a, "errors=continue");
     want(&mut helper, &wanted).await;
     // Nothing is said of what is as it was; so the first word is the error, when the mark is there.
-    let (told, _) = tokio::join!(error(&mut helper), async {
-        pause(Duration::from_millis(500)).await;
-        trigger(&first);
-    });
+    let triggered_again_and_again = async {
+        loop {
+            pause(Duration::from_millis(500)).await;
+            trigger(&first);
+        }
+    };
+    let told = tokio::select! {
+        told = error(&mut helper) => told,
+        () = triggered_again_and_again => unreachable!("it goes on"),
+    };
     assert_eq!(told.dev, wanted[0].0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_mount_that_hangs_holds_up_neither_marks_nor_events_of_others() {
+async fn a_hung_mount_delays_neither_marks_nor_events_of_others() {
     let scene = Scene::new();
     let (before, after) = (scene.ext4("a.img", 32, &[]), scene.ext4("b.img", 32, &[]));
     let (a, b, dead) = (
@@ -223,7 +228,7 @@ async fn a_mount_that_hangs_holds_up_neither_marks_nor_events_of_others() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_cannot_be_marked_is_said_with_the_reason() {
+async fn a_filesystem_that_cannot_be_marked_is_reported_with_the_reason() {
     let scene = Scene::new();
     let disk = scene.ext4("e.img", 32, &[]);
     let mut helper = helper().await;
@@ -268,7 +273,7 @@ fn helper_of(daemon: nix::unistd::Pid) -> i32 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_daemon_says_what_is_watched_and_starts_its_helper_again() {
+async fn the_daemon_lists_watched_filesystems_and_restarts_its_helper() {
     let scene = Scene::new();
     let disk = scene.ext4("e.img", 32, &[]);
     let mnt = scene.path("mnt/e");

@@ -1,6 +1,5 @@
 //! Real errors on the real kernel: parts of a served file fail beneath a loop device, and the
 //! kernel's log tells of it.
-mod support;
 
 use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;
@@ -10,11 +9,11 @@ use std::time::Duration;
 use diskvitals::api::wire::*;
 use nix::libc;
 
-use support::client::{assert_evidence, assert_finding};
-use support::fuse::{Effect, Fault};
-use support::scene::Claim;
-use support::tools::{mount_device, run, umount};
-use support::{Daemon, Disk, SOON, Scene, Served, eventually};
+use crate::support::client::{assert_evidence, assert_finding};
+use crate::support::fuse::{Effect, Fault};
+use crate::support::scene::Claim;
+use crate::support::tools::{mount_device, run, umount};
+use crate::support::{self, Daemon, Disk, SOON, Scene, Served, eventually};
 
 const VOLUME: Claim = Claim {
     driver: "f.csi.example.com",
@@ -79,7 +78,7 @@ async fn unharmed(daemon: &Daemon, disk: &Disk) {
 
 /// One sector is a suspicion, three are a verdict; quiet ends both.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn reads_that_fail_are_the_drives_and_the_volumes_and_nobody_elses() {
+async fn read_errors_are_attributed_to_the_drive_and_its_volume_only() {
     let scene = Scene::new();
     let image = scene.image("e.img", 64 << 20);
     run("/usr/sbin/mkfs.ext4", &[&"-q", &"-F", &image]);
@@ -143,7 +142,7 @@ async fn reads_that_fail_are_the_drives_and_the_volumes_and_nobody_elses() {
 
 /// Reads of the second half fail after some have worked; the rest of the device goes on working.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_device_that_fails_after_a_while_or_is_slow_is_told_when_it_fails_and_not_before() {
+async fn a_slow_device_is_reported_only_when_it_fails() {
     let scene = Scene::new();
     let image = scene.image("e.img", 64 << 20);
     run("/usr/sbin/mkfs.ext4", &[&"-q", &"-F", &image]);
@@ -193,7 +192,7 @@ async fn a_device_that_fails_after_a_while_or_is_slow_is_told_when_it_fails_and_
 /// ext4's journal cannot be written: it is read-only, by its own record and by its options, and the
 /// drive has its errors.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_ext4_that_cannot_write_its_journal_is_read_only_by_the_kernels_own_word() {
+async fn an_ext4_with_a_failed_journal_write_is_read_only_on_kernel_evidence() {
     let scene = Scene::new();
     let image = scene.image("e.img", 64 << 20);
     run("/usr/sbin/mkfs.ext4", &[&"-q", &"-F", &image]);
@@ -295,7 +294,7 @@ async fn a_btrfs_that_cannot_write_has_filesystem_errors() {
 
 /// A folder whose block is damaged: the filesystem says so, the drive is not to blame.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn damage_that_ext4_finds_is_the_volumes_and_not_the_drives() {
+async fn damage_that_ext4_finds_is_attributed_to_the_volume_and_not_the_drive() {
     let scene = Scene::new();
     let disk = scene.ext4("e.img", 64, &["-b", "4096"]);
     let mnt = scene.path("mnt/e");

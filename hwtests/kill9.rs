@@ -1,6 +1,5 @@
 //! Acknowledgements, and what a SIGKILL at any moment leaves: nothing acknowledged is lost, no
 //! finding is doubled, the database is whole.
-mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -10,9 +9,9 @@ use diskvitals::api::wire::*;
 use nix::sys::signal::{Signal, kill};
 use tonic::Code;
 
-use support::daemon::Arguments;
-use support::tools::{bind, mount_device, statvfs, umount};
-use support::{Client, Daemon, SOON, Scene, eventually, pause};
+use crate::support::daemon::Arguments;
+use crate::support::tools::{bind, mount_device, statvfs, umount};
+use crate::support::{Client, Daemon, SOON, Scene, eventually, pause};
 
 const DRIVER: &str = "k.csi.example.com";
 
@@ -251,7 +250,7 @@ impl Ledger {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hundred_sigkills_under_changing_state_lose_and_double_nothing() {
+async fn a_hundred_sigkills_lose_and_duplicate_no_finding() {
     const ROUNDS: usize = 100;
     let scene = Scene::new();
     let paths = volumes(&scene, &["stays-a", "stays-b", "changes"]);

@@ -1,15 +1,14 @@
 //! Two hundred volumes at once, one of them hung.
-mod support;
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use diskvitals::api::wire::*;
 
-use support::client::assert_finding;
-use support::scene::Claim;
-use support::tools::bind;
-use support::{Daemon, Mode, SOON, Scene, Served, eventually};
+use crate::support::client::assert_finding;
+use crate::support::scene::Claim;
+use crate::support::tools::bind;
+use crate::support::{Daemon, Mode, SOON, Scene, Served, eventually};
 
 const DRIVER: &str = "many.csi.example.com";
 const DISKS: usize = 40;
@@ -62,7 +61,7 @@ fn id(number: usize) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_hundred_volumes_of_which_one_hangs() {
+async fn one_hung_volume_of_two_hundred_delays_no_other() {
     let scene = Scene::new();
     let served = two_hundred(&scene);
     served.set(Mode::Hang);

@@ -1,5 +1,4 @@
 //! Probes leave no trace, and mounts show on Watch at once.
-mod support;
 
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
@@ -9,8 +8,8 @@ use diskvitals::api::wire::watch_event::Change;
 use diskvitals::api::wire::*;
 use nix::mount::MsFlags;
 
-use support::tools::{bind, mount_with, umount};
-use support::{Client, Daemon, SOON, Scene};
+use crate::support::tools::{bind, mount_with, umount};
+use crate::support::{Client, Daemon, SOON, Scene};
 
 const DRIVER: &str = "t.csi.example.com";
 

@@ -58,7 +58,7 @@ fn tells_of(event: &DeviceEvent, seqnum: u64) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn after_a_burst_of_ten_thousand_events_the_last_is_told() {
+async fn the_last_of_ten_thousand_events_is_delivered() {
     let device = a_loop_device();
     let (status, mut events) = events::start(&root());
     assert!(!matches!(status, SourceStatus::Down(_)), "{status:?}");
@@ -156,7 +156,7 @@ async fn dropping_the_receiver_ends_the_thread() {
 /// As in a pod that has a network of its own. The host's PID 1 is played by this process, whose
 /// namespaces can be read without more rights.
 #[test]
-fn events_are_heard_from_another_network_namespace() {
+fn events_are_received_from_another_network_namespace() {
     let host = tempfile::tempdir().unwrap();
     std::fs::create_dir_all(host.path().join("proc/1")).unwrap();
     std::os::unix::fs::symlink(

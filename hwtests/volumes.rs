@@ -1,14 +1,13 @@
 //! Volumes on loop devices: what is said of them when all is well, and when a mount vanishes, the
 //! kernel makes them read-only, they fill up.
-mod support;
 
 use diskvitals::api::wire::*;
 use nix::mount::MsFlags;
 
-use support::client::{assert_evidence, assert_finding};
-use support::scene::Claim;
-use support::tools::{bind, mount_device, remount, run, statvfs, umount};
-use support::{Daemon, SOON, Scene, eventually};
+use crate::support::client::{assert_evidence, assert_finding};
+use crate::support::scene::Claim;
+use crate::support::tools::{bind, mount_device, remount, run, statvfs, umount};
+use crate::support::{Daemon, SOON, Scene, eventually};
 
 const EXT4: Claim = Claim {
     driver: "ext4.csi.example.com",
@@ -213,7 +212,7 @@ async fn a_vanished_mount_is_not_mounted_until_it_is_back() {
 /// ext4 after an error keeps `rw` in both option lists and adds `emergency_ro` (since 6.14; `ro`
 /// before), and no mountinfo event tells of it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn read_only_by_the_kernel_is_a_finding_and_by_the_admin_is_not() {
+async fn a_read_only_remount_by_the_kernel_is_a_finding_and_one_by_the_admin_is_not() {
     let scene = Scene::new();
     let disk = scene.ext4("e.img", 64, &[]);
     let (staging, pod) = scene.stage_and_publish(&disk, "ext4", "errors=remount-ro", &EXT4);
@@ -373,8 +372,7 @@ async fn a_volume_without_inodes_is_out_of_inodes_until_files_are_deleted() {
 
 /// A loop device's identity is its backing file; the kernel name is an attribute.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_drive_that_goes_unused_is_missing_for_information_and_is_known_again_under_another_name()
-{
+async fn a_removed_unused_drive_is_missing_with_severity_info_and_recognized_under_another_name() {
     let scene = Scene::new();
     let image = scene.image("spare.img", 32 << 20);
     let disk = scene.attach(&image);

@@ -193,7 +193,7 @@ fn works(thread: Pid) -> Option<String> {
 }
 
 #[test]
-fn a_daemon_whose_loop_stands_still_ends_and_says_why() {
+fn a_daemon_with_a_stalled_main_loop_ends_and_logs_the_reason() {
     let host = host(2, 2, 0);
     let mut daemon = start(host.path(), "");
     let address = daemon.address();

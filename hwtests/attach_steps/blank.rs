@@ -6,7 +6,7 @@ use diskvitals::provision::step::{
     Content, Device, DeviceIdentity, Step, StepErrorKind, StepOutput, Wipe,
 };
 
-use crate::stage::{MIB, Stage, format, path};
+use super::stage::{MIB, Stage, format, path};
 use crate::support::tools::run;
 
 fn write(device: &Device, at: u64, bytes: &[u8]) {
@@ -35,7 +35,7 @@ async fn what(stage: &Stage, device: &Device) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_foreign_signature_is_named_and_not_a_byte_of_it_changes() {
+async fn a_device_with_a_foreign_signature_is_refused_and_not_changed() {
     let stage = Stage::new();
     type Sign = (&'static str, fn(&Device), &'static str);
     let signs: [Sign; 6] = [
@@ -91,7 +91,7 @@ async fn a_foreign_signature_is_named_and_not_a_byte_of_it_changes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn only_what_a_cut_off_mkfs_can_have_left_is_cleared_for_another_try() {
+async fn only_leftovers_of_an_interrupted_mkfs_are_wiped_before_a_retry() {
     let stage = Stage::new();
     let again = |device: &Device, fs_type: &str| Step::RepeatFormat {
         device: device.node.clone(),
@@ -157,13 +157,13 @@ async fn only_what_a_cut_off_mkfs_can_have_left_is_cleared_for_another_try() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_mkfs_left_is_cleared_where_it_lies_unless_somebody_has_it() {
+async fn leftovers_of_mkfs_are_wiped_unless_the_device_is_in_use() {
     let stage = Stage::new();
     for fs_type in ["ext4", "btrfs", "xfs"] {
         let device = stage.attached(&format!("{fs_type}.img"), 320 * MIB).await;
         stage.take(format(&device, fs_type)).await.expect("blank");
         stage
-            .twice(crate::stage::mount(
+            .twice(super::stage::mount(
                 &device,
                 stage.place(fs_type),
                 fs_type,
@@ -208,7 +208,7 @@ async fn what_a_mkfs_left_is_cleared_where_it_lies_unless_somebody_has_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_image_with_a_mkfs_that_fails_says_what_mkfs_said() {
+async fn a_failing_mkfs_is_reported_with_its_output() {
     let stage = Stage::new();
     let device = stage.attached("v.img", 16 * MIB).await;
     let (kind, why) = stage.refused(format(&device, "xfs")).await;
@@ -231,7 +231,7 @@ async fn an_image_with_a_mkfs_that_fails_says_what_mkfs_said() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_written_to_a_volume_is_not_found_on_the_pools_disk_when_it_is_gone() {
+async fn data_of_a_deleted_volume_is_not_left_on_the_pool_disk() {
     const SECRET: &[u8] = b"diskvitals-secret-that-must-not-be-found";
     let stage = Stage::new();
     let disk = stage.scene.ext4("pool.img", 64, &["-O", "^has_journal"]);
@@ -255,7 +255,7 @@ async fn what_was_written_to_a_volume_is_not_found_on_the_pools_disk_when_it_is_
                 size: 16 * MIB,
             })
             .await;
-        let device = crate::stage::device(
+        let device = super::stage::device(
             stage
                 .twice(Step::AttachImage {
                     image: image.clone(),

@@ -6,7 +6,7 @@ use diskvitals::provision::step::{Content, Step, StepErrorKind, StepExecutor, St
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::stage::{MIB, Stage};
+use super::stage::{MIB, Stage};
 use crate::support::{Mode, SOON, Served, eventually};
 
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -19,13 +19,13 @@ fn hanging(stage: &Stage) -> (Served, Step) {
     (
         served,
         Step::ProbeContent {
-            device: crate::stage::path(&disk.device),
+            device: super::stage::path(&disk.device),
         },
     )
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_step_on_a_hung_disk_is_stuck_and_says_in_what_and_others_go_on() {
+async fn a_step_on_a_hung_disk_is_stuck_with_its_wait_state_and_others_continue() {
     let stage = Stage::hurried(PATIENCE);
     let (served, look) = hanging(&stage);
     served.set(Mode::Hang);
@@ -67,7 +67,7 @@ async fn a_step_on_a_hung_disk_is_stuck_and_says_in_what_and_others_go_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hung_filesystem_is_looked_at_and_unmounted_lazily_without_being_asked() {
+async fn a_hung_filesystem_is_discovered_and_lazily_unmounted_without_access_to_it() {
     let stage = Stage::hurried(PATIENCE);
     let backing = stage.scene.image("backing.img", MIB);
     let served = Served::mount(&stage.at("hung"), &backing);
@@ -97,7 +97,7 @@ async fn a_hung_filesystem_is_looked_at_and_unmounted_lazily_without_being_asked
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_process_that_is_killed_in_the_middle_fails_its_step_and_the_next_is_taken_by_another() {
+async fn a_killed_step_worker_fails_its_step_and_another_worker_takes_the_next() {
     let stage = Stage::new();
     let (served, look) = hanging(&stage);
     stage.take(look.clone()).await.expect("it answers");
@@ -173,6 +173,6 @@ impl Stage {
             )
             .await
             .expect("a device");
-        crate::stage::device(attached).node
+        super::stage::device(attached).node
     }
 }

@@ -5,11 +5,11 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use diskvitals::provision::step::{BindSource, Content, Step, StepErrorKind, StepOutput, Wipe};
 use nix::mount::MsFlags;
 
-use crate::stage::{MIB, Stage, device, format, mount, path};
+use super::stage::{MIB, Stage, device, format, mount, path};
 use crate::support::tools::{mount_with, run, statvfs};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_volume_is_made_mounted_bound_and_all_of_it_undone_each_step_as_well_twice() {
+async fn every_step_of_a_volume_and_its_reversal_is_idempotent() {
     let stage = Stage::new();
     let loop_device = stage.attached("v.img", 64 * MIB).await;
     assert_eq!((loop_device.size, loop_device.read_only), (64 * MIB, false));
@@ -232,7 +232,7 @@ async fn a_volume_is_made_mounted_bound_and_all_of_it_undone_each_step_as_well_t
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_filesystem_is_made_and_grown_as_far_as_this_machine_lets_it() {
+async fn every_filesystem_with_an_installed_mkfs_is_made_and_grown() {
     for (fs_type, before, after) in [("xfs", 320, 512), ("btrfs", 256, 512), ("ext4", 64, 256)] {
         let stage = Stage::new();
         let loop_device = stage.attached("v.img", before * MIB).await;
@@ -306,7 +306,7 @@ async fn every_filesystem_is_made_and_grown_as_far_as_this_machine_lets_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_block_volume_is_the_device_itself_at_the_pods_place() {
+async fn a_block_volume_is_the_device_at_the_pods_path() {
     let stage = Stage::new();
     let loop_device = stage.attached("v.img", 8 * MIB).await;
     let target = stage.place("dev");
@@ -362,7 +362,7 @@ async fn a_block_volume_is_the_device_itself_at_the_pods_place() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_device_that_somebody_has_open_stays_attached_and_he_is_named() {
+async fn a_device_that_is_open_stays_attached_and_its_opener_is_named() {
     let stage = Stage::new();
     let loop_device = stage.attached("v.img", 8 * MIB).await;
     let open = std::fs::File::open(loop_device.node.as_path()).expect("open");
@@ -434,7 +434,7 @@ async fn an_image_that_has_no_room_leaves_nothing_behind() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn all_mounts_at_a_place_are_unmounted_and_what_is_mounted_below_is_named() {
+async fn all_mounts_at_a_path_are_unmounted_and_mounts_below_it_are_named() {
     let stage = Stage::new();
     for _ in 0..3 {
         mount_with(
@@ -484,7 +484,7 @@ async fn all_mounts_at_a_place_are_unmounted_and_what_is_mounted_below_is_named(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn records_are_kept_and_a_refused_mount_says_what_the_kernel_said() {
+async fn records_are_kept_and_a_refused_mount_reports_the_kernels_error() {
     let stage = Stage::new();
     let folder = path(&stage.scene.path("mnt/records"));
     let write = Step::WriteRecord {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use diskvitals::provision::step::{BindSource, RootedPath, Step, StepErrorKind};
 
-use crate::stage::{MIB, Stage, mount, path};
+use super::stage::{MIB, Stage, mount, path};
 
 fn mounts_below(dir: &std::path::Path) -> usize {
     let text = std::fs::read_to_string("/proc/self/mountinfo").expect("mountinfo");
@@ -20,11 +20,11 @@ fn mounts_below(dir: &std::path::Path) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn links_and_detours_are_refused_by_every_step_that_takes_a_place() {
+async fn symlinks_and_dot_dot_are_refused_by_every_step_that_takes_a_path() {
     let stage = Stage::new();
     let loop_device = stage.attached("v.img", 64 * MIB).await;
     stage
-        .take(crate::stage::format(&loop_device, "ext4"))
+        .take(super::stage::format(&loop_device, "ext4"))
         .await
         .expect("blank");
     stage
@@ -101,7 +101,7 @@ async fn links_and_detours_are_refused_by_every_step_that_takes_a_place() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_folder_that_is_swapped_for_a_link_all_the_time_leads_no_step_elsewhere() {
+async fn a_folder_swapped_for_a_symlink_in_a_race_redirects_no_step() {
     let stage = Stage::new();
     let elsewhere = stage.scene.path("elsewhere");
     let shown = stage.scene.path("images");

@@ -9,7 +9,7 @@ use diskvitals::host::helper::Program;
 use diskvitals::model::check::{Filesystem, Mode, Termination};
 use diskvitals::model::policy::checks::CheckPolicy;
 
-use crate::stage::{ALL, digest, make, script, text};
+use super::stage::{ALL, digest, make, script, text};
 use crate::support::Scene;
 use crate::support::tools::{bind, run};
 
@@ -122,7 +122,7 @@ fn check_as_somebody(program: &Path, image: &Path) -> Output {
 }
 
 #[test]
-fn images_are_checked_by_whoever_may_read_them_and_others_are_told() {
+fn images_are_checked_for_users_who_may_read_them_and_others_get_an_error() {
     let scene = Scene::new();
     // Neither the scene nor the folder of the program need be open to others.
     std::fs::set_permissions(scene.path(""), std::fs::Permissions::from_mode(0o711))

@@ -7,7 +7,7 @@ use std::time::Duration;
 use diskvitals::model::check::{Filesystem, Mode, Run, Termination};
 use diskvitals::source::checks::runner::RunRequest;
 
-use crate::stage::{ALL, digest, fill, make, order, ran, script, text, written};
+use super::stage::{ALL, digest, fill, make, order, ran, script, text, written};
 use crate::support::checkers::no_loops_over;
 use crate::support::tools::{mount_device, run, umount};
 use crate::support::{Disk, Scene};
@@ -111,7 +111,7 @@ async fn jailed(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_in_the_jail_can_write_or_regain_a_right() {
+async fn a_jailed_program_cannot_write_or_regain_privileges() {
     let scene = Scene::new();
     for filesystem in ALL {
         let disk = make(&scene, filesystem);

@@ -9,7 +9,7 @@ use diskvitals::model::check::{Filesystem, Mode, RunResult, Termination};
 use diskvitals::source::checks::runner::{self, OrphanedRuns, RunRequest};
 use tokio::sync::watch;
 
-use crate::stage::{ALL, make, order, processes, program, ran, script, text};
+use super::stage::{ALL, make, order, processes, program, ran, script, text};
 use crate::support::checkers::{loops_over, no_loops_over};
 use crate::support::fuse::{Effect, Fault};
 use crate::support::tools::{mount_device, run, umount};
@@ -189,7 +189,7 @@ async fn a_run_that_is_dropped_or_whose_helper_is_killed_leaves_no_process_and_n
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_in_use_by_others_is_not_checked_as_if_it_were_unmounted() {
+async fn a_device_in_use_is_not_checked_as_unmounted() {
     let scene = Scene::new();
     for filesystem in ALL {
         let disk = make(&scene, filesystem);
@@ -332,7 +332,7 @@ async fn an_unmount_during_a_run_is_complete_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_device_that_fails_or_goes_or_hangs_under_a_run_makes_it_fail() {
+async fn a_run_fails_when_its_device_fails_disappears_or_hangs() {
     for filesystem in [Filesystem::Ext4, Filesystem::Xfs] {
         let scene = Scene::new();
         let disk = make(&scene, filesystem);

@@ -7,7 +7,7 @@ use diskvitals::api::wire::{FindingStatus, Severity};
 use diskvitals::model::check::Filesystem;
 use nix::mount::MsFlags;
 
-use crate::stage::{
+use super::stage::{
     ALL, ENDS, ON_DEMAND, Volume, begin, check, check_as, configure, ended, expect, fill, filled,
     frozen, get, history, make, nothing_is_left, of, of_device, start,
 };
@@ -72,7 +72,7 @@ async fn a_healthy_filesystem_is_clean_in_every_mode_and_nothing_is_written() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn under_load_a_frozen_run_is_clean_and_a_live_one_condemns_nobody() {
+async fn under_load_a_frozen_run_is_clean_and_a_live_run_reports_no_damage() {
     for filesystem in ALL {
         let scene = Scene::new();
         let daemon = start(&scene, ON_DEMAND).await;
@@ -210,7 +210,7 @@ async fn proven_damage_is_a_finding_until_a_check_as_strong_is_clean_also_after_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_wrong_on_a_mounted_ext4_takes_two_frozen_runs_a_minute_apart() {
+async fn damage_on_a_mounted_ext4_is_confirmed_by_two_frozen_runs_a_minute_apart() {
     let scene = Scene::new();
     let daemon = start(&scene, ON_DEMAND).await;
     let mut volume = Volume::filled(&scene, Filesystem::Ext4);
@@ -246,14 +246,14 @@ async fn what_is_wrong_on_a_mounted_ext4_takes_two_frozen_runs_a_minute_apart() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn where_the_policy_says_never_nothing_is_frozen_even_when_asked() {
+async fn a_policy_of_never_freezing_overrides_a_request_to_freeze() {
     let scene = Scene::new();
     configure(&scene, "");
     let daemon = Daemon::start_with(&Arguments::of(&scene)).await;
     let volume = Volume::filled(&scene, Filesystem::Xfs);
     let request = frozen(of(&volume.at));
     let refused = eventually("an answer", SOON, async || {
-        match crate::stage::try_begin(&daemon.client, &request).await {
+        match super::stage::try_begin(&daemon.client, &request).await {
             Err(status) if status.code() == tonic::Code::NotFound => None,
             answer => Some(answer),
         }

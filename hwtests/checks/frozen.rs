@@ -9,7 +9,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::time::Instant;
 
-use crate::stage::{
+use super::stage::{
     ENDS, MADE_GOOD, ON_DEMAND, Script, Volume, begin, cancel, ended, freezer, frozen, get,
     nothing_is_left, of, phase, start,
 };
@@ -39,7 +39,7 @@ async fn held() -> Held {
     let id = begin(&daemon.client, frozen(of(&volume.at))).await.id;
     phase(&daemon.client, &id, "live run").await;
     eventually("the checker runs", SOON, async || {
-        crate::stage::processes(&script.path.display().to_string())
+        super::stage::processes(&script.path.display().to_string())
             .first()
             .copied()
     })
@@ -70,7 +70,7 @@ async fn held() -> Held {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_daemon_that_is_killed_holds_nobody_and_the_next_one_remembers() {
+async fn a_killed_daemon_leaves_nothing_frozen_and_the_next_one_knows_the_check() {
     let Held {
         daemon,
         volume,
@@ -93,7 +93,7 @@ async fn a_daemon_that_is_killed_holds_nobody_and_the_next_one_remembers() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_daemon_and_a_freezer_that_are_killed_together_are_made_good_by_the_next_start() {
+async fn the_next_start_thaws_after_daemon_and_freezer_were_killed_together() {
     let Held {
         daemon,
         volume,
@@ -121,7 +121,7 @@ async fn a_daemon_and_a_freezer_that_are_killed_together_are_made_good_by_the_ne
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_freezer_that_is_killed_is_made_good_at_once_and_its_run_counts_for_nothing() {
+async fn a_killed_freezer_is_thawed_at_once_and_its_run_is_discarded() {
     let Held {
         daemon,
         volume,
@@ -145,7 +145,7 @@ async fn a_freezer_that_is_killed_is_made_good_at_once_and_its_run_counts_for_no
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_check_that_is_cancelled_while_frozen_or_between_frozen_runs_holds_nobody() {
+async fn a_check_cancelled_during_or_between_frozen_runs_leaves_nothing_frozen() {
     let Held {
         daemon,
         volume,
@@ -192,7 +192,7 @@ async fn a_check_that_is_cancelled_while_frozen_or_between_frozen_runs_holds_nob
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_daemon_that_is_ended_while_it_holds_writers_lets_them_go() {
+async fn a_daemon_that_is_stopped_while_a_filesystem_is_frozen_thaws_it() {
     let Held {
         daemon,
         volume,

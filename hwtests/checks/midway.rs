@@ -9,7 +9,7 @@ use diskvitals::api::wire::{Check, StartCheckRequest};
 use diskvitals::model::check::Filesystem;
 use tokio::time::Instant;
 
-use crate::stage::{
+use super::stage::{
     ALL, ENDS, ON_DEMAND, Volume, begin, check, ended, expect, get, nothing_is_left, of, of_device,
     on_a_server, start,
 };
@@ -63,8 +63,7 @@ fn tells_nothing(check: &Check) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_device_that_hangs_in_the_middle_of_a_run_fails_it_by_its_time_out_and_holds_up_nothing_else()
- {
+async fn a_device_that_hangs_during_a_run_times_out_and_delays_nothing_else() {
     for filesystem in ALL {
         let scene = Scene::new();
         let (served, disk) = on_a_server(&scene, filesystem);
@@ -187,7 +186,7 @@ fn remove(served: &Served, disk: &Disk, how: Removal) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_device_that_is_removed_in_the_middle_of_a_run_condemns_nothing() {
+async fn a_device_removed_during_a_run_is_not_reported_as_damaged() {
     for filesystem in ALL {
         for how in [Removal::Emptied, Removal::Pulled] {
             let scene = Scene::new();
@@ -206,7 +205,7 @@ async fn a_device_that_is_removed_in_the_middle_of_a_run_condemns_nothing() {
 
 /// The kernel meets the loss as well, and speaks of errors: they are the device's.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_device_that_is_removed_beneath_a_mount_in_the_middle_of_a_run_condemns_nothing() {
+async fn a_mounted_device_removed_during_a_run_is_not_reported_as_damaged() {
     for filesystem in [Filesystem::Ext4, Filesystem::Xfs] {
         for how in [Removal::Emptied, Removal::Pulled] {
             let scene = Scene::new();

@@ -9,7 +9,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::time::Instant;
 
-use crate::stage::{
+use super::stage::{
     ENDS, MADE_GOOD, ON_DEMAND, Script, Volume, begin, cancel, check, ended, get, make,
     nothing_is_left, of, of_device, on_a_server, phase, processes, start, try_begin,
 };
@@ -27,7 +27,7 @@ fn tells_nothing(check: &diskvitals::api::wire::Check) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_device_that_fails_or_hangs_under_a_check_tells_nothing_of_the_filesystem() {
+async fn a_check_whose_device_fails_or_hangs_is_inconclusive() {
     for filesystem in [Filesystem::Ext4, Filesystem::Xfs] {
         let scene = Scene::new();
         let disk = make(&scene, filesystem);
@@ -92,7 +92,7 @@ async fn a_daemon_with_a_check_that_hangs_ends_in_time() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_device_that_fails_in_the_middle_of_a_run_makes_the_check_tell_nothing() {
+async fn a_check_whose_device_fails_during_a_run_is_inconclusive() {
     for filesystem in [Filesystem::Ext4, Filesystem::Xfs] {
         let scene = Scene::new();
         let (served, disk) = on_a_server(&scene, filesystem);
@@ -116,7 +116,7 @@ async fn a_device_that_fails_in_the_middle_of_a_run_makes_the_check_tell_nothing
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_checker_that_is_killed_or_has_too_little_memory_or_crashes_tells_nothing() {
+async fn a_check_whose_checker_is_killed_crashes_or_lacks_memory_is_inconclusive() {
     for body in [
         "kill -KILL $$",
         "kill -SEGV $$",
@@ -172,7 +172,7 @@ async fn a_checker_that_is_killed_or_has_too_little_memory_or_crashes_tells_noth
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_check_of_a_filesystem_at_a_time_and_others_wait_for_their_turn() {
+async fn a_filesystem_has_one_check_at_a_time_and_others_wait_in_the_queue() {
     let scene = Scene::new();
     let script = Script::by_turns(&scene);
     let daemon = start(&scene, &format!("{ON_DEMAND}{}", script.tools())).await;

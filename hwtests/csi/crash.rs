@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tonic::{Code, Status};
 
-use crate::stage::{Claimed, MIB, claim, configure, ext4, nothing_is_left, raw};
+use super::stage::{Claimed, MIB, claim, configure, ext4, nothing_is_left, raw};
 use crate::support::daemon::Arguments;
 use crate::support::shim::{Csi, Shim};
 use crate::support::{Daemon, SOON, Scene, eventually, pause};
@@ -148,7 +148,7 @@ impl Players {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_daemon_killed_between_any_two_calls_goes_on_where_it_was() {
+async fn a_daemon_killed_between_any_two_calls_continues_after_its_restart() {
     for capability in [ext4(), raw()] {
         whole_life(capability, async |_, _, players| {
             players.daemon_killed().await
@@ -158,7 +158,7 @@ async fn a_daemon_killed_between_any_two_calls_goes_on_where_it_was() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_daemon_killed_inside_any_call_finishes_or_undoes_it() {
+async fn a_call_interrupted_by_sigkill_is_finished_or_undone() {
     for capability in [ext4(), raw()] {
         for after in INSIDE {
             whole_life(capability.clone(), async |story, call, players| {
@@ -176,7 +176,7 @@ async fn a_daemon_killed_inside_any_call_finishes_or_undoes_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_shim_killed_between_and_inside_calls_keeps_nothing_that_is_missed() {
+async fn a_shim_killed_between_and_inside_calls_loses_no_state() {
     for after in INSIDE {
         whole_life(ext4(), async |story, call, players| {
             let csi = players.shim.csi.clone();
@@ -191,7 +191,7 @@ async fn a_shim_killed_between_and_inside_calls_keeps_nothing_that_is_missed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_daemon_killed_while_volumes_come_up_leaves_each_whole_or_not_at_all() {
+async fn a_daemon_killed_during_staging_leaves_no_volume_half_staged() {
     let scene = Scene::new();
     let arguments = configure(&scene, "");
     let daemon = Daemon::start_with(&arguments).await;

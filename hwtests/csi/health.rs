@@ -10,7 +10,7 @@ use diskvitals::csi::wire::{
 };
 use tonic::Code;
 
-use crate::stage::{MIB, both, claim, configure, ext4};
+use super::stage::{MIB, both, claim, configure, ext4};
 use crate::support::fuse::Fault;
 use crate::support::scene::Claim;
 use crate::support::shim::{Csi, DRIVER, Shim};
@@ -42,7 +42,7 @@ async fn round(csi: &Csi, handles: &[String]) -> Duration {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_volume_that_hangs_delays_nobody_and_is_told_of() {
+async fn a_hung_volume_delays_no_other_and_is_reported() {
     let scene = Scene::new();
     let (daemon, shim) = both(&scene, "").await;
     let csi = &shim.csi;
@@ -114,7 +114,7 @@ async fn a_volume_that_hangs_delays_nobody_and_is_told_of() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn errors_beneath_a_volume_are_told_and_end_with_it() {
+async fn device_errors_below_a_volume_are_reported_until_they_end() {
     let scene = Scene::new();
     let image = scene.image("d.img", 64 << 20);
     crate::support::tools::run("/usr/sbin/mkfs.ext4", &[&"-q", &"-F", &image]);
@@ -172,7 +172,7 @@ async fn errors_beneath_a_volume_are_told_and_end_with_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn while_the_daemon_is_away_health_is_an_error_at_once_and_comes_back_by_itself() {
+async fn health_is_an_error_at_once_while_the_daemon_is_down_and_recovers() {
     let scene = Scene::new();
     let arguments = configure(&scene, "");
     let daemon = Daemon::start_with(&arguments).await;
@@ -218,7 +218,7 @@ async fn while_the_daemon_is_away_health_is_an_error_at_once_and_comes_back_by_i
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_not_known_is_not_found_and_other_drivers_volumes_are_not_ours() {
+async fn unknown_volumes_and_those_of_other_drivers_are_not_found() {
     let scene = Scene::new();
     let disk = scene.ext4("theirs.img", 32, &[]);
     let theirs = Claim {

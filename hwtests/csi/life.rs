@@ -7,7 +7,7 @@ use diskvitals::csi::wire::volume_capability::access_mode::Mode;
 use tokio::task::JoinSet;
 use tonic::Code;
 
-use crate::stage::{
+use super::stage::{
     Claimed, MIB, both, claim, done, ext4, loops_below, mounts_below, nothing_is_left, raw,
 };
 use crate::support::Scene;
@@ -15,7 +15,7 @@ use crate::support::shim::mount;
 use crate::support::tools::{bind, run};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_volume_lives_and_everything_can_be_said_twice() {
+async fn every_call_in_the_life_of_a_volume_is_idempotent() {
     for (fs_type, size) in [("ext4", 16 * MIB), ("xfs", 320 * MIB), ("btrfs", 128 * MIB)] {
         let scene = Scene::new();
         let (daemon, shim) = both(&scene, "").await;
@@ -202,7 +202,7 @@ async fn a_hundred_volumes_are_staged_and_published_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn static_volumes_are_what_the_configuration_names_and_keep_what_they_hold() {
+async fn static_volumes_come_from_the_configuration_and_keep_their_data() {
     let scene = Scene::new();
     let disk = scene.ext4("data.img", 32, &[]);
     let folder = scene.path("local/data");
@@ -243,7 +243,7 @@ async fn static_volumes_are_what_the_configuration_names_and_keep_what_they_hold
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_carries_a_signature_is_never_formatted() {
+async fn a_device_with_a_signature_is_never_formatted() {
     let scene = Scene::new();
     let image = scene.image("foreign.img", 64 << 20);
     run("/usr/sbin/mkswap", &[&image]);
@@ -272,7 +272,7 @@ async fn what_carries_a_signature_is_never_formatted() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_second_writer_is_refused_by_the_first_ones_name() {
+async fn a_second_writer_is_refused_and_the_first_is_named() {
     let scene = Scene::new();
     let (daemon, shim) = both(&scene, "").await;
     let csi = &shim.csi;
@@ -343,7 +343,7 @@ async fn a_read_only_publish_cannot_be_written() {
 
 /// A volume of another driver that is mounted over does not become ours.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn unpublish_leaves_alone_what_is_not_ours() {
+async fn unpublish_leaves_foreign_mounts_alone() {
     let scene = Scene::new();
     let (daemon, shim) = both(&scene, "").await;
     let csi = &shim.csi;

@@ -8,7 +8,7 @@ use diskvitals::csi::wire::volume_capability::access_mode::Mode;
 use diskvitals::csi::wire::{CapacityRange, CreateVolumeRequest, VolumeCapability};
 use tonic::{Code, Status};
 
-use crate::stage::{MIB, both, claim, ext4, mounts_below, nothing_is_left};
+use super::stage::{MIB, both, claim, ext4, mounts_below, nothing_is_left};
 use crate::support::Scene;
 use crate::support::shim::{Csi, block, mount};
 
@@ -46,7 +46,7 @@ fn capacity(required_bytes: i64, limit_bytes: i64) -> impl FnOnce(&mut CreateVol
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_cannot_be_made_is_not_made() {
+async fn impossible_volumes_are_refused_and_nothing_is_created() {
     let scene = Scene::new();
     let (daemon, shim) = both(&scene, "").await;
     let csi = &shim.csi;
@@ -146,7 +146,7 @@ async fn what_cannot_be_made_is_not_made() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn paths_that_lead_elsewhere_are_refused_and_nothing_is_mounted() {
+async fn paths_outside_the_kubelets_folder_are_refused_and_nothing_is_mounted() {
     let scene = Scene::new();
     let (daemon, shim) = both(&scene, "").await;
     let csi = &shim.csi;
@@ -253,7 +253,7 @@ async fn handles_are_looked_up_and_are_never_part_of_a_path() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_volume_is_used_as_it_was_made() {
+async fn a_volume_is_refused_with_another_size_or_capability() {
     let scene = Scene::new();
     let (daemon, shim) = both(&scene, "").await;
     let csi = &shim.csi;

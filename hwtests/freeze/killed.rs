@@ -10,13 +10,13 @@ use diskvitals::source::checks::freezer::{FreezeError, FreezeRequest, Freezer};
 use nix::sys::signal::{Signal, kill};
 use tokio::time::timeout;
 
-use crate::stage::{
+use super::stage::{
     LONG, MADE_GOOD, OnServer, Stage, Volume, Writer, freeze, order, refused, waits_in_the_kernel,
 };
 use crate::support::{Mode, SOON, eventually, pause};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_freezer_that_is_killed_is_made_good_at_once() {
+async fn a_filesystem_is_thawed_at_once_when_its_freezer_is_killed() {
     for make in [Stage::ext4, Stage::xfs, Stage::btrfs] {
         let stage = Stage::new();
         let volume = make(&stage);
@@ -39,7 +39,7 @@ async fn a_freezer_that_is_killed_is_made_good_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn at_whatever_moment_a_freezer_is_killed_writers_go_on() {
+async fn writers_continue_whenever_a_freezer_is_killed() {
     let stage = Stage::new();
     let volume = stage.xfs();
     let writer = Writer::start(&volume);
@@ -76,7 +76,7 @@ async fn at_whatever_moment_a_freezer_is_killed_writers_go_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_freezer_that_is_stopped_is_killed_and_made_good_after_the_limit() {
+async fn a_stopped_freezer_is_killed_after_the_limit_and_its_filesystem_thawed() {
     let stage = Stage::new();
     let volume = stage.ext4();
     let writer = Writer::start(&volume);
@@ -142,7 +142,7 @@ impl Drop for Lone {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_end_of_the_pipe_thaws() {
+async fn closing_the_pipe_thaws_the_filesystem() {
     let stage = Stage::new();
     let volume = stage.ext4();
     let writer = Writer::start(&volume);
@@ -158,7 +158,7 @@ async fn the_end_of_the_pipe_thaws() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_death_of_the_daemon_thaws_also_while_somebody_holds_the_pipe_open() {
+async fn the_death_of_the_daemon_thaws_even_when_another_process_holds_the_pipe() {
     let stage = Stage::new();
     let volume = stage.ext4();
     let writer = Writer::start(&volume);
@@ -203,8 +203,7 @@ async fn the_death_of_the_daemon_thaws_also_while_somebody_holds_the_pipe_open()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_freezer_that_is_killed_in_the_middle_of_the_call_is_made_good_when_the_kernel_is_through()
- {
+async fn a_freezer_killed_during_fifreeze_is_followed_by_a_thaw_when_the_call_returns() {
     let stage = Stage::new();
     let slow = OnServer::new(&stage);
     slow.hang_with_something_to_write();
@@ -231,7 +230,7 @@ async fn a_freezer_that_is_killed_in_the_middle_of_the_call_is_made_good_when_th
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_freeze_that_takes_longer_than_the_limit_is_given_up_and_thawed_when_it_comes() {
+async fn a_freeze_that_exceeds_the_limit_is_abandoned_and_thawed_when_it_completes() {
     let stage = Stage::new();
     let slow = OnServer::new(&stage);
     slow.hang_with_something_to_write();
@@ -266,8 +265,7 @@ async fn a_freeze_that_takes_longer_than_the_limit_is_given_up_and_thawed_when_i
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_device_that_hangs_while_its_filesystem_is_frozen_holds_up_nobody_else_and_is_thawed_when_it_answers()
- {
+async fn a_frozen_filesystem_on_a_hung_device_delays_no_other_and_is_thawed_when_it_answers() {
     let stage = Stage::new();
     let slow = OnServer::new(&stage);
     let frozen = freeze(&stage, &slow.volume, LONG).await;
@@ -294,7 +292,7 @@ async fn a_device_that_hangs_while_its_filesystem_is_frozen_holds_up_nobody_else
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_test_that_fails_while_its_device_hangs_takes_it_down_all_the_same() {
+async fn a_failing_test_with_a_hung_device_cleans_up() {
     let stage = Stage::new();
     let slow = OnServer::new(&stage);
     slow.hang_with_something_to_write();
@@ -324,7 +322,7 @@ fn thaw_as_the_unit_does(stage: &Stage) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_nobody_is_left_to_thaw_is_thawed_by_the_unit_and_by_the_next_start() {
+async fn the_unit_and_the_next_start_thaw_abandoned_filesystems() {
     let stage = Stage::new();
     for (volume, by_unit) in [
         (stage.ext4(), true),
@@ -365,7 +363,7 @@ async fn what_nobody_is_left_to_thaw_is_thawed_by_the_unit_and_by_the_next_start
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_freezer_that_was_killed_before_it_marked_its_note_is_made_good_as_well() {
+async fn a_freezer_killed_before_it_updated_its_note_is_followed_by_a_thaw() {
     let stage = Stage::new();
     let volume = stage.ext4();
     let writer = Writer::start(&volume);
@@ -384,7 +382,7 @@ async fn a_freezer_that_was_killed_before_it_marked_its_note_is_made_good_as_wel
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_living_freezer_is_left_alone() {
+async fn a_running_freezer_is_left_alone() {
     let stage = Stage::new();
     let volume = stage.ext4();
     let writer = Writer::start(&volume);
@@ -395,7 +393,7 @@ async fn a_living_freezer_is_left_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn notes_of_another_boot_and_of_what_is_not_frozen_go_and_junk_stays() {
+async fn stale_notes_are_removed_and_unreadable_ones_are_kept() {
     let stage = Stage::new();
     let volume = stage.ext4();
     let lone = alone(&stage, &volume);

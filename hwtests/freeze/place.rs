@@ -12,7 +12,7 @@ use diskvitals::source::jobs::{Job, JobResult};
 use diskvitals::source::worker_main::{WorkerRole, arguments};
 use tokio::time::timeout;
 
-use crate::stage::{LONG, MADE_GOOD, OnServer, Stage, Writer, freeze, order, refused};
+use super::stage::{LONG, MADE_GOOD, OnServer, Stage, Writer, freeze, order, refused};
 use crate::support::{Mode, SOON};
 
 /// Runs the freezer by another program, which starts it in some place of its own.
@@ -111,7 +111,7 @@ async fn a_freezer_in_a_cgroup_namespace_that_it_cannot_leave_refuses() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_end_of_the_daemons_whole_control_group_leaves_the_freezer_which_thaws() {
+async fn the_freezer_survives_the_kill_of_the_daemons_control_group_and_thaws() {
     let stage = Stage::new();
     let volume = stage.ext4();
     let writer = Writer::start(&volume);
@@ -136,7 +136,7 @@ async fn the_end_of_the_daemons_whole_control_group_leaves_the_freezer_which_tha
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn writing_out_is_a_workers_job_that_waits_as_long_as_the_device_does() {
+async fn a_worker_syncs_the_filesystem_and_waits_as_long_as_the_device() {
     let stage = Stage::new();
     let slow = OnServer::new(&stage);
     let args = arguments(WorkerRole::HostMounts, &HostRoot::new("/"));
@@ -171,7 +171,7 @@ async fn writing_out_is_a_workers_job_that_waits_as_long_as_the_device_does() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn it_stands_apart_from_whoever_started_it() {
+async fn the_freezer_has_a_control_group_of_its_own() {
     let stage = Stage::new();
     let volume = stage.ext4();
     let frozen = freeze(&stage, &volume, LONG).await;

@@ -6,7 +6,7 @@ use crate::stage::NAMESPACE;
 
 #[test]
 #[ignore = "in a cluster: scripts/test kubernetes"]
-fn every_set_of_values_is_taken_by_the_api_server() {
+fn every_set_of_values_is_accepted_by_the_api_server() {
     let home = tempfile::tempdir().expect("a folder");
     let namespace = format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: {NAMESPACE}}}\n");
     lab::try_kubectl(&["apply", "-f", "-"], &namespace).expect("the namespace");

@@ -31,7 +31,7 @@ fn daemon(stage: &Stage, config: &str) -> Running {
 
 #[test]
 #[ignore = "in a cluster: scripts/test kubernetes"]
-fn with_the_daemon_on_the_host_the_shim_alone_mounts_volumes_and_tells_of_them() {
+fn a_shim_pod_with_a_host_daemon_mounts_volumes_and_reports_their_health() {
     let mut stage = Stage::new();
     let drive = stage.sata(1, 256).remove(0);
     let smartctl = stage.path("smart/on-host");

@@ -54,7 +54,7 @@ fn wretched(disk: &Played) -> SmartctlResponse {
 
 #[test]
 #[ignore = "in a cluster: scripts/test kubernetes"]
-fn a_pod_whose_drive_speaks_hostile_words_starts_restarts_and_is_deleted() {
+fn a_pod_whose_drive_has_hostile_text_starts_restarts_and_is_deleted() {
     let mut stage = Stage::new();
     let disk = stage.sata(1, 256).remove(0);
     let mut answer = wretched(&disk);

@@ -36,7 +36,7 @@ fn announce(socket: &Path) -> Running {
 
 #[test]
 #[ignore = "in a cluster: scripts/test kubernetes"]
-fn an_interposer_before_a_driver_that_knows_no_health_shows_that_of_its_volumes() {
+fn an_interposer_adds_health_to_a_driver_without_it() {
     let mut stage = Stage::new();
     let drive = stage.sata(1, 256).remove(0);
     std::fs::create_dir_all(folder()).expect("the driver's folder");

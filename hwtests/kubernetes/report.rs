@@ -61,7 +61,7 @@ fn local(name: &str, folder: &std::path::Path) -> [Value; 2] {
 
 #[test]
 #[ignore = "in a cluster: scripts/test kubernetes"]
-fn drives_that_fail_and_heal_are_told_to_node_pods_and_claims_also_of_local_volumes() {
+fn drive_failures_and_recoveries_are_published_to_node_pods_and_claims() {
     let mut stage = Stage::new();
     let mut drives = stage.sata(2, 2048);
     let (second, first) = (drives.remove(1), drives.remove(0));

@@ -107,7 +107,7 @@ impl Drop for AsItWas {
 
 #[test]
 #[ignore = "in a cluster: scripts/test kubernetes"]
-fn without_the_gate_the_kubelet_has_figures_and_asks_for_no_health() {
+fn without_the_feature_gate_the_kubelet_gets_statistics_and_asks_for_no_health() {
     let (stage, drive) = Stage::with_a_pod(As::Filesystem);
     let as_it_was = AsItWas;
     restart_kubelet(&["--gates", "CSIVolumeHealth=false"]);
@@ -146,7 +146,7 @@ fn without_the_gate_the_kubelet_has_figures_and_asks_for_no_health() {
 
 #[test]
 #[ignore = "in a cluster: scripts/test kubernetes"]
-fn an_older_kubelet_makes_its_pods_event_of_the_old_condition() {
+fn an_older_kubelet_makes_a_pod_event_of_the_volume_condition() {
     let (stage, drive) = Stage::with_a_pod(As::Filesystem);
     let as_it_was = AsItWas;
     restart_kubelet(&["--release", OLDER]);

@@ -126,7 +126,7 @@ fn asked(method: &str) -> Option<f64> {
 
 #[test]
 #[ignore = "in a cluster: scripts/test kubernetes"]
-fn errors_beneath_a_given_volume_are_shown_in_its_pod_and_clear() {
+fn device_errors_below_a_static_volume_are_shown_in_its_pod_and_clear() {
     let mut stage = Stage::new();
     let (disk, served) = stage.failing_disk("disk", 64);
     stage.configure(&format!(
@@ -275,7 +275,7 @@ fn a_raw_block_volume_shows_its_drives_smart_failure_until_it_is_over() {
 
 #[test]
 #[ignore = "in a cluster: scripts/test kubernetes"]
-fn a_volume_that_cannot_be_mounted_says_why_in_a_pod_that_waits_and_clears_when_it_can() {
+fn a_volume_that_cannot_be_mounted_shows_its_cause_in_the_waiting_pod() {
     let mut stage = Stage::new();
     let (disk, served) = stage.failing_disk("disk", 64);
     stage.configure(&format!(

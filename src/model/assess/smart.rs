@@ -40,7 +40,7 @@ impl<'a> SmartAssessment<'a> {
             return SmartAssessment::NeverAsked;
         };
         let hits = match &smart.history.last {
-            Some((_, report)) => rules::judge(report, Some(&smart.history), policy),
+            Some((_, report)) => rules::evaluate(report, Some(&smart.history), policy),
             None => Vec::new(),
         };
         let is_current = match (&smart.outcome, known.missing_since) {

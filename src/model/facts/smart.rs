@@ -13,7 +13,7 @@ use crate::model::facts::{Facts, KnownDrive, Urgency};
 use crate::model::finding::Subject;
 use crate::model::ids::DriveId;
 use crate::model::path::HostPath;
-use crate::model::smart::memory::{Metric, Series, SmartHistory};
+use crate::model::smart::history::{Metric, Series, SmartHistory};
 use crate::model::smart::report::{
     Body, InformationalException, SelfTests, SmartReport, WhenFailed,
 };

@@ -1,0 +1,22 @@
+//! Tests on this machine's kernel: root, loop devices, FUSE, mounts. One program, so that the
+//! library is linked once; run with --test-threads=1, since the tests share the kernel's loop
+//! devices. `hwtests/uevents.rs` is a program of its own: it binds its threads to a processor and
+//! counts them.
+
+mod attach_daemon;
+mod attach_steps;
+mod checker;
+mod checks;
+mod counters;
+mod csi;
+mod daemon;
+mod faults;
+mod freeze;
+mod fs_errors;
+mod kernel_errors;
+mod kill9;
+mod many;
+mod traces;
+mod volumes;
+
+mod support;

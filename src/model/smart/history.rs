@@ -1,0 +1,258 @@
+//! The history of the attributes that decide the verdict: growth weighs more than level. Bounded;
+//! kept in the store.
+//!
+//! In: reports, each with the time of its reading. Out: a series for each metric and its growth
+//! (`series`), and the values of one report (`metric_values`). May not enter: whether a value is
+//! bad (`rules`), clocks.
+
+mod metric_values;
+mod series;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::model::smart::report::{Identity, SmartReport};
+
+pub(super) use metric_values::{
+    attribute_metric, endurance_used, is_solid_state, is_temperature, spare_available,
+    spare_percent, wear_percent,
+};
+pub use series::{Growth, MAX_POINTS, OCCASION_GAP};
+
+/// The metrics of which a series is kept: the first value, each change, and the last reading.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Metric {
+    Reallocated,
+    ReallocationEvents,
+    Pending,
+    OfflineUncorrectable,
+    ReportedUncorrectable,
+    SoftReadErrors,
+    EndToEndErrors,
+    CommandTimeouts,
+    SpinRetries,
+    CrcErrors,
+    LoggedErrors,
+    MediaErrors,
+    GrownDefects,
+    UncorrectedErrors,
+    /// The used share of the designed life, in percent.
+    WearPercent,
+    /// The remaining spare blocks, in percent.
+    SparePercent,
+    Temperature,
+    PowerOnHours,
+    UnsafeShutdowns,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SmartHistory {
+    /// The last report and its time. It stands while the drive sleeps or does not answer. Values
+    /// that the drive reported before and that this report lacks are carried forward
+    /// (`SmartReport::carry_forward`). The rules evaluate this report.
+    pub last: Option<(Timestamp, Box<SmartReport>)>,
+    /// The time since when every query has found the drive in standby.
+    pub asleep_since: Option<Timestamp>,
+    pub series: BTreeMap<Metric, Series>,
+}
+
+/// The changes of one value: the first reading, each change, the last reading. Between two points
+/// the value of the earlier one holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Series {
+    /// Oldest first; at most `MAX_POINTS`.
+    pub points: Vec<Point>,
+    /// The last restart of the series: the counter went backwards, or its meaning changed. Earlier
+    /// values are not compared any more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reset: Option<Reset>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reset {
+    pub at: Timestamp,
+    pub from: u64,
+    pub to: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Point {
+    pub at: Timestamp,
+    pub value: u64,
+}
+
+impl Metric {
+    /// The serialized name, also on the wire and in the store.
+    pub fn name(self) -> &'static str {
+        match self {
+            Metric::Reallocated => "reallocated",
+            Metric::ReallocationEvents => "reallocation_events",
+            Metric::Pending => "pending",
+            Metric::OfflineUncorrectable => "offline_uncorrectable",
+            Metric::ReportedUncorrectable => "reported_uncorrectable",
+            Metric::SoftReadErrors => "soft_read_errors",
+            Metric::EndToEndErrors => "end_to_end_errors",
+            Metric::CommandTimeouts => "command_timeouts",
+            Metric::SpinRetries => "spin_retries",
+            Metric::CrcErrors => "crc_errors",
+            Metric::LoggedErrors => "logged_errors",
+            Metric::MediaErrors => "media_errors",
+            Metric::GrownDefects => "grown_defects",
+            Metric::UncorrectedErrors => "uncorrected_errors",
+            Metric::WearPercent => "wear_percent",
+            Metric::SparePercent => "spare_percent",
+            Metric::Temperature => "temperature",
+            Metric::PowerOnHours => "power_on_hours",
+            Metric::UnsafeShutdowns => "unsafe_shutdowns",
+        }
+    }
+
+    /// Whether the value never decreases in one drive: a lower value then restarts the series.
+    pub fn is_monotonic(self) -> bool {
+        match self {
+            Metric::Reallocated
+            | Metric::ReallocationEvents
+            | Metric::ReportedUncorrectable
+            | Metric::SoftReadErrors
+            | Metric::EndToEndErrors
+            | Metric::CommandTimeouts
+            | Metric::SpinRetries
+            | Metric::CrcErrors
+            | Metric::LoggedErrors
+            | Metric::MediaErrors
+            | Metric::GrownDefects
+            | Metric::UncorrectedErrors
+            | Metric::PowerOnHours
+            | Metric::UnsafeShutdowns => true,
+            // Several sources report wear. They need not agree to the percent, and not every
+            // reading has all of them.
+            Metric::Pending
+            | Metric::OfflineUncorrectable
+            | Metric::WearPercent
+            | Metric::SparePercent
+            | Metric::Temperature => false,
+        }
+    }
+}
+
+/// The metrics of one report. A value that the drive did not report is absent.
+pub fn metric_values(report: &SmartReport) -> BTreeMap<Metric, u64> {
+    metric_values::metric_values(report)
+}
+
+impl SmartHistory {
+    /// Records a report. A report of another drive starts a new history. The same report again
+    /// changes nothing.
+    pub fn record(&mut self, report: &SmartReport, at: Timestamp) {
+        if self
+            .last
+            .as_ref()
+            .is_some_and(|(_, last)| is_different_drive(&last.identity, &report.identity))
+        {
+            *self = SmartHistory::default();
+        }
+        let incomparable = self
+            .last
+            .as_ref()
+            .is_some_and(|(_, last)| is_incomparable(last, report));
+        let mut merged = Box::new(report.clone());
+        if let Some((_, last)) = &self.last {
+            merged.carry_forward(last);
+        }
+        // A value that is not in the report has no reading. A partial value (one of several summed
+        // counters) is recorded with the carried-forward part: otherwise the missing part would
+        // look like growth in the next report.
+        let told = metric_values(report);
+        for (metric, value) in metric_values(&merged)
+            .into_iter()
+            .filter(|(metric, _)| told.contains_key(metric))
+        {
+            self.series.entry(metric).or_default().record(
+                value,
+                at,
+                metric.is_monotonic(),
+                incomparable,
+            );
+        }
+        self.asleep_since = None;
+        self.last = Some((at, merged));
+    }
+}
+
+impl SmartHistory {
+    /// Puts the history from the store before the readings since the start: the store may be slower
+    /// than a drive.
+    pub fn prepend(&mut self, older: SmartHistory) {
+        let newer = std::mem::replace(self, older);
+        let another = |(_, new): &(Timestamp, Box<SmartReport>)| {
+            self.last
+                .as_ref()
+                .is_some_and(|(_, old)| is_different_drive(&old.identity, &new.identity))
+        };
+        if newer.last.as_ref().is_some_and(another) {
+            *self = newer;
+            return;
+        }
+        let incomparable = self
+            .last
+            .as_ref()
+            .zip(newer.last.as_ref())
+            .is_some_and(|((_, old), (_, new))| is_incomparable(old, new));
+        for (metric, series) in newer.series {
+            // A series that restarted is not compared with values before its restart.
+            if series.reset.is_some() {
+                self.series.insert(metric, series);
+                continue;
+            }
+            let known = self.series.entry(metric).or_default();
+            for (index, point) in series.points.into_iter().enumerate() {
+                known.record(
+                    point.value,
+                    point.at,
+                    metric.is_monotonic(),
+                    incomparable && index == 0,
+                );
+            }
+        }
+        self.asleep_since = newer.asleep_since;
+        if let Some((at, mut last)) = newer.last {
+            if let Some((_, older)) = &self.last {
+                last.carry_forward(older);
+            }
+            self.last = Some((at, last));
+        }
+    }
+}
+
+/// Whether two identities differ in known fields. A missing name is no difference. Where both have
+/// a world wide name, it decides alone: bridges and versions of smartctl write models differently.
+fn is_different_drive(before: &Identity, now: &Identity) -> bool {
+    let differ =
+        |a: &Option<String>, b: &Option<String>| a.as_ref().zip(b.as_ref()).map(|(a, b)| a != b);
+    if let Some(differ) = differ(&before.wwn, &now.wwn) {
+        return differ;
+    }
+    differ(&before.serial, &now.serial) == Some(true)
+        || differ(&before.model, &now.model) == Some(true)
+}
+
+/// Whether a step between two reports is no growth: another firmware may count differently, and
+/// another smartctl or drive database may decode the same bytes differently. A missing field is no
+/// difference.
+fn is_incomparable(before: &SmartReport, now: &SmartReport) -> bool {
+    fn differ<T: PartialEq>(before: &Option<T>, now: &Option<T>) -> bool {
+        before.is_some() && now.is_some() && before != now
+    }
+    before.smartctl != now.smartctl
+        || differ(&before.identity.firmware, &now.identity.firmware)
+        || differ(&before.identity.family, &now.identity.family)
+        || differ(&before.identity.in_database, &now.identity.in_database)
+}

@@ -1,0 +1,377 @@
+//! The metrics of one report. The name of an ATA attribute defines its meaning, not its number:
+//! makers assign numbers freely, and the drive database of smartmontools (drivedb.h) has the names.
+//!
+//! In: one report. Out: the value of each metric. A value of unknown meaning is left out.
+
+use std::collections::BTreeMap;
+
+use crate::model::smart::history::Metric;
+use crate::model::smart::report::{
+    Ata, Attribute, Body, ErrorCounter, Identity, Nvme, Scsi, SmartReport,
+};
+
+/// Names of drivedb.h (7.0 to 7.5), and ataprint.cpp's for its `-v` formats. Names that resemble
+/// these and mean something else are left out on purpose: `Current_Pending_ECC_Cnt` and
+/// `Bogus_Current_Pend_Sect` (a firmware that flips between 0 and 1), `Error_Correction_Count`
+/// (errors that were corrected), `Unc_Soft_Read_Err_Rate` (a rate), `Total_Pending_Sectors` (all
+/// that there ever were).
+const ATTRIBUTE_NAMES: &[(&str, Metric)] = &[
+    ("Reallocated_Sector_Ct", Metric::Reallocated),
+    ("Reallocate_NAND_Blk_Cnt", Metric::Reallocated),
+    ("Reallocated_Block_Count", Metric::Reallocated),
+    ("Retired_Block_Count", Metric::Reallocated),
+    ("Retried_Blk_Ct", Metric::Reallocated),
+    ("New_Bad_Blk_Cnt", Metric::Reallocated),
+    ("Later_Bad_Block", Metric::Reallocated),
+    ("Reallocated_Event_Count", Metric::ReallocationEvents),
+    ("Current_Pending_Sector", Metric::Pending),
+    ("Pending_Sector_Count", Metric::Pending),
+    ("Offline_Uncorrectable", Metric::OfflineUncorrectable),
+    ("Off-line_Scan_UNC_Sector_Ct", Metric::OfflineUncorrectable),
+    ("Reported_Uncorrect", Metric::ReportedUncorrectable),
+    ("Reported_UE_Counts", Metric::ReportedUncorrectable),
+    ("Uncorrectable_Error_Cnt", Metric::ReportedUncorrectable),
+    ("Uncorrectable_Err_Ct", Metric::ReportedUncorrectable),
+    ("Uncorrectable_ECC_Ct", Metric::ReportedUncorrectable),
+    ("Uncorrectable_ECC_Cnt", Metric::ReportedUncorrectable),
+    ("Soft_Read_Error_Rate", Metric::SoftReadErrors),
+    ("End-to-End_Error", Metric::EndToEndErrors),
+    ("End-to-End_Error_Count", Metric::EndToEndErrors),
+    ("End_to_End_Err_Detect", Metric::EndToEndErrors),
+    ("IO_Error_Detect_Code_Ct", Metric::EndToEndErrors),
+    ("Command_Timeout", Metric::CommandTimeouts),
+    ("Command_Timeouts", Metric::CommandTimeouts),
+    ("Spin_Retry_Count", Metric::SpinRetries),
+    ("UDMA_CRC_Error_Count", Metric::CrcErrors),
+    ("SATA_CRC_Error_Count", Metric::CrcErrors),
+    ("SATA_CRC_Error", Metric::CrcErrors),
+    ("CRC_Error_Count", Metric::CrcErrors),
+];
+
+/// Numbers that every maker of rotating drives in drivedb.h uses alike, so that they count even
+/// where a name is missing.
+const CONVENTIONAL_IDS: &[(u8, Metric)] = &[
+    (5, Metric::Reallocated),
+    (187, Metric::ReportedUncorrectable),
+    (196, Metric::ReallocationEvents),
+    (197, Metric::Pending),
+    (198, Metric::OfflineUncorrectable),
+    (199, Metric::CrcErrors),
+];
+
+/// Attributes whose normalised value is the percent of life that is left, by drivedb.h's comments
+/// and the makers' sheets it cites.
+const LIFE_LEFT_NAMES: &[&str] = &[
+    "Media_Wearout_Indicator",
+    "Wear_Leveling_Count",
+    "SSD_Life_Left",
+    "SSD_Life_Left_Perc",
+    "Lifetime_Left",
+    "Percent_Lifetime_Remain",
+    "Percent_Life_Remaining",
+    "Perc_Rated_Life_Remain",
+    "Perc_Rated_Life_Used",
+    "Percent_Lifetime_Used",
+    "Remaining_Lifetime_Perc",
+    "Remaining_Life",
+    "PCT_Life_Remaining",
+    "Lifetime_Remaining%",
+    "DriveLife_Remaining%",
+    "Drive_Life_Remaining%",
+];
+
+/// Of those, the ones whose raw value counts the same percent down, where the normalised value
+/// stays at 100 (Silicon Motion, Phison).
+const RAW_LIFE_LEFT_NAMES: &[&str] = &[
+    "SSD_Life_Left",
+    "SSD_Life_Left_Perc",
+    "Lifetime_Left",
+    "Remaining_Lifetime_Perc",
+    "Lifetime_Remaining%",
+    "DriveLife_Remaining%",
+    "Drive_Life_Remaining%",
+];
+
+/// The ones whose raw value counts the percent that is used up (Micron: `norm = max(100-raw,0)`, in
+/// drivedb.h; older firmware lets it wrap).
+const RAW_LIFE_USED_NAMES: &[&str] = &[
+    "Percent_Lifetime_Remain",
+    "Perc_Rated_Life_Used",
+    "Percent_Lifetime_Used",
+    "Percent_Life_Used",
+    "Drive_Life_Used%",
+    "DriveLife_Used%",
+];
+
+/// Attributes whose normalised value is the percent of reserve blocks that are left.
+const SPARE_LEFT_NAMES: &[&str] = &[
+    "Available_Reservd_Space",
+    "Available_Reserved_Space",
+    "Perc_Avail_Resrvd_Space",
+    "Spares_Remaining_Perc",
+    "Reserved_Block_Pct",
+];
+
+pub(super) fn metric_values(report: &SmartReport) -> BTreeMap<Metric, u64> {
+    let mut values = BTreeMap::new();
+    let mut record = |metric: Metric, value: Option<u64>| {
+        if let Some(value) = value {
+            let most: &mut u64 = values.entry(metric).or_insert(value);
+            *most = (*most).max(value);
+        }
+    };
+    // Implausible temperatures come from a drive without a working sensor.
+    record(
+        Metric::Temperature,
+        report
+            .temperature
+            .filter(|celsius| (1..=150).contains(celsius))
+            .and_then(|celsius| u64::try_from(celsius).ok()),
+    );
+    record(Metric::PowerOnHours, report.power_on_hours);
+    match &report.body {
+        Body::Ata(ata) => record_ata(ata, &report.identity, &mut record),
+        Body::Nvme(nvme) => record_nvme(nvme, &mut record),
+        Body::Scsi(scsi) => record_scsi(scsi, &mut record),
+        Body::None => {}
+    }
+    values
+}
+
+fn record_ata(ata: &Ata, identity: &Identity, record: &mut impl FnMut(Metric, Option<u64>)) {
+    let mut by_attribute = [false; 3];
+    for attribute in &ata.attributes {
+        let Some(metric) = attribute_metric(attribute, ata, identity) else {
+            continue;
+        };
+        let value = raw_count(metric, attribute);
+        match metric {
+            Metric::Reallocated => by_attribute[0] |= value.is_some(),
+            Metric::ReportedUncorrectable => by_attribute[1] |= value.is_some(),
+            Metric::CrcErrors => by_attribute[2] |= value.is_some(),
+            _ => {}
+        }
+        record(metric, value);
+    }
+    // ACS-4, Device Statistics: the same things without a maker's packing. Read more rarely, so
+    // only where no attribute tells them.
+    let statistic = |page: u8, offset: u32| {
+        let found = ata.statistics.iter().find(|statistic| {
+            statistic.page == page && statistic.offset == offset && !statistic.normalized
+        });
+        found.and_then(|statistic| u64::try_from(statistic.value).ok())
+    };
+    for (told, metric, value) in [
+        (by_attribute[0], Metric::Reallocated, statistic(3, 0x20)),
+        (
+            by_attribute[1],
+            Metric::ReportedUncorrectable,
+            statistic(4, 0x08),
+        ),
+        (by_attribute[2], Metric::CrcErrors, statistic(6, 0x18)),
+    ] {
+        record(metric, value.filter(|_| !told));
+    }
+    record(Metric::Pending, ata.pending_defects);
+    record(Metric::LoggedErrors, ata.error_count);
+    for attribute in &ata.attributes {
+        record(Metric::WearPercent, wear_percent(attribute, ata, identity));
+    }
+    record(Metric::WearPercent, endurance_statistic(ata));
+    record(Metric::WearPercent, endurance_used(ata, identity));
+    let by_attribute = ata
+        .attributes
+        .iter()
+        .filter_map(|attribute| spare_percent(attribute, ata, identity))
+        .min();
+    record(
+        Metric::SparePercent,
+        by_attribute.or_else(|| spare_available(ata, identity)),
+    );
+}
+
+fn record_nvme(nvme: &Nvme, record: &mut impl FnMut(Metric, Option<u64>)) {
+    record(Metric::WearPercent, nvme.percentage_used.map(u64::from));
+    // 0 % with a threshold of 0 % is what those say that count no spare blocks (QEMU's
+    // hw/nvme/ctrl.c leaves both empty).
+    let counts = nvme.available_spare != Some(0) || nvme.available_spare_threshold.unwrap_or(0) > 0;
+    record(
+        Metric::SparePercent,
+        nvme.available_spare
+            .filter(|percent| counts && *percent <= 100)
+            .map(u64::from),
+    );
+    record(Metric::MediaErrors, nvme.media_errors);
+    record(Metric::UnsafeShutdowns, nvme.unsafe_shutdowns);
+}
+
+fn record_scsi(scsi: &Scsi, record: &mut impl FnMut(Metric, Option<u64>)) {
+    record(Metric::GrownDefects, scsi.grown_defects);
+    record(Metric::Pending, scsi.pending_defects);
+    record(Metric::WearPercent, scsi.percentage_used.map(u64::from));
+    let uncorrected =
+        |counter: &Option<ErrorCounter>| counter.as_ref().and_then(|counter| counter.uncorrected);
+    let told = [
+        uncorrected(&scsi.read),
+        uncorrected(&scsi.write),
+        uncorrected(&scsi.verify),
+    ];
+    let sum = told
+        .iter()
+        .flatten()
+        .fold(0_u64, |sum, value| sum.saturating_add(*value));
+    record(
+        Metric::UncorrectedErrors,
+        told.iter().any(Option::is_some).then_some(sum),
+    );
+}
+
+/// The metric that an attribute counts, if known.
+pub(in crate::model::smart) fn attribute_metric(
+    attribute: &Attribute,
+    ata: &Ata,
+    identity: &Identity,
+) -> Option<Metric> {
+    let solid = is_solid_state(ata, identity);
+    let Some((_, metric)) = ATTRIBUTE_NAMES
+        .iter()
+        .find(|(name, _)| *name == attribute.name)
+    else {
+        let nameless = attribute.name.is_empty() || attribute.name.starts_with("Unknown_");
+        return CONVENTIONAL_IDS
+            .iter()
+            .find(|(id, _)| *id == attribute.id)
+            .map(|(_, metric)| *metric)
+            .filter(|_| nameless && !solid);
+    };
+    let known = match metric {
+        Metric::SpinRetries | Metric::SoftReadErrors => !solid,
+        // Every maker of SSDs in drivedb.h that uses 5, 187 and 188 means these by them.
+        Metric::Reallocated | Metric::ReportedUncorrectable | Metric::CommandTimeouts => true,
+        // The others have been given other meanings (198, 199: gibibytes read and written), so that
+        // a default name proves nothing of an SSD.
+        _ => !solid || in_database(identity),
+    };
+    known.then_some(*metric)
+}
+
+/// Whether drivedb.h knows this model, so that names are the maker's and not defaults.
+fn in_database(identity: &Identity) -> bool {
+    identity.in_database.unwrap_or(identity.family.is_some())
+}
+
+/// Rotation rate 0 says so (ACS-4, IDENTIFY DEVICE word 217). Old rotating drives tell none, but
+/// how long they took to spin up.
+pub(in crate::model::smart) fn is_solid_state(ata: &Ata, identity: &Identity) -> bool {
+    match identity.rotation_rate {
+        Some(rate) => rate == 0,
+        None => !ata.attributes.iter().any(|attribute| {
+            ["Spin_Up_Time", "Spin_Retry_Count"].contains(&attribute.name.as_str())
+        }),
+    }
+}
+
+/// The amount in a raw value, by smartctl's reading of it: `269`, `2111 (12437 0)`, `0 0 5`.
+fn raw_count(metric: Metric, attribute: &Attribute) -> Option<u64> {
+    let numbers: Vec<u64> = attribute
+        .raw_text
+        .split(' ')
+        .map_while(|word| word.parse().ok())
+        .collect();
+    match (metric, numbers.as_slice()) {
+        (_, []) => None,
+        // Seagate, three words of 16 bits (drivedb.h: raw16, the highest first): commands above 7.5
+        // s, above 5 s, all time-outs.
+        (Metric::CommandTimeouts, [_, _, all]) => Some(*all),
+        (Metric::CommandTimeouts, [packed, ..]) if *packed > 0xffff => Some(packed & 0xffff),
+        // Whether a plain number is packed is for drivedb to know: guessing would have a count of
+        // 65,536 begin anew at 1. But nothing that a drive counts of its faults needs more than 32
+        // bits: that is something else.
+        (_, [first, ..]) => Some(*first).filter(|count| *count <= u64::from(u32::MAX)),
+    }
+}
+
+/// Percent of the designed life that is used, where this attribute tells it.
+pub(in crate::model::smart) fn wear_percent(
+    attribute: &Attribute,
+    ata: &Ata,
+    identity: &Identity,
+) -> Option<u64> {
+    if !in_database(identity) || !is_solid_state(ata, identity) {
+        return None;
+    }
+    let name = attribute.name.as_str();
+    let value = u64::from(attribute.value);
+    let raw = attribute.raw_text.parse::<u64>().ok();
+    let by_value = LIFE_LEFT_NAMES
+        .contains(&name)
+        .then_some(value)
+        .filter(|left| *left <= 100)
+        .map(|left| 100 - left);
+    let used = raw.filter(|used| RAW_LIFE_USED_NAMES.contains(&name) && *used <= 255);
+    let left = raw.filter(|left| {
+        RAW_LIFE_LEFT_NAMES.contains(&name) && value == 100 && (1..100).contains(left)
+    });
+    match (by_value, used, left) {
+        (_, _, Some(left)) => Some(100 - left),
+        // Named for what is used up, so that the normalised value may be either.
+        (_, Some(used), _) if name.contains("Used") => Some(used),
+        // Where both are told they have to agree; 112 % used reads as a value of 244 in firmware
+        // that lets it wrap.
+        (None, Some(used), _) if (value + used) % 256 == 100 => Some(used),
+        (by_value, ..) => by_value,
+    }
+}
+
+/// ACS-4, Device Statistics, Solid State Device page: Percentage Used Endurance Indicator.
+fn endurance_statistic(ata: &Ata) -> Option<u64> {
+    let told = ata
+        .statistics
+        .iter()
+        .find(|statistic| statistic.page == 7 && statistic.offset == 8);
+    told.and_then(|statistic| u64::try_from(statistic.value).ok())
+}
+
+/// What smartctl makes of attributes and statistics from 7.5 on, also for models that drivedb does
+/// not know; where they tell it here, they do.
+pub(in crate::model::smart) fn endurance_used(ata: &Ata, identity: &Identity) -> Option<u64> {
+    let by_attribute = ata
+        .attributes
+        .iter()
+        .any(|attribute| wear_percent(attribute, ata, identity).is_some());
+    let told = ata.endurance_used.filter(|_| {
+        !by_attribute && endurance_statistic(ata).is_none() && is_solid_state(ata, identity)
+    });
+    told.map(u64::from)
+}
+
+/// Percent of spare blocks that are left, likewise.
+pub(in crate::model::smart) fn spare_available(ata: &Ata, identity: &Identity) -> Option<u64> {
+    let by_attribute = ata
+        .attributes
+        .iter()
+        .any(|attribute| spare_percent(attribute, ata, identity).is_some());
+    ata.spare_available
+        .filter(|left| !by_attribute && *left <= 100 && is_solid_state(ata, identity))
+        .map(u64::from)
+}
+
+/// Percent of reserve blocks that are left, where this attribute tells it.
+pub(in crate::model::smart) fn spare_percent(
+    attribute: &Attribute,
+    ata: &Ata,
+    identity: &Identity,
+) -> Option<u64> {
+    let told = in_database(identity)
+        && is_solid_state(ata, identity)
+        && SPARE_LEFT_NAMES.contains(&attribute.name.as_str())
+        && attribute.value <= 100;
+    told.then_some(u64::from(attribute.value))
+}
+
+/// Whether an attribute is about the temperature: heat is not failure, and its normalised value is
+/// often the temperature itself.
+pub(in crate::model::smart) fn is_temperature(attribute: &Attribute) -> bool {
+    attribute.name.contains("Temp")
+        || (matches!(attribute.id, 190 | 194) && attribute.name.starts_with("Unknown_"))
+}

@@ -1,0 +1,349 @@
+//! `Batcher`: the reading of the log without its I/O. Decides which records are new, which were
+//! lost, which time they carry, and when a batch is complete.
+//!
+//! In: raw records and their time of arrival. Out: `Batch`es, bounded. No clock, no descriptor: a
+//! test can stop it anywhere.
+
+use std::collections::BTreeSet;
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::model::kernel_log::classify::{Classifier, ClassifierOptions};
+use crate::model::kernel_log::event::{Batch, Cursor, Event, NameAssignment, RejectedSector};
+use crate::model::kernel_log::record;
+use crate::model::kernel_log::rollup::{MergeBoundaries, rollup};
+use crate::source::kmsg::log_epoch::{LogEpoch, StartPosition};
+
+/// With this many events, an unfinished batch is rolled up: four times the maximum of a finished
+/// one.
+const ROLLUP_THRESHOLD: usize = 1024;
+/// The kernel reports a drive while it is probed, up to this long before the `Attached` record.
+const PROBE_LEAD: SignedDuration = SignedDuration::from_secs(30);
+/// A batch is finished at this many name assignments.
+const MAX_ATTACHED: usize = 1024;
+
+/// Converts the kernel's clock to wall-clock time. The kernel's microseconds stop in suspend and
+/// drift, so they only serve for the backlog.
+#[derive(Clone, Copy, Debug)]
+pub struct KernelClock {
+    pub now: Timestamp,
+    /// CLOCK_MONOTONIC at that moment.
+    pub monotonic: std::time::Duration,
+}
+
+impl KernelClock {
+    /// Never later than the moment at which the clock was read.
+    fn at(&self, microseconds: u64) -> Timestamp {
+        let ago = i64::try_from(self.monotonic.as_micros())
+            .unwrap_or(i64::MAX)
+            .saturating_sub_unsigned(microseconds);
+        self.now
+            .checked_sub(SignedDuration::from_micros(ago))
+            .unwrap_or(self.now)
+            .min(self.now)
+    }
+}
+
+/// The next step when the backlog was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CatchUp {
+    Live,
+    /// The stored cursor is ahead of all records in the log: it belongs to another log. Read again
+    /// from the start.
+    CursorAhead,
+}
+
+/// What the record numbers of a medium prove.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MediumProperties {
+    /// Numbers without a gap prove that no record was lost.
+    pub contiguous: bool,
+    /// The backlog includes the newest record. Not so for a pipe, and for a journal that is read
+    /// from the middle.
+    pub has_newest: bool,
+}
+
+#[derive(Debug)]
+pub struct Batcher {
+    epoch: LogEpoch,
+    medium: MediumProperties,
+    clock: KernelClock,
+    classifier: Classifier,
+    scope: ClassifierOptions,
+    /// Number of the last record that was read.
+    last: Option<u64>,
+    /// Records before this one are finished and skipped.
+    skip_before: u64,
+    /// Events up to this record are counted, by earlier runs and by this one.
+    counted_to: Option<u64>,
+    /// Events up to this record were counted by earlier runs.
+    resumed_at: Option<u64>,
+    lost: u64,
+    in_backlog: bool,
+    /// Events of the backlog are dropped.
+    skip_backlog: bool,
+    events: Vec<Event>,
+    attached: Vec<NameAssignment>,
+    /// Names that were assigned, and those of them that were assigned again.
+    assigned_names: BTreeSet<(String, bool)>,
+    superseding: Vec<(NameAssignment, SignedDuration)>,
+    refused: Vec<RejectedSector>,
+    ready: Vec<Batch>,
+    /// Records since the last batch.
+    records_since_batch: u64,
+    records_read: u64,
+    /// Entries that could not be parsed as records.
+    unreadable: u64,
+}
+
+impl Batcher {
+    pub fn new(
+        start: StartPosition,
+        medium: MediumProperties,
+        clock: KernelClock,
+        scope: ClassifierOptions,
+    ) -> Batcher {
+        let (numbering, cursor, from_now) = match start {
+            StartPosition::Oldest(numbering) => (numbering, Cursor::default(), false),
+            StartPosition::Resume(numbering, cursor) => (numbering, cursor, false),
+            StartPosition::Now(numbering) => (numbering, Cursor::default(), true),
+        };
+        Batcher {
+            epoch: numbering,
+            medium,
+            clock,
+            classifier: Classifier::new(scope.clone()),
+            scope,
+            last: None,
+            skip_before: cursor.reread_from,
+            counted_to: cursor.counted_to,
+            resumed_at: cursor.counted_to,
+            lost: cursor.lost,
+            in_backlog: true,
+            skip_backlog: from_now,
+            events: Vec::new(),
+            attached: Vec::new(),
+            assigned_names: BTreeSet::new(),
+            superseding: Vec::new(),
+            refused: Vec::new(),
+            ready: Vec::new(),
+            records_since_batch: 0,
+            records_read: 0,
+            unreadable: 0,
+        }
+    }
+
+    /// Adds one record. `written`: its time, if the medium knows it better than the kernel's clock.
+    pub fn push(&mut self, raw: &[u8], arrival: Timestamp, written: Option<Timestamp>) {
+        let Ok(record) = record::parse(raw) else {
+            self.count_unreadable();
+            return;
+        };
+        self.records_read += 1;
+        match self.last {
+            // A repeated record has nothing new.
+            Some(last) if record.seq == last => return,
+            Some(last) if record.seq < last => self.start_new_epoch(),
+            _ => {}
+        }
+        if self.medium.contiguous
+            && self
+                .last
+                .max(self.counted_to)
+                .is_some_and(|last| record.seq > last.saturating_add(1))
+        {
+            let expected = self
+                .last
+                .max(self.counted_to)
+                .map_or(0, |last| last.saturating_add(1));
+            self.lost = self.lost.saturating_add(record.seq - expected);
+        }
+        self.last = Some(record.seq);
+        if record.seq < self.skip_before {
+            return;
+        }
+        self.counted_to = self.counted_to.max(Some(record.seq));
+        self.records_since_batch += 1;
+        if record.facility != 0 || (self.in_backlog && self.skip_backlog) {
+            return;
+        }
+        let time = match self.in_backlog {
+            true => written
+                .unwrap_or_else(|| self.clock.at(record.time_us))
+                .min(arrival),
+            false => arrival,
+        };
+        self.classifier.push(&record, time, &mut self.events);
+        for attached in self.classifier.take_name_assignments() {
+            self.record_attached(attached);
+        }
+        for excused in self.classifier.take_rejected_requests() {
+            if let Some(sector) = excused.sector.filter(|_| self.refused.len() < MAX_ATTACHED) {
+                self.refused.push(RejectedSector {
+                    device: excused.device,
+                    sector,
+                    at: time,
+                });
+            }
+        }
+        if self.attached.len() >= MAX_ATTACHED {
+            self.finish_batch();
+        } else if self.events.len() >= ROLLUP_THRESHOLD {
+            self.roll_up();
+        }
+    }
+
+    /// The backlog was read; from now on, records are live.
+    pub fn catch_up(&mut self) -> CatchUp {
+        if self.in_backlog && self.medium.has_newest && self.last < self.resumed_at {
+            return CatchUp::CursorAhead;
+        }
+        if self.in_backlog {
+            self.finish_batch();
+            self.in_backlog = false;
+        }
+        CatchUp::Live
+    }
+
+    pub fn is_in_backlog(&self) -> bool {
+        self.in_backlog
+    }
+
+    /// There are events that the owner waits for.
+    pub fn has_events(&self) -> bool {
+        !self.events.is_empty() || !self.attached.is_empty()
+    }
+
+    /// Records since the last batch.
+    pub fn records_since_batch(&self) -> u64 {
+        self.records_since_batch
+    }
+
+    /// Number of all records that were read.
+    pub fn records_read(&self) -> u64 {
+        self.records_read
+    }
+
+    pub fn has_batches(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    pub fn count_unreadable(&mut self) {
+        self.records_read += 1;
+        self.unreadable += 1;
+    }
+
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    pub fn unreadable(&self) -> u64 {
+        self.unreadable
+    }
+
+    /// Finishes the batch with what has been read.
+    pub fn finish_batch(&mut self) {
+        self.roll_up();
+        let (events, attached) = (
+            std::mem::take(&mut self.events),
+            std::mem::take(&mut self.attached),
+        );
+        let refused = std::mem::take(&mut self.refused);
+        self.ready.push(Batch {
+            cursor: self.cursor(),
+            events,
+            name_assignments: attached,
+            rejected_sectors: refused,
+            is_backlog: self.in_backlog,
+        });
+        self.records_since_batch = 0;
+    }
+
+    pub fn take_batches(&mut self) -> Vec<Batch> {
+        std::mem::take(&mut self.ready)
+    }
+
+    pub fn cursor(&self) -> Cursor {
+        let next = self
+            .last
+            .map_or(0, |last| last.saturating_add(1))
+            .max(self.skip_before);
+        Cursor {
+            boot_id: self.epoch.to_string(),
+            counted_to: self.counted_to,
+            // While counted records are read again, incidents that were open then are not all open
+            // yet.
+            reread_from: self
+                .classifier
+                .oldest_open()
+                .map_or(next, |open| open.min(next)),
+            lost: self.lost,
+        }
+    }
+
+    fn record_attached(&mut self, attached: NameAssignment) {
+        let name = (attached.name.clone(), attached.is_filesystem);
+        // The kernel may report errors of a drive that takes a free name while it is probed, before
+        // its `Attached` record.
+        let first = self.assigned_names.insert(name);
+        // When reading continues after an earlier run, the device that had the name at that run's
+        // end is unknown here.
+        if self.in_backlog && (!first || self.resumed_at.is_some()) {
+            let lag = if first {
+                PROBE_LEAD
+            } else {
+                SignedDuration::ZERO
+            };
+            self.superseding.push((attached.clone(), lag));
+        }
+        if self.assigned_names.len() > MAX_ATTACHED {
+            self.assigned_names.pop_first();
+        }
+        self.attached.push(attached);
+    }
+
+    /// Keeps events of the backlog only for devices that still have their names. Former devices of
+    /// a name cannot be identified.
+    fn drop_superseded(&mut self) {
+        if self.in_backlog {
+            let superseding = std::mem::take(&mut self.superseding);
+            let over = |event: &Event, (attached, lag): &(NameAssignment, SignedDuration)| {
+                attached.supersedes(event) && attached.at.duration_since(event.last.time) >= *lag
+            };
+            self.events
+                .retain(|event| !superseding.iter().any(|named| over(event, named)));
+        }
+    }
+
+    fn roll_up(&mut self) {
+        self.drop_superseded();
+        let events = std::mem::take(&mut self.events);
+        self.events = rollup(
+            events,
+            MergeBoundaries {
+                counted_to: self.resumed_at,
+                name_assignments: &self.attached,
+            },
+        );
+    }
+
+    /// Numbers grow as long as the kernel runs: this is another log under the same name.
+    fn start_new_epoch(&mut self) {
+        tracing::warn!(
+            last = self.last,
+            "the kernel log's sequence numbers started over: it is read as another log"
+        );
+        self.finish_batch();
+        self.epoch = self.epoch.next();
+        self.classifier = Classifier::new(self.scope.clone());
+        (
+            self.last,
+            self.counted_to,
+            self.resumed_at,
+            self.skip_before,
+        ) = (None, None, None, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests;

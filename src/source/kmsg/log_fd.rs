@@ -1,0 +1,132 @@
+//! `LogFd`: the descriptor that records are read from: the device, a pipe or a file in its place,
+//! or a program's output.
+//!
+//! In: a path below the host root, or a pipe. Out: bytes, and readiness. Never blocks, except for a
+//! recording's file.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::Path;
+
+use nix::errno::Errno;
+use nix::fcntl::OFlag;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+use crate::host::async_fd::nonblocking;
+
+/// The form in which bytes arrive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFdKind {
+    /// One record a read.
+    Device,
+    /// A pipe: reads may split a record anywhere.
+    Stream,
+    /// A file that is read once.
+    Recording,
+}
+
+pub struct LogFd {
+    kind: LogFdKind,
+    fd: Fd,
+}
+
+enum Fd {
+    Polled(AsyncFd<OwnedFd>),
+    /// Not pollable, always readable.
+    File(File),
+}
+
+impl LogFd {
+    pub fn open(path: &Path) -> io::Result<LogFd> {
+        let open = |write| {
+            File::options()
+                .read(true)
+                .write(write)
+                .custom_flags(OFlag::O_NONBLOCK.bits())
+                .open(path)
+        };
+        let file = open(false)?;
+        let of = file.metadata()?.file_type();
+        if of.is_file() {
+            return Ok(LogFd {
+                kind: LogFdKind::Recording,
+                fd: Fd::File(file),
+            });
+        }
+        if of.is_fifo() {
+            // The daemon holds the pipe open for writing as well, so that it sees no end of file
+            // when the writers close it.
+            return LogFd::polled(LogFdKind::Stream, open(true)?.into());
+        }
+        if of.is_char_device() {
+            // EPERM: a device that is always readable, as /dev/null and /dev/zero are.
+            return LogFd::polled(LogFdKind::Device, file.into()).map_err(|error| {
+                io::Error::new(
+                    io::ErrorKind::InvalidInput,
+                    format!("it is no kernel log: waiting for it: {error}"),
+                )
+            });
+        }
+        Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "it is neither a device nor a pipe nor a file",
+        ))
+    }
+
+    /// A program's output.
+    pub fn from_output(fd: OwnedFd) -> io::Result<LogFd> {
+        LogFd::polled(LogFdKind::Stream, fd)
+    }
+
+    fn polled(kind: LogFdKind, fd: OwnedFd) -> io::Result<LogFd> {
+        Ok(LogFd {
+            kind,
+            fd: Fd::Polled(nonblocking(fd)?),
+        })
+    }
+
+    /// A descriptor that keeps records apart, as the device does.
+    #[cfg(test)]
+    pub fn from_datagrams(fd: OwnedFd) -> io::Result<LogFd> {
+        LogFd::polled(LogFdKind::Device, fd)
+    }
+
+    pub fn kind(&self) -> LogFdKind {
+        self.kind
+    }
+
+    /// `WouldBlock`: no data at present. 0: end of file.
+    pub fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        match &self.fd {
+            // Before the first wait, tokio would return WouldBlock without a system call.
+            Fd::Polled(fd) => match nix::unistd::read(fd.get_ref(), buffer) {
+                Err(Errno::EAGAIN) => {
+                    fd.try_io(Interest::READABLE, |fd| Ok(nix::unistd::read(fd, buffer)?))
+                }
+                read => Ok(read?),
+            },
+            Fd::File(file) => io::Read::read(&mut &*file, buffer),
+        }
+    }
+
+    /// Waits for data or the end of file. Cancel-safe.
+    pub async fn readable(&self) -> io::Result<()> {
+        match &self.fd {
+            Fd::Polled(fd) => fd.readable().await.map(drop),
+            Fd::File(_) => Ok(()),
+        }
+    }
+}
+
+impl std::fmt::Debug for LogFd {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let fd = match &self.fd {
+            Fd::Polled(fd) => fd.as_raw_fd(),
+            Fd::File(file) => file.as_raw_fd(),
+        };
+        write!(f, "Tap({:?}, {fd})", self.kind)
+    }
+}

@@ -1,0 +1,321 @@
+//! The command line as a process: what it prints, and its exit codes.
+
+use std::path::Path;
+use std::process::Output;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use diskvitals::model::finding::Health;
+use diskvitals::model::snapshot::NodeState;
+
+use super::fixture::{Served, snapshot};
+
+#[allow(clippy::disallowed_methods)] // The very program that is tested.
+async fn diskvitals(socket: &Path, arguments: &[&str]) -> Output {
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_diskvitals"));
+    command
+        .args(arguments)
+        .env("DISKVITALS_SOCKET", socket)
+        .stdin(std::process::Stdio::null());
+    tokio::task::spawn_blocking(move || command.output().unwrap())
+        .await
+        .unwrap()
+}
+
+/// As nobody. The folder and the socket are opened wide first, so that the daemon's own rules are
+/// what is met.
+#[allow(clippy::disallowed_methods)] // As above.
+async fn as_nobody(socket: &Path, arguments: &[&str]) -> Output {
+    use std::os::unix::process::CommandExt;
+    // Where it was built may be out of nobody's reach.
+    let program = tempfile::Builder::new()
+        .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o755))
+        .tempdir()
+        .unwrap();
+    std::fs::copy(
+        env!("CARGO_BIN_EXE_diskvitals"),
+        program.path().join("diskvitals"),
+    )
+    .unwrap();
+    let mut command = std::process::Command::new(program.path().join("diskvitals"));
+    command
+        .args(arguments)
+        .env("DISKVITALS_SOCKET", socket)
+        .uid(NOBODY)
+        .gid(NOBODY);
+    tokio::task::spawn_blocking(move || command.output().unwrap())
+        .await
+        .unwrap()
+}
+
+const NOBODY: u32 = 65534;
+
+#[tokio::test]
+async fn a_user_other_than_root_may_read_and_not_change() {
+    use std::os::unix::fs::PermissionsExt;
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("skipped: only root can become somebody else");
+        return;
+    }
+    let served = Served::start(snapshot(0)).await;
+    let open = |path: &Path, mode| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap()
+    };
+    open(served.dir.path(), 0o755);
+    let refused = as_nobody(&served.socket(), &["drives"]).await;
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(
+        text(&refused.stderr).contains("member of the group `diskvitals`"),
+        "{}",
+        text(&refused.stderr)
+    );
+    open(&served.socket(), 0o666);
+    assert!(
+        as_nobody(&served.socket(), &["drives"])
+            .await
+            .status
+            .success()
+    );
+    let refused = as_nobody(&served.socket(), &["ack", "0123456789ab", "--note", "x"]).await;
+    assert_eq!(
+        (refused.status.code(), text(&refused.stderr).as_str()),
+        (
+            Some(1),
+            "diskvitals: uid 65534 may not acknowledge findings\n"
+        )
+    );
+    // The agent's socket: anyone may connect, the configured may call, and the configuration may
+    // change.
+    let refused = as_nobody(&served.agent_socket(), &["drives"]).await;
+    assert_eq!(
+        text(&refused.stderr),
+        "diskvitals: uid 65534 may not call on the agent's socket\n"
+    );
+    served.allow_uids.send_replace(vec![NOBODY]);
+    assert!(
+        as_nobody(&served.agent_socket(), &["drives"])
+            .await
+            .status
+            .success()
+    );
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// Lets connections through to `to`, but closes the first `broken` ones when they have begun to
+/// speak. The number of those that came.
+fn breaking(socket: &Path, to: &Path, broken: usize) -> Arc<AtomicUsize> {
+    let listener = tokio::net::UnixListener::bind(socket).unwrap();
+    let (to, came) = (to.to_owned(), Arc::new(AtomicUsize::new(0)));
+    let count = came.clone();
+    tokio::spawn(async move {
+        loop {
+            let (mut here, _) = listener.accept().await.unwrap();
+            if count.fetch_add(1, Ordering::SeqCst) < broken {
+                here.readable().await.unwrap();
+                continue;
+            }
+            let mut there = tokio::net::UnixStream::connect(&to).await.unwrap();
+            tokio::spawn(async move { tokio::io::copy_bidirectional(&mut here, &mut there).await });
+        }
+    });
+    came
+}
+
+#[tokio::test]
+async fn read_only_calls_are_retried_after_a_broken_connection_and_others_are_not() {
+    let served = Served::start(snapshot(0)).await;
+    for (number, (arguments, broken, comes, good)) in [
+        (["findings"].as_slice(), 1, 2, true),
+        (&["findings"], 2, 2, false),
+        (&["ack", "0123456789ab", "--note", "x"], 1, 1, false),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let socket = served.dir.path().join(format!("breaking-{number}"));
+        let came = breaking(&socket, &served.socket(), broken);
+        let done = diskvitals(&socket, arguments).await;
+        assert_eq!(
+            (done.status.success(), came.load(Ordering::SeqCst)),
+            (good, comes),
+            "{arguments:?} {}",
+            text(&done.stderr)
+        );
+        let told = text(&done.stderr);
+        assert!(
+            good || (told.contains("broke the connection off: transport error: ")
+                && told.lines().count() == 1),
+            "{told}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn commands_without_a_daemon_print_one_line_and_offline_commands_work() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("none.sock");
+    let status = diskvitals(&socket, &["status"]).await;
+    assert_eq!(status.status.code(), Some(1));
+    let told = text(&status.stderr);
+    assert!(
+        told.contains("no diskvitalsd at") && told.lines().count() == 1,
+        "{told}"
+    );
+    assert_eq!(
+        diskvitals(&socket, &["status", "--exit-code"])
+            .await
+            .status
+            .code(),
+        Some(3)
+    );
+    assert_eq!(
+        diskvitals(&socket, &["nonsense"]).await.status.code(),
+        Some(2)
+    );
+    assert_eq!(
+        diskvitals(&socket, &["status", "--exit-code", "--nonsense"])
+            .await
+            .status
+            .code(),
+        Some(3)
+    );
+    let reasons = diskvitals(&socket, &["reasons"]).await;
+    assert!(
+        reasons.status.success()
+            && text(&reasons.stdout).contains("StagingNotMounted (volume; SUSPECT, BAD)")
+    );
+    assert!(
+        text(&diskvitals(&socket, &["completions", "bash"]).await.stdout).contains("_diskvitals")
+    );
+    let man = dir.path().join("man");
+    assert!(
+        diskvitals(&socket, &["man", man.to_str().unwrap()])
+            .await
+            .status
+            .success()
+    );
+    assert!(man.join("diskvitals.1").exists() && man.join("diskvitals-explain.1").exists());
+    assert!(text(&diskvitals(&socket, &["version"]).await.stdout).starts_with("diskvitals 0."));
+}
+
+#[tokio::test]
+async fn a_single_reason_is_printed_with_and_without_a_daemon() {
+    let served = Served::start(snapshot(0)).await;
+    let nobody = served.dir.path().join("none.sock");
+    for socket in [&served.socket(), &nobody] {
+        let told = diskvitals(socket, &["reasons", "pendingsectors"]).await;
+        let shown = text(&told.stdout);
+        assert!(
+            told.status.success() && shown.starts_with("PendingSectors (drive; SUSPECT, BAD)\n"),
+            "{shown}"
+        );
+        assert!(
+            ["    The data: ", "    To do: ", "    It is over when "]
+                .iter()
+                .all(|part| shown.contains(part)),
+            "{shown}"
+        );
+        assert!(!shown.contains("SpareLow"), "{shown}");
+        let json = diskvitals(socket, &["reasons", "PendingSectors", "-o", "json"]).await;
+        let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+        assert_eq!(
+            (&json["name"], &json["levels"]),
+            (
+                &"PendingSectors".into(),
+                &serde_json::json!(["SEVERITY_SUSPECT", "SEVERITY_BAD"])
+            )
+        );
+        assert!(
+            json["data"].as_str().is_some_and(|text| !text.is_empty())
+                && json["clearsWhen"].is_string(),
+            "{json}"
+        );
+        let unknown = diskvitals(socket, &["reasons", "Nonsense"]).await;
+        assert_eq!(unknown.status.code(), Some(2));
+        assert_eq!(
+            text(&unknown.stderr),
+            "diskvitals: `Nonsense` is not a reason: `diskvitals reasons` lists them\n"
+        );
+        assert!(unknown.stdout.is_empty());
+    }
+    // Completed, and not listed in the help, where 36 names would hide the rest.
+    assert!(
+        text(&diskvitals(&nobody, &["completions", "bash"]).await.stdout).contains("ThinPoolFull")
+    );
+    assert!(
+        !text(&diskvitals(&nobody, &["reasons", "--help"]).await.stdout).contains("ThinPoolFull")
+    );
+}
+
+#[tokio::test]
+async fn exit_codes_are_those_of_a_monitoring_plugin() {
+    for (health, code) in [(Some(Health::Good), 2), (Some(Health::Bad), 2), (None, 2)] {
+        let mut picture = snapshot(0);
+        picture.node = Arc::new(NodeState {
+            health,
+            ..NodeState::default()
+        });
+        // The picture has a bad finding.
+        assert_eq!(
+            diskvitals(
+                &Served::start(picture).await.socket(),
+                &["status", "--exit-code"]
+            )
+            .await
+            .status
+            .code(),
+            Some(code)
+        );
+    }
+    for (health, code) in [
+        (Some(Health::Good), 0),
+        (Some(Health::Suspect), 1),
+        (None, 3),
+    ] {
+        let mut picture = snapshot(0);
+        picture.findings.clear();
+        picture.node = Arc::new(NodeState {
+            health,
+            ..NodeState::default()
+        });
+        assert_eq!(
+            diskvitals(
+                &Served::start(picture).await.socket(),
+                &["status", "--exit-code"]
+            )
+            .await
+            .status
+            .code(),
+            Some(code)
+        );
+    }
+}
+
+#[tokio::test]
+async fn json_output_is_the_whole_answer_and_errors_are_the_daemons() {
+    let served = Served::start(snapshot(1500)).await;
+    let volumes = diskvitals(&served.socket(), &["volumes", "-o", "json"]).await;
+    let volumes: serde_json::Value = serde_json::from_slice(&volumes.stdout).unwrap();
+    assert_eq!(volumes["volumes"].as_array().unwrap().len(), 1502);
+    assert_eq!(
+        (
+            &volumes["nextPageToken"],
+            &volumes["volumes"][0]["capacity"]["totalBytes"]
+        ),
+        (&"".into(), &(100u64 << 30).to_string().into())
+    );
+    let unknown = diskvitals(&served.socket(), &["volume", "nope"]).await;
+    assert_eq!(
+        (unknown.status.code(), text(&unknown.stderr).as_str()),
+        (Some(1), "diskvitals: nothing here is known as `nope`\n")
+    );
+    let explained = diskvitals(&served.socket(), &["explain", "default/pod-b"]).await;
+    assert!(
+        text(&explained.stdout).contains("        mount /var/lib/kubelet"),
+        "{}",
+        text(&explained.stdout)
+    );
+}

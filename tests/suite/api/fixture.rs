@@ -1,0 +1,548 @@
+//! A hand-made state and a stub of its owner, served over a real unix socket in a temporary folder.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use diskvitals::api::client::Client;
+use diskvitals::api::server::{Limits, NodeFacts, Server, SocketAccess, bind};
+use diskvitals::model::block::{BlockDevice, DiskStat, Inventory, Layer};
+use diskvitals::model::dev::DevNo;
+use diskvitals::model::drive::{DriveDevice, DriveFacts, DriveKind, Location, Transport};
+use diskvitals::model::facts::checks::StartCheckError;
+use diskvitals::model::finding::{
+    Acknowledgement, Evidence, Finding, Health, Severity, Status, Subject,
+};
+use diskvitals::model::ids::{DriveId, FindingId, VolumeId};
+use diskvitals::model::kubelet::PodName;
+use diskvitals::model::path::HostPath;
+use diskvitals::model::probe::Usage;
+use diskvitals::model::reason::Reason;
+use diskvitals::model::snapshot::{Drive, Presence, Snapshot, Volume, VolumeUsage};
+use diskvitals::model::source_update::SourceRequest;
+use diskvitals::model::volume::{
+    Condition, CsiStatus, MountRole, OperationalStatus, PodUse, Stack, UsageStatus, VolumeFacts,
+    VolumeMount,
+};
+use diskvitals::provision::engine::Engine;
+use diskvitals::state::handle::{
+    Change, ChangeKind, ChangedItem, Command, CommandError, Handle, Subscription, SubscriptionStart,
+};
+use jiff::Timestamp;
+use tokio::sync::{broadcast, mpsc, oneshot, watch};
+
+pub fn now() -> Timestamp {
+    "2026-03-01T12:00:00Z".parse().unwrap()
+}
+
+pub fn drive(name: &str, serial: &str) -> Drive {
+    let device = DriveDevice {
+        name: name.into(),
+        dev: DevNo::new(8, 0),
+        size_bytes: 1 << 40,
+        state: Some("running".into()),
+        hctl: Some("0:0:0:0".into()),
+    };
+    let facts = DriveFacts {
+        id: DriveId::new(format!("MODEL_{serial}")),
+        id_stable: true,
+        name: name.into(),
+        devices: vec![device],
+        links: vec![format!("/dev/disk/by-id/ata-MODEL_{serial}")],
+        vendor: None,
+        model: Some("MODEL".into()),
+        serial: Some(serial.into()),
+        firmware: None,
+        wwn: Some(format!("naa.5000{serial}").to_lowercase()),
+        kind: DriveKind::Ssd,
+        transport: Transport::Sata,
+        size_bytes: 1 << 40,
+        logical_block_size: 512,
+        physical_block_size: 4096,
+        rotational: Some(false),
+        removable: false,
+        write_cache: None,
+        location: Location::default(),
+        state: Some("running".into()),
+        asleep: false,
+    };
+    Drive {
+        facts,
+        presence: Presence::Present,
+        first_seen: now(),
+        last_seen: now(),
+        health: Health::Good,
+        health_unknown_why: String::new(),
+        findings: Vec::new(),
+        maintenance: false,
+        volumes: Vec::new(),
+        errors: None,
+        smart: None,
+    }
+}
+
+pub fn volume(handle: &str, device: &str, drive: &DriveId) -> Volume {
+    let path = |text: String| HostPath::new(text.into_bytes());
+    let mount = |at: HostPath, role, pod_uid| VolumeMount {
+        path: at,
+        role,
+        options: vec!["rw".into()],
+        super_options: vec!["rw".into()],
+        root: path("/".into()),
+        pod_uid,
+    };
+    let staging = path(format!(
+        "/var/lib/kubelet/plugins/kubernetes.io/csi/d.example/{handle}/globalmount"
+    ));
+    let published = path(format!(
+        "/var/lib/kubelet/pods/uid-{handle}/volumes/kubernetes.io~csi/pv-{handle}/mount"
+    ));
+    let facts = VolumeFacts {
+        id: VolumeId::csi("d.example", handle),
+        driver: Some("d.example".into()),
+        handle: Some(handle.into()),
+        pv: Some(format!("pv-{handle}")),
+        block: false,
+        ephemeral: false,
+        device: Some(device.into()),
+        source: Some(path(format!("/dev/{device}"))),
+        fs_type: Some("ext4".into()),
+        fs_uuid: Some(format!("uuid-{handle}")),
+        fs_label: None,
+        mounts: vec![
+            mount(staging, MountRole::Staging, None),
+            mount(
+                published.clone(),
+                MountRole::Pod,
+                Some(format!("uid-{handle}")),
+            ),
+        ],
+        missing_mounts: Vec::new(),
+        pods: vec![PodUse {
+            uid: format!("uid-{handle}"),
+            name: Some(PodName {
+                namespace: "default".into(),
+                name: format!("pod-{handle}"),
+            }),
+            volume_name: format!("pv-{handle}"),
+            path: published,
+        }],
+        drive_ids: vec![drive.clone()],
+        stack: Stack::Drive(drive.clone()),
+        devices: vec![device.into(), "sda".into()],
+        device_gone: false,
+        remote: false,
+        provided: None,
+    };
+    let usage = Usage {
+        total_bytes: 100 << 30,
+        available_bytes: 60 << 30,
+        used_bytes: 40 << 30,
+        total_inodes: 1000,
+        available_inodes: 900,
+        used_inodes: 100,
+    };
+    Volume {
+        facts: facts.into(),
+        usage: VolumeUsage::Mounted {
+            usage,
+            at: now(),
+            stale: None,
+        },
+        csi_status: CsiStatus::Published,
+        operational_status: OperationalStatus::Operative,
+        usage_status: UsageStatus::InUse,
+        health: Health::Good,
+        health_unknown_why: String::new(),
+        condition: Condition::default(),
+        findings: Vec::new(),
+        first_seen: now(),
+        last_probe: Some(now()),
+        errors: None,
+    }
+}
+
+pub fn finding(subject: Subject, reason: Reason, severity: Severity, since: Timestamp) -> Finding {
+    Finding {
+        id: FindingId::new(&subject.to_string(), reason.name(), since),
+        subject,
+        reason,
+        severity,
+        status: Status::Degraded,
+        message: "it is so".into(),
+        since,
+        last_seen: since,
+        count: 1,
+        evidence: vec![Evidence {
+            source: "/proc/1/mountinfo".into(),
+            time: since,
+            text: "36 35 98:0 / /mnt rw - ext4 /dev/sda1 rw".into(),
+        }],
+        clears_when: "it is not so".into(),
+        acknowledged: None,
+        cleared: None,
+    }
+}
+
+fn block(
+    name: &str,
+    layer: Layer,
+    below: &[&str],
+    drive: Option<DriveId>,
+) -> (String, BlockDevice) {
+    let device = BlockDevice {
+        name: name.into(),
+        dev: DevNo::new(8, 0),
+        size_bytes: 1 << 40,
+        read_only: false,
+        layer,
+        underlying: below.iter().map(ToString::to_string).collect(),
+        drive,
+        links: Vec::new(),
+        fs_type: None,
+        fs_uuid: None,
+        fs_label: None,
+        iostats: true,
+    };
+    (name.into(), device)
+}
+
+/// Drives sda and sdb; on sda's first partition volume `a`, on the second (under LVM) volume `b`;
+/// `volumes` more on nothing known.
+pub fn snapshot(more: usize) -> Snapshot {
+    let (mut one, other) = (drive("sda", "S1"), drive("sdb", "S2"));
+    let id = one.facts.id.clone();
+    let mut volumes = vec![volume("a", "sda1", &id), volume("b", "dm-0", &id)];
+    Arc::make_mut(&mut volumes[1].facts).devices = vec!["dm-0".into(), "sda2".into(), "sda".into()];
+    volumes.extend(
+        (0..more).map(|n| volume(&format!("more{n:05}"), &format!("nbd{n}"), &other.facts.id)),
+    );
+    one.volumes = volumes[..2]
+        .iter()
+        .map(|volume| volume.facts.id.clone())
+        .collect();
+    let found = finding(
+        Subject::Volume(volumes[0].facts.id.clone()),
+        Reason::ReadOnly,
+        Severity::Bad,
+        now(),
+    );
+    volumes[0].findings.push(found.id.clone());
+    volumes[0].health = Health::Bad;
+    let lv = Layer::Dm {
+        name: "vg-data".into(),
+        uuid: Some("LVM-x".into()),
+        volume_group: Some("vg".into()),
+        logical_volume: Some("data".into()),
+    };
+    let devices = BTreeMap::from([
+        block("sda", Layer::Disk, &[], Some(id)),
+        block(
+            "sda1",
+            Layer::Partition {
+                number: 1,
+                start_bytes: 0,
+            },
+            &["sda"],
+            None,
+        ),
+        block(
+            "sda2",
+            Layer::Partition {
+                number: 2,
+                start_bytes: 1 << 30,
+            },
+            &["sda"],
+            None,
+        ),
+        block("dm-0", lv, &["sda2"], None),
+        block("sdb", Layer::Disk, &[], Some(other.facts.id.clone())),
+    ]);
+    Snapshot {
+        revision: 1000,
+        settled: true,
+        drives: [one, other]
+            .map(|drive| (drive.facts.id.clone(), Arc::new(drive)))
+            .into(),
+        volumes: volumes
+            .into_iter()
+            .map(|volume| (volume.facts.id.clone(), Arc::new(volume)))
+            .collect(),
+        findings: BTreeMap::from([(found.id.clone(), Arc::new(found))]),
+        inventory: Arc::new(Inventory {
+            devices,
+            ..Inventory::default()
+        }),
+        ..Snapshot::default()
+    }
+}
+
+/// A stub of the owner: answers commands, publishes what the test gives it.
+#[derive(Clone)]
+pub struct Owner {
+    snapshots: Arc<watch::Sender<Arc<Snapshot>>>,
+    changes: broadcast::Sender<Arc<Change>>,
+    remembered: Arc<Mutex<Vec<Arc<Change>>>>,
+    pub asked: Arc<Mutex<Vec<SourceRequest>>>,
+    /// Readings of the I/O counters, each given once; then there are none.
+    pub io: Arc<Mutex<VecDeque<Vec<DiskStat>>>>,
+    pub bypassed: Arc<Mutex<Vec<(String, bool)>>>,
+}
+
+impl Owner {
+    pub fn start(snapshot: Snapshot) -> (Owner, Handle) {
+        let (snapshots, newest) = watch::channel(Arc::new(snapshot));
+        let (commands, mut received) = mpsc::channel(16);
+        let owner = Owner {
+            snapshots: Arc::new(snapshots),
+            changes: broadcast::channel(8).0,
+            remembered: Arc::default(),
+            asked: Arc::default(),
+            io: Arc::default(),
+            bypassed: Arc::default(),
+        };
+        let this = owner.clone();
+        tokio::spawn(async move {
+            while let Some(command) = received.recv().await {
+                this.answer(command);
+            }
+        });
+        (owner, Handle::new(newest, commands))
+    }
+
+    /// The change, the snapshot with it, and then the news of it, as the owner does.
+    pub fn change(&self, kind: ChangeKind, item: ChangedItem) -> u64 {
+        let mut snapshot = (**self.snapshots.borrow()).clone();
+        snapshot.revision += 1;
+        match (&item, kind) {
+            (ChangedItem::Drive(it), ChangeKind::Removed) => {
+                drop(snapshot.drives.remove(&it.facts.id))
+            }
+            (ChangedItem::Drive(it), _) => {
+                drop(snapshot.drives.insert(it.facts.id.clone(), it.clone()))
+            }
+            (ChangedItem::Volume(it), ChangeKind::Removed) => {
+                drop(snapshot.volumes.remove(&it.facts.id))
+            }
+            (ChangedItem::Volume(it), _) => {
+                drop(snapshot.volumes.insert(it.facts.id.clone(), it.clone()))
+            }
+            (ChangedItem::Finding(it), ChangeKind::Removed) => {
+                drop(snapshot.findings.remove(&it.id))
+            }
+            (ChangedItem::Check(it), ChangeKind::Removed) => drop(snapshot.checks.remove(&it.id)),
+            (ChangedItem::Check(it), _) => drop(snapshot.checks.insert(it.id.clone(), it.clone())),
+            (ChangedItem::Finding(it), _) => {
+                drop(snapshot.findings.insert(it.id.clone(), it.clone()))
+            }
+        }
+        let revision = snapshot.revision;
+        let change = Arc::new(Change {
+            revision,
+            time: now(),
+            kind,
+            item,
+        });
+        self.snapshots.send_replace(Arc::new(snapshot));
+        self.remembered.lock().unwrap().push(change.clone());
+        let _ = self.changes.send(change);
+        revision
+    }
+
+    /// A picture that nobody watches the change of.
+    pub fn redraw(&self, change: impl FnOnce(&mut Snapshot)) {
+        self.snapshots
+            .send_modify(|snapshot| change(Arc::make_mut(snapshot)));
+    }
+
+    pub fn settle(&self) {
+        self.snapshots
+            .send_modify(|snapshot| Arc::make_mut(snapshot).settled = true);
+    }
+
+    fn answer(&self, command: Command) {
+        match command {
+            Command::Subscribe { resume, reply } => {
+                let snapshot = self.snapshots.borrow().clone();
+                let remembered = self.remembered.lock().unwrap();
+                let first = snapshot.revision - remembered.len() as u64;
+                let start = match resume {
+                    Some(after) if after >= first && after <= snapshot.revision => {
+                        SubscriptionStart::Resume(
+                            remembered
+                                .iter()
+                                .filter(|change| change.revision > after)
+                                .cloned()
+                                .collect(),
+                        )
+                    }
+                    _ => SubscriptionStart::Snapshot(snapshot),
+                };
+                let _ = reply.send(Subscription {
+                    start,
+                    changes: self.changes.subscribe(),
+                });
+            }
+            Command::Acknowledge {
+                finding,
+                by,
+                note,
+                reply,
+            } => {
+                let ack = Acknowledgement {
+                    by,
+                    time: now(),
+                    note,
+                };
+                let found = self.snapshots.borrow().findings.get(&finding).cloned();
+                let answer = found.map(|found| {
+                    Arc::new(Finding {
+                        acknowledged: Some(ack),
+                        ..(*found).clone()
+                    })
+                });
+                if let Some(found) = &answer {
+                    self.change(ChangeKind::Modified, ChangedItem::Finding(found.clone()));
+                }
+                let _ = reply.send(answer.ok_or(CommandError::NoSuchFinding(finding)));
+            }
+            Command::Unacknowledge { finding, reply } => {
+                let _ = reply.send(Err(CommandError::NotAcknowledged(finding)));
+            }
+            Command::StartCheck {
+                request: asked,
+                reply,
+            } => {
+                let refused = StartCheckError::NotCheckable(format!(
+                    "{:?} is not checked in this play",
+                    asked.target
+                ));
+                let _ = reply.send(Err(refused.into()));
+            }
+            Command::CancelCheck { check, reply } => {
+                let found = self.snapshots.borrow().checks.get(&check).cloned();
+                let _ = reply.send(found.ok_or(CommandError::NoSuchCheck(check)));
+            }
+            Command::Refresh(request) => self.asked.lock().unwrap().push(request),
+            Command::ReadIo { reply } => {
+                if let Some(reading) = self.io.lock().unwrap().pop_front() {
+                    let _ = reply.send(Arc::new(reading));
+                }
+            }
+            Command::SetBypassed { driver, bypassed } => {
+                self.bypassed.lock().unwrap().push((driver, bypassed))
+            }
+        }
+    }
+}
+
+/// A server in this process. Stops when dropped.
+pub struct Served {
+    pub dir: tempfile::TempDir,
+    pub owner: Owner,
+    pub allow_uids: watch::Sender<Vec<u32>>,
+    stop: Option<oneshot::Sender<()>>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Served {
+    pub async fn start(snapshot: Snapshot) -> Served {
+        Served::with(snapshot, Limits::default()).await
+    }
+
+    pub async fn with(snapshot: Snapshot, limits: Limits) -> Served {
+        Served::build(snapshot, |server| server.with_limits(limits)).await
+    }
+
+    /// With this node's own volumes.
+    pub async fn with_volumes(snapshot: Snapshot, engine: Engine) -> Served {
+        Served::build(snapshot, |server| {
+            server.with_volumes(engine, "csi.diskvitals.io".into())
+        })
+        .await
+    }
+
+    pub async fn build(snapshot: Snapshot, change: impl FnOnce(Server) -> Server) -> Served {
+        let dir = tempfile::tempdir().unwrap();
+        let (owner, handle) = Owner::start(snapshot);
+        let (allow_uids, allowed) = watch::channel(Vec::new());
+        let (stop, stopped) = oneshot::channel();
+        let main = bind(&dir.path().join("main.sock"), SocketAccess::Group)
+            .await
+            .unwrap();
+        let agent = bind(&dir.path().join("csi/agent.sock"), SocketAccess::Anyone)
+            .await
+            .unwrap();
+        let server = change(Server::new(handle, node(), allowed));
+        let task = tokio::spawn(async move {
+            let until = async move { drop(stopped.await) };
+            server.serve(main, Some(agent), until).await.unwrap();
+        });
+        Served {
+            dir,
+            owner,
+            allow_uids,
+            stop: Some(stop),
+            task,
+        }
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        self.dir.path().join("main.sock")
+    }
+
+    pub fn agent_socket(&self) -> PathBuf {
+        self.dir.path().join("csi/agent.sock")
+    }
+
+    pub async fn client(&self) -> Client {
+        client(&self.socket()).await
+    }
+
+    /// Tells the server to stop; it has when this returns.
+    pub async fn stop(&mut self) {
+        drop(self.stop.take());
+        (&mut self.task).await.unwrap();
+    }
+}
+
+pub async fn client(socket: &Path) -> Client {
+    Client::connect(socket, Duration::from_secs(30))
+        .await
+        .unwrap()
+}
+
+pub fn node() -> NodeFacts {
+    NodeFacts {
+        name: "node1".into(),
+        kernel: "6.12.0".into(),
+        boot_id: "b".into(),
+        version: "0.1.0".into(),
+        started: now(),
+        limitations: Vec::new(),
+    }
+}
+
+/// The wire's own client, where the typed one is too polite.
+pub async fn channel(socket: &Path) -> tonic::transport::Channel {
+    let socket = socket.to_owned();
+    let connector = tower::service_fn(move |_: tonic::transport::Uri| {
+        let socket = socket.clone();
+        async move {
+            tokio::net::UnixStream::connect(socket)
+                .await
+                .map(hyper_util::rt::TokioIo::new)
+        }
+    });
+    tonic::transport::Endpoint::from_static("http://localhost")
+        .connect_with_connector(connector)
+        .await
+        .unwrap()
+}
+
+pub async fn within<T>(seconds: u64, future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(seconds), future)
+        .await
+        .expect("in time")
+}

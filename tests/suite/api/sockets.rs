@@ -1,0 +1,323 @@
+//! Sockets: who takes which path, who may call, and what misbehaving clients can do to others
+//! (nothing).
+
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::time::Duration;
+
+use diskvitals::api::server::{Limits, SocketAccess, bind};
+use diskvitals::api::wire;
+use diskvitals::api::wire::inventory_client::InventoryClient;
+use diskvitals::host::listen::ListenError;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tonic::Code;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
+
+use super::fixture::{Served, channel, snapshot, within};
+
+#[tokio::test]
+async fn a_stale_socket_is_replaced() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s.sock");
+    drop(UnixListener::bind(&path).unwrap());
+    let listener = bind(&path, SocketAccess::Group).await.unwrap();
+    assert_eq!(
+        std::fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+        0o660
+    );
+    assert_eq!(
+        std::fs::read_dir(dir.path()).unwrap().count(),
+        1,
+        "no temporary name is left"
+    );
+    drop(listener);
+    assert!(!path.exists());
+}
+
+#[tokio::test]
+async fn a_daemon_that_does_not_answer_is_replaced_and_keeps_off_its_successors_socket() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s.sock");
+    let dying = bind(&path, SocketAccess::Group).await.unwrap();
+    let successor = bind(&path, SocketAccess::Group).await.unwrap();
+    drop(dying);
+    assert!(path.exists());
+    drop(successor);
+    assert!(!path.exists());
+}
+
+#[tokio::test]
+async fn a_second_live_daemon_is_refused_on_either_socket() {
+    let served = Served::start(snapshot(0)).await;
+    for path in [served.socket(), served.agent_socket()] {
+        let error = bind(&path, SocketAccess::Group).await.unwrap_err();
+        assert!(matches!(error, ListenError::InUse(_)), "{error}");
+        assert!(error.to_string().contains("another process listens on"));
+    }
+    served.client().await.node().await.unwrap();
+}
+
+#[tokio::test]
+async fn invalid_socket_paths_are_errors_that_name_the_path() {
+    let dir = tempfile::tempdir().unwrap();
+    let long = dir.path().join("x".repeat(120));
+    let error = bind(&long, SocketAccess::Group)
+        .await
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("at most 107") && error.contains("xxx"),
+        "{error}"
+    );
+    let file = dir.path().join("file");
+    std::fs::write(&file, "precious").unwrap();
+    assert!(matches!(
+        bind(&file, SocketAccess::Group).await,
+        Err(ListenError::NotASocket(_))
+    ));
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "precious");
+    let deep = dir.path().join("no/such/s.sock");
+    let error = bind(&deep, SocketAccess::Group)
+        .await
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("no/such"), "{error}");
+    // 107 bytes are possible although the temporary name would be longer.
+    let name = "y".repeat(107 - dir.path().as_os_str().len() - 1);
+    let longest = dir.path().join(&name[..1]).join(&name[2..]);
+    bind(&longest, SocketAccess::Group).await.unwrap();
+}
+
+#[tokio::test]
+async fn grpc_health_is_not_serving_until_the_first_full_snapshot() {
+    let mut picture = snapshot(0);
+    picture.settled = false;
+    let served = Served::start(picture).await;
+    let mut health = HealthClient::new(channel(&served.socket()).await);
+    for service in ["", "diskvitals.v1.Inventory", "diskvitals.v1.Admin"] {
+        let answer = health
+            .check(HealthCheckRequest {
+                service: service.into(),
+            })
+            .await
+            .unwrap()
+            .into_inner();
+        assert_eq!(answer.status(), ServingStatus::NotServing, "{service}");
+    }
+    let mut statuses = health
+        .watch(HealthCheckRequest {
+            service: String::new(),
+        })
+        .await
+        .unwrap()
+        .into_inner();
+    served.owner.settle();
+    within(30, async {
+        while statuses.message().await.unwrap().unwrap().status() != ServingStatus::Serving {}
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn reflection_lists_the_services_in_both_versions() {
+    let served = Served::start(snapshot(0)).await;
+    let channel = channel(&served.socket()).await;
+    let names = {
+        use tonic_reflection::pb::v1::ServerReflectionRequest;
+        use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
+        use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
+        use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
+        let request = ServerReflectionRequest {
+            host: String::new(),
+            message_request: Some(MessageRequest::ListServices(String::new())),
+        };
+        let mut answers = ServerReflectionClient::new(channel.clone())
+            .server_reflection_info(tokio_stream::once(request))
+            .await
+            .unwrap()
+            .into_inner();
+        match answers.message().await.unwrap().unwrap().message_response {
+            Some(MessageResponse::ListServicesResponse(list)) => list
+                .service
+                .into_iter()
+                .map(|service| service.name)
+                .collect::<Vec<_>>(),
+            other => panic!("{other:?}"),
+        }
+    };
+    for name in [
+        "diskvitals.v1.Inventory",
+        "diskvitals.v1.Admin",
+        "grpc.health.v1.Health",
+    ] {
+        assert!(names.iter().any(|listed| listed == name), "{names:?}");
+    }
+    use tonic_reflection::pb::v1alpha::ServerReflectionRequest;
+    use tonic_reflection::pb::v1alpha::server_reflection_client::ServerReflectionClient;
+    use tonic_reflection::pb::v1alpha::server_reflection_request::MessageRequest;
+    let symbol = MessageRequest::FileContainingSymbol("diskvitals.v1.Inventory".into());
+    let request = ServerReflectionRequest {
+        host: String::new(),
+        message_request: Some(symbol),
+    };
+    let mut answers = ServerReflectionClient::new(channel)
+        .server_reflection_info(tokio_stream::once(request))
+        .await
+        .unwrap()
+        .into_inner();
+    assert!(
+        answers
+            .message()
+            .await
+            .unwrap()
+            .unwrap()
+            .message_response
+            .is_some()
+    );
+}
+
+#[tokio::test]
+async fn the_agent_socket_is_read_only() {
+    let served = Served::start(snapshot(0)).await;
+    let channel = channel(&served.agent_socket()).await;
+    let uid = nix::unistd::geteuid().as_raw();
+    let node = InventoryClient::new(channel.clone())
+        .get_node(wire::GetNodeRequest {})
+        .await;
+    if uid == 0 {
+        node.unwrap();
+    } else {
+        let status = node.unwrap_err();
+        assert_eq!(status.code(), Code::PermissionDenied);
+        assert!(status.message().contains(&uid.to_string()));
+        served.allow_uids.send_replace(vec![uid]);
+        InventoryClient::new(channel.clone())
+            .get_node(wire::GetNodeRequest {})
+            .await
+            .unwrap();
+    }
+    let refused = wire::admin_client::AdminClient::new(channel)
+        .refresh(wire::RefreshRequest::default())
+        .await
+        .unwrap_err();
+    assert_eq!(refused.code(), Code::Unimplemented);
+}
+
+#[tokio::test]
+async fn a_silent_connection_is_closed() {
+    let limits = Limits {
+        preface_timeout: Duration::from_millis(200),
+        ..Limits::default()
+    };
+    let served = Served::with(snapshot(0), limits).await;
+    let mut silent = tokio::net::UnixStream::connect(served.socket())
+        .await
+        .unwrap();
+    let mut half = tokio::net::UnixStream::connect(served.socket())
+        .await
+        .unwrap();
+    half.write_all(b"PRI * HT").await.unwrap();
+    for stream in [&mut silent, &mut half] {
+        // What the server says first (SETTINGS) may come; then the end.
+        let mut bytes = Vec::new();
+        let _ = within(30, stream.read_to_end(&mut bytes)).await;
+    }
+    served.client().await.node().await.unwrap();
+}
+
+/// As root the flood's own share is used up while others are served: here all is one uid, so others
+/// are those who came before.
+#[tokio::test]
+async fn a_flood_of_connections_does_not_interrupt_existing_ones() {
+    let limits = Limits {
+        connections: 16,
+        connections_per_uid: 8,
+        preface_timeout: Duration::from_millis(500),
+        ..Limits::default()
+    };
+    let served = Served::with(snapshot(10), limits).await;
+    let before = served.client().await;
+    before.node().await.unwrap();
+    let mut flood: Vec<UnixStream> = (0..100)
+        .map(|_| UnixStream::connect(served.socket()).unwrap())
+        .collect();
+    within(30, before.volumes()).await.unwrap();
+    // The excess is closed at once, not queued.
+    let last = flood.last_mut().unwrap();
+    last.set_nonblocking(false).unwrap();
+    let mut last = last.try_clone().unwrap();
+    let read = tokio::task::spawn_blocking(move || last.read(&mut [0; 1]));
+    within(30, read).await.unwrap().ok();
+    // And when the flood is over, there is room again.
+    drop(flood);
+    within(30, async {
+        loop {
+            if let Ok(client) =
+                diskvitals::api::client::Client::connect(&served.socket(), Duration::from_secs(5))
+                    .await
+                && client.node().await.is_ok()
+            {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_hung_client_does_not_delay_the_shutdown() {
+    let limits = Limits {
+        drain_timeout: Duration::from_millis(300),
+        ..Limits::default()
+    };
+    let mut served = Served::with(snapshot(3000), limits).await;
+    let watching = served.client().await.watch(0).await.unwrap();
+    let silent = tokio::net::UnixStream::connect(served.socket())
+        .await
+        .unwrap();
+    within(10, served.stop()).await;
+    assert!(!served.socket().exists());
+    drop((watching, silent));
+}
+
+#[tokio::test]
+async fn without_a_daemon_the_client_says_what_to_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("none.sock");
+    let error = diskvitals::api::client::Client::connect(&path, Duration::from_secs(1))
+        .await
+        .err()
+        .unwrap();
+    assert_eq!(
+        error.to_string(),
+        format!(
+            "no diskvitalsd at {}: start it (systemctl start diskvitalsd) or give --socket",
+            path.display()
+        )
+    );
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_read_exhausts_its_quota_and_not_the_daemons_memory() {
+    let limits = Limits {
+        responses: 4,
+        responses_per_uid: 4,
+        ..Limits::default()
+    };
+    let served = Served::with(snapshot(0), limits).await;
+    let mut held = Vec::new();
+    for _ in 0..4 {
+        held.push(served.client().await.watch(0).await.unwrap());
+    }
+    let refused = served.client().await.node().await.unwrap_err().to_string();
+    assert!(refused.contains("too many answers"), "{refused}");
+    drop(held);
+    within(30, async {
+        while served.client().await.node().await.is_err() {}
+    })
+    .await;
+}

@@ -1,0 +1,478 @@
+//! What the CSI shim asks of volumes of any driver: codes, figures with their times, and what it
+//! takes to say that something is not connected.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use diskvitals::api::client::{Client, ClientError};
+use diskvitals::api::wire;
+use diskvitals::api::wire::witness_request::Call;
+use diskvitals::model::block::DiskStat;
+use diskvitals::model::dev::DevNo;
+use diskvitals::model::finding::{Health, Severity, Subject};
+use diskvitals::model::ids::{DriveId, VolumeId};
+use diskvitals::model::path::HostPath;
+use diskvitals::model::reason::Reason;
+use diskvitals::model::snapshot::{NodeContext, Presence, Snapshot, VolumeUsage};
+use diskvitals::model::source_update::{Source, SourceRequest, SourceStatus};
+use tonic::Code;
+
+use super::fixture::{Served, client, finding, now, snapshot};
+
+const STAGING: &str = "/var/lib/kubelet/plugins/kubernetes.io/csi/d.example/a/globalmount";
+
+async fn served(picture: Snapshot) -> (Served, Client) {
+    let served = Served::start(picture).await;
+    let uid = nix::unistd::geteuid().as_raw();
+    served.allow_uids.send_replace(vec![uid]);
+    let client = client(&served.agent_socket()).await;
+    (served, client)
+}
+
+fn code<T: std::fmt::Debug>(answer: Result<T, ClientError>) -> (Code, String) {
+    match answer.expect_err("refused") {
+        ClientError::Rejected(status) => (status.code(), status.message().to_owned()),
+        other => panic!("{other}"),
+    }
+}
+
+fn change_volume(
+    picture: &mut Snapshot,
+    handle: &str,
+    change: impl FnOnce(&mut diskvitals::model::snapshot::Volume),
+) {
+    change(Arc::make_mut(
+        picture
+            .volumes
+            .get_mut(&VolumeId::csi("d.example", handle))
+            .unwrap(),
+    ));
+}
+
+fn witnessed(call: Call, driver: &str, handle: &str, path: &str) -> wire::WitnessRequest {
+    wire::WitnessRequest {
+        call: call.into(),
+        driver: driver.into(),
+        handle: handle.into(),
+        path: path.into(),
+    }
+}
+
+#[tokio::test]
+async fn statistics_come_from_memory_with_the_time_of_measurement() {
+    let (served, client) = served(snapshot(0)).await;
+    let usage = client.usage("d.example", "a", STAGING).await.unwrap();
+    assert_eq!(
+        (usage.total_bytes, usage.available_bytes, usage.used_bytes),
+        (100 << 30, 60 << 30, 40 << 30)
+    );
+    assert_eq!(
+        (usage.total_inodes, usage.used_inodes, usage.block),
+        (Some(1000), Some(100), false)
+    );
+    assert_eq!(usage.time.unwrap().seconds, now().as_second());
+    // The probe hangs: the old figures, with their old time.
+    served.owner.redraw(|picture| {
+        change_volume(picture, "a", |volume| {
+            if let VolumeUsage::Mounted { stale, .. } = &mut volume.usage {
+                *stale = Some(now());
+            }
+        })
+    });
+    assert_eq!(
+        client
+            .usage("d.example", "a", "")
+            .await
+            .unwrap()
+            .time
+            .unwrap()
+            .seconds,
+        now().as_second()
+    );
+    // Without a fixed number of inodes none are told.
+    served.owner.redraw(|picture| {
+        change_volume(picture, "a", |volume| {
+            if let VolumeUsage::Mounted { usage, .. } = &mut volume.usage {
+                usage.total_inodes = 0;
+            }
+        })
+    });
+    assert_eq!(
+        client
+            .usage("d.example", "a", "")
+            .await
+            .unwrap()
+            .total_inodes,
+        None
+    );
+    served.owner.redraw(|picture| {
+        change_volume(picture, "a", |volume| {
+            Arc::make_mut(&mut volume.facts).block = true;
+            volume.usage = VolumeUsage::Block { size_bytes: 77 };
+        })
+    });
+    let block = client.usage("d.example", "a", "").await.unwrap();
+    assert_eq!(
+        (block.block, block.total_bytes, block.total_inodes),
+        (true, 77, None)
+    );
+}
+
+#[tokio::test]
+async fn statistics_and_volume_of_one_call_are_of_one_snapshot() {
+    let (_served, client) = served(snapshot(0)).await;
+    let answer = client
+        .usage_and_volume("d.example", "a", STAGING)
+        .await
+        .unwrap();
+    assert_eq!(
+        answer.volume,
+        Some(client.volume_by_handle("d.example", "a").await.unwrap())
+    );
+    let plain = client.usage("d.example", "a", STAGING).await.unwrap();
+    assert_eq!(
+        (answer.total_bytes, answer.time, plain.volume),
+        (plain.total_bytes, plain.time, None)
+    );
+}
+
+#[tokio::test]
+async fn a_path_is_compared_in_the_form_of_the_mount_table() {
+    let mut picture = snapshot(0);
+    let named = |named: &str| NodeContext {
+        configured_kubelet_root: named.into(),
+        kubelet_root: "/var/lib/kubelet".into(),
+        ..Default::default()
+    };
+    picture.node_context = Arc::new(named("/k"));
+    let (_served, client) = served(picture).await;
+    for path in [
+        STAGING,
+        "/k/plugins/kubernetes.io/csi/d.example/a/globalmount",
+        "/k/plugins/kubernetes.io/csi/d.example/a/globalmount/",
+    ] {
+        client.usage("d.example", "a", path).await.unwrap();
+    }
+    for path in [
+        "some/path",
+        "/k/plugins",
+        "/",
+        "/k",
+        "/kk/plugins/kubernetes.io/csi/d.example/a/globalmount",
+    ] {
+        assert_eq!(
+            code(client.usage("d.example", "a", path).await).0,
+            Code::NotFound,
+            "{path}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn an_unknown_volume_is_not_found_only_after_a_complete_scan() {
+    let (served, client) = served(snapshot(0)).await;
+    assert_eq!(
+        code(client.usage("d.example", "nope", "").await).0,
+        Code::NotFound
+    );
+    assert_eq!(
+        code(client.usage("d.example", "a/../a\0", "").await).0,
+        Code::NotFound
+    );
+    assert_eq!(
+        code(client.usage("", "a", "").await),
+        (Code::InvalidArgument, "driver: is empty".to_owned())
+    );
+    assert_eq!(
+        code(client.usage("d.example", "", "").await).0,
+        Code::InvalidArgument
+    );
+    assert_eq!(
+        code(client.usage("d.example", &"x".repeat(5000), "").await).0,
+        Code::InvalidArgument
+    );
+    served.owner.redraw(|picture| {
+        change_volume(picture, "b", |volume| {
+            volume.usage = VolumeUsage::NotMeasured
+        })
+    });
+    assert_eq!(
+        code(client.usage("d.example", "b", "").await),
+        (
+            Code::Unavailable,
+            "the volume has not been measured yet".to_owned()
+        )
+    );
+    let down = |picture: &mut Snapshot| {
+        let node = Arc::make_mut(&mut picture.node);
+        node.sources.insert(
+            Source::Kubelet,
+            (SourceStatus::Down("no permission".into()), now()),
+        );
+    };
+    served.owner.redraw(down);
+    let (code_, said) = code(client.usage("d.example", "nope", "").await);
+    assert_eq!(
+        (code_, said.contains("no permission")),
+        (Code::Unavailable, true),
+        "{said}"
+    );
+    client.usage("d.example", "a", "").await.unwrap();
+}
+
+#[tokio::test]
+async fn storage_health_names_the_drives_and_is_an_error_when_unknown() {
+    let (served, client) = served(snapshot(0)).await;
+    assert!(
+        client
+            .storage_health("d.example")
+            .await
+            .unwrap()
+            .faults
+            .is_empty()
+    );
+    assert!(
+        client
+            .storage_health("another")
+            .await
+            .unwrap()
+            .faults
+            .is_empty()
+    );
+    let id = DriveId::new("MODEL_S1");
+    served.owner.redraw(|picture| {
+        Arc::make_mut(picture.drives.get_mut(&id).unwrap()).health = Health::Unknown
+    });
+    assert_eq!(
+        code(client.storage_health("d.example").await).0,
+        Code::Unavailable
+    );
+    served
+        .owner
+        .redraw(|picture| Arc::make_mut(picture.drives.get_mut(&id).unwrap()).health = Health::Bad);
+    let fault = client
+        .storage_health("d.example")
+        .await
+        .unwrap()
+        .faults
+        .remove(0);
+    assert_eq!(
+        (
+            fault.unreachable,
+            fault.reason.as_str(),
+            fault.message.contains("sda (MODEL_S1)")
+        ),
+        (false, "DriveFailing", true)
+    );
+    served.owner.redraw(|picture| {
+        Arc::make_mut(picture.drives.get_mut(&id).unwrap()).presence =
+            Presence::Missing { since: now() };
+    });
+    let fault = client
+        .storage_health("d.example")
+        .await
+        .unwrap()
+        .faults
+        .remove(0);
+    assert_eq!(
+        (fault.unreachable, fault.reason.as_str()),
+        (true, "DriveMissing")
+    );
+    served.owner.redraw(|picture| picture.settled = false);
+    assert!(client.storage_health("another").await.is_err());
+}
+
+fn stat(completed: u64) -> Vec<DiskStat> {
+    vec![DiskStat {
+        dev: DevNo::new(8, 1),
+        name: "sda1".into(),
+        completed,
+        in_flight: 0,
+        line: String::new(),
+    }]
+}
+
+#[tokio::test]
+async fn io_is_in_progress_when_the_volumes_own_device_completes_some() {
+    let (served, client) = served(snapshot(0)).await;
+    let sample = Duration::from_millis(10);
+    for (before, after, expected) in [(1, 1, false), (1, 2, true)] {
+        *served.owner.io.lock().unwrap() = [stat(before), stat(after)].into();
+        let answer = client
+            .connectivity("d.example", vec!["a".into()], sample)
+            .await
+            .unwrap();
+        assert_eq!((answer.connected, answer.io_in_progress), (true, expected));
+    }
+    // No sample is no look at the counters, and a reading that fails is no answer.
+    assert!(
+        !client
+            .connectivity("d.example", vec!["a".into()], Duration::ZERO)
+            .await
+            .unwrap()
+            .io_in_progress
+    );
+    assert_eq!(
+        code(
+            client
+                .connectivity("d.example", vec!["a".into()], sample)
+                .await
+        )
+        .0,
+        Code::Unavailable
+    );
+    *served.owner.io.lock().unwrap() = [stat(1), stat(2)].into();
+    let answer = client
+        .connectivity("d.example", vec!["b".into()], sample)
+        .await
+        .unwrap();
+    assert_eq!(answer.messages, ["I/O to dm-0 is not counted"]);
+}
+
+#[tokio::test]
+async fn a_volume_is_not_connected_only_on_proof_and_unknown_is_an_error() {
+    let (served, client) = served(snapshot(0)).await;
+    let ask = |handles: &[&str]| {
+        let handles = handles.iter().map(ToString::to_string).collect();
+        client.connectivity("d.example", handles, Duration::ZERO)
+    };
+    assert!(ask(&["a", "b"]).await.unwrap().connected);
+    assert!(ask(&[]).await.unwrap().connected);
+    assert_eq!(code(ask(&["a", "nope"]).await).0, Code::NotFound);
+    assert_eq!(code(ask(&[""]).await).0, Code::InvalidArgument);
+    assert_eq!(
+        code(
+            client
+                .connectivity("d.example", vec!["a".into(); 1001], Duration::ZERO)
+                .await
+        )
+        .0,
+        Code::InvalidArgument
+    );
+    assert_eq!(
+        code(
+            client
+                .connectivity("d.example", Vec::new(), Duration::from_secs(61))
+                .await
+        )
+        .0,
+        Code::InvalidArgument
+    );
+    served.owner.redraw(|picture| {
+        let found = finding(
+            Subject::Volume(VolumeId::csi("d.example", "a")),
+            Reason::ProbeTimeout,
+            Severity::Bad,
+            now(),
+        );
+        change_volume(picture, "a", |volume| {
+            volume.findings.push(found.id.clone())
+        });
+        picture.findings.insert(found.id.clone(), Arc::new(found));
+    });
+    let answer = ask(&["a", "b"]).await.unwrap();
+    assert_eq!(
+        (answer.connected, answer.messages),
+        (
+            false,
+            vec!["volume csi:d.example/a: ProbeTimeout: it is so".to_owned()]
+        )
+    );
+    assert!(ask(&["b"]).await.unwrap().connected);
+    served.owner.redraw(|picture| {
+        change_volume(picture, "b", |volume| {
+            volume.health = Health::Unknown;
+            volume.health_unknown_why = "mounts: no".into();
+        })
+    });
+    let (code_, said) = code(ask(&["b"]).await);
+    assert_eq!(
+        (code_, said.contains("mounts: no")),
+        (Code::Unavailable, true),
+        "{said}"
+    );
+}
+
+#[tokio::test]
+async fn a_call_that_passes_the_interposer_triggers_a_scan_and_is_remembered() {
+    let (served, client) = served(snapshot(0)).await;
+    client
+        .witness(witnessed(
+            Call::Published,
+            "other.example",
+            "h",
+            "/var/lib/kubelet/x",
+        ))
+        .await
+        .unwrap();
+    let asked = std::mem::take(&mut *served.owner.asked.lock().unwrap());
+    assert_eq!(
+        asked,
+        [
+            SourceRequest::Mounts,
+            SourceRequest::Kubelet,
+            SourceRequest::Probe(vec![HostPath::from("/var/lib/kubelet/x")])
+        ]
+    );
+    client
+        .witness(witnessed(Call::Bypassed, "other.example", "", ""))
+        .await
+        .unwrap();
+    assert_eq!(
+        *served.owner.bypassed.lock().unwrap(),
+        [
+            ("other.example".to_owned(), false),
+            ("other.example".to_owned(), true)
+        ]
+    );
+    assert_eq!(
+        code(
+            client
+                .witness(witnessed(Call::Unspecified, "other.example", "h", ""))
+                .await
+        )
+        .0,
+        Code::InvalidArgument
+    );
+    assert_eq!(
+        code(client.witness(witnessed(Call::Staged, "", "h", "")).await).0,
+        Code::InvalidArgument
+    );
+    for (path, words) in [
+        ("relative", "is not absolute: give"),
+        ("/a/../b", "no mount has such a path"),
+        ("/", "is the root"),
+        ("/a//b", "//"),
+    ] {
+        let (refused, said) = code(
+            client
+                .witness(witnessed(Call::Staged, "d", "h", path))
+                .await,
+        );
+        assert_eq!(
+            (refused, said.contains(words)),
+            (Code::InvalidArgument, true),
+            "{path}: {said}"
+        );
+    }
+    served.owner.asked.lock().unwrap().clear();
+    client
+        .witness(witnessed(Call::Staged, "d", "h", "/var/lib/kubelet/x/"))
+        .await
+        .unwrap();
+    let asked = std::mem::take(&mut *served.owner.asked.lock().unwrap());
+    assert_eq!(
+        asked.last(),
+        Some(&SourceRequest::Probe(vec![HostPath::from(
+            "/var/lib/kubelet/x"
+        )])),
+        "a closing `/` is the caller's way to write it"
+    );
+}
+
+#[tokio::test]
+async fn the_storage_service_is_on_the_agent_socket_only() {
+    let served = Served::start(snapshot(0)).await;
+    let refused = served.client().await.usage("d.example", "a", "").await;
+    assert_eq!(code(refused).0, Code::Unimplemented);
+}

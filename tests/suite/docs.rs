@@ -1,0 +1,129 @@
+//! The pages in docs/ are complete, and what is made of tables in them is what the tables say:
+//! DISKVITALS_WRITE_DOCS=1 writes it anew.
+
+use std::path::Path;
+
+use diskvitals::model::finding::Severity;
+use diskvitals::model::reason::{Reason, ReasonScope};
+
+#[test]
+fn every_reason_has_a_heading_in_the_page_of_findings() {
+    let page = include_str!("../../docs/findings.md");
+    for reason in Reason::ALL {
+        assert!(
+            page.lines().any(|line| line == format!("## {reason}")),
+            "docs/findings.md has no heading `## {reason}`"
+        );
+    }
+}
+
+#[test]
+fn the_page_of_findings_describes_no_unknown_reason() {
+    let page = include_str!("../../docs/findings.md");
+    for heading in page.lines().filter_map(|line| line.strip_prefix("## ")) {
+        assert!(
+            heading.parse::<Reason>().is_ok(),
+            "`{heading}` is no reason"
+        );
+    }
+}
+
+#[test]
+fn every_source_is_explained_to_the_operator() {
+    use diskvitals::model::source_update::Source;
+    let page = include_str!("../../docs/operations.md");
+    let sources = [
+        Source::Udev,
+        Source::Mounts,
+        Source::Kubelet,
+        Source::Probe,
+        Source::DiskStats,
+        Source::Layers,
+    ];
+    for source in sources.into_iter().chain([
+        Source::Counters,
+        Source::FsErrors,
+        Source::Smart,
+        Source::Checks,
+    ]) {
+        assert!(
+            page.contains(&format!("`{}`", source.name())),
+            "docs/operations.md does not mention the source `{}`",
+            source.name()
+        );
+    }
+}
+
+#[test]
+fn every_configuration_section_is_named_in_the_operators_page() {
+    let page = include_str!("../../docs/operations.md");
+    for line in include_str!("../../systemd/diskvitals.toml")
+        .lines()
+        .filter(|line| line.starts_with('['))
+    {
+        assert!(
+            page.contains(line),
+            "docs/operations.md does not mention {line}"
+        );
+    }
+}
+
+const BEGIN: &str = "<!-- Made of the table of reasons; written anew by: DISKVITALS_WRITE_DOCS=1 cargo test --test suite docs -->\n";
+const END: &str = "<!-- So far. -->\n";
+
+#[test]
+fn the_page_for_kubernetes_has_every_reason_as_the_table_has_it() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/kubernetes.md");
+    let page = std::fs::read_to_string(&path).expect("docs/kubernetes.md");
+    let (before, rest) = page.split_once(BEGIN).expect("the mark where it begins");
+    let (told, after) = rest.split_once(END).expect("the mark where it ends");
+    let right = reasons();
+    if std::env::var_os("DISKVITALS_WRITE_DOCS").is_some() {
+        std::fs::write(&path, format!("{before}{BEGIN}{right}{END}{after}"))
+            .expect("docs/kubernetes.md can be written");
+    } else {
+        assert!(
+            told == right,
+            "docs/kubernetes.md is not what the table of reasons says: DISKVITALS_WRITE_DOCS=1 cargo test --test suite docs"
+        );
+    }
+}
+
+fn reasons() -> String {
+    let mut text = String::new();
+    for (title, about) in [
+        ("Of drives", ReasonScope::Drive),
+        ("Of drives and volumes", ReasonScope::Both),
+        ("Of volumes", ReasonScope::Volume),
+    ] {
+        text.push_str(&format!("\n### {title}\n\n| Reason | It means | The data | To do | It is over when |\n|---|---|---|---|---|\n"));
+        for reason in Reason::ALL.iter().filter(|reason| reason.scope() == about) {
+            let levels: Vec<&str> = reason.levels().iter().copied().map(level).collect();
+            let link = format!(
+                "[{reason}](findings.md#{})",
+                reason.name().to_ascii_lowercase()
+            );
+            let cells = [
+                &format!("{link}: {}", levels.join(", ")),
+                reason.meaning(),
+                reason.data(),
+                reason.action(),
+                reason.clears(),
+            ];
+            text.push_str(&format!(
+                "| {} |\n",
+                cells.map(|cell| cell.replace('|', "\\|")).join(" | ")
+            ));
+        }
+    }
+    text.push('\n');
+    text
+}
+
+fn level(severity: Severity) -> &'static str {
+    match severity {
+        Severity::Info => "INFO",
+        Severity::Suspect => "SUSPECT",
+        Severity::Bad => "BAD",
+    }
+}

@@ -1,0 +1,232 @@
+//! Recorded hosts, whole: the daemon runs on each tree below tests/hosts, and what it answers about
+//! drives, volumes and findings is compared with the tree's expected.json. Add a folder, get a
+//! test. `UPDATE_EXPECTED=1 cargo test --test suite hosts::` writes the answers anew: read them before
+//! committing.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+struct Daemon {
+    child: Child,
+    socket: PathBuf,
+    _dir: tempfile::TempDir,
+}
+
+impl Daemon {
+    #[allow(clippy::disallowed_methods)] // A test starts the programs it tests.
+    fn start(tree: &Path) -> Daemon {
+        let dir = tempfile::tempdir().expect("dir");
+        let config = dir.path().join("diskvitals.toml");
+        std::fs::write(&config, "[volumes]\nnot_mounted_after = 0\n").expect("configuration");
+        let socket = dir.path().join("d.sock");
+        let child = Command::new(env!("CARGO_BIN_EXE_diskvitalsd"))
+            .arg("--host-root")
+            .arg(tree)
+            .arg("--config")
+            .arg(&config)
+            .arg("--socket")
+            .arg(&socket)
+            .arg("--agent-socket")
+            .arg(dir.path().join("a.sock"))
+            .arg("--state-dir")
+            .arg(dir.path().join("state"))
+            .spawn()
+            .expect("starts");
+        Daemon {
+            child,
+            socket,
+            _dir: dir,
+        }
+    }
+
+    #[allow(clippy::disallowed_methods)] // A test starts the programs it tests.
+    fn ask(&self, words: &[&str]) -> Output {
+        Command::new(env!("CARGO_BIN_EXE_diskvitals"))
+            .arg("--socket")
+            .arg(&self.socket)
+            .args(["-o", "json"])
+            .args(words)
+            .output()
+            .expect("runs")
+    }
+
+    fn json(&self, words: &[&str]) -> Option<Value> {
+        let output = self.ask(words);
+        output
+            .status
+            .success()
+            .then(|| serde_json::from_slice(&output.stdout).expect("JSON"))
+    }
+
+    /// The answer once it is full: settled, every probe told, and the same twice.
+    fn picture(&self) -> Value {
+        let end = Instant::now() + Duration::from_secs(60);
+        let mut last = Value::Null;
+        loop {
+            assert!(Instant::now() < end, "no steady picture; last: {last:#}");
+            let settled = self
+                .json(&["status"])
+                .is_some_and(|node| node["settled"] == true);
+            let now = if settled { self.all() } else { Value::Null };
+            if settled && now == last && told(&now) {
+                return now;
+            }
+            last = now;
+            wait();
+        }
+    }
+
+    fn all(&self) -> Value {
+        let part = |what: &str| {
+            self.json(&[what])
+                .map(|answer| answer[what].clone())
+                .unwrap_or(Value::Null)
+        };
+        let mut all = json!({"drives": part("drives"), "volumes": part("volumes"), "findings": part("findings")});
+        steady(&mut all);
+        all
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let pid = nix::unistd::Pid::from_raw(i32::try_from(self.child.id()).expect("a pid"));
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).expect("running");
+        let status = self.child.wait().expect("ends");
+        if !std::thread::panicking() {
+            assert!(status.success(), "{status}");
+        }
+    }
+}
+
+/// Nothing announces that there is nothing more to come; the next question is asked a little later.
+#[allow(clippy::disallowed_methods)]
+fn wait() {
+    std::thread::sleep(Duration::from_millis(150));
+}
+
+/// Every filesystem that is mounted has been asked.
+fn told(all: &Value) -> bool {
+    let volumes = all["volumes"].as_array().expect("a list");
+    volumes.iter().all(|volume| {
+        volume["block"] == true
+            || volume["mounts"] == json!([])
+            || volume["lastProbe"] != Value::Null
+    })
+}
+
+/// Times, and ids that are made of times, differ from run to run.
+fn steady(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            for (name, field) in fields.iter_mut() {
+                match field {
+                    Value::String(text)
+                        if matches!(
+                            name.as_str(),
+                            "since"
+                                | "lastSeen"
+                                | "firstSeen"
+                                | "missingSince"
+                                | "lastProbe"
+                                | "time"
+                                | "staleSince"
+                        ) =>
+                    {
+                        *text = "TIME".into();
+                    }
+                    Value::String(text)
+                        if name == "id"
+                            && text.len() == 12
+                            && text.bytes().all(|byte| byte.is_ascii_hexdigit()) =>
+                    {
+                        *text = "FINDING".into()
+                    }
+                    // Equally bad findings are told in the order of their times.
+                    Value::Array(findings) if name == "findings" => {
+                        findings.iter_mut().for_each(steady);
+                        findings.sort_by_key(|finding| {
+                            format!("{} {}", finding["reason"], finding["subject"]["id"])
+                        });
+                    }
+                    _ => steady(field),
+                }
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(steady),
+        Value::String(text) if text.contains("T") && text.contains("since 20") => {
+            *text = text
+                .split("since 20")
+                .map(|part| {
+                    part.split_once('Z')
+                        .filter(|(time, _)| time.len() < 32)
+                        .map_or(part, |(_, rest)| rest)
+                })
+                .collect::<Vec<_>>()
+                .join("since TIME");
+        }
+        _ => {}
+    }
+}
+
+#[test]
+fn every_recorded_host_gives_its_expected_answers() {
+    let hosts = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/hosts");
+    let mut seen = 0;
+    for entry in std::fs::read_dir(&hosts).expect("tests/hosts") {
+        let tree = entry.expect("entry").path();
+        if !tree.join("exec").is_dir() {
+            continue;
+        }
+        seen += 1;
+        let answer = Daemon::start(&tree).picture();
+        let path = tree.join("expected.json");
+        if std::env::var_os("UPDATE_EXPECTED").is_some() {
+            std::fs::write(&path, format!("{answer:#}\n")).expect("written");
+            continue;
+        }
+        let expected: Value = serde_json::from_slice(
+            &std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display())),
+        )
+        .expect("JSON");
+        if expected != answer {
+            panic!(
+                "{}: another answer than expected:\n{}",
+                tree.display(),
+                differences("", &expected, &answer).join("\n")
+            );
+        }
+    }
+    assert!(seen >= 8, "only {seen} recorded hosts");
+}
+
+fn differences(at: &str, expected: &Value, answer: &Value) -> Vec<String> {
+    match (expected, answer) {
+        (Value::Object(a), Value::Object(b)) => {
+            let mut names: Vec<&String> = a.keys().chain(b.keys()).collect();
+            names.sort();
+            names.dedup();
+            names
+                .into_iter()
+                .flat_map(|name| {
+                    differences(
+                        &format!("{at}.{name}"),
+                        a.get(name).unwrap_or(&Value::Null),
+                        b.get(name).unwrap_or(&Value::Null),
+                    )
+                })
+                .collect()
+        }
+        (Value::Array(a), Value::Array(b)) if a.len() == b.len() => a
+            .iter()
+            .zip(b)
+            .enumerate()
+            .flat_map(|(n, (a, b))| differences(&format!("{at}[{n}]"), a, b))
+            .collect(),
+        (a, b) if a == b => Vec::new(),
+        (a, b) => vec![format!("{at}: expected {a}, got {b}")],
+    }
+}

@@ -1,0 +1,38 @@
+//! The in-process tests: one program, so that the library is linked once. `tests/kill9.rs` and
+//! `tests/watchdog.rs` are programs of their own: the first starts itself again, the second traces
+//! another process's threads.
+//!
+//! Tests run beside each other in one process. A test must not change that process: no environment
+//! variables, no working folder, no limits, no count of its own threads or descriptors.
+
+mod api;
+mod architecture;
+mod counters;
+mod csi;
+mod csi_driver;
+mod csi_wire;
+mod docs;
+mod hosts;
+mod interposer;
+mod inventory;
+mod kernel_flood;
+mod kernel_log;
+mod metrics;
+mod podmon;
+mod recorded_tree;
+mod registrar;
+mod report;
+mod smart;
+mod store_faults;
+mod workers;
+
+#[path = "../support/child.rs"]
+mod child;
+#[path = "../support/process.rs"]
+mod process;
+#[allow(dead_code, reason = "the benches use the rest of it")]
+#[path = "../support/smartctl.rs"]
+mod smartctl;
+#[allow(dead_code, reason = "the benches use the rest of it")]
+#[path = "../support/tree.rs"]
+mod tree;

@@ -1,0 +1,192 @@
+//! A smartctl that misbehaves for one drive: nothing is concluded from it, nothing is forgotten,
+//! and the other drives do not notice.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::host::{Daemon, Host, OFTEN, nvme, sas, sata, state, value};
+use crate::smartctl::{Ata, Nvme, Scsi};
+
+/// `sda` has a finding, then smartctl does `what` for it.
+fn misbehaves(what: &str, why: &[&str]) {
+    let host = Host::new(OFTEN);
+    host.smartctl
+        .set_response(
+            "/dev/sda",
+            &Ata {
+                pending: 8,
+                ..sata()
+            }
+            .response(),
+        )
+        .expect("written");
+    let daemon = host.started();
+    let before = daemon.until("sectors wait", |daemon| {
+        daemon.finding("sda", "PendingSectors")
+    });
+    host.smartctl
+        .set_behavior("/dev/sda", what)
+        .expect("written");
+    let drive = daemon.until("it has failed to answer", |daemon| {
+        let drive = daemon.drive("sda")?;
+        state(&drive, "STATE_FAILED").map(|()| drive)
+    });
+    let detail = drive["smart"]["detail"].as_str().expect("why");
+    assert!(
+        why.iter().any(|word| detail.contains(word)),
+        "why: {detail}"
+    );
+    // Suspect it stays; where nothing was known, nothing is.
+    let after = daemon
+        .finding("sda", "PendingSectors")
+        .expect("a failed question clears nothing");
+    assert_eq!(
+        (&before["id"], &before["since"]),
+        (&after["id"], &after["since"])
+    );
+    assert_eq!(
+        daemon.findings("sda").len(),
+        1,
+        "and raises nothing: {:#?}",
+        daemon.findings("sda")
+    );
+    assert_eq!(value(&drive, "pending"), Some(8), "the last answer stands");
+    the_others_answer(&host, &daemon);
+
+    host.smartctl
+        .set_response("/dev/sda", &sata().response())
+        .expect("written");
+    daemon.until("it answers again, and all is well", |daemon| {
+        daemon
+            .drive("sda")
+            .is_some_and(|drive| drive["health"] == "HEALTH_GOOD")
+    });
+}
+
+/// Both are asked on, and what they say is heard.
+fn the_others_answer(host: &Host, daemon: &Daemon) {
+    host.smartctl
+        .set_response(
+            "/dev/sdb",
+            &Scsi {
+                temperature: 41,
+                ..sas()
+            }
+            .response(),
+        )
+        .expect("written");
+    host.smartctl
+        .set_response(
+            "/dev/nvme0",
+            &Nvme {
+                temperature: 42,
+                ..nvme()
+            }
+            .response(),
+        )
+        .expect("written");
+    for (drive, degrees) in [("sdb", 41), ("nvme0n1", 42)] {
+        daemon.until(&format!("{drive} is heard"), |daemon| {
+            daemon
+                .drive(drive)
+                .is_some_and(|drive| drive["smart"]["temperatureCelsius"] == degrees)
+        });
+        assert!(
+            daemon.findings(drive).is_empty(),
+            "{:#?}",
+            daemon.findings(drive)
+        );
+    }
+}
+
+#[test]
+fn a_hundred_megabytes_of_output_are_a_failed_query() {
+    misbehaves(
+        "flood",
+        &["MiB", "KiB", "too long", "more than", "output", "JSON"],
+    );
+}
+
+#[test]
+fn truncated_json_is_a_failed_query() {
+    misbehaves("half", &["JSON"]);
+}
+
+#[test]
+fn plain_text_is_a_failed_query() {
+    misbehaves("text", &["JSON", "text"]);
+}
+
+#[test]
+fn a_smartctl_killed_by_a_signal_is_a_failed_query() {
+    misbehaves("signal SEGV", &["signal"]);
+}
+
+#[test]
+fn a_drive_that_never_answered_is_unknown_with_the_reason() {
+    let host = Host::new(OFTEN);
+    host.smartctl
+        .set_behavior("/dev/sda", "half")
+        .expect("written");
+    let daemon = host.start();
+    let drive = daemon.until("it is unknown", |daemon| {
+        daemon
+            .drive("sda")
+            .filter(|drive| drive["health"] == "HEALTH_UNKNOWN")
+    });
+    assert!(
+        drive["healthUnknownWhy"]
+            .as_str()
+            .is_some_and(|why| why.contains("SMART")),
+        "{drive:#}"
+    );
+    assert!(
+        daemon.findings("sda").is_empty(),
+        "{:#?}",
+        daemon.findings("sda")
+    );
+}
+
+#[test]
+fn a_hung_drive_delays_no_other() {
+    let host = Host::new(
+        "interval = \"1s\"\nsuspect_interval = \"1s\"\nshortest_interval = \"1s\"\ntimeout = \"3s\"\n",
+    );
+    host.smartctl
+        .set_behavior("/dev/sda", "hang")
+        .expect("written");
+    let daemon = host.start();
+    // Long before its time is over.
+    for drive in ["sdb", "nvme0n1"] {
+        daemon.until(&format!("{drive} has answered"), |daemon| {
+            state(&daemon.drive(drive)?, "STATE_ANSWERED")
+        });
+    }
+    let silent = |drive: &Value| {
+        drive["findings"].as_array().is_some_and(|all| {
+            all.iter()
+                .any(|finding| finding["reason"] == "ProbeTimeout")
+        })
+    };
+    let drive = daemon.until("its time is over", |daemon| {
+        daemon.drive("sda").filter(silent)
+    });
+    assert!(
+        drive["findings"][0]["message"]
+            .as_str()
+            .is_some_and(|text| text.contains("has not ended after 3s")),
+        "how long: {drive:#}"
+    );
+    // What can be killed is killed, and the others are asked on all the time.
+    the_others_answer(&host, &daemon);
+    host.smartctl.reset_behavior("/dev/sda").expect("written");
+    host.smartctl
+        .set_response("/dev/sda", &sata().response())
+        .expect("written");
+    daemon.within(Duration::from_secs(60), "it answers again", |daemon| {
+        daemon
+            .drive("sda")
+            .filter(|drive| drive["health"] == "HEALTH_GOOD")
+    });
+}
