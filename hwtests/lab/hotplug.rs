@@ -45,7 +45,7 @@ fn pulled_while_mounted(bench: &mut Bench, drive: &Drive, returns_at: Bus, at: &
     // That its filesystem met errors, or shut down, is remembered for its time; all else must be
     // over.
     bench.until(
-        "the volume stands on the drive that returned, and works",
+        "the volume is on the drive that returned, and works",
         |bench| {
             let seen = bench.guest.ask(&format!("volume {volume}")).ok()?;
             let still = |one: &serde_json::Value| {

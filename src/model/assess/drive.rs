@@ -57,14 +57,14 @@ pub fn missing(
         return raised(
             Severity::Info,
             Status::Information,
-            format!("{what} was removed; it carried nothing"),
+            format!("{what} was removed while it was not in use"),
             proof,
             clears,
             Some(since),
         );
     }
     if replaced {
-        let message = format!("{what} was removed; what it carried runs whole without it");
+        let message = format!("{what} was removed; its volumes and arrays are intact without it");
         return raised(
             Severity::Info,
             Status::Information,
@@ -82,7 +82,7 @@ pub fn missing(
             known.facts.name, known.facts.id, known.last_seen
         );
         let message = format!(
-            "{what} does not answer behind {controller} any more: look at the controller's arrays"
+            "{what} is no longer listed by {controller}: check the controller's arrays"
         );
         let clears = "its controller lists it again, or another drive in its place";
         let proof = vec![evidence(format!("drives of {controller}"), since, text)];
@@ -100,8 +100,8 @@ pub fn missing(
         _ => format!("it carried {}", join_limited(&known.volumes)),
     };
     let message = match known.facts.transport.is_remote() {
-        true => format!("{what} is not reachable any more over the network; {load}"),
-        false => format!("{what} is gone; {load}"),
+        true => format!("{what} can no longer be reached over the network; {load}"),
+        false => format!("{what} is missing; {load}"),
     };
     raised(
         Severity::Bad,
@@ -194,7 +194,7 @@ pub fn offline(
         ),
     };
     let message = format!(
-        "the kernel does not talk to {} any more: {said}",
+        "the kernel has taken {} offline: {said}",
         describe(&known.facts)
     );
     raised(
@@ -273,7 +273,7 @@ fn state_file(drive: &DriveFacts, device: &str) -> String {
 
 /// Drives beneath the volume have findings of their own. Source: this node's judgement of its
 /// drives, and the stack between. SUSPECT, degraded, while redundancy covers them, or they are only
-/// suspect, or they sit behind a RAID controller; BAD when the volume stands on a bad one:
+/// suspect, or they sit behind a RAID controller; BAD when the volume is on a bad one:
 /// inaccessible when that is missing or offline, else degraded. Clears when no drive beneath has an
 /// adverse finding.
 pub fn failing(
@@ -325,15 +325,15 @@ pub fn failing(
     let cover = redundancy_levels(&volume.stack);
     let message = match all {
         Impact::Exposed if cover.is_empty() => {
-            format!("the volume stands on {names}, without redundancy")
+            format!("the volume is on {names}, without redundancy")
         }
         Impact::Exposed => format!(
-            "the volume stands on {names}, more than its redundancy ({}) covers",
+            "the volume is on {names}, more than its redundancy ({}) covers",
             join_limited(cover)
         ),
-        _ if cover.is_empty() => format!("beneath the volume: {names}"),
+        _ if cover.is_empty() => format!("drives of the volume: {names}"),
         _ => format!(
-            "beneath the volume: {names}; covered by {}",
+            "drives of the volume: {names}; covered by {}",
             join_limited(cover)
         ),
     };
@@ -360,7 +360,7 @@ pub fn failing(
         status,
         message,
         proof,
-        "no drive beneath the volume has a finding of its own",
+        "no drive below the volume has a finding of its own",
         since,
     )
 }

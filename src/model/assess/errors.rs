@@ -130,7 +130,7 @@ impl<'a> DriveErrorRules<'a> {
 
     fn severity_of(&self, tally: &ErrorTally, bad_episodes: u32) -> (Severity, Option<String>) {
         if tally.last_uncorrected.is_none() {
-            return (Severity::Suspect, Some("all of them put right".to_owned()));
+            return (Severity::Suspect, Some("all of them corrected".to_owned()));
         }
         let window = self.policy.window;
         if let Some(place) = tally.repeatedly_failed_sector(window) {
@@ -236,8 +236,8 @@ pub fn quiet_verdict(
     }
     match facts.kernel.quiet_since(tally.last.time) {
         Some(since) if elapsed(since, now) >= patience => Some(Some(Verdict::Clear)),
-        Some(_) => Some(unknown("records of the kernel's log were lost meanwhile")),
-        None => Some(unknown("the kernel's log is not read")),
+        Some(_) => Some(unknown("kernel log records were lost meanwhile")),
+        None => Some(unknown("the kernel log cannot be read")),
     }
 }
 
@@ -292,7 +292,7 @@ pub fn log_evidence(tally: &ErrorTally) -> Vec<Evidence> {
 
 pub fn clears_when(patience: Duration) -> String {
     format!(
-        "nothing more is told of it for {}",
+        "no such error is logged for {}",
         format_duration(patience)
     )
 }

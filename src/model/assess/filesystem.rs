@@ -20,7 +20,7 @@ use crate::model::policy::Policy;
 use crate::model::reason::Reason;
 use crate::model::volume::{Impact, VolumeFacts};
 
-/// The filesystem met errors of the device beneath it. Sources: its own records
+/// The filesystem had I/O errors from the device below it. Sources: its own records
 /// (`EXT4-fs error … IO failure`, `metadata I/O error`, `BTRFS error … errs`), notices of
 /// fanotify(7).
 /// SUSPECT, degraded; BAD from `bad_episodes` episodes within `window`. Clears after `quiet_after`
@@ -47,7 +47,7 @@ pub fn errors(
         tally,
         severity,
         &format!(
-            "{} met errors of the device beneath it",
+            "{} had I/O errors from the device below it",
             describe(&known.facts)
         ),
         now,
@@ -96,9 +96,9 @@ pub fn kernel_corrupted(
         Severity::Bad
     };
     let what = if healed {
-        "found damaged data and put it right"
+        "found corrupted data and repaired it"
     } else {
-        "found its own data to be damaged"
+        "found its own data corrupted"
     };
     raised_until_quiet(
         facts,
@@ -135,7 +135,7 @@ fn xfs_sick(facts: &Facts, known: &KnownVolume) -> Option<Option<Verdict>> {
         .max()?;
     let names = join_limited(set.iter().map(|(name, _)| name.trim_start_matches("sick_")));
     let message = format!(
-        "{} knows its metadata to be damaged: {names}",
+        "{} reports corrupted metadata: {names}",
         describe(&known.facts)
     );
     let proof = vec![evidence(&memory.file, at, format!("sick: {names}"))];
@@ -144,7 +144,7 @@ fn xfs_sick(facts: &Facts, known: &KnownVolume) -> Option<Option<Verdict>> {
         Status::Degraded,
         message,
         proof,
-        "XFS calls none of its metadata sick any more",
+        "XFS reports none of its metadata as sick",
         Some(at),
     ))
 }
@@ -342,7 +342,7 @@ fn drive_error_sources<'a>(
                 .map(|place| format!("{} of {}", place.sector, place.device)),
         );
         let what = format!(
-            "sectors of drive {id} that lie in the volume failed ({sectors}), and there is no other copy"
+            "sectors of drive {id} in the volume failed ({sectors}), and there is no other copy"
         );
         let medium = class == Class::Medium
             && facts
@@ -400,7 +400,7 @@ pub fn device(
             Reason::FilesystemCorrupted,
             said(
                 &[Class::FsCorruption],
-                "has a filesystem that found its own data to be damaged",
+                "has a filesystem that found its own data corrupted",
             ),
         ),
     ]

@@ -78,7 +78,7 @@ pub fn thin(
     worst_layer(
         facts,
         devices,
-        "the pool takes writes and both its data and its metadata are below the limit",
+        "the pool accepts writes and both its data and its metadata are below the limit",
         |name, at, state| match state {
             LayerState::Thin(pool) => Some(thin_pool(name, at, pool, policy, active)),
             _ => None,
@@ -386,7 +386,7 @@ fn thin_pool(
     );
     if matches!(pool.mode.as_str(), "ro" | "out_of_data_space" | "Fail") {
         let message = format!(
-            "thin pool {name} takes no writes (its mode is `{}`): {used}",
+            "thin pool {name} accepts no writes (its mode is `{}`): {used}",
             pool.mode
         );
         return Some(Degradation {

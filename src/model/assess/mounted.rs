@@ -57,7 +57,7 @@ pub fn device_missing(facts: &Facts, known: &KnownVolume, now: Timestamp) -> Opt
             format!("{device} is not there"),
         )];
         let message =
-            format!("block device {device} went{with}, and the volume is not mounted any more");
+            format!("block device {device} was removed{with}, and the volume is not mounted any more");
         return raised(
             Severity::Bad,
             Status::Inaccessible,
@@ -79,13 +79,13 @@ pub fn device_missing(facts: &Facts, known: &KnownVolume, now: Timestamp) -> Opt
         format!("{device} is not there"),
     ));
     let used = match volume.mounts.is_empty() {
-        true => "the volume stands on it".to_owned(),
+        true => "the volume is on it".to_owned(),
         false => format!(
             "{} is mounted",
             join_limited(volume.mounts.iter().map(|mount| &mount.path))
         ),
     };
-    let message = format!("block device {device} is gone{with} while {used}");
+    let message = format!("block device {device} is missing{with} while {used}");
     raised(
         Severity::Bad,
         Status::Inaccessible,
@@ -258,13 +258,13 @@ fn missing_mounts(
     let (message, clears) = match role {
         MountRole::Staging => (
             format!(
-                "{whose} record says that the volume is staged, and nothing is mounted at {paths}"
+                "according to {whose} record the volume is staged, but nothing is mounted at {paths}"
             ),
             "the staging path is mounted, or the record of it is gone",
         ),
         _ => (
             format!(
-                "{whose} record says that a pod has the volume, and nothing is mounted at {paths}"
+                "according to {whose} record a pod has the volume, but nothing is mounted at {paths}"
             ),
             "the pod's path is mounted, or the record of it is gone",
         ),

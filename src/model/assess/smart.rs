@@ -147,7 +147,7 @@ fn raise(
     // A moment and not an age: a message that moves with the clock would be news for ever.
     let asleep = match &smart.outcome {
         Some((_, SmartOutcome::Standby { .. })) => {
-            format!(" (as of {at}; it sleeps, and is left asleep)")
+            format!(" (as of {at}; the drive is in standby and is not woken)")
         }
         _ => String::new(),
     };
@@ -166,7 +166,7 @@ fn raise(
         hit.status,
         message,
         proof,
-        "the drive answers and no longer says so, or it is replaced",
+        "the drive answers and no longer reports it, or it is replaced",
         None,
     )
 }
@@ -204,7 +204,7 @@ fn timed_out(smart: &SmartFacts, known: &KnownDrive) -> Option<Verdict> {
         (None, None) => return None,
     };
     let message = format!(
-        "{} does not answer when it is asked for its SMART data: {text}",
+        "{} does not answer smartctl: {text}",
         name(known)
     );
     raised(
@@ -225,7 +225,7 @@ fn unavailable(smart: &SmartFacts, known: &KnownDrive) -> Option<Verdict> {
                 .as_ref()
                 .map(|hint| format!("; {hint}"))
                 .unwrap_or_default();
-            let message = format!("{} does not tell of its health: {why}{hint}", name(known));
+            let message = format!("{} does not report its health: {why}{hint}", name(known));
             raised(
                 Severity::Info,
                 Status::Information,

@@ -33,7 +33,7 @@ pub fn volume_probe(facts: &Facts, known: &KnownVolume) -> Option<Verdict> {
             format!(" (asked at {})", stuck.path)
         };
         let message = format!(
-            "a probe of {path}{via} has been pending since {}: whoever uses the volume hangs as well",
+            "a probe of {path}{via} has been pending since {}: programs that use the volume hang too",
             stuck.since
         );
         return timed_out(message, format!("probe {}", stuck.path), stuck);
@@ -60,7 +60,7 @@ pub fn volume_probe(facts: &Facts, known: &KnownVolume) -> Option<Verdict> {
 pub fn layer_probe(name: &str, layer: &LayerFacts) -> Option<Verdict> {
     if let Some(stuck) = &layer.stuck {
         let message = format!(
-            "a question about {name} has been pending since {}: it is suspended, or its I/O hangs",
+            "a query of the state of {name} has been pending since {}: the device is suspended, or its I/O hangs",
             stuck.since
         );
         return timed_out(message, format!("state of {name}"), stuck);
@@ -83,7 +83,7 @@ fn timed_out(message: String, source: String, stuck: &StuckProbe) -> Option<Verd
         Status::Inaccessible,
         message,
         proof,
-        "the pending question, or a later one, is answered",
+        "the pending probe or a later one is answered",
         Some(stuck.since),
     )
 }
@@ -132,7 +132,7 @@ pub fn io_stalled(facts: &Facts, known: &KnownVolume, policy: &Policy) -> Option
         evidence("/proc/diskstats", at, &memory.last_line),
     ];
     let message = format!(
-        "I/O to {name} beneath the volume is in flight and none has been completed since {since}"
+        "{name}, the device of the volume, has I/O in flight and has completed none since {since}"
     );
     raised(
         Severity::Bad,

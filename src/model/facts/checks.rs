@@ -515,7 +515,7 @@ impl Facts {
                 *of == subject && active.severity(of, *reason) == Some(Severity::Bad)
             });
             if let Some((_, reason)) = bad {
-                return failing(format!("drive {drive} beneath it has the finding {reason}"));
+                return failing(format!("drive {drive} below it has the finding {reason}"));
             }
         }
         let Some(subject) = target.volume.clone().map(Subject::Volume) else {

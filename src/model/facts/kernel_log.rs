@@ -94,7 +94,7 @@ impl KernelFacts {
         };
         let text = crate::model::assess::truncate(&last.text, 200);
         Some(format!(
-            "the kernel's log tells of {unattributed} incidents on devices that are not known here, last at {}: {text}",
+            "the kernel log has {unattributed} incidents on unknown devices, last at {}: {text}",
             last.time
         ))
     }
