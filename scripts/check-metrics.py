@@ -111,7 +111,7 @@ def main(at, running):
          "--state-dir", f"{at}/state", "--log-format", "json", "--metrics-listen", "127.0.0.1:0"], stderr=open(log, "w")))
     address = until("the daemon serves metrics", lambda: served(log))
     scrape = lambda accept=None: get(f"http://{address}/metrics", accept)
-    until("all drives have told of themselves", lambda: scrape().count('outcome="told"} 1') == 3)
+    until("all drives have told of themselves", lambda: scrape().count('outcome="ok"} 1') == 3)
 
     lint = subprocess.run(["promtool", "check", "metrics"], input=scrape(), text=True, capture_output=True)
     if lint.returncode != 0 or lint.stderr.strip():

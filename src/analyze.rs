@@ -1,8 +1,8 @@
-//! Offline analysis: what a file says, without a daemon. The same rules as the daemon's: here is
-//! only how files are read.
+//! Offline analysis: reads files without a daemon and judges them by the daemon's rules. Only the
+//! reading of files is here.
 //!
-//! In: files, standard input. Out: answers as values, which the command line prints. May use the
-//! model, and nothing else of ours.
+//! In: files, standard input. Out: results as values, which the command line prints. Depends on the
+//! model only.
 
 pub mod fsck;
 mod input_source;

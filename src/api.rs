@@ -1,11 +1,13 @@
-//! The wire: diskvitals.v1 over unix sockets. `server` answers from snapshots; `resolve` and
-//! `explain` are pure over a snapshot; `convert` maps model to wire; `status` makes every gRPC
-//! status; `client` asks.
+//! The gRPC API diskvitals.v1 over unix sockets. `server` answers from snapshots; `resolve` and
+//! `explain` are pure functions of a snapshot; `convert` maps the model to wire messages; `status`
+//! makes every gRPC status; `client` calls the daemon.
 
 pub mod client;
 pub(crate) mod convert;
+mod echo;
 mod explain;
 mod finding_order;
+mod node_facts;
 mod resolve;
 pub mod server;
 mod status;

@@ -1,6 +1,6 @@
-//! The composition root: settings, then locks and sockets, then tasks, then waiting for the end.
+//! The composition root: settings, then locks and sockets, then tasks, then the wait for the end.
 //!
-//! Everything is built here and handed down; nothing else reads arguments or the environment. A
+//! Everything is built here and passed down; no other module reads arguments or the environment. A
 //! task that ends unexpectedly ends the daemon with its error: a half-alive daemon is the worst
 //! state.
 
@@ -22,6 +22,7 @@ use clap::CommandFactory;
 use crate::app::options::Options;
 use crate::config::{Config, LogLevel};
 use crate::logging;
+use crate::model::causes::with_causes;
 
 /// Exit statuses, as the help says.
 const FAILED: u8 = 1;
@@ -31,6 +32,10 @@ const USAGE: u8 = 2;
 /// deepest: without optimisation, 256 KiB do not hold them.
 const STACK_SIZE: usize = 512 * 1024;
 
+/// One for each `BlockingLane` (two of SMART, three of the filesystem checks), and one for the
+/// reading of the configuration; two are spare.
+const BLOCKING_THREADS: usize = 8;
+
 /// The whole life of the daemon.
 pub fn main(options: Options) -> ExitCode {
     if options.man {
@@ -39,7 +44,7 @@ pub fn main(options: Options) -> ExitCode {
     let config = match crate::config::load(options.config.as_deref()) {
         Ok(config) => config,
         Err(error) => {
-            eprintln!("diskvitalsd: {}", error_chain(&error));
+            eprintln!("diskvitalsd: {}", with_causes(&error));
             return ExitCode::from(USAGE);
         }
     };
@@ -49,14 +54,14 @@ pub fn main(options: Options) -> ExitCode {
     let logging = match logging::init(options.log_format, level(config.log.level)) {
         Ok(logging) => logging,
         Err(error) => {
-            eprintln!("diskvitalsd: {}", error_chain(&error));
+            eprintln!("diskvitalsd: {}", with_causes(&error));
             return ExitCode::from(FAILED);
         }
     };
     crate::host::memory::limit_arenas();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
-        .max_blocking_threads(4)
+        .max_blocking_threads(BLOCKING_THREADS)
         .thread_stack_size(STACK_SIZE)
         .thread_name("diskvitalsd")
         .enable_all()
@@ -73,7 +78,7 @@ pub fn main(options: Options) -> ExitCode {
     let status = match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            tracing::error!(error = error_chain(&error), "diskvitalsd ends");
+            tracing::error!(error = with_causes(&error), "diskvitalsd ends");
             ExitCode::from(FAILED)
         }
     };
@@ -115,20 +120,6 @@ fn print_settings(options: &Options, config: &Config) -> ExitCode {
             ExitCode::from(FAILED)
         }
     }
-}
-
-/// An error with its causes, once each: what was being done to what, and why it went wrong.
-fn error_chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(next) = cause {
-        let next_text = next.to_string();
-        if !text.contains(&next_text) {
-            text = format!("{text}: {next_text}");
-        }
-        cause = next.source();
-    }
-    text
 }
 
 fn level(level: LogLevel) -> tracing_subscriber::filter::LevelFilter {

@@ -1,10 +1,10 @@
-//! One run of a filesystem checker in its jail: how each is called, what becomes of its output, how
-//! it is held back and ended.
+//! Runs a filesystem checker once, in its jail: the arguments of each checker, and the search for
+//! its program. `output` reads its output, `run` throttles and ends it.
 //!
-//! In: an order (`Order`), somebody who may stop it. Out: one `model::check::Run` with its ballot.
-//! Blocks: it belongs into a helper process or a thread of its own. Knows nothing of which device
-//! is to be read, nor of freezing. Used by the daemon's helper (`source::worker`) and by
-//! `check --image`.
+//! In: an order, and a descriptor that stops the run. Out: one `model::check::Run` with its result.
+//! Blocks, so it belongs in a helper process or a thread of its own. Opening the device and
+//! freezing are not done here. Used by the daemon's helper (`source::worker_main`) and by `check
+//! --image`.
 
 mod output;
 mod run;
@@ -18,10 +18,10 @@ use crate::model::policy::checks::Tools;
 
 pub use run::{RunCallbacks, RunOutcome, RunSpec, not_started, run};
 
-/// Arguments that make our binary the jail; `host::jail::enter` is given those behind them.
+/// The arguments that make our binary the jail; `host::jail::enter` receives those after them.
 pub const JAIL_ARGS: [&str; 2] = ["worker", "jail"];
 
-/// What is checked, as the checker finds it.
+/// The input of a checker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CheckerInput<'a> {
     /// A block device's node.
@@ -30,8 +30,8 @@ pub enum CheckerInput<'a> {
     Image(&'a Path),
 }
 
-/// The arguments by which the checker changes nothing and asks nothing (e2fsck(8), xfs_repair(8),
-/// btrfs-check(8)).
+/// The arguments with which the checker changes nothing and asks no questions (e2fsck(8),
+/// xfs_repair(8), btrfs-check(8)).
 pub fn arguments(filesystem: Filesystem, source: CheckerInput<'_>) -> Vec<OsString> {
     let (path, image) = match source {
         CheckerInput::BlockDevice(path) => (path, false),
@@ -39,7 +39,7 @@ pub fn arguments(filesystem: Filesystem, source: CheckerInput<'_>) -> Vec<OsStri
     };
     let options: &[&str] = match (filesystem, image) {
         (Filesystem::Ext4, _) => &["-fn"],
-        // A small cache of buffers: a quarter of the memory, and no more time (docs/checks.md).
+        // A small buffer cache: a quarter of the memory at the same speed (docs/checks.md).
         (Filesystem::Xfs, false) => &["-n", "-o", "bhash=256"],
         (Filesystem::Xfs, true) => &["-n", "-f", "-o", "bhash=256"],
         (Filesystem::Btrfs, false) => &["check", "--readonly", "--force"],
@@ -58,7 +58,7 @@ pub fn needs_unlimited_file_size(filesystem: Filesystem) -> bool {
     filesystem == Filesystem::Xfs
 }
 
-/// As one would type it.
+/// The command, as typed in a shell.
 pub fn command_line(command: &Path, args: &[OsString]) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_=./:+,@%".contains(&byte);
     let quoted = |word: &std::ffi::OsStr| {
@@ -77,7 +77,7 @@ pub fn command_line(command: &Path, args: &[OsString]) -> String {
         .join(" ")
 }
 
-/// Where distributions put them.
+/// Where distributions install the checkers.
 const SEARCH_PATH: [&str; 6] = [
     "/usr/sbin",
     "/sbin",
@@ -87,8 +87,8 @@ const SEARCH_PATH: [&str; 6] = [
     "/usr/local/bin",
 ];
 
-/// The program that checks this filesystem: what is set, else where distributions put it. `Err`
-/// says what to install.
+/// The program that checks this filesystem: the configured one, else the first in `SEARCH_PATH`.
+/// The error says what to install.
 pub fn find_program(tools: &Tools, filesystem: Filesystem) -> Result<PathBuf, String> {
     let (name, package) = filesystem.checker();
     let set = match filesystem {

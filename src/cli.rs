@@ -1,14 +1,16 @@
-//! The admin's command line over the daemon's socket: arguments, calls, rendering, exit codes.
+//! The command line `diskvitals`: arguments, calls to the daemon's socket, rendering, exit codes.
 //!
-//! In: arguments and the daemon's answers. Out: text for people or canonical JSON. Judges nothing
-//! but the exit code; imports wire types only.
+//! In: arguments and the daemon's answers. Out: text for people or canonical JSON. It evaluates
+//! nothing except the exit code.
 
 pub mod args;
 mod check;
 pub mod check_image;
 mod commands;
+mod error;
 mod json;
 mod offline;
+mod printer;
 mod render;
 mod screen;
 mod self_test;
@@ -21,6 +23,7 @@ use clap::Parser;
 use clap::error::ErrorKind;
 
 use crate::cli::args::Args;
+use crate::cli::error::Error;
 
 /// Reads the process's arguments, does what they say, prints it. Exit codes: 0 done, 1 failed, 2
 /// wrong usage; with `--exit-code` those of a monitoring plugin, where whatever prevents an answer
@@ -52,9 +55,7 @@ pub fn main() -> ExitCode {
     match runtime.block_on(commands::run(args)) {
         Ok(code) => code,
         // Whoever reads has had enough (`| head`): that is no failure.
-        Err(commands::Error::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
-            ExitCode::SUCCESS
-        }
+        Err(Error::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => {
             complain(&chain(&error));
             ExitCode::from(if monitoring { 3 } else { 1 })

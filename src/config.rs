@@ -1,8 +1,8 @@
-//! Configuration: one TOML file, read whole, checked whole. Unknown keys are errors that name file,
-//! line and key.
+//! Configuration: one TOML file, read and checked as a whole. Unknown keys are errors that name
+//! file, line and key.
 //!
-//! Comes in: the file's text. Goes out: `Config`, plain values with their defaults. Binds nothing,
-//! starts nothing.
+//! In: the file's text. Out: `Config`, plain values with their defaults. Binds nothing, starts
+//! nothing.
 
 pub mod listen;
 pub mod provision;

@@ -1,9 +1,9 @@
-//! The CSI shim: a small unprivileged process beside the kubelet that speaks CSI on one socket and
-//! asks the daemon on another.
+//! The CSI shim `diskvitals-csi`: a small unprivileged process that speaks CSI to the kubelet on
+//! one socket and queries the daemon on another.
 //!
-//! In: CSI calls. Out: answers, made of what the daemon says on its agent socket. It reads no
-//! device, no mount and no host file itself. It may use [`crate::api::client`] and the wire, and of
-//! the rest only rules that both sides share: they are upgraded at different times.
+//! In: CSI calls. Out: answers made from what the daemon's agent socket returns. The shim reads no
+//! device, no mount and no host file itself. It uses [`crate::api::client`], the wire types, and
+//! those rules of the model that both sides share. Shim and daemon are upgraded at different times.
 
 mod agent;
 mod authority;
@@ -76,13 +76,13 @@ enum RunError {
     Signal(#[source] std::io::Error),
     #[error("--mode {0:?} without its flags")]
     Flags(Mode),
-    #[error("naming this node")]
+    #[error("determining the node id")]
     NodeId(#[from] NodeIdError),
     #[error("--report")]
     Report(#[from] ApiSetupError),
     #[error(transparent)]
     DriverMode(#[from] DriverModeError),
-    #[error("standing before the upstream driver")]
+    #[error("serving the interposer")]
     InterposerMode(#[from] InterposerModeError),
     #[error("registering the driver")]
     Registrar(#[from] RegistrarError),
@@ -122,7 +122,7 @@ pub fn main(options: Options) -> ExitCode {
         Err(error) => {
             tracing::error!(
                 error = format!("{:#}", anyhow::Error::from(error)),
-                "diskvitals-csi ends"
+                "diskvitals-csi failed"
             );
             ExitCode::from(EXIT_FAILED)
         }
@@ -199,7 +199,7 @@ async fn build_reporter(options: &Options) -> Result<Reporter, RunError> {
         ReportTiming::default(),
     );
     let api = ApiServer::new(ApiServer::infer_config().await?, &node, &timing)?;
-    let is_enabled = |what| options.report.contains(&what);
+    let is_enabled = |kind| options.report.contains(&kind);
     let enabled = EnabledReports {
         events: is_enabled(ReportKind::Events),
         conditions: is_enabled(ReportKind::Conditions),
@@ -207,8 +207,8 @@ async fn build_reporter(options: &Options) -> Result<Reporter, RunError> {
     Ok(Reporter {
         agent: options.agent.clone(),
         node,
-        what: enabled,
-        pace: timing,
+        enabled,
+        timing,
         api,
     })
 }

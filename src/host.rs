@@ -1,11 +1,11 @@
-//! The only door to the operating system: files of the host, processes, namespaces, memory. Knows
-//! nothing of drives or volumes.
+//! The only access to the operating system: files of the host, processes, namespaces, memory.
 //!
-//! Comes in: paths as the host names them. Goes out: bytes, errors, exit statuses.
-//! May not enter: judgement, wire types, state.
+//! In: paths as the host names them. Out: bytes, errors, exit statuses. Knows nothing of drives,
+//! volumes, health or wire types.
 
 pub mod async_fd;
 pub mod block;
+pub mod blocking;
 pub mod btrfs;
 pub mod clock;
 pub mod dm;
@@ -16,6 +16,7 @@ pub mod helper;
 pub mod images;
 pub mod intents;
 pub mod jail;
+pub mod listen;
 pub mod loops;
 pub mod memory;
 pub mod mounting;

@@ -1,9 +1,13 @@
-//! Logs: text on a terminal, journald's fields under systemd, JSON on request; never in the way of
-//! the daemon's work.
+//! Logging of all programs: text on a terminal, journald fields under systemd, JSON on request.
+//! Logging never blocks the daemon.
 //!
-//! An event is copied and put into a bounded queue; a thread of its own writes it. Where the sink
-//! hangs (journald on a dead disk, a pipe that nobody reads), events are dropped and counted, and
-//! the count is logged when the sink is back.
+//! Why no crate: tracing-appender's non-blocking writer takes formatted text only, so journald's
+//! fields would be lost; tracing-journald writes to the socket on the caller's thread. On a dead
+//! disk journald hangs, and with it every thread that logs.
+//!
+//! In: tracing events. Each event is copied into a bounded queue; a separate thread writes it.
+//! While the sink hangs (journald on a dead disk, a pipe without a reader), events are dropped and
+//! counted. The count is logged when the sink accepts events again.
 
 use std::fmt;
 use std::io::IsTerminal;

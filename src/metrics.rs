@@ -1,11 +1,11 @@
 //! The daemon's metrics, in OpenMetrics and in Prometheus' older text format, over HTTP on one
 //! address that an admin names.
 //!
-//! In: the newest snapshot. Out: text. `view` says which families there are and what they hold,
-//! `text` turns the one format into the other, `kept` has it written once for all who ask for the
-//! same, `serve` answers scrapes. A text is made of the snapshot alone: it touches no device, no
-//! mount and no file, and what is gone from the snapshot is gone from the answer. The names are
-//! documented in docs/metrics.md.
+//! In: the newest snapshot. Out: text. `view` defines the families and their values,
+//! `plain_text` converts OpenMetrics to the older format, `scrape_cache` renders each snapshot once
+//! for
+//! all scrapes, `serve` answers scrapes. Rendering reads the snapshot only: no device, no mount, no
+//! file. A thing that leaves the snapshot leaves the answer. docs/metrics.md documents the names.
 
 pub mod plain_text;
 pub mod scrape_cache;

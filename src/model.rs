@@ -6,6 +6,7 @@
 
 pub mod advice;
 pub mod assess;
+pub mod backoff;
 pub mod block;
 pub mod causes;
 pub mod check;

@@ -1,9 +1,11 @@
-//! The volumes that this node provides itself: made, deleted, grown, staged, published and all of
-//! it undone, each behind a record of what is about to be done, so that a daemon which was killed
-//! in the middle finishes or undoes it.
+//! The volumes that this node provides itself: creates, deletes, expands, stages and publishes
+//! them,
+//! and reverses each. An intent record precedes every operation, so that a daemon that was killed
+//! finishes or undoes it at its next start.
 //!
-//! In: the shim's wishes (through `api::server::volumes`). Out: steps, taken in worker processes;
-//! and what there is, told to the owner of the state. It touches no device and no mount itself.
+//! In: requests of the CSI shim (through `api::server::volumes`). Out: steps, executed in worker
+//! processes, and the volumes, sent to the owner of the state. It touches no device and no mount
+//! itself.
 
 pub mod engine;
 pub mod error;

@@ -1,7 +1,7 @@
-//! Sources: each turns one external thing into `Report`s. Pure `parse` first, then a thin reader. A
-//! source reports observations, never opinions.
+//! Sources: each module turns one external thing into `SourceUpdate`s. A pure `parse` comes first,
+//! then a thin reader. A source reports observations, never opinions.
 //!
-//! May import `model` and `host`, nothing else.
+//! May import `model`, `host` and `checker` only.
 
 pub mod checks;
 pub mod context;
@@ -18,4 +18,6 @@ pub mod layers;
 pub mod mounts;
 pub mod probe;
 pub mod smart;
+mod status_reporter;
+mod worker_job;
 pub mod worker_main;

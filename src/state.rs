@@ -1,13 +1,12 @@
-//! The state: one owner task that applies reports, judges, publishes an immutable snapshot and
-//! tells the store. Everyone else holds a `Handle`.
+//! The state: one owner task that applies reports, assesses them, publishes an immutable snapshot
+//! and hands changes to the store. All other tasks hold a `Handle`.
 //!
 //! May import `model` and `host`. No lock is visible outside; nothing here waits for a device, a
 //! mount or a client.
 
 pub mod handle;
-pub mod judge;
 pub mod lock;
-pub mod model_judge;
 pub mod notify;
 pub mod owner;
+pub mod settings;
 pub mod store;

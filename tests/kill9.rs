@@ -13,104 +13,30 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use diskvitals::host::clock;
-use diskvitals::model::block::LayerState;
-use diskvitals::model::facts::{Facts, KnownVolume, Urgency};
-use diskvitals::model::finding::{
-    Finding, FindingDetails, Health, Judgement, Severity, Status, Subject, Verdict,
-};
-use diskvitals::model::ids::DriveId;
-use diskvitals::model::ledger::Ledger;
+use diskvitals::model::block::{LayerState, MdState};
+use diskvitals::model::finding::Subject;
 use diskvitals::model::observation::Observation;
-use diskvitals::model::policy::Policy;
-use diskvitals::model::probe::ProbeTarget;
-use diskvitals::model::reason::Reason;
-use diskvitals::model::snapshot::{StoreStatus, Volume};
-use diskvitals::model::snapshot_builder::{StatusRules, VolumeStatus};
+use diskvitals::model::snapshot::{Snapshot, StoreStatus};
 use diskvitals::model::source_update::SourceUpdate;
-use diskvitals::model::volume::{Condition, CsiStatus, OperationalStatus, UsageStatus};
-use diskvitals::state::judge::{AssessmentSettings, Judge, SharedAssessmentSettings};
 use diskvitals::state::lock;
 use diskvitals::state::owner::Owner;
+use diskvitals::state::settings::SharedAssessmentSettings;
 use diskvitals::state::store::{DATABASE, Store, StoreConfig};
-use jiff::Timestamp;
 use rusqlite::Connection;
 use tokio::sync::watch;
 
 const VICTIM: &str = "DISKVITALS_TEST_KILL9_DIR";
 const KILLS: u64 = 100;
 
-/// A layer that failed has a finding, one that answers has none.
-struct Layers;
-
-impl StatusRules for Layers {
-    fn health_unknown(&self, _: &Facts, _: &Subject) -> Option<String> {
-        None
-    }
-
-    fn volume_status(
-        &self,
-        _: &Facts,
-        _: &KnownVolume,
-        _: &[Arc<Finding>],
-        _: Health,
-        _: Option<(&str, Timestamp)>,
-        _: Option<&Volume>,
-    ) -> VolumeStatus {
-        let (csi_status, operational_status) = (CsiStatus::None, OperationalStatus::Operative);
-        VolumeStatus {
-            csi_status,
-            operational_status,
-            usage_status: UsageStatus::Idle,
-            condition: Condition::default(),
-        }
-    }
-}
-
-impl Judge for Layers {
-    fn apply(
-        &self,
-        facts: &mut Facts,
-        report: SourceUpdate,
-        _: &AssessmentSettings,
-        _: Timestamp,
-    ) -> Urgency {
-        if let SourceUpdate::Layer { device, state } = report {
-            facts.layers.entry(device).or_default().state = state;
-        }
-        Urgency::Immediate
-    }
-
-    fn is_settled(&self, _: &Facts) -> bool {
-        true
-    }
-
-    fn probe_targets(&self, _: &Facts) -> Vec<ProbeTarget> {
-        Vec::new()
-    }
-
-    fn assess(&self, facts: &Facts, _: &Ledger, _: &Policy, _: Timestamp) -> Vec<Judgement> {
-        let judgement =
-            |(device, layer): (&String, &diskvitals::model::facts::LayerFacts)| Judgement {
-                subject: Subject::Device(device.clone()),
-                reason: Reason::RaidDegraded,
-                verdict: match &layer.state {
-                    Observation::Failed { error, .. } => Verdict::Raised(FindingDetails {
-                        severity: Severity::Suspect,
-                        status: Status::Degraded,
-                        message: error.clone(),
-                        evidence: Vec::new(),
-                        clears_when: "it answers".to_owned(),
-                        since: None,
-                    }),
-                    _ => Verdict::Clear,
-                },
-            };
-        facts.layers.iter().map(judgement).collect()
-    }
-
-    fn prune_drives(&self, _: &mut Facts, _: &AssessmentSettings, _: Timestamp) -> Vec<DriveId> {
-        Vec::new()
-    }
+/// An array of two members.
+fn mirror(degraded: u32) -> LayerState {
+    LayerState::Md(MdState {
+        level: "raid1".to_owned(),
+        raid_disks: 2,
+        degraded,
+        array_state: "clean".to_owned(),
+        ..MdState::default()
+    })
 }
 
 /// One device after the other fails and is acknowledged; every third, once acknowledged, recovers.
@@ -122,25 +48,25 @@ async fn victim() {
     let lock = lock::acquire(Path::new(&dir)).unwrap();
     let (store, events) = Store::spawn(StoreConfig::new(dir), Some(lock)).unwrap();
     let (_rules, rules) = watch::channel(SharedAssessmentSettings::default());
-    let (owner, doors) = Owner::new(Layers, rules, store, events);
+    let (owner, handles) = Owner::new(rules, store, events);
     tokio::spawn(owner.run(std::future::pending()));
-    let mut snapshots = doors.handle.snapshots();
+    let mut snapshots = handles.handle.snapshots();
     snapshots
         .wait_for(|snapshot| snapshot.node.store == StoreStatus::Ok)
         .await
         .unwrap();
-    let report = |device: String, state| doors.reports.send(SourceUpdate::Layer { device, state });
+    let report = |device: String, degraded| {
+        handles.reports.send(SourceUpdate::Layer {
+            device,
+            state: Observation::ok(clock::now(), mirror(degraded)),
+        })
+    };
     println!("open");
     for number in 0.. {
         let device = format!("{}-{number}", std::process::id());
         let subject = Subject::Device(device.clone());
-        report(
-            device.clone(),
-            Observation::failed(clock::now(), "one leg is gone"),
-        )
-        .await
-        .unwrap();
-        let find = |snapshot: &Arc<diskvitals::model::snapshot::Snapshot>| {
+        report(device.clone(), 1).await.unwrap();
+        let find = |snapshot: &Arc<Snapshot>| {
             snapshot
                 .findings
                 .values()
@@ -153,7 +79,7 @@ async fn victim() {
             .unwrap()
             .clone();
         let id = find(&snapshot).unwrap();
-        doors
+        handles
             .handle
             .acknowledge(id.clone(), "uid 0".to_owned(), device.clone())
             .await
@@ -161,9 +87,7 @@ async fn victim() {
         if number % 3 == 2 {
             // Said before: from now on it may be over, and its acknowledgement with it.
             println!("recovers {id}");
-            report(device, Observation::ok(clock::now(), LayerState::Plain))
-                .await
-                .unwrap();
+            report(device, 0).await.unwrap();
         } else {
             println!("acknowledged {id}");
         }

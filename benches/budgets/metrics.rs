@@ -50,7 +50,7 @@ pub async fn measure(program: &Program, figures: &mut Figures) -> anyhow::Result
     check_snapshot(&host, &node)?;
     let deadline = Instant::now() + TIMEOUT;
     while String::from_utf8_lossy(&scrape(&socket, PLAIN).await?.0)
-        .matches("outcome=\"told\"} 1\n")
+        .matches("outcome=\"ok\"} 1\n")
         .count()
         < smart::DRIVES
     {

@@ -1,8 +1,8 @@
-//! What `analyze fsck` answers: one object for all files, each of them the output of one run of a
-//! checker.
+//! The result of `analyze fsck`: one object for all files, each of them the output of one checker
+//! run.
 //!
-//! In: files, the filesystem, how it was held, exit statuses. Out: `Fsck`, of a check's shape.
-//! Ballots and verdict are the daemon's.
+//! In: files, the filesystem, its mode, exit statuses. Out: `Fsck`, in the shape of a check. The
+//! daemon's rules give the results and the verdict.
 
 #[cfg(test)]
 mod tests;
@@ -16,10 +16,11 @@ use serde::Serialize;
 use crate::analyze::input_source::InputSource;
 use crate::model::check::parse::{OutputParser, ParsedOutput};
 use crate::model::check::{
-    CheckVerdict, Filesystem, Mode, Problem, Run, RunResult, Termination, Weight, ballot, decision,
+    CheckVerdict, Filesystem, Mode, Problem, Run, RunResult, Termination, Weight, decision,
+    run_result,
 };
 
-/// Files cannot tell when they were made: frozen runs are taken to be as far apart as they must be.
+/// Files do not record when they were made: frozen runs are assumed to be as far apart as required.
 const FROZEN_RUN_GAP: Duration = Duration::from_secs(60);
 
 /// Exit statuses from 128 are a signal's, as a shell tells them; but e2fsck's own library error is
@@ -54,7 +55,7 @@ pub struct FsckAnalysis {
 #[serde(rename_all = "camelCase")]
 pub struct FsckRun {
     pub file: String,
-    /// Given, or what the output amounts to.
+    /// Given, or detected from the output.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exit_status: Option<i32>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -64,7 +65,7 @@ pub struct FsckRun {
     pub findings: Vec<FsckFinding>,
     #[serde(skip_serializing_if = "is_zero")]
     pub more_findings: u64,
-    /// Why the ballot is FAILED.
+    /// Why the result is FAILED.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub failure: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -86,8 +87,8 @@ pub struct Unreadable {
     pub error: String,
 }
 
-/// Reads the outputs and says what they tell together. `statuses`: one for each file, one for all,
-/// or none.
+/// Reads the outputs and gives the verdict over all. `statuses`: one for each file, one for all, or
+/// none.
 pub fn fsck(
     filesystem: Filesystem,
     mode: Mode,
@@ -147,13 +148,13 @@ fn run_from_output(
     number: usize,
 ) -> Run {
     let end = termination(filesystem, &parsed, status);
-    let (ballot, why) = ballot::ballot(filesystem, mode, &parsed, &end);
+    let (result, why) = run_result::classify_run(filesystem, mode, &parsed, &end);
     let later = FROZEN_RUN_GAP.saturating_mul(u32::try_from(number).unwrap_or(0));
     let started = Timestamp::UNIX_EPOCH
         .checked_add(later)
         .unwrap_or(Timestamp::UNIX_EPOCH);
     Run {
-        result: ballot,
+        result,
         checker_error: parsed.failure,
         problems: parsed.problems,
         more_problems: parsed.more_problems,
@@ -162,10 +163,10 @@ fn run_from_output(
     }
 }
 
-/// As it was told; else what such an output ends with when nothing goes wrong.
+/// The given status; else the usual status of such an output.
 fn termination(filesystem: Filesystem, parsed: &ParsedOutput, status: Option<i32>) -> Termination {
     let found = filesystem == Filesystem::Xfs && parsed.pending_replay.is_some()
-        || ballot::non_transient(&parsed.problems).next().is_some();
+        || run_result::non_transient(&parsed.problems).next().is_some();
     match status {
         Some(status) if status > SIGNAL_STATUS_BASE && status <= SIGNAL_STATUS_BASE + 64 => {
             Termination::Signal(status - SIGNAL_STATUS_BASE)

@@ -1,6 +1,7 @@
-//! Bytes of a file or of standard input, unpacked if packed, and as lines of a bounded length.
+//! Reads a file or standard input: decompressed if compressed, as bytes or as lines of bounded
+//! length.
 //!
-//! In: a path. Out: bytes, lines. Knows no log.
+//! In: a path. Out: bytes, lines. Log formats are not known here.
 
 use std::fs::File;
 use std::io;
@@ -19,7 +20,7 @@ pub enum InputSource {
 }
 
 impl InputSource {
-    /// As it is shown, and asked for: `-` is standard input.
+    /// The name as displayed and as given: `-` is standard input.
     pub fn name(&self) -> String {
         match self {
             InputSource::StandardInput => "-".to_owned(),
@@ -31,14 +32,14 @@ impl InputSource {
         Ok(Lines::new(self.reader()?))
     }
 
-    /// Its bytes, unpacked.
+    /// The bytes, decompressed.
     pub fn reader(&self) -> io::Result<Box<dyn BufRead>> {
         let raw: Box<dyn Read> = match self {
             InputSource::StandardInput => Box::new(io::stdin()),
             InputSource::File(path) => Box::new(File::open(path)?),
         };
         let mut raw = BufReader::with_capacity(256 * 1024, raw);
-        // A pipe may give one byte at first: two are needed to know gzip.
+        // A pipe may deliver one byte at first; two are needed to detect gzip.
         let packed = raw.fill_buf()?.starts_with(&[0x1f, 0x8b]);
         Ok(if packed {
             Box::new(BufReader::with_capacity(
@@ -51,7 +52,7 @@ impl InputSource {
     }
 }
 
-/// Lines without their ends; what a line has beyond `LONGEST_LINE` is passed over.
+/// Lines without their line ends; text of a line beyond `LONGEST_LINE` is skipped.
 pub struct Lines<R> {
     input: R,
     buffer: Vec<u8>,

@@ -1,7 +1,8 @@
-//! journald's records as it exports them: a JSON object a line, or `FIELD=value` lines with an
-//! empty one after each record.
+//! Records in journald's export formats: one JSON object per line, or `FIELD=value` lines with an
+//! empty line after each record.
 //!
-//! In: a line, or fields. Out: what a kernel's record needs. Knows no devices' meaning.
+//! In: a line, or fields. Out: the fields that a kernel record needs. Device names are not
+//! interpreted here.
 
 use serde_json::Value;
 
@@ -19,8 +20,8 @@ pub struct JournalEntry {
 }
 
 impl JournalEntry {
-    /// By the field that journald sets itself; an identifier alone anybody can choose, but old
-    /// exports have no more.
+    /// Decided by the field that journald sets itself. Any program can choose its identifier, but
+    /// old exports have nothing else.
     pub fn is_from_kernel(&self) -> bool {
         match &self.transport {
             Some(transport) => transport == "kernel" && self.facility.unwrap_or(0) == 0,
@@ -44,7 +45,7 @@ impl JournalEntry {
     }
 }
 
-/// None: no JSON object.
+/// None: not a JSON object.
 pub fn parse_json(line: &str) -> Option<JournalEntry> {
     let Value::Object(fields) = serde_json::from_str(line).ok()? else {
         return None;
@@ -54,7 +55,7 @@ pub fn parse_json(line: &str) -> Option<JournalEntry> {
         let text = match value {
             Value::String(text) => text,
             Value::Number(number) => number.to_string(),
-            // Bytes that are no text.
+            // Binary content.
             Value::Array(bytes) => {
                 let bytes: Vec<u8> = bytes
                     .iter()

@@ -1,4 +1,4 @@
-//! What `analyze kernel-log` answers: one object a file.
+//! The result of `analyze kernel-log`: one object per file.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::model::kernel_log::device_name;
 use crate::model::kernel_log::event::{Class, Event};
 use crate::model::kernel_log::fault::{DriveFault, FaultSummary};
 
-/// Events that are listed of one file; all are counted.
+/// Maximum number of events listed per file; all are counted.
 pub const MAX_LISTED_EVENTS: usize = 200;
 
 #[derive(Clone, Debug, Serialize)]
@@ -24,7 +24,7 @@ pub struct KernelLogAnalysis {
     pub devices: Vec<DeviceSummary>,
     /// The first `MOST_EVENTS`.
     pub events: Vec<EventLine>,
-    /// Those beyond.
+    /// Number of further events.
     #[serde(skip_serializing_if = "is_zero")]
     pub more_events: u64,
 }
@@ -61,7 +61,7 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// Gathers the events of one file.
+/// Collects the events of one file.
 #[derive(Debug, Default)]
 pub struct AnalysisBuilder {
     pub records: u64,

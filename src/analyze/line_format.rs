@@ -1,11 +1,11 @@
-//! The text forms of a kernel log: what stands before the kernel's own words, and what it says of
-//! the time and of who wrote them.
+//! The text formats of a kernel log: parses the prefix of a line, which gives its time and its
+//! writer.
 //!
-//! In: one line. Out: the text in it, or that a program wrote it. Knows no devices. The forms:
-//! dmesg with all its options, journalctl's, syslog's (RFC 3164, RFC 5424, ISO stamps), `kernel: `
-//! and nothing else, quoted mail.
+//! In: one line. Out: the kernel's text, or that a program wrote the line. Device names are not
+//! interpreted here. The formats: dmesg with all its options, journalctl, syslog (RFC 3164, RFC
+//! 5424, ISO time stamps), a bare `kernel: `, quoted mail.
 
-/// A line, read.
+/// A parsed line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogLine<'a> {
     /// Of the kernel. `kernel_time`: the kernel's clock; `wall`: a time of day with the day of the
@@ -16,7 +16,7 @@ pub enum LogLine<'a> {
         wall: Option<u64>,
         facility: u8,
     },
-    /// A program's.
+    /// Written by a program.
     Program,
     /// `-- Boot 3f… --`, `-- Reboot --`
     Boot,
@@ -69,7 +69,7 @@ struct LineParser<'a> {
     kernel_time: Option<u64>,
     wall: Option<u64>,
     facility: u8,
-    /// A syslog stamp was there: a tag must follow.
+    /// A syslog time stamp was present: a tag must follow.
     has_syslog_stamp: bool,
 }
 
@@ -80,7 +80,7 @@ enum Tag {
 }
 
 impl<'a> LineParser<'a> {
-    /// `> `, `| ` and blanks of a mail.
+    /// The quote marks of a mail: `> `, `| ` and blanks.
     fn skip_quote_marks(&mut self) {
         self.rest = self
             .rest

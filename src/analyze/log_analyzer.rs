@@ -1,6 +1,6 @@
-//! A kernel log of whatever form, from its first line to its answer.
+//! Analyzes a kernel log in any format, from its first line to the result.
 //!
-//! In: lines. Out: `KernelLog`. Streams: what is kept does not grow with the file.
+//! In: lines. Out: `KernelLog`. Streams: memory use does not grow with the file.
 
 use std::borrow::Cow;
 use std::io;
@@ -17,7 +17,7 @@ use crate::model::kernel_log::event::Event;
 use crate::model::kernel_log::record;
 use crate::model::kernel_log::record::Record;
 
-/// Reads all of it and says what it tells.
+/// Reads a whole log and returns its analysis.
 pub fn kernel_log(source: &InputSource) -> io::Result<KernelLogAnalysis> {
     let mut log = LogAnalyzer::new();
     let mut lines = source.open()?;
@@ -25,7 +25,7 @@ pub fn kernel_log(source: &InputSource) -> io::Result<KernelLogAnalysis> {
     Ok(log.finish(source.name()))
 }
 
-/// The same of bytes that are there already.
+/// The same for bytes in memory.
 pub fn kernel_log_from(input: impl BufRead, name: String) -> io::Result<KernelLogAnalysis> {
     let mut log = LogAnalyzer::new();
     log.read(&mut Lines::new(input))?;
@@ -179,7 +179,7 @@ impl LogAnalyzer {
                     return;
                 }
                 let time = kernel_time.or(wall).unwrap_or(self.time);
-                // The kernel's clock has begun anew.
+                // The kernel's clock has restarted.
                 if kernel_time.is_some()
                     && time < 5_000_000
                     && self.time > time.saturating_add(30_000_000)

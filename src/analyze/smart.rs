@@ -1,4 +1,4 @@
-//! What `analyze smart` answers: one object a file of smartctl's JSON.
+//! The result of `analyze smart`: one object per file of smartctl's JSON.
 //!
 //! In: a file, the limits. Out: `Smart`. Judges by the daemon's rules; without a history only
 //! levels count.
@@ -17,9 +17,9 @@ use crate::model::finding::{Severity, Status};
 use crate::model::policy::smart::SmartPolicy;
 use crate::model::reason::Reason;
 use crate::model::smart::report::{Body, SmartReport};
-use crate::model::smart::{SmartResponse, memory, parse, rules};
+use crate::model::smart::{SmartResponse, history, parse, rules};
 
-/// No answer of smartctl's is longer, with every log that it reads.
+/// Larger than any output of smartctl with every log.
 const MAX_OUTPUT_BYTES: u64 = 16 << 20;
 
 #[derive(Debug, thiserror::Error)]
@@ -36,7 +36,7 @@ pub enum SmartError {
 #[serde(rename_all = "camelCase")]
 pub struct SmartAnalysis {
     pub file: String,
-    /// Empty where the drive told nothing.
+    /// Empty when the drive reported nothing.
     pub drive: DriveIdentity,
     pub health: Health,
     pub findings: Vec<SmartFinding>,
@@ -50,7 +50,7 @@ pub struct SmartAnalysis {
     /// The drive's own verdict.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub passed: Option<bool>,
-    /// The values that decide.
+    /// The attributes that decide the verdict.
     pub values: BTreeMap<&'static str, u64>,
     /// smartctl's warnings, drivedb's of a known bad firmware among them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -117,7 +117,7 @@ pub struct SmartFinding {
     pub evidence: Vec<String>,
 }
 
-/// Reads one file and says what it tells of its drive.
+/// Reads one file and returns its drive's health.
 pub fn smart(source: &InputSource, policy: &SmartPolicy) -> Result<SmartAnalysis, SmartError> {
     let mut bytes = Vec::new();
     source
@@ -130,7 +130,7 @@ pub fn smart(source: &InputSource, policy: &SmartPolicy) -> Result<SmartAnalysis
     Ok(smart_from(&bytes, source.name(), policy)?)
 }
 
-/// The same of bytes that are there already.
+/// The same for bytes in memory.
 pub fn smart_from(
     output: &[u8],
     file: String,
@@ -167,7 +167,7 @@ pub fn smart_from(
 }
 
 fn analysis_of_report(file: String, report: &SmartReport, policy: &SmartPolicy) -> SmartAnalysis {
-    let said = rules::judge(report, None, policy);
+    let said = rules::evaluate(report, None, policy);
     let health = match said.iter().map(|said| said.severity).max() {
         Some(Severity::Bad) => Health::Bad,
         Some(Severity::Suspect) => Health::Suspect,
@@ -205,7 +205,7 @@ fn analysis_of_report(file: String, report: &SmartReport, policy: &SmartPolicy) 
         why: (health == Health::Unknown).then(|| why.to_owned()),
         hint: None,
         passed: report.passed,
-        values: memory::metric_values(report)
+        values: history::metric_values(report)
             .into_iter()
             .map(|(metric, value)| (metric.name(), value))
             .collect(),

@@ -1,13 +1,12 @@
-//! Asking the daemon: typed calls over its unix socket, each with a time-out, with errors that say
-//! what to do. Knows wire types only.
+//! The client of the daemon: typed calls over its unix socket, each with a time limit. Errors say
+//! what to do. It knows wire types only.
 
-mod single_connection;
 mod storage;
+mod tracked_stream;
 mod volumes;
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
@@ -21,11 +20,13 @@ use crate::api::wire::checks_client::ChecksClient;
 use crate::api::wire::inventory_client::InventoryClient;
 use crate::api::wire::storage_client::StorageClient;
 
-pub use crate::api::client::single_connection::ConnectionClosed;
+use crate::api::client::tracked_stream::TrackedStream;
+
+pub use crate::api::client::tracked_stream::ConnectionClosed;
 
 /// Members may connect to the main socket.
 pub const SOCKET_GROUP: &str = "diskvitals";
-/// Where the daemon listens unless told otherwise.
+/// The daemon's default socket.
 pub const DEFAULT_SOCKET: &str = "/run/diskvitals/diskvitals.sock";
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -57,13 +58,6 @@ pub enum ClientError {
     Rejected(Box<Status>),
 }
 
-impl ClientError {
-    /// The daemon could not be asked at all, in contrast to: it said no.
-    pub fn is_unreachable(&self) -> bool {
-        !matches!(self, ClientError::Rejected(_))
-    }
-}
-
 #[derive(Clone)]
 pub struct Client {
     channel: Channel,
@@ -80,6 +74,35 @@ impl Client {
             path: path.to_owned(),
             timeout,
         })
+    }
+
+    /// Like [`Client::connect`], for this one connection: every call fails once it is over.
+    pub async fn connect_single(
+        path: &Path,
+        timeout: Duration,
+    ) -> Result<(Client, ConnectionClosed), ClientError> {
+        let (stream, closed) = TrackedStream::new(connect_stream(path, timeout).await?);
+        let mut stream = Some(stream);
+        let connector = tower::service_fn(move |_: Uri| {
+            let over = || io::Error::new(io::ErrorKind::NotConnected, "the connection is over");
+            std::future::ready(stream.take().map(TokioIo::new).ok_or_else(over))
+        });
+        let channel =
+            Endpoint::from_static("http://localhost").connect_with_connector_lazy(connector);
+        let client = Client {
+            channel,
+            path: path.to_owned(),
+            timeout,
+        };
+        Ok((client, closed))
+    }
+
+    /// The same connection with another time-out for each call.
+    pub fn with_timeout(&self, timeout: Duration) -> Client {
+        Client {
+            timeout,
+            ..self.clone()
+        }
     }
 
     fn inventory(&self) -> InventoryClient<Channel> {
@@ -376,7 +399,7 @@ impl Client {
         }
     }
 
-    /// Without `commit` it is only said what would be done.
+    /// Without `commit`, the answer lists the steps and nothing is changed.
     pub async fn clean_up(
         &self,
         query: &str,
@@ -426,9 +449,9 @@ async fn connect_stream(path: &Path, timeout: Duration) -> Result<UnixStream, Cl
 
 /// A channel over `stream`. When that breaks, a new connection is made to `path`.
 fn channel_over(stream: UnixStream, path: PathBuf) -> Channel {
-    let first = Arc::new(Mutex::new(Some(stream)));
+    let mut first = Some(stream);
     let connector = tower::service_fn(move |_: Uri| {
-        let first = first.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let first = first.take();
         let path = path.clone();
         async move {
             match first {

@@ -1,5 +1,5 @@
-//! Model → wire. In: pieces of a snapshot. Out: messages of diskvitals.v1. Nothing is judged here;
-//! an absent text is the empty text.
+//! Model → wire. In: parts of a snapshot. Out: messages of diskvitals.v1. It evaluates nothing; a
+//! missing text becomes the empty text.
 
 pub mod attachment;
 pub mod check;
@@ -8,7 +8,7 @@ pub mod smart;
 
 use jiff::Timestamp;
 
-use crate::api::server::NodeFacts;
+use crate::api::node_facts::NodeFacts;
 use crate::api::{API_REVISION, wire};
 use crate::model::advice::{Action, Advice};
 use crate::model::drive::{DriveDevice, DriveKind, Location, Transport, WriteCache};

@@ -1,8 +1,8 @@
-//! Everything around one thing: the chain drive → partition → md, LVM, crypt… → filesystem → mount
-//! → volume → pod. Pure over a snapshot.
+//! The Explain answer: the chain drive → partition → md, LVM, crypt… → filesystem → mount → volume
+//! → pod around one thing, with its findings. Pure.
 //!
-//! In: a snapshot and what was asked for. Out: the wire's Explanation. What is not in the inventory
-//! any more (a drive that went) is told from the volume's own frozen list of devices.
+//! In: a snapshot and what a query resolved to. Out: the wire's Explanation. A device that left the
+//! inventory (a removed drive) is shown from the volume's stored list of devices.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,5 @@
-//! The order in which findings are told: what counts first, worst first, newest first. Total, so
-//! that a page can go on after any of them.
+//! The order of findings in lists: active first, worst first, newest first. The order is total, so
+//! that a page can continue after any finding.
 
 use crate::model::finding::Finding;
 

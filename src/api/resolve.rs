@@ -1,12 +1,13 @@
-//! What a person has at hand → what it names. Pure over a snapshot.
+//! Resolves a person's name for a thing to the drive, device, volume or pod. Pure.
 //!
-//! In: an id, a kernel name, a /dev path or by-id link, a serial, a WWN, a mount point, a volume
-//! handle (or `driver/handle`), a PV, a filesystem UUID, a pod as namespace/name or UID, a
-//! finding's id. Out: the subject, or who the candidates are. Knows no wire types.
+//! In: a snapshot, and an id, a kernel name, a /dev path or by-id link, a serial, a WWN, a mount
+//! point, a volume handle (or `driver/handle`), a PV, a filesystem UUID, a pod as namespace/name or
+//! UID, or a finding's id. Out: the subject, or an error that lists the candidates. Knows no wire
+//! types.
 
 use std::collections::BTreeSet;
 
-use crate::api::status::echo;
+use crate::api::echo::echo;
 use crate::model::block::{BlockDevice, Layer};
 use crate::model::finding::Subject;
 use crate::model::ids::{DriveId, FindingId, VolumeId};
@@ -90,7 +91,7 @@ pub fn resolve(snapshot: &Snapshot, query: &str) -> Result<Resolved, ResolveErro
     }
 }
 
-/// The drive that `query` names, or the only one beneath what it names.
+/// The drive that `query` names, or the only one below what it names.
 pub fn resolve_drive<'a>(snapshot: &'a Snapshot, query: &str) -> Result<&'a Drive, ResolveError> {
     if let Some(drive) = snapshot.drives.get(&DriveId::known(query)) {
         return Ok(drive);
@@ -158,7 +159,7 @@ fn require_single(
     }
 }
 
-/// Drives beneath a block device, by kernel name.
+/// Drives below a block device, by kernel name.
 pub fn underlying_drives(snapshot: &Snapshot, device: &str) -> BTreeSet<DriveId> {
     let mut drives = BTreeSet::new();
     let mut seen = BTreeSet::new();
@@ -175,7 +176,7 @@ pub fn underlying_drives(snapshot: &Snapshot, device: &str) -> BTreeSet<DriveId>
     drives
 }
 
-/// Volumes with a block device somewhere beneath them.
+/// Volumes that depend on a block device.
 pub fn volumes_on_device(snapshot: &Snapshot, device: &str) -> Vec<VolumeId> {
     let stands_on = |volume: &&std::sync::Arc<Volume>| {
         volume.facts.devices.iter().any(|name| name == device)

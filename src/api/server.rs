@@ -1,17 +1,18 @@
 //! The gRPC server: Inventory, Checks and Admin on the main socket; Inventory, Storage and Volumes
 //! on the agent's; reflection and grpc.health.v1.
 //!
-//! In: the state's handle, the engine of this node's own volumes, what is known of the node,
-//! sockets that are bound. Out: answers from the newest snapshot, and what the engine says. No
-//! reading waits for a device, a mount, or a slow client: each connection has its own task and its
-//! own bounds.
+//! In: the state's handle, the engine of the node's own volumes, facts about the node, bound
+//! sockets. Out: answers from the newest snapshot and from the engine. No read call waits for a
+//! device, a mount, or a slow client: each connection has its own task and its own limits.
 
 mod admin;
 mod attachments;
+mod caller;
 mod checks;
 pub mod cleanup;
 mod connection_quota;
 mod connectivity;
+mod csi_volume;
 mod incoming;
 mod inventory;
 mod listen;
@@ -25,18 +26,17 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use tokio::sync::watch as signal;
 use tonic::server::NamedService;
-use tonic::transport::server::UdsConnectInfo;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
 use crate::api::server::admin::AdminService;
+use crate::api::server::caller::{caller_uid, may_call_agent};
 use crate::api::server::checks::ChecksService;
 use crate::api::server::cleanup::{Cleaner, CleanupBackend};
 use crate::api::server::connection_quota::UidQuota;
-use crate::api::server::incoming::Incoming;
+use crate::api::server::incoming::QuotaIncoming;
 use crate::api::server::inventory::InventoryService;
 use crate::api::server::response_quota::ResponseQuotaService;
 use crate::api::server::storage::StorageService;
@@ -48,24 +48,12 @@ use crate::api::wire::checks_server::ChecksServer;
 use crate::api::wire::inventory_server::InventoryServer;
 use crate::api::wire::storage_server::StorageServer;
 use crate::api::wire::volumes_server::VolumesServer;
+use crate::host::listen::{Listener, SocketGuard};
 use crate::provision::engine::Engine;
 use crate::state::handle::Handle;
 
-pub use crate::api::server::listen::{BoundPath, ListenError, Listener, SocketAccess};
-
-/// What does not change while the daemon runs.
-#[derive(Clone, Debug)]
-pub struct NodeFacts {
-    pub name: String,
-    /// `uname -r`.
-    pub kernel: String,
-    pub boot_id: String,
-    /// The daemon's.
-    pub version: String,
-    pub started: Timestamp,
-    /// What the daemon may not see or do for want of rights.
-    pub limitations: Vec<String>,
-}
+pub use crate::api::node_facts::NodeFacts;
+pub use crate::api::server::listen::{SocketAccess, bind};
 
 /// Bounds on what clients can take. The defaults are for service; tests make them short.
 #[derive(Clone, Debug)]
@@ -85,7 +73,7 @@ pub struct Limits {
     /// For one answer, from its headers on. Watch answers at once and then streams.
     pub request_timeout: Duration,
     /// The same on the agent's socket, where a sample of I/O is asked for, and volumes are made and
-    /// mounted: longer than the engine's patience, so that its own answer comes first.
+    /// mounted: longer than the engine's time limit, so that its own answer comes first.
     pub agent_request_timeout: Duration,
     pub keepalive_interval: Duration,
     pub keepalive_timeout: Duration,
@@ -252,7 +240,7 @@ impl Server {
             .serve_with_incoming_shutdown(incoming, wait_stopped(stopped.clone()))
             .await;
         served.map_err(|source| ServeError::Transport {
-            socket: socket.name(),
+            socket: socket.file().path().display().to_string(),
             source,
         })
     }
@@ -299,7 +287,7 @@ impl Server {
             .serve_with_incoming_shutdown(incoming, wait_stopped(stopped.clone()))
             .await;
         served.map_err(|source| ServeError::Transport {
-            socket: socket.name(),
+            socket: socket.file().path().display().to_string(),
             source,
         })
     }
@@ -342,22 +330,15 @@ impl Server {
         &self,
         listener: Listener,
         cut: &signal::Receiver<bool>,
-    ) -> (Incoming, listen::BoundPath) {
-        let (socket, path) = listener.into_parts();
-        let shares = UidQuota::new(self.limits.connections, self.limits.connections_per_uid);
-        (
-            Incoming::new(
-                socket,
-                path.name(),
-                shares,
-                self.limits.preface_timeout,
-                cut.clone(),
-            ),
-            path,
-        )
+    ) -> (QuotaIncoming, SocketGuard) {
+        let (incoming, guard) = listener.into_incoming();
+        let quota = UidQuota::new(self.limits.connections, self.limits.connections_per_uid);
+        let incoming =
+            QuotaIncoming::new(incoming, quota, self.limits.preface_timeout, cut.clone());
+        (incoming, guard)
     }
 
-    /// SERVING from the first full picture on. Never completes.
+    /// Reports SERVING from the first complete snapshot on. Never completes.
     async fn serve_when_settled(&self, health: &HealthReporter) -> std::convert::Infallible {
         let mut snapshots = self.handle.snapshots();
         // An error: the owner has ended, the process is about to, and there is nothing more to
@@ -387,31 +368,4 @@ async fn set_serving_status(health: &HealthReporter, status: ServingStatus) {
 async fn wait_stopped(mut stopped: signal::Receiver<bool>) {
     // An error: the sender has gone, which is the end as well.
     let _ = stopped.wait_for(|stopped| *stopped).await;
-}
-
-/// The caller's uid as the kernel told it when the connection was made (SO_PEERCRED, unix(7)).
-fn peer_uid(connection: &UdsConnectInfo) -> Option<u32> {
-    connection.peer_cred.map(|cred| cred.uid())
-}
-
-fn caller_uid(extensions: &tonic::Extensions) -> Option<u32> {
-    extensions.get::<UdsConnectInfo>().and_then(peer_uid)
-}
-
-/// The agent's socket is for uid 0 and for the uids of the configuration.
-fn may_call_agent(uid: Option<u32>, allowed: &[u32]) -> bool {
-    uid.is_some_and(|uid| uid == 0 || allowed.contains(&uid))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_agent_socket_is_for_root_and_the_configured_uids() {
-        assert!(may_call_agent(Some(0), &[]));
-        assert!(may_call_agent(Some(65532), &[65532]));
-        assert!(!may_call_agent(Some(1000), &[65532]));
-        assert!(!may_call_agent(None, &[0]));
-    }
 }

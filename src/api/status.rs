@@ -1,33 +1,22 @@
-//! Every gRPC status this program answers with, in one place. A caller's mistake is never INTERNAL;
-//! the message names the field or the thing.
+//! Every gRPC status of the server, in one place.
+//!
+//! In: errors of the model, the state and the engine. Out: statuses whose message names the field
+//! or
+//! the thing. A caller's mistake is never INTERNAL.
 
 use tonic::{Code, Status};
 
 use crate::api::resolve::ResolveError;
 use crate::model::causes::with_causes;
 use crate::model::facts::checks::StartCheckError;
+use crate::model::ids::MAX_ID_LEN;
 use crate::provision::error::ProvisionError;
 use crate::state::handle::CommandError;
 
-/// Longest text a request may carry where an id or a query is expected, in bytes.
+/// Longest id or query in a request, in bytes.
 pub const MAX_QUERY: usize = 4096;
 /// Longest note of an acknowledgement, in bytes.
 pub const MAX_NOTE: usize = 1024;
-/// Characters of a caller's text that are repeated in a message.
-const MAX_ECHO_CHARS: usize = 200;
-
-/// The caller's text as a message repeats it: cut, and without control characters.
-pub fn echo(text: &str) -> String {
-    let mut shown: String = text
-        .chars()
-        .take(MAX_ECHO_CHARS)
-        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
-        .collect();
-    if text.chars().nth(MAX_ECHO_CHARS).is_some() {
-        shown.push('…');
-    }
-    shown
-}
 
 pub fn invalid(field: &str, what: impl std::fmt::Display) -> Status {
     Status::invalid_argument(format!("{field}: {what}"))
@@ -54,9 +43,9 @@ pub fn bounded(field: &str, value: &str, limit: usize) -> Result<(), Status> {
 pub fn denied(what: &str, uid: Option<u32>) -> Status {
     match uid {
         Some(uid) => Status::permission_denied(format!("uid {uid} may not {what}")),
-        None => Status::permission_denied(format!(
-            "a caller whose uid the kernel does not tell may not {what}"
-        )),
+        None => {
+            Status::permission_denied(format!("a caller without peer credentials may not {what}"))
+        }
     }
 }
 
@@ -68,12 +57,12 @@ pub fn shutting_down() -> Status {
     Status::unavailable("the daemon is shutting down")
 }
 
-/// What was asked for is well-formed and cannot be done to this thing.
+/// The request is well-formed but not possible for this thing.
 pub fn failed_precondition(what: impl Into<String>) -> Status {
     Status::failed_precondition(what)
 }
 
-/// It cannot be told now; later it can.
+/// The answer is unknown now and may be known later.
 pub fn unavailable(what: impl Into<String>) -> Status {
     Status::unavailable(what)
 }
@@ -94,7 +83,7 @@ pub fn from_command_error(error: CommandError) -> Status {
     match error {
         CommandError::NoSuchFinding(_) => Status::not_found(error.to_string()),
         CommandError::NotAcknowledged(_) => Status::failed_precondition(error.to_string()),
-        // Not stored is not done: the caller may try again when the store is back.
+        // What is not stored is not done: the caller may try again when the store works.
         CommandError::NotStored(_) => Status::unavailable(error.to_string()),
         CommandError::NoSuchCheck(_) => Status::not_found(error.to_string()),
         CommandError::CheckRefused(StartCheckError::QueueFull(_)) => {
@@ -109,7 +98,7 @@ pub fn from_command_error(error: CommandError) -> Status {
     }
 }
 
-/// What came of a wish for a volume of this node's own.
+/// The status of a failed request for a volume that the node provides.
 pub fn from_provision_error(fault: ProvisionError) -> Status {
     let code = match &fault {
         ProvisionError::InvalidArgument { .. } => Code::InvalidArgument,
@@ -128,16 +117,15 @@ pub fn from_provision_error(fault: ProvisionError) -> Status {
     Status::new(code, with_causes(&fault))
 }
 
+/// A finding's id as callers write it.
+pub fn valid_finding_id(id: &str) -> Result<(), Status> {
+    required("finding_id", id, MAX_QUERY)?;
+    bounded("finding_id", id, MAX_ID_LEN)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_long_query_is_cut_in_the_message() {
-        let shown = echo(&"ä".repeat(1_000_000));
-        assert_eq!(shown.chars().count(), MAX_ECHO_CHARS + 1);
-        assert_eq!(echo("a\nb"), "a\u{fffd}b");
-    }
 
     #[test]
     fn a_subject_that_disappears_during_the_request_is_not_found() {

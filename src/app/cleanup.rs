@@ -1,5 +1,5 @@
-//! Who takes the steps of a clean-up: the processes that take them for this node's own volumes too,
-//! so that no two go on for one of them at a time.
+//! Executes the steps of a clean-up, in the worker processes that also serve this node's own
+//! volumes, so that two operations on one volume never run at the same time.
 
 use crate::api::server::cleanup::CleanupBackend;
 use crate::model::path::HostPath;

@@ -1,4 +1,4 @@
-//! Metrics as the command line or the configuration wants them: bound at the start, served until
+//! The metrics endpoint of the command line or the configuration: bound at the start, served until
 //! the end.
 
 use std::future::Future;
@@ -7,19 +7,19 @@ use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use crate::api::server::{BoundPath, Listener, NodeFacts, SocketAccess};
+use crate::api::server::{self, NodeFacts, SocketAccess};
 use crate::app::options::Options;
 use crate::app::run::RunError;
 use crate::config::Config;
 use crate::config::listen::Address;
+use crate::host::listen::{Incoming, Listener};
 use crate::metrics::Node;
-use crate::metrics::serve::{self, Limits, Socket};
+use crate::metrics::serve::{self, Limits};
 use crate::model::snapshot::Snapshot;
 
-pub struct MetricsListener {
-    socket: Socket,
-    /// A unix socket is removed with it.
-    _path: Option<BoundPath>,
+pub enum MetricsListener {
+    Tcp(Incoming<TcpListener>),
+    Unix(Listener),
 }
 
 /// None where nobody asked for metrics. The command line comes before the configuration.
@@ -41,20 +41,12 @@ pub async fn bind(options: &Options, config: &Config) -> Result<Option<MetricsLi
             // Port 0 is one that is free.
             let bound = socket.local_addr().map_err(refused)?;
             tracing::info!(address = %bound, "metrics are served");
-            MetricsListener {
-                socket: Socket::Tcp(socket),
-                _path: None,
-            }
+            MetricsListener::Tcp(Incoming::new(socket, bound.to_string()))
         }
         Address::Unix(path) => {
-            let (socket, bound) = Listener::bind(path, SocketAccess::Group)
-                .await?
-                .into_parts();
+            let listener = server::bind(path, SocketAccess::Group).await?;
             tracing::info!(socket = %path.display(), "metrics are served");
-            MetricsListener {
-                socket: Socket::Unix(socket),
-                _path: Some(bound),
-            }
+            MetricsListener::Unix(listener)
         }
     };
     Ok(Some(scrapes))
@@ -81,8 +73,16 @@ impl MetricsListener {
             started,
         };
         async move {
-            let MetricsListener { socket, _path } = self;
-            serve::serve(socket, node, snapshots, Limits::default(), stop).await;
+            let limits = Limits::default();
+            match self {
+                MetricsListener::Tcp(incoming) => {
+                    serve::serve(incoming, node, snapshots, limits, stop).await;
+                }
+                MetricsListener::Unix(listener) => {
+                    let (incoming, _guard) = listener.into_incoming();
+                    serve::serve(incoming, node, snapshots, limits, stop).await;
+                }
+            }
         }
     }
 }

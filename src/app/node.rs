@@ -1,4 +1,4 @@
-//! What this node is called and runs: told by `GetNode`, fixed while the daemon runs.
+//! The node's name, kernel and version: fixed while the daemon runs, returned by `GetNode`.
 
 use crate::api::server::NodeFacts;
 use crate::host::clock;

@@ -1,5 +1,5 @@
-//! The volumes that this node provides itself: from options and configuration to the engine's
-//! settings.
+//! The volumes that this node provides: translates options and configuration to the settings of the
+//! engine.
 
 use std::path::Path;
 use std::sync::Arc;

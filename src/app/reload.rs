@@ -1,5 +1,5 @@
-//! When to read the configuration anew: on SIGHUP, and when the file changes, also by a swap of the
-//! symbolic links above it (a ConfigMap's update).
+//! When to read the configuration again: on SIGHUP, and when the file changes, also by a swap of
+//! the symbolic links above it (the update of a ConfigMap).
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The daemon's life: build everything, run it, tell systemd, reload, drain.
+//! The life of the daemon: build everything, run it, notify systemd, reload, drain.
 
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
@@ -9,18 +9,20 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::api::server::{ListenError, Listener, ServeError, Server, SocketAccess};
+use crate::api::server::{self, ServeError, Server, SocketAccess};
 use crate::app::cleanup::CleanupExecutor;
 use crate::app::options::{Options, WatchdogTimeout};
 use crate::app::reload::FileWatch;
 use crate::app::watchdog::Watchdog;
-use crate::app::{error_chain, level, metrics, node, provisioning};
+use crate::app::{level, metrics, node, provisioning};
 use crate::config::{self, Config, ConfigError};
 use crate::host::helper::Program;
+use crate::host::listen::ListenError;
 use crate::host::memory;
 use crate::host::root::HostRoot;
 use crate::host::worker_pool::{WorkerPool, WorkerPoolConfig};
 use crate::logging::{LogQueue, Logging};
+use crate::model::causes::with_causes;
 use crate::model::ledger::RetentionLimits;
 use crate::model::path::HostPath;
 use crate::model::policy::smart::SmartOverride;
@@ -35,10 +37,9 @@ use crate::source::worker_main::{WorkerRole, arguments, freezer_arguments};
 use crate::source::{
     checks, counters, diskstats, fs_errors, hardware, kmsg, kubelet, mounts, probe, smart,
 };
-use crate::state::judge::{AssessmentSettings, SharedAssessmentSettings};
 use crate::state::lock::{self, LockError, StateLock};
-use crate::state::model_judge::ModelJudge;
 use crate::state::owner::{Heartbeat, Owner, OwnerHandles};
+use crate::state::settings::{AssessmentSettings, SharedAssessmentSettings};
 use crate::state::store::{self, Store};
 use crate::state::{handle, notify};
 
@@ -114,20 +115,15 @@ pub async fn run(options: Options, config: Config, logging: &Logging) -> Result<
     );
 
     let lock = lock_state(&options.state_dir).await?;
-    let main_socket = Listener::bind(&options.socket, SocketAccess::Group).await?;
-    let agent_socket = Listener::bind(&options.agent_socket, SocketAccess::Anyone).await?;
+    let main_socket = server::bind(&options.socket, SocketAccess::Group).await?;
+    let agent_socket = server::bind(&options.agent_socket, SocketAccess::Anyone).await?;
     let scrapes = metrics::bind(&options, &config).await?;
     let mut signals = Signals::new().map_err(RunError::Signal)?;
 
     let dials = ReloadChannels::new(&config, &options);
     let (store, store_events) =
         Store::spawn(store::StoreConfig::new(&options.state_dir), lock).map_err(RunError::Store)?;
-    let (owner, doors) = Owner::new(
-        ModelJudge,
-        dials.assessment.subscribe(),
-        store,
-        store_events,
-    );
+    let (owner, doors) = Owner::new(dials.assessment.subscribe(), store, store_events);
     let facts = node::node_facts(&root, limitations);
     let owner = owner.with_boot_id(facts.boot_id.clone());
     let program = own_program()?;
@@ -331,7 +327,7 @@ async fn lock_state(dir: &Path) -> Result<Option<StateLock>, RunError> {
         Err(error @ LockError::Held { .. }) => Err(RunError::State(error)),
         Err(error) => {
             tracing::warn!(
-                error = error_chain(&error),
+                error = with_causes(&error),
                 "history is kept in memory for now"
             );
             Ok(None)
@@ -419,7 +415,7 @@ fn reload(options: &Options, dials: &ReloadChannels, doors: &OwnerHandles, loggi
 
 fn log_refused(error: &ConfigError) {
     tracing::error!(
-        error = error_chain(error),
+        error = with_causes(error),
         "the new configuration is refused; the old one stays in force"
     );
 }

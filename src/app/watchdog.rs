@@ -1,11 +1,10 @@
-//! The daemon watches itself where nobody else does, as in a pod: a thread that looks whether the
-//! owner's loop still turns, and ends the process when it has stood still for long, so that its
-//! supervisor starts it anew.
+//! A watchdog for where systemd's is not on, as in a pod: a thread that ends the process when the
+//! owner's loop has stalled, so that the supervisor restarts it.
 //!
-//! In: the owner's heartbeat. Out: the end of the process, or nothing. Devices, mounts and workers
-//! have no part in it: what hangs there does not stop the loop. No probe from outside is as good:
-//! one that starts a program in the container needs the disk below the image, and one over the
-//! network needs a port that somebody else can keep busy.
+//! In: the owner's heartbeat. Out: the end of the process, or nothing. Hanging devices, mounts and
+//! workers do not stall the loop. A probe from outside is worse: one that starts a program in the
+//! container needs the disk of the image, and one over the network needs a port that others can
+//! keep busy.
 
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};

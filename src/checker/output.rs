@@ -1,5 +1,5 @@
-//! A checker's output as it comes: lines for the parser, its first part for people. Never held
-//! whole.
+//! Reads a checker's output as a stream: lines for the parser, and its first part, compressed, for
+//! people. The output is never held whole.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -55,7 +55,7 @@ impl OutputSink {
         }
     }
 
-    /// Out: what is kept of it.
+    /// Returns the part that is kept.
     pub fn finish(self, each: &mut dyn FnMut(&str)) -> CheckerOutput {
         if !self.line.is_empty() {
             self.emit_line(each);
@@ -75,7 +75,7 @@ impl OutputSink {
         each(&visible_text(&self.line));
     }
 
-    /// Progress that is written over for hours is no long line.
+    /// A progress display that overwrites itself for hours is no long line.
     fn drop_overwritten(&mut self) {
         // One at the end may be half of an end of line.
         let ended = self.line.len().saturating_sub(1);
@@ -90,7 +90,7 @@ impl OutputSink {
     }
 }
 
-/// What stands there in the end: progress is written over with `\r` and `\b`.
+/// The final text of a line: progress overwrites itself with `\r` and `\b`.
 fn visible_text(line: &[u8]) -> String {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     let line = line.rsplit(|byte| *byte == b'\r').next().unwrap_or(line);
@@ -98,7 +98,7 @@ fn visible_text(line: &[u8]) -> String {
     for byte in line {
         match byte {
             8 => drop(text.pop()),
-            // The marks by which e2fsck hides its progress from a terminal (e2fsck/unix.c).
+            // The markers with which e2fsck hides its progress from a terminal (e2fsck/unix.c).
             1 | 2 => {}
             byte => text.push(*byte),
         }

@@ -1,4 +1,4 @@
-//! The life of one run: start, read, hold back, end.
+//! The life cycle of one checker process: start, read its output, throttle its reading, end it.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -17,27 +17,27 @@ use crate::checker::output::OutputSink;
 use crate::host::clock::now;
 use crate::host::helper::Program;
 use crate::host::jail::{self, JailSpec, JailedProcess, SchedStat};
-use crate::model::check::ballot::ballot;
 use crate::model::check::parse::OutputParser;
+use crate::model::check::run_result::classify_run;
 use crate::model::check::{Filesystem, Mode, Run, RunResult, Termination};
 
-/// How often its reading is looked at where it is held back.
+/// How often the bytes read are sampled for throttling.
 const THROTTLE_INTERVAL: Duration = Duration::from_millis(20);
 /// How often its memory is looked at: at first, since it may be over soon, and later.
 const EARLY_SAMPLE_INTERVAL: Duration = Duration::from_millis(5);
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
 const EARLY_PERIOD: Duration = Duration::from_millis(500);
 const EXIT_POLL_INTERVAL: Duration = Duration::from_millis(1);
-/// Of what it may read in a second so much is had at once, as a share of a second.
+/// Burst of the throttle, as a share of one second.
 const BURST_SECONDS: f64 = 0.1;
-/// While it becomes another program its counters are not shown.
+/// During exec the counters of the process are not visible.
 const MAX_UNSAMPLED: Duration = Duration::from_secs(2);
-/// A process that was killed has gone by then, or is held by the kernel.
+/// A killed process has exited by then, or is blocked in the kernel.
 const KILL_TIMEOUT: Duration = Duration::from_secs(1);
-/// Phases are told no more often than this.
+/// Minimum time between two phase reports.
 const PHASE_INTERVAL: Duration = Duration::from_millis(250);
 
-/// One run.
+/// The parameters of one run.
 #[derive(Clone, Debug)]
 pub struct RunSpec {
     /// Our own binary, with the arguments that make it the jail.
@@ -52,22 +52,22 @@ pub struct RunSpec {
     pub bytes_per_second: Option<u64>,
 }
 
-/// What is heard of it meanwhile, and asked when it is over.
+/// Callbacks during the run and at its end.
 pub struct RunCallbacks<'a> {
     pub on_phase: &'a mut dyn FnMut(&str),
-    /// Why its word does not count, for reasons that lie outside of it (the device is gone). Asked
-    /// after a run that came to its end.
+    /// Why the result is void for an external reason (the device has gone). Called after a run that
+    /// ended by itself.
     pub invalid_because: &'a mut dyn FnMut() -> Option<String>,
 }
 
 #[derive(Debug)]
 pub struct RunOutcome {
     pub run: Run,
-    /// The checker, where it was killed and does not go.
+    /// The checker, if it was killed and did not exit.
     pub unkillable: Option<JailedProcess>,
 }
 
-/// A run that did not begin.
+/// A run that did not start.
 pub fn not_started(mode: Mode, command: String, why: String) -> Run {
     Run {
         command,
@@ -75,7 +75,8 @@ pub fn not_started(mode: Mode, command: String, why: String) -> Run {
     }
 }
 
-/// Until it has ended. `stop`: readable, or closed at its other end, when it is to be stopped.
+/// Returns when the checker has ended. `stop`: readable, or closed at its other end, when the run
+/// must stop.
 pub fn run(order: &RunSpec, stop: BorrowedFd<'_>, told: &mut RunCallbacks<'_>) -> RunOutcome {
     let command = command_line(&order.command, &order.args);
     let started = now();
@@ -113,16 +114,16 @@ pub fn run(order: &RunSpec, stop: BorrowedFd<'_>, told: &mut RunCallbacks<'_>) -
         };
     }
     let parsed = reader.finish();
-    // Looked at only after a run that came to its end: the device may be what holds one that did
-    // not, and would hold us as well.
+    // Checked only after a run that ended by itself: the device may be what blocks one that did
+    // not, and would block us as well.
     let void = if matches!(end, Termination::Exited(_)) {
         (told.invalid_because)()
     } else {
         None
     };
-    let (ballot, why) = match void.or(blind) {
+    let (result, why) = match void.or(blind) {
         Some(why) => (RunResult::Failed, why),
-        None => ballot(order.filesystem, order.mode, &parsed, &end),
+        None => classify_run(order.filesystem, order.mode, &parsed, &end),
     };
     let run = Run {
         mode: order.mode,
@@ -131,7 +132,7 @@ pub fn run(order: &RunSpec, stop: BorrowedFd<'_>, told: &mut RunCallbacks<'_>) -
         active,
         held: None,
         termination: end,
-        result: ballot,
+        result,
         failure_reason: why,
         checker_error: parsed.failure,
         problems: parsed.problems,
@@ -153,7 +154,7 @@ struct RunMonitor {
     reader: OutputParser,
     sink: OutputSink,
     since: Instant,
-    /// Held back since, and for how long before that.
+    /// Throttled since, and for how long before that.
     throttled_since: Option<Instant>,
     throttled: Duration,
     /// What its threads had of the processors at the last look, and for how long none of them had
@@ -161,11 +162,11 @@ struct RunMonitor {
     scheduled: BTreeMap<u32, SchedStat>,
     cpu_wait: Duration,
     bytes_read: u64,
-    /// When that was seen last.
+    /// Time of the last sample.
     last_sampled: Instant,
     peak_memory: u64,
     jail_error: Option<String>,
-    /// Why it could not be held back.
+    /// Why it could not be throttled.
     throttle_error: Option<String>,
     phase: Option<(Instant, String)>,
 }
@@ -231,12 +232,12 @@ impl RunMonitor {
                 SAMPLE_INTERVAL
             };
             let tick = match order.bytes_per_second {
-                // Its output has ended, so it is about to: writers may be waiting.
+                // Its output has ended, so it is about to exit: writers may be waiting.
                 _ if !readable => EXIT_POLL_INTERVAL,
                 Some(_) => usual.min(THROTTLE_INTERVAL),
                 None => usual,
             };
-            // Whatever cannot be waited for is stopped.
+            // A process that cannot be waited for is stopped.
             let stopped = wait(
                 readable.then(|| jailed.output()),
                 Some(stop),
@@ -255,15 +256,15 @@ impl RunMonitor {
                     self.jail_error = jailed.setup_error();
                     return (termination(status), None);
                 }
-                // It is not our child, or is reaped already: nothing is known of its end.
+                // It is not our child, or has been reaped: its exit status is unknown.
                 Err(_) => return self.kill(jailed, Termination::Cancelled, &mut buffer),
             }
         }
     }
 
-    /// All that is there. Whether more may come.
+    /// Reads all available output. Returns whether more may come.
     fn drain(&mut self, jailed: &mut JailedProcess, buffer: &mut [u8]) -> bool {
-        // A flood must not keep us from everything else.
+        // A flood of output must not block everything else.
         for _ in 0..64 {
             match jailed.read(buffer) {
                 Ok(None) => return true,
@@ -276,13 +277,13 @@ impl RunMonitor {
         true
     }
 
-    /// What /proc says of it as long as it is there.
+    /// Samples /proc while the process exists.
     fn sample(&mut self, jailed: &JailedProcess) {
         if let Some(bytes) = jailed.bytes_read() {
             self.bytes_read = bytes.max(self.bytes_read);
             self.last_sampled = Instant::now();
         }
-        // Not the largest of all: before it was the checker it was our own binary.
+        // Not the maximum of all samples: before exec it was our own binary.
         if let Some(peak @ 1..) = jailed.peak_memory() {
             self.peak_memory = peak;
         }
@@ -290,14 +291,14 @@ impl RunMonitor {
 
     /// Adds the time since the last look in which it stood behind others, as a frozen run will not.
     fn account_cpu_wait(&mut self, scheduled: BTreeMap<u32, SchedStat>) {
-        // What is held back is not counted twice.
+        // Throttled time is not counted twice.
         if self.throttled_since.is_none() {
             self.cpu_wait += cpu_wait_between(&self.scheduled, &scheduled);
         }
         self.scheduled = scheduled;
     }
 
-    /// Stops it while it has read more than its share.
+    /// Stops the process while it has read more than its share.
     fn throttle(&mut self, jailed: &JailedProcess, rate: u64) {
         if self.last_sampled.elapsed() > MAX_UNSAMPLED {
             self.throttle_error = Some(
@@ -359,7 +360,7 @@ impl RunMonitor {
                 Ok(None) if killed.elapsed() >= KILL_TIMEOUT => {
                     return (Termination::Stuck(jailed.waiting_in()), Some(jailed));
                 }
-                // Nothing but time to wait for.
+                // Waits for time only.
                 Ok(None) => drop(wait(None, None, Duration::from_millis(5))),
             }
         }
@@ -385,7 +386,7 @@ fn termination(status: ExitStatus) -> Termination {
     }
 }
 
-/// Whether `stop` says so.
+/// Whether `stop` requests the end.
 fn wait(
     output: Option<BorrowedFd<'_>>,
     stop: Option<BorrowedFd<'_>>,

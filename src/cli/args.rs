@@ -1,4 +1,4 @@
-//! What can be said on the command line. Help texts, completions and man pages come from here.
+//! The arguments of the command line. Help texts, completions and man pages are made from them.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -12,25 +12,25 @@ use crate::api::wire;
 use crate::model::check::{Filesystem, Mode};
 use crate::model::reason::Reason;
 
-const ABOUT_HELP: &str = "Asks diskvitalsd, the daemon of this node, how its drives, filesystems and volumes are, why, and since when.
+const ABOUT_HELP: &str = "Shows the health of this node's drives, filesystems and volumes, with the reason and since when, as diskvitalsd (the node's daemon) knows it.
 
-An ID is what you have at hand: an id, a kernel name (sda), a /dev path or by-id link, a serial, a WWN, a mount point, a volume handle, \
-a PersistentVolume, a filesystem's UUID, or a pod as namespace/name. When it names several things, they are listed.";
+An ID is any name of the thing: an id, a kernel name (sda), a /dev path or by-id link, a serial, a WWN, a mount point, a volume handle, \
+a PersistentVolume, a filesystem's UUID, or a pod as namespace/name. A name that fits several things is an error that lists them.";
 
 #[derive(Clone, Debug, Parser)]
-#[command(name = "diskvitals", version, about = "How this node's drives, filesystems and volumes are", long_about = ABOUT_HELP, max_term_width = 120)]
+#[command(name = "diskvitals", version, about = "Health of this node's drives, filesystems and volumes", long_about = ABOUT_HELP, max_term_width = 120)]
 pub struct Args {
     /// The daemon's socket
     #[arg(long, global = true, env = "DISKVITALS_SOCKET", default_value = DEFAULT_SOCKET, value_name = "PATH")]
     pub socket: PathBuf,
-    /// For people, or the daemon's answer as canonical protobuf JSON
+    /// Output format: tables for people, or the daemon's answer as canonical protobuf JSON
     #[arg(short, long, global = true, value_enum, default_value_t = Output::Table)]
     pub output: Output,
-    /// No colours; NO_COLOR in the environment does the same, and so does a standard output that is
-    /// no terminal
+    /// Print without colors; also the default when NO_COLOR is set or standard output is not a
+    /// terminal
     #[arg(long, global = true)]
     pub no_color: bool,
-    /// How long to wait for each answer, in seconds
+    /// Time limit for each answer of the daemon, in seconds
     #[arg(long, global = true, default_value = "10", value_name = "SECONDS", value_parser = seconds)]
     pub timeout: Duration,
     #[command(subcommand)]
@@ -43,7 +43,7 @@ pub enum Output {
     Json,
 }
 
-/// How much of itself a drive tests.
+/// Length of a drive's self-test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum TestKind {
     /// A sample: minutes
@@ -63,41 +63,40 @@ impl TestKind {
 
 const CHECK_HELP: &str = "Checks a filesystem without writing to it: ext2 to ext4, XFS and btrfs.
 
-What is not mounted, or mounted read-only, is told by one run of its checker. What is in use moves under the checker: a live XFS cannot be told at all \
-unless it is clean, a live ext4 can only be suspected. With --freeze, where the policy ([checks] freeze) allows it, writers are held for the length of a run \
-(5 s at most by default), and what two such runs show is so. Interrupting this command cancels the check, and thaws.
+One run of the checker decides for a filesystem that is not mounted or mounted read-only. A filesystem in use changes while the checker reads it: \
+a live XFS is inconclusive unless it is clean, a live ext4 is at most suspected. With --freeze, where the policy ([checks] freeze) allows it, the filesystem is \
+frozen during a run (5 s at most by default), and two such runs with the same findings decide. Interrupting this command cancels the check and thaws the filesystem.
 
-Exit status: 0 clean, 1 suspected or corrupted, 2 wrong usage, 3 inconclusive or failed, or it could not be \
-begun or followed, 130 interrupted.";
+Exit status: 0 clean, 1 suspected or corrupted, 2 wrong usage, 3 inconclusive, failed, not started or not followed to its end, 130 interrupted.";
 
 #[derive(Clone, Debug, clap::Args)]
 pub struct CheckArgs {
-    /// A volume, mount point or device in any form
+    /// Volume, mount point or device, by any of its names
     #[arg(value_name = "VOLUME|MOUNTPOINT|DEVICE", required_unless_present_any = ["image", "cancel"])]
     pub target: Option<String>,
-    /// A file that holds a filesystem; no daemon is needed, and the file is never changed
+    /// Check a file that contains a filesystem; needs no daemon and never changes the file
     #[arg(long, value_name = "FILE", conflicts_with_all = ["target", "freeze", "snapshot", "no_wait", "runs", "force", "cancel", "filesystem"])]
     pub image: Option<PathBuf>,
-    /// The daemon's configuration, whose [checks] limits and tools apply to the image instead of
-    /// the defaults
+    /// Configuration file of the daemon: its [checks] limits and tools replace the defaults for the
+    /// image
     #[arg(long, value_name = "FILE", requires = "image")]
     pub config: Option<PathBuf>,
-    /// Live runs, of which all must show the same: 3 to 20
+    /// Number of live runs, which must all agree: 3 to 20
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(3..=20))]
     pub runs: Option<u32>,
-    /// Hold the writers for runs that must be told from what moves
+    /// Freeze the filesystem during a run, so that it cannot change while the checker reads it
     #[arg(long)]
     pub freeze: bool,
     /// Check a snapshot of the logical volume (LVM)
     #[arg(long)]
     pub snapshot: bool,
-    /// Also on a drive that is failing or stalled
+    /// Check even if the drive is failing or stalled
     #[arg(long)]
     pub force: bool,
-    /// What is on the device, where the node does not know
+    /// Filesystem on the device, if the daemon does not know it
     #[arg(long, value_enum)]
     pub filesystem: Option<FilesystemKind>,
-    /// Return as soon as it is queued
+    /// Return as soon as the check is queued
     #[arg(long)]
     pub no_wait: bool,
     /// Cancel this check
@@ -123,189 +122,189 @@ impl FilesystemKind {
     }
 }
 
-const SELF_TEST_HELP: &str = "Has a drive test itself and waits for the end.
+const SELF_TEST_HELP: &str = "Starts a drive's SMART self-test and waits for its end.
 
-The drive works on meanwhile, somewhat slower. The test goes on in the drive when this program is interrupted; how it ended is in \
-`diskvitals drive ID`.
+The drive remains usable during the test, at reduced speed. Interrupting this program does not end the test; `diskvitals drive ID` shows the result.
 
-Exit status: 0 passed (with --no-wait: begun), 1 failed, refused or ended without a result, 2 wrong usage, 130 interrupted.";
+Exit status: 0 passed (with --no-wait: started), 1 failed, refused or ended without a result, 2 wrong usage, 130 interrupted.";
 
 #[derive(Clone, Debug, Subcommand)]
 pub enum Command {
-    /// One screen: the node, and what is wrong, worst first
+    /// Show the node and its active findings on one screen, worst first
     Status {
-        /// Exit with 0 good, 1 warning, 2 critical, 3 unknown (no daemon, time-out and wrong usage
-        /// too); acknowledged findings do not count
+        /// Exit with 0 good, 1 warning, 2 critical, 3 unknown (also without a daemon, after a
+        /// time-out and for wrong usage); acknowledged findings do not count
         #[arg(long)]
         exit_code: bool,
     },
-    /// All drives, or one in full
+    /// List all drives, or show one in full
     Drives {
         #[arg(value_name = "ID", hide = true)]
         id: Option<String>,
     },
-    /// One drive in full
+    /// Show one drive in full
     Drive {
         #[arg(value_name = "ID")]
         id: String,
-        /// How the values that decide over its health have moved: a line each
+        /// History of the attributes that decide the drive's health, one line each
         #[arg(long, conflicts_with = "attributes")]
         history: bool,
-        /// Its SMART attributes as its maker counts them (ATA)
+        /// The drive's SMART attributes, with the vendor's normalized values (ATA)
         #[arg(long)]
         attributes: bool,
     },
-    /// Have a drive test itself and wait for the end (root)
+    /// Start a drive's SMART self-test and wait for its end (root)
     #[command(long_about = SELF_TEST_HELP)]
     SelfTest {
         #[arg(value_name = "DRIVE")]
         drive: String,
         #[arg(value_enum)]
         kind: TestKind,
-        /// Return as soon as the drive has begun
+        /// Return as soon as the drive has started the test
         #[arg(long)]
         no_wait: bool,
     },
-    /// All volumes, or one in full
+    /// List all volumes, or show one in full
     Volumes {
         #[arg(value_name = "ID", hide = true)]
         id: Option<String>,
-        /// Where CSI volumes are still staged or published although nobody uses them there
+        /// List stale attachments: paths where a CSI volume is still mounted although no pod uses
+        /// it
         #[arg(long, conflicts_with = "id")]
         stale: bool,
     },
-    /// One volume in full
+    /// Show one volume in full
     Volume {
         #[arg(value_name = "ID")]
         id: String,
     },
-    /// What is wrong, worst first
+    /// List findings, worst first
     Findings {
-        /// Cleared ones too
+        /// Include cleared findings
         #[arg(long)]
         all: bool,
     },
-    /// The chain drive, partition, …, volume, pod around one thing, with the evidence, what would
-    /// clear it and what to do
+    /// Show the chain of drive, partition, …, volume and pod that a thing belongs to, with its
+    /// findings, their evidence, what clears them and what to do
     Explain {
         #[arg(value_name = "ID")]
         id: String,
     },
-    /// One line per change, until interrupted
+    /// Print one line per change, until interrupted
     Watch,
-    /// Acknowledge a finding: it stays visible and stops counting until it clears or worsens (root)
+    /// Acknowledge a finding: it stays visible but does not count until it clears or worsens (root)
     Ack {
         #[arg(value_name = "FINDING")]
         finding: String,
-        /// Why it need not be looked at again
+        /// Why the finding needs no further attention
         #[arg(long, value_name = "TEXT")]
         note: String,
     },
-    /// Take an acknowledgement back (root)
+    /// Withdraw an acknowledgement (root)
     Unack {
         #[arg(value_name = "FINDING")]
         finding: String,
     },
-    /// Check the filesystem of a volume, mount point, device or image (root, except for images of
-    /// one's own)
+    /// Check the filesystem of a volume, mount point, device or image (root, except for readable
+    /// image files)
     #[command(long_about = CHECK_HELP)]
     Check(CheckArgs),
-    /// All checks, newest first; those of one volume or device; or one check in full
+    /// List all checks or those of one volume or device, newest first, or show one check in full
     Checks {
         #[arg(value_name = "CHECK|ID")]
         what: Option<String>,
     },
-    /// Look again now: at everything, or at one thing (root)
+    /// Read the state of everything, or of one thing, again now (root)
     Refresh {
         #[arg(value_name = "ID")]
         id: Option<String>,
     },
-    /// Take away what is left mounted of a CSI volume whose pods are gone (root); without --yes
-    /// only say what would be done
+    /// Remove stale mounts of a CSI volume whose pods no longer exist (root); without --yes, only
+    /// print the steps
     #[command(long_about = CLEANUP_HELP)]
     Cleanup {
-        /// The volume in any form, or the path of one place where it is left
+        /// The volume by any of its names, or one path where it is still mounted
         #[arg(value_name = "VOLUME")]
         volume: String,
-        /// Do it
+        /// Execute the steps
         #[arg(long)]
         yes: bool,
-        /// Unmount lazily, where a device that does not answer lets no other way
+        /// Unmount lazily (umount -l), for a device that does not respond
         #[arg(long)]
         lazy: bool,
     },
-    /// The table of reasons, or one of them: what it means, also for the data, what to do, and when
-    /// it is over
+    /// List all reasons, or show one: its meaning, the risk for the data, what to do, and what
+    /// clears it
     Reasons {
-        /// As findings, metrics and Kubernetes name it
+        /// The reason's name, as in findings, metrics and Kubernetes
         #[arg(value_name = "REASON", value_parser = ReasonNames, hide_possible_values = true)]
         reason: Option<String>,
     },
-    /// Read files without a daemon: a support bundle, a dead machine's log
+    /// Analyze files without a daemon: a support bundle, the log of a dead machine
     Analyze {
         #[command(subcommand)]
         what: Analyze,
     },
-    /// Shell completions on standard output
+    /// Print shell completions to standard output
     Completions {
         #[arg(value_enum)]
         shell: clap_complete::Shell,
     },
-    /// Write the man pages of all commands into a folder
+    /// Write the man pages of all commands to a directory
     Man {
         #[arg(value_name = "DIR", default_value = ".")]
         dir: PathBuf,
     },
-    /// Versions of this program and of the daemon
+    /// Print the versions of this program and of the daemon
     Version,
 }
 
-const CLEANUP_HELP: &str = "Takes away what is left mounted of a CSI volume whose pods are gone: containers' folders, pods' mounts, the staging mount, and the empty \
-folders beneath them below the kubelet's folder; of a volume that this node provides also its loop device.
+const CLEANUP_HELP: &str = "Removes the stale mounts of a CSI volume whose pods no longer exist: mounts of containers and pods, the staging mount, and the empty \
+directories under these mounts below the kubelet's directory. For a volume that this node provides, also its loop device.
 
-Without --yes nothing is done: the steps are printed. It is refused while a pod has a record of the volume or a folder of logs, while a process holds a \
-mount, and where either cannot be told. `diskvitals volumes --stale` lists what is left over.
+Without --yes, the steps are printed and nothing is changed. The command is refused while a pod has a record of the volume or a log directory, while a process \
+uses a mount, and where either is unknown. `diskvitals volumes --stale` lists stale attachments.
 
-With --lazy mounts are taken out of the tree at once, and what they used is freed when it answers again (umount -l): the way for a device that hangs.
+With --lazy, mounts are detached from the tree at once and released when the device responds again (umount -l). Use it for a device that hangs.
 
-Exit status: 0 done, or printed; 1 refused, or a step failed; 2 wrong usage.";
+Exit status: 0 done or printed, 1 refused or a step failed, 2 wrong usage.";
 
-const KERNEL_LOG_HELP: &str = "What a kernel log says of drives and filesystems: one line of JSON a file with -o json.
+const KERNEL_LOG_HELP: &str = "Finds errors of drives and filesystems in a kernel log. With -o json, one line of JSON per file.
 
-Reads whatever form the log has: dmesg with any of its options, journalctl (short, short-iso, short-precise, cat, json, export), syslog, \
-/dev/kmsg as it is; gzip too. A file may hold several boots. What programs wrote is passed over. The rules are those of the daemon.
+Reads these formats, also compressed with gzip: dmesg with any of its options, journalctl (short, short-iso, short-precise, cat, json, export), syslog, \
+raw /dev/kmsg. A file may contain several boots. Lines of user-space programs are skipped. The rules are the daemon's.
 
-Exit status: 0 all files were read, whatever they say; 1 one could not be read; 2 wrong usage.";
+Exit status: 0 all files were read, with any result; 1 a file could not be read; 2 wrong usage.";
 
-const SMART_HELP: &str = "What smartctl's JSON says of a drive: one line of JSON a file with -o json.
+const SMART_HELP: &str = "Evaluates a drive's smartctl JSON. With -o json, one line of JSON per file.
 
-Reads what smartctl -j (--json) of version 7.0 or newer wrote, best with -x: smartctl -j -x /dev/sda > sda.json; gzip too. The rules and their \
-limits are those of the daemon; a single answer has no history, so that only levels are judged and no growth.
+Reads the output of smartctl -j (--json), version 7.0 or newer, best with -x: smartctl -j -x /dev/sda > sda.json; also compressed with gzip. The rules and \
+limits are the daemon's. A single output has no history: levels are evaluated, growth is not.
 
-The health is unknown where the drive slept, has no SMART or could not be asked; then it says why.
+The health is unknown, with the reason, if the drive was in standby, has no SMART or did not respond.
 
-Exit status: 0 all files were read, whatever they say; 1 one could not be read or is not smartctl's JSON of a drive; 2 wrong usage.";
+Exit status: 0 all files were read, with any result; 1 a file could not be read or is not a drive's smartctl JSON; 2 wrong usage.";
 
-const FSCK_HELP: &str = "What the recorded output of a filesystem's checker says: one line of JSON for all files with -o json.
+const FSCK_HELP: &str = "Evaluates recorded output of a filesystem checker. With -o json, one line of JSON for all files.
 
-Each file is what one run of `e2fsck -fn`, `xfs_repair -n` or `btrfs check --readonly` wrote, standard output and standard error together; gzip \
-too. All files are runs on the same filesystem, held in the same way (--mode). Ballots and verdict are the daemon's: the exit status alone proves \
-nothing, live runs are votes, and frozen runs are taken to be at least 60 s apart, since files do not tell when they were made.
+Each file is the output of one run of `e2fsck -fn`, `xfs_repair -n` or `btrfs check --readonly`, standard output and standard error together; also \
+compressed with gzip. All files are runs on the same filesystem in the same state (--mode). Results and verdict follow the daemon's rules: the exit status alone \
+decides nothing, live runs must agree, and frozen runs count as at least 60 s apart, because files do not record when they were made.
 
-Without --exit-status it is inferred from what was found; give it where it is known: a checker that fails often leaves no words.
+Without --exit-status, the exit status is inferred from the output. Give it if it is known: a checker that fails often prints nothing.
 
-Exit status: 0 all files were read, whatever they say; 1 one could not be read; 2 wrong usage.";
+Exit status: 0 all files were read, with any result; 1 a file could not be read; 2 wrong usage.";
 
-/// How the filesystem was while the checker read it.
+/// State of the filesystem while the checker read it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum CheckMode {
     /// Not mounted, or an image
     Unmounted,
-    /// Mounted, and nobody could write
+    /// Mounted, not writable
     ReadOnly,
     /// Mounted and writable
     Live,
-    /// Mounted, with all writers held (fsfreeze)
+    /// Mounted and frozen (fsfreeze)
     Frozen,
 }
 
@@ -320,7 +319,7 @@ impl CheckMode {
     }
 }
 
-/// For completion: a daemon that is newer may know others, so that none is refused here.
+/// Only for completion: a newer daemon may know more reasons, so that no name is refused here.
 #[derive(Clone)]
 struct ReasonNames;
 
@@ -347,37 +346,37 @@ impl TypedValueParser for ReasonNames {
 
 #[derive(Clone, Debug, Subcommand)]
 pub enum Analyze {
-    /// What a kernel log says of drives and filesystems
+    /// Find errors of drives and filesystems in a kernel log
     #[command(long_about = KERNEL_LOG_HELP)]
     KernelLog {
-        /// Files; `-` or none: standard input
+        /// Files; `-` or no file reads standard input
         #[arg(value_name = "FILE")]
         files: Vec<PathBuf>,
     },
-    /// What smartctl's JSON says of a drive
+    /// Evaluate a drive's smartctl JSON
     #[command(long_about = SMART_HELP)]
     Smart {
-        /// Files; `-` or none: standard input
+        /// Files; `-` or no file reads standard input
         #[arg(value_name = "FILE")]
         files: Vec<PathBuf>,
-        /// The daemon's configuration, whose [smart] limits apply instead of the defaults
+        /// Configuration file of the daemon: its [smart] limits replace the defaults
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
     },
-    /// What the recorded output of a filesystem's checker says
+    /// Evaluate recorded output of a filesystem checker
     #[command(long_about = FSCK_HELP)]
     Fsck {
         /// xfs, ext4 (ext2, ext3) or btrfs
         #[arg(long, value_parser = filesystem)]
         filesystem: Filesystem,
-        /// How it was held while the checker read it
+        /// State of the filesystem while the checker read it
         #[arg(long, value_enum)]
         mode: CheckMode,
-        /// How the checker ended: once for each file in their order, or once for all; above 128 a
-        /// signal, as a shell tells it
+        /// Exit status of the checker: one for each file in their order, or one for all; above 128,
+        /// a signal as shells number it
         #[arg(long = "exit-status", value_name = "N", allow_negative_numbers = true)]
         exit_status: Vec<i32>,
-        /// Files, one for each run; `-` or none: standard input
+        /// Files, one for each run; `-` or no file reads standard input
         #[arg(value_name = "FILE")]
         files: Vec<PathBuf>,
     },

@@ -1,5 +1,5 @@
-//! `check`: starts a check, follows it to its end, cancels it when interrupted. The daemon runs it;
-//! this shows how it goes.
+//! `check`: starts a check in the daemon, shows its progress until it ends, and cancels it when
+//! interrupted.
 
 use std::io::{IsTerminal, Write};
 use std::path::Path;
@@ -12,11 +12,12 @@ use crate::api::client::Client;
 use crate::api::wire;
 use crate::cli::args::CheckArgs;
 use crate::cli::check_image::check_image;
-use crate::cli::commands::{Error, Printer};
+use crate::cli::error::Error;
+use crate::cli::printer::Printer;
 use crate::cli::screen::escape_control;
 use crate::cli::{complain, offline, render};
 
-/// The daemon's picture costs nothing to look at.
+/// A poll is cheap: the daemon answers from its snapshot.
 const POLL_INTERVAL: Duration = Duration::from_millis(300);
 /// A check that was cancelled has this long to end: a frozen filesystem is thawed at once, a
 /// checker is killed.
@@ -57,7 +58,7 @@ pub async fn run(
     if args.no_wait {
         out.show("Check", &started, || {
             format!(
-                "check {} is queued; `diskvitals checks {}` tells how it goes\n",
+                "check {} is queued; `diskvitals checks {}` shows its progress\n",
                 started.id, started.id
             )
         })?;
@@ -84,7 +85,7 @@ pub async fn run(
         if interrupt.received && interrupt.since.elapsed() > CANCEL_TIMEOUT {
             line.clear();
             complain(&format!(
-                "check {} was cancelled and has not ended yet: `diskvitals checks {}` tells when it has",
+                "check {} was cancelled and has not ended yet; `diskvitals checks {}` shows its state",
                 now.id, now.id
             ));
             return Ok(ExitCode::from(EXIT_INTERRUPTED));
@@ -100,7 +101,7 @@ pub async fn run(
                 signal.map_err(Error::Signal)?;
                 if interrupt.received {
                     line.clear();
-                    complain(&format!("check {} is being cancelled; `diskvitals checks {}` tells when it has ended", now.id, now.id));
+                    complain(&format!("check {} is being cancelled; `diskvitals checks {}` shows its state", now.id, now.id));
                     return Ok(ExitCode::from(EXIT_INTERRUPTED));
                 }
                 interrupt = Interrupt { received: true, since: Instant::now() };

@@ -1,9 +1,9 @@
-//! `check --image`: a file that holds a filesystem, checked without a daemon, as root or not. The
+//! `check --image`: checks a file that contains a filesystem, without a daemon, as root or not. The
 //! file is never changed.
 //!
-//! In: a path, the policy's limits. Out: a `model::check::Check`, as the daemon makes of a
-//! filesystem that is not mounted. Blocks until the checker has ended; the checker ends with the
-//! thread that called.
+//! In: a path, the policy's limits. Out: a `model::check::Check`, as the daemon makes of an
+//! unmounted filesystem. Blocks until the checker has ended; the checker ends with the calling
+//! thread.
 
 use std::ffi::OsString;
 use std::fs::File;

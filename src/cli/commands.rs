@@ -1,12 +1,8 @@
-//! One function a command: ask, then render. What is printed goes to standard output in one piece,
-//! except for `watch`.
+//! One function per command: calls the daemon, then renders the answer. A command prints its output
+//! in one piece, except for `watch`.
 
-use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-
-use jiff::tz::TimeZone;
-use prost_reflect::prost::Message;
 
 use crate::analyze;
 use crate::analyze::InputSource;
@@ -14,36 +10,13 @@ use crate::analyze::kernel_log_analysis::Unreadable;
 use crate::analyze::smart::Health;
 use crate::api::client::{Client, ClientError};
 use crate::api::wire;
-use crate::cli::args::{Analyze, Args, CheckArgs, Command, Output, TestKind};
-use crate::cli::check_image::ImageError;
+use crate::cli::args::{Analyze, Args, CheckArgs, Command, TestKind};
+use crate::cli::error::Error;
+use crate::cli::printer::{Printer, print_bytes, print_json_line};
 use crate::cli::screen::Screen;
 use crate::cli::self_test::{self, SelfTestProgress, SelfTestTracker};
 use crate::cli::{check, complain, json, offline, render};
 use crate::model::reason::UnknownReason;
-
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    #[error(transparent)]
-    Client(ClientError),
-    #[error("writing the output")]
-    Output(#[source] io::Error),
-    #[error("writing the man pages to {}", dir.display())]
-    Man {
-        dir: PathBuf,
-        #[source]
-        source: io::Error,
-    },
-    #[error("waiting for an interrupt")]
-    Signal(#[source] io::Error),
-    #[error(transparent)]
-    Image(ImageError),
-    #[error(transparent)]
-    Config(crate::config::ConfigError),
-    #[error("making JSON of the answer")]
-    Json(#[source] json::JsonError),
-    #[error("diskvitalsd at {} has ended the watch: {why}", socket.display())]
-    WatchEnded { socket: PathBuf, why: String },
-}
 
 /// What only reads is asked once more where the connection breaks: the daemon may have been started
 /// anew just then. Nothing has been shown before its answers are complete.
@@ -82,10 +55,7 @@ fn only_reads(command: &Command) -> bool {
 }
 
 async fn run_command(args: &Args) -> Result<ExitCode, Error> {
-    let out = Printer {
-        screen: screen_for(args),
-        json: args.output == Output::Json,
-    };
+    let out = Printer::new(args);
     let connect = || async {
         Client::connect(&args.socket, args.timeout)
             .await
@@ -218,7 +188,7 @@ async fn run_command(args: &Args) -> Result<ExitCode, Error> {
                 .await
                 .map_err(Error::Client)?;
             out.show("RefreshResponse", &answer, || {
-                format!("asked to look again: {}\n", answer.asked.join(", "))
+                format!("refreshing: {}\n", answer.asked.join(", "))
             })?;
         }
         Command::Reasons { reason } => return reasons(&out, args, reason.as_deref()).await,
@@ -364,7 +334,7 @@ async fn clean_up(
     })
 }
 
-/// Starts one and follows it to its end; the drive goes on when nobody does.
+/// Starts a self-test and follows it to its end; the drive continues it without this program.
 async fn self_test(
     out: &Printer,
     client: &Client,
@@ -414,7 +384,7 @@ async fn self_test(
             () = tokio::time::sleep(self_test::POLL_INTERVAL) => {}
             signal = tokio::signal::ctrl_c() => {
                 signal.map_err(Error::Signal)?;
-                complain(&format!("the drive goes on with the test; `diskvitals drive {drive}` tells how it ends"));
+                complain(&format!("the drive continues the test; `diskvitals drive {drive}` shows its result"));
                 return Ok(ExitCode::from(130));
             }
         }
@@ -523,13 +493,6 @@ fn sources(files: &[PathBuf]) -> Vec<InputSource> {
     }
 }
 
-/// One value a line.
-fn print_json_line(value: &impl serde::Serialize) -> Result<(), Error> {
-    let mut text = serde_json::to_string(value).map_err(|source| Error::Output(source.into()))?;
-    text.push('\n');
-    print_bytes(text.as_bytes())
-}
-
 async fn version(out: &Printer, args: &Args) -> Result<(), Error> {
     let client = env!("CARGO_PKG_VERSION");
     let daemon = match Client::connect(&args.socket, args.timeout).await {
@@ -551,50 +514,4 @@ async fn version(out: &Printer, args: &Args) -> Result<(), Error> {
         )
     };
     print_bytes(text.as_bytes())
-}
-
-pub struct Printer {
-    pub screen: Screen,
-    pub json: bool,
-}
-
-impl Printer {
-    pub fn show(
-        &self,
-        message: &str,
-        answer: &impl Message,
-        text: impl FnOnce() -> String,
-    ) -> Result<(), Error> {
-        if self.json {
-            let mut text = json::pretty(message, answer).map_err(Error::Json)?;
-            text.push('\n');
-            print_bytes(text.as_bytes())
-        } else {
-            print_bytes(text().as_bytes())
-        }
-    }
-}
-
-pub fn print_bytes(bytes: &[u8]) -> Result<(), Error> {
-    let mut out = io::stdout().lock();
-    out.write_all(bytes)
-        .and_then(|()| out.flush())
-        .map_err(Error::Output)
-}
-
-fn screen_for(args: &Args) -> Screen {
-    let terminal = io::stdout().is_terminal();
-    let no_color =
-        args.no_color || std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-    Screen {
-        width: if terminal {
-            comfy_table::Table::new().width()
-        } else {
-            None
-        },
-        color: terminal && !no_color && !dumb,
-        now: crate::host::clock::now(),
-        zone: TimeZone::system(),
-    }
 }

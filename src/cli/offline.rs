@@ -1,4 +1,4 @@
-//! What needs no daemon: completions, man pages, the limits that a configuration sets.
+//! Commands without a daemon: completions, man pages, the limits of a configuration file.
 
 use std::io;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! How things are written for people: tones, ages, sizes. Pure: width, colour, the time and its
-//! zone come as arguments.
+//! Formatting for people: colors, ages, sizes, escapes. Pure: width, color, the time and its zone
+//! are arguments.
 
 use anstyle::{AnsiColor, Style};
 use bytesize::ByteSize;

@@ -1,8 +1,8 @@
-//! Following a self-test: what the daemon's picture of the drive says of the test that was asked
-//! for here. Judges the order of things only.
+//! Tracks a self-test that this program requested, from the drive's state in the daemon's
+//! snapshots.
 //!
-//! In: the drive before, the drive now. Out: `Progress`. The daemon tells the drive to begin and
-//! looks at it from time to time.
+//! In: the drive before the request, the drive now. Out: `SelfTestProgress`. It only compares the
+//! two states: the daemon starts the test and polls the drive.
 
 use std::time::Duration;
 
@@ -11,27 +11,27 @@ use tokio::time::Instant;
 use crate::api::wire;
 use crate::cli::args::TestKind;
 
-/// The daemon's picture costs nothing to look at.
+/// A poll is cheap: the daemon answers from its snapshot.
 pub const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// The drive is asked anew so often. The daemon itself asks a drive at most every 30 s
 /// (`smart.shortest_interval`).
 const REFRESH_INTERVAL: Duration = Duration::from_secs(30);
 /// The daemon's time-out for a drive, and room for those that are asked before it.
 const START_TIMEOUT: Duration = Duration::from_secs(180);
-/// For a drive that does not tell how long its tests take.
+/// For a drive that does not report the duration of its tests.
 const SHORT_TEST_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 const LONG_TEST_TIMEOUT: Duration = Duration::from_secs(48 * 3600);
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum SelfTestProgress {
-    /// The drive has not been told yet.
+    /// The drive has not received the request yet.
     Requested,
     /// Why the drive or smartctl would not.
     Refused(String),
-    /// It has begun; percent that remain, where the drive tells.
+    /// It runs; remaining percent, where the drive reports them.
     Running(Option<u32>),
     Finished(wire::SelfTest),
-    /// It is over or was never seen, and the drive's log does not say how it went.
+    /// It is over or was never observed, and the drive's log has no result.
     ResultUnknown,
     /// The daemon did not get to it.
     NotStarted,
@@ -150,7 +150,7 @@ impl SelfTestTracker {
     }
 }
 
-/// What it takes by the drive's own account; 0: not told.
+/// Duration that the drive reports; 0: none.
 pub fn minutes(tests: &wire::SelfTests, kind: TestKind) -> u32 {
     match kind {
         TestKind::Short => tests.short_minutes,

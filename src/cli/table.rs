@@ -1,4 +1,4 @@
-//! Tables that fit the terminal: what does not matter is cut first, then left out. Pure.
+//! Tables that fit the terminal: less important columns are shortened first, then left out. Pure.
 
 use comfy_table::{
     Attribute, Cell, Color, ColumnConstraint, Row, Table as Layout, TableStyle, Width,

@@ -1,11 +1,11 @@
-//! The daemon, as the rest of the shim sees it: asked over its agent's socket, found again by
-//! itself when it was away.
+//! Connection to the daemon's agent socket, shared by all services of the shim and restored
+//! automatically when it is lost.
 //!
-//! In: the socket's path. Out: answers, or the CSI status that says why there is none. One task
-//! ([`Keeper`]) holds the connection: it greets the daemon on each new one, since the two are
-//! upgraded at different times, and tries again, ever more slowly, while there is none; a call that
-//! finds no connection makes it try at once. Each new trouble is logged once, not each attempt.
-//! Knows nothing of what is asked.
+//! In: the path of the socket. Out: answers, or the CSI status that says why there is none. One
+//! task ([`Reconnector`]) owns the connection. It checks the API revision on each new connection,
+//! because shim and daemon are upgraded at different times, and retries with growing delays. A call
+//! that finds no connection triggers an attempt at once. Each new error is logged once, not each
+//! attempt. Knows nothing of the calls' contents.
 
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -18,27 +18,27 @@ use tonic::{Code, Status};
 
 use crate::api::client::{Client, ClientError, ConnectionClosed};
 use crate::api::{API_REVISION, wire};
+use crate::model::backoff::Backoff;
 
-/// Before the second attempt; doubled for each further one.
-const INITIAL_BACKOFF: Duration = Duration::from_secs(1);
-const MAX_BACKOFF: Duration = Duration::from_secs(30);
+/// Between two attempts to connect.
+const BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
 /// However many calls ask for it, attempts are not made more often.
 const MIN_BACKOFF: Duration = Duration::from_millis(100);
-/// For the first words on a new connection. While they are waited for, calls are refused after
-/// [`PATIENCE`].
+/// For the connection and the first call (GetNode). Meanwhile calls are refused after
+/// [`CONNECTION_WAIT`].
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a call waits for a connection that is being made.
 const CONNECTION_WAIT: Duration = Duration::from_millis(500);
-/// For an answer from the daemon's memory, connecting included: the kubelet asks volume by volume,
-/// and every driver in the same loop.
+/// For an answer from the daemon's memory, connecting included: the kubelet queries the volumes of
+/// all drivers one after another.
 const QUERY_TIMEOUT: Duration = Duration::from_millis(900);
 /// Longest time for a call that changes something.
 pub const MAX_CALL_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// Why the daemon cannot be asked.
+/// Why the daemon cannot be reached.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 enum ConnectionError {
-    #[error("diskvitalsd is not reached yet")]
+    #[error("diskvitalsd has not been reached yet")]
     NotConnectedYet,
     #[error("{0}")]
     Unreachable(String),
@@ -58,10 +58,10 @@ enum LinkState {
     /// A connection is being made.
     Connecting {
         since: Instant,
-        trouble: ConnectionError,
+        error: ConnectionError,
     },
     Down {
-        trouble: ConnectionError,
+        error: ConnectionError,
     },
 }
 
@@ -74,7 +74,7 @@ pub struct Agent {
     failed: Arc<watch::Sender<u64>>,
 }
 
-/// Makes and holds the connection, as long as [`Keeper::run`] runs.
+/// Makes and restores the connection while [`Reconnector::run`] runs.
 pub struct Reconnector {
     path: PathBuf,
     link: watch::Sender<LinkState>,
@@ -87,7 +87,7 @@ pub struct Reconnector {
 pub fn new_agent(path: &Path) -> (Agent, Reconnector) {
     let (link, links) = watch::channel(LinkState::Connecting {
         since: Instant::now(),
-        trouble: ConnectionError::NotConnectedYet,
+        error: ConnectionError::NotConnectedYet,
     });
     let (failed, failures) = watch::channel(0);
     let wake = Arc::new(Notify::new());
@@ -109,8 +109,8 @@ pub fn new_agent(path: &Path) -> (Agent, Reconnector) {
 }
 
 impl Agent {
-    /// Asks what the daemon answers from memory. UNAVAILABLE within a second when it does not.
-    /// `ask` may be called twice, on two connections.
+    /// Calls what the daemon answers from memory. UNAVAILABLE within a second when it does not
+    /// answer. `call` may run twice, on two connections.
     pub async fn query<T, F, A>(&self, call: F) -> Result<T, Status>
     where
         F: Fn(Client) -> A,
@@ -122,8 +122,8 @@ impl Agent {
             let (client, generation) = self.client(until, failed).await?;
             match timeout_at(until, call(client)).await {
                 Ok(Ok(answer)) => return Ok(answer),
-                // The connection ended, perhaps because the daemon was started anew. What is asked
-                // may be asked again.
+                // The connection ended, perhaps because the daemon restarted. A query may be
+                // repeated.
                 Ok(Err(ClientError::ConnectionLost { .. })) if failed == 0 => {
                     failed = self.mark_failed(generation)
                 }
@@ -139,9 +139,8 @@ impl Agent {
         }
     }
 
-    /// Asks for something to be done, which takes its time: at most `limit`, and never more than
-    /// [`LONGEST`]. What is asked for must be idempotent: it is asked for again when the connection
-    /// ends meanwhile.
+    /// Calls what takes its time: at most `limit`, and never more than [`MAX_CALL_TIMEOUT`]. The
+    /// call must be idempotent: it is repeated when the connection ends meanwhile.
     pub async fn execute<T, F, A>(&self, limit: Duration, call: F) -> Result<T, Status>
     where
         F: Fn(Client) -> A,
@@ -159,58 +158,58 @@ impl Agent {
                 Ok(Err(error)) => return Err(to_status(error)),
                 Err(_) => {
                     return Err(Status::deadline_exceeded(
-                        "diskvitalsd has not finished yet: ask again, it goes on meanwhile",
+                        "diskvitalsd has not finished yet and continues: retry the call",
                     ));
                 }
             }
         }
     }
 
-    /// True while the daemon is connected and greeted.
+    /// True while the daemon is connected and its API revision is accepted.
     pub fn is_connected(&self) -> bool {
         matches!(*self.links.borrow(), LinkState::Up { .. })
     }
 
-    /// Returns when [`Agent::is_up`] may have changed.
+    /// Returns when [`Agent::is_connected`] may have changed.
     pub async fn changed(&mut self) {
         if self.links.changed().await.is_err() {
-            // The keeper has gone: the process ends.
+            // The reconnector ended: the process ends.
             std::future::pending().await
         }
     }
 
-    /// A connection newer than `failed`; UNAVAILABLE when there is none within [`PATIENCE`].
+    /// A connection newer than `failed`; UNAVAILABLE when there is none within [`CONNECTION_WAIT`].
     async fn client(&self, until: Instant, failed: u64) -> Result<(Client, u64), Status> {
         let mut links = self.links.clone();
         let mut until = until.min(Instant::now() + CONNECTION_WAIT);
         let mut woken = false;
         loop {
-            let trouble = match links.borrow_and_update().clone() {
+            let error = match links.borrow_and_update().clone() {
                 LinkState::Up { client, generation } if generation > failed => {
                     return Ok((client, generation));
                 }
                 LinkState::Up { .. } => {
-                    ConnectionError::Unreachable("the connection is over".into())
+                    ConnectionError::Unreachable("the connection is closed".into())
                 }
-                LinkState::Connecting { since, trouble } => {
+                LinkState::Connecting { since, error } => {
                     until = until.min(since + CONNECTION_WAIT);
-                    trouble
+                    error
                 }
-                LinkState::Down { trouble } if woken => return Err(unavailable(trouble)),
-                LinkState::Down { trouble } => {
+                LinkState::Down { error } if woken => return Err(unavailable(error)),
+                LinkState::Down { error } => {
                     woken = true;
                     self.wake.notify_one();
-                    trouble
+                    error
                 }
             };
             match timeout_at(until, links.changed()).await {
                 Ok(Ok(())) => {}
-                Ok(Err(_)) | Err(_) => return Err(unavailable(trouble)),
+                Ok(Err(_)) | Err(_) => return Err(unavailable(error)),
             }
         }
     }
 
-    /// The connection `generation` is of no use any more.
+    /// Marks the connection `generation` as unusable.
     fn mark_failed(&self, generation: u64) -> u64 {
         self.failed.send_if_modified(|failed| {
             let newer = generation > *failed;
@@ -222,80 +221,75 @@ impl Agent {
 }
 
 impl Reconnector {
-    /// True from the first greeting on, for ever.
+    /// True from the first connection on, for ever.
     pub fn ready(&self) -> watch::Receiver<bool> {
         self.ready.subscribe()
     }
 
     pub async fn run(mut self) -> std::convert::Infallible {
-        let (mut generation, mut pause, mut last) =
-            (0, INITIAL_BACKOFF, ConnectionError::NotConnectedYet);
+        let (mut generation, mut failures, mut last) = (0, 0, ConnectionError::NotConnectedYet);
         loop {
             self.link.send_replace(LinkState::Connecting {
                 since: Instant::now(),
-                trouble: last.clone(),
+                error: last.clone(),
             });
-            let trouble = match handshake(&self.path).await {
-                Ok((client, over, node)) => {
+            let error = match handshake(&self.path).await {
+                Ok((client, closed, node)) => {
                     tracing::info!(agent = %self.path.display(), node = node.name, version = node.version, "diskvitalsd answers: ready");
                     generation += 1;
                     self.link.send_replace(LinkState::Up { client, generation });
                     self.ready.send_replace(true);
-                    pause = INITIAL_BACKOFF;
-                    last = self.wait_closed(generation, over).await;
-                    tracing::warn!(agent = %self.path.display(), trouble = %last, "diskvitalsd has gone; trying on");
+                    failures = 0;
+                    last = self.wait_closed(generation, closed).await;
+                    tracing::warn!(agent = %self.path.display(), error = %last, "the connection to diskvitalsd is lost; reconnecting");
                     continue;
                 }
-                Err(trouble) => trouble,
+                Err(error) => error,
             };
-            if trouble != last {
-                match &trouble {
+            if error != last {
+                match &error {
                     ConnectionError::TooNew { .. } => {
-                        tracing::error!(agent = %self.path.display(), %trouble, "diskvitalsd is too new; trying on")
+                        tracing::error!(agent = %self.path.display(), %error, "diskvitalsd is too new for this diskvitals-csi; retrying")
                     }
                     _ => {
-                        tracing::warn!(agent = %self.path.display(), %trouble, "diskvitalsd is not reached; trying on")
+                        tracing::warn!(agent = %self.path.display(), %error, "diskvitalsd cannot be reached; retrying")
                     }
                 }
             }
             self.link.send_replace(LinkState::Down {
-                trouble: trouble.clone(),
+                error: error.clone(),
             });
-            last = trouble;
+            last = error;
             tokio::time::sleep(MIN_BACKOFF).await;
-            // Whether it was woken or not: an attempt follows.
-            let _ = timeout(pause, self.wake.notified()).await;
-            pause = next_backoff(pause);
+            // Woken or not, an attempt follows.
+            let _ = timeout(BACKOFF.delay(failures), self.wake.notified()).await;
+            failures += 1;
         }
     }
 
     async fn wait_closed(
         &mut self,
         generation: u64,
-        mut over: ConnectionClosed,
+        mut closed: ConnectionClosed,
     ) -> ConnectionError {
         tokio::select! {
-            () = over.wait() => ConnectionError::Unreachable("the connection is over".into()),
-            // An error: no one is left to call.
-            _ = self.failed.wait_for(|failed| *failed >= generation) => ConnectionError::Unreachable("it does not answer in its time".into()),
+            () = closed.wait() => ConnectionError::Unreachable("the connection is closed".into()),
+            // An error: all agents are dropped, so no call can fail.
+            _ = self.failed.wait_for(|failed| *failed >= generation) => ConnectionError::Unreachable("it does not answer in time".into()),
         }
     }
 }
 
-fn next_backoff(pause: Duration) -> Duration {
-    (pause * 2).min(MAX_BACKOFF)
-}
-
 async fn handshake(path: &Path) -> Result<(Client, ConnectionClosed, wire::Node), ConnectionError> {
-    let (client, over) = Client::connect_single(path, HANDSHAKE_TIMEOUT)
+    let (client, closed) = Client::connect_single(path, HANDSHAKE_TIMEOUT)
         .await
         .map_err(unreachable_error)?;
     let node = check_revision(client.node().await.map_err(unreachable_error)?)?;
-    Ok((client, over, node))
+    Ok((client, closed, node))
 }
 
-/// An older daemon is understood: a call that it does not know yet is answered by UNAVAILABLE, and
-/// with what to do.
+/// An older daemon is accepted: a call that it does not know fails with UNAVAILABLE and the advice
+/// to upgrade it.
 fn check_revision(node: wire::Node) -> Result<wire::Node, ConnectionError> {
     if node.api_revision > API_REVISION {
         return Err(ConnectionError::TooNew {
@@ -306,12 +300,12 @@ fn check_revision(node: wire::Node) -> Result<wire::Node, ConnectionError> {
     Ok(node)
 }
 
-/// The client's words are for people at a shell; on the agent's socket other advice helps.
+/// The client's error texts address people at a shell. On the agent socket other advice helps.
 fn unreachable_error(error: ClientError) -> ConnectionError {
     ConnectionError::Unreachable(match error {
         ClientError::NoDaemon(path) => format!("no diskvitalsd listens on {}", path.display()),
         ClientError::NoPermission(path) => format!(
-            "no permission to connect to {}: its folder keeps this uid out",
+            "no permission to connect to {}: its directory does not admit this uid",
             path.display()
         ),
         ClientError::Rejected(status) if status.code() == Code::PermissionDenied => {
@@ -329,11 +323,11 @@ fn not_admitted_message(status: &Status) -> String {
 }
 
 fn unavailable(why: impl std::fmt::Display) -> Status {
-    Status::unavailable(format!("diskvitalsd cannot be asked: {why}"))
+    Status::unavailable(format!("diskvitalsd is not available: {why}"))
 }
 
-/// The daemon's codes are CSI's. What only the two of us have to settle is not the caller's
-/// mistake.
+/// The daemon uses CSI's codes. Problems between shim and daemon are not the caller's mistake: they
+/// become UNAVAILABLE.
 fn to_status(error: ClientError) -> Status {
     match error {
         ClientError::Rejected(status) => match status.code() {
@@ -346,7 +340,7 @@ fn to_status(error: ClientError) -> Status {
             code => Status::new(code, status.message()),
         },
         ClientError::RequestTimeout { .. } => Status::deadline_exceeded(
-            "diskvitalsd has not finished yet: ask again, it goes on meanwhile",
+            "diskvitalsd has not finished yet and continues: retry the call",
         ),
         error => unavailable(format_args!("{:#}", anyhow::Error::from(error))),
     }
@@ -357,16 +351,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_backoff_doubles_up_to_thirty_seconds() {
-        let pauses: Vec<u64> =
-            std::iter::successors(Some(INITIAL_BACKOFF), |pause| Some(next_backoff(*pause)))
-                .take(7)
-                .map(|p| p.as_secs())
-                .collect();
-        assert_eq!(pauses, [1, 2, 4, 8, 16, 30, 30]);
-    }
-
-    #[test]
     fn a_daemon_with_a_newer_api_revision_is_refused_with_its_version() {
         let node = |api_revision| wire::Node {
             api_revision,
@@ -374,12 +358,12 @@ mod tests {
             ..Default::default()
         };
         assert!(check_revision(node(API_REVISION)).is_ok());
-        let trouble = check_revision(node(API_REVISION + 1)).expect_err("too new");
+        let error = check_revision(node(API_REVISION + 1)).expect_err("too new");
         assert!(
-            trouble
+            error
                 .to_string()
                 .contains("diskvitalsd 9.0.0 speaks API revision 2"),
-            "{trouble}"
+            "{error}"
         );
     }
 
@@ -391,9 +375,9 @@ mod tests {
         let ready = reconnector.ready();
         let ended = timeout(Duration::from_secs(600), reconnector.run()).await;
         assert!(ended.is_err() && !*ready.borrow() && !agent.is_connected());
-        let trouble = handshake(&path).await.err().expect("nobody there");
+        let error = handshake(&path).await.err().expect("nobody there");
         assert_eq!(
-            trouble.to_string(),
+            error.to_string(),
             format!("no diskvitalsd listens on {}", path.display())
         );
     }
@@ -402,9 +386,9 @@ mod tests {
     async fn a_call_without_a_daemon_is_unavailable_within_a_second_and_says_why() {
         let dir = tempfile::tempdir().expect("dir");
         let path = dir.path().join("agent.sock");
-        let (agent, keeper) = new_agent(&path);
+        let (agent, reconnector) = new_agent(&path);
         tokio::select! {
-            never = keeper.run() => match never {},
+            never = reconnector.run() => match never {},
             () = async {
                 for _ in 0..3 {
                     let began = Instant::now();

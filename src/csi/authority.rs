@@ -1,12 +1,13 @@
-//! A connection on whose requests `:authority` is always one that the server takes.
+//! Wraps a client's connection and replaces an invalid HTTP/2 `:authority` by a valid one.
 //!
-//! gRPC in Go that dials a bare socket path sends that path, percent-encoded, as
-//! `:authority: %2Fvar%2Flib%2F…`; the kubelet does so when it calls a plugin's registration
-//! socket. The crate h2 refuses such a request with PROTOCOL_ERROR before any service sees it. So
-//! the bytes from the client are read here first, and an authority that is none is replaced.
+//! Why it exists: gRPC in Go that dials a bare socket path sends that path, percent-encoded, as
+//! `:authority: %2Fvar%2Flib%2F…`. The kubelet does so when it calls a plugin's registration
+//! socket. The crate h2 refuses such a request with PROTOCOL_ERROR before any service sees it, has
+//! no option to accept it, and no crate rewrites a header block in front of h2. So the client's
+//! bytes are rewritten before h2 reads them.
 //!
-//! In: a client's connection. Out: the same connection; what is written to it is not looked at.
-//! Knows nothing of gRPC, of CSI, or of who calls.
+//! In: a client's connection. Out: the same connection; bytes written to the client pass unread.
+//! Knows nothing of gRPC, of CSI or of the caller.
 
 mod frames;
 
@@ -20,24 +21,23 @@ use tonic::transport::server::Connected;
 
 use crate::csi::authority::frames::{FrameError, FrameRewriter};
 
-/// Read from the client at once, in bytes. On the stack while it is looked at: an idle connection
-/// costs no buffer.
+/// Bytes read from the client at once, on the stack: an idle connection costs no buffer.
 const READ_CHUNK: usize = 8 << 10;
-/// As much as this is made ready for the server, and one header block more, before the server has
-/// taken it: HPACK can make many kilobytes of one byte.
+/// Bytes prepared ahead of the server, plus one header block. HPACK can expand one byte to many
+/// kilobytes.
 const READ_AHEAD: usize = 32 << 10;
 
-/// A connection seen from the server's side.
+/// A connection as the server reads it.
 #[derive(Debug)]
 pub struct AuthorityRewriter<S> {
     connection: S,
     frames: FrameRewriter,
-    /// Read, but not looked at yet, because enough is ready.
+    /// Read but not processed yet, because enough is ready.
     unprocessed: Vec<u8>,
-    /// For the server; taken up to `taken`.
+    /// For the server, which has read it up to `consumed`.
     ready: Vec<u8>,
     consumed: usize,
-    /// Told after all that is ready.
+    /// Returned after all ready bytes.
     error: Option<FrameError>,
 }
 
@@ -64,7 +64,7 @@ impl<S> AuthorityRewriter<S> {
         }
     }
 
-    /// Hands over what is ready. True: something was.
+    /// Copies ready bytes. True: there were some.
     fn copy_ready(&mut self, to: &mut ReadBuf<'_>) -> bool {
         let left = &self.ready[self.consumed..];
         if left.is_empty() {

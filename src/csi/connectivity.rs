@@ -1,5 +1,5 @@
-//! What podmon asks, answered by the daemon: whether the drives beneath volumes are there, and
-//! whether I/O goes to them.
+//! podmon's connectivity check, answered by the daemon: whether the drives of the volumes are
+//! present, and whether I/O reaches them.
 
 use std::time::Duration;
 

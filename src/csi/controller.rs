@@ -1,8 +1,8 @@
-//! CSI's Controller: volumes as such. The pool, and so every volume, is this node's: the calls go
-//! to the daemon here, and what is asked of another node is refused (external-provisioner in
-//! node-deployment mode asks each node for what is its own).
+//! CSI Controller service. The pool, and so every volume, belongs to this node: calls go to the
+//! local daemon, and requests for another node are refused (in node-deployment mode the
+//! external-provisioner calls each node for its own volumes).
 //!
-//! Each call checks its fields first and looks the volume up then.
+//! Each call validates its fields first and looks the volume up afterwards.
 
 mod listing;
 
@@ -46,7 +46,8 @@ impl ControllerService {
     }
 }
 
-/// None, or why a volume cannot be used like this. `kind` unspecified: any volume of ours.
+/// The reason why a volume does not support this access; None: it does. `kind` unspecified: any
+/// volume of this driver.
 fn unsupported_reason(access: &daemon::Access, kind: daemon::ProvidedKind) -> Option<String> {
     if !is_single_node_mode(access.mode()) {
         let mode = access.mode().as_str_name();
@@ -126,7 +127,7 @@ impl Controller for ControllerService {
         let limit = call_timeout(&request);
         let id = request.into_inner().volume_id;
         validate_volume_id(&id)?;
-        // What cannot be known is deleted already.
+        // An id that no volume can have is deleted already.
         if is_possible_id(&id) {
             let deleted = self.driver.agent.execute(limit, |client| {
                 let id = id.clone();
@@ -137,7 +138,8 @@ impl Controller for ControllerService {
         Ok(Response::new(wire::DeleteVolumeResponse {}))
     }
 
-    /// Nothing is attached: a volume is on its node or nowhere. What is asked for must be possible.
+    /// Attaches nothing, because a volume is on its node or nowhere. Checks that the requested
+    /// access is possible.
     async fn controller_publish_volume(
         &self,
         request: Request<wire::ControllerPublishVolumeRequest>,
@@ -176,7 +178,7 @@ impl Controller for ControllerService {
     ) -> Result<Response<wire::ControllerUnpublishVolumeResponse>, Status> {
         self.require_controller_publish("ControllerUnpublishVolume")?;
         validate_volume_id(&request.get_ref().volume_id)?;
-        // Whatever the volume and the node are: nothing is attached there.
+        // Nothing is attached, whatever the volume and the node are.
         Ok(Response::new(wire::ControllerUnpublishVolumeResponse {}))
     }
 
@@ -260,7 +262,7 @@ impl Controller for ControllerService {
         }))
     }
 
-    /// Elsewhere, and for uses that no volume of ours is fit for: 0.
+    /// 0 for another node, and for an access that no volume of this driver supports.
     async fn get_capacity(
         &self,
         request: Request<wire::GetCapacityRequest>,
@@ -420,13 +422,13 @@ impl Controller for ControllerService {
     }
 }
 
-/// As the capabilities say.
+/// The capabilities announce no snapshots.
 fn no_snapshots() -> Status {
     Status::unimplemented("this driver has no snapshots")
 }
 
-/// Of the kind asked for, else of that which the daemon takes for a volume of no said kind: it
-/// names that one first.
+/// Capacity of the requested kind; without one, of the kind that the daemon chooses by default,
+/// which it lists first.
 fn capacity_response(pool: &daemon::Pool, kind: daemon::ProvidedKind) -> wire::GetCapacityResponse {
     let of = |kind: daemon::ProvidedKind| pool.kinds.iter().find(|pool| pool.kind() == kind);
     let pool = match kind {
@@ -439,7 +441,7 @@ fn capacity_response(pool: &daemon::Pool, kind: daemon::ProvidedKind) -> wire::G
             maximum_volume_size: Some(saturating_i64(pool.largest_bytes)),
             minimum_volume_size: Some(saturating_i64(pool.smallest_bytes)),
         },
-        // No such pool, or one where nothing can be made now.
+        // No such pool, or a pool in which no volume can be created now.
         _ => wire::GetCapacityResponse::default(),
     }
 }

@@ -1,5 +1,7 @@
-//! What the services of one shim share: who the driver is, where it is, what it says of health and
-//! in which dialect.
+//! State that the CSI services of one shim share: the driver's name and topology, the enabled
+//! health APIs, and the connection to the daemon.
+//!
+//! In: volume ids. Out: the daemon's volumes and their health as CSI messages.
 
 use std::time::{Duration, SystemTime};
 
@@ -14,7 +16,7 @@ use crate::csi::topology::Topology;
 use crate::csi::validate::volume_not_found;
 use crate::csi::wire;
 
-/// How long the daemon's picture of the node may take to show what the daemon has just done.
+/// How long the daemon's snapshot of the node may lag behind the daemon's own actions.
 const SNAPSHOT_LAG: Duration = Duration::from_secs(5);
 
 pub struct Driver {
@@ -22,22 +24,22 @@ pub struct Driver {
     pub node_id: String,
     pub topology: Topology,
     pub health_api: HealthApi,
-    /// Attaching and growing through the controller are announced.
+    /// ControllerPublishVolume and ControllerExpandVolume are announced.
     pub controller_publish: bool,
     pub agent: Agent,
 }
 
 impl Driver {
-    /// What is known of the health of one of our volumes: NOT_FOUND for one that we do not have.
+    /// Health of one volume of this driver; NOT_FOUND for an unknown volume.
     pub async fn query_health(&self, id: &str) -> Result<VolumeHealth, Status> {
         let health = self
             .agent
-            .query(|client| told(client, self.name.clone(), id.to_owned()))
+            .query(|client| fetch_health(client, self.name.clone(), id.to_owned()))
             .await;
         health.map_err(|status| with_volume_id(id, status))
     }
 
-    /// One of our volumes: NOT_FOUND for one that we do not have.
+    /// One volume of this driver; NOT_FOUND for an unknown volume.
     pub async fn query_provided(&self, id: &str) -> Result<daemon::ProvidedVolume, Status> {
         let provided = self.agent.query(|client| {
             let id = id.to_owned();
@@ -57,8 +59,8 @@ impl Driver {
         }
     }
 
-    /// CSI 1.13's answer: UNAVAILABLE while health is not known, so that the caller keeps what it
-    /// had.
+    /// The answer of CSI 1.13. UNAVAILABLE while health is unknown, so that the caller keeps its
+    /// last value.
     pub fn wire_volume_health(
         &self,
         id: &str,
@@ -75,15 +77,15 @@ impl Driver {
         }
     }
 
-    /// CSI 1.12's answer, where it is spoken.
-    pub fn wire_condition(&self, told: VolumeHealth) -> Option<wire::VolumeCondition> {
-        let health::VolumeCondition { abnormal, message } = told.condition;
+    /// The answer of CSI 1.12, where it is enabled.
+    pub fn wire_condition(&self, health: VolumeHealth) -> Option<wire::VolumeCondition> {
+        let health::VolumeCondition { abnormal, message } = health.condition;
         self.health_api
             .includes_condition()
             .then_some(wire::VolumeCondition { abnormal, message })
     }
 
-    /// A volume as the controller's calls tell of it.
+    /// A volume in the answers of the Controller service.
     pub fn wire_volume(&self, volume: &daemon::ProvidedVolume) -> wire::Volume {
         wire::Volume {
             volume_id: volume.handle.clone(),
@@ -104,9 +106,13 @@ impl Driver {
     }
 }
 
-/// The daemon's picture of the node; of a volume that is not in it yet, what is known of it as one
-/// of ours.
-async fn told(client: Client, driver: String, id: String) -> Result<VolumeHealth, ClientError> {
+/// Health from the daemon's snapshot of the node; for a volume that is not in it yet, from the
+/// volume's own record.
+async fn fetch_health(
+    client: Client,
+    driver: String,
+    id: String,
+) -> Result<VolumeHealth, ClientError> {
     match client.volume_by_handle(&driver, &id).await {
         Ok(volume) => Ok(health::of_volume(&volume)),
         Err(ClientError::Rejected(status)) if status.code() == Code::NotFound => client
@@ -117,21 +123,21 @@ async fn told(client: Client, driver: String, id: String) -> Result<VolumeHealth
     }
 }
 
-/// As [`health::of_provided`], now.
+/// [`health::of_provided`] at this moment.
 pub fn provided_volume_health(volume: &daemon::ProvidedVolume) -> VolumeHealth {
     health::of_provided(volume, volume.attachments.iter().any(is_fresh))
 }
 
-/// It was made so lately that the daemon's picture of the node may not show it yet.
+/// The attachment is so recent that the daemon's snapshot of the node may not show it yet.
 pub fn is_fresh(attachment: &daemon::Attachment) -> bool {
     let since = attachment
         .since
         .and_then(|since| SystemTime::try_from(since).ok());
-    // An error: it lies ahead, so that the clock was set back.
+    // An error: the time is in the future, because the clock was set back.
     since.is_some_and(|since| since.elapsed().is_ok_and(|age| age < SNAPSHOT_LAG))
 }
 
-/// The daemon speaks of handles, the caller of volume ids.
+/// The daemon names handles, the caller volume ids.
 pub fn with_volume_id(id: &str, status: Status) -> Status {
     if status.code() == Code::NotFound {
         volume_not_found(id)
@@ -142,12 +148,7 @@ pub fn with_volume_id(id: &str, status: Status) -> Status {
 
 fn wire_health_entries(statuses: Vec<HealthStatus>) -> Vec<wire::volume_health::VolumeHealthEntry> {
     let entry = |status: HealthStatus| wire::volume_health::VolumeHealthEntry {
-        status: match status.status {
-            health::HealthErrorType::Degraded => wire::VolumeHealthErrorType::Degraded,
-            health::HealthErrorType::Inaccessible => wire::VolumeHealthErrorType::Inaccessible,
-            health::HealthErrorType::DataLoss => wire::VolumeHealthErrorType::DataLoss,
-        }
-        .into(),
+        status: status.status.number(),
         reason: status.reason,
         message: status.message,
     };

@@ -1,7 +1,7 @@
-//! Modes driver and controller: the services of CSI for volumes of this node, podmon's, and
-//! readiness, over one connection to the daemon.
+//! Modes driver and controller: serves the CSI services for volumes of this node, the podmon
+//! service and grpc.health.v1, over one connection to the daemon.
 //!
-//! In: options, the wish to stop. Out: served sockets.
+//! In: options, a stop signal. Out: served sockets.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -20,20 +20,21 @@ use crate::csi::node::NodeService;
 use crate::csi::node_id::{NodeIdError, node_id};
 use crate::csi::options::{Endpoint, Mode, Options};
 use crate::csi::podmon::{self, PodmonService};
-use crate::csi::server::{self, ListenError, Listener, MAX_MESSAGE_BYTES, MODE_GROUP, ServeError};
+use crate::csi::server::{self, MAX_MESSAGE_BYTES, MODE_GROUP, ServeError};
 use crate::csi::topology::Topology;
 use crate::csi::wire::controller_server::ControllerServer;
 use crate::csi::wire::identity_server::IdentityServer;
 use crate::csi::wire::node_server::NodeServer;
+use crate::host::listen::ListenError;
 
-/// For one answer: longer than any call to the daemon takes, which are bounded each.
+/// For one answer: longer than any call to the daemon, each of which has its own limit.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(100);
 
 #[derive(Debug, thiserror::Error)]
 pub enum DriverModeError {
-    #[error("naming this node")]
+    #[error("determining the node id")]
     NodeId(#[from] NodeIdError),
-    #[error("the endpoint cannot be used")]
+    #[error("listening on --endpoint")]
     Listen(#[from] ListenError),
     #[error("serving CSI")]
     Serve(#[from] ServeError),
@@ -47,9 +48,9 @@ pub async fn run(
     stop: impl Future<Output = ()>,
 ) -> Result<(), DriverModeError> {
     let node_id = node_id(options.node_id.as_deref())?;
-    let listener = Listener::bind(endpoint.path(), MODE_GROUP).await?;
+    let listener = server::bind(endpoint.path(), MODE_GROUP).await?;
     let podmon_listener = match &options.podmon_endpoint {
-        Some(podmon) => Some(Listener::bind(podmon.path(), MODE_GROUP).await?),
+        Some(podmon) => Some(server::bind(podmon.path(), MODE_GROUP).await?),
         None => None,
     };
     let (agent, reconnector) = new_agent(&options.agent);
@@ -108,7 +109,7 @@ pub async fn run(
         () = stop => {}
     }
     stopping.send_replace(true);
-    // Calls that are under way need the daemon until they are done.
+    // Calls in progress need the daemon until they end.
     tokio::select! {
         served = serving => Ok(served?),
         never = background => match never {},

@@ -1,11 +1,11 @@
-//! Health as Kubernetes takes it: what the daemon says of a volume, as CSI 1.13's list of statuses
-//! and as 1.12's condition.
+//! Volume health as Kubernetes accepts it: converts the daemon's volumes and storage faults to the
+//! status list of CSI 1.13 and to the VolumeCondition of CSI 1.12.
 //!
-//! In: the daemon's volumes and faults. Out: values that every caller can store. Pure. Knows no
+//! In: volumes and faults of the daemon. Out: values that every caller can store. Pure. Knows no
 //! sockets and no requests.
 //!
-//! A list keeps to the limits of [`limits`]: at most [`MOST`] entries, unique by (status, reason),
-//! each with a reason and a message that fit.
+//! A status list keeps to [`limits`]: at most [`MAX_STATUSES`] entries, unique by (status, reason),
+//! each with a reason and a message of allowed length.
 
 use std::cmp::Reverse;
 
@@ -13,27 +13,34 @@ use crate::api::wire;
 use crate::csi::limits;
 use crate::csi::limits::MAX_STATUSES;
 
-/// CSI 1.13's VolumeHealthErrorType, the worst last; the numbers are CSI's.
+/// VolumeHealthErrorType of CSI 1.13, ascending by severity. `Degraded` and `Inaccessible` have the
+/// numbers of StorageHealthErrorType's STORAGE_DEGRADED and STORAGE_UNREACHABLE as well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(i32)]
 pub enum HealthErrorType {
     Degraded = 1,
     Inaccessible = 2,
     DataLoss = 3,
 }
 
-/// One thing that is wrong.
+impl HealthErrorType {
+    /// The enum value of CSI 1.13.
+    pub fn number(self) -> i32 {
+        self as i32
+    }
+}
+
+/// One adverse status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HealthStatus {
     pub status: HealthErrorType,
-    /// As [`limits::reason`] makes it.
+    /// Made by [`limits::conform_reason`].
     pub reason: String,
-    /// As [`limits::message`] makes it.
+    /// Made by [`limits::truncate_message`].
     pub message: String,
 }
 
 impl HealthStatus {
-    /// Whatever the words are, what is made of them keeps to the limits.
+    /// Makes any text conform to the limits.
     pub fn new(status: HealthErrorType, reason: &str, message: &str) -> HealthStatus {
         HealthStatus {
             status,
@@ -43,42 +50,69 @@ impl HealthStatus {
     }
 }
 
-/// 1.12's VolumeCondition.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// VolumeCondition of CSI 1.12.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VolumeCondition {
     pub abnormal: bool,
     /// As [`limits::message`] makes it.
     pub message: String,
 }
 
-/// What the daemon says of one volume, in both dialects.
+/// The reason why the health of a volume is unknown.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct HealthUnknown(pub String);
+
+/// Health of one volume, for both health APIs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeHealth {
-    /// Worst first, [`MOST`] at most; empty: healthy. Or why it is not known: then the call is an
-    /// error, so that its caller keeps what it had.
-    pub statuses: Result<Vec<HealthStatus>, String>,
-    /// While health is unknown: the last known one, which says so.
+    /// Worst first, at most [`MAX_STATUSES`]; empty: healthy. Unknown health is an error of the
+    /// call, because an empty list would mean healthy.
+    pub statuses: Result<Vec<HealthStatus>, HealthUnknown>,
+    /// While health is unknown: the last known condition, whose message says so.
     pub condition: VolumeCondition,
+    /// The drives belong to this node: what this node cannot reach, no node can reach.
+    pub local: bool,
 }
 
-/// Of a volume that the daemon has in its picture of the node.
+impl VolumeHealth {
+    /// The health that a controller reports. A controller's INACCESSIBLE means: from all nodes. A
+    /// volume that other nodes can reach as well is therefore only DEGRADED by one node's failure.
+    pub fn for_controller(mut self) -> VolumeHealth {
+        if !self.local
+            && let Ok(statuses) = &mut self.statuses
+        {
+            for status in statuses
+                .iter_mut()
+                .filter(|status| status.status == HealthErrorType::Inaccessible)
+            {
+                status.status = HealthErrorType::Degraded;
+                status.message = format!("as seen from one node: {}", status.message);
+            }
+        }
+        self
+    }
+}
+
+/// Health of a volume in the daemon's snapshot of the node.
 pub fn of_volume(volume: &wire::Volume) -> VolumeHealth {
     let condition = condition(volume);
     VolumeHealth {
         statuses: statuses(volume, &condition),
         condition,
+        local: !volume.remote,
     }
 }
 
-/// What a volume's state says, whatever its findings say as well; also while its health is not
-/// known.
+/// The status that follows from a volume's state alone, whatever its findings are; also while its
+/// health is unknown.
 pub fn state_status(volume: &wire::Volume) -> Option<HealthStatus> {
     let known = matches!(
         volume.health(),
         wire::Health::Good | wire::Health::Suspect | wire::Health::Bad
     );
-    // While health is unknown the condition is the last known one. Its cause may have gone, where
-    // no status tells it.
+    // While health is unknown the condition is the last known one. Without a status that names its
+    // cause, the cause may be over.
     status_from_state(volume, &condition(volume))
         .filter(|state| known || state.reason != NOT_HEALTHY)
 }
@@ -99,15 +133,15 @@ fn condition(volume: &wire::Volume) -> VolumeCondition {
 fn statuses(
     volume: &wire::Volume,
     condition: &VolumeCondition,
-) -> Result<Vec<HealthStatus>, String> {
+) -> Result<Vec<HealthStatus>, HealthUnknown> {
     match volume.health() {
         wire::Health::Good | wire::Health::Suspect | wire::Health::Bad => {}
         wire::Health::Unknown if !volume.health_unknown_why.is_empty() => {
-            return Err(volume.health_unknown_why.clone());
+            return Err(HealthUnknown(volume.health_unknown_why.clone()));
         }
-        // Also a value that only a newer daemon knows.
+        // Unspecified may be a value of a newer daemon.
         wire::Health::Unknown | wire::Health::Unspecified => {
-            return Err("the daemon does not say why".into());
+            return Err(HealthUnknown("diskvitalsd gives no reason".into()));
         }
     }
     let findings: Vec<HealthStatus> = volume
@@ -116,17 +150,17 @@ fn statuses(
         .filter_map(status_from_finding)
         .collect();
     let worst = findings.iter().map(|status| status.status).max();
-    // What a finding says, the state need not say again.
+    // A state as severe as a finding adds nothing.
     let state = status_from_state(volume, condition)
         .filter(|state| worst.is_none_or(|worst| worst < state.status));
     Ok(merge_statuses(findings.into_iter().chain(state)))
 }
 
-/// Abnormal, and no status tells why.
+/// Abnormal, and no status gives the reason.
 const NOT_HEALTHY: &str = "NotHealthy";
 
-/// Abnormal by a rule about states (csi status, operational status, usage): of a volume that this
-/// node provides and cannot serve no finding says it, and of others none may say it yet.
+/// Abnormal by a rule about states (csi status, operational status, usage). For a volume that this
+/// node provides and cannot serve there is no finding; for other volumes there may be none yet.
 fn status_from_state(volume: &wire::Volume, condition: &VolumeCondition) -> Option<HealthStatus> {
     let (status, reason) = match (
         volume.operational_status(),
@@ -144,7 +178,7 @@ fn status_from_state(volume: &wire::Volume, condition: &VolumeCondition) -> Opti
     Some(HealthStatus::new(status, reason, &condition.message))
 }
 
-/// Information is no health status.
+/// A finding of severity INFO is no health status.
 fn status_from_finding(finding: &wire::Finding) -> Option<HealthStatus> {
     if finding.cleared.is_some() || finding.severity() == wire::Severity::Info {
         return None;
@@ -152,7 +186,7 @@ fn status_from_finding(finding: &wire::Finding) -> Option<HealthStatus> {
     let status = match finding.status() {
         wire::FindingStatus::DataLoss => HealthErrorType::DataLoss,
         wire::FindingStatus::Inaccessible => HealthErrorType::Inaccessible,
-        // Adverse by its severity, in whatever words a newer daemon has.
+        // Adverse by its severity, even if a newer daemon uses another status.
         wire::FindingStatus::Degraded
         | wire::FindingStatus::Information
         | wire::FindingStatus::Unspecified => HealthErrorType::Degraded,
@@ -160,19 +194,20 @@ fn status_from_finding(finding: &wire::Finding) -> Option<HealthStatus> {
     Some(HealthStatus::new(status, &finding.reason, &finding.message))
 }
 
-/// Of a volume that we provide and that is not in the daemon's picture of the node: nothing uses it
-/// yet, or it was attached a moment ago. If it is in use for longer the picture should show it, and
-/// what it does not show is not known to be healthy.
+/// Health of a provided volume that is not in the daemon's snapshot of the node: it is unused, or
+/// was attached a moment ago. If it has been in use for longer, the snapshot should show it; health
+/// is then unknown.
 pub fn of_provided(volume: &wire::ProvidedVolume, just_attached: bool) -> VolumeHealth {
     if volume.trouble.is_empty() && !volume.attachments.is_empty() && !just_attached {
-        let why = "it is in use, and the daemon's picture of the node does not show it; are --driver-name and the daemon's name of the driver the same?";
+        let why = "it is in use, but diskvitalsd does not list it; compare --driver-name with the daemon's name of the driver";
         let condition = VolumeCondition {
             abnormal: false,
             message: format!("not known yet (unknown: {why})"),
         };
         return VolumeHealth {
-            statuses: Err(why.into()),
+            statuses: Err(HealthUnknown(why.into())),
             condition,
+            local: true,
         };
     }
     if volume.trouble.is_empty() {
@@ -184,6 +219,7 @@ pub fn of_provided(volume: &wire::ProvidedVolume, just_attached: bool) -> Volume
                 abnormal: false,
                 message,
             },
+            local: true,
         };
     }
     let status = HealthStatus::new(
@@ -197,11 +233,11 @@ pub fn of_provided(volume: &wire::ProvidedVolume, just_attached: bool) -> Volume
             message: status.message.clone(),
         },
         statuses: Ok(vec![status]),
+        local: true,
     }
 }
 
-/// What is wrong with the storage beneath a driver's volumes: (unreachable, status) unique, worst
-/// first.
+/// Faults of the storage below a driver's volumes: unique by (status, reason), worst first.
 pub fn of_storage(health: &wire::StorageHealth) -> Vec<HealthStatus> {
     merge_statuses(health.faults.iter().map(|fault| {
         let status = if fault.unreachable {
@@ -213,8 +249,8 @@ pub fn of_storage(health: &wire::StorageHealth) -> Vec<HealthStatus> {
     }))
 }
 
-/// Unique by (status, reason), the worst first, [`MOST`] at most: the less bad ones are left out.
-/// Of equal ones the messages are joined.
+/// Unique by (status, reason), worst first, at most [`MAX_STATUSES`]: the least severe are dropped.
+/// The messages of equal ones are joined.
 pub fn merge_statuses(statuses: impl IntoIterator<Item = HealthStatus>) -> Vec<HealthStatus> {
     let mut listed: Vec<HealthStatus> = Vec::new();
     for status in statuses {
@@ -234,7 +270,7 @@ pub fn merge_statuses(statuses: impl IntoIterator<Item = HealthStatus>) -> Vec<H
             None => listed.push(status),
         }
     }
-    // Stable: of equally bad ones the daemon's order, worst first, stands.
+    // A stable sort keeps the daemon's order among equally severe ones.
     listed.sort_by_key(|status| Reverse(status.status));
     listed.truncate(MAX_STATUSES);
     listed

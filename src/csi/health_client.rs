@@ -1,8 +1,8 @@
-//! The interposer's witness: what it wants to know of another driver's volumes, asked of the
-//! daemon, and what it tells, told.
+//! [`HealthSource`] over the daemon's agent socket: health and usage of another driver's volumes,
+//! and notifications of lifecycle calls.
 //!
-//! In: driver names, handles, calls that went by. Out: the daemon's word in the interposer's plain
-//! values. Knows no requests of CSI.
+//! In: driver names, handles, lifecycle events. Out: the daemon's answers as the interposer's plain
+//! values. Knows no CSI requests.
 
 use tonic::{Code, Status};
 
@@ -11,8 +11,7 @@ use crate::api::wire as daemon;
 use crate::api::wire::witness_request::Call;
 use crate::csi::agent::Agent;
 use crate::csi::interposer::health_source::{
-    DATA_LOSS, DEGRADED, HealthSource, HealthSourceError, HealthStatus, INACCESSIBLE,
-    LifecycleEvent, ListedVolume, STORAGE_DEGRADED, STORAGE_UNREACHABLE, Usage, VolumeCondition,
+    HealthSource, HealthSourceError, HealthStatus, LifecycleEvent, ListedVolume, Usage,
     VolumeHealth,
 };
 use crate::csi::{health, stats};
@@ -33,7 +32,7 @@ impl HealthSource for HealthClient {
             let (driver, handle) = (driver.to_owned(), handle.to_owned());
             async move { client.volume_by_handle(&driver, &handle).await }
         });
-        Ok(volume_health(&found.await.map_err(to_error)?))
+        Ok(health::of_volume(&found.await.map_err(to_error)?))
     }
 
     async fn usage(
@@ -54,11 +53,7 @@ impl HealthSource for HealthClient {
             let driver = driver.to_owned();
             async move { client.storage_health(&driver).await }
         });
-        let faults = health::of_storage(&answered.await.map_err(to_error)?);
-        Ok(faults
-            .into_iter()
-            .map(|status| with_wire_number(status, storage_error_number))
-            .collect())
+        Ok(health::of_storage(&answered.await.map_err(to_error)?))
     }
 
     async fn volumes(&self, driver: &str) -> Result<Vec<ListedVolume>, HealthSourceError> {
@@ -110,23 +105,6 @@ fn to_error(status: Status) -> HealthSourceError {
     }
 }
 
-fn volume_health(volume: &daemon::Volume) -> VolumeHealth {
-    let health::VolumeHealth {
-        statuses,
-        condition: health::VolumeCondition { abnormal, message },
-    } = health::of_volume(volume);
-    VolumeHealth {
-        statuses: statuses.map(|statuses| {
-            statuses
-                .into_iter()
-                .map(|status| with_wire_number(status, volume_error_number))
-                .collect()
-        }),
-        condition: VolumeCondition { abnormal, message },
-        local: !volume.remote,
-    }
-}
-
 fn listed_volume(volume: daemon::Volume) -> ListedVolume {
     let here = matches!(
         volume.csi_status(),
@@ -134,40 +112,15 @@ fn listed_volume(volume: daemon::Volume) -> ListedVolume {
     );
     ListedVolume {
         attached: here,
-        health: volume_health(&volume),
+        health: health::of_volume(&volume),
         handle: volume.handle,
-    }
-}
-
-fn with_wire_number(
-    status: health::HealthStatus,
-    number: fn(health::HealthErrorType) -> i32,
-) -> HealthStatus {
-    HealthStatus {
-        status: number(status.status),
-        reason: status.reason,
-        message: status.message,
-    }
-}
-
-fn volume_error_number(status: health::HealthErrorType) -> i32 {
-    match status {
-        health::HealthErrorType::Degraded => DEGRADED,
-        health::HealthErrorType::Inaccessible => INACCESSIBLE,
-        health::HealthErrorType::DataLoss => DATA_LOSS,
-    }
-}
-
-fn storage_error_number(status: health::HealthErrorType) -> i32 {
-    match status {
-        health::HealthErrorType::Inaccessible => STORAGE_UNREACHABLE,
-        health::HealthErrorType::Degraded | health::HealthErrorType::DataLoss => STORAGE_DEGRADED,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::csi::health::{HealthErrorType, HealthUnknown, VolumeCondition};
 
     fn finding(
         severity: daemon::Severity,
@@ -184,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_health_carries_csi_enum_numbers() {
+    fn a_listed_volume_carries_its_statuses_worst_first() {
         let findings = vec![
             finding(
                 daemon::Severity::Suspect,
@@ -213,10 +166,10 @@ mod tests {
             reason: reason.into(),
             message: "m".into(),
         };
-        let told = VolumeHealth {
+        let health = VolumeHealth {
             statuses: Ok(vec![
-                status(DATA_LOSS, "FilesystemCorrupted"),
-                status(DEGRADED, "DriveFailing"),
+                status(HealthErrorType::DataLoss, "FilesystemCorrupted"),
+                status(HealthErrorType::Degraded, "DriveFailing"),
             ]),
             condition: VolumeCondition {
                 abnormal: true,
@@ -229,7 +182,7 @@ mod tests {
             ListedVolume {
                 handle: "v".into(),
                 attached: true,
-                health: told
+                health
             }
         );
     }
@@ -246,9 +199,12 @@ mod tests {
             }),
             ..Default::default()
         };
-        let told = volume_health(&volume);
-        assert_eq!(told.statuses, Err("smartctl does not answer".into()));
-        assert!(!told.local && !told.condition.abnormal);
+        let health = health::of_volume(&volume);
+        assert_eq!(
+            health.statuses,
+            Err(HealthUnknown("smartctl does not answer".into()))
+        );
+        assert!(!health.local && !health.condition.abnormal);
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! CSI's Identity: name, version, what the driver can do as a whole, and whether the daemon has
-//! ever been reached. Answers from memory.
+//! CSI Identity service: name, version and capabilities of the driver, and whether the daemon has
+//! ever answered. Answers from memory.
 
 use tokio::sync::watch;
 use tonic::{Request, Response, Status};

@@ -1,14 +1,14 @@
-//! The interposer: our health in front of any other driver's socket
-//! (`--mode interposer --upstream`).
+//! The interposer: adds volume health to the answers of any other CSI driver (`--mode interposer
+//! --upstream`).
 //!
-//! In: a caller's calls. Out: the upstream driver's answers, byte for byte, with the node's health
-//! merged into those that carry health, and answers of our own to the health calls that the driver
-//! does not serve. What it knows of health comes from a [`verdict::Witness`]; it knows neither the
-//! daemon's wire nor how its own socket is bound, and never registers itself: the driver's own
-//! registrar is pointed at it.
+//! In: CSI calls. Out: the upstream driver's answers, byte for byte, with this node's health merged
+//! into those that carry health, and local answers to the health calls that the driver does not
+//! serve. Health comes from a [`health_source::HealthSource`]. The interposer knows neither the
+//! daemon's wire nor how its socket is bound. It does not register itself: the driver's own
+//! registrar points at it.
 //!
-//! `calls` is the way of one call; `raw`, `merge` and `laws` change messages without knowing all of
-//! them; `body`, `grpc`, `failure` and `upstream` carry them.
+//! `proxy` handles one call; `raw`, `merge` and `status_limits` change messages without knowing all
+//! of their fields; `body`, `grpc`, `upstream_error` and `upstream` transport them.
 
 mod body;
 mod daemon_notify;
@@ -50,10 +50,10 @@ use crate::csi::interposer::upstream::{
 };
 use crate::csi::interposer::upstream_driver::UpstreamDriver;
 
-/// How long calls may take to finish at the end.
+/// How long calls may take to finish at shutdown.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(4);
 const STREAMS_PER_CONNECTION: u32 = 1024;
-/// A caller that has vanished without closing its end holds nothing for longer.
+/// Closes connections of callers that vanished without closing them.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -61,7 +61,7 @@ pub struct Settings {
     /// The real driver's socket.
     pub upstream: PathBuf,
     pub health_apis: EnabledHealthApis,
-    /// Between two looks for volumes that did not pass by.
+    /// Between two checks for volumes that bypass the interposer.
     pub bypass_check_interval: Duration,
 }
 
@@ -77,11 +77,11 @@ impl Settings {
 
 pub struct Interposer<W> {
     proxy: Arc<Proxy<W>>,
-    told: mpsc::Receiver<LifecycleEvent>,
-    look: Duration,
+    events: mpsc::Receiver<LifecycleEvent>,
+    bypass_check_interval: Duration,
 }
 
-/// The upstream driver's name, as soon as it can be asked.
+/// The upstream driver's name, queried on demand.
 pub struct DriverName<W>(Arc<Proxy<W>>);
 
 impl<W: HealthSource> DriverName<W> {
@@ -91,7 +91,7 @@ impl<W: HealthSource> DriverName<W> {
 }
 
 impl<W: HealthSource> Interposer<W> {
-    /// Connects to nobody yet.
+    /// Makes no connection yet.
     pub fn new(settings: Settings, health_source: Arc<W>) -> Interposer<W> {
         let (notifier, events) = DaemonNotifier::new();
         let driver = UpstreamDriver::new(Upstream::new(settings.upstream));
@@ -102,8 +102,8 @@ impl<W: HealthSource> Interposer<W> {
                 settings.health_apis,
                 notifier,
             )),
-            told: events,
-            look: settings.bypass_check_interval,
+            events,
+            bypass_check_interval: settings.bypass_check_interval,
         }
     }
 
@@ -112,7 +112,7 @@ impl<W: HealthSource> Interposer<W> {
     }
 
     /// Serves the connections until `stop` completes or there are no more, then lets calls finish
-    /// for [`DRAIN`].
+    /// for [`DRAIN_TIMEOUT`].
     pub async fn serve<S, I>(self, connections: S, stop: impl Future<Output = ()>)
     where
         S: Stream<Item = io::Result<I>>,
@@ -120,10 +120,10 @@ impl<W: HealthSource> Interposer<W> {
     {
         let Interposer {
             proxy,
-            told: events,
-            look: bypass_check_interval,
+            events,
+            bypass_check_interval,
         } = self;
-        tracing::info!(upstream = %proxy.driver.upstream.path().display(), "calls are passed on to the upstream driver");
+        tracing::info!(upstream = %proxy.driver.upstream.path().display(), "forwarding calls to the upstream driver");
         let delivery =
             daemon_notify::deliver_events(events, &proxy.driver, proxy.health_source.as_ref());
         let watching = daemon_notify::detect_bypass(
@@ -164,14 +164,14 @@ where
                     stopped.clone(),
                 ));
             }
-            // What can be said of it was said by whoever accepts.
+            // The listener has logged the error.
             Some(Err(_)) => {}
             None => break,
         }
     }
     stopping.send_replace(true);
     let all = async { while served.join_next().await.is_some() {} };
-    // Whoever has not finished by then is cut off.
+    // Calls that are not finished by then are cut off.
     let _ = tokio::time::timeout(DRAIN_TIMEOUT, all).await;
 }
 
@@ -192,7 +192,7 @@ async fn serve_connection<W, I>(
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
         .max_header_list_size(MAX_HEADER_LIST_BYTES)
-        // Nothing is added to what the upstream says.
+        // Nothing is added to the upstream's answer.
         .auto_date_header(false);
     let service = service_fn(move |request| {
         let proxy = Arc::clone(&proxy);
@@ -200,11 +200,11 @@ async fn serve_connection<W, I>(
     });
     let mut serving = pin!(builder.serve_connection(TokioIo::new(connection), service));
     let stop = async {
-        // An error: the sender has gone, which is the end as well.
+        // An error: the sender was dropped, which means stop as well.
         let _ = stopped.wait_for(|stopped| *stopped).await;
     };
     tokio::select! {
-        // A connection that breaks is its caller's affair.
+        // A broken connection is the caller's affair.
         _ = serving.as_mut() => return,
         () = stop => serving.as_mut().graceful_shutdown(),
     }

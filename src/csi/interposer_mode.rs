@@ -1,8 +1,8 @@
-//! Mode interposer: another driver's calls on our socket, over one connection to that driver and
-//! one to the daemon.
+//! Mode interposer: serves another driver's calls on the shim's socket, over one connection to that
+//! driver and one to the daemon.
 //!
-//! In: options, the wish to stop. Out: served sockets. Beside the calls themselves: podmon's
-//! question for the other driver's volumes, where it is asked for.
+//! In: options, a stop signal. Out: served sockets: CSI and, where --podmon-endpoint asks for it,
+//! podmon for the other driver's volumes.
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -21,13 +21,14 @@ use crate::csi::interposer::{DriverName, Interposer, Settings};
 use crate::csi::node_id::{NodeIdError, node_id};
 use crate::csi::options::{Endpoint, Options};
 use crate::csi::podmon::{self, Connectivity, ConnectivityStatus, PodmonService};
-use crate::csi::server::{self, ListenError, Listener, MODE_GROUP, ServeError};
+use crate::csi::server::{self, MODE_GROUP, ServeError};
+use crate::host::listen::ListenError;
 
 #[derive(Debug, thiserror::Error)]
 pub enum InterposerModeError {
-    #[error("the endpoint cannot be used")]
+    #[error("listening on --endpoint")]
     Listen(#[from] ListenError),
-    #[error("naming this node for podmon")]
+    #[error("determining the node id for podmon")]
     NodeId(#[from] NodeIdError),
     #[error("serving podmon")]
     Serve(#[from] ServeError),
@@ -40,12 +41,12 @@ pub async fn run(
     upstream: PathBuf,
     stop: impl Future<Output = ()>,
 ) -> Result<(), InterposerModeError> {
-    let listener = Listener::bind(endpoint.path(), MODE_GROUP).await?;
+    let listener = server::bind(endpoint.path(), MODE_GROUP).await?;
     let podmon_listener = match &options.podmon_endpoint {
-        // Only podmon asks for the node's name.
+        // Only podmon needs the node id.
         Some(podmon) => Some((
             node_id(options.node_id.as_deref())?,
-            Listener::bind(podmon.path(), MODE_GROUP).await?,
+            server::bind(podmon.path(), MODE_GROUP).await?,
         )),
         None => None,
     };
@@ -55,7 +56,7 @@ pub async fn run(
         upstream = %upstream.display(),
         %endpoint,
         agent = %options.agent.display(),
-        "diskvitals-csi stands before another driver"
+        "diskvitals-csi forwards calls to another driver"
     );
     let health_apis = EnabledHealthApis {
         condition: options.health_api.includes_condition(),
@@ -71,7 +72,7 @@ pub async fn run(
     };
     let (stopping, stopped) = watch::channel(false);
     let mut serving = std::pin::pin!(async {
-        let (connections, _bound) = listener.connections();
+        let (connections, _bound) = server::connections(listener);
         let calls = async {
             interposer
                 .serve(connections, server::wait_stopped(stopped.clone()))
@@ -103,14 +104,14 @@ pub async fn run(
         () = stop => {}
     }
     stopping.send_replace(true);
-    // Calls that are under way may still ask the daemon.
+    // Calls in progress may still query the daemon.
     tokio::select! {
         served = serving => Ok(served?),
         never = reconnecting => match never {},
     }
 }
 
-/// The other driver's volumes, as podmon asks for them.
+/// podmon's checks for the upstream driver's volumes.
 struct UpstreamConnectivity {
     driver: DriverName<HealthClient>,
     agent: Agent,

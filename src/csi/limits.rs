@@ -1,9 +1,8 @@
-//! What the Kubernetes API stores of health (CSI_WIRE, docs/interposer.md), for what we say and for
-//! what passes by: one entry that breaks a limit makes the kubelet unable to write the pod's
-//! status, and so to delete the pod.
+//! Limits of the Kubernetes API for health (CSI_WIRE, docs/interposer.md), applied to local and to
+//! upstream statuses. One entry beyond a limit makes the kubelet unable to write the pod's status,
+//! and so to delete the pod.
 //!
-//! In: any text. Out: one that every caller can store; what fits already is returned as it is.
-//! Pure.
+//! In: any text. Out: text that every caller can store; valid text is returned unchanged. Pure.
 
 use std::borrow::Cow;
 

@@ -1,8 +1,8 @@
-//! CSI's Node: what the kubelet asks of this node's volumes. The daemon does the work; health and
-//! figures come from its memory.
+//! CSI Node service: the kubelet's calls for the volumes of this node. The daemon does the work;
+//! health and usage come from its memory.
 //!
-//! Each call checks its fields first and looks the volume up then (a request without a target path
-//! is wrong whatever the volume is).
+//! Each call validates its fields first and looks the volume up afterwards (a request without a
+//! target path is invalid whatever the volume is).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,9 +23,9 @@ use crate::csi::wire::node_service_capability::rpc::Type as Can;
 use crate::csi::wire::node_service_capability::{Rpc, Type};
 use crate::csi::{stats, validate, wire};
 
-/// How long the first figures of a volume that was attached a moment ago are waited for.
+/// How long to wait for the first usage of a volume that was attached a moment ago.
 const FIRST_USAGE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Between two looks at it.
+/// Between two queries while waiting.
 const USAGE_POLL_INTERVAL: Duration = Duration::from_millis(25);
 
 pub struct NodeService {
@@ -37,9 +37,9 @@ impl NodeService {
         NodeService { driver }
     }
 
-    /// Usage at `path`, and the volume's health where that was to be had with it. The daemon's
-    /// picture is a moment behind what it has done itself: a volume that it has just attached there
-    /// is looked at again, and only that one is waited for.
+    /// Usage at `path`, and the volume's health if the same answer has it. The daemon's snapshot
+    /// lags behind its own actions: only for a volume that it has just attached at `path`, the
+    /// query is repeated.
     async fn usage(
         &self,
         id: &str,
@@ -89,10 +89,10 @@ impl NodeService {
     }
 }
 
-/// What the daemon's picture says of a volume at a path.
+/// The daemon's answer about a volume at a path.
 enum UsageOutcome {
     Available(Box<daemon::VolumeUsageAnswer>),
-    /// It is not there, or has none yet; the volume as its keeper knows it.
+    /// The volume is not at the path, or has no usage yet; with the volume's own record.
     Unavailable(Status, Box<daemon::ProvidedVolume>),
 }
 
@@ -104,7 +104,7 @@ async fn fetch_usage(
 ) -> Result<UsageOutcome, ClientError> {
     match client.usage_and_volume(&driver, &id, &path).await {
         Ok(answer) => Ok(UsageOutcome::Available(Box::new(answer))),
-        // Whatever else is wrong does not pass by waiting.
+        // No other error passes by waiting.
         Err(ClientError::Rejected(status))
             if matches!(status.code(), Code::NotFound | Code::Unavailable) =>
         {
@@ -118,7 +118,7 @@ async fn fetch_usage(
     }
 }
 
-/// NOT_FOUND, as CSI wants it of a path where the volume is not (NodeGetVolumeStats,
+/// NOT_FOUND, as CSI requires where the volume is not at the path (NodeGetVolumeStats,
 /// NodeExpandVolume).
 fn not_at_path(id: &str, path: &str) -> Status {
     Status::not_found(format!(
@@ -240,8 +240,8 @@ impl Node for NodeService {
         Ok(Response::new(wire::NodeUnpublishVolumeResponse {}))
     }
 
-    /// Never fails for unknown health: the condition says so (`health::Told`), and is left out
-    /// where even that cannot be had.
+    /// Unknown health is no error here: the condition says so, and is left out where no condition
+    /// is available.
     async fn node_get_volume_stats(
         &self,
         request: Request<wire::NodeGetVolumeStatsRequest>,
@@ -263,7 +263,7 @@ impl Node for NodeService {
                         tracing::debug!(
                             volume = request.volume_id,
                             why = status.message(),
-                            "figures without a condition"
+                            "usage without a condition"
                         );
                         None
                     }
@@ -277,8 +277,8 @@ impl Node for NodeService {
         }))
     }
 
-    /// By id alone: whether it is mounted where it should be is among the daemon's findings, and a
-    /// path says nothing more.
+    /// By id alone: a volume that is not mounted where it should be has a finding, so the path adds
+    /// nothing.
     async fn node_get_volume_health(
         &self,
         request: Request<wire::NodeGetVolumeHealthRequest>,
@@ -379,18 +379,13 @@ impl Node for NodeService {
     }
 }
 
-/// Without a capability: of volumes of any use (the kubelet throws a whole answer away for one that
-/// is half filled in).
+/// Without a capability: it applies to volumes of any access type. The kubelet discards a whole
+/// answer with a partial capability.
 fn to_backend_health(
     status: HealthStatus,
 ) -> wire::node_get_storage_health_response::StorageBackendHealth {
-    let unreachable = status.status == health::HealthErrorType::Inaccessible;
     wire::node_get_storage_health_response::StorageBackendHealth {
-        status: match unreachable {
-            true => wire::StorageHealthErrorType::StorageUnreachable,
-            false => wire::StorageHealthErrorType::StorageDegraded,
-        }
-        .into(),
+        status: status.status.number(),
         reason: status.reason,
         message: status.message,
         volume_capability: None,

@@ -1,4 +1,4 @@
-//! How this node is called where nobody has said it: by its host name.
+//! The node id where --node-id is not given: the host name.
 
 use std::ffi::OsString;
 

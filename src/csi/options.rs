@@ -1,4 +1,4 @@
-//! The shim's command line: text in, checked values out.
+//! Command line of `diskvitals-csi`: text in, validated values out.
 
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
@@ -19,42 +19,42 @@ const MAX_NODE_ID_LEN: usize = 256;
 const MAX_LABEL_PREFIX_LEN: usize = 253;
 const MAX_LABEL_NAME_LEN: usize = 63;
 
-/// The CSI shim: lets Kubernetes know what diskvitalsd knows of this node's volumes, and provides
+/// The CSI shim of diskvitals: exposes volume health of this node to Kubernetes, and provides
 /// volumes of this node.
 ///
-/// It asks diskvitalsd on its agent socket for everything, and needs no privilege of its own. Each
-/// mode is one process with its own socket:
+/// It queries diskvitalsd on its agent socket and needs no privilege of its own. Each mode is one
+/// process with its own socket:
 ///
-/// driver: CSI's Identity, Controller and Node for the volumes that diskvitalsd provides
-/// (csi.diskvitals.io): static ones, and a pool. controller: Identity and Controller only.
-/// interposer: stands before another driver (--upstream) and adds volume health to its answers.
-/// registrar: registers the driver that serves --endpoint with the kubelet (--registration-dir,
-/// --kubelet-registration-path).
+/// driver: CSI's Identity, Controller and Node services for the volumes that diskvitalsd provides
+/// (csi.diskvitals.io): static volumes and volumes of a pool. controller: Identity and Controller
+/// only. interposer: forwards all calls to another driver (--upstream) and adds volume health to
+/// its answers. registrar: registers the driver that serves --endpoint with the kubelet
+/// (--registration-dir, --kubelet-registration-path).
 ///
-/// With --report it tells the API server as well, in any mode; with --report and without --mode and
-/// --endpoint it does nothing else.
+/// --report publishes to the API server as well, in any mode. With --report and without --mode and
+/// --endpoint the program does nothing else.
 ///
-/// Probe says ready=false until diskvitalsd has answered once on its agent socket, and ready=true
-/// from then on, whatever becomes of diskvitalsd. Whether it answers now is told by grpc.health.v1
-/// on the same socket, and by UNAVAILABLE from the health calls.
+/// Probe returns ready=false until diskvitalsd has answered once on its agent socket, and
+/// ready=true from then on, whatever becomes of diskvitalsd. Whether diskvitalsd answers now is
+/// reported by grpc.health.v1 on the same socket, and by UNAVAILABLE from the health calls.
 ///
-/// Signals: TERM and INT stop it, in 5 s at most.
+/// Signals: TERM and INT stop it, within 5 s.
 ///
 /// Exit status: 0 stopped, 1 failed, 2 wrong usage.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "diskvitals-csi", version, max_term_width = 100)]
 pub struct Options {
-    /// What this process is [default: driver; with --report and no --endpoint: a reporter and
+    /// Mode of this process [default: driver; with --report and no --endpoint: a reporter and
     /// nothing else]
     #[arg(long, value_enum, value_name = "MODE")]
     pub mode: Option<Mode>,
 
-    /// Where to serve CSI: unix:///PATH; every mode needs it. A socket that nobody listens on any
-    /// more is replaced. With --mode registrar: where the driver serves it
+    /// Socket to serve CSI on: unix:///PATH; required in every mode. A stale socket is replaced.
+    /// With --mode registrar: the socket of the driver
     #[arg(long, env = "CSI_ENDPOINT", value_name = "ENDPOINT")]
     pub endpoint: Option<Endpoint>,
 
-    /// The socket of diskvitalsd for this program (its --agent-socket)
+    /// The agent socket of diskvitalsd (its --agent-socket)
     #[arg(
         long,
         value_name = "PATH",
@@ -62,36 +62,35 @@ pub struct Options {
     )]
     pub agent: PathBuf,
 
-    /// The name of the CSI driver
+    /// Name of the CSI driver
     #[arg(long, value_name = "NAME", default_value = "csi.diskvitals.io", value_parser = driver_name)]
     pub driver_name: String,
 
-    /// How this node is called: in Kubernetes spec.nodeName. It must stay the same as long as
-    /// volumes live [default: the host name]
+    /// Id of this node; in Kubernetes spec.nodeName. It must stay the same as long as volumes live
+    /// [default: the host name]
     #[arg(long, value_name = "ID", value_parser = node_id)]
     pub node_id: Option<String>,
 
-    /// The label that says which node a volume is on
+    /// Topology label that names the node of a volume
     #[arg(long, value_name = "KEY", default_value = "topology.diskvitals.io/node", value_parser = label_key)]
     pub topology_key: String,
 
-    /// In which words volume health is told: the VolumeCondition of CSI up to 1.12, the health
-    /// calls of CSI 1.13, or both. Callers built on 1.12 may not take the capabilities of 1.13
+    /// Which CSI health API to expose: the VolumeCondition of CSI up to 1.12, the health calls of
+    /// CSI 1.13, or both. Callers built on 1.12 may not accept the capabilities of 1.13
     #[arg(long, value_enum, default_value_t, value_name = "API")]
     pub health_api: HealthApi,
 
-    /// Announce attaching and growing through the controller (ControllerPublishVolume,
-    /// ControllerExpandVolume), for a CSIDriver with attachRequired: true. Nothing is done by it: a
-    /// volume is where its node is
+    /// Announce ControllerPublishVolume and ControllerExpandVolume, for a CSIDriver with
+    /// attachRequired: true. They change nothing: a volume is where its node is
     #[arg(long)]
     pub controller_publish: bool,
 
-    /// With --mode interposer, required: where the real driver serves CSI
+    /// With --mode interposer, required: the socket of the real driver
     #[arg(long, value_name = "ENDPOINT")]
     pub upstream: Option<Endpoint>,
 
-    /// With --mode registrar, required: the folder in which the kubelet looks for registration
-    /// sockets (/var/lib/kubelet/plugins_registry)
+    /// With --mode registrar, required: the kubelet's directory of registration sockets
+    /// (/var/lib/kubelet/plugins_registry)
     #[arg(long, value_name = "DIR")]
     pub registration_dir: Option<PathBuf>,
 
@@ -99,22 +98,23 @@ pub struct Options {
     #[arg(long, value_name = "PATH", value_parser = socket_path)]
     pub kubelet_registration_path: Option<String>,
 
-    /// Serve podmon's ValidateVolumeHostConnectivity here too, beside --endpoint: unix:///PATH
+    /// Serve podmon's ValidateVolumeHostConnectivity on this socket too, beside --endpoint:
+    /// unix:///PATH
     #[arg(long, value_name = "ENDPOINT")]
     pub podmon_endpoint: Option<Endpoint>,
 
-    /// Tell the API server: events on the node, pods and claims for what gets better or worse, and
-    /// the node condition StorageHealthy. In a pod with its service account's token, elsewhere by
-    /// KUBECONFIG; the node is --node-id. Separated by commas
+    /// Publish to the API server: events on the node, pods and claims for every change of health,
+    /// and the node condition StorageHealthy. In a pod with its service account's token, elsewhere
+    /// by KUBECONFIG; the node is --node-id. Separated by commas
     #[arg(long, value_enum, value_delimiter = ',', value_name = "WHAT")]
     pub report: Vec<ReportKind>,
 
-    /// How to log, on standard error or to journald
+    /// Log format, on standard error or to journald
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t)]
     pub log_format: LogFormat,
 }
 
-/// What one process is.
+/// Mode of one process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Mode {
     Driver,
@@ -134,14 +134,14 @@ impl Mode {
     }
 }
 
-/// What the API server is told.
+/// What to publish to the API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ReportKind {
     Events,
     Conditions,
 }
 
-/// In which words volume health is told.
+/// CSI health API to expose.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum HealthApi {
     #[default]
@@ -162,7 +162,7 @@ impl HealthApi {
     }
 }
 
-/// Flags that do not go together.
+/// Flags that contradict each other.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UsageError {
     #[error("--mode {mode} needs {flag}")]
@@ -186,13 +186,13 @@ pub enum UsageError {
 }
 
 impl Options {
-    /// None: it reports, and does nothing else.
+    /// None: a reporter and nothing else.
     pub fn mode(&self) -> Option<Mode> {
         let alone = self.endpoint.is_none() && !self.report.is_empty();
         self.mode.or((!alone).then_some(Mode::Driver))
     }
 
-    /// Each mode's own flags, there and of use.
+    /// Checks that each mode has its own flags and no others.
     pub fn validated(self) -> Result<Options, UsageError> {
         let Some(this) = self.mode() else {
             return self.validated_reporter_only();
@@ -275,7 +275,7 @@ impl Options {
     }
 }
 
-/// The path of a unix socket that can be bound, as far as that can be seen from the text.
+/// Path of a unix socket that can be bound, as far as the text shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint(PathBuf);
 
@@ -327,25 +327,42 @@ fn socket_path(text: &str) -> Result<String, EndpointError> {
     Ok(text.to_owned())
 }
 
-fn driver_name(text: &str) -> Result<String, String> {
-    naming::validate_driver(text).map(|()| text.to_owned())
+/// A value that its flag does not accept.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+enum ValueError {
+    #[error("{0}")]
+    DriverName(String),
+    #[error("a node id has 1 to {MAX_NODE_ID_LEN} bytes, this one {0}")]
+    NodeIdLength(usize),
+    #[error("a node id has no blanks and no control characters")]
+    NodeIdCharacters,
+    #[error("a topology key has a prefix: write PREFIX/NAME")]
+    NoLabelPrefix,
+    #[error("the prefix is a DNS name of at most {MAX_LABEL_PREFIX_LEN} characters")]
+    LabelPrefix,
+    #[error(
+        "the name has at most {MAX_LABEL_NAME_LEN} characters, letters, digits, `-`, `_` and `.`, and begins and ends with a letter or digit"
+    )]
+    LabelName,
 }
 
-fn node_id(text: &str) -> Result<String, String> {
+fn driver_name(text: &str) -> Result<String, ValueError> {
+    naming::validate_driver(text).map_err(ValueError::DriverName)?;
+    Ok(text.to_owned())
+}
+
+fn node_id(text: &str) -> Result<String, ValueError> {
     if text.is_empty() || text.len() > MAX_NODE_ID_LEN {
-        return Err(format!(
-            "a node's id has 1 to {MAX_NODE_ID_LEN} bytes, this one {}",
-            text.len()
-        ));
+        return Err(ValueError::NodeIdLength(text.len()));
     }
     if text.chars().any(|c| c.is_control() || c.is_whitespace()) {
-        return Err("a node's id has no blanks and no control characters".into());
+        return Err(ValueError::NodeIdCharacters);
     }
     Ok(text.to_owned())
 }
 
 /// `PREFIX/NAME` or `NAME` (Kubernetes, Labels and Selectors). CSI demands the prefix.
-fn label_key(text: &str) -> Result<String, String> {
+fn label_key(text: &str) -> Result<String, ValueError> {
     let plain = |part: &str, more: &[u8]| {
         let ends = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
         let bytes = part.as_bytes();
@@ -356,17 +373,13 @@ fn label_key(text: &str) -> Result<String, String> {
                 .all(|byte| byte.is_ascii_alphanumeric() || more.contains(byte))
     };
     let Some((prefix, name)) = text.split_once('/') else {
-        return Err("a topology's key has a prefix: write PREFIX/NAME".into());
+        return Err(ValueError::NoLabelPrefix);
     };
     if prefix.len() > MAX_LABEL_PREFIX_LEN || !plain(prefix, b"-.") {
-        return Err(format!(
-            "the prefix is a DNS name of at most {MAX_LABEL_PREFIX_LEN} characters"
-        ));
+        return Err(ValueError::LabelPrefix);
     }
     if name.len() > MAX_LABEL_NAME_LEN || !plain(name, b"-_.") {
-        return Err(format!(
-            "the name has at most {MAX_LABEL_NAME_LEN} characters, letters, digits, `-`, `_` and `.`, and begins and ends with a letter or digit"
-        ));
+        return Err(ValueError::LabelName);
     }
     Ok(text.to_owned())
 }

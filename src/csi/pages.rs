@@ -1,20 +1,20 @@
-//! Pages of lists. A token names the last entry that was given out, so that pages stay right while
-//! entries come and go between them.
+//! Pagination of lists. A token names the last entry of a page, so pages stay correct while entries
+//! come and go between calls.
 //!
-//! In: max_entries and starting_token of a request. Out: where to go on, and the next token. A
-//! token is opaque: version, list, key and a checksum, in base64.
+//! In: max_entries and starting_token of a request. Out: the entries of the page and the next
+//! token. A token is opaque: version, list, key and a checksum, in base64.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use prost::Message;
 use tonic::Status;
 
-/// Changes when tokens change their form.
+/// Changes with the format of tokens.
 const VERSION: u8 = b'1';
-/// A page ends when its entries have more bytes than this, whatever was asked for: callers written
-/// in Go take 4 MiB.
+/// A page ends when its entries exceed this size, whatever the request: callers written in Go
+/// accept 4 MiB.
 const MAX_PAGE_BYTES: usize = 2 << 20;
-/// Longest token that is looked at, in bytes.
+/// Longest accepted token, in bytes.
 const MAX_TOKEN_LEN: usize = 16 << 10;
 
 /// Which list a token belongs to. A token of one list is no token of another.
@@ -33,7 +33,7 @@ impl ListKind {
     }
 }
 
-/// What one request asks for.
+/// One request for a page.
 #[derive(Debug, PartialEq, Eq)]
 pub struct PageRequest {
     list: ListKind,

@@ -1,5 +1,5 @@
-//! A StorageClass's parameters: what a dynamically created volume can be told. Every key is ours or
-//! is refused, so that a mistyped one is not lost.
+//! StorageClass parameters of a dynamically created volume. An unknown key is refused, so that a
+//! mistyped one is not ignored.
 
 use std::collections::HashMap;
 
@@ -11,8 +11,8 @@ use crate::csi::validate::{invalid, sanitized, validate_map};
 const KIND: &str = "diskvitals.io/kind";
 const MKFS_OPTIONS: &str = "diskvitals.io/mkfs-options";
 const FS_TYPE: &str = "csi.storage.k8s.io/fstype";
-/// What the external-provisioner adds with --extra-create-metadata: for whom the volume is. Nothing
-/// depends on it.
+/// Added by the external-provisioner with --extra-create-metadata: the claim of the volume.
+/// Ignored.
 const PROVISIONER_METADATA: [&str; 3] = [
     "csi.storage.k8s.io/pvc/name",
     "csi.storage.k8s.io/pvc/namespace",
@@ -23,7 +23,7 @@ const PROVISIONER_METADATA: [&str; 3] = [
 pub struct Parameters {
     /// Unspecified: the daemon's choice.
     pub kind: ProvidedKind,
-    /// As they were given; the daemon knows what each mkfs may be told.
+    /// Passed on; the daemon validates the options of each mkfs.
     pub mkfs_options: String,
     /// For capabilities that name no filesystem; empty: the daemon's choice. (The
     /// external-provisioner takes it out and fills in the capabilities itself.)
@@ -38,7 +38,7 @@ pub fn parse_parameters(given: &HashMap<String, String>) -> Result<Parameters, S
         mkfs_options: String::new(),
         fs_type: String::new(),
     };
-    // In order, so that of two mistakes always the same one is told.
+    // Sorted, so that of two mistakes always the same one is reported.
     let mut sorted: Vec<_> = given.iter().collect();
     sorted.sort();
     for (key, value) in sorted {

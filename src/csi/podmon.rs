@@ -1,13 +1,14 @@
-//! The service `podmon.v1.Podmon`: is this node connected to its volumes, and is there I/O on them?
+//! The service `podmon.v1.Podmon`: reports whether this node is connected to its volumes, and
+//! whether there is I/O on them.
 //!
-//! Dell's resiliency module asks that before it force-deletes the pods of a node that looks dead;
-//! another client may ask as well. It goes on with the deletion only when the answer is OK and says
-//! neither "connected" nor "I/O in progress". So "not connected" is a statement with consequences,
-//! and everything short of certainty is an error here: the daemon that is away, a volume that it
-//! does not know, another node's name.
+//! Dell's resiliency module calls it before it force-deletes the pods of a node that seems dead;
+//! other clients may call it as well. The module continues with the deletion only when the answer
+//! is OK and says neither "connected" nor "I/O in progress". "Not connected" therefore has
+//! consequences, and every uncertainty is an error here: an absent daemon, an unknown volume,
+//! another node's name.
 //!
-//! In: the module's request; what the daemon knows, through [`Connectivity`]. Out: an answer or a
-//! status. Knows nothing of how the daemon is asked.
+//! In: the module's request; the daemon's knowledge, through [`Connectivity`]. Out: an answer or a
+//! status. Does not know how the daemon is queried.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -20,44 +21,42 @@ use crate::csi::wire::podmon::{
     ValidateVolumeHostConnectivityRequest, ValidateVolumeHostConnectivityResponse,
 };
 
-/// Largest sample. Longer than this a caller's deadline is not, and nothing is learnt that a minute
-/// does not tell.
+/// Longest sample. No caller waits longer, and a longer sample shows nothing more.
 pub const MAX_SAMPLE: Duration = Duration::from_secs(60);
-/// Where the caller leaves it to us, as the module always does: ext4 commits every five seconds
-/// (ext4(5), commit=), so that a pod that writes through it is seen.
+/// Where the caller gives none, as the module always does. ext4 commits every five seconds
+/// (ext4(5), commit=), so a pod that writes through it has I/O in the sample.
 pub const DEFAULT_SAMPLE: Duration = Duration::from_secs(6);
-/// For one answer, where the service has a socket of its own: the longest sample, and the rest.
+/// For one answer, where the service has its own socket: the longest sample and a margin.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(70);
-/// Volumes in one question.
+/// Volumes in one request.
 const MAX_VOLUMES: usize = 1000;
 /// Bytes of a volume's id. CSI's own limit is 128, which drivers exceed.
 const MAX_ID_LEN: usize = 1024;
 /// Messages in an answer, and characters of each.
 const MAX_MESSAGES: usize = 1024;
 const MAX_MESSAGE_CHARS: usize = 1024;
-/// The module takes an error with these words for "not connected" (they are of another driver's
-/// vocabulary). An id in an error's text may hold them.
+/// The module reads an error with this text as "not connected" (it is the text of another driver).
+/// An id in an error's text may contain it.
 const NOT_CONNECTED_TEXT: &str = "there is no corresponding sdc";
 
-/// What is known for certain of a node's connection to its volumes.
+/// What is certain about a node's connection to its volumes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConnectivityStatus {
-    /// All drives beneath the volumes (no volumes: beneath all of the driver's) are present and
-    /// answer.
+    /// All drives below the volumes (no volumes: below all of the driver's) are present and answer.
     pub connected: bool,
-    /// Reads or writes were under way on one of the volumes in the sample.
+    /// Reads or writes were in progress on one of the volumes during the sample.
     pub ios_in_progress: bool,
     /// For people: why not connected, which volume has I/O.
     pub messages: Vec<String>,
 }
 
-/// Who knows it: the daemon.
+/// The source of this knowledge: the daemon.
 pub trait Connectivity: Send + Sync + 'static {
-    /// `handles`: volumes of the driver, none twice; empty: the node as a whole. `sample`: how long
-    /// to look for I/O, at most [`LONGEST_SAMPLE`]; zero: I/O is not asked for.
+    /// `handles`: distinct volumes of the driver; empty: the node as a whole. `sample`: how long to
+    /// watch for I/O, at most [`MAX_SAMPLE`]; zero: I/O is not checked.
     ///
-    /// Any doubt is an error (a volume that is not known, a drive that has not been heard of, a
-    /// daemon that is away), never `connected: false`.
+    /// Any doubt is an error (an unknown volume, a drive without data, an absent daemon), never
+    /// `connected: false`.
     fn check(
         &self,
         handles: Vec<String>,
@@ -99,9 +98,8 @@ impl<C: Connectivity> PodmonService<C> {
             )));
         }
         match self.connectivity.check(handles, sample).await {
-            // The module's first request asks for nothing but whether the service is there; an
-            // error would switch its check off until it is restarted. "Connected" is the answer
-            // upon which it does nothing.
+            // The module's first request only checks that the service exists; an error would
+            // disable its check until it restarts. On "connected" it does nothing.
             Err(status) if presence => Ok(ConnectivityStatus {
                 connected: true,
                 messages: vec![format!("not known now: {}", status.message())],
@@ -183,9 +181,9 @@ fn parse_handles(ids: Vec<String>) -> Result<Vec<String>, Status> {
     Ok(handles)
 }
 
-/// The same status, with a text that the module does not misread.
+/// The same status with a text that the module does not misread.
 fn sanitize_status(status: Status) -> Status {
-    // An error is an error, whatever the partner made of it.
+    // An error stays an error, even with the code OK.
     let code = if status.code() == Code::Ok {
         Code::Internal
     } else {

@@ -1,10 +1,10 @@
-//! `--mode registrar`: tells the kubelet of a CSI driver that serves its own socket, by the
-//! kubelet's plugin registration v1. The job of node-driver-registrar, without a foreign sidecar.
+//! `--mode registrar`: registers a CSI driver that serves its own socket with the kubelet (plugin
+//! registration v1). Replaces the node-driver-registrar sidecar.
 //!
-//! In: a driver's socket, the kubelet's plugins_registry folder, the path at which the kubelet
-//! finds the driver's socket. Out: a socket `NAME-reg.sock` in that folder, for as long as this
-//! runs; the kubelet asks it, and takes the driver away when it has gone. Knows nothing of volumes,
-//! of health, of the daemon.
+//! In: a driver's socket, the kubelet's plugins_registry directory, the path of the driver's socket
+//! as the kubelet sees it. Out: a socket `NAME-reg.sock` in that directory for as long as this
+//! runs; the kubelet queries it, and unregisters the driver when it is removed. Knows nothing of
+//! volumes, of health or of the daemon.
 
 mod driver_name;
 mod service;
@@ -18,19 +18,21 @@ use tonic::service::Routes;
 use crate::csi::registrar::driver_name::InvalidDriverName;
 use crate::csi::registrar::service::{RegistrationService, RegistrationState};
 use crate::csi::server;
-use crate::csi::server::{ListenError, Listener, ServeError, SocketFile};
+use crate::csi::server::ServeError;
 use crate::csi::wire::registration::PluginInfo;
 use crate::csi::wire::registration::registration_server::RegistrationServer;
+use crate::host::listen::{ListenError, SocketFile};
 
-/// The kubelet's word for what speaks CSI on its endpoint.
+/// The kubelet's type for a CSI plugin.
 const PLUGIN_TYPE: &str = "CSIPlugin";
-/// Of CSI. The kubelet takes a driver that names any 1.x; node-driver-registrar says the same.
+/// Versions of CSI. The kubelet accepts a driver that names any 1.x; node-driver-registrar
+/// announces the same.
 const SUPPORTED_VERSIONS: &[&str] = &["1.0.0"];
-/// How often the socket's name is looked for in the folder. A lost one means that a kubelet that
-/// starts again does not find the driver.
+/// How often to check that the socket file still exists. Without it a restarted kubelet does not
+/// find the driver.
 const SOCKET_CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
-/// What is registered, and where.
+/// The driver to register, and the kubelet's directory.
 #[derive(Clone, Debug)]
 pub struct Registration {
     /// The driver's socket as this process reaches it.
@@ -41,8 +43,8 @@ pub struct Registration {
     pub registration_dir: PathBuf,
 }
 
-/// Why registering ends without having been told to stop. Each is for the supervisor to start the
-/// program anew, with growing pauses.
+/// Why the registrar ends without a stop signal. The supervisor restarts the program with growing
+/// delays.
 #[derive(Debug, thiserror::Error)]
 pub enum RegistrarError {
     #[error("asking the driver at {} for its name", driver.display())]
@@ -69,8 +71,8 @@ enum StopReason {
 }
 
 /// Waits until the driver answers, then serves the registration socket until `stop` completes, the
-/// kubelet refuses the driver, or the socket has lost its name. The socket is removed in each case
-/// where it is still ours.
+/// kubelet refuses the driver, or the socket file is removed or replaced. Removes the socket file
+/// if it is still its own.
 pub async fn run(
     registration: Registration,
     stop: impl Future<Output = ()>,
@@ -86,7 +88,7 @@ pub async fn run(
         () = &mut stop => return Ok(()),
     };
     let socket = socket_path(&folder, &name);
-    let listener = Listener::bind(&socket, server::MODE_OWNER).await?;
+    let listener = server::bind(&socket, server::MODE_OWNER).await?;
     tracing::info!(driver = name, socket = %socket.display(), endpoint = kubelet_path, "waiting for the kubelet to register the driver");
 
     let info = PluginInfo {
@@ -99,7 +101,7 @@ pub async fn run(
             .collect(),
     };
     let (standing, mut states) = watch::channel(RegistrationState::Unknown);
-    let place = listener.socket_file();
+    let socket_file = listener.file().clone();
     let (reporter, health) = tonic_health::server::health_reporter();
     let service = RegistrationService::begin(info, standing, reporter).await;
     let services = Routes::new(
@@ -111,7 +113,7 @@ pub async fn run(
         end = tokio::select! {
             () = stop => StopReason::Stopped,
             reason = wait_refused(&mut states) => StopReason::Refused(reason),
-            () = wait_socket_lost(&place) => StopReason::SocketLost,
+            () = wait_socket_lost(&socket_file) => StopReason::SocketLost,
         };
     };
     server::serve(listener, services, server::REQUEST_TIMEOUT, ending).await?;
@@ -122,29 +124,29 @@ pub async fn run(
     }
 }
 
-/// A name is one part of a path: [`driver::name`] gives no other.
+/// A name is one component of a path: [`driver_name`] returns no other.
 fn socket_path(folder: &Path, name: &str) -> PathBuf {
     folder.join(format!("{name}-reg.sock"))
 }
 
-/// Completes when the kubelet has said no. Its call is answered all the same.
-async fn wait_refused(told: &mut watch::Receiver<RegistrationState>) -> String {
+/// Completes when the kubelet has refused the driver. Its call is answered all the same.
+async fn wait_refused(states: &mut watch::Receiver<RegistrationState>) -> String {
     loop {
-        if let RegistrationState::Refused(reason) = &*told.borrow_and_update() {
+        if let RegistrationState::Refused(reason) = &*states.borrow_and_update() {
             return reason.clone();
         }
-        if told.changed().await.is_err() {
-            // The service has gone: serving ends by itself.
+        if states.changed().await.is_err() {
+            // The service was dropped: serving ends by itself.
             return std::future::pending().await;
         }
     }
 }
 
-async fn wait_socket_lost(place: &SocketFile) {
-    let mut looks = tokio::time::interval(SOCKET_CHECK_INTERVAL);
+async fn wait_socket_lost(socket_file: &SocketFile) {
+    let mut checks = tokio::time::interval(SOCKET_CHECK_INTERVAL);
     loop {
-        looks.tick().await;
-        if !place.is_ours() {
+        checks.tick().await;
+        if !socket_file.is_ours() {
             return;
         }
     }

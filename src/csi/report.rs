@@ -1,13 +1,13 @@
-//! `--report`: what the daemon knows of this node's storage, told to the API server as events and
-//! as the node condition `StorageHealthy`.
+//! `--report`: publishes the storage health of this node to the Kubernetes API server, as events
+//! and as the node condition `StorageHealthy`.
 //!
-//! In: the daemon's Watch on its agent's socket. Out: events on the node, pods and claims, one for
-//! each transition; a condition that is true, false or unknown. Nobody is elected: each node has
-//! its own, and two of them on one node say the same by the same names. It holds up nothing else of
-//! the process: trouble with the API server is logged, waited out and tried again.
+//! In: the daemon's Watch on its agent socket. Out: one event for each transition, on the node,
+//! pods and claims; a condition that is True, False or Unknown. There is no leader election: each
+//! node has its own reporter, and two reporters on one node write the same objects under the same
+//! names. Failures of the API server are logged and retried; they delay nothing else in the
+//! process.
 
 mod api;
-mod backoff;
 mod condition;
 mod condition_publisher;
 mod daemon_watch;
@@ -15,6 +15,7 @@ mod event;
 mod event_publisher;
 mod node_snapshot;
 mod queue;
+mod retry_delay;
 mod token_bucket;
 mod transitions;
 
@@ -32,42 +33,41 @@ use crate::csi::report::node_snapshot::NodeSnapshot;
 
 pub use crate::csi::report::api::{ApiServer, ApiSetupError, Config};
 
-/// What is told.
+/// Which objects are published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EnabledReports {
     pub events: bool,
     pub conditions: bool,
 }
 
-/// How often and how soon.
+/// Intervals, delays and rate limits.
 #[derive(Clone, Debug)]
 pub struct ReportTiming {
-    /// How long the daemon may be away, or be without a full picture, before that is told. It is
-    /// replaced in less.
+    /// How long the daemon may be absent, or without a complete snapshot, before that is published.
+    /// A daemon is replaced in less.
     pub absence_grace: Duration,
-    /// How long changes are gathered.
+    /// How long changes are collected before they are published.
     pub debounce: Duration,
-    /// How often the daemon is asked whether it still answers.
+    /// How often to check that the daemon still answers.
     pub poll_interval: Duration,
-    /// A condition that is what it was is told again so often: that it still is.
+    /// Interval at which an unchanged condition is written again.
     pub heartbeat_interval: Duration,
-    /// Another message of the same status and reason is told so often.
+    /// Shortest interval between two messages of the same status and reason.
     pub message_interval: Duration,
-    /// Events that are told at once, and how soon another one may follow.
+    /// Number of events published at once, and the interval of further ones.
     pub event_burst: u32,
     pub event_interval: Duration,
-    /// Changes of the condition that are told at once, and how soon another one may follow.
+    /// Number of changes of the condition written at once, and the interval of further ones.
     pub condition_burst: u32,
     pub condition_interval: Duration,
-    /// Before the second attempt at the API server; doubled for each further one.
+    /// Delay before the second attempt; doubled for each further one.
     pub initial_backoff: Duration,
     pub max_backoff: Duration,
     /// For one answer of the API server.
     pub request_timeout: Duration,
-    /// How long a right that is missing may be one that was just given: API servers hold what they
-    /// know of roles in caches.
+    /// How long a missing permission may be a recent one: API servers cache roles.
     pub rbac_grace: Duration,
-    /// An event that fails for so long is given up.
+    /// An event that has failed for so long is given up.
     pub max_event_age: Duration,
 }
 
@@ -92,12 +92,12 @@ impl Default for ReportTiming {
     }
 }
 
-/// What is seen of the daemon.
+/// What the reporter knows of the daemon.
 #[derive(Clone, Debug, Default)]
 struct DaemonView {
-    /// The newest full one, also while the daemon is away.
+    /// The newest complete snapshot, also while the daemon is absent.
     snapshot: Option<Arc<NodeSnapshot>>,
-    /// Absent while the picture is kept up.
+    /// None while the snapshot is kept up to date.
     outage: Option<Outage>,
 }
 
@@ -108,7 +108,8 @@ struct Outage {
 }
 
 impl DaemonView {
-    /// Until when its absence is not told; None while it is there, and once it is to be told.
+    /// Until when an outage is not published; None without an outage, and once it is to be
+    /// published.
     fn grace_until(&self, patience: Duration) -> Option<Instant> {
         self.outage
             .as_ref()
@@ -119,10 +120,10 @@ impl DaemonView {
 
 pub struct Reporter {
     pub agent: PathBuf,
-    /// As the API server knows it.
+    /// The name of the Node object.
     pub node: String,
-    pub what: EnabledReports,
-    pub pace: ReportTiming,
+    pub enabled: EnabledReports,
+    pub timing: ReportTiming,
     pub api: ApiServer,
 }
 
@@ -131,8 +132,8 @@ impl Reporter {
         let Reporter {
             agent: path,
             node,
-            what: enabled,
-            pace: timing,
+            enabled,
+            timing,
             api,
         } = self;
         tracing::info!(

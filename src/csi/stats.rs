@@ -1,13 +1,13 @@
-//! How full a volume is, in CSI's words.
+//! Usage of a volume in bytes and inodes, converted from the daemon's API to CSI.
 
 use crate::api::wire as daemon;
 use crate::csi::wire;
 use crate::csi::wire::volume_usage::Unit;
 
-/// How full a volume is, in bytes and inodes.
+/// Usage of a volume in bytes and inodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Raw block: only `bytes.total` says anything.
+    /// Raw block: only `bytes.total` is known.
     pub block: bool,
     pub bytes: Amount,
     /// None for block volumes, and where the filesystem makes inodes as it needs them.
@@ -21,7 +21,7 @@ pub struct Amount {
     pub used: u64,
 }
 
-/// As the daemon tells it.
+/// Converts the daemon's answer.
 pub fn from_daemon(answer: &daemon::VolumeUsageAnswer) -> Usage {
     let amount = |total, available, used| Amount {
         total,
@@ -82,7 +82,7 @@ fn entry(unit: Unit, amount: Amount) -> wire::VolumeUsage {
     }
 }
 
-/// CSI counts in signed numbers: what is more than they hold is the most that they hold.
+/// CSI uses signed numbers; larger values saturate.
 pub fn saturating_i64(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }

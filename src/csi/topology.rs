@@ -1,11 +1,11 @@
-//! Where this node's volumes can be reached from: from this node. One label, whose key is a setting
-//! and whose value is made of the node's id.
+//! Topology of this node's volumes: one label, whose key is a setting and whose value is derived
+//! from the node id.
 //!
-//! In: node id and key. Out: the label, and whether a caller's topology includes us. Pure.
+//! In: node id and key. Out: the label, and whether a caller's topology includes this node. Pure.
 //!
-//! The value is stored in PersistentVolumes for as long as they live. A volume remembers it in its
-//! context ([`CONTEXT`]); a node that has another value now does not stage it, since the volume's
-//! data lies on a node that the cluster looks for under the old one.
+//! PersistentVolumes store the value for as long as they live. A volume keeps it in its context
+//! ([`CONTEXT_KEY`]). A node with another value refuses to stage the volume, because the cluster
+//! looks for its data on a node with the old value.
 
 use std::collections::HashMap;
 
@@ -41,13 +41,13 @@ impl Topology {
         }
     }
 
-    /// What goes with a volume into each later call.
+    /// The context of a new volume, which comes with each later call.
     pub fn volume_context(&self) -> HashMap<String, String> {
         HashMap::from([(CONTEXT_KEY.to_owned(), self.value.clone())])
     }
 
-    /// This node is in `place`. A place without segments is everywhere; a segment with a key that
-    /// is not ours is a place that we are not in.
+    /// Whether `place` includes this node. A place without segments is everywhere; a place with
+    /// another key does not include it.
     pub fn is_within(&self, place: &wire::Topology) -> bool {
         place
             .segments
@@ -56,7 +56,7 @@ impl Topology {
     }
 
     /// RESOURCE_EXHAUSTED when the volume is required elsewhere (CSI, CreateVolume: unable to
-    /// provision in accessible_topology). What is only preferred elsewhere can be here.
+    /// provision in accessible_topology). A mere preference for another place is no obstacle.
     pub fn require_accessible(
         &self,
         requirement: Option<&wire::TopologyRequirement>,
@@ -78,7 +78,7 @@ impl Topology {
         )))
     }
 
-    /// FAILED_PRECONDITION when a volume was made under another value of this node's.
+    /// FAILED_PRECONDITION when the volume was created under another topology value.
     pub fn require_created_here(
         &self,
         volume_context: &HashMap<String, String>,
@@ -94,7 +94,7 @@ impl Topology {
     }
 }
 
-/// The id itself where it is the value of a label; else a beginning that looks like it, and a hash.
+/// The id itself where it is a valid label value; else a readable prefix and a hash.
 fn label_value(node_id: &str) -> String {
     let inside = node_id
         .bytes()

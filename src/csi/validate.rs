@@ -1,10 +1,9 @@
-//! The fields of requests, checked before anything is looked up: what comes back is
-//! INVALID_ARGUMENT and names the field (CSI, Error Scheme).
+//! Validates the fields of CSI requests before any lookup: an invalid field gives INVALID_ARGUMENT
+//! and its name (CSI, Error Scheme).
 //!
-//! In: fields. Out: values in the daemon's words. Pure. Whether an id is known, a path is below the
-//! kubelet's folder or a size fits is for the daemon to say. Ids, names and paths are data; they
-//! are repeated in messages cut and escaped, and parts of a request that may hold secrets never
-//! are.
+//! In: fields. Out: values of the daemon's API. Pure. The daemon decides whether an id is known, a
+//! path is below the kubelet's directory or a size is possible. Messages repeat ids, names and
+//! paths escaped and truncated; they never repeat parts of a request that may hold secrets.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -16,7 +15,7 @@ use crate::csi::agent::MAX_CALL_TIMEOUT;
 use crate::csi::wire;
 use crate::csi::wire::volume_capability::AccessType;
 use crate::csi::wire::volume_capability::access_mode::Mode;
-use crate::model::provision::{AccessMode, PodRef};
+use crate::model::provision::PodRef;
 
 /// CSI's limit for texts that have no other one, in bytes (Size Limits).
 const MAX_STRING_LEN: usize = 128;
@@ -38,7 +37,7 @@ pub fn invalid(field: &str, what: impl std::fmt::Display) -> Status {
     Status::invalid_argument(format!("{field}: {what}"))
 }
 
-/// The caller's text as a message repeats it.
+/// The caller's text as messages repeat it.
 pub fn sanitized(text: &str) -> String {
     let mut shown: String = text
         .chars()
@@ -51,7 +50,7 @@ pub fn sanitized(text: &str) -> String {
     shown
 }
 
-/// NOT_FOUND: no volume of ours has this id.
+/// NOT_FOUND: no volume of this driver has this id.
 pub fn volume_not_found(id: &str) -> Status {
     Status::not_found(format!(
         "volume_id: no volume has the id `{}`",
@@ -67,12 +66,12 @@ fn require_non_empty(field: &str, value: &str) -> Result<(), Status> {
     }
 }
 
-/// An id that must be there.
+/// The id is required.
 pub fn validate_volume_id(id: &str) -> Result<(), Status> {
     require_non_empty("volume_id", id)
 }
 
-/// False: no volume can have this id, so that there is nothing to ask.
+/// False: no volume can have this id, so no lookup is needed.
 pub fn is_possible_id(id: &str) -> bool {
     id.len() <= MAX_STRING_LEN && !id.contains('\0')
 }
@@ -109,7 +108,7 @@ pub fn validate_name(name: &str) -> Result<(), Status> {
     Ok(())
 }
 
-/// A path where something is to be done: absolute, without `.`, `..`, empty parts and NUL.
+/// A path to act on: absolute, without `.`, `..`, empty parts and NUL.
 pub fn validate_path(field: &str, path: &str) -> Result<(), Status> {
     require_non_empty(field, path)?;
     if path.len() > MAX_PATH_LEN {
@@ -143,25 +142,24 @@ pub fn validate_path(field: &str, path: &str) -> Result<(), Status> {
     Ok(())
 }
 
-/// A path where a volume is said to be. False: it is at no such path, whatever volume it is.
+/// The path of a volume. False: no volume can be at this path.
 pub fn is_possible_path(field: &str, place: &str) -> Result<bool, Status> {
     require_non_empty(field, place)?;
     Ok(validate_path(field, place).is_ok())
 }
 
-/// The modes that a volume of one node can have.
+/// Access modes that a volume on one node supports.
 pub fn is_single_node_mode(mode: daemon::AccessMode) -> bool {
-    let asked = match mode {
-        daemon::AccessMode::Unspecified => return false,
-        daemon::AccessMode::SingleNodeWriter => AccessMode::SingleNodeWriter,
-        daemon::AccessMode::SingleNodeReaderOnly => AccessMode::SingleNodeReaderOnly,
-        daemon::AccessMode::MultiNodeReaderOnly => AccessMode::MultiNodeReaderOnly,
-        daemon::AccessMode::MultiNodeSingleWriter => AccessMode::MultiNodeSingleWriter,
-        daemon::AccessMode::MultiNodeMultiWriter => AccessMode::MultiNodeMultiWriter,
-        daemon::AccessMode::SingleNodeSingleWriter => AccessMode::SingleNodeSingleWriter,
-        daemon::AccessMode::SingleNodeMultiWriter => AccessMode::SingleNodeMultiWriter,
-    };
-    asked.is_for_one_node()
+    match mode {
+        daemon::AccessMode::SingleNodeWriter
+        | daemon::AccessMode::SingleNodeReaderOnly
+        | daemon::AccessMode::SingleNodeSingleWriter
+        | daemon::AccessMode::SingleNodeMultiWriter => true,
+        daemon::AccessMode::Unspecified
+        | daemon::AccessMode::MultiNodeReaderOnly
+        | daemon::AccessMode::MultiNodeSingleWriter
+        | daemon::AccessMode::MultiNodeMultiWriter => false,
+    }
 }
 
 fn to_daemon_mode(mode: Mode) -> daemon::AccessMode {
@@ -177,8 +175,8 @@ fn to_daemon_mode(mode: Mode) -> daemon::AccessMode {
     }
 }
 
-/// A capability that must be there, in the daemon's words. Mount options may hold secrets: no
-/// message repeats them.
+/// A required capability, converted to the daemon's API. Mount options may hold secrets: no message
+/// repeats them.
 pub fn parse_capability(
     field: &str,
     capability: Option<&wire::VolumeCapability>,
@@ -275,7 +273,7 @@ pub fn parse_capacity_range(range: Option<&wire::CapacityRange>) -> Result<(u64,
     Ok((required, limit))
 }
 
-/// A map of the orchestrator's that is kept or compared.
+/// A map of the orchestrator that is stored or compared.
 pub fn validate_map(field: &str, map: &HashMap<String, String>) -> Result<(), Status> {
     let length: usize = map.iter().map(|(key, value)| key.len() + value.len()).sum();
     if length > MAX_MAP_LEN {
@@ -287,8 +285,8 @@ pub fn validate_map(field: &str, map: &HashMap<String, String>) -> Result<(), St
     Ok(())
 }
 
-/// The pod that a volume is published for, where the kubelet tells (the CSIDriver's
-/// podInfoOnMount). INVALID_ARGUMENT for an inline (ephemeral) volume: we make none.
+/// The pod that a volume is published for, where the kubelet gives it (the CSIDriver's
+/// podInfoOnMount). INVALID_ARGUMENT for an inline (ephemeral) volume: the driver has none.
 pub fn parse_pod(volume_context: &HashMap<String, String>) -> Result<PodRef, Status> {
     if volume_context
         .get(EPHEMERAL)
@@ -307,8 +305,8 @@ pub fn parse_pod(volume_context: &HashMap<String, String>) -> Result<PodRef, Sta
     })
 }
 
-/// How long the caller will wait (the header `grpc-timeout` of gRPC over HTTP/2), [`LONGEST`] at
-/// most.
+/// The caller's timeout (the header `grpc-timeout` of gRPC over HTTP/2), at most
+/// [`MAX_CALL_TIMEOUT`].
 pub fn call_timeout<T>(request: &Request<T>) -> Duration {
     let header = request
         .metadata()
@@ -339,7 +337,7 @@ fn parse_grpc_timeout(header: &str) -> Option<Duration> {
     }
 }
 
-/// The daemon's fields as CSI's callers know them: what they gave is what a refusal must name.
+/// The daemon's field names and those of CSI: a refusal must name the field that the caller gave.
 const FIELD_NAMES: [(&str, &str); 9] = [
     ("staging_path", "staging_target_path"),
     ("access.fs_type", "volume_capability.mount.fs_type"),
@@ -352,8 +350,7 @@ const FIELD_NAMES: [(&str, &str); 9] = [
     ("handle", "volume_id"),
 ];
 
-/// A refusal of the daemon's that begins with one of its fields (`staging_path: is …`), with CSI's
-/// name of it.
+/// Replaces the daemon's field name at the start of a refusal (`staging_path: is …`) by CSI's.
 pub fn with_csi_field_names(status: Status) -> Status {
     let named = FIELD_NAMES.iter().find_map(|(ours, theirs)| {
         Some((

@@ -1,6 +1,6 @@
-//! Descriptors that tokio waits on: devices and pipes that are read without blocking.
+//! File descriptors of devices and pipes, for non-blocking reads with tokio.
 //!
-//! In: a descriptor. Out: the same, non-blocking, with the word when it can be read.
+//! In: a descriptor. Out: the same descriptor, non-blocking, which tokio can await.
 
 use std::io;
 use std::os::fd::OwnedFd;

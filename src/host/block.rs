@@ -1,6 +1,7 @@
-//! Block devices by their nodes: size, whether somebody has them, their bytes made zero.
+//! Block devices by their nodes: their size, whether another user holds them, and zeroing of their
+//! bytes.
 //!
-//! In: a node's path. Out: sizes in bytes, errors. Knows nothing of what is on them.
+//! In: a node's path. Out: sizes in bytes, errors. Knows nothing of a device's content.
 
 use std::fs::File;
 use std::io;

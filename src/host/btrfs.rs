@@ -1,8 +1,8 @@
-//! Members of a btrfs, by the ioctls BTRFS_IOC_FS_INFO and BTRFS_IOC_DEV_INFO
-//! (include/uapi/linux/btrfs.h), asked of a directory on it.
+//! The member devices of a mounted btrfs, by the ioctls BTRFS_IOC_FS_INFO and BTRFS_IOC_DEV_INFO
+//! (include/uapi/linux/btrfs.h).
 //!
-//! In: a mount's path. Out: the filesystem's UUID, and of each member its id and the path by which
-//! the kernel opened it.
+//! In: the path of a mount. Out: the filesystem's UUID; for each member its id and the path by
+//! which the kernel opened it.
 
 use std::io;
 use std::os::fd::AsFd;

@@ -1,9 +1,9 @@
-//! Starting programs: absolute path, no shell, a small fixed environment, a process group of its
-//! own, a time-out, bounded output.
+//! Runs external programs: absolute path, no shell, a small fixed environment, a process group of
+//! their own, a time-out, bounded output.
 //!
-//! Comes in: what to run. Goes out: the raw wait status and what it wrote. Never waits for a
-//! process that cannot be killed: what is left of it is handed back (`Remains`), and can be awaited
-//! by whoever must not start another one before.
+//! In: the program and its arguments. Out: the raw wait status and the output. A process that
+//! cannot be killed is never waited for: the caller gets an `UnkillableChild`, and can await its
+//! end before it starts another one.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::io;
@@ -27,6 +27,9 @@ use crate::host::process::waiting_in;
 const LATE_OUTPUT_TIMEOUT: Duration = Duration::from_millis(200);
 /// A process that was killed has gone by then, or is held by the kernel.
 const REAP_TIMEOUT: Duration = Duration::from_secs(1);
+/// A program without a time-out of its own is started within milliseconds, unless its disk does not
+/// answer.
+const START_TIMEOUT: Duration = Duration::from_secs(10);
 /// For a thread that only starts a process.
 const STACK_SIZE: usize = 128 * 1024;
 
@@ -78,8 +81,8 @@ pub enum ExecError {
     },
 }
 
-/// What is left of a program that has been killed and does not go: a thread of it is in
-/// uninterruptible sleep. Nobody is held up by it.
+/// A program that was killed and has not exited: one of its threads is in uninterruptible sleep.
+/// Nothing waits for it.
 #[derive(Debug)]
 pub struct UnkillableChild {
     /// The process' state and what it waits in, where /proc tells
@@ -89,7 +92,7 @@ pub struct UnkillableChild {
 }
 
 impl UnkillableChild {
-    /// They are there until `end` is over, which a task of its own awaits.
+    /// The process exists until `end` completes, which a task of its own awaits.
     pub fn watch(
         waiting_in: Option<String>,
         end: impl Future<Output = ()> + Send + 'static,
@@ -106,14 +109,20 @@ impl UnkillableChild {
         }
     }
 
-    /// Until it has really gone: days, if need be.
+    /// Whether the process has exited.
+    pub fn has_exited(&mut self) -> bool {
+        // An error: the runtime ends, and everything with it.
+        self.exited.try_recv() != Err(oneshot::error::TryRecvError::Empty)
+    }
+
+    /// Completes when the process has exited, maybe after days.
     pub async fn exited(self) {
         // An error: the runtime ends, and everything with it.
         let _ = self.exited.await;
     }
 }
 
-/// Runs it to its end. When the future is dropped, the process group is killed.
+/// Runs a program to its end. When the future is dropped, the process group is killed.
 pub async fn run(exec: &Exec) -> Result<Output, ExecError> {
     let program = &exec.program;
     if !program.is_absolute() {
@@ -134,9 +143,7 @@ pub async fn run(exec: &Exec) -> Result<Output, ExecError> {
         mut child,
         mut group,
     } = match tokio::time::timeout_at(deadline, &mut starting).await {
-        Ok(Ok(started)) => started.map_err(failed)?,
-        // The thread has ended without a word.
-        Ok(Err(_)) => return Err(failed(io::ErrorKind::BrokenPipe.into())),
+        Ok(started) => started.unwrap_or_else(thread_lost).map_err(failed)?,
         // The disk that the program lies on does not answer.
         Err(_) => {
             return Err(unkillable(UnkillableChild::watch(
@@ -218,6 +225,15 @@ struct StartedChild {
     group: ProcessGroup,
 }
 
+impl StartedChild {
+    fn new(child: Child) -> StartedChild {
+        StartedChild {
+            group: ProcessGroup::of(&child),
+            child,
+        }
+    }
+}
+
 /// Becomes another program; whatever this process holds goes with it. SIGPIPE stays ignored, as it
 /// is here: it is not killed by the end of whoever reads what it says. Out: why it did not.
 pub fn exec(program: &Path, args: &[OsString]) -> io::Error {
@@ -249,10 +265,7 @@ fn start(exec: &Exec) -> io::Result<oneshot::Receiver<io::Result<StartedChild>>>
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     // One that nobody waits for any more is killed as it is dropped.
-    spawn_in_thread(command, |child| StartedChild {
-        group: ProcessGroup::of(&child),
-        child,
-    })
+    spawn_in_thread(command, StartedChild::new)
 }
 
 /// Starts it in a thread of its own: whoever starts a process waits until its program is read from
@@ -275,6 +288,11 @@ pub(super) fn spawn_in_thread<T: Send + 'static>(
         .stack_size(STACK_SIZE)
         .spawn(run)?;
     Ok(told)
+}
+
+/// The thread that starts a process ended without an answer.
+pub(super) fn thread_lost<T>(_: oneshot::error::RecvError) -> io::Result<T> {
+    Err(io::ErrorKind::BrokenPipe.into())
 }
 
 /// A start that comes too late: the process is killed as soon as there is one.
@@ -319,32 +337,43 @@ pub struct StreamingChild {
     group: ProcessGroup,
 }
 
-/// Starts it, without input and without a place for its complaints. Out: also the reading end of
-/// its output, which the caller must read or close: a program of good manners then ends by itself.
-pub fn spawn_streaming(
+/// Starts a program without input; its standard error is discarded. Out: also the reading end of
+/// its output, which the caller reads or closes. A program that is not started within
+/// `START_TIMEOUT` is an `Unkillable` error: its disk does not answer.
+pub async fn spawn_streaming(
     program: &Path,
     args: &[String],
 ) -> Result<(StreamingChild, OwnedFd), ExecError> {
     if !program.is_absolute() {
         return Err(ExecError::NotAbsolute(program.to_owned()));
     }
-    let wrong = |source| ExecError::Start {
+    let failed = |source| ExecError::Start {
         program: program.to_owned(),
         source,
     };
-    let mut child = command(program, args)
+    let mut command = command(program, args);
+    command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .map_err(wrong)?;
-    let group = ProcessGroup::of(&child);
+        .stderr(Stdio::null());
+    let mut starting = spawn_in_thread(command, StartedChild::new).map_err(failed)?;
+    let StartedChild { mut child, group } =
+        match tokio::time::timeout(START_TIMEOUT, &mut starting).await {
+            Ok(started) => started.unwrap_or_else(thread_lost).map_err(failed)?,
+            Err(_) => {
+                return Err(ExecError::Unkillable {
+                    program: program.to_owned(),
+                    timeout: START_TIMEOUT,
+                    child: UnkillableChild::watch(None, kill_late_start(starting)),
+                });
+            }
+        };
     let output = child
         .stdout
         .take()
         .ok_or(io::ErrorKind::BrokenPipe.into())
         .and_then(ChildStdout::into_owned_fd);
-    Ok((StreamingChild { child, group }, output.map_err(wrong)?))
+    Ok((StreamingChild { child, group }, output.map_err(failed)?))
 }
 
 impl StreamingChild {
@@ -417,6 +446,27 @@ impl BoundedBuffer {
             self.bytes.extend_from_slice(&buffer[..read.min(room)]);
         }
     }
+}
+
+/// A program that cannot be read, as on a disk that does not answer, until the file is dropped.
+#[cfg(test)]
+pub(super) fn program_on_a_dead_disk(directory: &Path) -> (PathBuf, std::fs::File) {
+    use std::os::fd::AsFd;
+    use std::os::unix::fs::PermissionsExt;
+    let path = directory.join("program");
+    std::fs::write(
+        &path,
+        "#!/bin/sh\necho '{\"limitations\":[]}'; read job; echo 1\n",
+    )
+    .unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let file = std::fs::File::open(&path).unwrap();
+    // Another test's fork may hold the descriptor of the writing until its execve(2).
+    while let Err(error) = crate::host::sys::lease(file.as_fd()) {
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+        std::thread::yield_now();
+    }
+    (path, file)
 }
 
 #[cfg(test)]
@@ -550,6 +600,7 @@ mod tests {
             Path::new("/bin/sh"),
             &["-c".to_owned(), "sleep 1000 & echo $!; wait".to_owned()],
         )
+        .await
         .unwrap();
         let pid = tokio::task::spawn_blocking(move || {
             nix::fcntl::fcntl(
@@ -569,6 +620,17 @@ mod tests {
         while std::fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z")) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
+    }
+
+    #[tokio::test]
+    async fn a_program_on_a_dead_disk_does_not_block_the_runtime() {
+        let dir = tempfile::tempdir().unwrap();
+        let (program, lease) = program_on_a_dead_disk(dir.path());
+        let mut start = Box::pin(spawn_streaming(&program, &[]));
+        let started = tokio::time::timeout(Duration::from_millis(50), &mut start).await;
+        assert!(started.is_err(), "the disk has not answered");
+        drop(lease);
+        start.await.unwrap();
     }
 
     #[tokio::test]

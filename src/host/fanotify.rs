@@ -1,8 +1,8 @@
-//! fanotify(7), as much of it as tells of filesystems' errors: a group, marks on whole filesystems,
-//! the bytes of its events.
+//! Filesystem error events of fanotify(7): a group, marks on whole filesystems, the bytes of the
+//! events.
 //!
-//! In: paths of mounts. Out: bytes as the kernel writes them, errno. What an event says is not
-//! known here.
+//! In: paths of mounts. Out: bytes as the kernel writes them, errno. The events are parsed
+//! elsewhere.
 
 use std::os::fd::{AsFd, OwnedFd};
 

@@ -1,9 +1,8 @@
-//! Holding a filesystem's writers and letting them go (FIFREEZE, FITHAW; fsfreeze(8)), and writing
-//! it out (syncfs(2)).
+//! Freezes and thaws filesystems (FIFREEZE, FITHAW; fsfreeze(8)), and writes them out (syncfs(2)).
 //!
-//! In: a path in this process' mount namespace, and which filesystem it must be. Out: errnos as
-//! they are. Any of these calls may wait for ever in the kernel: they belong into processes of
-//! their own. May not enter: who may be frozen, and when.
+//! In: a path in this process' mount namespace, and the filesystem that it must be. Out: errno.
+//! Each of these calls may wait in the kernel for ever: they belong in processes of their own. Does
+//! not decide which filesystem may be frozen, or when.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 

@@ -1,8 +1,8 @@
-//! A long-lived helper process: a copy of our own binary that tells of things as they happen. One
-//! line of JSON is one word, either way.
+//! A long-lived helper process: a copy of our own binary that sends and receives messages, one line
+//! of JSON each.
 //!
-//! In: how to start it, what to tell it. Out: what it says. It ends with its standard input; nobody
-//! waits for its end. Knows nothing of what is said.
+//! In: how to start the process, messages for it. Out: its messages. The process ends when its
+//! standard input is closed; its end is not waited for. Knows nothing of the messages' meaning.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -14,11 +14,11 @@ use serde::de::DeserializeOwned;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
-use crate::host::exec::spawn_in_thread;
+use crate::host::exec::{spawn_in_thread, thread_lost};
 
-/// A helper says little at a time.
+/// Messages are small.
 const MAX_LINE: u64 = 1 << 20;
-/// It is started in milliseconds, and listens all the time; one that does not is of no use.
+/// A helper starts within milliseconds and always reads; one that does not is useless.
 const HELPER_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Debug)]
@@ -58,8 +58,8 @@ pub enum HelperError {
 }
 
 impl Helper {
-    /// What is started after nobody waits any more finds its input closed, and ends.
-    #[allow(clippy::disallowed_methods)] // This is the door: our own binary, no shell, bounded lines.
+    /// A helper that is started after the time-out finds its input closed, and ends.
+    #[allow(clippy::disallowed_methods)] // Our own binary, no shell, bounded lines.
     pub async fn start(program: &Program) -> Result<Helper, HelperError> {
         let mut command = Command::new(&program.program);
         command
@@ -72,9 +72,8 @@ impl Helper {
         let started = tokio::time::timeout(HELPER_TIMEOUT, started)
             .await
             .map_err(|_| HelperError::StartTimeout)?;
-        // The thread has ended without a word.
         let mut child = started
-            .map_err(|_| HelperError::Start(std::io::ErrorKind::BrokenPipe.into()))?
+            .unwrap_or_else(thread_lost)
             .map_err(HelperError::Start)?;
         let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(HelperError::NoPipes);
@@ -87,7 +86,7 @@ impl Helper {
         })
     }
 
-    /// What it says next. Cancel-safe: what was read of a line is kept.
+    /// The next message. Cancel-safe: the part of a line that was read is kept.
     pub async fn recv<T: DeserializeOwned>(&mut self) -> Result<T, HelperError> {
         let left = MAX_LINE.saturating_sub(self.line.len() as u64);
         (&mut self.stdout)
@@ -103,7 +102,7 @@ impl Helper {
         said
     }
 
-    /// SIGKILL, for one that does not do what it is there for. That it has ended is heard.
+    /// SIGKILL. The next `recv` reports the end.
     pub fn kill(&mut self) {
         // An error: it is gone already.
         let _ = self.child.start_kill();
@@ -118,7 +117,7 @@ impl Helper {
             .map_err(HelperError::Pipe)
     }
 
-    /// Closes its input, which ends it. Until it has really gone, and what it waits for with it.
+    /// Closes the helper's input, which ends it, and waits until it has exited.
     pub async fn close(self) {
         let Helper {
             mut child,
@@ -131,7 +130,7 @@ impl Helper {
         child.wait().await.ok();
     }
 
-    /// Its process, until it has been reaped.
+    /// The process id, until the process has been reaped.
     pub fn id(&self) -> Option<u32> {
         self.child.id()
     }

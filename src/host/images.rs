@@ -1,9 +1,9 @@
 //! Image files on loop devices that live as long as their volumes (those of filesystem checks are
 //! in `loops`).
 //!
-//! In: an image's path, in the mount namespace of this process. Out: the device. A loop is known by
-//! its file's inode, not by a name: names can be cut off, changed or used twice. Nothing is kept in
-//! mind: the kernel's table is the truth.
+//! In: an image's path, in the mount namespace of this process. Out: the device. A loop device is
+//! identified by its file's inode, not by a name: names can be truncated, changed or used twice. No
+//! state is kept: the kernel's table is the truth.
 
 use std::fs::File;
 use std::io;

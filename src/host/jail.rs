@@ -1,15 +1,13 @@
-//! A jail for programs that read devices: nothing can be written from within, whatever the program
-//! tries.
+//! A jail for programs that read devices: the program cannot write anything.
 //!
 //! In: a program and the devices (or the one file) that it may read. Out: its process and its
-//! output, as they come. Outside is here, `inside` is what our own binary does between its start
-//! and the program's. Knows nothing of filesystems.
+//! output, as they come. This file is the side of the caller; `child` is what our own binary does
+//! between its start and the program's. Knows nothing of filesystems.
 //!
-//! What holds within, where we are root: a mount namespace of its own, all of it read-only, whose
-//! /dev has nothing but the devices to be read, at mode 0440; another user without groups and
-//! capabilities; no_new_privs; Landlock, where the kernel has it; no file can grow (RLIMIT_FSIZE),
-//! where the program allows that. Where we are not root: Landlock and RLIMIT_FSIZE; without both,
-//! the program is not started.
+//! As root: a mount namespace of its own, all of it read-only, whose /dev has only the devices to
+//! be read, at mode 0440; another user without groups and capabilities; no_new_privs; Landlock,
+//! where the kernel has it; no file can grow (RLIMIT_FSIZE), where the program allows that. Without
+//! root: Landlock and RLIMIT_FSIZE; without both, the program is not started.
 
 mod child;
 

@@ -1,9 +1,9 @@
-//! Loop devices over block devices, for reading only, past the page cache: what a checker must look
-//! through to see what lies on a device beneath a mounted filesystem (loop(4), linux/loop.h).
+//! Read-only loop devices over block devices, past the page cache: through them a checker sees the
+//! bytes on a device that carries a mounted filesystem (loop(4), linux/loop.h).
 //!
-//! In: a device, open for reading. Out: a loop that goes with its last user (autoclear), whatever
-//! happens to us. Loops are known by the name of what they stand on (`MARK`). Knows nothing of
-//! filesystems.
+//! In: a device, open for reading. Out: a loop device that the kernel removes with its last user
+//! (autoclear), even after a crash of the daemon. Loop devices are identified by the name of their
+//! backing device (`MARK`). Knows nothing of filesystems.
 
 use std::fs::File;
 use std::io;

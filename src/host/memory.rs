@@ -1,5 +1,5 @@
-//! Memory: small arenas, and all of it locked, so that the daemon runs on when the disk below its
-//! own program dies.
+//! The daemon's memory: small arenas, and all of it locked, so that the daemon runs on when the
+//! disk of its own program dies.
 
 use nix::sys::mman::{MlockAllFlags, mlockall};
 use nix::sys::resource::{Resource, getrlimit};

@@ -1,5 +1,5 @@
-//! Entering the host's mount namespace, so that what a pod or a hardened unit hides is seen, and
-//! giving up rights afterwards.
+//! Enters the host's mount namespace, so that mounts which a pod or a hardened unit hides are
+//! visible, and drops privileges afterwards.
 
 use std::fs::File;
 use std::io;

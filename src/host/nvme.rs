@@ -2,8 +2,8 @@
 //! controller announces health events by itself.
 //!
 //! In: a controller's name. Out: whether its setting was changed. Linux asks for notices only
-//! (nvme_enable_aen(), drivers/nvme/host/core.c), and tells of whatever else comes as udev's
-//! NVME_AEN. A reset of the controller undoes the setting.
+//! (nvme_enable_aen(), drivers/nvme/host/core.c), and reports every other event as udev's NVME_AEN.
+//! A reset of the controller undoes the setting.
 
 use std::fs::File;
 use std::io;

@@ -1,10 +1,11 @@
-//! Who holds a mount or a device: processes with something open on it, working in it, running from
-//! it, or with it mounted in a namespace of their own.
+//! Processes that use a mount or a device: with a file open on it, a working directory or a program
+//! in it, or with the mount in a namespace of their own.
 //!
-//! In: a device number, and where it is mounted. Out: process numbers, names and how. Only /proc is
-//! read, and only what the kernel answers by itself (readlink, fdinfo, mountinfo): nothing here
-//! asks the filesystem or the device, so that it also tells who holds a hung one. What cannot be
-//! read (another process' end, a security module) is passed over: an empty answer is not "nobody".
+//! In: a device number, and where it is mounted. Out: process ids, names and the kind of use. Only
+//! /proc is read, and only files that the kernel answers by itself (readlink, fdinfo, mountinfo):
+//! nothing here queries the filesystem or the device, so a hung one can be examined, too.
+//! Unreadable entries (a process that ends, a security module) are skipped: an empty answer does
+//! not mean that nothing uses the device.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -1,8 +1,7 @@
-//! A process that must outlive the one that started it: in a control group of its own and in the
-//! host's PID namespace, so that neither an OOM kill of the daemon's group nor the end of its pod
-//! takes both.
+//! A process that must outlive its parent: in a control group of its own and in the host's PID
+//! namespace, so that neither an OOM kill of the daemon's group nor the end of its pod ends both.
 //!
-//! In: the host's root. Out: nothing, or why it cannot be guaranteed, and what to change. To be
+//! In: the host's root. Out: nothing, or why this cannot be guaranteed, and what to change. Must be
 //! called by a single-threaded process.
 
 use std::io::ErrorKind;

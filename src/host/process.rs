@@ -1,5 +1,4 @@
-//! Other processes: whether one still lives, or is on its way out and only held by something that
-//! cannot be interrupted.
+//! The state of other processes: alive, dying in an uninterruptible wait, or exited.
 
 use std::io;
 

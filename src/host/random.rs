@@ -1,4 +1,4 @@
-//! Random bytes of the kernel's, for what must not be guessed.
+//! Random bytes from the kernel, for names that must not be guessed.
 
 use std::io::Read;
 

@@ -1,9 +1,9 @@
-//! Mounted filesystems grown to their devices, by ioctls on their top folder. XFS and btrfs ask for
-//! CAP_SYS_ADMIN, ext4 for CAP_SYS_RESOURCE, which is raised for that call only: with it, whoever
-//! allocates may use the blocks that a filesystem keeps for root.
+//! Grows mounted filesystems to the size of their devices, by ioctls on their top directory. XFS
+//! and btrfs need CAP_SYS_ADMIN, ext4 needs CAP_SYS_RESOURCE, which is raised for that call only:
+//! with it, any allocation may use the blocks that a filesystem reserves for root.
 //!
-//! In: the folder, the device's size. Out: whether it was done. A filesystem that fills its device
-//! already is done.
+//! In: the directory, the device's size. Out: success, or the error. A filesystem that already
+//! fills its device is a success.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};

@@ -1,11 +1,11 @@
-//! Paths that a caller named, resolved below a folder and nowhere else, and through no link: name
-//! by name, each opened with O_NOFOLLOW in the folder before it. openat2(2) would do it in one
-//! call, but where setuid files are forbidden by seccomp (the unit's RestrictSUIDSGID), that call
-//! is ENOSYS: its flags cannot be looked into.
+//! Resolves paths that a caller named, only below a given directory and through no link: name by
+//! name, each opened with O_NOFOLLOW in the directory before it. openat2(2) would do it in one
+//! call, but where seccomp forbids setuid files (the unit's RestrictSUIDSGID), that call is ENOSYS:
+//! seccomp cannot inspect its flags.
 //!
-//! In: the folder and the path. Out: a descriptor of the path's parent and its last name. What is
-//! done to that name is done relative to the descriptor: nothing is resolved a second time, and
-//! nobody can swap a folder for a link in between. Knows nothing of what the path is for.
+//! In: the directory and the path. Out: a descriptor of the path's parent and its last name. Later
+//! operations are relative to the descriptor: no path is resolved a second time, and no directory
+//! can be swapped for a link in between. Knows nothing of the path's purpose.
 
 use std::ffi::CString;
 use std::os::fd::{AsFd, OwnedFd};

@@ -1,5 +1,5 @@
-//! Where the host's /proc, /sys, /dev, /run, /etc and /var are found: `/`, a DaemonSet's mount, or
-//! a recorded tree.
+//! Where the host's /proc, /sys, /dev, /run, /etc and /var are found: `/`, the mount of a
+//! DaemonSet, or a recorded tree.
 
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};

@@ -1,5 +1,5 @@
-//! Signals as something to wait for beside a pipe, in a single-threaded process that must finish
-//! what it does before it ends.
+//! Signals that can be awaited together with a pipe, in a single-threaded process that must finish
+//! its current step before it ends.
 
 use std::os::fd::AsFd;
 use std::time::Duration;

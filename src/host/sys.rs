@@ -1,4 +1,5 @@
-//! The unsafe corner: system calls for which nix has no safe wrapper. Each states why it is sound.
+//! System calls for which nix has no safe wrapper: the only unsafe code. Each call states why it is
+//! sound.
 
 use std::ffi::CStr;
 use std::io;
@@ -719,4 +720,25 @@ pub fn async_fd(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     // SAFETY: an OwnedFd is open and stays the same descriptor as long as it exists, and the
     // AsyncFd owns it.
     unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }.map_err(io::Error::from)
+}
+
+/// fcntl(2), F_SETLEASE: until `file` is closed, another open(2) or execve(2) of it waits, for as
+/// long as /proc/sys/fs/lease-break-time at most.
+#[cfg(test)]
+pub fn lease(file: BorrowedFd<'_>) -> io::Result<()> {
+    use nix::libc::{F_SETLEASE, F_WRLCK, SIGURG, fcntl};
+    /// Of asm-generic/fcntl.h.
+    const F_SETSIG: nix::libc::c_int = 10;
+    // SAFETY: both commands take an integer and touch no memory; `file` is open for the calls.
+    // SIGURG, which is ignored, instead of SIGIO, which would end the process.
+    let results = unsafe {
+        [
+            fcntl(file.as_raw_fd(), F_SETSIG, SIGURG),
+            fcntl(file.as_raw_fd(), F_SETLEASE, F_WRLCK),
+        ]
+    };
+    results
+        .into_iter()
+        .try_for_each(|result| nix::errno::Errno::result(result).map(drop))
+        .map_err(io::Error::from)
 }

@@ -1,10 +1,10 @@
-//! Worker processes: small copies of our own binary that do what can block, so that blocking blocks
-//! nobody else.
+//! Worker processes: copies of our own binary that run calls which may block, so that a blocked
+//! call blocks nothing else.
 //!
-//! In: a question for a target, with a time-out. Out: the answer, or that it is stuck, since when
-//! and in what. A worker answers many targets in turn over a pipe. One that does not answer in time
-//! is abandoned, counted and replaced; it is never joined and never waited for, and when it answers
-//! at last, the answer is used. Knows nothing of what is asked.
+//! In: a job for a target, with a time-out. Out: the answer; or that the worker is stuck, since
+//! when, and in which kernel function. A worker runs jobs for many targets in turn over a pipe. A
+//! worker that does not answer in time is abandoned, counted and replaced. It is never joined; its
+//! late answer is used. Knows nothing of the jobs.
 
 use std::collections::HashMap;
 use std::marker::PhantomData;
@@ -19,9 +19,12 @@ use serde::de::DeserializeOwned;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::{Semaphore, SemaphorePermit, oneshot, watch};
+use tokio::time::{Instant, timeout_at};
 
 use crate::host::clock::now;
+use crate::host::exec::{spawn_in_thread, thread_lost};
 use crate::host::process::waiting_in;
+use crate::model::causes::with_causes;
 
 /// The longest answer; an inventory of thousands of devices stays far below.
 const MAX_RESPONSE: u64 = 64 << 20;
@@ -31,9 +34,9 @@ const MAX_RESPONSE: u64 = 64 << 20;
 pub struct WorkerPoolConfig {
     pub program: PathBuf,
     pub args: Vec<std::ffi::OsString>,
-    /// Workers that answer at a time; stuck ones not counted.
+    /// Workers that may run a job at the same time; stuck ones are not counted.
     pub active: usize,
-    /// Stuck ones that are tolerated; beyond, questions fail at once.
+    /// With so many overdue jobs, further jobs fail at once.
     pub max_stuck: usize,
 }
 
@@ -71,8 +74,10 @@ struct Inner {
     spawn: WorkerPoolConfig,
     /// One permit for each worker that may be answering now.
     permits: Semaphore,
+    /// One permit: for the thread that starts a worker.
+    starts: Arc<Semaphore>,
     state: Mutex<PoolState>,
-    /// Questions that have taken longer than `GRACE`; the stuck ones are among them.
+    /// Jobs that have taken longer than `SLOW_AFTER`, stuck ones included.
     overdue: watch::Sender<u32>,
     stuck: watch::Sender<u32>,
     limitations: watch::Sender<Vec<String>>,
@@ -81,7 +86,7 @@ struct Inner {
 #[derive(Default)]
 struct PoolState {
     idle: Vec<Worker>,
-    /// Targets that are being asked.
+    /// Targets with a job in flight.
     targets: HashMap<String, InFlightJob>,
     closed: bool,
 }
@@ -109,28 +114,32 @@ const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Debug, thiserror::Error)]
 enum WorkerError {
-    #[error("starting a worker process: {0}")]
+    #[error("starting a worker process")]
     Spawn(#[source] std::io::Error),
+    #[error(
+        "a worker process was not started within 10 s: the disk that holds its program does not answer"
+    )]
+    SpawnTimeout,
     #[error("a worker process was started without its pipes")]
     NoPipes,
     #[error("a worker process did not greet within 10 s")]
     HelloTimeout,
-    #[error("talking to a worker process: {0}")]
+    #[error("talking to a worker process")]
     Pipe(#[source] std::io::Error),
     #[error("a worker process ended without an answer")]
     Exited,
-    #[error("encoding a question for a worker: {0}")]
+    #[error("encoding a question for a worker")]
     Encode(#[source] serde_json::Error),
-    #[error("a worker's answer makes no sense: {0}")]
+    #[error("a worker's answer makes no sense")]
     Decode(#[source] serde_json::Error),
     #[error("the workers are being closed")]
     Closed,
 }
 
-/// What a worker says first.
+/// The first message of a worker.
 #[derive(Debug, Default, serde::Serialize, serde::Deserialize)]
 pub struct Hello {
-    /// What it may not see or do, in words for the admin.
+    /// What the worker may not see or do, for the administrator.
     pub limitations: Vec<String>,
 }
 
@@ -171,6 +180,7 @@ impl<J: Serialize, A: DeserializeOwned + Send + 'static> WorkerPool<J, A> {
     pub fn start(spawn: WorkerPoolConfig) -> WorkerPool<J, A> {
         let inner = Inner {
             permits: Semaphore::new(spawn.active),
+            starts: Arc::new(Semaphore::new(1)),
             spawn,
             state: Mutex::default(),
             overdue: watch::Sender::new(0),
@@ -210,21 +220,21 @@ impl<J: Serialize, A: DeserializeOwned + Send + 'static> WorkerPool<J, A> {
             let _ = tokio::time::timeout(left, freed.changed()).await;
         };
         let Ok(turn) = self.inner.permits.acquire().await else {
-            return WorkerOutcome::Failed(WorkerError::Closed.to_string());
+            return WorkerOutcome::Failed(with_causes(&WorkerError::Closed));
         };
         // Boxed: thousands may wait for their turn, and what follows is large.
         match Box::pin(self.run_claimed(claim, turn, job, timeout)).await {
             Ok(outcome) => outcome,
-            Err(error) => WorkerOutcome::Failed(error.to_string()),
+            Err(error) => WorkerOutcome::Failed(with_causes(&error)),
         }
     }
 
-    /// How many are stuck.
+    /// The number of stuck workers.
     pub fn stuck_count(&self) -> watch::Receiver<u32> {
         self.inner.stuck.subscribe()
     }
 
-    /// What workers said that they may not see or do.
+    /// What workers may not see or do.
     pub fn limitations(&self) -> watch::Receiver<Vec<String>> {
         self.inner.limitations.subscribe()
     }
@@ -292,7 +302,7 @@ impl<J: Serialize, A: DeserializeOwned + Send + 'static> WorkerPool<J, A> {
                     drop(claim); // The target may be asked again before the late answer is told.
                     let result = ended
                         .and_then(|()| decode(&answer))
-                        .map_err(|error| error.to_string());
+                        .map_err(|error| with_causes(&error));
                     // Nobody may wait for it any more.
                     let _ = tell.send(result);
                     worker.shut_down().await;
@@ -332,15 +342,30 @@ impl Inner {
         }
     }
 
-    #[allow(clippy::disallowed_methods)] // This is the door: our own binary, no shell, bounded answers.
+    #[allow(clippy::disallowed_methods)] // Our own binary, no shell, bounded answers.
     async fn spawn(&self) -> Result<Worker, WorkerError> {
-        let mut child = Command::new(&self.spawn.program)
+        let mut command = Command::new(&self.spawn.program);
+        command
             .args(&self.spawn.args)
             .current_dir("/")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .kill_on_drop(false)
-            .spawn()
+            .kill_on_drop(false);
+        let deadline = Instant::now() + HELLO_TIMEOUT;
+        // One thread at a time starts a worker, since it may wait for a dead disk.
+        let starts = timeout_at(deadline, self.starts.clone().acquire_owned())
+            .await
+            .map_err(|_| WorkerError::SpawnTimeout)?;
+        let starting = spawn_in_thread(command, move |child| {
+            drop(starts);
+            child
+        })
+        .map_err(WorkerError::Spawn)?;
+        // A worker that is started later finds its input closed, and ends.
+        let mut child = timeout_at(deadline, starting)
+            .await
+            .map_err(|_| WorkerError::SpawnTimeout)?
+            .unwrap_or_else(thread_lost)
             .map_err(WorkerError::Spawn)?;
         let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(WorkerError::NoPipes);
@@ -351,7 +376,7 @@ impl Inner {
             stdout: BufReader::new(stdout),
         };
         let mut line = Vec::new();
-        tokio::time::timeout(HELLO_TIMEOUT, worker.read_response(&mut line))
+        timeout_at(deadline, worker.read_response(&mut line))
             .await
             .map_err(|_| WorkerError::HelloTimeout)??;
         let hello: Hello = decode(&line)?;
@@ -422,7 +447,7 @@ impl Worker {
     }
 }
 
-/// The right to ask a target. Dropping it lets others.
+/// The right to run a job for a target, until dropped.
 struct TargetClaim {
     inner: Arc<Inner>,
     target: String,
@@ -465,7 +490,7 @@ impl Drop for TargetClaim {
     }
 }
 
-/// A question that is slower than it should be, stuck or not.
+/// A job that is slower than `SLOW_AFTER`, stuck or not.
 struct OverdueGuard(Arc<Inner>);
 
 impl OverdueGuard {
@@ -486,4 +511,28 @@ impl Drop for OverdueGuard {
 fn elapsed(since: Timestamp) -> Duration {
     // A clock that was set back makes it zero: then we wait a little longer.
     Duration::try_from(now().duration_since(since)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::exec::program_on_a_dead_disk;
+
+    #[tokio::test]
+    async fn a_worker_on_a_dead_disk_does_not_block_the_runtime() {
+        let dir = tempfile::tempdir().unwrap();
+        let (program, lease) = program_on_a_dead_disk(dir.path());
+        let workers: WorkerPool<u8, u8> = WorkerPool::start(WorkerPoolConfig {
+            program,
+            args: Vec::new(),
+            active: 1,
+            max_stuck: 1,
+        });
+        let mut question = Box::pin(workers.run("target", 0, HELLO_TIMEOUT));
+        let answer = tokio::time::timeout(Duration::from_millis(50), &mut question).await;
+        assert!(answer.is_err(), "the disk has not answered");
+        drop(lease);
+        let answer = question.await;
+        assert!(matches!(answer, WorkerOutcome::Completed(1)), "{answer:?}");
+    }
 }

@@ -1,8 +1,8 @@
-//! XFS's answers about its health, asked of a directory on it: XFS_IOC_FSGEOMETRY,
-//! XFS_IOC_AG_GEOMETRY, XFS_IOC_BULKSTAT.
+//! XFS's health: the ioctls XFS_IOC_FSGEOMETRY, XFS_IOC_AG_GEOMETRY and XFS_IOC_BULKSTAT on a
+//! directory.
 //!
-//! In: a mount's path. Out: struct xfs_fsop_geom as it is; which allocation groups and inodes have
-//! sick bits. What bits mean is not known here.
+//! In: the path of a mount. Out: struct xfs_fsop_geom as it is; which allocation groups and inodes
+//! have sick bits. The bits are interpreted elsewhere.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};

@@ -1,8 +1,8 @@
-//! The older text format (version 0.0.4) out of OpenMetrics, for who does not ask for the newer
-//! one. Pure.
+//! Converts OpenMetrics to Prometheus' older text format (version 0.0.4), for clients that do not
+//! accept the newer one. Pure.
 //!
-//! They differ in little: a counter's family has its `_total` in its name, and there are no units
-//! and no closing mark.
+//! The formats differ little: in the older one a counter's family has `_total` in its name, and
+//! there are no units and no end mark.
 
 /// `openmetrics`: whole, as `view::render` writes it. A label's value never holds a line break, so
 /// that lines are what they seem.

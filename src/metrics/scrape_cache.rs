@@ -1,11 +1,10 @@
-//! The newest picture's text: written when a scrape asks for it, kept for those that ask for the
-//! same.
+//! The cached metrics text of the newest snapshot: rendered when a scrape needs it, shared by all
+//! scrapes of the same format.
 //!
-//! In: scrapes with the form that they want, the newest snapshot. Out: bytes. One text is written
-//! at a time, on a thread of its own; who asks meanwhile waits for it and shares it. A text never
-//! outlives its snapshot's being the newest, so that what is gone from the one is gone from the
-//! other; it holds moments (of an answer, of a start) and no ages, so that it does not grow old by
-//! itself. May not enter: anything of HTTP.
+//! In: scrapes with their format, the newest snapshot. Out: bytes. One text is rendered at a time,
+//! on a thread of its own; scrapes that arrive meanwhile wait for it and share it. A text is
+//! dropped when its snapshot is no longer the newest. It contains timestamps and no ages, so that
+//! it does not become outdated by itself. May not enter: anything of HTTP.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Weak};
@@ -117,7 +116,7 @@ pub struct ScrapeCache {
 }
 
 impl ScrapeCache {
-    /// Until nobody can ask any more.
+    /// Runs until all handles are dropped.
     pub async fn run(mut self) {
         loop {
             tokio::select! {

@@ -1,15 +1,12 @@
-//! Answers scrapes: HTTP/1.1, `GET /metrics`, one request a connection.
+//! The metrics server: HTTP/1.1, `GET /metrics`, one request per connection.
 //!
-//! In: a socket that is bound, the newest snapshot, its texts. Out: the one in the form that the
-//! scraper asked for. A connection has a few seconds for all of it, and there are only so many at a
-//! time: others wait in the kernel's queue.
+//! In: a bound socket, the newest snapshot, its cached texts. Out: the text in the format that the
+//! scraper accepts. A connection has a few seconds in all, and the number of connections is
+//! limited: others wait in the kernel's queue.
 
 use std::convert::Infallible;
 use std::future::Future;
-use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -17,16 +14,16 @@ use http::header::{
     ACCEPT, ACCEPT_ENCODING, ALLOW, CONTENT_ENCODING, CONTENT_TYPE, HeaderName, VARY,
 };
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
-use http_body::{Body, Frame, SizeHint};
+use http_body_util::Full;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::timeout;
 
+use crate::host::listen::{Accept, Incoming};
 use crate::metrics::scrape_cache::{Format, ScrapeError, ScrapeFormat, ScrapeHandle};
 use crate::metrics::view::Node;
 use crate::model::causes::with_causes;
@@ -36,9 +33,6 @@ pub const PATH: &str = "/metrics";
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const PLAIN: &str = "text/plain; version=0.0.4; charset=utf-8";
 const GZIP: &str = "gzip";
-/// Pause after accept(2) failed, for want of descriptors or memory: trying at once would only burn
-/// time.
-const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 /// A request line and headers; a scraper's have a few hundred bytes.
 const MAX_HEADER_BYTES: usize = 16 * 1024;
 
@@ -48,7 +42,7 @@ pub struct Limits {
     pub connections: usize,
     /// For all of a connection, the taking of the answer included.
     pub connection_timeout: Duration,
-    /// How long the first picture after a start is waited for.
+    /// How long a scrape waits for the first complete snapshot after a start.
     pub first_snapshot_timeout: Duration,
     /// How long connections may finish at the end.
     pub drain_timeout: Duration,
@@ -66,32 +60,6 @@ impl Default for Limits {
     }
 }
 
-#[derive(Debug)]
-pub enum Socket {
-    Tcp(TcpListener),
-    Unix(UnixListener),
-}
-
-enum Accepted {
-    Tcp(TcpStream),
-    Unix(UnixStream),
-}
-
-impl Socket {
-    async fn accept(&self) -> io::Result<Accepted> {
-        match self {
-            Socket::Tcp(socket) => socket
-                .accept()
-                .await
-                .map(|(stream, _)| Accepted::Tcp(stream)),
-            Socket::Unix(socket) => socket
-                .accept()
-                .await
-                .map(|(stream, _)| Accepted::Unix(stream)),
-        }
-    }
-}
-
 /// What a connection is answered from.
 #[derive(Clone, Debug)]
 struct ScrapeContext {
@@ -101,13 +69,15 @@ struct ScrapeContext {
 }
 
 /// Serves until `stop` completes; then connections have `Limits::drain` to finish.
-pub async fn serve(
-    socket: Socket,
+pub async fn serve<L>(
+    mut incoming: Incoming<L>,
     node: Node,
     snapshots: watch::Receiver<Arc<Snapshot>>,
     limits: Limits,
     stop: impl Future<Output = ()>,
-) {
+) where
+    L: Accept<Connection: AsyncRead + AsyncWrite + Send + Unpin + 'static>,
+{
     let (texts, keeper) = ScrapeHandle::new(node, snapshots.clone());
     // It ends with the last who could ask.
     tokio::spawn(keeper.run());
@@ -117,34 +87,18 @@ pub async fn serve(
         limits,
     };
     let mut connections = JoinSet::new();
-    let mut pause: Option<Instant> = None;
-    let mut failing = false;
     tokio::pin!(stop);
     loop {
         tokio::select! {
             () = &mut stop => break,
             // How it ended is the scraper's to know.
             Some(_) = connections.join_next(), if !connections.is_empty() => {}
-            () = sleep_until(pause.unwrap_or_else(Instant::now)), if pause.is_some() => pause = None,
-            accepted = socket.accept(), if pause.is_none() && connections.len() < limits.connections => match accepted {
-                Ok(Accepted::Tcp(stream)) => {
-                    failing = false;
-                    connections.spawn(serve_connection(stream, source.clone()));
-                }
-                Ok(Accepted::Unix(stream)) => {
-                    failing = false;
-                    connections.spawn(serve_connection(stream, source.clone()));
-                }
-                Err(error) => {
-                    if !std::mem::replace(&mut failing, true) {
-                        tracing::warn!(%error, "accepting scrapes fails");
-                    }
-                    pause = Some(Instant::now() + ACCEPT_BACKOFF);
-                }
+            stream = incoming.accept(), if connections.len() < limits.connections => {
+                connections.spawn(serve_connection(stream, source.clone()));
             }
         }
     }
-    drop(socket);
+    drop(incoming);
     let drained = timeout(limits.drain_timeout, async {
         while connections.join_next().await.is_some() {}
     });
@@ -172,7 +126,7 @@ async fn serve_connection(stream: impl AsyncRead + AsyncWrite + Unpin, source: S
     }
 }
 
-async fn respond<B>(request: &Request<B>, mut source: ScrapeContext) -> Response<FullBody> {
+async fn respond<B>(request: &Request<B>, mut source: ScrapeContext) -> Response<Full<Bytes>> {
     if request.uri().path() != PATH {
         return plain_response(StatusCode::NOT_FOUND, "metrics are at /metrics\n");
     }
@@ -198,7 +152,7 @@ async fn respond<B>(request: &Request<B>, mut source: ScrapeContext) -> Response
         Err(_) => {
             return plain_response(
                 StatusCode::SERVICE_UNAVAILABLE,
-                "the first picture of this node is not there yet\n",
+                "the first scan of this node is not complete yet\n",
             );
         }
     }
@@ -223,7 +177,7 @@ async fn respond<B>(request: &Request<B>, mut source: ScrapeContext) -> Response
         Format::OpenMetrics => OPENMETRICS,
         Format::Plain => PLAIN,
     };
-    let mut response = response_with_type(FullBody(text), kind);
+    let mut response = response_with_type(Full::new(text), kind);
     response
         .headers_mut()
         .insert(VARY, HeaderValue::from_static("accept, accept-encoding"));
@@ -235,16 +189,16 @@ async fn respond<B>(request: &Request<B>, mut source: ScrapeContext) -> Response
     response
 }
 
-fn plain_response(status: StatusCode, words: &'static str) -> Response<FullBody> {
+fn plain_response(status: StatusCode, words: &'static str) -> Response<Full<Bytes>> {
     let mut response = response_with_type(
-        FullBody(Bytes::from_static(words.as_bytes())),
+        Full::new(Bytes::from_static(words.as_bytes())),
         "text/plain; charset=utf-8",
     );
     *response.status_mut() = status;
     response
 }
 
-fn response_with_type(body: FullBody, kind: &'static str) -> Response<FullBody> {
+fn response_with_type(body: Full<Bytes>, kind: &'static str) -> Response<Full<Bytes>> {
     let mut response = Response::new(body);
     response
         .headers_mut()
@@ -291,30 +245,6 @@ fn weighted_values(headers: &HeaderMap, of: HeaderName) -> impl Iterator<Item = 
             .map_or(1.0, |q| q.parse().unwrap_or(0.0));
         (name, weight)
     })
-}
-
-/// A body that is all there, shared with others who are sent the same.
-struct FullBody(Bytes);
-
-impl Body for FullBody {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let all = std::mem::take(&mut self.0);
-        Poll::Ready((!all.is_empty()).then(|| Ok(Frame::data(all))))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.0.len() as u64)
-    }
 }
 
 #[cfg(test)]

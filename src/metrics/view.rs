@@ -1,9 +1,9 @@
-//! What a scrape shows: metric families out of a snapshot. Pure; times are the snapshot's.
+//! Metric families of a snapshot. Pure; times are the snapshot's.
 //!
-//! In: a snapshot, and what does not change while the daemon runs. Out: OpenMetrics text. What is
-//! unknown has a series that says so, and no value: figures that are not fresh are left out, never
-//! repeated as if they were. Labels have values of bounded length and number: ids, names of tables
-//! here, and what a drive or the kubelet's records say of themselves, cut.
+//! In: a snapshot, and facts that do not change while the daemon runs. Out: OpenMetrics text. An
+//! unknown state has a series that says so and no value: outdated figures are left out, never
+//! repeated. Labels are bounded in length and number: ids, names from tables here, and names that a
+//! drive or the kubelet's records report, cut.
 
 mod drives;
 mod families;
@@ -70,11 +70,10 @@ pub fn render(node: &Arc<Node>, snapshot: &Arc<Snapshot>) -> Result<String, fmt:
     Ok(text)
 }
 
-/// Kubernetes' names fit (253 bytes), and whatever else somebody else has named is cut to this.
+/// Kubernetes' names fit (253 bytes); longer external names are cut to this.
 const MAX_LABEL_BYTES: usize = 256;
 
-/// What is told by others, as a label's value: bounded, and without control characters, which no
-/// serial number or name has any need of.
+/// An external text as a label's value: bounded, and without control characters.
 fn label(text: &str) -> Cow<'_, str> {
     let harmless = text.len() <= MAX_LABEL_BYTES && !text.chars().any(char::is_control);
     if harmless {

@@ -1,5 +1,5 @@
-//! The graph between drives and filesystems: every block device of the node, what it stands on, and
-//! what is known of the layers that can degrade.
+//! The graph between drives and filesystems: every block device of the node, its underlying
+//! devices, and the state of the layers that can degrade.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,8 @@ use crate::model::dev::DevNo;
 use crate::model::drive::DriveFacts;
 use crate::model::ids::DriveId;
 
-/// One scan of /sys/class/block (and /sys/class/nvme) joined with udev's database. Whole each time.
+/// One scan of /sys/class/block (and /sys/class/nvme) joined with udev's database. Complete each
+/// time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Inventory {
     pub drives: Vec<DriveFacts>,
@@ -17,15 +18,15 @@ pub struct Inventory {
     pub devices: BTreeMap<String, BlockDevice>,
     /// Mounted btrfs filesystems, from /sys/fs/btrfs.
     pub btrfs: Vec<BtrfsFs>,
-    /// Kernel names of devices that a filesystem check of ours has made for its own use. They are
-    /// not among `devices`.
+    /// Kernel names of devices that our own filesystem checks have created. They are not among
+    /// `devices`.
     #[serde(
         rename = "of_checks",
         default,
         skip_serializing_if = "BTreeSet::is_empty"
     )]
     pub check_devices: BTreeSet<String>,
-    /// Things that could not be read or made no sense, each naming its file. They raise no finding.
+    /// Files that could not be read or parsed, each by name. They raise no finding.
     pub warnings: Vec<String>,
 }
 
@@ -36,19 +37,19 @@ pub struct BlockDevice {
     pub size_bytes: u64,
     pub read_only: bool,
     pub layer: Layer,
-    /// Kernel names of what it stands on: the whole disk of a partition, `slaves/` of md, dm and
-    /// bcache. Sorted.
+    /// Kernel names of the underlying devices: the whole disk of a partition, `slaves/` of md, dm
+    /// and bcache. Sorted.
     #[serde(rename = "below")]
     pub underlying: Vec<String>,
-    /// The drive this device is (not the drive it stands on).
+    /// The drive that this device is, not an underlying drive.
     pub drive: Option<DriveId>,
     /// `/dev/…` links from udev.
     pub links: Vec<String>,
-    /// udev's ID_FS_TYPE, ID_FS_UUID, ID_FS_LABEL: what blkid found on it.
+    /// udev's ID_FS_TYPE, ID_FS_UUID, ID_FS_LABEL: the filesystem that blkid found.
     pub fs_type: Option<String>,
     pub fs_uuid: Option<String>,
     pub fs_label: Option<String>,
-    /// False where `queue/iostats` is 0: then /proc/diskstats says nothing of it.
+    /// False where `queue/iostats` is 0: then /proc/diskstats has no figures for it.
     pub iostats: bool,
 }
 
@@ -60,17 +61,17 @@ pub enum Layer {
         number: u32,
         start_bytes: u64,
     },
-    /// `level` as md's sysfs says it: `raid1`, `raid5`, `linear`, `container`…
+    /// `level` as in md's sysfs: `raid1`, `raid5`, `linear`, `container`…
     Md {
         level: Option<String>,
     },
     Dm {
         /// The name below /dev/mapper.
         name: String,
-        /// `LVM-…`, `CRYPT-…`, `mpath-…`, `part1-mpath-…`; None for tables made without one.
+        /// `LVM-…`, `CRYPT-…`, `mpath-…`, `part1-mpath-…`; None for tables without one.
         uuid: Option<String>,
-        /// LVM's names, from udev (DM_VG_NAME, DM_LV_NAME) or taken apart from `name` with LVM's
-        /// doubling of hyphens.
+        /// LVM's names, from udev (DM_VG_NAME, DM_LV_NAME) or split from `name`, in which LVM
+        /// doubles hyphens.
         volume_group: Option<String>,
         logical_volume: Option<String>,
     },
@@ -78,7 +79,7 @@ pub enum Layer {
     Loop {
         backing_file: Option<String>,
     },
-    /// ram, zram, sr, fd, nbd without size, mtdblock…: not a drive and nothing to judge.
+    /// ram, zram, sr, fd, nbd without size, mtdblock…: not a drive, without a health of its own.
     Other,
 }
 
@@ -96,14 +97,14 @@ pub struct BtrfsFs {
     pub label: Option<String>,
     /// Kernel names, sorted.
     pub devices: Vec<String>,
-    /// Members that the superblock counts and that are not there (devinfo/*/missing = 1).
+    /// Members that the superblock counts and that are missing (devinfo/*/missing = 1).
     pub missing_devices: u32,
     pub data_profiles: Vec<String>,
     pub metadata_profiles: Vec<String>,
 }
 
-/// State of a layer whose reading may block (md attributes, dm status), asked of a worker one
-/// device at a time.
+/// State of a layer whose reading may block (md attributes, dm status). A worker reads one device
+/// at a time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LayerState {
@@ -118,12 +119,12 @@ pub enum LayerState {
         sync_action: Option<String>,
         status_line: String,
     },
-    /// A dm table of linear targets alone (most logical volumes, partitions of multipath devices):
-    /// where each piece lies.
+    /// A dm table of linear targets only (most logical volumes, partitions of multipath devices):
+    /// the location of each piece.
     Linear {
         extents: Vec<Extent>,
     },
-    /// Any other dm table: nothing to judge.
+    /// Any other dm table: without a health of its own.
     Plain,
 }
 
@@ -134,7 +135,7 @@ pub struct Extent {
     pub start: u64,
     pub length: u64,
     pub dev: DevNo,
-    /// On `dev`.
+    /// The offset on `dev`.
     pub offset: u64,
 }
 
@@ -143,11 +144,11 @@ pub struct Extent {
 pub struct MdState {
     pub level: String,
     pub raid_disks: u32,
-    /// Number of devices by which the array is short; 0 when whole.
+    /// Number of devices that the array lacks; 0 when complete.
     pub degraded: u32,
     pub array_state: String,
     pub sync_action: Option<String>,
-    /// Sectors done and to do while it rebuilds or checks.
+    /// Sectors done and total during a rebuild or check.
     pub sync_completed: Option<(u64, u64)>,
     pub members: Vec<MdMember>,
 }
@@ -190,7 +191,7 @@ pub struct MultipathPath {
     pub fail_count: u64,
 }
 
-/// One line of /proc/diskstats, the fields judged here (Documentation/admin-guide/iostats.rst).
+/// One line of /proc/diskstats: the fields that rules use (Documentation/admin-guide/iostats.rst).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiskStat {
     pub dev: DevNo,

@@ -1,10 +1,18 @@
-//! An error with its causes, as one line: for logs, reports and pipes, where only text goes.
+//! Prints an error with its causes, each once, as one line, for logs, reports and pipes.
 
 pub fn with_causes(error: &dyn std::error::Error) -> String {
-    // The trait is not imported: it would be a reference's own `source` that is called, which does
-    // not live long enough.
+    // The trait is not imported: method resolution would choose the `source` of the reference,
+    // which does not live long enough.
     let causes = std::iter::successors(error.source(), |cause| cause.source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+    causes.fold(error.to_string(), |text, cause| {
+        let cause = cause.to_string();
+        // Errors of some crates repeat their source.
+        if text.contains(&cause) {
+            text
+        } else {
+            format!("{text}: {cause}")
+        }
+    })
 }
 
 #[cfg(test)]
@@ -22,5 +30,7 @@ mod tests {
         );
         assert_eq!(with_causes(&error), "a: b: c");
         assert_eq!(with_causes(&Link("alone", None)), "alone");
+        let repeats = Link("a: b", Some(Box::new(Link("b", None))));
+        assert_eq!(with_causes(&repeats), "a: b");
     }
 }

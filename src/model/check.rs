@@ -1,13 +1,14 @@
-//! Filesystem checks: what is checked, each run of the checker with its ballot, and what the runs
-//! say together.
+//! Filesystem checks: the target of a check, the result of each checker run, and the verdict over
+//! all runs.
 //!
-//! The vocabulary of checks is here; `parse` reads what checkers print, `ballot` weighs one run,
-//! `steps` decides what comes next and what it all means, `schedule` when a check is due. Pure: no
-//! clock, no process, no device. Measured facts behind the rules: docs/checks.md.
+//! The types of checks are defined here. `parse` reads the output of the checkers, `run_result`
+//! classifies one run, `decision` chooses the next step and the verdict, and `schedule` says when a
+//! check is due. Pure: no clock, no process, no device. docs/checks.md has the measurements behind
+//! the rules.
 
-pub mod ballot;
 pub mod decision;
 pub mod parse;
+pub mod run_result;
 pub mod schedule;
 
 use std::sync::Arc;
@@ -32,7 +33,7 @@ pub enum Filesystem {
 }
 
 impl Filesystem {
-    /// By the name that mountinfo and blkid give it.
+    /// Parses the name that mountinfo and blkid use.
     pub fn from_name(name: &str) -> Option<Filesystem> {
         match name {
             "ext2" | "ext3" | "ext4" => Some(Filesystem::Ext4),
@@ -50,7 +51,7 @@ impl Filesystem {
         }
     }
 
-    /// The program that checks it, and the Debian package that brings it.
+    /// The program that checks it, and the Debian package that contains it.
     pub fn checker(self) -> (&'static str, &'static str) {
         match self {
             Filesystem::Ext4 => ("e2fsck", "e2fsprogs"),
@@ -60,18 +61,18 @@ impl Filesystem {
     }
 }
 
-/// In what state the filesystem was while the checker read it. Ordered: the later the more its word
-/// counts.
+/// The state of the filesystem while the checker reads it. Ordered: the later, the stronger the
+/// evidence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
-    /// Mounted and writable: what the checker reads moves under it.
+    /// Mounted and writable: the data changes while the checker reads it.
     Live,
     /// Mounted and writable, with all writers held (FIFREEZE).
     Frozen,
     /// A snapshot whose log has been replayed (LVM): as good as unmounted.
     Snapshot,
-    /// Mounted, and nobody can write.
+    /// Mounted read-only.
     ReadOnly,
     Unmounted,
 }
@@ -87,13 +88,13 @@ impl Mode {
         }
     }
 
-    /// Nothing moved: one run counts as it stands.
+    /// The data did not change: a single run is evidence.
     pub fn is_quiescent(self) -> bool {
         matches!(self, Mode::Snapshot | Mode::ReadOnly | Mode::Unmounted)
     }
 
-    /// A CLEAN of `self` can take back what a check of `other` found. All that hold still are of
-    /// one strength.
+    /// Whether CLEAN in mode `self` clears a finding of mode `other`. All modes in which the data
+    /// does not change are of equal strength.
     pub fn at_least(self, other: Mode) -> bool {
         let strength = |mode: Mode| match mode {
             Mode::Live => 0,
@@ -109,10 +110,10 @@ impl Mode {
 pub enum RunResult {
     /// The checker did all its work and found nothing.
     Clean,
-    /// It found something; whether that is real depends on the mode.
+    /// It found something; the mode decides whether that is real.
     Findings,
-    /// It could not do its work: a signal, a time-out, a device that does not answer, no memory.
-    /// Says nothing of the filesystem.
+    /// It could not do its work: a signal, a time-out, a device that does not answer, out of
+    /// memory. No statement about the filesystem.
     Failed,
 }
 
@@ -122,15 +123,15 @@ pub enum CheckVerdict {
     Clean,
     /// A live ext4 showed the same findings in all runs.
     Suspected,
-    /// Shown where nothing moved, or by the kernel's own word.
+    /// Found in data that did not change, or reported by the kernel.
     Corrupted,
-    /// It was checked and cannot be told.
+    /// It was checked, and the result is not conclusive.
     Inconclusive,
     /// No run could be made.
     Failed,
 }
 
-/// How the checker's process ended.
+/// How the checker process ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Termination {
@@ -138,17 +139,17 @@ pub enum Termination {
     Signal(i32),
     /// Killed at its time-out.
     TimedOut,
-    /// Killed since the check was cancelled, or its mount went away.
+    /// Killed because the check was cancelled, or its mount has gone.
     #[serde(rename = "stopped")]
     Cancelled,
-    /// Killed and does not go: it waits in the kernel, where /proc tells in what.
+    /// Killed, but blocked in the kernel; /proc tells where.
     Stuck(Option<String>),
-    /// It never ran; says why.
+    /// It never ran; the text says why.
     NotStarted(String),
 }
 
 impl Termination {
-    /// None where it did not exit by itself.
+    /// None when it did not exit by itself.
     pub fn exit_status(&self) -> Option<i32> {
         match self {
             Termination::Exited(status) => Some(*status),
@@ -156,7 +157,7 @@ impl Termination {
         }
     }
 
-    /// The signal that it ended by of its own; those by which it was stopped are no news.
+    /// The signal that ended it, unless we sent that signal.
     pub fn signal(&self) -> Option<i32> {
         match self {
             Termination::Signal(signal) => Some(*signal),
@@ -165,12 +166,12 @@ impl Termination {
     }
 }
 
-/// How much one thing that a checker found weighs.
+/// The weight of a problem that a checker found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Weight {
-    /// A healthy filesystem shows it too while it is frozen (open but deleted files, lazily counted
-    /// totals): filter F drops it.
+    /// A healthy frozen filesystem shows it too (open but deleted files, lazily updated totals):
+    /// filter F drops it.
     Transient,
     /// Wrong bookkeeping (bitmaps, counts) that endangers what is written next.
     Bookkeeping,
@@ -178,13 +179,13 @@ pub enum Weight {
     Damage,
 }
 
-/// One thing that a checker found.
+/// A problem that a checker found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {
-    /// `inode-checksum`: a slug, the same for the same kind of thing.
+    /// `inode-checksum`: a slug that identifies the kind of problem.
     pub kind: String,
-    /// What it is about: inode, block and AG numbers, names; no addresses of memory. Two runs found
-    /// the same when kind and ids are the same.
+    /// The objects concerned: inode, block and AG numbers, names; no memory addresses. Two runs
+    /// found the same problem when kind and ids are equal.
     pub ids: Vec<String>,
     pub weight: Weight,
     /// The checker's line, verbatim, at most `parse::LONGEST_TEXT` bytes.
@@ -197,19 +198,19 @@ impl Problem {
     }
 }
 
-/// What a checker wrote, for people: bounded and compressed.
+/// A checker's output, for people: bounded and compressed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckerOutput {
     /// gzip (RFC 1952) of the first part of it; of at most `OUTPUT_KEPT` bytes.
     #[serde(with = "base64")]
     pub gzip: Arc<[u8]>,
-    /// Bytes that it wrote in all.
+    /// Total bytes of output.
     pub written: u64,
-    /// Bytes that are kept, before compression.
+    /// Bytes kept, before compression.
     pub kept: u64,
 }
 
-/// Of what a checker writes this much is kept, in bytes.
+/// How much of a checker's output is kept, in bytes.
 pub const MAX_KEPT_OUTPUT: usize = 64 * 1024;
 
 /// One run of a checker.
@@ -218,41 +219,41 @@ pub struct Run {
     pub mode: Mode,
     pub started: Timestamp,
     pub duration: Duration,
-    /// `duration` without the time in which it was held back to spare the drive: what decides
-    /// whether a frozen run fits the budget.
+    /// `duration` without the time in which the checker was throttled: decides whether a frozen run
+    /// fits the budget.
     pub active: Duration,
-    /// How long writers waited, the freeze itself included; None where nothing was frozen.
+    /// How long writers were held, including the freeze itself; None when nothing was frozen.
     pub held: Option<Duration>,
     #[serde(rename = "end")]
     pub termination: Termination,
     #[serde(rename = "ballot")]
     pub result: RunResult,
-    /// Why the ballot is FAILED; empty otherwise.
+    /// Why the result is FAILED; empty otherwise.
     #[serde(rename = "why")]
     pub failure_reason: String,
-    /// The words by which the checker itself said that it could not do its work (a device error, no
-    /// memory), however it ended.
+    /// The checker's own message that it could not do its work (a device error, out of memory),
+    /// however it ended.
     #[serde(rename = "failure", default, skip_serializing_if = "Option::is_none")]
     pub checker_error: Option<String>,
     /// Distinct ones, worst first, at most `parse::MOST_FLAWS`.
     #[serde(rename = "flaws")]
     pub problems: Vec<Problem>,
-    /// How many more there were.
+    /// Number of further problems.
     #[serde(rename = "more_flaws")]
     pub more_problems: u64,
-    /// A log or journal waits to be replayed: the checker's own words.
+    /// A log or journal has to be replayed: the checker's message.
     pub pending_replay: Option<String>,
     /// Read from the device, in bytes.
     pub bytes_read: u64,
     /// Largest resident set, in bytes; 0 where it was not measured.
     pub peak_memory: u64,
-    /// The command, as one would type it.
+    /// The command, as typed in a shell.
     pub command: String,
     pub output: CheckerOutput,
 }
 
 impl Run {
-    /// One of which there is nothing to read: it says nothing of the filesystem.
+    /// A run without output: no statement about the filesystem.
     pub fn failed(mode: Mode, started: Timestamp, end: Termination, why: String) -> Run {
         Run {
             mode,
@@ -275,14 +276,14 @@ impl Run {
     }
 }
 
-/// What is checked.
+/// The target of a check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckTarget {
-    /// As a person would name it: volume id, or `/dev/sdb1`.
+    /// The name that people use: volume id, or `/dev/sdb1`.
     pub name: String,
     pub volume: Option<VolumeId>,
     pub filesystem: Filesystem,
-    /// By which a new filesystem on the same device is told from the one that was checked.
+    /// Distinguishes a new filesystem on the same device from the one that was checked.
     pub uuid: Option<String>,
     /// Kernel name and number of the block device; the first of a btrfs' members.
     pub device: String,
@@ -291,7 +292,7 @@ pub struct CheckTarget {
     pub members: Vec<(String, DevNo)>,
     /// A mount of it in the host's mount namespace; None when it is not mounted there.
     pub mount: Option<HostPath>,
-    /// The number that the mounted filesystem has in mountinfo; another than `dev` for btrfs.
+    /// The number of the mounted filesystem in mountinfo; differs from `dev` for btrfs.
     pub mounted_dev: Option<DevNo>,
     /// Unmounted, ReadOnly or Live: as the mount table says it.
     pub mode: Mode,

@@ -1,34 +1,31 @@
-//! Counters that the kernel keeps of errors, beside its log: what they are, and which have grown.
-//! Pure.
+//! Error counters of the kernel besides its log: their history, and which of them have grown. Pure.
 //!
-//! In: readings. Out: what grew, since when. A counter that went back is another device, a reload
-//! or a reset: it begins anew, nothing grew.
+//! In: readings. Out: growths with their times. A counter that went back means another device, a
+//! reload or a reset: its baseline starts over, and nothing has grown.
 //!
-//! How rules are made from this:
+//! How rules use it:
 //!
-//! - Keep one `Memory` for each pair (`Reading::of`, `Reading::source`), and store it with the
-//!   drive or volume (it is serde): the first reading after a start is then compared with the last
-//!   one before it, and what grew meanwhile is seen.
-//! - `memory.take(&reading, at)` tells the growths of this reading, and remembers. What a first
-//!   reading shows is a baseline and no growth: an `errors_count` of last year is information, not
-//!   news.
-//! - `memory.counter("errors_count")` is what is remembered of one: `last_growth` and `grown_ever`
-//!   outlive a reset (a reboot sets SCSI's counters to 0), so that a rule by quiet time goes on;
-//!   `grown` counts from the baseline only.
-//! - A `Memory` changes only when a value does: compare it before and after to know whether it must
-//!   be stored.
-//! - A reading that failed is no `Reading`: there is nothing to take, and nothing changes. So it is
-//!   with a counter that a reading lacks.
+//! - Keep one `CounterHistory` for each pair of `CounterReading::of` and `CounterReading::source`,
+//!   and store it with the drive or volume (it is serde). The first reading after a start is then
+//!   compared with the last one before it, and growth in between is observed.
+//! - `history.update(&reading, at)` returns the growths of this reading. The first reading is a
+//!   baseline and no growth: an `errors_count` of last year is information, not news.
+//! - `history.counter("errors_count")` is the history of one counter. `last_growth` and the total
+//!   growth survive a reset (a reboot sets SCSI's counters to 0), so that a rule by quiet time goes
+//!   on; `grown` counts from the baseline only.
+//! - A `CounterHistory` changes only when a value does: compare it before and after to know whether
+//!   it must be stored.
+//! - A failed reading is no `CounterReading`: nothing changes. The same holds for a counter that is
+//!   missing in a reading.
 //! - A value may be a state and not a count: XFS's `sick_…` bits and btrfs's `missing` are 0 or 1.
-//!   That one is set is growth, that it is cleared is a reset; whether it is set now is
-//!   `Counter::last`.
+//!   Setting one is growth, clearing it is a reset; `Counter::last` is the current state.
 
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// Whose counters these are.
+/// The owner of the counters.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(tag = "kind", content = "name", rename_all = "snake_case")]
 pub enum CounterDevice {
@@ -40,30 +37,30 @@ pub enum CounterDevice {
     Pci(String),
 }
 
-/// The counters of one kind of one thing, at one moment.
+/// The counters of one owner and one kind, at one moment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CounterReading {
     #[serde(rename = "of")]
     pub device: CounterDevice,
     /// `scsi`, `ext4`, `xfs`, `btrfs`, `md`, `multipath`, `bcache`, `nvme`, `aer`.
     pub source: String,
-    /// Where they were read, for evidence.
+    /// The file that was read, for evidence.
     pub file: String,
-    /// By the kernel's own name of each (`ioerr_cnt`, `errors_count`, `write_errs`). XFS's sick
-    /// bits are values too, one a bit.
+    /// By the kernel's own name (`ioerr_cnt`, `errors_count`, `write_errs`). XFS's sick bits are
+    /// values too, one per bit.
     pub values: BTreeMap<String, u64>,
-    /// What goes with them, verbatim, name and value (`first_error_time`, `last_error_func`).
+    /// Related details, verbatim, name and value (`first_error_time`, `last_error_func`).
     pub details: BTreeMap<String, String>,
 }
 
-/// One counter was higher than at the reading before.
+/// One counter that was higher than in the previous reading.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CounterGrowth {
-    /// The counter's name in `Reading::values`.
+    /// The counter's name in `CounterReading::values`.
     pub name: String,
     pub from: u64,
     pub to: u64,
-    /// When the higher value was read: it grew between the reading before and then.
+    /// When the higher value was read: the counter grew between the previous reading and then.
     pub at: Timestamp,
 }
 
@@ -73,47 +70,46 @@ impl CounterGrowth {
     }
 }
 
-/// What is remembered of one counter. As large as this, however long it is kept.
+/// The history of one counter, of constant size.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counter {
-    /// The value from which growth is counted: of the first reading, or of the first one after a
+    /// The value from which growth is counted: from the first reading, or the first one after a
     /// reset.
     pub baseline: u64,
     /// When the baseline was read.
     pub since: Timestamp,
     /// The newest value.
     pub last: u64,
-    /// By how much it has grown since the baseline: `last - baseline`.
+    /// The growth since the baseline: `last - baseline`.
     pub grown: u64,
-    /// By how much it has grown since it was first read, over all resets.
+    /// The growth since the first reading, over all resets.
     #[serde(rename = "grown_ever")]
     pub total_growth: u64,
-    /// When growth was first and last seen, over all resets.
+    /// When growth was first and last observed, over all resets.
     pub first_growth: Option<Timestamp>,
     pub last_growth: Option<Timestamp>,
     /// Readings that showed growth, over all resets.
     #[serde(rename = "growths")]
     pub growth_count: u32,
-    /// Times that it went back.
+    /// Number of times that the counter went back.
     pub resets: u32,
 }
 
-/// What is remembered of the counters of one source of one thing.
+/// The history of the counters of one owner and source.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CounterHistory {
     counters: BTreeMap<String, Counter>,
-    /// `Reading::file` and `Reading::details` as they were when a counter last grew, for evidence;
-    /// of the first reading until then.
+    /// `CounterReading::file` and `CounterReading::details` at the last growth, for evidence;
+    /// before any growth, those of the first reading.
     pub file: String,
     pub details: BTreeMap<String, String>,
 }
 
 impl CounterHistory {
-    /// Compares `reading`, made at `at`, with what is remembered, and remembers it. Out: what grew,
-    /// by name.
+    /// Compares `reading`, made at `at`, with the history, and adds it. Out: the growths, by name.
     ///
-    /// `reading` is of the thing and source that this memory is for; the caller keeps one memory
-    /// for each.
+    /// `reading` must have the owner and source of this history; the caller keeps one history for
+    /// each pair.
     pub fn update(&mut self, reading: &CounterReading, at: Timestamp) -> Vec<CounterGrowth> {
         let first = self.counters.is_empty();
         let mut growths = Vec::new();
@@ -150,7 +146,7 @@ impl CounterHistory {
             .map(|(name, counter)| (name.as_str(), counter))
     }
 
-    /// When any of them was last seen to grow.
+    /// When any counter was last observed to grow.
     pub fn last_growth(&self) -> Option<Timestamp> {
         self.counters
             .values()
@@ -174,7 +170,7 @@ impl Counter {
         }
     }
 
-    /// Out: the value before, where it grew.
+    /// Out: the previous value, if the counter grew.
     fn update(&mut self, value: u64, at: Timestamp) -> Option<u64> {
         let before = std::mem::replace(&mut self.last, value);
         if value < before {
@@ -218,10 +214,13 @@ mod tests {
 
     #[test]
     fn the_first_reading_is_a_baseline_and_later_growth_is_reported() {
-        let mut memory = CounterHistory::default();
-        assert_eq!(memory.update(&reading(&[("errors_count", 41)]), at(0)), []);
-        assert_eq!(memory.update(&reading(&[("errors_count", 41)]), at(60)), []);
-        let growths = memory.update(&reading(&[("errors_count", 43)]), at(120));
+        let mut history = CounterHistory::default();
+        assert_eq!(history.update(&reading(&[("errors_count", 41)]), at(0)), []);
+        assert_eq!(
+            history.update(&reading(&[("errors_count", 41)]), at(60)),
+            []
+        );
+        let growths = history.update(&reading(&[("errors_count", 43)]), at(120));
         assert_eq!(
             growths,
             [CounterGrowth {
@@ -231,7 +230,7 @@ mod tests {
                 at: at(120)
             }]
         );
-        let counter = memory.counter("errors_count").expect("known");
+        let counter = history.counter("errors_count").expect("known");
         assert_eq!(
             (counter.baseline, counter.since, counter.last, counter.grown),
             (41, at(0), 43, 2)
@@ -239,7 +238,7 @@ mod tests {
         assert_eq!(
             (
                 counter.first_growth,
-                memory.last_growth(),
+                history.last_growth(),
                 counter.growth_count
             ),
             (Some(at(120)), Some(at(120)), 1)
@@ -248,12 +247,12 @@ mod tests {
 
     #[test]
     fn a_decreased_counter_gets_a_new_baseline_and_keeps_its_last_growth() {
-        let mut memory = CounterHistory::default();
+        let mut history = CounterHistory::default();
         for (second, value) in [(0, 5), (60, 8)] {
-            memory.update(&reading(&[("ioerr_cnt", value)]), at(second));
+            history.update(&reading(&[("ioerr_cnt", value)]), at(second));
         }
-        assert_eq!(memory.update(&reading(&[("ioerr_cnt", 2)]), at(120)), []);
-        let counter = memory.counter("ioerr_cnt").expect("known");
+        assert_eq!(history.update(&reading(&[("ioerr_cnt", 2)]), at(120)), []);
+        let counter = history.counter("ioerr_cnt").expect("known");
         assert_eq!(
             (
                 counter.baseline,
@@ -271,43 +270,43 @@ mod tests {
 
     #[test]
     fn growth_over_a_restart_of_the_daemon_is_seen() {
-        let mut memory = CounterHistory::default();
-        memory.update(&reading(&[("write_errs", 1)]), at(0));
-        let stored = serde_json::to_string(&memory).expect("stored");
-        let mut memory: CounterHistory = serde_json::from_str(&stored).expect("read back");
+        let mut history = CounterHistory::default();
+        history.update(&reading(&[("write_errs", 1)]), at(0));
+        let stored = serde_json::to_string(&history).expect("stored");
+        let mut history: CounterHistory = serde_json::from_str(&stored).expect("read back");
         assert_eq!(
-            memory.update(&reading(&[("write_errs", 4)]), at(600))[0].amount(),
+            history.update(&reading(&[("write_errs", 4)]), at(600))[0].amount(),
             3
         );
     }
 
     #[test]
     fn details_are_those_of_the_growth() {
-        let mut memory = CounterHistory::default();
-        memory.update(&reading(&[("errors_count", 0)]), at(0));
+        let mut history = CounterHistory::default();
+        history.update(&reading(&[("errors_count", 0)]), at(0));
         let mut grown = reading(&[("errors_count", 1)]);
         grown
             .details
             .insert("last_error_func".into(), "ext4_lookup".into());
-        memory.update(&grown, at(60));
-        memory.update(&reading(&[("errors_count", 1)]), at(120));
-        assert_eq!(memory.details["last_error_func"], "ext4_lookup");
+        history.update(&grown, at(60));
+        history.update(&reading(&[("errors_count", 1)]), at(120));
+        assert_eq!(history.details["last_error_func"], "ext4_lookup");
     }
 
     proptest! {
         #[test]
         fn growths_are_all_increments_and_resets_are_none(values in proptest::collection::vec(0u64..20, 1..40)) {
-            let mut memory = CounterHistory::default();
-            let mut told = 0;
+            let mut history = CounterHistory::default();
+            let mut reported = 0;
             for (second, value) in (0..).zip(&values) {
-                let growths = memory.update(&reading(&[("n", *value)]), at(second));
+                let growths = history.update(&reading(&[("n", *value)]), at(second));
                 prop_assert!(growths.iter().all(|growth| growth.from < growth.to && growth.to == *value));
-                told += growths.iter().map(CounterGrowth::amount).sum::<u64>();
+                reported += growths.iter().map(CounterGrowth::amount).sum::<u64>();
             }
             let increments: u64 = values.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).sum();
             let resets = values.windows(2).filter(|pair| pair[1] < pair[0]).count();
-            let counter = memory.counter("n").expect("known");
-            prop_assert_eq!((told, counter.total_growth), (increments, increments));
+            let counter = history.counter("n").expect("known");
+            prop_assert_eq!((reported, counter.total_growth), (increments, increments));
             prop_assert_eq!(counter.resets as usize, resets);
             prop_assert_eq!((counter.last, counter.grown), (values[values.len() - 1], counter.last - counter.baseline));
             prop_assert_eq!(counter.last_growth.is_some(), increments > 0);
@@ -315,28 +314,28 @@ mod tests {
 
         #[test]
         fn a_missing_value_leaves_its_counter_unchanged(values in proptest::collection::vec(proptest::option::of(0u64..20), 1..40)) {
-            let (mut memory, mut only_read) = (CounterHistory::default(), CounterHistory::default());
+            let (mut history, mut only_read) = (CounterHistory::default(), CounterHistory::default());
             for (second, value) in (0..).zip(&values) {
                 match value {
                     Some(value) => {
                         let read = reading(&[("n", *value)]);
-                        prop_assert_eq!(memory.update(&read, at(second)), only_read.update(&read, at(second)));
+                        prop_assert_eq!(history.update(&read, at(second)), only_read.update(&read, at(second)));
                     }
-                    None => prop_assert_eq!(memory.update(&reading(&[]), at(second)), []),
+                    None => prop_assert_eq!(history.update(&reading(&[]), at(second)), []),
                 }
             }
-            prop_assert_eq!(memory.counter("n"), only_read.counter("n"));
+            prop_assert_eq!(history.counter("n"), only_read.counter("n"));
         }
 
         #[test]
         fn unchanged_values_do_not_change_the_history(values in proptest::collection::vec(any::<u64>(), 1..10)) {
-            let mut memory = CounterHistory::default();
+            let mut history = CounterHistory::default();
             for (second, value) in (0..).zip(&values) {
-                memory.update(&reading(&[("n", *value)]), at(second));
+                history.update(&reading(&[("n", *value)]), at(second));
             }
-            let before = memory.clone();
-            memory.update(&reading(&[("n", values[values.len() - 1])]), at(1000));
-            prop_assert_eq!(memory, before);
+            let before = history.clone();
+            history.update(&reading(&[("n", values[values.len() - 1])]), at(1000));
+            prop_assert_eq!(history, before);
         }
     }
 }

@@ -6,13 +6,13 @@ use serde::{Deserialize, Serialize};
 use crate::model::dev::DevNo;
 use crate::model::ids::DriveId;
 
-/// What a scan of the hardware says of one drive. An NVMe controller is a drive (its namespaces are
+/// The result of a hardware scan for one drive. An NVMe controller is a drive (its namespaces are
 /// `devices`), a SCSI logical unit is a drive (its multipath paths are `devices`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DriveFacts {
     pub id: DriveId,
-    /// False when the id is made of the place the drive sits in, because it has no identity of its
-    /// own (virtio without serial, some USB bridges).
+    /// False when the id is made from the drive's location, because the drive has no identity of
+    /// its own (virtio without serial, some USB bridges).
     pub id_stable: bool,
     /// Kernel name of the first device (`sda`, `nvme0n1`): an attribute that may change. For an
     /// NVMe controller without namespaces, `nvme0`.
@@ -42,8 +42,7 @@ pub struct DriveFacts {
     /// `connecting`, `deleting`, `dead`; nvme core.c). The worst of several paths is not taken
     /// here: each device has its own below.
     pub state: Option<String>,
-    /// True while the device is runtime-suspended (`power/runtime_status`), so that nobody wakes it
-    /// to ask.
+    /// True while the device is runtime-suspended (`power/runtime_status`): a query would wake it.
     pub asleep: bool,
 }
 
@@ -99,7 +98,7 @@ pub enum Transport {
 }
 
 impl Transport {
-    /// A path over a network: losing it says nothing of the medium.
+    /// A path over a network: its loss does not affect the medium.
     pub fn is_remote(self) -> bool {
         matches!(
             self,
@@ -115,7 +114,7 @@ pub enum WriteCache {
     WriteThrough,
 }
 
-/// Where the drive sits, as far as sysfs and udev know.
+/// The drive's location, as far as sysfs and udev know it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Location {
     /// Address of the nearest PCI device above it: `0000:03:00.0`.
@@ -126,12 +125,12 @@ pub struct Location {
     /// them from 1 as they appear).
     #[serde(default)]
     pub ata_port: Option<u32>,
-    /// NVMe controllers that lead to it (`nvme0`): the kernel's log names them.
+    /// NVMe controllers that lead to the drive (`nvme0`): the kernel log names them.
     #[serde(default)]
     pub controllers: Vec<String>,
-    /// The RAID controller that hides it from the kernel (`megaraid host0`); its drive has no
-    /// devices, and `slot` is the controller's name of its place (`megaraid,3`). None for a drive
-    /// that the kernel shows.
+    /// The RAID controller that hides the drive from the kernel (`megaraid host0`); the drive has
+    /// no devices, and `slot` is the controller's name for its slot (`megaraid,3`). None for a
+    /// drive that the kernel shows.
     #[serde(rename = "behind", default, skip_serializing_if = "Option::is_none")]
     pub raid_controller: Option<String>,
     /// udev's ID_PATH.

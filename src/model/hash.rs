@@ -1,10 +1,9 @@
-//! Hashes that are kept, told to others or compared with those of another run: names, ids, and
-//! shares of a time. FNV-1a (draft-eastlake-fnv), which is stable over releases, which the standard
-//! library's hasher does not promise.
+//! Hashes that are stored, sent to others or compared between runs: names, ids, shares of a time.
+//! FNV-1a (draft-eastlake-fnv) is stable over releases; the standard library's hasher promises no
+//! stability.
 //!
-//! Comes in: bytes. Goes out: a number of 64 or 128 bits.
-//! May not enter: a seed, and what an attacker chooses: other bytes with the same hash are easily
-//! found.
+//! In: bytes. Out: a number of 64 or 128 bits. May not enter: a seed, and input from attackers:
+//! collisions are easy to find.
 
 pub fn fnv1a_64(bytes: impl IntoIterator<Item = u8>) -> u64 {
     bytes.into_iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {

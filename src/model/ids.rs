@@ -1,5 +1,5 @@
-//! Names that stay: of drives, volumes and findings. They are metric labels and file-safe, hence
-//! the small alphabet [A-Za-z0-9._:/-].
+//! Stable ids of drives, volumes and findings. They are metric labels and file names, hence the
+//! small alphabet [A-Za-z0-9._:/-].
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::hash::fnv1a_64;
 
-/// Longest id we make. Longer inputs are cut and closed with a hash, so that they stay distinct.
+/// Maximum length of an id. Longer inputs are cut and end with a hash, so that they stay distinct.
 pub const MAX_ID_LEN: usize = 160;
 
 macro_rules! id {
@@ -23,7 +23,7 @@ macro_rules! id {
                 &self.0
             }
 
-            /// An id that was made before (read from the store, or named by a caller).
+            /// An existing id (read from the store, or named by a caller).
             pub fn known(text: impl Into<String>) -> Self {
                 $name(text.into())
             }
@@ -51,12 +51,12 @@ id! {
 }
 
 id! {
-    /// Of one filesystem check.
+    /// The id of one filesystem check.
     CheckId
 }
 
 impl CheckId {
-    /// Twelve hexadecimal digits over what is checked and when it was asked for.
+    /// Twelve hexadecimal digits: a hash of the target and the time of the request.
     pub fn new(target: &str, requested: Timestamp) -> Self {
         let hash = fnv1a_64(format!("{target}\0{}", requested.as_nanosecond()).bytes());
         CheckId(format!("{:012x}", hash & 0xffff_ffff_ffff))
@@ -64,7 +64,7 @@ impl CheckId {
 }
 
 impl DriveId {
-    /// From an identity string of any bytes, escaped.
+    /// From an identity of any bytes, escaped.
     pub fn new(identity: impl AsRef<[u8]>) -> Self {
         DriveId(shorten(&escape(identity.as_ref())))
     }
@@ -89,7 +89,7 @@ impl VolumeId {
 }
 
 impl FindingId {
-    /// Twelve hexadecimal digits over subject, reason and the moment it appeared.
+    /// Twelve hexadecimal digits: a hash of the subject, the reason and the time of appearance.
     pub fn new(subject: &str, reason: &str, since: Timestamp) -> Self {
         let hash = fnv1a_64(format!("{subject}\0{reason}\0{}", since.as_microsecond()).bytes());
         FindingId(format!("{:012x}", hash & 0xffff_ffff_ffff))

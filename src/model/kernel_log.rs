@@ -1,13 +1,13 @@
-//! The kernel log as testimony: what its records say of drives and filesystems.
+//! The kernel log: classifies its records as incidents of drives and filesystems.
 //!
-//! In: records, one after the other. Out: `Event`s, one an incident. Pure: no clock, no I/O; which
-//! drive a name means is for `facts` to say.
+//! In: records, in order. Out: `Event`s, one per incident. Pure: no clock, no I/O; `facts` decides
+//! which drive a device name means.
 //!
-//! In reading order: `record` (what /dev/kmsg gives), `rules` (the table: one row a printk), `said`
-//! (what a row reads out of a record), `name` and `learned` (which names mean the same thing, and
-//! what kind of thing), `sense` (SCSI's words), `incident` (records that belong together),
-//! `classify` (the loop), `fault` (whether the drive is to blame, over a whole log), `event` (what
-//! comes out).
+//! In reading order: `record` (one record of /dev/kmsg), `rules` (the table: one `rule` per kernel
+//! message), `parsed_record` (the result of a rule), `device_name` and `device_map` (names of one
+//! device, and its kind), `scsi_sense` (SCSI codes), `incident` (records that belong together),
+//! `classify` (the classifier), `fault` (whether the drive is to blame, over a whole log), `event`
+//! (the result), `rollup` (fewer events), `error_history` (events of one subject, kept).
 
 pub mod classify;
 mod device_map;
@@ -19,6 +19,7 @@ mod incident;
 mod parsed_record;
 pub mod record;
 pub mod rollup;
+mod rule;
 pub mod rules;
 mod scsi_sense;
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! What the kubelet wrote down of the volumes it staged and published: its on-disk records, the
-//! only trace of a CSI volume's handle on a node.
+//! The kubelet's on-disk records of staged and published volumes: the only source of a CSI volume's
+//! handle on a node.
 
 use std::collections::BTreeMap;
 
@@ -7,18 +7,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::path::HostPath;
 
-/// One scan of the kubelet's folder and of /var/log/pods. Whole each time.
+/// One scan of the kubelet's folder and of /var/log/pods. Complete each time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KubeletRecords {
-    /// The kubelet's folder with its symbolic links resolved: so do paths of mounts name it.
+    /// The kubelet's folder with its symbolic links resolved: paths of mounts name it so.
     pub root: HostPath,
     pub volumes: Vec<KubeletVolume>,
-    /// By pod UID, from the names of the pod log folders.
+    /// By pod UID, from the names of the pods' log folders.
     pub pods: BTreeMap<String, PodName>,
-    /// UIDs of the folders below `pods/`: the pods that this node still has a record of.
+    /// UIDs of the folders below `pods/`: the pods of which this node still has a record.
     pub pod_uids: Vec<String>,
-    /// Records that were skipped: damaged, of unknown shape, unreadable. Each names its file. They
-    /// raise no finding.
+    /// Records that were skipped: damaged, of unknown form, unreadable. Each warning names the
+    /// file. They raise no finding.
     pub warnings: Vec<String>,
 }
 
@@ -28,30 +28,29 @@ pub struct PodName {
     pub name: String,
 }
 
-/// One CSI volume (driver + handle), its records joined.
+/// One CSI volume (driver + handle) with all its records.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KubeletVolume {
     pub driver: String,
     pub handle: String,
-    /// Name of the PersistentVolume (the record's specVolID); None for a staged record alone in the
-    /// newer layout, and for inline volumes.
+    /// Name of the PersistentVolume (the record's specVolID); None for an inline volume, and for a
+    /// lone staging record in the newer layout.
     pub pv: Option<String>,
     /// Raw block instead of a filesystem.
     pub block: bool,
-    /// Inline (`volumeLifecycleMode: Ephemeral`): made for one pod, not of a PV.
+    /// Inline (`volumeLifecycleMode: Ephemeral`): made for one pod, without a PV.
     pub ephemeral: bool,
-    /// Where it is staged, by the record: `…/globalmount`, or for block
-    /// `…/volumeDevices/staging/PV`.
+    /// The staging path in the record: `…/globalmount`, or for block `…/volumeDevices/staging/PV`.
     pub staging: Option<HostPath>,
     pub publications: Vec<Publication>,
-    /// The vol_data.json files that say so.
+    /// The vol_data.json files of the volume.
     pub records: Vec<HostPath>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Publication {
     pub pod_uid: String,
-    /// Where the pod's mount is: `pods/UID/volumes/kubernetes.io~csi/NAME/mount`; for block
+    /// The mount path of the pod: `pods/UID/volumes/kubernetes.io~csi/NAME/mount`; for block
     /// `…/volumeDevices/publish/PV/UID`.
     pub path: HostPath,
     /// The volume's name in the kubelet's folder (PV name, or the pod spec's volume name when

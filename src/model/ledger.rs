@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use crate::model::assess::ActiveFindings;
 use crate::model::finding::{
     Acknowledgement, Clearance, Finding, FindingDetails, Judgement, Severity, Subject, Verdict,
 };
@@ -96,6 +97,16 @@ pub enum LedgerError {
     NoSuchFinding(FindingId),
     #[error("finding `{0}` is not acknowledged")]
     NotAcknowledged(FindingId),
+}
+
+impl ActiveFindings for Ledger {
+    fn severity(&self, subject: &Subject, reason: Reason) -> Option<Severity> {
+        self.get(subject, reason).map(|finding| finding.severity)
+    }
+
+    fn all(&self) -> Vec<(Subject, Reason)> {
+        self.active.keys().cloned().collect()
+    }
 }
 
 impl Ledger {

@@ -1,18 +1,18 @@
-//! Mounts as mountinfo has them, unescaped. Fields as in proc_pid_mountinfo(5).
+//! Parser of mountinfo: mounts, unescaped. Fields as in proc_pid_mountinfo(5).
 
 use serde::{Deserialize, Serialize};
 
 use crate::model::dev::DevNo;
 use crate::model::path::HostPath;
 
-/// One line of it.
+/// One line of mountinfo.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mount {
     pub id: u32,
     pub parent: u32,
     pub dev: DevNo,
-    /// The path within the filesystem that this mount shows: `/` for a whole one, else a bind mount
-    /// or a subvolume.
+    /// The path within the filesystem that this mount shows: `/` for a whole filesystem, otherwise
+    /// of a bind mount or a subvolume.
     pub root: HostPath,
     pub mount_point: HostPath,
     /// Options of this mount (`rw`, `noatime`…).
@@ -47,15 +47,15 @@ pub struct FstabEntry {
     pub options: Vec<String>,
 }
 
-/// What the host has mounted: PID 1's view.
+/// The mounts of the host: PID 1's view.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MountTable {
     pub mounts: Vec<Mount>,
     pub fstab: Vec<FstabEntry>,
 }
 
-/// Lines that make no sense are left out and named; everything else is there. A field that is not
-/// UTF-8 is kept, options are shown lossily.
+/// Invalid lines are left out and returned; all others are parsed. A field that is not UTF-8 is
+/// kept, options are shown lossily.
 pub fn parse(text: &[u8]) -> (Vec<Mount>, Vec<String>) {
     let (mut mounts, mut warnings) = (Vec::new(), Vec::new());
     for (number, line) in text
@@ -85,12 +85,12 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
     let root = HostPath::unescape(fields.next()?);
     let mount_point = HostPath::unescape(fields.next()?);
     let options = parse_options(fields.next()?);
-    // Optional fields (shared:N, master:N, …), of which there may be more in newer kernels, end
-    // with a hyphen.
+    // Optional fields (shared:N, master:N, …) end with a hyphen; newer kernels may have more of
+    // them.
     fields.by_ref().find(|field| *field == b"-")?;
     let fs_type = String::from_utf8_lossy(fields.next()?).into_owned();
-    // The kernel prints an empty source as nothing at all, which the split passes over: then one
-    // field less follows.
+    // The kernel prints an empty source as an empty field, which the split drops: then one field
+    // less follows.
     let rest: Vec<&[u8]> = fields.collect();
     let (source, super_options) = match rest.as_slice() {
         [super_options] => (&b""[..], *super_options),

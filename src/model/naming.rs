@@ -1,9 +1,9 @@
-//! What names are allowed, for whoever reads one: the configuration, the shim's command line, a
-//! driver that is registered, a record's file.
+//! Validation of names: of drivers and static volumes, wherever they are read (configuration,
+//! command line of the shim, driver registration, record files).
 
-/// What handles of the pool begin with; no entry of `[[static]]` may.
+/// Prefix of the pool's volume handles; no entry of `[[static]]` may have it.
 pub const POOL_PREFIX: &str = "dv-";
-/// Longest name of a static volume: fits a label and a file's name with room for `.json`.
+/// Maximum length of a static volume's name: it fits a label, and a file name with `.json`.
 pub const MAX_STATIC_NAME_LEN: usize = 63;
 /// CSI, GetPluginInfoResponse.name.
 const MAX_DRIVER_NAME_LEN: usize = 63;
@@ -12,7 +12,7 @@ fn is_name_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_')
 }
 
-/// A driver's name as CSI has it (GetPluginInfoResponse.name): never more than one part of a path.
+/// A driver name by CSI's rules (GetPluginInfoResponse.name): never more than one path component.
 pub fn validate_driver(text: &str) -> Result<(), String> {
     let bytes = text.as_bytes();
     let end = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
@@ -28,7 +28,7 @@ pub fn validate_driver(text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// The name of an entry of `[[static]]`: it becomes a file's name, and is a PV's handle.
+/// The name of a `[[static]]` entry: it becomes a file name, and is a PV's handle.
 pub fn validate_static_volume(text: &str) -> Result<(), String> {
     let begins_well = text
         .bytes()

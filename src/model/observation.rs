@@ -1,11 +1,12 @@
-//! Unknown is a value: what a source has to say of a thing, also when it has nothing to say.
+//! `Observation`: a value that a source has, does not have, or failed to read. Unknown is a value
+//! of its own.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// What a source knows. `Unavailable`: the source does not apply here or has not answered yet; it
-/// judges nothing and raises nothing. `Failed`: it applies and should have answered; the thing is
-/// unknown, never healthy and never empty, and no finding is cleared by it.
+/// The knowledge of a source. `Unavailable`: the source does not apply here or has not answered
+/// yet; rules skip it. `Failed`: the source applies and failed; the value is unknown, never healthy
+/// and never empty, and clears no finding.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Observation<T> {
@@ -14,7 +15,7 @@ pub enum Observation<T> {
     Ok { at: Timestamp, value: T },
 }
 
-// Not derived: a derive would ask for `T: Default`.
+// Not derived: a derive would require `T: Default`.
 #[allow(clippy::derivable_impls)]
 impl<T> Default for Observation<T> {
     fn default() -> Self {
@@ -31,6 +32,13 @@ impl<T> Observation<T> {
         Observation::Failed {
             at,
             error: error.to_string(),
+        }
+    }
+
+    pub fn from_result<E: std::fmt::Display>(at: Timestamp, result: Result<T, E>) -> Self {
+        match result {
+            Ok(value) => Observation::ok(at, value),
+            Err(error) => Observation::failed(at, error),
         }
     }
 

@@ -1,5 +1,5 @@
-//! Paths as the kernel has them: bytes, not text. Written (JSON, logs, ids) with the octal escapes
-//! of proc_pid_mountinfo(5), so nothing is lost.
+//! Paths as the kernel has them: bytes, not text. Printed (JSON, logs, ids) with the octal escapes
+//! of proc_pid_mountinfo(5), so that no byte is lost.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -8,7 +8,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// An absolute path (or a mount's source) as the host names it, never with the host root in front.
+/// An absolute path (or a mount's source) by the host's name, never with the host root in front.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostPath(Vec<u8>);
 
@@ -25,8 +25,8 @@ impl HostPath {
         Path::new(OsStr::from_bytes(&self.0))
     }
 
-    /// The path below this one, without a leading slash; `None` when it is not below (or equal:
-    /// then empty).
+    /// The path relative to `base`, without a leading slash; empty when equal, `None` when it is
+    /// not below `base`.
     pub fn strip_prefix(&self, base: &HostPath) -> Option<&[u8]> {
         if base.0 == b"/" {
             return self.0.strip_prefix(b"/");
@@ -47,7 +47,7 @@ impl HostPath {
         HostPath(bytes)
     }
 
-    /// Undoes `\ooo`; a backslash that starts no such escape stands for itself.
+    /// Reverts `\ooo`; a backslash without a valid escape stands for itself.
     pub fn unescape(text: &[u8]) -> HostPath {
         if !text.contains(&b'\\') {
             return HostPath(text.to_vec());
@@ -76,12 +76,12 @@ impl HostPath {
     }
 }
 
-/// Printable text as it is; control characters, backslash and bytes that are no UTF-8 as `\ooo`.
-/// Spaces stay (people read this).
+/// Printable text unchanged; control characters, backslash and bytes that are not UTF-8 as `\ooo`.
+/// Spaces are kept, because people read this.
 impl fmt::Display for HostPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for chunk in self.0.utf8_chunks() {
-            // Nearly all paths are one plain piece, and thousands are written each minute.
+            // Fast path: nearly all paths need no escape, and thousands are printed each minute.
             for piece in chunk.valid().split_inclusive(is_escaped) {
                 let plain = piece.trim_end_matches(is_escaped);
                 f.write_str(plain)?;

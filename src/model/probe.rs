@@ -1,5 +1,4 @@
-//! What a probe of a mounted volume brings back: statfs(2) and one readdir(3), made by a worker
-//! process.
+//! The result of probing a mounted volume: statfs(2) and one readdir(3), made by a worker process.
 
 use serde::{Deserialize, Serialize};
 
@@ -20,16 +19,16 @@ pub struct Usage {
     pub used_inodes: u64,
 }
 
-/// An answer. Each part says on its own how it went: statfs works on a filesystem that has shut
-/// down, readdir then does not.
+/// An answer. Each part has its own result: on a filesystem that has shut down, statfs works and
+/// readdir does not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MountProbe {
     pub statfs: Result<Usage, ProbeError>,
     pub readdir: Result<(), ProbeError>,
 }
 
-/// What the kernel answered to the probe. This is an observation (the volume said no), not a
-/// failure to observe.
+/// An error that the kernel returned to the probe. This is an observation (the volume answered with
+/// an error), not a failure to observe.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{operation}: {text}")]
 pub struct ProbeError {
@@ -40,26 +39,27 @@ pub struct ProbeError {
     pub text: String,
 }
 
-/// A probe that has not come back in its time.
+/// A probe that has not returned in time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StuckProbe {
-    /// When the probe that does not return was sent.
+    /// When the probe was started.
     pub since: jiff::Timestamp,
-    /// What it is waiting in, where /proc/PID/stack or wchan can be read; for evidence.
+    /// The kernel function in which it waits, where /proc/PID/stack or wchan can be read; for
+    /// evidence.
     pub waiting_in: Option<String>,
-    /// The path whose probe is stuck: another mount of the same filesystem is not asked meanwhile,
-    /// and says so.
+    /// The path of the stuck probe. Other mounts of the same filesystem are not probed meanwhile,
+    /// and refer to this path.
     pub path: HostPath,
 }
 
-/// A mount that should be asked how it is.
+/// A mount to probe.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ProbeTarget {
     pub path: HostPath,
-    /// Mounts of one filesystem share it: they hang together, so only one of them is asked while
-    /// one is stuck.
+    /// Mounts of one filesystem share this number: they hang together, so only one of them is
+    /// probed while one is stuck.
     pub dev: DevNo,
-    /// Every drive beneath it is runtime-suspended: asking would wake them.
+    /// Every underlying drive is runtime-suspended: a probe would wake them.
     pub asleep: bool,
     pub filesystem: String,
 }

@@ -1,16 +1,17 @@
-//! SMART: what a drive says of itself, as smartctl tells it, and what that means. Pure.
+//! SMART: the health data of a drive as smartctl reports it, and its evaluation. Pure.
 //!
-//! `parse` reads one run of smartctl into an `Answer`; `complete` fills in what an answer leaves
-//! out; `memory` keeps the values that decide, over time; `rules` judges a report with its memory.
-//! May not enter: starting smartctl (`source::smart`), clocks, JSON outside `parse`.
+//! `parse` turns the output of one run of smartctl into a `SmartResponse`. `carry_forward` fills in
+//! values that a partial report lacks. `history` keeps the deciding values over time. `rules`
+//! evaluates a report with its history. May not enter: starting smartctl (`source::smart`), clocks,
+//! JSON outside `parse`.
 //!
-//! Sources of the formats: smartctl(8); smartmontools' ataprint.cpp, nvmeprint.cpp, scsiprint.cpp;
-//! ACS-4; NVM Express Base 2.0 §5.16.1.3; SPC-6, SBC-4.
+//! Sources of the formats: smartctl(8); ataprint.cpp, nvmeprint.cpp and scsiprint.cpp of
+//! smartmontools; ACS-4; NVM Express Base 2.0 §5.16.1.3; SPC-6, SBC-4.
 
 mod carry_forward;
 #[cfg(test)]
 pub mod fixture;
-pub mod memory;
+pub mod history;
 pub mod parse;
 pub mod report;
 pub mod rules;
@@ -19,28 +20,29 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::smart::report::SmartReport;
 
-/// One run of smartctl, read. A run that could not ask is never an answer.
+/// The parsed result of one run of smartctl.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SmartResponse {
-    /// The drive told something of its health.
+    /// The drive reported health data.
     #[serde(rename = "told")]
     Report(Box<SmartReport>),
-    /// It sleeps and was left asleep (`-n standby`); smartctl's word for the mode.
+    /// The drive is in standby and was not woken (`-n standby`). `mode`: the name that smartctl
+    /// gives the mode.
     #[serde(rename = "asleep")]
     Standby { mode: String },
-    /// There is no SMART to be had here, and that is no fault: a virtual disk, a RAID volume, a
-    /// bridge that passes nothing on, SMART switched off. `why` is a sentence for people; `hint`
-    /// what an admin can do, where there is something.
+    /// The device has no SMART, which is not a fault: a virtual disk, a RAID volume, a bridge that
+    /// passes no commands on, or SMART is switched off. `why`: a sentence for people. `hint`: what
+    /// an admin can do, if anything.
     NotApplicable { why: String, hint: Option<String> },
-    /// It should have answered and did not. Never good, never bad.
+    /// The query failed. This is neither good nor bad.
     Failed { why: String },
-    /// It did not answer in its time, and smartctl was killed. Not answering is something that is
-    /// wrong with it, or with the way to it.
+    /// The drive did not answer in time, and smartctl was killed. The drive, or the path to it, has
+    /// a fault.
     TimedOut { why: String },
 }
 
-/// A self-test that an admin may start.
+/// The kind of a self-test that an admin may start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SelfTestKind {

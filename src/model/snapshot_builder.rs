@@ -16,14 +16,13 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::model::check::Check;
-use crate::model::facts::{Facts, KnownVolume};
+use crate::model::facts::Facts;
 use crate::model::finding::{Finding, Health, Severity, Subject};
 use crate::model::ids::{FindingId, VolumeId};
 use crate::model::ledger::Ledger;
 use crate::model::policy::Policy;
 use crate::model::probe::Usage;
 use crate::model::snapshot::{Drive, NodeState, Snapshot, Volume, VolumeUsage};
-use crate::model::volume::{Condition, CsiStatus, OperationalStatus, UsageStatus};
 
 /// Figures are told at once when they moved by a thousandth of the whole, else at most this often.
 const USAGE_CHANGE_INTERVAL: Duration = Duration::from_secs(300);
@@ -53,38 +52,10 @@ pub enum ChangedItem {
     Check(Arc<Check>),
 }
 
-/// What judgement says of a volume beside its findings.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct VolumeStatus {
-    pub csi_status: CsiStatus,
-    pub operational_status: OperationalStatus,
-    pub usage_status: UsageStatus,
-    pub condition: Condition,
-}
-
-/// The parts of judgement that a picture needs.
-pub trait StatusRules {
-    /// Why the health of this drive or volume cannot be told; None when it can, or when nothing
-    /// should have answered.
-    fn health_unknown(&self, facts: &Facts, subject: &Subject) -> Option<String>;
-    /// `findings`: the active ones about this volume, worst first. `unknown`: why the health is
-    /// unknown, and the time. `previous`: what was published of it before.
-    fn volume_status(
-        &self,
-        facts: &Facts,
-        volume: &KnownVolume,
-        findings: &[Arc<Finding>],
-        health: Health,
-        unknown: Option<(&str, Timestamp)>,
-        previous: Option<&Volume>,
-    ) -> VolumeStatus;
-}
-
 /// What the picture is made of.
-pub struct SnapshotInput<'a, V: StatusRules + ?Sized> {
+pub struct SnapshotInput<'a> {
     pub facts: &'a Facts,
     pub ledger: &'a Ledger,
-    pub status_rules: &'a V,
     pub policy: &'a Policy,
     /// `health` is filled in here.
     pub node: NodeState,
@@ -108,11 +79,7 @@ pub struct SnapshotUpdate {
 }
 
 impl SnapshotBuilder {
-    pub fn build<V: StatusRules + ?Sized>(
-        &mut self,
-        previous: &Arc<Snapshot>,
-        scene: SnapshotInput<'_, V>,
-    ) -> SnapshotUpdate {
+    pub fn build(&mut self, previous: &Arc<Snapshot>, scene: SnapshotInput<'_>) -> SnapshotUpdate {
         let findings: BTreeMap<FindingId, Arc<Finding>> = scene
             .ledger
             .active()

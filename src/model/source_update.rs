@@ -1,5 +1,5 @@
-//! What a source tells the owner of the state. Each report is whole: it replaces what the same
-//! source said before of the same thing.
+//! The messages from sources to the owner of the state, and back. Each update is complete: it
+//! replaces the previous one of the same source and subject.
 
 use std::time::Duration;
 
@@ -29,15 +29,15 @@ pub enum SourceUpdate {
         device: String,
         state: Observation<LayerState>,
     },
-    /// A worker that reads `device`'s state has not come back in its time.
+    /// A worker that reads `device`'s state has not returned in time.
     LayerStuck {
         device: String,
         stuck: StuckProbe,
     },
     Mounts(Observation<MountTable>),
     Kubelet(Observation<KubeletRecords>),
-    /// The answer for one path. `Failed` means that the probe could not be made, not that the
-    /// volume said no.
+    /// The result for one path. `Failed` means that the probe could not be made, not that the
+    /// volume returned an error.
     Probe {
         path: HostPath,
         result: Observation<MountProbe>,
@@ -48,50 +48,50 @@ pub enum SourceUpdate {
         stuck: StuckProbe,
     },
     DiskStats(Observation<Vec<DiskStat>>),
-    /// Error counters; whole each time.
+    /// Error counters; complete each time.
     Counters(Observation<Vec<CounterReading>>),
     KernelLog(Batch),
-    /// The kernel's own notice of a filesystem's error (fanotify's FAN_FS_ERROR).
+    /// The kernel's notice of a filesystem error (fanotify's FAN_FS_ERROR).
     FsError(FsErrorNotice),
-    /// What one drive said of itself when it was asked, or why it did not.
+    /// One drive's SMART report, or the reason why there is none.
     Smart {
         drive: DriveId,
         at: Timestamp,
         response: Box<SmartResponse>,
         duration: Duration,
     },
-    /// smartctl has not come back for this drive in its time, and could not be killed: nobody asks
-    /// it until it has gone (`None`).
+    /// smartctl has not returned for this drive in time, and could not be killed: the drive is not
+    /// queried until it has ended (`None`).
     SmartStuck {
         drive: DriveId,
         stuck: Option<StuckSmartctl>,
     },
-    /// How an admin's request for a self-test went.
+    /// The result of an admin's request for a self-test.
     SelfTest {
         drive: DriveId,
         kind: SelfTestKind,
         at: Timestamp,
-        /// smartctl's words, when the drive took it; else why not.
+        /// smartctl's answer, if the drive accepted; otherwise the reason.
         result: Result<String, String>,
     },
-    /// The drives behind one RAID controller that the kernel does not show, whole each time.
+    /// The drives behind one RAID controller that hides them from the kernel; complete each time.
     RaidMembers {
         /// `megaraid host0`.
         controller: String,
         drives: Observation<Vec<RaidMemberDrive>>,
     },
-    /// The RAID controllers that there are, by the names in `Hidden`, whole each time: the drives
-    /// of one that is not among them are gone with it.
+    /// The existing RAID controllers, by their names in `RaidMembers`; complete each time. The
+    /// drives of a controller that is not listed are removed.
     RaidControllers(Vec<String>),
-    /// Drives that the configuration has not asked (`smart.enabled`, `device_type = "ignore"`),
-    /// whole each time: what they said before is over.
+    /// Drives that the configuration excludes from SMART (`smart.enabled`, `device_type =
+    /// "ignore"`); complete each time. Their former reports no longer hold.
     SmartIgnored(Vec<DriveId>),
-    /// How a filesystem check is now, whole each time.
+    /// The state of a filesystem check; complete each time.
     Check(Box<CheckProgress>),
-    /// The volumes that this node provides itself, whole each time. `Failed`: they could not be
-    /// read, what was known stands.
+    /// The volumes that this node provides itself; complete each time. `Failed`: they could not be
+    /// read, and the known ones stay.
     Provision(Observation<ProvisionState>),
-    /// How a source itself is.
+    /// The status of a source itself.
     Source {
         source: Source,
         status: SourceStatus,
@@ -101,59 +101,58 @@ pub enum SourceUpdate {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StuckSmartctl {
     pub since: Timestamp,
-    /// What it is waiting in, where /proc tells.
+    /// The kernel function in which it waits, where /proc shows it.
     pub waiting_in: Option<String>,
 }
 
 /// A physical disk behind a RAID controller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RaidMemberDrive {
-    /// Without devices; `location.slot` is the controller's number of it (`megaraid,3`).
+    /// Without devices; `location.slot` is the controller's number for it (`megaraid,3`).
     pub facts: DriveFacts,
-    /// How smartctl reaches it: `/dev/bus/0` and `megaraid,3`.
+    /// smartctl's arguments for it: `/dev/bus/0` and `megaraid,3`.
     pub device: HostPath,
     pub device_type: String,
 }
 
-/// A drive that the owner wants asked for its SMART data.
+/// A drive to query for its SMART data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SmartTarget {
     pub drive: DriveId,
-    /// As the host names it: `/dev/sda`, `/dev/nvme0`, `/dev/bus/0`.
+    /// The host's name for it: `/dev/sda`, `/dev/nvme0`, `/dev/bus/0`.
     pub device: HostPath,
-    /// smartctl's `-d`; None: smartctl finds out.
+    /// smartctl's `-d`; None: smartctl detects it.
     pub device_type: Option<String>,
     pub transport: Transport,
-    /// NVMe controllers that lead to it (`nvme0`): several, where there are several paths.
+    /// NVMe controllers that lead to it (`nvme0`): several with several paths.
     pub controllers: Vec<String>,
-    /// For overrides, and to know another drive's answer.
+    /// Selects overrides, and detects the answer of another drive.
     pub model: Option<String>,
     pub serial: Option<String>,
-    /// Runtime-suspended: not even asked whether it sleeps.
+    /// Runtime-suspended: not even queried for its power state.
     pub asleep: bool,
-    /// It has adverse findings: asked more often.
+    /// It has adverse findings: queried more often.
     pub suspect: bool,
-    /// Grows with each error that the kernel tells of it: then it is asked at once.
+    /// Grows with each kernel log error of the drive, which is then queried at once.
     pub kernel_error_count: u64,
-    /// When it last answered, as the store remembers: after a restart the next question is due from
-    /// then.
+    /// When it last answered, from the store: after a restart, the next query is due from then.
     pub last_response: Option<Timestamp>,
 }
 
-/// One notice of fanotify(7), FAN_FS_ERROR: the first error's number, and how many came since the
-/// last notice was read.
+/// One notice of fanotify(7), FAN_FS_ERROR: the first error's number, and the count of errors since
+/// the last notice was read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FsErrorNotice {
     pub at: Timestamp,
-    /// Of the filesystem, as mountinfo has it.
+    /// The filesystem's device number in mountinfo.
     pub dev: DevNo,
-    /// A mount of it, for evidence.
+    /// One of its mounts, for evidence.
     pub path: HostPath,
-    /// Positive errno of the first of them.
+    /// Positive errno of the first error.
     pub errno: i32,
-    /// Errors since the notice before.
+    /// Errors since the previous notice.
     pub count: u32,
-    /// Of the first of them, where the file handle told it.
+    /// Inode of the first error, if the file handle contained it.
     pub inode: Option<u64>,
 }
 
@@ -192,24 +191,24 @@ impl Source {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SourceStatus {
-    /// Works as it should; the text says how (`udev events`).
+    /// Works as intended; the text says how (`udev events`).
     Active(String),
-    /// Works with less than it should have; the text says what is missing and what is done instead.
+    /// Works with limitations; the text says what is missing and what replaces it.
     Limited(String),
-    /// Gives nothing; the text says why and what to do.
+    /// Provides nothing; the text says why, and what to do.
     Down(String),
     /// Does not apply to this node (`no kubelet folder`).
     Absent(String),
 }
 
-/// Requests that may wait for a source that is busy. What is lost beyond is made good by asking
-/// everything anew, which an admin's self-test is not: so there is room for far more than can come
-/// while the owner takes a source's reports. Each is sent once per admin's command, event or scan,
-/// and NVMe controllers tell no second event of a kind before their log is read (NVM Express Base
+/// Requests that may wait for a busy source. A lost request is made good by querying everything
+/// again, except an admin's self-test. The queue therefore holds far more than can arrive while the
+/// owner takes a source's updates. Each request is sent once per admin's command, event or scan,
+/// and NVMe controllers send no second event of a kind before their log is read (NVM Express Base
 /// 2.0, 5.2).
 pub const REQUEST_QUEUE_CAPACITY: usize = 1024;
 
-/// What the owner asks of sources: look again, now.
+/// Requests from the owner to sources: read again, now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SourceRequest {
     /// Everything.
@@ -221,7 +220,7 @@ pub enum SourceRequest {
     DiskStats,
     /// Probe these paths now.
     Probe(Vec<HostPath>),
-    /// Ask these drives for their SMART data now (every 30 s at most).
+    /// Query these drives for their SMART data now (every 30 s at most).
     Smart(Vec<DriveId>),
     /// The NVMe controller (`nvme0`) has announced an event (udev's NVME_AEN).
     NvmeEvent {

@@ -1,7 +1,10 @@
-//! Why a wish was not fulfilled. The wire's codes are made of it in `api::status`; nothing here
-//! knows of gRPC.
+//! The error of a request to the engine. `api::status` maps it to gRPC codes; this module knows no
+//! gRPC.
 
 use crate::provision::step::{StepError, StepErrorKind};
+
+/// Characters of a caller's text that a message repeats.
+const MAX_ECHO_CHARS: usize = 140;
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProvisionError {
@@ -16,13 +19,13 @@ pub enum ProvisionError {
     /// The same name or path, with other arguments.
     #[error("{0}")]
     AlreadyExists(String),
-    /// It cannot be done as things are: says what must be otherwise, or who holds it.
+    /// The current state does not allow it: the text says what must change, or who uses it.
     #[error("{0}")]
     FailedPrecondition(String),
-    /// Somebody uses it: says who. Nothing was done.
+    /// A process uses it: the text names the process. Nothing was done.
     #[error("{0}")]
     InUse(String),
-    /// A step has not come back: nobody knows whether it will be done.
+    /// A step has not returned: its outcome is unknown.
     #[error("{0}")]
     Stuck(String),
     #[error("{0}")]
@@ -33,10 +36,10 @@ pub enum ProvisionError {
     /// Another operation on the same volume is under way.
     #[error("{0}")]
     Aborted(String),
-    /// Not now: the daemon has not looked around yet, or something does not answer.
+    /// Not now: the daemon has not read its records yet, or something does not respond.
     #[error("{0}")]
     Unavailable(String),
-    /// It goes on, the caller's time is over.
+    /// The caller's time limit is over; the operation continues.
     #[error("{0}")]
     DeadlineExceeded(String),
     #[error("{operation}")]
@@ -48,6 +51,16 @@ pub enum ProvisionError {
 }
 
 impl ProvisionError {
+    /// `handle` is any text that a caller sent: the message repeats it without control characters.
+    pub fn volume_not_found(handle: &str) -> ProvisionError {
+        let shown: String = handle
+            .chars()
+            .take(MAX_ECHO_CHARS)
+            .map(|c| if c.is_control() { '\u{fffd}' } else { c })
+            .collect();
+        ProvisionError::NotFound(format!("no volume here has the handle `{shown}`"))
+    }
+
     pub fn invalid_argument(field: &'static str, problem: impl Into<String>) -> ProvisionError {
         ProvisionError::InvalidArgument {
             field,

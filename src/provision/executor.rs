@@ -1,10 +1,9 @@
-//! The taker of steps: has them done by processes of our own binary, and waits for none of them
-//! longer than it may take.
+//! The step executor: runs steps in worker processes of our own binary, each with a time limit.
 //!
-//! In: a step for a target. Out: what came of it, or that it is stuck and in what. One step at a
-//! time for one target, whichever process takes it; a target that hangs costs one process and holds
-//! up no other. A step that was begun goes on when nobody waits for it any more: its target stays
-//! taken until it has ended.
+//! In: a step for a target. Out: its result, or that it is stuck, with the kernel function it waits
+//! in. A target has one step at a time, whichever process runs it; a target that hangs occupies one
+//! process and delays no other. A step that has begun continues when its caller no longer waits:
+//! its target stays occupied until it has ended.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -265,7 +264,7 @@ impl Inner {
         }
     }
 
-    /// Held for a look into the map, never across an await.
+    /// Held while the map is read, never across an await.
     fn targets(&self) -> MutexGuard<'_, HashMap<String, Arc<tokio::sync::Mutex<()>>>> {
         self.targets.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,10 +1,10 @@
-//! What is written down of volumes: the pool's volumes (beside their images, or in the tags of
-//! their logical volumes), where volumes are staged and published, and what is about to be done
-//! with one. JSON, a file a volume, each with a version; fields that we do not know are kept.
+//! The records of volumes: volumes of the pool (beside their images, or in the tags of their
+//! logical volumes), attachments, and intents. JSON, one file per volume, each with a version;
+//! unknown fields are kept.
 //!
 //! In: texts of records. Out: values, or why a record cannot be used. A record that cannot be read
-//! is never overwritten: it is somebody's only trace of a volume. Knows nothing of how files are
-//! read and written.
+//! is never overwritten, because it may be the only trace of a volume. This module reads and writes
+//! no files.
 
 pub mod tags;
 

@@ -1,5 +1,5 @@
-//! What may be wished for: names, sizes, filesystems, options, access modes and paths. Pure: values
-//! in, values or `Fault::Invalid` (with the name of the field as the request has it) out.
+//! Rules for requests: names, sizes, filesystems, options, access modes and paths. Pure: values in,
+//! values or `ProvisionError::InvalidArgument` (with the request's field) out.
 
 pub mod access;
 pub mod filesystem;

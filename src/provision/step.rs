@@ -1,8 +1,8 @@
-//! One thing that is done to the host for a volume: the words between who decides (`engine`) and
-//! who does it (`worker`, in a process that may hang).
+//! Steps: single changes to the host for a volume. The interface between `engine`, which decides,
+//! and `worker`, which executes in a process that may hang.
 //!
-//! Each step is idempotent: what is done already is done, and what is gone already is gone. A step
-//! never looks at the order of things: that is the engine's.
+//! Each step is idempotent: repeating it changes nothing. A step does not depend on the order of
+//! steps, which the engine decides.
 
 pub mod spec;
 
@@ -20,7 +20,7 @@ pub struct RootedPath {
     pub path: HostPath,
 }
 
-/// What happens to bytes before they are handed out again.
+/// Treatment of a volume's bytes before other volumes may reuse them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Wipe {
@@ -32,11 +32,12 @@ pub enum Wipe {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "step", rename_all = "snake_case")]
 pub enum Step {
-    /// Room in the pool's folder → `Done::Room`.
+    /// Free space of the pool's folder → `StepOutput::Capacity`.
     DirectoryCapacity {
         folder: HostPath,
     },
-    /// The files `*.json` in a folder of the pool with their contents → `Done::Records`. An absent
+    /// The files `*.json` in a folder of the pool with their contents → `StepOutput::Records`. An
+    /// absent
     /// folder is an empty one.
     ReadRecords {
         folder: HostPath,
@@ -52,41 +53,42 @@ pub enum Step {
         folder: HostPath,
         name: String,
     },
-    /// Allocates the image (fallocate(2): a promise is kept), makes its folder → `Done::Nothing`.
+    /// Allocates the image (fallocate(2): a promise is kept), makes its folder →
+    /// `StepOutput::Empty`.
     /// There with at least this size: done.
     CreateImage {
         image: HostPath,
         size: u64,
     },
-    /// Enlarges the image, and tells its loop device (LOOP_SET_CAPACITY).
+    /// Enlarges the image and its loop device (LOOP_SET_CAPACITY).
     GrowImage {
         image: HostPath,
         size: u64,
     },
-    /// Wipes, then unlinks. `Held` while it is attached.
+    /// Wipes, then unlinks. `InUse` while it is attached.
     RemoveImage {
         image: HostPath,
         wipe: Wipe,
     },
     /// A loop device over the image with direct I/O where the filesystem can; the one that is there
-    /// already is taken → `Done::Device`.
+    /// already is taken → `StepOutput::Device`.
     AttachImage {
         image: HostPath,
         read_only: bool,
     },
-    /// `Held` while something uses the loop device.
+    /// `InUse` while something uses the loop device.
     DetachImage {
         image: HostPath,
     },
-    /// Which loop device the image has → `Done::Device` or `Done::Nothing`.
+    /// Which loop device the image has → `StepOutput::Device` or `StepOutput::Empty`.
     FindImage {
         image: HostPath,
     },
-    /// Room in the volume group → `Done::Room`.
+    /// Free space of the volume group → `StepOutput::Capacity`.
     VolumeGroupCapacity {
         group: String,
     },
-    /// The logical volumes of the group with this tag → `Done::LogicalVolumes`.
+    /// The logical volumes of the group with this tag → `StepOutput::LogicalVolumes`.
     ListLogicalVolumes {
         group: String,
         tag: String,
@@ -110,13 +112,14 @@ pub enum Step {
         name: String,
         size: u64,
     },
-    /// Wipes, then removes. `Held` while it is open.
+    /// Wipes, then removes. `InUse` while it is open.
     RemoveLogicalVolume {
         group: String,
         name: String,
         wipe: Wipe,
     },
-    /// Active, with its node → `Done::Device`. One whose making has not ended is `Foreign`: it
+    /// Active, with its node → `StepOutput::Device`. One whose making has not ended is
+    /// `ForeignData`: it
     /// would show what others have left on its extents.
     ActivateLogicalVolume {
         group: String,
@@ -126,22 +129,24 @@ pub enum Step {
         group: String,
         name: String,
     },
-    /// The device that a configured path (a link in /dev/disk/by-id, …) leads to → `Done::Device`.
+    /// The device that a configured path (a link in /dev/disk/by-id, …) leads to →
+    /// `StepOutput::Device`.
     ResolveDevice {
         path: HostPath,
     },
     /// A configured folder: there, a folder, no symbolic link beneath one of the allowed roots →
-    /// `Done::Nothing`.
+    /// `StepOutput::Empty`.
     CheckDirectory {
         path: HostPath,
         roots: Vec<HostPath>,
     },
     /// What is on a device, read-only (libblkid's low-level probing, by blkid -p; never an answer
-    /// of "nothing" on doubt) → `Done::Content`.
+    /// of "nothing" on doubt) → `StepOutput::Content`.
     ProbeContent {
         device: HostPath,
     },
-    /// mkfs, only when `LookAt` within the same step says blank. `options` have been checked. An
+    /// mkfs, only when `ProbeContent` within the same step says blank. `options` have been checked.
+    /// An
     /// error that `is_refusal` comes before mkfs.
     Format {
         device: HostPath,
@@ -149,8 +154,10 @@ pub enum Step {
         options: Vec<String>,
     },
     /// As `Format`, for a device of which a record of ours says that a `Format` of it was begun and
-    /// never heard to have ended (a crash in the middle of mkfs): what is not known there, or looks
-    /// like this type already, is what that one left. Any other signature is `Foreign` as before,
+    /// is not known to have ended (a crash in the middle of mkfs): what is not known there, or
+    /// looks
+    /// like this type already, is what that one left. Any other signature is `ForeignData` as
+    /// before,
     /// and so is another device than the one that `was` there then.
     RepeatFormat {
         device: HostPath,
@@ -158,14 +165,15 @@ pub enum Step {
         fs_type: String,
         options: Vec<String>,
     },
-    /// Zeros where signatures are looked for, so that `LookAt` says blank, on a device of ours
-    /// alone that a `Format` was begun on and did not end well. `Held` while somebody has it, such
+    /// Zeros where signatures are looked for, so that `ProbeContent` says blank, on a device of
+    /// ours
+    /// alone that a `Format` was begun on and did not end well. `InUse` while somebody has it, such
     /// as that mkfs.
     WipeSignatures {
         device: HostPath,
     },
     /// Makes the folder and mounts. Mounted there already from the same device: done; from another:
-    /// `Exists`.
+    /// `AlreadyExists`.
     Mount {
         device: HostPath,
         target: RootedPath,
@@ -186,21 +194,22 @@ pub enum Step {
         read_only: bool,
     },
     /// Unmounts what is topmost there, all of it that is ours; lazily where told (MNT_DETACH).
-    /// Nothing there: done. `Held` while it is in use.
+    /// Nothing there: done. `InUse` while it is in use.
     Unmount {
         target: RootedPath,
         lazy: bool,
     },
     /// Removes the empty folder or file where something was bound. Never recursive; gone: done; not
-    /// empty: `Held`.
+    /// empty: `InUse`.
     RemoveTarget {
         target: RootedPath,
     },
-    /// What is mounted at a path → `Done::Mounted`.
+    /// The mount at a path → `StepOutput::Mounted`.
     FindMount {
         target: RootedPath,
     },
-    /// Who holds what is mounted at these paths, from /proc alone → `Done::Holders`. What is not
+    /// Who holds what is mounted at these paths, from /proc alone → `StepOutput::Openers`. What is
+    /// not
     /// mounted is held by nobody.
     ListOpeners {
         mounts: Vec<HostPath>,
@@ -215,11 +224,11 @@ pub enum Step {
     },
 }
 
-/// Where a bind mount comes from.
+/// Source of a bind mount.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "source", rename_all = "snake_case")]
 pub enum BindSource {
-    /// The staging path, where this device must be what is mounted on top: else `Foreign`.
+    /// The staging path, where this device must be what is mounted on top: else `ForeignData`.
     Staged { place: RootedPath, device: HostPath },
     /// A folder that the configuration names.
     Directory { path: HostPath },
@@ -272,7 +281,7 @@ pub struct Device {
     /// Bytes.
     pub size: u64,
     pub read_only: bool,
-    /// What no other device in its place would say of itself; None where it says nothing.
+    /// An identity that no other device in its place would report; None where it reports none.
     pub identity: Option<String>,
 }
 
@@ -285,7 +294,7 @@ impl Device {
     }
 }
 
-/// By what a device is known again later.
+/// Identity of a device, to recognize it later.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceIdentity {
     /// Bytes.
@@ -307,7 +316,7 @@ impl std::fmt::Display for DeviceIdentity {
 }
 
 impl DeviceIdentity {
-    /// Certainly: of two that say nothing of themselves nobody knows.
+    /// True only with certainty: two devices without an identity are not known to be the same.
     pub fn is_certainly_same(&self, other: &DeviceIdentity) -> bool {
         self.name.is_some() && self == other
     }
@@ -321,7 +330,7 @@ pub struct LogicalVolume {
     /// Kernel name while it is active.
     pub device: Option<String>,
     pub open: bool,
-    /// It was begun, and is not blank yet.
+    /// Its creation has begun, and it is not blank yet.
     pub unfinished: bool,
 }
 

@@ -1,11 +1,11 @@
-//! The side of the pipe where steps are taken: a process of our own binary that may hang, and be
-//! killed, at any moment.
+//! The worker process that executes steps: our own binary, which may hang and may be killed at any
+//! moment.
 //!
-//! In: a step a line. Out: what came of it. It knows nothing of the order of steps, of volumes or
-//! of pods; each step finds out by itself what is done already. Three places, since they need
-//! different rights: `host` (mounts, loop devices, files: in PID 1's mount namespace), `tools`
-//! (blkid, mkfs and their like: where our own programs are), `lvm` (in PID 1's mount namespace,
-//! where lvm's configuration, locks and /dev are).
+//! In: one step per line. Out: its result. A worker knows nothing of the order of steps, of volumes
+//! or of pods; each step finds out by itself what is done already. There are three roles, because
+//! they need different privileges: `host` (mounts, loop devices, files: in PID 1's mount
+//! namespace), `tools` (blkid, mkfs and similar: in the namespace of our own programs), `lvm` (in
+//! PID 1's mount namespace, where lvm's configuration, locks and /dev are).
 
 mod content;
 mod device;
@@ -83,7 +83,7 @@ pub fn main(mut args: impl Iterator<Item = OsString>) -> ExitCode {
         .and_then(|word| WorkerRole::ALL.into_iter().find(|site| word == site.name()));
     let (Some(site), Some(root), None) = (site, args.next(), args.next()) else {
         eprintln!(
-            "`diskvitalsd step` is how the daemon starts the processes that change the host; it is of no use by hand"
+            "`diskvitalsd step` is started by the daemon, for steps that change the host; do not run it by hand"
         );
         return ExitCode::from(2);
     };
@@ -103,7 +103,7 @@ pub fn main(mut args: impl Iterator<Item = OsString>) -> ExitCode {
         misunderstood,
     ) {
         Ok(()) => ExitCode::SUCCESS,
-        // The daemon is gone, and with it whoever could be told.
+        // The daemon has ended, and nobody can receive the result.
         Err(_) => ExitCode::FAILURE,
     }
 }

@@ -1,14 +1,15 @@
-//! Filesystem checks: which of the wanted ones runs now, step by step as `model::check::steps`
-//! says, and what came of it.
+//! The source of filesystem checks: starts the desired checks when their turn comes, and reports
+//! their progress and outcome.
 //!
-//! In: what the owner wants checked (`Wanted`, level-triggered: what is not there any more is
-//! stopped). Out: `Report::Check`. Everything that touches a device or a mount happens in processes
-//! of its own: `runner` (the checker, without any right to write), `freezer` (holds the writers),
-//! `snapshot` and `lvm` (copies of logical volumes), workers (syncfs, XFS' sick bits). May not
-//! enter: what runs mean (`model::check`).
+//! In: the checks that the owner wants (`DesiredCheck`, level-triggered: a check that leaves the
+//! list is cancelled). Out: `SourceUpdate::Check`. Only other processes touch a device or a mount:
+//! `runner` (runs the checker, without any right to write), `freezer` (holds the writers),
+//! `lvm_snapshot` and `lvm` (snapshots of logical volumes), workers (syncfs, health bits of XFS).
+//! The meaning of runs belongs to `model::check`.
 //!
-//! `queue` knows whose turn it is, `conduct` leads one check from run to run, `load` how busy the
-//! node is, `tools` where the checkers are, `world` is the door outside.
+//! `queue` decides which check starts and issues the permits to run a checker, `task` executes one
+//! check, `load` measures how busy the node is, `tools` finds the checkers, `backend` is the
+//! interface to the host.
 
 mod backend;
 pub mod freezer;
@@ -25,16 +26,18 @@ pub mod xfs_health;
 
 pub use lvm_snapshot::PREFIX as SNAPSHOT_PREFIX;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{Notify, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::task::{Id, JoinSet};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::host::clock::now;
+use crate::model::causes::with_causes;
 use crate::model::check::decision::CheckOutcome;
 use crate::model::check::{
     Cancellation, CheckProgress, CheckState, DesiredCheck, FilesystemSignal, Run,
@@ -42,42 +45,40 @@ use crate::model::check::{
 use crate::model::ids::CheckId;
 use crate::model::source_update::{Source, SourceStatus, SourceUpdate};
 use crate::source::checks::backend::{Backend, HostBackend};
-use crate::source::checks::load::IoLoad;
+use crate::source::checks::load::{IoLoad, LoadError};
 use crate::source::checks::queue::{
-    LoadGate, Queue, QueueAction, Stage, StuckChecker, UnfinishedCheck, devices_of,
-    differs_only_in_phase, failed_outcome,
+    LoadGate, PermitRequest, PermitState, Queue, QueueAction, Stage, StuckChecker, UnfinishedCheck,
+    devices_of, differs_only_in_phase, failed_outcome,
 };
-use crate::source::checks::task::{
-    TaskControl, TaskInputs, TaskProgress, TaskResult, cancelled_outcome, run_check,
-};
+use crate::source::checks::task::{ProgressMap, TaskInputs, TaskProgress, TaskResult, run_check};
 use crate::source::checks::tools::AvailableTools;
 use crate::source::context::{CheckSettings, Context, SourceError};
 
-/// A phase is news this often at most.
+/// A change of phase alone is reported this often at most.
 const PHASE_INTERVAL: Duration = Duration::from_secs(1);
-/// How often to see whether a checker was installed, or another version of it.
+/// How often the checker programs and their versions are looked up.
 const FIND_TOOLS_INTERVAL: Duration = Duration::from_secs(60);
 
 const TARGET_GONE: &str = "the check is not wanted any more: what it was of is gone";
 
-/// Runs until the owner of the state is gone.
+/// Runs until the owner of the state has ended.
 pub async fn run(context: Context) -> Result<Infallible, SourceError> {
-    let world = HostBackend::new(&context);
-    run_with(context, world).await
+    let backend = HostBackend::new(&context);
+    run_with(context, backend).await
 }
 
-/// Something that was waited for.
+/// What a finished background task delivers.
 enum TaskEvent {
     CheckFinished(CheckId, Box<TaskResult>),
-    LoadSampled(CheckId, Result<IoLoad, String>),
+    LoadSampled(CheckId, Result<IoLoad, LoadError>),
     Tools(AvailableTools),
-    /// What a daemon before left behind is in order.
+    /// Leftovers of an earlier daemon are removed; a line for each.
     CleanedUp(Vec<String>),
-    /// The checker that hung.
+    /// The stuck checker of this number has exited.
     StuckCheckerGone(u64),
 }
 
-/// A task of which nothing came (it panicked, say): what waits for it must not wait for ever.
+/// Identifies a task that was lost (for example by a panic), so that nothing waits for it for ever.
 enum TaskKind {
     RunningCheck(CheckId),
     SamplingLoad(CheckId),
@@ -93,27 +94,30 @@ struct CheckSource<W> {
     queue: Queue,
     tasks: JoinSet<TaskEvent>,
     task_kinds: HashMap<Id, TaskKind>,
-    /// Rung by checks that have something to say.
-    progress_notify: Arc<Notify>,
-    /// None until somebody has looked.
+    /// Of the active checks.
+    progress: watch::Sender<ProgressMap>,
+    /// For the tasks; their number is bounded by that of the active checks.
+    permit_requests: mpsc::UnboundedSender<PermitRequest>,
+    /// None until the first lookup.
     tools: Option<AvailableTools>,
     finding_tools: bool,
     tools_due: Instant,
-    /// Before, no check begins.
+    /// No check starts before.
     cleaned_up: bool,
     next_stuck: u64,
     reported_status: Option<SourceStatus>,
 }
 
-async fn run_with<W: Backend>(context: Context, world: W) -> Result<Infallible, SourceError> {
+async fn run_with<W: Backend>(context: Context, backend: W) -> Result<Infallible, SourceError> {
     let (mut wanted, mut settings) = (context.checks.clone(), context.settings.clone());
-    let mut checks = CheckSource::new(context, world);
+    let (permit_requests, mut requests) = mpsc::unbounded_channel();
+    let mut checks = CheckSource::new(context, backend, permit_requests);
+    let mut progress = checks.progress.subscribe();
     checks.start_cleanup();
     let first = wanted.borrow_and_update().clone();
     checks.apply_desired(&first).await?;
     loop {
         let next = checks.advance().await?;
-        let bell = checks.progress_notify.clone();
         tokio::select! {
             changed = wanted.changed() => {
                 changed.map_err(|_| SourceError::OwnerGone)?;
@@ -125,24 +129,30 @@ async fn run_with<W: Backend>(context: Context, world: W) -> Result<Infallible, 
                 let new = settings.borrow_and_update().checks.clone();
                 checks.apply_settings(new);
             }
-            Some(ended) = checks.next_event(), if !checks.tasks.is_empty() => checks.handle_event(ended).await?,
-            () = bell.notified() => {}
+            Some(event) = checks.next_event(), if !checks.tasks.is_empty() => checks.handle_event(event).await?,
+            Some(request) = requests.recv() => checks.queue.request_permit(request),
+            Ok(()) = progress.changed() => {}
             () = tokio::time::sleep_until(next) => {}
         }
     }
 }
 
 impl<W: Backend> CheckSource<W> {
-    fn new(context: Context, world: W) -> CheckSource<W> {
+    fn new(
+        context: Context,
+        backend: W,
+        permit_requests: mpsc::UnboundedSender<PermitRequest>,
+    ) -> CheckSource<W> {
         let settings = context.settings.borrow().checks.clone();
         CheckSource {
             context,
-            backend: world,
+            backend,
             settings,
             queue: Queue::default(),
             tasks: JoinSet::new(),
             task_kinds: HashMap::new(),
-            progress_notify: Arc::default(),
+            progress: watch::Sender::new(BTreeMap::new()),
+            permit_requests,
             tools: None,
             finding_tools: false,
             tools_due: Instant::now(),
@@ -160,9 +170,9 @@ impl<W: Backend> CheckSource<W> {
     /// Cancel-safe.
     async fn next_event(&mut self) -> Option<Result<TaskEvent, TaskKind>> {
         match self.tasks.join_next_with_id().await? {
-            Ok((id, ended)) => {
+            Ok((id, event)) => {
                 self.task_kinds.remove(&id);
-                Some(Ok(ended))
+                Some(Ok(event))
             }
             Err(error) => {
                 tracing::error!(%error, "a task that checks filesystems was lost");
@@ -172,25 +182,26 @@ impl<W: Backend> CheckSource<W> {
     }
 
     fn start_cleanup(&mut self) {
-        let (world, tools) = (self.backend.clone(), self.settings.tools.clone());
+        let (backend, tools) = (self.backend.clone(), self.settings.tools.clone());
         self.spawn(TaskKind::CleaningUp, async move {
-            TaskEvent::CleanedUp(world.clean_up(tools).await)
+            TaskEvent::CleanedUp(backend.clean_up(tools).await)
         });
     }
 
-    /// Starts all whose turn it is, and tells what is new. Out: when something will be.
+    /// Starts the checks whose turn has come, and reports progress. Returns the time of the next
+    /// change.
     async fn advance(&mut self) -> Result<Instant, SourceError> {
         let at = Instant::now();
         if !self.finding_tools && self.tools_due <= at {
             self.finding_tools = true;
             self.tools_due = at + FIND_TOOLS_INTERVAL;
-            let (world, tools, before) = (
+            let (backend, tools, before) = (
                 self.backend.clone(),
                 self.settings.tools.clone(),
                 self.tools.clone(),
             );
             self.spawn(TaskKind::FindingTools, async move {
-                TaskEvent::Tools(world.find_tools(tools, before).await)
+                TaskEvent::Tools(backend.find_tools(tools, before).await)
             });
         }
         let mut next = self.tools_due.max(if self.finding_tools {
@@ -200,8 +211,8 @@ impl<W: Backend> CheckSource<W> {
         });
         if let (true, Some(tools)) = (self.cleaned_up, self.tools.clone()) {
             self.finish_impossible(&tools).await?;
-            while let Some(turn) = self.queue.next_action(self.settings.at_once, at) {
-                self.execute(turn, &tools).await?;
+            while let Some(action) = self.queue.next_action(self.settings.at_once, at) {
+                self.execute(action, &tools).await?;
             }
             next = next.min(self.queue.next_load_sample(at).unwrap_or(next));
         }
@@ -212,25 +223,12 @@ impl<W: Backend> CheckSource<W> {
 
     async fn execute(
         &mut self,
-        turn: QueueAction,
+        action: QueueAction,
         tools: &AvailableTools,
     ) -> Result<(), SourceError> {
-        match turn {
+        match action {
             QueueAction::Start(id) => self.start_check(&id, tools).await?,
-            QueueAction::GrantPermit(id) => {
-                if let Some(UnfinishedCheck {
-                    stage:
-                        Stage::Active {
-                            progress: said,
-                            control: told,
-                        },
-                    ..
-                }) = self.queue.checks.get(&id)
-                {
-                    let turn = said.borrow().permit;
-                    told.send_modify(|told| told.granted_permit = turn);
-                }
-            }
+            QueueAction::GrantPermit(id) => self.queue.grant_permit(&id),
             QueueAction::SampleLoad(id) => {
                 let Some(UnfinishedCheck {
                     stage: Stage::Queued { gate, .. },
@@ -241,12 +239,12 @@ impl<W: Backend> CheckSource<W> {
                     return Ok(());
                 };
                 *gate = LoadGate::Sampling;
-                let (world, of) = (
+                let (backend, of) = (
                     self.backend.clone(),
                     devices_of(&wanted.target).into_iter().collect(),
                 );
                 self.spawn(TaskKind::SamplingLoad(id.clone()), async move {
-                    TaskEvent::LoadSampled(id, world.sample_load(of).await)
+                    TaskEvent::LoadSampled(id, backend.sample_load(of).await)
                 });
             }
         }
@@ -258,10 +256,10 @@ impl<W: Backend> CheckSource<W> {
         id: &CheckId,
         tools: &AvailableTools,
     ) -> Result<(), SourceError> {
-        let Some(going) = self.queue.checks.get_mut(id) else {
+        let Some(check) = self.queue.checks.get_mut(id) else {
             return Ok(());
         };
-        let target = &going.desired.target;
+        let target = &check.desired.target;
         let checker = match tools.checker(target.filesystem) {
             Ok(path) => path.to_owned(),
             Err(why) => {
@@ -269,42 +267,43 @@ impl<W: Backend> CheckSource<W> {
                 return self.finish(id, outcome).await;
             }
         };
-        let said = TaskProgress {
+        let beginning = TaskProgress {
             state: CheckState::Running {
                 phase: "beginning".to_owned(),
             },
             runs: Vec::new(),
             signals: Vec::new(),
-            permit: Some(0),
         };
-        let (said, heard) = watch::channel(said);
-        let (told, hears) = watch::channel(TaskControl {
-            cancellation: None,
-            signals: going.desired.signals.clone(),
-            granted_permit: Some(0),
-        });
-        let means = TaskInputs {
+        self.progress
+            .send_modify(|all| drop(all.insert(id.clone(), beginning)));
+        let (permit, issued) = PermitState::issue();
+        let (signals, kernel_signals) = watch::channel(check.desired.signals.clone());
+        let cancel = CancellationToken::new();
+        let inputs = TaskInputs {
             checker,
             lvm: tools.lvm.clone(),
-            progress: said,
-            progress_notify: self.progress_notify.clone(),
-            control: hears,
+            progress: self.progress.clone(),
+            signals: kernel_signals,
+            cancel: cancel.clone(),
+            permit: Some(permit),
+            permit_requests: self.permit_requests.clone(),
         };
-        going.stage = Stage::Active {
-            progress: heard,
-            control: told,
+        check.stage = Stage::Active {
+            permit: issued,
+            signals,
+            cancel,
         };
-        let (world, wanted, id) = (self.backend.clone(), going.desired.clone(), id.clone());
+        let (backend, wanted, id) = (self.backend.clone(), check.desired.clone(), id.clone());
         self.spawn(TaskKind::RunningCheck(id.clone()), async move {
             TaskEvent::CheckFinished(
                 id,
-                Box::new(Box::pin(run_check(world, wanted, means)).await),
+                Box::new(Box::pin(run_check(backend, wanted, inputs)).await),
             )
         });
         Ok(())
     }
 
-    /// What the owner wants now, whole.
+    /// Applies the whole list of desired checks.
     async fn apply_desired(&mut self, all: &[DesiredCheck]) -> Result<(), SourceError> {
         let at = Instant::now();
         let ids: BTreeSet<&CheckId> = all.iter().map(|wanted| &wanted.id).collect();
@@ -315,19 +314,14 @@ impl<W: Backend> CheckSource<W> {
             .filter(|(_, wanted)| !self.queue.finished.contains(&wanted.id))
         {
             match self.queue.checks.get_mut(&wanted.id) {
-                Some(going) => {
-                    going.position = place;
-                    going.desired = wanted.clone();
-                    if let Stage::Active { control: told, .. } = &going.stage {
-                        told.send_if_modified(|told| {
-                            let news = told.signals != wanted.signals
-                                || (told.cancellation.is_none() && wanted.cancellation.is_some());
-                            told.signals.clone_from(&wanted.signals);
-                            told.cancellation = told
-                                .cancellation
-                                .take()
-                                .or_else(|| wanted.cancellation.clone());
-                            news
+                Some(check) => {
+                    check.position = place;
+                    check.desired = wanted.clone();
+                    if let Stage::Active { signals, .. } = &check.stage {
+                        signals.send_if_modified(|signals| {
+                            let changed = *signals != wanted.signals;
+                            signals.clone_from(&wanted.signals);
+                            changed
                         });
                     }
                 }
@@ -340,25 +334,20 @@ impl<W: Backend> CheckSource<W> {
             }
         }
         let mut ending = Vec::new();
-        for (id, going) in &mut self.queue.checks {
-            let stop = if ids.contains(id) {
-                going.desired.cancellation.clone()
+        for (id, check) in &mut self.queue.checks {
+            let cancellation = if ids.contains(id) {
+                check.desired.cancellation.clone()
             } else {
                 Some(Cancellation {
                     reason: TARGET_GONE.to_owned(),
                 })
             };
-            let Some(stop) = stop else { continue };
-            match &going.stage {
-                Stage::Active { control: told, .. } => {
-                    told.send_if_modified(|told| {
-                        told.cancellation.is_none() && told.cancellation.replace(stop).is_none()
-                    });
-                }
-                Stage::Queued { .. } => ending.push((
-                    id.clone(),
-                    cancelled_outcome(&stop, going.desired.target.mode),
-                )),
+            let Some(cancellation) = cancellation else {
+                continue;
+            };
+            check.cancel(cancellation);
+            if !check.is_active() {
+                ending.push((id.clone(), check.cancelled_outcome()));
             }
         }
         for (id, outcome) in ending {
@@ -377,19 +366,16 @@ impl<W: Backend> CheckSource<W> {
 
     async fn handle_event(
         &mut self,
-        ended: Result<TaskEvent, TaskKind>,
+        event: Result<TaskEvent, TaskKind>,
     ) -> Result<(), SourceError> {
         let at = Instant::now();
-        let internal = || "an internal error: the task was lost".to_owned();
-        match ended {
-            Ok(TaskEvent::CheckFinished(id, concluded)) => {
-                self.handle_finished(&id, *concluded).await
-            }
+        match event {
+            Ok(TaskEvent::CheckFinished(id, result)) => self.handle_finished(&id, *result).await,
             Ok(TaskEvent::LoadSampled(id, load)) => self.handle_load(&id, load, at).await,
             Ok(TaskEvent::Tools(found)) => {
                 self.finding_tools = false;
-                // Due again already: the settings have changed meanwhile, and these are those from
-                // before.
+                // Due again: the settings have changed since the lookup started, and this result is
+                // outdated.
                 self.tools = (self.tools_due > at).then_some(found);
                 Ok(())
             }
@@ -406,13 +392,16 @@ impl<W: Backend> CheckSource<W> {
                 Ok(())
             }
             Err(TaskKind::RunningCheck(id)) => {
-                let Some(going) = self.queue.checks.get(&id) else {
+                let Some(check) = self.queue.checks.get(&id) else {
                     return Ok(());
                 };
-                let outcome = failed_outcome(internal(), going.desired.target.mode);
+                let lost = "an internal error: the task was lost".to_owned();
+                let outcome = failed_outcome(lost, check.desired.target.mode);
                 self.finish(&id, outcome).await
             }
-            Err(TaskKind::SamplingLoad(id)) => self.handle_load(&id, Err(internal()), at).await,
+            Err(TaskKind::SamplingLoad(id)) => {
+                self.handle_load(&id, Err(LoadError::TaskLost), at).await
+            }
             Err(TaskKind::FindingTools) => {
                 self.finding_tools = false;
                 Ok(())
@@ -427,14 +416,17 @@ impl<W: Backend> CheckSource<W> {
     async fn handle_load(
         &mut self,
         id: &CheckId,
-        load: Result<IoLoad, String>,
+        load: Result<IoLoad, LoadError>,
         at: Instant,
     ) -> Result<(), SourceError> {
         // Unknown is not quiet.
         let why = match load {
             Ok(busy) if busy.percent <= f64::from(self.settings.max_io_pressure) => None,
             Ok(busy) => Some(busy.describe()),
-            Err(why) => Some(format!("how busy the node is cannot be told ({why})")),
+            Err(error) => Some(format!(
+                "how busy the node is cannot be told ({})",
+                with_causes(&error)
+            )),
         };
         match self.queue.apply_load(id, why, at) {
             Ok(()) => Ok(()),
@@ -445,47 +437,51 @@ impl<W: Backend> CheckSource<W> {
     async fn handle_finished(
         &mut self,
         id: &CheckId,
-        concluded: TaskResult,
+        result: TaskResult,
     ) -> Result<(), SourceError> {
         let TaskResult {
             outcome,
             runs,
             signals,
-            unkillable: remains,
-        } = concluded;
-        let of = self
-            .queue
-            .checks
-            .get(id)
-            .map(|going| devices_of(&going.desired.target))
-            .unwrap_or_default();
-        for remains in remains {
+            unkillable,
+        } = result;
+        let Some(check) = self.queue.checks.get(id) else {
+            return Ok(());
+        };
+        let of = devices_of(&check.desired.target);
+        let outcome = outcome.unwrap_or_else(|| check.cancelled_outcome());
+        for unkillable in unkillable {
             let number = self.next_stuck;
             self.next_stuck += 1;
             let stuck = StuckChecker {
                 devices: of.clone(),
-                waiting_in: remains.waiting_in.clone(),
+                waiting_in: unkillable.waiting_in.clone(),
                 since: now(),
             };
             self.queue.stuck.insert(number, stuck);
             self.spawn(TaskKind::AwaitingStuckChecker(number), async move {
-                remains.exited().await;
+                unkillable.exited().await;
                 TaskEvent::StuckCheckerGone(number)
             });
         }
         self.finish_with(id, outcome, runs, signals).await
     }
 
-    /// One that has made no run, or whose runs were lost with its task.
+    /// Ends a check that has made no run, or whose task was lost.
     async fn finish(&mut self, id: &CheckId, outcome: CheckOutcome) -> Result<(), SourceError> {
-        let Some(going) = self.queue.checks.get(id) else {
+        let Some(check) = self.queue.checks.get(id) else {
             return Ok(());
         };
-        let runs = match &going.stage {
+        let runs = match &check.stage {
             Stage::Queued { .. } => Vec::new(),
-            Stage::Active { progress: said, .. } => said.borrow().runs.clone(),
+            Stage::Active { .. } => self
+                .progress
+                .borrow()
+                .get(id)
+                .map(|progress| progress.runs.clone())
+                .unwrap_or_default(),
         };
-        let signals = going.desired.signals.clone();
+        let signals = check.desired.signals.clone();
         self.finish_with(id, outcome, runs, signals).await
     }
 
@@ -497,7 +493,8 @@ impl<W: Backend> CheckSource<W> {
         signals: Vec<FilesystemSignal>,
     ) -> Result<(), SourceError> {
         self.queue.checks.remove(id);
-        // Until it is out of the owner's list it must not begin anew.
+        self.progress.send_modify(|all| drop(all.remove(id)));
+        // The check must not start again before the owner has removed it from its list.
         if self
             .context
             .checks
@@ -520,16 +517,17 @@ impl<W: Backend> CheckSource<W> {
             .await
     }
 
-    /// Those that cannot be checked now end at once.
+    /// Ends queued checks that cannot run: no checker program, or a stuck checker on the
+    /// filesystem.
     async fn finish_impossible(&mut self, tools: &AvailableTools) -> Result<(), SourceError> {
         let queued = self
             .queue
             .checks
             .iter()
-            .filter(|(_, going)| !going.is_active());
+            .filter(|(_, check)| !check.is_active());
         let ending: Vec<(CheckId, CheckOutcome)> = queued
-            .filter_map(|(id, going)| {
-                let target = &going.desired.target;
+            .filter_map(|(id, check)| {
+                let target = &check.desired.target;
                 let absent = || {
                     tools
                         .checker(target.filesystem)
@@ -548,52 +546,50 @@ impl<W: Backend> CheckSource<W> {
         Ok(())
     }
 
-    /// Tells what is new of each. Out: when what was held back as too soon will be told.
+    /// Reports the changes of each check. Returns when a change that was held back is due.
     async fn report_progress(&mut self, at: Instant) -> Result<Option<Instant>, SourceError> {
         let mut held_back: Option<Instant> = None;
         let mut news = Vec::new();
-        for (id, going) in &self.queue.checks {
-            let now_so = match &going.stage {
+        for (id, check) in &self.queue.checks {
+            let current = match &check.stage {
                 Stage::Queued { .. } => TaskProgress {
                     state: CheckState::Queued {
                         why: self.queue.queued_reason(
                             id,
-                            going,
+                            check,
                             self.cleaned_up && self.tools.is_some(),
                         ),
                     },
                     runs: Vec::new(),
-                    signals: going.desired.signals.clone(),
-                    permit: None,
+                    signals: check.desired.signals.clone(),
                 },
-                Stage::Active { progress: said, .. } => said.borrow().clone(),
+                Stage::Active { .. } => match self.progress.borrow().get(id) {
+                    Some(progress) => progress.clone(),
+                    None => continue,
+                },
             };
-            match &going.last_reported {
+            match &check.last_reported {
+                Some(before) if *before == current => {}
                 Some(before)
-                    if before.state == now_so.state
-                        && before.runs == now_so.runs
-                        && before.signals == now_so.signals => {}
-                Some(before)
-                    if differs_only_in_phase(before, &now_so)
-                        && at < going.last_reported_at + PHASE_INTERVAL =>
+                    if differs_only_in_phase(before, &current)
+                        && at < check.last_reported_at + PHASE_INTERVAL =>
                 {
-                    let due = going.last_reported_at + PHASE_INTERVAL;
+                    let due = check.last_reported_at + PHASE_INTERVAL;
                     held_back = Some(held_back.map_or(due, |other| other.min(due)));
                 }
-                Some(_) | None => news.push((id.clone(), now_so)),
+                Some(_) | None => news.push((id.clone(), current)),
             }
         }
-        for (id, said) in news {
-            let Some(going) = self.queue.checks.get_mut(&id) else {
+        for (id, progress) in news {
+            let Some(check) = self.queue.checks.get_mut(&id) else {
                 continue;
             };
-            (going.last_reported, going.last_reported_at) = (Some(said.clone()), at);
+            (check.last_reported, check.last_reported_at) = (Some(progress.clone()), at);
             let TaskProgress {
                 state,
                 runs,
                 signals,
-                ..
-            } = said;
+            } = progress;
             let progress = CheckProgress {
                 id,
                 at: now(),

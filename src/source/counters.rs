@@ -1,18 +1,18 @@
-//! Counters: what the kernel counts of errors beside its log. SCSI commands, ext4's superblock,
-//! XFS's health, btrfs members, md, bcache, PCIe.
+//! Error counters of the kernel outside its log: SCSI commands, the superblock of ext4, the health
+//! of XFS, btrfs members, md, bcache, PCIe.
 //!
-//! In: the host root, the mounts that are probed, a timer. Out: `Report::Counters`, whole each
-//! time: a thing that did not answer is not in it, and nothing is said of it then. May not enter:
-//! what grew, and whether that is bad (`model::counters`, `assess`).
+//! In: the host root, the probed mounts, a timer. Out: `SourceUpdate::Counters`, complete each
+//! time; a device that did not answer is missing, which says nothing about it. May not enter:
+//! growth, and whether it is bad (`model::counters`, `assess`).
 //!
-//! Reading causes no I/O on a device and wakes none. What is plain memory of the kernel is one
-//! question to a worker. What takes a lock that I/O can hold (md, bcache) or needs an open
-//! directory of the mount (XFS, btrfs of several devices) is a question of its own each, so that
-//! one that hangs takes nothing else with it.
+//! Reading causes no I/O on a device and wakes none. Counters in plain kernel memory are one job. A
+//! reading that takes a lock that I/O can hold (md, bcache), or needs an open directory of the
+//! mount (XFS, btrfs of several devices), is a job of its own, so that one that hangs delays no
+//! other.
 //!
-//! Elsewhere: I/O that does not come back is `diskstats`'; the failures of a multipath device's
-//! paths are in its state (`layers`, `LayerState::Multipath`). NVMe's driver keeps no counters in
-//! sysfs up to 6.18; its log pages belong to SMART. EDAC is about memory.
+//! Elsewhere: `diskstats` covers I/O that does not complete; the state of a multipath device has
+//! the failures of its paths (`layers`, `LayerState::Multipath`). The NVMe driver has no counters
+//! in sysfs up to 6.18; its log pages belong to SMART. EDAC is about memory.
 
 mod aer;
 mod bcache;
@@ -38,6 +38,7 @@ use crate::host::clock::now;
 use crate::host::root::HostRoot;
 use crate::host::worker_pool::WorkerOutcome;
 use crate::host::xfs::XfsError;
+use crate::model::causes::with_causes;
 use crate::model::counters::CounterReading;
 use crate::model::dev::DevNo;
 use crate::model::observation::Observation;
@@ -47,9 +48,11 @@ use crate::model::source_update::{Source, SourceRequest, SourceStatus, SourceUpd
 use crate::source::context::{Context, JobWorkers, SourceError};
 use crate::source::inventory::sysfs::SysfsReader;
 use crate::source::jobs::{CounterGroup, CounterReadings, Job, JobResult};
+use crate::source::status_reporter::StatusReporter;
+use crate::source::worker_job::{JobError, answer, run_with_retry};
 
 const CLASS_BLOCK: &str = "/sys/class/block";
-/// At the start, drives and mounts come first: an admin waits for them, and which XFS there are is
+/// At the start, drives and mounts come first: an admin waits for them, and XFS filesystems are
 /// known by then.
 const STARTUP_DELAY: Duration = Duration::from_secs(2);
 
@@ -69,13 +72,21 @@ pub enum CountersError {
     Btrfs(BtrfsError),
 }
 
-/// In a worker: may block, but for `Part::Plain`.
+/// The counters of one group could not be read.
+#[derive(Debug, thiserror::Error)]
+#[error("{what}")]
+struct GroupError {
+    what: String,
+    source: JobError,
+}
+
+/// Runs in a worker. May block, except for `CounterGroup::Plain`.
 pub fn read(root: &HostRoot, part: &CounterGroup) -> Result<CounterReadings, CountersError> {
     let reader = SysfsReader::new(root);
     let mut answer = empty();
     match part {
         CounterGroup::Plain => read_plain(&reader, &mut answer)?,
-        // Gone while it was read: nothing is said of it.
+        // An array removed during the reading has no counters.
         CounterGroup::Md { array } => {
             answer.readings = md::read(&reader, array).unwrap_or_default()
         }
@@ -85,7 +96,7 @@ pub fn read(root: &HostRoot, part: &CounterGroup) -> Result<CounterReadings, Cou
                 .filter_map(|device| bcache::read(&reader, device).ok().flatten())
                 .collect();
         }
-        // In the host's mount namespace; there, /sys is the host's.
+        // Runs in the host's mount namespace, whose /sys is that of the host.
         CounterGroup::Xfs { path, dev } => answer
             .readings
             .extend(xfs::read(path, device_name(*dev)?).map_err(CountersError::Xfs)?),
@@ -151,12 +162,12 @@ fn device_name(dev: DevNo) -> Result<String, CountersError> {
         .ok_or_else(|| failed(io::ErrorKind::InvalidData.into()))
 }
 
-/// Runs until the owner of the state is gone.
+/// Runs until the owner of the state ends.
 pub async fn run(context: Context) -> Result<Infallible, SourceError> {
     let mut requests = context.requests.subscribe();
-    let mut reported_status = None;
+    let mut status_reporter = StatusReporter::new(Source::Counters);
     let mut warned: Vec<String> = Vec::new();
-    // Too late or the end of the owner: the loop tells.
+    // A time-out, or the end of the owner, which ends the loop below.
     let _ = tokio::time::timeout(
         STARTUP_DELAY,
         context
@@ -173,11 +184,14 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
                 let status = status(&readings, &warnings);
                 (Observation::ok(now(), readings), status, warnings)
             }
-            Err(error) => (
-                Observation::failed(now(), &error),
-                SourceStatus::Down(error),
-                Vec::new(),
-            ),
+            Err(error) => {
+                let error = with_causes(&error);
+                (
+                    Observation::failed(now(), &error),
+                    SourceStatus::Down(error),
+                    Vec::new(),
+                )
+            }
         };
         context.report(SourceUpdate::Counters(observation)).await?;
         if warned != warnings {
@@ -186,15 +200,7 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
             }
             warned = warnings;
         }
-        if reported_status.as_ref() != Some(&status) {
-            reported_status = Some(status.clone());
-            context
-                .report(SourceUpdate::Source {
-                    source: Source::Counters,
-                    status,
-                })
-                .await?;
-        }
+        status_reporter.report(&context, status).await?;
         let next = Instant::now() + context.settings.borrow().counters_interval;
         loop {
             tokio::select! {
@@ -209,7 +215,7 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
     }
 }
 
-/// Of which kinds there are counters, and how many were not to be had.
+/// The kinds of counters found, and how many could not be read.
 fn status(readings: &[CounterReading], warnings: &[String]) -> SourceStatus {
     let sources: BTreeSet<&str> = readings
         .iter()
@@ -227,8 +233,9 @@ fn status(readings: &[CounterReading], warnings: &[String]) -> SourceStatus {
     }
 }
 
-/// The plain ones, then all others at once. The error: not even the plain ones.
-async fn read_all(context: &Context) -> Result<CounterReadings, String> {
+/// Reads the plain counters, then all others in parallel. The error: the plain counters could not
+/// be read.
+async fn read_all(context: &Context) -> Result<CounterReadings, GroupError> {
     let (scan_timeout, probe_timeout) = {
         let settings = context.settings.borrow();
         (settings.worker_timeout, settings.probe_timeout)
@@ -252,7 +259,8 @@ async fn read_all(context: &Context) -> Result<CounterReadings, String> {
 
     let mut rest = JoinSet::new();
     for array in std::mem::take(&mut all.arrays) {
-        // As the question for its state: where one hangs, the other need not.
+        // The same target as for the state of the layer: where one hangs, the other need not be
+        // tried.
         rest.spawn(query(
             &context.workers,
             format!("layer {array}"),
@@ -288,7 +296,7 @@ async fn read_all(context: &Context) -> Result<CounterReadings, String> {
         )
     });
     for (target, part) in xfs.chain(btrfs) {
-        // As the probe of the mount: a filesystem that hangs costs one process.
+        // The same target as for the probe of the mount: a filesystem that hangs costs one process.
         let key = format!("{} {}", target.dev, target.filesystem);
         rest.spawn(query(&context.probe_workers, key, part, probe_timeout));
     }
@@ -298,20 +306,20 @@ async fn read_all(context: &Context) -> Result<CounterReadings, String> {
                 all.readings.extend(more.readings);
                 all.warnings.extend(more.warnings);
             }
-            Ok(Err(warning)) => all.warnings.push(warning),
+            Ok(Err(error)) => all.warnings.push(with_causes(&error)),
             Err(error) => all
                 .warnings
                 .push(format!("a question for counters: {error}")),
         }
     }
-    // Answers come in any order.
+    // Results come in any order.
     all.readings
         .sort_by(|a, b| (&a.source, &a.device).cmp(&(&b.source, &b.device)));
     all.warnings.sort();
     Ok(all)
 }
 
-/// One mount of each filesystem of a kind. Those on drives that sleep are left alone.
+/// One mount of each filesystem of a type. Filesystems on sleeping drives are left out.
 fn mounts_of<'a>(targets: &'a [ProbeTarget], filesystem: &str) -> Vec<&'a ProbeTarget> {
     let awake = targets
         .iter()
@@ -327,7 +335,7 @@ async fn read_part(
     part: CounterGroup,
     timeout: Duration,
     requests: broadcast::Sender<SourceRequest>,
-) -> Result<CounterReadings, String> {
+) -> Result<CounterReadings, GroupError> {
     let mount = match &part {
         CounterGroup::Xfs { path, .. } | CounterGroup::Btrfs { path } => Some(path.clone()),
         _ => None,
@@ -339,55 +347,24 @@ async fn read_part(
         CounterGroup::Xfs { path, .. } => format!("health of the XFS at {path}"),
         CounterGroup::Btrfs { path } => format!("error counters of the btrfs at {path}"),
     };
-    let outcome = match workers
-        .run(
-            &key,
-            Job::Counters {
-                group: part.clone(),
-            },
-            timeout,
-        )
-        .await
+    let mut outcome = run_with_retry(&workers, &key, Job::Counters { group: part }, timeout).await;
+    // A late answer is of no use, but it shows that the mount answers again: the probe of the mount
+    // has waited behind this job.
+    if let (WorkerOutcome::Stuck { late, .. }, Some(path)) = (&mut outcome, mount)
+        && let Some(late) = late.take()
     {
-        // A worker that died (short memory, say) says nothing of the counters: the next one is
-        // asked.
-        WorkerOutcome::Failed(_) => {
-            workers
-                .run(&key, Job::Counters { group: part }, timeout)
-                .await
-        }
-        outcome => outcome,
-    };
-    match outcome {
-        WorkerOutcome::Completed(JobResult::Counters(counters)) => Ok(counters),
-        WorkerOutcome::Completed(JobResult::Failed { error }) | WorkerOutcome::Failed(error) => {
-            Err(format!("{what}: {error}"))
-        }
-        WorkerOutcome::Completed(_) => Err(format!(
-            "{what}: a worker answered another question than was asked"
-        )),
-        WorkerOutcome::Stuck {
-            since,
-            waiting_in,
-            late,
-        } => {
-            // The answer is of no use by then, but that the mount answers again is news to its
-            // probe, which has waited behind this question.
-            if let (Some(late), Some(path)) = (late, mount) {
-                tokio::spawn(async move {
-                    if matches!(late.await, Ok(Ok(_))) {
-                        // Nobody listens at the end.
-                        let _ = requests.send(SourceRequest::Probe(vec![path]));
-                    }
-                });
+        tokio::spawn(async move {
+            if matches!(late.await, Ok(Ok(_))) {
+                // Fails when there are no subscribers: at the end of the daemon.
+                let _ = requests.send(SourceRequest::Probe(vec![path]));
             }
-            let waiting =
-                waiting_in.map_or_else(String::new, |place| format!(", waiting in {place}"));
-            Err(format!(
-                "{what}: reading has not returned since {since}{waiting}"
-            ))
-        }
+        });
     }
+    answer(outcome, |result| match result {
+        JobResult::Counters(counters) => Some(counters),
+        _ => None,
+    })
+    .map_err(|source| GroupError { what, source })
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! I/O counters of the block layer, from /proc/diskstats (Documentation/admin-guide/iostats.rst).
-//! Reading them asks no device.
+//! Reading them causes no I/O.
 //!
-//! In: the host root, a timer, requests. Out: `Report::DiskStats`. That nothing completes for a
-//! while is for `assess` to judge.
+//! In: the host root, a timer, requests. Out: `SourceUpdate::DiskStats`. `assess` judges I/O that
+//! does not complete.
 
 use std::convert::Infallible;
 
@@ -11,19 +11,27 @@ use tokio::time::Instant;
 
 use crate::host::clock::now;
 use crate::model::block::DiskStat;
+use crate::model::causes::with_causes;
 use crate::model::dev::DevNo;
 use crate::model::observation::Observation;
 use crate::model::source_update::{Source, SourceRequest, SourceStatus, SourceUpdate};
 use crate::source::context::{Context, SourceError};
+use crate::source::status_reporter::StatusReporter;
 
 const DISKSTATS: &str = "/proc/diskstats";
 
-/// Every line of a known form; kernels before 4.18 have no discards, before 5.5 no flushes.
-pub fn parse(text: &str) -> Result<Vec<DiskStat>, String> {
+#[derive(Debug, thiserror::Error)]
+pub enum DiskStatsError {
+    #[error("reading {DISKSTATS}")]
+    Read(#[source] std::io::Error),
+    #[error("{DISKSTATS}: not a device's counters: {0}")]
+    Line(String),
+}
+
+/// Parses all lines; kernels before 4.18 have no discards, before 5.5 no flushes.
+pub fn parse(text: &str) -> Result<Vec<DiskStat>, DiskStatsError> {
     text.lines()
-        .map(|line| {
-            parse_line(line).ok_or_else(|| format!("{DISKSTATS}: not a device's counters: {line}"))
-        })
+        .map(|line| parse_line(line).ok_or_else(|| DiskStatsError::Line(line.to_owned())))
         .collect()
 }
 
@@ -49,33 +57,28 @@ fn parse_line(line: &str) -> Option<DiskStat> {
     })
 }
 
-/// Runs until the owner of the state is gone.
+/// Runs until the owner of the state ends.
 pub async fn run(context: Context) -> Result<Infallible, SourceError> {
     let mut requests = context.requests.subscribe();
-    let mut reported_status = None;
+    let mut status_reporter = StatusReporter::new(Source::DiskStats);
     loop {
-        let read = std::fs::read_to_string(context.root.at(DISKSTATS))
-            .map_err(|error| format!("reading {DISKSTATS}: {error}"));
+        let read =
+            std::fs::read_to_string(context.root.at(DISKSTATS)).map_err(DiskStatsError::Read);
         let (observation, status) = match read.and_then(|text| parse(&text)) {
             Ok(stats) => (
                 Observation::ok(now(), stats),
                 SourceStatus::Active(DISKSTATS.into()),
             ),
-            Err(error) => (
-                Observation::failed(now(), &error),
-                SourceStatus::Down(error),
-            ),
+            Err(error) => {
+                let error = with_causes(&error);
+                (
+                    Observation::failed(now(), &error),
+                    SourceStatus::Down(error),
+                )
+            }
         };
         context.report(SourceUpdate::DiskStats(observation)).await?;
-        if reported_status.as_ref() != Some(&status) {
-            reported_status = Some(status.clone());
-            context
-                .report(SourceUpdate::Source {
-                    source: Source::DiskStats,
-                    status,
-                })
-                .await?;
-        }
+        status_reporter.report(&context, status).await?;
         let next = Instant::now() + context.settings.borrow().disk_stats_interval;
         loop {
             tokio::select! {
@@ -112,6 +115,7 @@ mod tests {
         assert!(
             parse("8 0 sda 1 2 x\n")
                 .expect_err("junk")
+                .to_string()
                 .contains("8 0 sda 1 2 x")
         );
     }

@@ -1,10 +1,9 @@
-//! Events: what the kernel (or udev, after it has looked) says of devices that come, change and go,
-//! through libudev's netlink monitor.
+//! Device events: additions, changes and removals of devices, from the kernel or from udev after
+//! its rules, through the netlink monitor of libudev.
 //!
-//! In: uevents of block, nvme and enclosure devices. Out: `Event`s. An event is a reason to scan
-//! again, never a fact by itself; so nothing is lost as long as one event follows the last change,
-//! and an overflow on any side becomes `Overrun`.
-//! udev's objects never leave the thread.
+//! In: uevents of block, nvme and enclosure devices. Out: `DeviceEvent`s. An event triggers a scan
+//! and is never a fact by itself: nothing is lost as long as one event follows the last change, and
+//! an overflow becomes `Overrun`. Objects of udev never leave the thread.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -22,8 +21,7 @@ use udev::{MonitorBuilder, MonitorSocket};
 use crate::host::root::HostRoot;
 use crate::model::source_update::SourceStatus;
 
-/// `nvme` for controllers without namespaces, `enclosure` for drives that are pushed into another
-/// slot.
+/// `nvme` for controllers without namespaces, `enclosure` for drives that move to another slot.
 const SUBSYSTEMS: [&str; 4] = ["block", "nvme", "nvme-subsystem", "enclosure"];
 /// About 100,000 events. Memory is used only while events wait.
 const RECEIVE_BUFFER: usize = 128 * 1024 * 1024;
@@ -41,12 +39,12 @@ pub enum DeviceEvent {
         seqnum: u64,
     },
     /// An NVMe controller (`nvme0`) has announced an event (NVME_AEN, nvme_aen_uevent(),
-    /// drivers/nvme/host/core.c), or is back from a reset, which makes it forget what it was to
-    /// announce (NVME_EVENT=connected, nvme_start_ctrl()). Told beside its `Changed`.
+    /// drivers/nvme/host/core.c), or has finished a reset, which clears its event settings
+    /// (NVME_EVENT=connected, nvme_start_ctrl()). Sent in addition to `Changed`.
     NvmeEvent { controller: String },
-    /// Events came faster than they were taken: look at everything.
+    /// Events were lost: scan everything.
     Overrun,
-    /// There will be no more events; says why.
+    /// There will be no more events; the text says why.
     Stopped(String),
 }
 
@@ -54,7 +52,7 @@ pub enum DeviceEvent {
 pub struct DeviceEvents {
     receiver: mpsc::Receiver<DeviceEvent>,
     overrun: Arc<AtomicBool>,
-    /// Its closing wakes the thread.
+    /// Closing it wakes the thread.
     _stop: Option<OwnedFd>,
 }
 
@@ -68,8 +66,8 @@ impl DeviceEvents {
     }
 }
 
-/// Starts listening. Every event after the return is seen. Status `Down` or `Limited` says what is
-/// missing; then scan from time to time.
+/// Starts listening. Every event after the return is received. The status `Down` or `Limited` says
+/// what is missing; then scan from time to time.
 pub fn start(root: &HostRoot) -> (SourceStatus, DeviceEvents) {
     start_with(root, RECEIVE_BUFFER)
 }
@@ -113,7 +111,7 @@ pub fn start_with(root: &HostRoot, buffer: usize) -> (SourceStatus, DeviceEvents
                     None,
                 ),
             };
-            // Fails only when the caller is gone; then the pipe is closed as well.
+            // Fails only when the caller has ended; then the pipe is closed as well.
             let _ = status_sender.send(status);
             if let Some(socket) = socket {
                 let outlet = EventSender { sender, overrun };
@@ -143,18 +141,33 @@ enum ListenError {
     Closed,
 }
 
-/// In the host's network namespace: udevd's events stay in its own, and the kernel's reach no
-/// namespace below another user namespace (uevent_net_broadcast_untagged(), lib/kobject_uevent.c).
+#[derive(Debug, thiserror::Error)]
+enum NetworkError {
+    #[error(
+        "reading {}: {source}: if the host's network namespace is another one, events may be missing",
+        path.display()
+    )]
+    ReadNamespace {
+        path: std::path::PathBuf,
+        source: io::Error,
+    },
+    #[error("entering the host's network namespace: {0}: events may be missing")]
+    Enter(io::Error),
+}
+
+/// Listens in the host's network namespace: events of udevd stay in its own namespace, and those of
+/// the kernel reach no namespace of another user namespace (uevent_net_broadcast_untagged(),
+/// lib/kobject_uevent.c).
 fn open(root: &HostRoot, buffer: usize) -> Result<(SourceStatus, MonitorSocket), ListenError> {
     let mut limits = Vec::new();
-    if let Err(why) = enter_host_network(root) {
-        limits.push(why);
+    if let Err(error) = enter_host_network(root) {
+        limits.push(error.to_string());
     }
-    // udevd's own socket: while it is there, udevd runs and sends on what it has looked at.
+    // The control socket of udevd: while it exists, udevd runs and sends processed events.
     let control = "/run/udev/control";
     let udev_runs = root.at(control).exists();
-    // libudev looks for it at its own place and hears nothing, without a word, where it is not
-    // there (device_monitor_new_full()).
+    // libudev looks for the socket at this path, and without it receives nothing and reports no
+    // error (device_monitor_new_full()).
     let can_hear_udev = udev_runs && std::path::Path::new(control).exists();
     let builder = if can_hear_udev {
         MonitorBuilder::new()
@@ -192,14 +205,15 @@ fn open(root: &HostRoot, buffer: usize) -> Result<(SourceStatus, MonitorSocket),
     Ok((status, socket))
 }
 
-/// Only this thread moves: a network namespace belongs to a thread.
-fn enter_host_network(root: &HostRoot) -> Result<(), String> {
+/// Changes the namespace of this thread only.
+fn enter_host_network(root: &HostRoot) -> Result<(), NetworkError> {
     let hosts = root.at("/proc/1/ns/net");
-    // The thread's own, from our own /proc whatever the host root. Reading that of PID 1 takes the
-    // right to trace it (ptrace(2)).
+    // The namespace of this thread comes from our own /proc, whatever the host root is. Reading
+    // that of PID 1 needs permission to trace it (ptrace(2)).
     let name = |path: &std::path::Path| {
-        std::fs::read_link(path).map_err(|error| {
-            format!("reading {}: {error}: if the host's network namespace is another one, events may be missing", path.display())
+        std::fs::read_link(path).map_err(|source| NetworkError::ReadNamespace {
+            path: path.to_owned(),
+            source,
         })
     };
     let (host, own) = (
@@ -209,18 +223,12 @@ fn enter_host_network(root: &HostRoot) -> Result<(), String> {
     if host == own {
         return Ok(());
     }
-    let entered = std::fs::File::open(&hosts)
-        .map_err(|error| error.to_string())
-        .and_then(|namespace| {
-            nix::sched::setns(namespace, CloneFlags::CLONE_NEWNET)
-                .map_err(|errno| errno.to_string())
-        });
-    entered.map_err(|error| {
-        format!("entering the host's network namespace: {error}: events may be missing")
-    })
+    let namespace = std::fs::File::open(&hosts).map_err(NetworkError::Enter)?;
+    nix::sched::setns(namespace, CloneFlags::CLONE_NEWNET)
+        .map_err(|errno| NetworkError::Enter(errno.into()))
 }
 
-/// Until the other side is gone.
+/// Runs until the receiver is dropped.
 fn forward_events(
     socket: &MonitorSocket,
     stopped: &OwnedFd,
@@ -247,8 +255,8 @@ fn forward_events(
     }
 }
 
-/// All that waits on the socket. libudev gives nothing at the end and leaves the reason in errno,
-/// as at an overflow of the buffer.
+/// Reads all waiting messages. At the end libudev returns nothing and leaves the reason in errno,
+/// also after an overflow of the buffer.
 fn drain(socket: &MonitorSocket, outlet: &EventSender) -> Result<(), ListenError> {
     let mut events = socket.iter();
     loop {
@@ -275,14 +283,14 @@ fn drain(socket: &MonitorSocket, outlet: &EventSender) -> Result<(), ListenError
         });
     }
     match Errno::last() {
-        // Unset: the last message was one that the filter does not pass.
+        // The filter has dropped the last message.
         Errno::EAGAIN | Errno::EINTR => Ok(()),
         Errno::ENOBUFS => {
             outlet.send(DeviceEvent::Overrun);
             Ok(())
         }
         errno if errno == Errno::from_raw(0) => Ok(()),
-        // A message that libudev cannot read (a stranger's, or damaged) says nothing of the socket.
+        // An unreadable message (from another sender, or damaged) says nothing about the socket.
         Errno::EINVAL
         | Errno::EBADMSG
         | Errno::ENODEV
@@ -309,20 +317,20 @@ struct EventSender {
 }
 
 impl EventSender {
-    /// Never waits. What does not fit is folded into one `Overrun`: the flag is up before the
-    /// channel is tried again, so either the try gets through and wakes the receiver, or the
-    /// channel is full, and the receiver sees the flag before it has emptied it.
+    /// Never waits. Events that do not fit become one `Overrun`. The flag is set before the second
+    /// try_send: either that succeeds and wakes the receiver, or the channel is full and the
+    /// receiver sees the flag before it has emptied the channel.
     fn send(&self, event: DeviceEvent) {
         if let Err(TrySendError::Full(_folded)) = self.sender.try_send(event) {
             self.overrun.store(true, Ordering::SeqCst);
-            // Full again is as good, and closed means that nobody listens.
+            // A full channel is as good; a closed one has no receiver.
             let _ = self.sender.try_send(DeviceEvent::Overrun);
         }
     }
 
     fn send_stopped(&self, error: ListenError) {
-        // The thread ends here, so waiting for room holds nobody up; closed means that nobody
-        // listens.
+        // The thread ends here, so waiting for room delays nothing; a closed channel has no
+        // receiver.
         let _ = self
             .sender
             .blocking_send(DeviceEvent::Stopped(error.to_string()));

@@ -1,14 +1,14 @@
-//! Filesystem errors as the kernel pushes them: fanotify(7), FAN_FS_ERROR. ext4 tells since Linux
-//! 5.16, XFS and others since 7.0; a mark on a filesystem that tells nothing costs nothing.
+//! Filesystem errors reported by the kernel: fanotify(7), FAN_FS_ERROR. ext4 reports them since
+//! Linux 5.16, XFS and others since 7.0; a mark on a filesystem that reports none costs nothing.
 //!
-//! In: the mounts that are probed. Out: `Report::FsError`, and `Report::Source` with what is
-//! watched. Marking may hang in a dead mount and asks for PID 1's mount namespace, so all of it is
-//! done by a helper process (`worker::fs_errors`), which the daemon never waits for. May not enter:
-//! what an error means for a volume.
+//! In: the mounts that are probed. Out: `SourceUpdate::FsError`, and `SourceUpdate::Source` with
+//! the watched filesystems. Marking may hang in a dead mount and needs PID 1's mount namespace: a
+//! helper process (`worker_main::fs_errors`) does it, and the daemon never waits for the helper. May
+//! not enter: what an error means for a volume.
 //!
-//! XFS has a monitor of its own in newer kernels (XFS_IOC_HEALTH_MONITOR), which also tells what
-//! became sick, and of media errors. It would be another module beside this one that is fed the
-//! same mounts.
+//! XFS has a monitor of its own in newer kernels (XFS_IOC_HEALTH_MONITOR), which also reports sick
+//! structures and media errors. It would be another module beside this one, with the same mounts as
+//! input.
 
 pub mod notification;
 pub mod protocol;
@@ -24,6 +24,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::host::helper::{Helper, HelperError};
+use crate::model::backoff::Backoff;
 use crate::model::causes::with_causes;
 use crate::model::dev::DevNo;
 use crate::model::probe::ProbeTarget;
@@ -31,81 +32,83 @@ use crate::model::source_update::{Source, SourceRequest, SourceStatus, SourceUpd
 use crate::source::context::{Context, SourceError, SourceSettings};
 use crate::source::fs_errors::protocol::{Filesystem, HelperMessage, MarkRequest, MarkResult};
 
-/// Filesystems on block devices whose drivers tell of errors, or may in a later kernel.
+/// Filesystems on block devices whose drivers report errors, or may in a later kernel.
 const FILESYSTEM_TYPES: [&str; 6] = ["ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs"];
-/// Mounts tried of one filesystem.
+/// Maximum number of mounts tried per filesystem.
 const MAX_PATHS: usize = 4;
-/// A mount that has just been made may be unmounted again at once; while it is being marked it is
-/// busy for a moment.
+/// A new mount may be unmounted again at once, and marking keeps it busy for a moment.
 const SETTLE_DELAY: Duration = Duration::from_secs(1);
-/// A filesystem that was unmounted and mounted again between two looks at the mount table has lost
-/// its mark and looks the same.
+/// A filesystem that was unmounted and mounted again between two reads of the mount table has lost
+/// its mark, and looks unchanged.
 const REMARK_INTERVAL: Duration = Duration::from_secs(60);
 const NO_FILESYSTEM: &str = "no filesystem is watched";
 const MAX_BACKOFF: Duration = Duration::from_secs(60);
 
-/// Runs until the owner of the state is gone.
+/// Runs until the state's owner has ended.
 pub async fn run(context: Context) -> Result<Infallible, SourceError> {
-    let mut told = StatusReporter::default();
+    let mut reporter = StatusReporter::default();
     if context.root.is_recorded() {
-        told.report(
-            &context,
-            SourceStatus::Absent("a recorded tree has no events".into()),
-        )
-        .await?;
+        reporter
+            .report(
+                &context,
+                SourceStatus::Absent("a recorded tree has no events".into()),
+            )
+            .await?;
         return wait_for_shutdown(&context).await;
     }
     let mut settings = context.settings.clone();
-    let mut back_off = Duration::from_secs(1);
+    let mut backoff = Backoff::new(Duration::from_secs(1), MAX_BACKOFF);
     loop {
         if !settings.borrow_and_update().fs_events {
-            told.report(
-                &context,
-                SourceStatus::Absent("switched off: [fs_events] enabled".into()),
-            )
-            .await?;
+            reporter
+                .report(
+                    &context,
+                    SourceStatus::Absent("switched off: [fs_events] enabled".into()),
+                )
+                .await?;
             settings
                 .changed()
                 .await
                 .map_err(|_| SourceError::OwnerGone)?;
             continue;
         }
-        // A process less at the start, when others are waited for; and none at all where there is
-        // nothing to watch.
+        // Saves a process at the start, when other processes are awaited; and for good where no
+        // filesystem is to be watched.
         if mark_request(&context.targets.borrow())
             .filesystems
             .is_empty()
         {
-            told.report(&context, SourceStatus::Active(NO_FILESYSTEM.into()))
+            reporter
+                .report(&context, SourceStatus::Active(NO_FILESYSTEM.into()))
                 .await?;
             wait_for_work(&context, &mut settings).await?;
             continue;
         }
         let started = Instant::now();
-        match run_helper(&context, &mut told).await? {
+        match run_helper(&context, &mut reporter).await? {
             HelperExit::Disabled => continue,
             HelperExit::Unavailable(why) => {
-                told.report(&context, SourceStatus::Absent(why)).await?;
+                reporter.report(&context, SourceStatus::Absent(why)).await?;
                 return wait_for_shutdown(&context).await;
             }
             HelperExit::Failed(error) => {
                 if started.elapsed() > MAX_BACKOFF {
-                    back_off = Duration::from_secs(1);
+                    backoff.reset();
                 }
                 let error = with_causes(&error);
-                told.report(
-                    &context,
-                    SourceStatus::Down(format!("{error}; it is started again")),
-                )
-                .await?;
-                tokio::time::sleep(back_off).await;
-                back_off = (back_off * 2).min(MAX_BACKOFF);
+                reporter
+                    .report(
+                        &context,
+                        SourceStatus::Down(format!("{error}; it is started again")),
+                    )
+                    .await?;
+                tokio::time::sleep(backoff.next()).await;
             }
         }
     }
 }
 
-/// Until there is a filesystem to watch, or other settings.
+/// Waits for a filesystem to watch, or for other settings.
 async fn wait_for_work(
     context: &Context,
     settings: &mut watch::Receiver<Arc<SourceSettings>>,
@@ -117,7 +120,7 @@ async fn wait_for_work(
     }
 }
 
-/// How the life of one helper ended.
+/// Why a helper ended.
 enum HelperExit {
     Disabled,
     Unavailable(String),
@@ -132,7 +135,7 @@ impl From<HelperError> for HelperExit {
 
 async fn run_helper(
     context: &Context,
-    told: &mut StatusReporter,
+    reporter: &mut StatusReporter,
 ) -> Result<HelperExit, SourceError> {
     let mut helper = match Helper::start(&context.fs_errors).await {
         Ok(helper) => helper,
@@ -141,16 +144,16 @@ async fn run_helper(
     let mut requests = context.requests.subscribe();
     let (mut targets, mut settings) = (context.targets.clone(), context.settings.clone());
     let mut watched = WatchState::default();
-    // Nothing is new at the start.
+    // No filesystem is new at the start.
     let mut due = Instant::now();
     loop {
         tokio::select! {
-            said = helper.recv::<HelperMessage>() => match said {
+            message = helper.recv::<HelperMessage>() => match message {
                 Ok(HelperMessage::Hello { limitations }) => watched.limitations = limitations,
                 Ok(HelperMessage::Unavailable { errno, text }) => return Ok(HelperExit::Unavailable(unavailable_reason(errno, &text))),
                 Ok(HelperMessage::Mark { dev, mark }) => drop(watched.marks.insert(dev, mark)),
                 Ok(HelperMessage::Error { error }) => context.report(SourceUpdate::FsError(error)).await?,
-                Ok(HelperMessage::Overflow) => tracing::warn!("notices of filesystem errors were lost: more came than the kernel keeps"),
+                Ok(HelperMessage::Overflow) => tracing::warn!("notices of filesystem errors were lost: more arrived than the kernel queues"),
                 Err(error) => return Ok(error.into()),
             },
             () = tokio::time::sleep_until(due) => {
@@ -163,7 +166,7 @@ async fn run_helper(
             }
             changed = targets.changed() => {
                 changed.map_err(|_| SourceError::OwnerGone)?;
-                // The first ones are old; what comes later may go again.
+                // The first mounts are old; later mounts may be unmounted soon.
                 due = if watched.kinds.is_empty() { Instant::now() } else { due.min(Instant::now() + SETTLE_DELAY) };
             }
             changed = settings.changed() => {
@@ -179,12 +182,12 @@ async fn run_helper(
             },
         }
         if let Some(status) = watched.status() {
-            told.report(context, status).await?;
+            reporter.report(context, status).await?;
         }
     }
 }
 
-/// All mounts of a filesystem are one filesystem. Sleeping drives are not woken by a mark.
+/// All mounts of a filesystem share one mark. A mark does not wake a sleeping drive.
 fn mark_request(targets: &[ProbeTarget]) -> MarkRequest {
     let mut filesystems: BTreeMap<DevNo, Filesystem> = BTreeMap::new();
     for target in targets
@@ -205,7 +208,7 @@ fn mark_request(targets: &[ProbeTarget]) -> MarkRequest {
     }
 }
 
-/// What the helper was told to watch, and what it said of it.
+/// The filesystems that the helper was asked to watch, and its answers.
 #[derive(Default)]
 struct WatchState {
     kinds: BTreeMap<DevNo, String>,
@@ -223,7 +226,7 @@ impl WatchState {
         self.marks.retain(|dev, _| self.kinds.contains_key(dev));
     }
 
-    /// None until all that is wanted was answered for: what comes in between is news to nobody.
+    /// None until every wanted filesystem has an answer: intermediate states are of no interest.
     fn status(&self) -> Option<SourceStatus> {
         if self.kinds.keys().any(|dev| !self.marks.contains_key(dev)) {
             return None;
@@ -235,8 +238,8 @@ impl WatchState {
             match self.marks.get(dev) {
                 Some(MarkResult::Set) => *set.entry(kind).or_default() += 1,
                 Some(MarkResult::Refused { errno, text }) => {
-                    // A filesystem that has no file handles, no id of its own, or several (btrfs's
-                    // subvolumes): it could not tell anyhow.
+                    // A filesystem without file handles, without an id of its own, or with several
+                    // (btrfs subvolumes): it could not report errors anyway.
                     hurts |= ![Errno::EOPNOTSUPP, Errno::ENODEV, Errno::EXDEV]
                         .iter()
                         .any(|known| *known as i32 == *errno);
@@ -255,7 +258,7 @@ impl WatchState {
             && refusals.iter().all(|errno| *errno == Errno::EINVAL as i32)
         {
             return Some(SourceStatus::Absent(
-                "the kernel has no FAN_FS_ERROR: Linux 5.16 and later have".into(),
+                "the kernel has no FAN_FS_ERROR, which Linux 5.16 added".into(),
             ));
         }
         let number: usize = set.values().sum();
@@ -269,7 +272,7 @@ impl WatchState {
             _ => format!("{number} filesystems: {}", kinds.join(", ")),
         };
         if set.keys().any(|kind| !kind.starts_with("ext")) {
-            text.push_str(" (ext4 tells since Linux 5.16, others since 7.0)");
+            text.push_str(" (ext4 reports errors since Linux 5.16, others since 7.0)");
         }
         let not: Vec<String> = self
             .limitations
@@ -292,7 +295,7 @@ impl WatchState {
 fn unavailable_reason(errno: i32, text: &str) -> String {
     match Errno::from_raw(errno) {
         Errno::ENOSYS | Errno::EINVAL => {
-            "the kernel has no fanotify that tells of errors: Linux 5.16 and later have".into()
+            "the kernel's fanotify has no FAN_FS_ERROR, which Linux 5.16 added".into()
         }
         Errno::EPERM => format!(
             "fanotify is not permitted: {text}; CAP_SYS_ADMIN and the system call fanotify_init are needed"
@@ -301,7 +304,7 @@ fn unavailable_reason(errno: i32, text: &str) -> String {
     }
 }
 
-/// What was last said of this source, so that only transitions are told.
+/// The last reported status, so that only transitions are sent.
 #[derive(Default)]
 struct StatusReporter(Option<SourceStatus>);
 
@@ -320,7 +323,7 @@ impl StatusReporter {
     }
 }
 
-/// Nothing more to say until the end.
+/// Nothing left to do until shutdown.
 async fn wait_for_shutdown(context: &Context) -> Result<Infallible, SourceError> {
     let mut requests = context.requests.subscribe();
     loop {

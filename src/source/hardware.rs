@@ -1,8 +1,8 @@
-//! Hardware: when to scan sysfs anew, and which md and dm devices to ask for their state.
+//! Hardware: when to scan sysfs, and which md and dm devices to read the state of.
 //!
-//! In: uevents, requests, a slow timer. Out: `Report::Inventory`, `Report::Layer`; NVMe
-//! controllers' own events, as a `Request` to whoever asks them. Every reading is done by a worker;
-//! events only say when.
+//! In: uevents, requests, a slow timer. Out: `SourceUpdate::Inventory`, `SourceUpdate::Layer`;
+//! events of NVMe controllers, as a `SourceRequest` to the SMART source. A worker does every
+//! reading; an event only triggers it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -17,45 +17,43 @@ use crate::host::clock::now;
 use crate::host::worker_pool::WorkerOutcome;
 use crate::model::block::{BlockDevice, Inventory, Layer, LayerState};
 use crate::model::observation::Observation;
+use crate::model::path::HostPath;
 use crate::model::probe::StuckProbe;
 use crate::model::source_update::{Source, SourceRequest, SourceStatus, SourceUpdate};
 use crate::source::context::{Context, SourceError};
 use crate::source::events::{self, DeviceEvent};
 use crate::source::jobs::{Job, JobResult};
+use crate::source::status_reporter::StatusReporter;
+use crate::source::worker_job::{JobError, answer, late_answer, run_with_retry};
 
-/// Uevents come in bursts; one scan answers all that came before it. Short enough for an unplugged
-/// drive to be told within 100 ms.
+/// Uevents come in bursts, and one scan covers a burst. Short enough to report an unplugged drive
+/// within 100 ms.
 const SETTLE: Duration = Duration::from_millis(15);
-/// While events keep coming, a scan is made at least this often.
+/// The longest delay of a scan while events keep coming.
 const MAX_SETTLE: Duration = Duration::from_millis(60);
-/// udev's rules finish some time after its first event of a device; the scan behind the last event
-/// catches late links.
+/// The rules of udev finish some time after its first event of a device. This second scan finds
+/// late links.
 const RESCAN_DELAY: Duration = Duration::from_secs(3);
-/// Layers change without a uevent (a rebuild's progress, a thin pool's use).
+/// Layers change without a uevent (the progress of a rebuild, the usage of a thin pool).
 const LAYERS_INTERVAL: Duration = Duration::from_secs(30);
-/// What only a new table changes is asked in every round of so many, and in the next one after a
-/// uevent: the kernel sends one with each new table (do_resume(), drivers/md/dm-ioctl.c). A node
-/// has hundreds of logical volumes.
+/// Devices whose state only a new table changes are read in every tenth round, and in the next
+/// round after a uevent: the kernel sends one with each new table (do_resume(),
+/// drivers/md/dm-ioctl.c). A node has hundreds of logical volumes.
 const FULL_ROUND_EVERY: u32 = 10;
 
-/// Runs until the owner of the state is gone.
+/// Runs until the owner of the state ends.
 pub async fn run(context: Context) -> Result<Infallible, SourceError> {
     let context = Arc::new(context);
     let (status, mut events) = events::start(&context.root);
     let mut watch = HardwareWatch::new(!context.root.is_recorded(), status.clone());
-    context
-        .report(SourceUpdate::Source {
-            source: Source::Udev,
-            status,
-        })
-        .await?;
+    watch.status_reporter.report(&context, status).await?;
     let mut requests = context.requests.subscribe();
     let mut settings = context.settings.clone();
 
     watch.scan(&context).await?;
     let mut next_scan = Instant::now() + settings.borrow().reconcile_interval;
     let mut next_layers = Instant::now() + LAYERS_INTERVAL;
-    // First event not yet answered by a scan.
+    // The first event that no scan has covered yet.
     let mut waiting_since: Option<Instant> = None;
     loop {
         tokio::select! {
@@ -65,7 +63,7 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
                     let first = *waiting_since.get_or_insert_with(Instant::now);
                     next_scan = (Instant::now() + SETTLE).min(first + MAX_SETTLE);
                 }
-                // Nobody asks drives at the start; then all are asked anyhow.
+                // No source reads drives at the start; then all drives are read anyway.
                 Some(DeviceEvent::NvmeEvent { controller }) => drop(context.requests.send(SourceRequest::NvmeEvent { controller })),
                 Some(DeviceEvent::Stopped(why)) => watch.events_lost(&context, &why).await?,
                 None => (watch.live, watch.without_events) = (false, true),
@@ -81,8 +79,8 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
             }
             () = tokio::time::sleep_until(next_scan) => {
                 watch.scan(&context).await?;
-                // What udev adds after its event (links, the filesystem's UUID) is seen by a second
-                // look.
+                // A second scan finds what udev adds after its event (links, the UUID of the
+                // filesystem).
                 let after = if waiting_since.take().is_some() { RESCAN_DELAY } else { settings.borrow().reconcile_interval };
                 next_scan = Instant::now() + after;
             }
@@ -96,29 +94,28 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
 }
 
 struct HardwareWatch {
-    /// A recorded tree has no events.
+    /// False for a recorded tree: it has no events.
     live: bool,
-    /// md and dm devices of the last scan: they are asked for their state.
-    layers: BTreeMap<String, Layer>,
-    /// Those of them that said that only a new table changes their state, since the last event.
+    /// The md and dm devices of the last scan, whose states are read. None before the first scan.
+    layers: Option<BTreeMap<String, Layer>>,
+    /// Devices whose state only a new table changes, as read since the last event.
     stable_devices: BTreeSet<String>,
-    /// Grows when `constant` begins anew.
+    /// Grows whenever `stable_devices` is cleared.
     generation: u32,
-    /// Events were lost: nothing is constant.
+    /// There are no more events: no device counts as stable.
     without_events: bool,
     reading: JoinSet<LayerRead>,
-    /// Rounds of questions so far.
+    /// Rounds of reading layers so far.
     rounds: u32,
     status: SourceStatus,
-    /// What was last said of this source, so that only transitions are told.
-    reported_status: Option<SourceStatus>,
-    reported_layers_status: Option<SourceStatus>,
+    status_reporter: StatusReporter,
+    layers_reporter: StatusReporter,
 }
 
-/// How the question about a layer ended.
+/// The end of reading one layer's state.
 struct LayerRead {
     device: String,
-    /// `Watch::asked` when it was asked.
+    /// `HardwareWatch::generation` when the reading was started.
     generation: u32,
     is_stable: bool,
 }
@@ -127,15 +124,15 @@ impl HardwareWatch {
     fn new(live: bool, status: SourceStatus) -> HardwareWatch {
         HardwareWatch {
             live,
-            layers: BTreeMap::new(),
+            layers: None,
             stable_devices: BTreeSet::new(),
             generation: 0,
             without_events: false,
             reading: JoinSet::new(),
             rounds: 0,
             status,
-            reported_status: None,
-            reported_layers_status: None,
+            status_reporter: StatusReporter::new(Source::Udev),
+            layers_reporter: StatusReporter::new(Source::Layers),
         }
     }
 
@@ -150,93 +147,59 @@ impl HardwareWatch {
                 settings.worker_timeout,
             )
         };
-        let outcome = match context.workers.run("inventory", job.clone(), timeout).await {
-            // A worker that died (short memory, say) is no reason to call every drive unknown: the
-            // next one is asked.
-            WorkerOutcome::Failed(_) => context.workers.run("inventory", job, timeout).await,
-            outcome => outcome,
-        };
-        let (observation, status) = match outcome {
-            WorkerOutcome::Completed(JobResult::Inventory(inventory)) => {
+        let outcome = run_with_retry(&context.workers, "inventory", job, timeout).await;
+        let scanned = answer(outcome, |result| match result {
+            JobResult::Inventory(inventory) => Some(inventory),
+            _ => None,
+        });
+        let (observation, status) = match scanned {
+            Ok(inventory) => {
                 let layered = layers_of(&inventory);
-                if layered != self.layers || self.reported_layers_status.is_none() {
-                    self.layers = layered;
+                if self.layers.as_ref() != Some(&layered) {
+                    self.layers = Some(layered);
                     self.report_layers_status(context).await?;
                     self.invalidate_all();
                     self.read_layers(context);
                 }
                 (Observation::ok(now(), inventory), self.status.clone())
             }
-            WorkerOutcome::Completed(JobResult::Failed { error }) => (
-                Observation::failed(now(), &error),
-                SourceStatus::Down(error),
-            ),
-            WorkerOutcome::Completed(_) => {
-                let error = "a worker answered another question than was asked".to_owned();
-                (
-                    Observation::failed(now(), &error),
-                    SourceStatus::Down(error),
-                )
-            }
-            WorkerOutcome::Stuck {
-                since, waiting_in, ..
-            } => {
-                let what = match waiting_in {
-                    // /proc/PID/stat, state R: it waits for nothing but a processor.
-                    Some(place) if place.starts_with("R ") => {
-                        ": this machine is too busy to run it".to_owned()
+            Err(error) => {
+                let error = match &error {
+                    JobError::Stuck { waiting_in, .. } => {
+                        let reason = match waiting_in {
+                            // /proc/PID/stat, state R: the process waits for a processor only.
+                            Some(place) if place.starts_with("R ") => {
+                                "this machine is too busy to run it"
+                            }
+                            _ => "a device does not answer even the kernel",
+                        };
+                        format!("/sys: {error}: {reason}")
                     }
-                    Some(place) => {
-                        format!(", waiting in {place}: a device does not answer even the kernel")
-                    }
-                    None => ": a device does not answer even the kernel".to_owned(),
+                    _ => error.to_string(),
                 };
-                let error = format!("reading /sys has not returned since {since}{what}");
                 (
                     Observation::failed(now(), &error),
                     SourceStatus::Down(error),
                 )
             }
-            WorkerOutcome::Failed(error) => (
-                Observation::failed(now(), &error),
-                SourceStatus::Down(error),
-            ),
         };
         context.report(SourceUpdate::Inventory(observation)).await?;
-        if self.reported_status.as_ref() != Some(&status) {
-            self.reported_status = Some(status.clone());
-            context
-                .report(SourceUpdate::Source {
-                    source: Source::Udev,
-                    status,
-                })
-                .await?;
-        }
-        Ok(())
+        self.status_reporter.report(context, status).await
     }
 
-    /// What there is to ask. That one of them does not answer is told of its volumes.
+    /// Reports how many layers are read. A layer that does not answer is reported with its volumes.
     async fn report_layers_status(&mut self, context: &Context) -> Result<(), SourceError> {
-        let status = match self.layers.is_empty() {
+        let status = match self.layers.as_ref().is_none_or(BTreeMap::is_empty) {
             true => SourceStatus::Absent("no md or device-mapper device".into()),
             false => SourceStatus::Active(format!(
                 "state of md and device-mapper devices, every {} s",
                 LAYERS_INTERVAL.as_secs()
             )),
         };
-        if self.reported_layers_status.as_ref() == Some(&status) {
-            return Ok(());
-        }
-        self.reported_layers_status = Some(status.clone());
-        context
-            .report(SourceUpdate::Source {
-                source: Source::Layers,
-                status,
-            })
-            .await
+        self.layers_reporter.report(context, status).await
     }
 
-    /// In the next round. What is on its way does not count for it.
+    /// Has all layers read in the next round. Readings in flight do not count as stable.
     fn invalidate_all(&mut self) {
         self.stable_devices.clear();
         self.generation = self.generation.wrapping_add(1);
@@ -250,15 +213,12 @@ impl HardwareWatch {
         self.read_layers(context);
     }
 
-    /// Asks for the state of each layered device that may have another one, one task each: one that
-    /// hangs holds up no other.
+    /// Reads the state of each layer that may have changed, one task each: one that hangs delays no
+    /// other.
     fn read_layers(&mut self, context: &Arc<Context>) {
-        for (device, layer) in self
-            .layers
-            .iter()
-            .filter(|(device, _)| !self.stable_devices.contains(*device))
-        {
-            // Ends by itself: `ask` is bounded by its time-out, and a late answer ends with its
+        let layers = self.layers.iter().flatten();
+        for (device, layer) in layers.filter(|(device, _)| !self.stable_devices.contains(*device)) {
+            // The task ends by itself: the job has a time-out, and a late answer ends with its
             // worker.
             self.reading.spawn(read_layer(
                 context.clone(),
@@ -287,11 +247,8 @@ impl HardwareWatch {
         self.status = SourceStatus::Limited(format!(
             "no events ({why}); /sys is read every {every} s, and on request"
         ));
-        context
-            .report(SourceUpdate::Source {
-                source: Source::Udev,
-                status: self.status.clone(),
-            })
+        self.status_reporter
+            .report(context, self.status.clone())
             .await
     }
 }
@@ -326,9 +283,9 @@ async fn read_layer(
             timeout,
         )
         .await;
-    let tell = async |report| {
-        // The owner gone is told by the sources' own loops.
-        let _ = context.report(report).await;
+    let report = async |update| {
+        // Fails at the end of the daemon: the loop of the source ends with that error.
+        let _ = context.report(update).await;
     };
     let state = match outcome {
         WorkerOutcome::Stuck {
@@ -336,14 +293,15 @@ async fn read_layer(
             waiting_in,
             late,
         } => {
-            let path = crate::model::path::HostPath::new(format!("/dev/{device}"));
-            tell(SourceUpdate::LayerStuck {
+            let path = HostPath::new(format!("/dev/{device}"));
+            let stuck = StuckProbe {
+                since,
+                waiting_in,
+                path,
+            };
+            report(SourceUpdate::LayerStuck {
                 device: device.clone(),
-                stuck: StuckProbe {
-                    since,
-                    waiting_in,
-                    path,
-                },
+                stuck,
             })
             .await;
             let Some(late) = late else {
@@ -353,36 +311,27 @@ async fn read_layer(
                     is_stable: false,
                 };
             };
-            match late.await {
-                Ok(Ok(answer)) => to_observation(answer),
-                Ok(Err(error)) => Observation::failed(now(), error),
-                Err(_) => Observation::failed(now(), "the worker that hung has ended"),
-            }
+            late_answer(late, layer_state).await
         }
-        WorkerOutcome::Completed(answer) => to_observation(answer),
-        WorkerOutcome::Failed(error) => Observation::failed(now(), error),
+        outcome => answer(outcome, layer_state),
     };
-    let constant = matches!(
-        state.value(),
-        Some(LayerState::Plain | LayerState::Linear { .. })
-    );
-    tell(SourceUpdate::Layer {
+    let is_stable = matches!(state, Ok(LayerState::Plain | LayerState::Linear { .. }));
+    report(SourceUpdate::Layer {
         device: device.clone(),
-        state,
+        state: Observation::from_result(now(), state),
     })
     .await;
     LayerRead {
         device,
         generation,
-        is_stable: constant,
+        is_stable,
     }
 }
 
-fn to_observation(answer: JobResult) -> Observation<LayerState> {
-    match answer {
-        JobResult::Layer(state) => Observation::ok(now(), state),
-        JobResult::Failed { error } => Observation::failed(now(), error),
-        _ => Observation::failed(now(), "a worker answered another question than was asked"),
+fn layer_state(result: JobResult) -> Option<LayerState> {
+    match result {
+        JobResult::Layer(state) => Some(state),
+        _ => None,
     }
 }
 

@@ -1,9 +1,9 @@
-//! The questions that are asked in worker processes, because their answer may never come:
-//! everything that reads a device, a mount, a folder on a disk, or a sysfs attribute whose reading
-//! takes a lock that I/O can hold.
+//! The jobs that run in worker processes, because they may never return: everything that reads a
+//! device, a mount, a folder on a disk, or a sysfs attribute whose reading takes a lock that I/O
+//! can hold.
 //!
-//! Both sides of the pipe use these types: the daemon asks, the same binary in worker mode
-//! performs.
+//! Both ends of the pipe use these types: the daemon sends a job, and the same binary in worker
+//! mode performs it.
 
 use std::time::Duration;
 
@@ -41,29 +41,29 @@ pub enum Job {
     SyncFs { path: HostPath, dev: DevNo },
 }
 
-/// Which of them: what can wait for something of its own is asked on its own.
+/// A group of counters: counters whose reading can block separately are read separately.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "of", rename_all = "snake_case")]
 pub enum CounterGroup {
-    /// All that are plain memory of the kernel. The answer says what else there is to ask.
+    /// Counters that are in the kernel's memory. The result names the other groups.
     Plain,
-    /// Of an md array and its members.
+    /// Counters of an md array and its members.
     Md { array: String },
-    /// Of all devices of bcaches.
+    /// Counters of all bcache devices.
     Bcache { devices: Vec<String> },
-    /// Of the XFS `dev` mounted at `path`, in the host's mount namespace.
+    /// Counters of the XFS `dev` mounted at `path` in the host's mount namespace.
     Xfs { path: HostPath, dev: DevNo },
-    /// Of the members of the btrfs mounted at `path`, in the host's mount namespace, where it has
-    /// several.
+    /// Counters of the members of the btrfs mounted at `path` in the host's mount namespace, if it
+    /// has several.
     Btrfs { path: HostPath },
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CounterReadings {
     pub readings: Vec<CounterReading>,
-    /// What could not be read, each naming its file.
+    /// Read errors, each naming its file.
     pub warnings: Vec<String>,
-    /// md arrays and bcache's devices that there are.
+    /// The md arrays and bcache devices that exist.
     pub arrays: Vec<String>,
     pub bcache: Vec<String>,
 }
@@ -78,7 +78,7 @@ pub enum JobResult {
     ProbeMount(MountProbe),
     Counters(CounterReadings),
     Controllers(Vec<Controller>),
-    /// Whether it had to be told.
+    /// Whether the setting was changed.
     NvmeEvents {
         changed: bool,
     },

@@ -1,12 +1,12 @@
-//! The kernel's log: what it says of drives and filesystems, from /dev/kmsg, or from journald where
-//! that cannot be read.
+//! Reads the kernel log from /dev/kmsg, or from journald where /dev/kmsg cannot be read.
 //!
-//! In: the host root, the cursor that the store kept. Out: `Report::KernelLog`, a batch at a time,
-//! and where it is read from. The kernel's ring is the queue: when the owner is busy, records wait
-//! there. What a record means is said by `model::kernel`; which drive it means, by the owner.
+//! In: the host root, and the stored cursor. Out: `SourceUpdate::KernelLog`, one batch at a time,
+//! and the status of the source. The kernel's ring buffer is the queue: when the owner is busy,
+//! records wait there. `model::kernel_log` classifies the records; the owner attributes the events
+//! to drives.
 //!
-//! A quiet log costs nothing, a first record is read at once, and in a flood what has come in
-//! `FLOOD_PACE` is read together: a wake-up for each record would cost more than the record.
+//! A quiet log costs nothing, and a first record is read at once. In a flood, the records of one
+//! pace interval are read together: one wake-up per record would cost more than the record.
 
 use std::convert::Infallible;
 use std::io;
@@ -20,53 +20,55 @@ use tokio::time::Instant;
 
 use crate::host::clock::{monotonic, now};
 use crate::host::exec;
-use crate::host::exec::StreamingChild;
+use crate::host::exec::{ExecError, StreamingChild, UnkillableChild};
+use crate::model::backoff::Backoff;
 use crate::model::kernel_log::classify::ClassifierOptions;
 use crate::model::kernel_log::event::{Batch, Cursor, ResumePoint};
 use crate::model::source_update::{Source, SourceStatus, SourceUpdate};
 use crate::source::context::{Context, KernelLogSettings, SourceError};
+use crate::source::kmsg::batcher::{Batcher, CatchUp, KernelClock, MediumProperties};
 use crate::source::kmsg::log_epoch::{LogEpoch, Medium, StartPosition};
-use crate::source::kmsg::reading::{Batcher, CatchUp, KernelClock, MediumProperties};
+use crate::source::kmsg::log_fd::{LogFd, LogFdKind};
 use crate::source::kmsg::record_splitter::RecordSplitter;
-use crate::source::kmsg::tap::{LogFd, LogFdKind};
 
+pub mod batcher;
 pub mod journal;
 pub mod log_epoch;
-pub mod reading;
+pub mod log_fd;
 pub mod record_splitter;
-pub mod tap;
 
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
-/// journald has the same records as this one and as no other.
+/// Only for this device does journald have the same records.
 pub const DEVICE: &str = "/dev/kmsg";
-/// The kernel's longest record fits (CONSOLE_EXT_LOG_MAX is 8 KiB); one that does not is read with
-/// more.
+/// The kernel's longest record fits (CONSOLE_EXT_LOG_MAX is 8 KiB); for a longer one the buffer
+/// grows.
 const BUFFER: usize = 16 * 1024;
 const MAX_BUFFER: usize = 1024 * 1024;
-/// What is read in this time is one batch.
+/// The records read within this time are one batch.
 const READ_WINDOW: Duration = Duration::from_millis(25);
-/// The ring is read to its end within this time, or a flood is in it that is told as it comes.
+/// Reading the ring buffer to its end takes at most this long; a flood that lasts longer is
+/// reported while it arrives.
 const BACKLOG_TIMEOUT: Duration = Duration::from_secs(2);
-/// Records of one incident come within this time of each other.
+/// Maximum gap between the records of one incident.
 const READ_INTERVAL: Duration = Duration::from_millis(5);
 const FLOOD_READ_INTERVAL: Duration = Duration::from_millis(25);
-/// So many records in one look are a flood.
+/// As many records in one read are a flood.
 const FLOOD_RECORDS: u64 = 16;
-/// A whole line without a successor for so long is not continued.
+/// A complete line without a successor for this long has no continuation.
 const CONTINUATION_TIMEOUT: Duration = Duration::from_millis(1);
-/// journalctl tells the past without a pause like this.
+/// journalctl prints its backlog without a pause of this length.
 const JOURNAL_IDLE_TIMEOUT: Duration = Duration::from_secs(2);
-/// A cursor without news is told after so many records, or after news, but not more often than
-/// this.
+/// A cursor without events is reported after this many records, or after a batch with events, but
+/// not more often than this.
 const CURSOR_INTERVAL: Duration = Duration::from_secs(5);
 const CURSOR_RECORDS: u64 = 1000;
 const LOSS_REPORT_INTERVAL: Duration = Duration::from_secs(10);
-/// One line of our own log for each time that the ring runs over, however long that lasts.
+/// One log message for each overrun of the ring buffer, however long it lasts.
 const LOSS_LOG_INTERVAL: Duration = Duration::from_secs(60);
 const MIN_BACKOFF: Duration = Duration::from_secs(1);
 const MAX_BACKOFF: Duration = Duration::from_secs(60);
 
-/// Runs until the owner of the state is gone.
+/// Runs until the state's owner has ended.
 pub async fn run(context: Context) -> Result<Infallible, SourceError> {
     run_with(
         context,
@@ -95,6 +97,7 @@ async fn run_with(context: Context, journalctl: Vec<PathBuf>) -> Result<Infallib
         cursor: stored,
         restart_epoch: None,
         journal_cursor: None,
+        unstarted: None,
         reported_status: None,
         loss_logged: None,
     }
@@ -102,16 +105,18 @@ async fn run_with(context: Context, journalctl: Vec<PathBuf>) -> Result<Infallib
     .await
 }
 
-/// Lasts as long as the daemon; a `Session` as long as a descriptor.
+/// Lives as long as the daemon; a `Session` lives as long as its descriptor.
 struct Reader {
     context: Context,
     settings: watch::Receiver<std::sync::Arc<crate::source::context::SourceSettings>>,
     journalctl: Vec<PathBuf>,
-    /// Of the last batch, the store's at first.
+    /// A journalctl whose disk does not answer. No other is started before it ends.
+    unstarted: Option<UnkillableChild>,
+    /// The cursor of the last batch; at first, the stored one.
     cursor: Option<Cursor>,
-    /// The stored cursor turned out to be of another log.
+    /// The stored cursor belongs to another log.
     restart_epoch: Option<LogEpoch>,
-    /// The journal's own cursor where no incident was open.
+    /// The journal's own cursor at the last record without an open incident.
     journal_cursor: Option<String>,
     reported_status: Option<SourceStatus>,
     loss_logged: Option<Instant>,
@@ -119,9 +124,9 @@ struct Reader {
 
 enum SessionEnd {
     SettingsChanged,
-    /// Read anew, at once.
+    /// Open the log again at once.
     Restart,
-    /// A recording has been read.
+    /// The recording was read to its end.
     Finished,
     Failed(String),
 }
@@ -132,12 +137,12 @@ struct Session {
     batcher: Batcher,
     buffer: Vec<u8>,
     child: Option<StreamingChild>,
-    /// How it is read, without its losses.
+    /// Status of the source, without its losses.
     status: SourceStatus,
     began: Instant,
     last_read: Instant,
     last_sent: Instant,
-    /// The last batch had news: soon its incidents are over, and the cursor may move on.
+    /// The last batch had events: their incidents are over soon, and the cursor may advance.
     last_batch_had_events: bool,
     lost_before: u64,
     loss_reported: u64,
@@ -156,19 +161,19 @@ enum Decoder {
     },
 }
 
-/// Why a look at the descriptor was over.
+/// Why reading from the descriptor stopped.
 enum ReadOutcome {
-    /// Nothing more is there now.
+    /// No more data at present.
     Idle,
-    /// There may be more; it is time to tell what was read.
+    /// There may be more data; the batch is due.
     More,
-    /// Nothing more will come.
+    /// End of file.
     End,
 }
 
 impl Reader {
     async fn run(mut self) -> Result<Infallible, SourceError> {
-        let mut pause = MIN_BACKOFF;
+        let mut backoff = Backoff::new(MIN_BACKOFF, MAX_BACKOFF);
         loop {
             let settings = self.settings.borrow_and_update().kernel_log.clone();
             if !settings.enabled {
@@ -180,7 +185,7 @@ impl Reader {
                 continue;
             }
             let began = Instant::now();
-            let ended = match self.open(&settings) {
+            let ended = match self.open(&settings).await {
                 Ok(session) => self.run_session(session, &settings).await?,
                 Err(SourceStatus::Down(why)) => SessionEnd::Failed(why),
                 Err(status) => {
@@ -189,27 +194,26 @@ impl Reader {
                 }
             };
             if began.elapsed() > MAX_BACKOFF {
-                pause = MIN_BACKOFF;
+                backoff.reset();
             }
             match ended {
                 SessionEnd::Restart => {}
-                SessionEnd::SettingsChanged => pause = MIN_BACKOFF,
+                SessionEnd::SettingsChanged => backoff.reset(),
                 SessionEnd::Finished => self.settings_changed(&settings).await?,
                 SessionEnd::Failed(why) => {
                     self.report_status(SourceStatus::Down(why)).await?;
-                    // Elapsed: time to try again.
+                    // Timeout: retry.
                     if let Ok(changed) =
-                        tokio::time::timeout(pause, self.settings_changed(&settings)).await
+                        tokio::time::timeout(backoff.next(), self.settings_changed(&settings)).await
                     {
                         changed?;
                     }
-                    pause = (pause * 2).min(MAX_BACKOFF);
                 }
             }
         }
     }
 
-    /// Until they are other settings. Cancel-safe.
+    /// Waits until the settings differ. Cancel-safe.
     async fn settings_changed(&mut self, from: &KernelLogSettings) -> Result<(), SourceError> {
         tokio::select! {
             changed = self.settings.wait_for(|settings| settings.kernel_log != *from) => changed.map(drop).map_err(|_| SourceError::OwnerGone),
@@ -230,8 +234,8 @@ impl Reader {
             .await
     }
 
-    /// The log itself, or journald's copy of it. `Err` says why there is neither.
-    fn open(&mut self, settings: &KernelLogSettings) -> Result<Session, SourceStatus> {
+    /// Opens the log itself, or journald's copy of it. `Err` explains why neither can be read.
+    async fn open(&mut self, settings: &KernelLogSettings) -> Result<Session, SourceStatus> {
         let root = &self.context.root;
         let path = &settings.path;
         let boot_id = root
@@ -239,8 +243,8 @@ impl Reader {
             .map(|text| String::from_utf8_lossy(&text).trim().to_owned())
             .unwrap_or_default();
         match LogFd::open(&root.at_host_path(path)) {
-            Ok(tap) => {
-                let (how, decoder) = match tap.kind() {
+            Ok(log_fd) => {
+                let (how, decoder) = match log_fd.kind() {
                     LogFdKind::Device => (path.to_string(), Decoder::Records),
                     LogFdKind::Stream => (
                         format!("{path}, a pipe"),
@@ -251,7 +255,7 @@ impl Reader {
                         Decoder::Lines(RecordSplitter::new(true)),
                     ),
                 };
-                Ok(self.new_session(tap, decoder, None, SourceStatus::Active(how), &boot_id))
+                Ok(self.new_session(log_fd, decoder, None, SourceStatus::Active(how), &boot_id))
             }
             Err(error) if root.is_recorded() && error.kind() == io::ErrorKind::NotFound => Err(
                 SourceStatus::Absent(format!("no {path} in the recorded tree")),
@@ -262,26 +266,47 @@ impl Reader {
                     return Err(SourceStatus::Down(why));
                 }
                 self.open_journal(&why, &boot_id)
+                    .await
                     .map_err(|also| SourceStatus::Down(format!("{why}; {also}")))
             }
         }
     }
 
-    fn open_journal(&mut self, why: &str, boot_id: &str) -> Result<Session, String> {
+    async fn open_journal(&mut self, why: &str, boot_id: &str) -> Result<Session, String> {
         let root = &self.context.root;
         if !journal::is_running(root) {
             return Err("and journald, which has a copy, does not run".into());
         }
-        let Some(program) = self.journalctl.iter().find(|program| program.exists()) else {
-            return Err(format!(
-                "and there is no {} to read journald's copy with",
-                journal::PROGRAMS[0]
-            ));
-        };
+        if self
+            .unstarted
+            .as_mut()
+            .is_some_and(|child| !child.has_exited())
+        {
+            return Err("and journalctl cannot be started: its disk does not answer".into());
+        }
         let arguments = journal::arguments(root, boot_id, self.journal_cursor.as_deref());
-        let (child, output) =
-            exec::spawn_streaming(program, &arguments).map_err(|error| error.to_string())?;
-        let tap = LogFd::from_output(output)
+        let mut programs = self.journalctl.iter();
+        let (program, child, output) = loop {
+            let Some(program) = programs.next() else {
+                return Err(format!(
+                    "and there is no {} to read journald's copy with",
+                    journal::PROGRAMS[0]
+                ));
+            };
+            match exec::spawn_streaming(program, &arguments).await {
+                Ok((child, output)) => break (program, child, output),
+                Err(ExecError::Start { source, .. })
+                    if source.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => {
+                    let why = error.to_string();
+                    if let ExecError::Unkillable { child, .. } = error {
+                        self.unstarted = Some(child);
+                    }
+                    return Err(why);
+                }
+            }
+        };
+        let log_fd = LogFd::from_output(output)
             .map_err(|error| format!("taking the output of {}: {error}", program.display()))?;
         let decoder = Decoder::Journal {
             lines: RecordSplitter::new(false),
@@ -290,12 +315,12 @@ impl Reader {
         };
         let status =
             SourceStatus::Limited(format!("journald's copy of the kernel's log, since {why}"));
-        Ok(self.new_session(tap, decoder, Some(child), status, boot_id))
+        Ok(self.new_session(log_fd, decoder, Some(child), status, boot_id))
     }
 
     fn new_session(
         &mut self,
-        tap: LogFd,
+        log_fd: LogFd,
         decoder: Decoder,
         program: Option<StreamingChild>,
         status: SourceStatus,
@@ -312,23 +337,23 @@ impl Reader {
         };
         match &start {
             StartPosition::Oldest(numbering) => {
-                tracing::info!(numbering = %numbering, "the kernel log is read from its oldest record")
+                tracing::info!(numbering = %numbering, "reading the kernel log from its oldest record")
             }
             StartPosition::Resume(_, cursor) => {
                 tracing::info!(
                     from = cursor.reread_from,
                     counted_to = cursor.counted_to,
-                    "the kernel log is read on"
+                    "reading the kernel log from the stored position"
                 )
             }
             StartPosition::Now(_) => {
                 tracing::warn!(
-                    "the kernel log was read in another way before: what came since is not told"
+                    "the kernel log was read from another medium before: records since then are skipped"
                 );
             }
         }
         let has_newest = match medium {
-            Medium::Kmsg => tap.kind() != LogFdKind::Stream,
+            Medium::Kmsg => log_fd.kind() != LogFdKind::Stream,
             Medium::Journal => self.journal_cursor.is_none(),
         };
         let how = MediumProperties {
@@ -338,7 +363,7 @@ impl Reader {
         let scope = ClassifierOptions {
             admit: self.settings.borrow().kernel_log.admit.clone(),
         };
-        let reading = Batcher::new(
+        let batcher = Batcher::new(
             start,
             how,
             KernelClock {
@@ -349,10 +374,10 @@ impl Reader {
         );
         let at = Instant::now();
         Session {
-            lost_before: reading.lost(),
-            log_fd: tap,
+            lost_before: batcher.lost(),
+            log_fd,
             decoder,
-            batcher: reading,
+            batcher,
             buffer: vec![0; BUFFER],
             child: program,
             status,
@@ -375,14 +400,14 @@ impl Reader {
         self.report_status(session.status.clone()).await?;
         loop {
             let before = session.batcher.records_read();
-            let look = session.read_available().await;
-            if matches!(look, Ok(ReadOutcome::End) | Err(_)) {
+            let outcome = session.read_available().await;
+            if matches!(outcome, Ok(ReadOutcome::End) | Err(_)) {
                 session.decoder.flush(&mut session.batcher);
             }
-            if session.has_caught_up(&look) && session.batcher.catch_up() == CatchUp::CursorAhead
+            if session.has_caught_up(&outcome) && session.batcher.catch_up() == CatchUp::CursorAhead
                 || session.cursor_ahead
             {
-                tracing::warn!(cursor = ?self.cursor, "the stored place in the kernel log is beyond its end: read as another log, from its oldest record");
+                tracing::warn!(cursor = ?self.cursor, "the stored position in the kernel log is beyond its end: it is read as another log, from its oldest record");
                 self.restart_epoch = self
                     .cursor
                     .as_ref()
@@ -391,19 +416,19 @@ impl Reader {
                 self.journal_cursor = None;
                 return Ok(SessionEnd::Restart);
             }
-            // What was before is told whole: a name that was given anew takes back what was said of
-            // it before.
+            // The backlog is sent as a whole: a name that was reassigned in it removes the former
+            // device's events.
             let in_the_past = session.batcher.is_in_backlog()
-                && matches!(look, Ok(ReadOutcome::More))
+                && matches!(outcome, Ok(ReadOutcome::More))
                 && session.began.elapsed() < BACKLOG_TIMEOUT;
             if session.is_batch_due() && !in_the_past
-                || matches!(look, Ok(ReadOutcome::End) | Err(_))
+                || matches!(outcome, Ok(ReadOutcome::End) | Err(_))
                     && session.batcher.records_since_batch() > 0
             {
                 session.batcher.finish_batch();
             }
             self.send(&mut session).await?;
-            match look {
+            match outcome {
                 Ok(ReadOutcome::More) => continue,
                 Ok(ReadOutcome::Idle) => {}
                 Ok(ReadOutcome::End) if session.log_fd.kind() == LogFdKind::Recording => {
@@ -455,7 +480,7 @@ impl Reader {
         }
     }
 
-    /// The batches that are ready, and what was lost.
+    /// Sends the batches that are ready, and reports lost records.
     async fn send(&mut self, session: &mut Session) -> Result<(), SourceError> {
         for batch in session.batcher.take_batches() {
             session.last_sent = Instant::now();
@@ -487,7 +512,7 @@ impl Reader {
             {
                 tracing::warn!(
                     lost_since_boot = lost,
-                    "the kernel wrote faster than its log could be read: records are lost"
+                    "the kernel wrote its log faster than it could be read: records were lost"
                 );
             }
             if lost > session.lost_before {
@@ -505,13 +530,13 @@ impl Reader {
             tracing::warn!(
                 unreadable,
                 too_long = dropped,
-                "something in the kernel log is no record and is skipped"
+                "entries of the kernel log that are no valid records are skipped"
             );
         }
         Ok(())
     }
 
-    /// What a new session goes on with.
+    /// Keeps the position for the next session.
     fn save_cursor(&mut self, session: &Session, batch: &Batch) {
         let nothing_open = batch
             .cursor
@@ -529,7 +554,7 @@ impl Reader {
 }
 
 impl Session {
-    /// Reads what is there, for a while.
+    /// Reads the available records, for a limited time.
     async fn read_available(&mut self) -> Result<ReadOutcome, io::Error> {
         let began = Instant::now();
         let mut reads = 0_u32;
@@ -546,8 +571,8 @@ impl Session {
                 }
                 Err(error) => match error.raw_os_error().map(Errno::from_raw) {
                     Some(Errno::EINTR) => {}
-                    // The ring ran over. The next read gives its oldest record, whose number tells
-                    // how many are missing.
+                    // The ring buffer overran. The next read returns its oldest record, whose
+                    // number shows how many are missing.
                     Some(Errno::EPIPE) if self.log_fd.kind() == LogFdKind::Device => {}
                     Some(Errno::EINVAL)
                         if self.log_fd.kind() == LogFdKind::Device
@@ -559,7 +584,7 @@ impl Session {
                 },
             }
             reads += 1;
-            // A record a read from the device, a hundred from a pipe.
+            // The device gives one record per read, a pipe about a hundred.
             if self.log_fd.kind() != LogFdKind::Device || reads.is_multiple_of(64) {
                 if began.elapsed() >= READ_WINDOW || self.cursor_ahead || self.batcher.has_batches()
                 {
@@ -571,8 +596,8 @@ impl Session {
         }
     }
 
-    /// All that was there at the start is read now.
-    fn has_caught_up(&self, look: &Result<ReadOutcome, io::Error>) -> bool {
+    /// All records that existed at the start were read.
+    fn has_caught_up(&self, outcome: &Result<ReadOutcome, io::Error>) -> bool {
         let nothing_more = match &self.decoder {
             Decoder::Records => true,
             Decoder::Lines(lines) => !lines.is_waiting(),
@@ -583,7 +608,7 @@ impl Session {
         };
         self.batcher.is_in_backlog()
             && matches!(
-                (look, &self.child),
+                (outcome, &self.child),
                 (Ok(ReadOutcome::Idle), _) | (Ok(ReadOutcome::End), None)
             )
             && nothing_more
@@ -595,7 +620,7 @@ impl Session {
         self.batcher.has_events() || (owed && self.last_sent.elapsed() >= CURSOR_INTERVAL)
     }
 
-    /// When to look again although nothing has come.
+    /// When to continue although no data has arrived.
     fn deadline(&self) -> Option<Instant> {
         let waiting = matches!(&self.decoder, Decoder::Lines(lines) if lines.is_waiting())
             .then(|| Instant::now() + CONTINUATION_TIMEOUT);
@@ -614,35 +639,35 @@ impl Session {
 }
 
 impl Decoder {
-    /// Out: the stored cursor turned out to be of another log.
-    fn feed(&mut self, bytes: &[u8], reading: &mut Batcher) -> bool {
+    /// Returns whether the stored cursor belongs to another log.
+    fn feed(&mut self, bytes: &[u8], batcher: &mut Batcher) -> bool {
         let mut future = false;
         match self {
-            Decoder::Records => reading.push(bytes, now(), None),
-            Decoder::Lines(lines) => lines.push(bytes, |raw| reading.push(raw, now(), None)),
+            Decoder::Records => batcher.push(bytes, now(), None),
+            Decoder::Lines(lines) => lines.push(bytes, |raw| batcher.push(raw, now(), None)),
             Decoder::Journal {
                 lines,
                 opened,
                 cursor,
             } => lines.push(bytes, |line| match journal::parse_entry(line) {
                 Some(entry) => {
-                    if reading.is_in_backlog()
+                    if batcher.is_in_backlog()
                         && entry.realtime.is_some_and(|written| written >= *opened)
                     {
-                        future |= reading.catch_up() == CatchUp::CursorAhead;
+                        future |= batcher.catch_up() == CatchUp::CursorAhead;
                     }
-                    reading.push(&entry.raw, now(), entry.realtime);
+                    batcher.push(&entry.raw, now(), entry.realtime);
                     *cursor = entry.cursor.or(cursor.take());
                 }
-                None => reading.count_unreadable(),
+                None => batcher.count_unreadable(),
             }),
         }
         future
     }
 
-    fn flush(&mut self, reading: &mut Batcher) {
+    fn flush(&mut self, batcher: &mut Batcher) {
         if let Decoder::Lines(lines) = self {
-            lines.flush(|raw| reading.push(raw, now(), None));
+            lines.flush(|raw| batcher.push(raw, now(), None));
         }
     }
 
@@ -663,11 +688,11 @@ fn status_text(status: &SourceStatus) -> &str {
     }
 }
 
-/// What an admin can do.
+/// How an admin can solve the error.
 fn hint(error: &io::Error) -> &'static str {
     match error.kind() {
-        // check_syslog_permissions(), kernel/printk/printk.c; a container's device policy says the
-        // same.
+        // check_syslog_permissions(), kernel/printk/printk.c; a container's device policy fails the
+        // same way.
         io::ErrorKind::PermissionDenied => {
             " (it takes CAP_SYSLOG where kernel.dmesg_restrict is 1, and the device in a container)"
         }

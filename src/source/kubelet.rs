@@ -1,9 +1,9 @@
-//! The kubelet's on-disk records: which CSI volumes are staged and published here, for which pods.
-//! Read by a worker: the folder lies on a disk.
+//! The records of the kubelet on disk: which CSI volumes are staged and published on this node, and
+//! for which pods. A worker reads them: the directory is on a disk.
 //!
-//! In: the host root, the kubelet's folder. Out: `KubeletRecords`. Never touches a mounted volume:
-//! only folders and records above the mount points are listed and read. A record that makes no
-//! sense is skipped with a warning that names it.
+//! In: the host root, the directory of the kubelet. Out: `KubeletRecords`. Never touches a mounted
+//! volume: only directories and records above the mount points are read. An invalid record is
+//! skipped with a warning that names it.
 //!
 //! Layouts: kubernetes/pkg/volume/csi (csi_attacher.go, csi_mounter.go, csi_block.go); staging
 //! moved from `pv/NAME` to `DRIVER/SHA256` in 1.24.
@@ -18,31 +18,33 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::time::Instant;
 
 use crate::host::clock::now;
-use crate::host::worker_pool::WorkerOutcome;
 use crate::model::observation::Observation;
 use crate::model::source_update::{Source, SourceRequest, SourceStatus, SourceUpdate};
 use crate::source::context::{Context, SourceError};
 use crate::source::jobs::{Job, JobResult};
+use crate::source::status_reporter::StatusReporter;
+use crate::source::worker_job::{JobError, answer, run_with_retry};
 
 pub use crate::source::kubelet::scan::{KubeletError, scan};
 
-/// The kubelet writes records without telling anyone; a mount that follows is told to us and makes
-/// us look (`Request::Kubelet`).
+/// The kubelet announces no change of its records. The mount that follows triggers a scan
+/// (`SourceRequest::Kubelet`).
 const SCAN_INTERVAL: Duration = Duration::from_secs(60);
-/// Looks that follow a change of the mount table: once the burst is over, and when the kubelet has
-/// had time to remove the record of what it unmounted (the last one lies behind the grace after
-/// which a mount that vanished is told).
+/// The scans after a change of the mount table: at the end of the burst, and when the kubelet has
+/// had time to remove the record of an unmounted volume. The last one is later than the grace
+/// period after which a missing mount is reported.
 const RESCAN_DELAYS: [Duration; 3] = [
     Duration::from_millis(50),
     Duration::from_secs(3),
     Duration::from_millis(10_500),
 ];
 
-/// Runs until the owner of the state is gone.
+/// Runs until the owner of the state ends.
 pub async fn run(context: Context) -> Result<Infallible, SourceError> {
     let mut requests = context.requests.subscribe();
     let mut settings = context.settings.clone();
-    let mut reported: Option<(SourceStatus, Vec<String>)> = None;
+    let mut status_reporter = StatusReporter::new(Source::Kubelet);
+    let mut reported_warnings: Vec<String> = Vec::new();
     let mut rescans: Vec<Instant> = Vec::new();
     loop {
         let (kubelet_root, timeout) = {
@@ -52,54 +54,45 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
         let job = Job::Kubelet {
             kubelet_root: kubelet_root.clone(),
         };
-        let outcome = match context.workers.run("kubelet", job.clone(), timeout).await {
-            // A worker that died says nothing of the records: the next one is asked.
-            WorkerOutcome::Failed(_) => context.workers.run("kubelet", job, timeout).await,
-            outcome => outcome,
-        };
-        let (observation, status, warnings) = match outcome {
-            WorkerOutcome::Completed(JobResult::Kubelet(Some(records))) => {
+        let outcome = run_with_retry(&context.workers, "kubelet", job, timeout).await;
+        let answer = answer(outcome, |result| match result {
+            JobResult::Kubelet(records) => Some(records),
+            _ => None,
+        });
+        let (observation, status, warnings) = match answer {
+            Ok(Some(records)) => {
                 let status = SourceStatus::Active(format!("records below {kubelet_root}"));
                 let warnings = records.warnings.clone();
                 (Observation::ok(now(), records), status, warnings)
             }
-            WorkerOutcome::Completed(JobResult::Kubelet(None)) => (
+            Ok(None) => (
                 Observation::Unavailable,
                 SourceStatus::Absent(format!("no kubelet here: there is no {kubelet_root}")),
                 Vec::new(),
             ),
-            WorkerOutcome::Completed(JobResult::Failed { error })
-            | WorkerOutcome::Failed(error) => failed(error),
-            WorkerOutcome::Completed(_) => {
-                failed("a worker answered another question than was asked".into())
-            }
-            WorkerOutcome::Stuck {
-                since, waiting_in, ..
-            } => {
-                let waiting =
-                    waiting_in.map_or_else(String::new, |place| format!(", waiting in {place}"));
-                failed(format!(
-                    "reading {kubelet_root} has not returned since {since}{waiting}: the disk below it does not answer"
-                ))
+            Err(error) => {
+                let error = match error {
+                    JobError::Stuck { .. } => {
+                        format!("{kubelet_root}: {error}: the disk below it does not answer")
+                    }
+                    _ => error.to_string(),
+                };
+                (
+                    Observation::failed(now(), &error),
+                    SourceStatus::Down(error),
+                    Vec::new(),
+                )
             }
         };
         context.report(SourceUpdate::Kubelet(observation)).await?;
-        if reported.as_ref() != Some(&(status.clone(), warnings.clone())) {
-            for warning in warnings.iter().filter(|warning| {
-                !reported
-                    .as_ref()
-                    .is_some_and(|(_, told)| told.contains(warning))
-            }) {
-                tracing::warn!(%warning, "a record of the kubelet is skipped");
-            }
-            context
-                .report(SourceUpdate::Source {
-                    source: Source::Kubelet,
-                    status: status.clone(),
-                })
-                .await?;
-            reported = Some((status, warnings));
+        for warning in warnings
+            .iter()
+            .filter(|warning| !reported_warnings.contains(warning))
+        {
+            tracing::warn!(%warning, "a record of the kubelet is skipped");
         }
+        reported_warnings = warnings;
+        status_reporter.report(&context, status).await?;
         let due = rescans
             .iter()
             .copied()
@@ -118,7 +111,7 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
                 }
                 request = requests.recv() => match request {
                     Ok(SourceRequest::Kubelet) => {
-                        // A look that is near already sees this change as well.
+                        // A scan that is due sooner covers this change as well.
                         let soon = Instant::now() + RESCAN_DELAYS[0];
                         let waiting = rescans.iter().copied().filter(|look| *look <= soon).min();
                         rescans = RESCAN_DELAYS.iter().map(|after| Instant::now() + *after).collect();
@@ -133,18 +126,4 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
             }
         }
     }
-}
-
-fn failed(
-    error: String,
-) -> (
-    Observation<crate::model::kubelet::KubeletRecords>,
-    SourceStatus,
-    Vec<String>,
-) {
-    (
-        Observation::failed(now(), &error),
-        SourceStatus::Down(error),
-        Vec::new(),
-    )
 }

@@ -1,7 +1,7 @@
-//! Mounts: what the host has mounted, from /proc/1/mountinfo (proc_pid_mountinfo(5)), and what
-//! /etc/fstab says it should be.
+//! Mounts: the mount table of the host, from /proc/1/mountinfo (proc_pid_mountinfo(5)), and the
+//! intended mounts in /etc/fstab.
 //!
-//! In: the host root. Out: `Report::Mounts`. Knows nothing of volumes or of health.
+//! In: the host root. Out: `SourceUpdate::Mounts`. Knows nothing of volumes or of health.
 
 use std::convert::Infallible;
 use std::io::Read;
@@ -24,10 +24,10 @@ use crate::source::context::{Context, SourceError, SourceSettings};
 
 const MOUNTINFO: &str = "/proc/1/mountinfo";
 const FSTAB: &str = "/etc/fstab";
-/// Mounts come in bursts (a pod has a dozen); one reading answers them all.
+/// Mounts come in bursts (a pod has a dozen); one reading covers a burst.
 const SETTLE: Duration = Duration::from_millis(10);
 
-/// fstab(5): lines of at least four fields that mount something at a path.
+/// fstab(5): lines with at least three fields and an absolute mount point.
 pub fn parse_fstab(text: &[u8]) -> Vec<FstabEntry> {
     let mut entries = Vec::new();
     for line in text.split(|byte| *byte == b'\n') {
@@ -52,15 +52,16 @@ pub fn parse_fstab(text: &[u8]) -> Vec<FstabEntry> {
     entries
 }
 
-/// fstab lies on the root filesystem and only says what was meant; a host without one has none.
+/// fstab is on the root filesystem and only states intentions. A host without the file has no
+/// entries.
 fn read_fstab(root: &HostRoot) -> Vec<FstabEntry> {
     root.read(FSTAB)
         .map(|text| parse_fstab(&text))
         .unwrap_or_default()
 }
 
-/// Runs until the owner of the state is gone. The reading sits on a thread of its own: the kernel
-/// holds a lock over mountinfo that a hanging mount(2) can hold as well.
+/// Runs until the owner of the state ends. A thread of its own reads: the kernel holds a lock over
+/// mountinfo that a hanging mount(2) can hold as well.
 pub async fn run(context: Context) -> Result<Infallible, SourceError> {
     let (waker, wake_receiver) =
         std::os::unix::net::UnixStream::pair().map_err(|source| SourceError::Thread {
@@ -97,7 +98,7 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
         match requests.recv().await {
             Ok(SourceRequest::All | SourceRequest::Mounts) | Err(RecvError::Lagged(_)) => {
                 use std::io::Write;
-                // It is full only when the thread has not come around to many earlier ones.
+                // The socket is full only when the thread has many earlier requests to handle.
                 let _ = (&waker).write(&[1]);
             }
             Ok(_) => {}
@@ -106,8 +107,8 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
     }
 }
 
-/// The thread: reads, tells what has changed, waits for a change of the table (POLLPRI | POLLERR on
-/// mountinfo), a request or the next round.
+/// The thread: reads the table, reports a change, and waits for the next change (POLLPRI | POLLERR
+/// on mountinfo), a request or the next round.
 fn watch_mountinfo(
     root: &HostRoot,
     reports: &mpsc::Sender<SourceUpdate>,
@@ -121,7 +122,7 @@ fn watch_mountinfo(
     let mut requested = true;
     let mut fstab = read_fstab(root);
     loop {
-        // Opened before it is read: a change in between makes the poll below return at once.
+        // Opened before the reading: after a change in between, the poll below returns at once.
         let file = std::fs::File::open(root.at(MOUNTINFO));
         let mut text = Vec::new();
         let read = file
@@ -167,9 +168,9 @@ fn watch_mountinfo(
         if live && let Ok(file) = &file {
             waited.push(PollFd::new(file.as_fd(), PollFlags::POLLPRI));
         }
-        // An error that makes a filesystem read-only changes its options and wakes nobody (seen
-        // with ext4 on 6.18; only mounting, unmounting and remounting touch the namespace's event
-        // counter, fs/namespace.c): looked for with each round of probes.
+        // An error that makes a filesystem read-only changes its options without an event (seen
+        // with ext4 on 6.18; only mounting, unmounting and remounting touch the event counter of
+        // the namespace, fs/namespace.c). Each round of probes looks for it.
         let round = settings.borrow().probe_interval;
         let timeout = match last {
             Some(_) if live => PollTimeout::try_from(round).unwrap_or(PollTimeout::MAX),
@@ -192,20 +193,20 @@ fn watch_mountinfo(
             }
         } else if changed {
             settle();
-            // The kubelet mounts and unmounts what it has records of. Nobody listens where its
-            // source has ended.
+            // The kubelet mounts and unmounts volumes that its records describe. The send fails
+            // when its source has ended.
             let _ = requests.send(SourceRequest::Kubelet);
         }
     }
 }
 
-/// Lets a burst of mounts go by.
+/// Waits until a burst of mounts is over.
 fn settle() {
     let [a, _b] = match std::os::unix::net::UnixStream::pair() {
         Ok((a, b)) => [a, b],
         Err(_) => return,
     };
-    // A wait on something that never comes: bounded by its time.
+    // Nothing is ever readable here: the time-out ends the wait.
     let _ = poll(
         &mut [PollFd::new(a.as_fd(), PollFlags::POLLIN)],
         PollTimeout::try_from(SETTLE).unwrap_or(PollTimeout::ZERO),

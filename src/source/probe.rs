@@ -1,9 +1,9 @@
-//! Probes: asks every mounted volume how it is, by a worker in the host's mount namespace, one
-//! question a filesystem at a time.
+//! Probes: statfs and readdir of every mounted volume, by a worker in the host's mount namespace,
+//! one job a filesystem at a time.
 //!
-//! In: the paths that the owner wants asked, a timer, requests. Out: `Report::Probe`,
-//! `Report::ProbeStuck`. That a stuck or failing volume is bad is for `assess` to say; here it only
-//! means to ask more rarely.
+//! In: the targets of the owner, a timer, requests. Out: `SourceUpdate::Probe`,
+//! `SourceUpdate::ProbeStuck`. `assess` judges a stuck or failing volume; here it is only probed
+//! less often.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -16,39 +16,41 @@ use tokio::time::Instant;
 
 use crate::host::clock::now;
 use crate::host::worker_pool::WorkerOutcome;
+use crate::model::backoff::Backoff;
 use crate::model::observation::Observation;
 use crate::model::path::HostPath;
 use crate::model::probe::{MountProbe, ProbeTarget, StuckProbe};
 use crate::model::source_update::{Source, SourceRequest, SourceStatus, SourceUpdate};
 use crate::source::context::{Context, SourceError};
 use crate::source::jobs::{Job, JobResult};
+use crate::source::worker_job::{answer, late_answer};
 
-/// A volume that does not answer is asked ever more rarely, up to this.
+/// The longest interval between probes of a volume that does not answer.
 const MAX_BACKOFF: Duration = Duration::from_secs(600);
-/// Volumes that are due within this time are asked together: one look at a thousand plans, not a
-/// thousand looks.
+/// Volumes due within this time are probed together: one pass over a thousand plans, not a thousand
+/// passes.
 const BATCH_WINDOW: Duration = Duration::from_millis(500);
-/// A mount that has just been made may be unmounted again at once (mkfs scripts, a driver's
-/// formatting); our open folder would make that fail with EBUSY. At the start nothing is new.
+/// A new mount may be unmounted at once (mkfs scripts, formatting by a driver); an open directory
+/// would make that fail with EBUSY. At the start no mount is new.
 const SETTLE: Duration = Duration::from_secs(1);
 
-/// When a path is asked next, and how it went so far.
+/// The schedule of one path.
 struct Plan {
     target: ProbeTarget,
     due: Instant,
-    /// Questions in a row that were stuck or could not be asked.
+    /// Consecutive probes that hung or failed to run.
     consecutive_failures: u32,
-    /// A question to it is on its way.
+    /// A probe is running.
     in_flight: bool,
 }
 
-/// How one question ended.
+/// The end of one probe.
 struct ProbeOutcome {
     path: HostPath,
     responded: bool,
 }
 
-/// Runs until the owner of the state is gone.
+/// Runs until the owner of the state ends.
 pub async fn run(context: Context) -> Result<Infallible, SourceError> {
     let context = Arc::new(context);
     let status = match context.root.is_recorded() {
@@ -67,7 +69,7 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
     let mut plans: BTreeMap<HostPath, Plan> = BTreeMap::new();
     let mut running: JoinSet<Result<ProbeOutcome, SourceError>> = JoinSet::new();
     update_plans(&mut plans, &targets.borrow_and_update());
-    // When to look at the plans: the earliest due of those that are not being asked.
+    // The earliest due time of the plans that are not being probed.
     let mut next = Some(Instant::now());
     loop {
         let interval = settings.borrow().probe_interval;
@@ -77,8 +79,7 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
         tokio::select! {
             ended = running.join_next(), if !running.is_empty() => match ended {
                 Some(Ok(ended)) => next = next.into_iter().chain(record_outcome(&mut plans, &ended?, interval)).min(),
-                // A probe task that panicked or was cancelled: its plan is asked again from
-                // scratch.
+                // A probe task panicked or was cancelled: all plans are probed again.
                 Some(Err(_)) | None => {
                     plans.values_mut().for_each(|plan| plan.in_flight = false);
                     next = Some(Instant::now());
@@ -116,8 +117,8 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
     }
 }
 
-/// New paths are due soon, at the start at once; paths that are gone are forgotten (a question on
-/// its way ends by itself).
+/// Adds new paths, due soon, or at once at the start; drops removed paths (a running probe ends by
+/// itself).
 fn update_plans(plans: &mut BTreeMap<HostPath, Plan>, targets: &[ProbeTarget]) {
     let due = Instant::now()
         + if plans.is_empty() {
@@ -129,7 +130,7 @@ fn update_plans(plans: &mut BTreeMap<HostPath, Plan>, targets: &[ProbeTarget]) {
     plans.retain(|path, _| wanted.contains(path));
     for target in targets {
         match plans.get_mut(&target.path) {
-            // Another filesystem on the same path is another volume.
+            // Another filesystem at the same path is another volume.
             Some(plan) if plan.target.dev == target.dev => plan.target = target.clone(),
             _ => {
                 let plan = Plan {
@@ -144,7 +145,7 @@ fn update_plans(plans: &mut BTreeMap<HostPath, Plan>, targets: &[ProbeTarget]) {
     }
 }
 
-/// Out: when the next one is due.
+/// Starts the due probes. Out: when the next one is due.
 fn start_due(
     plans: &mut BTreeMap<HostPath, Plan>,
     running: &mut JoinSet<Result<ProbeOutcome, SourceError>>,
@@ -161,7 +162,7 @@ fn start_due(
             continue;
         }
         if plan.due <= soon {
-            // Asking would wake the drive: its last answer stands.
+            // A probe would wake the drive: the last result holds.
             plan.due = at + interval;
         }
         next = Some(next.map_or(plan.due, |next| next.min(plan.due)));
@@ -169,7 +170,7 @@ fn start_due(
     next
 }
 
-/// Out: when it, or one of its kin, is due.
+/// Out: when this path, or another mount of its filesystem, is due.
 fn record_outcome(
     plans: &mut BTreeMap<HostPath, Plan>,
     ended: &ProbeOutcome,
@@ -186,14 +187,11 @@ fn record_outcome(
     } else {
         plan.consecutive_failures.saturating_add(1)
     };
-    let back_off = interval
-        .saturating_mul(1 << plan.consecutive_failures.min(10))
-        .min(MAX_BACKOFF.max(interval));
-    plan.due = Instant::now() + if ended.responded { interval } else { back_off };
+    let backoff = Backoff::new(interval, MAX_BACKOFF.max(interval));
+    plan.due = Instant::now() + backoff.delay(plan.consecutive_failures);
     let mut next = plan.due;
     if recovered {
-        // Its filesystem answers again: so may the other mounts of it, whatever their back-off
-        // says.
+        // The filesystem answers again: so may its other mounts, whatever their back-off.
         for plan in plans
             .values_mut()
             .filter(|plan| plan.target.dev == dev && plan.consecutive_failures > 0)
@@ -205,96 +203,60 @@ fn record_outcome(
     Some(next)
 }
 
-/// One question, with the wait for a late answer: until then the path is not asked again.
+/// One probe, including the wait for a late answer: until then the path is not probed again.
 async fn probe(context: Arc<Context>, target: ProbeTarget) -> Result<ProbeOutcome, SourceError> {
     let (path, sent) = (target.path.clone(), Instant::now());
     let timeout = context.settings.borrow().probe_timeout;
-    // One question a filesystem: all its mounts hang together, and each stuck process costs memory.
+    // One job a filesystem: all its mounts hang together, and each stuck process costs memory.
     let key = format!("{} {}", target.dev, target.filesystem);
-    let report = |result| SourceUpdate::Probe {
-        path: path.clone(),
-        result,
-        duration: sent.elapsed(),
-    };
-    match context
+    let outcome = context
         .probe_workers
         .run(&key, Job::ProbeMount { path: path.clone() }, timeout)
-        .await
-    {
-        WorkerOutcome::Completed(answer) => {
-            context.report(report(to_observation(answer))).await?;
-            Ok(ProbeOutcome {
-                path,
-                responded: true,
-            })
-        }
+        .await;
+    let (responded, result) = match outcome {
         WorkerOutcome::Stuck {
             since,
             waiting_in,
-            late: Some(late),
+            late,
         } => {
-            context
-                .report(SourceUpdate::ProbeStuck {
-                    path: path.clone(),
-                    stuck: StuckProbe {
-                        since,
-                        waiting_in,
-                        path: path.clone(),
-                    },
-                })
-                .await?;
-            let result = match late.await {
-                Ok(Ok(answer)) => to_observation(answer),
-                Ok(Err(error)) => Observation::failed(now(), error),
-                Err(_) => Observation::failed(
-                    now(),
-                    "the probe process that hung has ended without an answer",
-                ),
+            let stuck = StuckProbe {
+                since,
+                waiting_in,
+                path: path.clone(),
             };
-            let answered = result.value().is_some();
-            context.report(report(result)).await?;
-            Ok(ProbeOutcome {
-                path,
-                responded: answered,
-            })
-        }
-        // Asked through another mount of the same filesystem, and stuck there.
-        WorkerOutcome::Stuck {
-            since,
-            waiting_in,
-            late: None,
-        } => {
             context
                 .report(SourceUpdate::ProbeStuck {
                     path: path.clone(),
-                    stuck: StuckProbe {
-                        since,
-                        waiting_in,
-                        path: path.clone(),
-                    },
+                    stuck,
                 })
                 .await?;
-            Ok(ProbeOutcome {
-                path,
-                responded: false,
-            })
+            let Some(late) = late else {
+                // Another mount of the same filesystem is being probed, and hangs.
+                return Ok(ProbeOutcome {
+                    path,
+                    responded: false,
+                });
+            };
+            let result = late_answer(late, mount_probe).await;
+            (result.is_ok(), result)
         }
-        WorkerOutcome::Failed(error) => {
-            context
-                .report(report(Observation::failed(now(), error)))
-                .await?;
-            Ok(ProbeOutcome {
-                path,
-                responded: false,
-            })
-        }
-    }
+        // An error that the worker reports is an answer of the filesystem as well.
+        outcome @ WorkerOutcome::Completed(_) => (true, answer(outcome, mount_probe)),
+        outcome @ WorkerOutcome::Failed(_) => (false, answer(outcome, mount_probe)),
+    };
+    context
+        .report(SourceUpdate::Probe {
+            path: path.clone(),
+            result: Observation::from_result(now(), result),
+            duration: sent.elapsed(),
+        })
+        .await?;
+    Ok(ProbeOutcome { path, responded })
 }
 
-fn to_observation(answer: JobResult) -> Observation<MountProbe> {
-    match answer {
-        JobResult::ProbeMount(probe) => Observation::ok(now(), probe),
-        JobResult::Failed { error } => Observation::failed(now(), error),
-        _ => Observation::failed(now(), "a worker answered another question than was asked"),
+fn mount_probe(result: JobResult) -> Option<MountProbe> {
+    match result {
+        JobResult::ProbeMount(probe) => Some(probe),
+        _ => None,
     }
 }

@@ -1,18 +1,19 @@
-//! SMART: when which drive is asked for what it says of itself, by smartctl, and which drives a
-//! RAID controller hides.
+//! SMART: reads the health data of each drive with smartctl, and finds drives that only a RAID
+//! controller sees.
 //!
-//! In: the owner's targets, requests, a timer. Out: `Report::Smart`, `Report::SmartStuck`,
-//! `Report::SelfTest`, `Report::Hidden`, `Report::Controllers`, `Report::SmartIgnored`.
-//! May not enter: what an answer means (`model::smart`).
+//! In: the targets of the owner, requests, a timer. Out: `SourceUpdate::Smart`, `SmartStuck`,
+//! `SelfTest`, `RaidMembers`, `RaidControllers`, `SmartIgnored`. May not enter: the meaning of a
+//! response (`model::smart`).
 //!
-//! `plan` knows when, `questions` starts them, `ask` knows how, `tool` whether there is a smartctl,
-//! `self_test` starts a test, `controllers` finds hidden disks, `hidden` keeps them up to date,
-//! `taken` where one runs behind a controller, `nvme` has controllers announce events, `running`
-//! what is waited for, `world` is the door outside.
+//! `plan` decides when, `dispatch` starts queries, `query` runs one, `tool` checks smartctl itself,
+//! `self_test` starts a self-test, `controllers` finds RAID controllers and their disks,
+//! `raid_members` keeps them up to date, `controller_locks` serializes access to a controller,
+//! `nvme_events` has NVMe controllers announce events, `tasks` holds what runs, `backend` is the
+//! seam to the system.
 //!
-//! Manners: one smartctl a drive at most, `at_once` over the node, `shortest_interval` between two
-//! questions to a drive. One that cannot be killed holds up nobody: its drive is left alone until
-//! it has gone.
+//! Limits: one smartctl a drive, `at_once` on the node, `shortest_interval` between two queries of
+//! a drive. A smartctl that cannot be killed blocks only its own drive: the drive is not queried
+//! until the process has exited.
 
 mod backend;
 mod controller_locks;
@@ -49,36 +50,37 @@ use crate::source::smart::nvme_events::NvmeEventSetup;
 use crate::source::smart::plan::{Plan, QueryState};
 use crate::source::smart::query::{QueryOutcome, ReadScope};
 use crate::source::smart::raid_members::RaidMembers;
-use crate::source::smart::self_test::SelfTestStartResult;
+use crate::source::smart::self_test::{SelfTestError, SelfTestStartResult};
 use crate::source::smart::tasks::{TASK_LOST, TaskSet};
 use crate::source::smart::tool::ToolCheck;
+use crate::source::status_reporter::StatusReporter;
 
-/// How often to see whether smartctl is still the same, or has come.
+/// How often smartctl is checked: whether it was installed, replaced or removed.
 const CHECK_INTERVAL: Duration = Duration::from_secs(60);
-/// A smartctl that cannot be started is looked at again after this at the earliest.
+/// The earliest check after smartctl could not be started.
 const CHECK_RETRY_INTERVAL: Duration = Duration::from_secs(10);
-/// Of smartctls that cannot be killed. Beyond, only drives that have answered are asked: each dead
-/// drive would add one more.
+/// The limit of unkillable smartctl processes. Beyond it, only responsive drives are queried: each
+/// dead drive would add one more process.
 const MAX_STUCK: usize = 8;
 
-const SUSPENDED: &str = "the drive is suspended, and is not woken for it: read from it first";
-const NOT_QUERIED: &str = "this drive is not asked for SMART data";
+const SUSPEND_UNKNOWN: &str =
+    "the drive was not queried: its runtime power status could not be read";
 
 /// Runs until the owner of the state is gone.
 pub async fn run(context: Context) -> Result<Infallible, SourceError> {
-    let world = HostBackend {
+    let backend = HostBackend {
         workers: context.workers.clone(),
         root: context.root.clone(),
     };
-    run_with_backend(context, world).await
+    run_with_backend(context, backend).await
 }
 
-/// Something that was waited for.
+/// The result of a task.
 #[derive(Debug)]
 enum SmartTaskResult {
     Queried {
         drive: DriveId,
-        read: ReadScope,
+        scope: ReadScope,
         since: Timestamp,
         lock: Option<ControllerLockGuard>,
         outcome: QueryOutcome,
@@ -90,7 +92,7 @@ enum SmartTaskResult {
         lock: Option<ControllerLockGuard>,
         result: SelfTestStartResult,
     },
-    /// The smartctl that was stuck on it.
+    /// The unkillable smartctl of the drive has exited.
     StuckProcessExited {
         drive: DriveId,
     },
@@ -98,13 +100,13 @@ enum SmartTaskResult {
         program: PathBuf,
         checked: ToolCheck,
     },
-    /// The smartctl that was to tell its version.
+    /// The unkillable `smartctl --version` has exited.
     StuckCheckExited,
     RaidMembers(raid_members::RaidTaskResult),
     NvmeEvents(nvme_events::NvmeEventsResult),
 }
 
-/// Whether there is a smartctl.
+/// Whether smartctl can be used.
 enum ToolState {
     Unknown,
     Ready { version: [u32; 2], stamp: FileStamp },
@@ -120,24 +122,24 @@ struct SmartSource<W> {
     check_due: Instant,
     plans: BTreeMap<DriveId, Plan>,
     tasks: TaskSet,
-    /// How many drives are being asked.
+    /// The number of drives with a running smartctl.
     in_flight: usize,
     locks: ControllerLocks,
     raid_members: RaidMembers,
     nvme_events: NvmeEventSetup,
-    reported_status: Option<SourceStatus>,
-    /// Drives that the configuration has not asked, and those of them that the owner was told.
+    status_reporter: StatusReporter,
+    /// Drives that the configuration excludes; the second set is what the owner was sent.
     ignored: BTreeSet<DriveId>,
     reported_ignored: BTreeSet<DriveId>,
 }
 
 async fn run_with_backend<W: Backend>(
     context: Context,
-    world: W,
+    backend: W,
 ) -> Result<Infallible, SourceError> {
     let mut requests = context.requests.subscribe();
     let (mut targets, mut settings) = (context.smart_targets.clone(), context.settings.clone());
-    let mut smart = SmartSource::new(context, world);
+    let mut smart = SmartSource::new(context, backend);
     smart.update_targets(&targets.borrow_and_update().clone());
     loop {
         let next = smart.start_all_due().await?;
@@ -157,8 +159,8 @@ async fn run_with_backend<W: Backend>(
             }
             request = requests.recv() => match request {
                 Ok(request) => smart.handle_request(request).await?,
-                // Whatever it was, more answers do no harm. An admin's self-test would be lost:
-                // hence the room for `REQUESTS`.
+                // Querying all drives covers any lost request. Only a self-test of an admin would
+                // be lost: hence `REQUEST_QUEUE_CAPACITY`.
                 Err(RecvError::Lagged(lost)) => {
                     tracing::warn!(lost, "requests came faster than they were taken: all drives are asked");
                     smart.handle_request(SourceRequest::All).await?;
@@ -171,12 +173,12 @@ async fn run_with_backend<W: Backend>(
 }
 
 impl<W: Backend> SmartSource<W> {
-    fn new(context: Context, world: W) -> SmartSource<W> {
+    fn new(context: Context, backend: W) -> SmartSource<W> {
         let settings = Arc::new(context.settings.borrow().smart.clone());
         let at = Instant::now();
         SmartSource {
             context,
-            backend: world,
+            backend,
             settings,
             tool: ToolState::Unknown,
             checking: false,
@@ -187,13 +189,13 @@ impl<W: Backend> SmartSource<W> {
             locks: ControllerLocks::default(),
             raid_members: RaidMembers::new(at),
             nvme_events: NvmeEventSetup::default(),
-            reported_status: None,
+            status_reporter: StatusReporter::new(Source::Smart),
             ignored: BTreeSet::new(),
             reported_ignored: BTreeSet::new(),
         }
     }
 
-    /// Starts all that is due. Out: when something will be.
+    /// Starts all due work. Out: when the next work is due.
     async fn start_all_due(&mut self) -> Result<Instant, SourceError> {
         let at = Instant::now();
         if self.disabled_reason().is_none() && !self.checking && self.check_due <= at {
@@ -239,7 +241,7 @@ impl<W: Backend> SmartSource<W> {
         self.disabled_reason().is_none() && matches!(self.tool, ToolState::Ready { .. })
     }
 
-    /// Why nobody is to be asked at all.
+    /// Why no drive is queried at all.
     fn disabled_reason(&self) -> Option<&'static str> {
         if !self.settings.enabled {
             Some("switched off (smart.enabled)")
@@ -259,18 +261,18 @@ impl<W: Backend> SmartSource<W> {
             ToolState::Ready { stamp, .. } => Some(*stamp),
             ToolState::Unknown | ToolState::Unusable(_) => None,
         };
-        let (world, program) = (self.backend.clone(), self.settings.command.clone());
+        let (backend, program) = (self.backend.clone(), self.settings.command.clone());
         let lost = SmartTaskResult::ToolChecked {
             program: program.clone(),
             checked: ToolCheck::Unusable(format!("asking for its version: {TASK_LOST}")),
         };
         self.tasks.spawn(lost, async move {
-            let checked = tool::check(world, program.clone(), known).await;
+            let checked = tool::check(backend, program.clone(), known).await;
             SmartTaskResult::ToolChecked { program, checked }
         });
     }
 
-    /// Out: whether there are other drives, or devices, than before.
+    /// Out: whether the set of drives or devices has changed.
     fn update_targets(&mut self, targets: &[SmartTarget]) -> bool {
         let at = Instant::now();
         let wanted_devices = |plans: &BTreeMap<DriveId, Plan>| {
@@ -314,7 +316,7 @@ impl<W: Backend> SmartSource<W> {
                 .for_each(|plan| plan.hints.fallback_tried = false);
         }
         self.settings = Arc::new(settings);
-        // Another command, perhaps.
+        // The command may have changed.
         self.tool = ToolState::Unknown;
         self.check_due = at;
         self.update_targets(targets);
@@ -347,15 +349,8 @@ impl<W: Backend> SmartSource<W> {
                     .for_each(|plan| plan.query_now(at));
             }
             SourceRequest::SelfTest { drive, kind } => {
-                if let Err(why) = self.accept_self_test(&drive, kind) {
-                    self.context
-                        .report(SourceUpdate::SelfTest {
-                            drive,
-                            kind,
-                            at: now(),
-                            result: Err(why),
-                        })
-                        .await?;
+                if let Err(error) = self.accept_self_test(&drive, kind) {
+                    self.report_self_test(drive, kind, Err(error)).await?;
                 }
             }
             SourceRequest::Kubelet
@@ -366,40 +361,57 @@ impl<W: Backend> SmartSource<W> {
         Ok(())
     }
 
-    /// The error: why not, for the admin. What waits for its turn is refused when this has changed
-    /// meanwhile.
-    fn check_self_test_allowed(&self, drive: &DriveId) -> Result<(), String> {
+    /// Checked when the self-test is requested, and again when it is started: a request that waited
+    /// is refused when the conditions have changed.
+    fn check_self_test_allowed(&self, drive: &DriveId) -> Result<(), SelfTestError> {
         if let Some(why) = self.disabled_reason() {
-            return Err(format!("drives are not asked for SMART data here: {why}"));
+            return Err(SelfTestError::Disabled(why));
         }
         if let ToolState::Unusable(why) = &self.tool {
-            return Err(why.clone());
+            return Err(SelfTestError::ToolUnusable(why.clone()));
         }
         let plan = self
             .plans
             .get(drive)
             .filter(|plan| plan.wanted)
-            .ok_or(NOT_QUERIED)?;
+            .ok_or(SelfTestError::NotQueried)?;
         if let QueryState::Stuck { since } = plan.state {
-            return Err(format!(
-                "smartctl has hung on this drive since {since}, and cannot be killed"
-            ));
+            return Err(SelfTestError::StuckSince { since });
         }
         if plan.target.asleep {
-            return Err(SUSPENDED.to_owned());
+            return Err(SelfTestError::Suspended);
         }
         Ok(())
     }
 
-    /// The error: why not, for the admin.
-    fn accept_self_test(&mut self, drive: &DriveId, kind: SelfTestKind) -> Result<(), String> {
+    async fn report_self_test(
+        &self,
+        drive: DriveId,
+        kind: SelfTestKind,
+        result: Result<String, SelfTestError>,
+    ) -> Result<(), SourceError> {
+        self.context
+            .report(SourceUpdate::SelfTest {
+                drive,
+                kind,
+                at: now(),
+                result: result.map_err(|error| error.to_string()),
+            })
+            .await
+    }
+
+    fn accept_self_test(
+        &mut self,
+        drive: &DriveId,
+        kind: SelfTestKind,
+    ) -> Result<(), SelfTestError> {
         if matches!(self.tool, ToolState::Unknown) && self.disabled_reason().is_none() {
-            return Err("smartctl has not told its version yet: try again".to_owned());
+            return Err(SelfTestError::VersionUnknown);
         }
         self.check_self_test_allowed(drive)?;
-        let plan = self.plans.get_mut(drive).ok_or(NOT_QUERIED)?;
+        let plan = self.plans.get_mut(drive).ok_or(SelfTestError::NotQueried)?;
         if plan.pending_self_test.is_some() {
-            return Err("another self-test is about to be started".to_owned());
+            return Err(SelfTestError::AnotherPending);
         }
         plan.pending_self_test = Some(kind);
         Ok(())
@@ -410,51 +422,39 @@ impl<W: Backend> SmartSource<W> {
         match ended {
             SmartTaskResult::Queried {
                 drive,
-                read,
+                scope,
                 since,
-                lock: place,
-                outcome: reply,
+                lock,
+                outcome,
             } => {
                 self.in_flight = self.in_flight.saturating_sub(1);
-                self.finish_query(drive, read, since, place, reply, at)
+                self.finish_query(drive, scope, since, lock, outcome, at)
                     .await?;
             }
             SmartTaskResult::SelfTestStarted {
                 drive,
                 kind,
                 since,
-                lock: place,
-                result: begun,
+                lock,
+                result,
             } => {
                 self.in_flight = self.in_flight.saturating_sub(1);
-                let result = match begun {
-                    SelfTestStartResult::WrongDrive(why) => {
-                        if let Some(plan) = self.plans.get_mut(&drive) {
-                            plan.record_self_test(false, at);
-                        }
-                        self.request_inventory();
-                        Err(why)
-                    }
+                let result = match result {
                     SelfTestStartResult::Response(result) => {
                         if let Some(plan) = self.plans.get_mut(&drive) {
                             plan.record_self_test(result.is_ok(), at);
                         }
+                        if matches!(result, Err(SelfTestError::WrongDrive { .. })) {
+                            self.request_inventory();
+                        }
                         result
                     }
-                    SelfTestStartResult::Stuck(remains) => {
-                        self.mark_stuck(&drive, since, false, remains, place)
-                            .await?;
-                        Err("smartctl has hung on this drive, and cannot be killed".to_owned())
+                    SelfTestStartResult::Stuck(child) => {
+                        self.mark_stuck(&drive, since, false, child, lock).await?;
+                        Err(SelfTestError::Stuck)
                     }
                 };
-                self.context
-                    .report(SourceUpdate::SelfTest {
-                        drive,
-                        kind,
-                        at: now(),
-                        result,
-                    })
-                    .await?;
+                self.report_self_test(drive, kind, result).await?;
             }
             SmartTaskResult::StuckProcessExited { drive } => {
                 tracing::info!(%drive, "a smartctl that could not be killed has gone");
@@ -494,7 +494,7 @@ impl<W: Backend> SmartSource<W> {
     fn apply_tool_check(&mut self, program: &Path, checked: ToolCheck, at: Instant) {
         self.checking = false;
         match checked {
-            // The configuration names another one by now.
+            // The configured command has changed since the check was started.
             ToolCheck::Unchanged | ToolCheck::Ready { .. } | ToolCheck::Unusable(_)
                 if program != self.settings.command =>
             {
@@ -503,13 +503,13 @@ impl<W: Backend> SmartSource<W> {
             ToolCheck::Unchanged => {}
             ToolCheck::Ready { version, stamp } => self.tool = ToolState::Ready { version, stamp },
             ToolCheck::Unusable(why) => self.tool = ToolState::Unusable(why),
-            ToolCheck::Stuck(remains) => {
+            ToolCheck::Stuck(child) => {
                 self.checking = true;
                 self.tool =
                     ToolState::Unusable("smartctl --version hangs and cannot be killed: the disk that it lies on may not answer".to_owned());
                 self.tasks
                     .spawn(SmartTaskResult::StuckCheckExited, async move {
-                        remains.exited().await;
+                        child.exited().await;
                         SmartTaskResult::StuckCheckExited
                     });
             }
@@ -567,15 +567,6 @@ impl<W: Backend> SmartSource<W> {
                 }
             }
         };
-        if self.reported_status.as_ref() == Some(&status) {
-            return Ok(());
-        }
-        self.reported_status = Some(status.clone());
-        self.context
-            .report(SourceUpdate::Source {
-                source: Source::Smart,
-                status,
-            })
-            .await
+        self.status_reporter.report(&self.context, status).await
     }
 }

@@ -1,8 +1,8 @@
-//! The worker's side of the pipe: reads a question a line, does it, writes the answer. It may block
-//! for ever; that is what it is for.
+//! The main loop of a worker process: reads one job per line, does it, writes the result. A job may
+//! block for ever; that is why it runs in a process of its own.
 //!
-//! Single-threaded, with few rights, in the host's mount namespace where volumes are asked. Its end
-//! is the end of its standard input.
+//! Single-threaded, with few capabilities, in the host's mount namespace where it probes volumes.
+//! The end of its standard input ends it.
 
 mod check;
 mod freezer;
@@ -29,26 +29,26 @@ use crate::source::{counters, inventory, kubelet, layers};
 
 pub use lvm::REPLAY_DAMAGED;
 
-/// Where a worker works.
+/// The role of a worker process, and its mount namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorkerRole {
-    /// Our own mount namespace, where `--host-root` leads to the host.
+    /// Our own mount namespace, in which `--host-root` leads to the host.
     OwnMounts,
-    /// PID 1's: mounts are reached by the paths that the host uses.
+    /// PID 1's: mounts are reached by the host's paths.
     HostMounts,
-    /// PID 1's too, as a helper that answers no questions but tells of filesystems' errors.
+    /// PID 1's, as the helper that reports filesystem errors.
     FsErrors,
     /// Our own, as the helper that runs one checker (`checks::runner`).
     Check,
-    /// The jail in which a checker runs (`host::jail`): gives up everything by itself.
+    /// The jail of a checker (`host::jail`): drops all capabilities itself.
     Jail,
     /// PID 1's, as the helper that holds a filesystem's writers (`checks::freezer`).
     Freezer,
-    /// PID 1's, as the helper that asks one XFS for its health (`checks::health`).
+    /// PID 1's, as the helper that reads the health of one XFS (`checks::xfs_health`).
     XfsHealth,
     /// PID 1's, where it becomes lvm(8).
     Lvm,
-    /// PID 1's, to mount a snapshot once where nobody sees it.
+    /// PID 1's, to mount a snapshot once where nothing else sees it.
     Replay,
 }
 

@@ -1,5 +1,5 @@
-//! What everyone else holds of the state: the newest snapshot, a stream of changes, and a few
-//! commands to the owner.
+//! Access to the state for the rest of the daemon: the newest snapshot, a stream of changes, and a
+//! few commands to the owner.
 
 use std::sync::Arc;
 

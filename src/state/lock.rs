@@ -1,9 +1,9 @@
 //! One daemon per state directory: flock(2) on STATE-DIR/lock, with the holder's process id written
 //! into it.
 //!
-//! The kernel drops the lock with its holder, so nothing stale is ever left. A holder that was
-//! killed may linger for minutes behind a dead disk: that is told from a living one, for whom a
-//! second daemon must refuse to start.
+//! The kernel drops the lock with its holder, so no stale lock is left. A holder that was killed
+//! may wait for minutes on a dead disk; it is distinguished from a living one, beside which a
+//! second daemon must not start.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};

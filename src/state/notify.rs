@@ -1,8 +1,8 @@
-//! Telling somebody else: the program of `[notify] exec` is run on each transition of severity, one
-//! at a time, with the finding on its input.
+//! Runs the program of `[notify] exec` on each transition of severity, one at a time, with the
+//! finding on its standard input.
 //!
-//! In: transitions, from the owner, through a bounded queue that loses the oldest. Out: a process
-//! each, through `host::exec`. The JSON is that of the API's Finding, with one more member,
+//! In: transitions from the owner, through a bounded queue that drops the oldest. Out: one process
+//! for each, through `host::exec`. The JSON is that of the API's Finding, with one more member,
 //! `transition`: {"kind", "from", "to"}.
 
 use std::path::PathBuf;

@@ -1,53 +1,56 @@
-//! The owner of the state: one task, one loop that only moves data. Reports come in; it applies
-//! them, judges, publishes, and tells the store.
+//! The owner of the state: one task with one loop. It applies reports, assesses the facts,
+//! publishes a snapshot, and hands the changes to the store.
 //!
-//! In: `Report`s, `Command`s, changed rules, what the store says. Out: snapshots, changes,
-//! transitions, what to probe, what to look at again. It waits for nothing but its own inputs: not
-//! for the disk, not for a client, not for a source.
+//! In: `SourceUpdate`s, `Command`s, changed settings, events of the store. Out: snapshots, changes,
+//! transitions, targets for the sources. The owner waits only for its own inputs: not for the disk,
+//! not for a client, not for a source.
 
 pub mod change_stream;
+mod commands;
 mod io_waiters;
 mod store_sync;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use tokio::sync::{broadcast, mpsc, oneshot, watch};
+use tokio::sync::{broadcast, mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior, sleep_until, timeout};
 
 use crate::host::clock;
+use crate::model::assess;
 use crate::model::check::DesiredCheck;
 use crate::model::facts::{Facts, Urgency};
-use crate::model::finding::{Finding, Severity};
+use crate::model::finding::{Severity, Subject};
+use crate::model::ids::DriveId;
 use crate::model::kernel_log::event::{Cursor, ResumePoint};
-use crate::model::ledger::{Ledger, LedgerError, Transition, TransitionKind};
+use crate::model::ledger::{Ledger, Transition, TransitionKind};
 use crate::model::probe::ProbeTarget;
 use crate::model::snapshot::{NodeState, Snapshot, StoreStatus};
 use crate::model::snapshot_builder::{SnapshotBuilder, SnapshotInput};
 use crate::model::source_update::{
     REQUEST_QUEUE_CAPACITY, SmartTarget, Source, SourceRequest, SourceStatus, SourceUpdate,
 };
-use crate::state::handle::{Command, CommandError, Handle};
-use crate::state::judge::{Judge, SharedAssessmentSettings};
+use crate::state::handle::{Command, Handle};
 use crate::state::notify;
 use crate::state::owner::change_stream::ChangeStream;
 use crate::state::owner::io_waiters::IoWaiters;
 use crate::state::owner::store_sync::StoreSync;
-use crate::state::store::{Store, StoreEvent};
+use crate::state::settings::{AssessmentSettings, SharedAssessmentSettings};
+use crate::state::store::{Store, StoreContents, StoreEvent};
 
-/// After a publication the next one waits this long, so that a burst of reports is judged a few
-/// times and not once a report.
+/// The least time between two publications, so that a burst of reports is assessed a few times and
+/// not once for each report.
 const MIN_PUBLISH_INTERVAL: Duration = Duration::from_millis(20);
-/// Figures may come together for this long: a round of probes is judged once or twice.
+/// Usage figures are collected for this long: a round of probes is assessed once or twice.
 const USAGE_DELAY: Duration = Duration::from_secs(1);
-/// What comes in a flood is told together; with the reader's own pace and `GAP` still within a
-/// tenth of a second.
+/// Reports of a flood are published together; with the reader's own delay and
+/// `MIN_PUBLISH_INTERVAL` still within a tenth of a second.
 const COALESCE_DELAY: Duration = Duration::from_millis(40);
 /// Reports that are applied before anything else is looked at.
 const MAX_BATCH: usize = 1024;
@@ -59,10 +62,8 @@ const STORE_OPEN_TIMEOUT: Duration = Duration::from_secs(1);
 /// The kernel's log is read from where the store says; a store that has not said it by then is not
 /// waited for.
 const TICKS_BEFORE_KERNEL_LOG: u64 = 10;
-/// A picture is called full after this time even if something has not answered.
+/// A snapshot counts as complete after this time even if a source has not answered.
 const SETTLE_TIMEOUT: Duration = Duration::from_millis(1500);
-/// An acknowledgement's answer waits this long for the disk.
-const WRITE_ACK_TIMEOUT: Duration = Duration::from_secs(5);
 /// At the end, what is queued for the disk has this long.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -85,7 +86,7 @@ pub struct OwnerHandles {
     pub heartbeat: Heartbeat,
 }
 
-/// Grows at least once a second while the owner's loop turns: what the watchdog is fed by.
+/// Grows at least once a second while the owner's loop runs; the watchdog reads it.
 #[derive(Clone, Debug, Default)]
 pub struct Heartbeat(Arc<AtomicU64>);
 
@@ -96,8 +97,7 @@ impl Heartbeat {
 }
 
 #[derive(Debug)]
-pub struct Owner<J> {
-    judge: J,
+pub struct Owner {
     facts: Facts,
     ledger: Ledger,
     snapshot_builder: SnapshotBuilder,
@@ -118,7 +118,7 @@ pub struct Owner<J> {
     heartbeat: Heartbeat,
     /// In which calendars are read; looked up once, since that reads files.
     zone: TimeZone,
-    /// From this time on the picture counts as full.
+    /// From this time on the snapshot counts as complete.
     settle_by: Instant,
     /// Who waits for the next reading of the I/O counters.
     io_waiters: IoWaiters,
@@ -127,14 +127,13 @@ pub struct Owner<J> {
     published_at: Instant,
 }
 
-impl<J: Judge> Owner<J> {
+impl Owner {
     /// Binds nothing and waits for nothing; `run` begins.
     pub fn new(
-        judge: J,
         rules: watch::Receiver<SharedAssessmentSettings>,
         store: Store,
         store_events: mpsc::Receiver<StoreEvent>,
-    ) -> (Owner<J>, OwnerHandles) {
+    ) -> (Owner, OwnerHandles) {
         let revision = u64::try_from(clock::now().as_microsecond()).unwrap_or_default();
         let (snapshots, snapshot_receiver) = watch::channel(Arc::new(Snapshot {
             revision,
@@ -163,7 +162,6 @@ impl<J: Judge> Owner<J> {
             heartbeat: heartbeat.clone(),
         };
         let owner = Owner {
-            judge,
             facts: Facts::default(),
             ledger: Ledger::default(),
             snapshot_builder: SnapshotBuilder::default(),
@@ -192,7 +190,7 @@ impl<J: Judge> Owner<J> {
     }
 
     /// In which boot this runs: volumes are remembered for it.
-    pub fn with_boot_id(mut self, boot: String) -> Owner<J> {
+    pub fn with_boot_id(mut self, boot: String) -> Owner {
         self.store_sync.boot = Some(boot).filter(|boot| !boot.is_empty());
         self
     }
@@ -218,7 +216,7 @@ impl<J: Judge> Owner<J> {
                 Some(event) = self.store_events.recv() => self.handle_store_event(event),
                 Ok(()) = self.settings.changed() => {
                     let rules = self.settings.borrow_and_update().clone();
-                    self.judge.apply_settings(&mut self.facts, &rules);
+                    self.facts.set_smart_policy(&rules.policy.smart);
                     self.publish_soon();
                 }
                 () = &mut settle, if !settle_passed => {
@@ -304,14 +302,15 @@ impl<J: Judge> Owner<J> {
     fn apply(
         &mut self,
         report: SourceUpdate,
-        rules: &crate::state::judge::AssessmentSettings,
+        rules: &AssessmentSettings,
         now: Timestamp,
     ) -> Urgency {
         if let SourceUpdate::DiskStats(seen) = &report {
             self.io_waiters.reply(seen);
         }
         let SourceUpdate::Source { source, status } = report else {
-            return self.judge.apply(&mut self.facts, report, rules, now);
+            self.facts.set_smart_policy(&rules.policy.smart);
+            return self.facts.apply(report, &rules.volumes, now);
         };
         if self
             .sources
@@ -321,45 +320,14 @@ impl<J: Judge> Owner<J> {
             return Urgency::Nothing;
         }
         self.sources.insert(source, (status.clone(), now));
-        self.judge.apply(
-            &mut self.facts,
-            SourceUpdate::Source { source, status },
-            rules,
-            now,
-        );
+        self.facts
+            .apply(SourceUpdate::Source { source, status }, &rules.volumes, now);
         Urgency::Immediate
     }
 
     fn handle_store_event(&mut self, event: StoreEvent) {
         match event {
-            StoreEvent::Opened(loaded) => {
-                let now = clock::now();
-                self.judge.restore(&mut self.facts, loaded.drives);
-                self.start_kernel_log(
-                    loaded
-                        .progress
-                        .as_ref()
-                        .and_then(|progress| progress.cursor.clone()),
-                );
-                self.judge
-                    .restore_errors(&mut self.facts, loaded.errors, loaded.progress);
-                self.judge
-                    .restore_counters(&mut self.facts, loaded.counters);
-                self.facts.restore_smart(loaded.smart);
-                self.facts.restore_checks(loaded.checks);
-                // Device numbers and mounts are of one boot.
-                if loaded.boot.is_some() && loaded.boot == self.store_sync.boot {
-                    self.facts.restore_volumes(loaded.volumes);
-                }
-                let given_up = self.ledger.restore(loaded.findings, now);
-                if !given_up.is_empty() {
-                    tracing::info!(
-                        findings = given_up.len(),
-                        "findings go on under the ids that history has for them"
-                    );
-                }
-                self.store_sync.mark_open();
-            }
+            StoreEvent::Opened(contents) => self.restore(*contents),
             StoreEvent::Reopened => self.store_sync.mark_open(),
             StoreEvent::Status(StoreStatus::MemoryOnly(why)) => {
                 self.start_kernel_log(None);
@@ -370,117 +338,42 @@ impl<J: Judge> Owner<J> {
         self.publish_soon();
     }
 
-    fn handle_command(&mut self, command: Command) {
-        match command {
-            Command::Acknowledge {
-                finding,
-                by,
-                note,
-                reply,
-            } => {
-                let result = self.ledger.acknowledge(&finding, by, note, clock::now());
-                self.reply_when_stored(result, reply);
-            }
-            Command::Unacknowledge { finding, reply } => {
-                let result = self.ledger.unacknowledge(&finding);
-                self.reply_when_stored(result, reply);
-            }
-            Command::Subscribe { resume, reply } => {
-                let subscription = self
-                    .change_stream
-                    .subscribe(resume, &self.snapshots.borrow());
-                // Whoever asked may have gone.
-                let _ = reply.send(subscription);
-            }
-            Command::Refresh(request) => {
-                // Without sources nobody listens.
-                let _ = self.requests.send(request);
-            }
-            Command::ReadIo { reply } => {
-                self.io_waiters.add(reply, clock::now());
-                // Without sources nobody listens.
-                let _ = self.requests.send(SourceRequest::DiskStats);
-            }
-            Command::SetBypassed { driver, bypassed } => {
-                if self.facts.bypassed_drivers.set_bypassed(&driver, bypassed) {
-                    match bypassed {
-                        true => tracing::warn!(
-                            driver,
-                            "volumes of a CSI driver do not pass through diskvitals-csi"
-                        ),
-                        false => tracing::info!(
-                            driver,
-                            "volumes of a CSI driver pass through diskvitals-csi again"
-                        ),
-                    }
-                    self.publish_soon();
-                }
-            }
-            Command::StartCheck {
-                request: asked,
-                reply,
-            } => {
-                let rules = self.settings.borrow().clone();
-                let begun =
-                    self.facts
-                        .start_check(asked, &rules.policy.checks, &self.ledger, clock::now());
-                self.publish(Vec::new());
-                // Whoever asked may have gone.
-                let _ = reply.send(begun.map_err(CommandError::from));
-            }
-            Command::CancelCheck { check, reply } => {
-                let cancelled = self
-                    .facts
-                    .cancel_check(&check)
-                    .ok_or(CommandError::NoSuchCheck(check));
-                self.publish(Vec::new());
-                // Whoever asked may have gone.
-                let _ = reply.send(cancelled);
+    /// What the store remembers, at the start or late. What was reported in the meantime is newer.
+    fn restore(&mut self, contents: StoreContents) {
+        for old in contents.drives {
+            match self.facts.drives.get_mut(&old.facts.id) {
+                None => drop(self.facts.drives.insert(old.facts.id.clone(), old)),
+                Some(known) => known.first_seen = known.first_seen.min(old.first_seen),
             }
         }
-    }
-
-    /// Published at once; answered when it is on disk, by a task of its own. While history is known
-    /// to be in memory only, answered at once.
-    fn reply_when_stored(
-        &mut self,
-        result: Result<Transition, LedgerError>,
-        reply: oneshot::Sender<Result<Arc<Finding>, CommandError>>,
-    ) {
-        let transition = match result {
-            Ok(transition) => transition,
-            Err(error) => {
-                // Whoever asked may have gone.
-                let _ = reply.send(Err(error.into()));
-                return;
-            }
-        };
-        let finding = transition.finding.clone();
-        self.emit_transitions(vec![transition]);
-        if self.store_sync.is_in_memory() {
-            self.publish(Vec::new());
-            // Whoever asked may have gone.
-            let _ = reply.send(Ok(finding));
-            return;
+        self.start_kernel_log(
+            contents
+                .progress
+                .as_ref()
+                .and_then(|progress| progress.cursor.clone()),
+        );
+        self.facts
+            .restore_errors(contents.errors, contents.progress);
+        for (key, history) in contents.counters {
+            self.facts
+                .counters
+                .entry(key)
+                .or_insert_with(|| Arc::new(history));
         }
-        let (stored, answer) = oneshot::channel();
-        self.publish(vec![stored]);
-        tokio::spawn(async move {
-            let result = match timeout(WRITE_ACK_TIMEOUT, answer).await {
-                Ok(Ok(Ok(()))) => Ok(finding),
-                Ok(Ok(Err(why))) => Err(CommandError::NotStored(format!(
-                    "{why} (it holds in memory)"
-                ))),
-                Ok(Err(_)) => Err(CommandError::NotStored(
-                    "the disk does not keep up (it holds in memory)".to_owned(),
-                )),
-                Err(_) => Err(CommandError::NotStored(format!(
-                    "no answer from the disk after {WRITE_ACK_TIMEOUT:?} (it holds in memory)"
-                ))),
-            };
-            // Whoever asked may have gone.
-            let _ = reply.send(result);
-        });
+        self.facts.restore_smart(contents.smart);
+        self.facts.restore_checks(contents.checks);
+        // Device numbers and mounts are of one boot.
+        if contents.boot.is_some() && contents.boot == self.store_sync.boot {
+            self.facts.restore_volumes(contents.volumes);
+        }
+        let replaced = self.ledger.restore(contents.findings, clock::now());
+        if !replaced.is_empty() {
+            tracing::info!(
+                findings = replaced.len(),
+                "findings continue under the ids that history has for them"
+            );
+        }
+        self.store_sync.mark_open();
     }
 
     /// Publish as soon as the gap since the last time allows.
@@ -496,24 +389,23 @@ impl<J: Judge> Owner<J> {
     fn publish(&mut self, stored: Vec<crate::state::store::WriteAck>) {
         self.publish_at = None;
         let (now, rules) = (clock::now(), self.settings.borrow().clone());
-        let judgements = self
-            .judge
-            .assess(&self.facts, &self.ledger, &rules.policy, now);
+        let judgements = assess::assess(&self.facts, &self.ledger, &rules.policy, now);
         let mut transitions = self.ledger.apply(judgements, now);
-        self.judge.prune_drives(&mut self.facts, &rules, now);
-        let (facts, judge) = (&self.facts, &self.judge);
+        self.facts.forget_errors(&rules.policy.errors, now);
+        self.facts
+            .forget_missing_drives(rules.policy.forget_missing_after, now);
+        let facts = &self.facts;
         transitions.extend(
             self.ledger
-                .clear_subjects(|subject| judge.is_removed(facts, subject), now),
+                .clear_subjects(|subject| is_removed(facts, subject), now),
         );
         self.ledger.prune(rules.history, now);
         let settled = self.snapshots.borrow().settled
-            || self.judge.is_settled(&self.facts)
+            || self.facts.settled()
             || Instant::now() >= self.settle_by;
         let scene = SnapshotInput {
             facts: &self.facts,
             ledger: &self.ledger,
-            status_rules: &self.judge,
             policy: &rules.policy,
             node: self.node_state(),
             settled,
@@ -526,10 +418,10 @@ impl<J: Judge> Owner<J> {
         }
         self.change_stream.publish(picture.changes);
         self.emit_transitions(transitions);
-        send_if_changed(&self.probe_targets, self.judge.probe_targets(&self.facts));
+        send_if_changed(&self.probe_targets, self.facts.probe_targets());
         send_if_changed(
             &self.smart_targets,
-            self.judge.smart_targets(&self.facts, &self.ledger),
+            smart_targets(&self.facts, &self.ledger),
         );
         send_if_changed(
             &self.checks,
@@ -581,27 +473,47 @@ impl<J: Judge> Owner<J> {
     }
 }
 
-impl From<LedgerError> for CommandError {
-    fn from(error: LedgerError) -> CommandError {
-        match error {
-            LedgerError::NoSuchFinding(id) => CommandError::NoSuchFinding(id),
-            LedgerError::NotAcknowledged(id) => CommandError::NotAcknowledged(id),
+/// Which drives to ask for their SMART data; drives with an adverse finding are suspect.
+fn smart_targets(facts: &Facts, ledger: &Ledger) -> Vec<SmartTarget> {
+    let suspect: BTreeSet<&DriveId> = ledger
+        .active()
+        .filter(|finding| finding.severity > Severity::Info)
+        .filter_map(|finding| match &finding.subject {
+            Subject::Drive(id) => Some(id),
+            Subject::Volume(_) | Subject::Device(_) => None,
+        })
+        .collect();
+    facts.smart_targets(&|drive| suspect.contains(drive))
+}
+
+/// The subject is known to be absent. A subject whose source failed is not removed.
+fn is_removed(facts: &Facts, subject: &Subject) -> bool {
+    let Some(inventory) = facts.inventory.value().filter(|_| facts.settled()) else {
+        return false;
+    };
+    match subject {
+        Subject::Drive(id) => !facts.drives.contains_key(id),
+        Subject::Device(name) => !inventory.devices.contains_key(name),
+        Subject::Volume(id) => {
+            facts.mounts.value().is_some()
+                && facts.kubelet.error().is_none()
+                && !facts.volumes.contains_key(id)
         }
     }
 }
 
-/// What is as it was is not told anew.
-fn send_if_changed<T: PartialEq>(told: &watch::Sender<Arc<T>>, now: T) {
-    told.send_if_modified(|told| {
-        let changed = **told != now;
+/// Sends a value only if it differs from the last one.
+fn send_if_changed<T: PartialEq>(sender: &watch::Sender<Arc<T>>, now: T) {
+    sender.send_if_modified(|last| {
+        let changed = **last != now;
         if changed {
-            *told = Arc::new(now);
+            *last = Arc::new(now);
         }
         changed
     });
 }
 
-/// One line a transition; what is bad needs somebody.
+/// One line for each transition; a bad finding needs a human.
 fn log_transition(transition: &Transition) {
     let Transition { finding, kind, .. } = transition;
     let (subject, reason, message) = (

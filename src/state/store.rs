@@ -65,7 +65,7 @@ pub struct StoreContents {
     pub errors: Vec<(Subject, ErrorHistory)>,
     pub progress: Option<LogProgress>,
     pub counters: Vec<(counters::CounterKey, model::counters::CounterHistory)>,
-    pub smart: Vec<(DriveId, smart::memory::SmartHistory)>,
+    pub smart: Vec<(DriveId, smart::history::SmartHistory)>,
     pub volumes: Vec<StoredVolume>,
     pub checks: Vec<(CheckId, Check)>,
     /// The boot in which they were there.
@@ -95,7 +95,7 @@ pub struct WriteBatch {
     pub progress: Option<Arc<LogProgress>>,
     pub counters: RowChanges<counters::CounterKey, Arc<model::counters::CounterHistory>>,
     /// What drives have said of themselves.
-    pub smart: RowChanges<DriveId, Arc<smart::memory::SmartHistory>>,
+    pub smart: RowChanges<DriveId, Arc<smart::history::SmartHistory>>,
     pub volumes: RowChanges<VolumeId, StoredVolume>,
     /// Filesystem checks, as they begin and end.
     pub checks: RowChanges<CheckId, Arc<Check>>,

@@ -1,5 +1,5 @@
-//! Records of real kernels, as /dev/kmsg gave them while something was broken on purpose: add a
-//! file, and its answer to the snapshot.
+//! Records of real kernels, read from /dev/kmsg while a fault was injected. To add a case: add a
+//! file, and its result to the snapshot.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};

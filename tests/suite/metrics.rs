@@ -150,7 +150,7 @@ fn smart_metrics_carry_the_ids_of_their_drives() {
     let mut log = daemon.log.take().expect("a log");
     let reader = std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
     let text = scrape_until(address, "the drive has told", |text| {
-        text.contains("outcome=\"told\"} 1\n")
+        text.contains("outcome=\"ok\"} 1\n")
     });
     let pending = text
         .lines()

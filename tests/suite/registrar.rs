@@ -414,7 +414,7 @@ async fn a_driver_that_is_not_there_yet_is_waited_for() {
         .expect("no panic")
         .expect("read");
     assert!(
-        line.contains("the driver does not answer: nothing to register yet"),
+        line.contains("the driver does not answer, so it cannot be registered yet"),
         "{line}"
     );
     assert!(!registration_socket(dir.path()).exists());

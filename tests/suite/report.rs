@@ -150,7 +150,7 @@ impl Scene {
     }
 
     /// In this process, at a pace of the test's.
-    pub fn report(&self, what: EnabledReports, pace: ReportTiming) -> Running {
+    pub fn report(&self, enabled: EnabledReports, timing: ReportTiming) -> Running {
         let config = Config::new(self.server.url().parse().expect("an address"));
         let agent = self.agent();
         let (stop, stopped) = oneshot::channel::<()>();
@@ -160,12 +160,12 @@ impl Scene {
                 .build()
                 .expect("a runtime");
             runtime.block_on(async move {
-                let api = ApiServer::new(config, NODE, &pace).expect("a client");
+                let api = ApiServer::new(config, NODE, &timing).expect("a client");
                 let reporter = Reporter {
                     agent,
                     node: NODE.into(),
-                    what,
-                    pace,
+                    enabled,
+                    timing,
                     api,
                 };
                 tokio::select! {

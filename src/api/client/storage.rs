@@ -1,4 +1,4 @@
-//! What the CSI shim asks beside the volumes themselves; on the agent's socket only.
+//! Client calls of the Storage service, which the CSI shim uses. Served on the agent's socket only.
 
 use std::time::Duration;
 

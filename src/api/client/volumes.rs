@@ -1,4 +1,5 @@
-//! Asking for the volumes that the node provides itself. Served on the agent's socket.
+//! Client calls of the Volumes service: volumes that the node provides itself. Served on the
+//! agent's socket only.
 
 use tonic::transport::Channel;
 

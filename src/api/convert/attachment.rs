@@ -1,4 +1,4 @@
-//! Attachments → wire.
+//! Attachments of CSI volumes → wire.
 
 use crate::api::convert::{mount_role, time};
 use crate::api::wire;

@@ -1,4 +1,4 @@
-//! Filesystem checks, on the wire.
+//! Filesystem checks → wire.
 
 use std::io::Read;
 

@@ -1,4 +1,4 @@
-//! The table of reasons → wire. The command line uses it as well, where there is no daemon.
+//! The table of reasons → wire. The command line also uses it, without a daemon.
 
 use crate::api::convert::severity;
 use crate::api::wire;

@@ -1,9 +1,9 @@
-//! What a drive says of itself, on the wire.
+//! A drive's SMART data → wire.
 
 use crate::api::convert::time;
 use crate::api::wire;
 use crate::model::facts::smart::{SelfTestStart, SmartFacts, SmartOutcome};
-use crate::model::smart::memory::{Metric, Series};
+use crate::model::smart::history::{Metric, Series};
 use crate::model::smart::report::{Attribute, Body, SelfTest, SmartReport, WhenFailed};
 use crate::model::smart::{
     SelfTestKind, {self},
@@ -34,7 +34,7 @@ pub fn of_drive(smart: &SmartFacts) -> wire::Smart {
 
 /// Everything that the report itself holds; who asked, and when, is the caller's to say.
 pub fn of_report(report: &SmartReport) -> wire::Smart {
-    let latest = |metric: Metric| smart::memory::metric_values(report).get(&metric).copied();
+    let latest = |metric: Metric| smart::history::metric_values(report).get(&metric).copied();
     let attributes = match &report.body {
         Body::Ata(ata) => ata.attributes.iter().map(attribute).collect(),
         Body::Nvme(_) | Body::Scsi(_) | Body::None => Vec::new(),

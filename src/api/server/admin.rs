@@ -1,14 +1,13 @@
-//! Changing: for uid 0 only, by the credentials that the kernel gives for the connection.
+//! The Admin service: acknowledgements, refreshes, self-tests and clean-ups, for uid 0 only.
 
 use tonic::{Request, Response, Status};
 
 use crate::api::resolve::{resolve, resolve_drive};
-use crate::api::server::caller_uid;
+use crate::api::server::caller::authorize_change;
 use crate::api::server::cleanup::Cleaner;
-use crate::api::server::inventory::finding_id;
 use crate::api::status::{
-    MAX_NOTE, MAX_QUERY, bounded, denied, failed_precondition, from_command_error,
-    from_resolve_error, invalid, required,
+    MAX_NOTE, MAX_QUERY, bounded, failed_precondition, from_command_error, from_resolve_error,
+    invalid, required, valid_finding_id,
 };
 use crate::api::{convert, wire};
 use crate::model::finding::Subject;
@@ -16,29 +15,18 @@ use crate::model::ids::FindingId;
 use crate::model::path::HostPath;
 use crate::model::smart::SelfTestKind;
 use crate::model::snapshot::Snapshot;
-use crate::model::source_update::SourceRequest as Look;
+use crate::model::source_update::SourceRequest as RefreshTarget;
 use crate::state::handle::Handle;
 
 pub struct AdminService {
     handle: Handle,
-    /// None: nobody here can unmount.
+    /// None: this daemon cannot unmount.
     cleaner: Option<Cleaner>,
 }
 
 impl AdminService {
     pub fn new(handle: Handle, cleaner: Option<Cleaner>) -> AdminService {
         AdminService { handle, cleaner }
-    }
-}
-
-pub(super) fn authorize_change<T>(request: &Request<T>, what: &str) -> Result<u32, Status> {
-    require_root(caller_uid(request.extensions()), what)
-}
-
-fn require_root(uid: Option<u32>, what: &str) -> Result<u32, Status> {
-    match uid {
-        Some(0) => Ok(0),
-        other => Err(denied(what, other)),
     }
 }
 
@@ -53,12 +41,12 @@ impl wire::admin_server::Admin for AdminService {
             finding_id: id,
             note,
         } = request.into_inner();
-        finding_id(&id)?;
+        valid_finding_id(&id)?;
         required("note", &note, MAX_NOTE)?;
         if note.trim().is_empty() {
             return Err(invalid(
                 "note",
-                "is blank: say why it need not be looked at again",
+                "is blank: say why the finding needs no further attention",
             ));
         }
         // The only uid that comes this far has one name everywhere.
@@ -77,7 +65,7 @@ impl wire::admin_server::Admin for AdminService {
     ) -> Result<Response<wire::Finding>, Status> {
         authorize_change(&request, "take acknowledgements back")?;
         let id = request.into_inner().finding_id;
-        finding_id(&id)?;
+        valid_finding_id(&id)?;
         let finding = self
             .handle
             .unacknowledge(FindingId::known(id))
@@ -93,17 +81,17 @@ impl wire::admin_server::Admin for AdminService {
         authorize_change(&request, "ask for a refresh")?;
         let query = request.into_inner().query;
         bounded("query", &query, MAX_QUERY)?;
-        let (looks, asked) = if query.is_empty() {
-            (vec![Look::All], vec!["everything".to_owned()])
+        let (targets, asked) = if query.is_empty() {
+            (vec![RefreshTarget::All], vec!["everything".to_owned()])
         } else {
             let snapshot = self.handle.snapshot();
             let named =
                 resolve(&snapshot, &query).map_err(|error| from_resolve_error("query", &error))?;
             refresh_targets(&snapshot, &named.subjects())
         };
-        for look in looks {
+        for target in targets {
             self.handle
-                .refresh(look)
+                .refresh(target)
                 .await
                 .map_err(from_command_error)?;
         }
@@ -132,13 +120,13 @@ impl wire::admin_server::Admin for AdminService {
             .map_err(|error| from_resolve_error("id", &error))?;
         if drive.smart.is_none() {
             return Err(failed_precondition(format!(
-                "drive {} is not asked for SMART data: it has no self-test to start",
+                "drive {} is not polled for SMART data: its self-test cannot be started",
                 drive.facts.id
             )));
         }
         let drive_id = drive.facts.id.clone();
         self.handle
-            .refresh(Look::SelfTest {
+            .refresh(RefreshTarget::SelfTest {
                 drive: drive_id.clone(),
                 kind,
             })
@@ -165,8 +153,8 @@ impl wire::admin_server::Admin for AdminService {
 
 /// A volume is probed, and its records are read again; a drive or device means a new scan of the
 /// hardware, and probes of what stands on it.
-fn refresh_targets(snapshot: &Snapshot, subjects: &[Subject]) -> (Vec<Look>, Vec<String>) {
-    let mut looks = Vec::new();
+fn refresh_targets(snapshot: &Snapshot, subjects: &[Subject]) -> (Vec<RefreshTarget>, Vec<String>) {
+    let mut targets = Vec::new();
     let mut paths: Vec<HostPath> = Vec::new();
     for subject in subjects {
         let volumes = match subject {
@@ -176,13 +164,13 @@ fn refresh_targets(snapshot: &Snapshot, subjects: &[Subject]) -> (Vec<Look>, Vec
                     .get(id)
                     .is_some_and(|volume| volume.facts.driver.is_some())
                 {
-                    looks.push(Look::Kubelet);
+                    targets.push(RefreshTarget::Kubelet);
                 }
                 vec![id.clone()]
             }
             Subject::Drive(id) => {
-                looks.push(Look::Inventory);
-                looks.push(Look::Smart(vec![id.clone()]));
+                targets.push(RefreshTarget::Inventory);
+                targets.push(RefreshTarget::Smart(vec![id.clone()]));
                 snapshot
                     .drives
                     .get(id)
@@ -190,7 +178,7 @@ fn refresh_targets(snapshot: &Snapshot, subjects: &[Subject]) -> (Vec<Look>, Vec
                     .unwrap_or_default()
             }
             Subject::Device(name) => {
-                looks.push(Look::Inventory);
+                targets.push(RefreshTarget::Inventory);
                 crate::api::resolve::volumes_on_device(snapshot, name)
             }
         };
@@ -202,31 +190,9 @@ fn refresh_targets(snapshot: &Snapshot, subjects: &[Subject]) -> (Vec<Look>, Vec
     }
     paths.sort();
     paths.dedup();
-    looks.dedup();
+    targets.dedup();
     if !paths.is_empty() {
-        looks.push(Look::Probe(paths));
+        targets.push(RefreshTarget::Probe(paths));
     }
-    (looks, subjects.iter().map(ToString::to_string).collect())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn changing_is_for_root_and_the_refusal_names_the_uid() {
-        assert_eq!(require_root(Some(0), "acknowledge findings").unwrap(), 0);
-        let refused = require_root(Some(1000), "acknowledge findings").unwrap_err();
-        assert_eq!(
-            (refused.code(), refused.message()),
-            (
-                tonic::Code::PermissionDenied,
-                "uid 1000 may not acknowledge findings"
-            )
-        );
-        assert_eq!(
-            require_root(None, "x").unwrap_err().code(),
-            tonic::Code::PermissionDenied
-        );
-    }
+    (targets, subjects.iter().map(ToString::to_string).collect())
 }

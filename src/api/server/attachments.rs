@@ -1,5 +1,5 @@
-//! Where CSI volumes are staged and published: one page of the snapshot's list. Asked of Inventory
-//! by people, and of Volumes by the shim.
+//! One page of the snapshot's attachments: where CSI volumes are staged and published. Used by
+//! Inventory (for people) and Volumes (for the shim).
 
 use tonic::Status;
 

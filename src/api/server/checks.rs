@@ -1,13 +1,14 @@
-//! Filesystem checks: starting and cancelling for uid 0 only; what they came to for whoever may
-//! connect.
+//! The Checks service: starts and cancels filesystem checks for uid 0, and shows their results to
+//! every client.
 
 use tonic::{Request, Response, Status};
 
+use crate::api::echo::echo;
 use crate::api::resolve::resolve;
-use crate::api::server::admin::authorize_change;
+use crate::api::server::caller::authorize_change;
 use crate::api::server::paging::{self, List};
 use crate::api::status::{
-    MAX_QUERY, bounded, echo, failed_precondition, from_command_error, from_resolve_error, invalid,
+    MAX_QUERY, bounded, failed_precondition, from_command_error, from_resolve_error, invalid,
     not_found, required,
 };
 use crate::api::{convert, wire};

@@ -1,9 +1,9 @@
-//! Taking away what is left mounted of a volume whose pods are gone: looked at, then done one step
-//! after the other, each logged and told.
+//! ForceCleanup: removes the stale mounts of a volume whose pods no longer exist, step by step, and
+//! logs each step.
 //!
-//! In: a plan (`model::cleanup`). Out: how far it came. The steps are taken by worker processes; a
-//! step that hangs ends the clean-up, not the daemon. The answer does not wait for it: what is
-//! under way when the answer is due goes on.
+//! In: a plan (`model::cleanup`). Out: the state of each step. Worker processes execute the steps;
+//! a step that hangs ends the clean-up, not the daemon. The answer does not wait for a step that is
+//! still running when the answer is due; the step continues.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::api::wire::cleanup_step::State;
 use crate::model::cleanup::{CleanupAction, CleanupPlan, CleanupTarget, plan};
 use crate::model::path::HostPath;
 use crate::model::snapshot::Snapshot;
-use crate::model::source_update::SourceRequest as Look;
+use crate::model::source_update::SourceRequest as RefreshTarget;
 use crate::provision::step::{RootedPath, Step, StepError, StepErrorKind, StepOutput};
 use crate::state::handle::Handle;
 
@@ -38,10 +38,10 @@ pub trait CleanupBackend: Send + Sync + 'static {
     async fn execute(&self, target: &str, step: Step) -> Result<StepOutput, StepError>;
 
     /// Who holds what is mounted at these places, from /proc alone: a line each
-    /// (`812 (mysqld) has /x/y open`). An error where that cannot be told.
+    /// (`812 (mysqld) has /x/y open`). An error where that is unknown.
     async fn openers(&self, mounts: Vec<HostPath>) -> Result<Vec<String>, String>;
 
-    /// The keeper of this node's own volumes looks at them anew.
+    /// The engine of the node's own volumes compares its records with the host again.
     async fn rescan(&self);
 }
 
@@ -114,9 +114,7 @@ impl Cleaner {
         let holders = looking
             .unwrap_or_else(|_| Err(format!("no answer within {} s", RESPONSE_TIMEOUT.as_secs())));
         let holders = holders.map_err(|why| {
-            failed_precondition(format!(
-                "it cannot be told whether a process holds it: {why}"
-            ))
+            failed_precondition(format!("whether a process uses it is unknown: {why}"))
         })?;
         if holders.is_empty() {
             return Ok(());
@@ -203,12 +201,12 @@ impl CleanupRun {
                 .is_err()
         {
             tracing::warn!(
-                "this node's own volumes have not been looked at after a clean-up: their disk does not answer"
+                "the node's own volumes were not rescanned after a clean-up: their disk does not respond"
             );
         }
-        for look in [Look::Mounts, Look::Kubelet] {
-            // An error: the daemon ends, and looks again when it starts.
-            let _ = self.handle.refresh(look).await;
+        for target in [RefreshTarget::Mounts, RefreshTarget::Kubelet] {
+            // An error: the daemon ends, and reads both again when it starts.
+            let _ = self.handle.refresh(target).await;
         }
     }
 
@@ -236,7 +234,7 @@ impl CleanupRun {
         {
             Ok(Ok(StepOutput::Mounted { mounted: None })) => (
                 State::Done,
-                "it is out of the tree; the kernel has not finished with what lies beneath"
+                "it is detached from the tree; the kernel has not released the device yet"
                     .to_owned(),
             ),
             _ => self.outcome(action, taken.await),

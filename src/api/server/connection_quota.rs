@@ -1,5 +1,5 @@
-//! Fair shares of something bounded (connections, watches): so many in all, so many for one uid,
-//! and root never locked out by others.
+//! Quotas per uid for a bounded resource (connections, watches): a total limit, a limit per uid,
+//! and a separate share for root, which other uids cannot use up.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,4 +1,5 @@
-//! Whether the drives beneath volumes answer, and whether I/O went to them while somebody looked.
+//! CheckConnectivity: whether the drives below volumes respond, and whether they had I/O during a
+//! sample of the kernel's counters.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -6,7 +7,7 @@ use std::time::Duration;
 
 use tonic::Status;
 
-use crate::api::server::storage::find_volume;
+use crate::api::server::csi_volume;
 use crate::api::status::{from_command_error, unavailable};
 use crate::api::wire;
 use crate::model::block::DiskStat;
@@ -14,11 +15,10 @@ use crate::model::snapshot::{Snapshot, Volume};
 use crate::model::storage::{VolumeConnectivity, connectivity, pool_connectivity, volumes_of};
 use crate::state::handle::Handle;
 
-/// The counters are plain memory of the kernel: their reader answers at once or is not there.
+/// The counters are in the kernel's memory: their reader answers at once or not at all.
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// No handles: of all the driver's volumes. What is connected is said by the picture after the
-/// sample.
+/// No handles: all volumes of the driver. `connected` comes from the snapshot after the sample.
 pub async fn check(
     handle: &Handle,
     driver: &str,
@@ -65,7 +65,7 @@ fn volumes<'a>(
         [] => Ok(volumes_of(snapshot, driver).map(AsRef::as_ref).collect()),
         handles => handles
             .iter()
-            .map(|handle| find_volume(snapshot, driver, handle))
+            .map(|handle| csi_volume::find(snapshot, driver, handle))
             .collect(),
     }
 }
@@ -82,7 +82,7 @@ fn evaluate(
     };
     judged.map_err(|why| {
         unavailable(format!(
-            "whether the volumes are connected cannot be told: {why}"
+            "whether the volumes are connected is unknown: {why}"
         ))
     })
 }

@@ -17,85 +17,59 @@ use tokio_stream::wrappers::WatchStream;
 use tonic::transport::server::{Connected, UdsConnectInfo};
 
 use crate::api::server::connection_quota::{QuotaPermit, UidQuota};
+use crate::host::listen::Incoming;
 
 /// Length of `PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n` (RFC 9113, 3.4).
 const PREFACE_BYTES: usize = 24;
 /// Patience is counted in so many waits, one after the other: a machine that stood still altogether
 /// (suspended, a guest whose host held it) has spent one.
 const TIMEOUT_SLICES: u32 = 5;
-/// Pause after accept(2) failed, for want of descriptors or memory: trying at once would only burn
-/// time.
-const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 
-pub struct Incoming {
-    listener: UnixListener,
-    socket: String,
+pub struct QuotaIncoming {
+    incoming: Incoming<UnixListener>,
     quota: UidQuota,
     preface: Duration,
     cancel: watch::Receiver<bool>,
-    backoff: Option<Pin<Box<Sleep>>>,
-    /// Told once per spell, not per connection.
+    /// Logged once, not for each refused connection.
     refusing: bool,
 }
 
-impl Incoming {
+impl QuotaIncoming {
     pub fn new(
-        listener: UnixListener,
-        socket: String,
-        shares: UidQuota,
+        incoming: Incoming<UnixListener>,
+        quota: UidQuota,
         preface: Duration,
-        cut: watch::Receiver<bool>,
-    ) -> Incoming {
-        Incoming {
-            listener,
-            socket,
-            quota: shares,
+        cancel: watch::Receiver<bool>,
+    ) -> QuotaIncoming {
+        QuotaIncoming {
+            incoming,
+            quota,
             preface,
-            cancel: cut,
-            backoff: None,
+            cancel,
             refusing: false,
         }
     }
 }
 
-impl Stream for Incoming {
+impl Stream for QuotaIncoming {
     type Item = io::Result<Connection>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = &mut *self;
         loop {
-            if let Some(pause) = &mut this.backoff {
-                ready!(pause.as_mut().poll(cx));
-                this.backoff = None;
+            let stream = ready!(this.incoming.poll_accept(cx));
+            let uid = stream.peer_cred().ok().map(|cred| cred.uid());
+            if let Some(permit) = this.quota.acquire(uid) {
+                this.refusing = false;
+                let connection = Connection::new(stream, permit, this.preface, this.cancel.clone());
+                return Poll::Ready(Some(Ok(connection)));
             }
-            match ready!(this.listener.poll_accept(cx)) {
-                Ok((stream, _)) => {
-                    let uid = stream.peer_cred().ok().map(|cred| cred.uid());
-                    if let Some(share) = this.quota.acquire(uid) {
-                        this.refusing = false;
-                        return Poll::Ready(Some(Ok(Connection::new(
-                            stream,
-                            share,
-                            this.preface,
-                            this.cancel.clone(),
-                        ))));
-                    }
-                    if !this.refusing {
-                        this.refusing = true;
-                        tracing::warn!(
-                            socket = this.socket,
-                            uid,
-                            "connection refused: too many are open"
-                        );
-                    }
-                }
-                Err(error) => {
-                    if !this.refusing {
-                        this.refusing = true;
-                        tracing::warn!(socket = this.socket, %error, "accepting connections fails");
-                    }
-                    this.backoff = Some(Box::pin(tokio::time::sleep(ACCEPT_BACKOFF)));
-                }
+            if !std::mem::replace(&mut this.refusing, true) {
+                tracing::warn!(
+                    socket = this.incoming.name(),
+                    uid,
+                    "connection refused: too many are open"
+                );
             }
         }
     }
@@ -129,7 +103,7 @@ impl Handshake {
         }
     }
 
-    /// Completes when patience is over.
+    /// Completes at the preface time limit.
     fn poll_timeout(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             ready!(self.timer.as_mut().poll(cx));

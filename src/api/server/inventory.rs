@@ -1,5 +1,5 @@
-//! Reading: each call looks into the newest snapshot and converts only what was asked for. No call
-//! waits for anything.
+//! The Inventory service: each call reads the newest snapshot and converts only the requested part.
+//! No call waits for anything.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -9,14 +9,15 @@ use tokio::sync::watch as signal;
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
+use crate::api::echo::echo;
 use crate::api::finding_order::rank;
+use crate::api::node_facts::NodeFacts;
 use crate::api::resolve::{resolve, resolve_drive, resolve_volume};
+use crate::api::server::caller::caller_uid;
 use crate::api::server::connection_quota::UidQuota;
 use crate::api::server::paging::{self, List};
-use crate::api::server::{NodeFacts, attachments, caller_uid, watch};
-use crate::api::status::{
-    MAX_QUERY, bounded, echo, exhausted, from_resolve_error, invalid, not_found, required,
-};
+use crate::api::server::{attachments, watch};
+use crate::api::status::{MAX_QUERY, exhausted, from_resolve_error, invalid, not_found, required};
 use crate::api::{convert, explain, wire};
 use crate::model::ids::{DriveId, VolumeId};
 use crate::state::handle::Handle;
@@ -245,10 +246,4 @@ impl wire::inventory_server::Inventory for InventoryService {
     ) -> Result<Response<wire::ListReasonsResponse>, Status> {
         Ok(Response::new(convert::reasons::all()))
     }
-}
-
-/// Shared with Admin: a finding's id as callers write it.
-pub fn finding_id(id: &str) -> Result<(), Status> {
-    required("finding_id", id, MAX_QUERY)?;
-    bounded("finding_id", id, crate::model::ids::MAX_ID_LEN)
 }

@@ -1,8 +1,8 @@
-//! Pages of lists. A token names the last entry that was given out, so pages stay right while
-//! entries come and go between them.
+//! Pages of lists. A token names the last entry of the previous page, so that pages stay right when
+//! entries are added or removed in between.
 //!
-//! In: page_size and page_token of a request. Out: where to go on, and the next token. A token is
-//! opaque: list, version, key and a checksum, in hex.
+//! In: page_size and page_token of a request. Out: the entry to continue after, and the next token.
+//! A token is opaque: list, version, key and a checksum, in hex.
 
 use std::ops::Bound;
 

@@ -1,9 +1,9 @@
-//! Answers on their way to clients, counted per uid: a client that asks and does not read cannot
-//! fill the daemon's memory.
+//! Responses in flight, counted per uid: a client that sends requests and does not read the
+//! responses cannot fill the daemon's memory.
 //!
-//! HTTP/2 lets a client close its window, and the answer then waits whole in memory. Pages are
-//! bounded in bytes; here is bounded how many answers of one uid may be on their way. Streams that
-//! last (Watch) have bounds of their own and count here as well, each as one.
+//! With HTTP/2 a client can close its window; the response then waits in memory as a whole. Pages
+//! are limited in bytes; this module limits the number of responses in flight per uid. A stream
+//! (Watch) counts as one response and has further limits of its own.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -12,8 +12,8 @@ use http_body::{Body, Frame, SizeHint};
 use tonic::codegen::http::{Request, Response};
 use tower::Service;
 
+use crate::api::server::caller::peer_uid;
 use crate::api::server::connection_quota::{QuotaPermit, UidQuota};
-use crate::api::server::peer_uid;
 use crate::api::status::exhausted;
 
 #[derive(Clone)]

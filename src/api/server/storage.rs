@@ -1,22 +1,23 @@
-//! What the CSI shim asks of volumes of any driver: figures, the state of the drives beneath, and
-//! whether they answer. All from the newest snapshot.
+//! The Storage service for the CSI shim, for volumes of any driver: usage figures, the state of the
+//! drives below, and connectivity. All from the newest snapshot.
 //!
-//! Only a sample of I/O takes time: two readings of the kernel's counters that the owner is asked
-//! for. Nothing here touches a device or a mount.
+//! Only a sample of I/O takes time: it reads the kernel's counters twice through the owner of the
+//! state. Nothing here touches a device or a mount.
 
 use std::time::Duration;
 
 use tonic::{Request, Response, Status};
 
-use crate::api::server::connectivity;
+use crate::api::echo::echo;
+use crate::api::server::{connectivity, csi_volume};
 use crate::api::status::{
-    MAX_QUERY, bounded, echo, from_command_error, invalid, not_found, required, unavailable,
+    MAX_QUERY, bounded, from_command_error, invalid, not_found, required, unavailable,
 };
 use crate::api::{convert, wire};
 use crate::model::path::HostPath;
 use crate::model::reason::Reason;
 use crate::model::snapshot::{Snapshot, Volume, VolumeUsage};
-use crate::model::source_update::SourceRequest as Look;
+use crate::model::source_update::SourceRequest as RefreshTarget;
 use crate::model::storage;
 use crate::state::handle::Handle;
 
@@ -25,7 +26,7 @@ const MAX_DRIVER: usize = 256;
 /// Volumes in one question.
 const MAX_HANDLES: usize = 1000;
 const MAX_SAMPLE: Duration = Duration::from_secs(60);
-/// A mount is in the picture some hundredths of a second after it was made.
+/// A mount appears in the snapshot some hundredths of a second after it was made.
 const MOUNT_WAIT: Duration = Duration::from_millis(250);
 /// The first figures of it follow when they are asked for; later ones are always there. Below what
 /// the shim gives an answer from memory (0.9 s): who waits for longer asks again.
@@ -57,7 +58,7 @@ impl StorageService {
         let mut asked = false;
         loop {
             let snapshot = snapshots.borrow_and_update().clone();
-            let volume = find_volume(&snapshot, driver, handle)?;
+            let volume = csi_volume::find(&snapshot, driver, handle)?;
             let (why, patience) = match usage_at(&snapshot, volume, volume_path) {
                 UsageLookup::Measured(answer) => {
                     let volume = with_volume.then(|| convert::volume(&snapshot, volume));
@@ -75,7 +76,7 @@ impl StorageService {
                     .map(|mount| mount.path.clone())
                     .collect();
                 self.handle
-                    .refresh(Look::Probe(paths))
+                    .refresh(RefreshTarget::Probe(paths))
                     .await
                     .map_err(from_command_error)?;
             }
@@ -98,7 +99,7 @@ fn invalid_mount_path(path: &str) -> Option<&'static str> {
     }
     let Some(names) = path.strip_prefix('/') else {
         return Some(
-            "is not absolute: give the path at which the driver was asked to stage or publish, as the kubelet sees it",
+            "is not absolute: give the staging or target path of the CSI call, as the kubelet sees it",
         );
     };
     let unclean = |name: &str| name.is_empty() || name == "." || name == "..";
@@ -110,13 +111,13 @@ fn invalid_mount_path(path: &str) -> Option<&'static str> {
             .any(unclean)
     {
         return Some(
-            "has `.`, `..`, `//` or a NUL in it, or is the root: no mount has such a path; give the path as it stands in /proc/self/mountinfo",
+            "contains `.`, `..`, `//` or NUL, or is the root: give the mount point as /proc/self/mountinfo shows it",
         );
     }
     None
 }
 
-/// What a snapshot says of a volume's figures.
+/// A volume's usage figures in a snapshot, or why there are none.
 enum UsageLookup {
     Measured(Box<wire::VolumeUsageAnswer>),
     Rejected(Status),
@@ -219,46 +220,23 @@ impl wire::storage_server::Storage for StorageService {
             .set_bypassed(echo(&request.driver), call == Call::Bypassed)
             .await
             .map_err(from_command_error)?;
-        let mut looks = vec![Look::Mounts, Look::Kubelet];
+        let mut targets = vec![RefreshTarget::Mounts, RefreshTarget::Kubelet];
         if !request.path.is_empty() && matches!(call, Call::Staged | Call::Published) {
             let path = HostPath::from(request.path.as_str());
-            looks.push(Look::Probe(vec![
+            targets.push(RefreshTarget::Probe(vec![
                 self.handle
                     .snapshot()
                     .node_context
                     .resolve_kubelet_path(&path),
             ]));
         }
-        for look in looks {
+        for target in targets {
             self.handle
-                .refresh(look)
+                .refresh(target)
                 .await
                 .map_err(from_command_error)?;
         }
         Ok(Response::new(wire::WitnessResponse {}))
-    }
-}
-
-/// NOT_FOUND only where all that there is has been seen.
-pub fn find_volume<'a>(
-    snapshot: &'a Snapshot,
-    driver: &str,
-    handle: &str,
-) -> Result<&'a Volume, Status> {
-    if let Some(volume) = snapshot.csi_volume(driver, handle) {
-        return Ok(volume);
-    }
-    // Of what this node provides itself the kubelet need not tell.
-    let is_ours = snapshot.settled && snapshot.node_context.driver.as_deref() == Some(driver);
-    match storage::incomplete_cause(snapshot).filter(|_| !is_ours) {
-        Some(why) => Err(unavailable(format!(
-            "whether there is such a volume is not known: {why}"
-        ))),
-        None => Err(not_found(format!(
-            "no volume of driver `{}` has the handle `{}`",
-            echo(driver),
-            echo(handle)
-        ))),
     }
 }
 
@@ -356,9 +334,9 @@ fn unmeasured_reason(snapshot: &Snapshot, volume: &Volume) -> String {
         .filter_map(|id| snapshot.findings.get(id))
         .find(|finding| told.contains(&finding.reason));
     match finding {
-        Some(finding) => format!("nothing has been measured: {}", finding.message),
+        Some(finding) => format!("there are no usage figures: {}", finding.message),
         None if volume.facts.mounts.is_empty() => {
-            "the volume is not mounted: nothing is measured".to_owned()
+            "the volume is not mounted: there are no usage figures".to_owned()
         }
         None => "the volume has not been measured yet".to_owned(),
     }

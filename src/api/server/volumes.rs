@@ -1,8 +1,8 @@
-//! The volumes that this node provides itself: checks of the fields, the engine's answers on the
-//! wire. On the agent's socket only.
+//! The Volumes service on the agent's socket: the volumes that the node provides itself.
 //!
-//! What changes waits for the engine, as long as its patience lasts; what reads looks into the
-//! engine's view, and waits for nothing.
+//! In: requests, whose fields are checked here. Out: the engine's responses as wire messages. A
+//! changing call waits for the engine up to its time limit; a reading call uses the engine's view
+//! and waits for nothing.
 
 mod convert;
 

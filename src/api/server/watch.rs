@@ -2,8 +2,8 @@
 //! client's pace.
 //!
 //! The owner never waits for a watcher: its broadcast is bounded, a watcher that lags gets a fresh
-//! snapshot, and one that does not read at all is let go, so that it cannot hold old pictures in
-//! memory for ever.
+//! snapshot, and a watcher that does not read is disconnected, so that it cannot keep old snapshots
+//! in memory.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,9 +54,9 @@ struct Watcher {
 
 /// Why a watch ends.
 enum WatchEnd {
-    /// The client is gone.
+    /// The client has disconnected.
     ClientGone,
-    /// The client is told why.
+    /// The stream ends with this status.
     Status(Status),
 }
 

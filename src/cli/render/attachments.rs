@@ -1,4 +1,4 @@
-//! Where volumes are attached, and what a clean-up did or would do.
+//! Attachments of volumes as a table, and the steps of a clean-up.
 
 use crate::api::wire;
 use crate::api::wire::cleanup_step::State;

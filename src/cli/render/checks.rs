@@ -1,4 +1,4 @@
-//! Filesystem checks: a table, one in full, how one goes.
+//! Filesystem checks: a table, one check in full, the progress of one.
 
 use std::time::Duration;
 
@@ -140,7 +140,7 @@ pub fn checks_of_subject(checks: &[wire::Check], screen: &Screen) -> String {
         .collect()
 }
 
-/// What is being done, and how long it has gone on.
+/// The current phase and its duration.
 pub fn progress(check: &wire::Check, elapsed: Duration, cancelled: bool) -> (String, String) {
     let what = match check.state() {
         _ if cancelled => "cancelling".to_owned(),

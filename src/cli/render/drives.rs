@@ -125,7 +125,7 @@ pub fn one(drive: &wire::Drive, screen: &Screen) -> String {
             if drive.id_stable {
                 String::new()
             } else {
-                "not stable: the drive tells no identity of its own, this names its place"
+                "not stable: the drive reports no unique identity; this id names its slot"
                     .to_owned()
             },
         ),

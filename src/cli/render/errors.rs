@@ -1,9 +1,9 @@
-//! What the kernel's log has told of a drive or a volume: one line a class.
+//! Kernel log errors of a drive or a volume: one line per class.
 
 use crate::api::wire;
 use crate::cli::screen::{Screen, escape_control};
 
-/// Label and text, as `pairs` takes them; nothing where the log has told nothing.
+/// Label and text for `pairs`; nothing without errors in the log.
 pub fn lines(errors: &[wire::ErrorTally], screen: &Screen) -> Vec<(&'static str, String)> {
     errors
         .iter()
@@ -25,7 +25,7 @@ fn line(tally: &wire::ErrorTally, screen: &Screen) -> String {
         text.push_str(&format!(", at least {} more not printed", tally.suppressed));
     }
     if tally.corrected > 0 {
-        text.push_str(&format!(", {} put right", tally.corrected));
+        text.push_str(&format!(", {} corrected", tally.corrected));
     }
     let sectors: Vec<String> = tally
         .sectors
@@ -84,7 +84,7 @@ mod tests {
         assert_eq!(lines[0].0, "kernel log");
         assert!(
             lines[0].1.starts_with(
-                "medium: 3 incidents in 12 records, at least 4 more not printed, 1 put right; \
+                "medium: 3 incidents in 12 records, at least 4 more not printed, 1 corrected; \
                  sectors 1 of sda, 2 of sda, 3 of sda, 4 of sda, 5 of sda and 4 more; last 2"
             ),
             "{}",

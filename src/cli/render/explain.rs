@@ -1,4 +1,4 @@
-//! The chain as an indented tree, from what was asked for's drives up to its pods, then every
+//! The Explain answer: the chain as an indented tree, from the drives up to the pods, then every
 //! finding in full.
 
 use std::collections::{BTreeMap, BTreeSet};

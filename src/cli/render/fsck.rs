@@ -1,5 +1,5 @@
-//! What recorded outputs of a checker say, for people: the verdict, then each run with what it
-//! found.
+//! The analysis of recorded checker output, for people: the verdict, then each run with its
+//! findings.
 
 use crate::analyze::fsck::{FsckAnalysis, FsckRun};
 use crate::cli::render::{heading, wrapped};

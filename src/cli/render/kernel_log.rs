@@ -1,4 +1,4 @@
-//! What a kernel log says, for people: the devices first, then what was told of them.
+//! The analysis of a kernel log, for people: devices, each with its errors.
 
 use crate::analyze::kernel_log_analysis::{KernelLogAnalysis, Unreadable};
 use crate::cli::render::heading;

@@ -1,4 +1,4 @@
-//! The table of reasons, and one row of it.
+//! The table of reasons, and one reason in full.
 
 use crate::api::wire;
 use crate::cli::render::wrapped;
@@ -12,7 +12,7 @@ pub fn all(reasons: &[wire::ReasonText], screen: &Screen) -> String {
         .join("\n")
 }
 
-/// A line that names it, a paragraph each of what is told of it.
+/// A line with the name, then one paragraph per column.
 pub fn one(reason: &wire::ReasonText, screen: &Screen) -> String {
     let levels: Vec<String> = reason
         .levels()

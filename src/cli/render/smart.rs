@@ -1,5 +1,5 @@
-//! What drives say of themselves, for people: the section of a drive, its attributes, their
-//! history, a self-test, a recorded answer.
+//! SMART data for people: a drive's section, its attributes, their history, a self-test, a recorded
+//! smartctl output.
 
 pub mod file;
 pub mod history;
@@ -143,15 +143,15 @@ fn state(smart: &wire::Smart, screen: &Screen) -> String {
         format!(": {}", escape_control(&smart.detail))
     };
     let stands = || match &smart.answered {
-        Some(answered) => format!("; what follows is of {}", screen.ago(Some(answered))),
-        None => "; it has not told anything yet".to_owned(),
+        Some(answered) => format!("; the values below are from {}", screen.ago(Some(answered))),
+        None => "; it has reported no data yet".to_owned(),
     };
     match smart.state() {
         State::Answered => format!("answered {}", screen.ago(smart.answered.as_ref())),
-        State::Waiting | State::Unspecified => "not asked yet".to_owned(),
-        State::Asleep if smart.detail.is_empty() => format!("asleep, and left so{}", stands()),
+        State::Waiting | State::Unspecified => "not polled yet".to_owned(),
+        State::Asleep if smart.detail.is_empty() => format!("asleep, not woken{}", stands()),
         State::Asleep => format!(
-            "asleep ({}), and left so{}",
+            "asleep ({}), not woken{}",
             escape_control(&smart.detail),
             stands()
         ),
@@ -159,7 +159,7 @@ fn state(smart: &wire::Smart, screen: &Screen) -> String {
         State::Failed => screen.paint(
             Tone::Warning,
             format!(
-                "asked in vain {}{detail}{}",
+                "polled without success {}{detail}{}",
                 screen.ago(smart.asked.as_ref()),
                 stands()
             ),
@@ -237,7 +237,8 @@ pub fn attributes(drive: &wire::Drive, screen: &Screen) -> String {
         .map(|smart| smart.attributes.as_slice())
         .unwrap_or_default();
     if attributes.is_empty() {
-        return "no attributes: the drive has not told any, or it is not an ATA drive\n".to_owned();
+        return "no attributes: the drive has reported none, or it is not an ATA drive\n"
+            .to_owned();
     }
     let rows: Vec<Vec<(String, Tone)>> = attributes
         .iter()
@@ -272,7 +273,7 @@ pub fn attributes(drive: &wire::Drive, screen: &Screen) -> String {
     format!(
         "{}{}",
         heading(
-            &format!("attributes of {}, told {age}", escape_control(&drive.id)),
+            &format!("attributes of {}, read {age}", escape_control(&drive.id)),
             screen
         ),
         table(&ATTRIBUTES, &rows, screen)

@@ -1,5 +1,5 @@
-//! One screen: the node, the verdict, what is wrong worst first, what the daemon cannot see; when
-//! all is good, drives and volumes in brief.
+//! `status`: the node, its verdict, active findings worst first, and what the daemon cannot
+//! observe; if all is good, drives and volumes in brief.
 
 use crate::api::wire;
 use crate::api::wire::source_state::State;
@@ -134,7 +134,7 @@ fn verdict_line(picture: &StatusView, screen: &Screen) -> String {
     let settled = if picture.node.settled {
         ""
     } else {
-        "; the first full picture is not there yet"
+        "; the first scan is not complete yet"
     };
     format!(
         "{}  {}{settled}\n",
@@ -236,7 +236,9 @@ fn monitoring_gaps(node: &wire::Node, screen: &Screen) -> String {
         lines.push((
             "stuck: ".to_owned(),
             Tone::Critical,
-            format!("{have} not come back: whoever uses those mounts or devices hangs as well"),
+            format!(
+                "{have} not returned: other programs that use those mounts or devices hang as well"
+            ),
         ));
     }
     if node.store != "ok" {
@@ -288,17 +290,15 @@ fn since(source: &wire::SourceState, screen: &Screen) -> String {
 /// What is not known while a source gives nothing.
 fn gap_consequence(source: &str) -> &'static str {
     match source {
-        "udev" => "drives that come or go are not seen",
-        "mounts" => "mounts and unmounts are not seen",
+        "udev" => "added and removed drives are not noticed",
+        "mounts" => "mounts and unmounts are not noticed",
         "kubelet" => "which pods use which volumes is not known",
         "probe" => "whether volumes answer, and how full they are, is not known",
-        "diskstats" => "stalled I/O is not seen",
-        "layers" => "degraded arrays and full thin pools are not seen",
-        "counters" => "errors that the kernel only counts are not seen",
-        "fs-errors" => {
-            "errors of filesystems are seen by their counters and in the kernel log only"
-        }
-        _ => "what it would tell is not known",
+        "diskstats" => "stalled I/O is not noticed",
+        "layers" => "degraded arrays and full thin pools are not noticed",
+        "counters" => "errors that the kernel only counts are not noticed",
+        "fs-errors" => "filesystem errors are noticed only from their counters and the kernel log",
+        _ => "its data is unknown",
     }
 }
 

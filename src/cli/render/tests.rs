@@ -213,8 +213,8 @@ fn status_lists_problems_and_monitoring_gaps() {
       source kubelet DOWN: reading /var/lib/kubelet: permission denied, since
       2026-03-01 11:59:00 (which pods use which volumes is not known)
       limited: not root: raw devices cannot be read
-      stuck: 1 probe has not come back: whoever uses those mounts or devices hangs
-      as well
+      stuck: 1 probe has not returned: other programs that use those mounts or
+      devices hang as well
       store: /var/lib/diskvitals/state.db: read-only file system: history and
       acknowledgements are in memory only
     "#);

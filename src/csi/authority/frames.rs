@@ -1,12 +1,13 @@
-//! HTTP/2's frames as a client sends them (RFC 9113), as far as is needed to find `:authority` in
-//! header blocks (HPACK, RFC 7541) and to replace it.
+//! Rewrites the HTTP/2 frames of a client (RFC 9113): finds `:authority` in header blocks (HPACK,
+//! RFC 7541) and replaces it where it is invalid.
 //!
 //! In: a client's bytes, cut anywhere. Out: the bytes for the server. Pure: no I/O, no clock.
 //!
-//! As long as every authority is valid, every byte goes through as it came, and so the server's
-//! table of HPACK stays the client's. With the first that is not, and from then on, header blocks
-//! are written anew, without reference to any table: whatever the server's table holds by then does
-//! not matter any more. The decoder here follows the client's table from the first block on.
+//! As long as every authority is valid, every byte passes unchanged, so the server's HPACK table
+//! equals the client's. From the first invalid authority on, header blocks are encoded again
+//! without reference to any table; the content of the server's table does not matter any more. The
+//! decoder here follows the client's table from the first block on. h2 and hyper offer no access to
+//! header blocks before validation, which is why the frames are parsed here.
 
 use http::uri::Authority;
 use loona_hpack::Decoder;

@@ -1,5 +1,5 @@
-//! The controller's lists: all volumes of ours, and those of them with something adverse. Both in
-//! the order of their ids, in pages.
+//! The Controller service's lists: all volumes of the driver, and those with adverse health. Both
+//! are sorted by id and paged.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use tonic::Status;
 use crate::api::client::{Client, ClientError};
 use crate::api::wire as daemon;
 use crate::csi::driver::{Driver, provided_volume_health};
-use crate::csi::health::{self, VolumeHealth};
+use crate::csi::health::{self, HealthUnknown, VolumeHealth};
 use crate::csi::pages::{ListKind, PageRequest};
 use crate::csi::wire;
 use crate::csi::wire::list_volumes_response::{Entry, VolumeStatus};
@@ -30,18 +30,18 @@ pub async fn list_volumes(
     )?;
     let VolumesById {
         provided,
-        health: mut told,
+        mut health,
     } = driver
         .agent
         .query(|client| fetch_all(client, driver.name.clone()))
         .await?;
     let entries = provided.into_iter().map(|(id, volume)| {
-        let told = told
+        let health = health
             .remove(&id)
             .unwrap_or_else(|| provided_volume_health(&volume));
         let status = VolumeStatus {
             published_node_ids: driver.published_node_ids(&volume),
-            volume_condition: driver.wire_condition(told),
+            volume_condition: driver.wire_condition(health),
         };
         (
             id,
@@ -71,18 +71,19 @@ pub async fn list_volume_health(
     )?;
     let VolumesById {
         provided,
-        health: mut told,
+        mut health,
     } = driver
         .agent
         .query(|client| fetch_all(client, driver.name.clone()))
         .await?;
     for (id, volume) in &provided {
-        told.entry(id.clone())
+        health
+            .entry(id.clone())
             .or_insert_with(|| provided_volume_health(volume));
     }
-    let unknown: Vec<(&String, &String)> = told
+    let unknown: Vec<(&String, &HealthUnknown)> = health
         .iter()
-        .filter_map(|(id, told)| Some((id, told.statuses.as_ref().err()?)))
+        .filter_map(|(id, health)| Some((id, health.statuses.as_ref().err()?)))
         .collect();
     if let [(id, why), more @ ..] = unknown.as_slice() {
         let more = if more.is_empty() {
@@ -95,8 +96,8 @@ pub async fn list_volume_health(
         )));
     }
     let mut adverse = Vec::new();
-    for (id, told) in told {
-        let health = driver.wire_volume_health(&id, told)?;
+    for (id, health) in health {
+        let health = driver.wire_volume_health(&id, health)?;
         if !health.health_statuses.is_empty() {
             adverse.push((id, health));
         }
@@ -121,11 +122,8 @@ async fn fetch_all(client: Client, driver: String) -> Result<VolumesById, Client
         .volumes
         .into_iter()
         .filter(|volume| volume.driver == driver);
-    let told = ours
+    let health = ours
         .map(|volume| (volume.handle.clone(), health::of_volume(&volume)))
         .collect();
-    Ok(VolumesById {
-        provided,
-        health: told,
-    })
+    Ok(VolumesById { provided, health })
 }

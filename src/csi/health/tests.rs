@@ -163,7 +163,10 @@ fn unknown_is_an_error_and_its_condition_the_last_known_one() {
         message: "ReadOnly: x (unknown since 2026-01-01T00:00:00Z: mounts)".into(),
     });
     let told = of_volume(&unknown);
-    assert_eq!(told.statuses, Err("mounts: no such file".into()));
+    assert_eq!(
+        told.statuses,
+        Err(HealthUnknown("mounts: no such file".into()))
+    );
     assert!(told.condition.abnormal && told.condition.message.ends_with("mounts)"));
 }
 
@@ -266,5 +269,29 @@ fn a_fault_of_an_unused_volume_is_reported_in_both_health_apis() {
             abnormal: true,
             message: "its record cannot be read".into()
         }
+    );
+}
+
+#[test]
+fn a_remote_volume_unreachable_from_one_node_is_degraded_for_the_controller() {
+    use HealthErrorType::{DataLoss, Degraded, Inaccessible};
+    let status = |status, message: &str| HealthStatus::new(status, "NotAccessible", message);
+    let health = |local, statuses| VolumeHealth {
+        statuses: Ok(statuses),
+        condition: VolumeCondition::default(),
+        local,
+    };
+    let statuses = vec![status(Inaccessible, "stale"), status(DataLoss, "lost")];
+    assert_eq!(
+        health(true, statuses.clone()).for_controller().statuses,
+        Ok(statuses.clone())
+    );
+    let demoted = vec![
+        status(Degraded, "as seen from one node: stale"),
+        status(DataLoss, "lost"),
+    ];
+    assert_eq!(
+        health(false, statuses).for_controller().statuses,
+        Ok(demoted)
     );
 }

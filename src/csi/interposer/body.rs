@@ -1,8 +1,9 @@
-//! Bodies on their way through: as they come, or gathered first and then sent on.
+//! HTTP bodies on their way through the interposer: streamed unchanged, or buffered first and then
+//! sent on.
 //!
-//! In: bodies of hyper. Out: the same frames and trailers. Lengths are never announced that the
-//! sender did not announce: what arrives must not differ from what was sent. Knows nothing of
-//! gRPC's messages.
+//! In: hyper bodies. Out: the same frames and trailers. No content length is announced that the
+//! sender did not announce, so that the receiver gets exactly what was sent. Knows nothing of gRPC
+//! messages.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -15,7 +16,7 @@ use hyper::body::Incoming;
 
 use crate::csi::interposer::{grpc, upstream_error};
 
-/// What is sent on, in either direction.
+/// The body of a request or of a response.
 pub struct Body {
     first: Option<Bytes>,
     then: BodyRest,
@@ -25,9 +26,9 @@ enum BodyRest {
     End,
     Trailers(HeaderMap),
     Error(hyper::Error),
-    /// From the caller. When it breaks off, so does what is sent on, for the same reason.
+    /// From the caller. When it breaks off, so does the forwarded request, for the same reason.
     Request(Incoming),
-    /// From the upstream. When the connection breaks off, that is told as gRPC does it.
+    /// From the upstream. When the connection breaks off, the trailers say so with a gRPC status.
     Response(Incoming),
 }
 
@@ -112,14 +113,14 @@ impl http_body::Body for Body {
     }
 }
 
-/// A body that was waited for.
+/// Result of buffering a body.
 pub enum BufferedBody {
     Complete(Bytes, Option<HeaderMap>),
-    /// Larger than the limit, or broken off: as it would have been without waiting.
+    /// Larger than the limit, or broken off: streams the same as without buffering.
     Unbuffered(Body),
 }
 
-/// Waits for the whole body, as far as it has `limit` bytes at most.
+/// Buffers the whole body, up to `limit` bytes.
 pub async fn buffer_request(incoming: Incoming, limit: usize) -> BufferedBody {
     buffer(incoming, limit, BodyRest::Request).await
 }

@@ -1,8 +1,8 @@
-//! Tells the daemon what passed by, and asks it now and then what did not. Runs beside the calls:
-//! none of them waits for it.
+//! Background tasks of the interposer: notify the daemon of lifecycle calls, and detect volumes
+//! whose calls bypass the interposer. No call waits for them.
 //!
-//! In: calls that succeeded, the daemon's list of the driver's volumes. Out: what the daemon is
-//! told; a line in the log when the driver is reached by another way, and one when that is over.
+//! In: calls that succeeded, the daemon's list of the driver's volumes. Out: notifications to the
+//! daemon; one log line when the driver is bypassed, and one when that ends.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -14,15 +14,15 @@ use crate::csi::interposer::health_source::{HealthSource, HealthSourceError, Lif
 use crate::csi::interposer::upstream_driver::UpstreamDriver;
 use crate::csi::interposer::volume_tracker::VolumeTracker;
 
-/// Calls that wait to be told of. The daemon sees mounts and records by itself as well, so that
-/// nothing is lost with one that is not told.
+/// Notifications that may wait. A lost one does no harm, because the daemon reads mounts and
+/// records by itself as well.
 const QUEUE_CAPACITY: usize = 256;
 /// For one answer of the daemon.
 const DAEMON_TIMEOUT: Duration = Duration::from_secs(1);
-/// Between two looks at the list.
+/// Between two checks of the list.
 pub const BYPASS_CHECK_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Where calls put what is to be told.
+/// Queue of notifications to the daemon.
 pub struct DaemonNotifier {
     queue: mpsc::Sender<LifecycleEvent>,
     overflowing: AtomicBool,
@@ -45,7 +45,7 @@ impl DaemonNotifier {
         if overflows && !self.overflowing.swap(overflows, Ordering::AcqRel) {
             tracing::warn!(
                 queue = QUEUE_CAPACITY,
-                "more calls pass than diskvitalsd is told of: it sees those volumes at its next look"
+                "more calls pass than diskvitalsd accepts notifications of; it finds these volumes at its next scan"
             );
         } else if !overflows {
             self.overflowing.store(false, Ordering::Release);
@@ -61,10 +61,10 @@ pub async fn deliver_events<W: HealthSource>(
 ) {
     while let Some(event) = events.recv().await {
         if let Err(error) = deliver(&event, driver, health_source).await {
-            tracing::debug!(%error, "a call that passed was not told");
+            tracing::debug!(%error, "diskvitalsd was not notified of a call");
         }
     }
-    // The sender lives as long as the calls do; without them there is nothing to end.
+    // The sender lives as long as the calls; without them there is nothing to end.
     std::future::pending().await
 }
 
@@ -77,24 +77,24 @@ async fn deliver<W: HealthSource>(
     with_timeout(health_source.notify(name, event)).await
 }
 
-/// Never returns. While the driver is bypassed, the daemon is told at each look: it may have been
-/// restarted since the last.
+/// Never returns. While the driver is bypassed, each check notifies the daemon again, because it
+/// may have restarted.
 pub async fn detect_bypass<W: HealthSource>(
     driver: &UpstreamDriver,
-    witness: &W,
+    health_source: &W,
     tracker: &VolumeTracker,
     notifier: &DaemonNotifier,
-    pause: Duration,
+    interval: Duration,
 ) {
-    let mut looks = tokio::time::interval(pause);
-    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut checks = tokio::time::interval(interval);
+    checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut known = false;
     loop {
-        looks.tick().await;
+        checks.tick().await;
         let Ok(name) = driver.name().await else {
             continue;
         };
-        let Ok(listed) = with_timeout(witness.volumes(name)).await else {
+        let Ok(listed) = with_timeout(health_source.volumes(name)).await else {
             continue;
         };
         let bypassed = tracker.find_bypassed(&listed, Instant::now());
@@ -103,13 +103,13 @@ pub async fn detect_bypass<W: HealthSource>(
                 driver = name,
                 handle,
                 volumes = bypassed.len(),
-                "volumes of this driver are here whose calls did not pass: the kubelet reaches the driver by another socket \
-                 (its registrar's --kubelet-registration-path), and sees none of our health"
+                "volumes of this driver are attached whose calls bypass the interposer: the kubelet reaches the driver by another socket \
+                 (its registrar's --kubelet-registration-path), and gets none of its health"
             );
         } else if bypassed.is_empty() && known {
             tracing::info!(
                 driver = name,
-                "no volume of this driver bypasses us any more"
+                "no volume of this driver bypasses the interposer any more"
             );
         }
         known = !bypassed.is_empty();

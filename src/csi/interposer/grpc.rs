@@ -1,5 +1,5 @@
-//! gRPC over HTTP/2, as little of it as a proxy needs: messages in and out of a body, and the
-//! status of an answer. Source: grpc.io, "gRPC over HTTP2"; "Compression".
+//! gRPC over HTTP/2, as much of it as a proxy needs: messages in and out of a body, and the status
+//! of an answer. Sources: grpc.io, "gRPC over HTTP2" and "Compression".
 
 use std::io::Read;
 
@@ -19,8 +19,7 @@ const PREFIX_LEN: usize = 5;
 /// A compressed message may not become larger than this, in bytes.
 const MAX_DECOMPRESSED_BYTES: u64 = 64 << 20;
 
-/// The only message in a body. None: there are none or several, or we do not know how it is
-/// compressed.
+/// The only message in a body. None: there are none or several, or its compression is unknown.
 pub fn only_message(data: &Bytes, headers: &HeaderMap) -> Option<Bytes> {
     let flag = *data.first()?;
     let length = u32::from_be_bytes(data.get(1..PREFIX_LEN)?.try_into().ok()?);
@@ -42,7 +41,7 @@ pub fn only_message(data: &Bytes, headers: &HeaderMap) -> Option<Bytes> {
 
 fn decompress(message: &[u8]) -> Option<Bytes> {
     let mut out = Vec::new();
-    // A message that is cut is no message.
+    // A truncated message is invalid.
     let read = GzDecoder::new(message)
         .take(MAX_DECOMPRESSED_BYTES + 1)
         .read_to_end(&mut out)
@@ -50,7 +49,7 @@ fn decompress(message: &[u8]) -> Option<Bytes> {
     (read as u64 <= MAX_DECOMPRESSED_BYTES).then(|| Bytes::from(out))
 }
 
-/// As it goes into a body, uncompressed: that is lawful under every `grpc-encoding`.
+/// Frames a message uncompressed, which is valid under every `grpc-encoding`.
 pub fn frame_message(message: &[u8]) -> Option<Bytes> {
     let length = u32::try_from(message.len()).ok()?;
     let mut out = BytesMut::with_capacity(PREFIX_LEN + message.len());
@@ -67,7 +66,7 @@ pub fn grpc_status(headers: &HeaderMap) -> Option<Code> {
         .map(|status| Code::from_bytes(status.as_bytes()))
 }
 
-/// An answer that is an error and nothing else.
+/// An answer of a status alone.
 pub fn error_response(status: &Status) -> Response<Body> {
     let mut response = Response::new(Body::empty());
     let headers = response.headers_mut();
@@ -79,7 +78,7 @@ pub fn error_response(status: &Status) -> Response<Body> {
     response
 }
 
-/// An answer of our own.
+/// A successful answer with one message.
 pub fn unary_response(message: &[u8]) -> Response<Body> {
     let Some(data) = frame_message(message) else {
         return error_response(&Status::resource_exhausted(
@@ -96,7 +95,7 @@ pub fn unary_response(message: &[u8]) -> Response<Body> {
     response
 }
 
-/// The end of an answer whose connection ended before it.
+/// Trailers of an answer whose connection ended before it was complete.
 pub fn disconnected_trailers(error: &hyper::Error) -> HeaderMap {
     let mut trailers = HeaderMap::new();
     put_status(

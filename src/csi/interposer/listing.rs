@@ -1,9 +1,10 @@
-//! ControllerListVolumeHealth: the upstream's pages, and behind them the volumes of which only we
-//! know something.
+//! ControllerListVolumeHealth in the interposer: the upstream driver's pages, followed by the
+//! volumes that only the daemon reports.
 //!
-//! In: requests for pages. Out: pages. Tokens are the upstream's own as long as it has pages; ours
-//! begin with [`TOKEN`] and name the volume after which to go on, so that nothing is remembered
-//! between two calls. Which volumes the upstream has listed before is asked again where it matters.
+//! In: requests for pages. Out: pages. While the upstream has pages, the tokens are its own. Local
+//! tokens begin with [`TOKEN_PREFIX`] and name the volume after which to continue, so no state is
+//! kept between calls. Where it matters, the upstream is queried again for the volumes that it has
+//! listed.
 
 use std::collections::{HashMap, HashSet};
 
@@ -57,7 +58,7 @@ impl<W: HealthSource> Proxy<W> {
         }
     }
 
-    /// A page of the upstream's, and behind its last one as many of ours as there is room for.
+    /// A page of the upstream; its last page is filled up with local entries.
     async fn merged_page(
         &self,
         method: CsiMethod,
@@ -74,7 +75,7 @@ impl<W: HealthSource> Proxy<W> {
             let here: HashSet<String> = page.handles.iter().cloned().collect();
             let missing = |listed: &HashSet<String>| unlisted_after(&ours, listed, "");
             if page.next_token.is_empty() && !missing(&here).is_empty() {
-                // One page alone is the whole list; of a later one we must know what went before.
+                // A single page is the whole list; for a later page the earlier ones are needed.
                 let before = if token.is_empty() {
                     Ok(HashSet::new())
                 } else {
@@ -95,7 +96,7 @@ impl<W: HealthSource> Proxy<W> {
         }))
     }
 
-    /// A page of ours alone, behind the volume `after`.
+    /// A page of local entries alone, after the volume `after`.
     async fn local_page(&self, request: &[u8], after: &str, most: i32) -> Result<Vec<u8>, Status> {
         let most = max_entries(most)?;
         let listed = match self.upstream_handles(request, None).await {
@@ -122,7 +123,7 @@ impl<W: HealthSource> Proxy<W> {
         merge::append_entries(&[], &page, &next).map_err(local_replies::internal_error)
     }
 
-    /// Whom the upstream lists, on its pages before `end`; on all of them where there is no end.
+    /// Volumes that the upstream lists on its pages before `end`; on all of them without an end.
     async fn upstream_handles(
         &self,
         request: &[u8],
@@ -155,7 +156,7 @@ impl<W: HealthSource> Proxy<W> {
     }
 }
 
-/// Where the upstream has no such list.
+/// The list for an upstream that has none.
 fn local_list(
     token: &str,
     listed: Result<Vec<ListedVolume>, HealthSourceError>,
@@ -192,8 +193,8 @@ fn remaining_entries(most: i32, taken: usize) -> Option<usize> {
         .map(|most| most.saturating_sub(taken))
 }
 
-/// What is adverse, of all volumes. A volume of which we do not know must not be missing from a
-/// list that is ours alone: that would say that it is well.
+/// All volumes with adverse health. A list that is local alone must not omit a volume of unknown
+/// health: that would mean healthy.
 fn all_adverse(
     listed: Result<Vec<ListedVolume>, HealthSourceError>,
 ) -> Result<AdverseVolumes, Status> {
@@ -229,7 +230,7 @@ fn known_adverse(listed: Vec<ListedVolume>) -> AdverseVolumes {
         .collect()
 }
 
-/// Ours that are not listed yet, behind `after`, in the order of their handles.
+/// Local entries that are not listed yet, after `after`, sorted by handle.
 fn unlisted_after(
     ours: &AdverseVolumes,
     listed: &HashSet<String>,
@@ -246,7 +247,7 @@ fn unlisted_after(
         .collect()
 }
 
-/// As many as there is room for, and the token for the rest.
+/// The entries that fit, and the token for the rest.
 fn cut_page(
     mut rest: Vec<(String, Vec<HealthStatus>)>,
     room: Option<usize>,
@@ -271,10 +272,12 @@ mod tests {
     use prost::Message;
 
     use super::*;
-    use crate::csi::interposer::health_source::{DEGRADED, VolumeCondition, VolumeHealth};
+    use crate::csi::interposer::health_source::{
+        HealthErrorType, HealthUnknown, VolumeCondition, VolumeHealth,
+    };
     use crate::csi::wire;
 
-    fn volume(handle: &str, statuses: Result<Vec<HealthStatus>, String>) -> ListedVolume {
+    fn volume(handle: &str, statuses: Result<Vec<HealthStatus>, HealthUnknown>) -> ListedVolume {
         ListedVolume {
             handle: handle.into(),
             attached: true,
@@ -288,7 +291,7 @@ mod tests {
 
     fn bad(handle: &str) -> ListedVolume {
         let status = HealthStatus {
-            status: DEGRADED,
+            status: HealthErrorType::Degraded,
             reason: "DriveFailing".into(),
             message: String::new(),
         };
@@ -311,7 +314,10 @@ mod tests {
 
     #[test]
     fn a_local_list_with_an_unknown_volume_is_an_error() {
-        let listed = vec![bad("a"), volume("b", Err("no SMART yet".into()))];
+        let listed = vec![
+            bad("a"),
+            volume("b", Err(HealthUnknown("no SMART yet".into()))),
+        ];
         let status = local_list("", Ok(listed), 0).expect_err("not known");
         assert_eq!(
             (status.code(), status.message()),

@@ -1,7 +1,8 @@
-//! Answers of our own, where the upstream has none: to NodeGetVolumeStats and to the health calls.
+//! Answers of the interposer itself to NodeGetVolumeStats and the health calls, where the upstream
+//! driver does not implement them.
 //!
-//! In: the request, what the daemon told. Out: a message, or the status that CSI wants. What is not
-//! known is an error, never an empty list.
+//! In: the request and the daemon's answer. Out: a message, or the status that CSI requires.
+//! Unknown health is an error, never an empty list.
 
 use prost::Message;
 use tonic::Status;
@@ -13,7 +14,7 @@ use crate::csi::interposer::raw::DecodeError;
 use crate::csi::interposer::{merge, raw};
 use crate::csi::{limits, stats as figures, wire};
 
-/// volume_id is field 1 of all requests that are looked into.
+/// volume_id is field 1 of all requests that are read.
 pub fn volume_id(request: &[u8]) -> Result<&str, Status> {
     required_field(request, 1, "volume_id")
 }
@@ -54,18 +55,18 @@ pub fn stats(usage: &Usage, condition: Option<VolumeCondition>) -> Vec<u8> {
     .encode_to_vec()
 }
 
-/// NodeGetVolumeHealthResponse, ControllerGetVolumeHealthResponse: they are alike on the wire.
+/// NodeGetVolumeHealthResponse, ControllerGetVolumeHealthResponse: they have the same wire format.
 pub fn health(
     handle: &str,
-    told: Result<VolumeHealth, HealthSourceError>,
+    health: Result<VolumeHealth, HealthSourceError>,
     fresh: bool,
 ) -> Result<Vec<u8>, Status> {
-    let statuses = match told {
-        Ok(told) => told
+    let statuses = match health {
+        Ok(health) => health
             .statuses
-            .map_err(|why| to_status(&HealthSourceError::Unknown(why)))?,
-        // The driver has just said that all went well, and nothing is known against it: that is
-        // more than not knowing.
+            .map_err(|unknown| to_status(&HealthSourceError::Unknown(unknown.0)))?,
+        // The driver has just confirmed the volume and nothing adverse is known: better than
+        // unknown.
         Err(HealthSourceError::NotFound(_)) if fresh => Vec::new(),
         Err(error) => return Err(to_status(&error)),
     };
@@ -73,11 +74,11 @@ pub fn health(
 }
 
 /// NodeGetStorageHealthResponse.
-pub fn storage(told: Result<Vec<HealthStatus>, HealthSourceError>) -> Result<Vec<u8>, Status> {
-    merge::storage(&[], &told.map_err(|error| to_status(&error))?).map_err(internal_error)
+pub fn storage(statuses: Result<Vec<HealthStatus>, HealthSourceError>) -> Result<Vec<u8>, Status> {
+    merge::storage(&[], &statuses.map_err(|error| to_status(&error))?).map_err(internal_error)
 }
 
-/// Of a message of our own making.
+/// An error in a message that was encoded here.
 pub fn internal_error(junk: DecodeError) -> Status {
     Status::internal(junk.to_string())
 }
@@ -87,9 +88,9 @@ mod tests {
     use tonic::Code;
 
     use super::*;
-    use crate::csi::interposer::health_source::Amount;
+    use crate::csi::interposer::health_source::{Amount, HealthUnknown};
 
-    fn told(statuses: Result<Vec<HealthStatus>, String>) -> VolumeHealth {
+    fn volume_health(statuses: Result<Vec<HealthStatus>, HealthUnknown>) -> VolumeHealth {
         VolumeHealth {
             statuses,
             condition: VolumeCondition::default(),
@@ -101,7 +102,11 @@ mod tests {
     fn unknown_health_is_never_an_empty_list() {
         let code = |answer: Result<Vec<u8>, Status>| answer.map_err(|status| status.code());
         assert_eq!(
-            code(health("v", Ok(told(Err("no SMART".into()))), true)),
+            code(health(
+                "v",
+                Ok(volume_health(Err(HealthUnknown("no SMART".into())))),
+                true
+            )),
             Err(Code::Unavailable)
         );
         assert_eq!(
@@ -137,7 +142,7 @@ mod tests {
     #[test]
     fn a_healthy_volume_is_named_and_has_no_status() {
         for answer in [
-            health("v", Ok(told(Ok(Vec::new()))), false),
+            health("v", Ok(volume_health(Ok(Vec::new()))), false),
             health("v", Err(HealthSourceError::NotFound(String::new())), true),
         ] {
             let answer =

@@ -1,9 +1,9 @@
-//! Our health into the upstream's answers, on the raw message: one field is changed, and all
-//! others, known or not, stay as they are.
+//! Merges the daemon's health into the upstream driver's raw answers: one field is changed, all
+//! other fields, known or not, stay as they are.
 //!
-//! In: an answer's bytes and what the daemon told. Out: the new bytes, or [`Junk`], upon which the
-//! upstream's answer goes on untouched. No I/O, no CSI types: numbers only (CSI_WIRE, sections 1 to
-//! 3).
+//! In: the bytes of an answer and the daemon's health. Out: the new bytes, or [`DecodeError`]; then
+//! the upstream's answer is passed on unchanged. No I/O and no CSI types, only field numbers
+//! (CSI_WIRE, sections 1 to 3).
 
 use std::collections::HashMap;
 
@@ -57,7 +57,7 @@ pub fn announced_capabilities(message: &[u8]) -> Result<Vec<i32>, DecodeError> {
     Ok(found)
 }
 
-/// Announces what is not announced yet.
+/// Adds the capabilities that are not announced yet.
 pub fn add_capabilities(message: &[u8], add: &[i32]) -> Result<Vec<u8>, DecodeError> {
     let present = announced_capabilities(message)?;
     let mut out = message.to_vec();
@@ -82,7 +82,7 @@ pub fn volume(message: &[u8], ours: &VolumeCondition) -> Result<Vec<u8>, DecodeE
     })
 }
 
-/// ListVolumes: the entries that we know.
+/// ListVolumes: the entries of known volumes.
 pub fn volumes(
     message: &[u8],
     ours: &HashMap<String, VolumeHealth>,
@@ -94,7 +94,7 @@ pub fn volumes(
             .collect::<Vec<_>>()
             .concat();
         match ours.get(raw::string_field(&inner, VOLUME_ID)?) {
-            Some(told) => volume(entry, &told.condition),
+            Some(health) => volume(entry, &health.condition),
             None => Ok(entry.to_vec()),
         }
     })
@@ -104,8 +104,8 @@ fn with_condition(message: &[u8], ours: &VolumeCondition) -> Result<Vec<u8>, Dec
     raw::edit(message, CONDITION, |theirs| merge_condition(theirs, ours))
 }
 
-/// Abnormal where one of the two is; a message that names all that is wrong, ours first. What the
-/// upstream says of a volume in which we see nothing wrong stays as it is.
+/// Abnormal where one of the two is, with both messages, the daemon's first. The upstream's
+/// condition of a volume that the daemon calls healthy stays as it is.
 fn merge_condition(theirs: Option<&[u8]>, ours: &VolumeCondition) -> Result<Vec<u8>, DecodeError> {
     let mut out = Vec::new();
     let Some(theirs) = theirs else {
@@ -153,7 +153,8 @@ fn put_condition(out: &mut Vec<u8>, abnormal: bool, message: &str) {
     }
 }
 
-/// NodeGetVolumeHealth, ControllerGetVolumeHealth. An empty `message` gives our answer alone.
+/// NodeGetVolumeHealth, ControllerGetVolumeHealth. An empty `message` gives the daemon's health
+/// alone.
 pub fn health(message: &[u8], handle: &str, ours: &[HealthStatus]) -> Result<Vec<u8>, DecodeError> {
     raw::edit(message, VOLUME_HEALTH, |theirs| {
         volume_health(theirs.unwrap_or_default(), handle, ours)
@@ -178,14 +179,14 @@ pub fn volume_health(
     Ok(out)
 }
 
-/// NodeGetStorageHealth. An empty `message` gives our answer alone.
+/// NodeGetStorageHealth. An empty `message` gives the daemon's health alone.
 pub fn storage(message: &[u8], ours: &[HealthStatus]) -> Result<Vec<u8>, DecodeError> {
     let mut out = Vec::new();
     put_merged_statuses(&mut out, message, BACKEND_HEALTH, ours)?;
     Ok(out)
 }
 
-/// The repeated field `number` becomes the lawful list of what it holds and of ours.
+/// Replaces the repeated field `number` by the merged list.
 fn put_merged_statuses(
     out: &mut Vec<u8>,
     message: &[u8],
@@ -211,7 +212,7 @@ fn put_merged_statuses(
     Ok(())
 }
 
-/// A page of ControllerListVolumeHealth: whom it speaks of, and how it goes on.
+/// A page of ControllerListVolumeHealth: its volumes, and the token of the next page.
 pub struct Page {
     pub handles: Vec<String>,
     pub next_token: String,
@@ -231,7 +232,7 @@ pub fn parse_page(message: &[u8]) -> Result<Page, DecodeError> {
     })
 }
 
-/// ControllerListVolumeHealth: ours into the entries that are there.
+/// ControllerListVolumeHealth: merges health into the existing entries.
 pub fn listed_health(
     message: &[u8],
     ours: &HashMap<String, Vec<HealthStatus>>,
@@ -245,7 +246,7 @@ pub fn listed_health(
     })
 }
 
-/// ControllerListVolumeHealth: `more` behind the entries that are there, and another token.
+/// ControllerListVolumeHealth: appends `more` entries and replaces the token.
 pub fn append_entries(
     message: &[u8],
     more: &[(String, Vec<HealthStatus>)],

@@ -1,6 +1,7 @@
-//! The calls that are more than passed on. All others, known to CSI or not, are never looked into.
+//! The CSI calls that the interposer changes, answers or tracks. All other calls, known to CSI or
+//! not, are passed on unread.
 
-/// A call that we add to, answer, or tell the daemon of.
+/// A call that the interposer adds to, answers, or reports to the daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CsiMethod {
     NodeGetCapabilities,
@@ -19,7 +20,7 @@ pub enum CsiMethod {
     CreateVolume,
 }
 
-/// Which kinds of health are spoken: `--health-api`.
+/// Enabled health APIs: `--health-api`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EnabledHealthApis {
     /// CSI ≤ 1.12: VolumeCondition.
@@ -28,7 +29,7 @@ pub struct EnabledHealthApis {
     pub health: bool,
 }
 
-/// Which service's capabilities.
+/// Service whose capabilities are meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Service {
     Node,
@@ -70,7 +71,7 @@ impl CsiMethod {
         })
     }
 
-    /// Not to be looked into in this dialect.
+    /// The call is passed on unread with these health APIs.
     pub fn is_passthrough(self, health_apis: EnabledHealthApis) -> bool {
         match self {
             CsiMethod::NodeGetVolumeHealth
@@ -82,8 +83,8 @@ impl CsiMethod {
         }
     }
 
-    /// The capability under which the call is announced, where we announce it for an upstream that
-    /// lacks it.
+    /// The capability that announces the call, where the interposer announces it for an upstream
+    /// that lacks it.
     pub fn capability(self) -> Option<(Service, i32)> {
         match self {
             CsiMethod::NodeGetVolumeStats => Some((Service::Node, NODE_GET_VOLUME_STATS)),
@@ -108,8 +109,8 @@ impl Service {
         }
     }
 
-    /// What we announce beside what the upstream does. A condition alone is of no use to anybody
-    /// where there is no call that carries it.
+    /// Capabilities that the interposer adds to the upstream's. VOLUME_CONDITION alone is useless
+    /// without a call that carries a condition.
     pub fn added_capabilities(self, dialects: EnabledHealthApis, upstreams: &[i32]) -> Vec<i32> {
         let mut add = Vec::new();
         match self {

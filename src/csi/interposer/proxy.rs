@@ -1,8 +1,8 @@
-//! One call on its way: passed on as it is, or with our health in its answer, or answered by us
-//! where the upstream cannot.
+//! Handles one CSI call in the interposer: passes it on, merges health into the answer, or answers
+//! it where the upstream driver cannot.
 //!
-//! In: requests. Out: answers. Requests are read only for the calls in `method`, and only their
-//! volume ids and paths; nothing of a request is logged.
+//! In: requests. Out: answers. Only requests of the calls in `method` are read, and of these only
+//! volume ids and paths. Nothing of a request is logged.
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -28,11 +28,11 @@ use crate::csi::interposer::upstream_error::UpstreamError;
 use crate::csi::interposer::volume_tracker::VolumeTracker;
 use crate::csi::interposer::{body, grpc, local_replies, merge, raw, upstream_error};
 
-/// Larger requests are not looked into, in bytes. CSI's are a few KiB.
+/// Larger requests are not read, in bytes. CSI's are a few KiB.
 const MAX_REQUEST_BYTES: usize = 1 << 20;
-/// For the daemon's answer, from the beginning of a call.
+/// For the daemon's answer, from the start of a call.
 const DAEMON_TIMEOUT: Duration = Duration::from_millis(900);
-/// And once the upstream has answered: its answer does not wait for a daemon that hangs.
+/// After the upstream has answered: its answer does not wait for a daemon that hangs.
 const DAEMON_GRACE: Duration = Duration::from_millis(250);
 
 pub struct Proxy<W> {
@@ -41,7 +41,7 @@ pub struct Proxy<W> {
     pub tracker: VolumeTracker,
     pub notifier: DaemonNotifier,
     health_apis: EnabledHealthApis,
-    /// Calls whose answers could not be read, a bit each: said once.
+    /// Methods whose answers could not be decoded, one bit each: logged once.
     warned_methods: AtomicU32,
 }
 
@@ -64,7 +64,7 @@ impl<W: HealthSource> Proxy<W> {
         }
     }
 
-    /// An error resets the caller's stream, as the upstream reset ours.
+    /// An error resets the caller's stream, as the upstream reset its own.
     pub async fn handle_call(&self, request: Request<Incoming>) -> ProxyResult {
         let Some(method) = CsiMethod::from_path(request.uri().path())
             .filter(|method| !method.is_passthrough(self.health_apis))
@@ -134,8 +134,8 @@ impl<W: HealthSource> Proxy<W> {
         }
     }
 
-    /// What we announce is announced always, whether the daemon is there or not: what serves these
-    /// calls is here.
+    /// Capabilities are announced whether the daemon answers or not: the interposer serves these
+    /// calls.
     async fn get_capabilities(
         &self,
         method: CsiMethod,
@@ -169,8 +169,8 @@ impl<W: HealthSource> Proxy<W> {
                 Ok(local_response(self.local_stats(message).await))
             }
             Reply::Success(good) if self.health_apis.condition => match health {
-                Ok(told) => Ok(self.merge_into(method, good, |message| {
-                    merge::stats(message, &told.condition)
+                Ok(health) => Ok(self.merge_into(method, good, |message| {
+                    merge::stats(message, &health.condition)
                 })),
                 Err(_) => Ok(good.untouched()),
             },
@@ -184,12 +184,12 @@ impl<W: HealthSource> Proxy<W> {
             local_replies::volume_path(message)?,
         );
         let usage = self.query(async |name| self.health_source.usage(name, handle, path).await);
-        // Statistics never fail for want of a condition.
+        // Statistics do not fail for lack of a condition.
         let (usage, health) = tokio::join!(usage, self.query_health(handle));
         let condition = health
             .ok()
             .filter(|_| self.health_apis.condition)
-            .map(|told| told.condition);
+            .map(|health| health.condition);
         Ok(local_replies::stats(
             &usage.map_err(|error| local_replies::to_status(&error))?,
             condition,
@@ -203,23 +203,23 @@ impl<W: HealthSource> Proxy<W> {
         message: &[u8],
     ) -> ProxyResult {
         let handle = raw::string_field(message, 1).unwrap_or_default();
-        let told = async {
-            let told = self.query_health(handle).await?;
+        let health = async {
+            let health = self.query_health(handle).await?;
             Ok(if method == CsiMethod::ControllerGetVolumeHealth {
-                told.for_controller()
+                health.for_controller()
             } else {
-                told
+                health
             })
         };
-        let (reply, told) = join_bounded(self.forward_and_read(request), told).await?;
+        let (reply, health) = join_bounded(self.forward_and_read(request), health).await?;
         match reply {
             Reply::ErrorStatus(code, _) if self.is_unimplemented_upstream(method, code).await => {
                 let fresh = self.tracker.is_recently_confirmed(handle, Instant::now());
                 Ok(local_response(local_replies::volume_id(message).and_then(
-                    |handle| local_replies::health(handle, told, fresh),
+                    |handle| local_replies::health(handle, health, fresh),
                 )))
             }
-            Reply::Success(good) => match told.map(|told| told.statuses) {
+            Reply::Success(good) => match health.map(|health| health.statuses) {
                 Ok(Ok(statuses)) => Ok(self.merge_into(method, good, |message| {
                     merge::health(message, handle, &statuses)
                 })),
@@ -231,12 +231,12 @@ impl<W: HealthSource> Proxy<W> {
 
     async fn get_storage_health(&self, method: CsiMethod, request: Request<Body>) -> ProxyResult {
         let storage = self.query(async |name| self.health_source.storage_health(name).await);
-        let (reply, told) = join_bounded(self.forward_and_read(request), storage).await?;
-        match (reply, told) {
-            (Reply::ErrorStatus(code, _), told)
+        let (reply, health) = join_bounded(self.forward_and_read(request), storage).await?;
+        match (reply, health) {
+            (Reply::ErrorStatus(code, _), health)
                 if self.is_unimplemented_upstream(method, code).await =>
             {
-                Ok(local_response(local_replies::storage(told)))
+                Ok(local_response(local_replies::storage(health)))
             }
             (Reply::Success(good), Ok(statuses)) => {
                 Ok(self.merge_into(method, good, |message| merge::storage(message, &statuses)))
@@ -268,21 +268,21 @@ impl<W: HealthSource> Proxy<W> {
     ) -> ProxyResult {
         let handle = raw::string_field(message, 1).unwrap_or_default();
         match join_bounded(self.forward_and_read(request), self.query_health(handle)).await? {
-            (Reply::Success(good), Ok(told)) => Ok(self.merge_into(method, good, |message| {
-                merge::volume(message, &told.condition)
+            (Reply::Success(good), Ok(health)) => Ok(self.merge_into(method, good, |message| {
+                merge::volume(message, &health.condition)
             })),
             (other, _) => Ok(other.untouched()),
         }
     }
 
-    /// Stage and publish, and their undoing: remembered, and told where they succeeded.
+    /// Stage, publish and their reversal: tracked, and reported to the daemon on success.
     async fn track_lifecycle(
         &self,
         method: CsiMethod,
         request: Request<Body>,
         message: &[u8],
     ) -> ProxyResult {
-        // staging_target_path and target_path have numbers of their own in each request.
+        // staging_target_path and target_path have different field numbers in each request.
         let number = match method {
             CsiMethod::NodeStageVolume => 3,
             CsiMethod::NodePublishVolume => 4,
@@ -328,8 +328,8 @@ impl<W: HealthSource> Proxy<W> {
         self.notifier.enqueue(event);
     }
 
-    /// CreateVolumeResponse.volume.volume_id: a volume that the driver vouches for, wherever it
-    /// will be used.
+    /// CreateVolumeResponse.volume.volume_id: the driver confirms this volume, wherever it will be
+    /// used.
     async fn create_volume(&self, request: Request<Body>) -> ProxyResult {
         let reply = self.forward_and_read(request).await?;
         if let Reply::Success(good) = &reply {
@@ -347,7 +347,7 @@ impl<W: HealthSource> Proxy<W> {
         Ok(reply.untouched())
     }
 
-    /// What the daemon knows of one volume.
+    /// The daemon's health of one volume.
     async fn query_health(&self, handle: &str) -> Result<VolumeHealth, HealthSourceError> {
         self.query(async |name| self.health_source.health(name, handle).await)
             .await
@@ -358,7 +358,7 @@ impl<W: HealthSource> Proxy<W> {
             .await
     }
 
-    /// A question to the daemon about this driver, no longer than [`ANSWER`].
+    /// Queries the daemon about this driver, for at most [`DAEMON_TIMEOUT`].
     async fn query<T>(
         &self,
         question: impl AsyncFnOnce(&str) -> Result<T, HealthSourceError>,
@@ -369,9 +369,9 @@ impl<W: HealthSource> Proxy<W> {
             .unwrap_or_else(|_| Err(daemon_timeout(DAEMON_TIMEOUT)))
     }
 
-    /// Whether the upstream does not serve the call, so that its refusal is not its word on the
-    /// matter. Some drivers announce what they do not implement, and some answer with other codes
-    /// what they do not announce.
+    /// Whether the upstream does not implement the call, so that its error is no answer. Some
+    /// drivers announce calls that they do not implement; some return other codes for calls that
+    /// they do not announce.
     pub async fn is_unimplemented_upstream(&self, method: CsiMethod, code: Code) -> bool {
         match (method.capability(), code) {
             (None, _) => false,
@@ -383,7 +383,7 @@ impl<W: HealthSource> Proxy<W> {
         }
     }
 
-    /// The upstream's answer with our part in it; as it was, where that fails.
+    /// The upstream's answer with health merged into it; unchanged where merging fails.
     pub fn merge_into(
         &self,
         method: CsiMethod,
@@ -395,7 +395,7 @@ impl<W: HealthSource> Proxy<W> {
             Err(junk) => {
                 let bit = 1 << (method as u32);
                 if self.warned_methods.fetch_or(bit, Ordering::AcqRel) & bit == 0 {
-                    tracing::warn!(call = ?method, %junk, "an answer of the upstream driver cannot be read: such answers go on without our health");
+                    tracing::warn!(call = ?method, %junk, "an answer of the upstream driver cannot be decoded: such answers pass without health");
                 }
                 good.untouched()
             }
@@ -403,7 +403,7 @@ impl<W: HealthSource> Proxy<W> {
     }
 }
 
-/// Both at once. Ours is waited for no longer than [`PATIENCE`] once theirs is there.
+/// Runs both at once. After the upstream's answer the daemon gets at most [`DAEMON_GRACE`].
 pub async fn join_bounded<T>(
     theirs: impl Future<Output = Result<Reply, hyper::Error>>,
     ours: impl Future<Output = Result<T, HealthSourceError>>,
@@ -414,16 +414,16 @@ pub async fn join_bounded<T>(
         tokio::select! {
             biased;
             reply = &mut theirs => break reply?,
-            told = &mut ours, if early.is_none() => early = Some(told),
+            health = &mut ours, if early.is_none() => early = Some(health),
         }
     };
-    let told = match early {
-        Some(told) => told,
+    let health = match early {
+        Some(health) => health,
         None => tokio::time::timeout(DAEMON_GRACE, ours)
             .await
             .unwrap_or_else(|_| Err(daemon_timeout(DAEMON_GRACE))),
     };
-    Ok((reply, told))
+    Ok((reply, health))
 }
 
 fn daemon_timeout(waited: Duration) -> HealthSourceError {
@@ -433,7 +433,7 @@ fn daemon_timeout(waited: Duration) -> HealthSourceError {
     ))
 }
 
-/// What we say ourselves.
+/// An answer of the interposer itself.
 pub fn local_response(message: Result<Vec<u8>, Status>) -> Response<Body> {
     match message {
         Ok(message) => grpc::unary_response(&message),

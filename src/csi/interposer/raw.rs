@@ -1,8 +1,13 @@
-//! Protobuf messages as they are on the wire (protobuf.dev, "Encoding"): read field by field, and
-//! changed in one field without touching the others.
+//! Reads protobuf messages field by field (protobuf.dev, "Encoding") and changes one field without
+//! touching the bytes of the others.
 //!
-//! In: bytes. Out: fields, bytes. Knows no message type. What is not protobuf is [`Junk`], never a
-//! guess.
+//! Why no crate: prost drops fields that it does not know, so an answer of a newer driver would
+//! lose them on the way through. Crates that keep unknown fields need generated code or a
+//! descriptor of every message and re-encode the whole message. The interposer must return all
+//! other bytes as they were.
+//!
+//! In: bytes. Out: fields, bytes. Knows no message type. Invalid protobuf is [`DecodeError`], never
+//! a guess.
 
 use std::borrow::Cow;
 
@@ -10,7 +15,7 @@ use std::borrow::Cow;
 const MAX_GROUP_DEPTH: u32 = 100;
 const MAX_FIELD_NUMBER: u64 = (1 << 29) - 1;
 
-/// Not a message that we can read.
+/// Not a valid protobuf message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the message is not what its type says")]
 pub struct DecodeError;
@@ -28,7 +33,7 @@ pub enum Value<'a> {
     Varint(u64),
     /// A string, bytes, an embedded message, packed numbers.
     Bytes(&'a [u8]),
-    /// Fixed-width numbers and groups: nothing that we look into has any.
+    /// Fixed-width numbers and groups: no field that is read here has them.
     Other,
 }
 

@@ -1,5 +1,5 @@
-//! The upstream's answer to a call of one message: read where it can be, and sent on, as it was or
-//! with another message in it.
+//! The upstream driver's answer to a unary call: decoded where possible, and sent on unchanged or
+//! with another message.
 
 use bytes::Bytes;
 use http::header::CONTENT_LENGTH;
@@ -11,15 +11,14 @@ use tonic::Code;
 use crate::csi::interposer::body::{Body, BufferedBody};
 use crate::csi::interposer::{body, grpc};
 
-/// Larger answers are not looked into, in bytes.
+/// Larger answers are not decoded, in bytes.
 const MAX_RESPONSE_BYTES: usize = 16 << 20;
 
 pub enum Reply {
     Success(SuccessReply),
     /// An error, by its grpc-status.
     ErrorStatus(Code, Response<Body>),
-    /// What we cannot read: too large, in an unknown compression, broken off, not gRPC, or an
-    /// upstream that is away.
+    /// Not decodable: too large, unknown compression, broken off, not gRPC, or an absent upstream.
     Opaque(Response<Body>),
 }
 
@@ -72,7 +71,7 @@ impl SuccessReply {
         Response::from_parts(self.head, Body::full(self.data, self.trailers))
     }
 
-    /// The same answer with another message. Equal or too large: untouched.
+    /// The same answer with another message. Unchanged if equal or too large.
     pub fn with_message(mut self, message: &[u8]) -> Response<Body> {
         if message == self.message {
             return self.untouched();

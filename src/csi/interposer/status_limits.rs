@@ -1,8 +1,8 @@
-//! One list of health statuses for the kubelet of the upstream's and ours, within the limits of
-//! [`limits`] and unique by status and reason.
+//! Merges the upstream driver's health statuses with the daemon's into one list within the limits
+//! of [`limits`], unique by status and reason.
 //!
-//! In: the upstream's entries, raw, and ours. Out: one lawful list, raw, worst first. Fields that
-//! we do not know stay in their entries.
+//! In: the upstream's raw entries and the daemon's statuses. Out: one valid list of raw entries,
+//! worst first. Unknown fields stay in their entries.
 
 use std::collections::HashSet;
 
@@ -16,10 +16,10 @@ use crate::csi::limits::MAX_STATUSES;
 const STATUS: u32 = 1;
 const REASON: u32 = 2;
 const MESSAGE: u32 = 3;
-/// StorageBackendHealth only: what an entry is limited to. Part of what makes it unique.
+/// StorageBackendHealth only: the capability that an entry is limited to. Part of its identity.
 const CAPABILITY: u32 = 4;
 
-/// One entry as it will be sent.
+/// One entry of the result.
 struct Entry {
     status: i32,
     reason: String,
@@ -27,8 +27,7 @@ struct Entry {
     raw: Vec<u8>,
 }
 
-/// The upstream's entries and ours as one list. None: the upstream's is lawful, and we have nothing
-/// to add.
+/// Merges both lists. None: the upstream's is valid, and there is nothing to add.
 pub fn merge_entries(
     theirs: &[&[u8]],
     ours: &[HealthStatus],
@@ -52,14 +51,14 @@ pub fn merge_entries(
     if entries.len() <= MAX_STATUSES && untouched(&entries) {
         return Ok(None);
     }
-    // Stable: of equally bad ones the upstream's own come first.
+    // A stable sort keeps the upstream's entries first among equally severe ones.
     entries.sort_by_key(|entry| std::cmp::Reverse(severity_rank(entry.status)));
     entries.truncate(MAX_STATUSES);
     Ok(Some(entries.into_iter().map(|entry| entry.raw).collect()))
 }
 
-/// Higher numbers are worse, in both enums. What is no number of CSI 1.13 comes last: callers skip
-/// it.
+/// Higher numbers are worse, in both enums. Numbers that CSI 1.13 does not define come last:
+/// callers skip them.
 fn severity_rank(status: i32) -> i32 {
     if (1..=3).contains(&status) { status } else { 0 }
 }
@@ -69,19 +68,19 @@ fn encode_entry(status: &HealthStatus) -> Entry {
     let mut raw = Vec::new();
     put_status_fields(
         &mut raw,
-        status.status,
+        status.status.number(),
         &reason,
         &limits::truncate_message(&status.message),
     );
     Entry {
-        status: status.status,
+        status: status.status.number(),
         reason: reason.into_owned(),
         capability: Vec::new(),
         raw,
     }
 }
 
-/// An upstream's entry; as it is, where it is lawful.
+/// An entry of the upstream; unchanged where it is valid.
 fn conform_entry(entry: &[u8]) -> Result<Entry, DecodeError> {
     let status = raw::int32_field(entry, STATUS)?;
     let (reason, message) = (

@@ -1,7 +1,8 @@
-//! The real driver: one connection to its socket, used by all calls, made anew when it has ended.
+//! One HTTP/2 connection to the upstream driver's socket, shared by all calls and made again when
+//! it has ended.
 //!
-//! In: requests as they came. Out: its answers as they come, or why there are none. Knows nothing
-//! of CSI.
+//! In: requests as they came. Out: the driver's answers as they come, or an error. Knows nothing of
+//! CSI.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -24,11 +25,11 @@ use crate::csi::interposer::{body, grpc, upstream_error};
 
 /// For a connection to begin.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-/// For answers to questions of our own.
+/// For answers to the interposer's own calls.
 const CALL_TIMEOUT: Duration = Duration::from_secs(2);
 /// Largest answer to such a question, in bytes.
 const MAX_RESPONSE_BYTES: usize = 16 << 20;
-/// Flow control, in bytes: one answer that is not fetched must not keep the others.
+/// Flow control, in bytes: one answer that is not read must not block the others.
 pub const STREAM_WINDOW: u32 = 512 << 10;
 pub const CONNECTION_WINDOW: u32 = 64 << 20;
 /// Headers and trailers, in bytes. h2's own 16 KiB are less than what gRPC in Go lets through.
@@ -37,7 +38,7 @@ pub const MAX_HEADER_LIST_BYTES: u32 = 1 << 20;
 pub struct Upstream {
     path: PathBuf,
     current: Mutex<Option<SendRequest<Body>>>,
-    /// One dials, the others wait for the connection that it makes.
+    /// One caller dials, the others wait for its connection.
     dial_permit: Semaphore,
     /// How many connections there have been: another one may reach another version of the driver.
     generation: AtomicU64,
@@ -93,7 +94,7 @@ impl Upstream {
         }
     }
 
-    /// A question of our own: one message there, one message back.
+    /// A unary call of the interposer itself.
     pub async fn call(&self, method: &'static str, message: &[u8]) -> Result<Bytes, Status> {
         let data = grpc::frame_message(message)
             .ok_or_else(|| Status::resource_exhausted("the request is too large"))?;
@@ -183,19 +184,19 @@ impl Upstream {
         match begun {
             Ok((sender, connection)) => {
                 tokio::spawn(async move {
-                    // How it ended is told by the calls that were under way.
+                    // The calls in progress report how it ended.
                     let _ = connection.await;
                 });
                 self.generation.fetch_add(1, Ordering::AcqRel);
                 if self.is_down.swap(false, Ordering::AcqRel) {
-                    tracing::info!(upstream = %self.path.display(), "the upstream driver is back");
+                    tracing::info!(upstream = %self.path.display(), "the upstream driver can be reached again");
                 }
                 *self.lock() = Some(sender.clone());
                 Ok(sender)
             }
             Err(source) => {
                 if !self.is_down.swap(true, Ordering::AcqRel) {
-                    tracing::warn!(upstream = %self.path.display(), %source, "the upstream driver is away: its callers are told UNAVAILABLE");
+                    tracing::warn!(upstream = %self.path.display(), %source, "the upstream driver cannot be reached: its callers get UNAVAILABLE");
                 }
                 Err(UpstreamError::Connect {
                     path: self.path.clone(),

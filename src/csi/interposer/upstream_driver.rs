@@ -1,9 +1,8 @@
-//! What is known of the upstream as a CSI driver: its name, and what it announces itself. Asked
-//! when it is needed, then remembered.
+//! Name and announced capabilities of the upstream driver, queried on first use and then cached.
 //!
-//! In: answers that pass by, and answers to questions of our own. Out: the name, the capabilities.
-//! A new connection may reach another version of the driver, so capabilities are forgotten with the
-//! connection; the name is what makes it the driver that it is, and stays.
+//! In: answers that pass by, and answers to queries of the interposer. Out: the name, the
+//! capabilities. A new connection may reach another version of the driver, so the capabilities are
+//! dropped with the connection. The name identifies the driver and stays.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -39,8 +38,7 @@ impl UpstreamDriver {
         }
     }
 
-    /// The error says that the daemon cannot be asked: not because it is away, but because we do
-    /// not know of what.
+    /// The error means: the daemon cannot be queried, because the name of the driver is unknown.
     pub async fn name(&self) -> Result<&str, HealthSourceError> {
         let asked = || async {
             let answer = self
@@ -56,7 +54,7 @@ impl UpstreamDriver {
         self.name.get_or_try_init(asked).await.map(String::as_str)
     }
 
-    /// What passed by, before anything was added to it.
+    /// Records the capabilities of an answer before any were added.
     pub fn record_capabilities(&self, service: Service, numbers: Vec<i32>) {
         let announced = AnnouncedCapabilities {
             generation: self.upstream.generation(),
@@ -65,7 +63,7 @@ impl UpstreamDriver {
         self.lock()[service as usize] = Some(announced);
     }
 
-    /// Whether the upstream announces the capability itself. None: it does not say.
+    /// Whether the upstream itself announces the capability. None: unknown.
     pub async fn announces(&self, service: Service, number: i32) -> Option<bool> {
         if let Some(known) = self.cached(service, number) {
             return Some(known);

@@ -1,15 +1,16 @@
-//! How a call to the upstream can fail below gRPC, and how the caller learns of it.
+//! Errors of a call to the upstream driver below the level of gRPC, and what the caller gets
+//! instead of an answer.
 //!
-//! In: hyper's errors. Out: what they mean. A stream that the upstream reset is reset towards the
-//! caller too, for the same reason; everything else is UNAVAILABLE, which is what a caller without
-//! us in between would see.
+//! In: errors of hyper. Out: a stream that the upstream reset is reset towards the caller for the
+//! same reason; every other error is UNAVAILABLE, as the caller would see it without the
+//! interposer.
 
 use std::error::Error;
 use std::path::PathBuf;
 
 #[derive(Debug, thiserror::Error)]
 pub enum UpstreamError {
-    /// Nobody listens, or the connection could not be begun.
+    /// No listener, or the connection could not be started.
     #[error("connecting to the upstream driver at {}", path.display())]
     Connect {
         path: PathBuf,
@@ -56,7 +57,7 @@ pub fn error_chain(error: &dyn Error) -> String {
     let mut cause = error.source();
     while let Some(error) = cause {
         let next = error.to_string();
-        // hyper repeats its cause in its own words.
+        // hyper's message repeats that of its cause.
         if !text.ends_with(&next) {
             text = format!("{text}: {next}");
         }

@@ -1,11 +1,12 @@
-//! Which volumes' calls have passed by: what is fresh, and what came by another way.
+//! Tracks the volumes whose calls have passed through the interposer, to recognize recently
+//! confirmed volumes and bypassed ones.
 //!
 //! In: calls, and the daemon's list of the driver's volumes. Out: whether the driver has just
-//! vouched for a volume; which volumes bypass us. No I/O; the time is an argument.
+//! confirmed a volume; which volumes bypass the interposer. No I/O; the time is an argument.
 //!
-//! A volume that was here before our first look at the list says nothing: its calls passed before
-//! we started. Neither does one that is missing at one look only, for lists and calls are not seen
-//! at the same moment.
+//! A volume that is in the first list proves nothing: its calls passed before the interposer
+//! started. One list without a call proves nothing either, because lists and calls are not taken at
+//! the same moment.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
@@ -15,12 +16,11 @@ use tokio::time::Instant;
 
 use crate::csi::interposer::health_source::ListedVolume;
 
-/// For so long after a call that succeeded the driver's own word counts, where the daemon has not
-/// found the volume yet.
+/// How long the driver's own confirmation counts while the daemon has not found the volume yet.
 const CONFIRMATION_TTL: Duration = Duration::from_secs(10);
-/// What is neither called for nor listed for so long is forgotten.
+/// Volumes without a call and without an entry in the list for so long are dropped.
 const TRACKING_TTL: Duration = Duration::from_secs(600);
-/// Where forgetting begins without a list.
+/// Number of volumes from which on old ones are dropped without a list.
 const EXPIRY_THRESHOLD: usize = 10_000;
 
 #[derive(Default)]
@@ -32,20 +32,20 @@ struct TrackerState {
     tracked: HashMap<String, TrackedVolume>,
     confirmed: HashMap<String, Instant>,
     has_baseline: bool,
-    /// Here at the last look, without a call.
+    /// In the last list without a call.
     untracked: HashSet<String>,
 }
 
 struct TrackedVolume {
     paths: BTreeSet<String>,
-    /// It was here before our first look, so that we do not know all its paths.
+    /// In the first list, so its paths are not all known.
     preexisting: bool,
     last_seen: Instant,
 }
 
 impl VolumeTracker {
-    /// A stage or publish has passed towards the driver. How it ends does not matter: it came by
-    /// this way.
+    /// Records a stage or publish on its way to the driver. The result does not matter: the call
+    /// did not bypass the interposer.
     pub fn record_attach(&self, handle: &str, path: &str, now: Instant) {
         let mut state = self.lock();
         if state.tracked.len() >= EXPIRY_THRESHOLD {
@@ -63,7 +63,7 @@ impl VolumeTracker {
         here.last_seen = now;
     }
 
-    /// The driver said that it has made, staged or published the volume.
+    /// The driver confirms that it has created, staged or published the volume.
     pub fn confirm(&self, handle: &str, now: Instant) {
         let mut state = self.lock();
         if state.confirmed.len() >= EXPIRY_THRESHOLD {
@@ -91,7 +91,7 @@ impl VolumeTracker {
         state.confirmed.remove(handle);
     }
 
-    /// The driver has vouched for it a moment ago.
+    /// The driver has confirmed the volume a moment ago.
     pub fn is_recently_confirmed(&self, handle: &str, now: Instant) -> bool {
         self.lock()
             .confirmed
@@ -99,8 +99,8 @@ impl VolumeTracker {
             .is_some_and(|at| now.duration_since(*at) < CONFIRMATION_TTL)
     }
 
-    /// The daemon's list of the driver's volumes. Those that are here, at the second look in
-    /// succession, without a call of theirs having passed.
+    /// Compares the daemon's list of the driver's volumes with the calls. Returns the volumes that
+    /// are in two lists in succession without a call.
     pub fn find_bypassed(&self, listed: &[ListedVolume], now: Instant) -> Vec<String> {
         let mut state = self.lock();
         let here: Vec<&str> = listed
@@ -155,7 +155,7 @@ mod tests {
     const MINUTE: Duration = Duration::from_secs(60);
 
     fn list(handles: &[&str]) -> Vec<ListedVolume> {
-        let told = VolumeHealth {
+        let health = VolumeHealth {
             statuses: Ok(Vec::new()),
             condition: VolumeCondition::default(),
             local: true,
@@ -165,99 +165,114 @@ mod tests {
             .map(|handle| ListedVolume {
                 handle: (*handle).to_owned(),
                 attached: true,
-                health: told.clone(),
+                health: health.clone(),
             })
             .collect()
     }
 
     #[test]
     fn a_volume_attached_before_the_first_list_is_no_bypass() {
-        let (seen, now) = (VolumeTracker::default(), Instant::now());
+        let (tracker, now) = (VolumeTracker::default(), Instant::now());
         for minute in 0..4 {
             assert!(
-                seen.find_bypassed(&list(&["old"]), now + minute * MINUTE)
+                tracker
+                    .find_bypassed(&list(&["old"]), now + minute * MINUTE)
                     .is_empty()
             );
         }
-        seen.record_unpublish("old", "/p");
+        tracker.record_unpublish("old", "/p");
         assert!(
-            seen.find_bypassed(&list(&["old"]), now + 5 * MINUTE)
+            tracker
+                .find_bypassed(&list(&["old"]), now + 5 * MINUTE)
                 .is_empty()
         );
         assert!(
-            seen.find_bypassed(&list(&["old"]), now + 6 * MINUTE)
+            tracker
+                .find_bypassed(&list(&["old"]), now + 6 * MINUTE)
                 .is_empty()
         );
     }
 
     #[test]
     fn a_volume_listed_twice_without_a_call_is_a_bypass() {
-        let (seen, now) = (VolumeTracker::default(), Instant::now());
-        seen.find_bypassed(&[], now);
-        seen.record_attach("mine", "/p", now);
+        let (tracker, now) = (VolumeTracker::default(), Instant::now());
+        tracker.find_bypassed(&[], now);
+        tracker.record_attach("mine", "/p", now);
         assert!(
-            seen.find_bypassed(&list(&["mine", "other"]), now + MINUTE)
+            tracker
+                .find_bypassed(&list(&["mine", "other"]), now + MINUTE)
                 .is_empty()
         );
         assert_eq!(
-            seen.find_bypassed(&list(&["mine", "other"]), now + 2 * MINUTE),
+            tracker.find_bypassed(&list(&["mine", "other"]), now + 2 * MINUTE),
             ["other"]
         );
-        seen.record_attach("other", "/p", now + 2 * MINUTE);
+        tracker.record_attach("other", "/p", now + 2 * MINUTE);
         assert!(
-            seen.find_bypassed(&list(&["mine", "other"]), now + 3 * MINUTE)
+            tracker
+                .find_bypassed(&list(&["mine", "other"]), now + 3 * MINUTE)
                 .is_empty()
         );
     }
 
     #[test]
     fn a_call_between_two_lists_is_no_bypass() {
-        let (seen, now) = (VolumeTracker::default(), Instant::now());
-        seen.find_bypassed(&[], now);
-        seen.find_bypassed(&list(&["v"]), now + MINUTE);
-        seen.record_attach("v", "/p", now + MINUTE);
+        let (tracker, now) = (VolumeTracker::default(), Instant::now());
+        tracker.find_bypassed(&[], now);
+        tracker.find_bypassed(&list(&["v"]), now + MINUTE);
+        tracker.record_attach("v", "/p", now + MINUTE);
         assert!(
-            seen.find_bypassed(&list(&["v"]), now + 2 * MINUTE)
+            tracker
+                .find_bypassed(&list(&["v"]), now + 2 * MINUTE)
                 .is_empty()
         );
     }
 
     #[test]
     fn a_volume_unstaged_through_us_and_restaged_around_us_is_a_bypass() {
-        let (seen, now) = (VolumeTracker::default(), Instant::now());
-        seen.find_bypassed(&list(&["v"]), now);
-        seen.record_unstage("v");
-        assert!(seen.find_bypassed(&[], now + MINUTE).is_empty());
+        let (tracker, now) = (VolumeTracker::default(), Instant::now());
+        tracker.find_bypassed(&list(&["v"]), now);
+        tracker.record_unstage("v");
+        assert!(tracker.find_bypassed(&[], now + MINUTE).is_empty());
         assert!(
-            seen.find_bypassed(&list(&["v"]), now + 2 * MINUTE)
+            tracker
+                .find_bypassed(&list(&["v"]), now + 2 * MINUTE)
                 .is_empty()
         );
-        assert_eq!(seen.find_bypassed(&list(&["v"]), now + 3 * MINUTE), ["v"]);
+        assert_eq!(
+            tracker.find_bypassed(&list(&["v"]), now + 3 * MINUTE),
+            ["v"]
+        );
     }
 
     #[test]
     fn unpublishing_one_of_two_paths_keeps_the_volume_tracked() {
-        let (seen, now) = (VolumeTracker::default(), Instant::now());
-        seen.find_bypassed(&[], now);
-        seen.record_attach("v", "/staging", now);
-        seen.record_attach("v", "/pod", now);
-        seen.record_unpublish("v", "/pod");
-        assert!(seen.find_bypassed(&list(&["v"]), now + MINUTE).is_empty());
+        let (tracker, now) = (VolumeTracker::default(), Instant::now());
+        tracker.find_bypassed(&[], now);
+        tracker.record_attach("v", "/staging", now);
+        tracker.record_attach("v", "/pod", now);
+        tracker.record_unpublish("v", "/pod");
         assert!(
-            seen.find_bypassed(&list(&["v"]), now + 2 * MINUTE)
+            tracker
+                .find_bypassed(&list(&["v"]), now + MINUTE)
+                .is_empty()
+        );
+        assert!(
+            tracker
+                .find_bypassed(&list(&["v"]), now + 2 * MINUTE)
                 .is_empty()
         );
     }
 
     #[test]
     fn a_confirmation_is_recent_for_ten_seconds() {
-        let (seen, now) = (VolumeTracker::default(), Instant::now());
-        seen.confirm("v", now);
-        assert!(seen.is_recently_confirmed("v", now + Duration::from_secs(9)));
-        assert!(!seen.is_recently_confirmed("v", now + Duration::from_secs(10)));
-        assert!(!seen.is_recently_confirmed("w", now));
-        seen.confirm("v", now);
-        seen.record_unstage("v");
-        assert!(!seen.is_recently_confirmed("v", now));
+        let (tracker, now) = (VolumeTracker::default(), Instant::now());
+        tracker.confirm("v", now);
+        assert!(tracker.is_recently_confirmed("v", now + Duration::from_secs(9)));
+        assert!(!tracker.is_recently_confirmed("v", now + Duration::from_secs(10)));
+        assert!(!tracker.is_recently_confirmed("w", now));
+        tracker.confirm("v", now);
+        tracker.record_unstage("v");
+        assert!(!tracker.is_recently_confirmed("v", now));
     }
 }

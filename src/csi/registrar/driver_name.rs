@@ -1,8 +1,7 @@
-//! What a driver calls itself: asked on its own socket, again and again, ever more slowly, until it
-//! answers.
+//! A driver's own name: queried on its socket with GetPluginInfo until it answers.
 //!
-//! In: the socket's path. Out: a name that is fit to be a part of a file's name. Each new trouble
-//! is logged once, not each attempt.
+//! In: the path of the socket. Out: a name that is safe as part of a file name. Each new error is
+//! logged once, not each attempt.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,12 +11,12 @@ use tonic::transport::Endpoint;
 
 use crate::csi::wire::GetPluginInfoRequest;
 use crate::csi::wire::identity_client::IdentityClient;
+use crate::model::backoff::Backoff;
 use crate::model::naming;
 
-/// Before the second attempt; doubled for each further one. Short: drivers start beside their
-/// registrars, and pods wait for both.
-const INITIAL_BACKOFF: Duration = Duration::from_millis(250);
-const MAX_BACKOFF: Duration = Duration::from_secs(8);
+/// Between two attempts. Short, because a driver starts together with its registrar, and pods wait
+/// for both.
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(8));
 /// To connect, and for the answer.
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 /// Largest answer, in bytes: a name, a version and a few words.
@@ -49,25 +48,21 @@ enum QueryError {
 /// The name that the driver at `socket` gives itself. Waits as long as there is no answer.
 pub async fn wait_for_name(socket: &Path) -> Result<String, InvalidDriverName> {
     let mut last_logged = None;
-    let mut pause = INITIAL_BACKOFF;
+    let mut failures = 0;
     loop {
-        let trouble = match tokio::time::timeout(CALL_TIMEOUT, query_name(socket)).await {
+        let error = match tokio::time::timeout(CALL_TIMEOUT, query_name(socket)).await {
             Ok(Ok(name)) => return validate_name(name),
-            Ok(Err(trouble)) => trouble,
+            Ok(Err(error)) => error,
             Err(_) => QueryError::TimedOut,
         };
-        let trouble = format!("{:#}", anyhow::Error::from(trouble));
-        if last_logged.as_ref() != Some(&trouble) {
-            tracing::warn!(driver = %socket.display(), %trouble, "the driver does not answer: nothing to register yet; trying on");
-            last_logged = Some(trouble);
+        let error = format!("{:#}", anyhow::Error::from(error));
+        if last_logged.as_ref() != Some(&error) {
+            tracing::warn!(driver = %socket.display(), %error, "the driver does not answer, so it cannot be registered yet; retrying");
+            last_logged = Some(error);
         }
-        tokio::time::sleep(pause).await;
-        pause = next_backoff(pause);
+        tokio::time::sleep(BACKOFF.delay(failures)).await;
+        failures += 1;
     }
-}
-
-fn next_backoff(pause: Duration) -> Duration {
-    (pause * 2).min(MAX_BACKOFF)
 }
 
 async fn query_name(socket: &Path) -> Result<String, QueryError> {
@@ -135,16 +130,6 @@ mod tests {
                 .len()
                 < 300
         );
-    }
-
-    #[test]
-    fn the_backoff_doubles_up_to_eight_seconds() {
-        let pauses: Vec<u128> =
-            std::iter::successors(Some(INITIAL_BACKOFF), |pause| Some(next_backoff(*pause)))
-                .take(8)
-                .map(|pause| pause.as_millis())
-                .collect();
-        assert_eq!(pauses, [250, 500, 1000, 2000, 4000, 8000, 8000, 8000]);
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,9 +1,8 @@
-//! The service `pluginregistration.Registration`: says what there is to register, and hears what
-//! became of it.
+//! The service `pluginregistration.Registration`: describes the driver to the kubelet and receives
+//! the result of the registration.
 //!
-//! In: the kubelet's two calls. Out: the driver's standing with the kubelet, and the same as
-//! grpc.health.v1 (SERVING: registered). One line is logged for each change of it: a kubelet that
-//! starts again calls again.
+//! In: the kubelet's two calls. Out: the registration state, also as grpc.health.v1 (SERVING:
+//! registered). One line is logged for each change of state: a restarted kubelet calls again.
 
 use tokio::sync::watch;
 use tonic::{Request, Response, Status};
@@ -20,7 +19,7 @@ const MAX_REASON_CHARS: usize = 1024;
 /// grpc.health.v1's name for a server as a whole.
 const WHOLE_SERVER: &str = "";
 
-/// What the kubelet has said of the driver.
+/// The kubelet's result of the registration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RegistrationState {
     /// Nothing yet.
@@ -40,7 +39,7 @@ impl RegistrationService {
     /// Not serving, until the kubelet has registered the driver.
     pub async fn begin(
         info: PluginInfo,
-        standing: watch::Sender<RegistrationState>,
+        state: watch::Sender<RegistrationState>,
         reporter: HealthReporter,
     ) -> RegistrationService {
         reporter
@@ -48,15 +47,15 @@ impl RegistrationService {
             .await;
         RegistrationService {
             info,
-            state: standing,
+            state,
             reporter,
         }
     }
 
     async fn set_state(&self, new: RegistrationState) {
-        let changed = self.state.send_if_modified(|standing| {
-            let changed = *standing != new;
-            standing.clone_from(&new);
+        let changed = self.state.send_if_modified(|state| {
+            let changed = *state != new;
+            state.clone_from(&new);
             changed
         });
         if !changed {
@@ -100,14 +99,14 @@ impl Registration for RegistrationService {
             plugin_registered,
             error,
         } = request.into_inner();
-        let standing = if plugin_registered {
+        let state = if plugin_registered {
             RegistrationState::Registered
         } else if error.is_empty() {
             RegistrationState::Refused("it gives no reason".to_owned())
         } else {
             RegistrationState::Refused(error.chars().take(MAX_REASON_CHARS).collect())
         };
-        self.set_state(standing).await;
+        self.set_state(state).await;
         Ok(Response::new(RegistrationStatusResponse {}))
     }
 }
@@ -117,15 +116,15 @@ mod tests {
     use super::*;
 
     async fn service() -> (RegistrationService, watch::Receiver<RegistrationState>) {
-        let (standing, told) = watch::channel(RegistrationState::Unknown);
+        let (state, states) = watch::channel(RegistrationState::Unknown);
         let info = PluginInfo {
             r#type: "CSIPlugin".into(),
             name: "csi.example.com".into(),
             ..Default::default()
         };
         (
-            RegistrationService::begin(info, standing, HealthReporter::new()).await,
-            told,
+            RegistrationService::begin(info, state, HealthReporter::new()).await,
+            states,
         )
     }
 
@@ -142,24 +141,24 @@ mod tests {
 
     #[tokio::test]
     async fn a_kubelet_that_registers_twice_changes_the_state_once() {
-        let (service, mut told) = service().await;
+        let (service, mut states) = service().await;
         notified(&service, true, "").await;
-        assert_eq!(*told.borrow_and_update(), RegistrationState::Registered);
+        assert_eq!(*states.borrow_and_update(), RegistrationState::Registered);
         notified(&service, true, "").await;
-        assert!(!told.has_changed().expect("alive"));
+        assert!(!states.has_changed().expect("alive"));
     }
 
     #[tokio::test]
     async fn a_refusal_carries_the_kubelets_reason_at_a_bounded_length() {
-        let (service, told) = service().await;
+        let (service, states) = service().await;
         notified(&service, false, &"é".repeat(5000)).await;
         assert_eq!(
-            *told.borrow(),
+            *states.borrow(),
             RegistrationState::Refused("é".repeat(MAX_REASON_CHARS))
         );
         notified(&service, false, "").await;
         assert_eq!(
-            *told.borrow(),
+            *states.borrow(),
             RegistrationState::Refused("it gives no reason".into())
         );
     }

@@ -1,9 +1,9 @@
-//! The API server: four small calls through the kube crate, with the pod's own service account, or
-//! by a kubeconfig (KUBECONFIG) outside a cluster.
+//! Client of the Kubernetes API server: four small calls through the kube crate, with the pod's
+//! service account or, outside a cluster, a kubeconfig (KUBECONFIG).
 //!
-//! In: events and conditions of our own. Out: that they are told, or whether it is worth trying
-//! again. Its own node is read by an empty patch of the node's status: for that no right to read
-//! nodes is needed, and the admission policy that ties patches to one node holds for it too.
+//! In: events and conditions. Out: success, or whether another attempt can help. The reporter reads
+//! its own node with an empty patch of the node's status: this needs no permission to read nodes,
+//! and the admission policy that restricts patches to one node applies to it too.
 
 use std::future::Future;
 use std::time::Duration;
@@ -27,7 +27,7 @@ pub use kube::Config;
 const FIELD_MANAGER: &str = "diskvitals-report";
 const REPORTING_CONTROLLER: &str = "diskvitals.io/report";
 
-/// Why there is no way to the API server; a matter of set-up.
+/// Why there is no client of the API server: a problem of the set-up.
 #[derive(Debug, thiserror::Error)]
 pub enum ApiSetupError {
     #[error(
@@ -42,14 +42,14 @@ pub enum ApiSetupError {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ApiError {
-    /// Worth another attempt, after a time if the server says so.
+    /// Another attempt may help, after a delay if the server asks for one.
     Retryable {
         why: String,
         after: Option<Duration>,
     },
-    /// A right is missing: for good, or the API server does not know of it yet.
+    /// A permission is missing, for good or because the API server does not know of it yet.
     Forbidden(Rejection),
-    /// It will not be taken.
+    /// The API server will never accept it.
     Rejected(Rejection),
 }
 
@@ -61,7 +61,7 @@ pub struct Rejection {
 }
 
 impl ApiError {
-    /// Why, and the server's wish.
+    /// The message, and the delay that the server asks for.
     pub fn into_message_and_delay(self) -> (String, Option<Duration>) {
         match self {
             ApiError::Retryable { why, after } => (why, after),
@@ -79,7 +79,7 @@ pub struct ApiServer {
 }
 
 impl ApiServer {
-    /// The way that the environment tells of.
+    /// Configuration from the environment.
     pub async fn infer_config() -> Result<Config, ApiSetupError> {
         Config::infer()
             .await
@@ -94,7 +94,7 @@ impl ApiServer {
         if !is_dns_subdomain(node) {
             return Err(ApiSetupError::Node(node.to_owned()));
         }
-        // How often and when is decided here.
+        // The reporter itself decides on retries.
         config.default_retry = false;
         config.connect_timeout = Some(timing.request_timeout);
         let server = config.cluster_url.to_string();
@@ -112,7 +112,7 @@ impl ApiServer {
         &self.server
     }
 
-    /// An event that is there already has been told.
+    /// An event that exists already counts as published.
     pub async fn create_event(&self, event: &Event) -> Result<(), ApiError> {
         if !is_dns_subdomain(&event.namespace) {
             let why = format!("{:?} is no namespace", event.namespace);
@@ -137,7 +137,7 @@ impl ApiServer {
         }
     }
 
-    /// The claim of a volume, where a pod of its namespace uses it here.
+    /// The claim of a volume, if a pod of its namespace uses it on this node.
     pub async fn find_claim(&self, claimed: &PvUse) -> Result<Option<Regarding>, ApiError> {
         if !is_dns_subdomain(&claimed.pv) {
             return Ok(None);
@@ -152,7 +152,7 @@ impl ApiServer {
             .and_then(|claim| claim_if_used(claim, claimed)))
     }
 
-    /// The condition as it stands: its status, and since when.
+    /// The current condition: its status, and since when.
     pub async fn current_condition(&self) -> Result<Option<(String, Timestamp)>, ApiError> {
         let nodes: kube::Api<Node> = kube::Api::all(self.client.clone());
         let nothing = Patch::Merge(json!({}));
@@ -218,8 +218,8 @@ fn already_exists(error: &CallError) -> bool {
     matches!(error, CallError::Kube(kube::Error::Api(status)) if status.reason == "AlreadyExists")
 }
 
-/// What is about the request is final, and what is about the server, its load or the token's age is
-/// not. A conflict of writers settles itself.
+/// Errors of the request are final; errors of the server, of its load or of the token's age are
+/// not. A conflict of writers resolves itself.
 fn classify_error(error: CallError) -> ApiError {
     let status = match error {
         CallError::Kube(kube::Error::Api(status)) => status,
@@ -242,8 +242,8 @@ fn classify_error(error: CallError) -> ApiError {
     let kind = format!("{} {}", status.code, status.reason);
     let why = format!("{kind}: {}", status.message);
     match status.code {
-        // Not the API server's own words: any JSON is read as its status, such as what a load
-        // balancer says of itself.
+        // Not from the API server: kube parses any JSON as a status, such as a load balancer's
+        // error.
         0..=399 => ApiError::Retryable {
             why: format!(
                 "an error of what is before the API server: {}",
@@ -266,8 +266,8 @@ fn classify_error(error: CallError) -> ApiError {
     }
 }
 
-/// As the NamespaceLifecycle admission plugin says it (plugin/pkg/admission/namespace/lifecycle;
-/// metav1.NamespaceTerminatingCause).
+/// As reported by the NamespaceLifecycle admission plugin
+/// (plugin/pkg/admission/namespace/lifecycle; metav1.NamespaceTerminatingCause).
 fn is_namespace_terminating(status: &Status) -> bool {
     status
         .details

@@ -1,12 +1,12 @@
-//! The node condition `StorageHealthy`: the daemon's picture of the node as one word, a reason and
-//! a message.
+//! The node condition `StorageHealthy`: reduces the daemon's snapshot of the node to a status, a
+//! reason and a message.
 //!
-//! In: what is seen of the daemon. Out: the condition, or nothing while it is not known yet what to
-//! say. Pure. It is True only where all is known and nothing is found; where something cannot be
-//! told it is Unknown.
+//! In: the view of the daemon. Out: the condition, or nothing while it is not known yet. Pure. The
+//! condition is True only where all health is known and no finding counts; where health is unknown
+//! it is Unknown.
 
 use crate::csi::limits;
-use crate::csi::report::event::camel_case as camel;
+use crate::csi::report::event::camel_case;
 use crate::csi::report::node_snapshot::{Drive, Health, Issue, NodeSnapshot, Severity};
 use crate::csi::report::{DaemonView, Outage};
 
@@ -33,17 +33,17 @@ impl ConditionStatus {
 pub struct StorageCondition {
     pub status: ConditionStatus,
     pub reason: String,
-    /// As [`limits::message`] makes it.
+    /// Made by [`limits::truncate_message`].
     pub message: String,
 }
 
-/// `patient`: the daemon's absence, if there is one, is not yet worth telling.
+/// `in_grace`: an outage of the daemon, if there is one, is not to be published yet.
 pub fn storage_condition(view: &DaemonView, in_grace: bool) -> Option<StorageCondition> {
     match (&view.outage, &view.snapshot) {
         (Some(_), _) if in_grace => None,
         (Some(Outage { why, .. }), _) => Some(unknown(
             "DaemonNotAnswering",
-            &format!("diskvitalsd on this node cannot be asked: {why}"),
+            &format!("diskvitalsd on this node does not answer: {why}"),
         )),
         (None, Some(snapshot)) => Some(from_snapshot(snapshot)),
         (None, None) => None,
@@ -54,14 +54,14 @@ fn from_snapshot(snapshot: &NodeSnapshot) -> StorageCondition {
     let adverse = snapshot.adverse();
     let counted: Vec<&Issue> = adverse
         .iter()
-        .map(|(_, trouble)| *trouble)
-        .filter(|trouble| snapshot.is_counted(trouble))
+        .map(|(_, issue)| *issue)
+        .filter(|issue| snapshot.is_counted(issue))
         .collect();
     if let Some(worst) = counted.first() {
         let number = |level| {
             counted
                 .iter()
-                .filter(|trouble| trouble.severity == level)
+                .filter(|issue| issue.severity == level)
                 .count()
         };
         let numbers = [
@@ -75,18 +75,18 @@ fn from_snapshot(snapshot: &NodeSnapshot) -> StorageCondition {
             .collect();
         let each: Vec<String> = counted
             .iter()
-            .map(|trouble| {
+            .map(|issue| {
                 format!(
                     "{}: {}: {}",
-                    trouble.reason,
-                    snapshot.display_name(&trouble.subject),
-                    trouble.message
+                    issue.reason,
+                    snapshot.display_name(&issue.subject),
+                    issue.message
                 )
             })
             .collect();
         return StorageCondition {
             status: ConditionStatus::False,
-            reason: camel(&worst.reason),
+            reason: camel_case(&worst.reason),
             message: sanitized(&format!(
                 "{}: {}{}",
                 numbers.join(", "),
@@ -108,14 +108,14 @@ fn from_snapshot(snapshot: &NodeSnapshot) -> StorageCondition {
             )
         }
         Health::Good => {
-            let left_out = adverse.len();
-            let left_out = if left_out == 0 {
+            let excluded = adverse.len();
+            let excluded = if excluded == 0 {
                 String::new()
             } else {
-                format!("; {left_out} acknowledged or under maintenance")
+                format!("; {excluded} acknowledged or under maintenance")
             };
             let message = format!(
-                "nothing is found against {} drives and {} volumes{left_out}",
+                "no findings for {} drives and {} volumes{excluded}",
                 snapshot.drives.len(),
                 snapshot.volumes.len()
             );
@@ -125,16 +125,16 @@ fn from_snapshot(snapshot: &NodeSnapshot) -> StorageCondition {
                 message,
             }
         }
-        // The daemon counts something that is not in the picture, or a newer one says it in other
-        // words: not healthy, and why is not known here.
+        // The daemon counts a finding that is not in the snapshot, or uses a newer value: not
+        // healthy, for a reason unknown here.
         Health::Bad | Health::Suspect => unknown(
             "HealthUnknown",
-            "the daemon says that something is wrong, and not what",
+            "diskvitalsd reports a problem without a finding",
         ),
         Health::Unknown => {
             let whys = unknown_health_list(snapshot);
             let whys = if whys.is_empty() {
-                "; the daemon does not see all drives or mounts".to_owned()
+                "; diskvitalsd does not see all drives or mounts".to_owned()
             } else {
                 whys
             };
@@ -143,7 +143,7 @@ fn from_snapshot(snapshot: &NodeSnapshot) -> StorageCondition {
     }
 }
 
-/// What cannot be told, each with its reason.
+/// Things of unknown health, each with its reason.
 fn unknown_health_list(snapshot: &NodeSnapshot) -> String {
     let drives = snapshot
         .drives
@@ -156,9 +156,9 @@ fn unknown_health_list(snapshot: &NodeSnapshot) -> String {
     let whys = drives.chain(volumes.map(|volume| (&volume.name, &volume.why)));
     whys.map(|(name, why)| {
         format!(
-            "; {name}: cannot be told: {}",
+            "; {name}: health unknown: {}",
             if why.is_empty() {
-                "no reason is given"
+                "no reason given"
             } else {
                 why
             }

@@ -1,8 +1,8 @@
-//! Keeps the node's condition at the API server: told when it changes, and again from time to time,
-//! so that its age shows whether anybody still looks.
+//! Keeps the node condition up to date at the API server: writes it when it changes, and again as a
+//! heartbeat, so that its age shows whether the reporter still runs.
 //!
-//! In: what is seen of the daemon. Out: server-side apply of one condition. A change of status or
-//! reason is told at once, unless there are many; another message a little later.
+//! In: the view of the daemon. Out: server-side apply of one condition. A change of status or
+//! reason is written at once within a rate limit; a new message alone a little later.
 
 use std::convert::Infallible;
 
@@ -11,17 +11,17 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::csi::report::api::{ApiError, ApiServer};
-use crate::csi::report::backoff::Backoff;
 use crate::csi::report::condition::{ConditionStatus, StorageCondition, storage_condition};
+use crate::csi::report::retry_delay::RetryDelay;
 use crate::csi::report::token_bucket::TokenBucket;
 use crate::csi::report::{DaemonView, ReportTiming, maybe_sleep_until, now};
 
-/// What the API server has from us.
+/// The condition that was last applied.
 #[derive(Debug)]
 struct AppliedCondition {
     condition: StorageCondition,
     applied_at: Instant,
-    /// Since when the status is what it is.
+    /// Since when the status has its value.
     since: Timestamp,
 }
 
@@ -31,7 +31,7 @@ pub async fn run(
     node: &str,
     timing: &ReportTiming,
 ) -> Infallible {
-    let mut pause = Backoff::new(timing, node);
+    let mut retry_delay = RetryDelay::new(timing, node);
     let mut changes = TokenBucket::new(timing.condition_burst, timing.condition_interval);
     let (mut applied, mut not_before, mut last_error): (
         Option<AppliedCondition>,
@@ -48,7 +48,7 @@ pub async fn run(
         });
         tokio::select! {
             changed = views.changed() => if changed.is_err() {
-                // Nobody looks any more: the process ends.
+                // The watch ended: the process ends.
                 std::future::pending::<()>().await;
             },
             () = maybe_sleep_until(grace_until) => {}
@@ -59,20 +59,20 @@ pub async fn run(
                         if is_change(applied.as_ref(), &wanted) {
                             changes.take();
                         }
-                        if applied.as_ref().is_none_or(|told| told.condition.status != wanted.status) {
-                            tracing::info!(node, status = wanted.status.name(), reason = wanted.reason, "the node's condition is told");
+                        if applied.as_ref().is_none_or(|applied| applied.condition.status != wanted.status) {
+                            tracing::info!(node, status = wanted.status.name(), reason = wanted.reason, "the node condition is written");
                         }
                         applied = Some(AppliedCondition { condition: wanted, applied_at: Instant::now(), since });
-                        pause.reset();
+                        retry_delay.reset();
                         (not_before, last_error) = (None, None);
                     }
-                    Err(failure) => {
-                        let (why, retry_after) = failure.into_message_and_delay();
+                    Err(error) => {
+                        let (why, retry_after) = error.into_message_and_delay();
                         if last_error.as_ref() != Some(&why) {
-                            tracing::warn!(node, trouble = why, "the node's condition cannot be told; trying on");
+                            tracing::warn!(node, error = why, "the node condition cannot be written; retrying");
                         }
                         last_error = Some(why);
-                        not_before = Some(Instant::now() + pause.next_delay(retry_after));
+                        not_before = Some(Instant::now() + retry_delay.next(retry_after));
                     }
                 }
             }
@@ -80,34 +80,39 @@ pub async fn run(
     }
 }
 
-/// Where something comes and goes, it is the latest state that is told when it may be.
+/// When the next write is due. While a state flaps, the latest one is written as soon as the rate
+/// limit allows.
 fn due(
-    told: Option<&AppliedCondition>,
+    applied: Option<&AppliedCondition>,
     wanted: &StorageCondition,
-    pace: &ReportTiming,
+    timing: &ReportTiming,
     changes: &mut TokenBucket,
 ) -> Instant {
-    match told {
-        Some(told) if told.condition == *wanted => told.applied_at + pace.heartbeat_interval,
-        Some(told) if !is_change(Some(told), wanted) => told.applied_at + pace.message_interval,
+    match applied {
+        Some(applied) if applied.condition == *wanted => {
+            applied.applied_at + timing.heartbeat_interval
+        }
+        Some(applied) if !is_change(Some(applied), wanted) => {
+            applied.applied_at + timing.message_interval
+        }
         _ => changes.next_available(),
     }
 }
 
-fn is_change(told: Option<&AppliedCondition>, wanted: &StorageCondition) -> bool {
-    told.is_none_or(|told| {
-        (told.condition.status, &told.condition.reason) != (wanted.status, &wanted.reason)
+fn is_change(applied: Option<&AppliedCondition>, wanted: &StorageCondition) -> bool {
+    applied.is_none_or(|applied| {
+        (applied.condition.status, &applied.condition.reason) != (wanted.status, &wanted.reason)
     })
 }
 
-/// Since when it is so: as this process has told it, or one before it.
+/// Applies the condition. Its transition time is that of this process or of an earlier one.
 async fn apply(
     api: &ApiServer,
-    told: Option<&AppliedCondition>,
+    applied: Option<&AppliedCondition>,
     wanted: &StorageCondition,
 ) -> Result<Timestamp, ApiError> {
-    let before = match told {
-        Some(told) => Some((told.condition.status.name().to_owned(), told.since)),
+    let before = match applied {
+        Some(applied) => Some((applied.condition.status.name().to_owned(), applied.since)),
         None => api.current_condition().await?,
     };
     let now = now();
@@ -144,14 +149,14 @@ mod tests {
     async fn a_change_is_due_at_once_a_new_message_soon_and_the_same_condition_at_its_heartbeat() {
         let timing = ReportTiming::default();
         let mut changes = TokenBucket::new(timing.condition_burst, timing.condition_interval);
-        let told = AppliedCondition {
+        let applied = AppliedCondition {
             condition: condition(ConditionStatus::False, "SmartFailing", "a"),
             applied_at: Instant::now(),
             since: Timestamp::UNIX_EPOCH,
         };
         let mut after = |status, reason: &str, message: &str| {
             due(
-                Some(&told),
+                Some(&applied),
                 &condition(status, reason, message),
                 &timing,
                 &mut changes,
@@ -187,9 +192,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_flapping_condition_is_applied_three_times_at_once_then_every_ten_seconds() {
-        let pace = ReportTiming::default();
-        let (mut changes, mut told, begin) = (
-            TokenBucket::new(pace.condition_burst, pace.condition_interval),
+        let timing = ReportTiming::default();
+        let (mut changes, mut applied, begin) = (
+            TokenBucket::new(timing.condition_burst, timing.condition_interval),
             None,
             Instant::now(),
         );
@@ -204,11 +209,11 @@ mod tests {
                 "A",
                 "b",
             );
-            tokio::time::sleep_until(due(told.as_ref(), &wanted, &pace, &mut changes)).await;
-            if is_change(told.as_ref(), &wanted) {
+            tokio::time::sleep_until(due(applied.as_ref(), &wanted, &timing, &mut changes)).await;
+            if is_change(applied.as_ref(), &wanted) {
                 changes.take();
             }
-            told = Some(AppliedCondition {
+            applied = Some(AppliedCondition {
                 condition: wanted,
                 applied_at: Instant::now(),
                 since: Timestamp::UNIX_EPOCH,

@@ -1,7 +1,8 @@
-//! Keeps up a picture of the node by the daemon's Watch, and says when that cannot be done.
+//! Keeps a snapshot of the node up to date from the daemon's Watch, and reports outages of the
+//! daemon.
 //!
-//! In: the connection to the daemon. Out: what is seen of it. Pictures are whole and settled; half
-//! ones are never shown.
+//! In: the connection to the daemon. Out: the view of the daemon. Only complete and settled
+//! snapshots are shown.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -26,12 +27,12 @@ pub async fn run(
             Ok(never) => match never {},
         };
         set_outage(&view, status.message());
-        // The next question has the connection made at once, if it can be.
+        // The next query triggers a connection at once, if possible.
         tokio::time::sleep(timing.initial_backoff).await;
     }
 }
 
-/// Since when it is lost is what it was; why may have become another thing.
+/// Keeps the start of the outage; the reason may change.
 fn set_outage(view: &watch::Sender<DaemonView>, why: &str) {
     view.send_if_modified(|view| {
         let same = view.outage.as_ref().is_some_and(|lost| lost.why == why);
@@ -49,60 +50,60 @@ fn set_outage(view: &watch::Sender<DaemonView>, why: &str) {
 
 async fn follow(
     agent: &Agent,
-    sight: &watch::Sender<DaemonView>,
-    pace: &ReportTiming,
+    view: &watch::Sender<DaemonView>,
+    timing: &ReportTiming,
 ) -> Result<Infallible, Status> {
     let mut events = agent
         .query(|client: Client| async move { client.watch(0).await })
         .await?;
     let mut snapshot = NodeSnapshot::default();
-    // When the daemon is to be asked for its node; None until all of the picture is there.
+    // When to query the daemon for its node; None until the snapshot is complete.
     let mut next_poll = None;
-    // How long half a picture is waited for, or one that is behind the node's own words.
-    let mut complete_by = Some(Instant::now() + pace.poll_interval);
+    // Until when a partial snapshot, or one older than the node's revision, must be complete.
+    let mut complete_by = Some(Instant::now() + timing.poll_interval);
     let mut revision = 0;
     loop {
         tokio::select! {
             event = events.message() => {
-                let event = event?.ok_or_else(|| Status::unavailable("it has ended the watch"))?;
+                let event = event?.ok_or_else(|| Status::unavailable("it has ended the Watch"))?;
                 revision = event.revision;
                 match snapshot.apply(event) {
-                    ApplyOutcome::Partial => (next_poll, complete_by) = (None, complete_by.or(Some(Instant::now() + pace.poll_interval))),
+                    ApplyOutcome::Partial => (next_poll, complete_by) = (None, complete_by.or(Some(Instant::now() + timing.poll_interval))),
                     ApplyOutcome::Complete => {
                         for finding in agent.query(|client: Client| async move { client.findings(true).await }).await?.findings {
                             snapshot.record_cleared(finding);
                         }
                         (next_poll, complete_by) = (Some(Instant::now()), None);
                     }
-                    ApplyOutcome::Changed => next_poll = next_poll.map(|due: Instant| due.min(Instant::now() + pace.debounce)),
+                    ApplyOutcome::Changed => next_poll = next_poll.map(|due: Instant| due.min(Instant::now() + timing.debounce)),
                 }
             }
             () = maybe_sleep_until(next_poll) => {
                 let node = agent.query(|client: Client| async move { client.node().await }).await?;
-                // What it has just become, settled for one, may be told before all the changes that
-                // made it so have come.
+                // The node may report a change (such as settled) before Watch has sent all changes
+                // behind it.
                 if revision < node.revision {
-                    complete_by = complete_by.or(Some(Instant::now() + pace.poll_interval));
-                    next_poll = Some(Instant::now() + pace.debounce);
+                    complete_by = complete_by.or(Some(Instant::now() + timing.poll_interval));
+                    next_poll = Some(Instant::now() + timing.debounce);
                     continue;
                 }
                 snapshot.update_node(&node, now());
-                publish(sight, &snapshot);
-                (next_poll, complete_by) = (Some(Instant::now() + pace.poll_interval), None);
+                publish(view, &snapshot);
+                (next_poll, complete_by) = (Some(Instant::now() + timing.poll_interval), None);
             }
-            () = maybe_sleep_until(complete_by) => return Err(Status::unavailable("it does not tell all of its picture in its time")),
+            () = maybe_sleep_until(complete_by) => return Err(Status::unavailable("it does not send a complete snapshot in time")),
         }
     }
 }
 
 fn publish(view: &watch::Sender<DaemonView>, snapshot: &NodeSnapshot) {
     if !snapshot.settled {
-        return set_outage(view, "it has been started and does not know all yet");
+        return set_outage(view, "it has just started and has no complete snapshot yet");
     }
-    view.send_if_modified(|sight| {
-        let same = sight.outage.is_none() && sight.snapshot.as_deref() == Some(snapshot);
+    view.send_if_modified(|view| {
+        let same = view.outage.is_none() && view.snapshot.as_deref() == Some(snapshot);
         if !same {
-            *sight = DaemonView {
+            *view = DaemonView {
                 snapshot: Some(Arc::new(snapshot.clone())),
                 outage: None,
             };

@@ -1,7 +1,7 @@
-//! An event as the API server takes it: names and lengths of events.k8s.io/v1
+//! One Kubernetes event with names and lengths that events.k8s.io/v1 allows
 //! (pkg/apis/core/validation/events.go).
 //!
-//! In: news, and whom it is about. Out: every field of an event, of allowed length. Pure.
+//! In: a transition and the object that it regards. Out: every field of the event. Pure.
 
 use jiff::Timestamp;
 
@@ -9,9 +9,9 @@ use crate::csi::limits;
 use crate::csi::report::transitions::{StorageTransition, StorageTransitionKind};
 use crate::model::hash::fnv1a_128;
 
-/// A reason's, an action's and a reporting instance's longest, in bytes.
+/// Longest reason, action and reporting instance, in bytes.
 const MAX_SHORT_LEN: usize = 128;
-/// Where events about what has no namespace are.
+/// Namespace of events about objects without a namespace.
 const CLUSTER_SCOPED_NAMESPACE: &str = "default";
 const CLEARED_SUFFIX: &str = "Cleared";
 
@@ -64,8 +64,8 @@ impl Event {
     }
 }
 
-/// Events of a node are found by its name in the place of its uid: so the kubelet names it, and so
-/// `kubectl describe node` asks.
+/// `kubectl describe node` finds events by the node's name in the place of its uid, as the kubelet
+/// writes them.
 pub fn regarding_node(node: &str) -> Regarding {
     Regarding {
         kind: "Node",
@@ -75,14 +75,12 @@ pub fn regarding_node(node: &str) -> Regarding {
     }
 }
 
-/// The longest beginning of the node's name that is taken; the chart's admission policy compares
-/// the same.
+/// The longest allowed prefix of the node's name; the chart's admission policy compares the same.
 pub fn reporting_instance(node: &str) -> &str {
     &node[..node.floor_char_boundary(MAX_SHORT_LEN)]
 }
 
-/// One transition has one name for one object, whoever tells it: the API server then refuses the
-/// second.
+/// A transition of an object has one name in every process, so the API server refuses the second.
 fn event_name(uid: &str, key: &str) -> String {
     let text = format!("{uid}\0{key}");
     format!("diskvitals.{:032x}", fnv1a_128(text.bytes()))
@@ -109,8 +107,7 @@ fn cleared_reason(text: &str) -> String {
     reason + CLEARED_SUFFIX
 }
 
-/// A name by which an object can be asked for (DNS subdomain, RFC 1123), so that it is a part of a
-/// path and nothing else.
+/// Whether the text is a DNS subdomain (RFC 1123), so that it is one component of a URL path.
 pub fn is_dns_subdomain(text: &str) -> bool {
     let part = |part: &str| {
         let ends = |byte: Option<&u8>| {
@@ -133,7 +130,7 @@ mod tests {
     use super::*;
     use crate::csi::report::transitions::EventTarget;
 
-    fn news(reason: &str, note: &str, kind: StorageTransitionKind) -> StorageTransition {
+    fn transition(reason: &str, note: &str, kind: StorageTransitionKind) -> StorageTransition {
         StorageTransition {
             key: "0123456789ab 1 Bad 2".into(),
             target: EventTarget::Node,
@@ -147,7 +144,7 @@ mod tests {
     #[test]
     fn a_node_event_is_in_the_default_namespace_and_names_the_reporting_node() {
         let event = Event::new(
-            &news(
+            &transition(
                 "SmartFailing",
                 "drive sda: failing",
                 StorageTransitionKind::Raised,
@@ -168,7 +165,7 @@ mod tests {
             ("SmartFailing", "Raised", true)
         );
         let over = Event::new(
-            &news("SmartFailing", "over", StorageTransitionKind::Cleared),
+            &transition("SmartFailing", "over", StorageTransitionKind::Cleared),
             regarding_node("worker-1"),
             "worker-1",
         );
@@ -210,7 +207,7 @@ mod tests {
         #[test]
         fn every_event_keeps_to_the_api_servers_lengths(reason in "\\PC{0,300}", note in "[aä🙂\\x00-\\x1f]{0,1500}", node in "[a-zä]{1,253}") {
             for kind in [StorageTransitionKind::Raised, StorageTransitionKind::Cleared] {
-                let event = Event::new(&news(&reason, &note, kind), regarding_node(&node), &node);
+                let event = Event::new(&transition(&reason, &note, kind), regarding_node(&node), &node);
                 prop_assert!(!event.reason.is_empty() && event.reason.len() <= 128 && event.reason.bytes().all(|b| b.is_ascii_alphanumeric()));
                 prop_assert!(event.note.len() <= 1024 && !event.note.contains(char::is_control));
                 prop_assert!(event.reporting_instance.len() <= 128 && node.starts_with(&event.reporting_instance));

@@ -1,7 +1,7 @@
-//! Tells news as events, each once, no faster than the API server may be asked to take them.
+//! Publishes each transition as a Kubernetes event, once, within the rate limit of the API server.
 //!
-//! In: what is seen of the daemon. Out: events. What cannot be told for now waits, in order and
-//! bounded; what the API server will never take is logged and dropped.
+//! In: the view of the daemon. Out: events. An event that cannot be written now waits in a bounded
+//! queue; an event that the API server rejects for good is logged and dropped.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -12,13 +12,14 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::csi::report::api::{ApiError, ApiServer, Rejection};
-use crate::csi::report::backoff::Backoff;
 use crate::csi::report::event::{Event, Regarding, regarding_node};
 use crate::csi::report::node_snapshot::NodeSnapshot;
 use crate::csi::report::queue::Queue;
+use crate::csi::report::retry_delay::RetryDelay;
 use crate::csi::report::token_bucket::TokenBucket;
 use crate::csi::report::transitions::{
-    EventTarget, HEALTH_KNOWN, HEALTH_UNKNOWN, StorageTransition, StorageTransitionKind, news, told,
+    EventTarget, HEALTH_KNOWN, HEALTH_UNKNOWN, StorageTransition, StorageTransitionKind,
+    detect_transitions, next_baseline,
 };
 use crate::csi::report::{DaemonView, ReportTiming, maybe_sleep_until, now};
 
@@ -28,19 +29,19 @@ pub async fn run(
     node: &str,
     timing: &ReportTiming,
 ) -> Infallible {
-    let mut teller = EventPublisher::new(api, node, timing);
+    let mut publisher = EventPublisher::new(api, node, timing);
     loop {
         let view = views.borrow_and_update().clone();
         let grace_until = view.grace_until(timing.absence_grace);
-        teller.update(&view, grace_until.is_some());
-        let due = teller.due();
+        publisher.update(&view, grace_until.is_some());
+        let due = publisher.due();
         tokio::select! {
             changed = views.changed() => if changed.is_err() {
-                // Nobody looks any more: the process ends.
+                // The watch ended: the process ends.
                 std::future::pending::<()>().await;
             },
             () = maybe_sleep_until(grace_until) => {}
-            () = maybe_sleep_until(due) => teller.publish_next().await,
+            () = maybe_sleep_until(due) => publisher.publish_next().await,
         }
     }
 }
@@ -49,25 +50,25 @@ struct EventPublisher<'a> {
     api: &'a ApiServer,
     node: &'a str,
     last_snapshot: Option<Arc<NodeSnapshot>>,
-    /// It, with what is still to be told the end of.
+    /// `last_snapshot` plus issues whose end is still to be published.
     baseline: Option<NodeSnapshot>,
-    /// That the daemon is away has been told, or was so from the beginning.
+    /// The outage of the daemon has been published.
     outage_reported: bool,
     queue: Queue,
     rate_limit: TokenBucket,
-    backoff: Backoff,
+    retry_delay: RetryDelay,
     not_before: Option<Instant>,
     last_error: Option<String>,
-    /// By kind and namespace.
+    /// Count of rejections by kind and namespace.
     rejections: BTreeMap<(String, String), u64>,
     /// By namespace.
     forbidden: BTreeMap<String, Forbidden>,
-    /// How long a right may be on its way.
+    /// How long a permission may take to become effective.
     rbac_grace: Duration,
     given_up: u64,
 }
 
-/// Since when a right is missing without anything being taken, and when that was last seen.
+/// Since when a permission has been missing without a success, and when it was last missing.
 #[derive(Clone, Copy, Debug)]
 struct Forbidden {
     since: Instant,
@@ -75,21 +76,21 @@ struct Forbidden {
 }
 
 impl<'a> EventPublisher<'a> {
-    fn new(api: &'a ApiServer, node: &'a str, pace: &ReportTiming) -> EventPublisher<'a> {
+    fn new(api: &'a ApiServer, node: &'a str, timing: &ReportTiming) -> EventPublisher<'a> {
         EventPublisher {
             api,
             node,
             last_snapshot: None,
             baseline: None,
             outage_reported: false,
-            queue: Queue::new(pace.max_event_age),
-            rate_limit: TokenBucket::new(pace.event_burst, pace.event_interval),
-            backoff: Backoff::new(pace, node),
+            queue: Queue::new(timing.max_event_age),
+            rate_limit: TokenBucket::new(timing.event_burst, timing.event_interval),
+            retry_delay: RetryDelay::new(timing, node),
             not_before: None,
             last_error: None,
             rejections: BTreeMap::new(),
             forbidden: BTreeMap::new(),
-            rbac_grace: pace.rbac_grace,
+            rbac_grace: timing.rbac_grace,
             given_up: 0,
         }
     }
@@ -100,21 +101,21 @@ impl<'a> EventPublisher<'a> {
             && self
                 .last_snapshot
                 .as_ref()
-                .is_none_or(|seen| !Arc::ptr_eq(seen, snapshot))
+                .is_none_or(|last| !Arc::ptr_eq(last, snapshot))
         {
-            self.enqueue(news(self.baseline.as_ref(), snapshot, now));
+            self.enqueue(detect_transitions(self.baseline.as_ref(), snapshot, now));
             self.baseline = Some(self.baseline.as_ref().map_or_else(
                 || NodeSnapshot::clone(snapshot),
-                |before| told(before, snapshot),
+                |before| next_baseline(before, snapshot),
             ));
             self.last_snapshot = Some(snapshot.clone());
         }
         match &view.outage {
-            // A reporter that has never seen the daemon does not know since when it is away: one
-            // before it may have told it.
+            // A reporter that has never reached the daemon does not know when the outage began: an
+            // earlier reporter may have published it.
             Some(outage) if !in_grace && !self.outage_reported && self.last_snapshot.is_some() => {
                 let note = format!(
-                    "how the storage of this node is cannot be told: diskvitalsd cannot be asked: {}",
+                    "the storage health of this node is unknown: diskvitalsd does not answer: {}",
                     outage.why
                 );
                 self.enqueue(vec![self.daemon_transition(
@@ -126,7 +127,7 @@ impl<'a> EventPublisher<'a> {
                 self.outage_reported = true;
             }
             None if self.outage_reported => {
-                let note = "diskvitalsd answers again: how the storage of this node is can be told"
+                let note = "diskvitalsd answers again: the storage health of this node is known"
                     .to_owned();
                 self.enqueue(vec![self.daemon_transition(
                     StorageTransitionKind::BecameKnown,
@@ -163,7 +164,7 @@ impl<'a> EventPublisher<'a> {
             tracing::warn!(
                 dropped,
                 waiting = self.queue.len(),
-                "too many events wait, the oldest are dropped"
+                "too many events wait; the oldest are dropped"
             );
         }
     }
@@ -183,22 +184,22 @@ impl<'a> EventPublisher<'a> {
         self.rate_limit.take();
         match self.publish(&transition).await {
             Ok(()) => {
-                self.backoff.reset();
+                self.retry_delay.reset();
                 (self.not_before, self.last_error) = (None, None);
                 self.forbidden.remove(namespace(&transition.target));
                 self.queue.pop();
             }
-            Err(ApiError::Rejected(refusal)) => self.record_rejection(&transition, refusal),
-            Err(ApiError::Forbidden(refusal))
+            Err(ApiError::Rejected(rejection)) => self.record_rejection(&transition, rejection),
+            Err(ApiError::Forbidden(rejection))
                 if self.is_forbidden_for_good(namespace(&transition.target)) =>
             {
-                self.record_rejection(&transition, refusal)
+                self.record_rejection(&transition, rejection)
             }
-            Err(failure) => {
-                // Other namespaces' events may be taken.
-                let aside = matches!(failure, ApiError::Forbidden(_));
-                let (why, wish) = failure.into_message_and_delay();
-                self.record_failure(&transition, why, wish, aside);
+            Err(error) => {
+                // Events of other namespaces may be accepted.
+                let aside = matches!(error, ApiError::Forbidden(_));
+                let (why, retry_after) = error.into_message_and_delay();
+                self.record_failure(&transition, why, retry_after, aside);
             }
         }
     }
@@ -207,14 +208,14 @@ impl<'a> EventPublisher<'a> {
         &mut self,
         transition: &StorageTransition,
         why: String,
-        wish: Option<Duration>,
+        retry_after: Option<Duration>,
         aside: bool,
     ) {
         if self.last_error.as_ref() != Some(&why) {
             tracing::warn!(
-                trouble = why,
+                error = why,
                 waiting = self.queue.len(),
-                "events cannot be told; trying on"
+                "events cannot be published; retrying"
             );
         }
         if self.queue.record_failure(aside) {
@@ -223,18 +224,18 @@ impl<'a> EventPublisher<'a> {
                 reason = transition.reason,
                 why,
                 given_up = self.given_up,
-                "an event could not be told for too long; it is given up"
+                "an event could not be published for too long and is given up"
             );
         }
         self.last_error = Some(why);
-        self.not_before = Some(Instant::now() + self.backoff.next_delay(wish));
+        self.not_before = Some(Instant::now() + self.retry_delay.next(retry_after));
     }
 
-    /// Right after an installation its roles may not be known everywhere yet.
+    /// Right after an installation its roles may not be effective everywhere yet.
     fn is_forbidden_for_good(&mut self, namespace: &str) -> bool {
-        let (now, rights) = (Instant::now(), self.rbac_grace);
+        let (now, grace) = (Instant::now(), self.rbac_grace);
         self.forbidden
-            .retain(|_, forbidden| now < forbidden.last + rights);
+            .retain(|_, forbidden| now < forbidden.last + grace);
         let forbidden = self
             .forbidden
             .entry(namespace.to_owned())
@@ -243,33 +244,33 @@ impl<'a> EventPublisher<'a> {
                 last: now,
             });
         forbidden.last = now;
-        now >= forbidden.since + rights
+        now >= forbidden.since + grace
     }
 
-    /// Each kind of refusal is logged once for each namespace: that may be going away, or a right
-    /// is missing, for all of its events.
-    fn record_rejection(&mut self, news: &StorageTransition, refusal: Rejection) {
+    /// Logs each kind of rejection once for each namespace: a terminating namespace or a missing
+    /// permission affects all of its events.
+    fn record_rejection(&mut self, transition: &StorageTransition, rejection: Rejection) {
         self.queue.pop();
         if self.rejections.len() >= 64 {
             self.rejections.clear();
         }
-        let Rejection { kind, why } = refusal;
+        let Rejection { kind, why } = rejection;
         let times = self
             .rejections
-            .entry((kind, namespace(&news.target).to_owned()))
+            .entry((kind, namespace(&transition.target).to_owned()))
             .or_default();
         *times += 1;
         if *times == 1 {
             tracing::warn!(
-                reason = news.reason,
+                reason = transition.reason,
                 why,
-                "the API server does not take an event; it is dropped"
+                "the API server rejects an event; it is dropped"
             );
         }
     }
 
-    async fn publish(&self, news: &StorageTransition) -> Result<(), ApiError> {
-        let regarding = match &news.target {
+    async fn publish(&self, transition: &StorageTransition) -> Result<(), ApiError> {
+        let regarding = match &transition.target {
             EventTarget::Node => regarding_node(self.node),
             EventTarget::Pod(pod) => Regarding {
                 kind: "Pod",
@@ -279,19 +280,19 @@ impl<'a> EventPublisher<'a> {
             },
             EventTarget::Claim(claimed) => match self.api.find_claim(claimed).await? {
                 Some(claim) => claim,
-                // A volume that belongs to no claim, or to one that no pod of this node has.
+                // The volume has no claim, or one that no pod of this node uses.
                 None => return Ok(()),
             },
         };
         self.api
-            .create_event(&Event::new(news, regarding, self.node))
+            .create_event(&Event::new(transition, regarding, self.node))
             .await
     }
 }
 
-/// In which it is told, as far as is known here.
-fn namespace(about: &EventTarget) -> &str {
-    match about {
+/// Namespace of the event, as far as it is known here.
+fn namespace(target: &EventTarget) -> &str {
+    match target {
         EventTarget::Node => "",
         EventTarget::Pod(pod) => &pod.namespace,
         EventTarget::Claim(claimed) => claimed.namespaces.first().map_or("", String::as_str),
@@ -305,14 +306,14 @@ mod tests {
     use crate::model::provision::PodRef;
 
     fn pod(name: &str, namespace: &str) -> StorageTransition {
-        let about = EventTarget::Pod(PodRef {
+        let target = EventTarget::Pod(PodRef {
             uid: name.into(),
             name: name.into(),
             namespace: namespace.into(),
         });
         StorageTransition {
             key: name.into(),
-            target: about,
+            target,
             kind: StorageTransitionKind::Raised,
             reason: "DriveFailing".into(),
             note: String::new(),
@@ -320,11 +321,11 @@ mod tests {
         }
     }
 
-    fn api(pace: &ReportTiming) -> ApiServer {
+    fn api(timing: &ReportTiming) -> ApiServer {
         ApiServer::new(
             Config::new("http://127.0.0.1:1".parse().expect("an address")),
             "worker-1",
-            pace,
+            timing,
         )
         .expect("a client")
     }
@@ -333,25 +334,25 @@ mod tests {
     async fn rejections_are_grouped_regardless_of_names_in_their_messages() {
         let timing = ReportTiming::default();
         let api = api(&timing);
-        let mut teller = EventPublisher::new(&api, "worker-1", &timing);
+        let mut publisher = EventPublisher::new(&api, "worker-1", &timing);
         for (name, namespace) in [("a", "shop"), ("b", "shop"), ("c", "bank")] {
-            let refusal = Rejection {
+            let rejection = Rejection {
                 kind: "403 Forbidden".into(),
                 why: format!("403 Forbidden: events {name:?} is forbidden"),
             };
-            teller.record_rejection(&pod(name, namespace), refusal);
+            publisher.record_rejection(&pod(name, namespace), rejection);
         }
-        assert_eq!(teller.rejections.values().collect::<Vec<_>>(), [&1, &2]);
+        assert_eq!(publisher.rejections.values().collect::<Vec<_>>(), [&1, &2]);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_missing_permission_is_retried_for_five_minutes_and_then_final() {
-        let pace = ReportTiming::default();
-        let api = api(&pace);
-        let mut teller = EventPublisher::new(&api, "worker-1", &pace);
+        let timing = ReportTiming::default();
+        let api = api(&timing);
+        let mut publisher = EventPublisher::new(&api, "worker-1", &timing);
         let mut after = async |seconds| {
             tokio::time::advance(Duration::from_secs(seconds)).await;
-            teller.is_forbidden_for_good("shop")
+            publisher.is_forbidden_for_good("shop")
         };
         assert_eq!(
             [
@@ -363,7 +364,7 @@ mod tests {
             ],
             [false, false, false, true, true]
         );
-        // Not seen for long: it may be another installation's.
+        // Not missing for long: perhaps another installation.
         assert!(!after(301).await);
     }
 }

@@ -1,8 +1,8 @@
-//! The daemon's picture of this node as far as Kubernetes is told of it, put together from what the
-//! daemon's Watch says.
+//! The part of the daemon's snapshot that Kubernetes needs, built from the messages of the daemon's
+//! Watch.
 //!
-//! In: the daemon's messages. Out: drives, volumes with who uses them, and what is wrong. Pure.
-//! What only a newer daemon knows is read as unknown, never as good.
+//! In: messages of the daemon. Out: drives, volumes with their users, and issues. Pure. A value
+//! that only a newer daemon knows counts as unknown, never as good.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use crate::api::wire::watch_event::{Change, Item};
 use crate::csi::health;
 use crate::model::provision::PodRef;
 
-/// Troubles that are over are of interest so long.
+/// How long cleared issues are kept.
 pub const CLEARED_RETENTION: SignedDuration = SignedDuration::from_hours(1);
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub enum Health {
     Unknown,
 }
 
-/// How bad one thing is, the worst last.
+/// Severity of an issue, ascending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
     Info,
@@ -40,18 +40,18 @@ pub enum Subject {
     Device(String),
 }
 
-/// A finding of the daemon, or the state of a volume that no finding speaks of.
+/// A finding of the daemon, or a volume's state without a finding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Issue {
     pub subject: Subject,
     pub severity: Severity,
-    /// The wire's number of what it means for the data: the larger the worse.
+    /// FindingStatus on the wire: the larger the worse.
     pub status: i32,
     pub reason: String,
     pub message: String,
-    /// None: a state, of which the daemon does not say since when it is so.
+    /// None: a state, for which the daemon gives no start.
     pub since: Option<Timestamp>,
-    /// Grows each time that it was raised or got worse.
+    /// Grows each time that the finding is raised or worsens.
     pub count: u64,
     pub acknowledged: bool,
     pub cleared: Option<Cleared>,
@@ -70,9 +70,9 @@ pub struct Drive {
     pub health: Health,
     pub why: String,
     pub maintenance: bool,
-    /// It is to be asked, has never said anything of itself, and why not.
+    /// Why SMART data, which is expected, has never arrived.
     pub smart_pending: Option<String>,
-    /// The daemon has an answer of it.
+    /// The daemon has SMART data of the drive.
     pub has_smart_data: bool,
 }
 
@@ -82,17 +82,16 @@ pub struct Volume {
     pub name: String,
     pub health: Health,
     pub why: String,
-    /// Those whose names the node knows.
+    /// Pods whose names are known.
     pub pods: Vec<PodRef>,
     pub pv_uses: Vec<PvUse>,
-    /// The reason that its state has for being abnormal, whether or not a finding tells the same.
+    /// The reason why its state is abnormal, with or without a finding of the same.
     pub state_reason: Option<String>,
     /// By id.
     pub drives: Vec<String>,
 }
 
-/// A PersistentVolume that pods of these namespaces use: which claim it is bound to only the API
-/// server knows.
+/// A PersistentVolume and the namespaces whose pods use it. Only the API server knows its claim.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PvUse {
     pub pv: String,
@@ -101,23 +100,23 @@ pub struct PvUse {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeSnapshot {
-    /// Of the node; what is acknowledged or under maintenance does not count.
+    /// Health of the node, without acknowledged findings and drives under maintenance.
     pub health: Health,
     pub settled: bool,
     pub drives: BTreeMap<String, Drive>,
     pub volumes: BTreeMap<String, Volume>,
-    /// By finding id, or of a state by a name that no finding has.
+    /// By finding id; a state has an id that no finding can have.
     pub issues: BTreeMap<String, Issue>,
     /// Lately cleared.
     pub recently_cleared: BTreeMap<String, Issue>,
 }
 
-/// What an event of Watch has done.
+/// Effect of an event of Watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ApplyOutcome {
-    /// More of the first picture follows.
+    /// More of the initial snapshot follows.
     Partial,
-    /// That was all of it.
+    /// The initial snapshot is complete.
     Complete,
     Changed,
 }
@@ -154,23 +153,22 @@ impl NodeSnapshot {
                     self.issues.insert(id, issue);
                 }
             }
-            // Checks are findings when they find something; and what a newer daemon tells of
-            // besides.
+            // Checks that find something are findings. Unknown items come from a newer daemon.
             (_, Some(Item::Check(_)) | None) => {}
         }
         ApplyOutcome::Changed
     }
 
-    /// One that may be over.
+    /// Records a finding if it is cleared.
     pub fn record_cleared(&mut self, finding: wire::Finding) {
-        if let Some((id, trouble)) =
-            Issue::from_finding(finding).filter(|(_, trouble)| trouble.cleared.is_some())
+        if let Some((id, issue)) =
+            Issue::from_finding(finding).filter(|(_, issue)| issue.cleared.is_some())
         {
-            self.recently_cleared.insert(id, trouble);
+            self.recently_cleared.insert(id, issue);
         }
     }
 
-    /// Its node's own words, which Watch does not tell.
+    /// Updates what Watch does not send: the node's own health.
     pub fn update_node(&mut self, node: &wire::Node, now: Timestamp) {
         self.health = health_from_wire(node.health());
         self.settled = node.settled;
@@ -182,17 +180,17 @@ impl NodeSnapshot {
         });
     }
 
-    /// Those that speak of what is wrong, the worst first; of equally bad ones drives first, which
-    /// are the cause of what is said of volumes.
+    /// Adverse issues, worst first. Among equally severe ones drives come first, because they cause
+    /// the issues of volumes.
     pub fn adverse(&self) -> Vec<(&str, &Issue)> {
         let mut adverse: Vec<_> = self
             .issues
             .iter()
-            .filter(|(_, trouble)| trouble.severity > Severity::Info)
-            .map(|(id, trouble)| (id.as_str(), trouble))
+            .filter(|(_, issue)| issue.severity > Severity::Info)
+            .map(|(id, issue)| (id.as_str(), issue))
             .collect();
         adverse.sort_by(|(a_id, a), (b_id, b)| {
-            let of_drive = |trouble: &Issue| matches!(trouble.subject, Subject::Drive(_));
+            let of_drive = |issue: &Issue| matches!(issue.subject, Subject::Drive(_));
             (b.severity, of_drive(b), b.status)
                 .cmp(&(a.severity, of_drive(a), a.status))
                 .then_with(|| (&a.reason, &a.subject, a_id).cmp(&(&b.reason, &b.subject, b_id)))
@@ -200,10 +198,10 @@ impl NodeSnapshot {
         adverse
     }
 
-    /// It is to be looked at: not acknowledged, and not about a drive under maintenance.
-    pub fn is_counted(&self, trouble: &Issue) -> bool {
-        let maintained = matches!(&trouble.subject, Subject::Drive(id) if self.drives.get(id).is_some_and(|drive| drive.maintenance));
-        !trouble.acknowledged && !maintained
+    /// The issue counts: it is not acknowledged, and not about a drive under maintenance.
+    pub fn is_counted(&self, issue: &Issue) -> bool {
+        let maintained = matches!(&issue.subject, Subject::Drive(id) if self.drives.get(id).is_some_and(|drive| drive.maintenance));
+        !issue.acknowledged && !maintained
     }
 
     /// For people.
@@ -242,7 +240,7 @@ impl Issue {
         let subject = match wire_subject.kind() {
             wire::SubjectKind::Drive => Subject::Drive(wire_subject.id),
             wire::SubjectKind::Volume => Subject::Volume(wire_subject.id),
-            // Also a kind that only a newer daemon knows.
+            // Unspecified may be a kind of a newer daemon.
             wire::SubjectKind::Device | wire::SubjectKind::Unspecified => {
                 Subject::Device(wire_subject.id)
             }
@@ -267,7 +265,7 @@ impl Issue {
         Some((finding.id, issue))
     }
 
-    /// Of a volume that cannot serve and of which no finding says so.
+    /// The issue of a volume whose state is abnormal without a finding that explains it.
     fn from_state(volume: &wire::Volume) -> Option<Issue> {
         let state = health::state_status(volume)?;
         let (severity, status) = match state.status {
@@ -280,7 +278,7 @@ impl Issue {
         let mut adverse = volume.findings.iter().filter(|finding| {
             finding.cleared.is_none() && severity_from_wire(finding.severity()) > Severity::Info
         });
-        // One that is acknowledged hides the state that it has caused, and no other.
+        // An acknowledged finding hides the state that it caused, and no other.
         let says_it = |finding: &wire::Finding| {
             explains_state(&finding.reason, &state.reason)
                 || finding.acknowledged.is_none() && finding.status >= i32::from(status)
@@ -290,7 +288,7 @@ impl Issue {
         }
         Some(Issue {
             subject: Subject::Volume(volume.id.clone()),
-            severity: severity,
+            severity,
             status: status.into(),
             reason: state.reason,
             message: state.message,
@@ -338,8 +336,8 @@ impl Drive {
     }
 }
 
-/// The daemon calls a drive good until its first question has ended, and says nothing of its
-/// questions where it does not ask.
+/// Why SMART data is still missing. The daemon calls a drive good until its first query has ended,
+/// and reports no SMART state for drives that it does not query.
 fn smart_pending(drive: &wire::Drive) -> Option<String> {
     let smart = drive.smart.as_ref()?;
     if smart.asked.is_some()
@@ -350,9 +348,7 @@ fn smart_pending(drive: &wire::Drive) -> Option<String> {
     }
     match smart.state() {
         wire::smart::State::Stuck => Some(format!("SMART: {}", smart.detail)),
-        wire::smart::State::Waiting if !drive.asleep => {
-            Some("SMART: it has not been asked yet".into())
-        }
+        wire::smart::State::Waiting if !drive.asleep => Some("SMART: not queried yet".into()),
         _ => None,
     }
 }
@@ -397,12 +393,12 @@ impl Volume {
     }
 }
 
-/// The kubelet calls a volume of a PersistentVolume by the latter's name, in the folders of these
-/// plugins always.
+/// PersistentVolumes of a volume. In the directories of these plugins the kubelet uses the name of
+/// the PersistentVolume.
 fn pv_uses(volume: &wire::Volume) -> Vec<PvUse> {
-    let mut claimed: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
+    let mut uses: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
     if !volume.pv.is_empty() {
-        claimed.entry(&volume.pv).or_default();
+        uses.entry(&volume.pv).or_default();
     }
     for pod in &volume.pods {
         let parts: Vec<&str> = pod.path.split('/').collect();
@@ -416,19 +412,17 @@ fn pv_uses(volume: &wire::Volume) -> Vec<PvUse> {
         let pv = match plugin {
             Some("kubernetes.io~local-volume") => pod.volume_name.as_str(),
             Some("kubernetes.io~csi") if !volume.ephemeral => pod.volume_name.as_str(),
-            // Of another plugin's volume it may be the name in the pod's own specification; a raw
-            // block volume's record names its PV.
+            // For another plugin this may be the name in the pod's specification; the record of a
+            // raw block volume names its PV.
             _ => volume.pv.as_str(),
         };
         if !pv.is_empty() {
-            claimed
-                .entry(pv)
+            uses.entry(pv)
                 .or_default()
                 .extend(Some(pod.namespace.clone()).filter(|namespace| !namespace.is_empty()));
         }
     }
-    claimed
-        .into_iter()
+    uses.into_iter()
         .map(|(pv, namespaces)| PvUse {
             pv: pv.to_owned(),
             namespaces,
@@ -442,7 +436,7 @@ fn explains_state(finding: &str, state: &str) -> bool {
     match state {
         "DeviceMissing" => unmounted || finding == "DeviceMissing",
         "NotMounted" => unmounted,
-        // Whatever is said makes it abnormal.
+        // Every finding makes this state.
         _ => true,
     }
 }
@@ -456,7 +450,7 @@ fn health_from_wire(health: wire::Health) -> Health {
     }
 }
 
-/// What is adverse in words that only a newer daemon has is suspect at least.
+/// An unknown severity of a newer daemon is at least suspect.
 fn severity_from_wire(severity: wire::Severity) -> Severity {
     match severity {
         wire::Severity::Info => Severity::Info,

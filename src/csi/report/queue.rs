@@ -1,7 +1,8 @@
-//! News that waits to be told: in order for each object, bounded, and no object for ever before the
-//! others.
+//! Queue of transitions that wait to be published as events: in order for each object, bounded, and
+//! fair between objects.
 //!
-//! In: news, and that the first of it was told or was not. Out: which is next. Knows no API server.
+//! In: transitions, and whether the first of them was published. Out: the next one. Knows no API
+//! server.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -10,10 +11,10 @@ use tokio::time::Instant;
 
 use crate::csi::report::transitions::{EventTarget, StorageTransition};
 
-/// More are dropped.
+/// Queued transitions at most.
 const MAX_LEN: usize = 2000;
-/// After so many failures the others go first: a webhook may be down that looks at one namespace's
-/// events only.
+/// After so many failures other objects go first: a failing webhook may concern the events of one
+/// namespace only.
 const MAX_ATTEMPTS_IN_TURN: u32 = 8;
 
 #[derive(Debug)]
@@ -26,15 +27,15 @@ struct QueuedTransition {
 #[derive(Debug)]
 pub struct Queue {
     entries: VecDeque<QueuedTransition>,
-    /// What has failed for so long is given up.
+    /// Transitions that have failed for so long are given up.
     max_age: Duration,
 }
 
 impl Queue {
-    pub fn new(longest: Duration) -> Queue {
+    pub fn new(max_age: Duration) -> Queue {
         Queue {
             entries: VecDeque::new(),
-            max_age: longest,
+            max_age: max_age,
         }
     }
 
@@ -43,10 +44,11 @@ impl Queue {
     }
 
     pub fn first(&self) -> Option<&StorageTransition> {
-        self.entries.front().map(|waiting| &waiting.transition)
+        self.entries.front().map(|queued| &queued.transition)
     }
 
-    /// How many had to be dropped: the oldest, but the node's own last, which say most in least.
+    /// Returns the number of dropped transitions: the oldest ones, those of the node last, because
+    /// they say most.
     pub fn push(&mut self, transitions: Vec<StorageTransition>) -> usize {
         let since = Instant::now();
         self.entries
@@ -57,8 +59,8 @@ impl Queue {
             }));
         let dropped = self.entries.len().saturating_sub(MAX_LEN);
         let mut over = dropped;
-        self.entries.retain(|waiting| {
-            let kept = over == 0 || waiting.transition.target == EventTarget::Node;
+        self.entries.retain(|queued| {
+            let kept = over == 0 || queued.transition.target == EventTarget::Node;
             over -= usize::from(!kept);
             kept
         });
@@ -66,12 +68,13 @@ impl Queue {
         dropped
     }
 
-    /// The first was told, or will never be.
+    /// Removes the first transition: it is published, or never will be.
     pub fn pop(&mut self) {
         self.entries.pop_front();
     }
 
-    /// The first could not be told. `aside`: others may well be. Whether it is given up.
+    /// The first transition failed. `aside`: transitions of other objects may succeed. Returns
+    /// whether it is given up.
     pub fn record_failure(&mut self, aside: bool) -> bool {
         let Some(first) = self.entries.front_mut() else {
             return false;
@@ -84,11 +87,11 @@ impl Queue {
             self.entries.pop_front();
             return true;
         }
-        let about = first.transition.target.clone();
+        let target = first.transition.target.clone();
         let (same, others): (VecDeque<QueuedTransition>, VecDeque<QueuedTransition>) =
             std::mem::take(&mut self.entries)
                 .into_iter()
-                .partition(|waiting| waiting.transition.target == about);
+                .partition(|queued| queued.transition.target == target);
         self.entries = others;
         self.entries.extend(same);
         false
@@ -103,11 +106,11 @@ mod tests {
     use crate::csi::report::transitions::StorageTransitionKind;
     use crate::model::provision::PodRef;
 
-    fn of(about: EventTarget, number: usize) -> StorageTransition {
+    fn transition(target: EventTarget, number: usize) -> StorageTransition {
         let (key, reason) = (number.to_string(), "SmartFailing".to_owned());
         StorageTransition {
             key,
-            target: about,
+            target,
             kind: StorageTransitionKind::Raised,
             reason,
             note: String::new(),
@@ -139,7 +142,7 @@ mod tests {
                 .iter()
                 .cloned()
                 .enumerate()
-                .map(|(number, about)| of(about, number))
+                .map(|(number, target)| transition(target, number))
                 .collect(),
         );
         queue
@@ -150,14 +153,20 @@ mod tests {
         let mut queue = queue(&[pod("a"), EventTarget::Node, pod("a"), pod("b")]);
         for _ in 0..7 {
             assert!(!queue.record_failure(false));
-            assert_eq!(queue.first().map(|news| news.key.as_str()), Some("0"));
+            assert_eq!(
+                queue.first().map(|transition| transition.key.as_str()),
+                Some("0")
+            );
         }
         queue.record_failure(false);
         // From then on each failure puts it aside at once.
-        assert_eq!(queue.first().map(|news| news.key.as_str()), Some("1"));
+        assert_eq!(
+            queue.first().map(|transition| transition.key.as_str()),
+            Some("1")
+        );
         queue.pop();
         queue.pop();
-        queue.push(vec![of(EventTarget::Node, 4)]);
+        queue.push(vec![transition(EventTarget::Node, 4)]);
         queue.record_failure(false);
         assert_eq!(keys(&mut queue), ["4", "0", "2"]);
     }
@@ -176,14 +185,14 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn on_overflow_the_oldest_are_dropped_and_node_events_last() {
         let mut queue = queue(&[EventTarget::Node, pod("a"), pod("b")]);
-        let more = |count: usize, about: EventTarget| {
+        let more = |count: usize, target: EventTarget| {
             (0..count)
-                .map(|number| of(about.clone(), 10 + number))
+                .map(|number| transition(target.clone(), 10 + number))
                 .collect::<Vec<StorageTransition>>()
         };
         assert_eq!(queue.push(more(MAX_LEN - 2, pod("c"))), 1);
         assert_eq!(
-            queue.first().map(|news| news.target.clone()),
+            queue.first().map(|transition| transition.target.clone()),
             Some(EventTarget::Node)
         );
         assert_eq!(queue.entries[1].transition.key, "2");
@@ -195,7 +204,7 @@ mod tests {
             (MAX_LEN + 5, MAX_LEN)
         );
         assert_eq!(
-            queue.first().map(|news| news.key.as_str()),
+            queue.first().map(|transition| transition.key.as_str()),
             Some("15"),
             "the node's too, where there are no others"
         );

@@ -1,4 +1,4 @@
-//! So many at once, then one each so often.
+//! Rate limit as a token bucket: a burst at once, then one per interval.
 
 use std::time::Duration;
 

@@ -1,20 +1,20 @@
-//! What is new between two pictures of the node: transitions, each for the objects that it
-//! concerns.
+//! Detects transitions between two snapshots of the node, each with the objects that it concerns.
 //!
-//! In: the picture before and the one after. Out: news. Pure. News that is found again by another
-//! process, or after a restart, has the same key, so that nothing is told twice.
+//! In: the snapshot before and the snapshot after. Out: transitions. Pure. A transition that
+//! another process detects as well, or the same process after a restart, has the same key, so it is
+//! published once.
 
 use jiff::{SignedDuration, Timestamp};
 
 use crate::csi::report::node_snapshot::{Health, Issue, NodeSnapshot, PvUse, Severity, Subject};
 use crate::model::provision::PodRef;
 
-/// At the first sight of a node, what began before that is taken as told: events that were told
-/// live for an hour (kube-apiserver --event-ttl), and make telling them again a conflict; older
-/// ones have gone, and would be told twice.
+/// In the first snapshot, older issues count as published. The API server keeps events for an hour
+/// (kube-apiserver --event-ttl), so writing a recent one again is a conflict; an older event is
+/// deleted by then and would be published twice.
 pub const FIRST_SNAPSHOT_WINDOW: SignedDuration = SignedDuration::from_mins(45);
 
-/// Of a thing whose health has become unknown, and known again.
+/// Reasons of a drive or volume whose health becomes unknown, and known again.
 pub const HEALTH_UNKNOWN: &str = "HealthUnknown";
 pub const HEALTH_KNOWN: &str = "HealthKnown";
 
@@ -62,73 +62,77 @@ impl StorageTransitionKind {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StorageTransition {
-    /// One transition of one thing.
+    /// Identifies one transition of one drive or volume.
     pub key: String,
     pub target: EventTarget,
     pub kind: StorageTransitionKind,
-    /// Of the finding; [`UNKNOWN`] or [`KNOWN`].
+    /// Reason of the finding; [`HEALTH_UNKNOWN`] or [`HEALTH_KNOWN`].
     pub reason: String,
     /// Any length.
     pub note: String,
     pub at: Timestamp,
 }
 
-/// `before`: None at the first sight.
-pub fn news(
+/// `before`: None for the first snapshot.
+pub fn detect_transitions(
     before: Option<&NodeSnapshot>,
     after: &NodeSnapshot,
     now: Timestamp,
 ) -> Vec<StorageTransition> {
     let detector = TransitionDetector { before, after, now };
     let mut transitions = Vec::new();
-    // What is over before what is there: of what has come again meanwhile, that is the last word.
-    for (id, trouble) in &after.recently_cleared {
-        detector.detect_cleared(id, trouble, &mut transitions);
+    // Cleared issues before active ones: of an issue that has returned, the active one must be
+    // last.
+    for (id, issue) in &after.recently_cleared {
+        detector.detect_cleared(id, issue, &mut transitions);
     }
     if let Some(before) = before {
-        for (id, trouble) in before.issues.iter().filter(|(id, trouble)| {
-            resolution(before, after, id, trouble) == IssueResolution::Cleared
-        }) {
-            detector.detect_cleared_without_record(id, trouble, &mut transitions);
+        for (id, issue) in before
+            .issues
+            .iter()
+            .filter(|(id, issue)| resolution(before, after, id, issue) == IssueResolution::Cleared)
+        {
+            detector.detect_cleared_without_record(id, issue, &mut transitions);
         }
     }
-    for (id, trouble) in &after.issues {
-        detector.detect_active(id, trouble, &mut transitions);
+    for (id, issue) in &after.issues {
+        detector.detect_active(id, issue, &mut transitions);
     }
     if let Some(before) = before {
         detector.detect_health_changes(before, &mut transitions);
     }
-    // The node first: where there is too much to be told at once, it says most in least.
+    // The node first: if events are dropped, these say most.
     transitions.sort_by_key(|transition| transition.target != EventTarget::Node);
     transitions
 }
 
-/// What is to be the picture before of the next news: the one after, with what has gone from it and
-/// is not known to be over.
-pub fn told(before: &NodeSnapshot, after: &NodeSnapshot) -> NodeSnapshot {
+/// The `before` of the next comparison: `after`, plus the issues that are missing from it and not
+/// known to be over.
+pub fn next_baseline(before: &NodeSnapshot, after: &NodeSnapshot) -> NodeSnapshot {
     let mut baseline = after.clone();
-    let open = before.issues.iter().filter(|(id, trouble)| {
-        resolution(before, after, id, trouble) == IssueResolution::Unresolved
-    });
+    let open = before
+        .issues
+        .iter()
+        .filter(|(id, issue)| resolution(before, after, id, issue) == IssueResolution::Unresolved);
     baseline
         .issues
-        .extend(open.map(|(id, trouble)| (id.clone(), trouble.clone())));
+        .extend(open.map(|(id, issue)| (id.clone(), issue.clone())));
     for (id, drive) in &mut baseline.drives {
         drive.has_smart_data |= before.drives.get(id).is_some_and(|old| old.has_smart_data);
     }
     baseline
 }
 
-/// What has become of a trouble.
+/// What became of an issue of the last snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum IssueResolution {
-    /// It is there, under whatever id, its end is on record, or there is nothing left that it could
-    /// be about.
+    /// The issue is present under any id, its end is recorded, or its subject does not exist any
+    /// more.
     Accounted,
-    /// It has gone without a record, and what it was about is known to be well. So states end, and
-    /// findings where the daemon has lost its history.
+    /// It is missing without a record, and its subject is known to be healthy. States end like
+    /// this, and findings of a daemon that lost its history.
     Cleared,
-    /// It has gone without a record, and nothing says that it is over.
+    /// It is missing without a record, and nothing proves that it is over.
     Unresolved,
 }
 
@@ -148,11 +152,11 @@ fn resolution(
     if settled || issue.severity == Severity::Info {
         return IssueResolution::Accounted;
     }
-    // A drive that has said something of itself, and a daemon that has not asked it since: the
-    // drive may well be as it was.
+    // A drive that had SMART data, and a daemon that has not queried it since: the drive may be
+    // unchanged.
     let is_smart_current = |id: &String| {
-        let answered = |picture: &NodeSnapshot| {
-            picture
+        let answered = |snapshot: &NodeSnapshot| {
+            snapshot
                 .drives
                 .get(id)
                 .is_some_and(|drive| drive.has_smart_data)
@@ -171,7 +175,7 @@ fn resolution(
                     && volume.state_reason.as_ref() != Some(&issue.reason)
             }
         }),
-        // Of those nothing tells how they are.
+        // The health of a device is unknown.
         Subject::Device(_) => None,
     };
     match is_cleared {
@@ -181,16 +185,17 @@ fn resolution(
     }
 }
 
-/// A daemon that has lost its history, or does not have it yet, gives the same trouble another id.
+/// A daemon without its history gives the same issue another id.
 fn is_same_issue(one: &Issue, other: &Issue) -> bool {
     (&one.subject, &one.reason) == (&other.subject, &other.reason)
 }
 
-/// By a record that was not there before, under whatever id.
-fn has_new_clear_record(before: &NodeSnapshot, after: &NodeSnapshot, trouble: &Issue) -> bool {
-    after.recently_cleared.iter().any(|(id, other)| {
-        is_same_issue(trouble, other) && !before.recently_cleared.contains_key(id)
-    })
+/// A new clear record exists under any id.
+fn has_new_clear_record(before: &NodeSnapshot, after: &NodeSnapshot, issue: &Issue) -> bool {
+    after
+        .recently_cleared
+        .iter()
+        .any(|(id, other)| is_same_issue(issue, other) && !before.recently_cleared.contains_key(id))
 }
 
 struct TransitionDetector<'a> {
@@ -200,49 +205,49 @@ struct TransitionDetector<'a> {
 }
 
 impl TransitionDetector<'_> {
-    fn detect_active(&self, id: &str, trouble: &Issue, transitions: &mut Vec<StorageTransition>) {
+    fn detect_active(&self, id: &str, issue: &Issue, transitions: &mut Vec<StorageTransition>) {
         let kind = match self.before.map(|before| {
             before
                 .issues
                 .get(id)
-                .or_else(|| self.find_under_other_id(before, trouble))
+                .or_else(|| self.find_under_other_id(before, issue))
         }) {
-            // First sight.
-            None if trouble.severity > Severity::Info
-                && trouble.since.is_some_and(|since| self.is_recent(since)) =>
+            // First snapshot.
+            None if issue.severity > Severity::Info
+                && issue.since.is_some_and(|since| self.is_recent(since)) =>
             {
                 StorageTransitionKind::Raised
             }
             None => return,
-            Some(None) if trouble.severity > Severity::Info => StorageTransitionKind::Raised,
+            Some(None) if issue.severity > Severity::Info => StorageTransitionKind::Raised,
             Some(None) => return,
-            Some(Some(old)) if (old.severity, old.status) == (trouble.severity, trouble.status) => {
+            Some(Some(old)) if (old.severity, old.status) == (issue.severity, issue.status) => {
                 return;
             }
             Some(Some(old))
-                if old.severity == Severity::Info && trouble.severity > Severity::Info =>
+                if old.severity == Severity::Info && issue.severity > Severity::Info =>
             {
                 StorageTransitionKind::Raised
             }
             Some(Some(old))
-                if (old.severity, trouble.severity) == (Severity::Info, Severity::Info) =>
+                if (old.severity, issue.severity) == (Severity::Info, Severity::Info) =>
             {
                 return;
             }
             Some(Some(old))
-                if trouble.severity > old.severity
-                    || (trouble.severity == old.severity && trouble.status > old.status) =>
+                if issue.severity > old.severity
+                    || (issue.severity == old.severity && issue.status > old.status) =>
             {
                 StorageTransitionKind::Worsened
             }
             Some(Some(_)) => StorageTransitionKind::Eased,
         };
         let words = match kind {
-            StorageTransitionKind::Worsened => "worse than before: ",
-            StorageTransitionKind::Eased => "less bad than before: ",
+            StorageTransitionKind::Worsened => "worsened: ",
+            StorageTransitionKind::Eased => "eased: ",
             _ => "",
         };
-        let since = match trouble.since {
+        let since = match issue.since {
             Some(since) if self.now.duration_since(since) >= SignedDuration::from_mins(1) => {
                 format!(" (since {since:.0})")
             }
@@ -250,14 +255,14 @@ impl TransitionDetector<'_> {
         };
         let note = format!(
             "{}: {words}{}{since}",
-            self.display_name(&trouble.subject),
-            trouble.message
+            self.display_name(&issue.subject),
+            issue.message
         );
         self.emit(
-            self.key(id, trouble),
-            &trouble.subject,
+            self.key(id, issue),
+            &issue.subject,
             kind,
-            &trouble.reason,
+            &issue.reason,
             &note,
             transitions,
         );
@@ -266,9 +271,9 @@ impl TransitionDetector<'_> {
     fn find_under_other_id<'a>(
         &self,
         before: &'a NodeSnapshot,
-        trouble: &Issue,
+        issue: &Issue,
     ) -> Option<&'a Issue> {
-        if has_new_clear_record(before, self.after, trouble) {
+        if has_new_clear_record(before, self.after, issue) {
             return None;
         }
         let left = |id: &String| {
@@ -277,65 +282,69 @@ impl TransitionDetector<'_> {
         before
             .issues
             .iter()
-            .find(|(id, old)| is_same_issue(old, trouble) && left(id))
+            .find(|(id, old)| is_same_issue(old, issue) && left(id))
             .map(|(_, old)| old)
     }
 
-    fn detect_cleared(&self, id: &str, trouble: &Issue, news: &mut Vec<StorageTransition>) {
-        let Some(cleared) = &trouble.cleared else {
+    fn detect_cleared(&self, id: &str, issue: &Issue, transitions: &mut Vec<StorageTransition>) {
+        let Some(cleared) = &issue.cleared else {
             return;
         };
         let already_reported = match self.before {
             None => !self.is_recent(cleared.time),
             Some(before) => before.recently_cleared.contains_key(id),
         };
-        // What came and went between two looks is told by its end.
-        if already_reported || trouble.severity == Severity::Info {
+        // An issue that came and went between two snapshots is published by its end.
+        if already_reported || issue.severity == Severity::Info {
             return;
         }
         let note = format!(
-            "{}: over, {}. It was: {}",
-            self.display_name(&trouble.subject),
+            "{}: cleared, {}. It was: {}",
+            self.display_name(&issue.subject),
             cleared.why,
-            trouble.message
+            issue.message
         );
         self.emit(
             format!("{id} cleared"),
-            &trouble.subject,
+            &issue.subject,
             StorageTransitionKind::Cleared,
-            &trouble.reason,
+            &issue.reason,
             &note,
-            news,
+            transitions,
         );
     }
 
     fn detect_cleared_without_record(
         &self,
         id: &str,
-        trouble: &Issue,
-        news: &mut Vec<StorageTransition>,
+        issue: &Issue,
+        transitions: &mut Vec<StorageTransition>,
     ) {
         let note = format!(
-            "{}: over. It was: {}",
-            self.display_name(&trouble.subject),
-            trouble.message
+            "{}: cleared. It was: {}",
+            self.display_name(&issue.subject),
+            issue.message
         );
-        let key = match trouble.since {
+        let key = match issue.since {
             Some(_) => format!("{id} cleared"),
-            // The next time it has the same id.
+            // The next occurrence has the same id.
             None => format!("{id} cleared {}", self.now),
         };
         self.emit(
             key,
-            &trouble.subject,
+            &issue.subject,
             StorageTransitionKind::Cleared,
-            &trouble.reason,
+            &issue.reason,
             &note,
-            news,
+            transitions,
         );
     }
 
-    fn detect_health_changes(&self, before: &NodeSnapshot, news: &mut Vec<StorageTransition>) {
+    fn detect_health_changes(
+        &self,
+        before: &NodeSnapshot,
+        transitions: &mut Vec<StorageTransition>,
+    ) {
         let drives = self.after.drives.iter().filter_map(|(id, drive)| {
             let old = before.drives.get(id)?;
             Some((
@@ -361,13 +370,13 @@ impl TransitionDetector<'_> {
                 (_, Health::Unknown) => (
                     StorageTransitionKind::BecameUnknown,
                     HEALTH_UNKNOWN,
-                    format!("{name}: how it is cannot be told: {why}"),
+                    format!("{name}: health unknown: {why}"),
                 ),
-                // Otherwise the finding says it.
+                // Otherwise the finding is published.
                 (Health::Unknown, Health::Good) => (
                     StorageTransitionKind::BecameKnown,
                     HEALTH_KNOWN,
-                    format!("{name}: how it is can be told again, and nothing is found against it"),
+                    format!("{name}: health known again, no findings"),
                 ),
                 _ => continue,
             };
@@ -377,7 +386,7 @@ impl TransitionDetector<'_> {
                 kind,
                 reason,
                 &note,
-                news,
+                transitions,
             );
         }
     }
@@ -386,22 +395,16 @@ impl TransitionDetector<'_> {
         self.now.duration_since(time) <= FIRST_SNAPSHOT_WINDOW
     }
 
-    /// The same for who sees the same transition: a finding's count grows when it gets worse, and
-    /// not when it eases.
-    fn key(&self, id: &str, trouble: &Issue) -> String {
-        match trouble.since {
-            Some(_) => format!(
-                "{id} {} {:?} {}",
-                trouble.count, trouble.severity, trouble.status
-            ),
-            None => format!(
-                "{id} {:?} {} {}",
-                trouble.severity, trouble.status, self.now
-            ),
+    /// Equal for every process that detects the transition: the count of a finding grows when it
+    /// worsens, and not when it eases.
+    fn key(&self, id: &str, issue: &Issue) -> String {
+        match issue.since {
+            Some(_) => format!("{id} {} {:?} {}", issue.count, issue.severity, issue.status),
+            None => format!("{id} {:?} {} {}", issue.severity, issue.status, self.now),
         }
     }
 
-    /// Of what has gone, as it was called.
+    /// The name of a subject; of one that does not exist any more, its last name.
     fn display_name<'a>(&'a self, subject: &'a Subject) -> &'a str {
         let known = match subject {
             Subject::Drive(id) => self.after.drives.contains_key(id),
@@ -414,7 +417,7 @@ impl TransitionDetector<'_> {
         }
     }
 
-    /// To who uses a volume; of what nobody uses, to the node.
+    /// Adds a transition for each user of the volume; without users, for the node.
     fn emit(
         &self,
         key: String,
@@ -422,7 +425,7 @@ impl TransitionDetector<'_> {
         kind: StorageTransitionKind,
         reason: &str,
         note: &str,
-        news: &mut Vec<StorageTransition>,
+        transitions: &mut Vec<StorageTransition>,
     ) {
         let volume = match subject {
             Subject::Volume(id) => self
@@ -457,7 +460,7 @@ impl TransitionDetector<'_> {
             note: note.to_owned(),
             at: self.now,
         };
-        news.extend(targets.into_iter().map(one));
+        transitions.extend(targets.into_iter().map(one));
     }
 }
 

@@ -2,6 +2,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 
 use super::*;
@@ -32,7 +33,7 @@ async fn start(settled: bool, limits: Limits) -> Running {
     }));
     let (stop, stopped) = oneshot::channel::<()>();
     let ended = tokio::spawn(serve(
-        Socket::Tcp(socket),
+        Incoming::new(socket, address.to_string()),
         node(),
         snapshots,
         limits,

@@ -1,4 +1,4 @@
-//! Drives: what they are, how they are, what the kernel's log has counted of them.
+//! Families about drives: identity, health, presence, errors in the kernel log.
 
 use std::fmt;
 
@@ -53,7 +53,7 @@ pub(super) fn encode(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::R
     let mut family = families.gauge(
         "diskvitals_drive_present",
         None,
-        "0 while a drive that was here is gone.",
+        "0 while a known drive is absent.",
     )?;
     for (id, drive) in drives() {
         family.value(
@@ -77,7 +77,8 @@ pub(super) fn encode(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::R
     for (id, drive) in drives() {
         family.value(&[("drive", id)], drive.facts.size_bytes)?;
     }
-    let help = "Incidents that the kernel told of, by class; begins anew when nothing has been heard for long.";
+    let help =
+        "Incidents in the kernel log, by class; restarts at 0 after a long time without incidents.";
     let mut family = families.counter("diskvitals_io_errors", None, help)?;
     for (id, drive) in drives() {
         // All classes, so that the first incident is an increase.

@@ -1,4 +1,4 @@
-//! How families are written: a name, what it means, and its samples. A thin cover over
+//! Encoding of metric families: a name, a help text, and samples. A thin layer over
 //! prometheus-client's encoder.
 
 use std::fmt;

@@ -1,4 +1,4 @@
-//! Findings that are active, those that somebody has acknowledged too: what counts is told beside.
+//! Families about active findings, acknowledged ones included; those that count are marked.
 
 use std::fmt;
 

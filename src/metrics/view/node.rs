@@ -1,4 +1,4 @@
-//! The daemon itself: what it is, what it can see, what hangs.
+//! Families about the daemon itself: version, sources, stuck probes.
 
 use std::fmt;
 

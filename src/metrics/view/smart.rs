@@ -1,8 +1,7 @@
-//! What drives say of themselves.
+//! Families about SMART data.
 //!
-//! Counts that a drive keeps for life stand as it told them last, with the time of that answer
-//! beside them; a temperature that is not of now is left out. A drive that is missing tells
-//! nothing.
+//! Lifetime counters keep the value of the last report, with the time of that report; a temperature
+//! that is not current is left out. A missing drive has no values.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -10,11 +9,11 @@ use std::fmt;
 use crate::metrics::view::families::{BYTES, CELSIUS, Families, Family, SECONDS};
 use crate::metrics::view::label;
 use crate::model::facts::smart::{SmartFacts, SmartOutcome};
-use crate::model::smart::memory::Metric;
+use crate::model::smart::history::Metric;
 use crate::model::smart::report::{Attribute, Body, Nvme, SmartReport};
 use crate::model::snapshot::{Presence, Snapshot};
 
-/// What was told last of each metric. Percent are written as a ratio: they are no base unit.
+/// The last reported value of each metric. Percent are written as a ratio, the base unit.
 const METRICS: [(Metric, &str, &str); 17] = [
     (
         Metric::Pending,
@@ -39,7 +38,7 @@ const METRICS: [(Metric, &str, &str); 17] = [
     (
         Metric::ReportedUncorrectable,
         "diskvitals_smart_reported_uncorrectable_errors",
-        "Errors that the drive told the host of and could not correct.",
+        "Errors that the drive reported to the host and could not correct.",
     ),
     (
         Metric::SoftReadErrors,
@@ -104,7 +103,7 @@ const METRICS: [(Metric, &str, &str); 17] = [
 ];
 
 const OUTCOMES: [&str; 6] = [
-    "told",
+    "ok",
     "asleep",
     "not_applicable",
     "failed",
@@ -125,14 +124,16 @@ pub(super) fn encode(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::R
         .filter_map(|(id, smart)| Some((*id, *smart, smart.history.last.as_ref()?.1.as_ref())))
         .collect();
 
-    let help = "How the last question to the drive ended; drives that are never asked have none.";
+    let help =
+        "Outcome of the last SMART poll of the drive; absent for drives that are not polled.";
     let mut family = families.gauge("diskvitals_smart_outcome", None, help)?;
     for (id, smart) in &asked {
         if let Some(outcome) = outcome(smart) {
             family.states(Some(("drive", id)), "outcome", &OUTCOMES, outcome)?;
         }
     }
-    let help = "When the drive last told of itself, since the epoch: of what time the values beside it are.";
+    let help =
+        "Time of the drive's last SMART report, since the epoch: the time of the other values.";
     let mut family = families.gauge(
         "diskvitals_smart_last_answer_timestamp",
         Some(&SECONDS),
@@ -186,7 +187,7 @@ fn temperatures(
     let mut family = families.gauge(
         "diskvitals_drive_temperature",
         Some(&CELSIUS),
-        "As the drive told it just now.",
+        "As of the drive's last report.",
     )?;
     for (id, smart, _) in reported {
         let now = matches!(smart.outcome, Some((_, SmartOutcome::Report))) && smart.stuck.is_none();
@@ -198,7 +199,7 @@ fn temperatures(
             family.value(&[("drive", *id)], point.value)?;
         }
     }
-    let help = "The drive's own limit, where it tells one.";
+    let help = "The drive's own limit, where it reports one.";
     let mut family = families.gauge("diskvitals_drive_temperature_limit", Some(&CELSIUS), help)?;
     for (id, _, report) in reported {
         if let Some(limit) = report.temperature_limit {
@@ -336,7 +337,7 @@ fn outcome(smart: &SmartFacts) -> Option<&'static str> {
         return Some("stuck");
     }
     Some(match &smart.outcome.as_ref()?.1 {
-        SmartOutcome::Report => "told",
+        SmartOutcome::Report => "ok",
         SmartOutcome::Standby { .. } => "asleep",
         SmartOutcome::NotApplicable { .. } => "not_applicable",
         SmartOutcome::Failed { .. } => "failed",

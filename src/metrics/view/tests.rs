@@ -13,7 +13,7 @@ use crate::model::kernel_log::error_history::ErrorHistory as Errors;
 use crate::model::kernel_log::event::Class;
 use crate::model::reason::Reason;
 use crate::model::smart::fixture::{attribute, disk, nvme};
-use crate::model::smart::memory::SmartHistory;
+use crate::model::smart::history::SmartHistory;
 use crate::model::smart::report::SmartReport;
 use crate::model::snapshot::{Drive, NodeState, Presence, StoreStatus, Volume, VolumeUsage};
 use crate::model::source_update::{Source, SourceStatus};

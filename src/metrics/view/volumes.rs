@@ -1,4 +1,4 @@
-//! Volumes: who uses them, what they stand on, how they are, how full.
+//! Families about volumes: users, drives below, health, usage.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,7 +40,7 @@ pub(super) fn encode(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::R
     let mut family = families.gauge(
         "diskvitals_volume_drive_info",
         None,
-        "On which drives a volume stands: always 1.",
+        "Drives below a volume: always 1.",
     )?;
     for (id, volume) in volumes() {
         for drive in &volume.facts.drive_ids {
@@ -79,7 +79,7 @@ pub(super) fn encode(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::R
     let mut family = families.gauge(
         "diskvitals_volume_abnormal",
         None,
-        "1 while Kubernetes is told that its condition is abnormal.",
+        "1 while the volume's condition is reported to Kubernetes as abnormal.",
     )?;
     for (id, volume) in volumes() {
         family.value(&[("volume", id)], u64::from(volume.condition.abnormal))?;
@@ -94,7 +94,8 @@ pub(super) fn encode(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::R
     for (id, at) in volumes().filter_map(|(id, volume)| Some((id, volume.last_probe?))) {
         family.signed(&[("volume", id)], at.as_second())?;
     }
-    let help = "Incidents that the kernel told of, of its filesystem and its own device, by class.";
+    let help =
+        "Incidents in the kernel log about the volume's filesystem and its own device, by class.";
     let mut family = families.counter("diskvitals_volume_errors", None, help)?;
     for (id, volume) in volumes() {
         // All classes, so that the first incident is an increase.
@@ -215,7 +216,7 @@ fn checks(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::Result {
     let mut family = families.gauge(
         "diskvitals_volume_check_verdict",
         None,
-        "1 for what the last filesystem check of it said.",
+        "1 for the verdict of the volume's last filesystem check.",
     )?;
     for (id, (_, said)) in &newest {
         family.states(

@@ -1,8 +1,8 @@
-//! The order of evidence: what to do next, and what all of it means. Pure: the runs so far → the
-//! next step.
+//! The next step of a check, and its verdict. In: the runs so far. Out: the next step or the
+//! outcome. Pure.
 //!
-//! The kernel's own word first; then what holds still; a live run can clear a filesystem but never
-//! condemn it; only two frozen runs that show the same can.
+//! Kernel reports come first, then runs over data that does not change. A live run can clear a
+//! filesystem but never condemn it; only two frozen runs with the same problem can.
 
 mod frozen;
 mod live;
@@ -20,22 +20,22 @@ use crate::model::check::{
     Termination,
 };
 
-/// A run that could not do its work is made so often, where nothing moves.
+/// Maximum attempts of a failed run over data that does not change.
 const MAX_ATTEMPTS: usize = 2;
-/// Two frozen runs that are closer could show the same passing state twice.
+/// Minimum gap between two frozen runs: closer ones could show the same transient state.
 const MIN_FROZEN_GAP: Duration = Duration::from_secs(60);
 
-/// What a check came to.
+/// The outcome of a check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckOutcome {
     pub verdict: CheckVerdict,
-    /// One or two sentences that a person understands: why, and what to do.
+    /// One or two sentences for people: why, and what to do.
     pub reason: String,
-    /// Of the run that decided.
+    /// The mode of the run that decided.
     pub mode: Mode,
 }
 
-/// What is known of the situation beside the runs.
+/// The conditions of a check, besides its runs.
 #[derive(Clone, Copy, Debug)]
 pub struct DecisionInput<'a> {
     pub filesystem: Filesystem,
@@ -43,10 +43,10 @@ pub struct DecisionInput<'a> {
     pub mode: Mode,
     pub terms: &'a CheckTerms,
     pub signals: &'a [FilesystemSignal],
-    /// It is a logical volume, and snapshots can be made here.
+    /// The device is a logical volume, and snapshots can be made.
     pub can_snapshot: bool,
-    /// Why it may not be frozen although the terms allow it (it carries the way back; EBUSY; a slow
-    /// syncfs); None while nothing speaks against it.
+    /// Why the filesystem may not be frozen although the terms allow it (needed to thaw; EBUSY; a
+    /// slow syncfs).
     pub freeze_refusal: Option<&'a str>,
 }
 
@@ -55,7 +55,7 @@ pub enum Decision {
     /// Run the checker once, in this mode. For `Frozen`: probe with syncfs, freeze, run within the
     /// budget, thaw. For `Snapshot`: make one, replay its log.
     Run(Mode),
-    /// Not before `until`, then ask again.
+    /// Decide again after `until`.
     Wait {
         until: Timestamp,
     },
@@ -70,7 +70,7 @@ fn done(verdict: CheckVerdict, mode: Mode, reason: String) -> Decision {
     })
 }
 
-/// What comes next.
+/// Chooses the next step.
 pub fn decide(situation: &DecisionInput<'_>, runs: &[&Run], now: Timestamp) -> Decision {
     if let Some(outcome) = decide_by_signals(situation) {
         return Decision::Done(outcome);
@@ -85,7 +85,7 @@ pub fn decide(situation: &DecisionInput<'_>, runs: &[&Run], now: Timestamp) -> D
             "The check was stopped before it could tell anything; ask for it again.".to_owned(),
         );
     }
-    // A device that leaves the checker hanging is not asked again.
+    // A device on which a checker hangs is not read again.
     if let Some(run) = runs
         .iter()
         .find(|run| matches!(run.termination, Termination::Stuck(_)))
@@ -108,8 +108,7 @@ pub fn decide(situation: &DecisionInput<'_>, runs: &[&Run], now: Timestamp) -> D
         match decide_quiescent(situation, runs, Mode::Snapshot) {
             Ok(step) => return step,
             Err(_) => {
-                // No snapshot could be checked: what can be said of the live filesystem is better
-                // than nothing.
+                // No snapshot could be checked: a live run is better than nothing.
             }
         }
     }
@@ -141,7 +140,7 @@ fn decide_by_signals(situation: &DecisionInput<'_>) -> Option<CheckOutcome> {
     })
 }
 
-/// Where nothing moves, the first run that did its work counts. Err: none could.
+/// For data that does not change, the first completed run counts. An error: none was completed.
 fn decide_quiescent(
     situation: &DecisionInput<'_>,
     runs: &[&Run],
@@ -200,8 +199,8 @@ fn outcome_of_run(filesystem: Filesystem, run: &Run) -> CheckOutcome {
     }
 }
 
-/// What these runs say, all of them made in one mode: for files of a checker's output. `gap`: the
-/// runs were so far apart.
+/// The verdict of these runs, all made in one mode: for files with a checker's output. `gap`: the
+/// time between the runs.
 pub fn conclude(filesystem: Filesystem, mode: Mode, runs: &[&Run], gap: Duration) -> CheckOutcome {
     let good: Vec<&Run> = runs
         .iter()

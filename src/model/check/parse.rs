@@ -1,8 +1,10 @@
-//! What checkers print → flaws. A line at a time, so that the output is never held whole.
+//! Parses the output of the checkers into problems, one line at a time: the output is never held
+//! whole.
 //!
-//! In: lines of e2fsck, xfs_repair -n or btrfs check. Out: flaws (kind and ids, addresses stripped)
-//! and notes about the run itself. Knows nothing of exit statuses (`ballot`) nor of what flaws mean
-//! together (`steps`). What is not known word for word to be harmless counts as a flaw.
+//! In: lines of e2fsck, xfs_repair -n or btrfs check. Out: problems (kind and ids, without memory
+//! addresses) and notes about the run itself. Exit statuses belong to `run_result`, the meaning of
+//! all problems together to `decision`. A line that is not known to be harmless counts as a
+//! problem.
 
 mod btrfs;
 mod e2fsck;
@@ -16,15 +18,15 @@ pub use crate::model::check::parse::line_template::split_point;
 use crate::model::check::parse::problem_collector::ProblemCollector;
 use crate::model::check::{Filesystem, Problem};
 
-/// Of one line this much is kept, in bytes.
+/// Maximum length of a quoted line, in bytes.
 pub const MAX_TEXT_BYTES: usize = 400;
-/// Distinct flaws of one run that are kept; the rest is counted.
+/// Distinct problems of one run that are kept; further ones are counted.
 pub const MAX_PROBLEMS: usize = 200;
 /// A line is read in parts of this, in bytes, each with the line's label before it: e2fsck prints
 /// all the differences of a bitmap in one line.
 pub const MAX_LINE_BYTES: usize = 256 * 1024;
 
-/// Reads one run's output.
+/// Parses the output of one run.
 #[derive(Debug)]
 pub struct OutputParser {
     dialect: Dialect,
@@ -40,19 +42,19 @@ enum Dialect {
     Btrfs(btrfs::State),
 }
 
-/// What one run's output says.
+/// The parsed output of one run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ParsedOutput {
-    /// Distinct, worst first: where all of these are transient, so is all that was only counted.
+    /// Distinct, worst first: if all of these are transient, so are those that were only counted.
     pub problems: Vec<Problem>,
     pub more_problems: u64,
-    /// The words that tell of a dirty log or a journal to be recovered.
+    /// The message about a dirty log or a journal that needs recovery.
     pub pending_replay: Option<String>,
-    /// The words by which the checker says that it could not do its work (no memory, no superblock
-    /// to begin with, a device error).
+    /// The checker's message that it could not do its work (out of memory, no superblock to start
+    /// from, a device error).
     pub failure: Option<String>,
-    /// It came to its end by its own account (e2fsck's summary, xfs_repair's "No modify flag set,
-    /// skipping filesystem flush and exiting").
+    /// The output says that the run was completed (e2fsck's summary, xfs_repair's "No modify flag
+    /// set, skipping filesystem flush and exiting").
     pub complete: bool,
 }
 
@@ -71,7 +73,7 @@ impl OutputParser {
 
     /// One line without its end; not necessarily UTF-8 before it came here (lossy).
     pub fn push_line(&mut self, line: &str) {
-        // A progress bar overwrites its own line: what counts is what stands after it.
+        // A progress bar overwrites its own line: only the text after it counts.
         let line = line.trim_end_matches('\r');
         let line = line.rsplit('\r').next().unwrap_or(line);
         line_template::split_line(line, MAX_LINE_BYTES)
@@ -96,7 +98,7 @@ impl OutputParser {
         }
     }
 
-    /// What it is doing, by its own account (`Pass 1: Checking inodes, blocks, and sizes`).
+    /// The phase that the checker prints (`Pass 1: Checking inodes, blocks, and sizes`).
     pub fn phase(&self) -> Option<&str> {
         self.problems.phase.as_deref()
     }

@@ -1,5 +1,5 @@
-//! When a check is due: an interval or a calendar, spread over the volumes so that not all begin at
-//! once.
+//! Computes when a check is due: from an interval or a calendar, spread over the volumes so that
+//! the checks do not all start at once.
 
 #[cfg(test)]
 mod tests;
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::hash::fnv1a_64;
 
-/// A calendar comes round in this many days; the 31st can be two months away.
+/// A calendar has an occurrence within this many days: the 31st can be two months away.
 const MAX_SEARCH_DAYS: u32 = 63;
 
 /// `daily 03:00`, `Sun 03:00`, `Mon,Thu 02:30`, `1 04:00` (the first of each month), `1,15 04:00`;
@@ -112,9 +112,9 @@ impl Calendar {
         }
     }
 
-    /// The first time at which it strikes after `after`, each strike put off by `offset`.
+    /// The first occurrence after `after`, with each occurrence delayed by `offset`.
     fn next_after(&self, after: Timestamp, offset: Duration, zone: &TimeZone) -> Option<Timestamp> {
-        // Also a strike of a day before can still lie ahead for its offset.
+        // With its offset, an occurrence of an earlier day can still be in the future.
         let begin = after
             .checked_sub(offset)
             .ok()?
@@ -139,7 +139,7 @@ impl Calendar {
     }
 }
 
-/// When checks of a volume are due by themselves.
+/// The schedule of a volume's checks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Schedule {
@@ -166,7 +166,7 @@ pub fn next_due(
     next.unwrap_or(Timestamp::MAX)
 }
 
-/// From 0 to below 1, by the name alone: its hash, mixed.
+/// A number from 0 to below 1, derived from the hash of the name.
 fn jitter_fraction(name: &str) -> f64 {
     let hash = fnv1a_64(name.bytes());
     let hash = (hash ^ (hash >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);

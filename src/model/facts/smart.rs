@@ -15,8 +15,8 @@ use crate::model::ids::DriveId;
 use crate::model::observation::Observation;
 use crate::model::path::HostPath;
 use crate::model::policy::smart::SmartPolicy;
-use crate::model::smart::memory::{Metric, Series, SmartHistory};
-use crate::model::smart::rules::{RuleHit, judge};
+use crate::model::smart::history::{Metric, Series, SmartHistory};
+use crate::model::smart::rules::{RuleHit, evaluate};
 use crate::model::smart::{SelfTestKind, SmartResponse};
 use crate::model::source_update::{RaidMemberDrive, SmartTarget, StuckSmartctl};
 
@@ -76,7 +76,7 @@ impl SmartFacts {
                 .last
                 .as_ref()
                 .map_or_else(Vec::new, |(_, report)| {
-                    judge(report, Some(&self.history), policy)
+                    evaluate(report, Some(&self.history), policy)
                 }),
         );
     }

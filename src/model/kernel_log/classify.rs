@@ -1,43 +1,35 @@
-//! The classifier: records in, incidents out, at the very record that decides one.
+//! The classifier of kernel records: reports an incident at the record that decides it.
 //!
-//! In: records in their order, each with the time to put on its evidence. Out: `Event`s and
-//! `Attached`s. Pure and bounded: what is open is forgotten after a while, and `oldest_open` tells
-//! from where a restarted reader must read again to decide it the same way.
+//! In: records in order, each with the time that its evidence carries. Out: `Event`s and
+//! `NameAssignment`s. Pure and bounded: open incidents expire, and `oldest_open` tells a restarted
+//! reader where to read again so that it decides them the same way.
 
-mod emit;
+mod host_state;
 mod incident_update;
 
 use jiff::Timestamp;
 
-use crate::model::kernel_log::device_map::DeviceMap;
+use crate::model::kernel_log::classify::host_state::HostState;
+use crate::model::kernel_log::classify::incident_update::IncidentUpdate;
 use crate::model::kernel_log::event::{
-    Blame, Class, DeviceName, Event, Line, LineOrigin, MAX_LINE_BYTES, NameAssignment,
+    Blame, Class, DeviceName, Domain, Event, Line, LineOrigin, MAX_LINE_BYTES, NameAssignment,
 };
 use crate::model::kernel_log::incident::{Incident, LogPosition};
 use crate::model::kernel_log::parsed_record::{
-    AtaRecord, DeviceKind, ParsedRecord, RecordKind, Rule, ScsiRecord, TopologyUpdate,
+    AtaRecord, DeviceKind, ParsedRecord, RecordKind, ScsiRecord, TopologyUpdate,
 };
 use crate::model::kernel_log::record::Record;
+use crate::model::kernel_log::rule::{Role, Rule};
 use crate::model::kernel_log::{device_map, device_name, rules};
 
-/// Rules that no single record is of, and that weigh in a verdict (`fault`).
-pub const RULE_SOFTWARE_SENSE: &str = "scsi-sense-by-software";
-pub const RULE_MEDIUM_WITHOUT_SECTOR: &str = "block-medium-without-place";
-pub const RULE_RESET_UNANSWERED: &str = "hba-reset-unanswered";
-
-/// Incidents that are open at once; a machine with more failing drives has told enough.
+/// Incidents that are open at once; with more failing drives, the oldest is decided early.
 const MAX_OPEN_INCIDENTS: usize = 64;
-/// When something has been open without a pause for this many records, all is closed: a reader need
-/// not go back farther.
+/// After this many records without an idle moment, all incidents are closed: a reader need not go
+/// back farther.
 const MAX_OPEN_RECORDS: u64 = 16_384;
-/// How long a way that is in trouble explains what the devices behind it do.
-const OUTAGE_MICROS: u64 = 300_000_000;
-const OUTAGE_RECORDS: u64 = 4_096;
-/// A record without a device is of the device of the records just before (3.10's SCSI, torn lines).
-const CONTEXT_RECORDS: u64 = 8;
 const MAX_PENDING_NOTICES: usize = 1_024;
 
-/// What the classifier is to know of the host.
+/// The host's settings for the classifier.
 #[derive(Clone, Debug, Default)]
 pub struct ClassifierOptions {
     /// Kernel names that count as drives although they usually do not; `*` at the end stands for
@@ -58,33 +50,40 @@ impl ClassifierOptions {
 
 #[derive(Debug, Default)]
 pub struct Classifier {
-    options: ClassifierOptions,
-    device_map: DeviceMap,
+    host: HostState,
     open_incidents: Vec<Incident>,
-    /// Since when something has been open without a pause.
+    /// The first record since which something has been open without a pause.
     open_since: Option<u64>,
-    /// The device of the last SCSI and the last ATA record.
-    last_scsi: Option<(DeviceName, Option<DeviceName>, u64)>,
-    last_ata: Option<(DeviceName, u64)>,
     /// `attempting task abort!` without a device.
     unnamed_recovery: Option<UnnamedRecovery>,
-    /// The device of the last command that an adapter named by its address.
+    /// The last command that an adapter named by its address, with its device.
     last_addressed: Option<(String, DeviceName, Option<DeviceName>)>,
-    /// `rejecting I/O to offline device`, whose disk's name comes with the block layer's record.
-    offline_rejection: Option<(DeviceName, LogPosition)>,
-    /// `312 callbacks suppressed`, to be told with the next event.
-    suppressed: Option<(u64, LogPosition)>,
-    /// A network is down or has been: what SCSI disks behind it do is explained.
-    network_outage: Option<LogPosition>,
-    /// A slot is empty: what NVMe drives do is explained.
-    slot_outage: Option<LogPosition>,
+    pending: PendingNotices,
     name_assignments: Vec<NameAssignment>,
-    rejected_requests: Vec<RejectedRequest>,
     last_seq: u64,
 }
 
-/// A request that was refused because it cannot be: the same request's error elsewhere in the log
-/// is none either.
+/// Notices that wait for the next event or the next batch.
+#[derive(Debug, Default)]
+struct PendingNotices {
+    /// `312 callbacks suppressed`; the next rate-limited event reports the count.
+    suppressed: Option<(u64, LogPosition)>,
+    rejected_requests: Vec<RejectedRequest>,
+}
+
+impl PendingNotices {
+    fn add_rejected_request(&mut self, parsed: &ParsedRecord) {
+        if self.rejected_requests.len() < MAX_PENDING_NOTICES {
+            self.rejected_requests.push(RejectedRequest {
+                device: parsed.device.clone(),
+                sector: parsed.sector,
+            });
+        }
+    }
+}
+
+/// A request that the device rejected as impossible. Errors of the same request elsewhere in the
+/// log are no errors either.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RejectedRequest {
     pub device: DeviceName,
@@ -100,24 +99,24 @@ struct UnnamedRecovery {
     address: String,
 }
 
-/// What is told of, and with which records.
+/// A parsed record with its rule and its evidence.
 struct RecordContext<'a> {
-    rule: &'static str,
+    rule: &'static Rule,
     parsed: &'a ParsedRecord,
     line: Line,
     position: LogPosition,
 }
 
 impl Classifier {
-    pub fn new(scope: ClassifierOptions) -> Classifier {
+    pub fn new(options: ClassifierOptions) -> Classifier {
         Classifier {
-            options: scope,
+            host: HostState::new(options),
             ..Classifier::default()
         }
     }
 
-    /// One record more. `time` is what its evidence carries: of arrival when read live, the
-    /// kernel's otherwise.
+    /// Classifies the next record. `time` is its evidence's time: the time of arrival for live
+    /// records, the kernel's time for others.
     pub fn push(&mut self, record: &Record<'_>, time: Timestamp, out: &mut Vec<Event>) {
         let now = LogPosition {
             seq: record.seq,
@@ -130,16 +129,23 @@ impl Classifier {
         if self.open_since.is_some() {
             self.expire(now, time, out);
         }
-        // What is not the kernel's own anybody can write: it only counts as distance.
+        // Any process can write records of other facilities: they only count as distance.
         if record.facility != 0 {
             return self.update_open_since(record.seq);
         }
         let read = rules::table().parse(&record.text);
         if self.unnamed_recovery.is_some() {
-            self.finish_unnamed_recovery(read.as_ref().map(|(_, said)| said), now, out);
+            self.finish_unnamed_recovery(read.as_ref().map(|(_, parsed)| parsed), now, out);
         }
-        if let Some((rule, mut said)) = read {
-            self.resolve_device(&mut said, record, now);
+        if let Some((rule, mut parsed)) = read {
+            if let Some(renamed) = self.host.resolve_device(&mut parsed, record, now)
+                && let Some(incident) = self
+                    .open_incidents
+                    .iter_mut()
+                    .find(|incident| incident.key == renamed.hctl)
+            {
+                incident.key = renamed.block;
+            }
             let line = Line {
                 time,
                 text: truncate(&record.text),
@@ -147,12 +153,11 @@ impl Classifier {
             };
             self.apply_record(
                 &RecordContext {
-                    rule: rule.name,
-                    parsed: &said,
+                    rule,
+                    parsed: &parsed,
                     line,
                     position: now,
                 },
-                rule,
                 out,
             );
         }
@@ -162,14 +167,13 @@ impl Classifier {
     fn update_open_since(&mut self, seq: u64) {
         if self.is_idle() {
             self.open_since = None;
-            // A reader that begins here has no device in mind either.
-            (self.last_scsi, self.last_ata) = (None, None);
+            self.host.forget_context();
         } else if self.open_since.is_none() {
             self.open_since = Some(seq);
         }
     }
 
-    /// No more records will come: what waited for them is decided as it is.
+    /// No more records will come: undecided commands are decided as they are.
     pub fn finish(&mut self, time: Timestamp, out: &mut Vec<Event>) {
         let now = LogPosition {
             seq: self.last_seq,
@@ -177,47 +181,54 @@ impl Classifier {
         };
         self.finish_unnamed_recovery(None, now, out);
         for mut incident in std::mem::take(&mut self.open_incidents) {
-            self.decide_command(&mut incident, true, now, time, out);
+            self.update(&mut incident, out).finish_command(now, time);
         }
         self.open_since = None;
     }
 
-    /// Sequence number from which records must be read again for what is open now to be decided the
-    /// same way. None: nothing is open.
+    /// Sequence number from which a new reader must start to decide the open incidents the same way.
+    /// None: nothing is open.
     pub fn oldest_open(&self) -> Option<u64> {
         self.open_since
     }
 
-    /// Names that were given since the last call.
+    /// Names that the kernel assigned since the last call.
     pub fn take_name_assignments(&mut self) -> Vec<NameAssignment> {
         std::mem::take(&mut self.name_assignments)
     }
 
-    /// Devices whose errors turned out to be none since the last call: the host asked for what
-    /// cannot be.
+    /// Requests that devices rejected as impossible since the last call: their errors are no errors.
     pub fn take_rejected_requests(&mut self) -> Vec<RejectedRequest> {
-        std::mem::take(&mut self.rejected_requests)
+        std::mem::take(&mut self.pending.rejected_requests)
     }
 
     fn is_idle(&self) -> bool {
         self.open_incidents.is_empty()
             && self.unnamed_recovery.is_none()
-            && self.suppressed.is_none()
-            && self.network_outage.is_none()
-            && self.slot_outage.is_none()
+            && self.pending.suppressed.is_none()
+            && !self.host.has_outage()
     }
 
-    /// Names begin anew, and nothing of before is open.
+    /// Device names and sequence numbers start over; nothing earlier is open.
     fn reset_for_boot(&mut self) {
-        let (scope, attached) = (
-            std::mem::take(&mut self.options),
-            std::mem::take(&mut self.name_assignments),
-        );
+        let name_assignments = std::mem::take(&mut self.name_assignments);
         *self = Classifier {
-            options: scope,
-            name_assignments: attached,
-            ..Classifier::default()
+            name_assignments,
+            ..Classifier::new(self.host.take_options())
         };
+    }
+
+    fn update<'a>(
+        &'a mut self,
+        incident: &'a mut Incident,
+        out: &'a mut Vec<Event>,
+    ) -> IncidentUpdate<'a> {
+        IncidentUpdate {
+            incident,
+            host: &self.host,
+            pending: &mut self.pending,
+            out,
+        }
     }
 
     fn expire(&mut self, now: LogPosition, time: Timestamp, out: &mut Vec<Event>) {
@@ -233,7 +244,7 @@ impl Classifier {
                     .is_some_and(|command| !command.decided && command.is_expired(now))
             {
                 let mut incident = self.open_incidents.swap_remove(at);
-                self.decide_command(&mut incident, true, now, time, out);
+                self.update(&mut incident, out).finish_command(now, time);
                 if over {
                     continue;
                 }
@@ -244,140 +255,48 @@ impl Classifier {
             at += 1;
         }
         if self
+            .pending
             .suppressed
             .is_some_and(|(_, since)| all || now.is_beyond(since, 10_000_000, 64))
         {
-            self.suppressed = None;
+            self.pending.suppressed = None;
         }
-        for trouble in [&mut self.network_outage, &mut self.slot_outage] {
-            if trouble
-                .is_some_and(|since| all || now.is_beyond(since, OUTAGE_MICROS, OUTAGE_RECORDS))
-            {
-                *trouble = None;
-            }
-        }
+        self.host.expire_outages(now, all);
         if all {
             self.open_since = None;
         }
     }
 
-    /// Which device a record is of, when its text alone does not say or another name is better.
-    fn resolve_device(&mut self, said: &mut ParsedRecord, record: &Record<'_>, now: LogPosition) {
-        if let (DeviceName::Block(name), Some(DeviceName::Hctl(hctl))) =
-            (&said.device, &said.other_name)
-        {
-            self.device_map.assign_name(hctl, name);
-        }
-        let near = |seq: u64| now.seq.saturating_sub(seq) <= CONTEXT_RECORDS;
-        if said.device == DeviceName::Unnamed {
-            if let Some(device) = record.device.and_then(device_from_field) {
-                said.device = device;
-            } else if let (RecordKind::Scsi(_), Some((device, also, seq))) =
-                (&said.kind, &self.last_scsi)
-            {
-                if near(*seq)
-                    && !matches!(said.kind, RecordKind::Scsi(ScsiRecord::UnnamedRecovery(..)))
-                {
-                    said.device = device.clone();
-                    said.other_name = also.clone();
-                }
-            } else if let (RecordKind::Ata(_), Some((device, seq))) = (&said.kind, &self.last_ata)
-                && near(*seq)
-            {
-                said.device = device.clone();
-            }
-        }
-        // Only records that open an incident: a reader that begins again there has the same
-        // context.
-        match (&said.kind, &said.device) {
-            (RecordKind::Ata(_), DeviceName::Ata { .. }) => {
-                self.last_ata = Some((said.device.clone(), now.seq))
-            }
-            (RecordKind::Scsi(_), DeviceName::Hctl(_)) => {
-                self.last_scsi = Some((said.device.clone(), said.other_name.clone(), now.seq))
-            }
-            (RecordKind::Scsi(_), DeviceName::Block(_))
-                if matches!(said.other_name, Some(DeviceName::Hctl(_))) =>
-            {
-                self.last_scsi = Some((said.device.clone(), said.other_name.clone(), now.seq));
-            }
-            _ => {}
-        }
-        if let Some(block) = self.device_map.block_name(&said.device) {
-            said.other_name = Some(std::mem::replace(&mut said.device, block));
-        }
-        self.link_offline_rejection(said, now);
-    }
-
-    /// `sd 6:1:8:0: rejecting I/O to offline device`, and then the block layer's `dev sdi`: the two
-    /// are one (scsi_prep_state_check()).
-    fn link_offline_rejection(&mut self, said: &mut ParsedRecord, now: LogPosition) {
-        match (&said.device, &said.kind) {
-            (DeviceName::Hctl(_), RecordKind::Effect(Class::Removed, _)) => {
-                self.offline_rejection = Some((said.device.clone(), now))
-            }
-            (DeviceName::Block(name), RecordKind::Effect(..))
-                if name.starts_with("sd") && device_name::whole_disk(name) == name =>
-            {
-                let Some((DeviceName::Hctl(hctl), at)) = self.offline_rejection.take() else {
-                    return;
-                };
-                if !now.is_beyond(at, 1_000_000, 3)
-                    && self.device_map.hctl_of(&said.device).is_none()
-                {
-                    if let Some(incident) = self
-                        .open_incidents
-                        .iter_mut()
-                        .find(|incident| incident.key == hctl)
-                    {
-                        incident.key = name.clone();
-                    }
-                    self.device_map.assign_name(&hctl, name);
-                    said.other_name = Some(DeviceName::Hctl(hctl));
-                }
-            }
-            _ => {}
-        }
-    }
-
-    fn apply_record(
-        &mut self,
-        telling: &RecordContext<'_>,
-        rule: &'static Rule,
-        out: &mut Vec<Event>,
-    ) {
-        let said = telling.parsed;
-        let of_filesystem = is_filesystem_rule(telling.rule);
-        match &said.kind {
-            RecordKind::Topology(learn) => return self.apply_topology(learn, telling, out),
+    fn apply_record(&mut self, context: &RecordContext<'_>, out: &mut Vec<Event>) {
+        let parsed = context.parsed;
+        let of_filesystem = context.rule.behavior.domain == Domain::Filesystem;
+        match &parsed.kind {
+            RecordKind::Topology(learn) => return self.apply_topology(learn, context, out),
             RecordKind::Suppressed(count) => {
-                self.suppressed = Some((*count, telling.position));
+                self.pending.suppressed = Some((*count, context.position));
                 return;
             }
             RecordKind::Scsi(ScsiRecord::UnnamedRecovery(class, blame, address)) => {
                 self.unnamed_recovery = Some(UnnamedRecovery {
                     class: *class,
                     blame: *blame,
-                    rule,
-                    line: telling.line.clone(),
+                    rule: context.rule,
+                    line: context.line.clone(),
                     address: address.clone(),
                 });
                 return;
             }
             _ => {}
         }
-        if !of_filesystem && self.is_excluded(said, &telling.line.text) {
+        if !of_filesystem && self.host.is_excluded(parsed, &context.line.text) {
             return;
         }
-        if telling.rule.starts_with("iscsi")
-            || telling.rule.starts_with("fc-")
-            || telling.rule.starts_with("qla-loop")
-            || telling.rule.starts_with("lpfc-link")
-        {
-            self.network_outage = Some(telling.position);
+        let role = context.rule.behavior.role;
+        if role == Some(Role::NetworkOutage) {
+            self.host.network_outage = Some(context.position);
         }
-        if telling.rule.starts_with("uas-") {
-            let host = match (&said.device, &said.other_name) {
+        if role == Some(Role::UsbStorage) {
+            let host = match (&parsed.device, &parsed.other_name) {
                 (DeviceName::ScsiHost(host), _) => Some(*host),
                 (DeviceName::Hctl(hctl), _) | (_, Some(DeviceName::Hctl(hctl))) => {
                     device_map::scsi_host_of(hctl)
@@ -385,25 +304,27 @@ impl Classifier {
                 _ => None,
             };
             if let Some(host) = host {
-                self.device_map
+                self.host
+                    .devices
                     .set_kind(&DeviceName::ScsiHost(host), DeviceKind::Usb);
             }
         }
         let key = if of_filesystem {
-            format!("fs:{}", said.device)
+            format!("fs:{}", parsed.device)
         } else {
-            self.device_map.drive_key(&said.device)
+            self.host.devices.drive_key(&parsed.device)
         };
-        let mut incident = self.take_incident(key, said, telling.position, telling.line.time, out);
-        incident.touch(telling.position);
-        // What is said of the report to come tells nothing by itself, and is no evidence.
-        if said.kind != RecordKind::Ata(AtaRecord::NcqLogUnreadable) {
+        let mut incident =
+            self.take_incident(key, parsed, context.position, context.line.time, out);
+        incident.touch(context.position);
+        // This record only announces the report to come, and is no evidence.
+        if parsed.kind != RecordKind::Ata(AtaRecord::NcqLogUnreadable) {
             if incident.first_unreported.is_none() && incident.unreported_records == 0 {
-                incident.first_unreported = Some(telling.line.clone());
+                incident.first_unreported = Some(context.line.clone());
             }
             incident.unreported_records += 1;
         }
-        self.update_incident(&mut incident, telling, out);
+        self.update(&mut incident, out).apply(context);
         self.open_incidents.push(incident);
     }
 
@@ -411,7 +332,7 @@ impl Classifier {
     fn take_incident(
         &mut self,
         key: String,
-        said: &ParsedRecord,
+        parsed: &ParsedRecord,
         now: LogPosition,
         time: Timestamp,
         out: &mut Vec<Event>,
@@ -423,14 +344,14 @@ impl Classifier {
         {
             return self.open_incidents.swap_remove(at);
         }
-        // The SCSI layer tells again what libata has told of a port whose disk is not known yet:
-        // now it is.
-        if let (RecordKind::Scsi(_), Some(DeviceName::Hctl(hctl))) = (&said.kind, &said.other_name)
+        // The SCSI layer repeats libata's report of a port whose disk was not known yet: now it is.
+        if let (RecordKind::Scsi(_), Some(DeviceName::Hctl(hctl))) =
+            (&parsed.kind, &parsed.other_name)
         {
             let port = self.open_incidents.iter().position(|incident| {
                 (incident.pending_repeats > 0 || incident.ata.failed_command_unknown)
                     && ata_port_of(&incident.key)
-                        .is_some_and(|port| self.device_map.host_of_port(port).is_none())
+                        .is_some_and(|port| self.host.devices.host_of_port(port).is_none())
             });
             if let (Some(at), Some(host), ":0:0:0") = (
                 port,
@@ -439,7 +360,7 @@ impl Classifier {
             ) {
                 let mut incident = self.open_incidents.swap_remove(at);
                 if let Some(port) = ata_port_of(&incident.key) {
-                    self.device_map.link_port_to_host(port, host);
+                    self.host.devices.link_port_to_host(port, host);
                 }
                 incident.key = key;
                 return incident;
@@ -447,13 +368,12 @@ impl Classifier {
         }
         if self.open_incidents.len() >= MAX_OPEN_INCIDENTS {
             let mut oldest = self.open_incidents.swap_remove(0);
-            self.decide_command(&mut oldest, true, now, time, out);
+            self.update(&mut oldest, out).finish_command(now, time);
         }
         Incident::open(key, now)
     }
 
-    /// `attempting task abort!`: the command's record comes next, or what comes next is something
-    /// else.
+    /// `attempting task abort!`: the next record names the command's device, or is unrelated.
     fn finish_unnamed_recovery(
         &mut self,
         next: Option<&ParsedRecord>,
@@ -470,7 +390,7 @@ impl Classifier {
         else {
             return;
         };
-        let mut said = match next {
+        let mut parsed = match next {
             Some(next)
                 if matches!(next.kind, RecordKind::Scsi(_))
                     && matches!(next.device, DeviceName::Hctl(_) | DeviceName::Block(_)) =>
@@ -490,18 +410,15 @@ impl Classifier {
                 _ => ParsedRecord::new(DeviceName::Unnamed, RecordKind::Cause(class, blame)),
             },
         };
-        self.last_addressed = Some((address, said.device.clone(), said.other_name.clone()));
-        if let Some(block) = self.device_map.block_name(&said.device) {
-            said.other_name = Some(std::mem::replace(&mut said.device, block));
-        }
+        self.last_addressed = Some((address, parsed.device.clone(), parsed.other_name.clone()));
+        self.host.prefer_block_name(&mut parsed);
         self.apply_record(
             &RecordContext {
-                rule: rule.name,
-                parsed: &said,
+                rule,
+                parsed: &parsed,
                 line,
                 position: now,
             },
-            rule,
             out,
         );
     }
@@ -509,26 +426,26 @@ impl Classifier {
     fn apply_topology(
         &mut self,
         learn: &TopologyUpdate,
-        telling: &RecordContext<'_>,
+        context: &RecordContext<'_>,
         out: &mut Vec<Event>,
     ) {
-        let said = telling.parsed;
+        let parsed = context.parsed;
         match learn {
             TopologyUpdate::DiskAttached | TopologyUpdate::FilesystemMounted => {
-                let (DeviceName::Block(name) | DeviceName::Nvme(name)) = &said.device else {
+                let (DeviceName::Block(name) | DeviceName::Nvme(name)) = &parsed.device else {
                     return;
                 };
                 let filesystem = *learn == TopologyUpdate::FilesystemMounted;
-                if let Some(DeviceName::Block(host)) = &said.other_name
+                if let Some(DeviceName::Block(host)) = &parsed.other_name
                     && device_name::is_mmc_host(host)
                 {
-                    self.device_map.add_card(host, name);
+                    self.host.devices.add_card(host, name);
                 }
-                // What is open under the name is of what had it before.
+                // The open incident belongs to the former device of this name.
                 let key = if filesystem {
                     format!("fs:{name}")
                 } else {
-                    self.device_map.drive_key(&said.device)
+                    self.host.devices.drive_key(&parsed.device)
                 };
                 if let Some(at) = self
                     .open_incidents
@@ -536,100 +453,73 @@ impl Classifier {
                     .position(|incident| incident.key == key)
                 {
                     let mut former = self.open_incidents.swap_remove(at);
-                    self.decide_command(
-                        &mut former,
-                        true,
-                        telling.position,
-                        telling.line.time,
-                        out,
-                    );
+                    self.update(&mut former, out)
+                        .finish_command(context.position, context.line.time);
                 }
                 if self.name_assignments.len() >= MAX_PENDING_NOTICES {
                     self.name_assignments.remove(0);
                 }
                 self.name_assignments.push(NameAssignment {
-                    seq: telling.position.seq,
+                    seq: context.position.seq,
                     name: name.clone(),
-                    at: telling.line.time,
+                    at: context.line.time,
                     is_filesystem: filesystem,
                 });
             }
             TopologyUpdate::ScsiHost { host, driver } => {
-                self.device_map.add_scsi_host(*host, driver)
+                self.host.devices.add_scsi_host(*host, driver)
             }
-            TopologyUpdate::AtaPort(port) => self.device_map.add_ata_port(*port),
+            TopologyUpdate::AtaPort(port) => self.host.devices.add_ata_port(*port),
             TopologyUpdate::AtaPortOfHost => {
                 if let (DeviceName::Ata { port, .. }, Some(DeviceName::Hctl(hctl))) =
-                    (&said.device, &said.other_name)
+                    (&parsed.device, &parsed.other_name)
                     && let Some(host) = device_map::scsi_host_of(hctl)
                 {
-                    self.device_map.link_port_to_host(*port, host);
+                    self.host.devices.link_port_to_host(*port, host);
                 }
             }
             TopologyUpdate::Model(model) => {
                 if is_virtual_model(model) {
-                    self.device_map.set_kind(&said.device, DeviceKind::Virtual);
+                    self.host
+                        .devices
+                        .set_kind(&parsed.device, DeviceKind::Virtual);
                 }
             }
-            TopologyUpdate::Kind(kind) => self.device_map.set_kind(&said.device, *kind),
+            TopologyUpdate::Kind(kind) => self.host.devices.set_kind(&parsed.device, *kind),
             TopologyUpdate::UsbReset(path) => {
-                if let Some(host) = self.device_map.host_of_usb_path(path) {
-                    let said = ParsedRecord::new(
+                if let Some(host) = self.host.devices.host_of_usb_path(path) {
+                    let parsed = ParsedRecord::new(
                         DeviceName::ScsiHost(host),
                         RecordKind::Cause(Class::Reset, Blame::No),
                     );
-                    let key = self.device_map.drive_key(&said.device);
+                    let key = self.host.devices.drive_key(&parsed.device);
                     let mut incident =
-                        self.take_incident(key, &said, telling.position, telling.line.time, out);
-                    incident.touch(telling.position);
+                        self.take_incident(key, &parsed, context.position, context.line.time, out);
+                    incident.touch(context.position);
                     let new = !incident.reported.contains(Class::Reset);
-                    let telling = RecordContext {
-                        rule: telling.rule,
-                        parsed: &said,
-                        line: telling.line.clone(),
-                        position: telling.position,
+                    let context = RecordContext {
+                        rule: context.rule,
+                        parsed: &parsed,
+                        line: context.line.clone(),
+                        position: context.position,
                     };
-                    self.emit(&mut incident, &telling, Class::Reset, Blame::No, new, out);
+                    self.update(&mut incident, out)
+                        .emit(&context, Class::Reset, Blame::No, new);
                     self.open_incidents.push(incident);
                 }
             }
-            TopologyUpdate::SlotEmptied => self.slot_outage = Some(telling.position),
+            TopologyUpdate::SlotEmptied => self.host.slot_outage = Some(context.position),
             TopologyUpdate::UsbDisconnect(path) => {
-                if let Some(host) = self.device_map.host_of_usb_path(path) {
-                    self.device_map
+                if let Some(host) = self.host.devices.host_of_usb_path(path) {
+                    self.host
+                        .devices
                         .set_kind(&DeviceName::ScsiHost(host), DeviceKind::Usb);
                 }
             }
-            TopologyUpdate::VirtualMachine => self.device_map.is_virtual_machine = true,
+            TopologyUpdate::VirtualMachine => self.host.devices.is_virtual_machine = true,
             TopologyUpdate::Boot => self.reset_for_boot(),
         }
     }
-}
-
-/// The journal's and the filesystems' records are of the filesystem on a device, the rest of the
-/// device.
-fn is_filesystem_rule(rule: &str) -> bool {
-    [
-        "ext4-",
-        "jbd2-",
-        "xfs-",
-        "btrfs-",
-        "fat-",
-        "f2fs-",
-        "dm-thin",
-        "dm-integrity",
-        "dm-verity",
-        "dm-crypt",
-    ]
-    .iter()
-    .any(|family| rule.starts_with(family))
-}
-
-/// Those whose records the kernel leaves out when there are many.
-fn is_rate_limited(rule: &str) -> bool {
-    ["block-", "ext4-", "btrfs-", "scsi-", "nvme-status"]
-        .iter()
-        .any(|family| rule.starts_with(family))
 }
 
 fn is_virtual_model(model: &str) -> bool {
@@ -655,19 +545,6 @@ fn is_virtual_model(model: &str) -> bool {
 
 fn ata_port_of(key: &str) -> Option<u32> {
     key.strip_prefix("ata")?.parse().ok()
-}
-
-/// `DEVICE=` of /dev/kmsg: `b8:16`, `+scsi:6:0:0:0`, `+pci:0000:03:00.0`.
-fn device_from_field(field: &str) -> Option<DeviceName> {
-    if let Some(number) = field.strip_prefix('b') {
-        return number.parse().ok().map(DeviceName::Number);
-    }
-    let (bus, name) = field.strip_prefix('+')?.split_once(':')?;
-    match bus {
-        "scsi" => device_name::parse(name),
-        "pci" => Some(DeviceName::Pci(name.to_owned())),
-        _ => None,
-    }
 }
 
 fn truncate(text: &str) -> String {

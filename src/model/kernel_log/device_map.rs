@@ -1,8 +1,8 @@
-//! What the log has taught of names and kinds: which letters an H:C:T:L has, which SCSI host an ATA
-//! port is, what is behind a bridge or a network.
+//! The map of device names in the log: which block device has an H:C:T:L, which SCSI host an ATA
+//! port is, which devices are behind a bridge or a network.
 //!
-//! In: `Learn`s. Out: one key for all names of a drive, and its `Kind`. Bounded; holds until the
-//! next boot.
+//! In: `TopologyUpdate`s. Out: one key for all names of a drive, and its `DeviceKind`. Bounded;
+//! valid until the next boot.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,7 +10,7 @@ use crate::model::kernel_log::device_name;
 use crate::model::kernel_log::event::DeviceName;
 use crate::model::kernel_log::parsed_record::DeviceKind;
 
-/// Names that are remembered; a machine has fewer, a hostile log has more.
+/// Names that are kept; a real machine has fewer, a hostile log has more.
 const MAX_NAMES: usize = 4096;
 
 #[derive(Clone, Debug, Default)]
@@ -18,13 +18,13 @@ pub struct DeviceMap {
     name_by_hctl: BTreeMap<String, String>,
     /// ATA port → SCSI host.
     host_by_port: BTreeMap<u32, u32>,
-    /// `scsi hostN: ahci` lines whose `ataN: SATA max …` has not come yet.
+    /// `scsi hostN: ahci` lines whose `ataN: SATA max …` line is still to come.
     unmatched_ata_hosts: VecDeque<u32>,
-    /// By key.
+    /// Kind of a device, by `drive_key`.
     kind_by_key: BTreeMap<String, DeviceKind>,
     /// USB paths of SCSI hosts: `1-2` → 6.
     host_by_usb_path: BTreeMap<String, u32>,
-    /// Cards by their hosts: `mmc1` → `mmcblk0`.
+    /// MMC cards by their hosts: `mmc1` → `mmcblk0`.
     card_by_host: BTreeMap<String, String>,
     pub is_virtual_machine: bool,
 }
@@ -38,7 +38,7 @@ impl DeviceMap {
         {
             return;
         }
-        // The letters were another's before, and so is what was known of them.
+        // The name belonged to another device before; its kind is stale as well.
         self.name_by_hctl.retain(|_, known| known != name);
         if self.name_by_hctl.len() < MAX_NAMES {
             self.name_by_hctl.insert(hctl.to_owned(), name.to_owned());
@@ -115,7 +115,7 @@ impl DeviceMap {
         }
     }
 
-    /// libata tells of its hosts first and of its ports after, in the same order
+    /// libata prints its SCSI hosts first and its ports after them, in the same order
     /// (ata_host_register()).
     pub fn add_ata_port(&mut self, port: u32) {
         if let Some(host) = self.unmatched_ata_hosts.pop_front() {
@@ -140,7 +140,7 @@ impl DeviceMap {
         }
     }
 
-    /// `mmcblk0: mmc1:0001 …`; the card's other areas (`mmcblk0boot0`) are told of in the same way.
+    /// `mmcblk0: mmc1:0001 …`; the card's other areas (`mmcblk0boot0`) print the same form.
     pub fn add_card(&mut self, host: &str, name: &str) {
         let is_card = name
             .strip_prefix("mmcblk")
@@ -150,7 +150,7 @@ impl DeviceMap {
         }
     }
 
-    /// The host behind this USB port, if it was a disk.
+    /// The SCSI host behind this USB port, if the port had a disk.
     pub fn host_of_usb_path(&self, path: &str) -> Option<u32> {
         self.host_by_usb_path.get(path).copied()
     }
@@ -166,7 +166,7 @@ impl DeviceMap {
             .hctl_of(device)
             .and_then(|hctl| scsi_host_of(&hctl))
             .and_then(|host| self.kind_by_key.get(&scsi_host_key(host)));
-        // What was learnt before the letters were given.
+        // Kinds may have been recorded before the block name was assigned.
         let own = self.kind_by_key.get(&key).max(
             self.hctl_of(device)
                 .and_then(|hctl| self.kind_by_key.get(&hctl)),
@@ -193,7 +193,7 @@ impl DeviceMap {
         }
     }
 
-    /// One key for all names of a drive, as far as they are known to be one.
+    /// One key for all names of a drive, as far as the log links them.
     pub fn drive_key(&self, device: &DeviceName) -> String {
         match device {
             DeviceName::Block(name) => device_name::drive_of(name).to_owned(),
@@ -208,7 +208,7 @@ impl DeviceMap {
                     .map(|host| format!("{host}:0:{}:0", device.unwrap_or(0)));
                 match hctl.and_then(|hctl| self.name_by_hctl.get(&hctl)) {
                     Some(name) => name.clone(),
-                    // A port and its only device are one for us; the slave of an old cable is
+                    // A port and its only device have one key; the slave on a PATA cable has
                     // another.
                     None if device.unwrap_or(0) == 0 => format!("ata{port}"),
                     None => ata_key(*port, *device),
@@ -218,7 +218,7 @@ impl DeviceMap {
         }
     }
 
-    /// The letters of a device that a record names otherwise.
+    /// The block device name of a device that a record names otherwise.
     pub fn block_name(&self, device: &DeviceName) -> Option<DeviceName> {
         match device {
             DeviceName::Hctl(_) | DeviceName::Ata { .. } => {
@@ -254,49 +254,49 @@ mod tests {
 
     #[test]
     fn ata_ports_map_to_scsi_hosts_in_registration_order() {
-        let mut learned = DeviceMap::default();
-        learned.add_scsi_host(0, "usb-storage 1-2:1.0");
-        learned.add_scsi_host(1, "ahci");
-        learned.add_scsi_host(2, "ahci");
-        learned.add_ata_port(1);
-        learned.add_ata_port(2);
-        learned.assign_name("2:0:0:0", "sdb");
+        let mut devices = DeviceMap::default();
+        devices.add_scsi_host(0, "usb-storage 1-2:1.0");
+        devices.add_scsi_host(1, "ahci");
+        devices.add_scsi_host(2, "ahci");
+        devices.add_ata_port(1);
+        devices.add_ata_port(2);
+        devices.assign_name("2:0:0:0", "sdb");
         assert_eq!(
-            learned.drive_key(&DeviceName::Ata {
+            devices.drive_key(&DeviceName::Ata {
                 port: 2,
                 device: Some(0)
             }),
             "sdb"
         );
         assert_eq!(
-            learned.drive_key(&DeviceName::Ata {
+            devices.drive_key(&DeviceName::Ata {
                 port: 1,
                 device: None
             }),
             "ata1"
         );
         assert_eq!(
-            learned.kind_of(&DeviceName::Hctl("0:0:0:0".to_owned())),
+            devices.kind_of(&DeviceName::Hctl("0:0:0:0".to_owned())),
             DeviceKind::Usb
         );
         assert_eq!(
-            learned.kind_of(&DeviceName::Block("sdb1".to_owned())),
+            devices.kind_of(&DeviceName::Block("sdb1".to_owned())),
             DeviceKind::Direct
         );
     }
 
     #[test]
     fn a_reassigned_name_loses_its_device_kind() {
-        let mut learned = DeviceMap::default();
-        learned.add_scsi_host(6, "uas");
-        learned.assign_name("6:0:0:0", "sda");
+        let mut devices = DeviceMap::default();
+        devices.add_scsi_host(6, "uas");
+        devices.assign_name("6:0:0:0", "sda");
         assert_eq!(
-            learned.kind_of(&DeviceName::Block("sda".to_owned())),
+            devices.kind_of(&DeviceName::Block("sda".to_owned())),
             DeviceKind::Usb
         );
-        learned.assign_name("0:0:0:0", "sda");
+        devices.assign_name("0:0:0:0", "sda");
         assert_eq!(
-            learned.kind_of(&DeviceName::Block("sda".to_owned())),
+            devices.kind_of(&DeviceName::Block("sda".to_owned())),
             DeviceKind::Direct
         );
     }

@@ -1,12 +1,12 @@
-//! Device names in the kernel's texts: where drivers put them, and which names mean the same disk.
+//! Parser of device names in kernel messages: where drivers print them, and which names belong to
+//! one disk.
 //!
-//! In: a record's text. Out: `Device`s. Knows no log and no host: what a name means at the moment
-//! is not known here.
+//! In: a record's text. Out: `DeviceName`s. Does not know which device has a name at present.
 
 use crate::model::dev::DevNo;
 use crate::model::kernel_log::event::DeviceName;
 
-/// The device that a text's beginning names, and a second name of it (`sd 2:0:0:0: [sdb]`).
+/// The device at the text's beginning, and its second name (`sd 2:0:0:0: [sdb]`).
 pub fn find_in_text(text: &str) -> (DeviceName, Option<DeviceName>) {
     let text = text.trim_start();
     let (first, rest) = token(text);
@@ -116,7 +116,7 @@ fn parse_dm_prefix(rest: &str) -> DeviceName {
         .unwrap_or(DeviceName::Unnamed)
 }
 
-/// Any name at all.
+/// A device name of any form.
 pub fn parse(text: &str) -> Option<DeviceName> {
     let text = text.trim().trim_end_matches(['.', ',', ':']);
     let text = text.strip_prefix("/dev/").unwrap_or(text);
@@ -134,7 +134,7 @@ pub fn parse(text: &str) -> Option<DeviceName> {
         .or_else(|| parse_block(text))
 }
 
-/// A block device's name at the text's beginning.
+/// The block device name at the text's beginning.
 pub fn parse_block(text: &str) -> Option<DeviceName> {
     let text = text.strip_prefix("/dev/").unwrap_or(text);
     let end = text
@@ -210,7 +210,7 @@ fn rest_is_letters(name: &str, prefix: &str) -> bool {
         .all(|byte| byte.is_ascii_lowercase())
 }
 
-/// The disk that a partition is of: `sda1` → `sda`, `nvme0n1p2` → `nvme0n1`.
+/// The whole disk of a partition: `sda1` → `sda`, `nvme0n1p2` → `nvme0n1`.
 pub fn whole_disk(name: &str) -> &str {
     let without = name.trim_end_matches(|c: char| c.is_ascii_digit());
     if without.len() == name.len() {
@@ -229,7 +229,7 @@ pub fn whole_disk(name: &str) -> &str {
     }
 }
 
-/// What all names of one drive have in common: the disk, for NVMe the controller (`nvme0c0n1` is a
+/// The part that all names of one drive share: the disk, for NVMe the controller (`nvme0c0n1` is a
 /// path of `nvme0`).
 pub fn drive_of(name: &str) -> &str {
     let disk = whole_disk(name);
@@ -242,7 +242,7 @@ pub fn drive_of(name: &str) -> &str {
     }
 }
 
-/// Never a drive: made by software, optical, tape, flash translation of the firmware.
+/// Never a drive: a software device, optical, tape, or a flash translation layer (mtdblock).
 pub fn is_never_drive(name: &str) -> bool {
     [
         "loop", "sr", "scd", "fd", "ram", "zram", "nbd", "mtdblock", "st", "nst", "rbd", "drbd",
@@ -255,13 +255,13 @@ pub fn is_never_drive(name: &str) -> bool {
     })
 }
 
-/// `mmc0`: where a card may be, or a radio.
+/// `mmc0`: a host for a card, or for a radio (SDIO).
 pub fn is_mmc_host(name: &str) -> bool {
     name.strip_prefix("mmc")
         .is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// A hypervisor's disk by its name.
+/// A virtual disk, by its name.
 pub fn is_virtual(name: &str) -> bool {
     ["vd", "xvd"].iter().any(|prefix| {
         name.strip_prefix(prefix).is_some_and(|rest| {
@@ -270,7 +270,7 @@ pub fn is_virtual(name: &str) -> bool {
     })
 }
 
-/// Stacked on others.
+/// A device that is stacked on others.
 pub fn is_stacked(name: &str) -> bool {
     ["dm-", "md", "bcache"].iter().any(|prefix| {
         name.strip_prefix(prefix)
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn some_are_never_drives() {
+    fn software_optical_and_tape_devices_are_never_drives() {
         assert!(
             [
                 "loop0",

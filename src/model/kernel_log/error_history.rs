@@ -1,8 +1,8 @@
-//! What the kernel's log has said of one drive, volume or device, as a memory of bounded size: one
-//! tally a class of incident. Pure.
+//! The error history of one drive, volume or device, from the kernel log: one tally per class of
+//! incident. Bounded and pure.
 //!
-//! In: events that were found to be about the subject. Out: what the rules of judgement look at:
-//! how often, where, how lately. Kept in the store.
+//! In: events that were attributed to the subject. Out: counts, failed sectors and times for the
+//! rules in `assess`. Kept in the store.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,17 +12,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::kernel_log::event::{Blame, Class, Event, Line, Operation};
 
-/// Incidents with less than this between them are one episode: a flood is one, and a retry an hour
-/// later is another.
+/// Incidents with a shorter gap between them are one episode: a flood is one episode, a retry an
+/// hour later is another.
 pub const EPISODE_GAP: Duration = Duration::from_secs(600);
-/// The same sector failing again within this time is the same attempt retried (readahead, then the
-/// read itself; md's and the drivers' retries).
+/// The same sector failing again within this time is a retry of the same attempt (readahead, then
+/// the read itself; retries of md and the drivers).
 pub const RETRY_WINDOW: Duration = Duration::from_secs(10);
-/// Beginnings of episodes that are kept, the latest.
+/// Latest starts of episodes that are kept.
 const MAX_EPISODES: usize = 32;
-/// Places that are kept: the latest ones. A drive that fails all over is told by their number.
+/// Latest failed sectors that are kept. For a drive that fails everywhere, their number suffices.
 pub const MAX_FAILED_SECTORS: usize = 64;
-/// So many places are news each.
+/// As many sectors are news one by one; more are a flood.
 const MAX_SECTORS_AS_NEWS: usize = 8;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,23 +33,23 @@ pub struct ErrorHistory {
 /// All incidents of one class.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ErrorTally {
-    /// The most that any of them said of the drive.
+    /// The highest blame of any incident.
     pub blame: Blame,
     pub incidents: u64,
     pub records: u64,
-    /// Records that the kernel did not print: the counts are lower bounds by at least this.
+    /// Records that the kernel suppressed: the counts are at least this much too low.
     pub suppressed: u64,
-    /// Incidents that redundancy or the drive put right.
+    /// Incidents that redundancy or the drive corrected.
     pub corrected: u64,
     pub first: Line,
     pub last: Line,
-    /// The last incident that was not put right.
+    /// Time of the last incident that was not corrected.
     pub last_uncorrected: Option<Timestamp>,
-    /// When episodes began, latest last.
+    /// Starts of episodes, latest last.
     pub episodes: Vec<Timestamp>,
     #[serde(rename = "places")]
     pub sectors: Vec<FailedSector>,
-    /// Failures at other places than those, in the latest episode.
+    /// Failures in other sectors than those, in the latest episode.
     #[serde(rename = "more_places")]
     pub more_sectors: u64,
 }
@@ -57,25 +57,25 @@ pub struct ErrorTally {
 /// A sector that failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FailedSector {
-    /// As the record named it (`sda`, `sda1`).
+    /// The device name in the record (`sda`, `sda1`).
     pub device: String,
-    /// Of 512 bytes, from the start of `device`.
+    /// In units of 512 bytes, from the start of `device`.
     pub sector: u64,
-    /// Attempts that failed there; retries of one attempt count once.
+    /// Attempts that failed in this sector; retries of one attempt count once.
     pub times: u32,
     pub first: Timestamp,
     pub last: Timestamp,
-    /// It was to be read.
+    /// The failed operation was a read.
     #[serde(rename = "read", default)]
     pub is_read: bool,
 }
 
 impl ErrorHistory {
-    /// Takes in an event. True when it says something new in kind: a class, a place, an episode.
+    /// Adds an event. True when the event is new in kind: a class, a sector or an episode.
     pub fn add(&mut self, event: &Event) -> bool {
         match self.tallies.get_mut(&event.class) {
             Some(tally) => tally.add(event),
-            // The rest of an incident whose beginning was told of something else, or is forgotten.
+            // Later records of an incident whose start had another class or was pruned.
             None if event.count == 0 => false,
             None => {
                 self.tallies.insert(event.class, ErrorTally::new(event));
@@ -84,8 +84,8 @@ impl ErrorHistory {
         }
     }
 
-    /// What failed there was refused for what it asked, and is no error. True when something was
-    /// taken back.
+    /// The device rejected a request for this sector as impossible: its failure is no error. True
+    /// when a sector was removed.
     pub fn retract_sector(&mut self, sector: u64) -> bool {
         let Some(tally) = self.tallies.get_mut(&Class::Io) else {
             return false;
@@ -105,7 +105,7 @@ impl ErrorHistory {
         self.tallies.get(&class)
     }
 
-    /// Of all classes together.
+    /// Incidents of all classes.
     pub fn incidents(&self) -> u64 {
         self.tallies
             .values()
@@ -113,20 +113,21 @@ impl ErrorHistory {
             .fold(0, u64::saturating_add)
     }
 
-    /// The latest record of any class.
+    /// Time of the latest record of any class.
     pub fn last_seen(&self) -> Option<Timestamp> {
         self.tallies.values().map(|tally| tally.last.time).max()
     }
 
-    /// Drops what was last seen before `since`. True when something went.
+    /// Removes tallies whose last record is older than `since`. True when one was removed.
     pub fn prune_before(&mut self, since: Timestamp) -> bool {
         let before = self.tallies.len();
         self.tallies.retain(|_, tally| tally.last.time >= since);
         self.tallies.len() != before
     }
 
-    /// With an older memory of the same subject. `overlapping`: both have counted the same records,
-    /// so the one that counted more has them all; so too where both begin with the same record.
+    /// Merges an older history of the same subject. `overlapping`: both counted the same records,
+    /// so the one with more records includes the other. The same holds when both start with the
+    /// same record.
     pub fn merge(&mut self, older: ErrorHistory, overlapping: bool) {
         for (class, old) in older.tallies {
             match self.tallies.get_mut(&class) {
@@ -220,7 +221,7 @@ impl ErrorTally {
             .iter_mut()
             .find(|place| place.sector == sector && place.device == device)
         {
-            // From one attempt to the next, and not within what came at once.
+            // Time between two attempts; failures that came together are one attempt.
             let again = elapsed(place.last, first) >= RETRY_WINDOW;
             place.times = place.times.saturating_add(u32::from(again));
             place.last = place.last.max(last);
@@ -229,7 +230,7 @@ impl ErrorTally {
         }
         let full = self.sectors.len() >= MAX_FAILED_SECTORS;
         if full {
-            // The one that was quiet longest makes room: what fails now is what matters.
+            // Recent failures matter: the sector with the oldest failure makes room.
             let oldest = self
                 .sectors
                 .iter()
@@ -247,7 +248,7 @@ impl ErrorTally {
             last,
             is_read: read,
         });
-        // Beyond a few it is a flood, which is told rolled up.
+        // Beyond a few sectors it is a flood, which is reported rolled up.
         !full && self.sectors.len() <= MAX_SECTORS_AS_NEWS
     }
 
@@ -311,12 +312,12 @@ impl ErrorTally {
         within.saturating_add(self.more_sectors)
     }
 
-    /// It failed within `window` before the last record.
+    /// The sector failed within `window` before the last record.
     pub fn is_recent(&self, place: &FailedSector, window: Duration) -> bool {
         elapsed(place.last, self.last.time) <= window
     }
 
-    /// A sector that failed in more than one attempt, lately.
+    /// A sector that failed in more than one attempt within `window` before the last record.
     pub fn repeatedly_failed_sector(&self, window: Duration) -> Option<&FailedSector> {
         self.sectors
             .iter()
@@ -325,7 +326,7 @@ impl ErrorTally {
     }
 }
 
-/// Nothing when the clock went back.
+/// Zero when the clock went back.
 fn elapsed(earlier: Timestamp, later: Timestamp) -> Duration {
     Duration::try_from(later.duration_since(earlier)).unwrap_or_default()
 }
@@ -339,15 +340,15 @@ mod tests {
 
     #[test]
     fn a_retry_is_the_same_attempt_and_a_later_failure_there_is_another() {
-        let mut memory = ErrorHistory::default();
-        assert!(memory.add(&event(Class::Medium, "sda", at(0), &[2048])));
-        assert!(!memory.add(&event(Class::Medium, "sda", at(1), &[2048])));
+        let mut history = ErrorHistory::default();
+        assert!(history.add(&event(Class::Medium, "sda", at(0), &[2048])));
+        assert!(!history.add(&event(Class::Medium, "sda", at(1), &[2048])));
         assert_eq!(
-            memory.tallies[&Class::Medium].repeatedly_failed_sector(Duration::MAX),
+            history.tallies[&Class::Medium].repeatedly_failed_sector(Duration::MAX),
             None
         );
-        assert!(memory.add(&event(Class::Medium, "sda", at(60), &[2048])));
-        let tally = &memory.tallies[&Class::Medium];
+        assert!(history.add(&event(Class::Medium, "sda", at(60), &[2048])));
+        let tally = &history.tallies[&Class::Medium];
         assert_eq!(
             tally
                 .repeatedly_failed_sector(Duration::MAX)
@@ -366,28 +367,28 @@ mod tests {
 
     #[test]
     fn an_incident_after_a_gap_starts_a_new_episode() {
-        let mut memory = ErrorHistory::default();
+        let mut history = ErrorHistory::default();
         for second in [0, 5, 700, 701, 2000] {
-            memory.add(&event(Class::Timeout, "sda", at(second), &[]));
+            history.add(&event(Class::Timeout, "sda", at(second), &[]));
         }
-        let tally = &memory.tallies[&Class::Timeout];
+        let tally = &history.tallies[&Class::Timeout];
         assert_eq!(tally.episodes, [at(0), at(700), at(2000)]);
         assert_eq!(tally.episodes_within(Duration::from_secs(1500)), 2);
     }
 
     #[test]
     fn later_records_of_an_incident_add_their_sector_and_no_incident() {
-        let mut memory = ErrorHistory::default();
+        let mut history = ErrorHistory::default();
         let mut more = event(Class::Medium, "sda", at(0), &[7]);
         more.count = 0;
-        assert!(!memory.add(&more));
-        assert!(memory.is_empty());
-        memory.add(&event(Class::Medium, "sda", at(0), &[]));
-        memory.add(&more);
+        assert!(!history.add(&more));
+        assert!(history.is_empty());
+        history.add(&event(Class::Medium, "sda", at(0), &[]));
+        history.add(&more);
         assert_eq!(
             (
-                memory.tallies[&Class::Medium].incidents,
-                memory.tallies[&Class::Medium].sectors.len()
+                history.tallies[&Class::Medium].incidents,
+                history.tallies[&Class::Medium].sectors.len()
             ),
             (1, 1)
         );
@@ -420,16 +421,16 @@ mod tests {
     proptest! {
         #[test]
         fn counts_add_up_and_the_history_is_bounded(events in prop::collection::vec((0i64..100_000, 0u64..500, any::<bool>()), 0..400)) {
-            let mut memory = ErrorHistory::default();
+            let mut history = ErrorHistory::default();
             for (second, sector, corrected) in &events {
-                memory.add(&crate::model::kernel_log::event::Event { corrected: *corrected, ..event(Class::Medium, "sda", at(*second), &[*sector]) });
+                history.add(&crate::model::kernel_log::event::Event { corrected: *corrected, ..event(Class::Medium, "sda", at(*second), &[*sector]) });
             }
-            let Some(tally) = memory.tallies.get(&Class::Medium) else { return Ok(()) };
+            let Some(tally) = history.tallies.get(&Class::Medium) else { return Ok(()) };
             prop_assert_eq!(tally.incidents, events.len() as u64);
             prop_assert_eq!(tally.corrected, events.iter().filter(|(_, _, corrected)| *corrected).count() as u64);
             prop_assert!(tally.sectors.len() <= MAX_FAILED_SECTORS && tally.episodes.len() <= MAX_EPISODES);
             prop_assert!(tally.first.time <= tally.last.time);
-            prop_assert!(memory.tallies.len() == 1);
+            prop_assert!(history.tallies.len() == 1);
         }
     }
 }

@@ -1,90 +1,104 @@
-//! One incident that the kernel told of, and a batch of them as the reader hands it over.
+//! `Event`: one incident of the kernel log. `Batch`: the events that the reader passes on together,
+//! with its `Cursor`.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::model::dev::DevNo;
 
-/// What happened. The names are those of `analyze kernel-log`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Class {
-    /// The drive itself says that its medium or hardware failed (sense keys 3 and 4, ATA UNC, NVMe
-    /// status type 2).
-    Medium,
-    /// A command was not answered in its time.
-    Timeout,
-    /// Cable, backplane, adapter, network: the way to the drive.
-    Transport,
+/// Whose incident a class or a rule describes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Domain {
+    Drive,
+    Filesystem,
+}
+
+/// The table of classes: each row gives the variant, its name and its domain. `Class::ALL`, `name`
+/// and serde's names are generated from it.
+macro_rules! classes {
+    ($($(#[$doc:meta])* $class:ident = $name:literal, $domain:ident;)*) => {
+        /// The kind of an incident. The names are those of `analyze kernel-log`.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        pub enum Class {
+            $($(#[$doc])* #[serde(rename = $name)] $class,)*
+        }
+
+        impl Class {
+            pub const ALL: [Class; [$($name),*].len()] = [$(Class::$class),*];
+
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Class::$class => $name,)*
+                }
+            }
+
+            pub fn domain(self) -> Domain {
+                match self {
+                    $(Class::$class => Domain::$domain,)*
+                }
+            }
+        }
+    };
+}
+
+classes! {
+    /// The drive itself reports that its medium or hardware failed (sense keys 3 and 4, ATA UNC,
+    /// NVMe status type 2).
+    Medium = "medium", Drive;
+    /// A command was not answered in time.
+    Timeout = "timeout", Drive;
+    /// The path to the drive failed: cable, backplane, adapter, network.
+    Transport = "transport", Drive;
     /// The kernel reset the drive, its link or its controller to recover.
-    Reset,
-    /// The drive or its controller was given up, taken offline or is gone.
-    Removed,
-    /// The block layer tells of an error whose cause no record names.
-    Io,
+    Reset = "reset", Drive;
+    /// The kernel gave up the drive or its controller, took it offline, or lost it.
+    Removed = "removed", Drive;
+    /// The block layer reports an error whose cause no record names.
+    Io = "io", Drive;
     /// A filesystem or an integrity layer found its own data to be wrong.
-    FsCorruption,
-    /// A filesystem met an error of the device beneath it, and goes on.
-    FsError,
+    FsCorruption = "fs-corruption", Filesystem;
+    /// A filesystem met an error of the underlying device, and goes on.
+    FsError = "fs-error", Filesystem;
     /// A filesystem stopped itself.
-    FsShutdown,
-    /// A filesystem or a device was made read-only by the kernel.
-    #[serde(rename = "readonly")]
-    ReadOnly,
+    FsShutdown = "fs-shutdown", Filesystem;
+    /// The kernel made a filesystem or a device read-only.
+    ReadOnly = "readonly", Filesystem;
 }
 
 impl Class {
-    pub const ALL: [Class; 10] = [
-        Class::Medium,
-        Class::Timeout,
-        Class::Transport,
-        Class::Reset,
-        Class::Removed,
-        Class::Io,
-        Class::FsCorruption,
-        Class::FsError,
-        Class::FsShutdown,
-        Class::ReadOnly,
-    ];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Class::Medium => "medium",
-            Class::Timeout => "timeout",
-            Class::Transport => "transport",
-            Class::Reset => "reset",
-            Class::Removed => "removed",
-            Class::Io => "io",
-            Class::FsCorruption => "fs-corruption",
-            Class::FsError => "fs-error",
-            Class::FsShutdown => "fs-shutdown",
-            Class::ReadOnly => "readonly",
-        }
+    /// Describes a filesystem and not a drive.
+    pub fn is_filesystem_class(self) -> bool {
+        self.domain() == Domain::Filesystem
     }
 
-    /// Said of a filesystem and not of a drive.
-    pub fn is_filesystem_class(self) -> bool {
-        matches!(
-            self,
-            Class::FsCorruption | Class::FsError | Class::FsShutdown | Class::ReadOnly
-        )
+    /// Can be caused by the path to the drive as well as by the drive.
+    pub fn is_path_class(self) -> bool {
+        match self {
+            Class::Timeout | Class::Transport | Class::Reset | Class::Removed => true,
+            Class::Medium
+            | Class::Io
+            | Class::FsCorruption
+            | Class::FsError
+            | Class::FsShutdown
+            | Class::ReadOnly => false,
+        }
     }
 }
 
-/// What an incident says of the drive itself.
+/// How much an incident blames the drive itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Blame {
-    /// Something else is known to have caused it: a cable, a bridge, the host, the network, a hand.
+    /// A known other cause: a cable, a bridge, the host, the network, an operator.
     No,
-    /// It may be the drive and may be what leads to it.
+    /// The drive or the path to it.
     Unclear,
-    /// The drive's own word, or what nothing but the drive can cause.
+    /// The drive reports the error itself, or only the drive can cause it.
     Yes,
 }
 
-/// A name that the kernel gave a device in a record. Names are reused: they hold for the moment at
-/// which the record was written.
+/// A name that the kernel gave a device in a record. The kernel reuses names: a name is valid for
+/// the time of its record.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DeviceName {
@@ -98,7 +112,7 @@ pub enum DeviceName {
     Ata { port: u32, device: Option<u32> },
     /// SCSI host:channel:target:lun.
     Hctl(String),
-    /// All of a SCSI host.
+    /// A whole SCSI host.
     ScsiHost(u32),
     /// An NVMe controller: `nvme0`.
     Nvme(String),
@@ -106,7 +120,7 @@ pub enum DeviceName {
     Pci(String),
     /// A btrfs filesystem by UUID, where the record names no device.
     FilesystemId(String),
-    /// The record names none.
+    /// The record names no device.
     Unnamed,
 }
 
@@ -140,25 +154,25 @@ pub enum Operation {
     Other,
 }
 
-/// A record as it was read. Live records carry the time of their arrival (the kernel's clock stops
-/// in suspend), older ones the kernel's.
+/// A record as evidence. Live records carry the time of their arrival (the kernel's clock stops in
+/// suspend), older ones the kernel's time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Line {
     pub time: Timestamp,
-    /// Verbatim, without the prefix; line breaks inside a record are `\n`. At most `MAX_TEXT`
+    /// Verbatim, without the prefix; line breaks inside a record are `\n`. At most `MAX_LINE_BYTES`
     /// bytes.
     pub text: String,
     #[serde(default)]
     pub origin: LineOrigin,
 }
 
-/// Where it was read. Evidence names it.
+/// The source of the line. Evidence names it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LineOrigin {
     #[default]
     KernelLog,
-    /// A counter's file in sysfs.
+    /// A counter file in sysfs.
     Counter,
     /// A notice of fanotify(7).
     #[serde(rename = "notice")]
@@ -166,8 +180,8 @@ pub enum LineOrigin {
 }
 
 impl Line {
-    /// Whether a filesystem of this type (mountinfo's) can have said it. True where the words name
-    /// no filesystem: fs/*/: each prints its name first.
+    /// Whether a filesystem of this type (mountinfo's) can have printed the line: each fs/*/ prints
+    /// its name first. True where the text names no filesystem.
     pub fn matches_fs_type(&self, fs_type: &str) -> bool {
         const NAMES: [(&str, &[&str]); 7] = [
             ("EXT2-fs", &["ext2", "ext3", "ext4"]),
@@ -195,47 +209,47 @@ impl LineOrigin {
     }
 }
 
-/// Longer records are cut: a verdict needs no hexdump. The kernel's own limit is 1 KiB a record.
+/// Longer records are cut: evidence needs no hexdump. The kernel's own limit is 1 KiB per record.
 pub const MAX_LINE_BYTES: usize = 1024;
 
-/// Distinct sectors that are kept of one event; what is beyond is counted in `more_sectors`.
+/// Distinct sectors that one event keeps; `more_sectors` counts the rest.
 pub const MAX_SECTORS: usize = 32;
 
 /// One incident, or several of the same kind and device rolled up.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
-    /// Number of the record that decided it: /dev/kmsg's sequence number, or the line's in a text.
-    /// Grows from event to event.
+    /// Number of the record that decided the incident: /dev/kmsg's sequence number, or the line
+    /// number of a text. Grows from event to event.
     pub seq: u64,
     pub class: Class,
     pub blame: Blame,
-    /// The best name that the incident's records gave: the block device where there is one.
+    /// The best name in the incident's records: the block device where there is one.
     pub device: DeviceName,
-    /// Other names of the same thing in the same incident (`ata3.00`, `2:0:0:0`).
+    /// Other names of the same device in the same incident (`ata3.00`, `2:0:0:0`).
     #[serde(rename = "also")]
     pub other_names: Vec<DeviceName>,
-    /// Incidents. 0: later records of one that was told already; they add sectors, a last line,
-    /// nothing else.
+    /// Number of incidents. 0: later records of an incident that was reported already; they only
+    /// add sectors and a last line.
     pub count: u64,
-    /// Records that belong to it.
+    /// Records of these incidents.
     pub records: u64,
-    /// Records that the kernel says it did not print: at least this many more.
+    /// Records that the kernel suppressed by its own count: at least as many are missing.
     pub suppressed: u64,
-    /// Distinct places of the error, in units of 512 bytes from the start of `device`; sorted.
+    /// Distinct failed sectors, in units of 512 bytes from the start of `device`; sorted.
     pub sectors: Vec<u64>,
     /// Distinct sectors beyond those.
     pub more_sectors: u64,
     pub operation: Option<Operation>,
-    /// Redundancy or the drive itself has put it right.
+    /// Redundancy or the drive itself corrected the error.
     pub corrected: bool,
-    /// Name of the rule that decided it.
+    /// Name of the rule that decided the incident.
     pub rule: String,
     pub first: Line,
     pub last: Line,
 }
 
 impl Event {
-    /// What something other than a record of the log tells: a counter, a notice. One word of it.
+    /// An event from another source than a log record: a counter, or a notice of fanotify(7).
     pub fn without_log_record(
         rule: &str,
         class: Class,
@@ -263,14 +277,14 @@ impl Event {
     }
 }
 
-/// `sd 2:0:0:0: [sdb] Attached SCSI disk`, `XFS (dm-3): Mounting V5 Filesystem`, and the like: from
-/// here on the name means this device, or this device's filesystem this mount. What was said of it
-/// before was said of another.
+/// The kernel assigned a name: `sd 2:0:0:0: [sdb] Attached SCSI disk`, `XFS (dm-3): Mounting V5
+/// Filesystem`. From this record on, the name means this device, or the filesystem of this mount.
+/// Earlier events of the name were about another one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NameAssignment {
     pub seq: u64,
-    /// `sdb`, `nvme0`, `loop3`: kernel names of a disk or a controller; of a filesystem, the
-    /// device's.
+    /// `sdb`, `nvme0`, `loop3`: kernel name of a disk or a controller; for a filesystem, of its
+    /// device.
     pub name: String,
     pub at: Timestamp,
     /// A filesystem was mounted.
@@ -279,7 +293,7 @@ pub struct NameAssignment {
 }
 
 impl NameAssignment {
-    /// The event, told before, was about what had the name then.
+    /// The earlier event was about the former device of the name.
     pub fn supersedes(&self, event: &Event) -> bool {
         let named = |device: &DeviceName| match device {
             DeviceName::Block(name) => match self.is_filesystem {
@@ -313,21 +327,21 @@ fn is_part_of(name: &str, whole: &str) -> bool {
     }
 }
 
-/// Where the reader is in the kernel's log; kept in the store together with what the records said.
+/// Position of the reader in the kernel log; stored together with the events of its records.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cursor {
-    /// /proc/sys/kernel/random/boot_id: sequence numbers begin anew with each boot.
+    /// /proc/sys/kernel/random/boot_id: sequence numbers start over with each boot.
     pub boot_id: String,
-    /// Events up to and including this record are counted; a reader that begins before it tells
+    /// Events up to and including this record are counted. A reader that starts before it emits
     /// them again, and they are not counted twice.
     pub counted_to: Option<u64>,
-    /// Where a new reader begins: the first record of the oldest incident that was still open.
+    /// Where a new reader starts: at the first record of the oldest incident that was still open.
     pub reread_from: u64,
-    /// Records that the ring overwrote before they were read, since the boot.
+    /// Records since boot that the kernel's ring buffer overwrote before they were read.
     pub lost: u64,
 }
 
-/// A place of a device where the host asked for what cannot be.
+/// A sector for which a device rejected an impossible request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RejectedSector {
     pub device: DeviceName,
@@ -335,26 +349,26 @@ pub struct RejectedSector {
     pub at: Timestamp,
 }
 
-/// What was read at once. Applied as a whole: the events and the cursor belong together.
+/// The result of one read. It is applied as a whole: the events and the cursor belong together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch {
     pub cursor: Cursor,
     /// In the order of `seq`.
     pub events: Vec<Event>,
     pub name_assignments: Vec<NameAssignment>,
-    /// Requests that turned out to have been refused for what they asked: their errors are none.
+    /// Requests that the device rejected as impossible: their errors are no errors.
     pub rejected_sectors: Vec<RejectedSector>,
-    /// These were written before the daemon read live.
+    /// The kernel wrote these records before the daemon read live.
     pub is_backlog: bool,
 }
 
-/// With what the reader is to begin.
+/// Where the reader starts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ResumePoint {
     /// The store has not answered yet.
     #[default]
     Unknown,
-    /// After this; None: from the oldest record that the ring has.
+    /// After this position; None: at the oldest record in the ring buffer.
     From(Option<Cursor>),
 }
 
@@ -371,27 +385,31 @@ mod tests {
             at: at(0),
             is_filesystem: filesystem,
         };
-        let said = |class, device: &str| event(class, device, at(0), &[]);
-        for (attached, told, over) in [
-            (of("sda", false), said(Class::Medium, "sda"), true),
-            (of("sda", false), said(Class::Io, "sda1"), true),
-            (of("sda", false), said(Class::FsError, "sda1"), true),
-            (of("sda", false), said(Class::Io, "sdab"), false),
-            (of("nvme0", false), said(Class::Io, "nvme0n1"), true),
-            (of("nvme0n1", false), said(Class::Io, "nvme0n1p3"), true),
-            (of("nvme0n1", false), said(Class::Io, "nvme0n11"), false),
-            (of("sda1", true), said(Class::FsShutdown, "sda1"), true),
-            (of("sda1", true), said(Class::Io, "sda1"), false),
-            (of("sda", true), said(Class::FsShutdown, "sda1"), false),
+        let event_of = |class, device: &str| event(class, device, at(0), &[]);
+        for (attached, earlier, superseded) in [
+            (of("sda", false), event_of(Class::Medium, "sda"), true),
+            (of("sda", false), event_of(Class::Io, "sda1"), true),
+            (of("sda", false), event_of(Class::FsError, "sda1"), true),
+            (of("sda", false), event_of(Class::Io, "sdab"), false),
+            (of("nvme0", false), event_of(Class::Io, "nvme0n1"), true),
+            (of("nvme0n1", false), event_of(Class::Io, "nvme0n1p3"), true),
+            (of("nvme0n1", false), event_of(Class::Io, "nvme0n11"), false),
+            (of("sda1", true), event_of(Class::FsShutdown, "sda1"), true),
+            (of("sda1", true), event_of(Class::Io, "sda1"), false),
+            (of("sda", true), event_of(Class::FsShutdown, "sda1"), false),
         ] {
-            assert_eq!(attached.supersedes(&told), over, "{attached:?} {told:?}");
+            assert_eq!(
+                attached.supersedes(&earlier),
+                superseded,
+                "{attached:?} {earlier:?}"
+            );
         }
         assert!(
             !NameAssignment {
                 seq: 0,
                 ..of("sda", false)
             }
-            .supersedes(&said(Class::Io, "sda")),
+            .supersedes(&event_of(Class::Io, "sda")),
             "what comes later"
         );
     }

@@ -1,23 +1,25 @@
-//! Whether the drives of a log are to blame: events in, one verdict a device out.
+//! The verdict over a whole log: whether its drives are to blame.
 //!
-//! The drive's own word (a medium error, a controller that does not get ready) is enough once. What
-//! only was not answered is the drive's fault when nothing else explains it: it was given up after
-//! its resets, and redundancy threw it out as well. Rates and times over days are for `assess`,
-//! which has them.
+//! In: events. Out: one `DriveFault` per device.
+//!
+//! An error that the drive reports itself (a medium error, a controller that does not become ready)
+//! suffices once. A missing answer is the drive's fault only without another explanation: the
+//! kernel took it offline after its resets, and redundancy removed it as well. Rates and times over
+//! days belong to `assess`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use crate::model::kernel_log::classify::{
-    RULE_MEDIUM_WITHOUT_SECTOR, RULE_RESET_UNANSWERED, RULE_SOFTWARE_SENSE, RejectedRequest,
-};
+use crate::model::kernel_log::classify::RejectedRequest;
 use crate::model::kernel_log::device_name;
 use crate::model::kernel_log::event::{Blame, Class, DeviceName, Event};
+use crate::model::kernel_log::rule::Evidence;
+use crate::model::kernel_log::rules;
 
-/// Devices that are told apart; what is beyond goes into one.
+/// Devices with a summary of their own; the rest share one.
 const MAX_DEVICES: usize = 512;
-/// Distinct sectors that are counted of one device.
+/// Distinct sectors that are counted per device.
 const MAX_DEVICE_SECTORS: usize = 4_096;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -28,7 +30,7 @@ pub enum DriveFault {
     Yes,
 }
 
-/// What a log says of one device.
+/// The events of one device in a log, summed up.
 #[derive(Clone, Debug, Default)]
 pub struct DeviceSummary {
     pub classes: BTreeMap<Class, u64>,
@@ -38,10 +40,10 @@ pub struct DeviceSummary {
     offlined: bool,
     failed_by_md: bool,
     reset_unanswered: bool,
-    /// Its words are those of a program that plays a disk.
+    /// The sense data are those of a software target.
     software_sense: bool,
     medium_without_sector: bool,
-    /// ATA's or NVMe's own status, which no target in software forwards.
+    /// ATA's or NVMe's own status, which no software target forwards.
     reported_by_drive: bool,
 }
 
@@ -66,8 +68,8 @@ impl FaultSummary {
         self.devices.entry(key).or_default().add(event);
     }
 
-    /// Errors without a cause, of a device that refuses what cannot be: the same refusals, whose
-    /// reasons were not printed.
+    /// Removes devices whose errors have no cause and lie in sectors that the device rejected: the
+    /// same rejections, printed without their reason.
     pub fn remove_rejected(&mut self) -> Vec<(String, u64)> {
         let only_io = |record: &DeviceSummary| {
             record
@@ -116,7 +118,7 @@ impl FaultSummary {
             .map(|(name, record)| (name.as_str(), record))
     }
 
-    /// Of all together: the worst, and `no` when nothing was told.
+    /// The worst verdict of all devices; `No` without events.
     pub fn fault(&self) -> DriveFault {
         self.devices
             .iter()
@@ -125,7 +127,8 @@ impl FaultSummary {
             .unwrap_or(DriveFault::No)
     }
 
-    /// A filesystem is told of under its device's name, a drive under the name of all of it.
+    /// Events of filesystems are kept by their device's name, events of drives by the whole
+    /// drive's.
     fn key(&mut self, event: &Event) -> String {
         let of = |device: &DeviceName| match device {
             DeviceName::Block(name) if !event.class.is_filesystem_class() => {
@@ -165,14 +168,21 @@ impl DeviceSummary {
         if event.count > 0 {
             self.blame = self.blame.max(Some(event.blame));
         }
-        self.offlined |= event.blame == Blame::Unclear && event.rule.starts_with("scsi-offlined");
-        self.failed_by_md |= event.rule.starts_with("md-failed");
-        self.reset_unanswered |=
-            event.rule == RULE_RESET_UNANSWERED && event.blame == Blame::Unclear;
-        self.reported_by_drive |= event.blame == Blame::Yes
-            && (event.rule.starts_with("ata-") || event.rule.starts_with("nvme-"));
-        self.software_sense |= event.rule == RULE_SOFTWARE_SENSE;
-        self.medium_without_sector |= event.rule == RULE_MEDIUM_WITHOUT_SECTOR;
+        let evidence = rules::table()
+            .find(&event.rule)
+            .and_then(|rule| rule.behavior.evidence);
+        match (evidence, event.blame) {
+            (Some(Evidence::Offlined), Blame::Unclear) => self.offlined = true,
+            (Some(Evidence::ResetUnanswered), Blame::Unclear) => self.reset_unanswered = true,
+            (Some(Evidence::DriveStatus), Blame::Yes) => self.reported_by_drive = true,
+            (Some(Evidence::FailedByRedundancy), _) => self.failed_by_md = true,
+            (Some(Evidence::SoftwareSense), _) => self.software_sense = true,
+            (Some(Evidence::MediumWithoutSector), _) => self.medium_without_sector = true,
+            (
+                Some(Evidence::Offlined | Evidence::ResetUnanswered | Evidence::DriveStatus) | None,
+                _,
+            ) => {}
+        }
     }
 
     fn merge(&mut self, other: DeviceSummary) {
@@ -195,7 +205,7 @@ impl DeviceSummary {
             return DriveFault::No;
         }
         let worst = self.fault_from_blame();
-        // Of nobody knows which drive no drive can be accused.
+        // An unknown drive cannot be blamed.
         if name == DeviceName::Unnamed.to_string() {
             worst.min(DriveFault::Unclear)
         } else {

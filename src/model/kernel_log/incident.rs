@@ -1,50 +1,50 @@
-//! Records that belong together: what is open on one device, and until when.
+//! `Incident`: the records of one failure on one device, and when it is over.
 //!
-//! In: what one record says of it. Out: whether that tells something new. Bounded in time, in
-//! records and in number.
+//! In: the state that the classifier records. Out: whether a class is new, expected or expired.
+//! Bounded in time, in records and in number.
 
 use crate::model::kernel_log::event::{Class, Line};
 use crate::model::kernel_log::parsed_record::AdditionalSense;
 use crate::model::kernel_log::scsi_sense;
 use crate::model::kernel_log::scsi_sense::Interpretation;
 
-/// Quiet for this long ends an incident: longer than an NVMe abort and the reset after it (30 s
-/// each), and than libata's resets.
+/// Without a record for this long, an incident is over: longer than an NVMe abort with the reset
+/// after it (30 s each), and than libata's resets.
 const QUIET_MICROS: u64 = 65_000_000;
-/// … or this many other records, for texts without times.
+/// The same limit in records of other devices, for texts without times.
 const QUIET_RECORDS: u64 = 2_000;
-/// A device that fails for hours is an incident again every five minutes.
+/// A device that fails for hours has a new incident every five minutes.
 const MAX_INCIDENT_MICROS: u64 = 300_000_000;
 const MAX_INCIDENT_RECORDS: u64 = 8_192;
-/// The report of one SCSI command is written in one go.
+/// The kernel writes the report of one SCSI command without a pause.
 const COMMAND_MICROS: u64 = 2_000_000;
 const COMMAND_RECORDS: u64 = 16;
-/// What is refused is told of at once, by the layers above as well; of many requests one after the
-/// other.
+/// The layers above report a rejected request at once as well; many requests follow each other.
 const EXPECTED_FAILURE_RECORDS: u64 = 64;
 
-/// What is open on one device.
+/// The open incident of one device.
 #[derive(Clone, Debug)]
 pub struct Incident {
     pub key: String,
     started: LogPosition,
     last: LogPosition,
-    /// The first record that no event has told of yet.
+    /// The first record that no event has reported yet.
     pub first_unreported: Option<Line>,
     pub unreported_records: u64,
     pub reported: ClassSet,
     pub latest_class: Class,
     pub command: Option<ScsiCommand>,
     pub ata: AtaException,
-    /// What the host asked for cannot be, and its failure is none.
+    /// The host requested something impossible: the failure is no error.
     pub expected_failure: Option<ExpectedFailure>,
-    /// The block layer's own record of the medium error has been seen: the next one is another's.
+    /// The block layer has reported the sector of the medium error: its next report is another
+    /// error.
     pub has_sector: bool,
-    /// libata has told of a medium error, and the SCSI layer will tell of it again.
+    /// libata has reported a medium error that the SCSI layer will repeat.
     pub pending_repeats: u32,
-    /// The adapter has reset the device, and that did not help.
+    /// The adapter has reset the device without success.
     pub device_reset: bool,
-    /// The record of the undecided command that says the most.
+    /// The most significant record of the undecided command.
     pub decisive_line: Option<Line>,
 }
 
@@ -55,17 +55,19 @@ pub struct LogPosition {
 }
 
 impl LogPosition {
-    /// Farther apart than either. A time that goes back a little is of two processors; a lot, of
-    /// another day's log.
+    /// Farther apart than either limit. A small step back in time is between two processors; a
+    /// large one is another day's log.
     pub fn is_beyond(self, before: LogPosition, micros: u64, records: u64) -> bool {
         self.time_us.abs_diff(before.time_us) > micros
             || self.seq.saturating_sub(before.seq) > records
     }
 }
 
-/// The classes that were told of an incident.
+/// The classes that an incident has reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClassSet(u16);
+
+const _: () = assert!(Class::ALL.len() <= u16::BITS as usize);
 
 impl ClassSet {
     pub fn contains(self, class: Class) -> bool {
@@ -81,7 +83,7 @@ impl ClassSet {
     }
 }
 
-/// A failed SCSI command, as far as its report has been read.
+/// A failed SCSI command, as far as its report was read.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ScsiCommand {
     pub position: LogPosition,
@@ -91,13 +93,13 @@ pub struct ScsiCommand {
     pub is_write: Option<bool>,
     /// First block and number of blocks.
     pub block_range: Option<(u64, u64)>,
-    /// It is the one that asks whether the drive has started.
+    /// The command checks whether the drive has started.
     pub is_unit_ready_check: bool,
     pub decided: bool,
 }
 
 impl ScsiCommand {
-    /// `whole`: nothing more will be said.
+    /// `whole`: no more records of the report will come.
     pub fn interpret(&self, whole: bool) -> Interpretation {
         if self.is_unit_ready_check {
             return Interpretation::Expected;
@@ -110,7 +112,7 @@ impl ScsiCommand {
         let Some(key) = self.sense_key else {
             return match self.host_byte.map(scsi_sense::interpret_host_byte) {
                 Some(Interpretation::Expected) => Interpretation::Expected,
-                // A status without sense data, or a torn report: the block layer's word stands.
+                // A status without sense data, or a torn report: the block layer's record decides.
                 _ => self
                     .sense
                     .filter(|_| whole)
@@ -120,8 +122,7 @@ impl ScsiCommand {
             };
         };
         match scsi_sense::interpret_sense_key(key) {
-            // A key that says the drive has failed waits for the command: what it was belongs to
-            // what it means.
+            // A key that blames the drive waits for the command, because the meaning depends on it.
             Interpretation::Cause(..) if !whole => Interpretation::Undecided,
             Interpretation::Cause(class, blame) => match self
                 .sense
@@ -152,9 +153,9 @@ impl ScsiCommand {
         }
     }
 
-    /// A medium error somewhere in a large request, said to be at its very start: no place was
-    /// given with the sense data (sd_done() counts what is good before it), as drives do and
-    /// targets in software do not.
+    /// A medium error in a large request, reported at its very start: the sense data named no
+    /// sector (sd_done() counts the good sectors before it). Drives report so, software targets do
+    /// not.
     pub fn lacks_error_location(&self, sector: Option<u64>) -> bool {
         let Some((first, blocks)) = self.block_range else {
             return false;
@@ -162,8 +163,8 @@ impl ScsiCommand {
         blocks >= 1024 && (sector == Some(first) || sector == first.checked_mul(8))
     }
 
-    /// "Unrecovered read error" (11h/00h) to a write: what targets in software answer to
-    /// everything. libata says 11h/04h for UNC.
+    /// "Unrecovered read error" (11h/00h) for a write: software targets answer so to every failure.
+    /// libata reports 11h/04h for UNC.
     pub fn is_software_sense(&self) -> bool {
         matches!(self.sense_key, Some(3) | None)
             && self.sense == Some(AdditionalSense::Code(0x11, 0))
@@ -175,13 +176,13 @@ impl ScsiCommand {
     }
 }
 
-/// A refusal, or somebody's wish, that explains what comes next.
+/// A rejection or an operator's request that explains the following failures.
 #[derive(Clone, Copy, Debug)]
 pub struct ExpectedFailure {
     pub position: LogPosition,
-    /// Also of what the block layer calls a medium error: a locked drive.
+    /// Explains medium errors of the block layer as well: a locked drive.
     pub medium: bool,
-    /// It was shut down by hand: all that it cannot do from then on.
+    /// An operator shut down the filesystem: every failure from then on is explained.
     pub filesystem: bool,
 }
 
@@ -191,18 +192,18 @@ impl ExpectedFailure {
     }
 }
 
-/// What libata's error handling of one port has told so far.
+/// The state of libata's error handling on one port.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AtaException {
     pub reported: ClassSet,
-    /// The device did not answer a reset, or the reset did not work.
+    /// The device did not answer a reset, or the reset failed.
     pub failed_resets: u32,
     pub link_down: bool,
     pub in_standby: bool,
-    /// Which queued command failed could not be read; said of the exception to come.
+    /// The log with the failed queued command could not be read; announces the next exception.
     pub ncq_log_unreadable: bool,
-    /// Of several commands that are called failed one has, and it is not known which: no sector of
-    /// them is known to be bad.
+    /// Only one of several failed commands failed itself, and it is unknown which: none of their
+    /// sectors is known to be bad.
     pub failed_command_unknown: bool,
 }
 
@@ -226,7 +227,7 @@ impl Incident {
         }
     }
 
-    /// Whether this effect is of what the host should not have asked for.
+    /// Whether this effect belongs to an impossible or requested operation.
     pub fn is_expected(&self, class: Class, now: LogPosition) -> bool {
         let Some(excuse) = self.expected_failure else {
             return false;
@@ -235,7 +236,11 @@ impl Incident {
             Class::ReadOnly | Class::FsError | Class::FsShutdown => excuse.filesystem,
             Class::Medium => excuse.medium && !excuse.is_expired(now),
             Class::Io => !excuse.filesystem && !excuse.is_expired(now),
-            _ => false,
+            Class::Timeout
+            | Class::Transport
+            | Class::Reset
+            | Class::Removed
+            | Class::FsCorruption => false,
         }
     }
 

@@ -1,36 +1,7 @@
-//! What one record says, before it is known to which incident it belongs.
+//! The parsed form of one record, before the classifier assigns it to an incident.
 
 use crate::model::kernel_log::device_name;
 use crate::model::kernel_log::event::{Blame, Class, DeviceName, Operation};
-
-/// The table's row: how one printk is recognised and what it means.
-#[derive(Debug)]
-pub struct Rule {
-    /// Shown in `Event.rule`; `family-what`.
-    pub name: &'static str,
-    /// The text begins so; "" = anyhow.
-    pub prefix: &'static str,
-    /// The text contains this; the prefilter looks for it.
-    pub needle: &'static str,
-    pub action: RuleAction,
-    /// Where the kernel prints it, and since when: file, function, versions.
-    pub kernel_source: &'static str,
-}
-
-/// What a record means. The device is what `name::named` finds, unless a reader says otherwise.
-#[derive(Clone, Copy, Debug)]
-pub enum RuleAction {
-    /// Names a cause. Joins an open incident of the same class on the same device, or opens one.
-    Cause(Class, Blame),
-    /// What becomes of a failure. Joins whatever is open on the device; when nothing is, it is an
-    /// incident of this class.
-    Effect(Class, Blame),
-    /// Belongs to what is open on the device, and says nothing alone.
-    Continuation,
-    /// Says nothing; keeps a broader row below from matching.
-    Ignore,
-    Parse(fn(&MatchedText<'_>) -> Option<ParsedRecord>),
-}
 
 /// A record's text around the needle.
 #[derive(Clone, Copy, Debug)]
@@ -40,7 +11,7 @@ pub struct MatchedText<'a> {
     pub after: &'a str,
 }
 
-/// What a record says, read.
+/// One record as its rule parsed it.
 #[derive(Clone, Debug)]
 pub struct ParsedRecord {
     pub device: DeviceName,
@@ -50,26 +21,25 @@ pub struct ParsedRecord {
     pub sector: Option<u64>,
     pub operation: Option<Operation>,
     pub corrected: bool,
-    /// A second class that the same record tells: a timeout that made the kernel reset the
-    /// controller.
+    /// A second class of the same record: a timeout that made the kernel reset the controller.
     pub secondary: Option<(Class, Blame)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RecordKind {
     Cause(Class, Blame),
-    /// A cause, each record an incident of its own.
+    /// A cause; each record is an incident of its own.
     SeparateCause(Class, Blame),
     Effect(Class, Blame),
     Continuation,
-    /// What follows on this device is not an error: the host asked for something that cannot be.
-    /// `medium`: not even what the block layer calls a medium error.
+    /// The host requested something impossible: the errors of this device that follow are no
+    /// errors. `medium`: neither are medium errors of the block layer.
     ExpectedFailure {
         medium: bool,
     },
     Scsi(ScsiRecord),
     Ata(AtaRecord),
-    /// The kernel left out this many records; which, the first word says.
+    /// The kernel suppressed this number of records; the record's first word names the function.
     Suppressed(u64),
     Topology(TopologyUpdate),
 }
@@ -82,57 +52,55 @@ pub enum ScsiRecord {
         host: u8,
     },
     SenseKey(u8),
-    /// Additional sense, by its words or by its numbers.
+    /// Additional sense, as text or as numbers.
     AdditionalSense(AdditionalSense),
-    /// `place`: first block and number of blocks, in the drive's own unit.
+    /// `block_range`: first block and number of blocks, in the drive's own unit.
     Cdb {
         is_write: bool,
         block_range: Option<(u64, u64)>,
     },
-    /// `[sdX] ` and nothing else, `Unhandled sense code`: the device of the lines to come (3.10).
+    /// `[sdX] ` alone, or `Unhandled sense code`: names the device of the following lines (3.10).
     DeviceContext,
-    /// `Unit Not Ready`: the sense data that follow are of the start.
+    /// `Unit Not Ready`: the sense data that follow belong to the drive's start.
     UnitNotReady,
-    /// `attempting task abort!` and the like, which names the device on the next line or not at
-    /// all.
-    /// The command's address is kept: it may be named once and told of again.
+    /// `attempting task abort!` and the like: the next line names the device, or none does. The
+    /// command's address is kept, because a later record may repeat it with the device.
     UnnamedRecovery(Class, Blame, String),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AdditionalSense {
     Code(u8, u8),
-    /// Words that no code was found for.
+    /// Text without a known code.
     Unknown,
 }
 
 /// A part of libata's exception report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AtaRecord {
-    /// How many queued commands were under way (SAct).
+    /// `queued`: number of queued commands in flight (SAct).
     Exception {
         queued: u32,
     },
-    /// The log that tells which queued command failed cannot be read: libata calls all of them
-    /// failed.
+    /// The log with the failed queued command cannot be read: libata reports all of them as failed.
     NcqLogUnreadable,
     /// `res … Emask 0x40 (…)`
     Error(Class, Blame),
-    /// The drive refused the command; the `error: { … }` line says more.
+    /// The drive rejected the command; the `error: { … }` line has the details.
     DeviceError,
-    /// A link reset; none of an incident of its own.
+    /// A link reset; no incident of its own.
     LinkReset,
-    /// The device did not come back from a reset (yet).
+    /// The device has not come back from a reset yet.
     ResetFailed,
     LinkDown,
-    /// `configured for`: it works.
+    /// `configured for`: the device works.
     Configured,
     Disabled,
-    /// Stopped on purpose.
+    /// Stopped on request.
     Standby,
 }
 
-/// What a record teaches of names and kinds.
+/// What a record reveals about names and kinds of devices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TopologyUpdate {
     /// `sd 0:0:0:0: [sda] Attached SCSI disk`
@@ -147,33 +115,33 @@ pub enum TopologyUpdate {
     Model(String),
     /// `ata1.00: detaching (SCSI 5:0:0:0)`
     AtaPortOfHost,
-    /// This device (or, unnamed, all of them) is reached over a network, a bridge, or is made by
-    /// software.
+    /// This device (all devices if unnamed) is reached over a network or a bridge, or is a software
+    /// device.
     Kind(DeviceKind),
     /// `usb 2-1: reset SuperSpeed USB device number 2`
     UsbReset(String),
     /// `usb 2-1: USB disconnect`
     UsbDisconnect(String),
-    /// `pciehp: Slot(7): Card not present`: what is below has been taken out.
+    /// `pciehp: Slot(7): Card not present`: the devices in the slot were removed.
     SlotEmptied,
-    /// A guest of a hypervisor: its drives are not drives.
+    /// A virtual machine: its drives are virtual.
     VirtualMachine,
-    /// `Linux version`: everything begins anew.
+    /// `Linux version`: names and numbers start over.
     Boot,
 }
 
-/// What a device is, as far as the log tells.
+/// The kind of a device, as far as the log shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DeviceKind {
-    /// Nothing speaks against a drive at a cable.
+    /// A directly attached drive; the default.
     Direct,
     /// Behind a USB bridge.
     Usb,
     /// iSCSI, Fibre Channel, NVMe over fabrics.
     Network,
-    /// A hypervisor's or a program's.
+    /// A virtual device of a hypervisor or a program.
     Virtual,
-    /// Tape, optical, enclosure: no drive of ours.
+    /// Tape, optical, enclosure: not a monitored drive.
     Other,
 }
 
@@ -196,48 +164,5 @@ impl ParsedRecord {
             other_name: also,
             ..ParsedRecord::new(device, part)
         }
-    }
-}
-
-impl Rule {
-    /// None: it is not this rule's after all.
-    pub fn parse(&self, all: &str, at: usize) -> Option<ParsedRecord> {
-        let text = MatchedText {
-            all,
-            before: all.get(..at)?,
-            after: all.get(at + self.needle.len()..)?,
-        };
-        match self.action {
-            RuleAction::Cause(class, blame) => Some(ParsedRecord::from_text(
-                &text,
-                RecordKind::Cause(class, blame),
-            )),
-            RuleAction::Effect(class, blame) => Some(ParsedRecord::from_text(
-                &text,
-                RecordKind::Effect(class, blame),
-            )),
-            RuleAction::Continuation => {
-                Some(ParsedRecord::from_text(&text, RecordKind::Continuation))
-            }
-            RuleAction::Ignore => None,
-            RuleAction::Parse(read) => read(&text),
-        }
-    }
-}
-
-/// A row, short enough for one line.
-pub const fn rule(
-    name: &'static str,
-    prefix: &'static str,
-    needle: &'static str,
-    action: RuleAction,
-    kernel_source: &'static str,
-) -> Rule {
-    Rule {
-        name,
-        prefix,
-        needle,
-        action,
-        kernel_source,
     }
 }

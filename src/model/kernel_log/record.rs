@@ -1,27 +1,26 @@
-//! One record of the kernel's log, and how /dev/kmsg writes it
-//! (Documentation/ABI/testing/dev-kmsg).
+//! One record of the kernel log, and its format in /dev/kmsg (Documentation/ABI/testing/dev-kmsg).
 //!
-//! In: the bytes of one read. Out: a `Record` that borrows from them. Judges nothing.
+//! In: the bytes of one read. Out: a `Record` that borrows from them. Does not interpret the text.
 
 use std::borrow::Cow;
 
-/// A record, wherever it was read: from /dev/kmsg, from journald, from a text.
+/// A record of any medium: /dev/kmsg, journald, a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
-    /// 0: the kernel's own word. Anything else was written by a program.
+    /// 0: written by the kernel. Other facilities are written by programs.
     pub facility: u8,
     pub level: Option<u8>,
-    /// Grows from record to record; in a text, the line's number.
+    /// Grows from record to record; in a text, the line number.
     pub seq: u64,
-    /// Microseconds of the kernel's clock. They only say what is near to what; a text without times
-    /// has the same time throughout.
+    /// Microseconds of the kernel's clock. Only distances count; a text without times has the same
+    /// time throughout.
     pub time_us: u64,
-    /// `T123` or `C0`, where the kernel is built to tell (CONFIG_PRINTK_CALLER).
+    /// `T123` or `C0`, where the kernel is built with CONFIG_PRINTK_CALLER.
     pub caller: Option<&'a str>,
     pub subsystem: Option<&'a str>,
     /// `b8:0`, `c244:1`, `n3`, `+scsi:6:0:0:0`
     pub device: Option<&'a str>,
-    /// Without prefix; a record may have several lines.
+    /// Without the prefix; a record may have several lines.
     pub text: Cow<'a, str>,
 }
 
@@ -34,7 +33,7 @@ pub enum ParseError {
 }
 
 impl<'a> Record<'a> {
-    /// The kernel's own word, without anything but its text.
+    /// A record of the kernel that has only a text.
     pub fn from_text(seq: u64, time: u64, text: &'a str) -> Record<'a> {
         Record {
             facility: 0,
@@ -101,7 +100,7 @@ fn line(bytes: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-/// The kernel writes what is not printable ASCII, and the backslash, as `\xNN`.
+/// The kernel writes non-printable bytes and the backslash as `\xNN`.
 pub fn unescape(text: &[u8]) -> Cow<'_, str> {
     if !text.contains(&b'\\') {
         return String::from_utf8_lossy(text);

@@ -1,8 +1,8 @@
-//! Many incidents as few: what a flood says, in a bounded number of events whose counts are exact.
+//! Merges events: turns a flood of incidents into a bounded number of events with exact counts.
 //!
-//! In: events in the order of `seq`. Out: the same, fewer. Events of a device are merged with
-//! others of the same device and kind only, as long as that is enough; what is said before and
-//! after a device came to its name, or before and after what is already counted, stays apart.
+//! In: events in the order of `seq`. Out: the same incidents in fewer events. Only events of the
+//! same device and kind are merged, as long as that suffices. Events before and after a name
+//! assignment, or before and after the counted position, are never merged.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
@@ -12,17 +12,18 @@ use crate::model::kernel_log::event::{
     Blame, Class, DeviceName, Event, MAX_SECTORS, NameAssignment,
 };
 
-/// Most events of one batch.
+/// Maximum number of events per batch.
 pub const MAX_EVENTS: usize = 256;
-/// Most other names of one event.
+/// Maximum number of other names per event.
 const MAX_OTHER_NAMES: usize = 8;
-/// Incidents that are further apart stay apart while there is room: verdicts ask how many there
-/// were in which time.
+/// Incidents with a longer gap are not merged while there is room: rules count incidents within a
+/// time window.
 const MERGE_SPAN: Duration = Duration::from_secs(1);
-/// What is left at most when all else is folded by class: on both sides of what is counted already.
+/// Maximum number of events that remain when the rest is folded by class, before and after the
+/// counted position.
 const MAX_FOLDED: usize = 2 * Class::ALL.len();
 
-/// Where events must not be merged across.
+/// Positions across which events must not be merged.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MergeBoundaries<'a> {
     /// Events up to this record are counted already.
@@ -45,8 +46,8 @@ impl MergeBoundaries<'_> {
     }
 }
 
-/// At most `MAX_EVENTS`, in the order of `seq`. Counts, records and suppressed add up to what they
-/// were.
+/// At most `MAX_EVENTS` events, in the order of `seq`. The sums of counts, records and suppressed
+/// stay the same.
 pub fn rollup(events: Vec<Event>, fences: MergeBoundaries<'_>) -> Vec<Event> {
     if events.len() < 2 {
         return events;
@@ -88,7 +89,7 @@ pub fn rollup(events: Vec<Event>, fences: MergeBoundaries<'_>) -> Vec<Event> {
     fold(events, fences)
 }
 
-/// The events that say most keep their device; the rest is told by class alone.
+/// The events with the highest weight keep their device; the rest is folded by class.
 fn fold(events: Vec<Event>, fences: MergeBoundaries<'_>) -> Vec<Event> {
     let mut by_weight: Vec<(std::cmp::Reverse<(Blame, u64)>, u64)> = events
         .iter()
@@ -103,7 +104,7 @@ fn fold(events: Vec<Event>, fences: MergeBoundaries<'_>) -> Vec<Event> {
     let (mut named, rest): (Vec<Event>, Vec<Event>) = events
         .into_iter()
         .partition(|event| kept.contains(&event.seq));
-    // Sequence numbers are distinct in a log; where they are not, the bound holds all the same.
+    // Sequence numbers are distinct in a log. Where they are not, the bound must hold all the same.
     let surplus = named.split_off(named.len().min(MAX_EVENTS - MAX_FOLDED));
     let unnamed = rest
         .into_iter()
@@ -119,7 +120,7 @@ fn fold(events: Vec<Event>, fences: MergeBoundaries<'_>) -> Vec<Event> {
     named
 }
 
-/// Sectors and other names mean nothing without the device.
+/// Sectors and other names are meaningless without the device.
 fn without_device(mut event: Event) -> Event {
     event.more_sectors = event
         .more_sectors
@@ -130,7 +131,7 @@ fn without_device(mut event: Event) -> Event {
     event
 }
 
-/// One event for each key, as long as `fits` says so; else the next one begins.
+/// One event per key while `fits` allows it; otherwise a new one.
 fn merge<K: Hash + Eq>(
     events: Vec<Event>,
     key: impl Fn(&Event) -> K,
@@ -162,7 +163,7 @@ fn merge<K: Hash + Eq>(
 
 struct Group {
     event: Event,
-    /// All distinct ones, from the second event on.
+    /// All distinct sectors, from the second event on.
     sectors: Option<BTreeSet<u64>>,
 }
 
@@ -172,7 +173,7 @@ impl Group {
         event.count = event.count.saturating_add(other.count);
         event.records = event.records.saturating_add(other.records);
         event.suppressed = event.suppressed.saturating_add(other.suppressed);
-        // Too many where the same sector is beyond the bound of both: nothing tells.
+        // An upper bound: the same sector may be beyond the limit of both.
         event.more_sectors = event.more_sectors.saturating_add(other.more_sectors);
         self.sectors
             .get_or_insert_with(|| event.sectors.drain(..).collect())

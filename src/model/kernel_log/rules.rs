@@ -1,14 +1,15 @@
-//! The table: every printk that says something of a drive or a filesystem. A row is a form; a form
-//! that changed has several rows.
+//! The rule table: every kernel message about a drive or a filesystem. A row is one form of a
+//! message; a message whose form changed has several rows.
 //!
-//! To add one: a row in the file of its subsystem, and a line in that subsystem's test in
-//! `tests/suite/kernel_log.rs`. Of several rows that match a record, the first in the table is
-//! asked first.
+//! To add a rule: a row in the file of its subsystem, and a line in that subsystem's test in
+//! `src/model/kernel_log/tests/`. When several rows match a record, the first in the table that can
+//! parse it wins.
 
 mod ata;
 mod bcache;
 mod block;
 mod btrfs;
+pub(super) mod derived;
 mod dm;
 mod ext4;
 mod hba;
@@ -21,11 +22,13 @@ mod scsi;
 mod usb;
 mod xfs;
 
+use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use aho_corasick::AhoCorasick;
 
-use crate::model::kernel_log::parsed_record::{ParsedRecord, Rule, RuleAction};
+use crate::model::kernel_log::parsed_record::ParsedRecord;
+use crate::model::kernel_log::rule::{Rule, RuleAction};
 
 const TABLES: [&[Rule]; 15] = [
     name_assignment::RULES,
@@ -47,8 +50,9 @@ const TABLES: [&[Rule]; 15] = [
 
 pub(super) struct RuleTable {
     rules: Vec<&'static Rule>,
-    /// One pass over the text finds all needles. None cannot be: a test builds it.
+    /// One pass over the text finds all needles. Never None: a test builds it.
     needles: Option<AhoCorasick>,
+    by_name: HashMap<&'static str, &'static Rule>,
 }
 
 static TABLE: LazyLock<RuleTable> = LazyLock::new(|| {
@@ -57,23 +61,29 @@ static TABLE: LazyLock<RuleTable> = LazyLock::new(|| {
         .kind(Some(aho_corasick::AhoCorasickKind::DFA))
         .build(rules.iter().map(|rule| rule.needle))
         .ok();
-    RuleTable { rules, needles }
+    let by_name = rules
+        .iter()
+        .chain(&derived::RULES)
+        .map(|rule| (rule.name, *rule))
+        .collect();
+    RuleTable {
+        rules,
+        needles,
+        by_name,
+    }
 });
 
 pub(super) fn table() -> &'static RuleTable {
     &TABLE
 }
 
-/// Name, text that is looked for, and where the kernel prints it: of every row.
-pub fn rows() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
-    table()
-        .rules
-        .iter()
-        .map(|rule| (rule.name, rule.needle, rule.kernel_source))
-}
-
 impl RuleTable {
-    /// What the text says, by the first row that can read it.
+    /// The row, or the derived rule, of this name.
+    pub fn find(&self, name: &str) -> Option<&'static Rule> {
+        self.by_name.get(name).copied()
+    }
+
+    /// The parsed text, by the first row that can parse it.
     pub fn parse(&self, text: &str) -> Option<(&'static Rule, ParsedRecord)> {
         let needles = self.needles.as_ref()?;
         // Most records match nothing.
@@ -96,8 +106,8 @@ impl RuleTable {
             if matches!(rule.action, RuleAction::Ignore) {
                 return None;
             }
-            if let Some(said) = rule.parse(text, position) {
-                return Some((rule, said));
+            if let Some(parsed) = rule.parse(text, position) {
+                return Some((rule, parsed));
             }
         }
         None
@@ -111,14 +121,14 @@ mod tests {
     #[test]
     fn the_table_builds_and_rule_names_are_unique() {
         assert!(table().needles.is_some());
-        let mut names: Vec<_> = table().rules.iter().map(|rule| rule.name).collect();
-        names.sort_unstable();
-        let twice: Vec<_> = names
-            .windows(2)
-            .filter(|pair| pair[0] == pair[1])
-            .map(|pair| pair[0])
-            .collect();
-        assert!(twice.is_empty(), "{twice:?}");
+        for rule in table().rules.iter().chain(&derived::RULES) {
+            let found = table().find(rule.name).expect("every rule has its name");
+            assert!(
+                std::ptr::eq(found, *rule),
+                "{}: two rules of this name",
+                rule.name
+            );
+        }
         for rule in &table().rules {
             assert!(
                 rule.needle.len() >= 4,

@@ -1,19 +1,19 @@
-//! What SCSI's words mean: host bytes (include/scsi/scsi_status.h), sense keys and additional sense
-//! (SPC-6, drivers/scsi/constants.c).
+//! The meaning of SCSI codes: host bytes (include/scsi/scsi_status.h), sense keys and additional
+//! sense (SPC-6, drivers/scsi/constants.c).
 //!
-//! In: numbers and the kernel's words for them. Out: what they say of the drive. Knows no device
-//! and no log.
+//! In: numbers, or the kernel's texts for them. Out: an `Interpretation`. Knows no device and no
+//! log.
 
 use crate::model::kernel_log::event::{Blame, Class};
 use crate::model::kernel_log::parsed_record::AdditionalSense;
 
-/// What a code says.
+/// The meaning of a code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interpretation {
     Cause(Class, Blame),
-    /// The host asked for something that cannot be, or a state that is no failure.
+    /// An impossible request of the host, or a state that is no failure.
     Expected,
-    /// The next line says more.
+    /// The next line decides.
     Undecided,
 }
 
@@ -56,7 +56,8 @@ pub fn parse_host_byte(text: &str) -> Option<u8> {
 
 pub fn interpret_host_byte(byte: u8) -> Interpretation {
     match byte {
-        // The drive answered: sense data follow, or it was a status (busy, reservation conflict).
+        // The drive answered: sense data follow, or the answer was a status (busy, reservation
+        // conflict).
         0x00 => Interpretation::Undecided,
         0x01 | 0x04 => Interpretation::Cause(Class::Removed, Blame::Unclear),
         0x03 | 0x05 => Interpretation::Cause(Class::Timeout, Blame::Unclear),
@@ -65,7 +66,7 @@ pub fn interpret_host_byte(byte: u8) -> Interpretation {
         0x08 => Interpretation::Cause(Class::Reset, Blame::Unclear),
         0x0e | 0x0f | 0x14 => Interpretation::Cause(Class::Transport, Blame::No),
         0x13 => Interpretation::Cause(Class::Medium, Blame::Yes),
-        // Target, nexus and space failures; what the mid layer tries again.
+        // Target, nexus and space failures; errors that the SCSI mid layer retries.
         _ => Interpretation::Expected,
     }
 }
@@ -104,14 +105,14 @@ pub fn interpret_sense_key(key: u8) -> Interpretation {
     match key {
         0x3 | 0x4 => Interpretation::Cause(Class::Medium, Blame::Yes),
         0x2 | 0xb => Interpretation::Undecided,
-        // Recovered errors are put right; illegal requests are the host's; unit attention tells of
-        // a change; data protect of a switch.
+        // Recovered errors were corrected; the host causes illegal requests; unit attention reports
+        // a change; data protect reports a write-protect switch.
         _ => Interpretation::Expected,
     }
 }
 
-/// The additional sense of a sense key whose meaning it decides, or which goes against what the key
-/// says.
+/// The meaning of additional sense that decides the meaning of its sense key, or contradicts the
+/// key.
 pub fn interpret_additional_sense(
     key: Option<u8>,
     sense: AdditionalSense,
@@ -124,8 +125,8 @@ pub fn interpret_additional_sense(
         };
     };
     match (key, asc, ascq) {
-        // A drive that cannot write says so with 0Ch. "Unrecovered read error" to a write is what
-        // targets in software answer to everything.
+        // A drive that cannot write reports 0Ch. Software targets answer every failure with
+        // "Unrecovered read error", also a write.
         (Some(0x3), 0x11, 0x00) if write == Some(true) => {
             Interpretation::Cause(Class::Medium, Blame::Unclear)
         }
@@ -139,17 +140,16 @@ pub fn interpret_additional_sense(
             | 0x1c | 0x1d,
         ) => Interpretation::Expected,
         (_, 0x3a, _) => Interpretation::Expected,
-        // Manual intervention, cause not reportable, self-test: the unit does not come up.
+        // Manual intervention, cause not reportable, self-test: the unit does not become ready.
         (Some(0x2), 0x04 | 0x3e, _) => Interpretation::Cause(Class::Removed, Blame::Unclear),
         (Some(0x2), 0x05, _) => Interpretation::Cause(Class::Removed, Blame::Unclear),
         (Some(0x2), 0x08, _) => Interpretation::Cause(Class::Transport, Blame::Unclear),
         (Some(0x2), 0x4c, _) => Interpretation::Cause(Class::Medium, Blame::Yes),
         (Some(0x2), _, _) => Interpretation::Cause(Class::Removed, Blame::Unclear),
-        // Incompatible or foreign medium, wrong format: the card's or the reader's kind, not a
-        // failure.
+        // Incompatible or foreign medium, wrong format: the medium's kind, not a failure.
         (_, 0x30, _) => Interpretation::Expected,
         // Aborted: the link (parity, CRC, ack/nak, initiator), the data's protection, or the
-        // drive's inside.
+        // drive's internals.
         (Some(0xb), 0x47 | 0x48 | 0x49 | 0x4a | 0x4b | 0x08, _) => {
             Interpretation::Cause(Class::Transport, Blame::Unclear)
         }
@@ -159,17 +159,17 @@ pub fn interpret_additional_sense(
         (Some(0xb), 0x29 | 0x2a | 0x2f | 0x3f | 0x55, _) => Interpretation::Expected,
         (Some(0xb), 0x2e, _) => Interpretation::Cause(Class::Timeout, Blame::Unclear),
         (Some(0xb), _, _) => Interpretation::Cause(Class::Io, Blame::Unclear),
-        // Without a key (the line was lost): only what no other key has.
+        // Without a key (the line was lost): only codes that no other key uses.
         (None, 0x11 | 0x03 | 0x0c, _) => Interpretation::Cause(Class::Medium, Blame::Unclear),
-        // SMART's own word, as a warning: recovered error or no sense with 5Dh "failure prediction
-        // threshold exceeded".
+        // A SMART warning: recovered error or no sense with 5Dh "failure prediction threshold
+        // exceeded".
         (_, 0x5d, ascq) if ascq != 0xff => Interpretation::Cause(Class::Medium, Blame::Yes),
         _ => Interpretation::Undecided,
     }
 }
 
-/// The kernel's words for additional sense that decide something; what is not here decides nothing
-/// (drivers/scsi/sense_codes.h).
+/// The kernel's texts for additional sense that decides something. A text that is not listed
+/// decides nothing (drivers/scsi/sense_codes.h).
 const ADDITIONAL_SENSE_TEXTS: &[(&str, u8, u8)] = &[
     ("Unrecovered read error", 0x11, 0x00),
     ("Read retries exhausted", 0x11, 0x01),

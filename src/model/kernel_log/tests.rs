@@ -1,5 +1,5 @@
-//! One line a form: what the kernel prints, by version, and what it means. Reads like the table of
-//! rules, from the outside.
+//! Tests of the rule table: one line per form of a message, by kernel version, with its expected
+//! result.
 
 use jiff::Timestamp;
 use proptest::prelude::*;
@@ -16,8 +16,8 @@ mod layers;
 mod properties;
 mod scsi;
 
-/// What lines, one millisecond apart, say: `class device blame[ sectors]`, of incidents only.
-/// `@60 ` in front: at 60 seconds.
+/// The incidents of these lines as text: `class device blame[ sectors]`. Lines are one millisecond
+/// apart; `@60 ` in front sets the time to 60 seconds.
 fn classify_to_text(lines: &str) -> String {
     let events = classify(lines);
     let shown: Vec<String> = events
@@ -75,7 +75,7 @@ fn show(event: &Event) -> String {
     )
 }
 
-/// Each pair: lines, and what they say.
+/// Each pair: lines, and their expected incidents.
 fn check(cases: &[(&str, &str)]) {
     let wrong: Vec<String> = cases
         .iter()

@@ -1,13 +1,13 @@
-//! An answer that tells less than the one before it: a command failed, or only the quick log pages
-//! were asked. What it does not tell is as it was told last, until it is told anew: unknown is not
-//! healthy, and it is no news either.
+//! Fills in a report that has less than the one before it: a command failed, or a quick query left
+//! out slow log pages. A missing value keeps its last known value until a report has it again:
+//! unknown is not healthy, and no news either.
 //!
-//! In: an answer, and what was known of the same drive before it. Out: the answer, completed. May
-//! not enter: judgement, memory of values.
+//! In: a report, and the earlier reports of the same drive. Out: the completed report. May not
+//! enter: evaluation, the history of values.
 //!
-//! What belongs together is told together or carried over together: an error log with its count, a
-//! drive's verdict with the reasons that it gave. Never carried over: smartctl's exit status, its
-//! messages but for notices of firmware, how far a self-test that runs has come.
+//! Values that belong together are replaced together or carried forward together: an error log with
+//! its count, a verdict with its reasons. Never carried forward: the exit status of smartctl, its
+//! messages except firmware notices, and the progress of a running self-test.
 
 #[cfg(test)]
 mod tests;
@@ -17,12 +17,12 @@ use crate::model::smart::report::{
     SelfTests, SmartReport, WhenFailed,
 };
 
-/// smartctl's messages that are kept of one drive, those of before among them.
+/// The messages kept for one drive, carried-forward ones included.
 const MAX_MESSAGES: usize = 32;
 
 impl SmartReport {
-    /// `before`: of the same drive, completed itself. A drive that is asked as another kind of
-    /// drive has nothing in common with what it told before.
+    /// `before`: the completed report of the same drive. A report of another protocol has nothing
+    /// in common with it.
     pub fn carry_forward(&mut self, before: &SmartReport) {
         if protocol(&self.body)
             .is_some_and(|now| protocol(&before.body).is_some_and(|then| now != then))
@@ -48,9 +48,9 @@ impl SmartReport {
         }
     }
 
-    /// The verdict, and what was said with it. SCSI tells a reason with a bad verdict and none with
-    /// a good one; NVMe's verdict is its warnings (nvmeprint.cpp), so that other warnings make an
-    /// old verdict void; smartctl's word that the verdict is its own goes with it.
+    /// The verdict and its reasons. SCSI reports a reason with a bad verdict only. The verdict of
+    /// NVMe equals its warnings (nvmeprint.cpp), so other warnings invalidate an old verdict. The
+    /// note that smartctl derived the verdict goes with it.
     fn carry_overall_health(&mut self, before: &SmartReport) {
         let told = self.overall_passed();
         if told.is_some() {
@@ -85,8 +85,8 @@ impl SmartReport {
         append_messages(&mut self.messages, qualifies);
     }
 
-    /// Notices of firmware stand in the text alone, which the quick reading does not have. Other
-    /// firmware may be what they asked for.
+    /// Firmware notices are only in the text output, which a quick query does not have. Another
+    /// firmware may be the fix that a notice asked for.
     fn carry_messages(&mut self, before: &SmartReport) {
         let other_firmware =
             self.identity.firmware.is_some() && self.identity.firmware != before.identity.firmware;
@@ -102,7 +102,7 @@ impl SmartReport {
     }
 }
 
-/// None: no kind of drive, which tells nothing.
+/// None: the report has no body.
 fn protocol(body: &Body) -> Option<std::mem::Discriminant<Body>> {
     (*body != Body::None).then(|| std::mem::discriminant(body))
 }
@@ -146,7 +146,7 @@ impl SelfTests {
             return;
         }
         if !before.log_read {
-            // Neither log was read: the drive's word on its last test is all there is.
+            // Neither log was read: only the status of the last test is known.
             if self.last.is_none() {
                 self.last = before.last;
                 self.log.clone_from(&before.log);
@@ -253,7 +253,7 @@ impl Nvme {
 }
 
 impl Scsi {
-    /// But for the exception, which goes with the verdict.
+    /// Except the exception, which goes with the verdict.
     fn carry_forward(&mut self, before: &Scsi) {
         carry(&mut self.grown_defects, &before.grown_defects);
         carry(&mut self.pending_defects, &before.pending_defects);

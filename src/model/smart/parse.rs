@@ -1,13 +1,12 @@
-//! smartctl's JSON, of any version from 7.0 on, into an `Answer`.
+//! Parses the JSON output of smartctl 7.0 and later into a `SmartResponse`.
 //!
-//! In: the bytes of standard output. Out: an `Answer`, or that this is no answer about a drive. May
-//! not enter: judgement.
+//! In: the bytes of standard output. Out: a `SmartResponse`, or an error: the output is not about a
+//! drive. May not enter: evaluation.
 //!
-//! A field of the wrong type is passed over: one odd value must not lose a drive's verdict. A
-//! document that ends early is an error as a whole. How smartctl ended is read from
-//! `smartctl.exit_status` (smartctl(8), EXIT STATUS). Bits 0 to 2 are about the asking and say
-//! nothing of the drive; bit 2 is common on healthy drives behind bridges and means nothing where
-//! health data is there.
+//! A field of an unexpected type is skipped: one odd value must not lose the verdict of a drive. A
+//! truncated document is an error. `smartctl.exit_status` says how smartctl ended (smartctl(8),
+//! EXIT STATUS). Bits 0 to 2 are about the command and say nothing about the drive; bit 2 is common
+//! for healthy drives behind bridges and means nothing when health data is present.
 
 mod ata;
 mod fields;
@@ -33,7 +32,7 @@ pub enum ParseError {
     TextOutput,
     #[error("this is JSON, but not smartctl's")]
     NotSmartctl,
-    /// `--scan`, `--version`: smartctl's, and not of one drive.
+    /// `--scan`, `--version`: output of smartctl that is not about one drive.
     #[error(
         "smartctl was not asked about a drive here: this is what it says with --scan or --version"
     )]
@@ -44,18 +43,18 @@ pub enum ParseError {
     NoVersion,
 }
 
-/// The first that is asked: the first release with JSON.
+/// The oldest version that is started: the first release with JSON.
 const MIN_VERSION: [u32; 2] = [7, 0];
-/// The first that is read: recorded answers of 7.0's development versions, which called themselves
-/// 6.7.
+/// The oldest version that is parsed: recorded output of development versions of 7.0, which
+/// reported 6.7.
 const MIN_RECORDED_VERSION: [u32; 2] = [6, 7];
-/// Messages of smartctl that are kept.
+/// The number of messages kept.
 const MAX_MESSAGES: usize = 32;
-/// One that is longer than this gets no further line: the longest of drivedb.h have a dozen, most
-/// of them addresses.
+/// A longer message gets no further line: the longest in drivedb.h have a dozen lines, most of them
+/// addresses.
 const MAX_WARNING_LENGTH: usize = 800;
 
-/// Reads what smartctl wrote about one drive.
+/// Parses the output of smartctl about one drive.
 pub fn parse(output: &[u8]) -> Result<SmartResponse, ParseError> {
     let document = document(output)?;
     let root = Field::of(&document);
@@ -67,8 +66,8 @@ pub fn parse(output: &[u8]) -> Result<SmartResponse, ParseError> {
     no_data::classify(root, &report).ok_or(ParseError::NoDrive)
 }
 
-/// smartctl's version, 7.0 or newer, from `smartctl -j -V` or any other of its answers; its text
-/// will do too (`smartctl --version`).
+/// The version of smartctl, 7.0 or newer, from the output of `smartctl -j -V`, from any other JSON
+/// output, or from text (`smartctl --version`).
 pub fn version(output: &[u8]) -> Result<[u32; 2], ParseError> {
     let version = match version_of_text(output) {
         Some(version) => version,
@@ -77,8 +76,8 @@ pub fn version(output: &[u8]) -> Result<[u32; 2], ParseError> {
     check_version(version, MIN_VERSION)
 }
 
-/// Who answered, of any answer about a drive, also one that says nothing of its health
-/// (`smartctl -j -i`).
+/// The identity of the drive in any output about a drive, also without health data (`smartctl -j
+/// -i`).
 pub fn identity(output: &[u8]) -> Result<Identity, ParseError> {
     let document = document(output)?;
     version_of(Field::of(&document))?;
@@ -91,7 +90,7 @@ fn document(output: &[u8]) -> Result<Value, ParseError> {
             .err()
             .unwrap_or(ParseError::TextOutput));
     }
-    // A drive's model may hold any byte, and smartctl passes it on.
+    // The model of a drive may contain any byte, and smartctl copies it.
     let text = String::from_utf8_lossy(output);
     if text.contains("=== START OF ") && !text.trim_start().starts_with('{') {
         return Err(ParseError::TextOutput);
@@ -202,8 +201,8 @@ fn messages(root: Field<'_>) -> Vec<Message> {
     messages
 }
 
-/// drivedb's warnings, which no version tells but in its text (smartctl.cpp, ataprint.cpp): from
-/// `==> WARNING: ` to the next empty line, as one line.
+/// Warnings of drivedb, which every version has in its text only (smartctl.cpp, ataprint.cpp): from
+/// `==> WARNING: ` to the next empty line, joined into one line.
 fn drivedb_warnings(output: impl Iterator<Item = Option<String>>) -> Vec<String> {
     let (mut warnings, mut within) = (Vec::<String>::new(), false);
     for line in output {
@@ -228,8 +227,8 @@ fn drivedb_warnings(output: impl Iterator<Item = Option<String>>) -> Vec<String>
     warnings
 }
 
-/// Health, or at least a log that holds something: `smartctl -l selftest` alone may tell of a
-/// failed test.
+/// Whether there is health data, or at least a log with an entry: `smartctl -l selftest` alone may
+/// show a failed test.
 fn has_content(report: &SmartReport) -> bool {
     let logged = match &report.body {
         Body::Ata(ata) => {

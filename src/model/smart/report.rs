@@ -1,7 +1,7 @@
-//! What one drive told of itself: smartctl's output of any version from 7.0 on, its differences put
-//! right, nothing judged.
+//! The health data of one drive from one run of smartctl, with the differences between versions
+//! (from 7.0 on) removed and nothing evaluated.
 //!
-//! Amounts are absent where the drive or smartctl did not tell them: absent is never zero.
+//! An amount that the drive or smartctl did not report is absent: absent is never zero.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,12 +10,12 @@ use serde::{Deserialize, Serialize};
 pub struct SmartReport {
     /// smartctl's version: `[7, 3]`.
     pub smartctl: [u32; 2],
-    /// smartctl(8), EXIT STATUS: a bit mask. Bits 0 to 2 are about the asking, 3 to 7 about the
+    /// smartctl(8), EXIT STATUS: a bit mask. Bits 0 to 2 are about the command, 3 to 7 about the
     /// drive.
     pub exit_status: u8,
     /// smartctl's own warnings and errors, and drivedb's warnings (a known bad firmware).
     pub messages: Vec<Message>,
-    /// smartctl's text was there too (`--json=o`): drivedb's warnings stand in it alone.
+    /// The text output was present (`--json=o`): only it has the warnings of drivedb.
     pub with_text: bool,
     pub identity: Identity,
     pub available: Option<bool>,
@@ -23,7 +23,7 @@ pub struct SmartReport {
     /// The drive's own overall verdict. Absent is unknown.
     pub passed: Option<bool>,
     pub temperature: Option<i64>,
-    /// The drive's own limit, where it tells one.
+    /// The temperature limit of the drive, where it reports one.
     pub temperature_limit: Option<i64>,
     pub power_on_hours: Option<u64>,
     pub power_cycles: Option<u64>,
@@ -42,7 +42,8 @@ pub struct Message {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Identity {
-    /// As it was asked: `/dev/sda`, `/dev/bus/0`, and the type: `sat`, `nvme`, `megaraid,3`.
+    /// The device as given to smartctl: `/dev/sda`, `/dev/bus/0`, and the type: `sat`, `nvme`,
+    /// `megaraid,3`.
     pub device: String,
     pub device_type: String,
     /// `ATA`, `NVMe`, `SCSI`.
@@ -78,7 +79,7 @@ pub struct Ata {
     pub attributes: Vec<Attribute>,
     /// Errors that the drive has logged in its life (summary, comprehensive or extended log).
     pub error_count: Option<u64>,
-    /// The newest of them in words, with the hour of the drive's life.
+    /// The newest of them as text, with the power-on hour.
     pub last_errors: Vec<LoggedError>,
     /// Entries of the pending defects log (ACS-4, log 0Ch).
     pub pending_defects: Option<u64>,
@@ -98,7 +99,7 @@ pub struct Attribute {
     pub id: u8,
     /// As drivedb names it for this model; `Unknown_Attribute` and the like where it does not.
     pub name: String,
-    /// 1 to 253, the more the better; how it falls is the vendor's affair.
+    /// 1 to 253, higher is better; how the value falls depends on the vendor.
     pub value: u8,
     pub worst: u8,
     /// Absent where the drive tells none.
@@ -106,9 +107,9 @@ pub struct Attribute {
     pub when_failed: WhenFailed,
     /// Below the threshold means failure soon (else: the end of its designed life).
     pub prefailure: bool,
-    /// 48 bits, packed as the vendor pleases.
+    /// 48 bits in a vendor-specific format.
     pub raw: u64,
-    /// smartctl's reading of it for this model: `12 (Min/Max 8/41)`, `0 0 3`.
+    /// The interpretation by smartctl for this model: `12 (Min/Max 8/41)`, `0 0 3`.
     pub raw_text: String,
 }
 
@@ -180,8 +181,8 @@ pub struct Scsi {
     pub verify: Option<ErrorCounter>,
     /// Percent of the designed life (Solid State Media log page).
     pub percentage_used: Option<u8>,
-    /// What the background scan says of itself, and the medium errors that it found and that
-    /// nothing has put right.
+    /// The status of the background scan, and the medium errors that it found and that are not
+    /// repaired.
     pub background_scan: Option<String>,
     pub background_errors: Option<u64>,
 }
@@ -271,14 +272,14 @@ impl Message {
 }
 
 impl SmartReport {
-    /// The drive's own overall verdict. Where it is not told apart, exit status bit 3 says that it
-    /// was bad (smartctl(8), EXIT STATUS).
+    /// The overall verdict of the drive. Where it is missing, exit status bit 3 says that it was
+    /// bad (smartctl(8), EXIT STATUS).
     pub fn overall_passed(&self) -> Option<bool> {
         self.passed.or((self.exit_status & 8 != 0).then_some(false))
     }
 
-    /// The drive told something by which its health can be judged: its verdict, attributes, health
-    /// log or counters. Logs alone do not: an empty one would pass for good health.
+    /// Whether the report has data about health: a verdict, attributes, a health log or counters.
+    /// Logs alone are not enough: an empty one would pass for good health.
     pub fn has_health_data(&self) -> bool {
         let counted = |counter: &Option<ErrorCounter>| counter.is_some();
         self.passed.is_some()

@@ -1,9 +1,11 @@
-//! The table of rules: what a drive's own statements mean. Pure: a report, its memory, the limits.
-//! No clock: the last reading is now.
+//! The SMART rules: one table, and the evaluation of a report by it.
 //!
-//! BAD: the drive itself says that it fails, or it loses data and goes on losing it. SUSPECT:
-//! something that goes before failure. Information: worth knowing, nothing to do. What a drive did
-//! not tell is unknown and says nothing. Heat, wear and cables are never failure.
+//! In: a `SmartReport`, its `SmartHistory`, the limits of the policy. Out: `RuleHit`s. Pure and
+//! without a clock: the time of the last reading is now.
+//!
+//! BAD: the drive reports its own failure, or it loses data and goes on losing it. SUSPECT: a sign
+//! that precedes failure. Information: worth knowing, nothing to do. A missing value is unknown and
+//! raises nothing. Heat, wear and cables are never a failure of the drive.
 
 mod attributes;
 mod counters;
@@ -26,10 +28,10 @@ use jiff::SignedDuration;
 use crate::model::finding::{MAX_EVIDENCE, Severity, Status};
 use crate::model::policy::smart::{SmartLimits, SmartPolicy};
 use crate::model::reason::Reason;
-use crate::model::smart::memory::{self, Growth, Metric, Series, SmartHistory};
+use crate::model::smart::history::{self, Growth, Metric, Series, SmartHistory};
 use crate::model::smart::report::{Ata, Attribute, Body, Nvme, Scsi, SmartReport};
 
-/// One thing that the report says of the drive.
+/// A finding about the drive, before it gets its subject.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleHit {
     pub reason: Reason,
@@ -38,29 +40,30 @@ pub struct RuleHit {
     /// One sentence with the numbers, without the drive's name: `269 sectors wait to be reallocated
     /// (12 more in 3 days)`.
     pub message: String,
-    /// The lines that prove it, as smartctl tells them: `197 Current_Pending_Sector value 99 worst
-    /// 98 threshold 0 raw 269`.
+    /// The lines of the report that prove it, as smartctl prints them: `197 Current_Pending_Sector
+    /// value 99 worst 98 threshold 0 raw 269`.
     pub evidence: Vec<String>,
 }
 
 /// A row of the table.
 pub struct Rule {
-    /// Unique, for tests and people.
+    /// A unique name, for tests and people.
     pub id: &'static str,
     pub reason: Reason,
-    /// Where it is written that it means what we say.
+    /// The document that defines the meaning.
     pub source: &'static str,
     evaluate: fn(&RuleInput) -> Option<Symptom>,
 }
 
-/// What one rule says of one drive.
+/// The result of one rule for one drive.
 struct Symptom {
     severity: Severity,
     message: String,
     evidence: Vec<String>,
 }
 
-/// All rules. More than one may speak for a reason: the worst first, otherwise in this order.
+/// All rules. Several rules may have one reason: their symptoms are merged, the worst first,
+/// otherwise in this order.
 pub const RULES: &[Rule] = &[
     rule(
         "overall-verdict",
@@ -242,19 +245,20 @@ const fn rule(
     id: &'static str,
     reason: Reason,
     source: &'static str,
-    judge: fn(&RuleInput) -> Option<Symptom>,
+    evaluate: fn(&RuleInput) -> Option<Symptom>,
 ) -> Rule {
     Rule {
         id,
         reason,
         source,
-        evaluate: judge,
+        evaluate,
     }
 }
 
-/// At most one a reason, strongest first. `report` is the last of `memory`, completed with what was
-/// told before; without a memory (a recorded file) only levels are judged.
-pub fn judge(
+/// Evaluates all rules. Out: at most one hit a reason, the most severe first. `report` is the last
+/// report of `history`, with missing values carried forward. Without a history (a recorded file),
+/// only levels count.
+pub fn evaluate(
     report: &SmartReport,
     history: Option<&SmartHistory>,
     policy: &SmartPolicy,
@@ -265,7 +269,7 @@ pub fn judge(
     );
     let report = without_attributes(report, &terms.ignore_attributes);
     let case = RuleInput {
-        values: memory::metric_values(&report),
+        values: history::metric_values(&report),
         report: &report,
         history,
         limits: &terms.limits,
@@ -306,8 +310,8 @@ fn merge(reason: Reason, mut causes: Vec<Symptom>) -> Option<RuleHit> {
             evidence.push(line);
         }
     }
-    // That data is lost beyond doubt is for the kernel to say, which was refused it: a drive tells
-    // of sectors, not of what lay on them.
+    // Only the kernel, whose read failed, can prove the loss of data: a drive reports sectors, and
+    // does not know whether they held data.
     let status = if severity == Severity::Info {
         Status::Information
     } else {
@@ -322,7 +326,7 @@ fn merge(reason: Reason, mut causes: Vec<Symptom>) -> Option<RuleHit> {
     })
 }
 
-/// The report, as if the drive did not have these attributes.
+/// The report without the ignored attributes.
 fn without_attributes<'a>(report: &'a SmartReport, ignored: &[u8]) -> Cow<'a, SmartReport> {
     let mut report = Cow::Borrowed(report);
     let is_ignored = |attribute: &Attribute| ignored.contains(&attribute.id);
@@ -333,7 +337,7 @@ fn without_attributes<'a>(report: &'a SmartReport, ignored: &[u8]) -> Cow<'a, Sm
     report
 }
 
-/// One drive before the rules.
+/// The input of every rule: one drive.
 struct RuleInput<'a> {
     report: &'a SmartReport,
     values: BTreeMap<Metric, u64>,
@@ -370,7 +374,7 @@ impl RuleInput<'_> {
         self.values.get(&metric).copied()
     }
 
-    /// The series of a value that this report tells.
+    /// The series of a metric that this report contains.
     fn series(&self, metric: Metric) -> Option<&Series> {
         self.values.get(&metric)?;
         self.history?.series.get(&metric)
@@ -381,7 +385,7 @@ impl RuleInput<'_> {
             .growth(to_signed_duration(self.limits.growth_window))
     }
 
-    /// It rose more than once within the window.
+    /// The growth, when the value rose on `growth_occasions` occasions within the window.
     fn repeated_growth(&self, metric: Metric) -> Option<Growth> {
         let occasions = self.limits.growth_occasions;
         self.growth(metric)
@@ -389,7 +393,7 @@ impl RuleInput<'_> {
     }
 }
 
-/// A limit of 0 is none.
+/// Whether the value has reached the limit. 0 is "no limit".
 fn reaches_limit(value: u64, limit: u64) -> bool {
     limit > 0 && value >= limit
 }

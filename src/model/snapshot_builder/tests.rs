@@ -1,7 +1,7 @@
 use super::*;
 use crate::model::block::Inventory;
 use crate::model::drive::{DriveFacts, DriveKind, Location, Transport};
-use crate::model::facts::{KnownDrive, ProbeFacts};
+use crate::model::facts::{KnownDrive, KnownVolume, ProbeFacts};
 use crate::model::finding::{FindingDetails, Judgement, Status, Verdict};
 use crate::model::ids::DriveId;
 use crate::model::mount::MountTable;
@@ -10,37 +10,6 @@ use crate::model::path::HostPath;
 use crate::model::probe::MountProbe;
 use crate::model::reason::Reason;
 use crate::model::volume::{MountRole, Stack, VolumeFacts, VolumeMount};
-
-struct FakeRules {
-    unknown: bool,
-}
-
-impl StatusRules for FakeRules {
-    fn health_unknown(&self, _: &Facts, _: &Subject) -> Option<String> {
-        self.unknown.then(|| "no scan".to_owned())
-    }
-
-    fn volume_status(
-        &self,
-        _: &Facts,
-        _: &KnownVolume,
-        findings: &[Arc<Finding>],
-        _: Health,
-        _: Option<(&str, Timestamp)>,
-        _: Option<&Volume>,
-    ) -> VolumeStatus {
-        let condition = Condition {
-            abnormal: !findings.is_empty(),
-            message: String::new(),
-        };
-        VolumeStatus {
-            csi_status: CsiStatus::None,
-            operational_status: OperationalStatus::Operative,
-            usage_status: UsageStatus::Idle,
-            condition,
-        }
-    }
-}
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(1_800_000_000 + second).unwrap()
@@ -174,7 +143,6 @@ struct BuilderFixture {
     last: Arc<Snapshot>,
     ledger: Ledger,
     policy: Policy,
-    unknown: bool,
     settled: bool,
 }
 
@@ -189,20 +157,15 @@ impl BuilderFixture {
             last,
             ledger: Ledger::default(),
             policy: Policy::default(),
-            unknown: false,
             settled: true,
         }
     }
 
     fn next(&mut self, facts: &Facts, second: i64) -> Vec<(u64, ChangeKind, &'static str)> {
         let (ledger, policy) = (&self.ledger, &self.policy);
-        let verdicts = &FakeRules {
-            unknown: self.unknown,
-        };
         let scene = SnapshotInput {
             facts,
             ledger,
-            status_rules: verdicts,
             policy,
             node: NodeState::default(),
             settled: self.settled,
@@ -256,75 +219,78 @@ use ChangeKind::{Added, Modified, Removed};
 
 #[test]
 fn each_change_is_one_revision_and_no_change_shares_the_snapshot() {
-    let mut studio = BuilderFixture::new();
+    let mut fixture = BuilderFixture::new();
     let mut facts = node_facts();
     assert_eq!(
-        studio.next(&facts, 0),
+        fixture.next(&facts, 0),
         [(101, Added, "drive"), (102, Added, "volume")]
     );
-    assert_eq!(studio.last.revision, 102);
-    let before = studio.last.clone();
-    assert_eq!(studio.next(&facts, 1), []);
-    assert!(Arc::ptr_eq(&before, &studio.last));
-    studio.raise(2);
+    assert_eq!(fixture.last.revision, 102);
+    let before = fixture.last.clone();
+    assert_eq!(fixture.next(&facts, 1), []);
+    assert!(Arc::ptr_eq(&before, &fixture.last));
+    fixture.raise(2);
     assert_eq!(
-        studio.next(&facts, 2),
+        fixture.next(&facts, 2),
         [(103, Modified, "drive"), (104, Added, "finding")]
     );
     assert!(
         Arc::ptr_eq(
             &before.volumes[&volume_id()],
-            &studio.last.volumes[&volume_id()]
+            &fixture.last.volumes[&volume_id()]
         ),
         "what did not change is shared"
     );
-    assert_eq!(studio.last.drives[&drive_id()].health, Health::Bad);
-    studio.judge(Verdict::Clear, 3);
+    assert_eq!(fixture.last.drives[&drive_id()].health, Health::Bad);
+    fixture.judge(Verdict::Clear, 3);
     assert_eq!(
-        studio.next(&facts, 3),
+        fixture.next(&facts, 3),
         [(105, Modified, "drive"), (106, Removed, "finding")]
     );
-    assert_eq!(studio.last.history.len(), 1);
+    assert_eq!(fixture.last.history.len(), 1);
     facts.volumes.clear();
-    assert_eq!(studio.next(&facts, 4), [(107, Removed, "volume")]);
+    assert_eq!(fixture.next(&facts, 4), [(107, Removed, "volume")]);
 }
 
 #[test]
 fn timestamps_update_in_the_snapshot_without_a_change_event() {
-    let mut studio = BuilderFixture::new();
+    let mut fixture = BuilderFixture::new();
     let mut facts = node_facts();
     measured(&mut facts, 500_000, 0);
-    studio.raise(0);
-    studio.next(&facts, 0);
+    fixture.raise(0);
+    fixture.next(&facts, 0);
     measured(&mut facts, 500_000, 3000);
     facts.drives.get_mut(&drive_id()).unwrap().last_seen = at(3000);
-    studio.raise(3000);
-    assert_eq!(studio.next(&facts, 3000), []);
-    assert_eq!(studio.last.volumes[&volume_id()].last_probe, Some(at(3000)));
+    fixture.raise(3000);
+    assert_eq!(fixture.next(&facts, 3000), []);
     assert_eq!(
-        studio.last.findings.values().next().unwrap().last_seen,
+        fixture.last.volumes[&volume_id()].last_probe,
+        Some(at(3000))
+    );
+    assert_eq!(
+        fixture.last.findings.values().next().unwrap().last_seen,
         at(3000)
     );
 }
 
 #[test]
 fn usage_changes_are_published_when_noticeable_or_after_the_interval() {
-    let mut studio = BuilderFixture::new();
+    let mut fixture = BuilderFixture::new();
     let mut facts = node_facts();
     measured(&mut facts, 500_000, 0);
-    studio.next(&facts, 0);
+    fixture.next(&facts, 0);
     measured(&mut facts, 499_400, 60);
-    assert_eq!(studio.next(&facts, 60), []);
+    assert_eq!(fixture.next(&facts, 60), []);
     assert!(
-        matches!(studio.last.volumes[&volume_id()].usage, VolumeUsage::Mounted { usage, .. } if usage.available_bytes == 499_400)
+        matches!(fixture.last.volumes[&volume_id()].usage, VolumeUsage::Mounted { usage, .. } if usage.available_bytes == 499_400)
     );
     measured(&mut facts, 498_800, 120);
-    assert_eq!(studio.next(&facts, 120).len(), 1, "small steps add up");
+    assert_eq!(fixture.next(&facts, 120).len(), 1, "small steps add up");
     measured(&mut facts, 498_799, 180);
-    assert_eq!(studio.next(&facts, 180), []);
+    assert_eq!(fixture.next(&facts, 180), []);
     measured(&mut facts, 498_798, 420);
     assert_eq!(
-        studio.next(&facts, 420).len(),
+        fixture.next(&facts, 420).len(),
         1,
         "after five minutes the smallest step is told"
     );
@@ -332,24 +298,24 @@ fn usage_changes_are_published_when_noticeable_or_after_the_interval() {
 
 #[test]
 fn the_last_usage_remains_and_is_stale_since_the_first_failed_probe() {
-    let mut studio = BuilderFixture::new();
+    let mut fixture = BuilderFixture::new();
     let mut facts = node_facts();
-    assert_eq!(studio.next(&facts, 0).len(), 2);
+    assert_eq!(fixture.next(&facts, 0).len(), 2);
     assert_eq!(
-        studio.last.volumes[&volume_id()].usage,
+        fixture.last.volumes[&volume_id()].usage,
         VolumeUsage::NotMeasured
     );
     measured(&mut facts, 1, 10);
-    studio.next(&facts, 10);
+    fixture.next(&facts, 10);
     for second in [20, 30] {
         facts
             .probes
             .get_mut(&HostPath::from("/data"))
             .unwrap()
             .result = Observation::failed(at(second), "no worker");
-        studio.next(&facts, second);
+        fixture.next(&facts, second);
     }
-    let usage = studio.last.volumes[&volume_id()].usage;
+    let usage = fixture.last.volumes[&volume_id()].usage;
     assert!(
         matches!(usage, VolumeUsage::Mounted { at: when, stale: Some(since), .. } if when == at(10) && since == at(20)),
         "{usage:?}"
@@ -358,75 +324,77 @@ fn the_last_usage_remains_and_is_stale_since_the_first_failed_probe() {
 
 #[test]
 fn health_is_never_unknown_before_settled_or_with_an_adverse_finding() {
-    let mut studio = BuilderFixture {
-        unknown: true,
+    let mut fixture = BuilderFixture {
         settled: false,
         ..BuilderFixture::new()
     };
-    let facts = node_facts();
-    studio.next(&facts, 0);
+    let facts = Facts {
+        inventory: Observation::failed(at(0), "no scan"),
+        ..node_facts()
+    };
+    fixture.next(&facts, 0);
     assert_eq!(
         (
-            studio.last.drives[&drive_id()].health,
-            studio.last.node.health
+            fixture.last.drives[&drive_id()].health,
+            fixture.last.node.health
         ),
         (Health::Good, None)
     );
-    studio.settled = true;
-    studio.next(&facts, 1);
-    let drive = &studio.last.drives[&drive_id()];
+    fixture.settled = true;
+    fixture.next(&facts, 1);
+    let drive = &fixture.last.drives[&drive_id()];
     assert_eq!(
         (drive.health, drive.health_unknown_why.as_str()),
-        (Health::Unknown, "no scan")
+        (Health::Unknown, "drives: no scan")
     );
-    assert_eq!(studio.last.node.health, Some(Health::Unknown));
-    studio.raise(2);
-    studio.next(&facts, 2);
-    assert_eq!(studio.last.drives[&drive_id()].health, Health::Bad);
-    assert_eq!(studio.last.drives[&drive_id()].health_unknown_why, "");
+    assert_eq!(fixture.last.node.health, Some(Health::Unknown));
+    fixture.raise(2);
+    fixture.next(&facts, 2);
+    assert_eq!(fixture.last.drives[&drive_id()].health, Health::Bad);
+    assert_eq!(fixture.last.drives[&drive_id()].health_unknown_why, "");
 }
 
 #[test]
 fn an_acknowledged_finding_counts_for_its_drive_and_not_for_the_node() {
-    let mut studio = BuilderFixture::new();
+    let mut fixture = BuilderFixture::new();
     let facts = node_facts();
-    studio.raise(0);
-    studio.next(&facts, 0);
-    assert_eq!(studio.last.node.health, Some(Health::Bad));
-    let id = studio.last.drives[&drive_id()].findings[0].clone();
-    studio
+    fixture.raise(0);
+    fixture.next(&facts, 0);
+    assert_eq!(fixture.last.node.health, Some(Health::Bad));
+    let id = fixture.last.drives[&drive_id()].findings[0].clone();
+    fixture
         .ledger
         .acknowledge(&id, "uid 0".to_owned(), "known".to_owned(), at(1))
         .unwrap();
-    studio.next(&facts, 1);
+    fixture.next(&facts, 1);
     assert_eq!(
         (
-            studio.last.node.health,
-            studio.last.drives[&drive_id()].health
+            fixture.last.node.health,
+            fixture.last.drives[&drive_id()].health
         ),
         (Some(Health::Good), Health::Bad)
     );
-    studio.ledger.unacknowledge(&id).unwrap();
-    studio.policy.maintenance = vec!["sda".to_owned()];
-    studio.next(&facts, 2);
-    assert!(studio.last.drives[&drive_id()].maintenance);
-    assert_eq!(studio.last.node.health, Some(Health::Good));
+    fixture.ledger.unacknowledge(&id).unwrap();
+    fixture.policy.maintenance = vec!["sda".to_owned()];
+    fixture.next(&facts, 2);
+    assert!(fixture.last.drives[&drive_id()].maintenance);
+    assert_eq!(fixture.last.node.health, Some(Health::Good));
 }
 
 #[test]
 fn a_node_whose_drives_or_mounts_cannot_be_listed_is_unknown_and_not_good() {
-    let mut studio = BuilderFixture::new();
+    let mut fixture = BuilderFixture::new();
     let empty = Facts {
         inventory: Observation::failed(at(0), "no /sys"),
         mounts: Observation::ok(at(0), MountTable::default()),
         ..Facts::default()
     };
-    studio.next(&empty, 0);
-    assert_eq!(studio.last.node.health, Some(Health::Unknown));
+    fixture.next(&empty, 0);
+    assert_eq!(fixture.last.node.health, Some(Health::Unknown));
     let mut blind = node_facts();
     blind.mounts = Observation::failed(at(1), "no /proc");
-    studio.next(&blind, 1);
-    assert_eq!(studio.last.node.health, Some(Health::Unknown));
-    studio.next(&node_facts(), 2);
-    assert_eq!(studio.last.node.health, Some(Health::Good));
+    fixture.next(&blind, 1);
+    assert_eq!(fixture.last.node.health, Some(Health::Unknown));
+    fixture.next(&node_facts(), 2);
+    assert_eq!(fixture.last.node.health, Some(Health::Good));
 }

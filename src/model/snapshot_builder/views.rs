@@ -6,16 +6,18 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
+use crate::model::assess;
+use crate::model::condition;
 use crate::model::facts::{Facts, KnownDrive, KnownVolume};
 use crate::model::finding::{Finding, Health, Severity, Subject};
 use crate::model::ids::{DriveId, FindingId, VolumeId};
 use crate::model::observation::Observation;
 use crate::model::snapshot::{Drive, Presence, Snapshot, Volume, VolumeUsage};
-use crate::model::snapshot_builder::{FindingsBySubject, SnapshotInput, StatusRules};
+use crate::model::snapshot_builder::{FindingsBySubject, SnapshotInput};
 
-pub(super) fn drives<V: StatusRules + ?Sized>(
+pub(super) fn drives(
     previous: &Snapshot,
-    scene: &SnapshotInput<'_, V>,
+    scene: &SnapshotInput<'_>,
     findings: &FindingsBySubject,
 ) -> BTreeMap<DriveId, Arc<Drive>> {
     let drive = |(id, known): (&DriveId, &KnownDrive)| {
@@ -70,9 +72,9 @@ pub(super) fn drives<V: StatusRules + ?Sized>(
     scene.facts.drives.iter().map(drive).collect()
 }
 
-pub(super) fn volumes<V: StatusRules + ?Sized>(
+pub(super) fn volumes(
     previous: &Snapshot,
-    scene: &SnapshotInput<'_, V>,
+    scene: &SnapshotInput<'_>,
     findings: &FindingsBySubject,
 ) -> BTreeMap<VolumeId, Arc<Volume>> {
     let volume = |(id, known): (&VolumeId, &KnownVolume)| {
@@ -82,13 +84,15 @@ pub(super) fn volumes<V: StatusRules + ?Sized>(
         let about = findings.get(&subject).map_or(&[][..], Vec::as_slice);
         let unknown =
             (health == Health::Unknown).then_some((health_unknown_why.as_str(), scene.now));
-        let standing = scene.status_rules.volume_status(
-            scene.facts,
-            known,
-            about,
+        let about: Vec<&Finding> = about.iter().map(Arc::as_ref).collect();
+        let statuses = condition::statuses(known, &about);
+        let condition = condition::condition(
+            &known.facts,
+            &about,
             health,
+            statuses,
             unknown,
-            old.map(AsRef::as_ref),
+            old.map(|old| &old.condition),
         );
         let usage = usage(scene.facts, known, old.map(|old| &old.usage));
         let last_probe = last_probe(scene.facts, known);
@@ -100,13 +104,9 @@ pub(super) fn volumes<V: StatusRules + ?Sized>(
             && (old.usage, old.last_probe, old.first_seen, old.health)
                 == (usage, last_probe, known.first_seen, health)
             && (old.csi_status, old.operational_status, old.usage_status)
-                == (
-                    standing.csi_status,
-                    standing.operational_status,
-                    standing.usage_status,
-                )
+                == (statuses.csi, statuses.operational, statuses.usage)
             && old.health_unknown_why == health_unknown_why
-            && old.condition == standing.condition
+            && old.condition == condition
             && old.findings == ids
         {
             return (id.clone(), old.clone());
@@ -114,12 +114,12 @@ pub(super) fn volumes<V: StatusRules + ?Sized>(
         let volume = Volume {
             facts: known.facts.clone(),
             usage,
-            csi_status: standing.csi_status,
-            operational_status: standing.operational_status,
-            usage_status: standing.usage_status,
+            csi_status: statuses.csi,
+            operational_status: statuses.operational,
+            usage_status: statuses.usage,
             health,
             health_unknown_why,
-            condition: standing.condition,
+            condition,
             findings: ids,
             first_seen: known.first_seen,
             last_probe,
@@ -220,8 +220,8 @@ fn ids(findings: &FindingsBySubject, subject: &Subject) -> Vec<FindingId> {
 
 /// The worst of the active findings, acknowledged ones too: an acknowledged dying drive is still a
 /// dying drive. Unknown only where nothing adverse is known, and not before the first full picture.
-fn health<V: StatusRules + ?Sized>(
-    scene: &SnapshotInput<'_, V>,
+fn health(
+    scene: &SnapshotInput<'_>,
     findings: &FindingsBySubject,
     subject: &Subject,
 ) -> (Health, String) {
@@ -238,7 +238,7 @@ fn health<V: StatusRules + ?Sized>(
     }
     match scene
         .settled
-        .then(|| scene.status_rules.health_unknown(scene.facts, subject))
+        .then(|| assess::health_unknown(scene.facts, subject))
         .flatten()
     {
         Some(why) => (Health::Unknown, why),

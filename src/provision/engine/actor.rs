@@ -1,5 +1,10 @@
-//! The owner of the book: takes wishes (`admit`), starts operations, puts their volumes back, tells
-//! what there is. It waits for nothing but its channels.
+//! The engine's actor: the one task that owns all volumes.
+//!
+//! In: requests (checked in `admit`), settings, results of operations. Out: operations, each in a
+//! task
+//! of its own with a copy of its volume; the view; `SourceUpdate::Provision` on each change. It
+//! waits
+//! for channels only.
 
 mod admit;
 
@@ -18,12 +23,13 @@ use crate::model::observation::Observation;
 use crate::model::provision::{BackingKind, ProvisionState};
 use crate::model::source_update::SourceUpdate;
 use crate::provision::engine::discover::{self, DiscoveredRecords};
+use crate::provision::engine::handle::{Engine, REQUEST_QUEUE};
 use crate::provision::engine::job::{JobOutcome, VolumeJob};
+use crate::provision::engine::request::{Message, Reply, Response};
+use crate::provision::engine::settings::Settings;
 use crate::provision::engine::step_context::{POOL_TARGET, StepContext};
+use crate::provision::engine::view::EngineView;
 use crate::provision::engine::volume::{Volume, static_backing};
-use crate::provision::engine::{
-    Engine, EngineView, Message, REQUEST_QUEUE, Reply, Response, Settings,
-};
 use crate::provision::error::ProvisionError;
 use crate::provision::step::{PoolCapacity, StepExecutor};
 
@@ -33,9 +39,9 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
     /// The end of the daemon, not a failure of the engine.
-    #[error("the owner of the state is gone")]
+    #[error("the owner of the state has ended")]
     OwnerGone,
-    #[error("nobody asks the engine any more")]
+    #[error("all handles of the engine are closed")]
     NoClients,
     #[error("an operation on a volume has failed")]
     Operation(#[source] tokio::task::JoinError),
@@ -45,9 +51,9 @@ struct VolumeEntry {
     volume: Volume,
     /// While an operation has a copy of it.
     activity: Option<watch::Receiver<String>>,
-    /// That operation is nobody's wish.
+    /// That operation is a recovery, not a request.
     is_recovering: bool,
-    /// Begins when it has been looked at.
+    /// Starts after the recovery.
     queued: Option<(VolumeJob, Reply)>,
 }
 
@@ -64,8 +70,8 @@ impl VolumeEntry {
 
 enum TaskResult {
     Discovered(Result<DiscoveredRecords, ProvisionError>),
-    Capacities(Vec<(BackingKind, Result<PoolCapacity, String>)>),
-    /// The volume as it is now; whoever waits is answered when the book has it.
+    Capacities(Vec<(BackingKind, Result<PoolCapacity, ProvisionError>)>),
+    /// The volume after the operation; the caller is answered once the actor has stored it.
     Operation {
         volume: Box<Volume>,
         reply: Option<(Reply, Result<JobOutcome, ProvisionError>)>,
@@ -80,7 +86,7 @@ pub struct Actor<S> {
     view: watch::Sender<Arc<EngineView>>,
     tasks: JoinSet<TaskResult>,
     volumes: BTreeMap<String, VolumeEntry>,
-    capacities: Vec<(BackingKind, Result<PoolCapacity, String>)>,
+    capacities: Vec<(BackingKind, Result<PoolCapacity, ProvisionError>)>,
     /// None once the records were read.
     records_error: Option<String>,
     volume_group_error: Option<String>,
@@ -88,7 +94,7 @@ pub struct Actor<S> {
     unrecognized_files: BTreeSet<String>,
     is_discovering: bool,
     is_measuring: bool,
-    /// They wait for a look that begins after they asked.
+    /// Callers that wait for a rescan that begins after their request.
     rescan_waiters: Vec<oneshot::Sender<()>>,
     last_published: Option<Observation<ProvisionState>>,
 }
@@ -101,7 +107,7 @@ impl Engine {
         reports: mpsc::Sender<SourceUpdate>,
     ) -> (Engine, Actor<S>) {
         let (ask, messages) = mpsc::channel(REQUEST_QUEUE);
-        let unknown = Some("the daemon has not looked at its volumes yet".to_owned());
+        let unknown = Some("the daemon has not read its volumes' records yet".to_owned());
         let first = Arc::new(EngineView {
             records_error: unknown.clone(),
             ..EngineView::default()
@@ -142,7 +148,7 @@ impl<S: StepExecutor> Actor<S> {
             let known = self.records_error.is_none();
             tokio::select! {
                 message = self.messages.recv() => match message.ok_or(EngineError::NoClients)? {
-                    Message::Request(wish, reply) => self.accept(*wish, reply),
+                    Message::Request(request, reply) => self.accept(*request, reply),
                     Message::Rescan(done) => {
                         self.rescan_waiters.push(done);
                         self.rescan();
@@ -168,14 +174,14 @@ impl<S: StepExecutor> Actor<S> {
             return;
         }
         self.is_discovering = true;
-        let (hand, _) = StepContext::new(
+        let (ctx, _) = StepContext::new(
             self.executor.clone(),
             self.settings(),
             POOL_TARGET.into(),
-            "looking at the pool",
+            "reading the pool",
         );
         self.tasks
-            .spawn(async move { TaskResult::Discovered(discover::read_records(&hand).await) });
+            .spawn(async move { TaskResult::Discovered(discover::read_records(&ctx).await) });
     }
 
     fn start_measuring(&mut self) {
@@ -183,18 +189,17 @@ impl<S: StepExecutor> Actor<S> {
             return;
         }
         self.is_measuring = true;
-        let (hand, _) = StepContext::new(
+        let (ctx, _) = StepContext::new(
             self.executor.clone(),
             self.settings(),
             POOL_TARGET.into(),
-            "looking at the pool",
+            "reading the pool",
         );
-        self.tasks.spawn(async move {
-            TaskResult::Capacities(discover::measure_capacities(&hand).await)
-        });
+        self.tasks
+            .spawn(async move { TaskResult::Capacities(discover::measure_capacities(&ctx).await) });
     }
 
-    /// Everything that was left over is tried again.
+    /// Tries everything again that has not succeeded yet.
     fn retry_pending(&mut self) {
         if self.records_error.is_some() || self.volume_group_error.is_some() {
             self.start_discovery();
@@ -246,25 +251,26 @@ impl<S: StepExecutor> Actor<S> {
         });
         if !looking {
             for looker in self.rescan_waiters.drain(..) {
-                // Who does not wait any more need not be told.
+                // The caller may have stopped waiting.
                 let _ = looker.send(());
             }
         }
     }
 
-    /// An operation on a volume of the book that is free, with a copy of it. What is not settled is
-    /// settled first.
+    /// Starts an operation on an idle volume, with a copy of it. An interrupted operation is
+    /// recovered
+    /// first.
     fn start_job(&mut self, handle: &str, job: VolumeJob, reply: Option<Reply>) {
         let (steps, settings) = (self.executor.clone(), self.settings());
         let Some(entry) = self.volumes.get_mut(handle) else {
             return;
         };
-        let (hand, doing) = StepContext::new(steps, settings, handle.to_owned(), job.description());
+        let (ctx, doing) = StepContext::new(steps, settings, handle.to_owned(), job.description());
         entry.activity = Some(doing);
         entry.is_recovering = matches!(job, VolumeJob::Recover);
         let mut volume = entry.volume.clone();
         self.tasks.spawn(async move {
-            let result = job.run(&hand, &mut volume).await;
+            let result = job.run(&ctx, &mut volume).await;
             TaskResult::Operation {
                 volume: Box::new(volume),
                 reply: reply.map(|reply| (reply, result)),
@@ -322,22 +328,21 @@ impl<S: StepExecutor> Actor<S> {
                     self.resume_queued(&handle, waiting);
                 }
                 if let Some((reply, answer)) = answer {
-                    // A caller that is gone finds it done when it asks again.
+                    // A caller that stopped waiting finds it done at its next request.
                     let _ = reply.send(answer);
                 }
             }
         }
     }
 
-    /// What is in the book already is newer than what was read.
+    /// A volume that is known already is newer than its records as they were read.
     fn merge_discovered(&mut self, found: DiscoveredRecords) {
-        let group_unknown = found
-            .logical_volumes
-            .as_ref()
-            .err()
-            .map(|why| format!("the volumes of the volume group are not known: {why}"));
+        let group_unknown = found.logical_volumes.as_ref().err().map(|error| {
+            let why = with_causes(error);
+            format!("the volumes of the volume group are not known: {why}")
+        });
         let strays = found.unrecognized_files();
-        // It is read again and again while something is not known: only what is new is told.
+        // Records are read again while some are unknown: only changes are logged.
         match &group_unknown {
             Some(why) if self.volume_group_error != group_unknown => {
                 tracing::warn!(%why, "volumes may be missing")
@@ -424,7 +429,7 @@ impl<S: StepExecutor> Actor<S> {
         }));
     }
 
-    /// To whoever reads, and, when it is another than before, to the owner of the state.
+    /// Publishes the view, and when the volumes changed, sends them to the owner of the state.
     async fn publish_inventory(&mut self) -> Result<(), EngineError> {
         self.publish_view();
         let settings = self.settings();
@@ -457,7 +462,7 @@ impl<S: StepExecutor> Actor<S> {
             .last_published
             .as_ref()
             .is_some_and(|before| before.value() == seen.value() && before.error() == seen.error());
-        // Before the first look has come to an end there is nothing to tell, and nothing to take
+        // Before the first discovery has ended there is nothing to publish, and nothing to take
         // back.
         if same || (self.last_published.is_none() && self.is_discovering) {
             return Ok(());

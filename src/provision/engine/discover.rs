@@ -1,9 +1,10 @@
-//! The first look: what the records and the volume group tell of volumes, put together into the
-//! book.
+//! Discovery: builds the volumes from the records on disk and from the volume group.
 //!
-//! In: records as they were read. Out: volumes, each not yet compared with the host. A record that
-//! cannot be read makes a volume that is left alone; a volume group that cannot be listed leaves
-//! its volumes unknown, which is not the same as absent.
+//! In: records as they were read. Out: volumes, not yet compared with the host. A record that
+//! cannot
+//! be read makes a volume that no operation touches. If the volume group cannot be listed, its
+//! volumes
+//! are unknown, not absent.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,11 +13,11 @@ use serde::de::DeserializeOwned;
 use crate::model::causes::with_causes;
 use crate::model::path::HostPath;
 use crate::model::provision::BackingKind;
+use crate::provision::engine::settings::Settings;
 use crate::provision::engine::step_context::{
     ATTACHMENTS_DIR, INTENTS_DIR, StepContext, VOLUMES_DIR, pool_backing,
 };
 use crate::provision::engine::volume::{Backing, RecordProblem, Volume, static_backing};
-use crate::provision::engine::{Settings, pool};
 use crate::provision::error::ProvisionError;
 use crate::provision::record::{
     self, AttachmentsRecord, HasHandle, Intent, Operation, RecordError, VolumeRecord, tags,
@@ -30,27 +31,24 @@ pub struct DiscoveredRecords {
     pub intents: Vec<RecordFile>,
     pub attachments: Vec<RecordFile>,
     /// Or why they could not be listed.
-    pub logical_volumes: Result<Vec<LogicalVolume>, String>,
+    pub logical_volumes: Result<Vec<LogicalVolume>, ProvisionError>,
 }
 
 pub async fn read_records<S: StepExecutor>(
-    hand: &StepContext<S>,
+    ctx: &StepContext<S>,
 ) -> Result<DiscoveredRecords, ProvisionError> {
-    if hand.settings.directory_configured {
+    if ctx.settings.directory_configured {
         // Where its disk is not mounted the folder is not there, which is not a folder without
         // volumes.
-        pool::capacity(hand, BackingKind::Loop).await?;
+        ctx.capacity(BackingKind::Loop).await?;
     }
     // Intents last: one that is removed meanwhile was done, and its records are read already.
-    // Nothing else writes before the first look is over.
-    let volumes = hand.read_records(VOLUMES_DIR).await?;
-    let attachments = hand.read_records(ATTACHMENTS_DIR).await?;
-    let intents = hand.read_records(INTENTS_DIR).await?;
-    let group = match hand.settings.volume_group.clone() {
-        Some(group) => hand
-            .list_logical_volumes(&group)
-            .await
-            .map_err(|fault| with_causes(&fault)),
+    // Nothing else writes before discovery has ended.
+    let volumes = ctx.read_records(VOLUMES_DIR).await?;
+    let attachments = ctx.read_records(ATTACHMENTS_DIR).await?;
+    let intents = ctx.read_records(INTENTS_DIR).await?;
+    let group = match ctx.settings.volume_group.clone() {
+        Some(group) => ctx.list_logical_volumes(&group).await,
         None => Ok(Vec::new()),
     };
     Ok(DiscoveredRecords {
@@ -62,23 +60,13 @@ pub async fn read_records<S: StepExecutor>(
 }
 
 pub async fn measure_capacities<S: StepExecutor>(
-    hand: &StepContext<S>,
-) -> Vec<(BackingKind, Result<PoolCapacity, String>)> {
-    let mut rooms = vec![(
-        BackingKind::Loop,
-        pool::capacity(hand, BackingKind::Loop)
-            .await
-            .map_err(|fault| with_causes(&fault)),
-    )];
-    if hand.settings.volume_group.is_some() {
-        rooms.push((
-            BackingKind::Lvm,
-            pool::capacity(hand, BackingKind::Lvm)
-                .await
-                .map_err(|fault| with_causes(&fault)),
-        ));
+    ctx: &StepContext<S>,
+) -> Vec<(BackingKind, Result<PoolCapacity, ProvisionError>)> {
+    let mut rooms = vec![(BackingKind::Loop, ctx.capacity(BackingKind::Loop).await)];
+    if ctx.settings.volume_group.is_some() {
+        rooms.push((BackingKind::Lvm, ctx.capacity(BackingKind::Lvm).await));
     }
-    rooms.sort_by_key(|(kind, _)| *kind != hand.settings.default_kind());
+    rooms.sort_by_key(|(kind, _)| *kind != ctx.settings.default_kind());
     rooms
 }
 
@@ -123,7 +111,7 @@ pub fn build_volumes(settings: &Settings, found: DiscoveredRecords) -> BTreeMap<
                         if volume.record.is_none() {
                             *volume = volume.clone().with_record(record.clone());
                         }
-                        // Nobody was told of it.
+                        // No caller was told of it.
                         volume.exists &= !unfinished.contains(&handle);
                     }
                     volume.intent = Some(intent);
@@ -255,7 +243,7 @@ fn logical_volume(group: &str, logical: &LogicalVolume) -> Volume {
     volume.size = logical.size;
     if logical.unfinished {
         volume.error = Some(
-            "its making was never finished: it is given to nobody, and can be deleted".to_owned(),
+            "its creation was interrupted: it cannot be used, but it can be deleted".to_owned(),
         );
     }
     volume
@@ -289,7 +277,7 @@ fn volume_for_record<'a>(
                     book,
                     settings,
                     handle,
-                    "a record of it does not say what it lies in".into(),
+                    "a record of it does not name its device or directory".into(),
                 );
                 return None;
             }
@@ -310,7 +298,7 @@ fn volume_for_record<'a>(
         let mut volume = Volume::new(handle, kind, backing);
         volume.exists = !making;
         if !making && !volume.is_static() {
-            volume.record_problem = Some(RecordProblem::Orphan("its own record is gone".into()));
+            volume.record_problem = Some(RecordProblem::Orphan("its own record is missing".into()));
         }
         book.insert(handle.to_owned(), volume);
     }

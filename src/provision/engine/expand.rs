@@ -1,20 +1,21 @@
-//! Growing: the volume, and where it is mounted, the filesystem on it.
+//! Expansion of a volume, and of its filesystem where it is mounted.
 
 use crate::model::provision::ProvidedAttachment;
-use crate::provision::engine::step_context::{StepContext, VOLUMES_DIR};
+use crate::provision::engine::completion;
+use crate::provision::engine::request::{ExpandRequest, ExpandResponse};
+use crate::provision::engine::step_context::StepContext;
 use crate::provision::engine::volume::{Backing, Volume};
-use crate::provision::engine::{ExpandRequest, ExpandResponse, pool};
 use crate::provision::error::ProvisionError;
 use crate::provision::record::Operation;
 use crate::provision::step::{Step, StepExecutor};
 
 pub async fn expand<S: StepExecutor>(
-    hand: &StepContext<S>,
+    ctx: &StepContext<S>,
     volume: &mut Volume,
-    wish: &ExpandRequest,
+    request: &ExpandRequest,
 ) -> Result<ExpandResponse, ProvisionError> {
     volume.check_usable()?;
-    if let Some(path) = &wish.volume_path
+    if let Some(path) = &request.volume_path
         && !volume
             .staged
             .iter()
@@ -33,32 +34,32 @@ pub async fn expand<S: StepExecutor>(
         )));
     }
     if volume.is_static() {
-        // Somebody else may have grown it; nobody does so here.
-        hand.find_device(volume).await?;
+        // An administrator may have grown it; the engine does not.
+        ctx.find_device(volume).await?;
         volume.size = volume.device.as_ref().map_or(0, |device| device.size);
-        if wish.range.size_for_growth(volume.size, 1)? > volume.size {
+        if request.range.size_for_growth(volume.size, 1)? > volume.size {
             return Err(ProvisionError::OutOfRange(format!(
-                "volume {} has {} bytes, and is not ours to grow",
+                "volume {} has {} bytes; it comes from the configuration and cannot be expanded",
                 volume.handle, volume.size
             )));
         }
     } else {
-        let room = pool::capacity(hand, volume.kind).await?;
-        let size = wish.range.size_for_growth(volume.size, room.unit)?;
+        let room = ctx.capacity(volume.kind).await?;
+        let size = request.range.size_for_growth(volume.size, room.unit)?;
         if size > volume.size {
             let more = size - volume.size;
             if more > room.available {
                 return Err(ProvisionError::ResourceExhausted(format!(
-                    "{more} bytes more are wanted, the pool has {} left",
+                    "{more} more bytes are needed, the pool has {} left",
                     room.available
                 )));
             }
-            hand.begin_operation(volume, Operation::Expand { size })
+            ctx.begin_operation(volume, Operation::Expand { size })
                 .await?;
-            let grown = grow_device(hand, volume, size).await;
+            let grown = completion::grow_device(ctx, volume, size).await;
             if let Err(ProvisionError::ResourceExhausted(_)) | Ok(()) = &grown {
-                // Not one byte more, or all of them.
-                hand.end_operation(volume).await?;
+                // Either nothing was grown or all of it.
+                ctx.end_operation(volume).await?;
             }
             grown?;
         }
@@ -74,8 +75,8 @@ pub async fn expand<S: StepExecutor>(
         !record.accesses.is_empty() && record.accesses.iter().all(|access| access.block)
     });
     let node_expansion_required = match &mounted {
-        Some(at) if !wish.device_only => {
-            grow_filesystem(hand, volume, at).await?;
+        Some(at) if !request.device_only => {
+            grow_filesystem(ctx, volume, at).await?;
             false
         }
         Some(_) => true,
@@ -87,48 +88,8 @@ pub async fn expand<S: StepExecutor>(
     })
 }
 
-/// The image or the logical volume, and its record. Again is as good as once.
-pub async fn grow_device<S: StepExecutor>(
-    hand: &StepContext<S>,
-    volume: &mut Volume,
-    size: u64,
-) -> Result<(), ProvisionError> {
-    match &volume.backing {
-        Backing::Image(image) => {
-            hand.run(Step::GrowImage {
-                image: image.clone(),
-                size,
-            })
-            .await?;
-            if let Some(record) = &volume.record {
-                let record = crate::provision::record::VolumeRecord {
-                    size: size.max(record.size),
-                    ..record.clone()
-                };
-                hand.write_record(VOLUMES_DIR, &volume.handle, pool::record_text(&record)?)
-                    .await?;
-                volume.record = Some(record);
-            }
-        }
-        Backing::LogicalVolume { group, name } => {
-            hand.run(Step::GrowLogicalVolume {
-                group: group.clone(),
-                name: name.clone(),
-                size,
-            })
-            .await?;
-        }
-        Backing::Device(_) | Backing::Directory(_) => return Ok(()),
-    }
-    volume.size = size.max(volume.size);
-    if let Some(device) = &mut volume.device {
-        device.size = volume.size;
-    }
-    Ok(())
-}
-
 async fn grow_filesystem<S: StepExecutor>(
-    hand: &StepContext<S>,
+    ctx: &StepContext<S>,
     volume: &mut Volume,
     at: &ProvidedAttachment,
 ) -> Result<(), ProvisionError> {
@@ -138,21 +99,21 @@ async fn grow_filesystem<S: StepExecutor>(
             volume.handle, at.path
         )));
     }
-    let place = hand.rooted_path("volume_path", &at.path)?;
-    let Some(mounted) = hand.find_mount(&place, None).await? else {
+    let place = ctx.rooted_path("volume_path", &at.path)?;
+    let Some(mounted) = ctx.find_mount(&place, None).await? else {
         return Err(ProvisionError::FailedPrecondition(format!(
             "volume {} is not mounted at {} any more",
             volume.handle, at.path
         )));
     };
-    hand.find_device(volume).await?;
+    ctx.find_device(volume).await?;
     let Some(device) = &volume.device else {
         return Err(ProvisionError::Unavailable(format!(
             "volume {} has no device",
             volume.handle
         )));
     };
-    hand.run(Step::GrowFilesystem {
+    ctx.run(Step::GrowFilesystem {
         device: device.node.clone(),
         at: place,
         fs_type: mounted.fs_type,

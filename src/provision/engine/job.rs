@@ -1,12 +1,12 @@
-//! One operation on one volume, in a task of its own: what was left over of the volume is settled
-//! first, then the wish is fulfilled.
+//! One operation on one volume, in a task of its own: first recovers the volume from an interrupted
+//! operation, then executes the request.
 
+use crate::provision::engine::request::{
+    CreateRequest, ExpandRequest, ExpandResponse, PublishRequest, StageRequest,
+};
 use crate::provision::engine::step_context::StepContext;
 use crate::provision::engine::volume::Volume;
-use crate::provision::engine::{
-    CreateRequest, ExpandRequest, ExpandResponse, PublishRequest, StageRequest, expand, pool,
-    publish, recover, stage,
-};
+use crate::provision::engine::{expand, pool, publish, recover, stage};
 use crate::provision::error::ProvisionError;
 use crate::provision::step::StepExecutor;
 
@@ -22,7 +22,7 @@ pub enum VolumeJob {
     Unpublish(String),
 }
 
-/// What an operation came to; a volume's view is made when the book has it.
+/// The result of an operation; the actor makes a volume's view once it has stored the volume.
 pub enum JobOutcome {
     Volume,
     Expanded(ExpandResponse),
@@ -33,7 +33,7 @@ impl VolumeJob {
     /// For people.
     pub fn description(&self) -> &'static str {
         match self {
-            VolumeJob::Recover => "looking at it",
+            VolumeJob::Recover => "comparing its records with the host",
             VolumeJob::Create(..) => "creating it",
             VolumeJob::Delete => "deleting it",
             VolumeJob::Expand(_) => "growing it",
@@ -46,40 +46,40 @@ impl VolumeJob {
 
     pub async fn run<S: StepExecutor>(
         self,
-        hand: &StepContext<S>,
+        ctx: &StepContext<S>,
         volume: &mut Volume,
     ) -> Result<JobOutcome, ProvisionError> {
-        if let VolumeJob::Create(wish, least) = &self {
-            return pool::create(hand, volume, wish, *least)
+        if let VolumeJob::Create(request, least) = &self {
+            return pool::create(ctx, volume, request, *least)
                 .await
                 .map(|()| JobOutcome::Volume);
         }
         match self {
             VolumeJob::Delete | VolumeJob::Unstage(_) | VolumeJob::Unpublish(_) => {
-                recover::recover_before_removal(hand, volume).await?
+                recover::recover_before_removal(ctx, volume).await?
             }
-            _ => recover::recover(hand, volume).await?,
+            _ => recover::recover(ctx, volume).await?,
         }
         if !volume.exists {
             // Its deletion was cut off before, and is finished now.
             return if matches!(self, VolumeJob::Delete | VolumeJob::Recover) {
                 Ok(JobOutcome::Done)
             } else {
-                Err(super::volume::not_found(&volume.handle))
+                Err(ProvisionError::volume_not_found(&volume.handle))
             };
         }
         match self {
             VolumeJob::Recover | VolumeJob::Create(..) => {}
-            VolumeJob::Delete => pool::delete(hand, volume).await?,
-            VolumeJob::Expand(wish) => {
-                return expand::expand(hand, volume, &wish)
+            VolumeJob::Delete => pool::delete(ctx, volume).await?,
+            VolumeJob::Expand(request) => {
+                return expand::expand(ctx, volume, &request)
                     .await
                     .map(JobOutcome::Expanded);
             }
-            VolumeJob::Stage(wish) => stage::stage(hand, volume, &wish).await?,
-            VolumeJob::Unstage(path) => stage::unstage(hand, volume, &path).await?,
-            VolumeJob::Publish(wish) => publish::publish(hand, volume, &wish).await?,
-            VolumeJob::Unpublish(path) => publish::unpublish(hand, volume, &path).await?,
+            VolumeJob::Stage(request) => stage::stage(ctx, volume, &request).await?,
+            VolumeJob::Unstage(path) => stage::unstage(ctx, volume, &path).await?,
+            VolumeJob::Publish(request) => publish::publish(ctx, volume, &request).await?,
+            VolumeJob::Unpublish(path) => publish::unpublish(ctx, volume, &path).await?,
         }
         recover::drop_detached_orphan(volume);
         Ok(JobOutcome::Done)

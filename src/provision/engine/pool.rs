@@ -1,23 +1,23 @@
-//! Volumes of the pool come and go: made with the size that a range comes to, and deleted with what
-//! was in them.
+//! Creation and deletion of volumes in the pool.
 
 use crate::model::provision::BackingKind;
-use crate::provision::engine::step_context::{StepContext, VOLUMES_DIR};
+use crate::provision::engine::request::CreateRequest;
+use crate::provision::engine::step_context::StepContext;
 use crate::provision::engine::volume::{Backing, Volume};
-use crate::provision::engine::{CreateRequest, recover, stage};
+use crate::provision::engine::{completion, recover};
 use crate::provision::error::ProvisionError;
 use crate::provision::record::{self, Operation};
 use crate::provision::rules::filesystem::Filesystem;
 use crate::provision::rules::{access, mkfs, names, sizes};
-use crate::provision::step::{PoolCapacity, Step, StepExecutor};
+use crate::provision::step::StepExecutor;
 
-/// What can be said of a wish before anything is looked at. Returns the smallest size that its
-/// filesystems can have.
-pub fn check_request(wish: &CreateRequest) -> Result<u64, ProvisionError> {
-    names::check_name(&wish.name)?;
-    wish.range.check()?;
+/// Checks a request by itself, without the host. Returns the smallest size that its filesystems can
+/// have.
+pub fn check_request(request: &CreateRequest) -> Result<u64, ProvisionError> {
+    names::check_name(&request.name)?;
+    request.range.check()?;
     if matches!(
-        wish.kind,
+        request.kind,
         Some(BackingKind::StaticDevice | BackingKind::StaticDirectory)
     ) {
         return Err(ProvisionError::invalid_argument(
@@ -25,22 +25,22 @@ pub fn check_request(wish: &CreateRequest) -> Result<u64, ProvisionError> {
             "is a static one: those come from the configuration",
         ));
     }
-    if wish.accesses.is_empty() {
+    if request.accesses.is_empty() {
         return Err(ProvisionError::invalid_argument("accesses", "are empty"));
     }
     let mut least = sizes::MIN_SIZE;
-    for wanted in &wish.accesses {
+    for wanted in &request.accesses {
         access::check(wanted)?;
         if !wanted.block {
             let filesystem = Filesystem::requested(wanted.fs_type.as_deref())?;
-            mkfs::parse_options(filesystem, &wish.mkfs_options)?;
+            mkfs::parse_options(filesystem, &request.mkfs_options)?;
             least = least.max(filesystem.min_size());
         }
     }
-    if wish.accesses.iter().all(|wanted| wanted.block)
+    if request.accesses.iter().all(|wanted| wanted.block)
         && !Filesystem::ALL
             .into_iter()
-            .any(|fs| mkfs::parse_options(fs, &wish.mkfs_options).is_ok())
+            .any(|fs| mkfs::parse_options(fs, &request.mkfs_options).is_ok())
     {
         return Err(ProvisionError::invalid_argument(
             "mkfs_options",
@@ -50,21 +50,21 @@ pub fn check_request(wish: &CreateRequest) -> Result<u64, ProvisionError> {
     Ok(least)
 }
 
-/// Whether a volume of the same name is the one that is wished for.
-pub fn check_same_volume(volume: &Volume, wish: &CreateRequest) -> Result<(), ProvisionError> {
+/// Whether an existing volume of the same name fits the request.
+pub fn check_same_volume(volume: &Volume, request: &CreateRequest) -> Result<(), ProvisionError> {
     let differs = |what: &str| {
         Err(ProvisionError::AlreadyExists(format!(
-            "a volume with this name is there already, with another {what}"
+            "a volume with this name exists already, with another {what}"
         )))
     };
     volume
         .check_usable()
         .or_else(|_| differs("record, which cannot be read"))?;
-    // Whoever asks for none takes what was made, whatever the default has become since.
-    if wish.kind.is_some_and(|kind| kind != volume.kind) {
+    // A request without a kind accepts the existing kind, even if the default has changed since.
+    if request.kind.is_some_and(|kind| kind != volume.kind) {
         return differs("kind");
     }
-    if !wish.range.contains(volume.size) {
+    if !request.range.contains(volume.size) {
         return differs("size");
     }
     let Some(record) = &volume.record else {
@@ -73,7 +73,7 @@ pub fn check_same_volume(volume: &Volume, wish: &CreateRequest) -> Result<(), Pr
     if record
         .mkfs_options
         .split_ascii_whitespace()
-        .ne(wish.mkfs_options.split_ascii_whitespace())
+        .ne(request.mkfs_options.split_ascii_whitespace())
     {
         return differs("mkfs_options");
     }
@@ -84,7 +84,8 @@ pub fn check_same_volume(volume: &Volume, wish: &CreateRequest) -> Result<(), Pr
                 .any(|known| access::is_compatible(wanted, known))
         })
     };
-    if !within(&wish.accesses, &record.accesses) || !within(&record.accesses, &wish.accesses) {
+    if !within(&request.accesses, &record.accesses) || !within(&record.accesses, &request.accesses)
+    {
         return differs("access");
     }
     Ok(())
@@ -92,32 +93,32 @@ pub fn check_same_volume(volume: &Volume, wish: &CreateRequest) -> Result<(), Pr
 
 /// `volume` has its record, but for the size.
 pub async fn create<S: StepExecutor>(
-    hand: &StepContext<S>,
+    ctx: &StepContext<S>,
     volume: &mut Volume,
-    wish: &CreateRequest,
+    request: &CreateRequest,
     least: u64,
 ) -> Result<(), ProvisionError> {
     if volume.intent.is_some() {
-        recover::recover(hand, volume).await?;
+        recover::recover(ctx, volume).await?;
         if volume.exists {
-            return check_same_volume(volume, wish);
+            return check_same_volume(volume, request);
         }
-        // It was begun for another wish of the same name, and is made by this one.
-        if wish.kind.is_some_and(|kind| kind != volume.kind) {
+        // An earlier request of the same name began it; this request creates it.
+        if request.kind.is_some_and(|kind| kind != volume.kind) {
             return Err(ProvisionError::Aborted(
                 "a volume with this name and another kind was just given up: ask again".into(),
             ));
         }
         if let Some(record) = &mut volume.record {
-            record.accesses.clone_from(&wish.accesses);
-            record.mkfs_options.clone_from(&wish.mkfs_options);
+            record.accesses.clone_from(&request.accesses);
+            record.mkfs_options.clone_from(&request.mkfs_options);
         }
     }
-    let room = capacity(hand, volume.kind).await?;
-    let size = wish.range.size_for_new(least, room.unit)?;
+    let room = ctx.capacity(volume.kind).await?;
+    let size = request.range.size_for_new(least, room.unit)?;
     if size > room.available {
         return Err(ProvisionError::ResourceExhausted(format!(
-            "{size} bytes are wanted, the pool has {} left",
+            "{size} bytes are needed, the pool has {} left",
             room.available
         )));
     }
@@ -129,66 +130,38 @@ pub async fn create<S: StepExecutor>(
     };
     record.size = size;
     let record = record.clone();
-    hand.begin_operation(
+    ctx.begin_operation(
         volume,
         Operation::Create {
             record: record.clone(),
         },
     )
     .await?;
-    let made = create_and_record(hand, volume, &record).await;
-    stage::finish_or_undo(hand, volume, made).await
+    let made = create_and_record(ctx, volume, &record).await;
+    recover::finish_or_undo(ctx, volume, made).await
 }
 
 async fn create_and_record<S: StepExecutor>(
-    hand: &StepContext<S>,
+    ctx: &StepContext<S>,
     volume: &mut Volume,
     record: &record::VolumeRecord,
 ) -> Result<(), ProvisionError> {
-    hand.create_backing(volume).await?;
+    ctx.create_backing(volume).await?;
     if let Backing::Image(_) = volume.backing {
-        hand.write_record(VOLUMES_DIR, &volume.handle, record_text(record)?)
-            .await?;
+        ctx.write_volume_record(record).await?;
     }
     (volume.exists, volume.is_reconciled) = (true, true);
     Ok(())
 }
 
-pub fn record_text(record: &record::VolumeRecord) -> Result<String, ProvisionError> {
-    record::write(record).map_err(|error| {
-        ProvisionError::FailedPrecondition(crate::model::causes::with_causes(&error))
-    })
-}
-
-pub async fn capacity<S: StepExecutor>(
-    hand: &StepContext<S>,
-    kind: BackingKind,
-) -> Result<PoolCapacity, ProvisionError> {
-    match (kind, &hand.settings.volume_group) {
-        (BackingKind::Loop, _) => hand.directory_capacity().await,
-        (BackingKind::Lvm, Some(group)) => {
-            hand.run_for_capacity(Step::VolumeGroupCapacity {
-                group: group.clone(),
-            })
-            .await
-        }
-        (BackingKind::Lvm | BackingKind::StaticDevice | BackingKind::StaticDirectory, _) => {
-            Err(ProvisionError::invalid_argument(
-                "kind",
-                "is not configured here: [pool] volume_group is not set",
-            ))
-        }
-    }
-}
-
 pub async fn delete<S: StepExecutor>(
-    hand: &StepContext<S>,
+    ctx: &StepContext<S>,
     volume: &mut Volume,
 ) -> Result<(), ProvisionError> {
     volume.check_usable()?;
     if volume.is_static() {
         return Err(ProvisionError::FailedPrecondition(format!(
-            "volume {} comes from the configuration: it is not deleted",
+            "volume {} comes from the configuration and cannot be deleted",
             volume.handle
         )));
     }
@@ -198,7 +171,7 @@ pub async fn delete<S: StepExecutor>(
             volume.handle
         )));
     }
-    hand.begin_operation(volume, Operation::Delete).await?;
-    let deleted = recover::finish_delete(hand, volume).await;
-    stage::finish_removal(hand, volume, deleted).await
+    ctx.begin_operation(volume, Operation::Delete).await?;
+    let deleted = completion::finish_delete(ctx, volume).await;
+    recover::finish_removal(ctx, volume, deleted).await
 }

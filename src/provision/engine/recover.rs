@@ -1,27 +1,29 @@
-//! Putting right what was cut off, by an error or by the end of the daemon: what makes a thing is
-//! undone unless its record says that it is done; what unmakes a thing is finished. Then the
-//! records are compared with what the host has.
+//! Recovery of a volume after an operation was interrupted, by an error or by the end of the
+//! daemon:
+//! an operation that creates something is undone unless its record exists, one that removes
+//! something
+//! is finished. Then the records are compared with the host.
 //!
-//! In: a volume's copy, as its records tell it. Out: the same without an intent, or why that could
-//! not be. It comes before every other operation on the volume, so no operation ever sees half of
-//! another.
+//! In: a volume's copy, as its records describe it. Out: the same without an intent, or an error.
+//! It
+//! runs before every other operation on the volume, so that no operation meets half of another.
 
 use crate::model::causes::with_causes;
 use crate::model::path::HostPath;
 use crate::model::provision::ProvidedAttachment;
-use crate::provision::engine::step_context::{ATTACHMENTS_DIR, StepContext, VOLUMES_DIR};
+use crate::provision::engine::step_context::StepContext;
 use crate::provision::engine::volume::{Backing, RecordProblem, Volume};
-use crate::provision::engine::{expand, publish, stage};
+use crate::provision::engine::{attachment, completion};
 use crate::provision::error::ProvisionError;
 use crate::provision::record::Operation;
-use crate::provision::step::{StepExecutor, Wipe};
+use crate::provision::step::StepExecutor;
 
 pub async fn recover<S: StepExecutor>(
-    hand: &StepContext<S>,
+    ctx: &StepContext<S>,
     volume: &mut Volume,
 ) -> Result<(), ProvisionError> {
     volume.check_detachable()?;
-    let settled = recover_and_reconcile(hand, volume).await;
+    let settled = recover_and_reconcile(ctx, volume).await;
     log_recovery(volume, settled.as_ref().err());
     settled
 }
@@ -30,43 +32,82 @@ pub async fn recover<S: StepExecutor>(
 /// long as it is not told as done it was promised to nobody, its caller asks again, and the record
 /// tells the size.
 pub async fn recover_before_removal<S: StepExecutor>(
-    hand: &StepContext<S>,
+    ctx: &StepContext<S>,
     volume: &mut Volume,
 ) -> Result<(), ProvisionError> {
     volume.check_detachable()?;
     match &volume.intent {
         // What is written down of the unmaking takes its place.
         Some(intent) if matches!(intent.operation, Operation::Expand { .. }) => {
-            reconcile_once(hand, volume).await
+            reconcile_once(ctx, volume).await
         }
-        _ => recover(hand, volume).await,
+        _ => recover(ctx, volume).await,
     }
+}
+
+/// The end of what makes a thing: its intent goes, or everything is taken back. What has not come
+/// back keeps its intent: nobody knows how it went.
+pub async fn finish_or_undo<S: StepExecutor>(
+    ctx: &StepContext<S>,
+    volume: &mut Volume,
+    result: Result<(), ProvisionError>,
+) -> Result<(), ProvisionError> {
+    match result {
+        Ok(()) => {
+            // It is done and recorded; an intent that stays is found to be done when the volume is
+            // settled next.
+            if let Err(error) = ctx.end_operation(volume).await {
+                tracing::warn!(volume = volume.handle, %error, "an intent could not be removed");
+            }
+            Ok(())
+        }
+        Err(fault @ ProvisionError::Stuck(_)) => Err(fault),
+        Err(fault) => {
+            // A failed recovery is logged and tried again later.
+            drop(recover(ctx, volume).await);
+            Err(fault)
+        }
+    }
+}
+
+/// The end of what unmakes a thing: who holds it keeps it, everything else is finished later.
+pub async fn finish_removal<S: StepExecutor>(
+    ctx: &StepContext<S>,
+    volume: &mut Volume,
+    result: Result<(), ProvisionError>,
+) -> Result<(), ProvisionError> {
+    if let Err(ProvisionError::InUse(_)) = &result
+        && let Err(error) = ctx.end_operation(volume).await
+    {
+        tracing::warn!(volume = volume.handle, %error, "an intent could not be removed");
+    }
+    result
 }
 
 async fn recover_and_reconcile<S: StepExecutor>(
-    hand: &StepContext<S>,
+    ctx: &StepContext<S>,
     volume: &mut Volume,
 ) -> Result<(), ProvisionError> {
     if let Some(intent) = volume.intent.clone() {
-        recover_operation(hand, volume, intent.operation).await?;
+        recover_operation(ctx, volume, intent.operation).await?;
     }
-    reconcile_once(hand, volume).await
+    reconcile_once(ctx, volume).await
 }
 
 async fn reconcile_once<S: StepExecutor>(
-    hand: &StepContext<S>,
+    ctx: &StepContext<S>,
     volume: &mut Volume,
 ) -> Result<(), ProvisionError> {
     if volume.exists && !volume.is_reconciled {
-        reconcile(hand, volume).await?;
+        reconcile(ctx, volume).await?;
         volume.is_reconciled = true;
     }
     drop_detached_orphan(volume);
     Ok(())
 }
 
-/// It is tried again and again, and told when it begins to fail, fails otherwise, or succeeds at
-/// last.
+/// Recovery is repeated; it is logged when it begins to fail, fails for another reason, or succeeds
+/// again.
 fn log_recovery(volume: &mut Volume, error: Option<&ProvisionError>) {
     let error = error.map(|fault| with_causes(fault));
     match &error {
@@ -74,13 +115,13 @@ fn log_recovery(volume: &mut Volume, error: Option<&ProvisionError>) {
             tracing::warn!(
                 volume = volume.handle,
                 error,
-                "a volume could not be put right yet"
+                "recovery of a volume failed; it will be tried again"
             );
         }
         None if volume.recovery_error.is_some() => {
             tracing::info!(
                 volume = volume.handle,
-                "a volume that could not be put right before is put right now"
+                "recovery of a volume succeeded after earlier failures"
             )
         }
         _ => {}
@@ -88,7 +129,7 @@ fn log_recovery(volume: &mut Volume, error: Option<&ProvisionError>) {
     volume.recovery_error = error;
 }
 
-/// Once nothing of it is attached, there is no trace left of a volume whose own record is gone.
+/// Drops a volume whose own record is missing, once nothing of it is attached.
 pub fn drop_detached_orphan(volume: &mut Volume) {
     if matches!(volume.record_problem, Some(RecordProblem::Orphan(_)))
         && !volume.is_attached()
@@ -99,7 +140,7 @@ pub fn drop_detached_orphan(volume: &mut Volume) {
 }
 
 async fn recover_operation<S: StepExecutor>(
-    hand: &StepContext<S>,
+    ctx: &StepContext<S>,
     volume: &mut Volume,
     operation: Operation,
 ) -> Result<(), ProvisionError> {
@@ -107,32 +148,32 @@ async fn recover_operation<S: StepExecutor>(
         tracing::info!(
             volume = volume.handle,
             operation = operation.description(),
-            "an operation that was cut off is put right"
+            "recovering a volume from an interrupted operation"
         );
     }
     match operation {
-        Operation::Create { .. } => undo_create(hand, volume).await,
-        Operation::Delete => finish_delete(hand, volume).await,
-        Operation::Expand { size } => match expand::grow_device(hand, volume, size).await {
-            // The room is gone that was there when it began: it stays as large as it is.
-            Ok(()) | Err(ProvisionError::ResourceExhausted(_)) => hand.end_operation(volume).await,
+        Operation::Create { .. } => completion::undo_create(ctx, volume).await,
+        Operation::Delete => completion::finish_delete(ctx, volume).await,
+        Operation::Expand { size } => match completion::grow_device(ctx, volume, size).await {
+            // The free space has been used since it began: the volume keeps its size.
+            Ok(()) | Err(ProvisionError::ResourceExhausted(_)) => ctx.end_operation(volume).await,
             Err(fault) => Err(fault),
         },
         Operation::Stage { path, .. } if has_path(&path)(volume.staged.as_ref()) => {
-            hand.end_operation(volume).await
+            ctx.end_operation(volume).await
         }
-        Operation::Stage { path, .. } => stage::undo_stage(hand, volume, &path).await,
+        Operation::Stage { path, .. } => completion::undo_stage(ctx, volume, &path).await,
         Operation::Unstage { path } => {
-            finish_unless_in_use(hand, volume, Removal::Unstage(path)).await
+            finish_unless_in_use(ctx, volume, Removal::Unstage(path)).await
         }
         Operation::Publish { path, .. }
             if volume.published.iter().any(|held| held.path == path) =>
         {
-            hand.end_operation(volume).await
+            ctx.end_operation(volume).await
         }
-        Operation::Publish { path, .. } => publish::undo_publish(hand, volume, &path).await,
+        Operation::Publish { path, .. } => completion::undo_publish(ctx, volume, &path).await,
         Operation::Unpublish { path } => {
-            finish_unless_in_use(hand, volume, Removal::Unpublish(path)).await
+            finish_unless_in_use(ctx, volume, Removal::Unpublish(path)).await
         }
     }
 }
@@ -142,22 +183,22 @@ enum Removal {
     Unpublish(HostPath),
 }
 
-/// Who holds it now has it: then it was not unmade, and the caller will ask again.
+/// A volume in use was not removed: its user keeps it, and the caller will repeat the request.
 async fn finish_unless_in_use<S: StepExecutor>(
-    hand: &StepContext<S>,
+    ctx: &StepContext<S>,
     volume: &mut Volume,
     step: Removal,
 ) -> Result<(), ProvisionError> {
     let finished = match step {
-        Removal::Unstage(path) => stage::finish_unstage(hand, volume, &path, None).await,
-        Removal::Unpublish(path) => publish::finish_unpublish(hand, volume, &path, None).await,
+        Removal::Unstage(path) => completion::finish_unstage(ctx, volume, &path, None).await,
+        Removal::Unpublish(path) => completion::finish_unpublish(ctx, volume, &path, None).await,
     };
     match finished {
         Err(ProvisionError::InUse(why)) => {
             tracing::warn!(volume = volume.handle, %why, "what was about to be unmounted is in use, and stays");
             // What of it is there still is compared with the records.
             volume.is_reconciled = false;
-            hand.end_operation(volume).await
+            ctx.end_operation(volume).await
         }
         finished => finished,
     }
@@ -167,57 +208,21 @@ fn has_path(path: &HostPath) -> impl Fn(Option<&ProvidedAttachment>) -> bool + '
     move |held| held.is_some_and(|held| held.path == *path)
 }
 
-/// The record (or the tagged logical volume, which is the same) is what makes it: without one
-/// nobody was told of it. A logical volume that is not finished shows what others have left on its
-/// extents: it is none yet.
-pub async fn undo_create<S: StepExecutor>(
-    hand: &StepContext<S>,
-    volume: &mut Volume,
-) -> Result<(), ProvisionError> {
-    if let Backing::LogicalVolume { group, name } = &volume.backing {
-        let found = hand
-            .find_logical_volume(group, name)
-            .await?
-            .filter(|found| !found.unfinished);
-        volume.exists = found.is_some();
-        volume.size = found.map_or(volume.size, |found| found.size);
-    }
-    if !volume.exists {
-        hand.remove_record(VOLUMES_DIR, &volume.handle).await?;
-        // Nothing was ever written into it.
-        hand.remove_backing(volume, Wipe::None).await?;
-    }
-    hand.end_operation(volume).await
-}
-
-/// From the first step on there may be half of it, so there is no way back.
-pub async fn finish_delete<S: StepExecutor>(
-    hand: &StepContext<S>,
-    volume: &mut Volume,
-) -> Result<(), ProvisionError> {
-    hand.detach_device(volume).await?;
-    hand.remove_backing(volume, hand.settings.wipe).await?;
-    hand.remove_record(VOLUMES_DIR, &volume.handle).await?;
-    hand.remove_record(ATTACHMENTS_DIR, &volume.handle).await?;
-    volume.exists = false;
-    hand.end_operation(volume).await
-}
-
 /// Records without a mount, after a reboot or an administrator's umount, are dropped. What cannot
 /// be asked stays as it is.
 async fn reconcile<S: StepExecutor>(
-    hand: &StepContext<S>,
+    ctx: &StepContext<S>,
     volume: &mut Volume,
 ) -> Result<(), ProvisionError> {
     if volume.is_static() && !volume.is_attached() {
-        return stage::check_unattached(hand, volume).await;
+        return attachment::check_unattached(ctx, volume).await;
     }
     if !volume.is_attached() {
         return Ok(());
     }
     let before = (volume.staged.clone(), volume.published.clone());
-    match hand.find_device(volume).await {
-        // A drive that is gone leaves its mounts behind.
+    match ctx.find_device(volume).await {
+        // A removed drive leaves its mounts behind.
         Err(fault @ ProvisionError::Unavailable(_)) => {
             volume.device = None;
             volume.error = Some(fault.to_string());
@@ -229,13 +234,13 @@ async fn reconcile<S: StepExecutor>(
     }
     let mut trouble = None;
     if let Some(staged) = volume.staged.clone()
-        && !is_still_attached(hand, volume, &staged, true, &mut trouble).await?
+        && !is_still_attached(ctx, volume, &staged, true, &mut trouble).await?
     {
         volume.staged = None;
     }
     let mut published = Vec::new();
     for held in volume.published.clone() {
-        if is_still_attached(hand, volume, &held, false, &mut trouble).await? {
+        if is_still_attached(ctx, volume, &held, false, &mut trouble).await? {
             published.push(held);
         }
     }
@@ -249,16 +254,16 @@ async fn reconcile<S: StepExecutor>(
             "what it was mounted at is no longer mounted"
         );
         if !volume.is_attached() && volume.device.is_some() {
-            hand.detach_device(volume).await?;
+            ctx.detach_device(volume).await?;
         }
-        hand.write_attachments(volume).await?;
+        ctx.write_attachments(volume).await?;
     }
     Ok(())
 }
 
 /// Whether an attachment of the records is there still.
 async fn is_still_attached<S: StepExecutor>(
-    hand: &StepContext<S>,
+    ctx: &StepContext<S>,
     volume: &Volume,
     held: &ProvidedAttachment,
     staged: bool,
@@ -271,8 +276,8 @@ async fn is_still_attached<S: StepExecutor>(
     if staged && held.access.block {
         return Ok(volume.device.is_some());
     }
-    let place = hand.rooted_path("path", &held.path)?;
-    let Some(mounted) = hand.find_mount(&place, None).await? else {
+    let place = ctx.rooted_path("path", &held.path)?;
+    let Some(mounted) = ctx.find_mount(&place, None).await? else {
         return Ok(false);
     };
     if volume.device.is_some() && !volume.matches_mount(&mounted) {

@@ -1,28 +1,31 @@
-//! Staging: the volume gets its device, a filesystem when it is certainly blank, and its mount at
-//! the staging path. And back.
+//! NodeStageVolume and its reverse: attaches the device, formats it if it is certainly blank, and
+//! mounts it at the staging path.
 
 use crate::host::clock;
 use crate::model::path::HostPath;
 use crate::model::provision::{ProvidedAttachment, VolumeAccess};
+use crate::provision::engine::request::StageRequest;
 use crate::provision::engine::step_context::StepContext;
 use crate::provision::engine::volume::{Backing, Volume};
-use crate::provision::engine::{StageRequest, recover};
+use crate::provision::engine::{attachment, completion, recover};
 use crate::provision::error::ProvisionError;
 use crate::provision::record::Operation;
-use crate::provision::rules::filesystem::Filesystem;
-use crate::provision::rules::{access, mkfs, mount};
-use crate::provision::step::{Content, Device, RootedPath, Step, StepExecutor};
+use crate::provision::rules::access;
+use crate::provision::step::{RootedPath, StepExecutor};
 
 const STAGING_FIELD: &str = "staging_path";
 
 pub async fn stage<S: StepExecutor>(
-    hand: &StepContext<S>,
+    ctx: &StepContext<S>,
     volume: &mut Volume,
-    wish: &StageRequest,
+    request: &StageRequest,
 ) -> Result<(), ProvisionError> {
     volume.check_usable()?;
-    check_access(volume, &wish.access)?;
-    let place = hand.rooted_path(STAGING_FIELD, &HostPath::from(wish.staging_path.as_str()))?;
+    attachment::check_access(volume, &request.access)?;
+    let place = ctx.rooted_path(
+        STAGING_FIELD,
+        &HostPath::from(request.staging_path.as_str()),
+    )?;
     if let Some(staged) = volume.staged.clone() {
         if staged.path != place.path {
             return Err(ProvisionError::FailedPrecondition(format!(
@@ -30,54 +33,51 @@ pub async fn stage<S: StepExecutor>(
                 volume.handle, staged.path
             )));
         }
-        if !access::is_compatible(&staged.access, &wish.access) {
+        if !access::is_compatible(&staged.access, &request.access) {
             return Err(ProvisionError::AlreadyExists(format!(
                 "volume {} is staged at {} with another access",
                 volume.handle, staged.path
             )));
         }
         volume.is_reconciled = false;
-        recover::recover(hand, volume).await?;
+        recover::recover(ctx, volume).await?;
         if volume.staged.is_some() {
             return Ok(());
         }
     }
-    if !wish.access.block
+    if !request.access.block
         && !matches!(volume.backing, Backing::Directory(_))
-        && hand
-            .find_mount(&place, Some(STAGING_FIELD))
-            .await?
-            .is_some()
+        && ctx.find_mount(&place, Some(STAGING_FIELD)).await?.is_some()
     {
-        find_remaining_device(hand, volume).await?;
-        refuse_foreign_mount(hand, volume, &place, STAGING_FIELD).await?;
+        attachment::find_remaining_device(ctx, volume).await?;
+        attachment::refuse_foreign_mount(ctx, volume, &place, STAGING_FIELD).await?;
     }
-    hand.begin_operation(
+    ctx.begin_operation(
         volume,
         Operation::Stage {
             path: place.path.clone(),
-            access: wish.access.clone(),
+            access: request.access.clone(),
         },
     )
     .await?;
-    let staged = attach_and_record(hand, volume, &wish.access, &place).await;
-    finish_or_undo(hand, volume, staged).await
+    let staged = attach_and_record(ctx, volume, &request.access, &place).await;
+    recover::finish_or_undo(ctx, volume, staged).await
 }
 
 async fn attach_and_record<S: StepExecutor>(
-    hand: &StepContext<S>,
+    ctx: &StepContext<S>,
     volume: &mut Volume,
     wanted: &VolumeAccess,
     place: &RootedPath,
 ) -> Result<(), ProvisionError> {
     let read_only = match &volume.backing {
         Backing::Directory(path) => {
-            check_directory(hand, path).await?;
+            attachment::check_directory(ctx, path).await?;
             access::is_read_only(wanted.mode)
         }
         Backing::Image(_) | Backing::LogicalVolume { .. } | Backing::Device(_) => {
-            attach_and_mount(
-                hand,
+            attachment::attach_and_mount(
+                ctx,
                 volume,
                 wanted,
                 (!wanted.block).then_some(place),
@@ -95,372 +95,20 @@ async fn attach_and_record<S: StepExecutor>(
         pod: None,
         since,
     });
-    let written = hand.write_attachments(volume).await;
+    let written = ctx.write_attachments(volume).await;
     if written.is_err() {
         volume.staged = None;
     }
     written
 }
 
-/// The device, and where a place is told, its filesystem mounted there. Returns whether that is
-/// read-only.
-pub async fn attach_and_mount<S: StepExecutor>(
-    hand: &StepContext<S>,
-    volume: &mut Volume,
-    wanted: &VolumeAccess,
-    place: Option<&RootedPath>,
-    field: &'static str,
-    read_only: bool,
-) -> Result<bool, ProvisionError> {
-    let (options, asked) = mount::options(&wanted.mount_flags);
-    let read_only = read_only || asked || access::is_read_only(wanted.mode);
-    let device = hand
-        .attach_device(volume, wanted.block && read_only)
-        .await?;
-    let Some(device) = device else {
-        return Ok(read_only);
-    };
-    if volume.is_static() {
-        volume.size = device.size;
-    }
-    if device.read_only && !read_only {
-        return Err(ProvisionError::FailedPrecondition(format!(
-            "{} is read-only, volume {} is wanted for writing",
-            device.name, volume.handle
-        )));
-    }
-    let Some(place) = place else {
-        return Ok(read_only);
-    };
-    refuse_foreign_mount(hand, volume, place, field).await?;
-    let (filesystem, size) = ensure_filesystem(hand, volume, &device, wanted).await?;
-    if let (Filesystem::Ext4, Some(size), Some(_)) = (filesystem, size, &volume.record)
-        && is_smaller_than_device(size, device.size)
-    {
-        grow_before_mount(hand, volume, &device, place).await?;
-    }
-    mount::check(filesystem, true, &wanted.mount_flags)?;
-    let fs_type = filesystem.name().to_owned();
-    hand.run_for_field(
-        Step::Mount {
-            device: device.node,
-            target: place.clone(),
-            fs_type,
-            options,
-            read_only,
-        },
-        field,
-    )
-    .await?;
-    Ok(read_only)
-}
-
-/// What else is mounted where it is wanted is not covered.
-pub async fn refuse_foreign_mount<S: StepExecutor>(
-    hand: &StepContext<S>,
-    volume: &Volume,
-    place: &RootedPath,
-    field: &'static str,
-) -> Result<(), ProvisionError> {
-    match hand.find_mount(place, Some(field)).await? {
-        Some(other) if !volume.matches_mount(&other) => {
-            Err(ProvisionError::AlreadyExists(format!(
-                "{field}: {} is mounted at {} already",
-                other.source, place.path
-            )))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// The filesystem that is wanted of a blank device: who stages it may leave it to who made the
-/// volume.
-fn requested_fs_type<'a>(volume: &'a Volume, wanted: &'a VolumeAccess) -> Option<&'a str> {
-    let made = volume.record.as_ref().and_then(|record| {
-        record
-            .accesses
-            .iter()
-            .find_map(|access| access.fs_type.as_deref())
-    });
-    wanted.fs_type.as_deref().or(made)
-}
-
-/// What is on it, made first when there is certainly nothing.
-async fn ensure_filesystem<S: StepExecutor>(
-    hand: &StepContext<S>,
-    volume: &mut Volume,
-    device: &Device,
-    wanted: &VolumeAccess,
-) -> Result<(Filesystem, Option<u64>), ProvisionError> {
-    match hand.probe_content(device).await? {
-        Content::Foreign { what } => Err(ProvisionError::FailedPrecondition(format!(
-            "{} carries {what}: it is not formatted",
-            device.name
-        ))),
-        Content::Filesystem { fs_type, size, .. } => {
-            let known = Filesystem::from_name(&fs_type);
-            let other = wanted.fs_type.as_deref().filter(|asked| *asked != fs_type);
-            match (known, other) {
-                (Some(filesystem), None) => Ok((filesystem, size)),
-                (_, Some(asked)) => Err(ProvisionError::FailedPrecondition(format!(
-                    "{} carries {fs_type}, and {asked} is asked for: it is not formatted",
-                    device.name
-                ))),
-                (None, None) => Err(ProvisionError::FailedPrecondition(format!(
-                    "{} carries {fs_type}, which is not mounted for volumes",
-                    device.name
-                ))),
-            }
-        }
-        Content::Blank => {
-            let filesystem = Filesystem::requested(requested_fs_type(volume, wanted))?;
-            if device.size < filesystem.min_size() {
-                let (name, least) = (filesystem.name(), filesystem.min_size());
-                return Err(ProvisionError::FailedPrecondition(format!(
-                    "{} has {} bytes, {name} needs {least}",
-                    device.name, device.size
-                )));
-            }
-            let options = volume
-                .record
-                .as_ref()
-                .map(|record| record.mkfs_options.clone())
-                .unwrap_or_default();
-            let options = mkfs::parse_options(filesystem, &options)?;
-            format(hand, volume, device, filesystem, options).await?;
-            Ok((filesystem, None))
-        }
-    }
-}
-
-async fn format<S: StepExecutor>(
-    hand: &StepContext<S>,
-    volume: &mut Volume,
-    device: &Device,
-    filesystem: Filesystem,
-    options: Vec<String>,
-) -> Result<(), ProvisionError> {
-    hand.set_formatting(volume, Some(device.device_identity()))
-        .await?;
-    let step = Step::Format {
-        device: device.node.clone(),
-        fs_type: filesystem.name().to_owned(),
-        options,
-    };
-    let what = step.spec().description;
-    match hand.execute(step).await {
-        Ok(_) => hand.set_formatting(volume, None).await,
-        Err(error) => {
-            // What is there is not our mkfs's, and nobody may take it for that later.
-            if error.kind.is_refusal()
-                && let Err(left) = hand.set_formatting(volume, None).await
-            {
-                tracing::warn!(volume = volume.handle, error = %left, "a mkfs that was refused may still be written down as begun");
-            }
-            Err(ProvisionError::from_step(&what, None, error))
-        }
-    }
-}
-
-/// A volume that was grown, and its filesystem not with it. A filesystem of full size may lack a
-/// tail that is too short for a group's own metadata.
-fn is_smaller_than_device(filesystem: u64, device: u64) -> bool {
-    let missing = device.saturating_sub(filesystem);
-    missing >= 8 << 20 || missing >= device / 8
-}
-
-/// Growing a mounted ext4 takes a right (CAP_SYS_RESOURCE) that not every machine gives; before it
-/// is mounted it takes none. Where it cannot be grown now, it is mounted as large as it is: its
-/// files matter more than its size.
-async fn grow_before_mount<S: StepExecutor>(
-    hand: &StepContext<S>,
-    volume: &Volume,
-    device: &Device,
-    place: &RootedPath,
-) -> Result<(), ProvisionError> {
-    let step = Step::GrowFilesystem {
-        device: device.node.clone(),
-        at: place.clone(),
-        fs_type: Filesystem::Ext4.name().to_owned(),
-    };
-    match hand.run(step).await {
-        Err(fault @ ProvisionError::Stuck(_)) => Err(fault),
-        Err(error) => {
-            tracing::warn!(volume = volume.handle, %error, "a filesystem that is smaller than its volume is mounted as it is");
-            Ok(())
-        }
-        Ok(()) => Ok(()),
-    }
-}
-
-/// The end of what makes a thing: its intent goes, or everything is taken back. What has not come
-/// back keeps its intent: nobody knows how it went.
-pub async fn finish_or_undo<S: StepExecutor>(
-    hand: &StepContext<S>,
-    volume: &mut Volume,
-    result: Result<(), ProvisionError>,
-) -> Result<(), ProvisionError> {
-    match result {
-        Ok(()) => {
-            // It is done and recorded; an intent that stays is found to be done when the volume is
-            // settled next.
-            if let Err(error) = hand.end_operation(volume).await {
-                tracing::warn!(volume = volume.handle, %error, "an intent could not be removed");
-            }
-            Ok(())
-        }
-        Err(fault @ ProvisionError::Stuck(_)) => Err(fault),
-        Err(fault) => {
-            // What cannot be taken back yet is told by it, and tried again later.
-            drop(recover::recover(hand, volume).await);
-            Err(fault)
-        }
-    }
-}
-
-/// The end of what unmakes a thing: who holds it keeps it, everything else is finished later.
-pub async fn finish_removal<S: StepExecutor>(
-    hand: &StepContext<S>,
-    volume: &mut Volume,
-    result: Result<(), ProvisionError>,
-) -> Result<(), ProvisionError> {
-    if let Err(ProvisionError::InUse(_)) = &result
-        && let Err(error) = hand.end_operation(volume).await
-    {
-        tracing::warn!(volume = volume.handle, %error, "an intent could not be removed");
-    }
-    result
-}
-
-/// Takes staging back. A filesystem that mkfs may have begun is nobody's, and the pool's volumes
-/// are made blank again where they lie.
-pub async fn undo_stage<S: StepExecutor>(
-    hand: &StepContext<S>,
-    volume: &mut Volume,
-    path: &HostPath,
-) -> Result<(), ProvisionError> {
-    let place = hand.rooted_path("path", path)?;
-    find_remaining_device(hand, volume).await?;
-    match hand.unmount(volume, &place, Some("path"), false).await {
-        // It leads through a link now, or did from the start: what is ours is nowhere that it
-        // names. A mount that is left elsewhere holds the device.
-        Err(ProvisionError::InvalidArgument { .. }) => {}
-        unmounted => drop(unmounted?),
-    }
-    release_device(hand, volume).await?;
-    hand.write_attachments(volume).await?;
-    hand.end_operation(volume).await
-}
-
-/// A device that cannot be found any more is gone with what was on it.
-pub async fn find_remaining_device<S: StepExecutor>(
-    hand: &StepContext<S>,
-    volume: &mut Volume,
-) -> Result<(), ProvisionError> {
-    match hand.find_device(volume).await {
-        Err(ProvisionError::Unavailable(_)) => {
-            volume.device = None;
-            Ok(())
-        }
-        found => found,
-    }
-}
-
-pub async fn release_device<S: StepExecutor>(
-    hand: &StepContext<S>,
-    volume: &mut Volume,
-) -> Result<(), ProvisionError> {
-    if volume.is_attached() {
-        return Ok(());
-    }
-    let formatting = volume
-        .intent
-        .as_ref()
-        .is_some_and(|intent| intent.formatting);
-    if formatting && volume.is_static() {
-        repeat_interrupted_format(hand, volume).await?;
-    } else if formatting && volume.record.is_some() {
-        wipe_interrupted_format(hand, volume).await?;
-    }
-    hand.detach_device(volume).await?;
-    if formatting {
-        hand.set_formatting(volume, None).await?;
-    }
-    Ok(())
-}
-
-/// Blank before mkfs began, and never mounted since: nothing of anybody's is lost. A cut mkfs
-/// leaves what is neither blank nor a filesystem, and no later mkfs would be allowed over it. The
-/// volume itself is not let go meanwhile: its place could be somebody else's then, and with a
-/// logical volume goes its record.
-async fn wipe_interrupted_format<S: StepExecutor>(
-    hand: &StepContext<S>,
-    volume: &mut Volume,
-) -> Result<(), ProvisionError> {
-    match hand.attach_device(volume, false).await {
-        Ok(Some(device)) => {
-            hand.run(Step::WipeSignatures {
-                device: device.node,
-            })
-            .await
-        }
-        Ok(None) => Ok(()),
-        Err(ProvisionError::Unavailable(why)) => {
-            tracing::error!(
-                volume = volume.handle,
-                why,
-                "a mkfs was cut off on a device that is gone: what it left is not formatted again"
-            );
-            Ok(())
-        }
-        Err(fault) => Err(fault),
-    }
-}
-
-/// A static volume is not ours to make anew: its mkfs is begun once more. What is there meanwhile
-/// that no mkfs of ours has left stays, and so does whatever is on another device that has the same
-/// name by now.
-async fn repeat_interrupted_format<S: StepExecutor>(
-    hand: &StepContext<S>,
-    volume: &Volume,
-) -> Result<(), ProvisionError> {
-    let (Some(device), Some(intent)) = (&volume.device, &volume.intent) else {
-        return Ok(());
-    };
-    let (Operation::Stage { access, .. } | Operation::Publish { access, .. }) = &intent.operation
-    else {
-        return Ok(());
-    };
-    let fs_type = Filesystem::requested(requested_fs_type(volume, access))?
-        .name()
-        .to_owned();
-    let was = intent.device.clone().unwrap_or_default();
-    match hand
-        .run(Step::RepeatFormat {
-            device: device.node.clone(),
-            expected: was,
-            fs_type,
-            options: Vec::new(),
-        })
-        .await
-    {
-        // The mkfs that was left alone may still be at it.
-        Err(fault @ (ProvisionError::InUse(_) | ProvisionError::Stuck(_))) => Err(fault),
-        Err(error) => {
-            tracing::error!(volume = volume.handle, %error, "a mkfs that was cut off could not be repeated: look what is on the device");
-            Ok(())
-        }
-        Ok(()) => Ok(()),
-    }
-}
-
 pub async fn unstage<S: StepExecutor>(
-    hand: &StepContext<S>,
+    ctx: &StepContext<S>,
     volume: &mut Volume,
     path: &str,
 ) -> Result<(), ProvisionError> {
     volume.check_detachable()?;
-    let place = hand.rooted_path(STAGING_FIELD, &HostPath::from(path))?;
+    let place = ctx.rooted_path(STAGING_FIELD, &HostPath::from(path))?;
     if let Some(held) = volume.published.first() {
         return Err(ProvisionError::FailedPrecondition(format!(
             "volume {} is published to {}",
@@ -474,8 +122,8 @@ pub async fn unstage<S: StepExecutor>(
         .is_none_or(|staged| staged.path != place.path)
     {
         // Never staged there, as far as we know; perhaps something of it is there all the same.
-        find_remaining_device(hand, volume).await?;
-        match hand.find_mount(&place, Some(STAGING_FIELD)).await? {
+        attachment::find_remaining_device(ctx, volume).await?;
+        match ctx.find_mount(&place, Some(STAGING_FIELD)).await? {
             None => return Ok(()),
             Some(mounted) if volume.matches_mount(&mounted) => {}
             Some(other) => {
@@ -486,102 +134,13 @@ pub async fn unstage<S: StepExecutor>(
             }
         }
     }
-    hand.begin_operation(
+    ctx.begin_operation(
         volume,
         Operation::Unstage {
             path: place.path.clone(),
         },
     )
     .await?;
-    let unstaged = finish_unstage(hand, volume, &place.path, Some(STAGING_FIELD)).await;
-    finish_removal(hand, volume, unstaged).await
-}
-
-pub async fn finish_unstage<S: StepExecutor>(
-    hand: &StepContext<S>,
-    volume: &mut Volume,
-    path: &HostPath,
-    field: Option<&'static str>,
-) -> Result<(), ProvisionError> {
-    let place = hand.rooted_path(STAGING_FIELD, path)?;
-    find_remaining_device(hand, volume).await?;
-    let mounted_there = volume
-        .staged
-        .as_ref()
-        .is_some_and(|staged| !staged.access.block)
-        && !matches!(volume.backing, Backing::Directory(_));
-    if (mounted_there || volume.staged.is_none())
-        && let Some(other) = hand.unmount(volume, &place, field, mounted_there).await?
-    {
-        return Err(ProvisionError::InUse(format!(
-            "{} is mounted at {}, not this volume",
-            other.source, place.path
-        )));
-    }
-    if volume.published.is_empty()
-        && volume
-            .staged
-            .as_ref()
-            .is_none_or(|staged| staged.path == *path)
-    {
-        hand.detach_device(volume).await?;
-    }
-    let staged = volume.staged.take_if(|staged| staged.path == *path);
-    if let Err(fault) = hand.write_attachments(volume).await {
-        volume.staged = staged.or(volume.staged.take());
-        return Err(fault);
-    }
-    volume.error = None;
-    hand.end_operation(volume).await
-}
-
-/// A static volume that nobody uses: whether it is there.
-pub async fn check_unattached<S: StepExecutor>(
-    hand: &StepContext<S>,
-    volume: &mut Volume,
-) -> Result<(), ProvisionError> {
-    let looked = match volume.backing.clone() {
-        Backing::Directory(path) => check_directory(hand, &path).await,
-        Backing::Device(_) | Backing::Image(_) | Backing::LogicalVolume { .. } => {
-            hand.find_device(volume).await
-        }
-    };
-    match looked {
-        Ok(()) => {
-            if let Some(device) = &volume.device {
-                volume.size = device.size;
-            }
-            volume.error = None;
-            Ok(())
-        }
-        Err(fault @ ProvisionError::Stuck(_)) => Err(fault),
-        Err(fault) => {
-            volume.device = None;
-            volume.error = Some(fault.to_string());
-            Ok(())
-        }
-    }
-}
-
-pub async fn check_directory<S: StepExecutor>(
-    hand: &StepContext<S>,
-    path: &HostPath,
-) -> Result<(), ProvisionError> {
-    hand.run(Step::CheckDirectory {
-        path: path.clone(),
-        roots: hand.settings.static_roots.clone(),
-    })
-    .await
-}
-
-/// Whether the wish can be fulfilled by what the volume is.
-pub fn check_access(volume: &Volume, wanted: &VolumeAccess) -> Result<(), ProvisionError> {
-    access::check(wanted)?;
-    if wanted.block && matches!(volume.backing, Backing::Directory(_)) {
-        return Err(ProvisionError::invalid_argument(
-            "access.block",
-            format!("volume {} is a folder", volume.handle),
-        ));
-    }
-    Ok(())
+    let unstaged = completion::finish_unstage(ctx, volume, &place.path, Some(STAGING_FIELD)).await;
+    recover::finish_removal(ctx, volume, unstaged).await
 }

@@ -1,19 +1,20 @@
-//! The hand that takes one operation's steps: what is taken is told in `doing`, and records are
-//! written through it.
+//! Runs the steps of one operation on one volume: reports the step in progress, and reads and
+//! writes the volume's records.
 //!
-//! In: a volume's copy, the terms. Out: steps, one after another. It decides nothing.
+//! In: a volume's copy and the settings. Out: steps, one after another. It decides nothing.
 
 use std::sync::Arc;
 
 use tokio::sync::watch;
 
 use crate::host::clock;
+use crate::model::causes::with_causes;
 use crate::model::path::HostPath;
 use crate::model::provision::BackingKind;
-use crate::provision::engine::Settings;
+use crate::provision::engine::settings::Settings;
 use crate::provision::engine::volume::{Backing, Volume};
 use crate::provision::error::ProvisionError;
-use crate::provision::record::{self, Operation, VERSION, tags};
+use crate::provision::record::{self, Operation, VERSION, VolumeRecord, tags};
 use crate::provision::rules::paths;
 use crate::provision::step::{
     Content, Device, DeviceIdentity, LogicalVolume, MountedFilesystem, PoolCapacity, RecordFile,
@@ -32,7 +33,7 @@ pub const POOL_TARGET: &str = "pool";
 pub struct StepContext<S> {
     executor: Arc<S>,
     pub settings: Arc<Settings>,
-    /// Whose steps are taken one after another.
+    /// The executor runs steps of one target one after another.
     target: String,
     /// Of the operation, for people.
     operation: &'static str,
@@ -89,7 +90,7 @@ impl<S: StepExecutor> StepContext<S> {
         self.run_with_output(step, Some(field)).await.map(drop)
     }
 
-    pub async fn run_for_device(&self, step: Step) -> Result<Option<Device>, ProvisionError> {
+    async fn run_for_device(&self, step: Step) -> Result<Option<Device>, ProvisionError> {
         match self.run_with_output(step, None).await? {
             StepOutput::Device(device) => Ok(Some(device)),
             StepOutput::Empty => Ok(None),
@@ -97,7 +98,7 @@ impl<S: StepExecutor> StepContext<S> {
         }
     }
 
-    pub async fn run_for_capacity(&self, step: Step) -> Result<PoolCapacity, ProvisionError> {
+    async fn run_for_capacity(&self, step: Step) -> Result<PoolCapacity, ProvisionError> {
         match self.run_with_output(step, None).await? {
             StepOutput::Capacity(room) => Ok(room),
             other => Err(unexpected_output(&other)),
@@ -105,7 +106,7 @@ impl<S: StepExecutor> StepContext<S> {
     }
 
     /// Of the pool's folder; of the one above it, where it will be made when it is needed.
-    pub async fn directory_capacity(&self) -> Result<PoolCapacity, ProvisionError> {
+    async fn directory_capacity(&self) -> Result<PoolCapacity, ProvisionError> {
         let folder = self.settings.directory.clone();
         match (
             self.run_for_capacity(Step::DirectoryCapacity {
@@ -123,6 +124,25 @@ impl<S: StepExecutor> StepContext<S> {
                 .await
             }
             (room, _) => room,
+        }
+    }
+
+    /// What the pool has left for volumes of `kind`.
+    pub async fn capacity(&self, kind: BackingKind) -> Result<PoolCapacity, ProvisionError> {
+        match (kind, &self.settings.volume_group) {
+            (BackingKind::Loop, _) => self.directory_capacity().await,
+            (BackingKind::Lvm, Some(group)) => {
+                self.run_for_capacity(Step::VolumeGroupCapacity {
+                    group: group.clone(),
+                })
+                .await
+            }
+            (BackingKind::Lvm | BackingKind::StaticDevice | BackingKind::StaticDirectory, _) => {
+                Err(ProvisionError::invalid_argument(
+                    "kind",
+                    "is not configured here: [pool] volume_group is not set",
+                ))
+            }
         }
     }
 
@@ -227,7 +247,7 @@ impl<S: StepExecutor> StepContext<S> {
         volume.intent = Some(volume.new_intent(operation, clock::now()));
         let written = self.write_intent(volume).await;
         if let Err(fault) = written {
-            // Nothing else was begun. Where this fails as well, it is settled later.
+            // No step has begun. If this fails too, recovery removes the intent later.
             if !matches!(fault, ProvisionError::Stuck(_))
                 && let Err(left) = self.end_operation(volume).await
             {
@@ -278,7 +298,7 @@ impl<S: StepExecutor> StepContext<S> {
         }
     }
 
-    /// Nothing is about to be done any more.
+    /// Removes the intent.
     pub async fn end_operation(&self, volume: &mut Volume) -> Result<(), ProvisionError> {
         self.remove_record(INTENTS_DIR, &volume.handle).await?;
         volume.intent = None;
@@ -294,7 +314,7 @@ impl<S: StepExecutor> StepContext<S> {
             .await
     }
 
-    pub async fn write_record(
+    async fn write_record(
         &self,
         folder: &str,
         handle: &str,
@@ -306,6 +326,13 @@ impl<S: StepExecutor> StepContext<S> {
             text,
         })
         .await
+    }
+
+    /// The record of a volume that lies in an image.
+    pub async fn write_volume_record(&self, record: &VolumeRecord) -> Result<(), ProvisionError> {
+        let text = record::write(record)
+            .map_err(|error| ProvisionError::FailedPrecondition(with_causes(&error)))?;
+        self.write_record(VOLUMES_DIR, &record.handle, text).await
     }
 
     pub async fn remove_record(&self, folder: &str, handle: &str) -> Result<(), ProvisionError> {
@@ -442,7 +469,7 @@ impl<S: StepExecutor> StepContext<S> {
         }
     }
 
-    /// Unmounts it where it is mounted; what else is mounted there stays, and is told. `known`: a
+    /// Unmounts the volume; a mount of something else stays and is returned. `known`: a
     /// record says that it is there, which must do for a folder that is the whole of its
     /// filesystem.
     pub async fn unmount(
@@ -474,7 +501,7 @@ impl<S: StepExecutor> StepContext<S> {
 fn record_write_error(error: record::RecordError) -> ProvisionError {
     let source = StepError {
         kind: StepErrorKind::Other,
-        message: crate::model::causes::with_causes(&error),
+        message: with_causes(&error),
     };
     ProvisionError::Failed {
         operation: "writing a record".into(),

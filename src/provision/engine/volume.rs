@@ -1,4 +1,4 @@
-//! One volume in the book: what it is made of, how it is used, what is about to be done with it.
+//! One volume of the engine: its backing, its attachments, and the intent of an operation on it.
 
 use jiff::Timestamp;
 use serde_json::{Map, Value};
@@ -6,14 +6,12 @@ use tokio::sync::watch;
 
 use crate::model::path::HostPath;
 use crate::model::provision::{BackingKind, ProvidedAttachment, ProvidedVolume};
-use crate::provision::engine::{StaticVolume, VolumeView};
+use crate::provision::engine::settings::StaticVolume;
+use crate::provision::engine::view::VolumeView;
 use crate::provision::error::ProvisionError;
-use crate::provision::record::{AttachmentsRecord, Intent, VERSION, VolumeRecord};
+use crate::provision::record::{AttachmentsRecord, Intent, Operation, VERSION, VolumeRecord};
 use crate::provision::rules::access;
 use crate::provision::step::{Device, MountedFilesystem};
-
-/// Longest part of a caller's text in a message.
-const MAX_ECHO_CHARS: usize = 140;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Backing {
@@ -23,12 +21,12 @@ pub enum Backing {
     Directory(HostPath),
 }
 
-/// Why a volume is left alone.
+/// Why a volume cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RecordProblem {
     /// A record of it cannot be read: nothing is done with it at all.
     Unreadable(String),
-    /// Its own record is gone: what is attached of it can be detached, nothing else.
+    /// Its own record is missing: it can be detached, nothing else.
     Orphan(String),
 }
 
@@ -49,16 +47,18 @@ pub struct Volume {
     pub published: Vec<ProvidedAttachment>,
     /// Fields of the attachments' record that we do not know.
     pub unknown_fields: Map<String, Value>,
-    /// What is about to be done, as it is written down.
+    /// The intent of the running or interrupted operation, as it is on disk.
     pub intent: Option<Intent>,
-    /// It is there: told to callers. One that is not, and has no intent any more, leaves the book.
+    /// It is complete and visible to callers. The actor drops a volume that neither exists nor has
+    /// an
+    /// intent.
     pub exists: bool,
     /// Its records were compared with the host since the start.
     pub is_reconciled: bool,
     pub record_problem: Option<RecordProblem>,
-    /// What was wrong when it was last looked at.
+    /// The error of the last comparison with the host.
     pub error: Option<String>,
-    /// Why it could not be put right when that was last tried; it is in the log.
+    /// Error of the last failed recovery; it is in the log.
     pub recovery_error: Option<String>,
 }
 
@@ -185,7 +185,7 @@ impl Volume {
         }
     }
 
-    /// Who has it, for messages.
+    /// Where it is attached, for messages.
     pub fn attached_at(&self) -> Option<String> {
         let staged = self
             .staged
@@ -213,7 +213,7 @@ impl Volume {
         let unfinished = || {
             let intent = self.intent.as_ref()?;
             Some(format!(
-                "{} was not finished, and could not be put right yet",
+                "{} was interrupted and has not been recovered yet",
                 intent.operation.description()
             ))
         };
@@ -249,12 +249,8 @@ impl Volume {
         }
     }
 
-    /// What is about to be done with it now, written as an intent.
-    pub fn new_intent(
-        &self,
-        operation: crate::provision::record::Operation,
-        now: Timestamp,
-    ) -> Intent {
+    /// An intent for `operation`.
+    pub fn new_intent(&self, operation: Operation, now: Timestamp) -> Intent {
         let entry = self.static_path();
         Intent {
             version: VERSION,
@@ -275,14 +271,4 @@ pub fn static_backing(kind: BackingKind, path: HostPath) -> Backing {
     } else {
         Backing::Device(path)
     }
-}
-
-/// `handle` may be anything that a caller sent: it is data, shown without control characters.
-pub fn not_found(handle: &str) -> ProvisionError {
-    let shown: String = handle
-        .chars()
-        .take(MAX_ECHO_CHARS)
-        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
-        .collect();
-    ProvisionError::NotFound(format!("no volume here has the handle `{shown}`"))
 }

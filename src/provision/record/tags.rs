@@ -1,8 +1,8 @@
-//! A record in the tags of a logical volume: LVM keeps them with the volume, so that neither can be
-//! there without the other.
+//! A record in the tags of a logical volume. LVM stores tags with the volume, so that a volume
+//! always has its record.
 //!
-//! A tag has the characters `[A-Za-z0-9_+.\-/=!:&#]` and 1,024 bytes at most (lvm(8)): the JSON is
-//! written as base64url, in numbered pieces.
+//! A tag has the characters `[A-Za-z0-9_+.\-/=!:&#]` and at most 1,024 bytes (lvm(8)): the JSON is
+//! encoded as base64url, in numbered parts.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;

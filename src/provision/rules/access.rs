@@ -1,4 +1,4 @@
-//! Access modes: which are possible on a volume that one node has, and who may have it beside whom
+//! Access modes: which are possible for a volume on one node, and which publications may coexist
 //! (CSI, NodePublishVolume, the tables of second calls).
 
 use crate::model::provision::{AccessMode, ProvidedAttachment, VolumeAccess};
@@ -52,7 +52,7 @@ fn is_shared(mode: AccessMode) -> bool {
     )
 }
 
-/// Whether two wishes are the same. A filesystem's type that is not named is the one that is there.
+/// Whether two accesses are the same. A missing filesystem type fits any type.
 pub fn is_compatible(one: &VolumeAccess, other: &VolumeAccess) -> bool {
     let flags = |access: &VolumeAccess| {
         let mut flags = access.mount_flags.clone();

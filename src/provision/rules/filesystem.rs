@@ -1,4 +1,4 @@
-//! The filesystems that are made and mounted for volumes.
+//! The filesystems that volumes may have.
 
 use crate::provision::error::ProvisionError;
 

@@ -1,7 +1,7 @@
-//! Options for mkfs: what each one may be given (mke2fs(8), mkfs.xfs(8), mkfs.btrfs(8)). A table a
-//! program, with the form of each value: sizes, counts, features, labels. Nothing that names a
-//! device or a file, forces, or only pretends (-F, -f, -n of mke2fs, -N of mkfs.xfs, journal
-//! devices) is in it.
+//! Permitted mkfs options and their values (mke2fs(8), mkfs.xfs(8), mkfs.btrfs(8)): one table per
+//! program, with the form of each value (sizes, counts, features, labels). Options that name a
+//! device or a file, force, or only simulate (-F, -f, -n of mke2fs, -N of mkfs.xfs, journal
+//! devices) are not permitted.
 
 use crate::provision::error::ProvisionError;
 use crate::provision::rules::filesystem::Filesystem;

@@ -1,7 +1,7 @@
-//! Mount flags: what a volume's filesystem may be mounted with. One table a filesystem (mount(8),
-//! ext4(5), xfs(5), btrfs(5)); what is not in it is refused: among it all that names another device
-//! or file (journal_dev, logdev, device=), changes what a mount is (bind, move, remount, loop,
-//! shared …) or takes the node down with the filesystem (errors=panic).
+//! Permitted mount flags: one table per filesystem (mount(8), ext4(5), xfs(5), btrfs(5)). Every
+//! other flag is refused, for example those that name another device or file (journal_dev, logdev,
+//! device=), change the kind of mount (bind, move, remount, loop, shared …) or stop the node on an
+//! error of the filesystem (errors=panic).
 
 use crate::provision::error::ProvisionError;
 use crate::provision::rules::filesystem::Filesystem;

@@ -1,5 +1,5 @@
-//! Handles and names. A handle of the pool is random: nobody who may name a volume in a PV can
-//! guess another one's. A static volume's is its entry's name.
+//! Handles and names of volumes. A handle of the pool is random, so that a user who may name a
+//! volume in a PV cannot guess another one. A static volume's handle is its entry's name.
 
 use crate::model::naming;
 use crate::model::naming::POOL_PREFIX;

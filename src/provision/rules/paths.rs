@@ -1,5 +1,5 @@
-//! Paths that callers name: absolute, clean, below the kubelet's folder. Links are found out where
-//! they are opened (`Step`'s `Place`).
+//! Checks of paths in requests: absolute, clean, below the kubelet's directory. Symbolic links are
+//! detected where a path is opened (`RootedPath`).
 
 use crate::model::path::HostPath;
 use crate::provision::error::ProvisionError;

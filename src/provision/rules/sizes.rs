@@ -1,4 +1,4 @@
-//! Sizes of volumes, in bytes: what a capacity range comes to (CSI, CapacityRange).
+//! Sizes of volumes in bytes: evaluates a capacity range (CSI, CapacityRange).
 
 use crate::provision::error::ProvisionError;
 
@@ -20,7 +20,7 @@ impl CapacityRange {
     pub fn check(self) -> Result<(), ProvisionError> {
         if self.required > MAX_SIZE || self.limit > MAX_SIZE {
             return Err(ProvisionError::OutOfRange(format!(
-                "more than {MAX_SIZE} bytes are asked for"
+                "more than {MAX_SIZE} bytes are requested"
             )));
         }
         if self.limit != 0 && self.limit < self.required {

@@ -1,5 +1,5 @@
-//! What is to be known of each step besides what it does, a row a step: where it is taken, how long
-//! it may take, what it is called.
+//! The specification of each step, one row per step: the worker that executes it, its time limit,
+//! its description.
 
 use std::time::Duration;
 

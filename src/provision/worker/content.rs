@@ -1,9 +1,9 @@
-//! What is on a device: by blkid's low-level probing (`blkid -p`, libblkid), and by reading where
-//! signatures would be. Opened for reading only.
+//! Detects the content of a device: by blkid's low-level probing (`blkid -p`, libblkid), and by
+//! reading the places of signatures. The device is opened read-only.
 //!
-//! "Blank" is an answer that lets somebody write over it, and is given only when both agree: blkid
-//! found nothing at all, and the places where filesystems, volume managers and partition tables
-//! keep their beginnings and their copies hold zeros. On any doubt it is something else's.
+//! "Blank" permits overwriting, and is answered only when both agree: blkid finds nothing, and the
+//! places where filesystems, volume managers and partition tables keep their headers and copies
+//! contain zeros. In any doubt the content is foreign.
 
 use std::path::Path;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Devices and folders that the configuration names, and who holds them.
+//! Devices and directories that the configuration names, and the processes that use them.
 
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -130,7 +130,7 @@ pub fn check_directory(path: &HostPath, roots: &[HostPath]) -> Result<(), StepWo
     let not_allowed = || {
         StepWorkerError::new(
             StepErrorKind::InvalidPath,
-            format!("{path} is not beneath a folder from which volumes may be made"),
+            format!("{path} is not below a directory that static volumes may use"),
         )
     };
     if roots.contains(path) {
@@ -162,7 +162,7 @@ fn not_a_directory(path: &HostPath) -> StepWorkerError {
     StepWorkerError::new(StepErrorKind::InvalidPath, format!("{path} is no folder"))
 }
 
-/// Opens it for one who must be alone; `Held` names who else is there.
+/// Opens the device exclusively; `InUse` names its other users.
 pub fn open_exclusive(
     root: &HostRoot,
     device: &HostPath,
@@ -203,7 +203,7 @@ fn mounted_at(dev: DevNo) -> String {
         .map(|mount| mount.mount_point.to_string())
         .collect();
     if places.is_empty() {
-        "by the kernel, or by whom cannot be seen".to_owned()
+        "by the kernel or by an unknown process".to_owned()
     } else {
         format!("mounted at {}", places.join(", "))
     }

@@ -1,4 +1,4 @@
-//! Why a step failed, with its cause, before it crosses the pipe as text.
+//! The error of a step with its cause, before it is sent to the daemon as text.
 
 use std::error::Error;
 use std::io;

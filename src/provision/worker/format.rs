@@ -1,10 +1,10 @@
-//! Filesystems made and grown by their own programs, on devices that nobody has mounted.
+//! Creates and grows filesystems with their own programs, on devices that are not mounted.
 //!
-//! Before: the device is opened as one who must be alone (O_EXCL: EBUSY while it is mounted or part
-//! of something), and what is on it is looked at. The programs open it in the same way themselves,
-//! and are never told to go on regardless (`-f`, `-F`): between the look and theirs there is
-//! nothing that they would not see. One that outlives this process (it was killed) keeps the
-//! device: a second one meets `Held` until it has ended.
+//! First the device is opened exclusively (O_EXCL: EBUSY while it is mounted or part of another
+//! device), and its content is probed. The programs open it exclusively too, and are never forced
+//! (`-f`, `-F`): they detect a change between the probe and their own start. A program that
+//! outlives this process (because it was killed) keeps the device: a second one gets `InUse` until
+//! the first has ended.
 
 use std::path::Path;
 use std::time::Duration;
@@ -40,7 +40,7 @@ pub fn format(
     let arguments = mkfs_arguments(fs_type, options)?;
     let program = format!("mkfs.{fs_type}");
     let path = root.at_host_path(device);
-    // What is missing is told before anything is touched.
+    // A missing program is an error before the device is touched.
     tool::find(&program)?;
     let block = device::open_exclusive(root, device, OpenMode::ReadExclusive)?;
     if let PriorFormat::Interrupted(was) = before {

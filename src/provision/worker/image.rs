@@ -1,8 +1,7 @@
 //! Image files of the pool and their loop devices.
 //!
-//! An image is allocated, not sparse: what a volume was promised is there when it is written. It
-//! gets its name when it is whole (O_TMPFILE, linkat(2)), so that a crash or a full disk leaves
-//! nothing.
+//! An image is allocated, not sparse, so that later writes cannot run out of space. It gets its
+//! name when it is complete (O_TMPFILE, linkat(2)), so that a crash or a full disk leaves no file.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -59,16 +58,13 @@ pub fn create(image: &HostPath, size: u64) -> Result<(), StepWorkerError> {
         Ok(data) if data.is_file() => {
             return Err(StepWorkerError::new(
                 StepErrorKind::AlreadyExists,
-                format!(
-                    "{image} is there with {} bytes instead of {size}",
-                    data.len()
-                ),
+                format!("{image} exists with {} bytes instead of {size}", data.len()),
             ));
         }
         Ok(_) => {
             return Err(StepWorkerError::new(
                 StepErrorKind::AlreadyExists,
-                format!("{image} is there and no file"),
+                format!("{image} exists but is not a file"),
             ));
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}

@@ -1,12 +1,12 @@
-//! Logical volumes of the pool's volume group, by lvm(8), whose answers are read as JSON
+//! Logical volumes of the pool's volume group, by lvm(8), whose output is read as JSON
 //! (`--reportformat json`, lvmreport(7)).
 //!
 //! An lvm that changes something is never killed for being slow: between suspend and resume it
-//! would leave a volume suspended, and everybody who writes to it waiting. It runs apart from the
-//! daemon's control group, and whoever waits for it is told that it is stuck.
+//! would leave a volume suspended, and all its writers blocked. It runs outside the daemon's
+//! control group, and its caller gets `Stuck`.
 //!
-//! Nothing of ours is activated by booting (`--setactivationskip y`): who needs a volume has it
-//! activated (`-K`).
+//! Our volumes are not activated at boot (`--setactivationskip y`); they are activated on use
+//! (`-K`).
 
 use std::time::Duration;
 
@@ -301,7 +301,7 @@ pub fn create(group: &str, name: &str, size: u64, tags: &[String]) -> Result<(),
             return Err(StepWorkerError::new(
                 StepErrorKind::AlreadyExists,
                 format!(
-                    "{group}/{name} is there with {} bytes instead of {size}",
+                    "{group}/{name} exists with {} bytes instead of {size}",
                     known.size
                 ),
             ));
@@ -315,7 +315,7 @@ pub fn create(group: &str, name: &str, size: u64, tags: &[String]) -> Result<(),
                     .saturating_mul(room.unit.max(1))
             {
                 let message = format!(
-                    "the volume group {group} has {} bytes left, {size} are wanted",
+                    "the volume group {group} has {} bytes left, {size} are needed",
                     room.available
                 );
                 return Err(StepWorkerError::new(StepErrorKind::NoSpace, message));
@@ -414,7 +414,7 @@ pub fn grow(group: &str, name: &str, size: u64) -> Result<(), StepWorkerError> {
     let (room, more) = (capacity(group)?, size - known.size);
     if room.available < more {
         let message = format!(
-            "the volume group {group} has {} bytes left, {more} are wanted",
+            "the volume group {group} has {} bytes left, {more} are needed",
             room.available
         );
         return Err(StepWorkerError::new(StepErrorKind::NoSpace, message));

@@ -1,5 +1,5 @@
-//! Who holds what is mounted at some places: looked for before somebody unmounts it, so that it can
-//! be refused with a name.
+//! The processes that have files open in given mounts: listed before an unmount, so that a refusal
+//! can name them.
 
 use crate::host::openers;
 use crate::host::openers::{OpenKind, OpenTarget, Opener};

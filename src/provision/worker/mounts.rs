@@ -1,8 +1,8 @@
-//! Mounting, binding, unmounting at a place that a caller named. What is there already is told by
-//! mountinfo and the numbers of mounts, not by trying.
+//! Mounts, binds and unmounts at a path that a caller named. Existing mounts are found by mountinfo
+//! and mount ids, not by trying.
 //!
-//! Propagation is left as it is: a bind mount is a peer of what it shows, as mount(8) makes it, and
-//! the kubelet's folder decides who sees it.
+//! Propagation is not changed: a bind mount is a peer of its source, as mount(8) makes it, and the
+//! kubelet's directory decides its visibility.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
@@ -109,10 +109,7 @@ fn mount_stack(spot: &ResolvedPath, file: &OwnedFd) -> Result<Vec<Mount>, StepWo
     mounts_above(&mount_table()?, &mut at, below).ok_or_else(|| {
         StepWorkerError::new(
             StepErrorKind::Other,
-            format!(
-                "the mounts at {} change while they are looked at",
-                spot.path
-            ),
+            format!("the mounts at {} changed while they were read", spot.path),
         )
     })
 }
@@ -174,7 +171,7 @@ fn inspect_created(
     let gone = || {
         StepWorkerError::new(
             StepErrorKind::Other,
-            format!("{path} was removed while it was looked at"),
+            format!("{path} was removed while it was read"),
         )
     };
     let there = inspect(spot)?.ok_or_else(gone)?;
@@ -404,7 +401,7 @@ fn in_use(root: &HostRoot, spot: &ResolvedPath, top: &Mount) -> StepWorkerError 
         .chain(summary(&find_openers(root, &what)))
         .collect();
     let by = if upon.is_empty() {
-        "by whom cannot be seen".to_owned()
+        "by an unknown process".to_owned()
     } else {
         upon.join(", ")
     };

@@ -1,7 +1,7 @@
-//! The pool's folder: its room, and the small files beside the images that tell what they are.
+//! The pool's directory: its free space, and the records beside the images.
 //!
-//! A file is written whole under another name, synchronised, renamed, and its folder synchronised:
-//! after a crash there is the old one or the new one.
+//! A file is written as a whole under another name, synced, renamed, and its directory synced:
+//! after a crash the old or the new file exists.
 
 use std::fs::{DirBuilder, File};
 use std::io;
@@ -67,7 +67,7 @@ fn read_text(path: &Path) -> io::Result<String> {
     if size > MAX_RECORD_BYTES {
         return Err(io::Error::new(
             io::ErrorKind::InvalidData,
-            format!("{size} bytes are no record of ours"),
+            format!("{size} bytes are too many for a record"),
         ));
     }
     let mut text = String::new();

@@ -1,4 +1,4 @@
-//! Programs that steps need: found at the usual places, run to their end by `host::exec`.
+//! Programs that steps need: found in the usual directories, run to their end by `host::exec`.
 
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;

@@ -1,6 +1,6 @@
-//! What the source does to the world: runs checkers, holds writers, makes snapshots, looks how busy
-//! the node is. A seam, so that tests can play filesystems that hang for a day, and check that none
-//! stays frozen.
+//! The operations of checks on the host: running checkers, freezing, snapshots, measuring the load.
+//! A trait, so that tests can simulate filesystems that hang for a day, and verify that none stays
+//! frozen.
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ use crate::model::policy::checks::Tools;
 use crate::source::checks::freezer::{
     FreezeError, FreezeGuard, FreezeRequest, Freezer, ThawResult,
 };
-use crate::source::checks::load::{self, IoLoad};
+use crate::source::checks::load::{self, IoLoad, LoadError};
 use crate::source::checks::lvm::HostLvm;
 use crate::source::checks::lvm_snapshot::{
     self, LvmSnapshot, LvmSnapshotError, LvmSnapshotRequest,
@@ -42,43 +42,44 @@ pub trait Backend: Clone + Send + Sync + 'static {
     type FreezeGuard: Send + 'static;
     type LvmSnapshot: Send + Sync + 'static;
 
-    /// What comes next: `model::check::steps`.
-    fn decide(&self, situation: &DecisionInput<'_>, runs: &[&Run], now: Timestamp) -> Decision;
+    /// The next step: `model::check::decision`.
+    fn decide(&self, input: &DecisionInput<'_>, runs: &[&Run], now: Timestamp) -> Decision;
 
-    /// Puts in order what a daemon before left behind. Out: a line for each thing, for the log.
+    /// Removes the leftovers of an earlier daemon. Returns a log line for each.
     fn clean_up(&self, tools: Tools) -> impl Future<Output = Vec<String>> + Send;
 
-    /// `before`: what was found last.
+    /// `before`: the result of the last lookup.
     fn find_tools(
         &self,
         tools: Tools,
         before: Option<AvailableTools>,
     ) -> impl Future<Output = AvailableTools> + Send;
 
-    /// How busy the node is, and where it does not say, the drives beneath these devices.
+    /// How busy the node is; without pressure information, how busy the drives below these devices
+    /// are.
     fn sample_load(
         &self,
         devices: Vec<DevNo>,
-    ) -> impl Future<Output = Result<IoLoad, String>> + Send;
+    ) -> impl Future<Output = Result<IoLoad, LoadError>> + Send;
 
-    /// What is dropped and does not end is among the strays, here and from here on.
+    /// Runs that are dropped and do not end are added to the orphans, here and later.
     fn prepare(
         &self,
-        order: RunRequest,
-        strays: OrphanedRuns,
+        request: RunRequest,
+        orphans: OrphanedRuns,
     ) -> impl Future<Output = Result<Self::PreparedRun, Box<ReapedRun>>> + Send;
 
-    /// Until its end is heard of. Dropping it kills the checker.
+    /// Returns when the checker has ended. Dropping the future kills the checker.
     fn run(
         &self,
         prepared: Self::PreparedRun,
         phase: &watch::Sender<String>,
     ) -> impl Future<Output = Self::FinishedRun> + Send;
 
-    /// What is left of it, for which nobody may wait while a filesystem is frozen.
-    fn reap(&self, heard: Self::FinishedRun) -> impl Future<Output = ReapedRun> + Send;
+    /// Waits for the helper to exit. Must not be awaited while a filesystem is frozen.
+    fn reap(&self, finished: Self::FinishedRun) -> impl Future<Output = ReapedRun> + Send;
 
-    /// syncfs(2). The error: it did not come back within `limit`, or could not be made.
+    /// syncfs(2). An error: it did not return within `limit`, or could not be called.
     fn syncfs(
         &self,
         mount: HostPath,
@@ -86,17 +87,17 @@ pub trait Backend: Clone + Send + Sync + 'static {
         limit: Duration,
     ) -> impl Future<Output = Result<Duration, String>> + Send;
 
-    /// What XFS itself says of its health. The error: it could not be asked.
+    /// The health that the kernel tracks for an XFS. An error: the query failed.
     fn query_health(
         &self,
         mount: HostPath,
         dev: DevNo,
-        extent: HealthScope,
+        scope: HealthScope,
     ) -> impl Future<Output = Result<Vec<FilesystemSignal>, String>> + Send;
 
     fn freeze(
         &self,
-        order: FreezeRequest,
+        request: FreezeRequest,
     ) -> impl Future<Output = Result<Self::FreezeGuard, FreezeError>> + Send;
 
     /// Cancel-safe.
@@ -107,16 +108,15 @@ pub trait Backend: Clone + Send + Sync + 'static {
 
     fn thaw(&self, frozen: Self::FreezeGuard) -> impl Future<Output = ThawResult> + Send;
 
-    /// A snapshot whose log has been replayed. Dropping it, or the future, has it removed.
+    /// A snapshot whose log has been replayed. Dropping it, or the future, removes it.
     fn snapshot(
         &self,
-        order: LvmSnapshotRequest,
+        request: LvmSnapshotRequest,
     ) -> impl Future<Output = Result<Self::LvmSnapshot, LvmSnapshotError>> + Send;
 
     fn device_of(&self, snapshot: &Self::LvmSnapshot) -> Device;
 
-    /// Why what was read of it counts for nothing: it had no more room for what changed beneath.
-    /// None: it is whole.
+    /// Why the data read from the snapshot is invalid: it ran out of space. None: it is intact.
     fn overflow_reason(
         &self,
         snapshot: &Self::LvmSnapshot,
@@ -133,7 +133,7 @@ pub struct HostBackend {
     health_helper: Program,
     /// In the host's mount namespace.
     workers: JobWorkers,
-    /// Our own binary, as which lvm is started in the host's mount namespace.
+    /// Our own binary: the process that becomes lvm in the host's mount namespace.
     program: PathBuf,
 }
 
@@ -162,12 +162,12 @@ impl Backend for HostBackend {
     type FreezeGuard = FreezeGuard;
     type LvmSnapshot = LvmSnapshot<HostLvm>;
 
-    fn decide(&self, situation: &DecisionInput<'_>, runs: &[&Run], now: Timestamp) -> Decision {
-        decision::decide(situation, runs, now)
+    fn decide(&self, input: &DecisionInput<'_>, runs: &[&Run], now: Timestamp) -> Decision {
+        decision::decide(input, runs, now)
     }
 
     async fn clean_up(&self, tools: Tools) -> Vec<String> {
-        // What is frozen has writers that wait: first.
+        // Frozen filesystems first: their writers wait.
         let mut lines = self.freezer.thaw_leftovers().await;
         lines.extend(runner::detach_leftover_loops(&self.checker_helper).await);
         lines
@@ -179,24 +179,24 @@ impl Backend for HostBackend {
         tools::find_tools(&self.root, tools, before).await
     }
 
-    async fn sample_load(&self, devices: Vec<DevNo>) -> Result<IoLoad, String> {
+    async fn sample_load(&self, devices: Vec<DevNo>) -> Result<IoLoad, LoadError> {
         load::measure(&self.root, devices).await
     }
 
     async fn prepare(
         &self,
-        order: RunRequest,
-        strays: OrphanedRuns,
+        request: RunRequest,
+        orphans: OrphanedRuns,
     ) -> Result<PreparedRun, Box<ReapedRun>> {
-        runner::prepare(&self.checker_helper, &strays, order).await
+        runner::prepare(&self.checker_helper, &orphans, request).await
     }
 
     async fn run(&self, prepared: PreparedRun, phase: &watch::Sender<String>) -> FinishedRun {
         prepared.run(phase).await
     }
 
-    async fn reap(&self, heard: FinishedRun) -> ReapedRun {
-        heard.reap().await
+    async fn reap(&self, finished: FinishedRun) -> ReapedRun {
+        finished.reap().await
     }
 
     async fn syncfs(
@@ -234,13 +234,13 @@ impl Backend for HostBackend {
         &self,
         mount: HostPath,
         dev: DevNo,
-        extent: HealthScope,
+        scope: HealthScope,
     ) -> Result<Vec<FilesystemSignal>, String> {
-        xfs_health::query(&self.health_helper, mount, dev, extent).await
+        xfs_health::query(&self.health_helper, mount, dev, scope).await
     }
 
-    async fn freeze(&self, order: FreezeRequest) -> Result<FreezeGuard, FreezeError> {
-        self.freezer.freeze(order).await
+    async fn freeze(&self, request: FreezeRequest) -> Result<FreezeGuard, FreezeError> {
+        self.freezer.freeze(request).await
     }
 
     async fn wait_thawed_early(&self, frozen: &mut FreezeGuard) -> String {
@@ -253,16 +253,16 @@ impl Backend for HostBackend {
 
     async fn snapshot(
         &self,
-        order: LvmSnapshotRequest,
+        request: LvmSnapshotRequest,
     ) -> Result<LvmSnapshot<HostLvm>, LvmSnapshotError> {
         let freezer = self.freezer.clone();
         let host = HostLvm {
             root: self.root.clone(),
             worker: self.program.clone(),
-            lvm: order.lvm.clone(),
+            lvm: request.lvm.clone(),
             freezer,
         };
-        lvm_snapshot::create(host, order).await
+        lvm_snapshot::create(host, request).await
     }
 
     fn device_of(&self, snapshot: &LvmSnapshot<HostLvm>) -> Device {

@@ -1,10 +1,10 @@
-//! Holding the writers of a filesystem for the length of one run: the helper `freezer`, a process
-//! of its own that thaws whatever happens.
+//! Freezes a filesystem for the length of one run, through the helper `freezer`: a process that
+//! thaws in every case.
 //!
-//! In: a mount point, a limit. Out: `Frozen`, and how long the writers were held. What it refuses,
-//! and why: `refusal`. A helper that was killed is made good at once by another that thaws; what
-//! daemon and helper left behind together is found by the intents in /run at the next start and by
-//! the unit's ExecStopPost.
+//! In: a mount point and a limit. Out: `FreezeGuard`, and how long the writers were held. `refusal`
+//! says which filesystems are never frozen. When the helper was killed, the daemon starts another
+//! one that thaws. When both were killed, the next start or the unit's ExecStopPost thaws, using
+//! the intents in /run.
 
 pub mod protocol;
 pub mod refusal;
@@ -25,26 +25,25 @@ use crate::source::checks::freezer::protocol::{
     FreezerEvent, FreezerRequest, RepairResult, ResumeResult,
 };
 
-/// From the start of a helper until it is about to freeze: it looks at folders that may lie on slow
-/// disks.
+/// From the start of a helper until FIFREEZE: it examines folders that may be on slow disks.
 const START_TIMEOUT: Duration = Duration::from_secs(10);
-/// FITHAW writes next to nothing.
+/// FITHAW writes very little.
 const THAW_TIMEOUT: Duration = Duration::from_secs(5);
-/// A process that can be killed is gone in milliseconds.
+/// A process that can be killed exits in milliseconds.
 const KILL_TIMEOUT: Duration = Duration::from_secs(2);
-/// A helper thaws by itself at the limit. One that has not so much later cannot: it was stopped, or
-/// waits for memory.
+/// A helper thaws by itself at the limit. One that is this late cannot: it was stopped, or waits
+/// for memory.
 const LIMIT_GRACE: Duration = Duration::from_secs(1);
 const REPAIR_TIMEOUT: Duration = Duration::from_secs(10);
-/// A helper that repairs may be killed as well.
+/// A helper that repairs may be killed too.
 const MAX_REPAIR_ATTEMPTS: usize = 3;
 
-/// How freezing is done here.
+/// The freezer program, and where its intents are.
 #[derive(Clone, Debug)]
 pub struct Freezer {
     pub program: Program,
-    /// As the host names it: `/run/diskvitals/freeze`. Below a tmpfs: intents must die with the
-    /// boot.
+    /// The path on the host: `/run/diskvitals/freeze`. On a tmpfs: intents must not survive a
+    /// reboot.
     pub intents: PathBuf,
 }
 
@@ -53,68 +52,68 @@ pub struct FreezeRequest {
     pub check: CheckId,
     /// In the host's mount namespace.
     pub mount: HostPath,
-    /// st_dev that must be found there, or the number in mountinfo (which differ on btrfs).
+    /// The st_dev that the mount must have, or its number in mountinfo (they differ on btrfs).
     pub dev: DevNo,
-    /// Writers are held no longer than this from the moment they are.
+    /// The longest time for which writers are held.
     pub limit: Duration,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FreezeError {
-    /// It will not be frozen, now or later; says why.
+    /// The filesystem is never frozen; the text says why.
     #[error("{0}")]
     Refused(String),
-    /// Somebody else has frozen it (EBUSY): never thawed by us.
+    /// Another program has frozen it (EBUSY); we never thaw that.
     #[error("it is frozen already, by somebody else")]
     AlreadyFrozen,
-    /// It was tried; nothing is frozen now.
+    /// The freeze failed; nothing is frozen now.
     #[error("{0}")]
     Failed(String),
-    /// The freeze itself took longer than writers may be held.
+    /// The freeze took longer than writers may be held.
     #[error("{0}")]
     TimedOut(String),
-    /// It may be frozen still, and nobody may be there to thaw it.
+    /// The filesystem may still be frozen, possibly with nothing left to thaw it.
     #[error("{0}")]
     Unconfirmed(String),
 }
 
-/// The filesystem's writers wait. Dropping it thaws, as does the end of this process.
+/// Writers are held. Dropping the guard thaws, as does the end of this process.
 #[derive(Debug)]
 pub struct FreezeGuard {
-    /// Dropped or used: it is to be thawed.
+    /// Used or dropped: a request to thaw.
     thaw: oneshot::Sender<()>,
     thawed: oneshot::Receiver<ThawResult>,
-    /// Received already.
+    /// The result, when it was thawed without a request.
     early: Option<ThawResult>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ThawResult {
-    /// From before the freeze was asked for until writers went on.
+    /// From just before the freeze until the writers continued.
     pub held: Duration,
-    /// The call that froze took this long.
+    /// Duration of the FIFREEZE call.
     pub freeze_duration: Duration,
-    /// It was thawed before it was asked for: the limit, the death of the helper. Then the run
-    /// beneath it counts for nothing.
+    /// Why it was thawed without a request: the limit, or the death of the helper. The run is
+    /// invalid then.
     pub early_reason: Option<String>,
     pub cause: ThawCause,
 }
 
-/// How it came to be thawed.
+/// Why the filesystem was thawed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ThawCause {
     Requested,
-    /// Writers may not be held for longer.
+    /// The time limit was reached.
     Limit,
-    /// The death of the helper, somebody else.
+    /// The helper died, or another program thawed it.
     Unexpected,
-    /// It may be frozen still.
+    /// The filesystem may still be frozen.
     Unconfirmed,
 }
 
 impl Freezer {
-    /// Dropping the future thaws, also what is only frozen later: a task of its own stays with the
-    /// helper to its end.
+    /// Dropping the future thaws, even when the freeze succeeds only later: a task of its own stays
+    /// with the helper until it ends.
     pub async fn freeze(&self, order: FreezeRequest) -> Result<FreezeGuard, FreezeError> {
         let (frozen, is_frozen) = oneshot::channel();
         let (thaw, wanted) = oneshot::channel();
@@ -126,7 +125,7 @@ impl Freezer {
                 if let Some(early) = &outcome.early_reason {
                     tracing::warn!(%check, %early, "a filesystem was thawed before its check had ended");
                 }
-                // Nobody waits for it where the check was dropped.
+                // The receiver has gone when the check was dropped.
                 let _ = ended.send(outcome);
             }
         });
@@ -141,15 +140,16 @@ impl Freezer {
         }
     }
 
-    /// At the start: thaws what a daemon before left frozen. Out: a line for each, for the log.
+    /// At the daemon's start: thaws what an earlier daemon left frozen. Returns a log line for
+    /// each.
     pub async fn thaw_leftovers(&self) -> Vec<String> {
         self.repair(None)
             .await
             .map_or_else(|why| vec![why], |repaired| repaired.lines)
     }
 
-    /// The whole life of one helper. None where nothing was frozen; then `frozen` has been told
-    /// why.
+    /// The life cycle of one helper. None: nothing was frozen, and `frozen` has received the
+    /// reason.
     async fn run_helper(
         &self,
         order: FreezeRequest,
@@ -162,7 +162,7 @@ impl Freezer {
         let mut helper = match self.start_helper(order).await {
             Ok(helper) => helper,
             Err(error) => {
-                // Nobody waits for it where the check was dropped.
+                // The receiver has gone when the check was dropped.
                 let _ = frozen.send(Err(FreezeError::Failed(format!(
                     "it was not frozen: {}",
                     with_causes(&error)
@@ -174,7 +174,7 @@ impl Freezer {
             FreezerEvent::Refused { why } => Some(FreezeError::Refused(why)),
             FreezerEvent::AlreadyFrozen => Some(FreezeError::AlreadyFrozen),
             FreezerEvent::Failed { why } => Some(FreezeError::Failed(why)),
-            // Frozen only after its limit, and thawed at once.
+            // Frozen only after the limit, and thawed at once.
             FreezerEvent::Thawed { early, .. } => Some(FreezeError::TimedOut(
                 early.unwrap_or_else(|| "it was thawed at once".into()),
             )),
@@ -202,7 +202,7 @@ impl Freezer {
                     let _ = frozen.send(Err(error)); // as above
                     return None;
                 }
-                // It may have died in the middle of the call, which the kernel completes first.
+                // The helper may have died inside the call, which the kernel still completes.
                 Ok(Err(error)) => {
                     let gone = |what: String| {
                         format!("the freezer has gone ({}); {what}", with_causes(&error))
@@ -219,7 +219,8 @@ impl Freezer {
                         "it was not frozen within {:.0?}; should the kernel do it yet, it is thawed at once. Until then its writers may be waiting",
                         patience
                     );
-                    // One that has not come to asking the kernel looks for our word before it does.
+                    // A helper that has not called FIFREEZE yet checks for our request before it
+                    // does.
                     let _ = frozen.send(Err(if asking {
                         FreezeError::TimedOut(why)
                     } else {
@@ -229,7 +230,7 @@ impl Freezer {
                 }
             }
         };
-        // An error: nobody waits any more, and `wanted` says so below.
+        // An error: the check was dropped, which `wanted` reports below.
         let _ = frozen.send(Ok(()));
         Some(
             self.await_thaw(helper, &check, limit, asked, freezing, wanted)
@@ -248,8 +249,8 @@ impl Freezer {
         Ok(helper)
     }
 
-    /// A helper that waits in the kernel thaws as soon as it is back; were it killed there,
-    /// somebody else must.
+    /// A helper that waits in the kernel thaws as soon as its call returns; if it is killed there,
+    /// another helper must thaw.
     async fn await_abandoned(&self, mut helper: Helper, check: &CheckId) -> Option<ThawResult> {
         let told = helper.send(&FreezerRequest::Thaw).await.is_ok();
         loop {
@@ -294,7 +295,7 @@ impl Freezer {
                 },
                 _ = &mut wanted, if !told => {
                     told = true;
-                    // An error is the end of the helper, which is heard of above.
+                    // An error means that the helper has exited, which is handled above.
                     let _ = helper.send(&FreezerRequest::Thaw).await;
                     patience = patience.min(Instant::now() + THAW_TIMEOUT);
                 }
@@ -303,7 +304,7 @@ impl Freezer {
                     helper.kill();
                     patience = Instant::now() + KILL_TIMEOUT;
                 }
-                // It waits in the kernel: thawing an ext4 writes its superblock first
+                // The helper waits in the kernel: thawing an ext4 first writes its superblock
                 // (ext4_unfreeze(), fs/ext4/super.c).
                 () = tokio::time::sleep_until(patience), if killed => {
                     let (freezer, check) = (self.clone(), check.clone());
@@ -314,7 +315,8 @@ impl Freezer {
             }
         };
         let (made_good, way) = match self.ensure_thawed(check).await {
-            // Killed since it was still there a while after its limit, or after it was told.
+            // The helper was killed because it was late after its limit or after the request to
+            // thaw.
             Ok(made_good) => (
                 made_good,
                 if killed {
@@ -338,7 +340,7 @@ impl Freezer {
         }
     }
 
-    /// What came of it, in words. The error: it may be frozen still.
+    /// Returns what was done, as text. An error: the filesystem may still be frozen.
     async fn ensure_thawed(&self, check: &CheckId) -> Result<String, String> {
         let mut failed = String::new();
         for _ in 0..MAX_REPAIR_ATTEMPTS {
@@ -384,8 +386,7 @@ impl Freezer {
         }
     }
 
-    /// What lvm processes left suspended that are gone. `forget`: what they were about to change is
-    /// not asked about again.
+    /// Resumes volumes that dead lvm processes left suspended. `forget`: removes their intents too.
     pub async fn resume_suspended(&self, forget: bool) -> ResumeResult {
         let failed = |why: String| ResumeResult {
             lines: vec![format!(
@@ -410,7 +411,7 @@ impl Freezer {
         }
     }
 
-    /// One question to a helper of its own.
+    /// Sends one request to a helper of its own.
     async fn request(
         &self,
         told: &FreezerRequest,
@@ -425,7 +426,7 @@ impl Freezer {
 }
 
 impl FreezeGuard {
-    /// Until it is thawed without having been asked for. Cancel-safe.
+    /// Returns when the filesystem is thawed without a request. Cancel-safe.
     pub async fn wait_thawed_early(&mut self) -> String {
         let early = match &self.early {
             Some(early) => early,
@@ -444,13 +445,13 @@ impl FreezeGuard {
         if let Some(early) = self.early {
             return early;
         }
-        // An error: it has been thawed already, of which the other channel tells.
+        // An error: it was thawed already; the other channel has the result.
         let _ = self.thaw.send(());
         self.thawed.await.unwrap_or_else(|_| daemon_ending())
     }
 }
 
-/// The task that stays with the helper is gone, which only the end of the daemon does.
+/// The task that stays with the helper ends only with the daemon.
 fn daemon_ending() -> ThawResult {
     ThawResult {
         held: Duration::ZERO,
@@ -460,7 +461,7 @@ fn daemon_ending() -> ThawResult {
     }
 }
 
-/// The name of a check's note: ids may hold slashes.
+/// The file name of a check's intent: ids may contain slashes.
 pub fn intent_name(check: &CheckId) -> String {
     check
         .as_str()

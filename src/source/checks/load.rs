@@ -1,8 +1,8 @@
-//! How busy the node's drives are: what scheduled checks wait for.
+//! Measures how busy the node's drives are. Scheduled checks wait until the node is quiet.
 //!
-//! In: /proc/pressure/io (Documentation/accounting/psi.rst); where the kernel has it not, two
-//! readings of /proc/diskstats (Documentation/admin-guide/iostats.rst) of the drives beneath. Out:
-//! percent. Whether that is too much is the policy's word.
+//! In: /proc/pressure/io (Documentation/accounting/psi.rst); without it, two readings of
+//! /proc/diskstats (Documentation/admin-guide/iostats.rst) for the underlying drives. Out: percent.
+//! The policy decides whether that is too much.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -10,17 +10,35 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::host::blocking::BlockingLane;
 use crate::host::root::HostRoot;
 use crate::model::dev::DevNo;
+
+static LOAD_FILES: BlockingLane = BlockingLane::new();
+
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    #[error("reading {path}")]
+    Read {
+        path: &'static str,
+        source: io::Error,
+    },
+    #[error("{PRESSURE} makes no sense")]
+    MalformedPressure,
+    #[error("{DISKSTATS} does not name the underlying drives")]
+    UnknownDrives,
+    #[error("an internal error: the task was lost")]
+    TaskLost,
+}
 
 const PRESSURE: &str = "/proc/pressure/io";
 const DISKSTATS: &str = "/proc/diskstats";
 /// Between two readings of diskstats.
 const SAMPLE_GAP: Duration = Duration::from_secs(3);
-/// Of layers one above the other; more than anybody builds.
+/// Maximum depth of stacked devices; more than anyone builds.
 const MAX_DEPTH: usize = 16;
 
-/// How busy.
+/// A measured load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct IoLoad {
     pub percent: f64,
@@ -29,14 +47,14 @@ pub struct IoLoad {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LoadSource {
-    /// Of the last minute some task waited for I/O.
+    /// Share of the last minute in which some task waited for I/O.
     Pressure,
-    /// Of a few seconds the busiest drive beneath had something to do.
+    /// Share of a few seconds in which the busiest underlying drive had I/O in flight.
     Drive,
 }
 
 impl IoLoad {
-    /// Why a check waits.
+    /// The reason for which a check waits.
     pub fn describe(&self) -> String {
         match self.source {
             LoadSource::Pressure => format!(
@@ -62,21 +80,21 @@ pub fn parse_pressure(text: &str) -> Option<f64> {
     (0.0..=100.0).contains(&value).then_some(value)
 }
 
-/// Milliseconds for which each device had I/O in flight: field 10 of iostats.rst, which counts from
-/// behind the name.
+/// Milliseconds for which each device had I/O in flight: field 10 of iostats.rst, counted after the
+/// name.
 pub fn parse_io_ticks(text: &str) -> BTreeMap<DevNo, u64> {
     text.lines()
         .filter_map(|line| {
             let mut fields = line.split_ascii_whitespace();
             let dev = DevNo::new(fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
-            // Its name first.
+            // The name is before it.
             Some((dev, fields.nth(10)?.parse().ok()?))
         })
         .collect()
 }
 
-/// Of the busiest of `devices`; None where none was seen both times. The counter is one of 32 bits
-/// and wraps.
+/// Utilization of the busiest of `devices`; None where none is in both readings. The counter has 32
+/// bits and wraps.
 fn busiest(
     devices: &BTreeSet<DevNo>,
     before: &BTreeMap<DevNo, u64>,
@@ -93,27 +111,27 @@ fn busiest(
     devices.iter().filter_map(busy).reduce(f64::max)
 }
 
-/// The error: it cannot be told.
-pub async fn measure(root: &HostRoot, devices: Vec<DevNo>) -> Result<IoLoad, String> {
+pub async fn measure(root: &HostRoot, devices: Vec<DevNo>) -> Result<IoLoad, LoadError> {
     // ENOENT: not built in. EOPNOTSUPP on opening: switched off (psi=0).
     if let Ok(text) = read(root, PRESSURE).await {
-        let percent = parse_pressure(&text).ok_or_else(|| format!("{PRESSURE} makes no sense"))?;
+        let percent = parse_pressure(&text).ok_or(LoadError::MalformedPressure)?;
         return Ok(IoLoad {
             percent,
             source: LoadSource::Pressure,
         });
     }
-    let wrong = |error: io::Error| format!("reading {DISKSTATS}: {error}");
+    let wrong = |source| LoadError::Read {
+        path: DISKSTATS,
+        source,
+    };
     let tree = root.clone();
-    let looked = tokio::task::spawn_blocking(move || {
+    let looked = LOAD_FILES.run(move || {
         devices
             .iter()
             .flat_map(|dev| underlying_devices(&tree, *dev))
             .collect::<BTreeSet<_>>()
     });
-    let devices = looked
-        .await
-        .map_err(|_| "looking for the drives beneath: the task was lost".to_owned())?;
+    let devices = looked.await.map_err(|_| LoadError::TaskLost)?;
     let (before, from) = (
         parse_io_ticks(&read(root, DISKSTATS).await.map_err(wrong)?),
         Instant::now(),
@@ -123,23 +141,23 @@ pub async fn measure(root: &HostRoot, devices: Vec<DevNo>) -> Result<IoLoad, Str
         parse_io_ticks(&read(root, DISKSTATS).await.map_err(wrong)?),
         from.elapsed(),
     );
-    let percent = busiest(&devices, &before, &after, apart)
-        .ok_or_else(|| format!("{DISKSTATS} does not name the drives beneath"))?;
+    let percent = busiest(&devices, &before, &after, apart).ok_or(LoadError::UnknownDrives)?;
     Ok(IoLoad {
         percent,
         source: LoadSource::Drive,
     })
 }
 
-/// In the blocking pool; nothing in these files waits for a device.
+/// Nothing in these files waits for a device.
 async fn read(root: &HostRoot, path: &'static str) -> io::Result<String> {
     let file = root.at(path);
-    tokio::task::spawn_blocking(move || std::fs::read_to_string(file))
+    LOAD_FILES
+        .run(move || std::fs::read_to_string(file))
         .await
         .map_err(io::Error::other)?
 }
 
-/// The device itself and all that it lies on: the disk of a partition, the slaves of md and dm
+/// The device itself and all devices below it: the disk of a partition, the slaves of md and dm
 /// (Documentation/ABI/stable/sysfs-block).
 fn underlying_devices(root: &HostRoot, dev: DevNo) -> BTreeSet<DevNo> {
     let mut found = BTreeSet::from([dev]);
@@ -167,7 +185,7 @@ fn directly_underlying_devices(root: &HostRoot, dev: DevNo) -> Vec<DevNo> {
     if place.join("partition").exists() {
         below.extend(place.parent().and_then(|disk| number(&disk.join("dev"))));
     }
-    // None for most: it lies on nothing.
+    // Missing for most: nothing is below them.
     let slaves = std::fs::read_dir(place.join("slaves"))
         .into_iter()
         .flatten()
@@ -265,13 +283,13 @@ mod tests {
             underlying_devices(&root, DevNo::new(253, 0)),
             BTreeSet::from([DevNo::new(253, 0), DevNo::new(8, 1), DevNo::new(8, 0)])
         );
-        let busy = measure(&root, vec![DevNo::new(253, 0)]).await;
+        let busy = measure(&root, vec![DevNo::new(253, 0)]).await.unwrap();
         assert_eq!(
             busy,
-            Ok(IoLoad {
+            IoLoad {
                 percent: 0.0,
                 source: LoadSource::Drive
-            })
+            }
         );
         assert!(
             measure(&root, vec![DevNo::new(9, 0)]).await.is_err(),

@@ -1,9 +1,9 @@
-//! lvm(8) as it is run here: in a process of our own that has entered the host's mount namespace,
-//! where its configuration, its locks and /dev are.
+//! Runs lvm(8) in a process that has entered the host's mount namespace, where its configuration,
+//! its locks and /dev are.
 //!
-//! While it changes a volume it has device-mapper hold whoever writes to that. So it is no part of
-//! the daemon's control group then, and what it changes is noted: what it held is resumed when it
-//! was killed, at once, or with the daemon by the unit's ExecStopPost, or at the next start.
+//! While lvm changes a volume, device-mapper suspends that volume's writers. So this process leaves
+//! the daemon's control group, and an intent records what it changes. When it was killed, the
+//! suspended volume is resumed: at once, by the unit's ExecStopPost, or at the next start.
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -18,32 +18,32 @@ use crate::model::dev::DevNo;
 use crate::source::checks::freezer::Freezer;
 use crate::source::worker_main::{WorkerRole, arguments};
 
-/// Reading a volume group's metadata.
+/// Time to read a volume group's metadata.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(30);
-/// Making and removing: waits for the I/O of the origin and for udev.
+/// Time to create or remove: waits for the I/O of the origin and for udev.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(120);
-/// A log of the largest size on a slow disk.
+/// Time to replay a log of the largest size on a slow disk.
 const REPLAY_TIMEOUT: Duration = Duration::from_secs(600);
 /// A volume group with thousands of logical volumes.
 const MAX_OUTPUT_BYTES: usize = 16 << 20;
 
-/// What an lvm is about to change: noted by the process that becomes it.
+/// What an lvm process is about to change: recorded by the process that becomes lvm.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LvmChange {
-    /// Where notes are kept, as the host names it.
+    /// The folder of the intents, as a path on the host.
     pub intents: PathBuf,
     pub group: String,
-    /// Whose writers it will hold; empty: nobody's.
+    /// The volume whose writers it suspends; empty: none.
     pub volume: String,
     pub snapshot: String,
 }
 
-/// What snapshots need of the world. A seam for tests.
+/// The lvm operations of snapshots. A trait for tests.
 pub trait Lvm: Clone + Send + Sync + 'static {
-    /// `lvm ARGS`, which change nothing.
+    /// Runs `lvm ARGS` that change nothing.
     fn query(&self, args: Vec<String>) -> impl Future<Output = Result<Output, ExecError>> + Send;
 
-    /// `lvm ARGS`, which make or remove this snapshot of this volume.
+    /// Runs `lvm ARGS` that create or remove this snapshot of this volume.
     fn change(
         &self,
         group: &str,
@@ -52,7 +52,7 @@ pub trait Lvm: Clone + Send + Sync + 'static {
         args: Vec<String>,
     ) -> impl Future<Output = Result<Output, ExecError>> + Send;
 
-    /// Mounts and unmounts the filesystem on `dev` where nobody sees it, so that its log is
+    /// Mounts and unmounts the filesystem on `dev` in a private namespace, so that its log is
     /// replayed.
     fn replay(
         &self,
@@ -68,7 +68,7 @@ pub struct HostLvm {
     pub worker: PathBuf,
     /// As the host names it.
     pub lvm: PathBuf,
-    /// Makes good what an lvm that was killed left suspended.
+    /// Resumes what a killed lvm left suspended.
     pub freezer: Freezer,
 }
 

@@ -1,16 +1,16 @@
-//! LVM snapshots as the source of a check: device-mapper itself freezes the filesystem for the
-//! moment of the copy (lvmthin(7), lvcreate(8)), its log is replayed in the copy, and the origin is
-//! never touched.
+//! LVM snapshots for checks: device-mapper freezes the filesystem while it makes the snapshot
+//! (lvmthin(7), lvcreate(8)). The log is replayed in the snapshot, and the origin is never touched.
 //!
-//! In: a logical volume. Out: a device that nobody else writes to. It is removed on every path;
-//! what a killed daemon left is found by its name and tag. Never for btrfs: the kernel would take
-//! the copy for another device of the same filesystem.
+//! In: a logical volume. Out: a device that nothing else writes to. The snapshot is removed on
+//! every path; one that a killed daemon left is found by its name and tag. Never for btrfs: the
+//! kernel would take the snapshot for another device of the same filesystem.
 
 use std::path::Path;
 
 use serde::Deserialize;
 use tokio::sync::oneshot;
 
+use crate::host::blocking::BlockingLane;
 use crate::host::clock::now;
 use crate::host::exec::{ExecError, Output};
 use crate::host::root::HostRoot;
@@ -26,21 +26,23 @@ use crate::source::checks::runner::Device;
 use crate::source::checks::tools;
 use crate::source::worker_main::REPLAY_DAMAGED;
 
-/// The beginning of each name, and the tag: what has both is ours.
+static DEVICES: BlockingLane = BlockingLane::new();
+
+/// The prefix of each name, and the tag: a volume that has both is ours.
 pub const PREFIX: &str = "diskvitals-check-";
 const TAG: &str = "diskvitals";
-/// Room for what changes on the origin while a classic snapshot is there: a twentieth of it, and
-/// not less than this, in bytes.
+/// Space of a classic snapshot for changes of the origin: a twentieth of its size, and at least
+/// this, in bytes.
 const MIN_SNAPSHOT_BYTES: u64 = 64 << 20;
 const ORIGIN_DIVISOR: u64 = 20;
 /// A thin pool that is fuller (in percent) gets no snapshot: each block that is overwritten
-/// meanwhile takes another one.
+/// meanwhile takes a new one.
 const MAX_POOL_PERCENT: f64 = 90.0;
-/// udev opens each new device for a moment: then it is busy.
+/// udev opens each new device for a moment, and it is busy then.
 const MAX_REMOVE_ATTEMPTS: u32 = 5;
 const RETRY_DELAY: std::time::Duration = std::time::Duration::from_secs(2);
-/// An lvm that outlived its daemon waits for the I/O of the origin and for udev: two minutes, as
-/// for one of our own.
+/// An lvm process that outlived its daemon waits for the I/O of the origin and for udev: two
+/// minutes, as for one of our own.
 const MAX_RESUME_ATTEMPTS: u32 = 60;
 const FIELDS: &str = "vg_name,lv_name,lv_size,vg_free,segtype,pool_lv,origin,lv_attr,lv_tags,data_percent,metadata_percent,lv_snapshot_invalid,lv_kernel_major,lv_kernel_minor";
 
@@ -57,17 +59,17 @@ pub struct LvmSnapshotRequest {
 
 #[derive(Debug, thiserror::Error)]
 pub enum LvmSnapshotError {
-    /// None can be made here; says why.
+    /// No snapshot can be made here; the text says why.
     #[error("{0}")]
     Refused(String),
-    /// The kernel itself says that what is in it is damaged.
+    /// The kernel reports that the content is damaged.
     #[error("the snapshot cannot be mounted: {}", .0.evidence.text)]
     Damaged(Box<FilesystemSignal>),
     #[error("{0}")]
     Failed(String),
 }
 
-/// Dropping it has it removed.
+/// Dropping it removes it.
 #[derive(Debug)]
 pub struct LvmSnapshot<L: Lvm> {
     lvm: L,
@@ -113,11 +115,11 @@ impl LvsRow {
     }
 }
 
-/// How a snapshot of it is made.
+/// The kind of snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum SnapshotPlan {
     Thin,
-    /// With so many bytes of room.
+    /// With this many bytes of space for changes.
     Classic(u64),
 }
 
@@ -136,7 +138,7 @@ fn parse_lvs(text: &[u8]) -> Result<Vec<LvsRow>, String> {
     Ok(answer.report.into_iter().flat_map(|part| part.lv).collect())
 }
 
-/// The error: why there can be none.
+/// The error says why there can be no snapshot.
 fn plan(volumes: &[LvsRow], name: &str) -> Result<SnapshotPlan, String> {
     let volume = volumes
         .iter()
@@ -226,7 +228,7 @@ async fn list_volumes<L: Lvm>(lvm: &L, of: Option<&str>) -> Result<Vec<LvsRow>, 
     ]);
     args.extend(of.map(str::to_owned));
     parse_lvs(&require_success(lvm.query(args).await, "lvs")?.stdout).map(|volumes| {
-        // Hidden ones are told in brackets.
+        // Hidden ones are in brackets.
         let shown = |name: String| name.trim_matches(['[', ']']).to_owned();
         volumes
             .into_iter()
@@ -281,7 +283,7 @@ pub async fn create<L: Lvm>(
     tokio::spawn(async move {
         let mut tell = tell;
         let made = create_and_replay(lvm, order, &mut tell).await;
-        // Nobody waits for it any more: dropped, it is removed.
+        // The receiver has gone: the snapshot is dropped, and so removed.
         let _ = tell.send(made);
     });
     made.await.unwrap_or_else(|_| {
@@ -517,7 +519,8 @@ pub async fn clean_up(
     let (mut lines, left) = resume_suspended(freezer).await;
     let there = {
         let root = root.clone();
-        tokio::task::spawn_blocking(move || has_own_snapshot(&root))
+        DEVICES
+            .run(move || has_own_snapshot(&root))
             .await
             .unwrap_or(true)
     };

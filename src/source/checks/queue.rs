@@ -1,25 +1,29 @@
-//! Which check goes on when: one a filesystem, so many over the node, the oldest first, and those
-//! that were asked for before scheduled ones.
+//! The queue of checks: one check per filesystem, a limited number per node, the oldest first, and
+//! requested checks before scheduled ones. Issues the permits to run a checker.
 //!
-//! Pure but for the time it is given. Knows nothing of runs.
+//! Time is an argument. Runs belong to `task`.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::model::check::decision::CheckOutcome;
-use crate::model::check::{CheckState, CheckTarget, CheckVerdict, DesiredCheck, Mode};
+use crate::model::check::{
+    Cancellation, CheckState, CheckTarget, CheckVerdict, DesiredCheck, FilesystemSignal, Mode,
+};
 use crate::model::dev::DevNo;
 use crate::model::ids::CheckId;
-use crate::source::checks::task::{TaskControl, TaskProgress};
+use crate::source::checks::task::TaskProgress;
 
-/// A scheduled check looks this often whether the node is quiet, and gives up after so long.
+/// How often the load is sampled for a scheduled check, and for how long it waits for a quiet node.
 pub const LOAD_INTERVAL: Duration = Duration::from_secs(60);
 const MAX_BUSY_WAIT: Duration = Duration::from_secs(24 * 3600);
 
-/// Whether a scheduled check may begin, as the load goes.
+/// Whether the load allows a scheduled check to start.
 #[derive(Clone, Debug)]
 pub enum LoadGate {
     Unsampled,
@@ -28,43 +32,77 @@ pub enum LoadGate {
     Busy { retry_at: Instant, why: String },
 }
 
+/// The right to run a checker. Only the queue issues it; dropping it returns it.
+#[derive(Debug)]
+pub struct Permit(#[expect(dead_code, reason = "counted, not read")] Arc<()>);
+
+/// A check that has returned its permit wants another.
+pub type PermitRequest = (CheckId, oneshot::Sender<Permit>);
+
+/// The permit of an active check, as the queue sees it.
+pub enum PermitState {
+    Requested(oneshot::Sender<Permit>),
+    /// Dropped by the check when `strong_count` is 0.
+    Issued(Weak<()>),
+}
+
+impl PermitState {
+    pub fn issue() -> (Permit, PermitState) {
+        let permit = Arc::new(());
+        let issued = PermitState::Issued(Arc::downgrade(&permit));
+        (Permit(permit), issued)
+    }
+
+    /// A requester that was cancelled does not receive the permit, which is dropped with the reply.
+    fn grant(&mut self) {
+        let (permit, issued) = PermitState::issue();
+        if let PermitState::Requested(reply) = std::mem::replace(self, issued) {
+            let _ = reply.send(permit);
+        }
+    }
+}
+
 pub enum Stage {
     Queued {
         gate: LoadGate,
         busy_since: Option<Instant>,
     },
     Active {
-        progress: watch::Receiver<TaskProgress>,
-        control: watch::Sender<TaskControl>,
+        permit: PermitState,
+        signals: watch::Sender<Vec<FilesystemSignal>>,
+        cancel: CancellationToken,
     },
 }
 
-/// One check that is not over.
+/// A queued or active check.
 pub struct UnfinishedCheck {
     pub desired: DesiredCheck,
-    /// In the owner's list, which is by age.
+    /// Position in the owner's list, which is ordered by age.
     pub position: usize,
     pub stage: Stage,
-    /// What the owner was last told, and when.
+    /// Why it was cancelled.
+    cancellation: Option<Cancellation>,
+    /// The last progress reported to the owner, and when.
     pub last_reported: Option<TaskProgress>,
     pub last_reported_at: Instant,
 }
 
 impl UnfinishedCheck {
-    pub fn new(wanted: DesiredCheck, place: usize, at: Instant) -> UnfinishedCheck {
+    pub fn new(desired: DesiredCheck, position: usize, at: Instant) -> UnfinishedCheck {
         UnfinishedCheck {
-            desired: wanted,
-            position: place,
+            desired,
+            position,
             stage: Stage::Queued {
                 gate: LoadGate::Unsampled,
                 busy_since: None,
             },
+            cancellation: None,
             last_reported: None,
             last_reported_at: at,
         }
     }
 
-    /// Those that were asked for first, each by age.
+    /// Requested checks first, each kind by age.
     fn priority(&self) -> (bool, usize) {
         (self.desired.scheduled, self.position)
     }
@@ -73,32 +111,43 @@ impl UnfinishedCheck {
         matches!(self.stage, Stage::Active { .. })
     }
 
-    fn has_permit(&self) -> bool {
-        match &self.stage {
-            Stage::Queued { .. } => false,
-            Stage::Active {
-                progress: said,
-                control: told,
-            } => {
-                let wants = said.borrow().permit;
-                wants.is_some() && wants == told.borrow().granted_permit
-            }
+    /// The first reason stays.
+    pub fn cancel(&mut self, reason: Cancellation) {
+        self.cancellation.get_or_insert(reason);
+        if let Stage::Active { cancel, .. } = &self.stage {
+            cancel.cancel();
         }
+    }
+
+    pub fn cancelled_outcome(&self) -> CheckOutcome {
+        let reason = match &self.cancellation {
+            Some(cancellation) => cancellation.reason.clone(),
+            // Only the end of the source cancels without a reason.
+            None => "the daemon ends".to_owned(),
+        };
+        CheckOutcome {
+            verdict: CheckVerdict::Inconclusive,
+            reason,
+            mode: self.desired.target.mode,
+        }
+    }
+
+    fn has_permit(&self) -> bool {
+        matches!(&self.stage, Stage::Active { permit: PermitState::Issued(permit), .. } if permit.strong_count() > 0)
     }
 
     fn wants_permit(&self) -> bool {
-        self.is_active() && !self.has_permit() && self.requested_permit().is_some()
-    }
-
-    fn requested_permit(&self) -> Option<u64> {
-        match &self.stage {
-            Stage::Queued { .. } => None,
-            Stage::Active { progress: said, .. } => said.borrow().permit,
-        }
+        matches!(
+            self.stage,
+            Stage::Active {
+                permit: PermitState::Requested(_),
+                ..
+            }
+        )
     }
 }
 
-/// By which two checks are of one filesystem: all of its block devices.
+/// All block devices of the filesystem: they identify checks of the same one.
 pub fn devices_of(target: &CheckTarget) -> BTreeSet<DevNo> {
     target
         .members
@@ -112,27 +161,27 @@ fn share_devices(one: &CheckTarget, other: &CheckTarget) -> bool {
     !devices_of(one).is_disjoint(&devices_of(other))
 }
 
-/// A checker that cannot be killed, and the filesystem that nobody else checks until it has gone.
+/// A checker that cannot be killed. Until it exits, its filesystem is not checked again.
 pub struct StuckChecker {
     pub devices: BTreeSet<DevNo>,
     pub waiting_in: Option<String>,
     pub since: jiff::Timestamp,
 }
 
-/// What is to be done next.
+/// The next action of the source.
 #[derive(Debug, PartialEq, Eq)]
 pub enum QueueAction {
     Start(CheckId),
-    /// To one that goes on already.
+    /// To an active check that requested one.
     GrantPermit(CheckId),
-    /// Look whether the node is quiet enough for it.
+    /// Measure whether the node is quiet enough for this check.
     SampleLoad(CheckId),
 }
 
 #[derive(Default)]
 pub struct Queue {
     pub checks: BTreeMap<CheckId, UnfinishedCheck>,
-    /// Over for us, and not yet out of the owner's list.
+    /// Ended, but still in the owner's list.
     pub finished: BTreeSet<CheckId>,
     pub stuck: BTreeMap<u64, StuckChecker>,
 }
@@ -140,53 +189,54 @@ pub struct Queue {
 impl Queue {
     fn by_priority(&self) -> Vec<(&CheckId, &UnfinishedCheck)> {
         let mut order: Vec<_> = self.checks.iter().collect();
-        order.sort_by_key(|(id, going)| (going.priority(), *id));
+        order.sort_by_key(|(id, check)| (check.priority(), *id));
         order
     }
 
-    /// Another check of the same filesystem that has begun.
+    /// An active check of the same filesystem.
     fn conflicting_check(&self, id: &CheckId, target: &CheckTarget) -> Option<&CheckId> {
         self.checks
             .iter()
-            .find(|(other, going)| {
-                *other != id && going.is_active() && share_devices(&going.desired.target, target)
+            .find(|(other, check)| {
+                *other != id && check.is_active() && share_devices(&check.desired.target, target)
             })
             .map(|(id, _)| id)
     }
 
-    /// The first thing to be done; asked again after each. At most `at_once` have a turn.
+    /// The first action that is due; called again after each. At most `at_once` checks hold a
+    /// permit.
     pub fn next_action(&self, at_once: usize, at: Instant) -> Option<QueueAction> {
         let mut free = at_once.max(1).saturating_sub(
             self.checks
                 .values()
-                .filter(|going| going.has_permit())
+                .filter(|check| check.has_permit())
                 .count(),
         );
-        for (id, going) in self.by_priority() {
+        for (id, check) in self.by_priority() {
             if free == 0 {
                 return None;
             }
-            let Stage::Queued { gate, .. } = &going.stage else {
-                if going.wants_permit() {
+            let Stage::Queued { gate, .. } = &check.stage else {
+                if check.wants_permit() {
                     return Some(QueueAction::GrantPermit(id.clone()));
                 }
                 continue;
             };
-            if going.desired.blocked_by.is_some()
-                || self.conflicting_check(id, &going.desired.target).is_some()
+            if check.desired.blocked_by.is_some()
+                || self.conflicting_check(id, &check.desired.target).is_some()
             {
                 continue;
             }
             match gate {
-                _ if !going.desired.scheduled => return Some(QueueAction::Start(id.clone())),
+                _ if !check.desired.scheduled => return Some(QueueAction::Start(id.clone())),
                 LoadGate::Quiet { until } if at < *until => {
                     return Some(QueueAction::Start(id.clone()));
                 }
                 LoadGate::Busy {
                     retry_at: again, ..
                 } if at < *again => {}
-                // Its place is kept for as long as it looks: no other one that came later goes
-                // before it.
+                // A check keeps its place while the load is sampled: no later check starts before
+                // it.
                 LoadGate::Sampling => free -= 1,
                 LoadGate::Unsampled | LoadGate::Quiet { .. } | LoadGate::Busy { .. } => {
                     return Some(QueueAction::SampleLoad(id.clone()));
@@ -196,10 +246,28 @@ impl Queue {
         None
     }
 
-    /// When something changes by itself: a busy node is looked at again. What is overdue waits for
-    /// something else.
+    pub fn request_permit(&mut self, (id, reply): PermitRequest) {
+        if let Some(permit) = self.permit_of(&id) {
+            *permit = PermitState::Requested(reply);
+        }
+    }
+
+    pub fn grant_permit(&mut self, id: &CheckId) {
+        if let Some(permit) = self.permit_of(id) {
+            permit.grant();
+        }
+    }
+
+    fn permit_of(&mut self, id: &CheckId) -> Option<&mut PermitState> {
+        match &mut self.checks.get_mut(id)?.stage {
+            Stage::Active { permit, .. } => Some(permit),
+            Stage::Queued { .. } => None,
+        }
+    }
+
+    /// When the load of a busy node is to be sampled again. Overdue samples wait for another event.
     pub fn next_load_sample(&self, at: Instant) -> Option<Instant> {
-        let again = self.checks.values().filter_map(|going| match &going.stage {
+        let again = self.checks.values().filter_map(|check| match &check.stage {
             Stage::Queued {
                 gate: LoadGate::Busy {
                     retry_at: again, ..
@@ -211,18 +279,18 @@ impl Queue {
         again.filter(|again| *again > at).min()
     }
 
-    /// Why a check that has not begun has not.
-    pub fn queued_reason(&self, id: &CheckId, going: &UnfinishedCheck, begun: bool) -> String {
+    /// Why a queued check has not started.
+    pub fn queued_reason(&self, id: &CheckId, check: &UnfinishedCheck, begun: bool) -> String {
         if !begun {
             return "the checkers, and what a daemon before may have left behind, are looked for first".to_owned();
         }
-        if let Some(hold) = &going.desired.blocked_by {
+        if let Some(hold) = &check.desired.blocked_by {
             return hold.clone();
         }
-        if let Some(other) = self.conflicting_check(id, &going.desired.target) {
+        if let Some(other) = self.conflicting_check(id, &check.desired.target) {
             return format!("the check {other} of this filesystem goes on");
         }
-        match &going.stage {
+        match &check.stage {
             Stage::Queued {
                 gate: LoadGate::Busy { why, .. },
                 ..
@@ -237,7 +305,8 @@ impl Queue {
         }
     }
 
-    /// Takes what was found of the load; the error: how it ends, having waited for too long.
+    /// Applies a load sample; `why`: the node is too busy. The error is the outcome of a check that
+    /// has waited for too long.
     pub fn apply_load(
         &mut self,
         id: &CheckId,
@@ -246,7 +315,7 @@ impl Queue {
     ) -> Result<(), CheckOutcome> {
         let Some(UnfinishedCheck {
             stage: Stage::Queued { gate, busy_since },
-            desired: wanted,
+            desired,
             ..
         }) = self.checks.get_mut(id)
         else {
@@ -267,7 +336,7 @@ impl Queue {
             return Err(CheckOutcome {
                 verdict: CheckVerdict::Inconclusive,
                 reason,
-                mode: wanted.target.mode,
+                mode: desired.target.mode,
             });
         }
         *gate = LoadGate::Busy {
@@ -277,7 +346,7 @@ impl Queue {
         Ok(())
     }
 
-    /// How a check of a filesystem ends on which a checker hangs.
+    /// The outcome of a check whose filesystem has a stuck checker.
     pub fn stuck_outcome(&self, target: &CheckTarget) -> Option<CheckOutcome> {
         let mine = devices_of(target);
         let stuck = self
@@ -305,7 +374,7 @@ pub fn failed_outcome(reason: String, mode: Mode) -> CheckOutcome {
     }
 }
 
-/// Whether `now` differs from `before` by nothing but the phase of a run.
+/// Whether `now` differs from `before` only in the phase of a run.
 pub fn differs_only_in_phase(before: &TaskProgress, now: &TaskProgress) -> bool {
     let running = |said: &TaskProgress| matches!(said.state, CheckState::Running { .. });
     running(before) && running(now) && before.runs == now.runs && before.signals == now.signals

@@ -1,9 +1,9 @@
-//! One run of a checker, in processes of its own that cannot write: the helper `check` opens the
-//! devices for reading only (XFS and btrfs through read-only direct-io loops), starts the jailed
-//! checker, reads its output as a stream, holds it back where it must spare the drive.
+//! Runs a checker once, in processes that cannot write. The helper `check` opens the devices
+//! read-only (XFS and btrfs through read-only direct-io loops), starts the jailed checker, reads
+//! its output as a stream, and throttles it to spare the drive.
 //!
-//! In: an order. Out: one `model::check::Run`, its ballot already given. Dropping it kills the
-//! checker; `Strays` tell whether it went. Knows nothing of freezing.
+//! In: a request. Out: one `model::check::Run` with its result. Dropping the run kills the checker;
+//! `OrphanedRuns` tells whether the checker exited. Freezing is not done here.
 
 mod orphans;
 pub mod protocol;
@@ -26,18 +26,16 @@ use crate::model::dev::DevNo;
 use crate::source::checks::runner::orphans::GuardedHelper;
 use crate::source::checks::runner::protocol::{RunnerEvent, RunnerRequest};
 
-/// Opening a device and making a loop takes milliseconds. Udev or a sleeping drive may take its
-/// time.
+/// Opening a device and making a loop takes milliseconds; udev or a sleeping drive may take longer.
 const PREPARE_TIMEOUT: Duration = Duration::from_secs(20);
-/// The helper keeps the time-out of its checker; this long after that it is not waited for any
-/// more.
+/// The helper enforces the time-out of its checker; the daemon waits this much longer.
 const HELPER_GRACE: Duration = Duration::from_secs(5);
-/// A process that was killed has gone by then, or is held by the kernel.
+/// A killed process has exited by then, or is blocked in the kernel.
 const KILL_TIMEOUT: Duration = Duration::from_secs(1);
-/// A helper that is let go of kills its checker, and closes its devices first.
+/// A helper whose pipe is closed kills its checker, and closes its devices first.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A block device, by kernel name and number: no /dev of anybody is needed.
+/// A block device, by kernel name and number: no /dev is needed.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Device {
     pub name: String,
@@ -51,24 +49,24 @@ pub struct RunRequest {
     pub device: Device,
     /// The other members of a btrfs.
     pub members: Vec<Device>,
-    /// The checker's program, absolute, as our own mount namespace has it.
+    /// Absolute path of the checker in our own mount namespace.
     pub command: PathBuf,
-    /// For the run itself; frozen ones: the budget.
+    /// For the run itself; the freeze budget for frozen runs.
     pub timeout: Duration,
     /// Address space, in bytes.
     pub memory: u64,
-    /// None: as fast as it can, at usual priority (frozen runs); else held back to this, at the
+    /// None: full speed at normal priority (frozen runs). Otherwise throttled to this rate, at the
     /// lowest I/O priority.
     pub bytes_per_second: Option<u64>,
 }
 
-/// Devices are open, loops are made, the checker can begin.
+/// A run that can start: its devices are open and its loops are made.
 pub struct PreparedRun {
     request: RunRequest,
     helper: GuardedHelper,
 }
 
-/// A run that is over; whoever waits for that need not wait for what is left of it.
+/// A run that has ended; its helper may not have exited yet.
 pub struct FinishedRun {
     pub run: Run,
     helper: GuardedHelper,
@@ -77,8 +75,7 @@ pub struct FinishedRun {
 #[derive(Debug)]
 pub struct ReapedRun {
     pub run: Run,
-    /// What is left of a checker that could not be killed: until it is gone, nothing else may check
-    /// this filesystem.
+    /// A checker that could not be killed: until it exits, nothing else may check this filesystem.
     pub unkillable: Option<UnkillableChild>,
 }
 
@@ -90,8 +87,8 @@ impl std::fmt::Debug for PreparedRun {
     }
 }
 
-/// At the daemon's start: detaches the loops that a check left which was killed with everything
-/// around it. Out: a line for each, for the log.
+/// At the daemon's start: detaches the loops of a check that was killed together with the daemon.
+/// Returns a log line for each.
 pub async fn detach_leftover_loops(program: &Program) -> Vec<String> {
     let cleaned = async {
         let mut helper = Helper::start(program).await?;
@@ -106,36 +103,33 @@ pub async fn detach_leftover_loops(program: &Program) -> Vec<String> {
     }
 }
 
-/// `Err` is a run too: one that did not begin (`End::NotStarted`), with its FAILED ballot. When the
-/// future, or what it makes, is dropped, nothing is left but what cannot be killed: that is among
-/// the strays.
+/// An error is a run too: one that did not start (`Termination::NotStarted`), with the result
+/// FAILED. When the future or the prepared run is dropped, a process that cannot be killed is added
+/// to the orphans.
 pub async fn prepare(
     program: &Program,
-    strays: &OrphanedRuns,
-    order: RunRequest,
+    orphans: &OrphanedRuns,
+    request: RunRequest,
 ) -> Result<PreparedRun, Box<ReapedRun>> {
     let failed = |why: String| {
         Box::new(ReapedRun {
-            run: not_started(order.mode, shown_command(&order), why),
+            run: not_started(request.mode, shown_command(&request), why),
             unkillable: None,
         })
     };
     let helper = Helper::start(program)
         .await
         .map_err(|error| failed(with_causes(&error)))?;
-    let mut helper = GuardedHelper::new(helper, strays);
+    let mut helper = GuardedHelper::new(helper, orphans);
     let ready = async {
         let helper = helper.helper()?;
         helper
-            .send(&RunnerRequest::Run(Box::new(order.clone())))
+            .send(&RunnerRequest::Run(Box::new(request.clone())))
             .await?;
         helper.recv::<RunnerEvent>().await
     };
     match timeout(PREPARE_TIMEOUT, ready).await {
-        Ok(Ok(RunnerEvent::Ready)) => Ok(PreparedRun {
-            request: order,
-            helper,
-        }),
+        Ok(Ok(RunnerEvent::Ready)) => Ok(PreparedRun { request, helper }),
         Ok(Ok(RunnerEvent::Finished(run))) => Err(Box::new(ReapedRun {
             run: *run,
             unkillable: None,
@@ -147,22 +141,22 @@ pub async fn prepare(
         Err(_) => {
             let why = format!(
                 "opening {} has taken more than {} s",
-                order.device.name,
+                request.device.name,
                 PREPARE_TIMEOUT.as_secs()
             );
-            let mut ran = failed(why);
-            ran.unkillable = kill_and_reap(helper).await;
-            if let Some(remains) = &ran.unkillable {
-                ran.run.termination = Termination::Stuck(remains.waiting_in.clone());
+            let mut reaped = failed(why);
+            reaped.unkillable = kill_and_reap(helper).await;
+            if let Some(unkillable) = &reaped.unkillable {
+                reaped.run.termination = Termination::Stuck(unkillable.waiting_in.clone());
             }
-            Err(ran)
+            Err(reaped)
         }
     }
 }
 
 impl PreparedRun {
-    /// Until its end is heard of, by itself or by its time-out. `phase`: what the checker says it
-    /// is doing. When the future is dropped, the checker is killed.
+    /// Returns when the checker has ended, by itself or by its time-out. `phase`: the phase that
+    /// the checker prints. Dropping the future kills the checker.
     pub async fn run(mut self, phase: &watch::Sender<String>) -> FinishedRun {
         let deadline = Instant::now() + self.request.timeout + HELPER_GRACE;
         match timeout_at(deadline, self.follow(phase)).await {
@@ -221,42 +215,39 @@ impl PreparedRun {
 }
 
 impl FinishedRun {
-    /// Sees to it that nothing is left, or says what is.
+    /// Waits for the processes of the run to exit, or returns the one that does not.
     pub async fn reap(self) -> ReapedRun {
         let FinishedRun { run, helper } = self;
-        // The helper stays as long as a checker that cannot be killed, and as long as a device does
-        // not let itself be closed.
-        let remains = match (&run.termination, helper) {
+        // The helper stays as long as a checker that cannot be killed, or a device whose close
+        // blocks.
+        let unkillable = match (&run.termination, helper) {
             (Termination::Stuck(waiting_in), helper) => helper
                 .take()
                 .map(|helper| UnkillableChild::watch(waiting_in.clone(), helper.close())),
             (Termination::TimedOut | Termination::Cancelled | Termination::Signal(_), helper) => {
                 kill_and_reap(helper).await
             }
-            // Let go of: it closes its devices and ends, or is among the strays.
+            // Dropped: the helper closes its devices and exits, or becomes an orphan.
             (Termination::Exited(_) | Termination::NotStarted(_), _) => None,
         };
-        ReapedRun {
-            run,
-            unkillable: remains,
-        }
+        ReapedRun { run, unkillable }
     }
 }
 
-/// Kills it. Out: what is left of it, if it does not go.
+/// Kills the helper. Returns the process if it does not exit.
 async fn kill_and_reap(helper: GuardedHelper) -> Option<UnkillableChild> {
     let mut helper = helper.take()?;
     helper.kill();
     await_exit(helper, KILL_TIMEOUT).await
 }
 
-/// Closes its input, which ends it, and waits a moment for that.
+/// Closes the helper's input, which ends it, and waits a moment for its exit.
 async fn await_exit(helper: Helper, within: Duration) -> Option<UnkillableChild> {
     let id = helper.id();
     let mut end = Box::pin(helper.close());
     match timeout(within, &mut end).await {
         Ok(()) => None,
-        // One that only waits for its checker has nothing to tell.
+        // Only a helper in state D has a kernel wait to report; others wait for their checker.
         Err(_) => Some(UnkillableChild::watch(
             waiting_in(id).filter(|state| state.starts_with('D')),
             end,
@@ -264,12 +255,12 @@ async fn await_exit(helper: Helper, within: Duration) -> Option<UnkillableChild>
     }
 }
 
-fn shown_command(order: &RunRequest) -> String {
+fn shown_command(request: &RunRequest) -> String {
     command_line(
-        &order.command,
+        &request.command,
         &arguments(
-            order.filesystem,
-            CheckerInput::BlockDevice(&Path::new("/dev").join(&order.device.name)),
+            request.filesystem,
+            CheckerInput::BlockDevice(&Path::new("/dev").join(&request.device.name)),
         ),
     )
 }

@@ -1,105 +1,103 @@
-//! One check from its first run to its verdict: does what `model::check::steps` says comes next.
+//! Executes one check, from its first run to its outcome, in the steps that
+//! `model::check::decision` chooses.
 //!
-//! In: what is wanted, a turn, the word to stop. Out: what it is doing (`Said`), at last what came
-//! of it (`Concluded`). Never waits for anybody while a filesystem is frozen; on every way out it
-//! is thawed before anything else is done.
+//! In: the desired check, a permit, a cancellation token. Out: its progress (`TaskProgress`) and at
+//! last its result (`TaskResult`). Waits for nothing else while a filesystem is frozen, and thaws
+//! before anything else on every exit.
 //!
-//! Its parts are boxed: each lies within the other, and what they are together would not fit the
-//! stack of one of our threads.
+//! The nested futures are boxed: together they would overflow the stack of our threads.
 
 mod frozen;
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::host::clock;
 use crate::host::exec::UnkillableChild;
 use crate::model::check::decision::{CheckOutcome, Decision, DecisionInput};
 use crate::model::check::{
-    Cancellation, CheckState, CheckVerdict, DesiredCheck, Filesystem, FilesystemSignal, Mode, Run,
-    RunResult, Termination,
+    CheckState, CheckVerdict, DesiredCheck, Filesystem, FilesystemSignal, Mode, Run, RunResult,
+    Termination,
 };
+use crate::model::ids::CheckId;
 use crate::source::checks::backend::Backend;
 use crate::source::checks::lvm_snapshot::{LvmSnapshotError, LvmSnapshotRequest};
+use crate::source::checks::queue::{Permit, PermitRequest};
 use crate::source::checks::runner::{Device, OrphanedRuns, ReapedRun, RunRequest};
 use crate::source::checks::xfs_health::HealthScope;
 
-/// A syncfs that takes longer says that a freeze would take longer still.
+/// A freeze would take even longer than a syncfs this slow.
 const SYNCFS_TIMEOUT: Duration = Duration::from_secs(5);
-/// The checker must have ended before the freezer's own limit thaws under it.
+/// The checker must end before the freezer's own limit thaws during the run.
 const FREEZE_MARGIN: Duration = Duration::from_millis(200);
-/// For the freezer's word that it has thawed. Dropping it thaws as well.
+/// How long the freezer may take to confirm the thaw. Dropping the guard thaws as well.
 const THAW_TIMEOUT: Duration = Duration::from_secs(30);
-/// For the word of a checker that has reached its own time-out. Killing it takes a second at most.
+/// How long a checker that reached its time-out may take to exit. Killing it takes a second at
+/// most.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(3);
-/// The steps of one check, many times over: a bound for what should not happen.
+/// Far more steps than any check takes: a bound against endless loops.
 const MAX_STEPS: usize = 100;
-/// Between two questions what comes next when the answer was to wait.
+/// Minimum time between two decisions to wait.
 const MIN_WAIT: Duration = Duration::from_millis(100);
 
-/// What a check says of itself.
+/// What a check is doing and has done so far.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TaskProgress {
     pub state: CheckState,
     pub runs: Vec<Arc<Run>>,
     pub signals: Vec<FilesystemSignal>,
-    /// The turn that it wants or has, counted; None while it needs none. It has it when
-    /// `Told::granted` is the same.
-    pub permit: Option<u64>,
 }
 
-/// What a check is told.
-#[derive(Clone, Debug, Default)]
-pub struct TaskControl {
-    pub cancellation: Option<Cancellation>,
-    /// What the kernel said of the filesystem.
-    pub signals: Vec<FilesystemSignal>,
-    pub granted_permit: Option<u64>,
-}
+/// The progress of every active check. The source adds and removes the entries, the tasks update
+/// them.
+pub type ProgressMap = BTreeMap<CheckId, TaskProgress>;
 
-/// What came of a check.
+/// The result of a check.
 #[derive(Debug)]
 pub struct TaskResult {
-    pub outcome: CheckOutcome,
+    /// None: the check was cancelled.
+    pub outcome: Option<CheckOutcome>,
     pub runs: Vec<Arc<Run>>,
     pub signals: Vec<FilesystemSignal>,
-    /// Of checkers that cannot be killed.
+    /// Checkers that could not be killed.
     pub unkillable: Vec<UnkillableChild>,
 }
 
-/// With what a check goes.
+/// The inputs of a check.
 pub struct TaskInputs {
     pub checker: PathBuf,
-    /// lvm, where snapshots can be made.
+    /// Path of lvm; None where snapshots cannot be made.
     pub lvm: Option<PathBuf>,
-    pub progress: watch::Sender<TaskProgress>,
-    /// Rung when something was said.
-    pub progress_notify: Arc<Notify>,
-    pub control: watch::Receiver<TaskControl>,
+    pub progress: watch::Sender<ProgressMap>,
+    /// What the kernel reported about the filesystem.
+    pub signals: watch::Receiver<Vec<FilesystemSignal>>,
+    pub cancel: CancellationToken,
+    /// None while the check needs no permit.
+    pub permit: Option<Permit>,
+    pub permit_requests: mpsc::UnboundedSender<PermitRequest>,
 }
 
 pub async fn run_check<W: Backend>(
-    world: W,
-    wanted: DesiredCheck,
-    means: TaskInputs,
+    backend: W,
+    desired: DesiredCheck,
+    inputs: TaskInputs,
 ) -> TaskResult {
-    let turn = means.progress.borrow().permit.unwrap_or_default();
-    let mode = wanted.target.mode;
-    let mut conductor = CheckTask {
-        backend: world,
-        desired: wanted,
-        inputs: means,
+    let mut task = CheckTask {
+        backend,
+        desired,
+        inputs,
         clock: SteadyClock {
             at: clock::now(),
             since: Instant::now(),
         },
-        permit: turn,
         runs: Vec::new(),
         own_signals: Vec::new(),
         freeze_refusal: None,
@@ -107,29 +105,21 @@ pub async fn run_check<W: Backend>(
         orphans: OrphanedRuns::default(),
         unkillable: Vec::new(),
     };
-    let outcome = match Box::pin(conductor.run_to_outcome()).await {
-        Ok(outcome) => outcome,
-        Err(Abort::Cancelled(stop)) => cancelled_outcome(&stop, mode),
-        Err(Abort::ThawUnconfirmed(why)) => conductor.thaw_unconfirmed_outcome(&why),
-        Err(Abort::Stuck(waiting_in)) => stuck_outcome(waiting_in, conductor.strongest_mode()),
+    let outcome = match Box::pin(task.run_to_outcome()).await {
+        Ok(outcome) => Some(outcome),
+        Err(Abort::Cancelled) => None,
+        Err(Abort::ThawUnconfirmed(why)) => Some(task.thaw_unconfirmed_outcome(&why)),
+        Err(Abort::Stuck(waiting_in)) => Some(stuck_outcome(waiting_in, task.strongest_mode())),
     };
-    // Before it is over: until then no other check of this filesystem begins.
-    conductor.collect_orphans().await;
-    let remains = std::mem::take(&mut conductor.unkillable);
-    let signals = conductor.signals();
+    // Before the task ends: until then no other check of this filesystem starts.
+    task.collect_orphans().await;
+    let unkillable = std::mem::take(&mut task.unkillable);
+    let signals = task.signals();
     TaskResult {
         outcome,
-        runs: conductor.runs,
+        runs: task.runs,
         signals,
-        unkillable: remains,
-    }
-}
-
-pub fn cancelled_outcome(stop: &Cancellation, mode: Mode) -> CheckOutcome {
-    CheckOutcome {
-        verdict: CheckVerdict::Inconclusive,
-        reason: stop.reason.clone(),
-        mode,
+        unkillable,
     }
 }
 
@@ -147,8 +137,7 @@ fn stuck_outcome(waiting_in: Option<String>, mode: Mode) -> CheckOutcome {
     }
 }
 
-/// Wall-clock time that neither leaps nor goes back for as long as a check lasts: two runs that it
-/// calls 60 s apart are.
+/// Wall-clock time that never jumps during a check: runs that it shows 60 s apart are 60 s apart.
 #[derive(Clone, Copy)]
 struct SteadyClock {
     at: Timestamp,
@@ -161,12 +150,12 @@ impl SteadyClock {
     }
 }
 
-/// Why a check does not come to its own end.
+/// Why a check ended before its decision.
 enum Abort {
-    Cancelled(Cancellation),
-    /// A checker does not go; where it waits.
+    Cancelled,
+    /// A checker cannot be killed; where it waits in the kernel.
     Stuck(Option<String>),
-    /// Its writers may be waiting still; says why that is not known.
+    /// The filesystem may still be frozen; the text says why that is unknown.
     ThawUnconfirmed(String),
 }
 
@@ -175,21 +164,19 @@ struct CheckTask<W> {
     desired: DesiredCheck,
     inputs: TaskInputs,
     clock: SteadyClock,
-    /// The last turn that it wanted.
-    permit: u64,
     runs: Vec<Arc<Run>>,
-    /// Signals that the check itself has found.
+    /// Signals that this check has found.
     own_signals: Vec<FilesystemSignal>,
     freeze_refusal: Option<String>,
     snapshot_unavailable: bool,
-    /// Of runs that were dropped.
+    /// Runs that were dropped.
     orphans: OrphanedRuns,
     unkillable: Vec<UnkillableChild>,
 }
 
 impl<W: Backend> CheckTask<W> {
     async fn run_to_outcome(&mut self) -> Result<CheckOutcome, Abort> {
-        // Where it cannot be asked, a live run is no worse for it; a frozen one asks again.
+        // A live run does not need this answer; a frozen run queries again.
         if let Err(why) = self.query_xfs_health(HealthScope::Inodes).await? {
             tracing::info!(check = %self.desired.id, why, "a filesystem's own word of its health is not known");
         }
@@ -220,7 +207,7 @@ impl<W: Backend> CheckTask<W> {
 
     fn decide(&self) -> Decision {
         let signals = self.signals();
-        let situation = DecisionInput {
+        let input = DecisionInput {
             filesystem: self.desired.target.filesystem,
             mode: self.desired.target.mode,
             terms: &self.desired.terms,
@@ -231,12 +218,12 @@ impl<W: Backend> CheckTask<W> {
             freeze_refusal: self.freeze_refusal.as_deref(),
         };
         let runs: Vec<&Run> = self.runs.iter().map(|run| &**run).collect();
-        self.backend.decide(&situation, &runs, self.clock.now())
+        self.backend.decide(&input, &runs, self.clock.now())
     }
 
-    /// The kernel's, as they are now, and those that were found.
+    /// The kernel's current signals, and those that this check has found.
     fn signals(&self) -> Vec<FilesystemSignal> {
-        let mut signals = self.inputs.control.borrow().signals.clone();
+        let mut signals = self.inputs.signals.borrow().clone();
         signals.extend(
             self.own_signals
                 .iter()
@@ -247,7 +234,7 @@ impl<W: Backend> CheckTask<W> {
         signals
     }
 
-    /// Of the runs so far the strongest mode; of the target where there was none.
+    /// The strongest mode of the runs so far, or the target's mode.
     fn strongest_mode(&self) -> Mode {
         self.runs
             .iter()
@@ -263,69 +250,59 @@ impl<W: Backend> CheckTask<W> {
         }
     }
 
-    // --- what it says, and its turn
+    // --- progress and permit
 
     fn publish(&self, change: impl FnOnce(&mut TaskProgress)) {
         let signals = self.signals();
-        self.inputs.progress.send_modify(|said| {
-            said.signals = signals;
-            said.runs.clone_from(&self.runs);
-            change(said);
+        self.inputs.progress.send_modify(|all| {
+            if let Some(progress) = all.get_mut(&self.desired.id) {
+                progress.signals = signals;
+                progress.runs.clone_from(&self.runs);
+                change(progress);
+            }
         });
-        self.inputs.progress_notify.notify_one();
     }
 
     fn set_phase(&self, phase: String) {
-        self.publish(|said| said.state = CheckState::Running { phase });
+        self.publish(|progress| progress.state = CheckState::Running { phase });
     }
 
-    /// The words to stop end whatever is waited for: it is dropped.
-    async fn or_cancelled<T>(&mut self, what: impl Future<Output = T>) -> Result<T, Abort> {
+    /// Drops the operation when the check is cancelled.
+    async fn or_cancelled<T>(&mut self, operation: impl Future<Output = T>) -> Result<T, Abort> {
         tokio::select! {
             biased;
-            stop = cancelled(&mut self.inputs.control) => Err(Abort::Cancelled(stop)),
-            value = what => Ok(value),
+            () = self.inputs.cancel.cancelled() => Err(Abort::Cancelled),
+            value = operation => Ok(value),
         }
-    }
-
-    fn has_permit(&self) -> bool {
-        let wants = self.inputs.progress.borrow().permit;
-        wants.is_some() && wants == self.inputs.control.borrow().granted_permit
     }
 
     async fn acquire_permit(&mut self) -> Result<(), Abort> {
-        if self.has_permit() {
+        if self.inputs.permit.is_some() {
             return Ok(());
         }
-        let mine = self.permit + 1;
-        self.permit = mine;
         let until = self.clock.now();
-        self.publish(|said| {
-            said.permit = Some(mine);
-            said.state = CheckState::Waiting {
+        self.publish(|progress| {
+            progress.state = CheckState::Waiting {
                 until,
                 why: "it waits for its turn: other checks go on".to_owned(),
             };
         });
-        let mut told = self.inputs.control.clone();
-        let granted = async move {
-            let granted = told
-                .wait_for(|told| told.granted_permit == Some(mine))
-                .await
-                .is_ok();
-            if !granted {
-                // The source itself ends, and this check with it.
-                std::future::pending::<()>().await;
-            }
-        };
-        self.or_cancelled(granted).await
+        let (reply, issued) = oneshot::channel();
+        // An error here, as below: the source is ending, and this check with it.
+        let _ = self
+            .inputs
+            .permit_requests
+            .send((self.desired.id.clone(), reply));
+        let permit = self.or_cancelled(issued).await?;
+        self.inputs.permit = Some(permit.map_err(|_| Abort::Cancelled)?);
+        Ok(())
     }
 
-    /// Gives the turn back meanwhile. Over as soon as the kernel speaks.
+    /// Returns the permit meanwhile. Ends early when the kernel reports a new signal.
     async fn wait(&mut self, until: Timestamp) -> Result<(), Abort> {
-        self.publish(|said| {
-            said.permit = None;
-            said.state = CheckState::Waiting {
+        self.inputs.permit = None;
+        self.publish(|progress| {
+            progress.state = CheckState::Waiting {
                 until,
                 why: "two frozen runs must lie apart to be two".to_owned(),
             };
@@ -333,12 +310,12 @@ impl<W: Backend> CheckTask<W> {
         let left = Duration::try_from(until.duration_since(self.clock.now()))
             .unwrap_or_default()
             .max(MIN_WAIT);
-        let known = self.inputs.control.borrow().signals.len();
-        let mut told = self.inputs.control.clone();
+        let mut signals = self.inputs.signals.clone();
+        let known = signals.borrow().len();
         let passed = async move {
             tokio::select! {
                 () = tokio::time::sleep(left) => {}
-                Ok(_) = told.wait_for(|told| told.signals.len() > known) => {}
+                Ok(_) = signals.wait_for(|signals| signals.len() > known) => {}
             }
         };
         self.or_cancelled(passed).await
@@ -346,7 +323,7 @@ impl<W: Backend> CheckTask<W> {
 
     // --- runs
 
-    /// Which of how many.
+    /// For example `live run 2 of 3`.
     fn run_label(&self, mode: Mode) -> String {
         let number = self.runs.iter().filter(|run| run.mode == mode).count() + 1;
         match mode {
@@ -393,27 +370,27 @@ impl<W: Backend> CheckTask<W> {
         self.publish(|_| {});
     }
 
-    /// A run with what is left of it.
+    /// Records a run, and aborts when its checker could not be killed.
     fn record_reaped(
         &mut self,
-        ran: ReapedRun,
+        reaped: ReapedRun,
         started: Timestamp,
         change: impl FnOnce(&mut Run),
     ) -> Result<(), Abort> {
         let ReapedRun {
             mut run,
-            unkillable: remains,
-        } = ran;
+            unkillable,
+        } = reaped;
         run.started = started;
         change(&mut run);
         self.record_run(run);
-        self.unkillable.extend(remains);
+        self.unkillable.extend(unkillable);
         self.ensure_none_stuck()
     }
 
     fn ensure_none_stuck(&self) -> Result<(), Abort> {
-        self.unkillable.first().map_or(Ok(()), |remains| {
-            Err(Abort::Stuck(remains.waiting_in.clone()))
+        self.unkillable.first().map_or(Ok(()), |unkillable| {
+            Err(Abort::Stuck(unkillable.waiting_in.clone()))
         })
     }
 
@@ -422,20 +399,20 @@ impl<W: Backend> CheckTask<W> {
         self.unkillable.extend(left);
     }
 
-    /// None: it could not be, which is a run too.
-    async fn prepare(&mut self, order: RunRequest) -> Result<Option<W::PreparedRun>, Abort> {
-        // What was prepared before and not run has gone, or nothing else is begun.
+    /// None: preparing failed, which is recorded as a run.
+    async fn prepare(&mut self, request: RunRequest) -> Result<Option<W::PreparedRun>, Abort> {
+        // A prepared run that was dropped must have exited before another one starts.
         self.collect_orphans().await;
         self.ensure_none_stuck()?;
         let started = self.clock.now();
-        self.set_phase(format!("{}: preparing", self.run_label(order.mode)));
-        let (world, strays) = (self.backend.clone(), self.orphans.clone());
+        self.set_phase(format!("{}: preparing", self.run_label(request.mode)));
+        let (backend, orphans) = (self.backend.clone(), self.orphans.clone());
         match self
-            .or_cancelled(Box::pin(world.prepare(order, strays)))
+            .or_cancelled(Box::pin(backend.prepare(request, orphans)))
             .await?
         {
             Ok(prepared) => Ok(Some(prepared)),
-            Err(ran) => self.record_reaped(*ran, started, |_| {}).map(|()| None),
+            Err(reaped) => self.record_reaped(*reaped, started, |_| {}).map(|()| None),
         }
     }
 
@@ -445,39 +422,39 @@ impl<W: Backend> CheckTask<W> {
         };
         let (started, name) = (self.clock.now(), self.run_label(mode));
         self.set_phase(name.clone());
-        let (world, mut told) = (self.backend.clone(), self.inputs.control.clone());
+        let backend = self.backend.clone();
         let (phase, mut phases) = watch::channel(String::new());
-        let heard = {
-            let mut run = Box::pin(world.run(prepared, &phase));
+        let finished = {
+            let mut run = Box::pin(backend.run(prepared, &phase));
             loop {
                 tokio::select! {
                     biased;
-                    stop = cancelled(&mut told) => return Err(Abort::Cancelled(stop)),
-                    heard = &mut run => break heard,
+                    () = self.inputs.cancel.cancelled() => return Err(Abort::Cancelled),
+                    finished = &mut run => break finished,
                     Ok(()) = phases.changed() => self.set_phase(with_phase(&name, &phases.borrow_and_update())),
                 }
             }
         };
-        let ran = world.reap(heard).await;
-        self.record_reaped(ran, started, |_| {})
+        let reaped = backend.reap(finished).await;
+        self.record_reaped(reaped, started, |_| {})
     }
 
-    /// Level 0: nothing is frozen when it does.
+    /// Kernel reports decide before any freeze.
     fn has_signals(&self) -> bool {
         !self.signals().is_empty()
     }
 
-    /// The error within: it could not be asked.
-    async fn query_xfs_health(&mut self, extent: HealthScope) -> Result<Result<(), String>, Abort> {
+    /// The inner error: the query failed.
+    async fn query_xfs_health(&mut self, scope: HealthScope) -> Result<Result<(), String>, Abort> {
         let target = &self.desired.target;
         let (Filesystem::Xfs, Some(mount)) = (target.filesystem, target.mount.clone()) else {
             return Ok(Ok(()));
         };
         let dev = target.mountinfo_dev();
         self.set_phase("asking XFS for its health".to_owned());
-        let world = self.backend.clone();
+        let backend = self.backend.clone();
         match self
-            .or_cancelled(Box::pin(world.query_health(mount, dev, extent)))
+            .or_cancelled(Box::pin(backend.query_health(mount, dev, scope)))
             .await?
         {
             Ok(signals) => {
@@ -498,8 +475,8 @@ impl<W: Backend> CheckTask<W> {
         };
         let started = self.clock.now();
         let began = Instant::now();
-        // LVM has the kernel hold the writers while it makes one: no more than for a freeze of ours
-        // may speak against it.
+        // LVM suspends the writers while it creates a snapshot: the same conditions apply as for a
+        // freeze.
         if let Some(mount) = self.desired.target.mount.clone() {
             let dev = self.desired.target.mountinfo_dev();
             if let Err(why) = self.probe_syncfs("snapshot", mount, dev).await? {
@@ -512,15 +489,18 @@ impl<W: Backend> CheckTask<W> {
             }
         }
         self.set_phase(format!("making a snapshot of {group}/{volume}"));
-        let order = LvmSnapshotRequest {
+        let request = LvmSnapshotRequest {
             check: self.desired.id.clone(),
             group,
             volume,
             filesystem: self.desired.target.filesystem,
             lvm,
         };
-        let world = self.backend.clone();
-        let snapshot = match self.or_cancelled(Box::pin(world.snapshot(order))).await? {
+        let backend = self.backend.clone();
+        let snapshot = match self
+            .or_cancelled(Box::pin(backend.snapshot(request)))
+            .await?
+        {
             Ok(snapshot) => snapshot,
             Err(LvmSnapshotError::Refused(why)) => {
                 tracing::info!(check = %self.desired.id, why, "no snapshot is made");
@@ -544,10 +524,10 @@ impl<W: Backend> CheckTask<W> {
             }
         };
         let before = self.runs.len();
-        let device = world.device_of(&snapshot);
-        let ran = Box::pin(self.run_checker(Mode::Snapshot, device)).await;
-        if ran.is_ok()
-            && let Some(why) = Box::pin(world.overflow_reason(&snapshot)).await
+        let device = backend.device_of(&snapshot);
+        let result = Box::pin(self.run_checker(Mode::Snapshot, device)).await;
+        if result.is_ok()
+            && let Some(why) = Box::pin(backend.overflow_reason(&snapshot)).await
         {
             for run in self.runs.iter_mut().skip(before) {
                 let run = Arc::make_mut(run);
@@ -556,24 +536,11 @@ impl<W: Backend> CheckTask<W> {
             }
         }
         self.set_phase("removing the snapshot".to_owned());
-        // A checker that was stopped still holds it for a moment.
+        // A checker that was killed keeps the device busy for a moment.
         self.collect_orphans().await;
-        Box::pin(world.remove(snapshot)).await;
-        ran
+        Box::pin(backend.remove(snapshot)).await;
+        result
     }
-}
-
-/// Cancel-safe.
-async fn cancelled(told: &mut watch::Receiver<TaskControl>) -> Cancellation {
-    let stop = told
-        .wait_for(|told| told.cancellation.is_some())
-        .await
-        .ok()
-        .and_then(|told| told.cancellation.clone());
-    // Whoever could say it is gone, which is the daemon's end.
-    stop.unwrap_or_else(|| Cancellation {
-        reason: "the daemon ends".to_owned(),
-    })
 }
 
 fn with_phase(name: &str, phase: &str) -> String {
@@ -584,7 +551,7 @@ fn with_phase(name: &str, phase: &str) -> String {
     }
 }
 
-/// A run of which there is nothing to read.
+/// A run without any output to parse.
 fn failed_run(
     mode: Mode,
     started: Timestamp,

@@ -1,7 +1,7 @@
-//! The programs that check: where they are, and which version. Without one its filesystems cannot
-//! be checked, which is told.
+//! Finds the checker programs and their versions. Without its program a filesystem cannot be
+//! checked, and the source's status says so.
 //!
-//! Checkers are looked for in our own mount namespace, lvm in the host's: there it runs.
+//! Checkers are searched in the daemon's mount namespace, lvm in the host's, where it runs.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
@@ -9,35 +9,38 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::checker;
+use crate::host::blocking::BlockingLane;
 use crate::host::exec::{Exec, run};
 use crate::host::root::HostRoot;
 use crate::model::check::Filesystem;
 use crate::model::policy::checks::Tools;
 use crate::model::source_update::SourceStatus;
 
-/// Where distributions put them.
+static PROGRAM_FILES: BlockingLane = BlockingLane::new();
+
+/// Where distributions install it.
 const SEARCH_PATH: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"];
 const FILESYSTEMS: [Filesystem; 3] = [Filesystem::Ext4, Filesystem::Xfs, Filesystem::Btrfs];
-/// They tell their version at once.
+/// Printing the version takes no time.
 const VERSION_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_OUTPUT_BYTES: usize = 4096;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AvailableTools {
-    /// The errors: what to install.
+    /// The errors say what to install.
     checkers: BTreeMap<Filesystem, Result<CheckerProgram, String>>,
-    /// As the host names it.
+    /// Path on the host.
     pub lvm: Option<PathBuf>,
-    /// Nothing at all is checked here, and why.
+    /// No check is possible here; the text says why.
     pub absent: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckerProgram {
     pub path: PathBuf,
-    /// `1.47.0`; empty where it did not say.
+    /// `1.47.0`; empty when the program did not print it.
     pub version: String,
-    /// Tells one program at this path from the next: inode, size, time of its last change in
+    /// Distinguishes versions of the program at this path: inode, size, modification time in
     /// seconds.
     pub file_identity: (u64, u64, i64),
 }
@@ -76,7 +79,7 @@ impl AvailableTools {
         }
     }
 
-    /// The error: why not, and what to do.
+    /// The error says why not, and what to do.
     pub fn checker(&self, filesystem: Filesystem) -> Result<&Path, String> {
         if let Some(why) = &self.absent {
             return Err(format!("nothing can be checked here: {why}"));
@@ -113,7 +116,7 @@ impl AvailableTools {
     }
 }
 
-/// `before`: what was found last; one that is still the same is not asked for its version again.
+/// `before`: the last result; a program that is unchanged is not started again for its version.
 pub async fn find_tools(
     root: &HostRoot,
     tools: Tools,
@@ -123,8 +126,8 @@ pub async fn find_tools(
         return AvailableTools::unavailable("a recorded tree has no filesystems to check");
     }
     let host = root.clone();
-    // In the blocking pool: the disk that they lie on may be the one that dies.
-    let looked = tokio::task::spawn_blocking(move || {
+    // The programs may be on a failing disk.
+    let looked = PROGRAM_FILES.run(move || {
         let paths = FILESYSTEMS.map(|filesystem| {
             let there = checker::find_program(&tools, filesystem).and_then(|path| {
                 let file = std::fs::metadata(&path)
@@ -168,16 +171,17 @@ pub async fn find_tools(
     }
 }
 
-/// As the host names it.
+/// Path on the host.
 pub async fn find_lvm(root: &HostRoot, given: &Tools) -> Option<PathBuf> {
     let (root, given) = (root.clone(), given.lvm.clone());
-    tokio::task::spawn_blocking(move || find_program(&root, given.as_deref(), "lvm"))
+    PROGRAM_FILES
+        .run(move || find_program(&root, given.as_deref(), "lvm"))
         .await
         .ok()
         .flatten()
 }
 
-/// What was given, or the first that is there and can be run.
+/// The configured path, or the first executable in the usual folders.
 fn find_program(root: &HostRoot, given: Option<&Path>, name: &str) -> Option<PathBuf> {
     let places = SEARCH_PATH.iter().map(|place| Path::new(place).join(name));
     let runs = |path: &PathBuf| {

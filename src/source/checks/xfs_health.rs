@@ -1,8 +1,8 @@
-//! What an XFS says of its own health, asked by a helper of its own: telling of every inode may
-//! take long, and is ended with whoever wants to know.
+//! Queries the health that the kernel tracks for an XFS, through a helper process: reading every
+//! inode may take long, and dropping the query ends it.
 //!
-//! In: a mount of it. Out: signals. What cannot be told in time, or at all, is not told: that is no
-//! signal, and no proof of health either.
+//! In: a mount of the XFS. Out: signals. A part that cannot be read in time gives no signal, and
+//! does not prove health either.
 
 use std::time::Duration;
 
@@ -17,16 +17,16 @@ use crate::model::dev::DevNo;
 use crate::model::finding::Evidence;
 use crate::model::path::HostPath;
 
-/// For all of it.
+/// For the whole query.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How much is asked.
+/// The scope of a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HealthScope {
-    /// Allocation groups: as many questions as there are groups.
+    /// Allocation groups: one ioctl for each group.
     Groups,
-    /// The inodes as well, all of which are read for it.
+    /// The inodes as well: all of them are read.
     Inodes,
 }
 
@@ -38,14 +38,14 @@ pub struct HealthQuery {
     pub scope: HealthScope,
 }
 
-/// Something that the kernel says is sick, or an error that says as much.
+/// A part that the kernel reports as sick, or an error with the same meaning.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sickness {
     pub kind: SignalKind,
     pub text: String,
 }
 
-/// One for the groups, then one for the inodes where they were asked for.
+/// One response for the groups, then one for the inodes where the query includes them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HealthResponse {
@@ -53,7 +53,7 @@ pub enum HealthResponse {
     Failed { error: String },
 }
 
-/// Dropping it ends the helper. The error: it could not be asked.
+/// Dropping the future ends the helper. An error: the query failed.
 pub async fn query(
     program: &Program,
     mount: HostPath,
@@ -84,7 +84,7 @@ pub async fn query(
     if extent == HealthScope::Inodes && said.is_empty() {
         match timeout_at(until, helper.recv::<HealthResponse>()).await {
             Ok(Ok(HealthResponse::Sick(inodes))) => said.extend(inodes),
-            // The groups have told that they are well: the rest is not known.
+            // The groups are healthy; the state of the inodes is unknown.
             Ok(Ok(HealthResponse::Failed { error })) => {
                 tracing::info!(%mount, error, "the inodes of an XFS were not asked for their health")
             }

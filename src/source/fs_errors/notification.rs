@@ -1,8 +1,8 @@
-//! What fanotify's bytes say (fanotify(7), struct fanotify_event_metadata and the records behind
-//! it; include/uapi/linux/fanotify.h).
+//! Parser of fanotify's notifications (fanotify(7), struct fanotify_event_metadata and its records;
+//! include/uapi/linux/fanotify.h).
 //!
 //! In: one read(2) of a group that reports file handles. Out: notices of errors. Pure. Records of
-//! unknown kinds are passed over; where lengths make no sense, the rest is left.
+//! unknown kinds are skipped; an invalid length ends the parsing.
 
 use crate::host::fanotify::FsId;
 
@@ -17,11 +17,11 @@ const ERROR: u8 = 5;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notification {
     Error {
-        /// Of the filesystem; None where the kernel did not say.
+        /// The filesystem's id; None if the kernel gave none.
         fsid: Option<FsId>,
         /// Of the first error.
         errno: i32,
-        /// Errors since the last notice that was read; the kernel keeps one for each filesystem.
+        /// Errors since the last notice was read; the kernel keeps one notice per filesystem.
         count: u32,
         inode: Option<u64>,
     },
@@ -38,7 +38,7 @@ pub fn parse(mut bytes: &[u8]) -> Vec<Notification> {
     notices
 }
 
-/// The first event, as far as it is of interest, and what follows it.
+/// The first event, if it is relevant, and the bytes after it.
 fn next_event(bytes: &[u8]) -> Option<(Option<Notification>, &[u8])> {
     let length = usize::try_from(u32_at(bytes, 0)?).ok()?;
     let header = usize::from(u16::from_ne_bytes(array(bytes, 6)?));
@@ -58,12 +58,12 @@ fn next_event(bytes: &[u8]) -> Option<(Option<Notification>, &[u8])> {
     Some((notice, rest))
 }
 
-/// None where the record of the error itself is missing.
+/// None if the error record is missing.
 fn parse_error_event(mut records: &[u8]) -> Option<Notification> {
     let (mut what, mut fsid, mut inode) = (None, None, None);
     while let Some((kind, record, rest)) = next_record(records) {
         match kind {
-            // ext4 passes errors with either sign before 7.0; user space is promised positive ones.
+            // ext4 passes errors with either sign before 7.0; the interface promises positive ones.
             ERROR => {
                 what = u32_at(record, 4)
                     .zip(u32_at(record, 8))
@@ -99,8 +99,8 @@ fn next_record(records: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     ))
 }
 
-/// Of the struct file_handle behind the filesystem's id: length, type, handle. An error of no file
-/// in particular has the type 0xff and no handle. Types: include/linux/exportfs.h; XFS's are
+/// The inode in the struct file_handle after the filesystem's id: length, type, handle. An error
+/// without a file has the type 0xff and no handle. Types: include/linux/exportfs.h; XFS's are
 /// FILEID_INO32_GEN with 0x80 added for 64 bits (fs/xfs/xfs_export.h).
 fn file_inode(record: &[u8]) -> Option<u64> {
     let length = usize::try_from(u32_at(record, 12)?).ok()?;
@@ -236,7 +236,7 @@ mod tests {
             let mut bytes = whole.clone();
             bytes.extend(&whole[..cut.min(whole.len() - 1)]);
             prop_assert_eq!(parse(&bytes), parse(&whole));
-            // Any records at all behind a sound head.
+            // Arbitrary records behind a valid header.
             let _notices = parse(&event(FS_ERROR, &[junk]));
         }
     }

@@ -1,4 +1,4 @@
-//! What the daemon and its helper for filesystem errors say to each other, a line each.
+//! Messages between the daemon and its helper for filesystem errors, one line each.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,7 +6,8 @@ use crate::model::dev::DevNo;
 use crate::model::path::HostPath;
 use crate::model::source_update::FsErrorNotice;
 
-/// To the helper: all that shall be watched. Whole each time; saying it again makes it look again.
+/// To the helper: all filesystems to watch. Complete each time; repeating a request makes the
+/// helper check again.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MarkRequest {
     pub filesystems: Vec<Filesystem>,
@@ -17,8 +18,7 @@ pub struct Filesystem {
     pub dev: DevNo,
     /// `ext4`
     pub kind: String,
-    /// Mounts of it, in PID 1's mount namespace: one is enough, the others are for when that one
-    /// does not serve.
+    /// Its mounts in PID 1's mount namespace: one suffices, the others are alternatives.
     pub paths: Vec<HostPath>,
 }
 
@@ -26,16 +26,16 @@ pub struct Filesystem {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "said", rename_all = "snake_case")]
 pub enum HelperMessage {
-    /// First of all. What it may not see or do, in words.
+    /// The first message. Names missing privileges, as text.
     Hello {
         limitations: Vec<String>,
     },
-    /// There is no fanotify for us here.
+    /// fanotify is not available here.
     Unavailable {
         errno: i32,
         text: String,
     },
-    /// What became of a filesystem that was wanted. Said when it changes.
+    /// The result for a wanted filesystem. Sent when it changes.
     Mark {
         dev: DevNo,
         mark: MarkResult,
@@ -55,6 +55,6 @@ pub enum MarkResult {
         errno: i32,
         text: String,
     },
-    /// The call has not returned; others were marked meanwhile.
+    /// The call has not returned; the helper marked others meanwhile.
     Stuck,
 }

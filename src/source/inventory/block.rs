@@ -1,5 +1,7 @@
-//! One block device: what /sys/class/block/NAME says of it, joined with udev's record. Makes the
-//! node of the graph; whether it is a drive is decided beside (`drive`, `nvme`).
+//! One block device: its attributes in /sys/class/block/NAME, joined with the record of udev.
+//!
+//! In: a kernel name. Out: the node of the block graph. `drive` and `nvme` decide whether it is a
+//! drive.
 
 use crate::model::block::{BlockDevice, Layer};
 use crate::model::dev::DevNo;

@@ -1,5 +1,5 @@
-//! Mounted btrfs filesystems, from /sys/fs/btrfs (Documentation/ABI: fs/btrfs/sysfs.c). Their
-//! members are otherwise in no device's `slaves/`.
+//! Mounted btrfs filesystems and their member devices, from /sys/fs/btrfs (Documentation/ABI:
+//! fs/btrfs/sysfs.c). No `slaves/` directory of a block device lists the members.
 
 use crate::model::block::BtrfsFs;
 use crate::source::inventory::sysfs::{DeviceRemoved, SysfsReader};

@@ -1,5 +1,5 @@
-//! What kind of thing a disk is and how it is attached, from where it hangs in /sys/devices and
-//! what it says of itself. Pure.
+//! Classifies a disk: its kind and its transport, from its path in /sys/devices and its attributes.
+//! Pure.
 
 use crate::model::drive::{DriveKind, Transport};
 

@@ -1,8 +1,8 @@
-//! Drives out of block devices: SCSI and ATA disks, virtio, MMC, nbd, and virtual devices that the
+//! Drives from block devices: SCSI and ATA disks, virtio, MMC, nbd, and virtual devices that the
 //! configuration admits. NVMe: see `nvme`.
 //!
-//! `find` reads what one node says of itself, `name` decides which nodes are one drive and what it
-//! is called.
+//! `find` reads the attributes of one node, `name` decides which nodes are one drive and how it is
+//! named.
 
 use crate::model::block::Layer;
 use crate::model::drive::{DriveDevice, DriveFacts, Location, Transport, WriteCache};

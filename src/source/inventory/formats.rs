@@ -1,4 +1,4 @@
-//! The small languages of sysfs: wwid strings, SCSI vital product data, device-mapper names, name
+//! Parsers for formats in sysfs: wwid strings, SCSI vital product data, device-mapper names, name
 //! patterns. Pure.
 
 /// What `device/wwid` (scsi_vpd_lun_id(), drivers/scsi/scsi_lib.c), an NVMe namespace's `wwid` or

@@ -1,6 +1,6 @@
-//! NVMe: a controller is a drive, its namespaces are the drive's devices. Controllers of one
-//! subsystem (a dual-ported drive, the paths of an array) are one drive, as the kernel itself joins
-//! them (nvme_init_subsystem(), drivers/nvme/host/core.c).
+//! NVMe drives: a controller is a drive, and its namespaces are the devices of the drive.
+//! Controllers of one subsystem (a dual-ported drive, the paths of an array) are one drive, as in
+//! the kernel (nvme_init_subsystem(), drivers/nvme/host/core.c).
 
 use std::collections::BTreeMap;
 

@@ -1,9 +1,8 @@
-//! The thin reader below the scan: attributes, links and folders of the host, with what went wrong
-//! noted beside.
+//! Reads attributes, links and directories of the host for the scan, and collects warnings.
 //!
-//! Three kinds of failure: an attribute that does not apply (None), a device that goes while it is
-//! read (`Gone`: the caller drops the device, an event will follow), and everything else (None and
-//! a warning that names the file).
+//! There are three kinds of failure: an attribute that does not apply (None), a device that is
+//! removed during the reading (`Gone`: the caller drops the device, and an event will follow), and
+//! any other error (None, and a warning that names the file).
 
 use std::cell::RefCell;
 use std::io::{self, Read};

@@ -1,8 +1,8 @@
-//! journald's copy of the kernel's records, for where /dev/kmsg cannot be read:
-//! `journalctl --output=json` (systemd.journal-fields(7)).
+//! journald's copy of the kernel log, for hosts where /dev/kmsg cannot be read: `journalctl
+//! --output=json` (systemd.journal-fields(7)).
 //!
-//! In: a line of JSON. Out: the record as /dev/kmsg would have given it, so that there is one
-//! parser. Which rights are missing is not its business.
+//! In: a line of JSON. Out: the record in the format of /dev/kmsg, so that one parser serves both.
+//! Permissions are checked elsewhere.
 
 use std::path::Path;
 
@@ -11,23 +11,23 @@ use serde::Deserialize;
 
 use crate::host::root::HostRoot;
 
-/// Where distributions have it; looked for in this order, in our own root: it must fit our own
-/// libraries.
+/// The paths in distributions, in order of preference. They are below the daemon's own root: the
+/// program must fit its own libraries.
 pub const PROGRAMS: [&str; 2] = ["/usr/bin/journalctl", "/bin/journalctl"];
-/// journald listens here as long as it runs. A journal alone would be followed for ever without a
-/// word.
+/// journald listens on this socket while it runs. Following a journal without journald would yield
+/// nothing for ever.
 const JOURNALD_SOCKET: &str = "/run/systemd/journal/socket";
-/// What is asked for besides the fields with two underscores, which always come.
+/// The requested fields. Fields with two underscores always come.
 const FIELDS: &str =
     "MESSAGE,PRIORITY,SYSLOG_FACILITY,_SOURCE_MONOTONIC_TIMESTAMP,_KERNEL_SUBSYSTEM,_KERNEL_DEVICE";
 
-/// The host's journald runs.
+/// Whether the host's journald runs.
 pub fn is_running(root: &HostRoot) -> bool {
     root.at(JOURNALD_SOCKET).exists()
 }
 
-/// The kernel's records of this boot, and what comes after them, for ever. `after`: the journal's
-/// own cursor.
+/// Arguments to print the kernel's records of this boot, and to follow. `after`: the journal's own
+/// cursor.
 pub fn arguments(root: &HostRoot, boot_id: &str, after: Option<&str>) -> Vec<String> {
     let mut arguments: Vec<String> = [
         "--quiet",
@@ -74,8 +74,7 @@ struct JournalFields {
     cursor: Option<Value>,
 }
 
-/// Text; bytes, where they are not UTF-8 or not printable; a list, where a field comes more than
-/// once.
+/// Text; bytes, if not UTF-8 or not printable; a list, if a field occurs more than once.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Value {
@@ -91,7 +90,7 @@ impl Value {
             Value::Number(number) => Some(number.to_string().into_bytes()),
             Value::Text(text) => Some(text.clone().into_bytes()),
             Value::Bytes(bytes) => Some(bytes.clone()),
-            // Nested once; deeper is nobody's.
+            // One level of nesting; deeper lists do not occur.
             Value::List(many) => match many.first() {
                 Some(Value::List(_)) | None => None,
                 Some(first) => first.bytes(),
@@ -111,21 +110,22 @@ impl Value {
 /// A record of the journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JournalEntry {
-    /// As /dev/kmsg writes it. Its sequence number is the journal's.
+    /// In the format of /dev/kmsg. Its sequence number is the journal's.
     pub raw: Vec<u8>,
     pub realtime: Option<Timestamp>,
-    /// Where the journal goes on after it.
+    /// The journal's cursor at this entry.
     pub cursor: Option<String>,
 }
 
-/// None: no record, or one without what a record needs.
+/// None: the line is no record, or lacks a required field.
 pub fn parse_entry(line: &[u8]) -> Option<JournalEntry> {
     let line: JournalFields = serde_json::from_slice(line).ok()?;
     let message = line.message?.bytes()?;
     let number = |value: &Option<Value>| value.as_ref().and_then(Value::number);
     let text = |value: &Option<Value>| value.as_ref().and_then(Value::text);
     let cursor = text(&line.cursor);
-    // Told since systemd 254; it has always been a part of the cursor, in hexadecimal.
+    // journald prints the number since systemd 254; the cursor has always contained it, in
+    // hexadecimal.
     let in_cursor = || {
         cursor
             .as_deref()?
@@ -133,7 +133,7 @@ pub fn parse_entry(line: &[u8]) -> Option<JournalEntry> {
             .find_map(|part| u64::from_str_radix(part.strip_prefix("i=")?, 16).ok())
     };
     let seq = number(&line.seqnum).or_else(in_cursor)?;
-    // Without a facility nobody says that it is the kernel's word: 1 is user space's.
+    // A record without a facility cannot be trusted as the kernel's: 1 is user space's.
     let facility = number(&line.facility).unwrap_or(1).min(127);
     let priority = facility << 3 | number(&line.priority).unwrap_or(6).min(7);
     let time = number(&line.kernel_time)
@@ -156,7 +156,8 @@ pub fn parse_entry(line: &[u8]) -> Option<JournalEntry> {
     })
 }
 
-/// As the kernel does (msg_add_ext_text(), kernel/printk/printk.c); journald has undone it.
+/// Escapes as the kernel does (msg_add_ext_text(), kernel/printk/printk.c); journald has removed
+/// the escapes.
 fn escape(text: &[u8], out: &mut Vec<u8>) {
     for byte in text {
         match byte {

@@ -1,24 +1,24 @@
-//! What a sequence number of a record means: it holds for one boot, one reader of the log, and as
+//! `LogEpoch`: the range in which sequence numbers are comparable: one boot, one medium, and as
 //! long as numbers grow.
 //!
-//! In: the boot id, and the cursor that was stored. Out: from where to read, and the name of the
-//! numbering for `Cursor::boot_id`.
+//! In: the boot id, and the stored cursor. Out: where to start reading, and the name of the epoch
+//! for `Cursor::boot_id`.
 
 use std::fmt;
 
 use crate::model::kernel_log::event::Cursor;
 
-/// Whose numbers they are.
+/// The medium that the numbers come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Medium {
-    /// The kernel's.
+    /// The kernel's numbers.
     Kmsg,
-    /// The journal's, shared by all that is logged.
+    /// The journal's numbers, shared by all its entries.
     Journal,
 }
 
-/// Written as `BOOT-ID`, `BOOT-ID/journal`, and `…+N` for the N-th time that the numbers of a boot
-/// began anew. Equal names: comparable numbers.
+/// Written as `BOOT-ID`, `BOOT-ID/journal`, and `…+N` when the numbers of a boot started over for
+/// the N-th time. Numbers of equal names are comparable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogEpoch {
     pub boot_id: String,
@@ -80,15 +80,15 @@ impl fmt::Display for LogEpoch {
     }
 }
 
-/// How to begin.
+/// Where a session starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StartPosition {
-    /// Nothing is known of these records.
+    /// At the oldest record: the store has none of them.
     Oldest(LogEpoch),
-    /// After this.
+    /// After this cursor.
     Resume(LogEpoch, Cursor),
-    /// The older ones were read from another medium, and no number says which; told again, they
-    /// would be counted twice.
+    /// At the newest record: the older ones were read from another medium, whose numbers do not
+    /// compare. They would be counted twice.
     Now(LogEpoch),
 }
 
@@ -103,7 +103,7 @@ impl StartPosition {
         } else if was.medium == medium {
             StartPosition::Resume(was, cursor.clone())
         } else {
-            // A number that was not used before: there and back again is not the first time.
+            // A new number even after a return to a former medium, so that no epoch is reused.
             StartPosition::Now(LogEpoch {
                 medium,
                 ..was.next()

@@ -1,23 +1,22 @@
-//! Records in a stream of bytes: a pipe, a file, or a program's output in place of /dev/kmsg, which
-//! gives one whole record a read.
+//! `RecordSplitter`: splits a stream of bytes into records: a pipe, a file, or a program's output
+//! in place of /dev/kmsg, which returns one whole record per read.
 //!
-//! In: pieces of any length. Out: records: a line, with the lines behind it that begin with a space
-//! where the stream is written as /dev/kmsg writes. Holds one record at most. What a record means
-//! is not its business.
+//! In: pieces of any length. Out: records: a line, and in the format of /dev/kmsg also the
+//! following lines that begin with a space. Holds at most one record, and does not interpret it.
 
-/// The kernel's longest record has 8 KiB (PRINTKRB_RECORD_MAX and the escapes); a longer one is
+/// The kernel's longest record has 8 KiB (PRINTKRB_RECORD_MAX plus escapes); a longer one is
 /// dropped up to the next line.
 pub const MAX_RECORD: usize = 64 * 1024;
 
 #[derive(Debug)]
 pub struct RecordSplitter {
-    /// Lines that begin with a space belong to the one before.
+    /// Lines that begin with a space continue the record.
     has_continuation_lines: bool,
-    /// A record that may go on, without its last line break.
+    /// A record that may be continued, without its last line break.
     record: Vec<u8>,
-    /// The line break of the record's last line has been seen.
+    /// The last line of the record has its line break.
     line_complete: bool,
-    /// Until the end of a line that is too long, with what continues it.
+    /// Drops a line that is too long, and its continuation.
     dropping: bool,
     pub dropped: u64,
 }
@@ -52,18 +51,18 @@ impl RecordSplitter {
             piece = rest.get(1..).unwrap_or_default();
             self.line_complete = end.is_some();
         }
-        // Without continuation lines nothing more can come.
+        // Without continuation lines the record is complete.
         if self.line_complete && !self.has_continuation_lines {
             self.flush(give);
         }
     }
 
-    /// A record is there that a line to come may continue.
+    /// A record is held that the next line may continue.
     pub fn is_waiting(&self) -> bool {
         self.line_complete
     }
 
-    /// Nothing came for a while: what has its line break is whole.
+    /// No data came for a while: a record with its line break is complete.
     pub fn flush(&mut self, mut give: impl FnMut(&[u8])) {
         if self.line_complete {
             self.line_complete = false;

@@ -1,5 +1,5 @@
-//! Over pipes, files, sockets and programs in the place of the device, with the time of a real
-//! runtime.
+//! Tests over pipes, files, sockets and programs in place of the device, with a real runtime's
+//! time.
 
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
@@ -16,10 +16,10 @@ use crate::model::probe::ProbeTarget;
 use crate::source::context::{SmartSettings, SourceSettings};
 
 const BOOT: &str = "bc410abf-5868-4598-8a1a-df242baf6e4d";
-/// Nothing that is asserted here takes this long on a machine of any speed.
+/// No assertion needs this long on a machine of any speed.
 const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A host with a log of its own, and what its reader reports.
+/// A host with its own log, and the updates of its reader.
 struct Host {
     dir: tempfile::TempDir,
     settings: watch::Sender<Arc<SourceSettings>>,
@@ -103,7 +103,7 @@ impl Host {
         self
     }
 
-    /// Opened as the reader opens it: without waiting for the other side.
+    /// Opened as the reader opens it: without waiting for the other end.
     fn writer(&self) -> std::fs::File {
         std::fs::File::options()
             .read(true)
@@ -120,7 +120,7 @@ impl Host {
         });
     }
 
-    /// What journalctl writes, and how it goes on.
+    /// The output of journalctl, as a shell script.
     fn journal(&mut self, script: &str) {
         std::fs::write(self.dir.path().join("run/systemd/journal/socket"), "").expect("written");
         let program = self.dir.path().join("journalctl");
@@ -166,7 +166,7 @@ impl Host {
         };
         let journalctl = self.journalctl.clone();
         let task = tokio::spawn(async move {
-            // Ends only with its receiver.
+            // Ends only when its receiver is dropped.
             let Err(_gone) = run_with(context, journalctl).await;
         });
         Running { reports, task }
@@ -201,7 +201,7 @@ impl Running {
         }
     }
 
-    /// Batches until one has read this record.
+    /// Batches up to the one that has read this record.
     async fn until(&mut self, seq: u64) -> Vec<Batch> {
         let mut batches = Vec::new();
         loop {
@@ -265,7 +265,7 @@ async fn a_record_in_a_pipe_is_reported_at_once_with_its_arrival_time() {
 }
 
 #[tokio::test]
-async fn what_was_written_before_the_start_is_history() {
+async fn records_written_before_the_start_are_backlog() {
     let host = Host::new().fifo();
     let mut writer = host.writer();
     writer
@@ -325,9 +325,9 @@ async fn a_gap_in_sequence_numbers_is_reported_as_a_loss() {
         .expect("written");
     let batches = running.until(40).await;
     assert_eq!(batches.last().expect("one").cursor.lost, 38);
-    let told = running.status().await;
+    let status = running.status().await;
     assert_eq!(
-        told,
+        status,
         SourceStatus::Limited("/dev/kmsg, a pipe; 38 records since the boot were overwritten before they could be read".into())
     );
 }
@@ -345,7 +345,7 @@ async fn a_flood_arrives_complete_in_few_batches_and_starves_no_task() {
                 .write_all(failure(seq, ["sda", "sdb"][(seq % 2) as usize]).as_bytes())
                 .expect("written");
         }
-        // It stays open: the reader is still there.
+        // The pipe stays open: the reader still holds it.
         writer
     });
     // On the same thread as the reader.
@@ -386,7 +386,7 @@ async fn a_recording_is_read_once_to_its_end() {
         SourceStatus::Active("/dev/kmsg, a recording".into())
     );
     let batches = running.until(1).await;
-    // Its last line has no end: it was being written.
+    // Its last line has no line break: it was still being written.
     assert_eq!(
         (
             records(&batches),
@@ -460,7 +460,7 @@ async fn a_cursor_beyond_the_end_restarts_at_the_oldest_record() {
 }
 
 #[tokio::test]
-async fn a_pipe_in_which_nothing_is_yet_is_not_another_log() {
+async fn an_empty_pipe_is_not_another_log() {
     let host = Host::new().fifo();
     host.resume.send_replace(ResumePoint::From(Some(Cursor {
         boot_id: BOOT.into(),
@@ -494,7 +494,7 @@ async fn a_pipe_in_which_nothing_is_yet_is_not_another_log() {
 }
 
 #[tokio::test]
-async fn disabled_it_reads_nothing_and_enabled_it_resumes() {
+async fn a_disabled_reader_reads_nothing_and_resumes_when_enabled() {
     let host = Host::new();
     std::fs::write(host.kmsg(), failure(1, "sda")).expect("written");
     let mut running = host.start();
@@ -521,8 +521,8 @@ async fn disabled_it_reads_nothing_and_enabled_it_resumes() {
 
 #[tokio::test]
 async fn records_of_a_device_are_whole_however_long_they_are() {
-    // A socket keeps them apart as the device does; EINVAL, EPIPE and the wake-up from sleep are
-    // shown on the device itself.
+    // A socket keeps records apart as the device does. EINVAL, EPIPE and the wake-up from sleep are
+    // tested on the device itself.
     let (ours, theirs) = std::os::unix::net::UnixDatagram::pair().expect("a pair");
     let tap = LogFd::from_datagrams(theirs.into()).expect("a descriptor that can be waited for");
     let mut buffer = vec![0; BUFFER];
@@ -553,7 +553,7 @@ fn entry(seq: u64, text: &str) -> String {
 }
 
 #[tokio::test]
-async fn without_kmsg_journald_is_followed_and_a_new_journalctl_resumes() {
+async fn journald_is_followed_without_kmsg_and_a_new_journalctl_resumes() {
     let mut host = Host::new();
     let first = format!(
         "{}\n{}",
@@ -562,7 +562,7 @@ async fn without_kmsg_journald_is_followed_and_a_new_journalctl_resumes() {
     );
     let second = entry(120, "I/O error, dev sdb, sector 8");
     let log = host.dir.path().join("arguments");
-    // The first ends by itself; the second is followed.
+    // The first journalctl ends by itself; the second one is followed.
     host.journal(&format!(
         "echo \"$@\" >>{log}\ncase \"$*\" in *--after-cursor=*) cat <<'X'\n{second}\nX\nexec sleep 1000;; esac\ncat <<'X'\n{first}\nX\nexit 3",
         log = log.display()
@@ -601,7 +601,7 @@ async fn without_kmsg_journald_is_followed_and_a_new_journalctl_resumes() {
 }
 
 #[tokio::test]
-async fn with_neither_kmsg_nor_journald_it_reports_a_hint_and_retries() {
+async fn a_reader_without_kmsg_and_journald_reports_a_hint_and_retries() {
     let host = Host::new();
     let mut running = host.start();
     let SourceStatus::Down(text) = running.status().await else {

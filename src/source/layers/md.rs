@@ -1,5 +1,5 @@
-//! State of a software RAID, from /sys/block/mdN/md (Documentation/admin-guide/md.rst). Reading
-//! some of these takes the array's lock.
+//! The state of a software RAID, from /sys/block/mdN/md (Documentation/admin-guide/md.rst). Reading
+//! some of these attributes takes the lock of the array.
 
 use crate::host::root::HostRoot;
 use crate::model::block::{MdMember, MdState};

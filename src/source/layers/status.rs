@@ -1,4 +1,4 @@
-//! Lines of device-mapper status, `START LENGTH TYPE STATUS`. Pure.
+//! Parses lines of device-mapper status, `START LENGTH TYPE STATUS`. Pure.
 
 use crate::model::block::{Extent, LayerState, Multipath, MultipathPath, ThinPool};
 

@@ -1,11 +1,12 @@
-//! What the source does to the world: runs programs, asks workers, looks at a file. A seam, so that
-//! tests can play drives that hang for a day.
+//! The seam to the system: runs programs, gives jobs to workers, reads one file. Tests replace it
+//! by drives that hang for a day.
 
 use std::future::Future;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::host::blocking::BlockingLane;
 use crate::host::exec::{self, Exec, ExecError, Output};
 use crate::host::root::HostRoot;
 use crate::host::worker_pool::WorkerOutcome;
@@ -13,13 +14,15 @@ use crate::model::path::HostPath;
 use crate::source::context::JobWorkers;
 use crate::source::jobs::{Job, JobResult};
 
+static RUNTIME_STATUS: BlockingLane = BlockingLane::new();
+static SMARTCTL_FILE: BlockingLane = BlockingLane::new();
 /// For one attribute of sysfs.
 const RUNTIME_STATUS_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub trait Backend: Clone + Send + Sync + 'static {
     fn run(&self, exec: Exec) -> impl Future<Output = Result<Output, ExecError>> + Send;
 
-    /// A question that may block, to a worker.
+    /// Runs a job that may block in a worker.
     fn run_job(
         &self,
         target: String,
@@ -27,16 +30,16 @@ pub trait Backend: Clone + Send + Sync + 'static {
         timeout: Duration,
     ) -> impl Future<Output = WorkerOutcome<JobResult>> + Send;
 
-    /// Whether the kernel has suspended this device by now: that changes without an event, and to
-    /// open it would resume it.
-    fn is_suspended(&self, device: HostPath) -> impl Future<Output = bool> + Send;
+    /// Whether the kernel has suspended this device. The state changes without an event, and
+    /// opening the device would resume it. None: unknown.
+    fn is_suspended(&self, device: HostPath) -> impl Future<Output = Option<bool>> + Send;
 
-    /// What tells one version of a program from the next; None where there is none, or its disk
-    /// does not answer.
+    /// Identifies one version of a program file. None: there is no such file, or its disk does not
+    /// answer.
     fn file_stamp(&self, program: PathBuf) -> impl Future<Output = Option<FileStamp>> + Send;
 }
 
-/// Of a file: device, inode, size, time of its last change in seconds and nanoseconds.
+/// Device, inode, size, and the time of the last change in seconds and nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileStamp(pub u64, pub u64, pub u64, pub i64, pub i64);
 
@@ -60,26 +63,33 @@ impl Backend for HostBackend {
         self.workers.run(&target, job, timeout).await
     }
 
-    async fn is_suspended(&self, device: HostPath) -> bool {
-        let Some(name) = device.as_path().file_name().and_then(|name| name.to_str()) else {
-            return false;
-        };
-        let status = self.root.at(format!(
-            "/sys/class/block/{name}/device/power/runtime_status"
-        ));
-        // Nothing blocks there (runtime_status_show(), drivers/base/power/sysfs.c takes no lock);
-        // one that did would not hold up the question.
-        let read = tokio::task::spawn_blocking(move || std::fs::read_to_string(status));
-        let read = tokio::time::timeout(RUNTIME_STATUS_TIMEOUT, read).await;
-        matches!(read, Ok(Ok(Ok(status))) if status.trim() == "suspended")
+    async fn is_suspended(&self, device: HostPath) -> Option<bool> {
+        let root = self.root.clone();
+        let read = RUNTIME_STATUS.run(move || read_suspended(&root, &device));
+        tokio::time::timeout(RUNTIME_STATUS_TIMEOUT, read)
+            .await
+            .ok()?
+            .ok()?
     }
 
     async fn file_stamp(&self, program: PathBuf) -> Option<FileStamp> {
-        // In the blocking pool: the disk that it lies on may be the one that dies.
-        tokio::task::spawn_blocking(move || stamp(&program))
-            .await
-            .ok()
-            .flatten()
+        // The disk that holds the program may be the one that dies.
+        SMARTCTL_FILE.run(move || stamp(&program)).await.ok()?
+    }
+}
+
+/// From sysfs, where nothing blocks: runtime_status_show(), drivers/base/power/sysfs.c, takes no
+/// lock. None: unknown.
+fn read_suspended(root: &HostRoot, device: &HostPath) -> Option<bool> {
+    let name = device.as_path().file_name()?.to_str()?;
+    let status = root.at(format!(
+        "/sys/class/block/{name}/device/power/runtime_status"
+    ));
+    match std::fs::read_to_string(status) {
+        Ok(status) => Some(status.trim() == "suspended"),
+        // A kernel without runtime power management, or a device that has none.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Some(false),
+        Err(_) => None,
     }
 }
 
@@ -92,4 +102,30 @@ fn stamp(program: &Path) -> Option<FileStamp> {
         data.mtime(),
         data.mtime_nsec(),
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_suspend_state_that_cannot_be_read_is_unknown() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = HostRoot::new(dir.path());
+        let power = |name: &str| {
+            let power = dir
+                .path()
+                .join(format!("sys/class/block/{name}/device/power"));
+            std::fs::create_dir_all(&power).unwrap();
+            power.join("runtime_status")
+        };
+        std::fs::write(power("sda"), "suspended\n").unwrap();
+        std::fs::write(power("sdb"), "active\n").unwrap();
+        std::fs::create_dir(power("sdc")).unwrap();
+        let read = |name: &str| read_suspended(&root, &format!("/dev/{name}").as_str().into());
+        assert_eq!(
+            ["sda", "sdb", "sdc", "nvme0"].map(read),
+            [Some(true), Some(false), None, Some(false)]
+        );
+    }
 }

@@ -1,22 +1,22 @@
-//! Places behind controllers at which a smartctl runs: one at a time at each, whether its disk is
-//! asked how it is or the controller who is there, until that smartctl has really gone. And
-//! controllers that answer one program at a time.
+//! Locks for RAID controllers: one smartctl at a time for each slot, for queries of its disk and
+//! for enumeration alike, until that smartctl has exited. A controller that serves one program at a
+//! time has a lock of its own.
 //!
-//! May not enter: the kernel's own devices. Their names are given to other drives, which are not to
-//! wait for what hangs on the one before.
+//! May not enter: block devices of the kernel. The kernel reuses their names, and a new drive must
+//! not wait for a process that hangs on the old one.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::model::path::HostPath;
 
-/// A controller's node and a place (`megaraid,3`), or all of it.
+/// The device node of a controller and a slot (`megaraid,3`); without a slot, the whole controller.
 type LockKey = (HostPath, Option<String>);
 
 #[derive(Clone, Debug, Default)]
 pub struct ControllerLocks(Arc<Mutex<BTreeSet<LockKey>>>);
 
-/// It is free again when this is dropped.
+/// Releases the lock when dropped.
 #[derive(Debug)]
 pub struct ControllerLockGuard {
     locks: ControllerLocks,
@@ -24,13 +24,13 @@ pub struct ControllerLockGuard {
 }
 
 impl ControllerLocks {
-    /// None: it is taken.
+    /// None: the lock is held.
     pub fn lock_slot(&self, device: &HostPath, place: &str) -> Option<ControllerLockGuard> {
         self.acquire((device.clone(), Some(place.to_owned())))
     }
 
-    /// Areca's controllers are opened by one program at a time (O_EXCL, os_linux.cpp): their disks
-    /// are asked one after the other.
+    /// Only one program can open an Areca controller (O_EXCL, os_linux.cpp): its disks are queried
+    /// one after the other.
     pub fn lock_controller(&self, device: &HostPath) -> Option<ControllerLockGuard> {
         self.acquire((device.clone(), None))
     }

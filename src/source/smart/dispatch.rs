@@ -1,4 +1,4 @@
-//! Questions to drives: which are started now, with what, and what their ends mean for the plans.
+//! Starts queries and self-tests, and applies their results to the plans.
 
 use jiff::Timestamp;
 use tokio::time::Instant;
@@ -16,15 +16,16 @@ use crate::source::smart::backend::Backend;
 use crate::source::smart::controller_locks::ControllerLockGuard;
 use crate::source::smart::controllers::enumerate::StuckSlot;
 use crate::source::smart::plan::{Plan, QueryState};
-use crate::source::smart::query::{self, Query, QueryOutcome, ReadScope};
-use crate::source::smart::self_test::SelfTestStartResult;
+use crate::source::smart::query::{self, Query, QueryOutcome, QueryResponse, ReadScope};
+use crate::source::smart::self_test::{SelfTestError, SelfTestStartResult};
 use crate::source::smart::tasks::TASK_LOST;
 use crate::source::smart::{
-    CHECK_RETRY_INTERVAL, MAX_STUCK, SUSPENDED, SmartSource, SmartTaskResult, ToolState, self_test,
+    CHECK_RETRY_INTERVAL, MAX_STUCK, SUSPEND_UNKNOWN, SmartSource, SmartTaskResult, ToolState,
+    self_test,
 };
 
 impl<W: Backend> SmartSource<W> {
-    /// What an admin, or the owner, says is to be given as `-d`.
+    /// The device type (`-d`) from the configuration or from the target.
     pub(super) fn configured_type<'a>(&'a self, target: &'a SmartTarget) -> Option<&'a str> {
         let matches = |pattern: &Option<String>, text: &Option<String>| match (pattern, text) {
             (None, _) => true,
@@ -51,16 +52,16 @@ impl<W: Backend> SmartSource<W> {
             .filter_map(|(drive, plan)| Some((plan.due(&self.settings)?, drive.clone())))
             .collect();
         due.sort();
-        let full = self.stuck_count() >= MAX_STUCK;
+        let at_stuck_limit = self.stuck_count() >= MAX_STUCK;
         for (when, drive) in due {
             if when > at {
                 return Some(when);
             }
             if self.in_flight >= self.settings.at_once {
-                // The end of one of them goes on.
+                // The end of a running query continues.
                 return None;
             }
-            if !full || self.plans.get(&drive).is_some_and(Plan::is_responsive) {
+            if !at_stuck_limit || self.plans.get(&drive).is_some_and(Plan::is_responsive) {
                 self.start_query(drive, at);
             }
         }
@@ -77,15 +78,15 @@ impl<W: Backend> SmartSource<W> {
             plan.target.transport,
         );
         let given = self.configured_type(&plan.target).map(str::to_owned);
-        // The end of whatever is there now goes on.
+        // The end of the process that holds the lock continues.
         let Some(QueryLocks {
-            slot: place,
-            controller: lane,
+            slot: slot_lock,
+            controller: controller_lock,
         }) = self.lock_target(&plan.target, given.as_deref())
         else {
             return;
         };
-        let read = if plan.is_full_due(at) {
+        let scope = if plan.is_full_due(at) {
             ReadScope::Full
         } else {
             plan.quick_scope()
@@ -94,7 +95,7 @@ impl<W: Backend> SmartSource<W> {
         let query = Query {
             program: self.settings.command.clone(),
             device,
-            scope: read,
+            scope,
             timeout: self.settings.timeout,
             // A USB device's serial number is the bridge's.
             serial: plan.target.serial.clone().filter(|_| !usb),
@@ -103,59 +104,57 @@ impl<W: Backend> SmartSource<W> {
                 .or_else(|| plan.hints.device_type.clone())
                 .or_else(|| implied.map(str::to_owned)),
         };
-        let theirs = plan.target.device.clone();
+        let host_device = plan.target.device.clone();
         if let Some(plan) = self.plans.get_mut(&drive) {
             plan.mark_started(at, true);
         }
         self.in_flight += 1;
-        let (world, since) = (self.backend.clone(), now());
-        let plain = |answer| QueryOutcome::Response {
-            response: answer,
-            device_type: None,
-            fallback_tried: false,
-            wrong_drive: false,
-        };
-        let lost = plain(SmartResponse::Failed {
+        let (backend, since) = (self.backend.clone(), now());
+        let outcome_of = |response: SmartResponse| QueryOutcome::Response(response.into());
+        let lost = outcome_of(SmartResponse::Failed {
             why: TASK_LOST.to_owned(),
         });
         let lost = SmartTaskResult::Queried {
             drive: drive.clone(),
-            read,
+            scope,
             since,
             lock: None,
             outcome: lost,
         };
         self.tasks.spawn(lost, async move {
-            let _until_the_end = lane;
-            let reply = match world.is_suspended(theirs).await {
-                true => plain(SmartResponse::Standby {
+            let _held = controller_lock;
+            let outcome = match backend.is_suspended(host_device).await {
+                Some(true) => outcome_of(SmartResponse::Standby {
                     mode: "suspended".to_owned(),
                 }),
-                false => query::query(&world, &query).await,
+                Some(false) => query::query(&backend, &query).await,
+                None => outcome_of(SmartResponse::Failed {
+                    why: SUSPEND_UNKNOWN.to_owned(),
+                }),
             };
             SmartTaskResult::Queried {
                 drive,
-                read,
+                scope,
                 since,
-                lock: place,
-                outcome: reply,
+                lock: slot_lock,
+                outcome,
             }
         });
     }
 
-    /// None: somebody else asks there.
+    /// None: a lock is held.
     fn lock_target(&self, target: &SmartTarget, device_type: Option<&str>) -> Option<QueryLocks> {
-        let mut holds = QueryLocks {
+        let mut locks = QueryLocks {
             slot: None,
             controller: None,
         };
-        if let Some(place) = &target.device_type {
-            holds.slot = Some(self.locks.lock_slot(&target.device, place)?);
+        if let Some(slot) = &target.device_type {
+            locks.slot = Some(self.locks.lock_slot(&target.device, slot)?);
         }
         if device_type.is_some_and(|device_type| device_type.starts_with("areca,")) {
-            holds.controller = Some(self.locks.lock_controller(&target.device)?);
+            locks.controller = Some(self.locks.lock_controller(&target.device)?);
         }
-        Some(holds)
+        Some(locks)
     }
 
     pub(super) async fn start_self_tests(&mut self, at: Instant) -> Result<(), SourceError> {
@@ -164,19 +163,12 @@ impl<W: Backend> SmartSource<W> {
         };
         let waiting: Vec<(DriveId, SelfTestKind)> = self.plans.iter().filter_map(waiting).collect();
         for (drive, kind) in waiting {
-            if let Err(why) = self.check_self_test_allowed(&drive) {
+            if let Err(error) = self.check_self_test_allowed(&drive) {
                 if let Some(plan) = self.plans.get_mut(&drive) {
                     plan.pending_self_test = None;
                 }
                 self.plans.retain(|_, plan| plan.is_needed());
-                self.context
-                    .report(SourceUpdate::SelfTest {
-                        drive,
-                        kind,
-                        at: now(),
-                        result: Err(why),
-                    })
-                    .await?;
+                self.report_self_test(drive, kind, Err(error)).await?;
             } else if self.is_ready() && self.in_flight < self.settings.at_once {
                 self.start_self_test(drive, kind, at);
             }
@@ -197,8 +189,8 @@ impl<W: Backend> SmartSource<W> {
             query::device_node(&self.context.root, &target.device, target.transport);
         let given = self.configured_type(target);
         let Some(QueryLocks {
-            slot: place,
-            controller: lane,
+            slot: slot_lock,
+            controller: controller_lock,
         }) = self.lock_target(target, given)
         else {
             return;
@@ -213,39 +205,40 @@ impl<W: Backend> SmartSource<W> {
             &target.serial
         }
         .clone();
-        let who = serial.map(|serial| {
+        let identify = serial.map(|serial| {
             (
                 self_test::identify_command(command, &device, device_type),
                 serial,
             )
         });
         let exec = self_test::start_command(command, device, device_type, kind);
-        let theirs = target.device.clone();
+        let host_device = target.device.clone();
         if let Some(plan) = self.plans.get_mut(&drive) {
             plan.pending_self_test = None;
             plan.mark_started(at, false);
         }
         self.in_flight += 1;
-        let (world, since) = (self.backend.clone(), now());
+        let (backend, since) = (self.backend.clone(), now());
         let lost = SmartTaskResult::SelfTestStarted {
             drive: drive.clone(),
             kind,
             since,
             lock: None,
-            result: SelfTestStartResult::Response(Err(TASK_LOST.to_owned())),
+            result: SelfTestStartResult::Response(Err(SelfTestError::TaskLost)),
         };
         self.tasks.spawn(lost, async move {
-            let _until_the_end = lane;
-            let begun = match world.is_suspended(theirs).await {
-                true => SelfTestStartResult::Response(Err(SUSPENDED.to_owned())),
-                false => self_test::start(world, exec, who).await,
+            let _held = controller_lock;
+            let result = match backend.is_suspended(host_device).await {
+                Some(true) => SelfTestStartResult::Response(Err(SelfTestError::Suspended)),
+                Some(false) => self_test::start(backend, exec, identify).await,
+                None => SelfTestStartResult::Response(Err(SelfTestError::SuspendUnknown)),
             };
             SmartTaskResult::SelfTestStarted {
                 drive,
                 kind,
                 since,
-                lock: place,
-                result: begun,
+                lock: slot_lock,
+                result,
             }
         });
     }
@@ -253,18 +246,18 @@ impl<W: Backend> SmartSource<W> {
     pub(super) async fn finish_query(
         &mut self,
         drive: DriveId,
-        read: ReadScope,
+        scope: ReadScope,
         since: Timestamp,
-        place: Option<ControllerLockGuard>,
-        reply: QueryOutcome,
+        slot_lock: Option<ControllerLockGuard>,
+        outcome: QueryOutcome,
         at: Instant,
     ) -> Result<(), SourceError> {
         let Some(plan) = self.plans.get_mut(&drive) else {
             return Ok(());
         };
-        match reply {
-            QueryOutcome::Stuck(remains) => {
-                self.mark_stuck(&drive, since, read == ReadScope::Full, remains, place)
+        match outcome {
+            QueryOutcome::Stuck(child) => {
+                self.mark_stuck(&drive, since, scope == ReadScope::Full, child, slot_lock)
                     .await
             }
             QueryOutcome::StartFailed(why) => {
@@ -274,26 +267,26 @@ impl<W: Backend> SmartSource<W> {
                 self.check_due = at + CHECK_RETRY_INTERVAL;
                 Ok(())
             }
-            QueryOutcome::Response {
+            QueryOutcome::Response(QueryResponse {
                 response: SmartResponse::TimedOut { why },
                 ..
-            } if read == ReadScope::Full && plan.quick_scope() != ReadScope::Full => {
+            }) if scope == ReadScope::Full && plan.quick_scope() != ReadScope::Full => {
                 tracing::info!(%drive, why, "all of its log pages are too slow: it is asked for the quick ones alone");
                 plan.retry_quick(&self.settings, at);
                 Ok(())
             }
-            QueryOutcome::Response {
-                response: answer,
+            QueryOutcome::Response(QueryResponse {
+                response,
                 device_type,
-                fallback_tried: tried,
-                wrong_drive: another,
-            } => {
-                plan.hints.fallback_tried |= tried;
+                fallback_tried,
+                wrong_drive,
+            }) => {
+                plan.hints.fallback_tried |= fallback_tried;
                 if device_type.is_some() {
                     plan.hints.device_type = device_type;
                 }
-                plan.record_response(&answer, read == ReadScope::Full, &self.settings, at);
-                if another {
+                plan.record_response(&response, scope == ReadScope::Full, &self.settings, at);
+                if wrong_drive {
                     self.request_inventory();
                 }
                 let Some(plan) = self.plans.get(&drive) else {
@@ -303,40 +296,39 @@ impl<W: Backend> SmartSource<W> {
                     return Ok(());
                 }
                 if matches!(
-                    answer,
+                    response,
                     SmartResponse::Failed { .. } | SmartResponse::TimedOut { .. }
                 ) {
                     self.raid_members.recheck_slot(&plan.target, at);
                 }
                 let at = now();
-                let took = elapsed(since, at);
                 self.context
                     .report(SourceUpdate::Smart {
                         drive,
                         at,
-                        response: Box::new(answer),
-                        duration: took,
+                        response: Box::new(response),
+                        duration: elapsed(since, at),
                     })
                     .await
             }
         }
     }
 
-    /// Another drive has the name of the one that was meant.
+    /// The device name belongs to another drive.
     pub(super) fn request_inventory(&self) {
-        // Fails when nobody listens: then nobody scans either.
+        // Fails when no source listens: then no source scans either.
         let _ = self.context.requests.send(SourceRequest::Inventory);
     }
 
-    /// Asking a controller who is there has hung: where that is a drive we know, it is the drive
-    /// that hangs.
+    /// The enumeration of a controller hangs at slots. Where a slot holds a known drive, that drive
+    /// is marked stuck.
     pub(super) async fn mark_stuck_slots(
         &mut self,
         controller: &str,
-        places: &mut Vec<StuckSlot>,
+        stuck_slots: &mut Vec<StuckSlot>,
     ) -> Result<(), SourceError> {
         let device = self.raid_members.controller_node(controller).cloned();
-        for stuck in std::mem::take(places) {
+        for stuck in std::mem::take(stuck_slots) {
             let is_there = |plan: &Plan| {
                 let idle = plan.wanted && matches!(plan.state, QueryState::Idle);
                 idle && Some(&plan.target.device) == device.as_ref()
@@ -349,38 +341,38 @@ impl<W: Backend> SmartSource<W> {
                 .map(|(drive, _)| drive.clone())
             {
                 Some(drive) => {
-                    self.mark_stuck(&drive, stuck.since, false, stuck.remains, stuck.lock)
+                    self.mark_stuck(&drive, stuck.since, false, stuck.child, stuck.lock)
                         .await?
                 }
-                None => places.push(stuck),
+                None => stuck_slots.push(stuck),
             }
         }
         Ok(())
     }
 
-    /// `whole`: while it read all log pages.
+    /// `full`: smartctl hung while it read all log pages.
     pub(super) async fn mark_stuck(
         &mut self,
         drive: &DriveId,
         since: Timestamp,
-        whole: bool,
-        remains: UnkillableChild,
-        place: Option<ControllerLockGuard>,
+        full: bool,
+        child: UnkillableChild,
+        slot_lock: Option<ControllerLockGuard>,
     ) -> Result<(), SourceError> {
         if let Some(plan) = self.plans.get_mut(drive) {
-            plan.mark_stuck(since, whole, &self.settings, Instant::now());
+            plan.mark_stuck(since, full, &self.settings, Instant::now());
         }
-        let waiting_in = remains.waiting_in.clone();
+        let waiting_in = child.waiting_in.clone();
         tracing::warn!(%drive, waiting_in, "smartctl hangs and cannot be killed; the drive is not asked until it has gone");
-        let gone = drive.clone();
+        let stuck_drive = drive.clone();
         self.tasks.spawn(
             SmartTaskResult::StuckProcessExited {
                 drive: drive.clone(),
             },
             async move {
-                remains.exited().await;
-                drop(place);
-                SmartTaskResult::StuckProcessExited { drive: gone }
+                child.exited().await;
+                drop(slot_lock);
+                SmartTaskResult::StuckProcessExited { drive: stuck_drive }
             },
         );
         let stuck = Some(StuckSmartctl { since, waiting_in });
@@ -393,9 +385,9 @@ impl<W: Backend> SmartSource<W> {
     }
 }
 
-/// What is kept for as long as a question runs.
+/// The locks of one run of smartctl.
 struct QueryLocks {
-    /// Behind a controller; until smartctl has really gone.
+    /// Held until smartctl has exited, even when it cannot be killed.
     slot: Option<ControllerLockGuard>,
     controller: Option<ControllerLockGuard>,
 }

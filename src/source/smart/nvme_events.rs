@@ -1,8 +1,8 @@
-//! NVMe controllers that announce health events: where the configuration allows it, each is set so,
-//! and looked at again, since a reset undoes it.
+//! Has NVMe controllers announce health events, where the configuration allows it. A reset clears
+//! the setting, so it is checked again from time to time.
 //!
-//! In: the plans. Out: nothing but the log; the events come through `events`. Without them, drives
-//! are asked from time to time as ever.
+//! In: the plans. Out: log messages only; the events arrive through `source::events`. Without
+//! events, drives are still polled.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -19,14 +19,27 @@ use crate::source::smart;
 use crate::source::smart::backend::Backend;
 use crate::source::smart::plan::Plan;
 use crate::source::smart::tasks::{TASK_LOST, TaskSet};
+use crate::source::worker_job::{JobError, answer, late_answer};
 
-/// After a refusal.
+/// The pause after a failure.
 const RETRY_INTERVAL: Duration = Duration::from_secs(3600);
 
 #[derive(Debug)]
 pub struct NvmeEventsResult {
     controller: String,
-    result: Result<bool, String>,
+    result: Result<(), NvmeEventsError>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+enum NvmeEventsError {
+    #[error("{TASK_LOST}")]
+    TaskLost,
+    #[error(transparent)]
+    Worker(JobError),
+}
+
+fn nvme_events_result(result: JobResult) -> Option<()> {
+    matches!(result, JobResult::NvmeEvents { .. }).then_some(())
 }
 
 #[derive(Default)]
@@ -37,12 +50,12 @@ pub struct NvmeEventSetup {
 struct ControllerState {
     due: Instant,
     in_flight: bool,
-    /// What was said of it in the log.
-    logged: Option<Result<(), String>>,
+    /// The last result in the log.
+    logged: Option<Result<(), NvmeEventsError>>,
 }
 
-/// `nvme0`, of a drive that is asked through it or through its namespace; with several paths to it,
-/// those of all.
+/// The controllers of a drive (`nvme0`), which is queried through a controller or a namespace; with
+/// several paths, all of them.
 pub fn controllers(target: &SmartTarget) -> BTreeSet<String> {
     if target.transport != Transport::Nvme {
         return BTreeSet::new();
@@ -66,7 +79,7 @@ fn controller_of_device(target: &SmartTarget) -> Option<String> {
 }
 
 impl NvmeEventSetup {
-    /// It may have been reset.
+    /// The controller may have been reset.
     pub fn recheck(&mut self, controller: &str, at: Instant) {
         if let Some(state) = self.controllers.get_mut(controller) {
             state.due = state.due.min(at);
@@ -78,11 +91,11 @@ impl NvmeEventSetup {
         &mut self,
         plans: &BTreeMap<DriveId, Plan>,
         context: &Context,
-        world: &W,
-        running: &mut TaskSet,
+        backend: &W,
+        tasks: &mut TaskSet,
         at: Instant,
     ) -> Option<Instant> {
-        // A suspended one is not woken for it.
+        // A suspended controller is not woken.
         let wanted = plans
             .values()
             .filter(|plan| plan.wanted && !plan.target.asleep);
@@ -103,42 +116,26 @@ impl NvmeEventSetup {
             .filter(|(_, state)| !state.in_flight && state.due <= at)
         {
             state.in_flight = true;
-            let (world, controller) = (world.clone(), name.clone());
+            let (backend, controller) = (backend.clone(), name.clone());
             let lost = NvmeEventsResult {
                 controller: name.clone(),
-                result: Err(TASK_LOST.to_owned()),
+                result: Err(NvmeEventsError::TaskLost),
             };
-            running.spawn(smart::SmartTaskResult::NvmeEvents(lost), async move {
+            tasks.spawn(smart::SmartTaskResult::NvmeEvents(lost), async move {
                 let job = Job::NvmeEvents {
                     controller: controller.clone(),
                 };
-                let outcome = match world
+                let outcome = backend
                     .run_job(format!("events of {controller}"), job, timeout)
-                    .await
-                {
-                    // Until the worker that hangs has ended, the controller is not asked again.
+                    .await;
+                let result = match outcome {
+                    // The controller is not asked again until the worker that hangs has ended.
                     WorkerOutcome::Stuck {
                         late: Some(late), ..
-                    } => match late.await {
-                        Ok(Ok(answer)) => WorkerOutcome::Completed(answer),
-                        Ok(Err(error)) => WorkerOutcome::Failed(error),
-                        Err(_) => {
-                            WorkerOutcome::Failed("the worker that hung has ended".to_owned())
-                        }
-                    },
-                    outcome => outcome,
+                    } => late_answer(late, nvme_events_result).await,
+                    outcome => answer(outcome, nvme_events_result),
                 };
-                let result = match outcome {
-                    WorkerOutcome::Completed(JobResult::NvmeEvents { changed: set }) => Ok(set),
-                    WorkerOutcome::Completed(JobResult::Failed { error })
-                    | WorkerOutcome::Failed(error) => Err(error),
-                    WorkerOutcome::Completed(_) => {
-                        Err("a worker answered another question than was asked".to_owned())
-                    }
-                    WorkerOutcome::Stuck { since, .. } => {
-                        Err(format!("the controller has not answered since {since}"))
-                    }
-                };
+                let result = result.map_err(NvmeEventsError::Worker);
                 smart::SmartTaskResult::NvmeEvents(NvmeEventsResult { controller, result })
             });
         }
@@ -151,31 +148,31 @@ impl NvmeEventSetup {
 
     pub fn record_result(
         &mut self,
-        ended: NvmeEventsResult,
+        finished: NvmeEventsResult,
         settings: &SmartSettings,
         at: Instant,
     ) {
-        let Some(state) = self.controllers.get_mut(&ended.controller) else {
+        let Some(state) = self.controllers.get_mut(&finished.controller) else {
             return;
         };
         state.in_flight = false;
         state.due = at
-            + if ended.result.is_ok() {
+            + if finished.result.is_ok() {
                 settings.interval
             } else {
                 RETRY_INTERVAL
             };
-        let result = ended.result.map(|_set| ());
+        let result = finished.result;
         if state.logged.as_ref() != Some(&result) {
             match &result {
                 Ok(()) => tracing::info!(
-                    controller = ended.controller,
+                    controller = finished.controller,
                     "the NVMe controller announces health events"
                 ),
-                Err(why) => {
+                Err(error) => {
                     tracing::warn!(
-                        controller = ended.controller,
-                        why,
+                        controller = finished.controller,
+                        %error,
                         "the NVMe controller announces no health events; it is asked from time to time"
                     );
                 }

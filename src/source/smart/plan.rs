@@ -1,13 +1,14 @@
-//! When a drive is asked next. No I/O, no clock: time is an argument.
+//! When a drive is queried next. No I/O, no clock: time is an argument.
 //!
-//! In: the owner's target, what was asked for, how the last question ended. Out: when the next one
-//! is due, and whether it may be asked at all.
+//! In: the target, requests, the results of queries. Out: when the next query is due, and what it
+//! reads.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::time::Instant;
 
+use crate::model::backoff::Backoff;
 use crate::model::drive::Transport;
 use crate::model::hash::fnv1a_64;
 use crate::model::smart::{SelfTestKind, SmartResponse};
@@ -15,60 +16,60 @@ use crate::model::source_update::SmartTarget;
 use crate::source::context::SmartSettings;
 use crate::source::smart::query::ReadScope;
 
-/// A drive that does not answer is asked ever more rarely, up to this.
+/// The longest interval between queries of a drive that does not answer.
 const MAX_BACKOFF: Duration = Duration::from_secs(3600);
-/// What has no SMART now will hardly have it in ten minutes.
+/// Failures raise the shortest interval between two queries by this factor at most.
+const MAX_FLOOR_FACTOR: u32 = 16;
+/// A device without SMART is unlikely to have it ten minutes later.
 const NOT_APPLICABLE_INTERVAL: Duration = Duration::from_secs(3600);
-/// After an admin has started a self-test, to see whether it runs.
+/// The first query after a self-test was started: it shows whether the test runs.
 const SELF_TEST_FIRST_POLL: Duration = Duration::from_secs(5);
-/// While it runs, so that its progress is seen.
+/// The interval while a self-test runs, so that its progress is visible.
 const SELF_TEST_POLL_INTERVAL: Duration = Duration::from_secs(60);
-/// After the slow log pages were not to be had.
+/// The pause after a full reading failed.
 const FULL_RETRY_INTERVAL: Duration = Duration::from_secs(3600);
-/// Intervals vary by this much to either side, so that drives do not all answer at once for ever.
-/// In parts of a thousand.
+/// Intervals vary by this many thousandths in both directions, so that drives do not stay in step.
 const JITTER_PERMILLE: u64 = 100;
-/// All log pages of a drive that hangs at them are tried again at least this often.
+/// The longest interval between full readings of a drive that hangs at them.
 const MAX_FULL_INTERVAL: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// What is going on with a drive.
+/// What runs for a drive.
 #[derive(Debug)]
 pub enum QueryState {
     Idle,
-    /// smartctl runs for it.
+    /// smartctl is running.
     Running,
-    /// smartctl could not be killed: nobody is started until it has gone.
+    /// smartctl cannot be killed: no other one is started until it has exited.
     Stuck {
         since: Timestamp,
     },
 }
 
-/// One drive.
+/// The schedule of one drive.
 #[derive(Debug)]
 pub struct Plan {
     pub target: SmartTarget,
-    /// The owner wants it asked. A drive that has gone is kept while smartctl runs for it.
+    /// The drive is a target. A removed drive is kept while smartctl runs for it.
     pub wanted: bool,
     pub state: QueryState,
-    /// An admin's self-test that waits for its turn.
+    /// A self-test of an admin that waits to be started.
     pub pending_self_test: Option<SelfTestKind>,
-    /// What was learned of it by asking.
+    /// What earlier queries have shown.
     pub hints: QueryHints,
     due: Instant,
-    /// When it was asked last.
+    /// When the last query was started.
     started: Option<Instant>,
-    /// Somebody wanted an answer while it was being asked: what has happened since may not be in
-    /// it.
+    /// A query was requested while one was running, whose result may be too old.
     requery: bool,
-    /// Questions in a row without an answer.
+    /// Consecutive failed queries.
     consecutive_failures: u32,
-    /// The last one hung: the kernel's errors that came of it are no reason to ask.
+    /// The last query timed out: kernel errors that it caused are no reason for another query.
     last_timed_out: bool,
-    /// Makes each interval another one.
+    /// Counts queries; varies the jitter.
     round: u64,
-    /// A self-test that we started runs, or should.
+    /// A self-test that was started here runs, or should run.
     self_test_running: bool,
-    /// The next question is to tell whether it does.
+    /// The next query shows whether the self-test runs.
     self_test_started: bool,
 }
 
@@ -76,15 +77,15 @@ pub struct Plan {
 pub struct QueryHints {
     /// The `-d` that works where smartctl's own guess does not.
     pub device_type: Option<String>,
-    /// What is read between two whole readings, by the protocol of the last whole answer.
+    /// The scope of a quick query, by the protocol in the last full report.
     pub quick_scope: Option<ReadScope>,
-    /// The serial number in the last whole answer.
+    /// The serial number in the last full report.
     pub serial: Option<String>,
-    /// When all log pages are read next; None: at the next question.
+    /// When the next full reading is due. None: now.
     pub full_due: Option<Instant>,
-    /// Readings of all log pages in a row that hung.
+    /// Consecutive full readings that timed out.
     pub full_timeouts: u32,
-    /// Other types were tried in vain: not again.
+    /// The fallback device type was tried and did not work.
     pub fallback_tried: bool,
 }
 
@@ -106,14 +107,14 @@ impl Plan {
             self_test_started: false,
         };
         if let Some(answered) = plan.target.last_response {
-            // A clock that was set back makes the age zero: then the wait is a whole interval.
+            // When the clock was set back, the age is zero and the wait is a whole interval.
             let age = Duration::try_from(now.duration_since(answered)).unwrap_or_default();
             plan.due = at + plan.interval(settings).saturating_sub(age);
         }
         plan
     }
 
-    /// The owner's newer word on it.
+    /// A newer version of the target.
     pub fn update_target(&mut self, target: SmartTarget, settings: &SmartSettings, at: Instant) {
         let grew = target.kernel_error_count > self.target.kernel_error_count;
         let worse = target.suspect && !self.target.suspect;
@@ -133,7 +134,7 @@ impl Plan {
         }
     }
 
-    /// An answer is wanted now, or as soon as manners allow.
+    /// Requests a query now, or as soon as `shortest_interval` allows.
     pub fn query_now(&mut self, at: Instant) {
         match self.state {
             QueryState::Idle => self.due = self.due.min(at),
@@ -141,18 +142,17 @@ impl Plan {
         }
     }
 
-    /// When it may be asked. None: not now, and not by the mere passing of time.
+    /// When the next query may start. None: the passing of time alone does not start one.
     pub fn due(&self, settings: &SmartSettings) -> Option<Instant> {
         if !self.wanted || self.target.asleep || !matches!(self.state, QueryState::Idle) {
             return None;
         }
-        let floor = match self.consecutive_failures {
-            _ if self.self_test_started => SELF_TEST_FIRST_POLL,
-            0 => settings.shortest_interval,
-            // Its own errors do not have a drive that does not answer asked all the time.
-            troubles => settings
-                .shortest_interval
-                .saturating_mul(1 << troubles.min(4)),
+        let floor = if self.self_test_started {
+            SELF_TEST_FIRST_POLL
+        } else {
+            // The kernel's errors of a drive that does not answer trigger queries only so often.
+            let shortest = settings.shortest_interval;
+            Backoff::new(shortest, shortest * MAX_FLOOR_FACTOR).delay(self.consecutive_failures)
         };
         Some(
             self.started
@@ -160,18 +160,17 @@ impl Plan {
         )
     }
 
-    /// The owner wants it, or something about it has not ended.
+    /// Whether the plan is still needed: it is a target, or something runs.
     pub fn is_needed(&self) -> bool {
         self.wanted || self.pending_self_test.is_some() || !matches!(self.state, QueryState::Idle)
     }
 
-    /// It has had no trouble answering.
+    /// Whether the last query succeeded.
     pub fn is_responsive(&self) -> bool {
         self.consecutive_failures == 0
     }
 
-    /// smartctl is being started for it. A question counts for the shortest interval, an admin's
-    /// self-test does not.
+    /// smartctl is being started. `shortest_interval` counts from a query, not from a self-test.
     pub fn mark_started(&mut self, at: Instant, is_query: bool) {
         self.state = QueryState::Running;
         if is_query {
@@ -180,16 +179,16 @@ impl Plan {
         }
     }
 
-    /// All log pages are to be read this time.
+    /// Whether the next query reads all log pages.
     pub fn is_full_due(&self, at: Instant) -> bool {
         self.hints.full_due.is_none_or(|due| due <= at)
     }
 
-    /// The question has ended with this. `whole`: with all log pages.
+    /// Records the result of a query. `full`: it read all log pages.
     pub fn record_response(
         &mut self,
         answer: &SmartResponse,
-        whole: bool,
+        full: bool,
         settings: &SmartSettings,
         at: Instant,
     ) {
@@ -200,7 +199,7 @@ impl Plan {
             SmartResponse::Report(report) => {
                 self.consecutive_failures = 0;
                 self.self_test_running &= report.self_tests.running.is_some();
-                if whole {
+                if full {
                     self.hints.quick_scope = ReadScope::quick_for(&report.body);
                     self.hints.serial.clone_from(&report.identity.serial);
                     self.hints.full_due = Some(at + settings.slow_interval);
@@ -213,8 +212,8 @@ impl Plan {
             }
             SmartResponse::Failed { .. } | SmartResponse::TimedOut { .. } => {
                 self.consecutive_failures = self.consecutive_failures.saturating_add(1);
-                if whole {
-                    // Perhaps only one of its slow pages hangs: the others go on being read.
+                if full {
+                    // A single slow page may hang: quick queries go on.
                     self.hints.full_due =
                         Some(at + FULL_RETRY_INTERVAL.min(settings.slow_interval));
                 }
@@ -227,7 +226,7 @@ impl Plan {
             SmartResponse::Failed { .. } | SmartResponse::TimedOut { .. } => self.backoff(base),
             SmartResponse::Report(_) | SmartResponse::Standby { .. } => base,
         };
-        // What came while it hung came of that.
+        // Requests that arrived during a time-out were caused by it.
         self.due = if std::mem::take(&mut self.requery) && !self.last_timed_out {
             at
         } else {
@@ -235,8 +234,8 @@ impl Plan {
         };
     }
 
-    /// All log pages were not read in their time. The drive is asked again at once for the quick
-    /// ones alone: only if it does not answer those either does it not answer.
+    /// A full reading timed out. A quick query follows at once: only when that fails too does the
+    /// drive count as not answering.
     pub fn retry_quick(&mut self, settings: &SmartSettings, at: Instant) {
         self.state = QueryState::Idle;
         self.requery = false;
@@ -245,25 +244,20 @@ impl Plan {
         self.due = at;
     }
 
-    /// All log pages have their next turn a `slow_interval` later, and ever later while they hang:
-    /// each time the kernel counts a time-out, which would come to stand against a drive that is
-    /// well.
+    /// Defers the next full reading by `slow_interval`, and ever longer while full readings time
+    /// out. The kernel counts a time-out each time, which would count against a healthy drive.
     fn defer_full(&mut self, settings: &SmartSettings, at: Instant) {
         let longest = MAX_FULL_INTERVAL.max(settings.slow_interval);
-        let wait = settings
-            .slow_interval
-            .saturating_mul(1 << self.hints.full_timeouts.min(12))
-            .min(longest);
+        let wait = Backoff::new(settings.slow_interval, longest).delay(self.hints.full_timeouts);
         self.hints.full_timeouts = self.hints.full_timeouts.saturating_add(1);
         self.hints.full_due = Some(at + wait);
     }
 
     fn backoff(&self, base: Duration) -> Duration {
-        base.saturating_mul(1 << self.consecutive_failures.min(12))
-            .min(MAX_BACKOFF.max(base))
+        Backoff::new(base, MAX_BACKOFF.max(base)).delay(self.consecutive_failures)
     }
 
-    /// What is read of it between two whole readings; for NVMe there is nothing slow to leave out.
+    /// The scope of a query between two full readings; NVMe has no slow pages to leave out.
     pub fn quick_scope(&self) -> ReadScope {
         match (self.hints.quick_scope, self.target.transport) {
             (Some(read), _) => read,
@@ -273,11 +267,11 @@ impl Plan {
         }
     }
 
-    /// smartctl hangs and cannot be killed. `whole`: while it read all log pages.
+    /// smartctl hangs and cannot be killed. `full`: it read all log pages.
     pub fn mark_stuck(
         &mut self,
         since: Timestamp,
-        whole: bool,
+        full: bool,
         settings: &SmartSettings,
         at: Instant,
     ) {
@@ -285,11 +279,11 @@ impl Plan {
         self.last_timed_out = true;
         self.round += 1;
         self.consecutive_failures = self.consecutive_failures.saturating_add(1);
-        let quick_is_left = whole && self.quick_scope() != ReadScope::Full;
-        if whole {
+        let quick_is_left = full && self.quick_scope() != ReadScope::Full;
+        if full {
             self.defer_full(settings, at);
         }
-        // The quick pages may well answer.
+        // The quick pages may well be readable.
         let wait = if quick_is_left {
             Duration::ZERO
         } else {
@@ -298,13 +292,13 @@ impl Plan {
         self.due = self.started.unwrap_or(at) + wait;
     }
 
-    /// What was stuck has gone. When the drive is asked again was said when it hung.
+    /// The unkillable smartctl has exited. `mark_stuck` has set the time of the next query.
     pub fn clear_stuck(&mut self) {
         self.state = QueryState::Idle;
         self.requery = false;
     }
 
-    /// It could not be asked for a reason that is not the drive's: as if nobody had.
+    /// The query failed for a reason outside the drive, and does not count.
     pub fn reset_query(&mut self, at: Instant) {
         self.state = QueryState::Idle;
         self.started = None;

@@ -1,8 +1,8 @@
-//! Hidden disks, kept up to date: which controllers there are, and when each is asked anew for its
-//! disks.
+//! Disks behind RAID controllers: which controllers exist, and when each is enumerated.
 //!
-//! At the start, when the SCSI devices of its host have changed, when one of its disks fails to
-//! answer or may have gone, and once a day.
+//! In: results of discovery and enumeration, requests. Out: `SourceUpdate::RaidMembers`,
+//! `RaidControllers`. A controller is enumerated at the start, when the SCSI devices of its host
+//! have changed, when one of its disks fails or may be removed, and once a day.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -10,7 +10,6 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::host::clock::now;
-use crate::host::worker_pool::WorkerOutcome;
 use crate::model::drive::Transport;
 use crate::model::observation::Observation;
 use crate::model::path::HostPath;
@@ -19,31 +18,42 @@ use crate::source::context::{Context, SmartSettings};
 use crate::source::jobs::{Job, JobResult};
 use crate::source::smart::backend::Backend;
 use crate::source::smart::controller_locks::ControllerLocks;
-use crate::source::smart::controllers::enumerate::{self, Enumeration, KnownDisks, StuckSlot};
+use crate::source::smart::controllers::enumerate::{
+    self, EnumerateError, Enumeration, KnownDisks, StuckSlot,
+};
 use crate::source::smart::controllers::{Controller, ControllerKind};
 use crate::source::smart::tasks::{TASK_LOST, TaskSet};
 use crate::source::smart::{self, query};
+use crate::source::worker_job::{JobError, answer};
 
-/// Controllers come and go with their PCI slots, and tell so by the drives' list; this is for what
-/// tells nothing.
+/// The addition of a controller usually changes the list of drives. This interval covers other
+/// cases.
 const DISCOVERY_INTERVAL: Duration = Duration::from_secs(600);
 /// Changes come in bursts.
 const SETTLE: Duration = Duration::from_secs(2);
 const ENUMERATE_INTERVAL: Duration = Duration::from_secs(24 * 3600);
-/// A place that had a disk says that nobody is there: asked again after so many of the shortest
-/// intervals, a minute.
+/// A slot that had a disk and is empty is checked again after so many of the shortest intervals: a
+/// minute.
 const CONFIRM_AFTER_INTERVALS: u32 = 2;
-/// After a failure, a doubt, or a loss, at the earliest.
+/// The earliest enumeration after a failure, an incomplete result or a lost disk.
 const ENUMERATE_RETRY_INTERVAL: Duration = Duration::from_secs(600);
+
+#[derive(Debug, thiserror::Error)]
+pub enum DiscoverError {
+    #[error("{TASK_LOST}")]
+    TaskLost,
+    #[error("/sys: {0}")]
+    Worker(JobError),
+}
 
 #[derive(Debug)]
 pub enum RaidTaskResult {
-    ControllersFound(Result<Vec<Controller>, String>),
+    ControllersFound(Result<Vec<Controller>, DiscoverError>),
     Enumerated {
         name: String,
         enumerated: Enumeration,
     },
-    /// The smartctl that was stuck at a place.
+    /// The unkillable smartctl at a slot has exited.
     StuckProcessExited {
         name: String,
         slot: String,
@@ -56,9 +66,9 @@ pub struct RaidMembers {
     /// By name.
     controllers: BTreeMap<String, ControllerState>,
     error: Option<String>,
-    /// The names that the owner was told.
+    /// The names in the last update.
     reported_names: Option<Vec<String>>,
-    /// So many smartctls cannot be killed that no disk is asked who it is.
+    /// `MAX_STUCK` smartctl processes cannot be killed: no controller is enumerated.
     pub at_stuck_limit: bool,
 }
 
@@ -83,13 +93,13 @@ impl RaidMembers {
         }
     }
 
-    /// The drives have changed.
+    /// The set of drives has changed.
     pub fn discover_soon(&mut self, at: Instant) {
         self.discovery_due = self.discovery_due.min(at + SETTLE);
     }
 
-    /// Somebody wants everything looked at: the kernel does not see disks come and go behind a
-    /// controller. Not more often than `shortest`.
+    /// Enumerates all controllers, but not within `shortest` of the last time: the kernel does not
+    /// see changes behind a controller.
     pub fn refresh(&mut self, shortest: Duration, at: Instant) {
         self.discover_soon(at);
         for state in self.controllers.values_mut() {
@@ -98,14 +108,14 @@ impl RaidMembers {
         }
     }
 
-    /// A disk of a controller did not answer: it may be gone.
+    /// A disk of a controller did not answer: it may have been removed.
     pub fn recheck_slot(&mut self, target: &SmartTarget, at: Instant) {
-        let Some(place) = &target.device_type else {
+        let Some(slot) = &target.device_type else {
             return;
         };
         let is_its = |state: &&mut ControllerState| {
             state.controller.device.as_ref() == Some(&target.device)
-                && state.known.disks.contains_key(place)
+                && state.known.disks.contains_key(slot)
         };
         for state in self.controllers.values_mut().filter(is_its) {
             let earliest = state
@@ -115,12 +125,12 @@ impl RaidMembers {
         }
     }
 
-    /// The node of a controller.
+    /// The device node of a controller.
     pub fn controller_node(&self, name: &str) -> Option<&HostPath> {
         self.controllers.get(name)?.controller.device.as_ref()
     }
 
-    /// What is wrong with controllers, for the source's status.
+    /// Errors of controllers, for the status of the source.
     pub fn errors(&self) -> Vec<String> {
         let of = |(name, state): (&String, &ControllerState)| {
             state.error.as_ref().map(|why| format!("{name}: {why}"))
@@ -132,26 +142,26 @@ impl RaidMembers {
             .collect()
     }
 
-    /// Out: when something will be due.
+    /// Out: when the next work is due.
     pub fn start_due<W: Backend>(
         &mut self,
         context: &Context,
-        world: &W,
+        backend: &W,
         settings: &SmartSettings,
-        taken: &ControllerLocks,
-        running: &mut TaskSet,
+        locks: &ControllerLocks,
+        tasks: &mut TaskSet,
         at: Instant,
     ) -> Instant {
         if !self.discovering && self.discovery_due <= at {
             self.discovering = true;
             self.discovery_due = at + DISCOVERY_INTERVAL;
-            let (world, timeout) = (world.clone(), context.settings.borrow().worker_timeout);
+            let (backend, timeout) = (backend.clone(), context.settings.borrow().worker_timeout);
             let lost = smart::SmartTaskResult::RaidMembers(RaidTaskResult::ControllersFound(Err(
-                TASK_LOST.to_owned(),
+                DiscoverError::TaskLost,
             )));
-            running.spawn(lost, async move {
+            tasks.spawn(lost, async move {
                 smart::SmartTaskResult::RaidMembers(RaidTaskResult::ControllersFound(
-                    find_controllers(world, timeout).await,
+                    find_controllers(backend, timeout).await,
                 ))
             });
         }
@@ -172,11 +182,11 @@ impl RaidMembers {
             let Some(device) = &state.controller.device else {
                 continue;
             };
-            let lane = match state.controller.kind == ControllerKind::Areca {
-                true => match taken.lock_controller(device) {
-                    // The end of the question goes on.
+            let controller_lock = match state.controller.kind == ControllerKind::Areca {
+                true => match locks.lock_controller(device) {
+                    // The end of the running query continues.
                     None => continue,
-                    lane => lane,
+                    controller_lock => controller_lock,
                 },
                 false => None,
             };
@@ -185,7 +195,7 @@ impl RaidMembers {
             let timeout = enumerate::TIMEOUT.min(settings.timeout);
             let (controller, known) = (state.controller.clone(), state.known.clone());
             let lost = Enumeration {
-                drives: Err(TASK_LOST.to_owned()),
+                drives: Err(EnumerateError::TaskLost),
                 disks: known.disks.clone(),
                 absent_counts: known.absent_counts.clone(),
                 incomplete: false,
@@ -195,36 +205,38 @@ impl RaidMembers {
                 name: name.clone(),
                 enumerated: lost,
             });
-            let (world, program, taken) = (world.clone(), settings.command.clone(), taken.clone());
+            let (backend, program, locks) =
+                (backend.clone(), settings.command.clone(), locks.clone());
             let name = name.clone();
-            running.spawn(lost, async move {
-                let _until_the_end = lane;
-                let enumerated =
-                    enumerate::enumerate(world, program, device, controller, known, taken, timeout)
-                        .await;
+            tasks.spawn(lost, async move {
+                let _held = controller_lock;
+                let enumerated = enumerate::enumerate(
+                    backend, program, device, controller, known, locks, timeout,
+                )
+                .await;
                 smart::SmartTaskResult::RaidMembers(RaidTaskResult::Enumerated { name, enumerated })
             });
         }
         next
     }
 
-    /// Out: what the owner is to be told.
+    /// Out: updates for the owner.
     pub fn record_result(
         &mut self,
-        ended: RaidTaskResult,
+        result: RaidTaskResult,
         settings: &SmartSettings,
-        running: &mut TaskSet,
+        tasks: &mut TaskSet,
         at: Instant,
     ) -> Vec<SourceUpdate> {
-        match ended {
+        match result {
             RaidTaskResult::ControllersFound(Ok(found)) => {
                 self.discovering = false;
                 self.error = None;
                 self.update_controllers(found, at)
             }
-            RaidTaskResult::ControllersFound(Err(why)) => {
+            RaidTaskResult::ControllersFound(Err(error)) => {
                 self.discovering = false;
-                self.error = Some(format!("looking for RAID controllers: {why}"));
+                self.error = Some(format!("looking for RAID controllers: {error}"));
                 Vec::new()
             }
             RaidTaskResult::Enumerated { name, enumerated } => {
@@ -236,7 +248,7 @@ impl RaidMembers {
                     (enumerated.disks, enumerated.absent_counts);
                 for stuck in enumerated.stuck {
                     state.known.stuck.insert(stuck.slot.clone());
-                    await_stuck_exit(running, name.clone(), stuck);
+                    await_stuck_exit(tasks, name.clone(), stuck);
                 }
                 let again = match &enumerated.drives {
                     Err(_) => ENUMERATE_RETRY_INTERVAL,
@@ -246,7 +258,7 @@ impl RaidMembers {
                     Ok(_) if enumerated.incomplete => ENUMERATE_RETRY_INTERVAL,
                     Ok(_) => ENUMERATE_INTERVAL,
                 };
-                // A change that came meanwhile has it due already.
+                // A change during the enumeration has made it due already.
                 state.due = if state.due > at
                     || state.last_enumerated.is_none_or(|asked| state.due <= asked)
                 {
@@ -254,19 +266,19 @@ impl RaidMembers {
                 } else {
                     state.due
                 };
-                state.error = enumerated.drives.as_ref().err().cloned();
-                let drives = match enumerated.drives {
-                    Ok(drives) => Observation::ok(now(), drives),
-                    Err(why) => Observation::failed(now(), why),
-                };
+                state.error = enumerated
+                    .drives
+                    .as_ref()
+                    .err()
+                    .map(EnumerateError::to_string);
                 vec![SourceUpdate::RaidMembers {
                     controller: name,
-                    drives,
+                    drives: Observation::from_result(now(), enumerated.drives),
                 }]
             }
-            RaidTaskResult::StuckProcessExited { name, slot: place } => {
+            RaidTaskResult::StuckProcessExited { name, slot } => {
                 if let Some(state) = self.controllers.get_mut(&name) {
-                    state.known.stuck.remove(&place);
+                    state.known.stuck.remove(&slot);
                     state.due = state.due.min(at);
                 }
                 Vec::new()
@@ -275,14 +287,14 @@ impl RaidMembers {
     }
 
     fn update_controllers(&mut self, found: Vec<Controller>, at: Instant) -> Vec<SourceUpdate> {
-        let mut reports = Vec::new();
+        let mut updates = Vec::new();
         let names: BTreeSet<String> = found.iter().map(Controller::name).collect();
         for gone in self
             .controllers
             .keys()
             .filter(|name| !names.contains(*name))
         {
-            reports.push(SourceUpdate::RaidMembers {
+            updates.push(SourceUpdate::RaidMembers {
                 controller: gone.clone(),
                 drives: Observation::ok(now(), Vec::new()),
             });
@@ -313,7 +325,7 @@ impl RaidMembers {
             let missing = state.controller.device_error.clone();
             if missing.is_some() && state.error != missing {
                 let why = missing.clone().unwrap_or_default();
-                reports.push(SourceUpdate::RaidMembers {
+                updates.push(SourceUpdate::RaidMembers {
                     controller: name.clone(),
                     drives: Observation::failed(now(), why),
                 });
@@ -326,56 +338,43 @@ impl RaidMembers {
         let names: Vec<String> = names.into_iter().collect();
         if self.reported_names.as_ref() != Some(&names) {
             self.reported_names = Some(names.clone());
-            reports.push(SourceUpdate::RaidControllers(names));
+            updates.push(SourceUpdate::RaidControllers(names));
         }
-        reports
+        updates
     }
 }
 
-fn await_stuck_exit(running: &mut TaskSet, name: String, stuck: StuckSlot) {
+fn await_stuck_exit(tasks: &mut TaskSet, name: String, stuck: StuckSlot) {
     let StuckSlot {
-        slot: place,
-        remains,
-        lock: hold,
-        ..
+        slot, child, lock, ..
     } = stuck;
     tracing::warn!(
         controller = name,
-        place,
-        waiting_in = remains.waiting_in,
+        slot,
+        waiting_in = child.waiting_in,
         "smartctl hangs at a disk of a controller and cannot be killed"
     );
     let lost = smart::SmartTaskResult::RaidMembers(RaidTaskResult::StuckProcessExited {
         name: name.clone(),
-        slot: place.clone(),
+        slot: slot.clone(),
     });
-    running.spawn(lost, async move {
-        remains.exited().await;
-        drop(hold);
-        smart::SmartTaskResult::RaidMembers(RaidTaskResult::StuckProcessExited {
-            name,
-            slot: place,
-        })
+    tasks.spawn(lost, async move {
+        child.exited().await;
+        drop(lock);
+        smart::SmartTaskResult::RaidMembers(RaidTaskResult::StuckProcessExited { name, slot })
     });
 }
 
 async fn find_controllers<W: Backend>(
-    world: W,
+    backend: W,
     timeout: Duration,
-) -> Result<Vec<Controller>, String> {
-    match world
+) -> Result<Vec<Controller>, DiscoverError> {
+    let outcome = backend
         .run_job("raid controllers".to_owned(), Job::Controllers, timeout)
-        .await
-    {
-        WorkerOutcome::Completed(JobResult::Controllers(controllers)) => Ok(controllers),
-        WorkerOutcome::Completed(JobResult::Failed { error }) | WorkerOutcome::Failed(error) => {
-            Err(error)
-        }
-        WorkerOutcome::Completed(_) => {
-            Err("a worker answered another question than was asked".to_owned())
-        }
-        WorkerOutcome::Stuck { since, .. } => {
-            Err(format!("reading /sys has not returned since {since}"))
-        }
-    }
+        .await;
+    answer(outcome, |result| match result {
+        JobResult::Controllers(controllers) => Some(controllers),
+        _ => None,
+    })
+    .map_err(DiscoverError::Worker)
 }

@@ -1,32 +1,80 @@
-//! A self-test that an admin starts: `smartctl -t short` or `-t long`, and what smartctl says to
-//! it.
+//! Starts a self-test for an admin: `smartctl -t short` or `-t long`.
 //!
-//! Its words are in the text of the answer only, hence `--json=o`. It says `Testing has begun.`
-//! (ATA), `Short Background Self Test has begun` (SCSI), `Self-test has begun` (NVMe, from 7.4 on;
-//! older ones pass over `-t` without a word and end with 0), and so only a word that it has begun
-//! counts.
+//! In: the command and the expected serial number. Out: smartctl's own sentence, or a
+//! `SelfTestError`.
+//!
+//! The result is only in the text output, hence `--json=o`. smartctl prints `Testing has begun.`
+//! (ATA), `Short Background Self Test has begun` (SCSI) or `Self-test has begun` (NVMe, from 7.4
+//! on). Older versions ignore `-t` for NVMe without a message and exit with 0, so only that
+//! sentence counts as success.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use serde::Deserialize;
 
 use crate::host::exec::{Exec, ExecError, Output, UnkillableChild};
-use crate::model::smart::{SelfTestKind, parse};
+use crate::model::causes::with_causes;
+use crate::model::smart::SelfTestKind;
+use crate::source::smart::SUSPEND_UNKNOWN;
 use crate::source::smart::backend::Backend;
-use crate::source::smart::query;
+use crate::source::smart::query::{self, OutputError};
+use crate::source::smart::tasks::TASK_LOST;
 
-/// To start it takes a command or two.
+/// Starting a test takes one or two commands.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Of smartctl's words.
+/// The longest quotation of smartctl.
 const MAX_TEXT_LENGTH: usize = 400;
 
 #[derive(Debug)]
 pub enum SelfTestStartResult {
-    Response(Result<String, String>),
-    /// None was started: another drive has the device's name by now.
-    WrongDrive(String),
+    /// smartctl's own sentence when a test has begun.
+    Response(Result<String, SelfTestError>),
     Stuck(UnkillableChild),
+}
+
+/// Why no self-test was started, in words for the admin.
+#[derive(Debug, thiserror::Error)]
+pub enum SelfTestError {
+    #[error("SMART data is not read here: {0}")]
+    Disabled(&'static str),
+    #[error("{0}")]
+    ToolUnusable(String),
+    #[error("the version of smartctl is not known yet: try again")]
+    VersionUnknown,
+    #[error("SMART data of this drive is not read")]
+    NotQueried,
+    #[error("smartctl has hung on this drive since {since}, and cannot be killed")]
+    StuckSince { since: Timestamp },
+    #[error("smartctl has hung on this drive, and cannot be killed")]
+    Stuck,
+    #[error("the drive is suspended and is not woken for a self-test: read from it first")]
+    Suspended,
+    #[error("{SUSPEND_UNKNOWN}")]
+    SuspendUnknown,
+    #[error("another self-test is about to be started")]
+    AnotherPending,
+    #[error("{TASK_LOST}")]
+    TaskLost,
+    #[error("{}", with_causes(.0))]
+    Exec(ExecError),
+    #[error(transparent)]
+    Output(OutputError),
+    #[error("the drive does not report its serial number")]
+    NoSerial,
+    /// The device name belongs to another drive by now.
+    #[error("another drive answered: serial number {actual} instead of {expected}")]
+    WrongDrive { expected: String, actual: String },
+    /// smartctl's own words.
+    #[error("{0}")]
+    Refused(String),
+    #[error(
+        "smartctl {major}.{minor} started nothing (exit status {status}); self-tests of NVMe drives need 7.4 or newer"
+    )]
+    TooOld { major: u32, minor: u32, status: i32 },
+    #[error("smartctl started nothing and printed nothing (exit status {status})")]
+    NoOutput { status: i32 },
 }
 
 pub fn start_command(
@@ -39,76 +87,62 @@ pub fn start_command(
         SelfTestKind::Short => "short",
         SelfTestKind::Long => "long",
     };
-    let mut args = vec!["--json=o".to_owned(), "-t".to_owned(), kind.to_owned()];
-    args.extend(
-        device_type
-            .iter()
-            .flat_map(|device_type| ["-d".to_owned(), (*device_type).to_owned()]),
-    );
-    args.push(device.to_string_lossy().into_owned());
-    query::smartctl_command(program, args, TIMEOUT)
+    let options = ["--json=o", "-t", kind];
+    command(program, &device, device_type, &options)
 }
 
-/// Asks who is there. A name is given to another drive as soon as the one before has gone.
+/// Reads the identity. The kernel gives a device name to another drive as soon as the one before is
+/// removed.
 pub fn identify_command(program: &Path, device: &Path, device_type: Option<&str>) -> Exec {
-    let mut args = vec!["-j".to_owned(), "-i".to_owned()];
-    args.extend(
-        device_type
-            .iter()
-            .flat_map(|device_type| ["-d".to_owned(), (*device_type).to_owned()]),
-    );
-    args.push(device.to_string_lossy().into_owned());
+    command(program, device, device_type, &["-j", "-i"])
+}
+
+fn command(program: &Path, device: &Path, device_type: Option<&str>, options: &[&str]) -> Exec {
+    let device = device.to_string_lossy();
+    let args = options.iter().copied();
+    let args = args.chain(device_type.into_iter().flat_map(|name| ["-d", name]));
+    let args = args.chain([device.as_ref()]).map(str::to_owned).collect();
     query::smartctl_command(program, args, TIMEOUT)
 }
 
-/// `who`: the question who is there, and the serial number that is to be told.
+/// `identify`: the command that reads the identity, and the expected serial number.
 pub async fn start<W: Backend>(
-    world: W,
-    exec: Exec,
-    who: Option<(Exec, String)>,
+    backend: W,
+    start: Exec,
+    identify: Option<(Exec, String)>,
 ) -> SelfTestStartResult {
-    if let Some((who, meant)) = who {
-        let told = match world.run(who).await {
-            Ok(output) => parse_serial(&output),
-            Err(error) => return failed(error),
-        };
-        match told {
-            Ok(told) if query::serials_match(&meant, &told) => {}
-            Ok(told) => {
-                return SelfTestStartResult::WrongDrive(format!(
-                    "another drive answered: serial number {} instead of {}",
-                    told.trim(),
-                    meant.trim()
-                ));
-            }
-            Err(why) => return SelfTestStartResult::Response(Err(why)),
+    match check_and_start(backend, start, identify).await {
+        Err(SelfTestError::Exec(ExecError::Unkillable { child, .. })) => {
+            SelfTestStartResult::Stuck(child)
         }
-    }
-    match world.run(exec).await {
-        Ok(output) => SelfTestStartResult::Response(parse_output(&output)),
-        Err(error) => failed(error),
+        result => SelfTestStartResult::Response(result),
     }
 }
 
-fn failed(error: ExecError) -> SelfTestStartResult {
-    match error {
-        ExecError::Unkillable { child: remains, .. } => SelfTestStartResult::Stuck(remains),
-        ExecError::Start { program, source } => {
-            SelfTestStartResult::Response(Err(format!("starting {}: {source}", program.display())))
+async fn check_and_start<W: Backend>(
+    backend: W,
+    start: Exec,
+    identify: Option<(Exec, String)>,
+) -> Result<String, SelfTestError> {
+    if let Some((identify, expected)) = identify {
+        let output = backend.run(identify).await.map_err(SelfTestError::Exec)?;
+        let actual = parse_serial(&output)?;
+        if !query::serials_match(&expected, &actual) {
+            return Err(SelfTestError::WrongDrive {
+                expected: expected.trim().to_owned(),
+                actual: actual.trim().to_owned(),
+            });
         }
-        error => SelfTestStartResult::Response(Err(error.to_string())),
     }
+    let output = backend.run(start).await.map_err(SelfTestError::Exec)?;
+    parse_output(&output)
 }
 
-fn parse_serial(output: &Output) -> Result<String, String> {
-    if let Some(why) = query::output_error(output) {
-        return Err(why);
-    }
-    let identity = parse::identity(&output.stdout)
-        .map_err(|error| format!("the answer of smartctl makes no sense: {error}"))?;
-    identity
+fn parse_serial(output: &Output) -> Result<String, SelfTestError> {
+    query::identity(output)
+        .map_err(SelfTestError::Output)?
         .serial
-        .ok_or_else(|| "the drive does not tell who it is".to_owned())
+        .ok_or(SelfTestError::NoSerial)
 }
 
 #[derive(Deserialize)]
@@ -132,62 +166,43 @@ struct Message {
     string: String,
 }
 
-fn parse_output(output: &Output) -> Result<String, String> {
-    if let Some(why) = query::output_error(output) {
-        return Err(why);
-    }
+fn parse_output(output: &Output) -> Result<String, SelfTestError> {
+    query::check_output(output).map_err(SelfTestError::Output)?;
     let StartOutput { smartctl } = serde_json::from_slice(&output.stdout)
-        .map_err(|error| format!("the answer of smartctl makes no sense: {error}"))?;
-    // Without its first lines (name, copyright) and headings.
-    let said = smartctl.output.iter().map(|line| line.trim());
-    let said: Vec<&str> = said
+        .map_err(|error| SelfTestError::Output(OutputError::Json(error)))?;
+    // Without the first lines (name, copyright) and headings.
+    let lines = smartctl.output.iter().map(|line| line.trim());
+    let lines: Vec<&str> = lines
         .filter(|line| !line.is_empty() && !line.starts_with("==="))
         .skip_while(is_banner)
         .collect();
-    let words = |lines: &[&str]| {
-        lines
-            .join(" ")
-            .chars()
-            .take(MAX_TEXT_LENGTH)
-            .collect::<String>()
-    };
-    let begun = said
+    let joined =
+        |lines: &[&str]| -> String { lines.join(" ").chars().take(MAX_TEXT_LENGTH).collect() };
+    let begun = lines
         .iter()
         .position(|line| line.to_ascii_lowercase().contains("has begun"));
     let refused = output.status >> 8 & 0b111 != 0;
     match begun {
-        Some(at) if !refused => Ok(words(said.get(at..).unwrap_or_default())),
-        _ if !said.is_empty() => Err(words(&said)),
-        _ => {
-            let messages: Vec<&str> = smartctl
-                .messages
-                .iter()
-                .map(|message| message.string.as_str())
-                .collect();
-            match messages.as_slice() {
-                [] => Err(no_output_error(
-                    &smartctl.version,
-                    output.status >> 8 & 0xff,
-                )),
-                messages => Err(words(messages)),
-            }
-        }
+        Some(index) if !refused => return Ok(joined(lines.get(index..).unwrap_or_default())),
+        _ if !lines.is_empty() => return Err(SelfTestError::Refused(joined(&lines))),
+        _ => {}
     }
+    let messages = smartctl.messages.iter();
+    let messages: Vec<&str> = messages.map(|message| message.string.as_str()).collect();
+    let status = output.status >> 8 & 0xff;
+    Err(match smartctl.version[..] {
+        _ if !messages.is_empty() => SelfTestError::Refused(joined(&messages)),
+        [major, minor, ..] if (major, minor) < (7, 4) => SelfTestError::TooOld {
+            major,
+            minor,
+            status,
+        },
+        _ => SelfTestError::NoOutput { status },
+    })
 }
 
 fn is_banner(line: &&str) -> bool {
     line.starts_with("smartctl ") || line.starts_with("Copyright ")
-}
-
-fn no_output_error(version: &[u32], status: i32) -> String {
-    match version {
-        [major, minor, ..] if (*major, *minor) < (7, 4) => {
-            format!(
-                "smartctl {major}.{minor} started nothing (exit status {status}); self-tests of NVMe drives need 7.4 or newer"
-            )
-        }
-        _ => format!("smartctl started nothing and said nothing (exit status {status})"),
-    }
 }
 
 #[cfg(test)]
@@ -208,6 +223,7 @@ mod tests {
             stderr: Vec::new(),
             truncated: false,
         })
+        .map_err(|error| error.to_string())
     }
 
     #[test]

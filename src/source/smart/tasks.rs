@@ -1,4 +1,4 @@
-//! What the source waits for: tasks, each of which ends with an `Ended`, whatever happens to it.
+//! The running tasks of the source. Each task ends with a `SmartTaskResult`, also when it panics.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -12,8 +12,8 @@ pub const TASK_LOST: &str = "an internal error: the task was lost";
 #[derive(Default)]
 pub struct TaskSet {
     tasks: JoinSet<SmartTaskResult>,
-    /// What a task has ended with when it was lost (it panicked, say): what waits for it must not
-    /// wait for ever.
+    /// The result of a task that was lost (a panic, for example), so that nothing waits for it
+    /// forever.
     if_lost: HashMap<Id, SmartTaskResult>,
 }
 

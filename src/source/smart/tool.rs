@@ -1,8 +1,7 @@
-//! Whether there is a smartctl that can be used: it is there, it starts, and it is of a version
-//! that writes JSON.
+//! Checks smartctl itself: the file exists, it starts, and its version writes JSON.
 //!
-//! In: its path. Out: its version, or in words what is wrong with it. That is a state of this
-//! source, never of a drive.
+//! In: its path. Out: its version, or the reason in words. The result is a state of this source,
+//! never of a drive.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,7 +16,7 @@ const REMEDY: &str = "install smartmontools 7.0 or newer, or set smart.command";
 
 #[derive(Debug)]
 pub enum ToolCheck {
-    /// The same file as before.
+    /// The file has not changed since the last check.
     Unchanged,
     Ready {
         version: [u32; 2],
@@ -27,9 +26,13 @@ pub enum ToolCheck {
     Stuck(UnkillableChild),
 }
 
-/// `known`: the file that was found usable before.
-pub async fn check<W: Backend>(world: W, program: PathBuf, known: Option<FileStamp>) -> ToolCheck {
-    let Some(stamp) = world.file_stamp(program.clone()).await else {
+/// `known`: the file that the last check found usable.
+pub async fn check<W: Backend>(
+    backend: W,
+    program: PathBuf,
+    known: Option<FileStamp>,
+) -> ToolCheck {
+    let Some(stamp) = backend.file_stamp(program.clone()).await else {
         return ToolCheck::Unusable(format!("{} is not there: {REMEDY}", program.display()));
     };
     if known == Some(stamp) {
@@ -40,9 +43,9 @@ pub async fn check<W: Backend>(world: W, program: PathBuf, known: Option<FileSta
         vec!["-j".to_owned(), "--version".to_owned()],
         TIMEOUT,
     );
-    let output = match world.run(exec).await {
+    let output = match backend.run(exec).await {
         Ok(output) => output,
-        Err(ExecError::Unkillable { child: remains, .. }) => return ToolCheck::Stuck(remains),
+        Err(ExecError::Unkillable { child, .. }) => return ToolCheck::Stuck(child),
         Err(ExecError::Start { source, .. }) => {
             return ToolCheck::Unusable(format!(
                 "starting {}: {source}: {REMEDY}",
@@ -58,7 +61,7 @@ pub async fn check<W: Backend>(world: W, program: PathBuf, known: Option<FileSta
             program.display()
         )),
         Err(_) => ToolCheck::Unusable(format!(
-            "{} does not tell its version{}: {REMEDY}",
+            "{} does not report its version{}: {REMEDY}",
             program.display(),
             output_error_suffix(&output)
         )),
@@ -66,5 +69,5 @@ pub async fn check<W: Backend>(world: W, program: PathBuf, known: Option<FileSta
 }
 
 fn output_error_suffix(output: &crate::host::exec::Output) -> String {
-    query::output_error(output).map_or_else(String::new, |why| format!(" ({why})"))
+    query::check_output(output).map_or_else(|error| format!(" ({error})"), |()| String::new())
 }

@@ -1,9 +1,9 @@
-//! The helper that runs one checker: opens the devices for reading only, makes the loops, keeps the
+//! The helper that runs one checker: opens the devices read-only, makes the loops, and keeps the
 //! checker in its jail.
 //!
-//! In, a line each: `Ask`. Out, a line each: `Said`. The end of its standard input is the checker's
-//! end and its own. It works in a mount namespace of its own whose /dev has the nodes that it makes
-//! there: nobody's /dev is needed, and nobody else sees them.
+//! In, one line each: `RunnerRequest`. Out, one line each: `RunnerEvent`. The end of its standard
+//! input ends the checker and the helper. It works in a mount namespace of its own, whose /dev has
+//! only the nodes that it makes: it needs no other /dev, and nothing else sees these nodes.
 
 use std::fs::File;
 use std::io::{self, BufRead};
@@ -63,7 +63,7 @@ pub fn serve(root: &HostRoot) -> io::Result<()> {
                 _ => return Ok(()),
             }
             let (run, left) = opened.run(root, &order, &mut output);
-            // Nobody may listen any more: then a checker that hangs is waited for all the same.
+            // The daemon may have gone; a hanging checker is waited for all the same.
             let told = write_json_line(&mut output, &RunnerEvent::Finished(Box::new(run)));
             // Its loops go with it; who waits for us waits for it. The devices are closed after
             // that: closing one that does not answer may take as long.
@@ -103,7 +103,7 @@ fn enter_private_dev(root: &HostRoot, command: Option<&Path>) -> Result<(), Errn
     jail::private_dev(&keep)
 }
 
-/// Until a checker that could not be killed has gone.
+/// Waits for the exit of a checker that could not be killed.
 fn wait_for_exit(mut left: JailedProcess) -> io::Result<()> {
     while left.try_wait(|_| ())?.is_none() {
         // Nothing but time to wait for: its pipes are of no more use.
@@ -112,16 +112,16 @@ fn wait_for_exit(mut left: JailedProcess) -> io::Result<()> {
     Ok(())
 }
 
-/// What the checker is going to read, held open.
+/// The devices that the checker reads, kept open.
 struct OpenDevices {
     nodes: Vec<DeviceNode>,
     loops: Vec<ReadOnlyLoop>,
-    /// As long as they are open, their numbers are not given to others.
+    /// While they are open, their numbers are not reused.
     _devices: Vec<File>,
 }
 
 impl OpenDevices {
-    /// `Err`: why there can be no run.
+    /// An error: why there can be no run.
     fn new(root: &HostRoot, order: &RunRequest) -> Result<OpenDevices, String> {
         if !order.command.is_file() {
             let (name, package) = order.filesystem.checker();
@@ -150,7 +150,7 @@ impl OpenDevices {
                     device.name, device.dev
                 ));
             }
-            // Where backing_file shows our mark and nothing else.
+            // In this folder backing_file shows only our mark.
             let dir = Path::new(DEV_DIR).join(number.to_string());
             std::fs::create_dir(&dir)
                 .map_err(|error| format!("making {}: {error}", dir.display()))?;
@@ -210,7 +210,7 @@ impl OpenDevices {
             }
         }
         let ours = RunSpec {
-            // Ourselves, also when the file has been replaced since we were started.
+            // Our own binary, even if its file was replaced after the start.
             program: Program {
                 program: "/proc/self/exe".into(),
                 args: JAIL_ARGS.map(Into::into).to_vec(),
@@ -236,7 +236,7 @@ impl OpenDevices {
                 .bytes_per_second
                 .filter(|_| order.mode != Mode::Frozen),
         };
-        // A daemon that does not listen any more closes our input as well.
+        // A daemon that has gone has closed our input as well.
         let mut phase = |phase: &str| {
             drop(write_json_line(
                 output,
@@ -258,7 +258,7 @@ impl OpenDevices {
         (done.run, done.unkillable)
     }
 
-    /// Why what was read does not count.
+    /// Why the data read is invalid.
     fn invalid_reason(&self, root: &HostRoot, order: &RunRequest) -> Option<String> {
         for (number, device) in std::iter::once(&order.device)
             .chain(&order.members)
@@ -280,7 +280,7 @@ impl OpenDevices {
     }
 }
 
-/// Whether `dev` is the device of that name still.
+/// Whether `dev` is still the device of that name.
 fn is_same_device(root: &HostRoot, device: &Device) -> bool {
     let link = std::fs::read_link(root.at(format!("/sys/dev/block/{}", device.dev)));
     link.is_ok_and(|path| {

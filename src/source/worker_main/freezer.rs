@@ -1,11 +1,11 @@
-//! The helper that holds a filesystem's writers: makes sure that nothing needs what it freezes and
-//! that it outlives the daemon, freezes, and thaws whatever happens: when told, at the end of the
-//! pipe (the daemon's death), at SIGTERM and its kin, at the limit.
+//! The helper that holds a filesystem's writers. It makes sure that nothing needs the filesystem
+//! and that it outlives the daemon, freezes, and thaws in every case: on request, at the end of the
+//! pipe (the daemon's death), at SIGTERM and similar signals, at the limit.
 //!
-//! In, a line each: `Told`. Out, a line each: `Said`. While writers are held it writes to nothing
-//! but its pipe and its note in memory, which is there already; it opens, makes and logs nothing.
-//! Being told by PDEATHSIG instead of the pipe would not do: that fires when the *thread* that
-//! started it ends.
+//! In, one line each: `FreezerRequest`. Out, one line each: `FreezerEvent`. While writers are held
+//! it writes only to its pipe and to its intent in /run, which exists already; it opens, allocates
+//! and logs nothing. PDEATHSIG could not replace the pipe: it fires when the *thread* that started
+//! the helper ends.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -31,17 +31,19 @@ use crate::model::dev::DevNo;
 use crate::model::graph::mounts::MountTree;
 use crate::model::path::HostPath;
 use crate::source::checks::freezer::protocol::{FreezerEvent, FreezerRequest};
-use crate::source::checks::freezer::refusal::{HostLayout, SYSTEM_PATHS, layers, refusal};
+use crate::source::checks::freezer::refusal::{
+    HostLayout, SYSTEM_PATHS, overlay_layers_of, refusal,
+};
 use crate::source::checks::freezer::{FreezeRequest, intent_name};
 use crate::source::mounts;
 
 /// Longest order, in bytes: two paths of PATH_MAX, each byte escaped.
 const MAX_REQUEST: usize = 64 * 1024;
-/// Between two tries to compare the mount tables of two processes, of which one may change in the
-/// middle.
+/// Between two attempts to compare the mount tables of two processes; one may change meanwhile.
 const MAX_ATTEMPTS: usize = 5;
 
-/// The whole life of the process. `needed`: what of ours must not be frozen, as the daemon sees it.
+/// The main function of the process. `needed`: what must not be frozen for the daemon, as the
+/// daemon sees it.
 pub fn serve(root: &HostRoot, needed: impl Iterator<Item = OsString>) -> io::Result<()> {
     let parent = getppid();
     silence_stderr()?;
@@ -78,7 +80,7 @@ fn silence_stderr() -> io::Result<()> {
     Ok(())
 }
 
-/// A line, byte by byte: what comes after it is waited for by poll(2).
+/// Reads a line byte by byte: poll(2) must see whatever follows.
 fn read_request() -> io::Result<Vec<u8>> {
     let (mut line, mut byte) = (Vec::new(), [0]);
     loop {
@@ -93,7 +95,7 @@ fn read_request() -> io::Result<Vec<u8>> {
     }
 }
 
-/// One write, and none that waits: a daemon that does not read must not keep anybody frozen.
+/// One non-blocking write: a daemon that does not read must not keep a filesystem frozen.
 fn send(said: &FreezerEvent) -> io::Result<()> {
     let mut line = serde_json::to_vec(said)?;
     line.push(b'\n');
@@ -109,7 +111,7 @@ fn failed(why: impl Into<String>) -> FreezerEvent {
     FreezerEvent::Failed { why: why.into() }
 }
 
-/// `Err` where nothing was frozen.
+/// An error: nothing was frozen.
 fn prepare_and_freeze(
     root: &HostRoot,
     order: &FreezeRequest,
@@ -163,7 +165,7 @@ fn freeze(
     noted: &IntentFile,
     parent: Pid,
 ) -> Result<FreezerEvent, FreezerEvent> {
-    // It may have been held up before it came here, for longer than anybody has waited for it.
+    // The process may have been delayed for longer than the daemon waits.
     if signals.is_cancelled(io::stdin(), parent) {
         return Err(remove_intent(noted, failed("the daemon has given it up")));
     }
@@ -300,7 +302,7 @@ fn daemon_devices(needed: &[PathBuf]) -> (Vec<(DevNo, String)>, Vec<HostPath>) {
     let table = std::fs::read("/proc/self/mountinfo")
         .map(|text| mounts::parse(&text).0)
         .unwrap_or_default();
-    let layers = table.iter().flat_map(layers).collect();
+    let layers = table.iter().flat_map(overlay_layers_of).collect();
     let table = MountTree::new(&table);
     let program = std::env::current_exe().ok();
     let mut devs = Vec::new();

@@ -1,12 +1,13 @@
-//! The helper that hears of filesystems' errors: marks filesystems with fanotify(7) and says what
-//! comes of it.
+//! The helper that receives filesystem errors: marks filesystems with fanotify(7) and reports the
+//! events.
 //!
-//! In, a line each: `Wanted`. Out, a line each: `Said`. Its end is the end of its standard input.
+//! In, one line each: the filesystems to mark. Out, one line each: what happened. The end of its
+//! standard input ends it.
 //!
-//! Three kinds of threads, so that a mark that hangs in a dead mount holds up nothing: one reads
-//! standard input, one reads a group's events, and one marks. The first thread moves what they
-//! tell, and replaces the one that marks when a mark takes too long: that one is left to the
-//! kernel, and ends after its call should that return.
+//! It has three kinds of threads, so that a mark that hangs in a dead mount blocks nothing: one
+//! reads standard input, one reads a group's events, and one marks. The first thread forwards their
+//! messages, and replaces the marking thread when a mark takes too long. The replaced thread is
+//! abandoned, and exits if its call ever returns.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::BufRead;
@@ -24,13 +25,13 @@ use crate::model::source_update::FsErrorNotice;
 use crate::source::fs_errors::notification::{self, Notification};
 use crate::source::fs_errors::protocol::{Filesystem, HelperMessage, MarkRequest, MarkResult};
 
-/// A mark that works takes microseconds.
+/// A successful mark takes microseconds.
 const MARK_TIMEOUT: Duration = Duration::from_secs(2);
 /// Each costs a thread; with so many dead mounts no further mark is tried until one returns.
 const MAX_STUCK: usize = 16;
 const STACK_SIZE: usize = 128 * 1024;
 
-/// Runs until standard input ends; then the process may end, whatever hangs.
+/// Runs until standard input ends; then the process may exit, whatever hangs.
 pub fn serve(limitations: Vec<String>) -> std::io::Result<()> {
     send(&HelperMessage::Hello { limitations })?;
     let (tell, told) = channel();
@@ -41,7 +42,7 @@ pub fn serve(limitations: Vec<String>) -> std::io::Result<()> {
                 errno: errno as i32,
                 text: errno_text(errno),
             })?;
-            // Nothing more to do but to end in order.
+            // Only an orderly exit is left.
             std::io::stdin().lock().lines().for_each(drop);
             return Ok(());
         }
@@ -60,14 +61,14 @@ pub fn serve(limitations: Vec<String>) -> std::io::Result<()> {
     .run(&told)
 }
 
-/// What the threads tell the first one.
+/// Messages of the threads to the first one.
 enum ThreadMessage {
     Request(MarkRequest),
     Marked {
         dev: DevNo,
         mark: MarkResult,
     },
-    /// Standard input has ended or makes no sense.
+    /// Standard input has ended or is malformed.
     End,
 }
 
@@ -79,11 +80,11 @@ fn read_requests(tell: &Sender<ThreadMessage>) {
             return;
         }
     }
-    // The receiver gone is the end as well.
+    // A closed receiver is the end as well.
     let _ = tell.send(ThreadMessage::End);
 }
 
-/// The first thread's.
+/// State of the first thread.
 struct MarkScheduler {
     table: Arc<GroupTable>,
     messages: Sender<ThreadMessage>,
@@ -91,9 +92,9 @@ struct MarkScheduler {
     queue: VecDeque<Filesystem>,
     /// Being marked, since when.
     current: Option<(DevNo, Instant)>,
-    /// Their marks have not returned.
+    /// Marks that have not returned.
     stuck: BTreeSet<DevNo>,
-    /// What was said of each that is wanted.
+    /// The last result for each filesystem that is to be marked.
     reported: BTreeMap<DevNo, MarkResult>,
     marker: Option<Sender<Filesystem>>,
 }
@@ -131,7 +132,7 @@ impl MarkScheduler {
                         .take_if(|(_, since)| since.elapsed() >= MARK_TIMEOUT)
                     {
                         self.stuck.insert(dev);
-                        // It ends after its call: nobody sends to it any more.
+                        // It exits after its call: no more requests are sent to it.
                         self.marker = None;
                         self.report(dev, MarkResult::Stuck)?;
                     }

@@ -1,10 +1,10 @@
-//! Two errands for checks of logical volumes, each a process that ends with its errand: lvm(8) in
-//! the host's mount namespace, and the replay of a snapshot's log by a mount that nobody sees.
+//! Two tasks for checks of logical volumes, each in a process of its own: running lvm(8) in the
+//! host's mount namespace, and replaying a snapshot's log by a mount that nothing else sees.
 //!
 //! An lvcreate or lvremove that is killed between its suspend and its resume leaves the origin
-//! suspended, and everybody who writes to it waiting: so it leaves the process group and the
-//! control group by which it would be killed, is not the first to go when memory is short, and
-//! leaves a note by which what it held is resumed (`resume`) should it be killed all the same.
+//! suspended, and all its writers blocked. So the process leaves the process group and the control
+//! group by which it would be killed, is not the first victim when memory is short, and records an
+//! intent, by which `resume` resumes the volume if it was killed all the same.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -26,11 +26,11 @@ use crate::source::checks::lvm::LvmChange;
 /// Status of a replay that the kernel refused since the filesystem is damaged.
 pub const REPLAY_DAMAGED: u8 = 3;
 
-/// In this place a private tmpfs is mounted: it is there on every host.
+/// A private tmpfs is mounted here: the folder exists on every host.
 const TMPFS_DIR: &str = "/run";
 
-/// Becomes lvm. `args`: its program, what it changes (JSON of `Option<Changes>`), and what it is to
-/// do.
+/// Becomes lvm. `args`: its program, what it changes (JSON of `Option<LvmChange>`), and its
+/// arguments.
 pub fn become_lvm(
     root: &HostRoot,
     mut args: impl Iterator<Item = OsString>,
@@ -64,13 +64,13 @@ pub fn become_lvm(
     refused(&format!("starting {}: {error}", program.display()))
 }
 
-/// From here on this process outlives whoever started it, and what it is about to do is noted. In
-/// the host's mount namespace.
+/// From here on this process survives its parent, and an intent records what it changes. In the
+/// host's mount namespace.
 fn detach_from_daemon(root: &HostRoot, changes: LvmChange) -> Result<(), String> {
     getpgid(Some(getppid()))
         .and_then(|group| setpgid(Pid::from_raw(0), group))
         .map_err(|errno| format!("leaving the process group: {errno}"))?;
-    // By now the host's names are its own.
+    // The process is in the host's mount namespace by now.
     let here = if root.is_recorded() {
         root.clone()
     } else {
@@ -120,8 +120,8 @@ pub fn replay(mut args: impl Iterator<Item = OsString>, limitations: &[String]) 
 fn mount_once(filesystem: &str, dev: DevNo) -> Result<(), (&'static str, Errno)> {
     let none = None::<&str>;
     let with = |what| move |errno| (what, errno);
-    // The snapshot has the UUID of its origin, which is mounted. ext4: whatever the superblock
-    // says, an error must not make the machine panic.
+    // The snapshot has the UUID of its mounted origin. ext4: whatever the superblock says, an error
+    // must not cause a kernel panic.
     let options = match filesystem {
         "xfs" => "nouuid",
         "ext4" => "errors=continue",

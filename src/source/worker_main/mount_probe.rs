@@ -1,5 +1,5 @@
-//! One probe of a mounted volume: statfs(2), and one reading of its top directory. Leaves no trace:
-//! no atime, no descriptor, no working directory.
+//! One probe of a mounted volume: statfs(2), and one read of its top directory. Leaves nothing
+//! behind: no atime, no descriptor, no working directory.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -98,7 +98,7 @@ pub enum SyncError {
     Sync { path: HostPath, errno: Errno },
 }
 
-/// How long syncfs(2) takes.
+/// Measures the duration of syncfs(2).
 pub fn sync(path: &HostPath, dev: DevNo) -> Result<Duration, SyncError> {
     let mounted = OpenMount::open(path)?;
     if !mounted.has_dev(dev) {
@@ -115,7 +115,7 @@ pub fn sync(path: &HostPath, dev: DevNo) -> Result<Duration, SyncError> {
     Ok(monotonic().saturating_sub(began))
 }
 
-/// What a recorded tree answers: `exec/probes.json`, by mount point.
+/// The answers of a recorded tree: `exec/probes.json`, by mount point.
 #[derive(serde::Deserialize)]
 #[serde(untagged)]
 enum RecordedProbe {
@@ -164,7 +164,7 @@ pub fn recorded_probe(root: &HostRoot, path: &HostPath) -> Result<MountProbe, Re
 
 type Recording = Arc<BTreeMap<String, RecordedProbe>>;
 
-/// The recording as it is now: who plays a host may change what it answers.
+/// Reads the recording anew each time: a test may change it.
 fn read_recording(root: &HostRoot) -> Result<Recording, RecordingError> {
     static READ: Mutex<Option<(SystemTime, Recording)>> = Mutex::new(None);
     const FILE: &str = "/exec/probes.json";

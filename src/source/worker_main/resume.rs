@@ -1,10 +1,10 @@
-//! Making good what lvm left behind that was killed between its suspend and its resume: whoever
-//! writes to the origin of a snapshot would wait for ever.
+//! Resumes volumes that lvm left suspended when it was killed: otherwise all writers of a
+//! snapshot's origin would wait for ever.
 //!
-//! By the notes of what it was about to change, of which a living one's is left alone: it resumes
-//! by itself. Run by the daemon when an lvm of its own has ended and at its start, and by the
-//! unit's ExecStopPost. Nothing is read from any disk for it; snapshots that are left over are for
-//! lvm itself to remove.
+//! It uses the intents of lvm processes. A process that is still alive resumes its volume itself
+//! and is left alone. The daemon calls it at its start and when one of its lvm processes has ended;
+//! the unit's ExecStopPost calls it too. It reads no disk; lvm itself removes snapshots that are
+//! left over.
 
 use std::io;
 use std::path::Path;
@@ -24,7 +24,7 @@ use crate::source::checks::freezer::protocol::ResumeResult;
 /// Between its suspend and its resume lvm only writes the metadata of the volume group.
 const SUSPEND_GRACE: Duration = Duration::from_secs(1);
 
-/// In the host's mount namespace. `forget`: notes go where nothing is left to be resumed.
+/// In the host's mount namespace. `forget`: removes intents that have nothing left to resume.
 pub fn resume(root: &HostRoot, intents: &Path, forget: bool) -> ResumeResult {
     let mut resumed = ResumeResult::default();
     let found = match lvm_intent::find(intents) {
@@ -50,7 +50,7 @@ pub fn resume(root: &HostRoot, intents: &Path, forget: bool) -> ResumeResult {
             ));
             continue;
         };
-        // What is suspended may be the living one's doing.
+        // The suspended volume may belong to the process that is alive.
         if living
             .iter()
             .filter_map(|note| note.intent.as_ref())
@@ -73,7 +73,7 @@ fn remove_intent(note: &StoredIntent<LvmIntent>) -> Option<String> {
         .map(|error| format!("removing {}: {error}", note.path.display()))
 }
 
-/// A line for each device; whether nothing of it is held any more.
+/// A line for each device, and whether none of them is suspended any more.
 fn resume_one(root: &HostRoot, change: &LvmIntent) -> (Vec<String>, bool) {
     let LvmIntent {
         group,
@@ -91,7 +91,7 @@ fn resume_one(root: &HostRoot, change: &LvmIntent) -> (Vec<String>, bool) {
         }
     };
     let (mut lines, mut is_over) = (Vec::new(), true);
-    // One that cannot be resumed is no reason to leave the others.
+    // A device that cannot be resumed must not keep the others suspended.
     for device in held {
         let name = &device.name;
         let left = format!("{name} was left suspended by an lvm that was killed");
@@ -109,7 +109,7 @@ fn resume_one(root: &HostRoot, change: &LvmIntent) -> (Vec<String>, bool) {
     (lines, is_over)
 }
 
-/// An administrator's own lvm suspends as well, for a moment.
+/// An lvm of the administrator suspends volumes too, for a moment.
 fn suspended_for_long(
     root: &HostRoot,
     group: &str,
@@ -118,7 +118,7 @@ fn suspended_for_long(
 ) -> io::Result<Vec<SuspendedDevice>> {
     let mut held = suspended::beneath(root, group, &[volume, snapshot])?;
     if !held.is_empty() {
-        // Waits for nothing but time.
+        // Waits for time only.
         let _ = nix::poll::poll(
             &mut [],
             PollTimeout::try_from(SUSPEND_GRACE).unwrap_or(PollTimeout::ZERO),

@@ -1,15 +1,16 @@
-//! Thawing what freezers left behind that were killed: by their notes, of which a living writer's
-//! is left alone. And resuming what lvm left (`resume`).
+//! Thaws filesystems that killed freezers left frozen, and resumes volumes that killed lvm
+//! processes left suspended (`resume`). It uses their intents; a process that is still alive is
+//! left alone.
 //!
-//! Run by the daemon when a freezer has gone and at its start, and by the unit's ExecStopPost
-//! (`diskvitalsd worker thaw ROOT INTENTS`), which also runs after daemon and freezer were killed
+//! The daemon calls it at its start and when a freezer has exited. The unit's ExecStopPost calls it
+//! too (`diskvitalsd worker thaw ROOT INTENTS`), also after daemon and freezer were killed
 //! together.
 //!
-//! A note that only says `asking` is thawed by as well: SIGKILL does not end FIFREEZE, which waits
-//! uninterruptibly and leaves the filesystem frozen with nobody to thaw it. That freeze is ours:
-//! somebody else's would have answered EBUSY, and then the note would be gone. Only one that was
-//! frozen by another in the instant between the note and the call could be thawed in error. Where
-//! nothing is frozen, FITHAW says EINVAL, and that is that.
+//! An intent in the state `asking` is thawed as well: SIGKILL does not end FIFREEZE, which waits
+//! uninterruptibly and leaves the filesystem frozen with nothing to thaw it. That freeze is ours:
+//! another one's would have answered EBUSY, and then the intent would have been removed. Only a
+//! freeze by another program in the instant between the intent and the call could be thawed in
+//! error. Where nothing is frozen, FITHAW answers EINVAL.
 
 use std::ffi::OsString;
 use std::io;
@@ -42,7 +43,7 @@ const CAPABILITIES: &[Capability] = &[
     Capability::CAP_FOWNER,
 ];
 
-/// `worker thaw ROOT INTENTS`: a line for each note that something was done about.
+/// `worker thaw ROOT INTENTS`: prints a line for each intent that was handled.
 pub fn main(mut args: impl Iterator<Item = OsString>) -> ExitCode {
     let (Some(root), Some(intents)) = (args.next(), args.next()) else {
         eprintln!(
@@ -68,7 +69,7 @@ pub fn main(mut args: impl Iterator<Item = OsString>) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// `resume::resume`, where the host's names are.
+/// Calls `resume::resume` in the host's mount namespace.
 pub(super) fn resume_on_host(root: &HostRoot, intents: &Path, forget: bool) -> ResumeResult {
     let failed = |why: String| ResumeResult {
         lines: vec![why],
@@ -77,7 +78,7 @@ pub(super) fn resume_on_host(root: &HostRoot, intents: &Path, forget: bool) -> R
     if root.is_recorded() {
         return ResumeResult::default();
     }
-    // lvm does not run where the host's mounts are not reached: without notes, nothing was
+    // lvm does not run if the host's mounts are not reachable: without intents, nothing was
     // suspended.
     let none = || lvm_intent::find(intents).is_ok_and(|found| found.is_empty());
     match enter_host(root, none) {
@@ -88,8 +89,8 @@ pub(super) fn resume_on_host(root: &HostRoot, intents: &Path, forget: bool) -> R
     resume::resume(&HostRoot::new("/"), intents, forget)
 }
 
-/// Into the host's mount namespace, with the rights that are needed there. False: it is not
-/// reached, and there is nothing to be made good either.
+/// Enters the host's mount namespace with the capabilities that are needed there. False: it is not
+/// reachable, and there is nothing to repair.
 fn enter_host(root: &HostRoot, nothing_is_noted: impl Fn() -> bool) -> Result<bool, String> {
     if let Err(why) = enter_host_mounts(root) {
         return if nothing_is_noted() {
@@ -104,7 +105,7 @@ fn enter_host(root: &HostRoot, nothing_is_noted: impl Fn() -> bool) -> Result<bo
     Ok(true)
 }
 
-/// `only`: of the note of this name.
+/// `only`: the intent of this name.
 pub fn repair(root: &HostRoot, intents: &Path, only: Option<&str>) -> RepairResult {
     let unknown = |why: String| RepairResult {
         lines: vec![why],
@@ -113,7 +114,7 @@ pub fn repair(root: &HostRoot, intents: &Path, only: Option<&str>) -> RepairResu
     if root.is_recorded() {
         return RepairResult::default();
     }
-    // A freezer refuses there: where no notes are seen either, nothing was frozen.
+    // A freezer refuses there: without intents, nothing was frozen.
     let none = || intents::find(intents).is_ok_and(|found| found.is_empty());
     match enter_host(root, none) {
         Ok(true) => {}
@@ -136,7 +137,7 @@ pub fn repair(root: &HostRoot, intents: &Path, only: Option<&str>) -> RepairResu
                 };
             }
         };
-        // What is about something else was said in the first round, and stays.
+        // Other lines were reported in the first round, and stay.
         let (waiting, settled): (Vec<StoredIntent>, Vec<StoredIntent>) =
             found.into_iter().filter(wanted).partition(|found| {
                 found
@@ -173,12 +174,12 @@ pub fn repair(root: &HostRoot, intents: &Path, only: Option<&str>) -> RepairResu
 }
 
 fn is_current_boot(intent: &FreezeIntent) -> bool {
-    // Unknown counts as now: then the worst is a FITHAW that finds nothing.
+    // An unknown boot id counts as the current one: at worst, FITHAW finds nothing frozen.
     intents::boot_id().is_ok_and(|boot| boot == intent.boot_id)
 }
 
-/// What was done about a note whose writer is gone, in words, and whether its filesystem may be
-/// frozen still; the note goes where there is nothing more to do.
+/// Handles the intent of a dead process. Returns what was done, as text, and whether the filesystem
+/// may still be frozen. Removes the intent when nothing is left to do.
 pub(super) fn thaw(found: &StoredIntent) -> Option<(String, bool)> {
     let name = found.path.display();
     let Some(intent) = &found.intent else {
@@ -201,7 +202,7 @@ pub(super) fn thaw(found: &StoredIntent) -> Option<(String, bool)> {
     }
 }
 
-/// None where it was not frozen. `Err`: it may be frozen still.
+/// None: it was not frozen. An error: it may still be frozen.
 fn try_thaw(intent: &FreezeIntent) -> Result<Option<String>, String> {
     let mut problem = "it is not mounted there or anywhere else in the host's mount namespace: mount its device once more, then".to_owned();
     for path in paths(intent) {
@@ -225,7 +226,7 @@ fn try_thaw(intent: &FreezeIntent) -> Result<Option<String>, String> {
     ))
 }
 
-/// Where it was, then wherever else the same filesystem is mounted.
+/// The recorded mount point first, then all other mounts of the same filesystem.
 fn paths(intent: &FreezeIntent) -> Vec<HostPath> {
     let mounts = read_mounts().unwrap_or_default();
     let others = mounts

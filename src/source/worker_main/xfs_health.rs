@@ -1,9 +1,10 @@
-//! The helper that asks one XFS what the kernel has found sick in it: bits of its allocation groups
-//! and inodes (fs/xfs/libxfs/xfs_fs.h).
+//! The helper that reads the sick bits of one XFS: those of its allocation groups and inodes
+//! (fs/xfs/libxfs/xfs_fs.h).
 //!
-//! In, one line: `Ask`. Out, a line for each part: `Said`. The end of its standard input is its
-//! own, between two questions. Reading all inodes disturbs others: it does so at the lowest
-//! priority. An XFS that has shut down says EIO to everything: that is told as well.
+//! In, one line: `HealthQuery`. Out, one line for each part: `HealthResponse`. The end of its
+//! standard input ends it, between two queries. Reading all inodes disturbs other I/O, so it runs
+//! at the lowest priority. An XFS that has shut down answers EIO to every query: that is reported
+//! as well.
 
 use std::io::{self, BufRead};
 use std::os::fd::AsFd;
@@ -47,7 +48,7 @@ const INODE_SICK_BITS: [&str; 9] = [
     "directory tree",
 ];
 
-/// The whole life of the process.
+/// The main function of the process.
 pub fn serve(root: &HostRoot) -> io::Result<()> {
     // Without it it is as quick as others, and bounded in time all the same.
     let _ = process::lower_priority();
@@ -114,12 +115,12 @@ fn check_device(ask: &HealthQuery) -> Result<(), XfsError> {
                 source: Errno::ESTALE,
             })
         }
-        // What it says then is asked next.
+        // The error of the next query is reported instead.
         Ok(_) | Err(_) => Ok(()),
     }
 }
 
-/// Nothing more is said to us: anything on the pipe is its end.
+/// The daemon sends nothing more: any event on the pipe is its end.
 fn is_input_open() -> bool {
     let stdin = io::stdin();
     let mut waited = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
@@ -163,8 +164,8 @@ fn describe_sick(sick: &Sick) -> Vec<Sickness> {
         .collect()
 }
 
-/// What an error says of the filesystem. A drive that does not give what is asked of it is no
-/// damage, and that somebody may not ask says nothing.
+/// The meaning of an error for the filesystem. A drive that does not deliver data is no damage, and
+/// a missing right means nothing.
 fn signal_kind(errno: Errno) -> Option<SignalKind> {
     match errno {
         // EFSCORRUPTED and EFSBADCRC (fs/xfs/xfs_linux.h).
@@ -174,7 +175,7 @@ fn signal_kind(errno: Errno) -> Option<SignalKind> {
     }
 }
 
-/// Bits of later kernels by their number.
+/// Bits of later kernels, by number.
 fn bit_names(bits: u64, names: &[&str]) -> String {
     let set = (0..64_usize).filter(|bit| bits >> bit & 1 == 1);
     set.map(|bit| {

@@ -1,4 +1,4 @@
-//! The stream of changes: told to whoever listens, and the latest kept for watchers that come back.
+//! The stream of changes for watchers; the latest changes are kept for watchers that come back.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Who waits for a reading of the I/O counters: such a reading is no change of the picture, and is
+//! Requests that wait for a reading of the I/O counters. Such a reading changes no snapshot and is
 //! not published.
 
 use std::sync::Arc;

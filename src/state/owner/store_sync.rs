@@ -1,5 +1,5 @@
-//! What the store has been given, so that it is given what differs, and whoever waits for a write
-//! is told how it ended.
+//! The state that the store already has, so that only differences are written, and the requests
+//! that wait for a write.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -39,7 +39,7 @@ pub struct StoreSync {
     errors: BTreeMap<Subject, Arc<ErrorHistory>>,
     progress: Option<Arc<LogProgress>>,
     counters: BTreeMap<counters::CounterKey, Arc<model::counters::CounterHistory>>,
-    smart: BTreeMap<DriveId, Arc<model::smart::memory::SmartHistory>>,
+    smart: BTreeMap<DriveId, Arc<model::smart::history::SmartHistory>>,
     volumes: BTreeMap<VolumeId, StoredVolume>,
     checks: BTreeMap<CheckId, Arc<Check>>,
     /// Up to where they are known.

@@ -1,115 +1,29 @@
-//! The owner with a judge of its own: layers that failed have a finding, layers that answer have
-//! none. Time is tokio's paused clock.
+//! The owner with the real model: md arrays that are degraded have a finding, whole ones have none.
+//! Time is tokio's paused clock.
 
 use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc::Receiver;
 
+use tokio::sync::oneshot;
+
 use super::*;
-use crate::model::block::LayerState;
-use crate::model::dev::DevNo;
-use crate::model::facts::KnownVolume;
-use crate::model::finding::{FindingDetails, Health, Judgement, Status, Subject, Verdict};
-use crate::model::ids::{DriveId, FindingId};
+use crate::model::block::{Inventory, LayerState, MdState};
+use crate::model::finding::Finding;
+use crate::model::ids::FindingId;
+use crate::model::kubelet::KubeletRecords;
+use crate::model::mount::MountTable;
 use crate::model::observation::Observation;
-use crate::model::policy::Policy;
-use crate::model::reason::Reason;
-use crate::model::snapshot::Volume;
-use crate::model::snapshot_builder::{StatusRules, VolumeStatus};
-use crate::model::volume::{Condition, CsiStatus, OperationalStatus, UsageStatus};
-use crate::state::handle::SubscriptionStart;
-use crate::state::judge::AssessmentSettings;
-use crate::state::store::{StoreContents, WriteRequest};
+use crate::state::handle::{CommandError, SubscriptionStart};
+use crate::state::store::WriteRequest;
 
-#[derive(Debug, Default)]
-struct FakeJudge {
-    assessments: Arc<AtomicUsize>,
-}
-
-impl StatusRules for FakeJudge {
-    fn health_unknown(&self, _: &Facts, _: &Subject) -> Option<String> {
-        None
-    }
-
-    fn volume_status(
-        &self,
-        _: &Facts,
-        _: &KnownVolume,
-        _: &[Arc<Finding>],
-        _: Health,
-        _: Option<(&str, Timestamp)>,
-        _: Option<&Volume>,
-    ) -> VolumeStatus {
-        VolumeStatus {
-            csi_status: CsiStatus::None,
-            operational_status: OperationalStatus::Operative,
-            usage_status: UsageStatus::Idle,
-            condition: Condition::default(),
-        }
-    }
-}
-
-impl Judge for FakeJudge {
-    fn apply(
-        &self,
-        facts: &mut Facts,
-        report: SourceUpdate,
-        _: &AssessmentSettings,
-        _: Timestamp,
-    ) -> Urgency {
-        match report {
-            SourceUpdate::Layer { device, state } => {
-                facts.layers.entry(device).or_default().state = state;
-                Urgency::Immediate
-            }
-            SourceUpdate::DiskStats(_) => Urgency::UsageOnly,
-            _ => Urgency::Nothing,
-        }
-    }
-
-    fn is_settled(&self, facts: &Facts) -> bool {
-        facts.layers.contains_key("settled")
-    }
-
-    fn probe_targets(&self, facts: &Facts) -> Vec<ProbeTarget> {
-        let target = |name: &String| ProbeTarget {
-            path: name.as_str().into(),
-            dev: DevNo::new(8, 0),
-            asleep: false,
-            filesystem: String::new(),
-        };
-        facts.layers.keys().map(target).collect()
-    }
-
-    fn assess(&self, facts: &Facts, _: &Ledger, _: &Policy, _: Timestamp) -> Vec<Judgement> {
-        self.assessments.fetch_add(1, Ordering::Relaxed);
-        let verdict = |state: &Observation<LayerState>| match state {
-            Observation::Unavailable => Verdict::Unknown {
-                why: "not asked".to_owned(),
-            },
-            Observation::Ok { .. } => Verdict::Clear,
-            Observation::Failed { error, .. } => Verdict::Raised(FindingDetails {
-                severity: if error == "bad" {
-                    Severity::Bad
-                } else {
-                    Severity::Suspect
-                },
-                status: Status::Degraded,
-                message: error.clone(),
-                evidence: Vec::new(),
-                clears_when: "it answers".to_owned(),
-                since: None,
-            }),
-        };
-        let judgement = |(device, layer): (&String, &crate::model::facts::LayerFacts)| Judgement {
-            subject: Subject::Device(device.clone()),
-            reason: Reason::RaidDegraded,
-            verdict: verdict(&layer.state),
-        };
-        facts.layers.iter().map(judgement).collect()
-    }
-
-    fn prune_drives(&self, _: &mut Facts, _: &AssessmentSettings, _: Timestamp) -> Vec<DriveId> {
-        Vec::new()
+/// A mirror of `disks` members that lacks `degraded` of them.
+fn mirror(disks: u32, degraded: u32) -> MdState {
+    MdState {
+        level: "raid1".to_owned(),
+        raid_disks: disks,
+        degraded,
+        array_state: "clean".to_owned(),
+        ..MdState::default()
     }
 }
 
@@ -117,7 +31,8 @@ struct Harness {
     handles: OwnerHandles,
     ops: Receiver<WriteRequest>,
     store: mpsc::Sender<StoreEvent>,
-    assessments: Arc<AtomicUsize>,
+    /// Snapshots that were published.
+    publications: Arc<AtomicUsize>,
     stop: oneshot::Sender<()>,
     task: tokio::task::JoinHandle<()>,
     _ended: oneshot::Sender<()>,
@@ -127,18 +42,23 @@ struct Harness {
 fn harness() -> Harness {
     let (disk, ops, ended, store, events) = Store::fake();
     let (rules_sender, rules) = watch::channel(SharedAssessmentSettings::default());
-    let judge = FakeJudge::default();
-    let assessments = judge.assessments.clone();
-    let (owner, doors) = Owner::new(judge, rules, disk, events);
+    let (owner, handles) = Owner::new(rules, disk, events);
+    let publications = Arc::<AtomicUsize>::default();
+    let (mut snapshots, counter) = (handles.handle.snapshots(), publications.clone());
+    tokio::spawn(async move {
+        while snapshots.changed().await.is_ok() {
+            counter.fetch_add(1, Ordering::Relaxed);
+        }
+    });
     let (stop, stopped) = oneshot::channel::<()>();
     let task = tokio::spawn(owner.run(async {
         stopped.await.ok();
     }));
     Harness {
-        handles: doors,
+        handles,
         ops,
         store,
-        assessments,
+        publications,
         stop,
         task,
         _ended: ended,
@@ -147,20 +67,38 @@ fn harness() -> Harness {
 }
 
 impl Harness {
-    async fn report(&self, device: &str, state: Observation<LayerState>) {
-        self.handles
-            .reports
-            .send(SourceUpdate::Layer {
-                device: device.to_owned(),
-                state,
-            })
-            .await
-            .unwrap();
+    async fn send(&self, report: SourceUpdate) {
+        self.handles.reports.send(report).await.unwrap();
     }
 
-    async fn fail(&self, device: &str, error: &str) {
-        self.report(device, Observation::failed(clock::now(), error))
-            .await;
+    async fn report(&self, device: &str, state: MdState) {
+        self.send(SourceUpdate::Layer {
+            device: device.to_owned(),
+            state: Observation::ok(clock::now(), LayerState::Md(state)),
+        })
+        .await;
+    }
+
+    /// Suspect; the finding's message ends with `of DISKS devices`.
+    async fn degrade(&self, device: &str, disks: u32) {
+        self.report(device, mirror(disks, 1)).await;
+    }
+
+    /// Bad.
+    async fn stop_array(&self, device: &str) {
+        let array_state = "inactive".to_owned();
+        self.report(
+            device,
+            MdState {
+                array_state,
+                ..mirror(2, 0)
+            },
+        )
+        .await;
+    }
+
+    async fn repair(&self, device: &str) {
+        self.report(device, mirror(2, 0)).await;
     }
 
     async fn until(&self, holds: impl Fn(&Snapshot) -> bool) -> Arc<Snapshot> {
@@ -217,54 +155,77 @@ fn only(snapshot: &Snapshot) -> Finding {
 
 #[tokio::test(start_paused = true)]
 async fn one_report_is_published_within_20_ms_and_a_burst_is_judged_a_few_times() {
-    let house = harness();
-    house.open(StoreContents::default()).await;
-    house.until(|snapshot| snapshot.settled).await;
+    let owner = harness();
+    owner.open(StoreContents::default()).await;
+    owner.until(|snapshot| snapshot.settled).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     let start = Instant::now();
-    house.fail("one", "bad").await;
-    house.until(|snapshot| snapshot.findings.len() == 1).await;
+    owner.stop_array("one").await;
+    owner.until(|snapshot| snapshot.findings.len() == 1).await;
     assert!(
         start.elapsed() <= MIN_PUBLISH_INTERVAL,
         "{:?}",
         start.elapsed()
     );
-    let before = house.assessments.load(Ordering::Relaxed);
+    let before = owner.publications.load(Ordering::Relaxed);
     for device in 0..500 {
-        house.fail(&format!("md{device}"), "bad").await;
+        owner.stop_array(&format!("md{device}")).await;
         tokio::task::yield_now().await;
     }
-    house.until(|snapshot| snapshot.findings.len() == 501).await;
-    assert!(house.assessments.load(Ordering::Relaxed) - before <= 10);
-    assert_eq!(house.handles.probe_targets.borrow().len(), 501);
+    owner.until(|snapshot| snapshot.findings.len() == 501).await;
+    assert!(owner.publications.load(Ordering::Relaxed) - before <= 10);
 }
 
 #[tokio::test(start_paused = true)]
 async fn usage_only_changes_are_published_after_a_delay() {
-    let house = harness();
-    house.open(StoreContents::default()).await;
-    house.until(|snapshot| snapshot.settled).await;
+    let owner = harness();
+    owner.open(StoreContents::default()).await;
+    owner.until(|snapshot| snapshot.settled).await;
+    let rebuilding = |done| MdState {
+        sync_action: Some("recover".to_owned()),
+        sync_completed: Some((done, 100)),
+        ..mirror(2, 1)
+    };
+    owner.report("md0", rebuilding(0)).await;
     tokio::time::sleep(Duration::from_millis(1010)).await;
-    let before = house.assessments.load(Ordering::Relaxed);
-    for _ in 0..20 {
-        house
-            .handles
-            .reports
-            .send(SourceUpdate::DiskStats(Observation::Unavailable))
-            .await
-            .unwrap();
+    let before = owner.publications.load(Ordering::Relaxed);
+    for done in 1..=20 {
+        owner.report("md0", rebuilding(done)).await;
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     tokio::time::sleep(USAGE_DELAY).await;
-    assert!(house.assessments.load(Ordering::Relaxed) - before <= 2);
+    assert!(matches!(
+        owner.publications.load(Ordering::Relaxed) - before,
+        1..=2
+    ));
+    let message = owner.one().await.message;
+    assert!(message.ends_with("recover 20 %"), "{message}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_snapshot_is_settled_when_the_judge_says_so_or_after_the_timeout() {
+async fn a_snapshot_is_settled_when_each_source_has_answered_or_after_the_timeout() {
     let start = Instant::now();
     let early = harness();
     early.in_memory().await;
-    early.report("settled", Observation::Unavailable).await;
+    let at = clock::now();
+    early
+        .send(SourceUpdate::Inventory(Observation::ok(
+            at,
+            Inventory::default(),
+        )))
+        .await;
+    early
+        .send(SourceUpdate::Mounts(Observation::ok(
+            at,
+            MountTable::default(),
+        )))
+        .await;
+    early
+        .send(SourceUpdate::Kubelet(Observation::ok(
+            at,
+            KubeletRecords::default(),
+        )))
+        .await;
     early.until(|snapshot| snapshot.settled).await;
     assert!(start.elapsed() < SETTLE_TIMEOUT);
     let late = harness();
@@ -277,12 +238,12 @@ async fn a_snapshot_is_settled_when_the_judge_says_so_or_after_the_timeout() {
 
 #[tokio::test(start_paused = true)]
 async fn an_acknowledgement_is_answered_when_it_is_on_disk() {
-    let house = harness();
-    house.open(StoreContents::default()).await;
-    house.fail("md0", "bad").await;
-    let id = house.one().await.id;
-    house.take_ops();
-    let handle = house.handles.handle.clone();
+    let owner = harness();
+    owner.open(StoreContents::default()).await;
+    owner.stop_array("md0").await;
+    let id = owner.one().await.id;
+    owner.take_ops();
+    let handle = owner.handles.handle.clone();
     let mut answer = tokio::spawn({
         let id = id.clone();
         async move {
@@ -291,14 +252,14 @@ async fn an_acknowledgement_is_answered_when_it_is_on_disk() {
                 .await
         }
     });
-    house
+    owner
         .until(|snapshot| only(snapshot).acknowledged.is_some())
         .await;
     assert!(
         timeout(Duration::from_secs(1), &mut answer).await.is_err(),
         "not before it is stored"
     );
-    let writes = house.take_ops();
+    let writes = owner.take_ops();
     assert!(writes.iter().any(|write| {
         write
             .findings
@@ -307,7 +268,7 @@ async fn an_acknowledgement_is_answered_when_it_is_on_disk() {
     }));
     assert!(answer.await.unwrap().unwrap().acknowledged.is_some());
     assert!(matches!(
-        house
+        owner
             .handles
             .handle
             .unacknowledge(FindingId::known("x"))
@@ -318,11 +279,11 @@ async fn an_acknowledgement_is_answered_when_it_is_on_disk() {
 
 #[tokio::test(start_paused = true)]
 async fn a_hung_disk_fails_the_acknowledgement_and_blocks_nothing_else() {
-    let house = harness();
-    house.open(StoreContents::default()).await;
-    house.fail("md0", "bad").await;
-    let id = house.one().await.id;
-    let result = house
+    let owner = harness();
+    owner.open(StoreContents::default()).await;
+    owner.stop_array("md0").await;
+    let id = owner.one().await.id;
+    let result = owner
         .handles
         .handle
         .acknowledge(id, "uid 0".to_owned(), "known".to_owned())
@@ -332,25 +293,26 @@ async fn a_hung_disk_fails_the_acknowledgement_and_blocks_nothing_else() {
         "{result:?}"
     );
     for round in 0..200 {
-        house
-            .fail("md0", if round % 2 == 0 { "suspect" } else { "bad" })
-            .await;
-        house.fail("md1", &round.to_string()).await;
+        match round % 2 {
+            0 => owner.degrade("md0", 2).await,
+            _ => owner.stop_array("md0").await,
+        }
+        owner.degrade("md1", round + 2).await;
         tokio::time::sleep(MIN_PUBLISH_INTERVAL * 2).await;
     }
-    house
+    owner
         .until(|snapshot| {
             snapshot
                 .findings
                 .values()
-                .any(|finding| finding.message == "199")
+                .any(|finding| finding.message.ends_with("of 201 devices"))
         })
         .await;
-    assert!(house.take_ops().len() <= 64);
+    assert!(owner.take_ops().len() <= 64);
     // The queue was full meanwhile; it is caught up with by a write of everything.
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert!(
-        house
+        owner
             .take_ops()
             .iter()
             .any(|write| write.is_complete && write.findings.len() == 2)
@@ -360,35 +322,35 @@ async fn a_hung_disk_fails_the_acknowledgement_and_blocks_nothing_else() {
 #[tokio::test(start_paused = true)]
 async fn without_a_store_an_acknowledgement_holds_in_memory_and_is_written_when_the_store_is_back()
 {
-    let house = harness();
-    house.in_memory().await;
-    house.fail("md0", "bad").await;
-    let id = house.one().await.id;
+    let owner = harness();
+    owner.in_memory().await;
+    owner.stop_array("md0").await;
+    let id = owner.one().await.id;
     assert_eq!(
-        house.handles.handle.snapshot().node.store,
+        owner.handles.handle.snapshot().node.store,
         StoreStatus::MemoryOnly("no disk".to_owned())
     );
-    house
+    owner
         .handles
         .handle
         .acknowledge(id, "uid 0".to_owned(), "known".to_owned())
         .await
         .unwrap();
-    assert!(house.take_ops().is_empty());
-    house.open(StoreContents::default()).await;
-    house
+    assert!(owner.take_ops().is_empty());
+    owner.open(StoreContents::default()).await;
+    owner
         .until(|snapshot| snapshot.node.store == StoreStatus::Ok)
         .await;
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let writes = house.take_ops();
+    let writes = owner.take_ops();
     assert!(writes[0].is_complete && writes[0].findings[0].acknowledged.is_some());
 }
 
 #[tokio::test(start_paused = true)]
 async fn history_that_loads_late_is_merged_with_new_findings() {
-    let house = harness();
-    house.fail("md0", "bad").await;
-    let young = house.one().await;
+    let owner = harness();
+    owner.stop_array("md0").await;
+    let young = owner.one().await;
     let acknowledged = Some(crate::model::finding::Acknowledgement {
         by: "a".to_owned(),
         time: young.since,
@@ -404,13 +366,13 @@ async fn history_that_loads_late_is_merged_with_new_findings() {
         subject: Subject::Device("md9".to_owned()),
         ..young.clone()
     };
-    house
+    owner
         .open(StoreContents {
             findings: vec![old.clone(), other],
             ..StoreContents::default()
         })
         .await;
-    let snapshot = house.until(|snapshot| snapshot.findings.len() == 2).await;
+    let snapshot = owner.until(|snapshot| snapshot.findings.len() == 2).await;
     assert!(
         snapshot.findings[&old.id].acknowledged.is_some()
             && !snapshot.findings.contains_key(&young.id)
@@ -419,12 +381,12 @@ async fn history_that_loads_late_is_merged_with_new_findings() {
 
 #[tokio::test(start_paused = true)]
 async fn a_watcher_resumes_after_its_revision_or_gets_a_full_snapshot() {
-    let house = harness();
-    house.open(StoreContents::default()).await;
-    let begin = house.until(|snapshot| snapshot.settled).await;
-    house.fail("md0", "bad").await;
-    house.until(|snapshot| snapshot.findings.len() == 1).await;
-    let mut subscription = house
+    let owner = harness();
+    owner.open(StoreContents::default()).await;
+    let begin = owner.until(|snapshot| snapshot.settled).await;
+    owner.stop_array("md0").await;
+    owner.until(|snapshot| snapshot.findings.len() == 1).await;
+    let mut subscription = owner
         .handles
         .handle
         .subscribe(Some(begin.revision))
@@ -440,32 +402,33 @@ async fn a_watcher_resumes_after_its_revision_or_gets_a_full_snapshot() {
         ),
         other => panic!("{other:?}"),
     }
-    house.fail("md1", "bad").await;
+    owner.stop_array("md1").await;
     assert_eq!(
         subscription.changes.recv().await.unwrap().revision,
         begin.revision + 2
     );
     for unknown in [None, Some(0), Some(begin.revision - 1), Some(u64::MAX)] {
-        let start = house.handles.handle.subscribe(unknown).await.unwrap().start;
+        let start = owner.handles.handle.subscribe(unknown).await.unwrap().start;
         assert!(
             matches!(&start, SubscriptionStart::Snapshot(snapshot) if snapshot.revision == begin.revision + 2),
             "{start:?}"
         );
     }
-    for round in 0..change_stream::MAX_BUFFERED + 10 {
-        house.fail("md1", &round.to_string()).await;
-        house
+    for round in 0..u32::try_from(change_stream::MAX_BUFFERED).unwrap() + 10 {
+        owner.degrade("md1", round + 2).await;
+        owner
             .until(|snapshot| {
-                snapshot
-                    .findings
-                    .values()
-                    .any(|finding| finding.message == round.to_string())
+                snapshot.findings.values().any(|finding| {
+                    finding
+                        .message
+                        .ends_with(&format!("of {} devices", round + 2))
+                })
             })
             .await;
-        house.take_ops();
+        owner.take_ops();
     }
     assert!(matches!(
-        house
+        owner
             .handles
             .handle
             .subscribe(Some(begin.revision))
@@ -478,49 +441,47 @@ async fn a_watcher_resumes_after_its_revision_or_gets_a_full_snapshot() {
 
 #[tokio::test(start_paused = true)]
 async fn transitions_and_requests_are_forwarded_and_the_heartbeat_advances() {
-    let house = harness();
-    house.in_memory().await;
+    let owner = harness();
+    owner.in_memory().await;
     let (mut transitions, mut requests) = (
-        house.handles.transitions.subscribe(),
-        house.handles.requests.subscribe(),
+        owner.handles.transitions.subscribe(),
+        owner.handles.requests.subscribe(),
     );
-    house.fail("md0", "suspect").await;
+    owner.degrade("md0", 2).await;
     assert_eq!(
         transitions.recv().await.unwrap().kind,
         TransitionKind::Raised
     );
-    house.fail("md0", "bad").await;
+    owner.stop_array("md0").await;
     assert_eq!(
         transitions.recv().await.unwrap().kind,
         TransitionKind::Worsened
     );
-    house
-        .report("md0", Observation::ok(clock::now(), LayerState::Plain))
-        .await;
+    owner.repair("md0").await;
     assert_eq!(transitions.recv().await.unwrap().to, None);
-    house
+    owner
         .handles
         .handle
         .refresh(SourceRequest::All)
         .await
         .unwrap();
     assert_eq!(requests.recv().await.unwrap(), SourceRequest::All);
-    let before = house.handles.heartbeat.count();
+    let before = owner.handles.heartbeat.count();
     tokio::time::sleep(Duration::from_secs(10)).await;
-    assert!(house.handles.heartbeat.count() >= before + 9);
+    assert!(owner.handles.heartbeat.count() >= before + 9);
 }
 
 #[tokio::test(start_paused = true)]
 async fn shutdown_waits_at_most_a_second_for_the_disk() {
-    let house = harness();
-    house.open(StoreContents::default()).await;
-    house.until(|snapshot| snapshot.settled).await;
+    let owner = harness();
+    owner.open(StoreContents::default()).await;
+    owner.until(|snapshot| snapshot.settled).await;
     let start = Instant::now();
-    house.stop.send(()).unwrap();
-    house.task.await.unwrap();
+    owner.stop.send(()).unwrap();
+    owner.task.await.unwrap();
     assert!(start.elapsed() >= FLUSH_TIMEOUT && start.elapsed() < FLUSH_TIMEOUT * 2);
     assert!(matches!(
-        house
+        owner
             .handles
             .handle
             .acknowledge(FindingId::known("x"), String::new(), String::new())

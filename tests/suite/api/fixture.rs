@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use diskvitals::api::client::Client;
-use diskvitals::api::server::{Limits, Listener, NodeFacts, Server, SocketAccess};
+use diskvitals::api::server::{Limits, NodeFacts, Server, SocketAccess, bind};
 use diskvitals::model::block::{BlockDevice, DiskStat, Inventory, Layer};
 use diskvitals::model::dev::DevNo;
 use diskvitals::model::drive::{DriveDevice, DriveFacts, DriveKind, Location, Transport};
@@ -468,10 +468,10 @@ impl Served {
         let (owner, handle) = Owner::start(snapshot);
         let (allow_uids, allowed) = watch::channel(Vec::new());
         let (stop, stopped) = oneshot::channel();
-        let main = Listener::bind(&dir.path().join("main.sock"), SocketAccess::Group)
+        let main = bind(&dir.path().join("main.sock"), SocketAccess::Group)
             .await
             .unwrap();
-        let agent = Listener::bind(&dir.path().join("csi/agent.sock"), SocketAccess::Anyone)
+        let agent = bind(&dir.path().join("csi/agent.sock"), SocketAccess::Anyone)
             .await
             .unwrap();
         let server = change(Server::new(handle, node(), allowed));

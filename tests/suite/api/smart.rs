@@ -10,7 +10,7 @@ use diskvitals::model::facts::smart::{SelfTestStart, SmartFacts, SmartOutcome};
 use diskvitals::model::finding::{Severity, Subject};
 use diskvitals::model::reason::Reason;
 use diskvitals::model::smart::SelfTestKind;
-use diskvitals::model::smart::memory::{Metric, Point, Series, SmartHistory};
+use diskvitals::model::smart::history::{Metric, Point, Series, SmartHistory};
 use diskvitals::model::snapshot::{Drive, Snapshot};
 use diskvitals::model::source_update::SourceRequest;
 use diskvitals::model::volume::Stack;

@@ -6,9 +6,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
 
-use diskvitals::api::server::{Limits, ListenError, Listener, SocketAccess};
+use diskvitals::api::server::{Limits, SocketAccess, bind};
 use diskvitals::api::wire;
 use diskvitals::api::wire::inventory_client::InventoryClient;
+use diskvitals::host::listen::ListenError;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tonic::Code;
 use tonic_health::pb::HealthCheckRequest;
@@ -22,7 +23,7 @@ async fn a_stale_socket_is_replaced() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s.sock");
     drop(UnixListener::bind(&path).unwrap());
-    let listener = Listener::bind(&path, SocketAccess::Group).await.unwrap();
+    let listener = bind(&path, SocketAccess::Group).await.unwrap();
     assert_eq!(
         std::fs::metadata(&path).unwrap().permissions().mode() & 0o777,
         0o660
@@ -40,8 +41,8 @@ async fn a_stale_socket_is_replaced() {
 async fn a_daemon_that_does_not_answer_is_replaced_and_keeps_off_its_successors_socket() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s.sock");
-    let dying = Listener::bind(&path, SocketAccess::Group).await.unwrap();
-    let successor = Listener::bind(&path, SocketAccess::Group).await.unwrap();
+    let dying = bind(&path, SocketAccess::Group).await.unwrap();
+    let successor = bind(&path, SocketAccess::Group).await.unwrap();
     drop(dying);
     assert!(path.exists());
     drop(successor);
@@ -52,11 +53,9 @@ async fn a_daemon_that_does_not_answer_is_replaced_and_keeps_off_its_successors_
 async fn a_second_live_daemon_is_refused_on_either_socket() {
     let served = Served::start(snapshot(0)).await;
     for path in [served.socket(), served.agent_socket()] {
-        let error = Listener::bind(&path, SocketAccess::Group)
-            .await
-            .unwrap_err();
-        assert!(matches!(error, ListenError::AlreadyRunning(_)), "{error}");
-        assert!(error.to_string().contains("already running"));
+        let error = bind(&path, SocketAccess::Group).await.unwrap_err();
+        assert!(matches!(error, ListenError::InUse(_)), "{error}");
+        assert!(error.to_string().contains("another process listens on"));
     }
     served.client().await.node().await.unwrap();
 }
@@ -65,7 +64,7 @@ async fn a_second_live_daemon_is_refused_on_either_socket() {
 async fn invalid_socket_paths_are_errors_that_name_the_path() {
     let dir = tempfile::tempdir().unwrap();
     let long = dir.path().join("x".repeat(120));
-    let error = Listener::bind(&long, SocketAccess::Group)
+    let error = bind(&long, SocketAccess::Group)
         .await
         .unwrap_err()
         .to_string();
@@ -76,12 +75,12 @@ async fn invalid_socket_paths_are_errors_that_name_the_path() {
     let file = dir.path().join("file");
     std::fs::write(&file, "precious").unwrap();
     assert!(matches!(
-        Listener::bind(&file, SocketAccess::Group).await,
+        bind(&file, SocketAccess::Group).await,
         Err(ListenError::NotASocket(_))
     ));
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "precious");
     let deep = dir.path().join("no/such/s.sock");
-    let error = Listener::bind(&deep, SocketAccess::Group)
+    let error = bind(&deep, SocketAccess::Group)
         .await
         .unwrap_err()
         .to_string();
@@ -89,7 +88,7 @@ async fn invalid_socket_paths_are_errors_that_name_the_path() {
     // 107 bytes are possible although the temporary name would be longer.
     let name = "y".repeat(107 - dir.path().as_os_str().len() - 1);
     let longest = dir.path().join(&name[..1]).join(&name[2..]);
-    Listener::bind(&longest, SocketAccess::Group).await.unwrap();
+    bind(&longest, SocketAccess::Group).await.unwrap();
 }
 
 #[tokio::test]

@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use diskvitals::csi::interposer::health_source::{
-    HealthSource, HealthSourceError, LifecycleEvent, ListedVolume, Usage, VolumeHealth,
+    HealthSource, HealthSourceError, HealthStatus, LifecycleEvent, ListedVolume, Usage,
+    VolumeHealth,
 };
 use diskvitals::csi::interposer::method::EnabledHealthApis;
 use diskvitals::csi::interposer::{Interposer, Settings};
@@ -210,7 +211,7 @@ pub fn answer(said: &Said) -> Response<Body> {
 pub struct Known {
     pub volumes: HashMap<String, VolumeHealth>,
     pub usage: HashMap<String, Usage>,
-    pub storage: Vec<diskvitals::csi::interposer::health_source::HealthStatus>,
+    pub storage: Vec<HealthStatus>,
     pub listed: Vec<ListedVolume>,
     pub away: bool,
     pub hangs: bool,
@@ -264,11 +265,7 @@ impl HealthSource for Fake {
         .await
     }
 
-    async fn storage_health(
-        &self,
-        _: &str,
-    ) -> Result<Vec<diskvitals::csi::interposer::health_source::HealthStatus>, HealthSourceError>
-    {
+    async fn storage_health(&self, _: &str) -> Result<Vec<HealthStatus>, HealthSourceError> {
         self.answer(|known| Ok(known.storage.clone())).await
     }
 

@@ -2,8 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use diskvitals::csi::interposer::health_source::HealthErrorType::{
+    DataLoss, Degraded, Inaccessible,
+};
 use diskvitals::csi::interposer::health_source::{
-    Amount, DATA_LOSS, DEGRADED, HealthStatus, Usage, VolumeCondition, VolumeHealth,
+    Amount, HealthErrorType, HealthStatus, HealthUnknown, Usage, VolumeCondition, VolumeHealth,
 };
 use diskvitals::csi::interposer::method::EnabledHealthApis;
 use diskvitals::csi::wire;
@@ -32,7 +35,7 @@ fn announcing(numbers: &[i32]) -> Vec<u8> {
     .encode_to_vec()
 }
 
-fn status(status: i32, reason: &str) -> HealthStatus {
+fn status(status: HealthErrorType, reason: &str) -> HealthStatus {
     HealthStatus {
         status,
         reason: reason.into(),
@@ -40,9 +43,9 @@ fn status(status: i32, reason: &str) -> HealthStatus {
     }
 }
 
-fn entry(status: i32, reason: &str) -> wire::volume_health::VolumeHealthEntry {
+fn entry(status: HealthErrorType, reason: &str) -> wire::volume_health::VolumeHealthEntry {
     wire::volume_health::VolumeHealthEntry {
-        status,
+        status: status.number(),
         reason: reason.into(),
         message: "sda".into(),
     }
@@ -54,7 +57,7 @@ fn failing() -> VolumeHealth {
         message: "drive failing".into(),
     };
     VolumeHealth {
-        statuses: Ok(vec![status(DEGRADED, "DriveFailing")]),
+        statuses: Ok(vec![status(Degraded, "DriveFailing")]),
         condition,
         local: true,
     }
@@ -352,7 +355,7 @@ async fn health_is_answered_locally_where_the_upstream_has_none_and_unknown_is_a
         &setup,
         "unknown",
         VolumeHealth {
-            statuses: Err("smartctl does not answer".into()),
+            statuses: Err(HealthUnknown("smartctl does not answer".into())),
             condition: VolumeCondition::default(),
             local: true,
         },
@@ -363,7 +366,7 @@ async fn health_is_answered_locally_where_the_upstream_has_none_and_unknown_is_a
             .expect("an answer");
         assert_eq!(
             (health.volume_id.as_str(), health.health_statuses),
-            ("bad", vec![entry(DEGRADED, "DriveFailing")])
+            ("bad", vec![entry(Degraded, "DriveFailing")])
         );
         let health = asked_health(&mut caller, call, "fine")
             .await
@@ -486,8 +489,8 @@ async fn the_upstreams_health_is_kept_beside_the_daemons() {
     let theirs = wire::VolumeHealth {
         volume_id: "v".into(),
         health_statuses: vec![
-            entry(DEGRADED, "ArrayRebuilding"),
-            entry(DEGRADED, "DriveFailing"),
+            entry(Degraded, "ArrayRebuilding"),
+            entry(Degraded, "DriveFailing"),
         ],
     };
     let theirs = wire::NodeGetVolumeHealthResponse {
@@ -500,8 +503,8 @@ async fn the_upstreams_health_is_kept_beside_the_daemons() {
     let mut caller = setup.caller().await;
     let told = VolumeHealth {
         statuses: Ok(vec![
-            status(DATA_LOSS, "MediaErrors"),
-            status(DEGRADED, "DriveFailing"),
+            status(DataLoss, "MediaErrors"),
+            status(Degraded, "DriveFailing"),
         ]),
         ..failing()
     };
@@ -510,12 +513,12 @@ async fn the_upstreams_health_is_kept_beside_the_daemons() {
         .await
         .expect("an answer");
     let expected = vec![
-        entry(DATA_LOSS, "MediaErrors"),
-        entry(DEGRADED, "ArrayRebuilding"),
-        entry(DEGRADED, "DriveFailing"),
+        entry(DataLoss, "MediaErrors"),
+        entry(Degraded, "ArrayRebuilding"),
+        entry(Degraded, "DriveFailing"),
     ];
     assert_eq!(health.health_statuses, expected);
-    setup.witness.known.lock().expect("whole").storage = vec![status(1, "DriveFailing")];
+    setup.witness.known.lock().expect("whole").storage = vec![status(Degraded, "DriveFailing")];
     let answer: wire::NodeGetStorageHealthResponse = caller
         .ask(STORAGE, &wire::NodeGetStorageHealthRequest::default())
         .await
@@ -556,7 +559,7 @@ async fn a_remote_volume_that_this_node_cannot_reach_is_only_degraded_to_a_contr
         &setup,
         "v",
         VolumeHealth {
-            statuses: Ok(vec![status(2, "NotAccessible")]),
+            statuses: Ok(vec![status(Inaccessible, "NotAccessible")]),
             condition: VolumeCondition::default(),
             local: false,
         },

@@ -1,7 +1,7 @@
 //! Lists: conditions in the upstream's, and the volumes of which only we know something.
 
 use diskvitals::csi::interposer::health_source::{
-    DEGRADED, HealthStatus, ListedVolume, VolumeCondition, VolumeHealth,
+    HealthErrorType, HealthStatus, ListedVolume, VolumeCondition, VolumeHealth,
 };
 use diskvitals::csi::wire;
 use http_body_util::BodyExt;
@@ -14,7 +14,7 @@ const LIST_HEALTH: &str = "Controller/ControllerListVolumeHealth";
 
 fn bad(handle: &str) -> ListedVolume {
     let status = HealthStatus {
-        status: DEGRADED,
+        status: HealthErrorType::Degraded,
         reason: "DriveFailing".into(),
         message: String::new(),
     };

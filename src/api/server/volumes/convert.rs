@@ -1,12 +1,15 @@
-//! The engine's words on the wire, and back.
+//! The engine's types → wire, and requests → the engine's types.
 
 use tonic::Status;
 
+use crate::api::convert::attachment::access_mode;
 use crate::api::convert::time;
 use crate::api::status::invalid;
 use crate::api::wire;
+use crate::model::causes::with_causes;
 use crate::model::provision::{AccessMode, BackingKind, ProvidedAttachment, VolumeAccess};
 use crate::provision::engine::VolumeView;
+use crate::provision::error::ProvisionError;
 use crate::provision::rules::sizes;
 use crate::provision::step::PoolCapacity;
 
@@ -33,22 +36,10 @@ pub fn kind_of(number: i32) -> Result<Option<BackingKind>, Status> {
     }
 }
 
-fn mode(mode: AccessMode) -> wire::AccessMode {
-    match mode {
-        AccessMode::SingleNodeWriter => wire::AccessMode::SingleNodeWriter,
-        AccessMode::SingleNodeReaderOnly => wire::AccessMode::SingleNodeReaderOnly,
-        AccessMode::MultiNodeReaderOnly => wire::AccessMode::MultiNodeReaderOnly,
-        AccessMode::MultiNodeSingleWriter => wire::AccessMode::MultiNodeSingleWriter,
-        AccessMode::MultiNodeMultiWriter => wire::AccessMode::MultiNodeMultiWriter,
-        AccessMode::SingleNodeSingleWriter => wire::AccessMode::SingleNodeSingleWriter,
-        AccessMode::SingleNodeMultiWriter => wire::AccessMode::SingleNodeMultiWriter,
-    }
-}
-
 pub fn access_of(access: wire::Access) -> Result<VolumeAccess, Status> {
     let mode = match access.mode() {
         wire::AccessMode::Unspecified => {
-            return Err(invalid("access.mode", "is none that CSI has"));
+            return Err(invalid("access.mode", "is not a CSI access mode"));
         }
         wire::AccessMode::SingleNodeWriter => AccessMode::SingleNodeWriter,
         wire::AccessMode::SingleNodeReaderOnly => AccessMode::SingleNodeReaderOnly,
@@ -68,17 +59,20 @@ pub fn access_of(access: wire::Access) -> Result<VolumeAccess, Status> {
 
 fn access(access: &VolumeAccess) -> wire::Access {
     wire::Access {
-        mode: mode(access.mode).into(),
+        mode: access_mode(access.mode).into(),
         block: access.block,
         fs_type: access.fs_type.clone().unwrap_or_default(),
         mount_flags: access.mount_flags.clone(),
     }
 }
 
-pub fn pool_kind(kind_of: BackingKind, room: &Result<PoolCapacity, String>) -> wire::PoolKind {
+pub fn pool_kind(
+    kind_of: BackingKind,
+    room: &Result<PoolCapacity, ProvisionError>,
+) -> wire::PoolKind {
     let (total, available, unit, trouble) = match room {
         Ok(room) => (room.total, room.available, room.unit.max(1), String::new()),
-        Err(why) => (0, 0, 1, why.clone()),
+        Err(error) => (0, 0, 1, with_causes(error)),
     };
     let multiple = |bytes: u64| bytes / unit * unit;
     wire::PoolKind {
@@ -131,7 +125,7 @@ pub fn attachment(
         role: role.into(),
         path: held.path.to_string(),
         read_only: held.read_only,
-        mode: mode(held.access.mode).into(),
+        mode: access_mode(held.access.mode).into(),
         block: held.access.block,
         pod_uid: pod.uid,
         pod_name: pod.name,

@@ -1,4 +1,4 @@
-//! A recorded answer of smartctl, for people.
+//! A recorded smartctl output, for people.
 
 use crate::analyze::smart::{Health, SmartAnalysis, SmartFinding};
 use crate::cli::render::smart::{hours, label, verdict};

@@ -1,4 +1,4 @@
-//! How the values that decide have moved: a sparkline each.
+//! The history of the attributes that decide a drive's health: one sparkline each.
 
 use crate::api::wire;
 use crate::cli::render::heading;
@@ -30,7 +30,9 @@ pub fn text(history: &wire::SmartHistory, screen: &Screen) -> String {
         screen,
     );
     if rows.is_empty() {
-        return format!("{title}nothing yet: the drive has told no value that decides\n");
+        return format!(
+            "{title}nothing yet: the drive has reported no attribute that decides its health\n"
+        );
     }
     format!("{title}{}", table(&COLUMNS, &rows, screen))
 }

@@ -1,4 +1,4 @@
-//! A self-test on its way, a line for each news.
+//! The progress of a self-test: one line per change.
 
 use crate::api::wire;
 use crate::cli::args::TestKind;
@@ -22,7 +22,7 @@ pub fn line(
         TestKind::Long => "long",
     };
     let text = match progress {
-        SelfTestProgress::Requested => format!("{name}: asked for a {kind_of} self-test"),
+        SelfTestProgress::Requested => format!("{name}: {kind_of} self-test requested"),
         SelfTestProgress::Refused(why) => format!("{name}: refused: {}", escape_control(why)),
         SelfTestProgress::Running(remaining) => {
             let remaining = remaining
@@ -47,10 +47,10 @@ pub fn line(
             )
         }
         SelfTestProgress::ResultUnknown => {
-            format!("{name}: the drive does not tell how the test went: it is over, or never began")
+            format!("{name}: the drive reports no result: the test is over or never started")
         }
         SelfTestProgress::NotStarted => format!(
-            "{name}: the daemon has not got to the drive; diskvitals drive tells how it is asked"
+            "{name}: the daemon has not polled the drive yet; `diskvitals drive` shows the polling state"
         ),
     };
     format!("{text}\n")
@@ -58,7 +58,7 @@ pub fn line(
 
 fn expected_duration(drive: &wire::Drive, kind: TestKind) -> String {
     let takes = match self_tests(drive).map_or(0, |tests| minutes(tests, kind)) {
-        0 => "the drive does not tell how long it takes".to_owned(),
+        0 => "the drive does not report its duration".to_owned(),
         minutes @ 1..120 => format!("it takes about {minutes} min"),
         minutes => format!("it takes about {} h", minutes.div_ceil(60)),
     };

@@ -164,24 +164,24 @@ fn an_old_answer_is_shown_with_its_age() {
         ),
     ];
     insta::assert_snapshot!(lines.join("\n"), @r#"
-    state  not asked yet
-    state  asleep (STANDBY), and left so; what follows is of 1 day ago
-    state  asleep (STANDBY), and left so; it has not told anything yet
+    state  not polled yet
+    state  asleep (STANDBY), not woken; the values below are from 1 day ago
+    state  asleep (STANDBY), not woken; it has reported no data yet
     state  not applicable: SMART is switched off in this drive; switch it on: smartctl -s on DEVICE
-    state  asked in vain 1 min ago: Permission denied; what follows is of 2 h ago
-    state  stuck: smartctl has not returned since 11:00; what follows is of 2 h ago
+    state  polled without success 1 min ago: Permission denied; the values below are from 2 h ago
+    state  stuck: smartctl has not returned since 11:00; the values below are from 2 h ago
     "#);
 }
 
 #[test]
 fn attributes_are_a_table() {
     insta::assert_snapshot!(smart::attributes(&drive(smart_response()), &screen(Some(100))), @r#"
-    attributes of naa.5, told 2 min ago
+    attributes of naa.5, read 2 min ago
     ID   NAME                     VALUE  WORST  THRESHOLD  MEANS    FAILED  RAW
     5    Reallocated_Sector_Ct    100    100    10         failure          4
     190  Airflow_Temperature_Cel  44     40     45         old age  now     56 (Min/Max 20/60)
     "#);
-    insta::assert_snapshot!(smart::attributes(&wire::Drive::default(), &screen(None)), @"no attributes: the drive has not told any, or it is not an ATA drive");
+    insta::assert_snapshot!(smart::attributes(&wire::Drive::default(), &screen(None)), @"no attributes: the drive has reported none, or it is not an ATA drive");
 }
 
 #[test]
@@ -251,14 +251,14 @@ fn a_self_test_prints_a_line_for_each_change() {
         line(SelfTestProgress::NotStarted, TestKind::Short),
     ];
     insta::assert_snapshot!(lines.concat(), @r#"
-    sda: asked for a short self-test
+    sda: short self-test requested
     sda: the short self-test runs; it takes about 2 min, and it goes on without this command
     sda: the long self-test runs; it takes about 8 h, and it goes on without this command
     sda: the short self-test runs, 70 % remain
     sda: failed: Completed: read failure, first at LBA 77
     sda: refused: a test is running already
-    sda: the drive does not tell how the test went: it is over, or never began
-    sda: the daemon has not got to the drive; diskvitals drive tells how it is asked
+    sda: the drive reports no result: the test is over or never started
+    sda: the daemon has not polled the drive yet; `diskvitals drive` shows the polling state
     "#);
 }
 

@@ -4,7 +4,8 @@ use proptest::prelude::*;
 use prost::Message;
 
 use super::*;
-use crate::csi::interposer::health_source::{DATA_LOSS, DEGRADED, INACCESSIBLE};
+use crate::csi::health::HealthErrorType;
+use crate::csi::health::HealthErrorType::{DataLoss, Degraded, Inaccessible};
 use crate::csi::wire;
 use crate::csi::wire::volume_health::VolumeHealthEntry;
 
@@ -31,7 +32,7 @@ fn abnormal(message: &str) -> VolumeCondition {
     }
 }
 
-fn status(status: i32, reason: &str) -> HealthStatus {
+fn status(status: HealthErrorType, reason: &str) -> HealthStatus {
     HealthStatus {
         status,
         reason: reason.into(),
@@ -171,19 +172,19 @@ fn a_condition_goes_into_the_listed_volumes_that_we_know() {
 
 #[test]
 fn of_equally_bad_statuses_the_upstreams_come_first() {
-    let entry = |status, reason: &str| VolumeHealthEntry {
-        status,
+    let entry = |status: HealthErrorType, reason: &str| VolumeHealthEntry {
+        status: status.number(),
         reason: reason.into(),
         message: "theirs".into(),
     };
     let health = wire::VolumeHealth {
         volume_id: "v".into(),
-        health_statuses: vec![entry(DEGRADED, "Slow"), entry(INACCESSIBLE, "Gone")],
+        health_statuses: vec![entry(Degraded, "Slow"), entry(Inaccessible, "Gone")],
     };
     let ours = [
-        status(DATA_LOSS, "FilesystemCorrupted"),
-        status(DEGRADED, "DriveFailing"),
-        status(INACCESSIBLE, "Gone"),
+        status(DataLoss, "FilesystemCorrupted"),
+        status(Degraded, "DriveFailing"),
+        status(Inaccessible, "Gone"),
     ];
     let answer = wire::NodeGetVolumeHealthResponse {
         volume_health: Some(health),
@@ -204,13 +205,13 @@ fn of_equally_bad_statuses_the_upstreams_come_first() {
         order,
         [
             (
-                DATA_LOSS,
+                DataLoss.number(),
                 "FilesystemCorrupted",
                 "FilesystemCorrupted it is"
             ),
-            (INACCESSIBLE, "Gone", "theirs"),
-            (DEGRADED, "Slow", "theirs"),
-            (DEGRADED, "DriveFailing", "DriveFailing it is"),
+            (Inaccessible.number(), "Gone", "theirs"),
+            (Degraded.number(), "Slow", "theirs"),
+            (Degraded.number(), "DriveFailing", "DriveFailing it is"),
         ]
     );
 }
@@ -236,7 +237,7 @@ fn storage_entries_that_differ_in_what_they_are_limited_to_are_two() {
     };
     let merged = storage(
         &answer.encode_to_vec(),
-        &[status(1, "Slow"), status(2, "Gone")],
+        &[status(Degraded, "Slow"), status(Inaccessible, "Gone")],
     )
     .expect("reads");
     let merged = wire::NodeGetStorageHealthResponse::decode(merged.as_slice())
@@ -261,6 +262,16 @@ fn entries() -> impl Strategy<Value = Vec<(i32, String, String)>> {
     prop::collection::vec((-1i32..6, text(), text()), 0..24)
 }
 
+fn local_statuses() -> impl Strategy<Value = Vec<HealthStatus>> {
+    let status = prop::sample::select(vec![Degraded, Inaccessible, DataLoss]);
+    let entry = (status, text(), text()).prop_map(|(status, reason, message)| HealthStatus {
+        status,
+        reason,
+        message,
+    });
+    prop::collection::vec(entry, 0..24)
+}
+
 fn encoded(entries: &[(i32, String, String)]) -> Vec<u8> {
     let mut message = Vec::new();
     raw::put_bytes(&mut message, HEALTH_VOLUME_ID, b"v");
@@ -282,8 +293,7 @@ fn encoded(entries: &[(i32, String, String)]) -> Vec<u8> {
 
 proptest! {
     #[test]
-    fn merged_statuses_keep_to_kubernetes_limits(theirs in entries(), ours in entries()) {
-        let ours: Vec<HealthStatus> = ours.into_iter().map(|(status, reason, message)| HealthStatus { status, reason, message }).collect();
+    fn merged_statuses_keep_to_kubernetes_limits(theirs in entries(), ours in local_statuses()) {
         let merged = volume_health(&encoded(&theirs), "v", &ours).expect("reads");
         prop_assert_eq!(unknowns(&merged), ["outer"]);
         let read = wire::VolumeHealth::decode(merged.as_slice()).expect("reads");
@@ -305,9 +315,8 @@ proptest! {
     }
 
     #[test]
-    fn unknown_fields_of_the_upstreams_entries_survive(theirs in prop::collection::btree_set("[A-Z][a-z]{1,3}", 0..8), ours in entries()) {
-        let theirs: Vec<_> = theirs.into_iter().map(|reason| (DATA_LOSS, reason, "x".repeat(1500))).collect();
-        let ours: Vec<HealthStatus> = ours.into_iter().map(|(status, reason, message)| HealthStatus { status, reason, message }).collect();
+    fn unknown_fields_of_the_upstreams_entries_survive(theirs in prop::collection::btree_set("[A-Z][a-z]{1,3}", 0..8), ours in local_statuses()) {
+        let theirs: Vec<_> = theirs.into_iter().map(|reason| (DataLoss.number(), reason, "x".repeat(1500))).collect();
         let merged = volume_health(&encoded(&theirs), "v", &ours).expect("reads");
         let fields = raw::fields(&merged).expect("reads");
         let kept: BTreeSet<String> = fields.iter().filter_map(|field| field.bytes(HEALTH_STATUSES)).flat_map(unknowns).collect();
@@ -333,8 +342,8 @@ proptest! {
 
     #[test]
     fn malformed_messages_are_refused_or_stay_readable(junk in prop::collection::vec(any::<u8>(), 0..64)) {
-        let told = VolumeHealth { statuses: Ok(vec![status(DEGRADED, "X")]), condition: abnormal("x"), local: true };
-        let ours = [status(DEGRADED, "X")];
+        let told = VolumeHealth { statuses: Ok(vec![status(Degraded, "X")]), condition: abnormal("x"), local: true };
+        let ours = [status(Degraded, "X")];
         let known = HashMap::from([(String::new(), told.clone())]);
         for merged in [
             add_capabilities(&junk, &[4]),

@@ -3,12 +3,12 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::*;
-use crate::csi::report::transitions::tests::{drive, issue, picture, volume};
+use crate::csi::report::transitions::tests::{drive, issue, snapshot, volume};
 
-fn of_picture(picture: NodeSnapshot) -> StorageCondition {
+fn condition_of(snapshot: NodeSnapshot) -> StorageCondition {
     storage_condition(
         &DaemonView {
-            snapshot: Some(Arc::new(picture)),
+            snapshot: Some(Arc::new(snapshot)),
             outage: None,
         },
         false,
@@ -18,10 +18,10 @@ fn of_picture(picture: NodeSnapshot) -> StorageCondition {
 
 #[test]
 fn the_condition_is_true_when_all_is_known_and_nothing_is_adverse() {
-    let told = of_picture(picture(&[]));
-    let message = "nothing is found against 1 drives and 2 volumes";
+    let condition = condition_of(snapshot(&[]));
+    let message = "no findings for 1 drives and 2 volumes";
     assert_eq!(
-        told,
+        condition,
         StorageCondition {
             status: ConditionStatus::True,
             reason: "NothingFound".into(),
@@ -37,16 +37,16 @@ fn the_condition_is_false_with_the_worst_reason_and_lists_all_issues() {
         message: "it is gone".into(),
         ..issue(drive("d1"), Severity::Bad)
     };
-    let told = of_picture(picture(&[
+    let condition = condition_of(snapshot(&[
         ("0a", issue(volume("v1"), Severity::Suspect)),
         ("0b", worst),
     ]));
     assert_eq!(
-        (told.status, told.reason.as_str()),
+        (condition.status, condition.reason.as_str()),
         (ConditionStatus::False, "DriveMissing")
     );
     assert_eq!(
-        told.message,
+        condition.message,
         "1 bad, 1 suspect: DriveMissing: drive sda: it is gone; SmartFailing: volume pv1: it says that it fails"
     );
 }
@@ -58,11 +58,11 @@ fn of_equally_bad_issues_the_drive_is_the_reason_and_not_its_volumes() {
         status: 4,
         ..issue(volume("v1"), Severity::Bad)
     };
-    let told = of_picture(picture(&[
+    let condition = condition_of(snapshot(&[
         ("0a", of_volume),
         ("0b", issue(drive("d1"), Severity::Bad)),
     ]));
-    assert_eq!(told.reason, "SmartFailing");
+    assert_eq!(condition.reason, "SmartFailing");
 }
 
 #[test]
@@ -71,34 +71,35 @@ fn acknowledged_and_maintenance_issues_are_mentioned_but_not_counted() {
         acknowledged: true,
         ..issue(volume("v1"), Severity::Bad)
     };
-    let mut seen = picture(&[
+    let mut seen = snapshot(&[
         ("0a", issue(drive("d1"), Severity::Bad)),
         ("0b", acknowledged),
     ]);
     seen.drives.get_mut("d1").expect("there").maintenance = true;
-    let told = of_picture(seen);
-    assert_eq!(told.status, ConditionStatus::True);
+    let condition = condition_of(seen);
+    assert_eq!(condition.status, ConditionStatus::True);
     assert!(
-        told.message
+        condition
+            .message
             .ends_with("; 2 acknowledged or under maintenance"),
         "{}",
-        told.message
+        condition.message
     );
 }
 
 #[test]
 fn unknown_health_is_reported_with_its_reason_also_beside_bad_issues() {
-    let mut seen = picture(&[]);
+    let mut seen = snapshot(&[]);
     seen.health = Health::Unknown;
     *seen.drives.get_mut("d1").expect("there") = crate::csi::report::node_snapshot::Drive {
         health: Health::Unknown,
         why: "smartctl hangs".into(),
         ..seen.drives["d1"].clone()
     };
-    let told = of_picture(seen.clone());
-    let message = "drive sda: cannot be told: smartctl hangs";
+    let condition = condition_of(seen.clone());
+    let message = "drive sda: health unknown: smartctl hangs";
     assert_eq!(
-        told,
+        condition,
         StorageCondition {
             status: ConditionStatus::Unknown,
             reason: "HealthUnknown".into(),
@@ -107,25 +108,26 @@ fn unknown_health_is_reported_with_its_reason_also_beside_bad_issues() {
     );
     seen.issues
         .insert("0a".into(), issue(volume("v1"), Severity::Bad));
-    let told = of_picture(seen);
-    assert_eq!(told.status, ConditionStatus::False);
+    let condition = condition_of(seen);
+    assert_eq!(condition.status, ConditionStatus::False);
     assert!(
-        told.message
-            .ends_with("; drive sda: cannot be told: smartctl hangs"),
+        condition
+            .message
+            .ends_with("; drive sda: health unknown: smartctl hangs"),
         "{}",
-        told.message
+        condition.message
     );
 }
 
 #[test]
 fn an_unexplained_node_health_is_never_true() {
     for health in [Health::Unknown, Health::Suspect, Health::Bad] {
-        let told = of_picture(NodeSnapshot {
+        let condition = condition_of(NodeSnapshot {
             health,
-            ..picture(&[])
+            ..snapshot(&[])
         });
-        assert_eq!(told.status, ConditionStatus::Unknown, "{health:?}");
-        assert!(!told.message.is_empty());
+        assert_eq!(condition.status, ConditionStatus::Unknown, "{health:?}");
+        assert!(!condition.message.is_empty());
     }
 }
 
@@ -135,18 +137,18 @@ fn an_absent_daemon_is_unknown_after_the_grace_period_and_unreported_before() {
         since: Instant::now(),
         why: "no diskvitalsd listens".into(),
     });
-    for picture in [None, Some(Arc::new(picture(&[])))] {
-        let sight = DaemonView {
-            snapshot: picture,
+    for snapshot in [None, Some(Arc::new(snapshot(&[])))] {
+        let view = DaemonView {
+            snapshot,
             outage: lost.clone(),
         };
-        assert_eq!(storage_condition(&sight, true), None);
-        let told = storage_condition(&sight, false).expect("told");
+        assert_eq!(storage_condition(&view, true), None);
+        let condition = storage_condition(&view, false).expect("a condition");
         assert_eq!(
-            (told.status, told.reason.as_str()),
+            (condition.status, condition.reason.as_str()),
             (ConditionStatus::Unknown, "DaemonNotAnswering")
         );
-        assert!(told.message.contains("no diskvitalsd listens"));
+        assert!(condition.message.contains("no diskvitalsd listens"));
     }
     assert_eq!(storage_condition(&DaemonView::default(), false), None);
 }
@@ -157,31 +159,31 @@ fn a_thousand_findings_with_hostile_text_make_a_short_message() {
         message: format!("\u{1b}[2J\n{number}ä").repeat(200),
         ..issue(drive("d1"), Severity::Bad)
     };
-    let mut seen = picture(&[]);
+    let mut seen = snapshot(&[]);
     seen.issues = (0..1000)
         .map(|number| (format!("{number:04}"), hostile(number)))
         .collect();
-    let told = of_picture(seen);
+    let condition = condition_of(seen);
     assert!(
-        told.message.len() <= 1024
-            && told.message.starts_with("1000 bad: ")
-            && !told.message.contains(char::is_control)
+        condition.message.len() <= 1024
+            && condition.message.starts_with("1000 bad: ")
+            && !condition.message.contains(char::is_control)
     );
 }
 
 #[test]
 fn a_drive_without_its_first_smart_data_is_not_called_healthy() {
-    let mut seen = picture(&[]);
+    let mut seen = snapshot(&[]);
     seen.drives.get_mut("d1").expect("there").smart_pending =
         Some("SMART: smartctl has not returned".into());
-    let told = of_picture(seen.clone());
+    let condition = condition_of(seen.clone());
     assert_eq!(
-        (told.status, told.message.as_str()),
+        (condition.status, condition.message.as_str()),
         (
             ConditionStatus::Unknown,
-            "drive sda: cannot be told: SMART: smartctl has not returned"
+            "drive sda: health unknown: SMART: smartctl has not returned"
         )
     );
     seen.drives.get_mut("d1").expect("there").maintenance = true;
-    assert_eq!(of_picture(seen).status, ConditionStatus::True);
+    assert_eq!(condition_of(seen).status, ConditionStatus::True);
 }

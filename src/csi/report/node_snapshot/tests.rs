@@ -54,13 +54,13 @@ fn claims(volume: &wire::Volume) -> Vec<(String, Vec<String>)> {
 
 #[test]
 fn a_finding_is_an_issue_until_cleared_and_then_kept_for_an_hour() {
-    let mut picture = NodeSnapshot::default();
+    let mut snapshot = NodeSnapshot::default();
     let raised = finding("0a", wire::SubjectKind::Drive, "d1", wire::Severity::Bad);
     assert_eq!(
-        picture.apply(event(Change::Added, Item::Finding(raised.clone()))),
+        snapshot.apply(event(Change::Added, Item::Finding(raised.clone()))),
         ApplyOutcome::Changed
     );
-    assert_eq!(picture.issues["0a"].severity, Severity::Bad);
+    assert_eq!(snapshot.issues["0a"].severity, Severity::Bad);
     let cleared = wire::Finding {
         cleared: Some(wire::Cleared {
             time: Some(prost_types::Timestamp {
@@ -71,30 +71,30 @@ fn a_finding_is_an_issue_until_cleared_and_then_kept_for_an_hour() {
         }),
         ..raised
     };
-    picture.apply(event(Change::Removed, Item::Finding(cleared)));
-    assert!(picture.issues.is_empty());
+    snapshot.apply(event(Change::Removed, Item::Finding(cleared)));
+    assert!(snapshot.issues.is_empty());
     assert_eq!(
-        picture.recently_cleared["0a"]
+        snapshot.recently_cleared["0a"]
             .cleared
             .as_ref()
             .map(|cleared| cleared.why.as_str()),
         Some("seen to be over")
     );
     let at = |second| Timestamp::from_second(second).expect("a time");
-    picture.update_node(&wire::Node::default(), at(1000 + 3600));
-    assert_eq!(picture.recently_cleared.len(), 1);
-    picture.update_node(&wire::Node::default(), at(1000 + 3601));
-    assert!(picture.recently_cleared.is_empty());
+    snapshot.update_node(&wire::Node::default(), at(1000 + 3600));
+    assert_eq!(snapshot.recently_cleared.len(), 1);
+    snapshot.update_node(&wire::Node::default(), at(1000 + 3601));
+    assert!(snapshot.recently_cleared.is_empty());
 }
 
 #[test]
 fn what_only_a_newer_daemon_knows_is_never_good() {
-    let mut picture = NodeSnapshot::default();
+    let mut snapshot = NodeSnapshot::default();
     let mut strange = finding("0a", wire::SubjectKind::Drive, "d1", wire::Severity::Bad);
     strange.severity = 99;
-    picture.apply(event(Change::Added, Item::Finding(strange)));
-    assert_eq!(picture.issues["0a"].severity, Severity::Suspect);
-    picture.update_node(
+    snapshot.apply(event(Change::Added, Item::Finding(strange)));
+    assert_eq!(snapshot.issues["0a"].severity, Severity::Suspect);
+    snapshot.update_node(
         &wire::Node {
             health: 99,
             settled: true,
@@ -102,14 +102,14 @@ fn what_only_a_newer_daemon_knows_is_never_good() {
         },
         Timestamp::UNIX_EPOCH,
     );
-    assert_eq!(picture.health, Health::Unknown);
+    assert_eq!(snapshot.health, Health::Unknown);
     assert_eq!(NodeSnapshot::default().health, Health::Unknown);
 }
 
 #[test]
 fn a_second_snapshot_begin_discards_the_state() {
-    let mut picture = NodeSnapshot::default();
-    picture.apply(event(
+    let mut snapshot = NodeSnapshot::default();
+    snapshot.apply(event(
         Change::Added,
         Item::Drive(wire::Drive {
             id: "d1".into(),
@@ -120,13 +120,13 @@ fn a_second_snapshot_begin_discards_the_state() {
         change: Change::SnapshotBegin.into(),
         ..Default::default()
     };
-    assert_eq!(picture.apply(begin), ApplyOutcome::Partial);
-    assert_eq!(picture, NodeSnapshot::default());
+    assert_eq!(snapshot.apply(begin), ApplyOutcome::Partial);
+    assert_eq!(snapshot, NodeSnapshot::default());
     let end = wire::WatchEvent {
         change: Change::SnapshotEnd.into(),
         ..Default::default()
     };
-    assert_eq!(picture.apply(end), ApplyOutcome::Complete);
+    assert_eq!(snapshot.apply(end), ApplyOutcome::Complete);
 }
 
 #[test]
@@ -190,7 +190,7 @@ fn a_pod_without_a_name_is_left_out() {
 
 #[test]
 fn a_volume_that_cannot_serve_is_an_issue_also_without_a_finding() {
-    let mut picture = NodeSnapshot::default();
+    let mut snapshot = NodeSnapshot::default();
     let volume = wire::Volume {
         id: "csi:d/h".into(),
         health: wire::Health::Good.into(),
@@ -201,20 +201,20 @@ fn a_volume_that_cannot_serve_is_an_issue_also_without_a_finding() {
         }),
         ..Default::default()
     };
-    picture.apply(event(Change::Added, Item::Volume(volume.clone())));
-    let trouble = &picture.issues["state of csi:d/h"];
+    snapshot.apply(event(Change::Added, Item::Volume(volume.clone())));
+    let issue = &snapshot.issues["state of csi:d/h"];
     assert_eq!(
-        (trouble.severity, trouble.reason.as_str(), trouble.since),
+        (issue.severity, issue.reason.as_str(), issue.since),
         (Severity::Bad, "DeviceMissing", None)
     );
-    picture.apply(event(
+    snapshot.apply(event(
         Change::Modified,
         Item::Volume(wire::Volume {
             condition: Some(wire::Condition::default()),
             ..volume.clone()
         }),
     ));
-    assert!(picture.issues.is_empty());
+    assert!(snapshot.issues.is_empty());
     // A finding says it already.
     let spoken_of = finding(
         "0a",
@@ -226,7 +226,7 @@ fn a_volume_that_cannot_serve_is_an_issue_also_without_a_finding() {
         reason: "DeviceMissing".into(),
         ..spoken_of
     };
-    picture.apply(event(
+    snapshot.apply(event(
         Change::Modified,
         Item::Volume(wire::Volume {
             health: wire::Health::Bad.into(),
@@ -234,15 +234,15 @@ fn a_volume_that_cannot_serve_is_an_issue_also_without_a_finding() {
             ..volume
         }),
     ));
-    assert!(picture.issues.is_empty());
+    assert!(snapshot.issues.is_empty());
 }
 
 #[test]
 fn a_state_is_an_issue_beside_milder_findings_and_an_acknowledged_finding_hides_only_the_state_it_caused()
  {
-    let troubles = |health: wire::Health,
-                    state: fn(&mut wire::Volume),
-                    said: &[(&str, wire::FindingStatus, bool)]| {
+    let reasons = |health: wire::Health,
+                   state: fn(&mut wire::Volume),
+                   said: &[(&str, wire::FindingStatus, bool)]| {
         let findings = said
             .iter()
             .enumerate()
@@ -270,21 +270,21 @@ fn a_state_is_an_issue_beside_milder_findings_and_an_acknowledged_finding_hides_
             ..Default::default()
         };
         state(&mut volume);
-        let mut picture = NodeSnapshot {
+        let mut snapshot = NodeSnapshot {
             health: Health::Good,
             settled: true,
             ..NodeSnapshot::default()
         };
         for finding in volume.findings.clone() {
-            picture.apply(event(Change::Added, Item::Finding(finding)));
+            snapshot.apply(event(Change::Added, Item::Finding(finding)));
         }
-        picture.apply(event(Change::Added, Item::Volume(volume)));
-        let counted = picture
+        snapshot.apply(event(Change::Added, Item::Volume(volume)));
+        let counted = snapshot
             .adverse()
             .into_iter()
-            .filter(|(_, trouble)| picture.is_counted(trouble));
+            .filter(|(_, issue)| snapshot.is_counted(issue));
         counted
-            .map(|(_, trouble)| trouble.reason.clone())
+            .map(|(_, issue)| issue.reason.clone())
             .collect::<Vec<String>>()
     };
     let failed: fn(&mut wire::Volume) = |volume| volume.csi_status = wire::CsiStatus::Failed.into();
@@ -297,34 +297,34 @@ fn a_state_is_an_issue_beside_milder_findings_and_an_acknowledged_finding_hides_
     );
     let (suspect, unknown) = (wire::Health::Suspect, wire::Health::Unknown);
     let mild = |acknowledged| ("FilesystemErrors", degraded, acknowledged);
-    assert_eq!(troubles(suspect, failed, &[mild(true)]), ["NotMounted"]);
+    assert_eq!(reasons(suspect, failed, &[mild(true)]), ["NotMounted"]);
     assert_eq!(
-        troubles(suspect, missing, &[mild(false)]),
+        reasons(suspect, missing, &[mild(false)]),
         ["DeviceMissing", "FilesystemErrors"]
     );
     // How it is cannot be told, and that it does not serve can.
-    assert_eq!(troubles(unknown, failed, &[mild(true)]), ["NotMounted"]);
+    assert_eq!(reasons(unknown, failed, &[mild(true)]), ["NotMounted"]);
     // What is acknowledged stays so, and does not come back as a state.
-    assert_eq!(troubles(suspect, none, &[mild(true)]), Vec::<String>::new());
+    assert_eq!(reasons(suspect, none, &[mild(true)]), Vec::<String>::new());
     assert_eq!(
-        troubles(suspect, failed, &[("StagingNotMounted", degraded, true)]),
+        reasons(suspect, failed, &[("StagingNotMounted", degraded, true)]),
         Vec::<String>::new()
     );
     assert_eq!(
-        troubles(suspect, missing, &[("DeviceMissing", inaccessible, true)]),
+        reasons(suspect, missing, &[("DeviceMissing", inaccessible, true)]),
         Vec::<String>::new()
     );
     // As bad, and of something else: it tells of it, but not once it is acknowledged.
     assert_eq!(
-        troubles(suspect, failed, &[("IoStalled", inaccessible, false)]),
+        reasons(suspect, failed, &[("IoStalled", inaccessible, false)]),
         ["IoStalled"]
     );
     assert_eq!(
-        troubles(suspect, failed, &[("IoStalled", inaccessible, true)]),
+        reasons(suspect, failed, &[("IoStalled", inaccessible, true)]),
         ["NotMounted"]
     );
     // Of the last known condition nothing is known to be left.
-    assert_eq!(troubles(unknown, none, &[]), Vec::<String>::new());
+    assert_eq!(reasons(unknown, none, &[]), Vec::<String>::new());
 }
 
 #[test]
@@ -353,7 +353,7 @@ fn smart_is_pending_until_the_first_query_ends_and_not_where_none_is_made() {
     );
     assert_eq!(
         unasked(Some(smart(State::Waiting))).as_deref(),
-        Some("SMART: it has not been asked yet")
+        Some("SMART: not queried yet")
     );
     for state in [
         State::Answered,

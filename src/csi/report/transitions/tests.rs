@@ -32,7 +32,7 @@ pub fn volume(id: &str) -> Subject {
 }
 
 /// A drive `d1`, a filesystem of the host `fs:root`, and a volume `v1` of a pod and a claim.
-pub fn picture(troubles: &[(&str, Issue)]) -> NodeSnapshot {
+pub fn snapshot(issues: &[(&str, Issue)]) -> NodeSnapshot {
     let health = Health::Good;
     let of_host = Volume {
         name: "filesystem /".into(),
@@ -78,27 +78,27 @@ pub fn picture(troubles: &[(&str, Issue)]) -> NodeSnapshot {
             ),
         ]
         .into(),
-        issues: troubles
+        issues: issues
             .iter()
-            .map(|(id, trouble)| ((*id).to_owned(), trouble.clone()))
+            .map(|(id, issue)| ((*id).to_owned(), issue.clone()))
             .collect(),
         recently_cleared: Default::default(),
     }
 }
 
-fn with_cleared(mut picture: NodeSnapshot, id: &str, trouble: &Issue, second: i64) -> NodeSnapshot {
+fn with_cleared(mut snapshot: NodeSnapshot, id: &str, issue: &Issue, second: i64) -> NodeSnapshot {
     let cleared = Some(Cleared {
         time: at(second),
         why: "seen to be over".into(),
     });
-    picture.recently_cleared.insert(
+    snapshot.recently_cleared.insert(
         id.into(),
         Issue {
             cleared,
-            ..trouble.clone()
+            ..issue.clone()
         },
     );
-    picture
+    snapshot
 }
 
 /// To whom, what, and in which words.
@@ -111,7 +111,7 @@ fn lines(
         EventTarget::Pod(pod) => format!("pod {}/{}", pod.namespace, pod.name),
         EventTarget::Claim(claimed) => format!("claim of {}", claimed.pv),
     };
-    news(before, after, at(NOW))
+    detect_transitions(before, after, at(NOW))
         .into_iter()
         .map(|news| (to(&news.target), news.kind, news.note))
         .collect()
@@ -127,8 +127,8 @@ fn one(
 
 #[test]
 fn a_drive_finding_targets_the_node_and_a_volume_finding_its_pod_and_claim() {
-    let before = picture(&[]);
-    let after = picture(&[
+    let before = snapshot(&[]);
+    let after = snapshot(&[
         ("0a", issue(drive("d1"), Severity::Bad)),
         ("0b", issue(volume("v1"), Severity::Suspect)),
         ("0c", issue(volume("fs:root"), Severity::Bad)),
@@ -161,7 +161,7 @@ fn a_drive_finding_targets_the_node_and_a_volume_finding_its_pod_and_claim() {
 
 #[test]
 fn a_volume_with_unnamed_pods_targets_the_node_and_its_claim() {
-    let mut after = picture(&[("0b", issue(volume("v1"), Severity::Bad))]);
+    let mut after = snapshot(&[("0b", issue(volume("v1"), Severity::Bad))]);
     after.volumes.get_mut("v1").expect("there").pods.clear();
     let mut before = after.clone();
     before.issues.clear();
@@ -174,9 +174,9 @@ fn a_volume_with_unnamed_pods_targets_the_node_and_its_claim() {
 
 #[test]
 fn each_change_of_a_finding_is_a_transition() {
-    let quiet = picture(&[]);
-    let suspect = picture(&[("0a", issue(drive("d1"), Severity::Suspect))]);
-    let bad = picture(&[(
+    let quiet = snapshot(&[]);
+    let suspect = snapshot(&[("0a", issue(drive("d1"), Severity::Suspect))]);
+    let bad = snapshot(&[(
         "0a",
         Issue {
             count: 2,
@@ -193,7 +193,7 @@ fn each_change_of_a_finding_is_a_transition() {
     assert_eq!(kinds(&suspect, &bad), [StorageTransitionKind::Worsened]);
     assert_eq!(kinds(&bad, &suspect), [StorageTransitionKind::Eased]);
     let done = with_cleared(quiet.clone(), "0a", &issue(drive("d1"), Severity::Bad), NOW);
-    let note = "drive sda: over, seen to be over. It was: it says that it fails";
+    let note = "drive sda: cleared, seen to be over. It was: it says that it fails";
     assert_eq!(
         lines(Some(&bad), &done),
         [one("node", StorageTransitionKind::Cleared, note)]
@@ -205,16 +205,16 @@ fn each_change_of_a_finding_is_a_transition() {
 
 #[test]
 fn changed_messages_counts_and_acknowledgements_are_no_transitions() {
-    let before = picture(&[("0a", issue(drive("d1"), Severity::Bad))]);
+    let before = snapshot(&[("0a", issue(drive("d1"), Severity::Bad))]);
     let again = Issue {
         message: "now 9".into(),
         acknowledged: true,
         ..issue(drive("d1"), Severity::Bad)
     };
-    assert_eq!(lines(Some(&before), &picture(&[("0a", again)])), []);
-    let info = picture(&[("0b", issue(drive("d1"), Severity::Info))]);
-    assert_eq!(lines(Some(&picture(&[])), &info), []);
-    assert_eq!(lines(Some(&info), &picture(&[])), []);
+    assert_eq!(lines(Some(&before), &snapshot(&[("0a", again)])), []);
+    let info = snapshot(&[("0b", issue(drive("d1"), Severity::Info))]);
+    assert_eq!(lines(Some(&snapshot(&[])), &info), []);
+    assert_eq!(lines(Some(&info), &snapshot(&[])), []);
 }
 
 #[test]
@@ -224,20 +224,20 @@ fn the_first_snapshot_reports_only_recent_transitions_under_their_live_keys() {
         since: Some(at(NOW - 45 * 60 - 1)),
         ..fresh.clone()
     };
-    let seen = picture(&[("0a", fresh.clone()), ("0b", old.clone())]);
-    let first = news(None, &seen, at(NOW));
-    let live = news(
-        Some(&picture(&[])),
-        &picture(&[("0a", fresh.clone())]),
+    let seen = snapshot(&[("0a", fresh.clone()), ("0b", old.clone())]);
+    let first = detect_transitions(None, &seen, at(NOW));
+    let live = detect_transitions(
+        Some(&snapshot(&[])),
+        &snapshot(&[("0a", fresh.clone())]),
         at(NOW),
     );
     assert_eq!(first.len(), 1);
     assert_eq!(first[0].key, live[0].key);
     // The same of what is over.
-    let done = |second| with_cleared(picture(&[]), "0a", &fresh, second);
+    let done = |second| with_cleared(snapshot(&[]), "0a", &fresh, second);
     assert_eq!(lines(None, &done(NOW - 45 * 60 - 1)), []);
-    let first = news(None, &done(NOW), at(NOW + 5));
-    let live = news(Some(&seen), &done(NOW), at(NOW));
+    let first = detect_transitions(None, &done(NOW), at(NOW + 5));
+    let live = detect_transitions(Some(&seen), &done(NOW), at(NOW));
     assert_eq!((first.len(), &first[0].key), (1, &live[0].key));
 }
 
@@ -251,9 +251,9 @@ fn each_transition_of_a_finding_has_a_key_of_its_own() {
         (Severity::Suspect, 3),
     ];
     let mut keys = BTreeSet::new();
-    let mut before = picture(&[]);
+    let mut before = snapshot(&[]);
     for (level, count) in stages {
-        let after = picture(&[(
+        let after = snapshot(&[(
             "0a",
             Issue {
                 count,
@@ -261,7 +261,7 @@ fn each_transition_of_a_finding_has_a_key_of_its_own() {
             },
         )]);
         keys.extend(
-            news(Some(&before), &after, at(NOW))
+            detect_transitions(Some(&before), &after, at(NOW))
                 .into_iter()
                 .map(|news| news.key),
         );
@@ -272,8 +272,8 @@ fn each_transition_of_a_finding_has_a_key_of_its_own() {
 
 #[test]
 fn health_that_becomes_unknown_or_known_again_is_a_transition() {
-    let good = picture(&[]);
-    let mut unknown = picture(&[]);
+    let good = snapshot(&[]);
+    let mut unknown = snapshot(&[]);
     *unknown.drives.get_mut("d1").expect("there") = Drive {
         health: Health::Unknown,
         why: "smartctl does not answer".into(),
@@ -282,14 +282,14 @@ fn health_that_becomes_unknown_or_known_again_is_a_transition() {
     let lost = one(
         "node",
         StorageTransitionKind::BecameUnknown,
-        "drive sda: how it is cannot be told: smartctl does not answer",
+        "drive sda: health unknown: smartctl does not answer",
     );
     assert_eq!(lines(Some(&good), &unknown), [lost]);
     assert_eq!(lines(Some(&unknown), &unknown), []);
     let found = one(
         "node",
         StorageTransitionKind::BecameKnown,
-        "drive sda: how it is can be told again, and nothing is found against it",
+        "drive sda: health known again, no findings",
     );
     assert_eq!(lines(Some(&unknown), &good), [found]);
     // Who has just come does not know since when it is so.
@@ -303,16 +303,16 @@ fn a_state_clears_only_when_the_volume_is_known_to_have_left_it() {
         count: 0,
         ..issue(volume("v1"), Severity::Bad)
     };
-    let before = picture(&[("state of v1", state)]);
+    let before = snapshot(&[("state of v1", state)]);
     assert_eq!(lines(None, &before), []);
-    assert_eq!(lines(Some(&picture(&[])), &before).len(), 2);
-    assert_eq!(lines(Some(&before), &picture(&[])).len(), 2);
+    assert_eq!(lines(Some(&snapshot(&[])), &before).len(), 2);
+    assert_eq!(lines(Some(&before), &snapshot(&[])).len(), 2);
     // An acknowledged finding is left.
     let with = |health, state: Option<&str>| {
-        let mut picture = picture(&[]);
-        let volume = picture.volumes.get_mut("v1").expect("there");
+        let mut snapshot = snapshot(&[]);
+        let volume = snapshot.volumes.get_mut("v1").expect("there");
         (volume.health, volume.state_reason) = (health, state.map(str::to_owned));
-        picture
+        snapshot
     };
     assert_eq!(
         lines(Some(&before), &with(Health::Suspect, Some("NotHealthy"))).len(),
@@ -329,7 +329,7 @@ fn a_state_clears_only_when_the_volume_is_known_to_have_left_it() {
             .iter()
             .all(|(_, kind, _)| *kind == StorageTransitionKind::BecameUnknown)
     );
-    let mut gone = picture(&[]);
+    let mut gone = snapshot(&[]);
     gone.volumes.remove("v1");
     assert_eq!(lines(Some(&before), &gone), []);
 }
@@ -337,27 +337,27 @@ fn a_state_clears_only_when_the_volume_is_known_to_have_left_it() {
 #[test]
 fn a_removed_drive_keeps_its_former_name() {
     let finding = issue(drive("d1"), Severity::Bad);
-    let before = picture(&[("0a", finding.clone())]);
-    let mut after = with_cleared(picture(&[]), "0a", &finding, NOW);
+    let before = snapshot(&[("0a", finding.clone())]);
+    let mut after = with_cleared(snapshot(&[]), "0a", &finding, NOW);
     after.drives.clear();
     assert!(
         lines(Some(&before), &after)[0]
             .2
-            .starts_with("drive sda: over")
+            .starts_with("drive sda: cleared")
     );
 }
 
 #[test]
 fn the_same_issue_under_another_id_is_a_transition_only_when_it_worsens() {
-    let before = picture(&[("0a", issue(drive("d1"), Severity::Suspect))]);
+    let before = snapshot(&[("0a", issue(drive("d1"), Severity::Suspect))]);
     assert_eq!(
         lines(
             Some(&before),
-            &picture(&[("0b", issue(drive("d1"), Severity::Suspect))])
+            &snapshot(&[("0b", issue(drive("d1"), Severity::Suspect))])
         ),
         []
     );
-    let worse = picture(&[("0b", issue(drive("d1"), Severity::Bad))]);
+    let worse = snapshot(&[("0b", issue(drive("d1"), Severity::Bad))]);
     assert_eq!(
         lines(Some(&before), &worse)
             .iter()
@@ -371,7 +371,7 @@ fn the_same_issue_under_another_id_is_a_transition_only_when_it_worsens() {
         ..issue(drive("d1"), Severity::Suspect)
     };
     assert_eq!(
-        lines(Some(&before), &picture(&[("0b", other)]))
+        lines(Some(&before), &snapshot(&[("0b", other)]))
             .last()
             .map(|(_, kind, _)| *kind),
         Some(StorageTransitionKind::Raised)
@@ -381,8 +381,8 @@ fn the_same_issue_under_another_id_is_a_transition_only_when_it_worsens() {
 #[test]
 fn an_issue_that_cleared_and_returned_ends_with_its_return() {
     let finding = issue(drive("d1"), Severity::Bad);
-    let before = picture(&[("0a", finding.clone())]);
-    let after = with_cleared(picture(&[("0b", finding.clone())]), "0a", &finding, NOW);
+    let before = snapshot(&[("0a", finding.clone())]);
+    let after = with_cleared(snapshot(&[("0b", finding.clone())]), "0a", &finding, NOW);
     let kinds = |before: &NodeSnapshot, after: &NodeSnapshot| {
         lines(Some(before), after)
             .into_iter()
@@ -397,7 +397,7 @@ fn an_issue_that_cleared_and_returned_ends_with_its_return() {
         ]
     );
     // Also where the one that was over is of a daemon that had given it another id.
-    let after = with_cleared(picture(&[("0c", finding.clone())]), "0b", &finding, NOW);
+    let after = with_cleared(snapshot(&[("0c", finding.clone())]), "0b", &finding, NOW);
     assert_eq!(
         kinds(&before, &after),
         [
@@ -409,7 +409,7 @@ fn an_issue_that_cleared_and_returned_ends_with_its_return() {
 
 #[test]
 fn an_issue_lost_with_the_daemons_history_clears_once_its_subject_is_known_good() {
-    let mut before = picture(&[
+    let mut before = snapshot(&[
         ("0a", issue(drive("d1"), Severity::Bad)),
         ("0b", issue(volume("v1"), Severity::Bad)),
     ]);
@@ -420,26 +420,26 @@ fn an_issue_lost_with_the_daemons_history_clears_once_its_subject_is_known_good(
             .collect::<Vec<_>>()
     };
     // It has begun anew and has not asked the drive yet.
-    let mut unheard = picture(&[]);
+    let mut unheard = snapshot(&[]);
     unheard.drives.get_mut("d1").expect("there").has_smart_data = false;
     for _ in 0..3 {
         assert_eq!(ended(&before, &unheard), []);
-        before = told(&before, &unheard);
+        before = next_baseline(&before, &unheard);
     }
     assert_eq!(before.issues.len(), 2);
     // It says the same of itself, or it says that it is well.
-    let again = picture(&[
+    let again = snapshot(&[
         ("0c", issue(drive("d1"), Severity::Bad)),
         ("0d", issue(volume("v1"), Severity::Bad)),
     ]);
     assert_eq!(ended(&before, &again), []);
     let expected = ["node", "pod shop/web", "claim of pv1"]
         .map(|to| (to.to_owned(), StorageTransitionKind::Cleared));
-    assert_eq!(ended(&before, &picture(&[])), expected);
-    assert!(told(&before, &picture(&[])).issues.is_empty());
+    assert_eq!(ended(&before, &snapshot(&[])), expected);
+    assert!(next_baseline(&before, &snapshot(&[])).issues.is_empty());
     // Nothing is left of what is not there any more.
-    let mut gone = picture(&[]);
+    let mut gone = snapshot(&[]);
     (gone.drives, gone.volumes) = Default::default();
     assert_eq!(ended(&before, &gone), []);
-    assert!(told(&before, &gone).issues.is_empty());
+    assert!(next_baseline(&before, &gone).issues.is_empty());
 }

@@ -1,4 +1,5 @@
-//! Runs with all writers held: two of them, some time apart, that show the same flaw prove it.
+//! Runs with all writers frozen: two such runs, some time apart, that show the same problem prove
+//! it.
 
 use std::time::Duration;
 
@@ -10,10 +11,10 @@ use crate::model::check::decision::{
 use crate::model::check::parse::E2FSCK_ABORTED;
 use crate::model::check::{CheckVerdict, Filesystem, Mode, Problem, Run, RunResult, Termination};
 
-/// Frozen runs that may fail; each of them held the writers.
+/// Maximum number of failed frozen runs; each of them held the writers.
 const MAX_FAILED_RUNS: usize = 3;
 
-/// None: the live runs have the word.
+/// None: the live runs decide.
 pub fn decide(situation: &DecisionInput<'_>, runs: &[&Run], now: Timestamp) -> Option<Decision> {
     let frozen: Vec<&Run> = runs
         .iter()
@@ -49,7 +50,7 @@ pub fn decide(situation: &DecisionInput<'_>, runs: &[&Run], now: Timestamp) -> O
     Some(run_after_gap(&frozen, gap, now))
 }
 
-/// Also after one that failed: it may have held the writers for as long as they may be.
+/// Also after a failed run: it may have held the writers for the whole limit.
 fn run_after_gap(frozen: &[&Run], gap: Duration, now: Timestamp) -> Decision {
     match frozen
         .iter()
@@ -74,12 +75,11 @@ fn refusal(situation: &DecisionInput<'_>, frozen: &[&Run], failed: usize) -> Opt
     }
 }
 
-/// A live run has ended in the time for which writers may be held, and did not clear the
-/// filesystem.
+/// A live run fits the freeze budget, and did not clear the filesystem.
 fn fits_budget(situation: &DecisionInput<'_>, runs: &[&Run]) -> bool {
     let live = || runs.iter().filter(|run| run.mode == Mode::Live);
-    // One that gave up at once says nothing of how long the work takes, and of a device with errors
-    // only that it has some.
+    // A run that gave up at once does not show how long the work takes, and on a device with errors
+    // only that it has errors.
     let worked = |run: &Run| {
         run.result != RunResult::Failed || aborted_on_changing_metadata(situation.filesystem, run)
     };
@@ -109,7 +109,7 @@ fn saturating_add(from: Timestamp, by: Duration) -> Timestamp {
     from.checked_add(by).unwrap_or(Timestamp::MAX)
 }
 
-/// What the runs that did their work say; None: one more is wanted.
+/// The verdict of the completed runs; None: another run is needed.
 pub fn compare_runs(filesystem: Filesystem, good: &[&Run], gap: Duration) -> Option<CheckOutcome> {
     let outcome = |verdict, reason| {
         Some(CheckOutcome {
@@ -179,7 +179,7 @@ pub fn compare_runs(filesystem: Filesystem, good: &[&Run], gap: Duration) -> Opt
     outcome(CheckVerdict::Corrupted, reason)
 }
 
-/// Something left once is not proof.
+/// A problem found in one run only is not proof.
 pub fn unconfirmed(filesystem: Filesystem, run: &Run, todo: &str) -> CheckOutcome {
     let reason = format!(
         "With all writers held {}. This is no proof yet; {todo}.",

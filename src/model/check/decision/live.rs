@@ -1,30 +1,30 @@
-//! Runs of a filesystem that is written meanwhile: votes. They can clear it, and at most make it
-//! suspected.
+//! Runs over a filesystem that is being written: each run is a vote. The votes can clear the
+//! filesystem, and at most make it suspected.
 
-use crate::model::check::ballot::non_transient;
 use crate::model::check::decision::{CheckOutcome, Decision, DecisionInput, outcome_text};
+use crate::model::check::run_result::non_transient;
 use crate::model::check::{CheckVerdict, Filesystem, Mode, Problem, Run, RunResult, Termination};
 
-/// Fewer votes make no suspicion.
+/// Minimum number of votes for a suspicion.
 pub const MIN_VOTES: usize = 3;
-/// Runs beyond those wanted that may fail.
+/// Number of additional runs for failed ones.
 const MAX_FAILED_RUNS: usize = 2;
 
 /// A healthy ext4 that is written shows these in each run: a bitmap is read at another moment than
 /// the descriptor that has its checksum.
 const LIVE_ARTIFACTS: [&str; 2] = ["block-bitmap-checksum", "inode-bitmap-checksum"];
 
-/// By which e2fsck itself says that counts moved under it.
+/// e2fsck's own hint that counts changed while it was reading.
 const COUNTS_CHANGED: &str = "WARNING: PROGRAMMING BUG IN E2FSCK!";
 
 fn is_live_artifact(flaw: &Problem) -> bool {
     LIVE_ARTIFACTS.contains(&flaw.kind.as_str()) || flaw.text.starts_with(COUNTS_CHANGED)
 }
 
-/// Why there was no frozen run that would have decided.
+/// Why no frozen run decided.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotFrozen {
-    /// It was not asked for, or is not allowed.
+    /// Not requested, or not allowed.
     NotAllowed,
     Refused(String),
     NoReason,
@@ -55,7 +55,7 @@ pub fn decide(situation: &DecisionInput<'_>, runs: &[&Run]) -> Decision {
     if good.iter().any(|run| run.result == RunResult::Clean) {
         return Decision::Done(tally_votes(situation.filesystem, &good, left));
     }
-    // More of them would say no more on XFS.
+    // More runs add no information on XFS.
     let enough = if situation.filesystem == Filesystem::Xfs {
         1
     } else {
@@ -95,7 +95,7 @@ fn why_not_frozen(situation: &DecisionInput<'_>, runs: &[&Run], live: &[&Run]) -
     }
 }
 
-/// What the runs that did their work say together; there is at least one.
+/// The verdict of the completed runs, at least one.
 pub fn tally_votes(filesystem: Filesystem, good: &[&Run], left: NotFrozen) -> CheckOutcome {
     let outcome = |verdict, reason| CheckOutcome {
         verdict,
@@ -158,7 +158,7 @@ pub fn tally_votes(filesystem: Filesystem, good: &[&Run], left: NotFrozen) -> Ch
     outcome(CheckVerdict::Inconclusive, format!("{said}. {todo}."))
 }
 
-/// Flaws that all of them have, without those that come and go on healthy filesystems.
+/// Problems found by all runs, except those that are transient on healthy filesystems.
 pub fn common_problems<'a>(runs: &[&'a Run]) -> Vec<&'a Problem> {
     let Some((first, others)) = runs.split_first() else {
         return Vec::new();

@@ -1,9 +1,9 @@
-//! The words for people: what was found, how much it weighs, what to do.
+//! The text of an outcome for people: what was found, how much it weighs, what to do.
 
 use crate::model::check::decision::CheckOutcome;
 use crate::model::check::{CheckVerdict, Filesystem, Mode, Problem, Run, Weight};
 
-/// Of a checker's or the kernel's line, in characters.
+/// Maximum length of a quoted line, in characters.
 const MAX_QUOTE_CHARS: usize = 160;
 
 pub fn quoted(text: &str) -> String {
@@ -13,7 +13,7 @@ pub fn quoted(text: &str) -> String {
     format!("\"{cut}{more}\"")
 }
 
-/// Without its full stop, so that a sentence can go on with it.
+/// Without the final full stop, so that a sentence can continue after it.
 pub fn without_full_stop(text: &str) -> String {
     text.trim_end_matches('.').to_owned()
 }
@@ -87,7 +87,7 @@ pub fn repair_advice(filesystem: Filesystem) -> &'static str {
     }
 }
 
-/// The log or journal waits to be replayed.
+/// The log or journal has to be replayed.
 pub fn describe_pending_replay(filesystem: Filesystem, run: &Run, words: &str) -> String {
     let log = if filesystem == Filesystem::Xfs {
         "log"
@@ -117,7 +117,7 @@ pub fn describe_pending_replay(filesystem: Filesystem, run: &Run, words: &str) -
     )
 }
 
-/// No run could do its work.
+/// No run was completed.
 pub fn failed_outcome(runs: &[&Run], mode: Mode) -> CheckOutcome {
     let reason = match runs.last() {
         None => "Nothing was run.".to_owned(),

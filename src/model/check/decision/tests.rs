@@ -22,7 +22,7 @@ pub fn terms(freeze: bool) -> CheckTerms {
     }
 }
 
-pub fn run(mode: Mode, ballot: RunResult, flaws: &[(&str, Weight)]) -> Run {
+pub fn run(mode: Mode, result: RunResult, flaws: &[(&str, Weight)]) -> Run {
     let flaw = |(kind, weight): &(&str, Weight)| Problem {
         kind: (*kind).to_owned(),
         ids: vec!["7".to_owned()],
@@ -35,13 +35,13 @@ pub fn run(mode: Mode, ballot: RunResult, flaws: &[(&str, Weight)]) -> Run {
         duration: Duration::from_secs(2),
         active: Duration::from_secs(2),
         held: None,
-        termination: if ballot == RunResult::Failed {
+        termination: if result == RunResult::Failed {
             Termination::Signal(11)
         } else {
             Termination::Exited(0)
         },
-        result: ballot,
-        failure_reason: if ballot == RunResult::Failed {
+        result,
+        failure_reason: if result == RunResult::Failed {
             "e2fsck was ended by signal 11 (SIGSEGV)".to_owned()
         } else {
             String::new()
@@ -609,15 +609,15 @@ fn any_run() -> impl Strategy<Value = Run> {
         Termination::Stuck(None),
         Termination::Cancelled,
     ]);
-    let ballots = proptest::sample::select(vec![
+    let results = proptest::sample::select(vec![
         RunResult::Clean,
         RunResult::Findings,
         RunResult::Failed,
     ]);
-    (ballots, kinds, ends, 0_u64..10, any::<bool>()).prop_map(
-        |(ballot, kinds, end, active, pending)| {
-            let one = run(Mode::Live, ballot, &kinds);
-            let end = if ballot == RunResult::Failed {
+    (results, kinds, ends, 0_u64..10, any::<bool>()).prop_map(
+        |(result, kinds, end, active, pending)| {
+            let one = run(Mode::Live, result, &kinds);
+            let end = if result == RunResult::Failed {
                 end
             } else {
                 Termination::Exited(0)
@@ -672,7 +672,7 @@ proptest! {
         let situation = DecisionInput { can_snapshot: true, freeze_refusal: refused.then_some("no"), ..situation(filesystem, mode, &terms) };
         let (outcome, runs) = play(&situation, &answers);
         prop_assert!(!outcome.reason.is_empty());
-        let has = |ballot| runs.iter().any(|run| run.result == ballot);
+        let has = |result| runs.iter().any(|run| run.result == result);
         if outcome.verdict == CheckVerdict::Clean {
             prop_assert!(runs.iter().any(|run| run.result == RunResult::Clean && run.mode == outcome.mode));
         }

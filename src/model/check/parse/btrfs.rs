@@ -1,5 +1,5 @@
-//! `btrfs check --readonly` (btrfs-progs, check/). What went to standard error may come before or
-//! after all of standard output.
+//! Output of `btrfs check --readonly` (btrfs-progs, check/). Lines of standard error may come
+//! before or after all of standard output.
 
 use crate::model::check::Weight::{Bookkeeping, Damage, Transient};
 use crate::model::check::parse::line_template::{ProblemRule, rule, template};
@@ -37,7 +37,7 @@ const RULES: [ProblemRule; 14] = [
     ),
 ];
 
-/// These show by themselves that a block is damaged, also where the checker could not go on for it.
+/// These prove that a block is damaged, even if the checker could not continue.
 const PROOF_OF_DAMAGE: [&str; 3] = ["checksum-no-good-copy", "transid", "tree-block"];
 
 const BOILERPLATE: [&str; 8] = [
@@ -66,7 +66,7 @@ const STATISTICS: [&str; 9] = [
 
 #[derive(Debug, Default)]
 pub struct State {
-    /// It ended before its time, for want of a tree that it needs.
+    /// It stopped early because a required tree is missing.
     aborted: Option<String>,
     errors_found: bool,
 }
@@ -105,7 +105,7 @@ impl State {
         {
             return found.set_failure(line);
         }
-        // A bad checksum is passed on as EIO too: whether it was the device is known at the end.
+        // A bad checksum is reported as EIO too: only the end shows whether the device failed.
         let opening = line.starts_with("ERROR: could not setup ")
             || line.starts_with("ERROR: cannot open file system")
             || line.starts_with("Couldn't ");
@@ -129,7 +129,7 @@ impl State {
             Some(words) => found.set_failure(&words),
             None => {}
         }
-        // Its words were not understood, and yet it found something.
+        // The output was not understood, but the checker found something.
         if self.errors_found && !found.any_above(Transient) {
             found.begin_problem("errors-found", Vec::new(), Damage, "error(s) found");
             found.end_problem();

@@ -1,5 +1,5 @@
-//! `e2fsck -fn` (e2fsprogs, e2fsck/problem.c and message.c): problems with the question in the same
-//! line or the next, several lines to a problem.
+//! Output of `e2fsck -fn` (e2fsprogs, e2fsck/problem.c and message.c): each problem has its
+//! question in the same line or the next, and may have several lines.
 
 use crate::model::check::Problem;
 use crate::model::check::Weight::{Bookkeeping, Damage, Transient};
@@ -7,7 +7,7 @@ use crate::model::check::parse::MAX_TEXT_BYTES;
 use crate::model::check::parse::line_template::{ProblemRule, rule, template, truncate};
 use crate::model::check::parse::problem_collector::ProblemCollector;
 
-/// What is asked after a problem (problem.c, `prompt`), without its `?`.
+/// The question after a problem (problem.c, `prompt`), without its `?`.
 const QUESTIONS: [&str; 26] = [
     "Clear HTree index",
     "Clear bad block inode",
@@ -172,7 +172,7 @@ const RULES: [ProblemRule; 34] = [
     ),
 ];
 
-/// The last words of one that could not go on.
+/// The last line of a run that could not continue.
 pub const E2FSCK_ABORTED: &str = "e2fsck: aborted";
 
 /// The device does not give what is asked of it: nothing is said of the filesystem.
@@ -200,7 +200,7 @@ struct Differences {
     has_missing: bool,
 }
 
-/// It names itself as it was called: `/usr/sbin/e2fsck: …`.
+/// Its own name, as it was started: `/usr/sbin/e2fsck: …`.
 fn without_path(line: &str) -> &str {
     let path = line.split_once("e2fsck: ").map(|(path, _)| path);
     path.filter(|path| path.starts_with('/') && path.ends_with('/'))
@@ -213,9 +213,9 @@ pub struct State {
     orphans: bool,
     blocks: Differences,
     inodes: Differences,
-    /// Of which bitmap differences the lines that follow are.
+    /// The bitmap whose differences the next lines list.
     bitmap: Option<&'static str>,
-    /// The words by which it could not open the filesystem, at least at first.
+    /// The message that it could not open the filesystem, at least at first.
     open_error: Option<String>,
 }
 
@@ -250,7 +250,7 @@ impl State {
         {
             return found.set_failure(line);
         }
-        // With a backup superblock, or with what is left of the first, it may go on.
+        // It may continue with a backup superblock, or with the rest of the first one.
         if line.starts_with("e2fsck: ") && line.contains(" while trying to open ") {
             found.end_problem();
             self.open_error
@@ -398,7 +398,7 @@ fn without_question(line: &str) -> &str {
     }
 }
 
-/// Some: says nothing of the filesystem; true: it names a phase.
+/// Some: the line says nothing about the filesystem; true: it names a phase.
 fn boilerplate(line: &str, shape: &str) -> Option<bool> {
     let after_number = line.split_once(": ").map(|(_, rest)| rest);
     match line {

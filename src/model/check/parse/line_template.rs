@@ -1,15 +1,15 @@
-//! A line's shape: its words with numbers as `N`, quoted names as `S` and paths as `P`; what stood
-//! there are its ids.
+//! The template of a line: its words, with numbers as `N`, quoted names as `S` and paths as `P`.
+//! The replaced parts are the ids of the problem.
 
 use std::borrow::Cow;
 
 use crate::model::check::Weight;
 
-/// Words of an unknown line that name its kind.
+/// Number of words of an unknown line that name its kind.
 const MAX_SLUG_WORDS: usize = 8;
-/// Ids of one flaw.
+/// Maximum number of ids of a problem.
 const MAX_IDS: usize = 16;
-/// Of one id, in bytes.
+/// Maximum length of an id, in bytes.
 const MAX_ID_BYTES: usize = 255;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,7 +18,8 @@ pub struct LineTemplate {
     pub ids: Vec<String>,
 }
 
-/// Lines whose shape has `words` are of this kind, and are about the first `ids` of theirs.
+/// Lines whose template contains `words` are of this kind; the first `ids` of their ids name the
+/// objects.
 pub struct ProblemRule {
     pub pattern: &'static str,
     pub kind: &'static str,
@@ -80,7 +81,7 @@ pub fn split_point(line: &[u8], longest: usize) -> Option<(usize, &[u8])> {
     ))
 }
 
-/// The line, in parts of `longest` bytes at most where it can be broken.
+/// Splits the line into parts of at most `longest` bytes, where it can be broken.
 pub fn split_line(line: &str, longest: usize) -> Vec<Cow<'_, str>> {
     let mut parts = Vec::new();
     let mut line = Cow::Borrowed(line);
@@ -162,8 +163,8 @@ fn number_length(text: &str) -> usize {
 }
 
 impl LineTemplate {
-    /// The kind, weight and ids of a line by the first rule that fits; an unknown line is named by
-    /// its own words.
+    /// The kind, weight and ids of a line, by the first rule that matches; an unknown line is named
+    /// by its own words.
     pub fn classify(
         self,
         rules: &[ProblemRule],

@@ -1,4 +1,4 @@
-//! What was found so far: distinct flaws, worst first, bounded; the rest counted.
+//! Collects the problems of one run: distinct, worst first, bounded. Further ones are only counted.
 
 use std::collections::HashSet;
 use std::collections::hash_map::DefaultHasher;
@@ -7,7 +7,7 @@ use std::hash::{Hash, Hasher};
 use crate::model::check::parse::{MAX_PROBLEMS, MAX_TEXT_BYTES, ParsedOutput, line_template};
 use crate::model::check::{Problem, Weight};
 
-/// So many flaws are told apart; beyond that each line counts.
+/// Maximum number of distinct problems; beyond it each line counts.
 const MAX_DISTINCT: usize = 100_000;
 
 #[derive(Debug, Default)]
@@ -16,7 +16,7 @@ pub struct ProblemCollector {
     problems: Vec<Problem>,
     omitted: u64,
     seen: HashSet<u64>,
-    /// The last one, to which indented lines may still belong.
+    /// The last problem, to which indented lines may still belong.
     open: Option<Problem>,
     pub phase: Option<String>,
     pub pending_replay: Option<String>,
@@ -25,7 +25,7 @@ pub struct ProblemCollector {
 }
 
 impl ProblemCollector {
-    /// A flaw of which more lines may follow.
+    /// A problem that may have more lines.
     pub fn begin_problem(
         &mut self,
         kind: impl Into<String>,
@@ -42,7 +42,7 @@ impl ProblemCollector {
         });
     }
 
-    /// One more line of the flaw that is open. False: there is none.
+    /// Adds a line to the open problem. False: none is open.
     pub fn continue_problem(&mut self, text: &str) -> bool {
         let Some(flaw) = &mut self.open else {
             return false;
@@ -80,7 +80,7 @@ impl ProblemCollector {
         }
     }
 
-    /// All that another has gathered, with a weight that is known only now.
+    /// Adds all problems of another collector, with a weight that is known only now.
     pub fn merge(&mut self, other: ProblemCollector, weight: Weight) {
         for flaw in other.problems {
             self.add(Problem { weight, ..flaw });

@@ -1,4 +1,4 @@
-//! `xfs_repair -n` (xfsprogs, repair/*.c: do_warn and do_log; libxfs' verifiers).
+//! Output of `xfs_repair -n` (xfsprogs, repair/*.c: do_warn and do_log; the verifiers of libxfs).
 
 use std::collections::BTreeSet;
 
@@ -7,10 +7,11 @@ use crate::model::check::Weight::{Bookkeeping, Damage, Transient};
 use crate::model::check::parse::line_template::{ProblemRule, rule, template};
 use crate::model::check::parse::problem_collector::ProblemCollector;
 
-/// Inodes that are remembered until it is known whether they are merely open and deleted.
+/// Maximum number of inodes that are remembered until it is known whether they are only open and
+/// deleted.
 const MAX_INODES: usize = 200_000;
 
-/// Said of a device, not of what is on it.
+/// About the device, not about its content.
 const FAILURES: [&str; 9] = [
     "fatal error -- ",
     "Sorry, could not find valid secondary superblock",
@@ -143,7 +144,7 @@ const RULES: [ProblemRule; 30] = [
 #[derive(Debug, Default)]
 pub struct State {
     disconnected: BTreeSet<u64>,
-    /// Without a link and in no directory: open and deleted.
+    /// Without a link and in no directory: open but deleted.
     unlinked: BTreeSet<u64>,
     /// A superblock elsewhere shows that this is XFS.
     secondary_superblock: bool,
@@ -244,7 +245,7 @@ impl State {
             .unwrap_or(addressless);
         let (kind, mut ids, weight) = template(head).classify(&RULES, Damage);
         match kind.as_str() {
-            // The counted values move; the group does not.
+            // The counted values change between runs; the group does not.
             "agf-free-blocks" | "agf-longest" | "agf-btree-blocks" | "agi-count"
             | "agi-free-count" => ids = ids.split_off(ids.len().min(2)),
             "inode-blocks" | "inode-extents" | "inode-type" => {

@@ -1,212 +1,194 @@
-//! What a record does to the incident that is open on its device: opens, joins, decides, excuses.
+//! The effect of a record on its device's open incident: opens, joins, decides or explains it.
 //!
-//! In: an incident and what was said. Out: tellings. Each kind of record has its function; none
-//! looks at text.
+//! In: an incident, a parsed record, the state of the host. Out: `Event`s. Each kind of record has
+//! its function; none looks at text.
 
-use crate::model::kernel_log::classify::*;
-use crate::model::kernel_log::device_name;
-use crate::model::kernel_log::event::{Blame, Class, DeviceName, Event, Line, LineOrigin};
+use jiff::Timestamp;
+
+use crate::model::kernel_log::classify::host_state::HostState;
+use crate::model::kernel_log::classify::{PendingNotices, RecordContext};
+use crate::model::kernel_log::event::{Blame, Class, Domain, Event, Line, LineOrigin};
 use crate::model::kernel_log::incident::{
     ClassSet, ExpectedFailure, Incident, LogPosition, ScsiCommand,
 };
-use crate::model::kernel_log::parsed_record::{
-    AtaRecord, DeviceKind, ParsedRecord, RecordKind, ScsiRecord,
-};
+use crate::model::kernel_log::parsed_record::{AtaRecord, ParsedRecord, RecordKind, ScsiRecord};
+use crate::model::kernel_log::rule::Role;
+use crate::model::kernel_log::rules::derived;
 use crate::model::kernel_log::scsi_sense::Interpretation;
-use jiff::Timestamp;
 
-impl Classifier {
-    pub(super) fn update_incident(
-        &mut self,
-        incident: &mut Incident,
-        telling: &RecordContext<'_>,
-        out: &mut Vec<Event>,
-    ) {
-        let said = telling.parsed;
-        let of_filesystem = is_filesystem_rule(telling.rule);
-        if !matches!(said.kind, RecordKind::Scsi(_)) {
-            self.decide_command(incident, true, telling.position, telling.line.time, out);
+/// One record's effect on one incident. `apply` handles a record, `finish_command` the end of an
+/// undecided SCSI command.
+pub(super) struct IncidentUpdate<'a> {
+    pub incident: &'a mut Incident,
+    pub host: &'a HostState,
+    pub pending: &'a mut PendingNotices,
+    pub out: &'a mut Vec<Event>,
+}
+
+impl IncidentUpdate<'_> {
+    pub fn apply(&mut self, context: &RecordContext<'_>) {
+        let parsed = context.parsed;
+        let of_filesystem = context.rule.behavior.domain == Domain::Filesystem;
+        if !matches!(parsed.kind, RecordKind::Scsi(_)) {
+            self.finish_command(context.position, context.line.time);
         }
-        match &said.kind {
+        match &parsed.kind {
             RecordKind::Cause(class, blame)
-                if of_filesystem && incident.is_expected(*class, telling.position) =>
+                if of_filesystem && self.incident.is_expected(*class, context.position) =>
             {
-                self.emit_continuation(incident, telling, out, Some(*blame))
+                self.emit_continuation(context, Some(*blame))
             }
             RecordKind::Cause(class, blame) => {
                 if !of_filesystem {
-                    incident.expected_failure = None;
+                    self.incident.expected_failure = None;
                 }
-                if telling.rule == "hba-target-reset" && incident.device_reset {
+                let role = context.rule.behavior.role;
+                if role == Some(Role::TargetReset) && self.incident.device_reset {
                     let stronger = RecordContext {
-                        rule: RULE_RESET_UNANSWERED,
-                        parsed: said,
-                        line: telling.line.clone(),
-                        position: telling.position,
+                        rule: &derived::RESET_UNANSWERED,
+                        parsed,
+                        line: context.line.clone(),
+                        position: context.position,
                     };
-                    return self.emit(incident, &stronger, *class, *blame, true, out);
+                    return self.emit(&stronger, *class, *blame, true);
                 }
-                incident.device_reset |= telling.rule == "hba-device-reset";
-                let blame = self.removal_blame(incident, telling.rule, *class, *blame);
-                let new = !incident.reported.contains(*class);
-                self.emit(incident, telling, *class, blame, new, out);
-                if let Some((class, blame)) = said.secondary
-                    && !incident.reported.contains(class)
+                self.incident.device_reset |= role == Some(Role::DeviceReset);
+                let blame = removal_blame(self.incident, role, *class, *blame);
+                let new = !self.incident.reported.contains(*class);
+                self.emit(context, *class, blame, new);
+                if let Some((class, blame)) = parsed.secondary
+                    && !self.incident.reported.contains(class)
                 {
-                    self.emit(incident, telling, class, blame, true, out);
+                    self.emit(context, class, blame, true);
                 }
             }
             RecordKind::SeparateCause(class, blame) => {
-                incident.has_sector = false;
-                incident.expected_failure = None;
-                self.emit(incident, telling, *class, *blame, true, out);
+                self.incident.has_sector = false;
+                self.incident.expected_failure = None;
+                self.emit(context, *class, *blame, true);
             }
-            RecordKind::Effect(class @ Class::Io, blame) if incident.ata.failed_command_unknown => {
+            RecordKind::Effect(class @ Class::Io, blame)
+                if self.incident.ata.failed_command_unknown =>
+            {
                 let placeless = ParsedRecord {
                     sector: None,
-                    ..said.clone()
+                    ..parsed.clone()
                 };
-                let telling = RecordContext {
-                    rule: telling.rule,
+                let context = RecordContext {
+                    rule: context.rule,
                     parsed: &placeless,
-                    line: telling.line.clone(),
-                    position: telling.position,
+                    line: context.line.clone(),
+                    position: context.position,
                 };
-                self.apply_effect(incident, &telling, *class, *blame, out);
+                self.apply_effect(&context, *class, *blame);
             }
-            RecordKind::Effect(class, blame) => {
-                self.apply_effect(incident, telling, *class, *blame, out)
-            }
+            RecordKind::Effect(class, blame) => self.apply_effect(context, *class, *blame),
             RecordKind::Continuation => {
-                if telling.rule == "block-error" && !incident.reported.contains(Class::Medium) {
-                    self.add_rejected_request(said);
+                if context.rule.behavior.role == Some(Role::FailedRequest)
+                    && !self.incident.reported.contains(Class::Medium)
+                {
+                    self.pending.add_rejected_request(parsed);
                 }
-                self.emit_continuation(incident, telling, out, None);
+                self.emit_continuation(context, None);
             }
             RecordKind::ExpectedFailure { medium } => {
-                incident.expected_failure = Some(ExpectedFailure {
-                    position: telling.position,
+                self.incident.expected_failure = Some(ExpectedFailure {
+                    position: context.position,
                     medium: *medium,
                     filesystem: of_filesystem,
                 });
             }
-            RecordKind::Scsi(part) => self.apply_scsi(incident, telling, part, out),
-            RecordKind::Ata(part) => self.apply_ata(incident, telling, *part, out),
+            RecordKind::Scsi(part) => self.apply_scsi(context, part),
+            RecordKind::Ata(part) => self.apply_ata(context, *part),
             RecordKind::Suppressed(_) | RecordKind::Topology(_) => {}
         }
     }
 
-    /// What became of a failure whose cause may have been told.
-    fn apply_effect(
-        &mut self,
-        incident: &mut Incident,
-        telling: &RecordContext<'_>,
-        class: Class,
-        blame: Blame,
-        out: &mut Vec<Event>,
-    ) {
-        if incident.is_expected(class, telling.position) {
-            if telling.parsed.sector.is_some() {
-                self.add_rejected_request(telling.parsed);
+    /// The consequence of a failure whose cause may have been reported already.
+    fn apply_effect(&mut self, context: &RecordContext<'_>, class: Class, blame: Blame) {
+        if self.incident.is_expected(class, context.position) {
+            if context.parsed.sector.is_some() {
+                self.pending.add_rejected_request(context.parsed);
             }
-            return self.emit_continuation(incident, telling, out, None);
+            return self.emit_continuation(context, None);
         }
-        // An error without a cause: over a network, or of a slot that was emptied, it has one.
-        let class = match self.device_map.kind_of(&telling.parsed.device) {
-            DeviceKind::Network if class == Class::Io => Class::Transport,
-            DeviceKind::Direct
-                if class == Class::Io
-                    && self.slot_outage.is_some()
-                    && self.has_path_outage(&telling.parsed.device) =>
-            {
-                Class::Removed
-            }
-            _ => class,
-        };
+        let class = self.host.explain_io(class, &context.parsed.device);
         let joins = match class {
-            Class::Io => !incident.reported.is_empty(),
+            Class::Io => !self.incident.reported.is_empty(),
             Class::FsError => {
-                incident.reported.contains(Class::FsError)
-                    || incident.reported.contains(Class::FsShutdown)
+                self.incident.reported.contains(Class::FsError)
+                    || self.incident.reported.contains(Class::FsShutdown)
             }
             Class::Medium => {
-                incident.reported.contains(Class::Medium)
-                    && !(incident.has_sector && telling.parsed.sector.is_some())
+                self.incident.reported.contains(Class::Medium)
+                    && !(self.incident.has_sector && context.parsed.sector.is_some())
             }
-            Class::FsCorruption => incident.reported.contains(Class::FsCorruption),
-            _ => incident.reported.contains(class),
+            Class::Timeout
+            | Class::Transport
+            | Class::Reset
+            | Class::Removed
+            | Class::FsCorruption
+            | Class::FsShutdown
+            | Class::ReadOnly => self.incident.reported.contains(class),
         };
-        if class == Class::Medium && telling.parsed.sector.is_some() {
-            incident.has_sector = true;
-            if incident
+        if class == Class::Medium && context.parsed.sector.is_some() {
+            self.incident.has_sector = true;
+            if self
+                .incident
                 .command
-                .is_some_and(|command| command.lacks_error_location(telling.parsed.sector))
+                .is_some_and(|command| command.lacks_error_location(context.parsed.sector))
             {
                 let weaker = RecordContext {
-                    rule: RULE_MEDIUM_WITHOUT_SECTOR,
-                    parsed: telling.parsed,
-                    line: telling.line.clone(),
-                    position: telling.position,
+                    rule: &derived::MEDIUM_WITHOUT_SECTOR,
+                    parsed: context.parsed,
+                    line: context.line.clone(),
+                    position: context.position,
                 };
                 return if joins {
-                    self.emit_continuation(incident, &weaker, out, Some(blame))
+                    self.emit_continuation(&weaker, Some(blame))
                 } else {
-                    self.emit(incident, &weaker, class, Blame::Unclear, true, out)
+                    self.emit(&weaker, class, Blame::Unclear, true)
                 };
             }
         }
         if joins {
-            self.emit_continuation(incident, telling, out, Some(blame));
+            self.emit_continuation(context, Some(blame));
         } else {
-            self.emit(incident, telling, class, blame, true, out);
+            self.emit(context, class, blame, true);
         }
     }
 
-    fn emit_continuation(
-        &mut self,
-        incident: &mut Incident,
-        telling: &RecordContext<'_>,
-        out: &mut Vec<Event>,
-        blame: Option<Blame>,
-    ) {
-        if !incident.reported.is_empty() {
-            let latest = incident.latest_class;
+    fn emit_continuation(&mut self, context: &RecordContext<'_>, blame: Option<Blame>) {
+        if !self.incident.reported.is_empty() {
+            let latest = self.incident.latest_class;
             self.emit(
-                incident,
-                telling,
+                context,
                 latest,
                 blame.unwrap_or(Blame::No).min(Blame::Unclear),
                 false,
-                out,
             );
         }
     }
 
-    fn apply_scsi(
-        &mut self,
-        incident: &mut Incident,
-        telling: &RecordContext<'_>,
-        part: &ScsiRecord,
-        out: &mut Vec<Event>,
-    ) {
+    fn apply_scsi(&mut self, context: &RecordContext<'_>, part: &ScsiRecord) {
         let fresh = ScsiCommand {
-            position: telling.position,
+            position: context.position,
             ..ScsiCommand::default()
         };
         if matches!(part, ScsiRecord::Result { .. }) {
-            self.decide_command(incident, true, telling.position, telling.line.time, out);
-            incident.command = None;
-            incident.expected_failure = None;
+            self.finish_command(context.position, context.line.time);
+            self.incident.command = None;
+            self.incident.expected_failure = None;
         }
-        let command = incident.command.get_or_insert(fresh);
-        if command.is_expired(telling.position) {
+        let command = self.incident.command.get_or_insert(fresh);
+        if command.is_expired(context.position) {
             *command = fresh;
         }
         let mut whole = false;
         match part {
             ScsiRecord::Result { host } => {
                 command.host_byte = Some(*host);
-                incident.decisive_line = Some(telling.line.clone());
+                self.incident.decisive_line = Some(context.line.clone());
             }
             ScsiRecord::SenseKey(key) => {
                 // Another command's, when its `Result` was lost.
@@ -214,15 +196,15 @@ impl Classifier {
                     *command = fresh;
                 }
                 command.sense_key = Some(*key);
-                incident.decisive_line = Some(telling.line.clone());
+                self.incident.decisive_line = Some(context.line.clone());
             }
             ScsiRecord::AdditionalSense(sense) => command.sense = Some(*sense),
             ScsiRecord::Cdb {
-                is_write: write,
-                block_range: place,
+                is_write,
+                block_range,
             } => {
-                command.is_write = Some(*write);
-                command.block_range = *place;
+                command.is_write = Some(*is_write);
+                command.block_range = *block_range;
                 whole = command.sense_key.is_some();
             }
             ScsiRecord::UnitNotReady => {
@@ -234,22 +216,20 @@ impl Classifier {
             ScsiRecord::DeviceContext | ScsiRecord::UnnamedRecovery(..) => {}
         }
         let undecided = !command.decided;
-        self.decide_command(incident, whole, telling.position, telling.line.time, out);
+        self.decide_command(whole, context.position, context.line.time);
         if !undecided {
-            self.emit_continuation(incident, telling, out, None);
+            self.emit_continuation(context, None);
         }
     }
 
-    /// Tells what a SCSI command's report says, once it can be said.
-    pub(super) fn decide_command(
-        &mut self,
-        incident: &mut Incident,
-        whole: bool,
-        now: LogPosition,
-        time: Timestamp,
-        out: &mut Vec<Event>,
-    ) {
-        let Some(mut command) = incident.command.filter(|command| !command.decided) else {
+    /// No more records of the SCSI command will come: it is decided as it is.
+    pub fn finish_command(&mut self, now: LogPosition, time: Timestamp) {
+        self.decide_command(true, now, time);
+    }
+
+    /// Emits the result of a SCSI command's report, once it can be decided.
+    fn decide_command(&mut self, whole: bool, now: LogPosition, time: Timestamp) {
+        let Some(mut command) = self.incident.command.filter(|command| !command.decided) else {
             return;
         };
         let meaning = command.interpret(whole);
@@ -257,137 +237,166 @@ impl Classifier {
             Interpretation::Undecided if !whole => return,
             Interpretation::Undecided => {}
             Interpretation::Expected => {
-                incident.expected_failure = Some(ExpectedFailure {
+                self.incident.expected_failure = Some(ExpectedFailure {
                     position: command.position,
                     medium: false,
                     filesystem: false,
                 })
             }
             Interpretation::Cause(class, blame) => {
-                let device = self.device_of_key(&incident.key);
-                let also = match &self.last_scsi {
-                    Some((name, also, _)) if *name == device => also.clone(),
-                    _ => None,
-                };
-                let said = ParsedRecord {
+                let device = self.host.device_of_key(&self.incident.key);
+                let also = self.host.recent_other_name(&device);
+                let parsed = ParsedRecord {
                     other_name: also,
                     ..ParsedRecord::new(device, RecordKind::Cause(class, blame))
                 };
-                let line = incident
+                let line = self
+                    .incident
                     .decisive_line
                     .take()
-                    .or_else(|| incident.first_unreported.clone())
+                    .or_else(|| self.incident.first_unreported.clone())
                     .unwrap_or(Line {
                         time,
                         text: String::new(),
                         origin: LineOrigin::KernelLog,
                     });
                 let rule = match class {
-                    Class::Medium if command.is_software_sense() => RULE_SOFTWARE_SENSE,
-                    Class::Medium => "scsi-sense-medium",
-                    _ => "scsi-command-failed",
+                    Class::Medium if command.is_software_sense() => &derived::SOFTWARE_SENSE,
+                    Class::Medium => &derived::SENSE_MEDIUM,
+                    Class::Timeout
+                    | Class::Transport
+                    | Class::Reset
+                    | Class::Removed
+                    | Class::Io
+                    | Class::FsCorruption
+                    | Class::FsError
+                    | Class::FsShutdown
+                    | Class::ReadOnly => &derived::COMMAND_FAILED,
                 };
-                let telling = RecordContext {
+                let context = RecordContext {
                     rule,
-                    parsed: &said,
+                    parsed: &parsed,
                     line,
                     position: now,
                 };
-                let again = class == Class::Medium && incident.pending_repeats > 0;
+                let again = class == Class::Medium && self.incident.pending_repeats > 0;
                 let new = if class == Class::Medium {
                     !again
                 } else {
-                    !incident.reported.contains(class)
+                    !self.incident.reported.contains(class)
                 };
-                incident.pending_repeats =
-                    incident.pending_repeats.saturating_sub(u32::from(again));
-                incident.has_sector = incident.has_sector && !new;
-                self.emit(incident, &telling, class, blame, new, out);
+                self.incident.pending_repeats = self
+                    .incident
+                    .pending_repeats
+                    .saturating_sub(u32::from(again));
+                self.incident.has_sector = self.incident.has_sector && !new;
+                self.emit(&context, class, blame, new);
             }
         }
         command.decided = true;
-        incident.command = Some(command);
+        self.incident.command = Some(command);
     }
 
-    fn device_of_key(&self, key: &str) -> DeviceName {
-        match &self.last_scsi {
-            Some((device, _, _)) if self.device_map.drive_key(device) == key => device.clone(),
-            _ => device_name::parse(key).unwrap_or(DeviceName::Unnamed),
-        }
-    }
-
-    fn apply_ata(
-        &mut self,
-        incident: &mut Incident,
-        telling: &RecordContext<'_>,
-        part: AtaRecord,
-        out: &mut Vec<Event>,
-    ) {
+    fn apply_ata(&mut self, context: &RecordContext<'_>, part: AtaRecord) {
         match part {
-            AtaRecord::NcqLogUnreadable => incident.ata.ncq_log_unreadable = true,
+            AtaRecord::NcqLogUnreadable => self.incident.ata.ncq_log_unreadable = true,
             AtaRecord::Exception { queued } => {
-                incident.ata.reported = ClassSet::default();
-                incident.ata.failed_command_unknown =
-                    std::mem::take(&mut incident.ata.ncq_log_unreadable) && queued > 1;
-                incident.expected_failure = None;
-                self.emit_continuation(incident, telling, out, None);
+                self.incident.ata.reported = ClassSet::default();
+                self.incident.ata.failed_command_unknown =
+                    std::mem::take(&mut self.incident.ata.ncq_log_unreadable) && queued > 1;
+                self.incident.expected_failure = None;
+                self.emit_continuation(context, None);
             }
             AtaRecord::Error(class, blame) => {
-                let new = !incident.ata.reported.contains(class);
-                incident.ata.reported.insert(class);
+                let new = !self.incident.ata.reported.contains(class);
+                self.incident.ata.reported.insert(class);
                 if new && class == Class::Medium {
-                    incident.pending_repeats = 1;
-                    incident.has_sector = false;
+                    self.incident.pending_repeats = 1;
+                    self.incident.has_sector = false;
                 }
-                self.emit(incident, telling, class, blame, new, out);
+                self.emit(context, class, blame, new);
             }
-            AtaRecord::DeviceError | AtaRecord::LinkReset => {
-                self.emit_continuation(incident, telling, out, None)
-            }
+            AtaRecord::DeviceError | AtaRecord::LinkReset => self.emit_continuation(context, None),
             AtaRecord::ResetFailed => {
-                incident.ata.failed_resets += 1;
-                self.emit_continuation(incident, telling, out, None);
+                self.incident.ata.failed_resets += 1;
+                self.emit_continuation(context, None);
             }
             AtaRecord::LinkDown => {
-                incident.ata.link_down = true;
-                self.emit_continuation(incident, telling, out, None);
+                self.incident.ata.link_down = true;
+                self.emit_continuation(context, None);
             }
             AtaRecord::Configured => {
-                incident.ata.failed_resets = 0;
-                incident.ata.link_down = false;
-                self.emit_continuation(incident, telling, out, None);
+                self.incident.ata.failed_resets = 0;
+                self.incident.ata.link_down = false;
+                self.emit_continuation(context, None);
             }
-            AtaRecord::Standby => incident.ata.in_standby = true,
-            AtaRecord::Disabled if incident.ata.in_standby => {}
+            AtaRecord::Standby => self.incident.ata.in_standby = true,
+            AtaRecord::Disabled if self.incident.ata.in_standby => {}
             AtaRecord::Disabled => {
-                // A link that is down may have been unplugged; one that is up with a device that
-                // does not answer its resets was not.
-                let silent = !incident.ata.link_down && incident.ata.failed_resets > 0;
-                let new = !incident.reported.contains(Class::Removed);
+                // A device whose link is down may have been unplugged; a device that does not
+                // answer its resets over a working link was not.
+                let silent = !self.incident.ata.link_down && self.incident.ata.failed_resets > 0;
+                let new = !self.incident.reported.contains(Class::Removed);
                 self.emit(
-                    incident,
-                    telling,
+                    context,
                     Class::Removed,
                     if silent { Blame::Yes } else { Blame::Unclear },
                     new,
-                    out,
                 );
             }
         }
     }
 
-    /// A controller that is given up after it did not answer has failed; one that was given up at
-    /// once may be missing a quirk.
-    fn removal_blame(&self, incident: &Incident, rule: &str, class: Class, blame: Blame) -> Blame {
-        let answered_not = incident.reported.contains(Class::Timeout);
-        if class == Class::Removed
-            && blame == Blame::Unclear
-            && rule.starts_with("nvme-")
-            && answered_not
-        {
-            Blame::Yes
+    /// Reports the incident with the records since the last report. `new`: counts as an incident.
+    pub fn emit(&mut self, context: &RecordContext<'_>, class: Class, blame: Blame, new: bool) {
+        let parsed = context.parsed;
+        let suppressed = if context.rule.behavior.is_rate_limited {
+            self.pending.suppressed.take().map_or(0, |(count, _)| count)
         } else {
-            blame
+            0
+        };
+        self.incident.reported.insert(class);
+        if new {
+            self.incident.latest_class = class;
         }
+        let first = self
+            .incident
+            .first_unreported
+            .take()
+            .filter(|_| new)
+            .unwrap_or_else(|| context.line.clone());
+        let records = std::mem::take(&mut self.incident.unreported_records).max(u64::from(new));
+        self.out.push(Event {
+            seq: context.position.seq,
+            class,
+            blame: self.host.adjust_blame(class, blame, &parsed.device),
+            device: parsed.device.clone(),
+            other_names: parsed.other_name.iter().cloned().collect(),
+            count: u64::from(new),
+            records,
+            suppressed,
+            sectors: parsed.sector.into_iter().collect(),
+            more_sectors: 0,
+            operation: parsed.operation,
+            corrected: parsed.corrected,
+            rule: context.rule.name.to_owned(),
+            first,
+            last: context.line.clone(),
+        });
+    }
+}
+
+/// A controller that is removed after it did not answer has failed. One that is removed at once may
+/// need a quirk.
+fn removal_blame(incident: &Incident, role: Option<Role>, class: Class, blame: Blame) -> Blame {
+    let answered_not = incident.reported.contains(Class::Timeout);
+    if class == Class::Removed
+        && blame == Blame::Unclear
+        && role == Some(Role::NvmeController)
+        && answered_not
+    {
+        Blame::Yes
+    } else {
+        blame
     }
 }

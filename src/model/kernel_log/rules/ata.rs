@@ -1,228 +1,231 @@
-//! libata: an exception is told over many records, ends with `EH complete`, and is one incident.
+//! Rules for libata: an exception spans many records, ends with `EH complete`, and is one incident.
 //!
-//! UNC is the medium; ICRC, link errors and timeouts are not. ataN is not sdX: `learned` finds out
-//! which.
+//! UNC is a medium error; ICRC, link errors and timeouts are not. The number of ataN does not give
+//! sdX: `device_map` links them.
 
 use crate::model::kernel_log::event::Blame::*;
 use crate::model::kernel_log::event::Class::*;
 use crate::model::kernel_log::event::DeviceName;
-use crate::model::kernel_log::parsed_record::RuleAction::*;
 use crate::model::kernel_log::parsed_record::{
-    AtaRecord, DeviceKind, MatchedText, ParsedRecord, RecordKind, Rule, TopologyUpdate, rule,
+    AtaRecord, DeviceKind, MatchedText, ParsedRecord, RecordKind, TopologyUpdate,
 };
+use crate::model::kernel_log::rule::RuleAction::*;
+use crate::model::kernel_log::rule::{Behavior, DRIVE, Evidence, Rule};
+
+const ATA: Behavior = DRIVE.with_evidence(Evidence::DriveStatus);
 
 pub const RULES: &[Rule] = &[
-    rule(
+    ATA.rule(
         "ata-outcome",
         "",
         "Emask 0x",
         Parse(error_mask),
         "drivers/ata/libata-eh.c ata_eh_link_report(), ata_err_string(); 3.10-6.18",
     ),
-    rule(
+    ATA.rule(
         "ata-exception",
         "ata",
         ": exception ",
         Parse(exception),
         "drivers/ata/libata-eh.c ata_eh_link_report(); 3.10-6.18",
     ),
-    rule(
+    ATA.rule(
         "ata-queue-log",
         "ata",
         ": failed to read log page 10h",
         Parse(ncq_log_unreadable),
         "drivers/ata/libata-eh.c, libata-sata.c ata_eh_analyze_ncq_error(); 3.10-6.18",
     ),
-    rule(
+    ATA.rule(
         "ata-command",
         "ata",
         ": failed command: ",
         Continuation,
         "drivers/ata/libata-eh.c ata_eh_link_report(); 3.10-6.18",
     ),
-    rule(
+    ATA.rule(
         "ata-status",
         "ata",
         ": status: {",
         Continuation,
         "drivers/ata/libata-eh.c ata_eh_link_report(); 3.10-6.18",
     ),
-    rule(
+    ATA.rule(
         "ata-error",
         "ata",
         ": error: {",
         Parse(error_register),
         "drivers/ata/libata-eh.c ata_eh_link_report(); 3.10-6.18",
     ),
-    rule(
+    ATA.rule(
         "ata-serror",
         "ata",
         ": SError: {",
         Parse(serror),
         "drivers/ata/libata-eh.c ata_eh_link_report(); 3.10-6.18",
     ),
-    rule(
+    ATA.rule(
         "ata-interface",
         "ata",
         "interface fatal error",
         Parse(interface_error),
         "drivers/ata/libahci.c ahci_error_intr(); 3.10-6.18",
     ),
-    rule(
+    ATA.rule(
         "ata-hard-reset",
         "ata",
         ": hard resetting ",
         Parse(link_reset),
         "drivers/ata/libata-eh.c ata_eh_reset(); 3.10-6.18",
     ),
-    rule(
+    ATA.rule(
         "ata-soft-reset",
         "ata",
         ": soft resetting ",
         Parse(link_reset),
         "drivers/ata/libata-eh.c ata_eh_reset(); 3.10-6.18",
     ),
-    rule(
+    ATA.rule(
         "ata-slow",
         "ata",
         ": link is slow to respond",
         Parse(reset_failed),
         "drivers/ata/libata-core.c ata_wait_ready(); 3.10-6.18",
     ),
-    rule(
+    ATA.rule(
         "ata-comreset",
         "ata",
         ": COMRESET failed",
         Parse(reset_failed),
         "drivers/ata/libata-core.c sata_link_hardreset(); 3.10-6.18",
     ),
-    rule(
+    ATA.rule(
         "ata-srst",
         "ata",
         ": SRST failed",
         Parse(reset_failed),
         "drivers/ata/libata-sff.c ata_sff_softreset(); 3.10-6.18",
     ),
-    rule(
+    ATA.rule(
         "ata-softreset",
         "ata",
         ": softreset failed",
         Parse(reset_failed),
         "drivers/ata/libahci.c ahci_do_softreset(); 3.10-6.18",
     ),
-    rule(
+    ATA.rule(
         "ata-reset-failed",
         "ata",
         ": reset failed",
         Parse(reset_failed),
         "drivers/ata/libata-eh.c ata_eh_reset(); 3.10-6.18",
     ),
-    rule(
+    ATA.rule(
         "ata-device-not-ready",
         "ata",
         ": device not ready",
         Parse(reset_failed),
         "drivers/ata/libahci.c, libata-core.c; 3.10-6.18",
     ),
-    rule(
+    ATA.rule(
         "ata-speed",
         "ata",
         ": limiting SATA link speed to",
         Continuation,
         "drivers/ata/libata-core.c sata_down_spd_limit(); 3.10-6.18",
     ),
-    rule(
+    ATA.rule(
         "ata-identify",
         "ata",
         ": failed to IDENTIFY",
         Parse(reset_failed),
         "drivers/ata/libata-core.c ata_dev_read_id(); 3.10-6.18",
     ),
-    rule(
+    ATA.rule(
         "ata-revalidation",
         "ata",
         ": revalidation failed",
         Parse(reset_failed),
         "drivers/ata/libata-core.c ata_dev_revalidate(); 3.10-6.18",
     ),
-    rule(
+    ATA.rule(
         "ata-identify-aborted",
         "ata",
         ": both IDENTIFYs aborted",
         Parse(reset_failed),
         "drivers/ata/libata-core.c ata_dev_read_id(); 3.10-6.18",
     ),
-    rule(
+    ATA.rule(
         "ata-qc-timeout",
         "ata",
         ": qc timeout",
         Parse(reset_failed),
         "drivers/ata/libata-core.c ata_exec_internal_sg(); 3.10-6.18",
     ),
-    rule(
+    ATA.rule(
         "ata-link-down",
         "ata",
         ": SATA link down",
         Parse(link_down),
         "drivers/ata/libata-core.c sata_print_link_status(); 3.10-6.18",
     ),
-    rule(
+    ATA.rule(
         "ata-works",
         "ata",
         ": configured for ",
         Parse(configured),
         "drivers/ata/libata-core.c ata_dev_set_mode(); 3.10-6.18",
     ),
-    rule(
+    ATA.rule(
         "ata-complete",
         "ata",
         ": EH complete",
         Continuation,
         "drivers/ata/libata-eh.c ata_scsi_port_error_handler(); 3.10-6.18",
     ),
-    rule(
+    ATA.rule(
         "ata-disabled",
         "ata",
         ": disabled",
         Parse(disabled),
         "drivers/ata/libata-eh.c ata_dev_disable(); 3.10-6.11",
     ),
-    rule(
+    ATA.rule(
         "ata-disable-device",
         "ata",
         ": disable device",
         Parse(disabled),
         "drivers/ata/libata-eh.c ata_dev_disable(); 6.1-6.18",
     ),
-    rule(
+    ATA.rule(
         "ata-standby",
         "ata",
         ": Entering standby power mode",
         Parse(standby),
         "drivers/ata/libata-core.c ata_dev_power_set_standby(); 6.7-6.18, and stable",
     ),
-    rule(
+    ATA.rule(
         "ata-detaching",
         "ata",
         ": detaching (SCSI ",
         Parse(detaching),
         "drivers/ata/libata-scsi.c ata_scsi_remove_dev(); 3.10-6.18",
     ),
-    rule(
+    ATA.rule(
         "ata-atapi",
         "ata",
         ": ATAPI: ",
         Parse(atapi),
         "drivers/ata/libata-core.c ata_dev_configure(); 3.10-6.18",
     ),
-    rule(
+    ATA.rule(
         "ata-port",
         "ata",
         "ATA max ",
         Parse(port),
         "drivers/ata/libata-core.c ata_host_register(); 3.10-6.18",
     ),
-    rule(
+    ATA.rule(
         "ata-model",
         "ata",
         ": ATA-",
@@ -231,8 +234,8 @@ pub const RULES: &[Rule] = &[
     ),
 ];
 
-/// `res 41/40:… Emask 0x409 (media error) <F>`; in texts, rsyslog's `#012` and torn lines too. The
-/// exception's own Emask has no words.
+/// `res 41/40:… Emask 0x409 (media error) <F>`; in texts also with rsyslog's `#012` and torn lines.
+/// The exception's own Emask has no text.
 fn error_mask(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     let at = text.before.rfind("res ")?;
     if text.before[at..].len() > 80 {
@@ -256,7 +259,7 @@ fn exception(text: &MatchedText<'_>) -> Option<ParsedRecord> {
         .after
         .split_once("SAct 0x")
         .and_then(|(_, rest)| rest.split_whitespace().next());
-    // A torn record: nothing is known of the queue.
+    // A torn record: the queue is unknown.
     let queued = active
         .and_then(|bits| u32::from_str_radix(bits, 16).ok())
         .map_or(0, u32::count_ones);
@@ -266,7 +269,7 @@ fn exception(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     ))
 }
 
-/// Comes before the exception that it is about.
+/// Precedes the exception that it belongs to.
 fn ncq_log_unreadable(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     Some(ParsedRecord::from_text(
         text,
@@ -274,8 +277,8 @@ fn ncq_log_unreadable(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     ))
 }
 
-/// `error: { UNC }`: the sector cannot be read. `{ ICRC ABRT }`: the data were spoilt on the cable.
-/// All bits at once are no register's content.
+/// `error: { UNC }`: the sector cannot be read. `{ ICRC ABRT }`: the cable corrupted the data. A
+/// value with all bits set is not a register's content.
 fn error_register(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     let bits = text.after.split('}').next()?;
     let has = |bit: &str| bits.split(' ').any(|word| word == bit);
@@ -283,15 +286,15 @@ fn error_register(text: &MatchedText<'_>) -> Option<ParsedRecord> {
         () if has("UNC") && has("ICRC") => RecordKind::Continuation,
         () if has("ICRC") => RecordKind::Ata(AtaRecord::Error(Transport, Unclear)),
         () if has("UNC") || has("AMNF") => RecordKind::Ata(AtaRecord::Error(Medium, Yes)),
-        // "ID not found": the drive does not find the sector's place; so it also answers to an
-        // address beyond its end.
+        // "ID not found": the drive does not find the sector. It answers the same to an address
+        // beyond its end.
         () if has("IDNF") => RecordKind::Ata(AtaRecord::Error(Medium, Unclear)),
         () => RecordKind::Continuation,
     };
     Some(ParsedRecord::from_text(text, part))
 }
 
-/// Errors on the wire; a plug that was pulled or put in has others (PHYRdyChg, CommWake, DevExch).
+/// Errors on the link; hot plugging sets other bits (PHYRdyChg, CommWake, DevExch).
 fn serror(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     let bits = text.after.split('}').next()?;
     let wire = [
@@ -386,11 +389,11 @@ fn model(text: &MatchedText<'_>) -> Option<ParsedRecord> {
 }
 
 fn port(text: &MatchedText<'_>) -> Option<ParsedRecord> {
-    let said = ParsedRecord::from_text(text, RecordKind::Continuation);
-    match said.device {
+    let parsed = ParsedRecord::from_text(text, RecordKind::Continuation);
+    match parsed.device {
         DeviceName::Ata { port, .. } => Some(ParsedRecord {
             kind: RecordKind::Topology(TopologyUpdate::AtaPort(port)),
-            ..said
+            ..parsed
         }),
         _ => None,
     }

@@ -1,50 +1,53 @@
-//! The block layer and the buffer cache: consequences mostly; the cause is what a driver said
-//! before.
+//! Rules for the block layer and the buffer cache. Most records are consequences; a driver reported
+//! the cause before.
 
 use crate::model::kernel_log::device_name;
 use crate::model::kernel_log::event::Blame::*;
 use crate::model::kernel_log::event::Class::*;
 use crate::model::kernel_log::event::{DeviceName, Operation};
-use crate::model::kernel_log::parsed_record::RuleAction::*;
-use crate::model::kernel_log::parsed_record::{MatchedText, ParsedRecord, RecordKind, Rule, rule};
+use crate::model::kernel_log::parsed_record::{MatchedText, ParsedRecord, RecordKind};
+use crate::model::kernel_log::rule::RuleAction::*;
+use crate::model::kernel_log::rule::{Behavior, DRIVE, Role, Rule};
+
+const BLOCK: Behavior = DRIVE.rate_limited();
 
 pub const RULES: &[Rule] = &[
-    rule(
+    BLOCK.with_role(Role::FailedRequest).rule(
         "block-error",
         "",
         " error, dev ",
         Parse(status),
         "block/blk-core.c blk_update_request(), print_req_error(), blk-mq.c blk_print_req_error(); 3.10-6.18",
     ),
-    rule(
+    BLOCK.rule(
         "block-buffer",
         "",
         "Buffer I/O error on dev",
         Parse(buffer),
         "fs/buffer.c buffer_io_error(), fs/ext4/page-io.c; 3.10-6.18",
     ),
-    rule(
+    BLOCK.rule(
         "block-lost-page",
         "lost page write due to",
         "I/O error on ",
         Parse(lost_page),
         "fs/buffer.c end_buffer_async_write(); up to 4.3",
     ),
-    rule(
+    BLOCK.rule(
         "block-lost-write",
         "",
         "lost async page write due to",
         Parse(lost_page),
         "fs/buffer.c; 4.4.0",
     ),
-    rule(
+    BLOCK.rule(
         "block-gone",
         "",
         " detected capacity change from ",
         Parse(capacity_change),
         "block/genhd.c, fs/block_dev.c check_disk_size_change(); 3.10-6.18",
     ),
-    rule(
+    BLOCK.rule(
         "block-beyond",
         "",
         ": rw=",
@@ -52,21 +55,21 @@ pub const RULES: &[Rule] = &[
         "block/blk-core.c handle_bad_sector(), bio_check_eod(): 3.10-4.4 a record of its own, 4.5-5.11 `\n%s: rw=%d, want=%llu, limit=%llu`, \
          5.12-6.18 with the program in front, 6.0-6.18 `sector=%llu, nr_sectors = %u limit=%llu`",
     ),
-    rule(
+    BLOCK.rule(
         "block-beyond-head",
         "",
         "attempt to access beyond end of device",
         Ignore,
         "block/blk-core.c handle_bad_sector(): the next line names the device; 3.10-6.18",
     ),
-    rule(
+    BLOCK.rule(
         "block-io-hung",
         "",
         "blk_cloned_rq_check_limits: over max size limit",
         Ignore,
         "block/blk-core.c; 3.10-5.15",
     ),
-    rule(
+    DRIVE.rule(
         "suppressed",
         "",
         " callbacks suppressed",
@@ -85,10 +88,10 @@ fn status(text: &MatchedText<'_>) -> Option<ParsedRecord> {
         "timeout" => RecordKind::Effect(Timeout, Unclear),
         "recoverable transport" => RecordKind::Effect(Transport, No),
         "device offline" => RecordKind::Effect(Removed, Unclear),
-        // BLK_STS_PROTECTION: the integrity tags of the data are wrong, whoever spoilt them.
+        // BLK_STS_PROTECTION: the integrity tags of the data are wrong; the culprit is unknown.
         "protection" => RecordKind::Effect(Io, Unclear),
-        // Target (illegal request, hardware error: the sense data say which), nexus, space, zones,
-        // resources: alone they are the host's.
+        // Target (illegal request, hardware error: the sense data tell which), nexus, space, zones,
+        // resources: without sense data the host is the cause.
         _ => RecordKind::Continuation,
     };
     let device = device_name::parse_block(text.after)?;
@@ -109,7 +112,7 @@ fn status(text: &MatchedText<'_>) -> Option<ParsedRecord> {
             "FLUSH" => Operation::Flush,
             _ => Operation::Other,
         });
-    // (sector_t)-1 stands for none.
+    // (sector_t)-1 stands for no sector.
     let sector = rest[..end]
         .parse()
         .ok()
@@ -121,8 +124,8 @@ fn status(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     })
 }
 
-/// `Buffer I/O error on dev sda1, logical block 0, lost async page write`: the block's unit is the
-/// filesystem's, the name may be a partition's.
+/// `Buffer I/O error on dev sda1, logical block 0, lost async page write`: the block is in units of
+/// the filesystem, the device may be a partition.
 fn buffer(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     let rest = text
         .after
@@ -157,7 +160,7 @@ fn lost_page(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     })
 }
 
-/// To nothing: the driver has given the disk up.
+/// A capacity of 0: the driver has given up the disk.
 fn capacity_change(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     let device = device_name::parse_block(text.before.trim_end_matches(':').rsplit(' ').next()?)?;
     text.after
@@ -166,8 +169,8 @@ fn capacity_change(text: &MatchedText<'_>) -> Option<ParsedRecord> {
         .then(|| ParsedRecord::new(device, RecordKind::Continuation))
 }
 
-/// A program, or a filesystem that is larger than its device, asked for what is not there. A limit
-/// of 0 is a device that is gone.
+/// A program, or a filesystem larger than its device, accessed a sector beyond the end. A limit of
+/// 0 means a removed device.
 fn beyond_end_of_device(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     if !text.after.contains(" want=") && !text.after.contains(" sector=") {
         return None;
@@ -186,8 +189,7 @@ fn beyond_end_of_device(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     ))
 }
 
-/// `print_req_error: 312 callbacks suppressed`: of the network's records and others' there is as
-/// much.
+/// `print_req_error: 312 callbacks suppressed`: network code and others print the same form.
 fn suppressed(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     let (function, count) = text.before.rsplit_once(": ")?;
     let count = count.parse().ok()?;

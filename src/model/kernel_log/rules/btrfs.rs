@@ -1,196 +1,199 @@
-//! btrfs: checksums that do not match, what redundancy put right, and its devices' counters.
+//! Rules for btrfs: checksum errors, corrections by redundancy, and device counters.
 
 use crate::model::kernel_log::device_name;
 use crate::model::kernel_log::event::Blame::*;
 use crate::model::kernel_log::event::Class::*;
 use crate::model::kernel_log::event::DeviceName;
-use crate::model::kernel_log::parsed_record::RuleAction::*;
-use crate::model::kernel_log::parsed_record::{MatchedText, ParsedRecord, RecordKind, Rule, rule};
+use crate::model::kernel_log::parsed_record::{MatchedText, ParsedRecord, RecordKind};
+use crate::model::kernel_log::rule::RuleAction::*;
+use crate::model::kernel_log::rule::{Behavior, FILESYSTEM, Rule};
+
+const BTRFS: Behavior = FILESYSTEM.rate_limited();
 
 pub const RULES: &[Rule] = &[
-    rule(
+    BTRFS.rule(
         "btrfs-info",
         "BTRFS info",
         " errs: wr ",
         Ignore,
         "fs/btrfs/volumes.c btrfs_dev_stat_print_on_load(): counters at mount are of the past; 3.10-6.18",
     ),
-    rule(
+    BTRFS.rule(
         "btrfs-counters",
         "",
         " errs: wr ",
         Parse(counters),
         "fs/btrfs/volumes.c btrfs_dev_stat_print_on_error(); 3.10-6.18",
     ),
-    rule(
+    BTRFS.rule(
         "btrfs-lost-page",
         "",
         "lost page write due to ",
         Parse(lost_page),
         "fs/btrfs/disk-io.c btrfs_end_super_write(); 3.10-6.18",
     ),
-    rule(
+    BTRFS.rule(
         "btrfs-super",
         "",
         "error writing primary super block to device",
         Effect(FsError, Unclear),
         "fs/btrfs/disk-io.c write_dev_supers(); 4.20-6.18",
     ),
-    rule(
+    BTRFS.rule(
         "btrfs-read-only",
         "",
         "forced readonly",
         Cause(ReadOnly, Unclear),
         "fs/btrfs/super.c, messages.c btrfs_handle_fs_error(); 3.10-6.18",
     ),
-    rule(
+    BTRFS.rule(
         "btrfs-csum",
         "",
         "csum failed ",
         Cause(FsCorruption, Unclear),
         "fs/btrfs/btrfs_inode.h btrfs_print_data_csum_error(), inode.c; 3.10-6.18",
     ),
-    rule(
+    BTRFS.rule(
         "btrfs-checksum-at",
         "",
         "checksum error at logical ",
         Cause(FsCorruption, Unclear),
         "fs/btrfs/scrub.c scrub_print_warning(); 3.10-6.18",
     ),
-    rule(
+    BTRFS.rule(
         "btrfs-verify",
         "",
         "checksum verify failed on ",
         Cause(FsCorruption, Unclear),
         "fs/btrfs/disk-io.c; 3.10-6.18",
     ),
-    rule(
+    BTRFS.rule(
         "btrfs-transid",
         "",
         "parent transid verify failed on ",
         Cause(FsCorruption, Unclear),
         "fs/btrfs/disk-io.c verify_parent_transid(); 3.10-6.18",
     ),
-    rule(
+    BTRFS.rule(
         "btrfs-tree-start",
         "",
         "bad tree block start",
         Cause(FsCorruption, Unclear),
         "fs/btrfs/disk-io.c btree_readpage_end_io_hook(); 3.10-6.18",
     ),
-    rule(
+    BTRFS.rule(
         "btrfs-tree-level",
         "",
         "bad tree block level",
         Cause(FsCorruption, Unclear),
         "fs/btrfs/disk-io.c; 3.10-6.18",
     ),
-    rule(
+    BTRFS.rule(
         "btrfs-leaf",
         "BTRFS ",
         "corrupt leaf",
         Cause(FsCorruption, Unclear),
         "fs/btrfs/tree-checker.c; 3.10-6.18",
     ),
-    rule(
+    BTRFS.rule(
         "btrfs-node",
         "BTRFS ",
         "corrupt node",
         Cause(FsCorruption, Unclear),
         "fs/btrfs/tree-checker.c; 4.14-6.18",
     ),
-    rule(
+    BTRFS.rule(
         "btrfs-tree-block",
         "BTRFS ",
         "tree block corruption",
         Cause(FsCorruption, Unclear),
         "fs/btrfs/disk-io.c; 4.20-6.18",
     ),
-    rule(
+    BTRFS.rule(
         "btrfs-header",
         "BTRFS ",
         "header error at logical",
         Cause(FsCorruption, Unclear),
         "fs/btrfs/scrub.c; 3.10-6.18",
     ),
-    rule(
+    BTRFS.rule(
         "btrfs-fixed",
         "",
         "fixed up error at logical ",
         Parse(fixed),
         "fs/btrfs/scrub.c scrub_handle_errored_block(); 3.10-6.18",
     ),
-    rule(
+    BTRFS.rule(
         "btrfs-corrected",
         "",
         "read error corrected: ",
         Parse(corrected),
         "fs/btrfs/bio.c, extent_io.c repair_io_failure(); 3.10-6.18",
     ),
-    rule(
+    BTRFS.rule(
         "btrfs-unfixable",
         "",
         "unable to fixup (",
         Cause(FsCorruption, Unclear),
         "fs/btrfs/scrub.c scrub_handle_errored_block(); 3.10-6.18",
     ),
-    rule(
+    BTRFS.rule(
         "btrfs-scrub-io",
         "BTRFS ",
         "i/o error at logical ",
         Effect(FsError, Unclear),
         "fs/btrfs/scrub.c scrub_print_warning(); 3.10-6.18",
     ),
-    rule(
+    BTRFS.rule(
         "btrfs-errno",
         "BTRFS",
         "errno=",
         Parse(errno),
         "fs/btrfs/super.c, messages.c __btrfs_handle_fs_error(); 3.10-6.18",
     ),
-    rule(
+    BTRFS.rule(
         "btrfs-aborted",
         "BTRFS",
         "Transaction aborted (error ",
         Parse(aborted),
         "fs/btrfs/transaction.h, ctree.h btrfs_abort_transaction(); 3.10-6.18",
     ),
-    rule(
+    BTRFS.rule(
         "btrfs-old-error",
         "BTRFS error (device ",
         ") in ",
         Parse(old_error),
         "fs/btrfs/super.c __btrfs_std_error(): `…: IO failure`; up to 4.0",
     ),
-    rule(
+    BTRFS.rule(
         "btrfs-commit",
         "BTRFS",
         "Skipping commit of aborted transaction",
         Continuation,
         "fs/btrfs/transaction.c cleanup_transaction(); 3.10-6.18",
     ),
-    rule(
+    BTRFS.rule(
         "btrfs-open",
         "BTRFS",
         "open_ctree failed",
         Continuation,
         "fs/btrfs/super.c btrfs_fill_super(); 3.10-6.18",
     ),
-    rule(
+    BTRFS.rule(
         "btrfs-chunk",
         "BTRFS",
         "failed to read chunk ",
         Effect(FsCorruption, Unclear),
         "fs/btrfs/disk-io.c open_ctree(); 3.10-6.18",
     ),
-    rule(
+    BTRFS.rule(
         "btrfs-tree-root",
         "BTRFS",
         "failed to read tree root",
         Effect(FsCorruption, Unclear),
         "fs/btrfs/disk-io.c open_ctree(); 3.10-6.18",
     ),
-    rule(
+    BTRFS.rule(
         "btrfs-missing",
         "BTRFS",
         "too many missing devices, writeable mount is not allowed",
@@ -199,7 +202,8 @@ pub const RULES: &[Rule] = &[
     ),
 ];
 
-/// Told at an error (not as info at mount): which counters stand there is the sum of all time.
+/// Printed at an error, not at mount (which prints info): the counters are sums since the
+/// filesystem was made.
 fn counters(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     let number = |name: &str| {
         text.all
@@ -214,7 +218,7 @@ fn counters(text: &MatchedText<'_>) -> Option<ParsedRecord> {
         .rsplit(' ')
         .next()
         .and_then(device_name::parse_block);
-    let said = ParsedRecord::from_text(
+    let parsed = ParsedRecord::from_text(
         text,
         if io {
             RecordKind::Effect(FsError, Unclear)
@@ -222,12 +226,14 @@ fn counters(text: &MatchedText<'_>) -> Option<ParsedRecord> {
             RecordKind::Effect(FsCorruption, Unclear)
         },
     );
-    // `btrfs: bdev /dev/sda1 errs: …`, up to 4.0, names no filesystem.
+    // `btrfs: bdev /dev/sda1 errs: …`, up to 4.0, does not name the filesystem.
     match device {
-        Some(device) if said.device == DeviceName::Unnamed => Some(ParsedRecord { device, ..said }),
+        Some(device) if parsed.device == DeviceName::Unnamed => {
+            Some(ParsedRecord { device, ..parsed })
+        }
         device => Some(ParsedRecord {
             other_name: device,
-            ..said
+            ..parsed
         }),
     }
 }
@@ -257,8 +263,8 @@ fn corrected(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     })
 }
 
-/// -28: no space. -5: what lies below. -30: read-only already. -117, -74, -2, -17: its own trees
-/// contradict each other.
+/// -28: no space. -5: the underlying device. -30: read-only already. -117, -74, -2, -17: the
+/// filesystem's trees contradict each other.
 fn errno(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     let part = match text.after.split(' ').next()?.trim_end_matches(['.', ',']) {
         "-28" | "-12" | "-122" => RecordKind::Continuation,

@@ -1,156 +1,158 @@
-//! Device-mapper targets. A full pool is not a failed drive, and a failed path is not one either.
+//! Rules for device-mapper targets. Neither a full pool nor a failed path is a failed drive.
 
 use crate::model::kernel_log::device_name;
 use crate::model::kernel_log::event::Blame::*;
 use crate::model::kernel_log::event::Class::*;
 use crate::model::kernel_log::event::DeviceName;
-use crate::model::kernel_log::parsed_record::RuleAction::*;
-use crate::model::kernel_log::parsed_record::{MatchedText, ParsedRecord, RecordKind, Rule, rule};
+use crate::model::kernel_log::parsed_record::{MatchedText, ParsedRecord, RecordKind};
+use crate::model::kernel_log::rule::RuleAction::*;
+use crate::model::kernel_log::rule::{DRIVE, FILESYSTEM, Rule};
 
 pub const RULES: &[Rule] = &[
-    rule(
+    DRIVE.rule(
         "dm-path",
         "device-mapper: multipath",
         "Failing path ",
         Parse(path_failed),
         "drivers/md/dm-mpath.c fail_path(); 3.10-6.18",
     ),
-    rule(
+    FILESYSTEM.rule(
         "dm-thin-operation",
         "device-mapper: thin",
         "metadata operation '",
         Parse(metadata),
         "drivers/md/dm-thin.c metadata_operation_failed(); 3.10-6.18",
     ),
-    rule(
+    FILESYSTEM.rule(
         "dm-thin-abort",
         "device-mapper: thin",
         "aborting current metadata transaction",
         Effect(ReadOnly, No),
         "drivers/md/dm-thin.c abort_transaction(); 3.10-6.18",
     ),
-    rule(
+    FILESYSTEM.rule(
         "dm-thin-read-only",
         "device-mapper: thin",
         "switching pool to read-only mode",
         Cause(ReadOnly, No),
         "drivers/md/dm-thin.c notify_of_pool_mode_change(); 3.10-6.18",
     ),
-    rule(
+    FILESYSTEM.rule(
         "dm-thin-fail",
         "device-mapper: thin",
         "switching pool to fail",
         Cause(ReadOnly, No),
         "drivers/md/dm-thin.c notify_of_pool_mode_change(); 3.10-6.18",
     ),
-    rule(
+    FILESYSTEM.rule(
         "dm-thin-no-space",
         "device-mapper: thin",
         "switching pool to out-of-data-space (error IO)",
         Cause(ReadOnly, No),
         "drivers/md/dm-thin.c notify_of_pool_mode_change(): writes that need room are refused; 4.3-6.18",
     ),
-    rule(
+    FILESYSTEM.rule(
         "dm-thin-check",
         "device-mapper: thin",
         "failed to set 'needs_check'",
         Continuation,
         "drivers/md/dm-thin.c abort_transaction(); 3.16-6.18",
     ),
-    rule(
+    DRIVE.rule(
         "dm-cache-read-only",
         "device-mapper: cache",
         "switching cache to ",
         Parse(cache_mode),
         "drivers/md/dm-cache-target.c notify_mode_switch(); 4.2-6.18",
     ),
-    rule(
+    FILESYSTEM.rule(
         "dm-crypt",
         "device-mapper: crypt",
         "INTEGRITY AEAD ERROR",
         Cause(FsCorruption, Unclear),
         "drivers/md/dm-crypt.c crypt_dec_pending(); 4.12-6.18",
     ),
-    rule(
+    FILESYSTEM.rule(
         "dm-integrity",
         "device-mapper: integrity",
         "Checksum failed at sector",
         Cause(FsCorruption, Unclear),
         "drivers/md/dm-integrity.c integrity_metadata(); 4.12-6.18",
     ),
-    rule(
+    FILESYSTEM.rule(
         "dm-integrity-old",
         "",
         "integrity: Checksum failed at sector",
         Cause(FsCorruption, Unclear),
         "drivers/md/dm-integrity.c; 4.12-5.7",
     ),
-    rule(
+    FILESYSTEM.rule(
         "dm-verity",
         "device-mapper: verity",
         " is corrupted",
         Cause(FsCorruption, Unclear),
         "drivers/md/dm-verity-target.c verity_handle_err(); 3.10-6.18",
     ),
-    rule(
+    FILESYSTEM.rule(
         "dm-verity-max",
         "device-mapper: verity",
         "reached maximum errors",
         Continuation,
         "drivers/md/dm-verity-target.c verity_handle_err(); 3.10-6.18",
     ),
-    rule(
+    DRIVE.rule(
         "dm-mirror",
         "device-mapper: raid1",
         "Mirror read failed",
         Parse(mirror),
         "drivers/md/dm-raid1.c read_callback(); 3.10-6.18",
     ),
-    // No device is named, and an error of none is of no use: what failed below has said so itself.
-    rule(
+    // The record names no device and is of no use: the underlying device reported the failure
+    // itself.
+    DRIVE.rule(
         "dm-snapshot",
         "device-mapper: snapshots",
         "Invalidating snapshot: ",
         Ignore,
         "drivers/md/dm-snap.c __invalidate_snapshot(); 3.10-6.18",
     ),
-    // Nor here; the pool's own `switching pool to read-only mode` names it.
-    rule(
+    // The same here; the pool's own `switching pool to read-only mode` names it.
+    DRIVE.rule(
         "dm-space-map",
         "device-mapper: space map metadata",
         "unable to allocate new metadata block",
         Ignore,
         "drivers/md/persistent-data/dm-space-map-metadata.c sm_metadata_new_block(); 3.10-6.18",
     ),
-    rule(
+    DRIVE.rule(
         "dm-mirror-all",
         "device-mapper: raid1",
         "All sides of mirror have failed",
         Effect(Io, Unclear),
         "drivers/md/dm-raid1.c fail_mirror(); 3.10-6.18",
     ),
-    rule(
+    DRIVE.rule(
         "dm-btree",
         "device-mapper: ",
         "node_check failed",
         Effect(FsCorruption, Unclear),
         "drivers/md/persistent-data/dm-btree-spine.c node_check(); 3.10-6.18",
     ),
-    rule(
+    DRIVE.rule(
         "dm-block-check",
         "device-mapper: ",
         "validator check failed for block",
         Cause(FsCorruption, Unclear),
         "drivers/md/persistent-data/dm-block-manager.c; 3.10-6.18",
     ),
-    rule(
+    DRIVE.rule(
         "dm-checksum",
         "device-mapper: ",
         " csum ",
         Parse(checksum),
         "drivers/md/persistent-data/dm-space-map-common.c, dm-thin-metadata.c sb_check(); 3.10-6.18",
     ),
-    rule(
+    DRIVE.rule(
         "dm-raid-failed",
         "device-mapper: raid",
         "Failed to read superblock of device",
@@ -159,7 +161,7 @@ pub const RULES: &[Rule] = &[
     ),
 ];
 
-/// `Failing path 8:176.`; with the array in front since 5.8.
+/// `Failing path 8:176.`; since 5.8 preceded by the multipath device.
 fn path_failed(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     let number = text.after.split_whitespace().next()?.trim_end_matches('.');
     let array = text
@@ -177,8 +179,8 @@ fn path_failed(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     })
 }
 
-/// `Mirror read failed from 253:5. Trying alternative device.`, and `Mirror read failed.` of the
-/// last one.
+/// `Mirror read failed from 253:5. Trying alternative device.`, and `Mirror read failed.` for the
+/// last leg.
 fn mirror(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     let number = text
         .after
@@ -190,8 +192,8 @@ fn mirror(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     Some(ParsedRecord::new(device, RecordKind::Effect(Io, Unclear)))
 }
 
-/// After this the pool takes no more changes (set_pool_mode(PM_READ_ONLY)). -28: it is full; -5:
-/// what it lies on failed.
+/// The pool accepts no more changes after this record (set_pool_mode(PM_READ_ONLY)). -28: the pool
+/// is full; -5: the underlying device failed.
 fn metadata(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     let full = text.after.contains("-28") || text.after.contains("-61");
     Some(ParsedRecord::from_text(

@@ -1,197 +1,200 @@
-//! ext2, ext3, ext4 and JBD2: damage that they find in themselves, errors of what they lie on, and
-//! what they do then.
+//! Rules for ext2, ext3, ext4 and JBD2: corruption of their own structures, errors of the
+//! underlying device, and their reactions.
 
 use crate::model::kernel_log::device_name;
 use crate::model::kernel_log::event::Blame::*;
 use crate::model::kernel_log::event::Class::*;
 use crate::model::kernel_log::event::DeviceName;
-use crate::model::kernel_log::parsed_record::RuleAction::*;
-use crate::model::kernel_log::parsed_record::{MatchedText, ParsedRecord, RecordKind, Rule, rule};
+use crate::model::kernel_log::parsed_record::{MatchedText, ParsedRecord, RecordKind};
+use crate::model::kernel_log::rule::RuleAction::*;
+use crate::model::kernel_log::rule::{Behavior, FILESYSTEM, Rule};
+
+const EXT4: Behavior = FILESYSTEM.rate_limited();
 
 pub const RULES: &[Rule] = &[
-    rule(
+    EXT4.rule(
         "ext4-error-old",
         "EXT4-fs (",
         "error count",
         Ignore,
         "fs/ext4/super.c print_daily_error_info(): told once a day, of errors long past; 3.10-6.18",
     ),
-    rule(
+    EXT4.rule(
         "ext4-error",
         "EXT",
         "-fs error (device ",
         Parse(error),
         "fs/ext4/super.c __ext4_error(), __ext4_error_inode(), __ext4_std_error(), ext3, ext2; 3.10-6.18",
     ),
-    rule(
+    EXT4.rule(
         "ext4-critical",
         "EXT",
         "-fs critical (device ",
         Parse(error),
         "fs/ext4/super.c; 3.10-6.18",
     ),
-    rule(
+    EXT4.rule(
         "ext4-panic",
         "EXT",
         "-fs (device ",
         Continuation,
         "fs/ext4/super.c __ext4_abort(); up to 5.9",
     ),
-    rule(
+    EXT4.rule(
         "ext4-read-only",
         "EXT",
         "Remounting filesystem read-only",
         Cause(ReadOnly, Unclear),
         "fs/ext4/super.c ext4_handle_error(), ext3, ext2; 3.10-6.18",
     ),
-    rule(
+    EXT4.rule(
         "ext4-superblock",
         "EXT",
         "I/O error while writing superblock",
         Effect(FsError, Unclear),
         "fs/ext4/super.c ext4_commit_super(); 3.10-6.18",
     ),
-    rule(
+    EXT4.rule(
         "ext4-superblock-before",
         "EXT",
         "previous I/O error to superblock detected",
         Effect(FsError, Unclear),
         "fs/ext4/super.c ext4_commit_super(); 3.10-6.18",
     ),
-    rule(
+    EXT4.rule(
         "ext4-superblock-read",
         "EXT",
         "unable to read superblock",
         Effect(FsError, Unclear),
         "fs/ext4/super.c ext4_load_super(); 3.10-6.18",
     ),
-    rule(
+    EXT4.rule(
         "ext4-end-bio",
         "EXT",
         "I/O error ",
         Parse(end_bio),
         "fs/ext4/page-io.c ext4_end_bio(); 3.10-6.18",
     ),
-    rule(
+    EXT4.rule(
         "ext4-loss",
         "EXT",
         "This should not happen!! Data will be lost",
         Effect(FsError, Unclear),
         "fs/ext4/inode.c mpage_map_and_submit_extent(); 3.10-6.18",
     ),
-    rule(
+    EXT4.rule(
         "ext4-unwritten",
         "EXT",
         "failed to convert unwritten extents",
         Effect(FsError, Unclear),
         "fs/ext4/page-io.c ext4_end_io_end(); 3.10-6.18",
     ),
-    rule(
+    EXT4.rule(
         "ext4-delayed",
         "EXT",
         "Delayed block allocation failed",
         Parse(delayed_allocation),
         "fs/ext4/inode.c mpage_map_and_submit_extent(); 3.10-6.18",
     ),
-    rule(
+    EXT4.rule(
         "ext4-checksum",
         "EXT",
         "hecksum invalid",
         Effect(FsCorruption, Unclear),
         "fs/ext4/namei.c, bitmap.c; 3.10-6.18",
     ),
-    rule(
+    EXT4.rule(
         "ext4-group",
         "EXT",
         "group descriptors corrupted",
         Cause(FsCorruption, Unclear),
         "fs/ext4/super.c ext4_fill_super(); 3.10-6.18",
     ),
-    rule(
+    EXT4.rule(
         "ext4-not-in-group",
         "EXT",
         "ext4_check_descriptors",
         Parse(descriptors),
         "fs/ext4/super.c ext4_check_descriptors(); 3.10-6.18",
     ),
-    rule(
+    EXT4.rule(
         "ext4-journal",
         "EXT",
         "error loading journal",
         Effect(FsCorruption, Unclear),
         "fs/ext4/super.c ext4_load_journal(); 3.10-6.18",
     ),
-    rule(
+    EXT4.rule(
         "ext4-no-journal",
         "EXT",
         "no journal found",
         Effect(FsCorruption, Unclear),
         "fs/ext4/super.c ext4_get_journal_inode(); 3.10-6.18",
     ),
-    rule(
+    EXT4.rule(
         "ext4-shut-down",
         "EXT4-fs (",
         "shut down requested",
         Parse(shutdown_requested),
         "fs/ext4/ioctl.c ext4_force_shutdown(): somebody asked for it; 4.11-6.18",
     ),
-    rule(
+    FILESYSTEM.rule(
         "jbd2-aborting",
         "",
         "Aborting journal on device ",
         Parse(journal_of),
         "fs/jbd2/journal.c __jbd2_journal_abort_hard(), jbd; 3.10-6.18",
     ),
-    rule(
+    FILESYSTEM.rule(
         "jbd2-superblock",
         "JBD2: ",
         "when updating journal superblock for ",
         Parse(journal_of),
         "fs/jbd2/journal.c jbd2_write_superblock(); 3.10-6.18",
     ),
-    rule(
+    FILESYSTEM.rule(
         "jbd2-flush",
         "JBD2: ",
         "Detected IO errors while flushing file data on ",
         Parse(journal_of),
         "fs/jbd2/commit.c jbd2_journal_commit_transaction(); 3.10-6.18",
     ),
-    rule(
+    FILESYSTEM.rule(
         "jbd2-commit",
         "JBD2: ",
         "IO error reading journal superblock",
         Effect(FsError, Unclear),
         "fs/jbd2/journal.c journal_get_superblock(); 3.10-6.18",
     ),
-    rule(
+    FILESYSTEM.rule(
         "jbd2-read",
         "JBD2: ",
         "Failed to read block at offset",
         Effect(FsError, Unclear),
         "fs/jbd2/recovery.c jread(); 3.10-6.18",
     ),
-    rule(
+    FILESYSTEM.rule(
         "jbd2-checksum",
         "JBD2: ",
         "Invalid checksum recovering",
         Parse(journal_corrupt),
         "fs/jbd2/recovery.c do_one_pass(); 3.10-6.18",
     ),
-    rule(
+    FILESYSTEM.rule(
         "jbd2-superblock-checksum",
         "JBD2: ",
         "ournal checksum error",
         Parse(journal_corrupt),
         "fs/jbd2/journal.c; 3.10-6.18",
     ),
-    rule(
+    FILESYSTEM.rule(
         "jbd2-recovery",
         "JBD2: ",
         "recovery failed",
         Parse(journal_corrupt),
         "fs/jbd2/journal.c jbd2_journal_load(); 3.10-6.18",
     ),
-    rule(
+    FILESYSTEM.rule(
         "jbd2-risk",
         "JBD2: ",
         "risk of filesystem corruption",
@@ -200,8 +203,8 @@ pub const RULES: &[Rule] = &[
     ),
 ];
 
-/// What an error is of: the filesystem's own structures, or the reads and writes of what it lies
-/// on.
+/// Distinguishes corruption of the filesystem's own structures from I/O errors of the underlying
+/// device.
 fn error(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     let (_, message) = text
         .after
@@ -209,7 +212,7 @@ fn error(text: &MatchedText<'_>) -> Option<ParsedRecord> {
         .or_else(|| text.after.split_once(") in "))?;
     let says = |words: &[&str]| words.iter().any(|word| message.contains(word));
     let part = match () {
-        // The errno of __ext4_std_error(): aborted before, read-only before: no news.
+        // The errno of __ext4_std_error(): aborted or read-only before, so nothing new.
         () if says(&[
             "Detected aborted journal",
             "Journal has aborted",
@@ -218,7 +221,7 @@ fn error(text: &MatchedText<'_>) -> Option<ParsedRecord> {
         {
             RecordKind::Effect(FsError, Unclear)
         }
-        // -ENOSPC, -ENOMEM, -EDQUOT, as words.
+        // -ENOSPC, -ENOMEM, -EDQUOT, as text.
         () if says(&["Out of memory", "No space left", "error 28"]) => RecordKind::Continuation,
         () if says(&[
             "IO failure",
@@ -245,8 +248,8 @@ fn error(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     Some(ParsedRecord::from_text(text, part))
 }
 
-/// `I/O error 10 writing to inode 2 …` (block status; an errno before 4.13): no space is no error
-/// of the device.
+/// `I/O error 10 writing to inode 2 …` (block status; an errno before 4.13): lack of space is not
+/// an error of the device.
 fn end_bio(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     let code: String = text
         .after
@@ -283,7 +286,7 @@ fn descriptors(text: &MatchedText<'_>) -> Option<ParsedRecord> {
         .then(|| ParsedRecord::from_text(text, RecordKind::Cause(FsCorruption, Unclear)))
 }
 
-/// The journal that is aborted then, and what is refused, are by hand too.
+/// The journal abort and the rejected writes that follow were requested as well.
 fn shutdown_requested(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     Some(ParsedRecord::from_text(
         text,
@@ -291,7 +294,7 @@ fn shutdown_requested(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     ))
 }
 
-/// `dm-2-8`: the journal is inode 8 of dm-2. From its abort on, every write is refused.
+/// `dm-2-8`: the journal is inode 8 of dm-2. After its abort, every write is rejected.
 fn journal_of(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     let name = text.after.split([' ', '\n']).next()?.trim_end_matches('.');
     let name = name
@@ -310,7 +313,7 @@ fn journal_of(text: &MatchedText<'_>) -> Option<ParsedRecord> {
 }
 
 fn journal_corrupt(_: &MatchedText<'_>) -> Option<ParsedRecord> {
-    // ext4's own line, which names the device, comes next; who needs the name finds it there.
+    // ext4's own record with the device name follows.
     Some(ParsedRecord::new(
         DeviceName::Unnamed,
         RecordKind::Cause(FsCorruption, Unclear),

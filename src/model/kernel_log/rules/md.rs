@@ -1,112 +1,113 @@
-//! md: what redundancy says of its members, and of itself.
+//! Rules for md: errors of array members, and of arrays.
 
 use crate::model::kernel_log::device_name;
 use crate::model::kernel_log::event::Blame::*;
 use crate::model::kernel_log::event::Class::*;
 use crate::model::kernel_log::event::{DeviceName, Operation};
-use crate::model::kernel_log::parsed_record::RuleAction::*;
-use crate::model::kernel_log::parsed_record::{MatchedText, ParsedRecord, RecordKind, Rule, rule};
+use crate::model::kernel_log::parsed_record::{MatchedText, ParsedRecord, RecordKind};
+use crate::model::kernel_log::rule::RuleAction::*;
+use crate::model::kernel_log::rule::{DRIVE, Evidence, Rule};
 
 pub const RULES: &[Rule] = &[
-    rule(
+    DRIVE.with_evidence(Evidence::FailedByRedundancy).rule(
         "md-failed",
         "md/",
         ": Disk failure on ",
         Parse(member_failed),
         "drivers/md/raid1.c, raid10.c raid1_error(), raid5.c raid5_error(), raid0.c; 3.10-6.18",
     ),
-    rule(
+    DRIVE.rule(
         "md-superblock",
         "md: ",
         "gets error=",
         Parse(superblock),
         "drivers/md/md.c super_written(); 3.10-6.18",
     ),
-    rule(
+    DRIVE.rule(
         "md-corrected",
         "md/",
         "read error corrected (",
         Parse(corrected),
         "drivers/md/raid1.c, raid10.c fix_read_error(), raid5.c raid5_end_read_request(); 3.10-6.18",
     ),
-    rule(
+    DRIVE.rule(
         "md-not-corrected",
         "md/",
         "read error NOT corrected",
         Parse(member_read_error),
         "drivers/md/raid5.c raid5_end_read_request(), raid10.c; 3.10-6.18",
     ),
-    rule(
+    DRIVE.rule(
         "md-not-correctable",
         "md/",
         "read error not correctable",
         Parse(member_read_error),
         "drivers/md/raid5.c raid5_end_read_request(); 3.10-6.18",
     ),
-    rule(
+    DRIVE.rule(
         "md-correction-write",
         "md/",
         "read correction write failed",
         Parse(member_read_error),
         "drivers/md/raid10.c fix_read_error(); 3.10-6.18",
     ),
-    rule(
+    DRIVE.rule(
         "md-many",
         "md/",
         "Too many read errors, failing device ",
         Parse(too_many_read_errors),
         "drivers/md/raid5.c raid5_end_read_request(); 3.10-6.18",
     ),
-    rule(
+    DRIVE.rule(
         "md-too-many",
         "md/",
         "Raid device exceeded read_error threshold",
         Parse(read_error_threshold),
         "drivers/md/raid10.c, raid1.c fix_read_error(); 3.10-6.18",
     ),
-    rule(
+    DRIVE.rule(
         "md-lost",
         "md/",
         "unrecoverable I/O read error for block",
         Effect(Io, Unclear),
         "drivers/md/raid1.c raid1_read_request(), raid10.c; 3.10-6.18",
     ),
-    rule(
+    DRIVE.rule(
         "md-recovery-lost",
         "md/",
         "unrecoverable I/O error",
         Effect(Io, Unclear),
         "drivers/md/raid1.c, raid10.c; 3.10-6.18",
     ),
-    rule(
+    DRIVE.rule(
         "md-rescheduling",
         "md/",
         ": rescheduling sector ",
         Continuation,
         "drivers/md/raid1.c raid1_end_read_request(), raid10.c; 3.10-6.18",
     ),
-    rule(
+    DRIVE.rule(
         "md-redirecting",
         "md/",
         ": redirecting sector ",
         Continuation,
         "drivers/md/raid1.c, raid10.c; 3.10-6.18",
     ),
-    rule(
+    DRIVE.rule(
         "md-stale",
         "md: ",
         "kicking non-fresh ",
         Ignore,
         "drivers/md/md.c analyze_sbs(); 3.10-6.18",
     ),
-    rule(
+    DRIVE.rule(
         "md-cannot",
         "md/",
         "Cannot continue operation (",
         Effect(Removed, Unclear),
         "drivers/md/raid5.c raid5_error(); 5.15-6.18",
     ),
-    rule(
+    DRIVE.rule(
         "md-cannot-start",
         "md/",
         "not enough operational ",
@@ -115,8 +116,8 @@ pub const RULES: &[Rule] = &[
     ),
 ];
 
-/// `Disk failure on sdb1, disabling device.`: of one error that was not corrected, or by hand
-/// (`mdadm --fail`).
+/// `Disk failure on sdb1, disabling device.`: after one uncorrected error, or on request (`mdadm
+/// --fail`).
 fn member_failed(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     let array = device_name::find_in_text(text.all).0;
     Some(ParsedRecord {
@@ -128,8 +129,8 @@ fn member_failed(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     })
 }
 
-/// `super_written gets error=-5`, `super_written gets error=10`; since 5.10 the member is named by
-/// some.
+/// `super_written gets error=-5`, `super_written gets error=10`; since 5.10 some records name the
+/// member.
 fn superblock(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     let device = text
         .before
@@ -150,8 +151,8 @@ fn superblock(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     }
 }
 
-/// `read error corrected (8 sectors at 8952913016 on sdb1)`: the drive had an error, and has been
-/// written anew.
+/// `read error corrected (8 sectors at 8952913016 on sdb1)`: the drive had an error, and md rewrote
+/// the sectors.
 fn corrected(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     let device = text
         .after
@@ -164,7 +165,8 @@ fn corrected(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     })
 }
 
-/// `… (sector 2504656 on sdh1).`; the sector is of the member's data, not of the disk.
+/// `… (sector 2504656 on sdh1).`; the sector counts from the member's data, not from the disk's
+/// start.
 fn member_read_error(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     let device = text
         .after
@@ -177,7 +179,7 @@ fn member_read_error(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     })
 }
 
-/// Many read errors that nothing else explains: the member's.
+/// Many read errors without another cause: the member failed.
 fn too_many_read_errors(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     Some(ParsedRecord::new(
         device_name::parse_block(text.after)?,

@@ -1,78 +1,79 @@
-//! SD cards and eMMC: one host, one card, and the two are hard to tell apart.
+//! Rules for SD cards and eMMC: one host has one card, and records name either.
 
 use crate::model::kernel_log::event::Blame::*;
 use crate::model::kernel_log::event::Class::*;
 use crate::model::kernel_log::event::DeviceName;
-use crate::model::kernel_log::parsed_record::RuleAction::*;
 use crate::model::kernel_log::parsed_record::{
-    MatchedText, ParsedRecord, RecordKind, Rule, TopologyUpdate, rule,
+    MatchedText, ParsedRecord, RecordKind, TopologyUpdate,
 };
+use crate::model::kernel_log::rule::RuleAction::*;
+use crate::model::kernel_log::rule::{DRIVE, Rule};
 
 pub const RULES: &[Rule] = &[
-    rule(
+    DRIVE.rule(
         "mmc-attached",
         "mmcblk",
         ": mmc",
         Parse(attached),
         "drivers/mmc/core/block.c mmc_blk_alloc_req(): `mmcblk0: mmc0:0001 …`; 3.10-6.18",
     ),
-    rule(
+    DRIVE.rule(
         "mmc-status",
         "mmcblk",
         "requesting status",
         Parse(error),
         "drivers/mmc/card/block.c mmc_blk_cmd_recovery(), core/block.c; 3.10-6.18",
     ),
-    rule(
+    DRIVE.rule(
         "mmc-transfer",
         "mmcblk",
         "transferring data",
         Parse(error),
         "drivers/mmc/card/block.c mmc_blk_err_check(); 3.10-4.14",
     ),
-    rule(
+    DRIVE.rule(
         "mmc-command",
         "mmcblk",
         "timed out sending",
         Cause(Timeout, Unclear),
         "drivers/mmc/card/block.c mmc_blk_cmd_error(); 3.10-4.14",
     ),
-    rule(
+    DRIVE.rule(
         "mmc-send",
         "mmcblk",
         "sending r/w cmd command",
         Parse(error),
         "drivers/mmc/card/block.c; up to 3.19, and vendors'",
     ),
-    rule(
+    DRIVE.rule(
         "mmc-recovery",
         "mmcblk",
         "recovery failed!",
         Cause(Removed, Unclear),
         "drivers/mmc/core/block.c mmc_blk_mq_rw_recovery(); 4.16-6.18",
     ),
-    rule(
+    DRIVE.rule(
         "mmc-stuck",
         "mmc",
         "Card stuck in ",
         Parse(host_timeout),
         "drivers/mmc/core/mmc_ops.c mmc_poll_for_busy(), block.c; 3.10-6.18",
     ),
-    rule(
+    DRIVE.rule(
         "mmc-interrupt",
         "mmc",
         "Timeout waiting for hardware interrupt",
         Parse(host_timeout),
         "drivers/mmc/host/sdhci.c sdhci_timeout_timer(); 3.10-6.18",
     ),
-    rule(
+    DRIVE.rule(
         "mmc-cqhci",
         "mmc",
         "cqhci: timeout for tag",
         Parse(host_timeout),
         "drivers/mmc/host/cqhci-core.c cqhci_timeout(); 4.16-6.18",
     ),
-    rule(
+    DRIVE.rule(
         "mmc-never-busy",
         "mmc",
         "card never left busy state",
@@ -93,7 +94,7 @@ fn attached(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     })
 }
 
-/// -110 is a time-out, -84 a CRC error on the wires.
+/// -110 is a timeout, -84 a CRC error on the bus.
 fn error(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     let class = if text.before.contains("-84") {
         Transport
@@ -106,8 +107,8 @@ fn error(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     ))
 }
 
-/// The host's name is not the card's: `mmc0` has `mmcblk0` mostly, and not always; what
-/// `mmc-attached` has taught says it (`Learned::card`).
+/// The host's number is not the card's: `mmc0` usually, but not always, has `mmcblk0`.
+/// `DeviceMap::add_card` records the pair from `mmc-attached`.
 fn host_timeout(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     let host: String = text
         .all

@@ -1,63 +1,64 @@
-//! Names that are given anew: what comes to a name takes it from what had it before. None of these
-//! is an error.
+//! Rules for name assignments: a new device takes a name from the device that had it before. None
+//! of these records is an error.
 
 use crate::model::kernel_log::device_name;
-use crate::model::kernel_log::parsed_record::RuleAction::*;
 use crate::model::kernel_log::parsed_record::{
-    MatchedText, ParsedRecord, RecordKind, Rule, TopologyUpdate, rule,
+    MatchedText, ParsedRecord, RecordKind, TopologyUpdate,
 };
+use crate::model::kernel_log::rule::RuleAction::*;
+use crate::model::kernel_log::rule::{DRIVE, Rule};
 
 pub const RULES: &[Rule] = &[
-    rule(
+    DRIVE.rule(
         "name-capacity",
         "",
         ": detected capacity change from 0 to ",
         Parse(capacity_change),
         "block/genhd.c set_capacity_and_notify(): loop devices and the like when they are set up; 3.10-6.18",
     ),
-    rule(
+    DRIVE.rule(
         "name-virtio",
         "virtio_blk ",
         "-byte logical blocks",
         Parse(virtio),
         "drivers/block/virtio_blk.c virtblk_update_capacity(); 4.12-6.18",
     ),
-    rule(
+    DRIVE.rule(
         "name-ext4",
         "EXT4-fs (",
         "): mounted filesystem ",
         Parse(mounted),
         "fs/ext4/super.c ext4_fill_super(); 3.10-6.18",
     ),
-    rule(
+    DRIVE.rule(
         "name-ext3",
         "EXT3-fs (",
         "): mounted filesystem ",
         Parse(mounted),
         "fs/ext3/super.c ext3_fill_super(); 3.10-4.2",
     ),
-    rule(
+    DRIVE.rule(
         "name-ext4-again",
         "EXT4-fs (",
         "): re-mounted",
         Parse(mounted),
         "fs/ext4/super.c ext4_remount(), __ext4_remount(); 3.10-6.18",
     ),
-    rule(
+    DRIVE.rule(
         "name-xfs",
         "XFS (",
         "): Mounting V",
         Parse(mounted),
         "fs/xfs/xfs_log.c xfs_log_mount(); 3.15-6.18",
     ),
-    rule(
+    DRIVE.rule(
         "name-xfs-old",
         "XFS (",
         "): Mounting Filesystem",
         Parse(mounted),
         "fs/xfs/xfs_log.c xfs_log_mount(); 3.10-3.14",
     ),
-    rule(
+    DRIVE.rule(
         "name-btrfs",
         "BTRFS",
         "first mount of filesystem ",

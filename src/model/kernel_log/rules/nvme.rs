@@ -1,226 +1,232 @@
-//! NVMe: controllers (`nvme nvme0: …`) and namespaces (`nvme0n1: …`), over PCIe and over fabrics.
+//! Rules for NVMe: controllers (`nvme nvme0: …`) and namespaces (`nvme0n1: …`), over PCIe and over
+//! fabrics.
 
 use crate::model::kernel_log::device_name;
 use crate::model::kernel_log::event::Blame::*;
 use crate::model::kernel_log::event::Class::*;
 use crate::model::kernel_log::event::{Class, DeviceName, Operation};
-use crate::model::kernel_log::parsed_record::RuleAction::*;
 use crate::model::kernel_log::parsed_record::{
-    DeviceKind, MatchedText, ParsedRecord, RecordKind, Rule, TopologyUpdate, rule,
+    DeviceKind, MatchedText, ParsedRecord, RecordKind, TopologyUpdate,
 };
+use crate::model::kernel_log::rule::RuleAction::*;
+use crate::model::kernel_log::rule::{Behavior, DRIVE, Evidence, Role, Rule};
+
+const NVME: Behavior = DRIVE
+    .with_role(Role::NvmeController)
+    .with_evidence(Evidence::DriveStatus);
 
 pub const RULES: &[Rule] = &[
-    rule(
+    NVME.rule(
         "nvme-timeout",
         "nvme ",
         " timeout, ",
         Parse(timeout),
         "drivers/nvme/host/pci.c nvme_timeout(), tcp.c, rdma.c; 4.4-6.18",
     ),
-    rule(
+    NVME.rule(
         "nvme-timeout-old",
         "nvme ",
         "Timeout I/O ",
         Cause(Timeout, Unclear),
         "drivers/block/nvme-core.c nvme_timeout(); 3.19-4.4",
     ),
-    rule(
+    NVME.rule(
         "nvme-cancel",
         "nvme ",
         "Cancelling I/O ",
         Continuation,
         "drivers/block/nvme-core.c, nvme/host/core.c nvme_cancel_request(); 3.10-4.20",
     ),
-    rule(
+    NVME.rule(
         "nvme-aborting",
         "nvme ",
         "Aborting I/O ",
         Cause(Timeout, Unclear),
         "drivers/block/nvme-core.c nvme_abort_req(); 3.14-4.4",
     ),
-    rule(
+    NVME.rule(
         "nvme-abort-status",
         "nvme ",
         "Abort status",
         Continuation,
         "drivers/nvme/host/pci.c abort_endio(); 3.14-6.18",
     ),
-    rule(
+    NVME.rule(
         "nvme-failed-status",
         "nvme ",
         "Failed status: ",
         Cause(Reset, Unclear),
         "drivers/block/nvme-core.c nvme_kthread(); 3.14-4.5",
     ),
-    rule(
+    NVME.rule(
         "nvme-down",
         "nvme ",
         "controller is down; will reset",
         Cause(Reset, Unclear),
         "drivers/nvme/host/pci.c nvme_warn_reset(); 4.8-6.18",
     ),
-    rule(
+    NVME.rule(
         "nvme-not-ready",
         "nvme ",
         "Device not ready; aborting ",
         Parse(not_ready),
         "drivers/nvme/host/core.c nvme_wait_ready(); 3.10-6.18",
     ),
-    rule(
+    NVME.rule(
         "nvme-shutdown",
         "nvme ",
         "Device shutdown incomplete",
         Continuation,
         "drivers/nvme/host/core.c nvme_shutdown_ctrl(); 3.10-6.18",
     ),
-    rule(
+    NVME.rule(
         "nvme-removing",
         "nvme ",
         "Removing after probe failure",
         Parse(controller_removed),
         "drivers/nvme/host/pci.c nvme_remove_dead_ctrl(); 4.5-6.3",
     ),
-    rule(
+    NVME.rule(
         "nvme-disabling",
         "nvme ",
         "Disabling device after reset failure",
         Parse(controller_removed),
         "drivers/nvme/host/pci.c nvme_reset_work(); 6.4-6.18",
     ),
-    rule(
+    NVME.rule(
         "nvme-live",
         "nvme ",
         "failed to mark controller live",
         Continuation,
         "drivers/nvme/host/pci.c nvme_reset_work(); 4.20-6.18",
     ),
-    rule(
+    NVME.rule(
         "nvme-aer",
         "nvme ",
         "resetting controller due to AER",
         Cause(Reset, Unclear),
         "drivers/nvme/host/pci.c nvme_slot_reset(), core.c; 4.12-6.18",
     ),
-    rule(
+    NVME.rule(
         "nvme-frozen",
         "nvme ",
         "frozen state error detected, reset controller",
         Cause(Reset, Unclear),
         "drivers/nvme/host/pci.c nvme_error_detected(); 4.6-6.18",
     ),
-    rule(
+    NVME.rule(
         "nvme-internal",
         "nvme ",
         "resetting controller due to persistent internal error",
         Cause(Reset, Yes),
         "drivers/nvme/host/core.c nvme_handle_aer_persistent_error(); 6.0-6.18",
     ),
-    rule(
+    NVME.rule(
         "nvme-fatal",
         "nvme ",
         "controller fatal status, resetting",
         Cause(Reset, Yes),
         "drivers/nvme/host/core.c nvme_fw_act_work(); 4.15-6.18",
     ),
-    rule(
+    NVME.rule(
         "nvme-identify-timeout",
         "nvme ",
         "Identify Controller failed",
         Continuation,
         "drivers/nvme/host/core.c nvme_init_identify(); 3.10-6.18",
     ),
-    rule(
+    NVME.rate_limited().rule(
         "nvme-status",
         "nvme",
         " (sct 0x",
         Parse(status),
         "drivers/nvme/host/core.c nvme_log_error(), nvme_log_err_passthru(); 5.17-6.18",
     ),
-    rule(
+    NVME.rule(
         "nvme-no-path",
         "block nvme",
         "no available path - failing I/O",
         Effect(Transport, No),
         "drivers/nvme/host/multipath.c nvme_ns_head_submit_bio(); 4.15-6.18",
     ),
-    rule(
+    NVME.rule(
         "nvme-duplicate",
         "nvme ",
         "Duplicate cntlid",
         Continuation,
         "drivers/nvme/host/core.c nvme_validate_cntlid(); 4.18-6.18",
     ),
-    rule(
+    NVME.rule(
         "nvme-recovery",
         "nvme ",
         "starting error recovery",
         Parse(fabric_error),
         "drivers/nvme/host/tcp.c, rdma.c nvme_tcp_error_recovery(); 5.0-6.18",
     ),
-    rule(
+    NVME.rule(
         "nvme-keep-alive",
         "nvme ",
         "keep-alive",
         Parse(fabric_error),
         "drivers/nvme/host/core.c nvme_keep_alive_end_io(); 4.8-6.18",
     ),
-    rule(
+    NVME.rule(
         "nvme-keep-alive-failed",
         "nvme ",
         "failed nvme_keep_alive",
         Parse(fabric_error),
         "drivers/nvme/host/core.c nvme_keep_alive_end_io(); 4.8-6.18",
     ),
-    rule(
+    NVME.rule(
         "nvme-reconnecting",
         "nvme ",
         "Reconnecting in ",
         Parse(fabric_error),
         "drivers/nvme/host/tcp.c, rdma.c nvme_tcp_reconnect_or_remove(); 4.8-6.18",
     ),
-    rule(
+    NVME.rule(
         "nvme-reconnect",
         "nvme ",
         "Failed reconnect attempt",
         Parse(fabric_error),
         "drivers/nvme/host/tcp.c, rdma.c, fc.c; 4.8-6.18",
     ),
-    rule(
+    NVME.rule(
         "nvme-transport-error",
         "nvme ",
         "transport error",
         Parse(fabric_error),
         "drivers/nvme/host/fc.c nvme_fc_error_recovery(); 4.10-6.18",
     ),
-    rule(
+    NVME.rule(
         "nvme-association",
         "nvme ",
         "association lost",
         Parse(fabric_error),
         "drivers/nvme/host/fc.c nvme_fc_ctrl_connectivity_loss(); 4.10-6.18",
     ),
-    rule(
+    NVME.rule(
         "nvme-connectivity",
         "nvme ",
         "connectivity lost",
         Parse(fabric_error),
         "drivers/nvme/host/fc.c nvme_fc_ctrl_connectivity_loss(); 4.10-6.18",
     ),
-    rule(
+    NVME.rule(
         "nvme-fabric",
         "nvme ",
         ": new ctrl: ",
         Parse(fabric),
         "drivers/nvme/host/tcp.c, rdma.c, fc.c, target/loop.c; 4.8-6.18",
     ),
-    rule(
+    NVME.rule(
         "nvme-unfabric",
         "nvme ",
         "Removing ctrl: NQN",
         Parse(fabric),
         "drivers/nvme/host/core.c, fabrics.c; 4.19-6.18",
     ),
-    rule(
+    NVME.rule(
         "nvme-attached",
         "nvme ",
         ": pci function ",
@@ -229,10 +235,9 @@ pub const RULES: &[Rule] = &[
     ),
 ];
 
-/// `I/O 900 (I/O Cmd) QID 2 timeout, aborting`; `…, reset
-/// controller` after an abort that did not help; `…, disable controller` when not even the reset's
-/// own commands are answered; `…, completion polled` when the drive had answered and only the
-/// interrupt was lost.
+/// `I/O 900 (I/O Cmd) QID 2 timeout, aborting`; `…, reset controller` after an abort without
+/// success; `…, disable controller` when the reset's own commands are not answered either; `…,
+/// completion polled` when the drive had answered and only the interrupt was lost.
 fn timeout(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     if !text.before.contains("QID ")
         && !text.before.contains("queue ")
@@ -254,9 +259,9 @@ fn timeout(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     })
 }
 
-/// CSTS.RDY does not follow CC.EN within CAP.TO, the controller's own limit: its failure, unless it
-/// is not on the bus at all (all ones) or is going down anyway (`aborting shutdown`: CSTS.SHST,
-/// nvme_disable_ctrl(), 6.2-6.18).
+/// CSTS.RDY does not follow CC.EN within CAP.TO, the controller's own limit: the controller failed.
+/// Exceptions: it is absent from the bus (all ones), or it is shutting down (`aborting shutdown`:
+/// CSTS.SHST, nvme_disable_ctrl(), 6.2-6.18).
 fn not_ready(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     let absent = text.after.to_ascii_lowercase().contains("csts=0xffffffff");
     Some(ParsedRecord::from_text(
@@ -272,8 +277,8 @@ fn not_ready(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     ))
 }
 
-/// -ENODEV, -EIO and -ETIMEDOUT are of a drive that does not answer; the rest is a driver that
-/// refuses it (-EINVAL: a quirk is missing).
+/// -ENODEV, -EIO and -ETIMEDOUT mean a drive that does not answer. Other errors mean that the
+/// driver rejects the drive (-EINVAL: a quirk is missing).
 fn controller_removed(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     let status = text
         .after
@@ -300,7 +305,7 @@ fn status(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     let each = |class: Class, blame| RecordKind::SeparateCause(class, blame);
     let part = match (sct, sc) {
         (0, 0x04) => each(Transport, Unclear),
-        // Internal error: the controller's own word, though not of the medium.
+        // Internal error: reported by the controller, but not about the medium.
         (0, 0x06) => each(Io, Unclear),
         (0, 0x05) | (0, 0x07..=0x0a) | (3, 0x71) => RecordKind::Continuation,
         // Namespace is write-protected.
@@ -309,14 +314,14 @@ fn status(text: &MatchedText<'_>) -> Option<ParsedRecord> {
         (0, 0x82) => each(Io, Unclear),
         // Write fault, unrecovered read error.
         (2, 0x80 | 0x81) => each(Medium, Yes),
-        // Guard, application and reference tag: the data are not what was written; where they were
-        // spoilt is not said.
+        // Guard, application and reference tag: the data differ from the data written; the place of
+        // the corruption is unknown.
         (2, 0x82..=0x84 | 0x88) => each(Medium, Unclear),
-        // Of an admin command, which no block layer tells of again.
+        // For an admin command, which no block layer reports again.
         (0..=2, _) if matches!(device_name::find_in_text(text.all).0, DeviceName::Nvme(_)) => {
             RecordKind::Continuation
         }
-        // Invalid fields, out of range, command specific.
+        // Invalid fields, out of range, command specific status.
         (0 | 1, _) => RecordKind::ExpectedFailure { medium: false },
         // Compare failed, access denied (a locked drive), deallocated block: nvme_error_status()
         // makes BLK_STS_MEDIUM of them.
@@ -328,15 +333,15 @@ fn status(text: &MatchedText<'_>) -> Option<ParsedRecord> {
         Some(rest) if rest.contains("(0x1)") => Some(Operation::Write),
         _ => None,
     };
-    // The LBA is in the namespace's own unit, which is not known here: the block layer's record
-    // brings the sector.
+    // The LBA is in the namespace's own unit, which is unknown here: the block layer's record has
+    // the sector.
     Some(ParsedRecord {
         operation,
         ..ParsedRecord::from_text(text, part)
     })
 }
 
-/// Only fabrics have these.
+/// Only NVMe over fabrics prints these records.
 fn fabric_error(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     Some(ParsedRecord::from_text(
         text,

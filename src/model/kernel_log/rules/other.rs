@@ -1,108 +1,109 @@
-//! Other filesystems, and what is no error but changes what errors mean: hypervisors, hot plugging,
-//! boots.
+//! Rules for other filesystems, and for records that are no errors but change the meaning of
+//! errors: hypervisors, hot plugging, boots.
 
 use crate::model::kernel_log::event::Blame::*;
 use crate::model::kernel_log::event::Class::*;
 use crate::model::kernel_log::event::DeviceName;
-use crate::model::kernel_log::parsed_record::RuleAction::*;
 use crate::model::kernel_log::parsed_record::{
-    MatchedText, ParsedRecord, RecordKind, Rule, TopologyUpdate, rule,
+    MatchedText, ParsedRecord, RecordKind, TopologyUpdate,
 };
+use crate::model::kernel_log::rule::RuleAction::*;
+use crate::model::kernel_log::rule::{DRIVE, FILESYSTEM, Rule};
 
 pub const RULES: &[Rule] = &[
-    rule(
+    FILESYSTEM.rule(
         "fat-error",
         "FAT-fs (",
         "error, ",
         Cause(FsCorruption, Unclear),
         "fs/fat/misc.c __fat_fs_error(); 3.10-6.18",
     ),
-    rule(
+    FILESYSTEM.rule(
         "fat-read-only",
         "FAT-fs (",
         "Filesystem has been set read-only",
         Cause(ReadOnly, Unclear),
         "fs/fat/misc.c __fat_fs_error(); 3.10-6.18",
     ),
-    rule(
+    FILESYSTEM.rule(
         "f2fs-inconsistent",
         "F2FS-fs (",
         "nconsistent",
         Cause(FsCorruption, Unclear),
         "fs/f2fs/; 4.0-6.18",
     ),
-    rule(
+    FILESYSTEM.rule(
         "f2fs-stopped",
         "F2FS-fs (",
         "Stopped filesystem due to reason",
         Cause(FsShutdown, Unclear),
         "fs/f2fs/super.c f2fs_handle_critical_error(); 6.6-6.18",
     ),
-    // A task that waits, for whatever; no drive is named.
-    rule(
+    // A task waits, for any reason; the record names no drive.
+    DRIVE.rule(
         "hung-task",
         "INFO: task ",
         " blocked for more than ",
         Ignore,
         "kernel/hung_task.c check_hung_task(); 3.10-6.18",
     ),
-    rule(
+    DRIVE.rule(
         "slot-emptied",
         "pciehp",
         "Card not present",
         Parse(slot_emptied),
         "drivers/pci/hotplug/pciehp_ctrl.c; 3.10-6.18",
     ),
-    rule(
+    DRIVE.rule(
         "slot-emptied-port",
         "pcieport",
         "Card not present",
         Parse(slot_emptied),
         "drivers/pci/hotplug/pciehp_ctrl.c; 4.20-6.18",
     ),
-    rule(
+    DRIVE.rule(
         "slot-down",
         "pcieport",
         "): Link Down",
         Parse(slot_emptied),
         "drivers/pci/hotplug/pciehp_ctrl.c pciehp_handle_presence_or_link_change(); 3.10-6.18",
     ),
-    rule(
+    DRIVE.rule(
         "slot-button",
         "pcieport",
         "ttention button pressed",
         Parse(slot_emptied),
         "drivers/pci/hotplug/pciehp_ctrl.c; 3.10-6.18",
     ),
-    rule(
+    DRIVE.rule(
         "guest",
         "Hypervisor detected: ",
         "Hypervisor detected: ",
         Parse(virtual_machine),
         "arch/x86/kernel/cpu/hypervisor.c; 3.10-6.18",
     ),
-    rule(
+    DRIVE.rule(
         "guest-kvm",
         "Booting paravirtualized kernel on ",
         "on KVM",
         Parse(virtual_machine),
         "arch/x86/kernel/paravirt.c; 3.10-6.18",
     ),
-    rule(
+    DRIVE.rule(
         "guest-dmi",
         "DMI: ",
         "DMI: ",
         Parse(dmi),
         "arch/x86/kernel/setup.c, drivers/firmware/dmi_scan.c dmi_scan_machine(); 3.10-6.18",
     ),
-    rule(
+    DRIVE.rule(
         "scsi-host",
         "scsi",
         "scsi",
         Parse(scsi_host),
         "drivers/scsi/hosts.c scsi_add_host(): `scsi6 : ahci`, since 3.18 `scsi host6: ahci`; 3.10-6.18",
     ),
-    rule(
+    DRIVE.rule(
         "boot",
         "Linux version ",
         "Linux version ",
@@ -125,7 +126,7 @@ fn virtual_machine(_: &MatchedText<'_>) -> Option<ParsedRecord> {
     ))
 }
 
-/// The machine's name and maker.
+/// The machine's model and vendor.
 fn dmi(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     let made = [
         "QEMU",
@@ -155,7 +156,7 @@ fn boot(_: &MatchedText<'_>) -> Option<ParsedRecord> {
     ))
 }
 
-/// Last of all rows: adapters' own words begin so too.
+/// The last row: adapters' own messages begin with the same text.
 fn scsi_host(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     let (head, driver) = text
         .all

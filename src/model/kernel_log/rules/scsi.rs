@@ -1,184 +1,187 @@
-//! The SCSI mid layer and its disks: a failed command is told over several records, and what it
-//! means is in the sense data.
+//! Rules for the SCSI mid layer and SCSI disks: a failed command spans several records, and the
+//! sense data decide its meaning.
 
 use crate::model::kernel_log::event::Blame::*;
 use crate::model::kernel_log::event::Class::*;
-use crate::model::kernel_log::parsed_record::RuleAction::*;
 use crate::model::kernel_log::parsed_record::{
-    DeviceKind, MatchedText, ParsedRecord, RecordKind, Rule, ScsiRecord, TopologyUpdate, rule,
+    DeviceKind, MatchedText, ParsedRecord, RecordKind, ScsiRecord, TopologyUpdate,
 };
+use crate::model::kernel_log::rule::RuleAction::*;
+use crate::model::kernel_log::rule::{Behavior, DRIVE, Evidence, Rule};
 use crate::model::kernel_log::{device_name, scsi_sense};
 
+const SCSI: Behavior = DRIVE.rate_limited();
+
 pub const RULES: &[Rule] = &[
-    rule(
+    SCSI.rule(
         "scsi-cache",
         "",
         " failed: Result: hostbyte=",
         Parse(cache_sync_failed),
         "drivers/scsi/sd.c sd_sync_cache(), sd_start_stop_device(); 3.10-6.18",
     ),
-    rule(
+    SCSI.rule(
         "scsi-result",
         "",
         "Result: hostbyte=",
         Parse(result),
         "drivers/scsi/scsi_logging.c scsi_print_result(), constants.c; 3.10-6.18",
     ),
-    rule(
+    SCSI.rule(
         "scsi-sense-key",
         "",
         "Sense Key : ",
         Parse(sense_key),
         "drivers/scsi/scsi_logging.c scsi_log_dump_sense(), constants.c; 3.10-6.18",
     ),
-    rule(
+    SCSI.rule(
         "scsi-sense",
         "",
         "Add. Sense: ",
         Parse(additional_sense),
         "drivers/scsi/scsi_logging.c, constants.c scsi_show_extd_sense(); 3.10-6.18",
     ),
-    rule(
+    SCSI.rule(
         "scsi-sense-number",
         "",
         "ASC=0x",
         Parse(numeric_sense),
         "drivers/scsi/scsi_logging.c without CONFIG_SCSI_CONSTANTS; 3.10-6.18",
     ),
-    rule(
+    SCSI.rule(
         "scsi-command",
         "",
         "CDB: ",
         Parse(cdb),
         "drivers/scsi/scsi_logging.c scsi_print_command(), constants.c; 3.10-6.18",
     ),
-    rule(
+    SCSI.rule(
         "scsi-unhandled",
         "",
         "Unhandled sense code",
         Parse(device_context),
         "drivers/scsi/scsi_lib.c scsi_io_completion(); up to 3.16",
     ),
-    rule(
+    SCSI.rule(
         "scsi-unhandled-error",
         "",
         "Unhandled error code",
         Parse(device_context),
         "drivers/scsi/scsi_lib.c scsi_io_completion(); up to 3.16",
     ),
-    rule(
+    SCSI.with_evidence(Evidence::Offlined).rule(
         "scsi-offlined",
         "s",
         "Device offlined - not ready after error recovery",
         Cause(Removed, Unclear),
         "drivers/scsi/scsi_error.c scsi_eh_offline_sdevs(); 3.10-6.18",
     ),
-    rule(
+    SCSI.with_evidence(Evidence::Offlined).rule(
         "scsi-offlined-old",
         "s",
         "Device offlined - command error recovery failed",
         Cause(Removed, Unclear),
         "drivers/scsi/scsi_error.c; 2.6 and vendors'",
     ),
-    rule(
+    SCSI.rule(
         "scsi-medium-access",
         "sd ",
         "Medium access timeout failure. Offlining disk!",
         Cause(Removed, Yes),
         "drivers/scsi/sd.c sd_eh_action(); 3.10-6.18",
     ),
-    rule(
+    SCSI.rule(
         "scsi-offline",
         "s",
         "rejecting I/O to offline device",
         Effect(Removed, Unclear),
         "drivers/scsi/scsi_lib.c scsi_device_state_check(); 3.10-6.18",
     ),
-    rule(
+    SCSI.rule(
         "scsi-dead",
         "s",
         "rejecting I/O to dead device",
         Effect(Removed, Unclear),
         "drivers/scsi/scsi_lib.c scsi_device_state_check(); 3.10-6.18",
     ),
-    rule(
+    SCSI.rule(
         "scsi-changed",
         "sd ",
         "device offline or changed",
         Effect(Removed, Unclear),
         "drivers/scsi/sd.c sd_setup_read_write_cmnd(); 5.0-6.18",
     ),
-    rule(
+    SCSI.rule(
         "scsi-waited",
         "s",
         "timing out command, waited",
         Cause(Timeout, Unclear),
         "drivers/scsi/scsi_lib.c scsi_softirq_done(); 3.10-5.15",
     ),
-    rule(
+    SCSI.rule(
         "scsi-unit-not-ready",
         "sd ",
         "] Unit Not Ready",
         Parse(unit_not_ready),
         "drivers/scsi/sd.c sd_spinup_disk(): what a drive says while it starts; 3.10-6.18",
     ),
-    rule(
+    SCSI.rule(
         "scsi-killing",
         "sd ",
         "killing request",
         Continuation,
         "drivers/scsi/scsi_lib.c scsi_kill_request(); up to 4.20",
     ),
-    rule(
+    SCSI.rule(
         "scsi-partial",
         "sd ",
         "Unaligned partial completion",
         Continuation,
         "drivers/scsi/sd.c sd_done(); 3.15-6.18",
     ),
-    rule(
+    SCSI.rule(
         "scsi-stopping",
         "sd ",
         "Stopping disk",
         Continuation,
         "drivers/scsi/sd.c sd_shutdown(); 3.10-6.18",
     ),
-    rule(
+    SCSI.rule(
         "scsi-attached",
         "sd ",
         "] Attached SCSI ",
         Parse(attached),
         "drivers/scsi/sd.c sd_probe(); 3.10-6.18",
     ),
-    rule(
+    SCSI.rule(
         "scsi-tape",
         "scsi ",
         ": Sequential-Access ",
         Parse(not_a_disk),
         "drivers/scsi/scsi_scan.c scsi_add_lun(); 3.10-6.18",
     ),
-    rule(
+    SCSI.rule(
         "scsi-cdrom",
         "scsi ",
         ": CD-ROM ",
         Parse(not_a_disk),
         "drivers/scsi/scsi_scan.c scsi_add_lun(); 3.10-6.18",
     ),
-    rule(
+    SCSI.rule(
         "scsi-enclosure",
         "scsi ",
         ": Enclosure ",
         Parse(not_a_disk),
         "drivers/scsi/scsi_scan.c scsi_add_lun(); 3.10-6.18",
     ),
-    rule(
+    SCSI.rule(
         "scsi-changer",
         "scsi ",
         ": Medium Changer ",
         Parse(not_a_disk),
         "drivers/scsi/scsi_scan.c scsi_add_lun(); 3.10-6.18",
     ),
-    rule(
+    SCSI.rule(
         "scsi-disk",
         "scsi ",
         ": Direct-Access ",
@@ -195,8 +198,8 @@ fn result(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     ))
 }
 
-/// `Synchronize Cache(10) failed: Result: hostbyte=DID_ERROR`, on the way out: the disk was gone
-/// already. Probing an empty reader: nothing.
+/// `Synchronize Cache(10) failed: Result: hostbyte=DID_ERROR` during removal: the disk was already
+/// removed. When an empty card reader is probed: no error.
 fn cache_sync_failed(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     let host = scsi_sense::parse_host_byte(text.after)?;
     let ending =
@@ -213,8 +216,7 @@ fn cache_sync_failed(text: &MatchedText<'_>) -> Option<ParsedRecord> {
 
 fn sense_key(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     let key = scsi_sense::parse_sense_key(text.after)?;
-    // The answer to a deferred error is of an earlier command; the word is the drive's all the
-    // same.
+    // A deferred error belongs to an earlier command; the drive reports it all the same.
     Some(ParsedRecord::from_text(
         text,
         RecordKind::Scsi(ScsiRecord::SenseKey(key)),

@@ -1,72 +1,75 @@
-//! USB storage. A bridge is between the drive and the kernel: what it does not answer, and what it
-//! forgets, is not the drive's.
+//! Rules for USB storage. A bridge sits between the drive and the kernel: missing answers and lost
+//! data do not blame the drive.
 
 use crate::model::kernel_log::event::Blame::*;
 use crate::model::kernel_log::event::Class::*;
 use crate::model::kernel_log::event::DeviceName;
-use crate::model::kernel_log::parsed_record::RuleAction::*;
 use crate::model::kernel_log::parsed_record::{
-    MatchedText, ParsedRecord, RecordKind, Rule, TopologyUpdate, rule,
+    MatchedText, ParsedRecord, RecordKind, TopologyUpdate,
 };
+use crate::model::kernel_log::rule::RuleAction::*;
+use crate::model::kernel_log::rule::{Behavior, DRIVE, Role, Rule};
+
+const UAS: Behavior = DRIVE.with_role(Role::UsbStorage);
 
 pub const RULES: &[Rule] = &[
-    rule(
+    UAS.rule(
         "uas-abort",
         "s",
         "uas_eh_abort_handler",
         Cause(Timeout, No),
         "drivers/usb/storage/uas.c uas_eh_abort_handler(); 3.10-6.18",
     ),
-    rule(
+    UAS.rule(
         "uas-reset",
         "scsi host",
         "uas_eh_device_reset_handler start",
         Cause(Reset, No),
         "drivers/usb/storage/uas.c uas_eh_device_reset_handler(); 3.10-6.18",
     ),
-    rule(
+    UAS.rule(
         "uas-reset-failed",
         "scsi host",
         "uas_eh_device_reset_handler FAILED",
         Cause(Reset, No),
         "drivers/usb/storage/uas.c uas_eh_device_reset_handler(); 3.15-6.18",
     ),
-    rule(
+    UAS.rule(
         "uas-reset-done",
         "scsi host",
         "uas_eh_device_reset_handler success",
         Continuation,
         "drivers/usb/storage/uas.c uas_eh_device_reset_handler(); 3.10-6.18",
     ),
-    rule(
+    UAS.rule(
         "uas-zap",
         "s",
         "uas_zap_pending",
         Effect(Removed, No),
         "drivers/usb/storage/uas.c uas_zap_pending(); 3.17-6.18",
     ),
-    rule(
+    UAS.rule(
         "uas-data",
         "s",
         "data cmplt err",
         Continuation,
         "drivers/usb/storage/uas.c uas_data_cmplt(); 3.10-6.18",
     ),
-    rule(
+    DRIVE.rule(
         "usb-reset",
         "usb ",
         " USB device number ",
         Parse(reset),
         "drivers/usb/core/hub.c hub_port_init(); 3.10-6.18",
     ),
-    rule(
+    DRIVE.rule(
         "usb-disconnect",
         "usb ",
         "USB disconnect",
         Parse(unplugged),
         "drivers/usb/core/hub.c usb_disconnect(); 3.10-6.18",
     ),
-    rule(
+    DRIVE.rule(
         "usb-bus",
         "usb ",
         "USB disconnect, ",
@@ -75,7 +78,7 @@ pub const RULES: &[Rule] = &[
     ),
 ];
 
-/// `usb 2-1: reset SuperSpeed USB device number 2 using xhci_hcd`: of a disk, or of a mouse.
+/// `usb 2-1: reset SuperSpeed USB device number 2 using xhci_hcd`: a disk, or a mouse.
 fn reset(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     let (path, rest) = path(text)?;
     rest.starts_with("reset ").then(|| {

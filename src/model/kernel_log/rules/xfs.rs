@@ -1,215 +1,216 @@
-//! XFS: damage it finds, errors below it, and its shutdowns with their reasons.
+//! Rules for XFS: corruption, errors of the underlying device, and shutdowns with their reasons.
 
 use crate::model::kernel_log::event::Blame::*;
 use crate::model::kernel_log::event::Class::*;
-use crate::model::kernel_log::parsed_record::RuleAction::*;
-use crate::model::kernel_log::parsed_record::{MatchedText, ParsedRecord, RecordKind, Rule, rule};
+use crate::model::kernel_log::parsed_record::{MatchedText, ParsedRecord, RecordKind};
+use crate::model::kernel_log::rule::RuleAction::*;
+use crate::model::kernel_log::rule::{FILESYSTEM, Rule};
 
 pub const RULES: &[Rule] = &[
-    rule(
+    FILESYSTEM.rule(
         "xfs-user",
         "XFS",
         "User initiated shutdown",
         Parse(shutdown_requested),
         "fs/xfs/xfs_fsops.c xfs_do_force_shutdown(): somebody asked for it; 3.10-6.18",
     ),
-    rule(
+    FILESYSTEM.rule(
         "xfs-shutdown-memory",
         "XFS",
         "Corruption of in-memory data detected.",
         Cause(FsShutdown, Unclear),
         "fs/xfs/xfs_fsops.c xfs_do_force_shutdown(); 3.10-5.14",
     ),
-    rule(
+    FILESYSTEM.rule(
         "xfs-shutdown-memory-at",
         "XFS",
         "Corruption of in-memory data (0x",
         Cause(FsShutdown, Unclear),
         "fs/xfs/xfs_fsops.c xfs_do_force_shutdown(); 5.15-6.18",
     ),
-    rule(
+    FILESYSTEM.rule(
         "xfs-shutdown-disk",
         "XFS",
         "Corruption of on-disk metadata (0x",
         Cause(FsShutdown, Unclear),
         "fs/xfs/xfs_fsops.c xfs_do_force_shutdown(); 6.1-6.18",
     ),
-    rule(
+    FILESYSTEM.rule(
         "xfs-shutdown-log",
         "XFS",
         "og I/O Error",
         Parse(shutdown),
         "fs/xfs/xfs_fsops.c xfs_do_force_shutdown(); 3.10-6.18",
     ),
-    rule(
+    FILESYSTEM.rule(
         "xfs-shutdown-io",
         "XFS",
         "I/O Error Detected.",
         Cause(FsShutdown, Unclear),
         "fs/xfs/xfs_fsops.c xfs_do_force_shutdown(); 3.10-5.14",
     ),
-    rule(
+    FILESYSTEM.rule(
         "xfs-shutdown-metadata",
         "XFS",
         "Metadata I/O Error (0x",
         Cause(FsShutdown, Unclear),
         "fs/xfs/xfs_fsops.c xfs_do_force_shutdown(); 5.15-6.18",
     ),
-    rule(
+    FILESYSTEM.rule(
         "xfs-shutdown-error",
         "XFS",
         "Filesystem has been shut down due to log error",
         Cause(FsShutdown, Unclear),
         "fs/xfs/xfs_log.c xlog_force_shutdown(); 5.16-6.18",
     ),
-    rule(
+    FILESYSTEM.rule(
         "xfs-shutdown-any",
         "XFS",
         "hutting down filesystem",
         Cause(FsShutdown, Unclear),
         "fs/xfs/xfs_fsops.c xfs_do_force_shutdown(); 3.10-6.18",
     ),
-    rule(
+    FILESYSTEM.rule(
         "xfs-force",
         "XFS",
         "xfs_do_force_shutdown(0x",
         Continuation,
         "fs/xfs/xfs_fsops.c xfs_do_force_shutdown(); 3.10-5.14",
     ),
-    rule(
+    FILESYSTEM.rule(
         "xfs-internal",
         "XFS",
         "Internal error ",
         Cause(FsCorruption, Unclear),
         "fs/xfs/xfs_error.c xfs_error_report(); 3.10-6.18",
     ),
-    rule(
+    FILESYSTEM.rule(
         "xfs-metadata",
         "XFS",
         "Metadata corruption detected at ",
         Cause(FsCorruption, Unclear),
         "fs/xfs/xfs_error.c xfs_verifier_error(); 3.10-6.18",
     ),
-    rule(
+    FILESYSTEM.rule(
         "xfs-crc",
         "XFS",
         "Metadata CRC error detected at ",
         Cause(FsCorruption, Unclear),
         "fs/xfs/xfs_error.c xfs_verifier_error(); 3.15-6.18",
     ),
-    rule(
+    FILESYSTEM.rule(
         "xfs-corruption",
         "XFS",
         "Corruption detected",
         Cause(FsCorruption, Unclear),
         "fs/xfs/xfs_error.c xfs_corruption_error(); 3.10-6.18",
     ),
-    rule(
+    FILESYSTEM.rule(
         "xfs-repair",
         "XFS",
         "nmount and run xfs_repair",
         Effect(FsCorruption, Unclear),
         "fs/xfs/xfs_error.c, libxfs/xfs_inode_buf.c; 3.10-6.18",
     ),
-    rule(
+    FILESYSTEM.rule(
         "xfs-dinode",
         "XFS",
         "corrupt dinode ",
         Cause(FsCorruption, Unclear),
         "fs/xfs/xfs_inode.c xfs_iformat(); up to 4.16",
     ),
-    rule(
+    FILESYSTEM.rule(
         "xfs-inode",
         "XFS",
         "corrupt inode ",
         Cause(FsCorruption, Unclear),
         "fs/xfs/xfs_inode.c; up to 4.16",
     ),
-    rule(
+    FILESYSTEM.rule(
         "xfs-bad-inode",
         "XFS",
         "bad inode magic",
         Cause(FsCorruption, Unclear),
         "fs/xfs/libxfs/xfs_inode_buf.c; 3.10-4.16",
     ),
-    rule(
+    FILESYSTEM.rule(
         "xfs-summary",
         "XFS",
         "SB summary counter sanity check failed",
         Cause(FsCorruption, Unclear),
         "fs/xfs/xfs_mount.c xfs_check_summary_counts(); 4.19-6.18",
     ),
-    rule(
+    FILESYSTEM.rule(
         "xfs-sb-validate",
         "XFS",
         "SB validate failed",
         Effect(FsCorruption, Unclear),
         "fs/xfs/libxfs/xfs_sb.c xfs_sb_read_verify(); 3.10-6.18",
     ),
-    rule(
+    FILESYSTEM.rule(
         "xfs-sb-check",
         "XFS",
         "SB sanity check failed",
         Effect(FsCorruption, Unclear),
         "fs/xfs/libxfs/xfs_sb.c xfs_validate_sb_common(); 3.10-6.18",
     ),
-    rule(
+    FILESYSTEM.rule(
         "xfs-alert",
         "XFS",
         "Corruption Alert: ",
         Effect(FsError, Unclear),
         "fs/xfs/xfs_buf.c xfs_buf_ioerror_permanent(): permanent write failures; 4.7-6.18",
     ),
-    rule(
+    FILESYSTEM.rule(
         "xfs-metadata-io",
         "XFS",
         "metadata I/O error",
         Parse(io_error),
         "fs/xfs/xfs_buf.c xfs_buf_ioerror_alert(); 3.10-6.18",
     ),
-    rule(
+    FILESYSTEM.rule(
         "xfs-log-io",
         "XFS",
         "log I/O error ",
         Parse(io_error),
         "fs/xfs/xfs_log.c xlog_ioend_work(); 5.4-6.18",
     ),
-    rule(
+    FILESYSTEM.rule(
         "xfs-writeback",
         "XFS",
         "writeback error on ",
         Parse(io_error),
         "fs/xfs/xfs_aops.c xfs_destroy_ioend(), xfs_end_ioend(); 3.10-6.18",
     ),
-    rule(
+    FILESYSTEM.rule(
         "xfs-async",
         "XFS",
         "Failing async write",
         Effect(FsError, Unclear),
         "fs/xfs/xfs_buf.c xfs_buf_iodone_callback_error(); 3.10-6.18",
     ),
-    rule(
+    FILESYSTEM.rule(
         "xfs-read",
         "XFS",
         "read error on ",
         Effect(FsError, Unclear),
         "fs/xfs/xfs_aops.c; 6.11-6.18",
     ),
-    rule(
+    FILESYSTEM.rule(
         "xfs-mount-failed",
         "XFS",
         "log mount/recovery failed: error ",
         Parse(mount_failed),
         "fs/xfs/xfs_log.c xfs_log_mount(); 3.10-6.18",
     ),
-    rule(
+    FILESYSTEM.rule(
         "xfs-health",
         "XFS",
         "health status reported",
         Continuation,
         "fs/xfs/xfs_health.c; 5.4-6.18",
     ),
-    rule(
+    FILESYSTEM.rule(
         "xfs-unhealthy",
         "XFS",
         "metadata corruption has been found",
@@ -252,7 +253,7 @@ fn shutdown(text: &MatchedText<'_>) -> Option<ParsedRecord> {
         .then(|| ParsedRecord::from_text(text, RecordKind::Cause(FsShutdown, Unclear)))
 }
 
-/// What follows of the shutdown is by hand too.
+/// The consequences of a requested shutdown were requested as well.
 fn shutdown_requested(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     Some(ParsedRecord::from_text(
         text,

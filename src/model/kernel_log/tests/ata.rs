@@ -44,7 +44,7 @@ fn the_error_mask_text_determines_the_class() {
         ("device error", "nothing"),
     ] {
         assert_eq!(classify_to_text(&one(words)), expected, "{words}");
-        // rsyslog writes the line break so, and some texts have it on a line of its own.
+        // rsyslog writes line breaks in this form; some texts print the rest on a line of its own.
         assert_eq!(
             classify_to_text(&one(words).replace("\\n         res", "\n         res")),
             expected,
@@ -53,8 +53,8 @@ fn the_error_mask_text_determines_the_class() {
     }
 }
 
-/// What QEMU's disks, and drives whose log 10h cannot be read, make libata do (seen in the lab; the
-/// texts are written anew).
+/// The records that libata prints for QEMU's disks, and for drives whose log 10h cannot be read
+/// (observed in the lab; the texts are composed).
 #[test]
 fn no_sector_is_recorded_when_the_failed_ncq_command_is_unknown() {
     let report = |active: &str, log: &str| {
@@ -83,7 +83,7 @@ fn no_sector_is_recorded_when_the_failed_ncq_command_is_unknown() {
             .flat_map(|event| event.sectors.clone())
             .collect()
     };
-    // Two were under way, and one of them is innocent.
+    // Two commands were in flight, and one of them did not fail.
     assert_eq!(classify_to_text(&report("0x600", unread)), "io sdm unclear");
     assert_eq!(sectors(&report("0x600", unread)), [0; 0]);
     let first = classify(&report("0x600", unread)).remove(0).first.text;
@@ -91,10 +91,10 @@ fn no_sector_is_recorded_when_the_failed_ncq_command_is_unknown() {
         first.contains("exception Emask"),
         "{first} is quoted as evidence"
     );
-    // The only one is the one; and a log that was read has told.
+    // A single command in flight is the failed one. A readable log names the failed command.
     assert_eq!(sectors(&report("0x400", unread)), [524_290]);
     assert_eq!(sectors(&report("0x600", "")), [524_290]);
-    // Then the kernel gives up queueing, and asks one by one: what fails now has failed.
+    // Then the kernel stops queueing and retries the commands one by one: a failure now is real.
     let alone = "ata3.00: exception Emask 0x0 SAct 0x0 SErr 0x0 action 0x0
         ata3.00: failed command: READ DMA
         ata3.00: cmd c8/00:08:00:40:06/00:00:00:00:00/e0 tag 11 dma 4096 in\\n         res 41/04:08:00:40:06/00:00:00:00:00/e0 Emask 0x1 (device error)

@@ -203,7 +203,7 @@ fn nvme_status_codes() {
             "{code}"
         );
     }
-    // The sector is the block layer's, and of the same incident.
+    // The block layer reports the sector, in the same incident.
     let events = classify(
         "nvme0n1: I/O Cmd(0x2) @ LBA 256, 1 blocks, I/O Error (sct 0x2 / sc 0x81) \ncritical medium error, dev nvme0n1, sector 2048 op 0x0:(READ) flags 0x800 phys_seg 1 prio class 2",
     );
@@ -319,7 +319,8 @@ fn adapter_and_bridge_errors() {
             "mmcblk0: error -84 transferring data, sector 128, nr 8, cmd response 0x900, card status 0xb00",
             "transport mmcblk0 unclear",
         ),
-        // The host's: of its card, if that is known; of no drive, if it has none (SDIO).
+        // The host's record: attributed to its card if the card is known; to no drive without one
+        // (SDIO).
         ("mmc1: Timeout waiting for hardware interrupt.", "nothing"),
         (
             "mmcblk0: mmc1:0001 SD16G 14.8 GiB\nmmcblk0boot0: mmc1:0001 SD16G partition 1 4.00 MiB\nmmc1: Timeout waiting for hardware interrupt.\nmmc0: cqhci: timeout for tag 3",
@@ -331,7 +332,8 @@ fn adapter_and_bridge_errors() {
 #[test]
 fn a_rejected_request_does_not_hide_other_errors() {
     check(&[
-        // An admin command's, printed by nvme_log_err_passthru() and before 6.9 nvme_log_error().
+        // An admin command's status, printed by nvme_log_err_passthru(), before 6.9 by
+        // nvme_log_error().
         (
             "nvme nvme0: Identify(0x6), Invalid Field in Command (sct 0x0 / sc 0x2)
              I/O error, dev nvme0n1, sector 2048 op 0x0:(READ) flags 0x0 phys_seg 1 prio class 2",
@@ -378,7 +380,7 @@ fn a_rejected_request_does_not_hide_other_errors() {
              @60 blk_update_request: critical medium error, dev sda, sector 99",
             "medium sda yes 99",
         ),
-        // Decided when the next record comes, and as old as it is.
+        // Decided at the next record, with the time of the first.
         (
             "@1 sd 0:0:0:0: [sda] Add. Sense: Incompatible medium installed
              @60 blk_update_request: I/O error, dev sda, sector 99",
@@ -436,7 +438,7 @@ fn requests_beyond_the_end_of_a_device_are_no_errors() {
              blk_update_request: critical medium error, dev sda, sector 99",
             "medium sda yes 99",
         ),
-        // The device is gone.
+        // The device was removed.
         (
             "dd: attempt to access beyond end of device\\nsda1: rw=0, sector=5, nr_sectors = 8 limit=0
              Buffer I/O error on dev sda1, logical block 5, async page read",

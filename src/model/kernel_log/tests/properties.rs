@@ -1,4 +1,4 @@
-//! What holds whatever the log says.
+//! Properties that hold for any log.
 
 use super::*;
 
@@ -64,7 +64,7 @@ proptest! {
         for (seq, text) in texts.iter().enumerate() {
             let before = events.len();
             classifier.push(&Record::from_text(seq as u64, seq as u64 * 777, text), Timestamp::UNIX_EPOCH, &mut events);
-            // A record tells of itself, and of what it ends.
+            // A record emits events of itself, and of the incidents that it ends.
             prop_assert!(events[before..].iter().all(|event| event.seq == seq as u64));
         }
         for event in &events {
@@ -72,7 +72,7 @@ proptest! {
         }
     }
 
-    /// A reader that begins again at `oldest_open` decides the same of everything after it.
+    /// A reader that starts again at `oldest_open` decides everything after it the same way.
     #[test]
     fn replaying_from_the_oldest_open_record_decides_the_same(texts in proptest::collection::vec(text(), 1..60), cut in 0_usize..60, gap in 1_u64..40_000_000) {
         let cut = cut.min(texts.len() - 1);
@@ -108,8 +108,8 @@ fn records_of_user_space_are_ignored() {
     assert!(events.is_empty());
 }
 
-/// Found by fuzzing: a flood of programs' records kept an incident open, and a reader would have
-/// begun far back.
+/// Found by fuzzing: a flood of records from programs kept an incident open, and a reader would
+/// have started far back.
 #[test]
 fn user_space_records_count_towards_expiry() {
     let (mut classifier, mut events) = (Classifier::new(ClassifierOptions::default()), Vec::new());
@@ -185,7 +185,7 @@ fn disk_name_assignments_are_reported() {
 
 #[test]
 fn a_name_assignment_is_reported_and_ends_the_open_incident() {
-    let told = |text: &str| {
+    let assigned = |text: &str| {
         let mut classifier = Classifier::new(ClassifierOptions {
             admit: vec!["loop*".to_owned()],
         });
@@ -227,14 +227,18 @@ fn a_name_assignment_is_reported_and_ends_the_open_incident() {
             true,
         ),
     ] {
-        assert_eq!(told(text), Some((name.to_owned(), filesystem)), "{text}");
+        assert_eq!(
+            assigned(text),
+            Some((name.to_owned(), filesystem)),
+            "{text}"
+        );
     }
     assert_eq!(
-        told("EXT4-fs (sda1): re-mounted 2a5b r/w."),
+        assigned("EXT4-fs (sda1): re-mounted 2a5b r/w."),
         Some(("sda1".to_owned(), true))
     );
     assert_eq!(
-        told("loop3: detected capacity change from 164305 to 295477"),
+        assigned("loop3: detected capacity change from 164305 to 295477"),
         None
     );
     let shutdown = "XFS (sda1): Filesystem has been shut down due to log error (0x2).";

@@ -40,7 +40,7 @@ fn medium_errors_of_all_kernel_versions() {
              critical medium error, dev sda, sector 2048 op 0x0:(READ) flags 0x80700 phys_seg 1 prio class 2",
             "medium sda yes",
         ),
-        // a write error of the hardware's
+        // a hardware write error
         (
             "sd 0:1:0:5: [sdh] tag#360 FAILED Result: hostbyte=DID_OK driverbyte=DRIVER_OK cmd_age=3s
              sd 0:1:0:5: [sdh] tag#360 Sense Key : Hardware Error [current] 
@@ -68,7 +68,7 @@ fn each_failed_command_is_an_incident_and_its_sector_belongs_to_it() {
             .collect::<Vec<_>>(),
         [2048, 4096]
     );
-    // It is told at the command's record, before the block layer's.
+    // The incident is emitted at the command's record, before the block layer's.
     assert_eq!(events.first().map(|event| event.seq), Some(3));
 }
 
@@ -207,7 +207,7 @@ fn virtual_disks_are_not_blamed() {
             "scsi 0:0:0:0: Direct-Access     QEMU     QEMU HARDDISK    2.5+ PQ: 0 ANSI: 5
              critical medium error, dev sda, sector 8 op 0x0:(READ) flags 0x0 phys_seg 1 prio class 0
              sd 0:0:0:0: [sda] Attached SCSI disk",
-            // The letters came later than the error.
+            // The block name was assigned after the error.
             "medium sda yes 8",
         ),
         (

@@ -6,16 +6,16 @@ use crate::model::finding::Severity;
 use crate::model::policy::smart::SmartPolicy;
 use crate::model::reason::Reason;
 use crate::model::smart::fixture::*;
-use crate::model::smart::memory::{Metric, SmartHistory};
+use crate::model::smart::history::{Metric, SmartHistory};
 use crate::model::smart::report::{
     Ata, Body, InformationalException, LoggedError, Message, SelfTestOutcome, SmartReport,
     WhenFailed,
 };
-use crate::model::smart::rules::judge;
+use crate::model::smart::rules::evaluate;
 
 fn hits(memory: &SmartHistory) -> Vec<(Reason, Severity)> {
     let (_, last) = memory.last.as_ref().expect("an answer");
-    judge(last, Some(memory), &SmartPolicy::default())
+    evaluate(last, Some(memory), &SmartPolicy::default())
         .iter()
         .map(|said| (said.reason, said.severity))
         .collect()

@@ -1,4 +1,4 @@
-//! Which drive it is that answered, and how warm: what all kinds of drives have.
+//! The identity and the temperature of the drive, which all protocols have.
 
 use crate::model::smart::parse::fields::Field;
 use crate::model::smart::report::Identity;
@@ -104,8 +104,8 @@ fn parse_designator(text: &str) -> Option<String> {
     (whole && digits.bytes().any(|digit| digit != b'0')).then_some(digits)
 }
 
-/// Degrees Celsius. 0 is what RAID controllers tell for their volumes and drives without a sensor
-/// for themselves; beyond these no sensor measures.
+/// Degrees Celsius. RAID controllers report 0 for their volumes, and so do drives without a sensor.
+/// No sensor measures values outside this range.
 pub fn temperature(root: Field<'_>) -> Option<i64> {
     let told = root.get("temperature").get("current").as_i64();
     let told = told.or_else(|| {
@@ -116,8 +116,8 @@ pub fn temperature(root: Field<'_>) -> Option<i64> {
     told.filter(|celsius| (-40..=150).contains(celsius) && *celsius != 0)
 }
 
-/// The temperature that must not be exceeded: SCSI's trip temperature (7.3 moved it), ATA's SCT
-/// over-limit, NVMe's critical composite temperature; else the highest to work at.
+/// The temperature limit: the trip temperature of SCSI (7.3 moved it), the SCT over-limit of ATA,
+/// the critical composite temperature of NVMe; else the highest operating temperature.
 pub fn temperature_limit(root: Field<'_>) -> Option<i64> {
     let temperature = root.get("temperature");
     let places = [

@@ -1,5 +1,5 @@
-//! Why an answer holds nothing of a drive's health: it sleeps, there is no SMART here, or asking
-//! failed.
+//! Why the output has no health data: the drive is in standby, the device has no SMART, or the
+//! command failed.
 
 use crate::model::smart::SmartResponse;
 use crate::model::smart::parse::fields::Field;
@@ -10,12 +10,12 @@ const COMMAND_LINE_ERROR: u8 = 1;
 const DEVICE_OPEN_FAILED: u8 = 2;
 const COMMAND_FAILED: u8 = 4;
 
-/// None: smartctl was not asked about a drive.
+/// None: the output is not about a drive.
 pub fn classify(root: Field<'_>, report: &SmartReport) -> Option<SmartResponse> {
     let lines = message_lines(root, report);
     if let Some(mode) = lines.iter().find_map(|line| standby_mode(line)) {
-        // smartctl says so of any ATA disk that fails CHECK POWER MODE (ataprint.cpp): of one in
-        // SLEEP mode, which only a reset wakes, and of a dead one.
+        // smartctl prints this for any ATA disk that fails CHECK POWER MODE (ataprint.cpp): for one
+        // in SLEEP mode, which only a reset wakes, and for a dead one.
         if mode.starts_with("SLEEP") {
             let why = "the disk does not answer CHECK POWER MODE: it is in SLEEP mode (hdparm -Y), or does not answer at all";
             return Some(SmartResponse::Failed {
@@ -39,8 +39,7 @@ pub fn classify(root: Field<'_>, report: &SmartReport) -> Option<SmartResponse> 
     )
 }
 
-/// The messages, and the text where smartctl was told to add it (`--json=o`): some reasons stand
-/// only there.
+/// The messages, and the text output where present (`--json=o`): some reasons are only there.
 fn message_lines(root: Field<'_>, report: &SmartReport) -> Vec<String> {
     let output = root
         .get("smartctl")

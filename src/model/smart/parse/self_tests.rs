@@ -1,5 +1,5 @@
-//! Self-tests: what runs, what ran and how it ended. ATA's from every version, SCSI's from 7.3,
-//! NVMe's from 7.4.
+//! Self-tests: the running one, and the log of results. ATA in every version, SCSI from 7.3, NVMe
+//! from 7.4 on.
 
 use crate::model::smart::parse::fields::Field;
 use crate::model::smart::report::{STATUS_ONLY_KIND, SelfTest, SelfTestOutcome, SelfTests};
@@ -39,7 +39,8 @@ pub fn self_tests(root: Field<'_>) -> SelfTests {
     }
 }
 
-/// None: it was not read. An empty log of SCSI is not told either; it never becomes empty again.
+/// None: the log was not read. smartctl does not report an empty SCSI log either; a log never
+/// becomes empty again.
 fn log(root: Field<'_>) -> Option<Vec<SelfTest>> {
     let ata = root.get("ata_smart_self_test_log");
     // The extended log has 48 bits for a sector's number, the standard one 28.
@@ -138,14 +139,14 @@ fn ata_outcome(status: Field<'_>) -> Option<SelfTestOutcome> {
     }
 }
 
-/// The last test by the drive's status; the one that runs and the one that was broken off say
-/// nothing of those before.
+/// The last test by the status of the drive. A running or aborted test says nothing about earlier
+/// ones.
 fn last_outcome(status: Field<'_>) -> Option<SelfTestOutcome> {
     ata_outcome(status)
         .filter(|outcome| matches!(outcome, SelfTestOutcome::Passed | SelfTestOutcome::Failed))
 }
 
-/// Where the log was not read, a failure is told by the status of the last test.
+/// Without the log, the status of the last test reports a failure.
 fn last_failure_by_status(status: Field<'_>) -> Option<SelfTest> {
     let text = status.get("string").as_text()?;
     let failed = ata_outcome(status).filter(|outcome| *outcome == SelfTestOutcome::Failed)?;

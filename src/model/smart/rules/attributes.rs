@@ -1,14 +1,17 @@
-//! ATA attributes against their maker's thresholds. What the names mean is not needed for it, but
-//! for three kinds: heat, wear and reserve have rules of their own.
+//! Rules about ATA attributes that have reached the thresholds of their maker.
+//!
+//! In: one `RuleInput`. Out: a `Symptom` a rule, or none. The meaning of an attribute is not
+//! needed, with three exceptions: temperature, wear and spare blocks have rules of their own.
 
 use crate::model::finding::Severity;
-use crate::model::smart::memory::{is_temperature, wear_percent};
+use crate::model::smart::history::{is_temperature, wear_percent};
 use crate::model::smart::report::{Ata, Attribute, WhenFailed};
 use crate::model::smart::rules::text::attribute_line;
 use crate::model::smart::rules::{RuleInput, Symptom};
 
-/// A pre-failure attribute at or below its threshold: failure is imminent, by its maker. BAD now,
-/// SUSPECT for one that has recovered. Not the temperature.
+/// A pre-failure attribute at or below its threshold: the maker predicts imminent failure
+/// (smartctl(8) -A, Pre-failure; EXIT STATUS bit 4). BAD while it is there, SUSPECT when it has
+/// recovered. Temperature attributes are excluded.
 pub fn prefailure(case: &RuleInput) -> Option<Symptom> {
     let attributes = failed_attributes(case.ata()?, |attribute| {
         attribute.prefailure && !is_temperature(attribute)
@@ -16,9 +19,9 @@ pub fn prefailure(case: &RuleInput) -> Option<Symptom> {
     threshold_symptom(&attributes, Severity::Bad, "imminent failure")
 }
 
-/// Any other attribute at its threshold: the end of what it was designed for. SUSPECT, also for one
-/// that has recovered. Not the temperature (in the past it is told by nobody: it is over), not
-/// wear.
+/// Any other attribute at or below its threshold: the end of the designed life (smartctl(8) -A,
+/// Old_age; EXIT STATUS bit 5). SUSPECT, also when it has recovered. Excluded are wear attributes,
+/// and temperature attributes: past heat is over.
 pub fn old_age(case: &RuleInput) -> Option<Symptom> {
     let ata = case.ata()?;
     let wears =
@@ -33,7 +36,7 @@ pub fn old_age(case: &RuleInput) -> Option<Symptom> {
     )
 }
 
-/// Those that have failed, worst first.
+/// The attributes that have reached their thresholds, current failures first.
 fn failed_attributes(ata: &Ata, of_kind: impl Fn(&Attribute) -> bool) -> Vec<&Attribute> {
     let failed = |attribute: &&Attribute| {
         matches!(attribute.when_failed, WhenFailed::Now | WhenFailed::Past)
@@ -48,9 +51,10 @@ fn failed_attributes(ata: &Ata, of_kind: impl Fn(&Attribute) -> bool) -> Vec<&At
     found
 }
 
-/// A threshold that a new drive would have reached: above all values (253 is the highest,
-/// SFF-8035i; FFh is "always failing", for tests of the alarm), or the value that all attributes
-/// start with, and it has never left it. Firmware has such for attributes that it does not judge.
+/// A threshold that a new drive would have reached already. Either it is above all values (253 is
+/// the highest, SFF-8035i; FFh is "always failing", to test the alarm). Or it equals the initial
+/// value 100, and the attribute has never left that value. Firmware writes such thresholds for
+/// attributes that it does not evaluate.
 fn is_unused_threshold(attribute: &Attribute) -> bool {
     let (value, worst) = (attribute.value, attribute.worst);
     attribute.threshold.is_some_and(|threshold| {
@@ -88,7 +92,8 @@ fn threshold_symptom(attributes: &[&Attribute], now: Severity, limit: &str) -> O
     })
 }
 
-/// `5 Reallocated_Sector_Ct (1, limit 5)`; of one that has recovered, the worst value.
+/// `5 Reallocated_Sector_Ct (1, limit 5)`; for an attribute that has recovered, with the worst
+/// value.
 fn describe(attribute: &Attribute) -> String {
     let Attribute { id, name, .. } = attribute;
     let value = if attribute.when_failed == WhenFailed::Now {

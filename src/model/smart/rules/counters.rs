@@ -1,13 +1,17 @@
-//! Counters of faults: how many there are, and whether they become more. Growth beats level.
+//! Rules about error counters: the level of a counter, and its growth within `growth_window`.
+//!
+//! In: one `RuleInput`. Out: a `Symptom` a rule, or none. Growth weighs more than level.
 
 use crate::model::finding::Severity;
-use crate::model::smart::memory::{self, Metric};
+use crate::model::smart::history::{self, Metric};
 use crate::model::smart::rules::text::{metric_lines, pluralize, trend};
 use crate::model::smart::rules::{RuleInput, Symptom, reaches_limit};
 
-/// Sectors that could not be read and wait for a rewrite, or were found unreadable by the drive's
-/// own scan. SUSPECT from `pending_suspect`; BAD from `pending_bad`, or when they came to be more
-/// than ever on several occasions within the window. Over when the drive tells 0.
+/// Sectors that the drive could not read and has not remapped yet (drivedb.h 197; ACS-4, Pending
+/// Defects log; SBC-4, Pending Defects log page), and sectors that its offline scan found
+/// unreadable (drivedb.h 198). SUSPECT from `pending_suspect`. BAD from `pending_bad`, or when the
+/// count reached a new maximum on `growth_occasions` occasions within the window. Clears when the
+/// drive reports 0.
 pub fn pending(case: &RuleInput) -> Option<Symptom> {
     merge_worst_first([
         unreadable_sectors(
@@ -48,8 +52,9 @@ fn unreadable_sectors(
     })
 }
 
-/// Medium errors that a SCSI drive's background scan met and that have not been healed. SUSPECT:
-/// the log is of the whole medium and does not say when.
+/// Medium errors found by the background scan of a SCSI drive and not repaired (SBC-4, Background
+/// Scan log page). SUSPECT from `pending_suspect`, never BAD: the log covers the whole medium and
+/// has no dates. Clears when the log has no such entry.
 pub fn background_scan(case: &RuleInput) -> Option<Symptom> {
     let scsi = case.scsi()?;
     let count = scsi
@@ -74,9 +79,10 @@ pub fn background_scan(case: &RuleInput) -> Option<Symptom> {
     })
 }
 
-/// Errors that the drive could not correct and reported to the host. SUSPECT from
-/// `uncorrected_suspect`; BAD when they grow, and for SCSI drives from `uncorrected_bad`. A counter
-/// of the drive's life: it stays.
+/// Errors that the drive could not correct and reported to the host (drivedb.h 187; NVMe Base 2.0
+/// 5.16.1.3, Media and Data Integrity Errors; SPC-6, error counter log pages). SUSPECT from
+/// `uncorrected_suspect`. BAD when the count grows, and for SCSI drives also from
+/// `uncorrected_bad`. Does not clear: it is a lifetime counter.
 pub fn uncorrected(case: &RuleInput) -> Option<Symptom> {
     let told = |metric: Metric, bad_from: u64| {
         let count = case
@@ -94,8 +100,8 @@ pub fn uncorrected(case: &RuleInput) -> Option<Symptom> {
             evidence: metric_lines(case, metric),
         })
     };
-    // How often 187 and NVMe's count a place that is read again is the maker's affair: by
-    // themselves large numbers prove nothing.
+    // Makers differ in how often attribute 187 and the NVMe counter count repeated reads of one bad
+    // place. A large value alone proves nothing.
     let found = [
         told(Metric::ReportedUncorrectable, 0),
         told(Metric::MediaErrors, 0),
@@ -116,9 +122,10 @@ pub fn uncorrected(case: &RuleInput) -> Option<Symptom> {
     Some(cause)
 }
 
-/// The drive's error log. History: it counts commands that the host should not have sent as well.
-/// SUSPECT when it grows and its newest is about the medium (UNC: uncorrectable, AMNF and IDNF: an
-/// address mark or a sector that is not found; ACS-2, 6.2).
+/// The ATA error log (smartctl(8) -l error). It is history, and also counts commands that the host
+/// should not have sent. SUSPECT when the log grows and its newest entry is about the medium
+/// (ACS-2, 6.2: UNC, uncorrectable; AMNF, address mark not found; IDNF, sector not found). Clears
+/// after the window without growth.
 pub fn logged_errors(case: &RuleInput) -> Option<Symptom> {
     case.repeated_growth(Metric::LoggedErrors)?;
     let about_medium = |text: &str| {
@@ -146,9 +153,10 @@ pub fn logged_errors(case: &RuleInput) -> Option<Symptom> {
     })
 }
 
-/// Sectors (ATA), blocks (SSD) or elements (SCSI) that spare ones stand for. SUSPECT from
-/// `reallocated_suspect`, with how long they have been so many; BAD from `reallocated_bad`, or when
-/// `reallocated_growth_bad` came within the window on several occasions. Stays.
+/// Remapped sectors of a hard disk and blocks of an SSD (drivedb.h 5; ACS-4, Device Statistics page
+/// 03h), and grown defects of a SCSI drive (SBC-4, READ DEFECT DATA). SUSPECT from
+/// `reallocated_suspect`. BAD from `reallocated_bad`, or when the count grew by
+/// `reallocated_growth_bad` within the window on `growth_occasions` occasions. Does not clear.
 pub fn reallocated(case: &RuleInput) -> Option<Symptom> {
     let (metric, noun) = match case.value(Metric::GrownDefects) {
         Some(_) => (Metric::GrownDefects, ("grown defect", "grown defects")),
@@ -174,8 +182,8 @@ pub fn reallocated(case: &RuleInput) -> Option<Symptom> {
         trend(case, metric)
     );
     let mut evidence = metric_lines(case, metric);
-    // Attempts, also those without success, and packed by some makers: a witness, never the
-    // accuser.
+    // Attribute 196 counts attempts, including failed ones, and some makers pack several values
+    // into it. It supports a finding and never raises one.
     evidence.extend(metric_lines(case, Metric::ReallocationEvents));
     Some(Symptom {
         severity: suspect_or_bad(many || fast),
@@ -184,23 +192,23 @@ pub fn reallocated(case: &RuleInput) -> Option<Symptom> {
     })
 }
 
-/// On the SSD's own scale of 100 hardly anything of its reserve is gone.
+/// The SSD's normalized value of 90 to 100 says that nearly all of its reserve is left.
 fn is_negligible_for_ssd(case: &RuleInput) -> bool {
     let Some(ata) = case.ata() else { return false };
     let identity = &case.report.identity;
     let mut attributes = ata.attributes.iter().filter(|attribute| {
-        memory::attribute_metric(attribute, ata, identity) == Some(Metric::Reallocated)
+        history::attribute_metric(attribute, ata, identity) == Some(Metric::Reallocated)
     });
     is_solid_state(case) && attributes.any(|attribute| (90..=100).contains(&attribute.value))
 }
 
 fn is_solid_state(case: &RuleInput) -> bool {
     case.ata()
-        .is_some_and(|ata| memory::is_solid_state(ata, &case.report.identity))
+        .is_some_and(|ata| history::is_solid_state(ata, &case.report.identity))
 }
 
-/// Data that was damaged between the drive's own cache and its medium. SUSPECT from
-/// `end_to_end_suspect`. Stays.
+/// Data corrupted between the drive's cache and its medium (drivedb.h 184). SUSPECT from
+/// `end_to_end_suspect`. Does not clear.
 pub fn end_to_end(case: &RuleInput) -> Option<Symptom> {
     let count = case
         .value(Metric::EndToEndErrors)
@@ -212,8 +220,8 @@ pub fn end_to_end(case: &RuleInput) -> Option<Symptom> {
     )
 }
 
-/// Spin-ups that needed another attempt: motor, bearing, or power. SUSPECT from
-/// `spin_retries_suspect`. Stays.
+/// Spin-ups that needed another attempt (drivedb.h 10): a fault of the motor, the bearing or the
+/// power supply. SUSPECT from `spin_retries_suspect`. Does not clear.
 pub fn spin_retries(case: &RuleInput) -> Option<Symptom> {
     let count = case
         .value(Metric::SpinRetries)
@@ -229,8 +237,9 @@ pub fn spin_retries(case: &RuleInput) -> Option<Symptom> {
     )
 }
 
-/// Commands that the drive did not finish in time. SUSPECT when they grow: a number from the past
-/// may be a pulled cable or a reset. Over after the window without another.
+/// Commands that the drive did not finish in time (drivedb.h 188, and its raw16 format for
+/// Seagate). SUSPECT when the count grows: an old count may come from a pulled cable or a reset.
+/// Clears after the window without growth.
 pub fn command_timeouts(case: &RuleInput) -> Option<Symptom> {
     case.repeated_growth(Metric::CommandTimeouts)?;
     let count = case.value(Metric::CommandTimeouts)?;
@@ -241,8 +250,8 @@ pub fn command_timeouts(case: &RuleInput) -> Option<Symptom> {
     )
 }
 
-/// Reads that went off the track. A rate with some makers, so only its growth counts. SUSPECT; over
-/// after the window.
+/// Off-track reads (drivedb.h 201). Some makers store a rate there, so only growth counts. SUSPECT
+/// when the count grows. Clears after the window without growth.
 pub fn soft_read_errors(case: &RuleInput) -> Option<Symptom> {
     case.repeated_growth(Metric::SoftReadErrors)?;
     let count = case.value(Metric::SoftReadErrors)?;
@@ -253,9 +262,10 @@ pub fn soft_read_errors(case: &RuleInput) -> Option<Symptom> {
     )
 }
 
-/// Data damaged on the cable and sent again. SUSPECT when they grow, and about the cable; an old
-/// count is of a cable that may be gone, and cannot be set back. Over after the window without
-/// another.
+/// Data corrupted on the cable and sent again (drivedb.h 199; ACS-4, Device Statistics page 06h).
+/// SUSPECT when the count grows. The finding is about the cable, not about the drive. An old count
+/// may come from a cable that was replaced, and no one can reset it. Clears after the window
+/// without growth.
 pub fn crc(case: &RuleInput) -> Option<Symptom> {
     case.repeated_growth(Metric::CrcErrors)?;
     let count = case.value(Metric::CrcErrors)?;
@@ -285,7 +295,7 @@ fn suspect_or_bad(bad: bool) -> Severity {
     }
 }
 
-/// Several causes as one: the worst first.
+/// Merges several symptoms into one: the worst comes first.
 fn merge_worst_first<const N: usize>(causes: [Option<Symptom>; N]) -> Option<Symptom> {
     let mut causes: Vec<Symptom> = causes.into_iter().flatten().collect();
     causes.sort_by_key(|cause| std::cmp::Reverse(cause.severity));

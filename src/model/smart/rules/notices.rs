@@ -1,10 +1,10 @@
-//! What smartmontools knows of this model, beside the drive's own word.
+//! The rule about firmware notices: what the drive database of smartmontools knows of this model.
 
 use crate::model::finding::Severity;
 use crate::model::smart::rules::{RuleInput, Symptom};
 
-/// drivedb's warning of a firmware with known faults. Information: whether the fault concerns this
-/// host is for an admin to read.
+/// A warning in drivedb.h about firmware with known faults. Information: an admin must read whether
+/// the fault concerns this host. Clears with a firmware or a database without the warning.
 pub fn firmware(case: &RuleInput) -> Option<Symptom> {
     let notices = case
         .report

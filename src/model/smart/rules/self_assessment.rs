@@ -1,8 +1,10 @@
-//! What the drive says of itself as a whole: the overall verdict, NVMe's critical warnings, SCSI's
-//! informational exceptions.
+//! Rules about the drive's assessment of itself: the overall SMART verdict, the critical warnings
+//! of NVMe, and the informational exceptions of SCSI.
+//!
+//! In: one `RuleInput`. Out: a `Symptom` a rule, or none.
 
 use crate::model::finding::Severity;
-use crate::model::smart::memory::is_temperature;
+use crate::model::smart::history::is_temperature;
 use crate::model::smart::report::{InformationalException, Message, WhenFailed};
 use crate::model::smart::rules::text::attribute_line;
 use crate::model::smart::rules::{RuleInput, Symptom};
@@ -12,10 +14,10 @@ const ASC_FAILURE_PREDICTION: u8 = 0x5d;
 /// ASC 0Bh: warning.
 const ASC_WARNING: u8 = 0x0b;
 
-/// SMART overall-health self-assessment: FAILED. BAD. Where the drive tells what moved it (NVMe's
-/// bits, SCSI's codes), that is judged instead: smartctl calls an NVMe drive or a SAS drive failed
-/// for its temperature alone. `passed` absent: exit status bit 3 says the same. Over when it
-/// passes.
+/// The SMART overall-health self-assessment is FAILED (smartctl(8), EXIT STATUS bit 3; ACS-4, SMART
+/// RETURN STATUS). BAD. Where the drive reports the cause (bits of NVMe, codes of SCSI), the rules
+/// about the causes decide instead: smartctl calls an NVMe or SAS drive failed for its temperature
+/// alone. Without `passed`, exit status bit 3 decides. Clears when the assessment is PASSED.
 pub fn overall(case: &RuleInput) -> Option<Symptom> {
     let report = case.report;
     let failed = report.overall_passed() == Some(false);
@@ -51,7 +53,7 @@ pub fn overall(case: &RuleInput) -> Option<Symptom> {
     })
 }
 
-/// The verdict is smartctl's own, of attributes of the temperature.
+/// smartctl derived the verdict from temperature attributes.
 fn is_attribute_check_for_temperature(case: &RuleInput) -> bool {
     let Some(ata) = case.ata() else { return false };
     let mut below = ata
@@ -67,7 +69,9 @@ fn is_attribute_check_for_temperature(case: &RuleInput) -> bool {
         && below.all(is_temperature)
 }
 
-/// The drive predicts its failure. BAD. 5D/FF is a test of the alarm, set by an admin.
+/// The drive predicts its failure (SPC-6, additional sense code 5Dh; Informational Exceptions log
+/// page). BAD. 5D/FF is a test of the alarm by an admin. Clears when the drive no longer reports
+/// the code.
 pub fn scsi_predicts_failure(case: &RuleInput) -> Option<Symptom> {
     let exception = case
         .scsi()?
@@ -91,8 +95,9 @@ pub fn scsi_predicts_failure(case: &RuleInput) -> Option<Symptom> {
     })
 }
 
-/// Other warnings (self-test, background scan, cache without power …). SUSPECT. Not 0B/01, the
-/// temperature.
+/// Other warnings: self-test, background scan, cache without backup power and so on (SPC-6,
+/// additional sense code 0Bh). SUSPECT. 0B/01, the temperature, has a rule of its own. Clears when
+/// the drive no longer reports the code.
 pub fn scsi_warning(case: &RuleInput) -> Option<Symptom> {
     let exception = case
         .scsi()?
@@ -107,7 +112,8 @@ pub fn scsi_warning(case: &RuleInput) -> Option<Symptom> {
     })
 }
 
-/// Reliability is degraded by significant media errors or an internal error. BAD.
+/// Reliability is degraded by significant media errors or an internal error (NVMe Base 2.0
+/// 5.16.1.3, Critical Warning bit 2). BAD. Clears when the drive clears the bit.
 pub fn nvme_reliability(case: &RuleInput) -> Option<Symptom> {
     critical_warning_symptom(
         case,
@@ -117,7 +123,8 @@ pub fn nvme_reliability(case: &RuleInput) -> Option<Symptom> {
     )
 }
 
-/// The medium has been placed in read-only mode. BAD.
+/// The medium is in read-only mode (NVMe Base 2.0 5.16.1.3, Critical Warning bit 3). BAD. Clears
+/// when the drive clears the bit.
 pub fn nvme_read_only(case: &RuleInput) -> Option<Symptom> {
     critical_warning_symptom(
         case,
@@ -127,8 +134,8 @@ pub fn nvme_read_only(case: &RuleInput) -> Option<Symptom> {
     )
 }
 
-/// The backup of its volatile memory has failed: what is written may be lost when the power goes.
-/// BAD.
+/// The backup of the volatile memory has failed (NVMe Base 2.0 5.16.1.3, Critical Warning bit 4):
+/// written data may be lost at a power failure. BAD. Clears when the drive clears the bit.
 pub fn nvme_backup(case: &RuleInput) -> Option<Symptom> {
     critical_warning_symptom(
         case,
@@ -138,8 +145,9 @@ pub fn nvme_backup(case: &RuleInput) -> Option<Symptom> {
     )
 }
 
-/// The persistent memory region (no part of the medium) is read-only or unreliable, or a warning
-/// that the standard did not know yet. SUSPECT.
+/// The persistent memory region, which is not part of the medium, is read-only or unreliable, or
+/// the drive sets a reserved bit (NVMe Base 2.0 5.16.1.3, Critical Warning bit 5 and above).
+/// SUSPECT. Clears when the drive clears the bits.
 pub fn nvme_other_warnings(case: &RuleInput) -> Option<Symptom> {
     critical_warning_symptom(
         case,

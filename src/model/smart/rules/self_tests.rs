@@ -1,14 +1,16 @@
-//! The drive's own tests of itself.
+//! The rule about self-tests of the drive.
+//!
+//! In: the self-test log of one report. Out: a `Symptom`, or none.
 
 use crate::model::finding::Severity;
 use crate::model::smart::report::SelfTestOutcome;
 use crate::model::smart::rules::text::self_test_line;
 use crate::model::smart::rules::{RuleInput, Symptom};
 
-/// A self-test found a fault and no extended one has passed since: BAD. SUSPECT where a test of the
-/// same kind has passed since, which read less than all. smartctl's exit status leaves out the
-/// failures that an extended test has outdated; that an admin or a reset broke a test off is no
-/// failure.
+/// A self-test found a fault, and no extended test has passed since (smartctl(8), EXIT STATUS bit
+/// 7; self-test logs of ACS-4, NVMe Base 2.0 5.16.1.7, SPC-6). BAD. SUSPECT when a test of the same
+/// kind, which reads less than all, has passed since. Clears when an extended test passes. A test
+/// aborted by an admin or by a reset is not a failure.
 pub fn failed(case: &RuleInput) -> Option<Symptom> {
     let log = &case.report.self_tests.log;
     let whole =

@@ -1,21 +1,26 @@
-//! Heat. SUSPECT at most: it shortens a drive's life and does not say that the drive fails.
+//! Rules about temperature.
+//!
+//! In: one `RuleInput`. Out: a `Symptom` a rule, or none. SUSPECT at most: heat shortens the life
+//! of a drive and is not a failure.
 
 use crate::model::finding::Severity;
-use crate::model::smart::memory::{Metric, is_solid_state, is_temperature};
+use crate::model::smart::history::{Metric, is_solid_state, is_temperature};
 use crate::model::smart::report::{Attribute, Body, WhenFailed};
 use crate::model::smart::rules::self_assessment::{critical_warning_symptom, exception_line};
 use crate::model::smart::rules::text::attribute_line;
 use crate::model::smart::rules::{RuleInput, Symptom};
 
-/// What can be a limit. Drives tell 0 and 255 for none.
+/// Plausible limits in °C. Drives report 0 and 255 for "no limit".
 const PLAUSIBLE_LIMITS: std::ops::RangeInclusive<i64> = 40..=125;
 
-/// An attribute of the temperature may be at its threshold this far below the limit, since makers'
-/// thresholds are lower (Hitachi and WD: 55 °C). Further below, the attribute speaks nonsense:
-/// firmware whose normalised value is the temperature itself, with a threshold for its upper end.
+/// How far below the limit a temperature attribute may be at its threshold: thresholds of makers
+/// are lower than the limit (Hitachi and WD: 55 °C). At lower temperatures the attribute is wrong:
+/// some firmware stores the temperature itself as the normalized value, with an upper bound as the
+/// threshold.
 const THRESHOLD_MARGIN: u64 = 10;
 
-/// A temperature beyond one of the drive's own thresholds, the upper or the lower.
+/// The temperature is above the upper or below the lower threshold of the drive (NVMe Base 2.0
+/// 5.16.1.3, Critical Warning bit 1). SUSPECT. Clears when the drive clears the bit.
 pub fn nvme_warning(case: &RuleInput) -> Option<Symptom> {
     let celsius = case
         .report
@@ -30,7 +35,8 @@ pub fn nvme_warning(case: &RuleInput) -> Option<Symptom> {
     )
 }
 
-/// 0B/01: specified temperature exceeded.
+/// Specified temperature exceeded (SPC-6, additional sense code 0Bh/01h). SUSPECT. Clears when the
+/// drive no longer reports the code.
 pub fn scsi_warning(case: &RuleInput) -> Option<Symptom> {
     let exception = case
         .scsi()?
@@ -45,8 +51,9 @@ pub fn scsi_warning(case: &RuleInput) -> Option<Symptom> {
     })
 }
 
-/// An attribute of the temperature at its threshold now. In the past is over. Information where the
-/// drive is plainly cool.
+/// A temperature attribute at its threshold now (smartctl(8) -A; drivedb.h 190, 194). SUSPECT;
+/// information where the drive is clearly cool. Clears when the value is above the threshold: past
+/// heat is over.
 pub fn attribute_threshold(case: &RuleInput) -> Option<Symptom> {
     let ata = case.ata()?;
     let failed = |attribute: &&Attribute| {
@@ -80,8 +87,9 @@ pub fn attribute_threshold(case: &RuleInput) -> Option<Symptom> {
     })
 }
 
-/// Above the drive's own limit, or the policy's where it tells none. Over `temperature_clear_below`
-/// degrees below.
+/// The temperature is above the limit (NVMe WCTEMP, SCSI trip temperature, ACS-4 SCT status), or
+/// above the limit of the policy where the drive reports none. SUSPECT. Clears
+/// `temperature_clear_below` degrees below the limit.
 pub fn above_limit(case: &RuleInput) -> Option<Symptom> {
     let (celsius, limit) = (case.value(Metric::Temperature)?, effective_limit(case)?);
     let cleared = limit.saturating_sub(case.limits.temperature_clear_below);
@@ -90,7 +98,7 @@ pub fn above_limit(case: &RuleInput) -> Option<Symptom> {
         .into_iter()
         .flat_map(|series| series.points.iter().rev())
         .map(|point| point.value);
-    // The last reading that was clearly one or the other decides.
+    // The last reading outside the hysteresis decides.
     let decided = std::iter::once(celsius)
         .chain(earlier)
         .find(|celsius| *celsius > limit || *celsius <= cleared)?;
@@ -104,8 +112,8 @@ pub fn above_limit(case: &RuleInput) -> Option<Symptom> {
     })
 }
 
-/// The policy's for this drive; the drive's own; the policy's for its kind. NVMe drives without one
-/// of their own are not judged: they are built hot.
+/// The limit, by precedence: the policy for this drive, the drive's own limit, the policy for its
+/// kind. NVMe drives without their own limit have none: they are built to run hot.
 fn effective_limit(case: &RuleInput) -> Option<u64> {
     let limits = case.limits;
     let own = case

@@ -9,13 +9,13 @@ use crate::model::finding::Status;
 use crate::model::policy::smart::SmartPolicy;
 use crate::model::reason::Reason;
 use crate::model::smart::fixture::*;
-use crate::model::smart::memory::SmartHistory;
+use crate::model::smart::history::SmartHistory;
 use crate::model::smart::report::SmartReport;
-use crate::model::smart::rules::{RULES, RuleHit, judge};
+use crate::model::smart::rules::{RULES, RuleHit, evaluate};
 
 /// Judged as a recorded file is: by levels.
 fn hits(report: &SmartReport) -> Vec<(Reason, Severity)> {
-    let said = judge(report, None, &SmartPolicy::default());
+    let said = evaluate(report, None, &SmartPolicy::default());
     said.iter()
         .map(|said| (said.reason, said.severity))
         .collect()
@@ -33,7 +33,7 @@ fn recorded(readings: &[(i64, SmartReport)]) -> (SmartHistory, SmartReport) {
 /// Judged after these readings, an hour each.
 fn after(readings: &[(i64, SmartReport)]) -> Vec<RuleHit> {
     let (memory, last) = recorded(readings);
-    judge(&last, Some(&memory), &SmartPolicy::default())
+    evaluate(&last, Some(&memory), &SmartPolicy::default())
 }
 
 fn hit_for(said: &[RuleHit], reason: Reason) -> Option<&RuleHit> {
@@ -61,7 +61,7 @@ fn every_rule_has_a_name_of_its_own_and_a_source() {
 
 #[test]
 fn the_worst_comes_first_and_each_reason_once_with_all_its_causes() {
-    let said = judge(
+    let said = evaluate(
         &disk().raw(5, "4").raw(197, "269").raw(198, "2"),
         None,
         &SmartPolicy::default(),
@@ -92,14 +92,14 @@ fn the_worst_comes_first_and_each_reason_once_with_all_its_causes() {
 
 #[test]
 fn no_smart_finding_claims_data_loss() {
-    for said in judge(
+    for said in evaluate(
         &disk().raw(197, "5000").raw(187, "5000"),
         None,
         &SmartPolicy::default(),
     ) {
         assert_eq!(said.status, Status::Degraded);
     }
-    let notice = judge(&nvme_with_notice(), None, &SmartPolicy::default());
+    let notice = evaluate(&nvme_with_notice(), None, &SmartPolicy::default());
     assert_eq!(
         (notice[0].severity, notice[0].status),
         (Info, Status::Information)
@@ -119,7 +119,7 @@ fn nvme_with_notice() -> SmartReport {
 
 #[test]
 fn a_known_bad_firmware_is_information() {
-    let said = judge(&nvme_with_notice(), None, &SmartPolicy::default());
+    let said = evaluate(&nvme_with_notice(), None, &SmartPolicy::default());
     assert_eq!(
         (said[0].reason, said[0].severity),
         (Reason::FirmwareNotice, Info)
@@ -140,14 +140,14 @@ fn every_limit_can_be_set_for_one_model() {
         "[[overrides]]\nmodel = \"TESTDISK*\"\nlimits = { pending_suspect = 10, reallocated_suspect = 0 }\n",
     );
     assert_eq!(
-        judge(&disk().raw(197, "9").raw(5, "900"), None, &policy),
+        evaluate(&disk().raw(197, "9").raw(5, "900"), None, &policy),
         []
     );
-    assert_eq!(judge(&disk().raw(197, "10"), None, &policy).len(), 1);
+    assert_eq!(evaluate(&disk().raw(197, "10"), None, &policy).len(), 1);
     let other = disk()
         .raw(197, "9")
         .identity(|identity| identity.model = Some("OTHERDISK".into()));
-    assert_eq!(judge(&other, None, &policy).len(), 1);
+    assert_eq!(evaluate(&other, None, &policy).len(), 1);
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn reasons_and_attributes_can_be_left_out_for_one_drive() {
     let by_number = policy("[[overrides]]\nserial = \"TEST0001\"\nignore_attributes = [197]\n");
     let report = disk().raw(197, "9").raw(5, "4");
     for policy in [by_reason, by_number] {
-        let said = judge(&report, None, &policy);
+        let said = evaluate(&report, None, &policy);
         assert_eq!(
             said.iter().map(|said| said.reason).collect::<Vec<_>>(),
             [Reason::ReallocatedSectors]

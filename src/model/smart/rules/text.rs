@@ -1,8 +1,9 @@
-//! Numbers and times in words, and the lines that prove them.
+//! Text of findings: counts, growth and times in words, and lines of evidence as smartctl prints
+//! them.
 
 use jiff::SignedDuration;
 
-use crate::model::smart::memory::{self, Growth, Metric};
+use crate::model::smart::history::{self, Growth, Metric};
 use crate::model::smart::report::{Attribute, SelfTest};
 use crate::model::smart::rules::RuleInput;
 
@@ -15,8 +16,8 @@ pub fn pluralize(count: u64, one: &str, many: &str) -> String {
     }
 }
 
-/// How a value came to be what it is: ` (12 more in 3 days, 4.0 a day)`,
-/// `, unchanged for 211 days`, or nothing where that is not known.
+/// The growth of a value: ` (12 more in 3 days, 4.0 a day)`, `, unchanged for 211 days`, or empty
+/// without a history.
 pub fn trend(case: &RuleInput, metric: Metric) -> String {
     if let Some(growth) = case.growth(metric) {
         return format!(" ({})", growth_text(&growth));
@@ -31,7 +32,7 @@ pub fn trend(case: &RuleInput, metric: Metric) -> String {
     }
 }
 
-/// `12 more in 3 days, 4.0 a day`; `8 more 2 days ago`, where it was once.
+/// `12 more in 3 days, 4.0 a day`; `8 more 2 days ago` for a single step.
 pub fn growth_text(growth: &Growth) -> String {
     let by = growth.by;
     let ago = growth.last_reading.duration_since(growth.first);
@@ -98,7 +99,7 @@ pub fn self_test_line(test: &SelfTest) -> String {
     format!("{}: {}{hours}{lba}", test.kind, test.text)
 }
 
-/// The lines in which the report tells this value.
+/// The lines of the report that contain this value.
 pub fn metric_lines(case: &RuleInput, metric: Metric) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     if let Some(ata) = case.ata() {
@@ -107,7 +108,7 @@ pub fn metric_lines(case: &RuleInput, metric: Metric) -> Vec<String> {
             ata.attributes
                 .iter()
                 .filter(|attribute| {
-                    memory::attribute_metric(attribute, ata, identity) == Some(metric)
+                    history::attribute_metric(attribute, ata, identity) == Some(metric)
                 })
                 .map(attribute_line),
         );

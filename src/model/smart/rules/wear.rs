@@ -1,8 +1,9 @@
-//! Flash that wears: how much of the designed life is used, and what is left of the reserve. Wear
-//! alone is no failure.
+//! Rules about flash wear: the used share of the designed life, and the remaining spare blocks.
+//!
+//! In: one `RuleInput`. Out: a `Symptom` a rule, or none. Wear alone is not a failure.
 
 use crate::model::finding::Severity;
-use crate::model::smart::memory::{
+use crate::model::smart::history::{
     Metric, endurance_used, spare_available, spare_percent, wear_percent,
 };
 use crate::model::smart::report::{Attribute, WhenFailed};
@@ -10,7 +11,9 @@ use crate::model::smart::rules::self_assessment::critical_warning_symptom;
 use crate::model::smart::rules::text::{attribute_line, metric_lines};
 use crate::model::smart::rules::{RuleInput, Symptom, reaches_limit};
 
-/// The designed life is used from `wear_suspect_percent` on: SUSPECT, however far beyond. Stays.
+/// The used share of the designed life (NVMe Base 2.0 5.16.1.3, Percentage Used; ACS-4, Device
+/// Statistics page 07h; SBC-4, Solid State Media log page; drivedb.h). SUSPECT from
+/// `wear_suspect_percent`, never BAD. Does not clear.
 pub fn percent_used(case: &RuleInput) -> Option<Symptom> {
     let percent = case
         .value(Metric::WearPercent)
@@ -34,8 +37,9 @@ pub fn percent_used(case: &RuleInput) -> Option<Symptom> {
     })
 }
 
-/// An attribute of wear at its maker's threshold: SUSPECT, as that of any age. (One that its maker
-/// calls pre-failure is `SmartAttributeFailing`.)
+/// A wear attribute at its threshold (smartctl(8) -A, Old_age; drivedb.h). SUSPECT. A wear
+/// attribute that the maker calls pre-failure belongs to `SmartAttributeFailing`. Clears when the
+/// value is above the threshold.
 pub fn threshold(case: &RuleInput) -> Option<Symptom> {
     let ata = case.ata()?;
     let wears = |attribute: &&Attribute| {
@@ -57,8 +61,9 @@ pub fn threshold(case: &RuleInput) -> Option<Symptom> {
     })
 }
 
-/// Available spare below the drive's threshold: BAD, said by the drive (bit 0) or by the numbers.
-/// SUSPECT when `reserve_suspect_percent` of the way there is gone.
+/// Available spare of an NVMe drive (NVMe Base 2.0 5.16.1.3, Critical Warning bit 0, Available
+/// Spare). BAD when the drive sets bit 0, or when the value is below the threshold of the drive.
+/// SUSPECT when `reserve_suspect_percent` of the way from 100 to the threshold is used.
 pub fn nvme_spare(case: &RuleInput) -> Option<Symptom> {
     let nvme = case.nvme()?;
     let spare = case.value(Metric::SparePercent);
@@ -103,8 +108,9 @@ pub fn nvme_spare(case: &RuleInput) -> Option<Symptom> {
     })
 }
 
-/// The same of SATA drives, where drivedb knows the attribute, or smartctl tells it by itself (from
-/// 7.5 on). At its threshold it has failed, and is told as that.
+/// Spare blocks of a SATA drive, where drivedb.h knows the attribute or smartctl reports it (7.5
+/// and later). SUSPECT when `reserve_suspect_percent` of the way to the threshold is used. At its
+/// threshold the attribute has failed, and other rules report that.
 pub fn ata_spare(case: &RuleInput) -> Option<Symptom> {
     let ata = case.ata()?;
     let low = |attribute: &&Attribute| {
@@ -140,8 +146,8 @@ pub fn ata_spare(case: &RuleInput) -> Option<Symptom> {
     })
 }
 
-/// How much of the way from 100 to the threshold is gone. A drive whose threshold is nearly 100 has
-/// hardly any way, and says so itself.
+/// Whether `reserve_suspect_percent` of the way from 100 to the threshold is used. A threshold near
+/// 100 leaves hardly any way; such a drive reports a shortage itself.
 fn is_spare_low(case: &RuleInput, left: u64, threshold: u64) -> bool {
     let (used, range) = (
         100_u64.saturating_sub(left),
@@ -160,7 +166,7 @@ mod tests {
     use crate::model::policy::smart::SmartPolicy;
     use crate::model::reason::Reason;
     use crate::model::smart::report::{Body, Nvme, SmartReport};
-    use crate::model::smart::rules::judge;
+    use crate::model::smart::rules::evaluate;
 
     fn spare(left: u8, threshold: u8, critical_warning: u8) -> Option<Severity> {
         let log = Nvme {
@@ -173,7 +179,7 @@ mod tests {
             body: Body::Nvme(log),
             ..SmartReport::default()
         };
-        let said = judge(&report, None, &SmartPolicy::default());
+        let said = evaluate(&report, None, &SmartPolicy::default());
         said.iter()
             .find(|said| said.reason == Reason::SpareLow)
             .map(|said| said.severity)

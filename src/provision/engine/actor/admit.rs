@@ -1,45 +1,48 @@
-//! Which wishes are taken: what is wrong with a wish itself, what is not known yet, what is busy.
+//! Admission of requests: refuses those that are invalid, that name an unknown volume, or whose
+//! volume
+//! is busy; starts or queues the others.
 
 use crate::host::{clock, random};
 use crate::model::provision::BackingKind;
 use crate::provision::engine::actor::{Actor, VolumeEntry};
 use crate::provision::engine::job::VolumeJob;
+use crate::provision::engine::pool;
+use crate::provision::engine::request::{CreateRequest, Reply, Request, Response};
 use crate::provision::engine::step_context::pool_backing;
-use crate::provision::engine::volume::{Backing, Volume, not_found};
-use crate::provision::engine::{CreateRequest, Reply, Request, Response, pool};
+use crate::provision::engine::volume::{Backing, Volume};
 use crate::provision::error::ProvisionError;
 use crate::provision::record::{VERSION, VolumeRecord};
 use crate::provision::rules::{access, names, paths};
 use crate::provision::step::StepExecutor;
 
-/// What is answered at once, without an operation.
+/// A reply that needs no operation.
 type ImmediateReply = (Result<Response, ProvisionError>, Reply);
 
 impl<S: StepExecutor> Actor<S> {
-    /// The first checks need nothing but the wish; a caller's mistake is told before what is not
-    /// known.
-    pub(super) fn accept(&mut self, wish: Request, reply: Reply) {
-        if let Err((fault, reply)) = self.admit(wish, reply) {
-            // A caller that is gone has no use for it.
+    /// The first checks need only the request: a caller's mistake is reported before missing
+    /// records.
+    pub(super) fn accept(&mut self, request: Request, reply: Reply) {
+        if let Err((fault, reply)) = self.admit(request, reply) {
+            // The caller may have stopped waiting.
             let _ = reply.send(fault);
         }
     }
 
-    fn admit(&mut self, wish: Request, reply: Reply) -> Result<(), ImmediateReply> {
+    fn admit(&mut self, request: Request, reply: Reply) -> Result<(), ImmediateReply> {
         let root = self.settings().kubelet_root.clone();
-        let checked = match &wish {
-            Request::Create(wish) => pool::check_request(wish).map(drop),
-            Request::Expand(wish) => wish.range.check(),
-            Request::Stage(wish) => access::check(&wish.access).and_then(|()| {
-                paths::rooted_path(&root, "staging_path", &wish.staging_path).map(drop)
+        let checked = match &request {
+            Request::Create(request) => pool::check_request(request).map(drop),
+            Request::Expand(request) => request.range.check(),
+            Request::Stage(request) => access::check(&request.access).and_then(|()| {
+                paths::rooted_path(&root, "staging_path", &request.staging_path).map(drop)
             }),
             Request::Unstage { staging_path, .. } => {
                 paths::rooted_path(&root, "staging_path", staging_path).map(drop)
             }
-            Request::Publish(wish) => access::check(&wish.access)
-                .and_then(|()| paths::rooted_path(&root, "target_path", &wish.target_path))
+            Request::Publish(request) => access::check(&request.access)
+                .and_then(|()| paths::rooted_path(&root, "target_path", &request.target_path))
                 .and_then(|_| {
-                    wish.staging_path.as_deref().map_or(Ok(()), |path| {
+                    request.staging_path.as_deref().map_or(Ok(()), |path| {
                         paths::rooted_path(&root, "staging_path", path).map(drop)
                     })
                 }),
@@ -54,24 +57,24 @@ impl<S: StepExecutor> Actor<S> {
         if let Some(why) = &self.records_error {
             return Err((Err(ProvisionError::Unavailable(why.clone())), reply));
         }
-        match wish {
-            Request::Create(wish) => self.admit_create(wish, reply),
+        match request {
+            Request::Create(request) => self.admit_create(request, reply),
             Request::Delete { handle } => match self.check_idle(&handle) {
                 Err(ProvisionError::NotFound(_)) => Err((Ok(Response::Done), reply)),
                 _ => self.start_or_queue(&handle, VolumeJob::Delete, reply),
             },
-            Request::Expand(wish) => {
-                self.start_or_queue(&wish.handle.clone(), VolumeJob::Expand(wish), reply)
+            Request::Expand(request) => {
+                self.start_or_queue(&request.handle.clone(), VolumeJob::Expand(request), reply)
             }
-            Request::Stage(wish) => {
-                self.start_or_queue(&wish.handle.clone(), VolumeJob::Stage(wish), reply)
+            Request::Stage(request) => {
+                self.start_or_queue(&request.handle.clone(), VolumeJob::Stage(request), reply)
             }
             Request::Unstage {
                 handle,
                 staging_path,
             } => self.start_or_queue(&handle, VolumeJob::Unstage(staging_path), reply),
-            Request::Publish(wish) => {
-                self.start_or_queue(&wish.handle.clone(), VolumeJob::Publish(wish), reply)
+            Request::Publish(request) => {
+                self.start_or_queue(&request.handle.clone(), VolumeJob::Publish(request), reply)
             }
             Request::Unpublish {
                 handle,
@@ -90,7 +93,7 @@ impl<S: StepExecutor> Actor<S> {
             && entry.is_recovering
             && entry.queued.is_none()
         {
-            // It is only being looked at: that is no operation of anybody's.
+            // A recovery is no caller's operation: the request waits for it.
             entry.queued = Some((job, reply));
             return Ok(());
         }
@@ -103,7 +106,7 @@ impl<S: StepExecutor> Actor<S> {
         }
     }
 
-    /// What waited for a look to end.
+    /// Starts or answers a request that waited for a recovery to end.
     pub(super) fn resume_queued(&mut self, handle: &str, (job, reply): (VolumeJob, Reply)) {
         let refused = match (self.check_idle(handle), &job) {
             (Ok(()), _) => return self.start_job(handle, job, Some(reply)),
@@ -129,13 +132,15 @@ impl<S: StepExecutor> Actor<S> {
                 Some(why) if names::is_pool_handle(handle) => {
                     Err(ProvisionError::Unavailable(why.clone()))
                 }
-                _ => Err(not_found(handle)),
+                _ => Err(ProvisionError::volume_not_found(handle)),
             },
         }
     }
 
-    fn admit_create(&mut self, wish: CreateRequest, reply: Reply) -> Result<(), ImmediateReply> {
-        let kind = wish.kind.unwrap_or_else(|| self.settings().default_kind());
+    fn admit_create(&mut self, request: CreateRequest, reply: Reply) -> Result<(), ImmediateReply> {
+        let kind = request
+            .kind
+            .unwrap_or_else(|| self.settings().default_kind());
         let refused = |fault, reply| Err((Err(fault), reply));
         if kind == BackingKind::Lvm {
             if self.settings().volume_group.is_none() {
@@ -151,14 +156,14 @@ impl<S: StepExecutor> Actor<S> {
                 return refused(ProvisionError::Unavailable(why.clone()), reply);
             }
         }
-        let least = match pool::check_request(&wish) {
+        let least = match pool::check_request(&request) {
             Ok(least) => least,
             Err(fault) => return refused(fault, reply),
         };
         let namesake = self
             .volumes
             .iter()
-            .find(|(_, entry)| !entry.volume.is_static() && entry.volume.name == wish.name);
+            .find(|(_, entry)| !entry.volume.is_static() && entry.volume.name == request.name);
         let handle = match namesake {
             Some((
                 handle,
@@ -170,31 +175,31 @@ impl<S: StepExecutor> Actor<S> {
                 return refused(
                     self.check_idle(&handle)
                         .err()
-                        .unwrap_or_else(|| not_found(&handle)),
+                        .unwrap_or_else(|| ProvisionError::volume_not_found(&handle)),
                     reply,
                 );
             }
             Some((_, entry)) if entry.volume.exists => {
-                let answer = pool::check_same_volume(&entry.volume, &wish)
+                let answer = pool::check_same_volume(&entry.volume, &request)
                     .map(|()| Response::Volume(Box::new(entry.volume.view(None))));
                 return Err((answer, reply));
             }
-            // One that was given up in the middle: put right first, then made anew.
+            // An interrupted creation: recovered first, then repeated.
             Some((handle, _)) => handle.clone(),
-            None => match self.reserve_name(kind, &wish) {
+            None => match self.reserve_name(kind, &request) {
                 Ok(handle) => handle,
                 Err(fault) => return refused(fault, reply),
             },
         };
-        self.start_job(&handle, VolumeJob::Create(wish, least), Some(reply));
+        self.start_job(&handle, VolumeJob::Create(request, least), Some(reply));
         Ok(())
     }
 
-    /// The name is taken from now on, by a volume that is not there yet.
+    /// Reserves the name for a volume that does not exist yet.
     fn reserve_name(
         &mut self,
         kind: BackingKind,
-        wish: &CreateRequest,
+        request: &CreateRequest,
     ) -> Result<String, ProvisionError> {
         let bits = random::bits().map_err(|error| {
             ProvisionError::Unavailable(format!("reading random bits for a handle: {error}"))
@@ -206,12 +211,12 @@ impl<S: StepExecutor> Actor<S> {
         let record = VolumeRecord {
             version: VERSION,
             handle: handle.clone(),
-            name: wish.name.clone(),
+            name: request.name.clone(),
             kind,
             size: 0,
             created: clock::now(),
-            mkfs_options: wish.mkfs_options.clone(),
-            accesses: wish.accesses.clone(),
+            mkfs_options: request.mkfs_options.clone(),
+            accesses: request.accesses.clone(),
             unknown_fields: serde_json::Map::new(),
         };
         let mut volume = Volume::new(&handle, kind, backing).with_record(record);

@@ -70,8 +70,8 @@ async fn a_lasting_error_is_logged_when_it_begins_and_when_it_ends() {
     });
     assert!(tried > 10, "it was tried {tried} times");
     let begun = [
-        "an operation that was cut off is put right",
-        "could not be put right yet",
+        "recovering a volume from an interrupted operation",
+        "recovery of a volume failed",
         "volumes may be missing",
         "no record lies among",
     ];
@@ -82,10 +82,10 @@ async fn a_lasting_error_is_logged_when_it_begins_and_when_it_ends() {
         .host
         .with_state(|world| (world.growing_broken, world.group_broken) = (false, false));
     tokio::time::sleep(Duration::from_secs(90)).await;
-    for message in begun
-        .into_iter()
-        .chain(["is put right now", "the volume group are known again"])
-    {
+    for message in begun.into_iter().chain([
+        "succeeded after earlier failures",
+        "the volume group are known again",
+    ]) {
         assert_eq!(log.count(message), 1, "{message}");
     }
 }

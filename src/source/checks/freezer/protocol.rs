@@ -1,4 +1,5 @@
-//! What daemon and freezer say to each other: one order, and then what comes of it.
+//! The messages between the daemon and the freezer, as lines of JSON: one request, then the events
+//! that follow from it.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,41 +9,44 @@ use serde::{Deserialize, Serialize};
 use crate::source::checks::freezer::FreezeRequest;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "told", rename_all = "snake_case")]
+#[serde(tag = "request", rename_all = "snake_case")]
 pub enum FreezerRequest {
-    /// The first word. `intents`: where notes are kept, as the host names it.
+    /// The first request. `intents`: the folder of the intents, as a path on the host.
     Freeze {
         order: FreezeRequest,
         intents: PathBuf,
     },
-    /// The second word; the end of the pipe says the same.
+    /// The second request. The end of the pipe has the same meaning.
     Thaw,
-    /// The only word: thaw what notes of dead freezers say; `only` of the one of this name.
+    /// A single request: thaw what the intents of dead freezers name; `only` the intent of this
+    /// name.
     Repair {
         intents: PathBuf,
         only: Option<String>,
     },
-    /// The only word: resume what notes of dead lvm processes say; `forget` them then.
+    /// A single request: resume what the intents of dead lvm processes name; `forget`: remove these
+    /// intents.
     Resume { intents: PathBuf, forget: bool },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "said", rename_all = "snake_case")]
+#[serde(tag = "event", rename_all = "snake_case")]
 pub enum FreezerEvent {
-    /// All is ready; FIFREEZE is called next, which may take as long as it likes.
+    /// Everything is ready. FIFREEZE is called next, and may block for any time.
     AboutToFreeze,
     Frozen {
         freeze_duration: Duration,
     },
-    /// `early`: why, where it was not for being told.
+    /// `early`: why it was thawed without a request.
     Thawed {
         held: Duration,
         freeze_duration: Duration,
         early: Option<String>,
-        /// For its limit.
+        /// The limit was reached.
         late: bool,
     },
-    /// Nothing is frozen: it will not be, somebody else holds it, or it did not work.
+    /// Nothing is frozen: the filesystem is refused, frozen by another program, or the freeze
+    /// failed.
     Refused {
         why: String,
     },
@@ -54,22 +58,22 @@ pub enum FreezerEvent {
     Resumed(ResumeResult),
 }
 
-/// What came of looking for what was left frozen.
+/// The result of thawing leftovers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RepairResult {
-    /// For each note that something was done about, or that could not be helped.
+    /// One line for each intent that was handled, or could not be.
     pub lines: Vec<String>,
-    /// Something may be frozen still.
+    /// A filesystem may still be frozen.
     pub maybe_frozen: bool,
 }
 
-/// What came of looking for volumes that were left suspended.
+/// The result of resuming suspended volumes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResumeResult {
-    /// For each device that something was done about, or that could not be helped.
+    /// One line for each device that was handled, or could not be.
     pub lines: Vec<String>,
-    /// There were notes of processes that have ended.
+    /// There were intents of processes that have exited.
     pub had_intents: bool,
-    /// One is still at work.
+    /// A process with an intent is still running.
     pub still_running: bool,
 }

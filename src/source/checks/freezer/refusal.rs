@@ -1,9 +1,9 @@
-//! Which filesystems are never frozen: those that the way back needs. While one of these waits, so
-//! may whoever must thaw it, and whoever could help.
+//! Decides which filesystems are never frozen: those that are needed to thaw again. Freezing one of
+//! them could block the process that must thaw it, or the person who could help.
 //!
-//! In: the host's mount table and what lies where. Out: the reason, in words. Pure: filesystems are
-//! compared by the numbers that the kernel gives them, never by the beginning of a path: a volume
-//! mounted below the kubelet's root is another filesystem.
+//! In: the host's mount table and the paths that are needed. Out: the reason, as text. Pure.
+//! Filesystems are compared by device number, never by path prefix: a volume mounted below the
+//! kubelet's root is another filesystem.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use crate::model::graph::mounts::MountTree;
 use crate::model::mount::Mount;
 use crate::model::path::HostPath;
 
-/// Looked at on every host where they are; what is beneath a symbolic link counts.
+/// Checked on every host that has them; symbolic links are followed.
 pub const SYSTEM_PATHS: &[(&str, &str)] = &[
     ("/", "the system's root"),
     ("/usr", "the system's programs"),
@@ -36,21 +36,20 @@ pub const SYSTEM_PATHS: &[(&str, &str)] = &[
     ("/var/lib/etcd", "etcd, on which the whole cluster waits"),
 ];
 
-/// What a host is like, as far as freezing is concerned.
+/// The parts of a host that decide what must not be frozen.
 #[derive(Clone, Debug, Default)]
 pub struct HostLayout {
     /// PID 1's mount table.
     pub mounts: Vec<Mount>,
-    /// Paths without symbolic links, in the host's mount namespace, and what is there.
+    /// Resolved paths in the host's mount namespace, and a description of each.
     pub needed_paths: Vec<(HostPath, String)>,
-    /// Filesystems that are needed for what the daemon has there, in whatever namespace it sees
-    /// them.
+    /// Filesystems that the daemon itself needs, in whichever namespace it sees them.
     pub needed_devs: Vec<(DevNo, String)>,
-    /// What the overlays in our own mount namespace are made of, as the host names it.
+    /// The layers of the overlays in our own mount namespace, as paths on the host.
     pub overlay_layers: Vec<HostPath>,
     /// Files and devices in /proc/swaps.
     pub swaps: Vec<HostPath>,
-    /// Loop devices in use (`loop3`) and the file beneath.
+    /// Loop devices in use (`loop3`) and their backing files.
     pub loops: Vec<(String, HostPath)>,
 }
 
@@ -74,9 +73,9 @@ pub fn refusal(host: &HostLayout, target: &[DevNo]) -> Option<String> {
     {
         return Some(refused(format!("{what} lies on it, which")));
     }
-    // Whatever container runtime there is, and wherever it has its root: what it has mounted tells.
+    // The mounted overlays reveal the root of any container runtime, wherever it is.
     let overlays = host.mounts.iter().flat_map(|mount| {
-        layers(mount)
+        overlay_layers_of(mount)
             .into_iter()
             .map(move |layer| (layer, mount.mount_point.to_string()))
     });
@@ -100,12 +99,12 @@ pub fn refusal(host: &HostLayout, target: &[DevNo]) -> Option<String> {
     Some(refused(format!("{name} is made of {file} on it, which")))
 }
 
-/// The filesystem that a path lies on, and where that is an overlay, those that it is made of.
+/// The filesystem that contains a path; for an overlay, also the filesystems of its layers.
 fn underlying_filesystems(table: &MountTree<'_>, path: &HostPath) -> BTreeSet<DevNo> {
     let Some(mount) = table.containing(path) else {
         return BTreeSet::new();
     };
-    let layers = layers(mount);
+    let layers = overlay_layers_of(mount);
     std::iter::once(mount.dev)
         .chain(
             layers
@@ -116,9 +115,9 @@ fn underlying_filesystems(table: &MountTree<'_>, path: &HostPath) -> BTreeSet<De
         .collect()
 }
 
-/// The folders of which an overlay is made (Documentation/filesystems/overlayfs.rst); relative ones
-/// are relative to what nobody knows any more.
-pub fn layers(mount: &Mount) -> Vec<HostPath> {
+/// The layers of an overlay (Documentation/filesystems/overlayfs.rst). Relative ones are left out:
+/// what they were relative to is not recorded.
+pub fn overlay_layers_of(mount: &Mount) -> Vec<HostPath> {
     if mount.fs_type != "overlay" {
         return Vec::new();
     }
@@ -138,7 +137,7 @@ pub fn layers(mount: &Mount) -> Vec<HostPath> {
         .collect()
 }
 
-/// A swap partition's node says nothing of the filesystem that it lies on.
+/// The device node of a swap partition says nothing about the filesystem that contains the node.
 fn is_device_node(table: &MountTree<'_>, path: &HostPath) -> bool {
     table
         .containing(path)
@@ -199,7 +198,7 @@ mod tests {
         check(&host, (8, 3), Some("the kubelet's root (/var/lib/kubelet)"));
         check(&host, (8, 4), Some("containerd's root"));
         check(&host, (0, 6), Some("sockets"));
-        // Below the kubelet's root, and another filesystem.
+        // Below the kubelet's root, but another filesystem.
         check(&host, (8, 32), None);
         check(&host, (8, 16), None);
         check(&host, (8, 5), None);
@@ -296,7 +295,7 @@ mod tests {
             );
             check(&node(mounted(options)), (8, 5), None);
         }
-        // Other filesystems have options of that name as well.
+        // Other filesystems have options of these names as well.
         let other = |host: &mut HostLayout| {
             host.mounts
                 .extend(parse(b"30 1 0:61 / /mnt rw - fuse.x x rw,lowerdir=/data/l\n").0)

@@ -1,8 +1,9 @@
-//! What a check has let go of and what has not ended by then: a run that is dropped closes its
-//! helper's pipes, by which the helper kills its checker and goes; one whose checker hangs in the
-//! kernel stays, and until it has gone nothing else may check this filesystem.
+//! Runs that were dropped and have not ended yet. Dropping a run closes the pipes of its helper,
+//! upon which the helper kills its checker and exits. A checker that hangs in the kernel stays;
+//! until it exits, nothing else may check this filesystem.
 //!
-//! One for each check. In: ends that are awaited by nobody else. Out: those that do not come.
+//! One instance per check. In: exits that nothing else awaits. Out: the checkers that could not be
+//! killed.
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,21 +19,20 @@ use crate::source::checks::runner::{EXIT_TIMEOUT, await_exit};
 pub struct OrphanedRuns(Arc<Mutex<Vec<JoinHandle<Option<UnkillableChild>>>>>);
 
 impl OrphanedRuns {
-    /// `end` waits a moment, and hands over what has not ended by then.
+    /// `end` waits a moment, and returns the process if it has not exited by then.
     pub fn add(&self, end: impl Future<Output = Option<UnkillableChild>> + Send + 'static) {
-        // Without a runtime the daemon ends, and nobody asks any more.
+        // Without a runtime the daemon is ending, and nothing reads the result.
         if let Ok(runtime) = Handle::try_current() {
             self.lock().push(runtime.spawn(end));
         }
     }
 
-    /// What is left of all that was let go of: waits for as long as a process that was killed takes
-    /// to go.
+    /// The dropped runs that could not be killed. Waits as long as a killed process takes to exit.
     pub async fn collect_unkillable(&self) -> Vec<UnkillableChild> {
         let ends = std::mem::take(&mut *self.lock());
         let mut left = Vec::new();
         for end in ends {
-            // An error: the runtime ends.
+            // An error: the runtime is ending.
             left.extend(end.await.ok().flatten());
         }
         left
@@ -43,17 +43,17 @@ impl OrphanedRuns {
     }
 }
 
-/// A helper that is a stray as soon as it is let go of.
+/// A helper that becomes an orphan when it is dropped.
 pub(super) struct GuardedHelper {
     helper: Option<Helper>,
     orphans: OrphanedRuns,
 }
 
 impl GuardedHelper {
-    pub(super) fn new(helper: Helper, strays: &OrphanedRuns) -> GuardedHelper {
+    pub(super) fn new(helper: Helper, orphans: &OrphanedRuns) -> GuardedHelper {
         GuardedHelper {
             helper: Some(helper),
-            orphans: strays.clone(),
+            orphans: orphans.clone(),
         }
     }
 
@@ -67,7 +67,7 @@ impl GuardedHelper {
         }
     }
 
-    /// Whoever takes it waits for its end himself.
+    /// The caller waits for its exit.
     pub(super) fn take(mut self) -> Option<Helper> {
         self.helper.take()
     }

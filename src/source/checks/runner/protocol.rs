@@ -1,4 +1,4 @@
-//! What the daemon and the helper that runs a checker tell each other, a line of JSON each.
+//! The messages between the daemon and the helper that runs a checker, one line of JSON each.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,9 +10,9 @@ use crate::source::checks::runner::RunRequest;
 pub enum RunnerRequest {
     /// Open the devices, make the loops.
     Run(Box<RunRequest>),
-    /// Begin.
+    /// Start the checker.
     Start,
-    /// Instead of a run: detach the loops that somebody killed has left.
+    /// Instead of a run: detach the loops that a killed helper left.
     DetachLoops,
 }
 
@@ -21,7 +21,8 @@ pub enum RunnerRequest {
 pub enum RunnerEvent {
     Ready,
     Phase(String),
-    /// The last word, also where it did not begin. A checker that does not go keeps the helper.
+    /// The last event, also when the checker did not start. A checker that does not exit keeps its
+    /// helper alive.
     Finished(Box<Run>),
     LoopsDetached(Vec<String>),
 }

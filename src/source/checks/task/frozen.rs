@@ -1,14 +1,14 @@
-//! A run while the writers are held: everything is ready before they are, and they go on before
-//! anything is waited for.
+//! A frozen run: everything is prepared before the writers are held, and the writers continue
+//! before anything is waited for.
 
 use crate::model::check::decision::CheckOutcome;
-use crate::model::check::{Cancellation, CheckVerdict, Mode, RunResult, Termination};
+use crate::model::check::{CheckVerdict, Mode, RunResult, Termination};
 use crate::model::dev::DevNo;
 use crate::model::path::HostPath;
 use crate::source::checks::backend::Backend;
 use crate::source::checks::freezer::{FreezeError, FreezeRequest, ThawCause, ThawResult};
 use crate::source::checks::task::{
-    Abort, CheckTask, EXIT_TIMEOUT, SYNCFS_TIMEOUT, THAW_TIMEOUT, cancelled, failed_run, with_phase,
+    Abort, CheckTask, EXIT_TIMEOUT, SYNCFS_TIMEOUT, THAW_TIMEOUT, failed_run, with_phase,
 };
 use crate::source::checks::xfs_health::HealthScope;
 use jiff::Timestamp;
@@ -24,8 +24,8 @@ impl<W: Backend> CheckTask<W> {
             return Ok(());
         };
         let dev = self.desired.target.mountinfo_dev();
-        // Also where nothing has changed since the check began: what was found damaged meanwhile
-        // may never be thawed again.
+        // Needed even when no signal is new: a filesystem that was damaged since the check started
+        // might never thaw.
         if let Err(why) = self.query_xfs_health(HealthScope::Groups).await? {
             self.freeze_refusal = Some(why);
             return Ok(());
@@ -48,15 +48,15 @@ impl<W: Backend> CheckTask<W> {
             return Ok(());
         }
         self.set_phase(format!("{name}: freezing"));
-        let world = self.backend.clone();
+        let backend = self.backend.clone();
         let (started, began) = (self.clock.now(), Instant::now());
-        let order = FreezeRequest {
+        let request = FreezeRequest {
             check: self.desired.id.clone(),
             mount,
             dev,
             limit: self.desired.terms.budget,
         };
-        match self.or_cancelled(Box::pin(world.freeze(order))).await? {
+        match self.or_cancelled(Box::pin(backend.freeze(request))).await? {
             Ok(frozen) => {
                 Box::pin(self.check_frozen(prepared, frozen, &name, started, began)).await
             }
@@ -74,7 +74,7 @@ impl<W: Backend> CheckTask<W> {
                 ));
                 Ok(())
             }
-            // It held the writers for as long as they may be, as does a run that takes too long.
+            // The writers were held for the whole limit, as by a run that takes too long.
             Err(FreezeError::TimedOut(why)) => {
                 self.record_run(failed_run(
                     Mode::Frozen,
@@ -98,7 +98,7 @@ impl<W: Backend> CheckTask<W> {
         }
     }
 
-    /// Writers wait from here until it is thawed.
+    /// Writers are held from here until the thaw.
     async fn check_frozen(
         &mut self,
         prepared: W::PreparedRun,
@@ -110,29 +110,29 @@ impl<W: Backend> CheckTask<W> {
         enum FrozenRunEnd<H> {
             Finished(H),
             ThawedEarly(String),
-            Cancelled(Cancellation),
+            Cancelled,
         }
         self.set_phase(name.to_owned());
-        let (world, mut told) = (self.backend.clone(), self.inputs.control.clone());
+        let backend = self.backend.clone();
         let (phase, mut phases) = watch::channel(String::new());
         let (over, thawed) = {
-            let mut run = Box::pin(world.run(prepared, &phase));
+            let mut run = Box::pin(backend.run(prepared, &phase));
             let over = loop {
                 tokio::select! {
                     biased;
-                    heard = &mut run => break FrozenRunEnd::Finished(heard),
-                    why = world.wait_thawed_early(&mut frozen) => break FrozenRunEnd::ThawedEarly(why),
-                    stop = cancelled(&mut told) => break FrozenRunEnd::Cancelled(stop),
+                    finished = &mut run => break FrozenRunEnd::Finished(finished),
+                    why = backend.wait_thawed_early(&mut frozen) => break FrozenRunEnd::ThawedEarly(why),
+                    () = self.inputs.cancel.cancelled() => break FrozenRunEnd::Cancelled,
                     Ok(()) = phases.changed() => self.set_phase(with_phase(name, &phases.borrow_and_update())),
                 }
             };
-            // Writers first: the checker is killed behind it, which may take its time.
+            // Writers first: killing the checker may take a while.
             let thawed = self.thaw(frozen, began).await;
             match over {
-                // It is about to end for its own time-out, unless it hangs: that must be known.
+                // The checker is about to reach its own time-out, unless it hangs; find out which.
                 FrozenRunEnd::ThawedEarly(why) if thawed.cause == ThawCause::Limit => {
                     match tokio::time::timeout(EXIT_TIMEOUT, &mut run).await {
-                        Ok(heard) => (FrozenRunEnd::Finished(heard), thawed),
+                        Ok(finished) => (FrozenRunEnd::Finished(finished), thawed),
                         Err(_) => (FrozenRunEnd::ThawedEarly(why), thawed),
                     }
                 }
@@ -143,8 +143,8 @@ impl<W: Backend> CheckTask<W> {
             format!("writers went on in the middle of it ({why}): what was read counts for nothing")
         };
         let late = thawed.cause == ThawCause::Limit;
-        let taken = match over {
-            FrozenRunEnd::Cancelled(stop) => Err(Abort::Cancelled(stop)),
+        let recorded = match over {
+            FrozenRunEnd::Cancelled => Err(Abort::Cancelled),
             FrozenRunEnd::ThawedEarly(why) => {
                 let end = if late {
                     Termination::TimedOut
@@ -156,9 +156,9 @@ impl<W: Backend> CheckTask<W> {
                 self.record_run(run);
                 Ok(())
             }
-            FrozenRunEnd::Finished(heard) => {
-                let ran = world.reap(heard).await;
-                self.record_reaped(ran, started, |run| {
+            FrozenRunEnd::Finished(finished) => {
+                let reaped = backend.reap(finished).await;
+                self.record_reaped(reaped, started, |run| {
                     run.held = Some(thawed.held);
                     if let Some(why) = &thawed.early_reason {
                         run.result = RunResult::Failed;
@@ -170,10 +170,10 @@ impl<W: Backend> CheckTask<W> {
                 })
             }
         };
-        // Whatever else there is to say: this must be seen to.
+        // This outcome takes precedence: a person must act.
         match thawed.early_reason {
             Some(why) if thawed.cause == ThawCause::Unconfirmed => Err(Abort::ThawUnconfirmed(why)),
-            _ => taken,
+            _ => recorded,
         }
     }
 
@@ -213,8 +213,8 @@ impl<W: Backend> CheckTask<W> {
         }
     }
 
-    /// What is written so far goes out in its time, or a freeze, which waits for it, would hold the
-    /// writers for longer still. The error within says why not.
+    /// Checks that dirty data is written in time. Otherwise the freeze, which waits for it, would
+    /// hold the writers for longer. The inner error says why not.
     pub(super) async fn probe_syncfs(
         &mut self,
         name: &str,
@@ -222,10 +222,10 @@ impl<W: Backend> CheckTask<W> {
         dev: DevNo,
     ) -> Result<Result<(), String>, Abort> {
         self.set_phase(format!("{name}: syncfs"));
-        let world = self.backend.clone();
+        let backend = self.backend.clone();
         Ok(
             match self
-                .or_cancelled(Box::pin(world.syncfs(mount, dev, SYNCFS_TIMEOUT)))
+                .or_cancelled(Box::pin(backend.syncfs(mount, dev, SYNCFS_TIMEOUT)))
                 .await?
             {
                 Ok(took) if took <= SYNCFS_TIMEOUT => Ok(()),

@@ -23,7 +23,7 @@ use crate::model::path::HostPath;
 use crate::model::policy::checks::Tools;
 use crate::source::checks::backend::Backend;
 use crate::source::checks::freezer::{FreezeError, FreezeRequest, ThawCause, ThawResult};
-use crate::source::checks::load::{IoLoad, LoadSource};
+use crate::source::checks::load::{IoLoad, LoadError, LoadSource};
 use crate::source::checks::lvm_snapshot::{LvmSnapshotError, LvmSnapshotRequest};
 use crate::source::checks::runner::{Device, OrphanedRuns, ReapedRun, RunRequest};
 use crate::source::checks::tools::AvailableTools;
@@ -287,7 +287,7 @@ pub fn decide(situation: &DecisionInput<'_>, runs: &[&Run], at: Timestamp) -> De
 }
 
 fn run(mode: Mode, duration: Duration, end: Termination) -> Run {
-    let ballot = if end == Termination::Exited(0) {
+    let result = if end == Termination::Exited(0) {
         RunResult::Clean
     } else {
         RunResult::Failed
@@ -298,13 +298,13 @@ fn run(mode: Mode, duration: Duration, end: Termination) -> Run {
         duration,
         active: duration,
         held: None,
-        failure_reason: if ballot == RunResult::Failed {
+        failure_reason: if result == RunResult::Failed {
             format!("{end:?}")
         } else {
             String::new()
         },
         termination: end,
-        result: ballot,
+        result,
         checker_error: None,
         problems: Vec::new(),
         more_problems: 0,
@@ -338,7 +338,7 @@ impl Backend for FakeBackend {
             .unwrap_or_else(all_tools)
     }
 
-    async fn sample_load(&self, _devices: Vec<DevNo>) -> Result<IoLoad, String> {
+    async fn sample_load(&self, _devices: Vec<DevNo>) -> Result<IoLoad, LoadError> {
         let at = self.begun.elapsed();
         self.with_state(|state| {
             state.load_sampled_at.push(at);
@@ -346,6 +346,10 @@ impl Backend for FakeBackend {
                 percent: 0.0,
                 source: LoadSource::Pressure,
             }))
+        })
+        .map_err(|text| LoadError::Read {
+            path: "/proc/pressure/io",
+            source: std::io::Error::other(text),
         })
     }
 

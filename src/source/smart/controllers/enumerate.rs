@@ -1,10 +1,10 @@
-//! The disks behind one controller: its places are asked one after the other who is there.
-//! Controllers are asked at the same time, each for itself: one that hangs holds up no other.
+//! Enumerates the disks behind one controller, slot by slot. Controllers are enumerated in
+//! parallel: one that hangs delays no other.
 //!
-//! In: the controller, what was found last time. Out: the whole list, or why there is none: then
-//! nothing is lost. A place that does not answer in time keeps the disk that it had, and so does
-//! one at which a smartctl runs already; one that says that nobody is there is asked again before
-//! it is believed: a single INQUIRY that fails looks the same.
+//! In: the controller, the disks known before. Out: the complete list, or an error; then the known
+//! disks remain. A slot that times out, or at which a smartctl runs already, keeps its disk. A slot
+//! that reports no disk is checked again before its disk is removed: a single failed INQUIRY looks
+//! the same.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -16,7 +16,6 @@ use crate::host::clock::now;
 use crate::host::exec::{ExecError, Output, UnkillableChild};
 use crate::model::drive::{DriveFacts, DriveKind, Location, Transport};
 use crate::model::ids::DriveId;
-use crate::model::smart::parse;
 use crate::model::smart::report::Identity;
 use crate::model::source_update::RaidMemberDrive;
 use crate::source::inventory::identity::{self, IdentityCandidate};
@@ -24,36 +23,51 @@ use crate::source::smart::backend::Backend;
 use crate::source::smart::controller_locks::{ControllerLockGuard, ControllerLocks};
 use crate::source::smart::controllers::{Controller, ControllerKind};
 use crate::source::smart::query;
+use crate::source::smart::tasks::TASK_LOST;
 
-/// Who is there is told at once, or not at all.
+/// The identity is reported quickly or not at all.
 pub const TIMEOUT: Duration = Duration::from_secs(20);
-/// A place that had a disk and says that nobody is there is asked so many times more.
+/// Further checks of a slot that had a disk and reports none.
 const ABSENT_RETRIES: u32 = 3;
-/// Places that do not answer: so many are their disks' affair, more are the controller's.
+/// Slots that may time out before the fault is that of the controller.
 const MAX_TIMEOUTS: usize = 2;
-/// Empty enclosures in a row that end an areca controller.
+/// Consecutive empty enclosures that end the enumeration of an areca controller.
 const MAX_EMPTY_GROUPS: usize = 2;
 
-/// What is known of a controller from one time to the next.
+/// What is known of a controller between two enumerations.
 #[derive(Clone, Debug, Default)]
 pub struct KnownDisks {
-    /// By place.
+    /// By slot.
     pub disks: BTreeMap<String, Identity>,
-    /// Places where smartctl hangs and cannot be killed: they are left alone.
+    /// Slots at which smartctl hangs and cannot be killed: they are skipped.
     pub stuck: BTreeSet<String>,
-    /// Places that had a disk, and how often in a row they have said by now that nobody is there.
+    /// Slots that had a disk, and how often in a row they have reported none.
     pub absent_counts: BTreeMap<String, u32>,
+}
+
+/// Why there is no list of the disks. The disks known before remain known.
+#[derive(Debug, thiserror::Error)]
+pub enum EnumerateError {
+    #[error("{TASK_LOST}")]
+    TaskLost,
+    /// The controller could not be accessed.
+    #[error("{0}")]
+    AccessFailed(String),
+    #[error("{count} places have not answered within {} s", timeout.as_secs())]
+    TimedOut { count: usize, timeout: Duration },
+    /// A fault of the controller, or of the access to it: not of all its disks.
+    #[error("none of its {0} disks answers")]
+    NoDiskAnswers(usize),
 }
 
 #[derive(Debug)]
 pub struct Enumeration {
-    pub drives: Result<Vec<RaidMemberDrive>, String>,
+    pub drives: Result<Vec<RaidMemberDrive>, EnumerateError>,
     pub disks: BTreeMap<String, Identity>,
     pub absent_counts: BTreeMap<String, u32>,
-    /// Something may be there that is not in the list: one place could not be asked, or has lost
-    /// its disk.
+    /// The list may lack a disk: a slot could not be read, or has lost its disk.
     pub incomplete: bool,
-    /// What was stuck this time.
+    /// Slots at which smartctl hung.
     pub stuck: Vec<StuckSlot>,
 }
 
@@ -61,102 +75,101 @@ pub struct Enumeration {
 pub struct StuckSlot {
     pub slot: String,
     pub since: Timestamp,
-    pub remains: UnkillableChild,
-    /// Nobody else asks there until it has gone.
+    pub child: UnkillableChild,
+    /// Held until that smartctl has exited.
     pub lock: Option<ControllerLockGuard>,
 }
 
-/// Who is at one place.
+/// The content of one slot.
 enum SlotContent {
     Disk(Box<Identity>),
     Empty,
-    /// No disk was asked: the controller's node cannot be opened, say.
+    /// The access failed before any disk was reached: the node of the controller cannot be opened,
+    /// for example.
     AccessFailed(String),
     /// No answer in time.
     TimedOut(Option<(Timestamp, UnkillableChild)>),
-    /// Somebody asks there already.
+    /// A smartctl runs there already.
     Busy,
 }
 
 pub async fn enumerate<W: Backend>(
-    world: W,
+    backend: W,
     program: std::path::PathBuf,
     device: std::path::PathBuf,
     controller: Controller,
     known: KnownDisks,
-    taken: ControllerLocks,
+    locks: ControllerLocks,
     timeout: Duration,
 ) -> Enumeration {
     let mut found = BTreeMap::new();
-    let (mut silent, mut stuck, mut empty_groups) = (0, Vec::new(), 0);
-    let (mut doubts, mut unsure) = (BTreeMap::new(), false);
+    let (mut timeouts, mut stuck, mut empty_groups) = (0, Vec::new(), 0);
+    let (mut absent_counts, mut incomplete) = (BTreeMap::new(), false);
     let mut error = None;
     'groups: for group in &controller.slot_groups {
         let (mut empty, mut any) = (0, false);
-        for (index, place) in group.iter().enumerate() {
-            let hold = controller
+        for (index, slot) in group.iter().enumerate() {
+            let slot_lock = controller
                 .device
                 .as_ref()
-                .and_then(|device| taken.lock_slot(device, place));
-            let there = match (known.stuck.contains(place), &hold) {
+                .and_then(|device| locks.lock_slot(device, slot));
+            let content = match (known.stuck.contains(slot), &slot_lock) {
                 (true, _) => SlotContent::TimedOut(None),
                 (false, None) => SlotContent::Busy,
-                (false, Some(_)) => query_slot(&world, &program, &device, place, timeout).await,
+                (false, Some(_)) => query_slot(&backend, &program, &device, slot, timeout).await,
             };
-            let before = known.disks.get(place);
-            // Who was there is there: not to answer is not to be gone.
-            let kept = match &there {
+            let before = known.disks.get(slot);
+            // A disk that does not answer is not removed.
+            let retained = match &content {
                 SlotContent::Empty => before.filter(|_| {
-                    let times = known.absent_counts.get(place).map_or(1, |times| times + 1);
-                    doubts.insert(place.clone(), times);
+                    let times = known.absent_counts.get(slot).map_or(1, |times| times + 1);
+                    absent_counts.insert(slot.clone(), times);
                     times <= ABSENT_RETRIES
                 }),
                 SlotContent::TimedOut(_) | SlotContent::Busy => before,
                 SlotContent::Disk(_) | SlotContent::AccessFailed(_) => None,
             };
-            found.extend(kept.map(|disk| (place.clone(), disk.clone())));
-            match there {
+            found.extend(retained.map(|disk| (slot.clone(), disk.clone())));
+            match content {
                 SlotContent::Disk(identity) => {
-                    found.insert(place.clone(), *identity);
+                    found.insert(slot.clone(), *identity);
                     (empty, any) = (0, true);
                 }
-                SlotContent::Empty if kept.is_some() => (empty, any) = (0, true),
+                SlotContent::Empty if retained.is_some() => (empty, any) = (0, true),
                 SlotContent::Empty => {
-                    unsure |= before.is_some();
+                    incomplete |= before.is_some();
                     empty += 1;
                 }
                 SlotContent::Busy => {
-                    unsure |= before.is_none();
+                    incomplete |= before.is_none();
                     (empty, any) = (0, true);
                 }
                 SlotContent::AccessFailed(why) => {
-                    error = Some(why);
+                    error = Some(EnumerateError::AccessFailed(why));
                     break 'groups;
                 }
-                SlotContent::TimedOut(remains) => {
-                    silent += 1;
+                SlotContent::TimedOut(unkillable) => {
+                    timeouts += 1;
                     (empty, any) = (0, true);
-                    stuck.extend(remains.map(|(since, remains)| StuckSlot {
-                        slot: place.clone(),
+                    stuck.extend(unkillable.map(|(since, child)| StuckSlot {
+                        slot: slot.clone(),
                         since,
-                        remains,
-                        lock: hold,
+                        child,
+                        lock: slot_lock,
                     }));
-                    if silent > MAX_TIMEOUTS {
-                        error = Some(format!(
-                            "{silent} places have not answered within {} s",
-                            timeout.as_secs()
-                        ));
+                    if timeouts > MAX_TIMEOUTS {
+                        error = Some(EnumerateError::TimedOut {
+                            count: timeouts,
+                            timeout,
+                        });
                         break 'groups;
                     }
                 }
             }
-            // Not before the last of those that had a disk: a gap that is new says nothing of them.
+            // Slots that had a disk are always read: a new gap says nothing about them.
             let later = group.iter().skip(index + 1);
             if empty >= max_gap(controller.kind)
-                && !later
-                    .into_iter()
-                    .any(|place| known.disks.contains_key(place))
+                && !later.into_iter().any(|slot| known.disks.contains_key(slot))
             {
                 break;
             }
@@ -168,33 +181,32 @@ pub async fn enumerate<W: Backend>(
     }
     if error.is_none()
         && !known.disks.is_empty()
-        && found.keys().all(|place| doubts.contains_key(place))
+        && found.keys().all(|slot| absent_counts.contains_key(slot))
     {
-        // All at once is the controller's doing, or ours.
-        error = Some(format!("none of its {} disks answers", known.disks.len()));
+        error = Some(EnumerateError::NoDiskAnswers(known.disks.len()));
     }
     match error {
-        Some(why) => Enumeration {
-            drives: Err(why),
+        Some(error) => Enumeration {
+            drives: Err(error),
             disks: known.disks,
             absent_counts: known.absent_counts,
             incomplete: false,
             stuck,
         },
         None => {
-            doubts.retain(|place, _| found.contains_key(place));
+            absent_counts.retain(|slot, _| found.contains_key(slot));
             Enumeration {
                 drives: Ok(drives(&controller, &found)),
                 disks: found,
-                absent_counts: doubts,
-                incomplete: unsure,
+                absent_counts,
+                incomplete,
                 stuck,
             }
         }
     }
 }
 
-/// Empty places in a row that end a group; why, is said in `controllers`.
+/// Consecutive empty slots that end a group; the reasons are in `controllers`.
 fn max_gap(kind: ControllerKind) -> usize {
     match kind {
         ControllerKind::Megaraid | ControllerKind::Aacraid => usize::MAX,
@@ -204,49 +216,40 @@ fn max_gap(kind: ControllerKind) -> usize {
     }
 }
 
-/// Without the drive database: who a disk is does not depend on it, and to read it is nine tenths
-/// of the work of a question that may be asked 128 times.
+/// Without the drive database: the identity does not depend on it, and loading it is nine tenths of
+/// the work of a command that may run 128 times.
 async fn query_slot<W: Backend>(
-    world: &W,
+    backend: &W,
     program: &Path,
     device: &Path,
-    place: &str,
+    slot: &str,
     timeout: Duration,
 ) -> SlotContent {
-    // Without `-n`: a sleeping disk would not say who it is, and to say so does not wake it
-    // (IDENTIFY DEVICE, INQUIRY).
-    let args = ["-j", "-i", "-B", "/dev/null", "-d", place]
+    // Without `-n`: a disk in standby would not report its identity, and reading it does not wake
+    // the disk (IDENTIFY DEVICE, INQUIRY).
+    let args = ["-j", "-i", "-B", "/dev/null", "-d", slot]
         .map(str::to_owned)
         .into_iter()
         .chain([device.to_string_lossy().into_owned()])
         .collect();
     let since = now();
-    match world
+    match backend
         .run(query::smartctl_command(program, args, timeout))
         .await
     {
         Ok(output) => parse_slot(&output),
         Err(ExecError::TimedOut { .. }) => SlotContent::TimedOut(None),
-        Err(ExecError::Unkillable { child: remains, .. }) => {
-            SlotContent::TimedOut(Some((since, remains)))
-        }
+        Err(ExecError::Unkillable { child, .. }) => SlotContent::TimedOut(Some((since, child))),
         Err(error) => SlotContent::AccessFailed(error.to_string()),
     }
 }
 
 fn parse_slot(output: &Output) -> SlotContent {
-    if let Some(why) = query::output_error(output) {
-        return SlotContent::AccessFailed(why);
-    }
-    let identity = match parse::identity(&output.stdout) {
+    let identity = match query::identity(output) {
         Ok(identity) => identity,
-        Err(error) => {
-            return SlotContent::AccessFailed(format!(
-                "the answer of smartctl makes no sense: {error}"
-            ));
-        }
+        Err(error) => return SlotContent::AccessFailed(error.to_string()),
     };
-    // An enclosure has a name and no size; an ATA disk that does not spin up may have none either.
+    // An enclosure has a model and no size; so may an ATA disk that does not spin up.
     let is_disk =
         identity.serial.is_some() && (identity.size_bytes.is_some() || identity.protocol == "ATA");
     if is_disk {
@@ -265,8 +268,7 @@ fn parse_slot(output: &Output) -> SlotContent {
     }
 }
 
-/// Signs that it was not the place that failed, but the way there: of open(2), mknod(2) and
-/// os_linux.cpp's own words.
+/// Messages about a failed access, not about an empty slot: of open(2), mknod(2) and os_linux.cpp.
 const ACCESS_ERRORS: [&str; 8] = [
     "cannot open",
     "cannot create",
@@ -291,18 +293,18 @@ fn unquote(line: &str) -> String {
 fn drives(controller: &Controller, found: &BTreeMap<String, Identity>) -> Vec<RaidMemberDrive> {
     let candidates: Vec<IdentityCandidate> = found
         .iter()
-        .map(|(place, disk)| candidate(controller, place, disk))
+        .map(|(slot, disk)| candidate(controller, slot, disk))
         .collect();
     let found: Vec<(&String, &Identity)> = found.iter().collect();
     let mut drives: Vec<RaidMemberDrive> = identity::assign_ids(&candidates)
         .into_iter()
         .filter_map(|assigned| {
-            let (place, disk) = found.get(*assigned.members.first()?)?;
+            let (slot, disk) = found.get(*assigned.members.first()?)?;
             let device = controller.device.clone()?;
             Some(RaidMemberDrive {
-                facts: facts(controller, place, disk, assigned.id, assigned.stable),
+                facts: facts(controller, slot, disk, assigned.id, assigned.stable),
                 device,
-                device_type: (*place).clone(),
+                device_type: (*slot).clone(),
             })
         })
         .collect();
@@ -310,7 +312,7 @@ fn drives(controller: &Controller, found: &BTreeMap<String, Identity>) -> Vec<Ra
     drives
 }
 
-fn candidate(controller: &Controller, place: &str, disk: &Identity) -> IdentityCandidate {
+fn candidate(controller: &Controller, slot: &str, disk: &Identity) -> IdentityCandidate {
     let serial = disk
         .serial
         .clone()
@@ -328,15 +330,15 @@ fn candidate(controller: &Controller, place: &str, disk: &Identity) -> IdentityC
         || format!("host{}", controller.host),
         |pci| format!("pci-{pci}"),
     );
-    let path = format!("{where_it_is}-{}", place.replace(',', "-"));
+    let path = format!("{where_it_is}-{}", slot.replace(',', "-"));
     IdentityCandidate {
         identities: number.into_iter().chain(named).collect(),
-        exact_path: format!("host{}-{}", controller.host, place.replace(',', "-")),
+        exact_path: format!("host{}-{}", controller.host, slot.replace(',', "-")),
         path,
         serial,
         model: disk.model.clone(),
         size_bytes: disk.size_bytes.unwrap_or(0),
-        // One place, one disk: equal serials are a lie of the hardware.
+        // A slot holds one disk: equal serial numbers are a fault of the hardware.
         nexus: None,
         is_unstable: false,
     }
@@ -344,7 +346,7 @@ fn candidate(controller: &Controller, place: &str, disk: &Identity) -> IdentityC
 
 fn facts(
     controller: &Controller,
-    place: &str,
+    slot: &str,
     disk: &Identity,
     id: DriveId,
     id_stable: bool,
@@ -364,7 +366,7 @@ fn facts(
     DriveFacts {
         id,
         id_stable,
-        name: format!("{place}@host{}", controller.host),
+        name: format!("{slot}@host{}", controller.host),
         devices: Vec::new(),
         links: Vec::new(),
         vendor: disk.vendor.clone(),
@@ -382,8 +384,8 @@ fn facts(
         write_cache: None,
         location: Location {
             pci: controller.pci.clone(),
-            hctl: hctl(controller, place),
-            slot: Some(place.to_owned()),
+            hctl: hctl(controller, slot),
+            slot: Some(slot.to_owned()),
             ..Location::default()
         },
         state: None,
@@ -393,8 +395,8 @@ fn facts(
 
 /// aacraid's disks have a SCSI address; elsewhere the kernel does not tell which of its devices a
 /// place is.
-fn hctl(controller: &Controller, place: &str) -> Option<String> {
-    let (lun, id) = place
+fn hctl(controller: &Controller, slot: &str) -> Option<String> {
+    let (lun, id) = slot
         .strip_prefix("aacraid,")?
         .split_once(',')?
         .1

@@ -200,7 +200,7 @@ async fn a_smartctl_that_fails_to_start_is_retried_with_a_pause() {
 async fn unparsable_output_is_a_failure_with_its_reason() {
     let half = healthy("SDA").to_string().into_bytes()[..60].to_vec();
     for (how, expected) in [
-        (DriveBehavior::Raw(half, 0), "makes no sense"),
+        (DriveBehavior::Raw(half, 0), "is invalid"),
         (
             DriveBehavior::Raw(vec![b'x'; 100 << 20], 0),
             "wrote more than 1024 KiB",
@@ -213,13 +213,13 @@ async fn unparsable_output_is_a_failure_with_its_reason() {
             DriveBehavior::Raw(Vec::new(), 1 << 8),
             "wrote nothing and ended with status 1",
         ),
-        (DriveBehavior::Raw(b"[]".to_vec(), 0), "makes no sense"),
+        (DriveBehavior::Raw(b"[]".to_vec(), 0), "is invalid"),
         (
             DriveBehavior::Json(
                 serde_json::json!({"smartctl": {"version": [7, 3], "exit_status": 0}}),
                 0,
             ),
-            "makes no sense",
+            "is invalid",
         ),
         (
             DriveBehavior::Json(healthy("SDX"), 0),

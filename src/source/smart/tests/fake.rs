@@ -17,7 +17,7 @@ use crate::model::drive::Transport;
 use crate::model::ids::DriveId;
 use crate::model::kernel_log::event::ResumePoint;
 use crate::model::path::HostPath;
-use crate::model::smart::SmartResponse as Said;
+use crate::model::smart::SmartResponse;
 use crate::model::source_update::{
     REQUEST_QUEUE_CAPACITY, SmartTarget, Source, SourceRequest, SourceStatus, SourceUpdate,
 };
@@ -70,6 +70,8 @@ pub struct FakeState {
     pub discoveries: usize,
     /// Devices that the kernel has suspended.
     pub suspended: Vec<String>,
+    /// Devices whose suspend state cannot be read.
+    pub suspend_unknown: Vec<String>,
     /// Whether looking for controllers ends in a panic.
     pub panics: bool,
 }
@@ -176,12 +178,10 @@ impl Backend for FakeBackend {
         }
     }
 
-    async fn is_suspended(&self, device: HostPath) -> bool {
-        self.state
-            .lock()
-            .expect("whole")
-            .suspended
-            .contains(&device.to_string())
+    async fn is_suspended(&self, device: HostPath) -> Option<bool> {
+        let state = self.state.lock().expect("whole");
+        let device = device.to_string();
+        (!state.suspend_unknown.contains(&device)).then(|| state.suspended.contains(&device))
     }
 
     async fn file_stamp(&self, _program: PathBuf) -> Option<FileStamp> {
@@ -478,7 +478,7 @@ impl Lab {
     }
 
     /// What was said of one drive so far.
-    pub fn responses(&mut self, drive: &str) -> Vec<Said> {
+    pub fn responses(&mut self, drive: &str) -> Vec<SmartResponse> {
         let id = DriveId::known(drive);
         let of = |report| match report {
             SourceUpdate::Smart {

@@ -103,7 +103,7 @@ async fn a_smartctl_that_hangs_floods_truncates_or_dies_fails_its_drive_alone() 
     for (drive, expected) in [
         ("sda", "has not ended after 3s"),
         ("sdb", "wrote more than 1024 KiB"),
-        ("sdc", "makes no sense"),
+        ("sdc", "is invalid"),
         ("sdd", "ended by signal 9"),
     ] {
         let mut lab = lab(program.clone(), names.map(target).into());

@@ -116,6 +116,17 @@ async fn a_runtime_suspended_drive_is_not_queried() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_drive_with_an_unknown_suspend_state_is_not_queried() {
+    let mut lab = lab_with(&[good("sda")], vec![target("sda")], settings(), |state| {
+        state.suspend_unknown = vec!["/dev/sda".into()]
+    });
+    lab.pass(86400).await;
+    assert!(lab.starts("sda").is_empty());
+    let reports = lab.reported();
+    assert!(reports.iter().any(|report| matches!(report, SourceUpdate::Smart { response, .. } if matches!(&**response, SmartResponse::Failed { why } if why.contains("could not be read")))));
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_error_storm_triggers_a_query_every_thirty_seconds_including_the_last_error() {
     let lab = lab(&[good("sda")]);
     lab.pass(100).await;

@@ -5,16 +5,16 @@ use proptest::prelude::*;
 use crate::model::finding::{MAX_EVIDENCE, Severity};
 use crate::model::policy::smart::SmartPolicy;
 use crate::model::smart::fixture::*;
-use crate::model::smart::memory::SmartHistory;
+use crate::model::smart::history::SmartHistory;
 use crate::model::smart::report::{Attribute, Body, SmartReport, WhenFailed};
-use crate::model::smart::rules::{RuleHit, judge};
+use crate::model::smart::rules::{RuleHit, evaluate};
 
 fn worst(said: &[RuleHit]) -> Option<Severity> {
     said.iter().map(|said| said.severity).max()
 }
 
 fn worst_by_level(report: &SmartReport) -> Option<Severity> {
-    worst(&judge(report, None, &SmartPolicy::default()))
+    worst(&evaluate(report, None, &SmartPolicy::default()))
 }
 
 fn names() -> impl Strategy<Value = String> {
@@ -59,7 +59,7 @@ proptest! {
         report.temperature = temperature;
         let mut memory = SmartHistory::default();
         memory.record(&report, hour(0));
-        let said = judge(&report, Some(&memory), &SmartPolicy::default());
+        let said = evaluate(&report, Some(&memory), &SmartPolicy::default());
         prop_assert!(said.is_sorted_by_key(|said| std::cmp::Reverse(said.severity)));
         for (row, one) in said.iter().enumerate() {
             prop_assert!(!one.message.is_empty() && !one.evidence.is_empty() && one.evidence.len() <= MAX_EVIDENCE);

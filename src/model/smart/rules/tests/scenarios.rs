@@ -4,9 +4,9 @@ use crate::model::finding::Severity::{Bad, Suspect};
 use crate::model::policy::smart::SmartPolicy;
 use crate::model::reason::Reason;
 use crate::model::smart::fixture::*;
-use crate::model::smart::memory::SmartHistory;
+use crate::model::smart::history::SmartHistory;
 use crate::model::smart::report::{LoggedError, SmartReport};
-use crate::model::smart::rules::judge;
+use crate::model::smart::rules::evaluate;
 use crate::model::smart::rules::tests::{after, hit_for, recorded};
 
 const DAY: i64 = 24;
@@ -224,7 +224,10 @@ fn a_value_that_is_no_longer_reported_is_not_evaluated() {
     ]);
     let silent = disk().ata(|ata| ata.attributes.retain(|attribute| attribute.id != 187));
     memory.record(&silent, hour(3));
-    assert_eq!(judge(&silent, Some(&memory), &SmartPolicy::default()), []);
+    assert_eq!(
+        evaluate(&silent, Some(&memory), &SmartPolicy::default()),
+        []
+    );
 }
 
 #[test]
@@ -232,7 +235,7 @@ fn an_empty_history_equals_no_history() {
     let report = disk().raw(197, "5");
     let policy = SmartPolicy::default();
     assert_eq!(
-        judge(&report, Some(&SmartHistory::default()), &policy),
-        judge(&report, None, &policy)
+        evaluate(&report, Some(&SmartHistory::default()), &policy),
+        evaluate(&report, None, &policy)
     );
 }

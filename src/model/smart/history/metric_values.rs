@@ -1,10 +1,11 @@
-//! What the values of one report mean. An ATA attribute is what its name says, not its number:
-//! makers use numbers as they please, and smartmontools' drive database (drivedb.h) knows how. A
-//! value whose meaning is not known is no value.
+//! The metrics of one report. The name of an ATA attribute defines its meaning, not its number:
+//! makers assign numbers freely, and the drive database of smartmontools (drivedb.h) has the names.
+//!
+//! In: one report. Out: the value of each metric. A value of unknown meaning is left out.
 
 use std::collections::BTreeMap;
 
-use crate::model::smart::memory::Metric;
+use crate::model::smart::history::Metric;
 use crate::model::smart::report::{
     Ata, Attribute, Body, ErrorCounter, Identity, Nvme, Scsi, SmartReport,
 };
@@ -119,8 +120,7 @@ pub(super) fn metric_values(report: &SmartReport) -> BTreeMap<Metric, u64> {
             *most = (*most).max(value);
         }
     };
-    // Colder than freezing and hotter than a soldering joint stands are readings of a drive that
-    // does not know.
+    // Implausible temperatures come from a drive without a working sensor.
     record(
         Metric::Temperature,
         report
@@ -226,7 +226,7 @@ fn record_scsi(scsi: &Scsi, record: &mut impl FnMut(Metric, Option<u64>)) {
     );
 }
 
-/// What an attribute counts, if that is known.
+/// The metric that an attribute counts, if known.
 pub(in crate::model::smart) fn attribute_metric(
     attribute: &Attribute,
     ata: &Ata,

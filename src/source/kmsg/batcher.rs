@@ -1,8 +1,8 @@
-//! The reading of the log without its I/O: which records are new, which were lost, what time they
-//! have, and when a batch is made of them.
+//! `Batcher`: the reading of the log without its I/O. Decides which records are new, which were
+//! lost, which time they carry, and when a batch is complete.
 //!
-//! In: raw records as they are read, and their time of arrival. Out: `Batch`es, bounded. No clock,
-//! no descriptor: a test can stop it anywhere.
+//! In: raw records and their time of arrival. Out: `Batch`es, bounded. No clock, no descriptor: a
+//! test can stop it anywhere.
 
 use std::collections::BTreeSet;
 
@@ -14,16 +14,16 @@ use crate::model::kernel_log::record;
 use crate::model::kernel_log::rollup::{MergeBoundaries, rollup};
 use crate::source::kmsg::log_epoch::{LogEpoch, StartPosition};
 
-/// From so many events on, a batch in the making is rolled up; four times what it may have at its
-/// end.
+/// With this many events, an unfinished batch is rolled up: four times the maximum of a finished
+/// one.
 const ROLLUP_THRESHOLD: usize = 1024;
-/// A drive is told of while it is probed, this long before the kernel calls it attached.
+/// The kernel reports a drive while it is probed, up to this long before the `Attached` record.
 const PROBE_LEAD: SignedDuration = SignedDuration::from_secs(30);
-/// A batch is cut at so many notices of devices.
+/// A batch is finished at this many name assignments.
 const MAX_ATTACHED: usize = 1024;
 
-/// The kernel's clock on the wall: its microseconds stand still in suspend and drift, so they are
-/// used for what was before only.
+/// Converts the kernel's clock to wall-clock time. The kernel's microseconds stop in suspend and
+/// drift, so they only serve for the backlog.
 #[derive(Clone, Copy, Debug)]
 pub struct KernelClock {
     pub now: Timestamp,
@@ -44,21 +44,22 @@ impl KernelClock {
     }
 }
 
-/// What to do when all that was there has been read.
+/// The next step when the backlog was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CatchUp {
     Live,
-    /// The stored cursor is ahead of all that the log has: it is of another log. Read anew.
+    /// The stored cursor is ahead of all records in the log: it belongs to another log. Read again
+    /// from the start.
     CursorAhead,
 }
 
-/// What can be concluded from the numbers of a medium.
+/// What the record numbers of a medium prove.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MediumProperties {
-    /// Numbers without a gap are records without a loss.
+    /// Numbers without a gap prove that no record was lost.
     pub contiguous: bool,
-    /// What was there at the start ends with the newest record there is. Not so for a pipe, and for
-    /// a journal that is read from the middle.
+    /// The backlog includes the newest record. Not so for a pipe, and for a journal that is read
+    /// from the middle.
     pub has_newest: bool,
 }
 
@@ -69,21 +70,21 @@ pub struct Batcher {
     clock: KernelClock,
     classifier: Classifier,
     scope: ClassifierOptions,
-    /// Number of the last record that was seen.
+    /// Number of the last record that was read.
     last: Option<u64>,
-    /// Records before this one are over and done with.
+    /// Records before this one are finished and skipped.
     skip_before: u64,
-    /// Up to here the store has counted, from the runs before and from this one.
+    /// Events up to this record are counted, by earlier runs and by this one.
     counted_to: Option<u64>,
-    /// Up to here the runs before have counted.
+    /// Events up to this record were counted by earlier runs.
     resumed_at: Option<u64>,
     lost: u64,
     in_backlog: bool,
-    /// What is history is not told.
+    /// Events of the backlog are dropped.
     skip_backlog: bool,
     events: Vec<Event>,
     attached: Vec<NameAssignment>,
-    /// Names that were given, and those of them that were given anew.
+    /// Names that were assigned, and those of them that were assigned again.
     assigned_names: BTreeSet<(String, bool)>,
     superseding: Vec<(NameAssignment, SignedDuration)>,
     refused: Vec<RejectedSector>,
@@ -91,7 +92,7 @@ pub struct Batcher {
     /// Records since the last batch.
     records_since_batch: u64,
     records_read: u64,
-    /// What was no record.
+    /// Entries that could not be parsed as records.
     unreadable: u64,
 }
 
@@ -132,8 +133,7 @@ impl Batcher {
         }
     }
 
-    /// One record. `written`: its time, where the medium tells it better than the kernel's clock
-    /// does.
+    /// Adds one record. `written`: its time, if the medium knows it better than the kernel's clock.
     pub fn push(&mut self, raw: &[u8], arrival: Timestamp, written: Option<Timestamp>) {
         let Ok(record) = record::parse(raw) else {
             self.count_unreadable();
@@ -141,7 +141,7 @@ impl Batcher {
         };
         self.records_read += 1;
         match self.last {
-            // A repetition tells nothing.
+            // A repeated record has nothing new.
             Some(last) if record.seq == last => return,
             Some(last) if record.seq < last => self.start_new_epoch(),
             _ => {}
@@ -193,7 +193,7 @@ impl Batcher {
         }
     }
 
-    /// All that was there at the start has been read; from now on, records are live.
+    /// The backlog was read; from now on, records are live.
     pub fn catch_up(&mut self) -> CatchUp {
         if self.in_backlog && self.medium.has_newest && self.last < self.resumed_at {
             return CatchUp::CursorAhead;
@@ -209,7 +209,7 @@ impl Batcher {
         self.in_backlog
     }
 
-    /// Something was said that somebody waits for.
+    /// There are events that the owner waits for.
     pub fn has_events(&self) -> bool {
         !self.events.is_empty() || !self.attached.is_empty()
     }
@@ -219,7 +219,7 @@ impl Batcher {
         self.records_since_batch
     }
 
-    /// Records that were seen at all.
+    /// Number of all records that were read.
     pub fn records_read(&self) -> u64 {
         self.records_read
     }
@@ -241,7 +241,7 @@ impl Batcher {
         self.unreadable
     }
 
-    /// Makes a batch of what there is.
+    /// Finishes the batch with what has been read.
     pub fn finish_batch(&mut self) {
         self.roll_up();
         let (events, attached) = (
@@ -271,7 +271,8 @@ impl Batcher {
         Cursor {
             boot_id: self.epoch.to_string(),
             counted_to: self.counted_to,
-            // While what is counted already is read again, not all that was open then is open yet.
+            // While counted records are read again, incidents that were open then are not all open
+            // yet.
             reread_from: self
                 .classifier
                 .oldest_open()
@@ -282,11 +283,11 @@ impl Batcher {
 
     fn record_attached(&mut self, attached: NameAssignment) {
         let name = (attached.name.clone(), attached.is_filesystem);
-        // A drive that comes to a free name may have been told of while it was probed, which is
-        // before the kernel says that it is attached.
+        // The kernel may report errors of a drive that takes a free name while it is probed, before
+        // its `Attached` record.
         let first = self.assigned_names.insert(name);
-        // Where reading goes on after a run of before, who had the name at its end is not known
-        // here.
+        // When reading continues after an earlier run, the device that had the name at that run's
+        // end is unknown here.
         if self.in_backlog && (!first || self.resumed_at.is_some()) {
             let lag = if first {
                 PROBE_LEAD
@@ -301,8 +302,8 @@ impl Batcher {
         self.attached.push(attached);
     }
 
-    /// What was before is told of those who have their names still: who had them at that time
-    /// nobody knows any more.
+    /// Keeps events of the backlog only for devices that still have their names. Former devices of
+    /// a name cannot be identified.
     fn drop_superseded(&mut self) {
         if self.in_backlog {
             let superseding = std::mem::take(&mut self.superseding);
@@ -330,7 +331,7 @@ impl Batcher {
     fn start_new_epoch(&mut self) {
         tracing::warn!(
             last = self.last,
-            "the kernel log's sequence numbers have begun anew: read as another log"
+            "the kernel log's sequence numbers started over: it is read as another log"
         );
         self.finish_batch();
         self.epoch = self.epoch.next();

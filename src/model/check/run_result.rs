@@ -1,8 +1,8 @@
-//! One run → its ballot: did the checker do its work, and did it find anything. Filter F is here:
-//! what a healthy frozen filesystem shows.
+//! Classifies one run: whether the checker did its work, and whether it found anything. Filter F is
+//! here: the problems that a healthy frozen filesystem shows.
 //!
-//! The exit status alone is no ballot (docs/checks.md): xfs_repair ends with 0 over a bad checksum
-//! and with 1 for want of memory.
+//! The exit status alone is no result (docs/checks.md): xfs_repair exits with 0 after a bad
+//! checksum, and with 1 when it runs out of memory.
 
 #[cfg(test)]
 mod tests;
@@ -10,8 +10,8 @@ mod tests;
 use crate::model::check::parse::ParsedOutput;
 use crate::model::check::{Filesystem, Mode, Problem, RunResult, Termination, Weight};
 
-/// The ballot of one run, and why where it is FAILED (empty otherwise).
-pub fn ballot(
+/// The result of one run, and why where it is FAILED (empty otherwise).
+pub fn classify_run(
     filesystem: Filesystem,
     mode: Mode,
     parsed: &ParsedOutput,
@@ -24,12 +24,12 @@ pub fn ballot(
     }
 }
 
-/// Filter F: what is left of a frozen run's flaws. Only of these can be said that they are real.
+/// Filter F: the problems of a frozen run that are not transient. Only these are real.
 pub fn non_transient(flaws: &[Problem]) -> impl Iterator<Item = &Problem> {
     flaws.iter().filter(|flaw| flaw.weight > Weight::Transient)
 }
 
-/// Whether it is clean; why it cannot be told.
+/// Whether the run is clean. An error: the run failed; says why.
 fn is_clean(
     filesystem: Filesystem,
     mode: Mode,
@@ -50,8 +50,8 @@ fn is_clean(
             "{checker} ended with status {status} before it was through"
         ));
     }
-    // An XFS that is mounted has a dirty log as a rule, and its log is no finding; where it is all
-    // that made the status, nothing was found.
+    // A mounted XFS usually has a dirty log, which is no finding. If only the log caused the
+    // status, nothing was found.
     let dirty_log = filesystem == Filesystem::Xfs && parsed.pending_replay.is_some();
     let nothing = parsed.problems.is_empty() && parsed.more_problems == 0;
     if errors && nothing && !dirty_log {
@@ -102,12 +102,12 @@ fn exit_status(checker: &str, end: &Termination) -> Result<i32, String> {
     }
 }
 
-/// Whether the exit status says that errors are left; why it tells nothing.
+/// Whether the exit status means that errors are left. An error: the status is no result; says why.
 fn errors_left(filesystem: Filesystem, status: i32) -> Result<bool, String> {
     match (filesystem, status) {
         (_, 0) => Ok(false),
         // e2fsck(8): 4 errors left uncorrected; 8 operational, 16 usage, 32 cancelled, 128 library:
-        // with any of these it was not through.
+        // with any of the latter the run was not completed.
         (Filesystem::Ext4, 4) => Ok(true),
         (Filesystem::Ext4, status) => {
             let bits = [

@@ -1,7 +1,7 @@
 //! What a value means, by its name for this model.
 
 use crate::model::smart::fixture::*;
-use crate::model::smart::memory::{Metric, metric_values};
+use crate::model::smart::history::{Metric, metric_values};
 use crate::model::smart::report::{Body, SmartReport};
 
 fn value(report: &SmartReport, metric: Metric) -> Option<u64> {

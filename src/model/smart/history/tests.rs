@@ -6,7 +6,7 @@ mod laws;
 use jiff::SignedDuration;
 
 use crate::model::smart::fixture::*;
-use crate::model::smart::memory::{Metric, Reset, SmartHistory};
+use crate::model::smart::history::{Metric, Reset, SmartHistory};
 use crate::model::smart::report::SmartReport;
 
 const WEEK: SignedDuration = SignedDuration::from_hours(7 * 24);

@@ -6,7 +6,7 @@ const ALERT: &str = "ALERT: The filesystem has valuable metadata changes in a lo
 const QUIESCENT: [Mode; 3] = [Mode::Unmounted, Mode::ReadOnly, Mode::Snapshot];
 
 fn classify(filesystem: Filesystem, mode: Mode, text: &str, status: i32) -> RunResult {
-    ballot(
+    classify_run(
         filesystem,
         mode,
         &parse(filesystem, text),
@@ -134,8 +134,9 @@ fn an_incomplete_run_is_failed_whatever_it_found() {
             Termination::NotStarted("no such file".to_owned()),
         ];
         for end in ends {
-            let (ballot, why) = ballot(filesystem, Mode::Frozen, &parse(filesystem, clean), &end);
-            assert_eq!(ballot, RunResult::Failed);
+            let (result, why) =
+                classify_run(filesystem, Mode::Frozen, &parse(filesystem, clean), &end);
+            assert_eq!(result, RunResult::Failed);
             assert!(!why.is_empty());
         }
         let half = &clean[..clean.len() / 3];
@@ -153,9 +154,9 @@ fn an_incomplete_run_is_failed_whatever_it_found() {
 #[test]
 fn a_failure_message_outweighs_the_exit_status() {
     let text = insert_lines(XFS_CLEAN, "fatal error -- couldn't initialize XFS library");
-    let (ballot, why) = ballot(Xfs, Mode::Live, &parse(Xfs, &text), &Termination::Exited(1));
+    let (result, why) = classify_run(Xfs, Mode::Live, &parse(Xfs, &text), &Termination::Exited(1));
     assert_eq!(
-        (ballot, why.as_str()),
+        (result, why.as_str()),
         (
             RunResult::Failed,
             "xfs_repair could not do its work: fatal error -- couldn't initialize XFS library"

@@ -1,8 +1,8 @@
-//! The descriptor that records come from: the device, a pipe or a file in its place, a program's
-//! output.
+//! `LogFd`: the descriptor that records are read from: the device, a pipe or a file in its place,
+//! or a program's output.
 //!
-//! In: a path below the host root, or a pipe. Out: bytes as they are read, and when there are more.
-//! Never blocks but for a file of a recording.
+//! In: a path below the host root, or a pipe. Out: bytes, and readiness. Never blocks, except for a
+//! recording's file.
 
 use std::fs::File;
 use std::io;
@@ -17,12 +17,12 @@ use tokio::io::unix::AsyncFd;
 
 use crate::host::async_fd::nonblocking;
 
-/// How the bytes come.
+/// The form in which bytes arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFdKind {
     /// One record a read.
     Device,
-    /// A pipe: as they were written, torn anywhere.
+    /// A pipe: reads may split a record anywhere.
     Stream,
     /// A file that is read once.
     Recording,
@@ -57,7 +57,8 @@ impl LogFd {
             });
         }
         if of.is_fifo() {
-            // As its own writer it sees no end when the others go.
+            // The daemon holds the pipe open for writing as well, so that it sees no end of file
+            // when the writers close it.
             return LogFd::polled(LogFdKind::Stream, open(true)?.into());
         }
         if of.is_char_device() {
@@ -75,7 +76,7 @@ impl LogFd {
         ))
     }
 
-    /// What a program writes.
+    /// A program's output.
     pub fn from_output(fd: OwnedFd) -> io::Result<LogFd> {
         LogFd::polled(LogFdKind::Stream, fd)
     }
@@ -87,7 +88,7 @@ impl LogFd {
         })
     }
 
-    /// A descriptor that keeps records apart as the device does.
+    /// A descriptor that keeps records apart, as the device does.
     #[cfg(test)]
     pub fn from_datagrams(fd: OwnedFd) -> io::Result<LogFd> {
         LogFd::polled(LogFdKind::Device, fd)
@@ -97,10 +98,10 @@ impl LogFd {
         self.kind
     }
 
-    /// `WouldBlock`: nothing is there now. 0: nothing will come any more.
+    /// `WouldBlock`: no data at present. 0: end of file.
     pub fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         match &self.fd {
-            // Before it was waited for, tokio would say WouldBlock without having asked.
+            // Before the first wait, tokio would return WouldBlock without a system call.
             Fd::Polled(fd) => match nix::unistd::read(fd.get_ref(), buffer) {
                 Err(Errno::EAGAIN) => {
                     fd.try_io(Interest::READABLE, |fd| Ok(nix::unistd::read(fd, buffer)?))
@@ -111,7 +112,7 @@ impl LogFd {
         }
     }
 
-    /// Until there is something to read, or an end. Cancel-safe.
+    /// Waits for data or the end of file. Cancel-safe.
     pub async fn readable(&self) -> io::Result<()> {
         match &self.fd {
             Fd::Polled(fd) => fd.readable().await.map(drop),

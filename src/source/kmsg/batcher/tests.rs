@@ -48,7 +48,7 @@ fn failure(seq: u64, device: &str, sector: u64) -> String {
     )
 }
 
-/// Takes them, and what comes out at once.
+/// Reads the records, and returns the batches that are ready.
 fn read(reading: &mut Batcher, records: impl IntoIterator<Item = String>) -> Vec<Batch> {
     for record in records {
         let seq = record::parse(record.as_bytes()).map_or(0, |record| record.seq);
@@ -58,7 +58,7 @@ fn read(reading: &mut Batcher, records: impl IntoIterator<Item = String>) -> Vec
     reading.take_batches()
 }
 
-/// The owner's side: what is counted already is not counted again.
+/// The owner's side: events that are counted already are not counted again.
 #[derive(Default)]
 struct FakeOwner {
     cursor: Option<Cursor>,
@@ -125,7 +125,7 @@ fn a_new_log_is_read_from_its_oldest_record_without_counting_losses() {
         },
         "it may go on"
     );
-    // The kernel's clock said 0.501 s after the boot, which was 1000 s ago.
+    // The kernel's clock shows 0.501 s after the boot, which was 1000 s ago.
     assert_eq!(
         batches[0].events[0].first.time,
         clock().now - SignedDuration::from_millis(1_000_000 - 501)
@@ -173,14 +173,14 @@ fn a_jump_of_the_sequence_number_is_a_counted_loss() {
 }
 
 #[test]
-fn what_the_ring_lost_between_two_runs_is_counted_and_what_was_counted_before_is_not_lost() {
+fn records_lost_between_two_runs_are_counted_and_counted_ones_are_not_lost() {
     let stored = Cursor {
         boot_id: BOOT.into(),
         counted_to: Some(100),
         reread_from: 90,
         lost: 5,
     };
-    // The ring begins within what was counted, and beyond it.
+    // The ring buffer starts among the counted records, or after them.
     assert_eq!(
         read(&mut batcher(Some(&stored)), [noise(95), noise(96)])[0]
             .cursor
@@ -195,7 +195,7 @@ fn what_the_ring_lost_between_two_runs_is_counted_and_what_was_counted_before_is
 }
 
 #[test]
-fn while_counted_records_are_read_again_the_cursor_does_not_go_back() {
+fn the_cursor_does_not_go_back_while_counted_records_are_read_again() {
     let stored = Cursor {
         boot_id: BOOT.into(),
         counted_to: Some(100),
@@ -226,7 +226,7 @@ fn a_cursor_beyond_the_end_belongs_to_another_log() {
     let mut at_its_end = self::batcher(Some(&stored));
     read(&mut at_its_end, [noise(1_000_000)]);
     assert_eq!(at_its_end.catch_up(), CatchUp::Live);
-    // A pipe may have nothing yet.
+    // A pipe may have no record yet.
     let mut pipe = Batcher::new(
         StartPosition::new(BOOT, Medium::Kmsg, Some(&stored)),
         MediumProperties {
@@ -269,7 +269,7 @@ fn numbers_that_go_back_are_another_log_and_the_cursor_says_so() {
             failure(4, "sda", 8),
         ],
     );
-    let told: Vec<_> = batches
+    let reported: Vec<_> = batches
         .iter()
         .map(|batch| {
             (
@@ -280,13 +280,13 @@ fn numbers_that_go_back_are_another_log_and_the_cursor_says_so() {
         })
         .collect();
     assert_eq!(
-        told,
+        reported,
         [("bc410abf", Some(10), 1), ("bc410abf+1", Some(4), 1)]
     );
     let mut ledger = FakeOwner::default();
     batches.into_iter().for_each(|batch| ledger.apply(batch));
     assert_eq!(ledger.total(), 3);
-    // A new run knows it as the same.
+    // A new run recognizes the same epoch.
     let batch = read(
         &mut self::batcher(ledger.cursor.as_ref()),
         (0..6).map(|seq| failure(seq, "sda", 8)),
@@ -317,16 +317,19 @@ fn events_before_a_device_was_attached_are_not_attributed_to_it() {
         attached(9),
         failure(10, "sda", 16),
     ];
-    let told = |log: &[String]| -> Vec<_> {
+    let reported = |log: &[String]| -> Vec<_> {
         let events = read(&mut batcher(None), log.to_vec()).remove(0).events;
         events
             .iter()
             .map(|event| (event.seq, event.device.to_string()))
             .collect()
     };
-    assert_eq!(told(&log), [(8, "sdb".to_owned()), (10, "sda".to_owned())]);
     assert_eq!(
-        told(&log[..2]),
+        reported(&log),
+        [(8, "sdb".to_owned()), (10, "sda".to_owned())]
+    );
+    assert_eq!(
+        reported(&log[..2]),
         [(3, "sda".to_owned())],
         "while it was probed"
     );
@@ -393,7 +396,7 @@ fn only_records_of_the_kernel_facility_are_classified() {
 }
 
 #[test]
-fn after_a_change_of_medium_only_live_records_are_reported() {
+fn only_live_records_are_reported_after_a_change_of_medium() {
     let stored = Cursor {
         boot_id: format!("{BOOT}/journal"),
         counted_to: Some(7),

@@ -1,8 +1,9 @@
-//! The values that decide, over time: growth beats level. Bounded; kept in the store.
+//! The history of the attributes that decide the verdict: growth weighs more than level. Bounded;
+//! kept in the store.
 //!
-//! In: reports, each with the time of its reading. Out: a series a metric, and by how much it grew
-//! (`series`); what the values of one report mean (`values`). May not enter: whether a value is bad
-//! (`rules`), clocks.
+//! In: reports, each with the time of its reading. Out: a series for each metric and its growth
+//! (`series`), and the values of one report (`metric_values`). May not enter: whether a value is
+//! bad (`rules`), clocks.
 
 mod metric_values;
 mod series;
@@ -23,8 +24,7 @@ pub(super) use metric_values::{
 };
 pub use series::{Growth, MAX_POINTS, OCCASION_GAP};
 
-/// What is remembered of each drive. One series a metric, of changes, with the first value and the
-/// last reading.
+/// The metrics of which a series is kept: the first value, each change, and the last reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Metric {
@@ -42,9 +42,9 @@ pub enum Metric {
     MediaErrors,
     GrownDefects,
     UncorrectedErrors,
-    /// Percent of the designed life that is used.
+    /// The used share of the designed life, in percent.
     WearPercent,
-    /// Percent of spare blocks that are left.
+    /// The remaining spare blocks, in percent.
     SparePercent,
     Temperature,
     PowerOnHours,
@@ -54,24 +54,24 @@ pub enum Metric {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SmartHistory {
-    /// The last answer, and when: it stands while the drive sleeps or does not answer. Completed
-    /// with what the drive told before and this answer does not tell (`Report::complete`): it is
-    /// this that is judged.
+    /// The last report and its time. It stands while the drive sleeps or does not answer. Values
+    /// that the drive reported before and that this report lacks are carried forward
+    /// (`SmartReport::carry_forward`). The rules evaluate this report.
     pub last: Option<(Timestamp, Box<SmartReport>)>,
-    /// Since when it has been found asleep each time.
+    /// The time since when every query has found the drive in standby.
     pub asleep_since: Option<Timestamp>,
     pub series: BTreeMap<Metric, Series>,
 }
 
-/// How one value went: the first reading, each change, the last reading. Between two points the
-/// earlier one's value stood.
+/// The changes of one value: the first reading, each change, the last reading. Between two points
+/// the value of the earlier one holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Series {
     /// Oldest first; at most `MAX_POINTS`.
     pub points: Vec<Point>,
-    /// When it last began anew: the counter went back, or what is counted changed. What was before
-    /// is no longer compared with.
+    /// The last restart of the series: the counter went backwards, or its meaning changed. Earlier
+    /// values are not compared any more.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reset: Option<Reset>,
 }
@@ -90,7 +90,7 @@ pub struct Point {
 }
 
 impl Metric {
-    /// As it is serialised, on the wire and in the store.
+    /// The serialized name, also on the wire and in the store.
     pub fn name(self) -> &'static str {
         match self {
             Metric::Reallocated => "reallocated",
@@ -115,8 +115,7 @@ impl Metric {
         }
     }
 
-    /// Only ever counts up in one drive: when it is lower than before, it began anew. The others
-    /// come and go.
+    /// Whether the value never decreases in one drive: a lower value then restarts the series.
     pub fn is_monotonic(self) -> bool {
         match self {
             Metric::Reallocated
@@ -133,8 +132,8 @@ impl Metric {
             | Metric::UncorrectedErrors
             | Metric::PowerOnHours
             | Metric::UnsafeShutdowns => true,
-            // Wear is told by several sources that need not agree to the percent, and not all of
-            // them are read each time.
+            // Several sources report wear. They need not agree to the percent, and not every
+            // reading has all of them.
             Metric::Pending
             | Metric::OfflineUncorrectable
             | Metric::WearPercent
@@ -144,14 +143,13 @@ impl Metric {
     }
 }
 
-/// The deciding values of one report, by what their names mean for this model. What the drive did
-/// not tell is absent.
+/// The metrics of one report. A value that the drive did not report is absent.
 pub fn metric_values(report: &SmartReport) -> BTreeMap<Metric, u64> {
     metric_values::metric_values(report)
 }
 
 impl SmartHistory {
-    /// Takes an answer in. Another drive's answer begins a new memory. The same answer again
+    /// Records a report. A report of another drive starts a new history. The same report again
     /// changes nothing.
     pub fn record(&mut self, report: &SmartReport, at: Timestamp) {
         if self
@@ -169,9 +167,9 @@ impl SmartHistory {
         if let Some((_, last)) = &self.last {
             merged.carry_forward(last);
         }
-        // Of what was not told there is no reading. What was told in part (one of several counters
-        // that are summed up) is read as the whole has it: the other part would seem to have come
-        // back with the next answer.
+        // A value that is not in the report has no reading. A partial value (one of several summed
+        // counters) is recorded with the carried-forward part: otherwise the missing part would
+        // look like growth in the next report.
         let told = metric_values(report);
         for (metric, value) in metric_values(&merged)
             .into_iter()
@@ -190,8 +188,8 @@ impl SmartHistory {
 }
 
 impl SmartHistory {
-    /// What the store remembered of the same drive comes before what was heard since: at a start,
-    /// the store may be slower than a drive.
+    /// Puts the history from the store before the readings since the start: the store may be slower
+    /// than a drive.
     pub fn prepend(&mut self, older: SmartHistory) {
         let newer = std::mem::replace(self, older);
         let another = |(_, new): &(Timestamp, Box<SmartReport>)| {
@@ -209,7 +207,7 @@ impl SmartHistory {
             .zip(newer.last.as_ref())
             .is_some_and(|((_, old), (_, new))| is_incomparable(old, new));
         for (metric, series) in newer.series {
-            // What began anew since is not compared with what was before that.
+            // A series that restarted is not compared with values before its restart.
             if series.reset.is_some() {
                 self.series.insert(metric, series);
                 continue;
@@ -234,9 +232,8 @@ impl SmartHistory {
     }
 }
 
-/// Known things that differ. A name that one side does not tell is no difference; the world wide
-/// name, where both tell it, decides alone: bridges and versions of smartctl write models
-/// differently.
+/// Whether two identities differ in known fields. A missing name is no difference. Where both have
+/// a world wide name, it decides alone: bridges and versions of smartctl write models differently.
 fn is_different_drive(before: &Identity, now: &Identity) -> bool {
     let differ =
         |a: &Option<String>, b: &Option<String>| a.as_ref().zip(b.as_ref()).map(|(a, b)| a != b);
@@ -247,9 +244,9 @@ fn is_different_drive(before: &Identity, now: &Identity) -> bool {
         || differ(&before.model, &now.model) == Some(true)
 }
 
-/// Other firmware may count otherwise, and another smartctl or drive database may read the same
-/// bytes otherwise: a step between two such readings is no growth. What one of them does not tell
-/// is no difference.
+/// Whether a step between two reports is no growth: another firmware may count differently, and
+/// another smartctl or drive database may decode the same bytes differently. A missing field is no
+/// difference.
 fn is_incomparable(before: &SmartReport, now: &SmartReport) -> bool {
     fn differ<T: PartialEq>(before: &Option<T>, now: &Option<T>) -> bool {
         before.is_some() && now.is_some() && before != now

@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 
 use crate::model::smart::fixture::*;
-use crate::model::smart::memory::tests::WEEK;
-use crate::model::smart::memory::{MAX_POINTS, Metric, SmartHistory};
+use crate::model::smart::history::tests::WEEK;
+use crate::model::smart::history::{MAX_POINTS, Metric, SmartHistory};
 use crate::model::smart::report::SmartReport;
 
 fn report(count: u64) -> SmartReport {

@@ -1,10 +1,13 @@
-//! One value over time: what is kept of it, and by how much it grew.
+//! The series of one metric: which points are kept, and the growth.
+//!
+//! In: readings with their times. Out: a bounded list of points, and the growth within a window.
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::model::smart::memory::{Point, Reset, Series};
+use crate::model::smart::history::{Point, Reset, Series};
 
-/// Of one series. A drive with all series full costs some 20 KiB in the store.
+/// The maximum of points of one series. A drive with all series full needs about 20 KiB in the
+/// store.
 pub const MAX_POINTS: usize = 64;
 
 /// The newest points, which thinning leaves alone.
@@ -41,7 +44,7 @@ impl Series {
             self.points.push(Point { at, value });
             return;
         };
-        // The clock was ahead and has been put right: what is said to be later than now was not.
+        // The clock was ahead and was corrected: points later than now are invalid.
         for point in self
             .points
             .iter_mut()

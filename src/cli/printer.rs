@@ -1,0 +1,71 @@
+//! Standard output: text for people or JSON, each written and flushed in one piece.
+
+use std::io::{self, IsTerminal, Write};
+
+use jiff::tz::TimeZone;
+use prost_reflect::prost::Message;
+
+use crate::cli::args::{Args, Output};
+use crate::cli::error::Error;
+use crate::cli::json;
+use crate::cli::screen::Screen;
+
+pub struct Printer {
+    pub screen: Screen,
+    pub json: bool,
+}
+
+impl Printer {
+    pub fn new(args: &Args) -> Printer {
+        Printer {
+            screen: screen_for(args),
+            json: args.output == Output::Json,
+        }
+    }
+
+    pub fn show(
+        &self,
+        message: &str,
+        answer: &impl Message,
+        text: impl FnOnce() -> String,
+    ) -> Result<(), Error> {
+        if self.json {
+            let mut text = json::pretty(message, answer).map_err(Error::Json)?;
+            text.push('\n');
+            print_bytes(text.as_bytes())
+        } else {
+            print_bytes(text().as_bytes())
+        }
+    }
+}
+
+pub fn print_bytes(bytes: &[u8]) -> Result<(), Error> {
+    let mut out = io::stdout().lock();
+    out.write_all(bytes)
+        .and_then(|()| out.flush())
+        .map_err(Error::Output)
+}
+
+/// One value a line.
+pub fn print_json_line(value: &impl serde::Serialize) -> Result<(), Error> {
+    let mut text = serde_json::to_string(value).map_err(|source| Error::Output(source.into()))?;
+    text.push('\n');
+    print_bytes(text.as_bytes())
+}
+
+fn screen_for(args: &Args) -> Screen {
+    let terminal = io::stdout().is_terminal();
+    let no_color =
+        args.no_color || std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+    Screen {
+        width: if terminal {
+            comfy_table::Table::new().width()
+        } else {
+            None
+        },
+        color: terminal && !no_color && !dumb,
+        now: crate::host::clock::now(),
+        zone: TimeZone::system(),
+    }
+}

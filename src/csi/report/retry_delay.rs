@@ -1,0 +1,79 @@
+//! The delay before the next attempt to reach the API server: exponential backoff with a jitter that
+//! differs by node, so that not all nodes return at the same moment.
+//!
+//! In: failures and the server's own wish (Retry-After). Out: a delay. Pure.
+
+use std::time::Duration;
+
+use crate::csi::report::ReportTiming;
+use crate::model::backoff::Backoff;
+
+#[derive(Debug)]
+pub struct RetryDelay {
+    backoff: Backoff,
+    /// Of this node, 0 to 255.
+    jitter: u32,
+    failures: u32,
+}
+
+impl RetryDelay {
+    pub fn new(timing: &ReportTiming, node: &str) -> RetryDelay {
+        let jitter = node.bytes().fold(7_u32, |sum, byte| {
+            (sum.wrapping_mul(31) ^ u32::from(byte)) & 0xff
+        });
+        RetryDelay {
+            backoff: Backoff::new(timing.initial_backoff, timing.max_backoff),
+            jitter,
+            failures: 0,
+        }
+    }
+
+    pub fn reset(&mut self) {
+        self.failures = 0;
+    }
+
+    /// `retry_after`: the server's own wish.
+    pub fn next(&mut self, retry_after: Option<Duration>) -> Duration {
+        let delay = self.backoff.delay(self.failures);
+        self.failures = self.failures.saturating_add(1);
+        // Between one half and the whole of the delay, another part for each attempt.
+        let part = (self.jitter.wrapping_add(self.failures.wrapping_mul(97))) & 0xff;
+        let delay = delay / 2 + delay * part / 512;
+        delay.max(retry_after.unwrap_or_default().min(self.backoff.max()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_delay_grows_to_two_minutes_differs_by_node_and_resets_after_a_success() {
+        let delays = |node: &str| {
+            let mut retry = RetryDelay::new(&ReportTiming::default(), node);
+            std::iter::repeat_with(|| retry.next(None))
+                .take(12)
+                .collect::<Vec<_>>()
+        };
+        let of_one = delays("worker-1");
+        for (number, delay) in of_one.iter().enumerate() {
+            let whole = Duration::from_secs(1 << number.min(10)).min(Duration::from_secs(120));
+            assert!(
+                *delay >= whole / 2 && *delay <= whole,
+                "{number}: {delay:?}"
+            );
+        }
+        assert_ne!(of_one, delays("worker-2"));
+        let mut retry = RetryDelay::new(&ReportTiming::default(), "worker-1");
+        assert_eq!(
+            retry.next(Some(Duration::from_secs(30))),
+            Duration::from_secs(30)
+        );
+        assert_eq!(
+            retry.next(Some(Duration::from_secs(3600))),
+            Duration::from_secs(120)
+        );
+        retry.reset();
+        assert!(retry.next(None) <= Duration::from_secs(1));
+    }
+}

@@ -1,0 +1,256 @@
+//! The classifier's knowledge of the host: device names, device kinds, and known outages.
+//!
+//! In: parsed records, in order. Out: which device a record is about, whether that device counts as
+//! a drive, and how much blame it can carry. This file alone lowers the blame of devices behind a
+//! bridge, a network or a failing path.
+
+use crate::model::kernel_log::classify::ClassifierOptions;
+use crate::model::kernel_log::device_map::DeviceMap;
+use crate::model::kernel_log::device_name;
+use crate::model::kernel_log::event::{Blame, Class, DeviceName};
+use crate::model::kernel_log::incident::LogPosition;
+use crate::model::kernel_log::parsed_record::{DeviceKind, ParsedRecord, RecordKind, ScsiRecord};
+use crate::model::kernel_log::record::Record;
+
+/// How long an outage of a path explains the failures of the devices behind it.
+const OUTAGE_MICROS: u64 = 300_000_000;
+const OUTAGE_RECORDS: u64 = 4_096;
+/// A record without a device is about the device of the preceding records (3.10's SCSI, torn
+/// lines).
+const CONTEXT_RECORDS: u64 = 8;
+
+#[derive(Debug, Default)]
+pub(super) struct HostState {
+    options: ClassifierOptions,
+    pub devices: DeviceMap,
+    /// A network is down or was: failures of the SCSI disks behind it are explained.
+    pub network_outage: Option<LogPosition>,
+    /// A slot is empty: failures of NVMe drives are explained.
+    pub slot_outage: Option<LogPosition>,
+    /// The device of the last SCSI record, its other name, and the record's number.
+    last_scsi: Option<(DeviceName, Option<DeviceName>, u64)>,
+    /// The device of the last ATA record.
+    last_ata: Option<(DeviceName, u64)>,
+    /// `rejecting I/O to offline device`; the block layer's next record names the disk.
+    offline_rejection: Option<(DeviceName, LogPosition)>,
+}
+
+/// Two names turned out to mean the same device.
+pub(super) struct Renamed {
+    pub hctl: String,
+    pub block: String,
+}
+
+impl HostState {
+    pub fn new(options: ClassifierOptions) -> HostState {
+        HostState {
+            options,
+            ..HostState::default()
+        }
+    }
+
+    pub fn take_options(&mut self) -> ClassifierOptions {
+        std::mem::take(&mut self.options)
+    }
+
+    pub fn has_outage(&self) -> bool {
+        self.network_outage.is_some() || self.slot_outage.is_some()
+    }
+
+    pub fn expire_outages(&mut self, now: LogPosition, all: bool) {
+        for outage in [&mut self.network_outage, &mut self.slot_outage] {
+            if outage
+                .is_some_and(|since| all || now.is_beyond(since, OUTAGE_MICROS, OUTAGE_RECORDS))
+            {
+                *outage = None;
+            }
+        }
+    }
+
+    /// A reader that begins here has no preceding records either.
+    pub fn forget_context(&mut self) {
+        (self.last_scsi, self.last_ata) = (None, None);
+    }
+
+    /// Sets the device of a record whose text does not name it, or for which a better name is
+    /// known.
+    pub fn resolve_device(
+        &mut self,
+        parsed: &mut ParsedRecord,
+        record: &Record<'_>,
+        now: LogPosition,
+    ) -> Option<Renamed> {
+        if let (DeviceName::Block(name), Some(DeviceName::Hctl(hctl))) =
+            (&parsed.device, &parsed.other_name)
+        {
+            self.devices.assign_name(hctl, name);
+        }
+        let near = |seq: u64| now.seq.saturating_sub(seq) <= CONTEXT_RECORDS;
+        if parsed.device == DeviceName::Unnamed {
+            if let Some(device) = record.device.and_then(device_from_field) {
+                parsed.device = device;
+            } else if let (RecordKind::Scsi(_), Some((device, other, seq))) =
+                (&parsed.kind, &self.last_scsi)
+            {
+                if near(*seq)
+                    && !matches!(
+                        parsed.kind,
+                        RecordKind::Scsi(ScsiRecord::UnnamedRecovery(..))
+                    )
+                {
+                    parsed.device = device.clone();
+                    parsed.other_name = other.clone();
+                }
+            } else if let (RecordKind::Ata(_), Some((device, seq))) = (&parsed.kind, &self.last_ata)
+                && near(*seq)
+            {
+                parsed.device = device.clone();
+            }
+        }
+        // Only records that open an incident: a reader that begins again there has the same
+        // context.
+        match (&parsed.kind, &parsed.device) {
+            (RecordKind::Ata(_), DeviceName::Ata { .. }) => {
+                self.last_ata = Some((parsed.device.clone(), now.seq))
+            }
+            (RecordKind::Scsi(_), DeviceName::Hctl(_)) => {
+                self.last_scsi = Some((parsed.device.clone(), parsed.other_name.clone(), now.seq))
+            }
+            (RecordKind::Scsi(_), DeviceName::Block(_))
+                if matches!(parsed.other_name, Some(DeviceName::Hctl(_))) =>
+            {
+                self.last_scsi = Some((parsed.device.clone(), parsed.other_name.clone(), now.seq));
+            }
+            _ => {}
+        }
+        self.prefer_block_name(parsed);
+        self.link_offline_rejection(parsed, now)
+    }
+
+    pub fn prefer_block_name(&self, parsed: &mut ParsedRecord) {
+        if let Some(block) = self.devices.block_name(&parsed.device) {
+            parsed.other_name = Some(std::mem::replace(&mut parsed.device, block));
+        }
+    }
+
+    /// `sd 6:1:8:0: rejecting I/O to offline device`, followed by the block layer's `dev sdi`: both
+    /// name one device (scsi_prep_state_check()).
+    fn link_offline_rejection(
+        &mut self,
+        parsed: &mut ParsedRecord,
+        now: LogPosition,
+    ) -> Option<Renamed> {
+        match (&parsed.device, &parsed.kind) {
+            (DeviceName::Hctl(_), RecordKind::Effect(Class::Removed, _)) => {
+                self.offline_rejection = Some((parsed.device.clone(), now));
+                None
+            }
+            (DeviceName::Block(name), RecordKind::Effect(..))
+                if name.starts_with("sd") && device_name::whole_disk(name) == name =>
+            {
+                let (DeviceName::Hctl(hctl), at) = self.offline_rejection.take()? else {
+                    return None;
+                };
+                if now.is_beyond(at, 1_000_000, 3) || self.devices.hctl_of(&parsed.device).is_some()
+                {
+                    return None;
+                }
+                let block = name.clone();
+                self.devices.assign_name(&hctl, &block);
+                parsed.other_name = Some(DeviceName::Hctl(hctl.clone()));
+                Some(Renamed { hctl, block })
+            }
+            _ => None,
+        }
+    }
+
+    /// The other name of a device, if the last SCSI record was about this device.
+    pub fn recent_other_name(&self, device: &DeviceName) -> Option<DeviceName> {
+        match &self.last_scsi {
+            Some((name, other, _)) if name == device => other.clone(),
+            _ => None,
+        }
+    }
+
+    pub fn device_of_key(&self, key: &str) -> DeviceName {
+        match &self.last_scsi {
+            Some((device, _, _)) if self.devices.drive_key(device) == key => device.clone(),
+            _ => device_name::parse(key).unwrap_or(DeviceName::Unnamed),
+        }
+    }
+
+    /// A device behind a bridge, a network or a program is never blamed for a missing answer.
+    /// Neither is a drive whose path has an outage.
+    pub fn adjust_blame(&self, class: Class, blame: Blame, device: &DeviceName) -> Blame {
+        match self.devices.kind_of(device) {
+            DeviceKind::Direct
+                if self.has_path_outage(device)
+                    && (class.is_path_class() || class == Class::Io) =>
+            {
+                Blame::No
+            }
+            DeviceKind::Direct => blame,
+            _ if class.is_path_class() => Blame::No,
+            _ => blame.min(Blame::Unclear),
+        }
+    }
+
+    /// The path to this device is known to have an outage.
+    fn has_path_outage(&self, device: &DeviceName) -> bool {
+        match device {
+            DeviceName::Nvme(_) => self.slot_outage.is_some(),
+            DeviceName::Block(name) if name.starts_with("nvme") => self.slot_outage.is_some(),
+            DeviceName::Block(name) => self.network_outage.is_some() && name.starts_with("sd"),
+            DeviceName::Hctl(_) | DeviceName::ScsiHost(_) => self.network_outage.is_some(),
+            _ => false,
+        }
+    }
+
+    /// An I/O error without a named cause has a known cause over a network, or in an emptied slot.
+    pub fn explain_io(&self, class: Class, device: &DeviceName) -> Class {
+        if class != Class::Io {
+            return class;
+        }
+        match self.devices.kind_of(device) {
+            DeviceKind::Network => Class::Transport,
+            DeviceKind::Direct if self.slot_outage.is_some() && self.has_path_outage(device) => {
+                Class::Removed
+            }
+            _ => class,
+        }
+    }
+
+    /// The record is about a device that is no drive.
+    pub fn is_excluded(&self, parsed: &ParsedRecord, text: &str) -> bool {
+        let never = |device: &DeviceName| match device {
+            DeviceName::Block(name) => {
+                device_name::is_never_drive(name)
+                    && !self.options.admits(device_name::whole_disk(name))
+            }
+            _ => false,
+        };
+        // An MMC host whose card is not known: it may have none.
+        if matches!(&parsed.device, DeviceName::Block(name) if device_name::is_mmc_host(name)) {
+            return true;
+        }
+        never(&parsed.device)
+            || parsed.other_name.as_ref().is_some_and(never)
+            || ["sr ", "st ", "ses ", "ch ", "osst "]
+                .iter()
+                .any(|driver| text.starts_with(driver))
+            || self.devices.kind_of(&parsed.device) == DeviceKind::Other
+    }
+}
+
+/// `DEVICE=` of /dev/kmsg: `b8:16`, `+scsi:6:0:0:0`, `+pci:0000:03:00.0`.
+fn device_from_field(field: &str) -> Option<DeviceName> {
+    if let Some(number) = field.strip_prefix('b') {
+        return number.parse().ok().map(DeviceName::Number);
+    }
+    let (bus, name) = field.strip_prefix('+')?.split_once(':')?;
+    match bus {
+        "scsi" => device_name::parse(name),
+        "pci" => Some(DeviceName::Pci(name.to_owned())),
+        _ => None,
+    }
+}

@@ -1,0 +1,166 @@
+//! A row of the rule table: how one kernel message is recognized, and how it is treated.
+//!
+//! In: a record's text that contains the row's needle. Out: a `ParsedRecord`. Every property that
+//! the classifier or the drive's verdict depends on is a field here; no code looks at a rule's name.
+
+use crate::model::kernel_log::event::{Blame, Class, Domain};
+use crate::model::kernel_log::parsed_record::{MatchedText, ParsedRecord, RecordKind};
+
+/// One form of one kernel message.
+#[derive(Debug)]
+pub struct Rule {
+    /// Shown in `Event.rule`; `family-message`.
+    pub name: &'static str,
+    /// The text begins with this prefix; "" matches every text.
+    pub prefix: &'static str,
+    /// The text contains this; the prefilter looks for it.
+    pub needle: &'static str,
+    pub action: RuleAction,
+    pub behavior: Behavior,
+    /// Where the kernel prints it, and since when: file, function, versions.
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "documents the row; a test requires it")
+    )]
+    pub kernel_source: &'static str,
+}
+
+/// What a record means. The device comes from `device_name::find_in_text`, unless a `Parse`
+/// function finds another.
+#[derive(Clone, Copy, Debug)]
+pub enum RuleAction {
+    /// Names a cause. Joins an open incident of the same class on the same device, or opens one.
+    Cause(Class, Blame),
+    /// The consequence of a failure. Joins any open incident of the device; without one, it opens
+    /// an incident of this class.
+    Effect(Class, Blame),
+    /// Belongs to the open incident of the device, and means nothing alone.
+    Continuation,
+    /// Means nothing; keeps a broader row below from matching.
+    Ignore,
+    Parse(fn(&MatchedText<'_>) -> Option<ParsedRecord>),
+}
+
+/// How the records of a rule are treated, whatever their text contains. A row is built from its
+/// behavior (`DRIVE.rule(…)`), so that no row can be written without one.
+#[derive(Clone, Copy, Debug)]
+pub struct Behavior {
+    /// Whose incident the record belongs to.
+    pub domain: Domain,
+    /// The kernel limits the rate of these records and reports how many it suppressed.
+    pub is_rate_limited: bool,
+    pub role: Option<Role>,
+    pub evidence: Option<Evidence>,
+}
+
+/// The part that a record plays in the classifier besides its class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// A storage network is down: failures of SCSI disks are explained for a while.
+    NetworkOutage,
+    /// The SCSI host of the device is a USB bridge.
+    UsbStorage,
+    /// The adapter resets one device.
+    DeviceReset,
+    /// The adapter resets a target; after a `DeviceReset`, the device did not answer the first one.
+    TargetReset,
+    /// The block layer reports one failed request with its sector.
+    FailedRequest,
+    /// A controller that is removed after a timeout has failed itself.
+    NvmeController,
+}
+
+/// How a record weighs in the verdict over a whole log (`fault`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Evidence {
+    /// SCSI error recovery gave up on the device.
+    Offlined,
+    /// md removed the device from its array.
+    FailedByRedundancy,
+    /// The adapter's reset of the device was not answered.
+    ResetUnanswered,
+    /// ATA's or NVMe's own status, which no software target forwards.
+    DriveStatus,
+    /// The sense data are those of a software target.
+    SoftwareSense,
+    /// A medium error whose sense data name no sector.
+    MediumWithoutSector,
+}
+
+pub const DRIVE: Behavior = Behavior {
+    domain: Domain::Drive,
+    is_rate_limited: false,
+    role: None,
+    evidence: None,
+};
+
+pub const FILESYSTEM: Behavior = Behavior {
+    domain: Domain::Filesystem,
+    ..DRIVE
+};
+
+impl Behavior {
+    pub const fn rate_limited(self) -> Behavior {
+        Behavior {
+            is_rate_limited: true,
+            ..self
+        }
+    }
+
+    pub const fn with_role(self, role: Role) -> Behavior {
+        Behavior {
+            role: Some(role),
+            ..self
+        }
+    }
+
+    pub const fn with_evidence(self, evidence: Evidence) -> Behavior {
+        Behavior {
+            evidence: Some(evidence),
+            ..self
+        }
+    }
+
+    /// A row of the table.
+    pub const fn rule(
+        self,
+        name: &'static str,
+        prefix: &'static str,
+        needle: &'static str,
+        action: RuleAction,
+        kernel_source: &'static str,
+    ) -> Rule {
+        Rule {
+            name,
+            prefix,
+            needle,
+            action,
+            behavior: self,
+            kernel_source,
+        }
+    }
+
+    /// A rule that no single record matches: the classifier concludes it from several.
+    pub const fn derived_rule(self, name: &'static str) -> Rule {
+        self.rule(name, "", "", RuleAction::Ignore, "")
+    }
+}
+
+impl Rule {
+    /// None: the text contains the needle, but is not this rule's message.
+    pub fn parse(&self, all: &str, at: usize) -> Option<ParsedRecord> {
+        let text = MatchedText {
+            all,
+            before: all.get(..at)?,
+            after: all.get(at + self.needle.len()..)?,
+        };
+        let kind = match self.action {
+            RuleAction::Cause(class, blame) => RecordKind::Cause(class, blame),
+            RuleAction::Effect(class, blame) => RecordKind::Effect(class, blame),
+            RuleAction::Continuation => RecordKind::Continuation,
+            RuleAction::Ignore => return None,
+            RuleAction::Parse(parse) => return parse(&text),
+        };
+        Some(ParsedRecord::from_text(&text, kind))
+    }
+}

@@ -1,0 +1,357 @@
+//! A volume's device, filesystem and mount on the host: the parts that staging, publishing and
+//! recovery share.
+//!
+//! In: a volume's copy and where it is to be mounted. Out: steps. It writes no intent and no record
+//! of attachments, except that mkfs has begun.
+
+use crate::model::path::HostPath;
+use crate::model::provision::VolumeAccess;
+use crate::provision::engine::step_context::StepContext;
+use crate::provision::engine::volume::{Backing, Volume};
+use crate::provision::error::ProvisionError;
+use crate::provision::record::Operation;
+use crate::provision::rules::filesystem::Filesystem;
+use crate::provision::rules::{access, mkfs, mount};
+use crate::provision::step::{Content, Device, RootedPath, Step, StepExecutor};
+
+/// Attaches the device and, if `place` is given, mounts its filesystem there. Returns whether the
+/// attachment is read-only.
+pub async fn attach_and_mount<S: StepExecutor>(
+    ctx: &StepContext<S>,
+    volume: &mut Volume,
+    wanted: &VolumeAccess,
+    place: Option<&RootedPath>,
+    field: &'static str,
+    read_only: bool,
+) -> Result<bool, ProvisionError> {
+    let (options, asked) = mount::options(&wanted.mount_flags);
+    let read_only = read_only || asked || access::is_read_only(wanted.mode);
+    let device = ctx.attach_device(volume, wanted.block && read_only).await?;
+    let Some(device) = device else {
+        return Ok(read_only);
+    };
+    if volume.is_static() {
+        volume.size = device.size;
+    }
+    if device.read_only && !read_only {
+        return Err(ProvisionError::FailedPrecondition(format!(
+            "{} is read-only, but volume {} is requested for writing",
+            device.name, volume.handle
+        )));
+    }
+    let Some(place) = place else {
+        return Ok(read_only);
+    };
+    refuse_foreign_mount(ctx, volume, place, field).await?;
+    let (filesystem, size) = ensure_filesystem(ctx, volume, &device, wanted).await?;
+    if let (Filesystem::Ext4, Some(size), Some(_)) = (filesystem, size, &volume.record)
+        && is_smaller_than_device(size, device.size)
+    {
+        grow_before_mount(ctx, volume, &device, place).await?;
+    }
+    mount::check(filesystem, true, &wanted.mount_flags)?;
+    let fs_type = filesystem.name().to_owned();
+    ctx.run_for_field(
+        Step::Mount {
+            device: device.node,
+            target: place.clone(),
+            fs_type,
+            options,
+            read_only,
+        },
+        field,
+    )
+    .await?;
+    Ok(read_only)
+}
+
+/// Refuses to mount over another volume's mount.
+pub async fn refuse_foreign_mount<S: StepExecutor>(
+    ctx: &StepContext<S>,
+    volume: &Volume,
+    place: &RootedPath,
+    field: &'static str,
+) -> Result<(), ProvisionError> {
+    match ctx.find_mount(place, Some(field)).await? {
+        Some(other) if !volume.matches_mount(&other) => {
+            Err(ProvisionError::AlreadyExists(format!(
+                "{field}: {} is mounted at {} already",
+                other.source, place.path
+            )))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The filesystem that is wanted of a blank device: who stages it may leave it to who made the
+/// volume.
+fn requested_fs_type<'a>(volume: &'a Volume, wanted: &'a VolumeAccess) -> Option<&'a str> {
+    let made = volume.record.as_ref().and_then(|record| {
+        record
+            .accesses
+            .iter()
+            .find_map(|access| access.fs_type.as_deref())
+    });
+    wanted.fs_type.as_deref().or(made)
+}
+
+/// What is on it, made first when there is certainly nothing.
+async fn ensure_filesystem<S: StepExecutor>(
+    ctx: &StepContext<S>,
+    volume: &mut Volume,
+    device: &Device,
+    wanted: &VolumeAccess,
+) -> Result<(Filesystem, Option<u64>), ProvisionError> {
+    match ctx.probe_content(device).await? {
+        Content::Foreign { what } => Err(ProvisionError::FailedPrecondition(format!(
+            "{} contains {what}: it is not formatted",
+            device.name
+        ))),
+        Content::Filesystem { fs_type, size, .. } => {
+            let known = Filesystem::from_name(&fs_type);
+            let other = wanted.fs_type.as_deref().filter(|asked| *asked != fs_type);
+            match (known, other) {
+                (Some(filesystem), None) => Ok((filesystem, size)),
+                (_, Some(asked)) => Err(ProvisionError::FailedPrecondition(format!(
+                    "{} contains {fs_type}, but {asked} is requested: it is not formatted",
+                    device.name
+                ))),
+                (None, None) => Err(ProvisionError::FailedPrecondition(format!(
+                    "{} contains {fs_type}, which is not supported for volumes",
+                    device.name
+                ))),
+            }
+        }
+        Content::Blank => {
+            let filesystem = Filesystem::requested(requested_fs_type(volume, wanted))?;
+            if device.size < filesystem.min_size() {
+                let (name, least) = (filesystem.name(), filesystem.min_size());
+                return Err(ProvisionError::FailedPrecondition(format!(
+                    "{} has {} bytes, {name} needs {least}",
+                    device.name, device.size
+                )));
+            }
+            let options = volume
+                .record
+                .as_ref()
+                .map(|record| record.mkfs_options.clone())
+                .unwrap_or_default();
+            let options = mkfs::parse_options(filesystem, &options)?;
+            format(ctx, volume, device, filesystem, options).await?;
+            Ok((filesystem, None))
+        }
+    }
+}
+
+async fn format<S: StepExecutor>(
+    ctx: &StepContext<S>,
+    volume: &mut Volume,
+    device: &Device,
+    filesystem: Filesystem,
+    options: Vec<String>,
+) -> Result<(), ProvisionError> {
+    ctx.set_formatting(volume, Some(device.device_identity()))
+        .await?;
+    let step = Step::Format {
+        device: device.node.clone(),
+        fs_type: filesystem.name().to_owned(),
+        options,
+    };
+    let what = step.spec().description;
+    match ctx.execute(step).await {
+        Ok(_) => ctx.set_formatting(volume, None).await,
+        Err(error) => {
+            // The content is not our mkfs's, and must not be taken for that later.
+            if error.kind.is_refusal()
+                && let Err(left) = ctx.set_formatting(volume, None).await
+            {
+                tracing::warn!(volume = volume.handle, error = %left, "a mkfs that was refused may still be written down as begun");
+            }
+            Err(ProvisionError::from_step(&what, None, error))
+        }
+    }
+}
+
+/// A volume that was grown, and its filesystem not with it. A filesystem of full size may lack a
+/// tail that is too short for a group's own metadata.
+fn is_smaller_than_device(filesystem: u64, device: u64) -> bool {
+    let missing = device.saturating_sub(filesystem);
+    missing >= 8 << 20 || missing >= device / 8
+}
+
+/// Growing a mounted ext4 takes a right (CAP_SYS_RESOURCE) that not every machine gives; before it
+/// is mounted it takes none. Where it cannot be grown now, it is mounted as large as it is: its
+/// files matter more than its size.
+async fn grow_before_mount<S: StepExecutor>(
+    ctx: &StepContext<S>,
+    volume: &Volume,
+    device: &Device,
+    place: &RootedPath,
+) -> Result<(), ProvisionError> {
+    let step = Step::GrowFilesystem {
+        device: device.node.clone(),
+        at: place.clone(),
+        fs_type: Filesystem::Ext4.name().to_owned(),
+    };
+    match ctx.run(step).await {
+        Err(fault @ ProvisionError::Stuck(_)) => Err(fault),
+        Err(error) => {
+            tracing::warn!(volume = volume.handle, %error, "a filesystem that is smaller than its volume is mounted as it is");
+            Ok(())
+        }
+        Ok(()) => Ok(()),
+    }
+}
+
+/// Finds the device if it still exists; a missing device is not an error.
+pub async fn find_remaining_device<S: StepExecutor>(
+    ctx: &StepContext<S>,
+    volume: &mut Volume,
+) -> Result<(), ProvisionError> {
+    match ctx.find_device(volume).await {
+        Err(ProvisionError::Unavailable(_)) => {
+            volume.device = None;
+            Ok(())
+        }
+        found => found,
+    }
+}
+
+pub async fn release_device<S: StepExecutor>(
+    ctx: &StepContext<S>,
+    volume: &mut Volume,
+) -> Result<(), ProvisionError> {
+    if volume.is_attached() {
+        return Ok(());
+    }
+    let formatting = volume
+        .intent
+        .as_ref()
+        .is_some_and(|intent| intent.formatting);
+    if formatting && volume.is_static() {
+        repeat_interrupted_format(ctx, volume).await?;
+    } else if formatting && volume.record.is_some() {
+        wipe_interrupted_format(ctx, volume).await?;
+    }
+    ctx.detach_device(volume).await?;
+    if formatting {
+        ctx.set_formatting(volume, None).await?;
+    }
+    Ok(())
+}
+
+/// Blank before mkfs began, and never mounted since: nothing of anybody's is lost. A cut mkfs
+/// leaves what is neither blank nor a filesystem, and no later mkfs would be allowed over it. The
+/// volume itself is not let go meanwhile: its place could be somebody else's then, and with a
+/// logical volume goes its record.
+async fn wipe_interrupted_format<S: StepExecutor>(
+    ctx: &StepContext<S>,
+    volume: &mut Volume,
+) -> Result<(), ProvisionError> {
+    match ctx.attach_device(volume, false).await {
+        Ok(Some(device)) => {
+            ctx.run(Step::WipeSignatures {
+                device: device.node,
+            })
+            .await
+        }
+        Ok(None) => Ok(()),
+        Err(ProvisionError::Unavailable(why)) => {
+            tracing::error!(
+                volume = volume.handle,
+                why,
+                "mkfs was interrupted on a device that is missing: the device will not be formatted again"
+            );
+            Ok(())
+        }
+        Err(fault) => Err(fault),
+    }
+}
+
+/// A static volume is not ours to make anew: its mkfs is begun once more. What is there meanwhile
+/// that no mkfs of ours has left stays, and so does whatever is on another device that has the same
+/// name by now.
+async fn repeat_interrupted_format<S: StepExecutor>(
+    ctx: &StepContext<S>,
+    volume: &Volume,
+) -> Result<(), ProvisionError> {
+    let (Some(device), Some(intent)) = (&volume.device, &volume.intent) else {
+        return Ok(());
+    };
+    let (Operation::Stage { access, .. } | Operation::Publish { access, .. }) = &intent.operation
+    else {
+        return Ok(());
+    };
+    let fs_type = Filesystem::requested(requested_fs_type(volume, access))?
+        .name()
+        .to_owned();
+    let was = intent.device.clone().unwrap_or_default();
+    match ctx
+        .run(Step::RepeatFormat {
+            device: device.node.clone(),
+            expected: was,
+            fs_type,
+            options: Vec::new(),
+        })
+        .await
+    {
+        // The mkfs that was left alone may still be at it.
+        Err(fault @ (ProvisionError::InUse(_) | ProvisionError::Stuck(_))) => Err(fault),
+        Err(error) => {
+            tracing::error!(volume = volume.handle, %error, "a mkfs that was cut off could not be repeated: look what is on the device");
+            Ok(())
+        }
+        Ok(()) => Ok(()),
+    }
+}
+
+/// Checks whether a static volume that is not attached exists.
+pub async fn check_unattached<S: StepExecutor>(
+    ctx: &StepContext<S>,
+    volume: &mut Volume,
+) -> Result<(), ProvisionError> {
+    let looked = match volume.backing.clone() {
+        Backing::Directory(path) => check_directory(ctx, &path).await,
+        Backing::Device(_) | Backing::Image(_) | Backing::LogicalVolume { .. } => {
+            ctx.find_device(volume).await
+        }
+    };
+    match looked {
+        Ok(()) => {
+            if let Some(device) = &volume.device {
+                volume.size = device.size;
+            }
+            volume.error = None;
+            Ok(())
+        }
+        Err(fault @ ProvisionError::Stuck(_)) => Err(fault),
+        Err(fault) => {
+            volume.device = None;
+            volume.error = Some(fault.to_string());
+            Ok(())
+        }
+    }
+}
+
+pub async fn check_directory<S: StepExecutor>(
+    ctx: &StepContext<S>,
+    path: &HostPath,
+) -> Result<(), ProvisionError> {
+    ctx.run(Step::CheckDirectory {
+        path: path.clone(),
+        roots: ctx.settings.static_roots.clone(),
+    })
+    .await
+}
+
+/// Whether the kind of volume permits the requested access.
+pub fn check_access(volume: &Volume, wanted: &VolumeAccess) -> Result<(), ProvisionError> {
+    access::check(wanted)?;
+    if wanted.block && matches!(volume.backing, Backing::Directory(_)) {
+        return Err(ProvisionError::invalid_argument(
+            "access.block",
+            format!("volume {} is a folder", volume.handle),
+        ));
+    }
+    Ok(())
+}

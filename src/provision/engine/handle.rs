@@ -1,0 +1,151 @@
+//! The engine's handle: sends requests to the actor and reads its newest view.
+//!
+//! In: requests of `api::server::volumes` and of `app`. Out: responses, each within
+//! `Settings::request_timeout`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::provision::engine::request::{
+    CreateRequest, ExpandRequest, ExpandResponse, Message, PublishRequest, Request, Response,
+    StageRequest,
+};
+use crate::provision::engine::view::{EngineView, VolumeView};
+use crate::provision::error::ProvisionError;
+
+/// Capacity of the actor's message queue.
+pub const REQUEST_QUEUE: usize = 256;
+
+/// The handle; clones share one actor.
+#[derive(Clone, Debug)]
+pub struct Engine {
+    pub(super) messages: mpsc::Sender<Message>,
+    pub(super) view: watch::Receiver<Arc<EngineView>>,
+    pub(super) request_timeout: Duration,
+}
+
+impl Engine {
+    /// The newest view; from memory.
+    pub fn view(&self) -> Arc<EngineView> {
+        self.view.borrow().clone()
+    }
+
+    /// To wait for a newer one.
+    pub fn subscribe(&self) -> watch::Receiver<Arc<EngineView>> {
+        self.view.clone()
+    }
+
+    pub async fn create(&self, request: CreateRequest) -> Result<VolumeView, ProvisionError> {
+        match self.call(None, Request::Create(request)).await? {
+            Response::Volume(seen) => Ok(*seen),
+            Response::Expanded(_) | Response::Done => Err(shutting_down()),
+        }
+    }
+
+    pub async fn delete(&self, handle: String) -> Result<(), ProvisionError> {
+        self.call(Some(handle.clone()), Request::Delete { handle })
+            .await
+            .map(drop)
+    }
+
+    pub async fn expand(&self, request: ExpandRequest) -> Result<ExpandResponse, ProvisionError> {
+        match self
+            .call(Some(request.handle.clone()), Request::Expand(request))
+            .await?
+        {
+            Response::Expanded(expanded) => Ok(expanded),
+            Response::Volume(_) | Response::Done => Err(shutting_down()),
+        }
+    }
+
+    pub async fn stage(&self, request: StageRequest) -> Result<(), ProvisionError> {
+        self.call(Some(request.handle.clone()), Request::Stage(request))
+            .await
+            .map(drop)
+    }
+
+    pub async fn unstage(
+        &self,
+        handle: String,
+        staging_path: String,
+    ) -> Result<(), ProvisionError> {
+        self.call(
+            Some(handle.clone()),
+            Request::Unstage {
+                handle,
+                staging_path,
+            },
+        )
+        .await
+        .map(drop)
+    }
+
+    pub async fn publish(&self, request: PublishRequest) -> Result<(), ProvisionError> {
+        self.call(Some(request.handle.clone()), Request::Publish(request))
+            .await
+            .map(drop)
+    }
+
+    pub async fn unpublish(
+        &self,
+        handle: String,
+        target_path: String,
+    ) -> Result<(), ProvisionError> {
+        self.call(
+            Some(handle.clone()),
+            Request::Unpublish {
+                handle,
+                target_path,
+            },
+        )
+        .await
+        .map(drop)
+    }
+
+    /// After another component changed our mounts (a clean-up): compares all records with the host
+    /// again.
+    pub async fn rescan(&self) {
+        let (reply, done) = oneshot::channel();
+        if self.messages.send(Message::Rescan(reply)).await.is_ok() {
+            // An error: the engine has ended, and there is nothing to rescan.
+            let _ = done.await;
+        }
+    }
+
+    /// The operation continues after the time limit: a later call finds it done or still running.
+    async fn call(
+        &self,
+        handle: Option<String>,
+        request: Request,
+    ) -> Result<Response, ProvisionError> {
+        let (reply, answer) = oneshot::channel();
+        let asked = async {
+            self.messages
+                .send(Message::Request(Box::new(request), reply))
+                .await
+                .map_err(|_| shutting_down())?;
+            answer.await.map_err(|_| shutting_down())?
+        };
+        tokio::time::timeout(self.request_timeout, asked)
+            .await
+            .unwrap_or_else(|_| Err(self.deadline_exceeded(handle.as_deref())))
+    }
+
+    fn deadline_exceeded(&self, handle: Option<&str>) -> ProvisionError {
+        let view = self.view();
+        let doing = handle
+            .and_then(|handle| view.volumes.get(handle))
+            .and_then(VolumeView::current_activity)
+            .unwrap_or_else(|| "waiting for the pool".into());
+        ProvisionError::DeadlineExceeded(format!(
+            "not done within {} s, the operation continues: {doing}",
+            self.request_timeout.as_secs()
+        ))
+    }
+}
+
+fn shutting_down() -> ProvisionError {
+    ProvisionError::Unavailable("the daemon is shutting down".into())
+}

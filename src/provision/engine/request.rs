@@ -1,0 +1,84 @@
+//! Requests to the engine and its responses: what callers of `Engine` pass in and get back, and the
+//! messages that carry both to the actor.
+
+use tokio::sync::oneshot;
+
+use crate::model::provision::{BackingKind, PodRef, VolumeAccess};
+use crate::provision::engine::view::VolumeView;
+use crate::provision::error::ProvisionError;
+use crate::provision::rules::sizes::CapacityRange;
+
+#[derive(Clone, Debug)]
+pub struct CreateRequest {
+    pub name: String,
+    pub range: CapacityRange,
+    /// None: an image in the pool's folder.
+    pub kind: Option<BackingKind>,
+    pub accesses: Vec<VolumeAccess>,
+    pub mkfs_options: String,
+}
+
+#[derive(Clone, Debug)]
+pub struct ExpandRequest {
+    pub handle: String,
+    pub range: CapacityRange,
+    /// Where the caller believes it to be staged or published.
+    pub volume_path: Option<String>,
+    pub device_only: bool,
+}
+
+#[derive(Clone, Debug)]
+pub struct StageRequest {
+    pub handle: String,
+    pub staging_path: String,
+    pub access: VolumeAccess,
+}
+
+#[derive(Clone, Debug)]
+pub struct PublishRequest {
+    pub handle: String,
+    /// None: the volume is made ready at the target itself.
+    pub staging_path: Option<String>,
+    pub target_path: String,
+    pub access: VolumeAccess,
+    pub read_only: bool,
+    pub pod: Option<PodRef>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExpandResponse {
+    pub size: u64,
+    /// The filesystem on it has still to be grown.
+    pub node_expansion_required: bool,
+}
+
+pub enum Request {
+    Create(CreateRequest),
+    Delete {
+        handle: String,
+    },
+    Expand(ExpandRequest),
+    Stage(StageRequest),
+    Unstage {
+        handle: String,
+        staging_path: String,
+    },
+    Publish(PublishRequest),
+    Unpublish {
+        handle: String,
+        target_path: String,
+    },
+}
+
+pub enum Response {
+    Volume(Box<VolumeView>),
+    Expanded(ExpandResponse),
+    Done,
+}
+
+pub type Reply = oneshot::Sender<Result<Response, ProvisionError>>;
+
+pub enum Message {
+    Request(Box<Request>, Reply),
+    Rescan(oneshot::Sender<()>),
+}

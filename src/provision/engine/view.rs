@@ -1,0 +1,57 @@
+//! The engine's view: an immutable copy of all volumes and capacities, published after each change.
+//!
+//! In: nothing. Out: the types that API handlers read; a lookup of one volume.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use tokio::sync::watch;
+
+use crate::model::provision::{BackingKind, ProvidedVolume, VolumeAccess};
+use crate::provision::error::ProvisionError;
+use crate::provision::step::PoolCapacity;
+
+/// One volume, as callers see it.
+#[derive(Clone, Debug)]
+pub struct VolumeView {
+    pub provided: ProvidedVolume,
+    pub name: String,
+    pub created: Option<Timestamp>,
+    pub mkfs_options: String,
+    pub accesses: Vec<VolumeAccess>,
+    /// Description of the operation that is running on it.
+    pub activity: Option<watch::Receiver<String>>,
+}
+
+impl VolumeView {
+    pub fn current_activity(&self) -> Option<String> {
+        self.activity.as_ref().map(|busy| busy.borrow().clone())
+    }
+}
+
+/// All volumes and capacities, as of the last change.
+#[derive(Clone, Debug, Default)]
+pub struct EngineView {
+    /// None once the records were read; else why nothing is known yet.
+    pub records_error: Option<String>,
+    /// Why the volume group's volumes are not known.
+    pub volume_group_error: Option<String>,
+    pub volumes: BTreeMap<String, VolumeView>,
+    /// An entry a kind that is configured.
+    pub capacities: Vec<(BackingKind, Result<PoolCapacity, ProvisionError>)>,
+}
+
+impl EngineView {
+    /// Finds a volume. While some records are unreadable, a missing handle is Unavailable, not
+    /// NotFound.
+    pub fn find(&self, handle: &str) -> Result<&VolumeView, ProvisionError> {
+        if let Some(why) = &self.records_error {
+            return Err(ProvisionError::Unavailable(why.clone()));
+        }
+        match (self.volumes.get(handle), &self.volume_group_error) {
+            (Some(seen), _) => Ok(seen),
+            (None, Some(why)) => Err(ProvisionError::Unavailable(why.clone())),
+            (None, None) => Err(ProvisionError::volume_not_found(handle)),
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! Reports the status of one source to the owner, only when the status has changed.
+
+use crate::model::source_update::{Source, SourceStatus, SourceUpdate};
+use crate::source::context::{Context, SourceError};
+
+pub(crate) struct StatusReporter {
+    source: Source,
+    reported: Option<SourceStatus>,
+}
+
+impl StatusReporter {
+    pub(crate) fn new(source: Source) -> StatusReporter {
+        StatusReporter {
+            source,
+            reported: None,
+        }
+    }
+
+    pub(crate) async fn report(
+        &mut self,
+        context: &Context,
+        status: SourceStatus,
+    ) -> Result<(), SourceError> {
+        if self.reported.as_ref() == Some(&status) {
+            return Ok(());
+        }
+        self.reported = Some(status.clone());
+        let source = self.source;
+        context
+            .report(SourceUpdate::Source { source, status })
+            .await
+    }
+}

@@ -1,0 +1,81 @@
+//! Runs a job in a worker process and reduces the end of the worker to an answer or a `JobError`.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::sync::oneshot;
+
+use crate::host::worker_pool::WorkerOutcome;
+use crate::source::context::JobWorkers;
+use crate::source::jobs::{Job, JobResult};
+
+/// Why there is no answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum JobError {
+    /// The worker could not do the job, or died. The text names the operation.
+    #[error("{0}")]
+    Failed(String),
+    #[error("a worker answered another question than was asked")]
+    UnexpectedResult,
+    #[error("reading has not returned since {since}{}", waiting_suffix(.waiting_in.as_deref()))]
+    Stuck {
+        since: Timestamp,
+        waiting_in: Option<String>,
+    },
+    #[error("the worker that hung has ended without an answer")]
+    LateWorkerExited,
+}
+
+fn waiting_suffix(waiting_in: Option<&str>) -> String {
+    waiting_in.map_or_else(String::new, |place| format!(", waiting in {place}"))
+}
+
+/// A worker that died (out of memory, for example) says nothing about the target: the job is tried
+/// once more.
+pub(crate) async fn run_with_retry(
+    workers: &JobWorkers,
+    target: &str,
+    job: Job,
+    timeout: Duration,
+) -> WorkerOutcome<JobResult> {
+    match workers.run(target, job.clone(), timeout).await {
+        WorkerOutcome::Failed(_) => workers.run(target, job, timeout).await,
+        outcome => outcome,
+    }
+}
+
+/// `select`: takes the expected variant out of the result.
+pub(crate) fn answer<T>(
+    outcome: WorkerOutcome<JobResult>,
+    select: impl FnOnce(JobResult) -> Option<T>,
+) -> Result<T, JobError> {
+    match outcome {
+        WorkerOutcome::Completed(result) => select_answer(result, select),
+        WorkerOutcome::Failed(error) => Err(JobError::Failed(error)),
+        WorkerOutcome::Stuck {
+            since, waiting_in, ..
+        } => Err(JobError::Stuck { since, waiting_in }),
+    }
+}
+
+/// Waits until a worker that was late answers or ends.
+pub(crate) async fn late_answer<T>(
+    late: oneshot::Receiver<Result<JobResult, String>>,
+    select: impl FnOnce(JobResult) -> Option<T>,
+) -> Result<T, JobError> {
+    match late.await {
+        Ok(Ok(result)) => select_answer(result, select),
+        Ok(Err(error)) => Err(JobError::Failed(error)),
+        Err(_) => Err(JobError::LateWorkerExited),
+    }
+}
+
+fn select_answer<T>(
+    result: JobResult,
+    select: impl FnOnce(JobResult) -> Option<T>,
+) -> Result<T, JobError> {
+    match result {
+        JobResult::Failed { error } => Err(JobError::Failed(error)),
+        result => select(result).ok_or(JobError::UnexpectedResult),
+    }
+}

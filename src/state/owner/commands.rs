@@ -1,0 +1,142 @@
+//! Commands of clients: acknowledgements, subscriptions, refreshes, checks. In: a `Command`. Out:
+//! its reply; the owner waits for no client and for no disk.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use crate::host::clock;
+use crate::model::finding::Finding;
+use crate::model::ledger::{LedgerError, Transition};
+use crate::model::source_update::SourceRequest;
+use crate::state::handle::{Command, CommandError};
+use crate::state::owner::Owner;
+
+/// An acknowledgement's answer waits this long for the disk.
+const WRITE_ACK_TIMEOUT: Duration = Duration::from_secs(5);
+
+impl Owner {
+    pub(super) fn handle_command(&mut self, command: Command) {
+        match command {
+            Command::Acknowledge {
+                finding,
+                by,
+                note,
+                reply,
+            } => {
+                let result = self.ledger.acknowledge(&finding, by, note, clock::now());
+                self.reply_when_stored(result, reply);
+            }
+            Command::Unacknowledge { finding, reply } => {
+                let result = self.ledger.unacknowledge(&finding);
+                self.reply_when_stored(result, reply);
+            }
+            Command::Subscribe { resume, reply } => {
+                let subscription = self
+                    .change_stream
+                    .subscribe(resume, &self.snapshots.borrow());
+                // Whoever asked may have gone.
+                let _ = reply.send(subscription);
+            }
+            Command::Refresh(request) => {
+                // Without sources nobody listens.
+                let _ = self.requests.send(request);
+            }
+            Command::ReadIo { reply } => {
+                self.io_waiters.add(reply, clock::now());
+                // Without sources nobody listens.
+                let _ = self.requests.send(SourceRequest::DiskStats);
+            }
+            Command::SetBypassed { driver, bypassed } => {
+                if self.facts.bypassed_drivers.set_bypassed(&driver, bypassed) {
+                    match bypassed {
+                        true => tracing::warn!(
+                            driver,
+                            "volumes of a CSI driver do not pass through diskvitals-csi"
+                        ),
+                        false => tracing::info!(
+                            driver,
+                            "volumes of a CSI driver pass through diskvitals-csi again"
+                        ),
+                    }
+                    self.publish_soon();
+                }
+            }
+            Command::StartCheck {
+                request: asked,
+                reply,
+            } => {
+                let rules = self.settings.borrow().clone();
+                let begun =
+                    self.facts
+                        .start_check(asked, &rules.policy.checks, &self.ledger, clock::now());
+                self.publish(Vec::new());
+                // Whoever asked may have gone.
+                let _ = reply.send(begun.map_err(CommandError::from));
+            }
+            Command::CancelCheck { check, reply } => {
+                let cancelled = self
+                    .facts
+                    .cancel_check(&check)
+                    .ok_or(CommandError::NoSuchCheck(check));
+                self.publish(Vec::new());
+                // Whoever asked may have gone.
+                let _ = reply.send(cancelled);
+            }
+        }
+    }
+
+    /// Published at once; answered when it is on disk, by a task of its own. While history is known
+    /// to be in memory only, answered at once.
+    fn reply_when_stored(
+        &mut self,
+        result: Result<Transition, LedgerError>,
+        reply: oneshot::Sender<Result<Arc<Finding>, CommandError>>,
+    ) {
+        let transition = match result {
+            Ok(transition) => transition,
+            Err(error) => {
+                // Whoever asked may have gone.
+                let _ = reply.send(Err(error.into()));
+                return;
+            }
+        };
+        let finding = transition.finding.clone();
+        self.emit_transitions(vec![transition]);
+        if self.store_sync.is_in_memory() {
+            self.publish(Vec::new());
+            // Whoever asked may have gone.
+            let _ = reply.send(Ok(finding));
+            return;
+        }
+        let (stored, answer) = oneshot::channel();
+        self.publish(vec![stored]);
+        tokio::spawn(async move {
+            let result = match timeout(WRITE_ACK_TIMEOUT, answer).await {
+                Ok(Ok(Ok(()))) => Ok(finding),
+                Ok(Ok(Err(why))) => Err(CommandError::NotStored(format!(
+                    "{why} (it holds in memory)"
+                ))),
+                Ok(Err(_)) => Err(CommandError::NotStored(
+                    "the disk does not keep up (it holds in memory)".to_owned(),
+                )),
+                Err(_) => Err(CommandError::NotStored(format!(
+                    "no answer from the disk after {WRITE_ACK_TIMEOUT:?} (it holds in memory)"
+                ))),
+            };
+            // Whoever asked may have gone.
+            let _ = reply.send(result);
+        });
+    }
+}
+
+impl From<LedgerError> for CommandError {
+    fn from(error: LedgerError) -> CommandError {
+        match error {
+            LedgerError::NoSuchFinding(id) => CommandError::NoSuchFinding(id),
+            LedgerError::NotAcknowledged(id) => CommandError::NotAcknowledged(id),
+        }
+    }
+}
