@@ -448,10 +448,9 @@ impl BoundedBuffer {
     }
 }
 
-/// A program that cannot be read, as on a disk that does not answer, until the file is dropped.
+/// A program that cannot be read, as on a disk that does not answer, until the lease is dropped.
 #[cfg(test)]
-pub(super) fn program_on_a_dead_disk(directory: &Path) -> (PathBuf, std::fs::File) {
-    use std::os::fd::AsFd;
+pub(super) fn program_on_a_dead_disk(directory: &Path) -> (PathBuf, crate::host::sys::Lease) {
     use std::os::unix::fs::PermissionsExt;
     let path = directory.join("program");
     std::fs::write(
@@ -460,13 +459,15 @@ pub(super) fn program_on_a_dead_disk(directory: &Path) -> (PathBuf, std::fs::Fil
     )
     .unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
-    let file = std::fs::File::open(&path).unwrap();
     // Another test's fork may hold the descriptor of the writing until its execve(2).
-    while let Err(error) = crate::host::sys::lease(file.as_fd()) {
-        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+    let lease = loop {
+        match crate::host::sys::Lease::take(std::fs::File::open(&path).unwrap()) {
+            Ok(lease) => break lease,
+            Err(error) => assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
+        }
         std::thread::yield_now();
-    }
-    (path, file)
+    };
+    (path, lease)
 }
 
 #[cfg(test)]

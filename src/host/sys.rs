@@ -722,23 +722,40 @@ pub fn async_fd(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }.map_err(io::Error::from)
 }
 
-/// fcntl(2), F_SETLEASE: until `file` is closed, another open(2) or execve(2) of it waits, for as
-/// long as /proc/sys/fs/lease-break-time at most.
+/// fcntl(2), F_SETLEASE: until the lease is dropped, another open(2) or execve(2) of the file waits,
+/// for as long as /proc/sys/fs/lease-break-time at most.
 #[cfg(test)]
-pub fn lease(file: BorrowedFd<'_>) -> io::Result<()> {
-    use nix::libc::{F_SETLEASE, F_WRLCK, SIGURG, fcntl};
-    /// Of asm-generic/fcntl.h.
-    const F_SETSIG: nix::libc::c_int = 10;
-    // SAFETY: both commands take an integer and touch no memory; `file` is open for the calls.
-    // SIGURG, which is ignored, instead of SIGIO, which would end the process.
-    let results = unsafe {
-        [
-            fcntl(file.as_raw_fd(), F_SETSIG, SIGURG),
-            fcntl(file.as_raw_fd(), F_SETLEASE, F_WRLCK),
-        ]
-    };
-    results
-        .into_iter()
-        .try_for_each(|result| nix::errno::Errno::result(result).map(drop))
-        .map_err(io::Error::from)
+#[derive(Debug)]
+pub struct Lease(std::fs::File);
+
+#[cfg(test)]
+impl Lease {
+    pub fn take(file: std::fs::File) -> io::Result<Lease> {
+        use nix::libc::{F_SETLEASE, F_WRLCK, SIGURG};
+        /// Of asm-generic/fcntl.h.
+        const F_SETSIG: nix::libc::c_int = 10;
+        let lease = Lease(file);
+        // SIGURG, which is ignored, instead of SIGIO, which would end the process.
+        lease.fcntl(F_SETSIG, SIGURG)?;
+        lease.fcntl(F_SETLEASE, F_WRLCK)?;
+        Ok(lease)
+    }
+
+    fn fcntl(&self, command: nix::libc::c_int, argument: nix::libc::c_int) -> io::Result<()> {
+        // SAFETY: the commands of `take` and `drop` take an integer and touch no memory; the file
+        // is open for the call.
+        let result = unsafe { nix::libc::fcntl(self.0.as_raw_fd(), command, argument) };
+        nix::errno::Errno::result(result)
+            .map(drop)
+            .map_err(io::Error::from)
+    }
+}
+
+#[cfg(test)]
+impl Drop for Lease {
+    /// Closing the file would not do: the child that waits in execve(2) has a copy of the
+    /// descriptor, and the lease is that of both.
+    fn drop(&mut self) {
+        let _ = self.fcntl(nix::libc::F_SETLEASE, nix::libc::F_UNLCK);
+    }
 }

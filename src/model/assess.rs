@@ -16,6 +16,7 @@ mod health;
 mod layers;
 mod mounted;
 mod read_only;
+mod reason_rules;
 mod smart;
 mod space;
 mod stalls;
@@ -25,6 +26,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
+use crate::model::assess::reason_rules::{DriveInput, VolumeInput};
 use crate::model::facts::{Facts, KnownVolume};
 use crate::model::finding::{Judgement, Severity, Status, Subject, Verdict};
 use crate::model::ids::DriveId;
@@ -77,7 +79,7 @@ pub fn assess(
         .into_iter()
         .map(|(subject, _)| subject)
         .collect();
-    let mut bench = Evaluator {
+    let mut evaluator = Evaluator {
         facts,
         active,
         subjects_with_findings: troubled,
@@ -86,38 +88,46 @@ pub fn assess(
         judgements: Vec::new(),
         existing: BTreeSet::new(),
     };
-    bench.evaluate_drives();
-    let failing = bench.failing_drives();
+    evaluator.evaluate_drives();
+    let failing = evaluator.failing_drives();
     for (id, known) in &facts.volumes {
-        bench.evaluate_volume(&Subject::Volume(id.clone()), known, &failing);
+        evaluator.evaluate_volume(&Subject::Volume(id.clone()), known, &failing);
     }
-    bench.evaluate_devices();
-    bench.evaluate_unclaimed_devices();
-    bench.clear_removed();
-    bench.judgements
+    evaluator.evaluate_devices();
+    evaluator.evaluate_unclaimed_devices();
+    evaluator.clear_removed();
+    evaluator.judgements
 }
 
-/// Two words on one thing: the worse one stands, with the other's evidence behind its own. What
-/// cannot be told keeps what was raised from being cleared.
-fn worst_of(one: Option<Verdict>, other: Option<Verdict>) -> Option<Verdict> {
+/// Joins the verdicts of two sources on one subject and reason. The more severe one counts, and the
+/// message and evidence of both are kept. The finding clears when neither source raises it. A source
+/// that cannot answer keeps a finding from being cleared.
+fn merge(one: Option<Verdict>, other: Option<Verdict>) -> Option<Verdict> {
     match (one, other) {
-        (Some(Verdict::Raised(one)), Some(Verdict::Raised(other))) => {
-            let (mut worst, more) = if (one.severity, one.status) >= (other.severity, other.status)
-            {
-                (one, other)
+        (None, verdict) | (verdict, None) => verdict,
+        (Some(Verdict::Raised(a)), Some(Verdict::Raised(b))) => {
+            let (mut strong, weak) = if (b.severity, b.status) > (a.severity, a.status) {
+                (b, a)
             } else {
-                (other, one)
+                (a, b)
             };
-            worst.evidence.extend(more.evidence);
-            worst.since = worst.since.into_iter().chain(more.since).min();
-            Some(Verdict::Raised(worst))
+            strong.status = strong.status.max(weak.status);
+            strong.message = truncate(
+                &format!("{}; {}", strong.message, weak.message),
+                MAX_MESSAGE,
+            );
+            strong.evidence.extend(weak.evidence);
+            if strong.clears_when != weak.clears_when {
+                strong.clears_when = format!("{}; and {}", strong.clears_when, weak.clears_when);
+            }
+            strong.since = strong.since.into_iter().chain(weak.since).min();
+            Some(Verdict::Raised(strong))
         }
-        (Some(raised @ Verdict::Raised(_)), _) | (_, Some(raised @ Verdict::Raised(_))) => {
-            Some(raised)
-        }
-        (Some(unknown @ Verdict::Unknown { .. }), _)
-        | (_, Some(unknown @ Verdict::Unknown { .. })) => Some(unknown),
-        (one, other) => one.or(other),
+        (Some(raised @ Verdict::Raised(_)), Some(_))
+        | (Some(_), Some(raised @ Verdict::Raised(_))) => Some(raised),
+        (Some(unknown @ Verdict::Unknown { .. }), Some(_))
+        | (Some(_), Some(unknown @ Verdict::Unknown { .. })) => Some(unknown),
+        (Some(Verdict::Clear), Some(Verdict::Clear)) => Some(Verdict::Clear),
     }
 }
 
@@ -178,27 +188,9 @@ impl Evaluator<'_> {
         for (id, known) in &self.facts.drives {
             let subject = Subject::Drive(id.clone());
             self.existing.insert(subject.clone());
-            self.push(
-                &subject,
-                Reason::DriveMissing,
-                drive::missing(self.facts, known, self.policy, self.now),
-            );
-            self.push(
-                &subject,
-                Reason::DriveOffline,
-                drive::offline(self.facts, known, self.policy, self.now),
-            );
-            let mut verdicts =
-                BTreeMap::from(errors::drive(self.facts, known, self.policy, self.now));
-            for (reason, verdict) in smart::drive(self.facts, known) {
-                let joined = smart::combine(verdicts.remove(&reason).flatten(), verdict);
-                verdicts.insert(reason, joined);
-            }
-            if let Some(told) = self.facts.smart.get(id) {
-                smart::downgrade_for_link_errors(&mut verdicts, told);
-            }
-            for (reason, verdict) in verdicts {
-                self.push(&subject, reason, verdict);
+            let input = DriveInput::new(self.facts, known, self.policy, self.now);
+            for reason in Reason::ALL {
+                self.push(&subject, *reason, input.verdict(*reason));
             }
         }
     }
@@ -272,72 +264,16 @@ impl Evaluator<'_> {
         failing: &BTreeMap<DriveId, DriveFailure>,
     ) {
         self.existing.insert(subject.clone());
-        let (facts, policy, now) = (self.facts, self.policy, self.now);
-        let active = |reason: Reason| self.severity(subject, reason);
-        let verdicts = [
-            (
-                Reason::DeviceMissing,
-                mounted::device_missing(facts, known, now),
-            ),
-            (
-                Reason::StagingNotMounted,
-                mounted::staging_not_mounted(facts, known, policy, now),
-            ),
-            (
-                Reason::NotMounted,
-                mounted::not_mounted(facts, known, policy, now),
-            ),
-            (Reason::NotAccessible, mounted::not_accessible(facts, known)),
-            (
-                Reason::ReadOnly,
-                read_only::read_only(facts, known, active(Reason::ReadOnly).is_some()),
-            ),
-            (
-                Reason::FilesystemErrors,
-                filesystem::errors(facts, known, policy, now),
-            ),
-            (
-                Reason::FilesystemCorrupted,
-                filesystem::corrupted(facts, known, policy, now),
-            ),
-            (Reason::FilesystemSuspect, checks::suspect(facts, known)),
-            (
-                Reason::FilesystemShutdown,
-                filesystem::shutdown(facts, known),
-            ),
-            (
-                Reason::IoErrors,
-                filesystem::io_errors(facts, known, policy, now),
-            ),
-            (
-                Reason::OutOfSpace,
-                space::out_of_space(facts, known, policy, active(Reason::OutOfSpace)),
-            ),
-            (
-                Reason::OutOfInodes,
-                space::out_of_inodes(facts, known, policy, active(Reason::OutOfInodes)),
-            ),
-            (Reason::ProbeTimeout, stalls::volume_probe(facts, known)),
-            (Reason::IoStalled, stalls::io_stalled(facts, known, policy)),
-            (
-                Reason::RaidDegraded,
-                layers::raid_degraded(facts, &known.facts),
-            ),
-            (
-                Reason::ThinPoolFull,
-                layers::thin_pool_full(facts, &known.facts, policy, active(Reason::ThinPoolFull)),
-            ),
-            (
-                Reason::PathsDegraded,
-                layers::paths_degraded(facts, &known.facts),
-            ),
-            (
-                Reason::DriveFailing,
-                drive::failing(facts, known, failing, now),
-            ),
-        ];
-        for (reason, verdict) in verdicts {
-            self.push(subject, reason, verdict);
+        for reason in Reason::ALL {
+            let input = VolumeInput {
+                facts: self.facts,
+                known,
+                policy: self.policy,
+                now: self.now,
+                active: self.severity(subject, *reason),
+                failing_drives: failing,
+            };
+            self.push(subject, *reason, input.verdict(*reason));
         }
     }
 
@@ -409,7 +345,7 @@ impl Evaluator<'_> {
             self.existing.insert(subject.clone());
             for (reason, verdict) in filesystem::device(self.facts, name, self.policy, self.now) {
                 let verdict = if reason == Reason::FilesystemCorrupted {
-                    worst_of(verdict, self.corruption_from_checks(name))
+                    merge(verdict, self.corruption_from_checks(name))
                 } else {
                     verdict
                 };
@@ -424,6 +360,7 @@ impl Evaluator<'_> {
         let names: BTreeSet<String> = self
             .facts
             .checks
+            .all()
             .values()
             .map(|check| check.target.device.clone())
             .collect();

@@ -6,8 +6,12 @@ pub mod attachments;
 pub mod checks;
 pub mod counters;
 pub mod device_names;
+pub mod disk_io;
 mod drives;
 pub mod kernel_log;
+pub mod latest;
+pub mod probes;
+pub mod raid_controllers;
 pub mod smart;
 pub(crate) mod volumes;
 
@@ -17,99 +21,70 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::model::block::{DiskStat, Inventory, LayerState};
-use crate::model::check::Check;
+use crate::model::block::{Inventory, LayerState};
 use crate::model::dev::DevNo;
 use crate::model::drive::DriveFacts;
 use crate::model::facts::attachments::BypassedDrivers;
+use crate::model::facts::checks::CheckRecords;
+use crate::model::facts::counters::Counters;
+use crate::model::facts::disk_io::DiskIo;
 use crate::model::facts::kernel_log::KernelFacts;
-use crate::model::ids::{CheckId, DriveId, VolumeId};
+use crate::model::facts::latest::Latest;
+use crate::model::facts::probes::{ProbedMount, Probes};
+use crate::model::facts::raid_controllers::RaidControllers;
+use crate::model::facts::smart::SmartReadings;
+use crate::model::ids::{DriveId, VolumeId};
 use crate::model::kubelet::KubeletRecords;
 use crate::model::mount::MountTable;
-use crate::model::observation::Observation;
 use crate::model::path::HostPath;
-use crate::model::policy::smart::SmartPolicy;
-use crate::model::probe::{MountProbe, ProbeTarget, StuckProbe, Usage};
+use crate::model::probe::{ProbeTarget, StuckProbe};
 use crate::model::provision::ProvisionState;
 use crate::model::snapshot::NodeContext;
-use crate::model::source_update::{RaidMemberDrive, Source};
+use crate::model::source_update::Source;
 use crate::model::stale::Attachment;
 use crate::model::timing::Timings;
 use crate::model::volume::VolumeFacts;
 
-/// Everything the owner knows. Reports replace parts of it; `drives`, `volumes` and the memories
-/// are kept up by `apply`.
+/// Everything the owner knows. Each report replaces a part; `drives` and `volumes` follow from the
+/// parts and are updated with them.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
-    /// Shared with the picture, and the same as long as scans show the same: it is the largest
-    /// thing there is.
-    pub inventory: Observation<Arc<Inventory>>,
-    /// State of md and dm devices by kernel name.
+    /// Shared with the snapshots, and the same allocation as long as scans find the same: it is the
+    /// largest part.
+    pub inventory: Latest<Arc<Inventory>>,
+    /// States of md and dm devices by kernel name.
     pub layers: BTreeMap<String, LayerFacts>,
-    pub mounts: Observation<MountTable>,
-    pub kubelet: Observation<KubeletRecords>,
-    pub probes: BTreeMap<HostPath, ProbeFacts>,
-    pub disk_stats: Observation<Vec<DiskStat>>,
-    pub io: BTreeMap<DevNo, IoProgress>,
+    pub mounts: Latest<MountTable>,
+    pub kubelet: Latest<KubeletRecords>,
+    /// The volumes that this node provides itself.
+    pub provision: Latest<ProvisionState>,
+    /// Results of probes of volumes, by mount.
+    pub probes: Probes,
+    pub disk_io: DiskIo,
     /// How long probes and drives took to answer.
     pub timings: Timings,
-    /// What the kernel's log has said, by whom it is about.
+    /// The kernel log, by the drive, volume or device that a record is about.
     pub kernel: KernelFacts,
-    /// The kernel's error counters, by whom they are about and their source. Kept in the store.
-    pub counters: BTreeMap<counters::CounterKey, Arc<crate::model::counters::CounterHistory>>,
-    /// When they were last read.
-    pub(crate) counters_read_at: Option<Timestamp>,
-    /// What drives have said of themselves; kept in the store. Drives that are never asked are not
-    /// in it.
-    pub smart: BTreeMap<DriveId, Arc<smart::SmartFacts>>,
-    /// By what drives' statements are judged.
-    pub(crate) smart_policy: Arc<SmartPolicy>,
-    /// Filesystem checks, those that are over too; kept in the store.
-    pub checks: BTreeMap<CheckId, Arc<Check>>,
-    /// By volume id and by UUID.
-    pub(crate) check_index: BTreeMap<String, BTreeSet<CheckId>>,
-    pub(crate) check_baselines: BTreeMap<CheckId, checks::CheckBaseline>,
-    /// Drives that the configuration has not asked.
-    pub(crate) smart_ignored: BTreeSet<DriveId>,
-    /// Why a controller did not list its drives when it was asked last.
-    pub(crate) controller_errors: BTreeMap<String, String>,
-    /// Drives that only a controller knows, by controller; the last good answer of each.
-    pub(crate) raid_members: BTreeMap<String, Vec<RaidMemberDrive>>,
-    /// Drives that are here and drives that were.
+    /// The kernel's error counters. Kept in the store.
+    pub counters: Counters,
+    /// SMART readings and their history. Kept in the store.
+    pub smart: SmartReadings,
+    pub raid_controllers: RaidControllers,
+    /// Filesystem checks, those that have ended too. Kept in the store.
+    pub checks: CheckRecords,
+    /// Drives that are present, and drives that were.
     pub drives: BTreeMap<DriveId, KnownDrive>,
-    /// Volumes that are here, and those whose drives went with them.
+    /// Volumes that are present, and those whose drives are missing.
     pub volumes: BTreeMap<VolumeId, KnownVolume>,
-    /// Grows whenever they may have changed: who has written them need not compare them.
+    /// Grows whenever `volumes` may have changed: the store compares them only then.
     pub(crate) volumes_revision: u64,
-    /// The last good answers, while newer ones failed; use `inventory()`, `mount_table()`,
-    /// `kubelet_records()`.
-    pub(crate) last_inventory: Option<Arc<Inventory>>,
-    pub(crate) last_mounts: Option<MountTable>,
-    pub(crate) last_kubelet: Option<KubeletRecords>,
-    /// The kubelet's source has said something, were it that there is no kubelet here.
-    pub(crate) kubelet_answered: bool,
-    /// What this node provides itself; use `provision()`.
-    pub provision: Observation<ProvisionState>,
-    pub(crate) last_provision: Option<ProvisionState>,
     /// Where CSI volumes are staged and published, by path.
     pub attachments: BTreeMap<HostPath, Arc<Attachment>>,
-    /// What the paths of callers are compared by, and what the pool lies on.
+    /// What the paths of callers are compared with, and what the pool is stored on.
     pub node_context: Arc<NodeContext>,
-    /// CSI drivers that were reached by another way than the one that is watched.
     pub bypassed_drivers: BypassedDrivers,
-    /// Every mount of every volume that can be asked, by path.
-    pub(crate) probed_mounts: BTreeMap<HostPath, ProbedMount>,
-    /// As they were before a restart, for the first look at the volumes.
-    pub(crate) restored_mounts: BTreeMap<HostPath, ProbedMount>,
-    /// What left a moment ago: a drive's going and its mounts' going are reported in either order.
+    /// What was removed a moment ago: a drive and its mounts are reported missing in either order.
     pub(crate) recent_removals: RecentRemovals,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ProbedMount {
-    pub dev: DevNo,
-    pub volume: VolumeId,
-    pub filesystem: String,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -134,36 +109,15 @@ pub enum Urgency {
 
 #[derive(Clone, Debug, Default)]
 pub struct LayerFacts {
-    pub state: Observation<LayerState>,
+    pub state: Latest<LayerState>,
     pub stuck: Option<StuckProbe>,
-    /// The last good answer, while newer ones failed; use `known()`.
-    pub last_good: Option<LayerState>,
 }
 
 impl LayerFacts {
-    /// What was said last, however long ago.
+    /// The last good state, however old.
     pub fn last_known(&self) -> Option<&LayerState> {
-        self.state.value().or(self.last_good.as_ref())
+        self.state.last_known()
     }
-}
-
-#[derive(Clone, Debug, Default)]
-pub struct ProbeFacts {
-    pub result: Observation<MountProbe>,
-    /// The last usage that was measured, with its time: it stands, marked stale, while probes fail.
-    pub usage: Option<(Usage, Timestamp)>,
-    pub stuck: Option<StuckProbe>,
-}
-
-/// When a device last completed something while it had I/O in flight.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct IoProgress {
-    pub completed: u64,
-    /// Since when I/O has been in flight without a completion; None while it moves or is idle.
-    pub waiting_since: Option<Timestamp>,
-    /// The diskstats lines at the start of the wait and now.
-    pub first_line: String,
-    pub last_line: String,
 }
 
 /// Kept in the store over restarts.
@@ -255,31 +209,27 @@ impl Facts {
     }
 
     pub fn shared_inventory(&self) -> Option<&Arc<Inventory>> {
-        self.inventory.value().or(self.last_inventory.as_ref())
+        self.inventory.last_known()
     }
 
     /// The last mount table that could be read.
     pub fn mount_table(&self) -> Option<&MountTable> {
-        self.mounts.value().or(self.last_mounts.as_ref())
+        self.mounts.last_known()
     }
 
-    /// The last records that could be read.
+    /// The last kubelet records that could be read.
     pub fn kubelet_records(&self) -> Option<&KubeletRecords> {
-        self.kubelet.value().or(self.last_kubelet.as_ref())
+        self.kubelet.last_known()
     }
 
-    /// The volumes that this node provides, as they were told last.
     pub fn provision(&self) -> Option<&ProvisionState> {
-        self.provision.value().or(self.last_provision.as_ref())
+        self.provision.last_known()
     }
 
-    /// The first full picture is there: drives, mounts and the kubelet's records have each been
-    /// answered for, if only by an error. Probes are not waited for: one dead mount would keep the
-    /// node unanswered.
+    /// Drives, mounts and the kubelet's records have each been reported, if only with an error.
+    /// Probes are not waited for: with one dead mount the node would never be settled.
     pub fn settled(&self) -> bool {
-        self.inventory.at().is_some()
-            && self.mounts.at().is_some()
-            && (self.kubelet_answered || self.kubelet.at().is_some())
+        self.inventory.is_answered() && self.mounts.is_answered() && self.kubelet.is_answered()
     }
 
     /// One for each distinct mount of each volume that is mounted, sorted by path.
@@ -300,7 +250,7 @@ impl Facts {
             asleep: asleep(&target.volume),
             filesystem: target.filesystem.clone(),
         };
-        self.probed_mounts.iter().map(target).collect()
+        self.probes.mounts().iter().map(target).collect()
     }
 
     /// The volumes as the store is to remember them.
@@ -318,7 +268,7 @@ impl Facts {
                 )
             })
             .collect();
-        for (path, target) in &self.probed_mounts {
+        for (path, target) in self.probes.mounts() {
             if let Some(volume) = stored.get_mut(&target.volume) {
                 volume.mounts.push((path.clone(), target.dev));
             }
@@ -329,10 +279,11 @@ impl Facts {
     /// Volumes of before a restart, in the same boot. Only at the start: what has been seen since
     /// is newer.
     pub fn restore_volumes(&mut self, stored: Vec<StoredVolume>) {
-        if !self.volumes.is_empty() || !self.probed_mounts.is_empty() {
+        if !self.volumes.is_empty() || !self.probes.mounts().is_empty() {
             return;
         }
         self.volumes_revision += 1;
+        let mut restored = BTreeMap::new();
         for StoredVolume { known, mounts } in stored {
             let filesystem = known.facts.fs_type.clone().unwrap_or_default();
             for (path, dev) in mounts {
@@ -341,44 +292,23 @@ impl Facts {
                     volume: known.facts.id.clone(),
                     filesystem: filesystem.clone(),
                 };
-                self.restored_mounts.insert(path, target);
+                restored.insert(path, target);
             }
             self.volumes.insert(known.facts.id.clone(), known);
         }
+        self.probes.restore_mounts(restored);
     }
 
-    /// Questions that have not come back, by who asked them.
+    /// How many probes are stuck, by source.
     pub fn stuck(&self) -> BTreeMap<Source, u32> {
-        let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
-        BTreeMap::from([
-            (
-                Source::Probe,
-                number(
-                    self.probes
-                        .values()
-                        .filter(|probe| probe.stuck.is_some())
-                        .count(),
-                ),
-            ),
-            (
-                Source::Layers,
-                number(
-                    self.layers
-                        .values()
-                        .filter(|layer| layer.stuck.is_some())
-                        .count(),
-                ),
-            ),
-            (
-                Source::Smart,
-                number(
-                    self.smart
-                        .values()
-                        .filter(|smart| smart.stuck.is_some())
-                        .count(),
-                ),
-            ),
-        ])
+        let layers = self.layers.values().filter(|layer| layer.stuck.is_some());
+        [
+            (Source::Probe, self.probes.stuck_count()),
+            (Source::Layers, layers.count()),
+            (Source::Smart, self.smart.stuck_count()),
+        ]
+        .map(|(source, count)| (source, u32::try_from(count).unwrap_or(u32::MAX)))
+        .into()
     }
 
     /// Drops drives that have been missing for `after` and carried nothing; says which.
@@ -403,7 +333,7 @@ impl Facts {
             self.drives.remove(id);
         }
         if !gone.is_empty() {
-            self.forget_smart();
+            self.smart.retain(&self.drives);
         }
         gone
     }

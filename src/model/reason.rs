@@ -10,7 +10,7 @@ use crate::model::finding::Severity;
 
 /// Whom a reason can be said of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum About {
+pub enum ReasonScope {
     Drive,
     Volume,
     /// A drive or a volume.
@@ -18,7 +18,7 @@ pub enum About {
 }
 
 macro_rules! reasons {
-    ($($name:ident, $about:ident, [$($level:ident),*], $meaning:literal, $data:literal, $action:literal, $clears:literal;)*) => {
+    ($($name:ident, $scope:ident, [$($level:ident),*], $meaning:literal, $data:literal, $action:literal, $clears:literal;)*) => {
         /// Names are stable: alerts, scripts and Kubernetes show them.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         pub enum Reason { $($name),* }
@@ -30,8 +30,8 @@ macro_rules! reasons {
                 match self { $(Reason::$name => stringify!($name)),* }
             }
 
-            pub fn about(self) -> About {
-                match self { $(Reason::$name => About::$about),* }
+            pub fn scope(self) -> ReasonScope {
+                match self { $(Reason::$name => ReasonScope::$scope),* }
             }
 
             /// How bad it can be, the least first; which of them it is decides `assess`.

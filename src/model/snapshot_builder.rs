@@ -144,7 +144,7 @@ impl SnapshotBuilder {
             views::finding_changed,
         );
 
-        let checks = &scene.facts.checks;
+        let checks = scene.facts.checks.all();
         log.compare(&previous.checks, checks, ChangedItem::Check, |old, new| {
             old != new
         });

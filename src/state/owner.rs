@@ -215,8 +215,7 @@ impl Owner {
                 Some(report) = self.reports.recv() => self.apply_batch(report),
                 Some(event) = self.store_events.recv() => self.handle_store_event(event),
                 Ok(()) = self.settings.changed() => {
-                    let rules = self.settings.borrow_and_update().clone();
-                    self.facts.set_smart_policy(&rules.policy.smart);
+                    self.settings.borrow_and_update();
                     self.publish_soon();
                 }
                 () = &mut settle, if !settle_passed => {
@@ -270,7 +269,7 @@ impl Owner {
     fn begin_due_checks(&mut self) {
         let rules = self.settings.borrow().clone();
         let checks = &rules.policy.checks;
-        self.facts.prune_checks(checks.keep as usize);
+        self.facts.checks.prune(checks.keep as usize);
         let begun = self
             .facts
             .queue_due_checks(checks, &self.ledger, &self.zone, clock::now());
@@ -309,7 +308,6 @@ impl Owner {
             self.io_waiters.reply(seen);
         }
         let SourceUpdate::Source { source, status } = report else {
-            self.facts.set_smart_policy(&rules.policy.smart);
             return self.facts.apply(report, &rules.volumes, now);
         };
         if self
@@ -354,14 +352,9 @@ impl Owner {
         );
         self.facts
             .restore_errors(contents.errors, contents.progress);
-        for (key, history) in contents.counters {
-            self.facts
-                .counters
-                .entry(key)
-                .or_insert_with(|| Arc::new(history));
-        }
-        self.facts.restore_smart(contents.smart);
-        self.facts.restore_checks(contents.checks);
+        self.facts.counters.restore(contents.counters);
+        self.facts.smart.restore(contents.smart);
+        self.facts.checks.restore(contents.checks);
         // Device numbers and mounts are of one boot.
         if contents.boot.is_some() && contents.boot == self.store_sync.boot {
             self.facts.restore_volumes(contents.volumes);

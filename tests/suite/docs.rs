@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use diskvitals::model::finding::Severity;
-use diskvitals::model::reason::{About, Reason};
+use diskvitals::model::reason::{Reason, ReasonScope};
 
 #[test]
 fn every_reason_has_a_heading_in_the_page_of_findings() {
@@ -92,12 +92,12 @@ fn the_page_for_kubernetes_has_every_reason_as_the_table_has_it() {
 fn reasons() -> String {
     let mut text = String::new();
     for (title, about) in [
-        ("Of drives", About::Drive),
-        ("Of drives and volumes", About::Both),
-        ("Of volumes", About::Volume),
+        ("Of drives", ReasonScope::Drive),
+        ("Of drives and volumes", ReasonScope::Both),
+        ("Of volumes", ReasonScope::Volume),
     ] {
         text.push_str(&format!("\n### {title}\n\n| Reason | It means | The data | To do | It is over when |\n|---|---|---|---|---|\n"));
-        for reason in Reason::ALL.iter().filter(|reason| reason.about() == about) {
+        for reason in Reason::ALL.iter().filter(|reason| reason.scope() == about) {
             let levels: Vec<&str> = reason.levels().iter().copied().map(level).collect();
             let link = format!(
                 "[{reason}](findings.md#{})",

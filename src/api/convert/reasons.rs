@@ -2,7 +2,7 @@
 
 use crate::api::convert::severity;
 use crate::api::wire;
-use crate::model::reason::{About, Reason};
+use crate::model::reason::{Reason, ReasonScope};
 
 pub fn all() -> wire::ListReasonsResponse {
     wire::ListReasonsResponse {
@@ -11,10 +11,10 @@ pub fn all() -> wire::ListReasonsResponse {
 }
 
 fn reason_text(reason: Reason) -> wire::ReasonText {
-    let about = match reason.about() {
-        About::Drive => "drive",
-        About::Volume => "volume",
-        About::Both => "drive, volume",
+    let about = match reason.scope() {
+        ReasonScope::Drive => "drive",
+        ReasonScope::Volume => "volume",
+        ReasonScope::Both => "drive, volume",
     };
     wire::ReasonText {
         name: reason.name().to_owned(),

@@ -66,7 +66,11 @@ mod tests {
                 .collect::<Vec<_>>(),
             [Some(change.clone())]
         );
-        assert!(super::find(memory.path()).expect("readable").is_empty());
+        assert!(
+            super::super::find(memory.path())
+                .expect("readable")
+                .is_empty()
+        );
         assert!(change.is_writer_alive());
         assert!(
             !LvmIntent {

@@ -48,7 +48,7 @@ pub fn device(facts: &Facts, name: &str) -> Option<Verdict> {
     let same =
         |check: &&Check| check.target.device == name && uuid.is_some() && check.target.uuid == uuid;
     verdict_of(latest_unrefuted(
-        facts.checks.values().map(AsRef::as_ref).filter(same),
+        facts.checks.all().values().map(AsRef::as_ref).filter(same),
         CheckVerdict::Corrupted,
     ))
 }

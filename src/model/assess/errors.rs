@@ -12,52 +12,39 @@ use crate::model::assess::text::{evidence, join_limited, raised, unknown};
 use crate::model::drive::DriveKind;
 use crate::model::facts::{Facts, KnownDrive, elapsed};
 use crate::model::finding::{Evidence, Severity, Status, Subject, Verdict};
-use crate::model::kernel_log::error_history::ErrorTally;
+use crate::model::kernel_log::error_history::{ErrorHistory, ErrorTally};
 use crate::model::kernel_log::event::{Blame, Class, Line};
 use crate::model::policy::{ErrorPolicy, Policy};
-use crate::model::reason::Reason;
 
-/// Each rule's reason with its verdict.
-pub fn drive(
-    facts: &Facts,
-    known: &KnownDrive,
-    policy: &Policy,
-    now: Timestamp,
-) -> [(Reason, Option<Verdict>); 5] {
-    let subject = Subject::Drive(known.facts.id.clone());
-    let bench = DriveErrorRules {
-        facts,
-        known,
-        policy: &policy.errors,
-        now,
-    };
-    let tally = |class: Class| facts.errors(&subject).and_then(|memory| memory.get(class));
-    [
-        (
-            Reason::MediaErrors,
-            bench.media_errors(tally(Class::Medium)),
-        ),
-        (Reason::IoErrors, bench.io_errors(tally(Class::Io))),
-        (Reason::IoTimeouts, bench.timeouts(tally(Class::Timeout))),
-        (
-            Reason::ControllerResets,
-            bench.suspect_at_most(tally(Class::Reset), "was reset"),
-        ),
-        (
-            Reason::LinkErrors,
-            bench.suspect_at_most(tally(Class::Transport), "had errors on its link"),
-        ),
-    ]
-}
-
-struct DriveErrorRules<'a> {
+/// One drive with the incidents that the kernel log attributes to it.
+pub struct DriveErrorRules<'a> {
     facts: &'a Facts,
     known: &'a KnownDrive,
+    history: Option<&'a ErrorHistory>,
     policy: &'a ErrorPolicy,
     now: Timestamp,
 }
 
-impl DriveErrorRules<'_> {
+impl<'a> DriveErrorRules<'a> {
+    pub fn new(
+        facts: &'a Facts,
+        known: &'a KnownDrive,
+        policy: &'a Policy,
+        now: Timestamp,
+    ) -> Self {
+        DriveErrorRules {
+            facts,
+            known,
+            history: facts.errors(&Subject::Drive(known.facts.id.clone())),
+            policy: &policy.errors,
+            now,
+        }
+    }
+
+    fn tally(&self, class: Class) -> Option<&'a ErrorTally> {
+        self.history?.get(class)
+    }
+
     /// The drive's own word that its medium or hardware failed (SPC-6 sense keys 3 and 4, ATA UNC,
     /// NVMe status code type 2). SUSPECT from one incident. BAD: a sector that failed again in
     /// another attempt, `bad_sectors` distinct sectors, or `bad_episodes` episodes, within `window`
@@ -65,8 +52,8 @@ impl DriveErrorRules<'_> {
     /// `bad_timeouts` episodes. What the drive or redundancy put right does not make it BAD. Clears
     /// after `quiet_after` (BAD: `bad_quiet_after`) without another, while the log was heard
     /// without a gap.
-    fn media_errors(&self, tally: Option<&ErrorTally>) -> Option<Verdict> {
-        let Some(tally) = tally else {
+    pub fn media_errors(&self) -> Option<Verdict> {
+        let Some(tally) = self.tally(Class::Medium) else {
             return Some(Verdict::Clear);
         };
         let (severity, why) = self.severity_of(tally, self.policy.bad_episodes);
@@ -86,8 +73,8 @@ impl DriveErrorRules<'_> {
     /// Errors of the block layer whose cause no record names. As media errors; a drive that is
     /// reached over a network is SUSPECT at most, since the way to it is the likelier cause. What
     /// fails while a drive is being lost is told by DriveMissing.
-    fn io_errors(&self, tally: Option<&ErrorTally>) -> Option<Verdict> {
-        let Some(tally) = tally else {
+    pub fn io_errors(&self) -> Option<Verdict> {
+        let Some(tally) = self.tally(Class::Io) else {
             return Some(Verdict::Clear);
         };
         if self.coincides_with_removal(tally) {
@@ -104,8 +91,8 @@ impl DriveErrorRules<'_> {
 
     /// Commands that were not answered. SUSPECT from one incident; BAD from `bad_timeouts` episodes
     /// within `window`, and never over a network.
-    fn timeouts(&self, tally: Option<&ErrorTally>) -> Option<Verdict> {
-        let Some(tally) = tally else {
+    pub fn timeouts(&self) -> Option<Verdict> {
+        let Some(tally) = self.tally(Class::Timeout) else {
             return Some(Verdict::Clear);
         };
         let episodes = tally.episodes_within(self.policy.window);
@@ -123,10 +110,19 @@ impl DriveErrorRules<'_> {
         )
     }
 
-    /// Resets, and errors of the link: never more than SUSPECT, since a cable, a power supply or an
-    /// adapter does this to a good drive.
-    fn suspect_at_most(&self, tally: Option<&ErrorTally>, what: &str) -> Option<Verdict> {
-        let Some(tally) = tally else {
+    /// Resets of the drive, its link or its controller. SUSPECT at most, since a cable, a power
+    /// supply or an adapter does this to a good drive.
+    pub fn resets(&self) -> Option<Verdict> {
+        self.suspect_at_most(Class::Reset, "was reset")
+    }
+
+    /// Transfers that were damaged on the link. SUSPECT at most, for the same reason.
+    pub fn link_errors(&self) -> Option<Verdict> {
+        self.suspect_at_most(Class::Transport, "had errors on its link")
+    }
+
+    fn suspect_at_most(&self, class: Class, what: &str) -> Option<Verdict> {
+        let Some(tally) = self.tally(class) else {
             return Some(Verdict::Clear);
         };
         self.raised(tally, Severity::Suspect, what, None)

@@ -8,7 +8,7 @@ use crate::model::assess::errors::{
 };
 use crate::model::assess::mounted::mount_line_of;
 use crate::model::assess::text::{MOUNTINFO, evidence, join_limited, raised, unknown};
-use crate::model::assess::{checks, worst_of};
+use crate::model::assess::{checks, merge};
 use crate::model::counters::Counter;
 use crate::model::facts::{Facts, KnownVolume};
 use crate::model::finding::{Severity, Status, Subject, Verdict};
@@ -65,7 +65,7 @@ pub fn corrupted(
     policy: &Policy,
     now: Timestamp,
 ) -> Option<Verdict> {
-    worst_of(
+    merge(
         kernel_corrupted(facts, known, policy, now),
         checks::corrupted(facts, known),
     )

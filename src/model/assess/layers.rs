@@ -156,7 +156,7 @@ fn worst_layer(
         let relevant = layer
             .last_known()
             .is_some_and(|state| rule(name, Timestamp::UNIX_EPOCH, state).is_some());
-        match &layer.state {
+        match layer.state.observation() {
             Observation::Ok { at, value } => {
                 if let Some(said) = rule(name, *at, value) {
                     applies = true;

@@ -409,7 +409,7 @@ pub fn is_volume_error(errno: i32) -> bool {
 
 /// The mount that a lookup of `path` ends in: the last of those listed there.
 pub fn mount_at<'a>(facts: &'a Facts, path: &HostPath) -> Option<&'a Mount> {
-    let dev = facts.probed_mounts.get(path).map(|target| target.dev);
+    let dev = facts.probes.mounts().get(path).map(|target| target.dev);
     let mut at = facts
         .mount_table()?
         .mounts

@@ -4,8 +4,6 @@
 //! An answer judges. A drive that sleeps is judged by its last answer, with its age. A question
 //! that failed clears nothing and raises nothing.
 
-use std::collections::BTreeMap;
-
 use jiff::Timestamp;
 
 use crate::model::assess::errors::name;
@@ -13,79 +11,134 @@ use crate::model::assess::text::{MAX_MESSAGE, evidence, raised, truncate, unknow
 use crate::model::facts::smart::{SmartFacts, SmartOutcome, is_physical};
 use crate::model::facts::{Facts, KnownDrive};
 use crate::model::finding::{Severity, Status, Verdict};
+use crate::model::policy::smart::SmartPolicy;
 use crate::model::reason::Reason;
 use crate::model::smart::report::SmartReport;
-use crate::model::smart::rules::RuleHit;
+use crate::model::smart::rules::{self, RULES, RuleHit};
 
-/// Reasons that may come from SMART alone, or together with the kernel's log.
-pub const REASONS: &[Reason] = &[
-    Reason::SmartFailing,
-    Reason::SmartAttributeFailing,
-    Reason::SmartAttributeSuspect,
-    Reason::ReallocatedSectors,
-    Reason::PendingSectors,
-    Reason::MediaErrors,
-    Reason::IoTimeouts,
-    Reason::LinkErrors,
-    Reason::SpareLow,
-    Reason::WornOut,
-    Reason::DriveReadOnly,
-    Reason::Overheating,
-    Reason::SelfTestFailed,
-    Reason::FirmwareNotice,
-];
+/// One drive with the meaning of its last report.
+pub enum SmartAssessment<'a> {
+    /// The configuration excludes the drive: no finding about it comes from SMART.
+    Ignored,
+    /// The drive has never been asked.
+    NeverAsked,
+    Asked {
+        known: &'a KnownDrive,
+        smart: &'a SmartFacts,
+        hits: Vec<RuleHit>,
+        /// Whether the last report is still true of the drive, else why that is unknown.
+        is_current: Result<(), String>,
+    },
+}
 
-/// Each reason with its verdict; a reason that is not there has nothing said of it.
-pub fn drive(facts: &Facts, known: &KnownDrive) -> Vec<(Reason, Option<Verdict>)> {
-    if facts.smart_ignored.contains(&known.facts.id) {
-        let over = [Reason::ProbeTimeout, Reason::SmartUnavailable];
-        return over
-            .iter()
-            .chain(REASONS)
-            .map(|reason| (*reason, Some(Verdict::Clear)))
-            .collect();
+impl<'a> SmartAssessment<'a> {
+    pub fn new(facts: &'a Facts, known: &'a KnownDrive, policy: &SmartPolicy) -> Self {
+        if facts.smart.is_ignored(&known.facts.id) {
+            return SmartAssessment::Ignored;
+        }
+        let Some(smart) = facts.smart.get(&known.facts.id) else {
+            return SmartAssessment::NeverAsked;
+        };
+        let hits = match &smart.history.last {
+            Some((_, report)) => rules::evaluate(report, Some(&smart.history), policy),
+            None => Vec::new(),
+        };
+        let is_current = match (&smart.outcome, known.missing_since) {
+            (_, Some(_)) => Err("the drive is missing".to_owned()),
+            // A report that the store remembers counts until the drive has been asked.
+            (None | Some((_, SmartOutcome::Report | SmartOutcome::Standby { .. })), None) => Ok(()),
+            (
+                Some((
+                    _,
+                    SmartOutcome::Failed { why }
+                    | SmartOutcome::TimedOut { why }
+                    | SmartOutcome::NotApplicable { why, .. },
+                )),
+                None,
+            ) => Err(format!("SMART data: {why}")),
+        };
+        SmartAssessment::Asked {
+            known,
+            smart,
+            hits,
+            is_current,
+        }
     }
-    let Some(smart) = facts.smart.get(&known.facts.id) else {
-        return Vec::new();
-    };
-    let mut verdicts = vec![
-        (Reason::ProbeTimeout, timed_out(smart, known)),
-        (Reason::SmartUnavailable, unavailable(smart, known)),
-    ];
-    let Some((at, report)) = &smart.history.last else {
-        return verdicts;
-    };
-    let stands = match (&smart.outcome, known.missing_since) {
-        (_, Some(_)) => Err("the drive is missing".to_owned()),
-        // What the store remembers stands until the drive has been asked.
-        (None | Some((_, SmartOutcome::Report | SmartOutcome::Standby { .. })), None) => Ok(()),
-        (
-            Some((
-                _,
-                SmartOutcome::Failed { why }
-                | SmartOutcome::TimedOut { why }
-                | SmartOutcome::NotApplicable { why, .. },
-            )),
-            None,
-        ) => Err(format!("SMART data: {why}")),
-    };
-    for reason in REASONS {
-        let said = smart.rule_hits.iter().find(|said| said.reason == *reason);
-        let verdict = match (&stands, said) {
-            (Ok(()), Some(said)) => raise(said, report, *at, smart, known),
+
+    /// What the last report says about one reason; nothing where SMART has no rule for it.
+    pub fn verdict(&self, reason: Reason) -> Option<Verdict> {
+        if !RULES.iter().any(|rule| rule.reason == reason) {
+            return None;
+        }
+        let (known, smart, hits, is_current) = match self {
+            SmartAssessment::Ignored => return Some(Verdict::Clear),
+            SmartAssessment::NeverAsked => return None,
+            SmartAssessment::Asked {
+                known,
+                smart,
+                hits,
+                is_current,
+            } => (known, smart, hits, is_current),
+        };
+        let (at, report) = smart.history.last.as_ref()?;
+        let hit = hits.iter().find(|hit| hit.reason == reason);
+        match (is_current, hit) {
+            (Ok(()), Some(hit)) => raise(hit, report, *at, smart, known),
             (Ok(()), None) => Some(Verdict::Clear),
             (Err(why), Some(_)) => unknown(why),
-            // The last answer had cleared it already; what the kernel's log says of it is the log's
+            // The last report had cleared it already. A finding from the kernel log is for the log
             // to clear.
             (Err(_), None) => None,
-        };
-        verdicts.push((*reason, verdict));
+        }
     }
-    verdicts
+
+    /// The drive did not answer smartctl in time.
+    pub fn timed_out(&self) -> Option<Verdict> {
+        match self {
+            SmartAssessment::Ignored => Some(Verdict::Clear),
+            SmartAssessment::NeverAsked => None,
+            SmartAssessment::Asked { known, smart, .. } => timed_out(smart, known),
+        }
+    }
+
+    /// The drive has no SMART data, or keeps it switched off.
+    pub fn unavailable(&self) -> Option<Verdict> {
+        match self {
+            SmartAssessment::Ignored => Some(Verdict::Clear),
+            SmartAssessment::NeverAsked => None,
+            SmartAssessment::Asked { known, smart, .. } => unavailable(smart, known),
+        }
+    }
+
+    /// A drive whose interface counts damaged transfers has commands fail and time out for that
+    /// reason: such errors make the drive SUSPECT at most.
+    pub fn blame_link(&self, verdict: Option<Verdict>) -> Option<Verdict> {
+        let SmartAssessment::Asked { hits, .. } = self else {
+            return verdict;
+        };
+        let is_link =
+            |hit: &RuleHit| hit.reason == Reason::LinkErrors && hit.severity > Severity::Info;
+        match verdict {
+            Some(Verdict::Raised(mut raised))
+                if raised.severity == Severity::Bad && hits.iter().any(is_link) =>
+            {
+                raised.severity = Severity::Suspect;
+                raised.message = truncate(
+                    &format!(
+                        "{}; its link is the likelier cause (LinkErrors)",
+                        raised.message
+                    ),
+                    MAX_MESSAGE,
+                );
+                Some(Verdict::Raised(raised))
+            }
+            verdict => verdict,
+        }
+    }
 }
 
 fn raise(
-    said: &RuleHit,
+    hit: &RuleHit,
     report: &SmartReport,
     at: Timestamp,
     smart: &SmartFacts,
@@ -102,15 +155,15 @@ fn raise(
         "smartctl {}.{} of {}",
         report.smartctl[0], report.smartctl[1], report.identity.device
     );
-    let proof = said
+    let proof = hit
         .evidence
         .iter()
         .map(|line| evidence(&source, at, line))
         .collect();
-    let message = format!("{}: {}{asleep}", name(known), said.message);
+    let message = format!("{}: {}{asleep}", name(known), hit.message);
     raised(
-        said.severity,
-        said.status,
+        hit.severity,
+        hit.status,
         message,
         proof,
         "the drive answers and no longer says so, or it is replaced",
@@ -204,7 +257,7 @@ pub fn health_unknown(facts: &Facts, known: &KnownDrive) -> Option<String> {
         .location
         .raid_controller
         .as_ref()
-        .and_then(|controller| facts.controller_errors.get_key_value(controller))
+        .and_then(|controller| facts.raid_controllers.error_of(controller))
     {
         return Some(format!("{controller} does not list its drives: {why}"));
     }
@@ -215,65 +268,5 @@ pub fn health_unknown(facts: &Facts, known: &KnownDrive) -> Option<String> {
             Some(format!("SMART: {why}"))
         }
         _ => None,
-    }
-}
-
-/// What repeats on the link is the link's: a drive whose interface counts damaged transfers has
-/// commands time out and fail for that reason, and is not bad for it.
-pub fn downgrade_for_link_errors(
-    verdicts: &mut BTreeMap<Reason, Option<Verdict>>,
-    smart: &SmartFacts,
-) {
-    if !smart
-        .rule_hits
-        .iter()
-        .any(|said| said.reason == Reason::LinkErrors && said.severity > Severity::Info)
-    {
-        return;
-    }
-    for reason in [Reason::IoTimeouts, Reason::IoErrors] {
-        if let Some(Some(Verdict::Raised(raised))) = verdicts.get_mut(&reason)
-            && raised.severity == Severity::Bad
-        {
-            raised.severity = Severity::Suspect;
-            raised.message = truncate(
-                &format!(
-                    "{}; its link is the likelier cause (LinkErrors)",
-                    raised.message
-                ),
-                MAX_MESSAGE,
-            );
-        }
-    }
-}
-
-/// Two witnesses of one thing: the worse word counts, and both are heard. The thing is over when
-/// neither says it.
-pub fn combine(one: Option<Verdict>, other: Option<Verdict>) -> Option<Verdict> {
-    match (one, other) {
-        (None, verdict) | (verdict, None) => verdict,
-        (Some(Verdict::Raised(a)), Some(Verdict::Raised(b))) => {
-            let (mut strong, weak) = if (b.severity, b.status) > (a.severity, a.status) {
-                (b, a)
-            } else {
-                (a, b)
-            };
-            strong.status = strong.status.max(weak.status);
-            strong.message = truncate(
-                &format!("{}; {}", strong.message, weak.message),
-                MAX_MESSAGE,
-            );
-            strong.evidence.extend(weak.evidence);
-            if strong.clears_when != weak.clears_when {
-                strong.clears_when = format!("{}; and {}", strong.clears_when, weak.clears_when);
-            }
-            strong.since = [strong.since, weak.since].into_iter().flatten().min();
-            Some(Verdict::Raised(strong))
-        }
-        (Some(raised @ Verdict::Raised(_)), Some(_))
-        | (Some(_), Some(raised @ Verdict::Raised(_))) => Some(raised),
-        (Some(unknown @ Verdict::Unknown { .. }), Some(_))
-        | (Some(_), Some(unknown @ Verdict::Unknown { .. })) => Some(unknown),
-        (Some(Verdict::Clear), Some(Verdict::Clear)) => Some(Verdict::Clear),
     }
 }

@@ -145,7 +145,7 @@ fn newest_usage<'a>(
         .facts
         .mounts
         .iter()
-        .filter_map(|mount| facts.probes.get_key_value(&mount.path));
+        .filter_map(|mount| Some((&mount.path, facts.probes.get(&mount.path)?)));
     // All its mounts show the same filesystem. The newest figures count; while their mount cannot
     // be asked any more, older ones of another mount are no answer.
     let mut newest: Option<(MeasuredUsage<'a>, Option<String>)> = None;

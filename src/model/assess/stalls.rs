@@ -21,7 +21,7 @@ pub fn volume_probe(facts: &Facts, known: &KnownVolume) -> Option<Verdict> {
             .facts
             .mounts
             .iter()
-            .filter_map(|mount| facts.probes.get_key_value(&mount.path))
+            .filter_map(|mount| Some((&mount.path, facts.probes.get(&mount.path)?)))
     };
     if let Some((path, stuck)) = probes()
         .filter_map(|(path, probe)| Some((path, probe.stuck.as_ref()?)))
@@ -65,7 +65,7 @@ pub fn layer_probe(name: &str, layer: &LayerFacts) -> Option<Verdict> {
         );
         return timed_out(message, format!("state of {name}"), stuck);
     }
-    match &layer.state {
+    match layer.state.observation() {
         Observation::Ok { .. } => Some(Verdict::Clear),
         Observation::Failed { error, .. } => unknown(error),
         Observation::Unavailable => None,
@@ -97,10 +97,14 @@ pub fn io_stalled(facts: &Facts, known: &KnownVolume, policy: &Policy) -> Option
         // Gone with its device, or nothing local beneath it: the counters that told are no more.
         return (volume.device_gone || volume.mounts.is_empty()).then_some(Verdict::Clear);
     }
-    if let Some(error) = facts.disk_stats.error() {
+    if let Some(error) = facts.disk_io.stats().error() {
         return unknown(error);
     }
-    let at = facts.disk_stats.value().and(facts.disk_stats.at())?;
+    let at = facts
+        .disk_io
+        .stats()
+        .value()
+        .and(facts.disk_io.stats().at())?;
     let inventory = facts.inventory()?;
     let mut judged = false;
     let mut stalled = None;
@@ -109,7 +113,7 @@ pub fn io_stalled(facts: &Facts, known: &KnownVolume, policy: &Policy) -> Option
         let Some(device) = inventory.devices.get(name).filter(|device| device.iostats) else {
             continue;
         };
-        let Some(memory) = facts.io.get(&device.dev) else {
+        let Some(memory) = facts.disk_io.progress(device.dev) else {
             continue;
         };
         judged = true;

@@ -30,6 +30,8 @@ use crate::model::policy::Policy;
 use crate::model::policy::checks::{CheckPolicy, EffectiveCheckPolicy};
 use crate::model::reason::Reason;
 
+pub use retention::CheckRecords;
+
 /// Scheduled checks that are begun and not over; others stay due. An admin's are counted apart.
 const MAX_SCHEDULED: usize = 4;
 
@@ -213,7 +215,7 @@ impl Facts {
         most: usize,
         now: Timestamp,
     ) -> Result<Arc<Check>, StartCheckError> {
-        let open = || self.checks.values().filter(|check| !check.is_over());
+        let open = || self.checks.by_id.values().filter(|check| !check.is_over());
         if let Some(other) = open()
             .find(|check| devices(&check.target).any(|dev| devices(&target).any(|own| own == dev)))
         {
@@ -254,15 +256,20 @@ impl Facts {
             reason: String::new(),
             cancelled: false,
         });
-        self.check_baselines
+        self.checks
+            .baselines
             .insert(id.clone(), CheckBaseline { mounts });
-        self.insert_check(check.clone());
+        self.checks.insert(check.clone());
         Ok(check)
     }
 
     /// False where there is no such check, or it is over.
     pub fn cancel_check(&mut self, id: &CheckId) -> Option<Arc<Check>> {
-        let check = self.checks.get_mut(id).filter(|check| !check.is_over())?;
+        let check = self
+            .checks
+            .by_id
+            .get_mut(id)
+            .filter(|check| !check.is_over())?;
         Arc::make_mut(check).cancelled = true;
         Some(check.clone())
     }
@@ -270,6 +277,7 @@ impl Facts {
     pub(super) fn apply_check_progress(&mut self, progress: CheckProgress) -> Urgency {
         let Some(known) = self
             .checks
+            .by_id
             .get(&progress.id)
             .filter(|check| !check.is_over())
         else {
@@ -283,7 +291,7 @@ impl Facts {
             .is_some()
             .then(|| self.read_error_during(known, &progress))
             .flatten();
-        let Some(check) = self.checks.get_mut(&progress.id) else {
+        let Some(check) = self.checks.by_id.get_mut(&progress.id) else {
             return Urgency::Nothing;
         };
         let check = Arc::make_mut(check);
@@ -319,7 +327,7 @@ impl Facts {
                 check.reason = why;
             }
             let id = check.id.clone();
-            self.check_baselines.remove(&id);
+            self.checks.baselines.remove(&id);
             return Urgency::Immediate;
         }
         if before == (check.state.clone(), check.runs.len()) {
@@ -368,6 +376,7 @@ impl Facts {
     ) -> Vec<DesiredCheck> {
         let mut open: Vec<&Arc<Check>> = self
             .checks
+            .by_id
             .values()
             .filter(|check| !check.is_over())
             .collect();
@@ -455,7 +464,7 @@ impl Facts {
             .map_or_else(on_it, |id| self.volumes.get(id));
         let now = volume.map(|known| (mounts(known), target::mode(known)));
         let (mounted, mode) = now.unwrap_or((BTreeSet::new(), Mode::Unmounted));
-        let watched = self.check_baselines.get(&check.id)?;
+        let watched = self.checks.baselines.get(&check.id)?;
         if let Some(gone) = watched.mounts.iter().find(|path| !mounted.contains(*path)) {
             return Some(format!("{gone} was unmounted"));
         }

@@ -5,6 +5,7 @@
 //! doors as the log's. A first reading is a baseline: what a counter showed before anybody looked
 //! is no news. May not enter: whether something is bad.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -19,6 +20,47 @@ use crate::model::observation::Observation;
 /// Whose counters, and of which source.
 pub type CounterKey = (Subject, String);
 
+#[derive(Clone, Debug, Default)]
+pub struct Counters {
+    histories: BTreeMap<CounterKey, Arc<CounterHistory>>,
+    read_at: Option<Timestamp>,
+}
+
+impl Counters {
+    pub fn iter(&self) -> impl Iterator<Item = (&CounterKey, &Arc<CounterHistory>)> + Clone {
+        self.histories.iter()
+    }
+
+    /// The counters as they were before a restart of the daemon: growth since then is seen.
+    pub(crate) fn restore(&mut self, remembered: Vec<(CounterKey, CounterHistory)>) {
+        for (key, history) in remembered {
+            let entry = self.histories.entry(key);
+            entry.or_insert_with(|| Arc::new(history));
+        }
+    }
+
+    /// Returns the growth since the reading before; None where nothing changed.
+    fn record(
+        &mut self,
+        key: &CounterKey,
+        reading: &CounterReading,
+        at: Timestamp,
+    ) -> Option<Vec<CounterGrowth>> {
+        let known = self.histories.get(key);
+        let mut history = known.map(|known| (**known).clone()).unwrap_or_default();
+        let growth = history.update(reading, at);
+        if known.is_some_and(|known| **known == history) {
+            return None;
+        }
+        self.histories.insert(key.clone(), Arc::new(history));
+        Some(growth)
+    }
+
+    pub(super) fn remove(&mut self, key: &CounterKey) {
+        self.histories.remove(key);
+    }
+}
+
 impl Facts {
     pub(super) fn apply_counters(
         &mut self,
@@ -32,27 +74,16 @@ impl Facts {
         else {
             return Urgency::Nothing;
         };
-        let before = self.counters_read_at.replace(at);
+        let before = self.counters.read_at.replace(at);
         let mut change = Urgency::Nothing;
         for reading in &readings {
             let Some(subject) = self.subject_of(reading) else {
                 continue;
             };
             let key = (subject, reading.source.clone());
-            let mut memory = self
-                .counters
-                .get(&key)
-                .map(|memory| (**memory).clone())
-                .unwrap_or_default();
-            let growths = memory.update(reading, at);
-            if self
-                .counters
-                .get(&key)
-                .is_some_and(|known| **known == memory)
-            {
+            let Some(growths) = self.counters.record(&key, reading, at) else {
                 continue;
-            }
-            self.counters.insert(key.clone(), Arc::new(memory));
+            };
             change = Urgency::Immediate;
             let from = before.unwrap_or(at);
             for event in growths
@@ -92,11 +123,13 @@ impl Facts {
             return;
         }
         let (drives, volumes) = (&self.drives, &self.volumes);
-        self.counters.retain(|(subject, _), _| match subject {
-            Subject::Drive(id) => drives.contains_key(id),
-            Subject::Volume(id) => volumes.contains_key(id),
-            Subject::Device(_) => false,
-        });
+        self.counters
+            .histories
+            .retain(|(subject, _), _| match subject {
+                Subject::Drive(id) => drives.contains_key(id),
+                Subject::Volume(id) => volumes.contains_key(id),
+                Subject::Device(_) => false,
+            });
     }
 
     /// What the counters of this volume's filesystem are.
@@ -106,6 +139,7 @@ impl Facts {
         source: &str,
     ) -> Option<&CounterHistory> {
         self.counters
+            .histories
             .get(&(Subject::Volume(known.facts.id.clone()), source.to_owned()))
             .map(Arc::as_ref)
     }
@@ -174,8 +208,6 @@ fn log_device(counted: &CounterDevice) -> DeviceName {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
     use crate::model::fixture::*;
     use crate::model::ids::DriveId;
@@ -307,7 +339,7 @@ mod tests {
     fn a_failed_reading_changes_nothing() {
         let mut world = plain();
         read(&mut world, "errors_count", 3, 10);
-        let before = world.facts.counters.clone();
+        let before = world.facts.counters.histories.clone();
         assert_eq!(
             world.apply(
                 SourceUpdate::Counters(Observation::failed(at(20), "no")),
@@ -315,6 +347,6 @@ mod tests {
             ),
             Urgency::Nothing
         );
-        assert_eq!(world.facts.counters, before);
+        assert_eq!(world.facts.counters.histories, before);
     }
 }

@@ -7,7 +7,6 @@ use jiff::Timestamp;
 
 use crate::model::block::{Inventory, Layer};
 use crate::model::drive::DriveFacts;
-use crate::model::facts::smart::without_own_device;
 use crate::model::facts::{Facts, KnownDrive, elapsed};
 use crate::model::ids::{DriveId, VolumeId};
 
@@ -32,7 +31,7 @@ impl Facts {
             return;
         };
         let mut present = BTreeSet::new();
-        let hidden = without_own_device(self.raid_members.values().flatten(), &inventory.drives);
+        let hidden = self.raid_controllers.without_own_device(&inventory.drives);
         let places: BTreeSet<(&String, &String)> = hidden
             .iter()
             .filter_map(|drive| {
@@ -77,7 +76,7 @@ impl Facts {
             }
             if let Some(controller) = &known.facts.location.raid_controller {
                 // What a controller hides is gone when it says so, and not before it was asked.
-                if !self.raid_members.contains_key(controller) {
+                if !self.raid_controllers.has_listed(controller) {
                     continue;
                 }
                 // Another drive in its place is its replacement: nothing is lost any more.

@@ -1,9 +1,9 @@
-//! What drives have said of themselves, and the drives that only a RAID controller knows.
+//! SMART readings: the last answer of each drive and the history of its values.
 //!
-//! In: answers of single drives, lists of controllers. Out: a memory a drive, and which drives are
-//! to be asked. May not enter: whether something is bad (`smart::rules`, `assess`).
+//! In: answers of drives. Out: readings and history by drive, and which drives smartctl asks.
+//! What a reading means is judged in `assess::smart`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -12,77 +12,35 @@ use crate::model::drive::{DriveFacts, DriveKind, Transport};
 use crate::model::facts::{Facts, KnownDrive, Urgency};
 use crate::model::finding::Subject;
 use crate::model::ids::DriveId;
-use crate::model::observation::Observation;
 use crate::model::path::HostPath;
-use crate::model::policy::smart::SmartPolicy;
 use crate::model::smart::history::{Metric, Series, SmartHistory};
-use crate::model::smart::rules::{RuleHit, evaluate};
+use crate::model::smart::report::{
+    Body, InformationalException, SelfTests, SmartReport, WhenFailed,
+};
 use crate::model::smart::{SelfTestKind, SmartResponse};
-use crate::model::source_update::{RaidMemberDrive, SmartTarget, StuckSmartctl};
+use crate::model::source_update::{SmartTarget, StuckSmartctl};
 
-/// Of one drive.
+#[derive(Clone, Debug, Default)]
+pub struct SmartReadings {
+    /// Drives that have never been asked are absent.
+    drives: BTreeMap<DriveId, Arc<SmartFacts>>,
+    /// Drives that the configuration excludes.
+    ignored: BTreeSet<DriveId>,
+}
+
+/// The readings of one drive.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SmartFacts {
     /// How the last question ended; None before the first. A drive that sleeps or fails keeps its
-    /// memory.
+    /// history.
     pub outcome: Option<(Timestamp, SmartOutcome)>,
     pub stuck: Option<StuckSmartctl>,
     pub self_test: Option<SelfTestStart>,
     /// Kept in the store.
     pub history: Arc<SmartHistory>,
-    /// What the last answer says of the drive, by the limits in force: worked out when either
-    /// changes, and not at each judgement.
-    pub rule_hits: Arc<Vec<RuleHit>>,
 }
 
-impl SmartFacts {
-    /// Whether there is news in `new`, beyond the time of the answer, degrees and hours: those are
-    /// true in the picture and no change.
-    pub fn has_changed(&self, new: &SmartFacts) -> bool {
-        let outcome =
-            |smart: &SmartFacts| smart.outcome.as_ref().map(|(_, outcome)| outcome.clone());
-        let figures = |smart: &SmartFacts| -> Vec<(Metric, Option<u64>)> {
-            let moves =
-                |metric: &Metric| !matches!(metric, Metric::Temperature | Metric::PowerOnHours);
-            let last = |(metric, series): (&Metric, &Series)| {
-                (*metric, series.points.last().map(|point| point.value))
-            };
-            smart
-                .history
-                .series
-                .iter()
-                .filter(|(metric, _)| moves(metric))
-                .map(last)
-                .collect()
-        };
-        let report = |smart: &SmartFacts| {
-            smart
-                .history
-                .last
-                .as_ref()
-                .map(|(_, report)| (report.passed, report.self_tests.clone()))
-        };
-        outcome(self) != outcome(new)
-            || self.stuck != new.stuck
-            || self.self_test != new.self_test
-            || self.rule_hits != new.rule_hits
-            || figures(self) != figures(new)
-            || report(self) != report(new)
-    }
-
-    fn evaluate(&mut self, policy: &SmartPolicy) {
-        self.rule_hits = Arc::new(
-            self.history
-                .last
-                .as_ref()
-                .map_or_else(Vec::new, |(_, report)| {
-                    evaluate(report, Some(&self.history), policy)
-                }),
-        );
-    }
-}
-
-/// `Answer` without its report, which is in the memory.
+/// `SmartResponse` without its report, which is in the history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SmartOutcome {
     Report,
@@ -96,57 +54,96 @@ pub enum SmartOutcome {
 pub struct SelfTestStart {
     pub kind: SelfTestKind,
     pub at: Timestamp,
-    /// The drive's words when it began, else why it did not.
+    /// What the drive answered when the test began, else why it did not begin.
     pub result: Result<String, String>,
 }
 
-impl Facts {
-    /// What the store remembers, at the start or late: older than anything that was heard since.
-    pub(crate) fn restore_smart(&mut self, remembered: Vec<(DriveId, SmartHistory)>) {
-        for (drive, memory) in remembered {
-            let known = Arc::make_mut(self.smart.entry(drive).or_default());
+impl SmartReadings {
+    pub fn get(&self, drive: &DriveId) -> Option<&Arc<SmartFacts>> {
+        self.drives.get(drive)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (&DriveId, &Arc<SmartFacts>)> + Clone {
+        self.drives.iter()
+    }
+
+    pub fn is_ignored(&self, drive: &DriveId) -> bool {
+        self.ignored.contains(drive)
+    }
+
+    /// What the store remembers, at the start or late: older than any answer since the start.
+    pub(crate) fn restore(&mut self, remembered: Vec<(DriveId, SmartHistory)>) {
+        for (drive, history) in remembered {
+            let known = Arc::make_mut(self.drives.entry(drive).or_default());
             if known.history.last.is_none() {
-                known.history = Arc::new(memory);
+                known.history = Arc::new(history);
             } else {
-                Arc::make_mut(&mut known.history).prepend(memory);
+                Arc::make_mut(&mut known.history).prepend(history);
             }
-            known.evaluate(&self.smart_policy);
         }
     }
 
-    /// The limits in force; another set judges every drive anew.
-    pub(crate) fn set_smart_policy(&mut self, policy: &SmartPolicy) {
-        if *self.smart_policy == *policy {
-            return;
-        }
-        self.smart_policy = Arc::new(policy.clone());
-        for known in self.smart.values_mut() {
-            Arc::make_mut(known).evaluate(&self.smart_policy);
-        }
-    }
-
-    pub(super) fn apply_smart_response(
-        &mut self,
-        drive: DriveId,
-        answer: SmartResponse,
-        at: Timestamp,
-    ) -> Urgency {
-        if !self.drives.contains_key(&drive) {
+    /// The readings of a drive that is ignored are dropped.
+    pub(super) fn set_ignored(&mut self, drives: Vec<DriveId>) -> Urgency {
+        let drives: BTreeSet<DriveId> = drives.into_iter().collect();
+        if drives == self.ignored {
             return Urgency::Nothing;
         }
-        let slot = self.smart.entry(drive).or_default();
-        let before = slot.clone();
-        let known = Arc::make_mut(slot);
-        known.stuck = None;
-        let outcome = match answer {
+        self.drives.retain(|id, _| !drives.contains(id));
+        self.ignored = drives;
+        Urgency::Immediate
+    }
+
+    /// Drops the readings of drives that are not `known`.
+    pub(super) fn retain(&mut self, known: &BTreeMap<DriveId, KnownDrive>) {
+        self.drives.retain(|id, _| known.contains_key(id));
+    }
+
+    pub(super) fn stuck_count(&self) -> usize {
+        let stuck = |smart: &&Arc<SmartFacts>| smart.stuck.is_some();
+        self.drives.values().filter(stuck).count()
+    }
+}
+
+impl SmartFacts {
+    /// Whether `new` differs beyond the time of the answer, degrees, hours and the amount of I/O:
+    /// these move all the time, and their change is no news.
+    pub fn has_changed(&self, new: &SmartFacts) -> bool {
+        fn outcome(smart: &SmartFacts) -> Option<&SmartOutcome> {
+            smart.outcome.as_ref().map(|(_, outcome)| outcome)
+        }
+        fn figures(smart: &SmartFacts) -> impl Iterator<Item = (&Metric, Option<u64>)> {
+            let last = |series: &Series| series.points.last().map(|point| point.value);
+            let series = smart.history.series.iter();
+            series
+                .filter(|(metric, _)| !matches!(metric, Metric::Temperature | Metric::PowerOnHours))
+                .map(move |(metric, series)| (metric, last(series)))
+        }
+        fn warnings(smart: &SmartFacts) -> Option<DriveWarnings<'_>> {
+            smart
+                .history
+                .last
+                .as_ref()
+                .map(|(_, last)| last.as_ref().into())
+        }
+        outcome(self) != outcome(new)
+            || self.stuck != new.stuck
+            || self.self_test != new.self_test
+            || !figures(self).eq(figures(new))
+            || warnings(self) != warnings(new)
+    }
+
+    pub(super) fn apply_response(&mut self, response: SmartResponse, at: Timestamp) -> Urgency {
+        let before = self.clone();
+        self.stuck = None;
+        let outcome = match response {
             SmartResponse::Report(report) => {
-                Arc::make_mut(&mut known.history).record(&report, at);
-                known.evaluate(&self.smart_policy);
+                Arc::make_mut(&mut self.history).record(&report, at);
                 SmartOutcome::Report
             }
             SmartResponse::Standby { mode } => {
-                if known.history.asleep_since.is_none() {
-                    Arc::make_mut(&mut known.history).asleep_since = Some(at);
+                if self.history.asleep_since.is_none() {
+                    Arc::make_mut(&mut self.history).asleep_since = Some(at);
                 }
                 SmartOutcome::Standby { mode }
             }
@@ -154,128 +151,87 @@ impl Facts {
             SmartResponse::Failed { why } => SmartOutcome::Failed { why },
             SmartResponse::TimedOut { why } => SmartOutcome::TimedOut { why },
         };
-        known.outcome = Some((at, outcome));
-        if before.has_changed(known) {
+        self.outcome = Some((at, outcome));
+        if before.has_changed(self) {
             Urgency::Immediate
         } else {
             Urgency::UsageOnly
         }
     }
 
-    pub(super) fn apply_smart_stuck(
-        &mut self,
-        drive: DriveId,
-        stuck: Option<StuckSmartctl>,
-    ) -> Urgency {
-        if !self.drives.contains_key(&drive) {
-            return Urgency::Nothing;
-        }
-        let known = self.smart.entry(drive).or_default();
-        if known.stuck == stuck {
-            return Urgency::Nothing;
-        }
-        let known = Arc::make_mut(known);
+    fn set_stuck(&mut self, stuck: Option<StuckSmartctl>) {
         if let Some(stuck) = &stuck {
-            // That its process has gone at last is no answer: it stays unanswered until there is
-            // one.
+            // That the process ended at last is no answer: the drive stays unanswered until it
+            // answers.
             let why = format!(
-                "smartctl had not returned in its time, and could not be killed; it was started at {}",
+                "smartctl did not return in time and could not be killed; it was started at {}",
                 stuck.since
             );
-            known.outcome = Some((stuck.since, SmartOutcome::TimedOut { why }));
+            self.outcome = Some((stuck.since, SmartOutcome::TimedOut { why }));
         }
-        known.stuck = stuck;
-        Urgency::Immediate
+        self.stuck = stuck;
     }
+}
 
-    pub(super) fn apply_self_test_start(
-        &mut self,
-        drive: DriveId,
-        kind: SelfTestKind,
-        at: Timestamp,
-        result: Result<String, String>,
-    ) -> Urgency {
-        if !self.drives.contains_key(&drive) {
-            return Urgency::Nothing;
-        }
-        Arc::make_mut(self.smart.entry(drive).or_default()).self_test =
-            Some(SelfTestStart { kind, at, result });
-        Urgency::Immediate
-    }
+/// What a report says of the drive by itself, beside the values that have a history.
+#[derive(PartialEq)]
+struct DriveWarnings<'a> {
+    passed: Option<bool>,
+    self_tests: &'a SelfTests,
+    failed_attributes: Vec<(u8, WhenFailed)>,
+    critical_warning: Option<u8>,
+    exception: Option<&'a InformationalException>,
+}
 
-    /// A list that failed takes nothing out: the last good one stands, and whether the drives are
-    /// well is not known.
-    pub(super) fn apply_raid_members(
-        &mut self,
-        controller: String,
-        drives: Observation<Vec<RaidMemberDrive>>,
-        now: Timestamp,
-    ) -> Urgency {
-        let mut listed = match drives {
-            Observation::Ok { value, .. } => value,
-            Observation::Failed { error, .. } => {
-                let before = self.controller_errors.insert(controller, error.clone());
-                return if before == Some(error) {
-                    Urgency::Nothing
-                } else {
-                    Urgency::Immediate
-                };
-            }
-            Observation::Unavailable => return Urgency::Nothing,
+impl<'a> From<&'a SmartReport> for DriveWarnings<'a> {
+    fn from(report: &'a SmartReport) -> Self {
+        let mut warnings = DriveWarnings {
+            passed: report.passed,
+            self_tests: &report.self_tests,
+            failed_attributes: Vec::new(),
+            critical_warning: None,
+            exception: None,
         };
-        let failed_before = self.controller_errors.remove(&controller).is_some();
-        for hidden in &mut listed {
-            hidden.facts.location.raid_controller = Some(controller.clone());
+        match &report.body {
+            Body::Ata(ata) => {
+                let attributes = ata.attributes.iter();
+                warnings.failed_attributes = attributes
+                    .map(|attribute| (attribute.id, attribute.when_failed))
+                    .collect();
+            }
+            Body::Nvme(nvme) => warnings.critical_warning = nvme.critical_warning,
+            Body::Scsi(scsi) => warnings.exception = scsi.exception.as_ref(),
+            Body::None => {}
         }
-        if self.raid_members.get(&controller) == Some(&listed) {
-            return if failed_before {
-                Urgency::Immediate
-            } else {
-                Urgency::Nothing
-            };
-        }
-        self.raid_members.insert(controller, listed);
-        self.update_drives(now);
-        self.update_drive_volumes(now);
-        Urgency::Immediate
+        warnings
+    }
+}
+
+impl Facts {
+    /// The readings of a drive that is still known.
+    pub(super) fn smart_of_known(&mut self, drive: &DriveId) -> Option<&mut SmartFacts> {
+        self.drives
+            .contains_key(drive)
+            .then(|| Arc::make_mut(self.smart.drives.entry(drive.clone()).or_default()))
     }
 
-    /// What stood behind a controller that is not there any more is gone.
-    pub(super) fn apply_controllers(&mut self, there: &[String], now: Timestamp) -> Urgency {
-        let known = self
-            .drives
-            .values()
-            .filter_map(|known| known.facts.location.raid_controller.clone());
-        let gone: Vec<String> = known
-            .chain(self.raid_members.keys().cloned())
-            .filter(|controller| !there.contains(controller))
-            .collect();
-        gone.into_iter()
-            .map(|controller| {
-                self.apply_raid_members(controller, Observation::ok(now, Vec::new()), now)
-            })
-            .max()
-            .unwrap_or(Urgency::Nothing)
-    }
-
-    /// A drive that is not asked has no say; when it is asked again it begins anew.
-    pub(super) fn apply_smart_ignored(&mut self, drives: Vec<DriveId>) -> Urgency {
-        let drives: BTreeSet<DriveId> = drives.into_iter().collect();
-        if drives == self.smart_ignored {
+    pub(super) fn apply_smart_stuck(
+        &mut self,
+        drive: &DriveId,
+        stuck: Option<StuckSmartctl>,
+    ) -> Urgency {
+        let known = self.smart.get(drive).and_then(|smart| smart.stuck.as_ref());
+        if known == stuck.as_ref() {
             return Urgency::Nothing;
         }
-        self.smart.retain(|id, _| !drives.contains(id));
-        self.smart_ignored = drives;
-        Urgency::Immediate
+        self.smart_of_known(drive)
+            .map_or(Urgency::Nothing, |smart| {
+                smart.set_stuck(stuck);
+                Urgency::Immediate
+            })
     }
 
-    /// Forgets what was said by drives that are forgotten themselves.
-    pub(super) fn forget_smart(&mut self) {
-        let drives = &self.drives;
-        self.smart.retain(|id, _| drives.contains_key(id));
-    }
-
-    /// Drives to be asked, sorted by id. `suspect`: which of them have adverse findings.
+    /// Drives that smartctl asks, sorted by id. `suspect`: which of them have adverse findings.
     pub fn smart_targets(&self, suspect: &dyn Fn(&DriveId) -> bool) -> Vec<SmartTarget> {
         let target = |known: &KnownDrive| {
             let facts = &known.facts;
@@ -303,16 +259,12 @@ impl Facts {
         self.drives.values().filter_map(target).collect()
     }
 
-    /// How smartctl reaches it; None for what is never asked: what a network, a hypervisor's own
-    /// bus or a RAID controller stands in front of.
+    /// The device that smartctl opens, and its `--device` type. None for drives that are never asked:
+    /// those behind a network or a hypervisor's own bus.
     fn smartctl_device(&self, drive: &DriveFacts) -> Option<(HostPath, Option<String>)> {
         if let Some(controller) = &drive.location.raid_controller {
-            let hidden = self
-                .raid_members
-                .get(controller)?
-                .iter()
-                .find(|hidden| hidden.facts.id == drive.id)?;
-            return Some((hidden.device.clone(), Some(hidden.device_type.clone())));
+            let member = self.raid_controllers.member(controller, &drive.id)?;
+            return Some((member.device.clone(), Some(member.device_type.clone())));
         }
         let name = match drive.transport {
             Transport::Nvme => drive
@@ -332,45 +284,6 @@ impl Facts {
         };
         Some((HostPath::new(format!("/dev/{name}")), None))
     }
-}
-
-/// Drives behind controllers that no device of the kernel's is: what a controller passes through
-/// has a device of its own.
-pub(super) fn without_own_device<'a>(
-    hidden: impl Iterator<Item = &'a RaidMemberDrive>,
-    seen: &[DriveFacts],
-) -> Vec<&'a DriveFacts> {
-    let mut unseen: Vec<&DriveFacts> = Vec::new();
-    for drive in hidden.map(|hidden| &hidden.facts) {
-        if !seen
-            .iter()
-            .chain(unseen.iter().copied())
-            .any(|known| is_same_drive(known, drive))
-        {
-            unseen.push(drive);
-        }
-    }
-    unseen
-}
-
-/// Two ways to one drive: the same identity, or the same serial number, model and size. A
-/// controller may tell the model with its maker before it, and keeps a little of the size for
-/// itself only from logical disks, never from what it passes through.
-fn is_same_drive(a: &DriveFacts, b: &DriveFacts) -> bool {
-    let fold = |text: &Option<String>| {
-        text.as_deref()
-            .map(|text| text.trim().to_ascii_lowercase())
-            .filter(|text| !text.is_empty())
-    };
-    if a.id == b.id || (a.wwn.is_some() && a.wwn == b.wwn) {
-        return true;
-    }
-    let same_serial = fold(&a.serial).is_some_and(|serial| Some(serial) == fold(&b.serial));
-    let same_model = match (fold(&a.model), fold(&b.model)) {
-        (Some(a), Some(b)) => a.ends_with(&b) || b.ends_with(&a),
-        _ => false,
-    };
-    same_serial && same_model && a.size_bytes == b.size_bytes
 }
 
 /// Whether a drive is one of which people expect SMART data: made of platters or flash, and here.

@@ -3,6 +3,7 @@ use std::time::Duration;
 use super::*;
 use crate::model::block::Layer;
 use crate::model::fixture::*;
+use crate::model::observation::Observation;
 use crate::model::source_update::{Source, SourceStatus, SourceUpdate};
 
 fn plain() -> TestHost {
@@ -37,7 +38,11 @@ fn the_same_answer_again_changes_nothing() {
         Urgency::Immediate
     );
     assert_eq!(
-        world.facts.probes[&HostPath::from("/data")]
+        world
+            .facts
+            .probes
+            .get(&HostPath::from("/data"))
+            .unwrap()
             .usage
             .map(|(usage, time)| (usage.available_bytes, time)),
         Some((2, at(3)))
@@ -103,7 +108,7 @@ fn a_new_filesystem_on_a_path_discards_the_old_probe_result() {
     world.umount("/data");
     let mut world = world.mounted("8:16", "/", "/data", "xfs", "/dev/sdb");
     world.read_mounts(3);
-    assert!(world.facts.probes.is_empty());
+    assert!(world.facts.probes.get(&HostPath::from("/data")).is_none());
 }
 
 #[test]

@@ -9,7 +9,8 @@ use jiff::Timestamp;
 use crate::model::block::LayerState;
 use crate::model::dev::DevNo;
 use crate::model::facts::drives::REMOVAL_WINDOW;
-use crate::model::facts::{Facts, KnownVolume, MountAbsence, ProbedMount, elapsed};
+use crate::model::facts::probes::ProbedMount;
+use crate::model::facts::{Facts, KnownVolume, MountAbsence, elapsed};
 use crate::model::graph;
 use crate::model::graph::GraphInput;
 use crate::model::graph::mounts::MountTree;
@@ -27,9 +28,7 @@ impl Facts {
             return;
         }
         self.volumes_revision += 1;
-        if !self.restored_mounts.is_empty() {
-            self.probed_mounts = std::mem::take(&mut self.restored_mounts);
-        }
+        self.probes.use_restored_mounts();
         let (Some(inventory), Some(mounts)) = (self.inventory(), self.mount_table()) else {
             return;
         };
@@ -122,7 +121,7 @@ impl Facts {
         }
         self.update_attachments(now);
         self.reassign_to_volumes(&gone);
-        self.update_probed_mounts(
+        self.probes.set_mounts(
             targets
                 .into_iter()
                 .map(|(path, (target, _))| (path, target))
@@ -144,7 +143,8 @@ impl Facts {
             return;
         }
         let same = |path: &HostPath| {
-            self.probed_mounts
+            self.probes
+                .mounts()
                 .get(path)
                 .filter(|target| shown.get(path).is_some_and(|shown| shown.dev == target.dev))
         };
@@ -172,7 +172,8 @@ impl Facts {
             .collect();
         let same_mount = facts.mounts.iter().any(|mount| {
             let now = shown.get(&mount.path).map(|shown| shown.dev);
-            self.probed_mounts
+            self.probes
+                .mounts()
                 .get(&mount.path)
                 .is_some_and(|target| target.volume == facts.id && now == Some(target.dev))
         });
@@ -250,17 +251,6 @@ impl Facts {
             .map(|fs| fs.missing_devices == 0);
         let all: Vec<bool> = redundant.into_iter().chain(btrfs).collect();
         !all.is_empty() && all.iter().all(|whole| *whole) && !has_missing_part(&facts.stack)
-    }
-
-    fn update_probed_mounts(&mut self, targets: BTreeMap<HostPath, ProbedMount>) {
-        // Another filesystem on the same path has not been asked yet.
-        let before = &self.probed_mounts;
-        self.probes.retain(|path, _| {
-            targets.get(path).is_some_and(|target: &ProbedMount| {
-                before.get(path).is_none_or(|old| old.dev == target.dev)
-            })
-        });
-        self.probed_mounts = targets;
     }
 }
 

@@ -287,7 +287,7 @@ fn a_mirror_covers_one_leg_and_a_degraded_one_none() {
     world.facts.layers.insert(
         "md0".into(),
         LayerFacts {
-            state: Observation::ok(at(0), LayerState::Md(state)),
+            state: Observation::ok(at(0), LayerState::Md(state)).into(),
             ..LayerFacts::default()
         },
     );

@@ -49,14 +49,14 @@ macro_rules! limits {
         /// `[smart.limits]`.
         #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
         #[serde(default, deny_unknown_fields)]
-        pub struct OtherLimits {
+        pub struct SmartLimitOverrides {
             #[serde(with = "maybe_seconds", skip_serializing_if = "Option::is_none")]
             pub growth_window: Option<Duration>,
             $(#[serde(skip_serializing_if = "Option::is_none")] pub $name: Option<u64>,)*
         }
 
         impl SmartLimits {
-            pub fn with(&self, other: &OtherLimits) -> SmartLimits {
+            pub fn with(&self, other: &SmartLimitOverrides) -> SmartLimits {
                 SmartLimits {
                     growth_window: other.growth_window.unwrap_or(self.growth_window),
                     $($name: other.$name.unwrap_or(self.$name),)*
@@ -138,7 +138,7 @@ pub struct SmartOverride {
     pub ignore_reasons: Vec<Reason>,
     /// ATA attributes by number that are not judged.
     pub ignore_attributes: Vec<u8>,
-    pub limits: OtherLimits,
+    pub limits: SmartLimitOverrides,
 }
 
 impl SmartLimits {

@@ -1,7 +1,8 @@
 use super::*;
 use crate::model::block::Inventory;
 use crate::model::drive::{DriveFacts, DriveKind, Location, Transport};
-use crate::model::facts::{KnownDrive, KnownVolume, ProbeFacts};
+use crate::model::facts::probes::ProbeFacts;
+use crate::model::facts::{KnownDrive, KnownVolume};
 use crate::model::finding::{FindingDetails, Judgement, Status, Verdict};
 use crate::model::ids::DriveId;
 use crate::model::mount::MountTable;
@@ -106,10 +107,10 @@ fn volume() -> KnownVolume {
 
 fn node_facts() -> Facts {
     let mut facts = Facts {
-        inventory: Observation::ok(at(0), Arc::new(Inventory::default())),
+        inventory: Observation::ok(at(0), Arc::new(Inventory::default())).into(),
         ..Facts::default()
     };
-    facts.mounts = Observation::ok(at(0), MountTable::default());
+    facts.mounts = Observation::ok(at(0), MountTable::default()).into();
     facts.drives.insert(drive_id(), drive());
     facts.volumes.insert(volume_id(), volume());
     facts
@@ -329,7 +330,7 @@ fn health_is_never_unknown_before_settled_or_with_an_adverse_finding() {
         ..BuilderFixture::new()
     };
     let facts = Facts {
-        inventory: Observation::failed(at(0), "no scan"),
+        inventory: Observation::failed(at(0), "no scan").into(),
         ..node_facts()
     };
     fixture.next(&facts, 0);
@@ -385,14 +386,14 @@ fn an_acknowledged_finding_counts_for_its_drive_and_not_for_the_node() {
 fn a_node_whose_drives_or_mounts_cannot_be_listed_is_unknown_and_not_good() {
     let mut fixture = BuilderFixture::new();
     let empty = Facts {
-        inventory: Observation::failed(at(0), "no /sys"),
-        mounts: Observation::ok(at(0), MountTable::default()),
+        inventory: Observation::failed(at(0), "no /sys").into(),
+        mounts: Observation::ok(at(0), MountTable::default()).into(),
         ..Facts::default()
     };
     fixture.next(&empty, 0);
     assert_eq!(fixture.last.node.health, Some(Health::Unknown));
     let mut blind = node_facts();
-    blind.mounts = Observation::failed(at(1), "no /proc");
+    blind.mounts = Observation::failed(at(1), "no /proc").into();
     fixture.next(&blind, 1);
     assert_eq!(fixture.last.node.health, Some(Health::Unknown));
     fixture.next(&node_facts(), 2);

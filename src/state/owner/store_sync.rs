@@ -177,7 +177,11 @@ impl StoreSync {
         let smart = facts.smart.iter().map(|(id, smart)| (id, &smart.history));
         write.smart = diff_rows(&mut self.smart, smart, Arc::ptr_eq);
         self.diff_volumes(&mut write, facts);
-        write.checks = diff_rows(&mut self.checks, facts.checks.iter(), is_check_unchanged);
+        write.checks = diff_rows(
+            &mut self.checks,
+            facts.checks.all().iter(),
+            is_check_unchanged,
+        );
         for id in &write.deleted_drives {
             self.drives.remove(id);
         }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use crate::model::check::{Check, CheckState, CheckVerdict, CheckerOutput, Mode, Run};
+use crate::model::facts::checks::CheckBaseline;
 use crate::model::facts::{Facts, KnownVolume};
 use crate::model::ids::CheckId;
 
@@ -18,42 +19,133 @@ const MAX_OLD_PROBLEMS: usize = 20;
 /// All of them together, in bytes of what checkers wrote and what was found: it is locked memory.
 const MAX_BYTES: usize = 2 << 20;
 
-impl Facts {
-    pub(super) fn insert_check(&mut self, check: Arc<Check>) {
-        for key in index_keys(&check) {
-            self.check_index
-                .entry(key)
-                .or_default()
-                .insert(check.id.clone());
-        }
-        self.checks.insert(check.id.clone(), check);
+/// Every check that is known, by id.
+#[derive(Clone, Debug, Default)]
+pub struct CheckRecords {
+    pub(super) by_id: BTreeMap<CheckId, Arc<Check>>,
+    /// By volume id and by filesystem UUID.
+    index: BTreeMap<String, BTreeSet<CheckId>>,
+    /// What must not change while a check runs.
+    pub(super) baselines: BTreeMap<CheckId, CheckBaseline>,
+}
+
+impl CheckRecords {
+    pub fn all(&self) -> &BTreeMap<CheckId, Arc<Check>> {
+        &self.by_id
     }
 
-    fn forget_check(&mut self, id: &CheckId) {
-        let Some(check) = self.checks.remove(id) else {
+    pub(super) fn insert(&mut self, check: Arc<Check>) {
+        for key in index_keys(&check) {
+            self.index.entry(key).or_default().insert(check.id.clone());
+        }
+        self.by_id.insert(check.id.clone(), check);
+    }
+
+    fn remove(&mut self, id: &CheckId) {
+        let Some(check) = self.by_id.remove(id) else {
             return;
         };
         for key in index_keys(&check) {
-            if let Some(ids) = self.check_index.get_mut(&key) {
+            if let Some(ids) = self.index.get_mut(&key) {
                 ids.remove(id);
                 if ids.is_empty() {
-                    self.check_index.remove(&key);
+                    self.index.remove(&key);
                 }
             }
         }
     }
 
+    /// What the store remembers, at the start or late. What was going on ended with the daemon that
+    /// ran it.
+    pub(crate) fn restore(&mut self, remembered: Vec<(CheckId, Check)>) {
+        for (id, mut check) in remembered {
+            if self.by_id.contains_key(&id) {
+                continue;
+            }
+            if !check.is_over() {
+                check.ended = Some(check.started.unwrap_or(check.asked));
+                check.state = CheckState::Ended;
+                check.verdict = Some(CheckVerdict::Failed);
+                check.reason = "the daemon ended while it went on: start it again".to_owned();
+            }
+            self.insert(Arc::new(check));
+        }
+    }
+
+    /// The newest of each filesystem are kept, the newest two of them whole as far as there is
+    /// room; and whatever a finding stands on.
+    pub(crate) fn prune(&mut self, keep: usize) {
+        let mut by_target: BTreeMap<(String, String), Vec<&Arc<Check>>> = BTreeMap::new();
+        for check in self.by_id.values().filter(|check| check.is_over()) {
+            let target = &check.target;
+            by_target
+                .entry((target.name.clone(), target.uuid.clone().unwrap_or_default()))
+                .or_default()
+                .push(check);
+        }
+        let (mut kept, mut gone): (Vec<(Timestamp, CheckId, bool)>, Vec<CheckId>) =
+            (Vec::new(), Vec::new());
+        let mut needed = BTreeSet::new();
+        for checks in by_target.values_mut() {
+            checks.sort_by(|a, b| (b.asked, &b.id).cmp(&(a.asked, &a.id)));
+            needed.extend(deciding_checks(checks));
+            for (place, check) in checks.iter().enumerate() {
+                if place < keep || needed.contains(&check.id) {
+                    kept.push((check.asked, check.id.clone(), place < KEPT_IN_FULL));
+                } else {
+                    gone.push(check.id.clone());
+                }
+            }
+        }
+        kept.sort_by(|a, b| b.cmp(a));
+        let mut bytes = 0;
+        let mut shortened = Vec::new();
+        for (place, (_, id, whole)) in kept.into_iter().enumerate() {
+            bytes += self.by_id.get(&id).map_or(0, |check| estimated_size(check));
+            if place >= MAX_KEPT && !needed.contains(&id) {
+                gone.push(id);
+            } else if !whole || bytes > MAX_BYTES {
+                shortened.push(id);
+            }
+        }
+        gone.iter().for_each(|id| self.remove(id));
+        shortened.iter().for_each(|id| self.truncate(id));
+    }
+
+    fn truncate(&mut self, id: &CheckId) {
+        let Some(check) = self.by_id.get_mut(id) else {
+            return;
+        };
+        let long =
+            |run: &Arc<Run>| run.problems.len() > MAX_OLD_PROBLEMS || !run.output.gzip.is_empty();
+        if !check.runs.iter().any(long) {
+            return;
+        }
+        for run in &mut Arc::make_mut(check).runs {
+            let run = Arc::make_mut(run);
+            let cut = run.problems.len().saturating_sub(MAX_OLD_PROBLEMS);
+            run.problems.truncate(MAX_OLD_PROBLEMS);
+            run.more_problems += cut as u64;
+            run.output = CheckerOutput {
+                written: run.output.written,
+                ..CheckerOutput::default()
+            };
+        }
+    }
+}
+
+impl Facts {
     /// Checks of the filesystem that this volume has now: of the volume by its own name, or of what
     /// has the same UUID on the same device, or on another when it can be nothing else. A new
     /// filesystem on the device is another one, and so is a clone that shares the UUID.
     pub fn checks_of<'a>(&'a self, known: &'a KnownVolume) -> impl Iterator<Item = &'a Arc<Check>> {
         let facts = &known.facts;
-        let by = |key: &str| self.check_index.get(key).into_iter().flatten();
+        let by = |key: &str| self.checks.index.get(key).into_iter().flatten();
         let ids: BTreeSet<&CheckId> = by(facts.id.as_str())
             .chain(facts.fs_uuid.iter().flat_map(move |uuid| by(uuid)))
             .collect();
         ids.into_iter()
-            .filter_map(|id| self.checks.get(id))
+            .filter_map(|id| self.checks.by_id.get(id))
             .filter(move |check| {
                 let target = &check.target;
                 let named = target.volume.as_ref() == Some(&facts.id);
@@ -80,87 +172,6 @@ impl Facts {
                 && !known.facts.devices.contains(&device.name)
                 && !(btrfs && device.fs_type.as_deref() == Some("btrfs"))
         })
-    }
-
-    /// What the store remembers, at the start or late. What was going on ended with the daemon that
-    /// ran it.
-    pub(crate) fn restore_checks(&mut self, remembered: Vec<(CheckId, Check)>) {
-        for (id, mut check) in remembered {
-            if self.checks.contains_key(&id) {
-                continue;
-            }
-            if !check.is_over() {
-                check.ended = Some(check.started.unwrap_or(check.asked));
-                check.state = CheckState::Ended;
-                check.verdict = Some(CheckVerdict::Failed);
-                check.reason = "the daemon ended while it went on: start it again".to_owned();
-            }
-            self.insert_check(Arc::new(check));
-        }
-    }
-
-    /// The newest of each filesystem are kept, the newest two of them whole as far as there is
-    /// room; and whatever a finding stands on.
-    pub(crate) fn prune_checks(&mut self, keep: usize) {
-        let mut by_target: BTreeMap<(String, String), Vec<&Arc<Check>>> = BTreeMap::new();
-        for check in self.checks.values().filter(|check| check.is_over()) {
-            let target = &check.target;
-            by_target
-                .entry((target.name.clone(), target.uuid.clone().unwrap_or_default()))
-                .or_default()
-                .push(check);
-        }
-        let (mut kept, mut gone): (Vec<(Timestamp, CheckId, bool)>, Vec<CheckId>) =
-            (Vec::new(), Vec::new());
-        let mut needed = BTreeSet::new();
-        for checks in by_target.values_mut() {
-            checks.sort_by(|a, b| (b.asked, &b.id).cmp(&(a.asked, &a.id)));
-            needed.extend(deciding_checks(checks));
-            for (place, check) in checks.iter().enumerate() {
-                if place < keep || needed.contains(&check.id) {
-                    kept.push((check.asked, check.id.clone(), place < KEPT_IN_FULL));
-                } else {
-                    gone.push(check.id.clone());
-                }
-            }
-        }
-        kept.sort_by(|a, b| b.cmp(a));
-        let mut bytes = 0;
-        let mut shortened = Vec::new();
-        for (place, (_, id, whole)) in kept.into_iter().enumerate() {
-            bytes += self
-                .checks
-                .get(&id)
-                .map_or(0, |check| estimated_size(check));
-            if place >= MAX_KEPT && !needed.contains(&id) {
-                gone.push(id);
-            } else if !whole || bytes > MAX_BYTES {
-                shortened.push(id);
-            }
-        }
-        gone.iter().for_each(|id| self.forget_check(id));
-        shortened.iter().for_each(|id| self.truncate_check(id));
-    }
-
-    fn truncate_check(&mut self, id: &CheckId) {
-        let Some(check) = self.checks.get_mut(id) else {
-            return;
-        };
-        let long =
-            |run: &Arc<Run>| run.problems.len() > MAX_OLD_PROBLEMS || !run.output.gzip.is_empty();
-        if !check.runs.iter().any(long) {
-            return;
-        }
-        for run in &mut Arc::make_mut(check).runs {
-            let run = Arc::make_mut(run);
-            let cut = run.problems.len().saturating_sub(MAX_OLD_PROBLEMS);
-            run.problems.truncate(MAX_OLD_PROBLEMS);
-            run.more_problems += cut as u64;
-            run.output = CheckerOutput {
-                written: run.output.written,
-                ..CheckerOutput::default()
-            };
-        }
     }
 }
 

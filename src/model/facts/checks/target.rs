@@ -60,10 +60,12 @@ impl Facts {
         let filesystem = filesystem(&id.to_string(), on_it, given)?;
         // A mount that a lookup of its path ends in: what lies over it must not be asked in its
         // stead.
-        let shown = facts
-            .mounts
-            .iter()
-            .find_map(|mount| Some((mount.path.clone(), self.probed_mounts.get(&mount.path)?.dev)));
+        let shown = facts.mounts.iter().find_map(|mount| {
+            Some((
+                mount.path.clone(),
+                self.probes.mounts().get(&mount.path)?.dev,
+            ))
+        });
         Ok(CheckTarget {
             name: id.to_string(),
             volume: Some(id.clone()),

@@ -337,7 +337,14 @@ fn a_check_stops_when_its_mount_disappears_or_it_is_cancelled() {
         None,
         "a table that cannot be read takes nothing away"
     );
-    let id = world.facts.checks.keys().next().expect("there").clone();
+    let id = world
+        .facts
+        .checks
+        .by_id
+        .keys()
+        .next()
+        .expect("there")
+        .clone();
     assert!(world.facts.cancel_check(&id).expect("goes on").cancelled);
     assert!(wanted(&world, 12)[0].cancellation.is_some());
 }
@@ -381,7 +388,7 @@ fn a_mount_during_an_unmounted_check_makes_it_inconclusive() {
         }),
     };
     world.apply(SourceUpdate::Check(Box::new(progress)), 7);
-    let check = &world.facts.checks[&check.id];
+    let check = &world.facts.checks.by_id[&check.id];
     assert_eq!(
         check.verdict,
         Some(CheckVerdict::Inconclusive),
@@ -438,7 +445,14 @@ fn kernel_signals_are_passed_on_and_a_clean_still_check_clears_them() {
         reason: "stopped".into(),
         mode: Mode::Live,
     };
-    let id = world.facts.checks.keys().next().expect("there").clone();
+    let id = world
+        .facts
+        .checks
+        .by_id
+        .keys()
+        .next()
+        .expect("there")
+        .clone();
     let ended = CheckProgress {
         id,
         at: at(10),
@@ -472,7 +486,7 @@ fn kernel_signals_are_passed_on_and_a_clean_still_check_clears_them() {
     });
     // As an admin does: unmounted, checked, mounted again.
     let id = checked(&mut world, data(), CheckVerdict::Clean, clean, 30);
-    let check = Arc::make_mut(world.facts.checks.get_mut(&id).expect("there"));
+    let check = Arc::make_mut(world.facts.checks.by_id.get_mut(&id).expect("there"));
     (check.mode, check.verdict) = (Mode::Unmounted, Some(CheckVerdict::Clean));
     assert_eq!(world.raised(32), [""; 0]);
 }
@@ -484,8 +498,9 @@ fn a_check_interrupted_by_a_daemon_stop_has_failed() {
     let mut later = plain();
     later
         .facts
-        .restore_checks(vec![(check.id.clone(), (*check).clone())]);
-    let known = &later.facts.checks[&check.id];
+        .checks
+        .restore(vec![(check.id.clone(), (*check).clone())]);
+    let known = &later.facts.checks.by_id[&check.id];
     assert_eq!(
         (known.verdict, known.is_over()),
         (Some(CheckVerdict::Failed), true)
@@ -520,15 +535,15 @@ fn pruning_keeps_the_newest_checks_and_those_that_findings_depend_on() {
             100 + second * 10,
         );
     }
-    world.facts.prune_checks(5);
-    assert_eq!(world.facts.checks.len(), 6);
+    world.facts.checks.prune(5);
+    assert_eq!(world.facts.checks.by_id.len(), 6);
     assert_eq!(
-        world.facts.checks[&told].runs[0].problems.len(),
+        world.facts.checks.by_id[&told].runs[0].problems.len(),
         20,
         "what a finding shows of it is kept"
     );
     let short =
-        world.facts.checks.values().filter(|check| {
+        world.facts.checks.by_id.values().filter(|check| {
             check.runs[0].problems.len() == 20 && check.runs[0].output.gzip.is_empty()
         });
     assert_eq!(short.count(), 4, "all but the newest two are shortened");
@@ -675,8 +690,8 @@ fn a_confirmed_corruption_survives_newer_weaker_checks() {
             100 + second * 10,
         );
     }
-    world.facts.prune_checks(3);
-    assert!(world.facts.checks.contains_key(&told));
+    world.facts.checks.prune(3);
+    assert!(world.facts.checks.by_id.contains_key(&told));
     assert_eq!(world.raised(500), ["fs:u FilesystemCorrupted Bad DataLoss"]);
 }
 
@@ -759,14 +774,14 @@ fn checker_findings_during_device_read_errors_are_inconclusive() {
         12,
     );
     assert_eq!(
-        told.facts.checks[&id].verdict,
+        told.facts.checks.by_id[&id].verdict,
         Some(CheckVerdict::Inconclusive),
         "{}",
-        told.facts.checks[&id].reason
+        told.facts.checks.by_id[&id].reason
     );
     let id = checked(&mut world, data(), CheckVerdict::Corrupted, found, 12);
     assert_eq!(
-        world.facts.checks[&id].verdict,
+        world.facts.checks.by_id[&id].verdict,
         Some(CheckVerdict::Corrupted)
     );
 }

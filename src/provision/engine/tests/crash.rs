@@ -280,7 +280,10 @@ async fn a_volume_whose_mkfs_fails_is_made_blank_where_it_lies() {
                     .count()
             };
             assert_eq!(
-                (taken("Blank"), taken("Remove") - taken("RemoveRecord")),
+                (
+                    taken("WipeSignatures"),
+                    taken("Remove") - taken("RemoveRecord")
+                ),
                 (3, 0),
                 "{:?}",
                 world.executed
@@ -365,9 +368,9 @@ async fn an_unfinished_logical_volume_without_an_intent_can_only_be_deleted() {
         .provided
         .error
         .clone();
-    assert!(trouble.is_some_and(|why| why.contains("never finished")));
+    assert!(trouble.is_some_and(|why| why.contains("creation was interrupted")));
     assert!(
-        matches!(daemon.stage(&handle).await, Err(ProvisionError::FailedPrecondition(why)) if why.contains("never finished"))
+        matches!(daemon.stage(&handle).await, Err(ProvisionError::FailedPrecondition(why)) if why.contains("creation was interrupted"))
     );
     daemon.engine.delete(handle).await.unwrap();
     assert_clean(&daemon.host);

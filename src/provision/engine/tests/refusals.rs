@@ -153,7 +153,7 @@ async fn only_a_blank_device_is_formatted() {
         assert_eq!(staged.is_ok(), fine, "{on:?}: {staged:?}");
         if !fine {
             assert!(
-                matches!(staged, Err(ProvisionError::FailedPrecondition(why)) if why.contains("carries"))
+                matches!(staged, Err(ProvisionError::FailedPrecondition(why)) if why.contains("contains"))
             );
             daemon.host.with_state(|world| {
                 assert!(

@@ -435,7 +435,7 @@ async fn a_refused_self_test_says_why() {
         "{why:?}"
     );
     assert!(why.iter().any(|why| why.contains("suspended")), "{why:?}");
-    assert!(why.iter().any(|why| why.contains("not asked")), "{why:?}");
+    assert!(why.iter().any(|why| why.contains("is not read")), "{why:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -511,7 +511,7 @@ async fn a_self_test_that_waits_is_refused_when_the_drive_goes_or_is_suspended_m
         .map(|result| result.expect_err("refused"))
         .collect();
     assert!(
-        matches!(why.as_slice(), [gone, asleep] if gone.contains("not asked") && asleep.contains("suspended")),
+        matches!(why.as_slice(), [gone, asleep] if gone.contains("is not read") && asleep.contains("suspended")),
         "{why:?}"
     );
     assert!(lab.starts("sda").len() == 1 && lab.starts("sdb").len() == 1);

@@ -1,0 +1,141 @@
+//! Probes: which mounts of volumes are probed, and what each answered last.
+//!
+//! In: the mounts that volumes have, results of probes. Out: the last result of each mount, with
+//! the last usage that was measured.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+
+use crate::model::dev::DevNo;
+use crate::model::facts::Urgency;
+use crate::model::facts::apply::set_stuck;
+use crate::model::ids::VolumeId;
+use crate::model::observation::Observation;
+use crate::model::path::HostPath;
+use crate::model::probe::{MountProbe, StuckProbe, Usage};
+
+#[derive(Clone, Debug, Default)]
+pub struct Probes {
+    results: BTreeMap<HostPath, ProbeFacts>,
+    /// Every mount of every volume that can be probed, by path.
+    mounts: BTreeMap<HostPath, ProbedMount>,
+    /// As before a restart of the daemon, for the first update of the volumes.
+    restored: BTreeMap<HostPath, ProbedMount>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProbedMount {
+    pub dev: DevNo,
+    pub volume: VolumeId,
+    pub filesystem: String,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct ProbeFacts {
+    pub result: Observation<MountProbe>,
+    /// The last usage that was measured, with its time. It is shown, marked stale, while probes
+    /// fail.
+    pub usage: Option<(Usage, Timestamp)>,
+    pub stuck: Option<StuckProbe>,
+}
+
+impl Probes {
+    pub fn get(&self, path: &HostPath) -> Option<&ProbeFacts> {
+        self.results.get(path)
+    }
+
+    pub fn mounts(&self) -> &BTreeMap<HostPath, ProbedMount> {
+        &self.mounts
+    }
+
+    pub(super) fn stuck_count(&self) -> usize {
+        let stuck = |probe: &&ProbeFacts| probe.stuck.is_some();
+        self.results.values().filter(stuck).count()
+    }
+
+    pub(super) fn restore_mounts(&mut self, mounts: BTreeMap<HostPath, ProbedMount>) {
+        self.restored = mounts;
+    }
+
+    /// Before the first update of the volumes: the mounts of before the restart are the last known.
+    pub(super) fn use_restored_mounts(&mut self) {
+        if !self.restored.is_empty() {
+            self.mounts = std::mem::take(&mut self.restored);
+        }
+    }
+
+    pub(super) fn set_mounts(&mut self, mounts: BTreeMap<HostPath, ProbedMount>) {
+        // Another filesystem on the same path has not been probed yet.
+        self.results.retain(|path, _| {
+            mounts.get(path).is_some_and(|mount| {
+                self.mounts
+                    .get(path)
+                    .is_none_or(|before| before.dev == mount.dev)
+            })
+        });
+        self.mounts = mounts;
+    }
+
+    pub(super) fn apply_stuck(&mut self, path: HostPath, stuck: StuckProbe) -> Urgency {
+        if !self.mounts.contains_key(&path) {
+            return Urgency::Nothing;
+        }
+        set_stuck(&mut self.results.entry(path).or_default().stuck, stuck)
+    }
+
+    pub(super) fn apply(&mut self, path: HostPath, seen: Observation<MountProbe>) -> Urgency {
+        // An answer from a mount that is gone says nothing of what is there now.
+        if !self.mounts.contains_key(&path) {
+            return Urgency::Nothing;
+        }
+        let known = self.results.entry(path).or_default();
+        let ProbeFacts {
+            result,
+            usage,
+            stuck,
+        } = known;
+        let mut change = match (&*result, &seen) {
+            (Observation::Ok { value: before, .. }, Observation::Ok { value: after, .. })
+                if before == after =>
+            {
+                Urgency::Nothing
+            }
+            (Observation::Ok { value: before, .. }, Observation::Ok { value: after, .. }) => {
+                let same = before.statfs.is_ok() == after.statfs.is_ok()
+                    && before.statfs.as_ref().err() == after.statfs.as_ref().err()
+                    && before.readdir == after.readdir;
+                if same {
+                    Urgency::UsageOnly
+                } else {
+                    Urgency::Immediate
+                }
+            }
+            (before, after) if before.error().is_some() && before.error() == after.error() => {
+                Urgency::Nothing
+            }
+            (Observation::Unavailable, Observation::Unavailable) => Urgency::Nothing,
+            _ => Urgency::Immediate,
+        };
+        if let Observation::Ok { at, value } = &seen {
+            if stuck.take().is_some() {
+                change = Urgency::Immediate;
+            }
+            if let Ok(measured) = value.statfs {
+                *usage = Some((measured, *at));
+            }
+        }
+        *result = seen;
+        change
+    }
+
+    #[cfg(test)]
+    pub(crate) fn insert(&mut self, path: HostPath, probe: ProbeFacts) {
+        self.results.insert(path, probe);
+    }
+
+    #[cfg(test)]
+    pub(crate) fn get_mut(&mut self, path: &HostPath) -> Option<&mut ProbeFacts> {
+        self.results.get_mut(path)
+    }
+}

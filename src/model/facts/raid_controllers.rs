@@ -1,0 +1,143 @@
+//! RAID controllers: the drives that only a controller knows, because the kernel has no device for
+//! them.
+//!
+//! In: lists of controllers. Out: member drives by controller.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+
+use crate::model::drive::DriveFacts;
+use crate::model::facts::{Facts, Urgency};
+use crate::model::ids::DriveId;
+use crate::model::observation::Observation;
+use crate::model::source_update::RaidMemberDrive;
+
+#[derive(Clone, Debug, Default)]
+pub struct RaidControllers {
+    /// The last good list of each controller.
+    members: BTreeMap<String, Vec<RaidMemberDrive>>,
+    /// Why a controller did not list its drives when it was asked last.
+    errors: BTreeMap<String, String>,
+}
+
+impl RaidControllers {
+    /// Why this controller does not list its drives, with its name.
+    pub fn error_of(&self, controller: &str) -> Option<(&String, &String)> {
+        self.errors.get_key_value(controller)
+    }
+
+    pub(super) fn member(&self, controller: &str, drive: &DriveId) -> Option<&RaidMemberDrive> {
+        let mut members = self.members.get(controller)?.iter();
+        members.find(|member| member.facts.id == *drive)
+    }
+
+    /// The controller has listed its drives.
+    pub(super) fn has_listed(&self, controller: &str) -> bool {
+        self.members.contains_key(controller)
+    }
+
+    /// Member drives for which the kernel has no device. A drive that a controller passes through
+    /// is among `own`.
+    pub(super) fn without_own_device(&self, own: &[DriveFacts]) -> Vec<&DriveFacts> {
+        let mut hidden: Vec<&DriveFacts> = Vec::new();
+        for member in self.members.values().flatten() {
+            let mut known = own.iter().chain(hidden.iter().copied());
+            if !known.any(|known| is_same_drive(known, &member.facts)) {
+                hidden.push(&member.facts);
+            }
+        }
+        hidden
+    }
+
+    /// Returns what changed, and whether the list of members did. A list that failed removes
+    /// nothing: the last good one counts, and the health of its drives is unknown.
+    fn replace(
+        &mut self,
+        controller: String,
+        drives: Observation<Vec<RaidMemberDrive>>,
+    ) -> (Urgency, bool) {
+        let mut listed = match drives {
+            Observation::Ok { value, .. } => value,
+            Observation::Failed { error, .. } => {
+                let before = self.errors.insert(controller, error.clone());
+                let same = before == Some(error);
+                return (immediate_if(!same), false);
+            }
+            Observation::Unavailable => return (Urgency::Nothing, false),
+        };
+        let had_failed = self.errors.remove(&controller).is_some();
+        for member in &mut listed {
+            member.facts.location.raid_controller = Some(controller.clone());
+        }
+        if self.members.get(&controller) == Some(&listed) {
+            return (immediate_if(had_failed), false);
+        }
+        self.members.insert(controller, listed);
+        (Urgency::Immediate, true)
+    }
+}
+
+impl Facts {
+    pub(super) fn apply_raid_members(
+        &mut self,
+        controller: String,
+        drives: Observation<Vec<RaidMemberDrive>>,
+        now: Timestamp,
+    ) -> Urgency {
+        let (change, members_changed) = self.raid_controllers.replace(controller, drives);
+        if members_changed {
+            self.update_drives(now);
+            self.update_drive_volumes(now);
+        }
+        change
+    }
+
+    /// The drives of a controller that is not `present` any more are missing.
+    pub(super) fn apply_controllers(&mut self, present: &[String], now: Timestamp) -> Urgency {
+        let known = self
+            .drives
+            .values()
+            .filter_map(|known| known.facts.location.raid_controller.as_ref());
+        let removed: Vec<String> = known
+            .chain(self.raid_controllers.members.keys())
+            .filter(|controller| !present.contains(controller))
+            .cloned()
+            .collect();
+        removed
+            .into_iter()
+            .map(|controller| {
+                self.apply_raid_members(controller, Observation::ok(now, Vec::new()), now)
+            })
+            .max()
+            .unwrap_or(Urgency::Nothing)
+    }
+}
+
+fn immediate_if(changed: bool) -> Urgency {
+    if changed {
+        Urgency::Immediate
+    } else {
+        Urgency::Nothing
+    }
+}
+
+/// Two descriptions of one drive: the same identity, or the same serial number, model and size. A
+/// controller may prefix the model with its maker. It reserves a little of the size of logical
+/// disks only, never of a disk that it passes through.
+fn is_same_drive(a: &DriveFacts, b: &DriveFacts) -> bool {
+    let fold = |text: &Option<String>| {
+        text.as_deref()
+            .map(|text| text.trim().to_ascii_lowercase())
+            .filter(|text| !text.is_empty())
+    };
+    if a.id == b.id || (a.wwn.is_some() && a.wwn == b.wwn) {
+        return true;
+    }
+    let same_serial = fold(&a.serial).is_some_and(|serial| Some(serial) == fold(&b.serial));
+    let same_model = match (fold(&a.model), fold(&b.model)) {
+        (Some(a), Some(b)) => a.ends_with(&b) || b.ends_with(&a),
+        _ => false,
+    };
+    same_serial && same_model && a.size_bytes == b.size_bytes
+}
