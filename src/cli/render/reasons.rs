@@ -59,14 +59,14 @@ mod tests {
             .expect("is there");
         insta::assert_snapshot!(one(pending, &screen(Some(80))), @"
         PendingSectors (drive; SUSPECT, BAD)
-            Some sectors cannot be read: what they held is lost to this drive unless a
-            later reading succeeds.
-            The data: What those sectors hold cannot be read from this drive; nothing
-            else on it is concerned.
-            To do: Check the data against its other copies. Writing the sectors anew (a
-            rebuild, a scrub that repairs) heals those that are only weak; replace the
-            drive when more come.
-            It is over when the drive tells of none.
+            Some sectors cannot be read. Their contents are lost on this drive unless a
+            later read succeeds.
+            The data: The contents of those sectors cannot be read from this drive. The
+            other data on it is not affected.
+            To do: Check the data against its other copies. Rewriting the sectors (a
+            rebuild, a repairing scrub) repairs those that are only weak. Replace the
+            drive if the number grows.
+            It is over when the drive reports none.
         ");
         assert_eq!(
             all(&table, &screen(None)).matches("To do: ").count(),

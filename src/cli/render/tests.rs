@@ -344,8 +344,8 @@ fn one_drive_and_one_volume_in_full() {
         evidence  readdir, 2026-03-01 11:59:40
                   | Input/output error (EIO)
         clears    the path can be read again
-        to do     Read the error and the kernel log: I/O error means a drive or a filesystem that shut
-                  down; stale or not connected, a server that is gone.
+        to do     Read the error and the kernel log. An I/O error means a failed drive or a filesystem
+                  that shut down; `stale` or `not connected` means a server that is down.
     "#);
 }
 
@@ -429,8 +429,8 @@ fn explain_is_a_tree_from_the_drive_to_the_pod() {
         evidence  readdir, 2026-03-01 11:59:40
                   | Input/output error (EIO)
         clears    the path can be read again
-        to do     Read the error and the kernel log: I/O error means a drive or a filesystem that shut
-                  down; stale or not connected, a server that is gone.
+        to do     Read the error and the kernel log. An I/O error means a failed drive or a filesystem
+                  that shut down; `stale` or `not connected` means a server that is down.
     "#);
 }
 

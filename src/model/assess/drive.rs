@@ -81,9 +81,8 @@ pub fn missing(
             "{} ({}) was last listed at {}, and {place} is empty since {since}",
             known.facts.name, known.facts.id, known.last_seen
         );
-        let message = format!(
-            "{what} is no longer listed by {controller}: check the controller's arrays"
-        );
+        let message =
+            format!("{what} is no longer listed by {controller}: check the controller's arrays");
         let clears = "its controller lists it again, or another drive in its place";
         let proof = vec![evidence(format!("drives of {controller}"), since, text)];
         return raised(

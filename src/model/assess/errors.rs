@@ -291,10 +291,7 @@ pub fn log_evidence(tally: &ErrorTally) -> Vec<Evidence> {
 }
 
 pub fn clears_when(patience: Duration) -> String {
-    format!(
-        "no such error is logged for {}",
-        format_duration(patience)
-    )
+    format!("no such error is logged for {}", format_duration(patience))
 }
 
 fn format_duration(duration: Duration) -> String {

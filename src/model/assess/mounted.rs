@@ -56,8 +56,9 @@ pub fn device_missing(facts: &Facts, known: &KnownVolume, now: Timestamp) -> Opt
             since.unwrap_or(scanned),
             format!("{device} is not there"),
         )];
-        let message =
-            format!("block device {device} was removed{with}, and the volume is not mounted any more");
+        let message = format!(
+            "block device {device} was removed{with}, and the volume is not mounted any more"
+        );
         return raised(
             Severity::Bad,
             Status::Inaccessible,

@@ -203,10 +203,7 @@ fn timed_out(smart: &SmartFacts, known: &KnownDrive) -> Option<Verdict> {
         (None, Some((_, SmartOutcome::Failed { why }))) => return unknown(why),
         (None, None) => return None,
     };
-    let message = format!(
-        "{} does not answer smartctl: {text}",
-        name(known)
-    );
+    let message = format!("{} does not answer smartctl: {text}", name(known));
     raised(
         Severity::Suspect,
         Status::Degraded,

@@ -153,7 +153,7 @@ fn a_staged_provided_volume_that_is_not_mounted_is_missing_without_kubelet_recor
         .expect("raised")
         .message;
     assert!(
-        said.starts_with("this node's own record says that a pod has the volume"),
+        said.starts_with("according to this node's own record a pod has the volume"),
         "{said}"
     );
     provision(&mut world).volumes[0].published.clear();
