@@ -148,15 +148,16 @@ pub fn is_possible_path(field: &str, place: &str) -> Result<bool, Status> {
     Ok(validate_path(field, place).is_ok())
 }
 
-/// Access modes that a volume on one node supports.
+/// Access modes that a volume on one node supports. MULTI_NODE_READER_ONLY is one of them: Kubernetes
+/// has no other mode for ReadOnlyMany, and topology lets only this node reach the volume.
 pub fn is_single_node_mode(mode: daemon::AccessMode) -> bool {
     match mode {
         daemon::AccessMode::SingleNodeWriter
         | daemon::AccessMode::SingleNodeReaderOnly
         | daemon::AccessMode::SingleNodeSingleWriter
-        | daemon::AccessMode::SingleNodeMultiWriter => true,
+        | daemon::AccessMode::SingleNodeMultiWriter
+        | daemon::AccessMode::MultiNodeReaderOnly => true,
         daemon::AccessMode::Unspecified
-        | daemon::AccessMode::MultiNodeReaderOnly
         | daemon::AccessMode::MultiNodeSingleWriter
         | daemon::AccessMode::MultiNodeMultiWriter => false,
     }

@@ -23,7 +23,7 @@ impl Backoff {
     }
 
     /// The delay before the next attempt; the one after that waits twice as long.
-    pub fn next(&mut self) -> Duration {
+    pub fn next_delay(&mut self) -> Duration {
         let delay = self.delay(self.attempts);
         self.attempts = self.attempts.saturating_add(1);
         delay
@@ -52,10 +52,10 @@ mod tests {
     #[test]
     fn the_delay_doubles_up_to_its_maximum_and_restarts_after_a_reset() {
         let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(5));
-        let delays: Vec<u64> = (0..4).map(|_| backoff.next().as_secs()).collect();
+        let delays: Vec<u64> = (0..4).map(|_| backoff.next_delay().as_secs()).collect();
         assert_eq!(delays, [1, 2, 4, 5]);
         backoff.reset();
-        assert_eq!(backoff.next(), Duration::from_secs(1));
+        assert_eq!(backoff.next_delay(), Duration::from_secs(1));
     }
 
     #[test]

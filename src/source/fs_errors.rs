@@ -102,7 +102,7 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
                         SourceStatus::Down(format!("{error}; it is started again")),
                     )
                     .await?;
-                tokio::time::sleep(backoff.next()).await;
+                tokio::time::sleep(backoff.next_delay()).await;
             }
         }
     }

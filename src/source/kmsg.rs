@@ -204,7 +204,8 @@ impl Reader {
                     self.report_status(SourceStatus::Down(why)).await?;
                     // Timeout: retry.
                     if let Ok(changed) =
-                        tokio::time::timeout(backoff.next(), self.settings_changed(&settings)).await
+                        tokio::time::timeout(backoff.next_delay(), self.settings_changed(&settings))
+                            .await
                     {
                         changed?;
                     }

@@ -35,7 +35,7 @@ impl Queue {
     pub fn new(max_age: Duration) -> Queue {
         Queue {
             entries: VecDeque::new(),
-            max_age: max_age,
+            max_age,
         }
     }
 

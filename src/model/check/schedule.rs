@@ -33,7 +33,8 @@ pub struct Calendar {
 enum Days {
     Daily,
     Weekdays(Vec<Weekday>),
-    DaysOfMonth(Vec<i8>),
+    /// Days of the month.
+    Dates(Vec<i8>),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -74,7 +75,7 @@ fn parse_calendar(text: &str) -> Option<(Days, Time)> {
     let days = if days.eq_ignore_ascii_case("daily") {
         Days::Daily
     } else if days.starts_with(|c: char| c.is_ascii_digit()) {
-        Days::DaysOfMonth(
+        Days::Dates(
             all()
                 .map(|day| two(day).filter(|day| (1..=31).contains(day)))
                 .collect::<Option<_>>()?,
@@ -108,7 +109,7 @@ impl Calendar {
         match &self.days {
             Days::Daily => true,
             Days::Weekdays(weekdays) => weekdays.contains(&date.weekday()),
-            Days::DaysOfMonth(days) => days.contains(&date.day()),
+            Days::Dates(days) => days.contains(&date.day()),
         }
     }
 
