@@ -2,13 +2,13 @@
 //! or grow without bound.
 #![no_main]
 
-use diskvitals::model::kernel::classify::{Classifier, Scope};
-use diskvitals::model::kernel::record;
+use diskvitals::model::kernel_log::classify::{Classifier, ClassifierOptions};
+use diskvitals::model::kernel_log::record;
 use jiff::Timestamp;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
-    let mut classifier = Classifier::new(Scope::default());
+    let mut classifier = Classifier::new(ClassifierOptions::default());
     let mut events = Vec::new();
     for raw in bytes.split(|byte| *byte == 0) {
         let Ok(record) = record::parse(raw) else {

@@ -8,8 +8,8 @@ use diskvitals::analyze;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
-    let whole = analyze::kernel_log_of(bytes, "fuzz".to_owned()).map(|answer| answer.classes);
-    let pieces = analyze::kernel_log_of(BufReader::with_capacity(7, bytes), "fuzz".to_owned())
+    let whole = analyze::kernel_log_from(bytes, "fuzz".to_owned()).map(|answer| answer.classes);
+    let pieces = analyze::kernel_log_from(BufReader::with_capacity(7, bytes), "fuzz".to_owned())
         .map(|answer| answer.classes);
     assert_eq!(whole.ok(), pieces.ok());
 });
