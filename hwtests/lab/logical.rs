@@ -81,7 +81,7 @@ pub fn steps_on_logical_volumes(bench: &mut Bench) {
     let volume = twice(bench, &list)["volumes"][0].clone();
     assert_eq!(
         volume,
-        json!({"name": NAME, "size": 64 << 20, "tags": ["diskvitals.volume"], "device": null, "open": false})
+        json!({"name": NAME, "size": 64 << 20, "tags": ["diskvitals.volume"], "device": null, "open": false, "unfinished": false})
     );
     bench.sh("vgchange -q -aay");
     assert_eq!(
