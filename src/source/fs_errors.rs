@@ -31,6 +31,7 @@ use crate::model::probe::ProbeTarget;
 use crate::model::source_update::{Source, SourceRequest, SourceStatus, SourceUpdate};
 use crate::source::context::{Context, SourceError, SourceSettings};
 use crate::source::fs_errors::protocol::{Filesystem, HelperMessage, MarkRequest, MarkResult};
+use crate::source::status_reporter::StatusReporter;
 
 /// Filesystems on block devices whose drivers report errors, or may in a later kernel.
 const FILESYSTEM_TYPES: [&str; 6] = ["ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs"];
@@ -46,7 +47,7 @@ const MAX_BACKOFF: Duration = Duration::from_secs(60);
 
 /// Runs until the state's owner has ended.
 pub async fn run(context: Context) -> Result<Infallible, SourceError> {
-    let mut reporter = StatusReporter::default();
+    let mut reporter = StatusReporter::new(Source::FsErrors);
     if context.root.is_recorded() {
         reporter
             .report(
@@ -301,25 +302,6 @@ fn unavailable_reason(errno: i32, text: &str) -> String {
             "fanotify is not permitted: {text}; CAP_SYS_ADMIN and the system call fanotify_init are needed"
         ),
         _ => format!("fanotify: {text}"),
-    }
-}
-
-/// The last reported status, so that only transitions are sent.
-#[derive(Default)]
-struct StatusReporter(Option<SourceStatus>);
-
-impl StatusReporter {
-    async fn report(&mut self, context: &Context, status: SourceStatus) -> Result<(), SourceError> {
-        if self.0.as_ref() == Some(&status) {
-            return Ok(());
-        }
-        self.0 = Some(status.clone());
-        context
-            .report(SourceUpdate::Source {
-                source: Source::FsErrors,
-                status,
-            })
-            .await
     }
 }
 

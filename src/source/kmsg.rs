@@ -30,6 +30,7 @@ use crate::source::kmsg::batcher::{Batcher, CatchUp, KernelClock, MediumProperti
 use crate::source::kmsg::log_epoch::{LogEpoch, Medium, StartPosition};
 use crate::source::kmsg::log_fd::{LogFd, LogFdKind};
 use crate::source::kmsg::record_splitter::RecordSplitter;
+use crate::source::status_reporter::StatusReporter;
 
 pub mod batcher;
 pub mod journal;
@@ -98,7 +99,7 @@ async fn run_with(context: Context, journalctl: Vec<PathBuf>) -> Result<Infallib
         restart_epoch: None,
         journal_cursor: None,
         unstarted: None,
-        reported_status: None,
+        reporter: StatusReporter::new(Source::KernelLog),
         loss_logged: None,
     }
     .run()
@@ -118,7 +119,7 @@ struct Reader {
     restart_epoch: Option<LogEpoch>,
     /// The journal's own cursor at the last record without an open incident.
     journal_cursor: Option<String>,
-    reported_status: Option<SourceStatus>,
+    reporter: StatusReporter,
     loss_logged: Option<Instant>,
 }
 
@@ -223,16 +224,7 @@ impl Reader {
     }
 
     async fn report_status(&mut self, status: SourceStatus) -> Result<(), SourceError> {
-        if self.reported_status.as_ref() == Some(&status) {
-            return Ok(());
-        }
-        self.reported_status = Some(status.clone());
-        self.context
-            .report(SourceUpdate::Source {
-                source: Source::KernelLog,
-                status,
-            })
-            .await
+        self.reporter.report(&self.context, status).await
     }
 
     /// Opens the log itself, or journald's copy of it. `Err` explains why neither can be read.
