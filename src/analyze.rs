@@ -7,14 +7,14 @@
 pub mod fsck;
 mod input_source;
 mod journal;
-pub mod kernel_log_analysis;
+pub(crate) mod kernel_log_analysis;
 mod line_format;
 mod log_analyzer;
-pub mod smart;
+pub(crate) mod smart;
 #[cfg(test)]
 mod tests;
 
 pub use fsck::fsck;
 pub use input_source::InputSource;
 pub use log_analyzer::{kernel_log, kernel_log_from};
-pub use smart::smart;
+pub(crate) use smart::smart;

@@ -14,11 +14,12 @@ mod status;
 
 /// Generated from proto/diskvitals/v1.
 pub mod wire {
-    #![allow(clippy::all, clippy::pedantic)]
+    #![allow(clippy::all, clippy::pedantic, unreachable_pub)]
     tonic::include_proto!("diskvitals.v1");
 
     /// The descriptor set, for reflection and for canonical JSON.
-    pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/diskvitals.bin"));
+    pub(crate) const DESCRIPTORS: &[u8] =
+        include_bytes!(concat!(env!("OUT_DIR"), "/diskvitals.bin"));
 }
 
 /// Grows with every incompatible change of the API.

@@ -6,12 +6,12 @@
 
 mod cleanup;
 mod metrics;
-pub mod node;
+pub(crate) mod node;
 pub mod options;
-pub mod provisioning;
-pub mod reload;
+pub(crate) mod provisioning;
+pub(crate) mod reload;
 mod run;
-pub mod watchdog;
+pub(crate) mod watchdog;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -16,14 +16,14 @@ use std::path::{Path, PathBuf};
 use crate::model::check::Filesystem;
 use crate::model::policy::checks::Tools;
 
-pub use run::{RunCallbacks, RunOutcome, RunSpec, not_started, run};
+pub(crate) use run::{RunCallbacks, RunOutcome, RunSpec, not_started, run};
 
 /// The arguments that make our binary the jail; `host::jail::enter` receives those after them.
 pub const JAIL_ARGS: [&str; 2] = ["worker", "jail"];
 
 /// The input of a checker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CheckerInput<'a> {
+pub(crate) enum CheckerInput<'a> {
     /// A block device's node.
     BlockDevice(&'a Path),
     /// A file that holds a filesystem.
@@ -32,7 +32,7 @@ pub enum CheckerInput<'a> {
 
 /// The arguments with which the checker changes nothing and asks no questions (e2fsck(8),
 /// xfs_repair(8), btrfs-check(8)).
-pub fn arguments(filesystem: Filesystem, source: CheckerInput<'_>) -> Vec<OsString> {
+pub(crate) fn arguments(filesystem: Filesystem, source: CheckerInput<'_>) -> Vec<OsString> {
     let (path, image) = match source {
         CheckerInput::BlockDevice(path) => (path, false),
         CheckerInput::Image(path) => (path, true),
@@ -54,12 +54,12 @@ pub fn arguments(filesystem: Filesystem, source: CheckerInput<'_>) -> Vec<OsStri
 
 /// xfs_repair sets RLIMIT_FSIZE to infinity and gives up where it may not (increase_rlimit(),
 /// repair/init.c).
-pub fn needs_unlimited_file_size(filesystem: Filesystem) -> bool {
+pub(crate) fn needs_unlimited_file_size(filesystem: Filesystem) -> bool {
     filesystem == Filesystem::Xfs
 }
 
 /// The command, as typed in a shell.
-pub fn command_line(command: &Path, args: &[OsString]) -> String {
+pub(crate) fn command_line(command: &Path, args: &[OsString]) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_=./:+,@%".contains(&byte);
     let quoted = |word: &std::ffi::OsStr| {
         let text = word.to_string_lossy();
@@ -89,7 +89,7 @@ const SEARCH_PATH: [&str; 6] = [
 
 /// The program that checks this filesystem: the configured one, else the first in `SEARCH_PATH`.
 /// The error says what to install.
-pub fn find_program(tools: &Tools, filesystem: Filesystem) -> Result<PathBuf, String> {
+pub(crate) fn find_program(tools: &Tools, filesystem: Filesystem) -> Result<PathBuf, String> {
     let (name, package) = filesystem.checker();
     let set = match filesystem {
         Filesystem::Ext4 => &tools.e2fsck,

@@ -3,7 +3,7 @@
 //! In: arguments and the daemon's answers. Out: text for people or canonical JSON. It evaluates
 //! nothing except the exit code.
 
-pub mod args;
+pub(crate) mod args;
 mod check;
 pub mod check_image;
 mod commands;

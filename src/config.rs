@@ -4,8 +4,8 @@
 //! In: the file's text. Out: `Config`, plain values with their defaults. Binds nothing, starts
 //! nothing.
 
-pub mod listen;
-pub mod provision;
+pub(crate) mod listen;
+pub(crate) mod provision;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -22,9 +22,9 @@ use crate::model::policy::{
 };
 
 /// The file that is read when none is named; it may be missing.
-pub const DEFAULT_FILE: &str = "/etc/diskvitals/diskvitals.toml";
+pub(crate) const DEFAULT_FILE: &str = "/etc/diskvitals/diskvitals.toml";
 /// A recorded tree is asked only through another one.
-pub const DEFAULT_SMARTCTL: &str = "/usr/sbin/smartctl";
+pub(crate) const DEFAULT_SMARTCTL: &str = "/usr/sbin/smartctl";
 /// A drive that is asked more rarely is not watched, and sums of such times stay far from what can
 /// be counted.
 const MAX_SMART_INTERVAL: Duration = Duration::from_secs(30 * 24 * 3600);
@@ -32,7 +32,7 @@ const MAX_SMART_TIMEOUT: Duration = Duration::from_secs(3600);
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Config {
+pub(crate) struct Config {
     pub log: LogConfig,
     pub drives: DrivesConfig,
     pub volumes: VolumesConfig,
@@ -57,13 +57,13 @@ pub struct Config {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct LogConfig {
+pub(crate) struct LogConfig {
     pub level: LogLevel,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum LogLevel {
+pub(crate) enum LogLevel {
     Error,
     Warn,
     Info,
@@ -81,7 +81,7 @@ impl Default for LogConfig {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct DrivesConfig {
+pub(crate) struct DrivesConfig {
     /// Kernel names (`*` and `?` allowed) that count as drives although they usually do not.
     pub admit: Vec<String>,
     /// Kernel names that are not looked at.
@@ -113,7 +113,7 @@ impl Default for DrivesConfig {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct VolumesConfig {
+pub(crate) struct VolumesConfig {
     /// Mount points (`*` and `?` allowed) that are no volumes.
     pub ignore_mounts: Vec<String>,
     /// Filesystem types that are no volumes, besides the pseudo filesystems.
@@ -139,7 +139,7 @@ impl Default for VolumesConfig {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct ProbesConfig {
+pub(crate) struct ProbesConfig {
     #[serde(with = "seconds")]
     pub interval: Duration,
     #[serde(with = "seconds")]
@@ -161,7 +161,7 @@ impl Default for ProbesConfig {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct IoConfig {
+pub(crate) struct IoConfig {
     #[serde(with = "seconds")]
     pub stalled_after: Duration,
     #[serde(with = "seconds")]
@@ -179,7 +179,7 @@ impl Default for IoConfig {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct CountersConfig {
+pub(crate) struct CountersConfig {
     /// How often the kernel's error counters are read.
     #[serde(with = "seconds")]
     pub interval: Duration,
@@ -195,7 +195,7 @@ impl Default for CountersConfig {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct FsEventsConfig {
+pub(crate) struct FsEventsConfig {
     /// Whether the kernel is asked to tell of each filesystem error (fanotify).
     pub enabled: bool,
 }
@@ -208,7 +208,7 @@ impl Default for FsEventsConfig {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct KernelLogConfig {
+pub(crate) struct KernelLogConfig {
     pub enabled: bool,
     /// The device, below the host's root. A pipe or a file in its place is read as the device would
     /// be.
@@ -226,7 +226,7 @@ impl Default for KernelLogConfig {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct SmartConfig {
+pub(crate) struct SmartConfig {
     /// Whether drives are asked for their SMART data.
     pub enabled: bool,
     pub command: PathBuf,
@@ -270,7 +270,7 @@ impl Default for SmartConfig {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct HistoryConfig {
+pub(crate) struct HistoryConfig {
     #[serde(with = "seconds")]
     pub keep: Duration,
     pub max_findings: u32,
@@ -287,7 +287,7 @@ impl Default for HistoryConfig {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct NotifyConfig {
+pub(crate) struct NotifyConfig {
     /// Run on each transition of severity, with the finding as JSON on standard input.
     pub exec: Option<PathBuf>,
     #[serde(with = "seconds")]
@@ -305,20 +305,20 @@ impl Default for NotifyConfig {
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct MetricsConfig {
+pub(crate) struct MetricsConfig {
     /// Where scrapes are answered (`config::listen`); empty: nowhere. Read at the start.
     pub listen: String,
 }
 
 impl MetricsConfig {
     /// None: nowhere. It was checked when the configuration was read.
-    pub fn address(&self) -> Option<Address> {
+    pub(crate) fn address(&self) -> Option<Address> {
         self.listen.parse().ok()
     }
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum ConfigError {
+pub(crate) enum ConfigError {
     #[error("reading {}", path.display())]
     Read {
         path: PathBuf,
@@ -341,7 +341,7 @@ pub enum ConfigError {
 
 /// Reads and checks `path`. A missing file is an error unless it is the default one, which then
 /// means the defaults.
-pub fn load(path: Option<&Path>) -> Result<Config, ConfigError> {
+pub(crate) fn load(path: Option<&Path>) -> Result<Config, ConfigError> {
     let (path, optional) = path.map_or((Path::new(DEFAULT_FILE), true), |path| (path, false));
     match std::fs::read_to_string(path) {
         Ok(text) => parse(path, &text),
@@ -356,7 +356,7 @@ pub fn load(path: Option<&Path>) -> Result<Config, ConfigError> {
 }
 
 /// `path` is for the messages.
-pub fn parse(path: &Path, text: &str) -> Result<Config, ConfigError> {
+pub(crate) fn parse(path: &Path, text: &str) -> Result<Config, ConfigError> {
     let config: Config = toml::from_str(text).map_err(|error| ConfigError::Parse {
         path: path.to_owned(),
         error: Box::new(error),
@@ -543,7 +543,7 @@ fn check_checks(checks: &CheckPolicy) -> Result<(), (&'static str, String)> {
 
 impl Config {
     /// The part that judgement needs.
-    pub fn policy(&self) -> Policy {
+    pub(crate) fn policy(&self) -> Policy {
         Policy {
             space: self.space.clone(),
             thin_pool: self.thin_pool.clone(),
@@ -562,7 +562,7 @@ impl Config {
     }
 
     /// What counts as a volume.
-    pub fn volume_settings(&self, kubelet_root: HostPath) -> VolumeSettings {
+    pub(crate) fn volume_settings(&self, kubelet_root: HostPath) -> VolumeSettings {
         let volumes = self.volumes.clone();
         VolumeSettings {
             kubelet_root,

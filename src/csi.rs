@@ -11,7 +11,7 @@ mod connectivity;
 mod controller;
 mod driver;
 mod driver_mode;
-pub mod health;
+pub(crate) mod health;
 mod health_client;
 mod identity;
 pub mod interposer;
@@ -47,7 +47,7 @@ use crate::logging;
 /// Generated from proto/csi/v1: names and numbers of CSI 1.13, and of 1.12 where 1.13 took
 /// something away.
 pub mod wire {
-    #![allow(clippy::all, clippy::pedantic)]
+    #![allow(clippy::all, clippy::pedantic, unreachable_pub)]
     tonic::include_proto!("csi.v1");
 
     /// Generated from proto/podmon/v1.

@@ -4,9 +4,9 @@
 //! Data flows one way:
 //!
 //! ```text
-//! sources ──Report──> state (one owner task) ──watch<Arc<Snapshot>>──> api ──gRPC──> CLI, shim; metrics
-//!    ^                   │    assess(facts, policy, now): pure
-//!    └────── Request ────┘    store: SQLite, written for the owner only
+//! sources ─SourceUpdate─> state (one owner task) ──watch<Arc<Snapshot>>──> api ──gRPC──> CLI, shim; metrics
+//!    ^                     │    assess(facts, policy, now): pure
+//!    └─────── Request ─────┘    store: SQLite, written for the owner only
 //! ```
 //!
 //! Modules in reading order: [`model`] (what things are, and when one is bad), [`host`] (the only
@@ -14,16 +14,20 @@
 //! and its history), [`api`] (the wire), [`cli`] (for people), [`csi`] (for Kubernetes),
 //! [`metrics`] (for Prometheus), [`config`], [`logging`], [`app`].
 
+// What is `pub` is for the programs, the tests and the benches. All else is the crate's own, so that
+// the compiler tells what nobody uses.
+#![warn(unreachable_pub)]
+
 pub mod analyze;
 pub mod api;
 pub mod app;
 pub mod checker;
 pub mod cli;
-pub mod config;
+pub(crate) mod config;
 pub mod csi;
 pub mod host;
-pub mod logging;
-pub mod metrics;
+pub(crate) mod logging;
+pub(crate) mod metrics;
 pub mod model;
 pub mod provision;
 pub mod source;

@@ -41,7 +41,7 @@ pub enum LogFormat {
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum LogError {
+pub(crate) enum LogError {
     #[error("connecting to journald at /run/systemd/journal/socket")]
     Journald(#[source] std::io::Error),
     #[error("starting the log thread")]
@@ -51,7 +51,7 @@ pub enum LogError {
 }
 
 /// Kept by `main`: changes the level, and flushes at the end.
-pub struct Logging {
+pub(crate) struct Logging {
     queue: SyncSender<Message>,
     /// Of the process, and of the sink: what one of them would take is asked of both at each place
     /// that could log, and h2 has a hundred such places a call.
@@ -62,7 +62,7 @@ pub struct Logging {
 type LevelHandle = reload::Handle<LevelFilter, Registry>;
 
 impl Logging {
-    pub fn set_level(&self, level: LevelFilter) {
+    pub(crate) fn set_level(&self, level: LevelFilter) {
         for handle in &self.levels {
             // It fails only when the subscriber is gone, and then there is nothing to filter.
             let _ = handle.modify(|current| *current = level);
@@ -70,29 +70,29 @@ impl Logging {
     }
 
     /// Events that were dropped because the sink did not keep up.
-    pub fn dropped(&self) -> u64 {
+    pub(crate) fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }
 
     /// Gives the sink half a second to write what is queued.
-    pub fn flush(&self) {
+    pub(crate) fn flush(&self) {
         self.queue().flush(Duration::from_millis(500));
     }
 
     /// For a thread that has a last word of its own.
-    pub fn queue(&self) -> LogQueue {
+    pub(crate) fn queue(&self) -> LogQueue {
         LogQueue(self.queue.clone())
     }
 }
 
 /// What waits for the sink.
 #[derive(Clone)]
-pub struct LogQueue(SyncSender<Message>);
+pub(crate) struct LogQueue(SyncSender<Message>);
 
 impl LogQueue {
     /// Whether all that was queued before is written. A sink that hangs is waited for no longer
     /// than `at_most`.
-    pub fn flush(&self, at_most: Duration) -> bool {
+    pub(crate) fn flush(&self, at_most: Duration) -> bool {
         let end = Instant::now() + at_most;
         let (done, wait) = sync_channel(1);
         let mut message = Message::Flush(done);
@@ -113,7 +113,7 @@ impl LogQueue {
 }
 
 /// Installs the process-wide subscriber.
-pub fn init(format: LogFormat, level: LevelFilter) -> Result<Logging, LogError> {
+pub(crate) fn init(format: LogFormat, level: LevelFilter) -> Result<Logging, LogError> {
     let (sink, of_sink) = sink(format, level)?;
     let (queue, events) = sync_channel(QUEUE);
     let dropped = Arc::new(AtomicU64::new(0));

@@ -7,9 +7,9 @@
 //! all scrapes, `serve` answers scrapes. Rendering reads the snapshot only: no device, no mount, no
 //! file. A thing that leaves the snapshot leaves the answer. docs/metrics.md documents the names.
 
-pub mod plain_text;
-pub mod scrape_cache;
-pub mod serve;
-pub mod view;
+pub(crate) mod plain_text;
+pub(crate) mod scrape_cache;
+pub(crate) mod serve;
+pub(crate) mod view;
 
-pub use crate::metrics::view::Node;
+pub(crate) use crate::metrics::view::Node;

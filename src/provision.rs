@@ -8,9 +8,9 @@
 //! itself.
 
 pub mod engine;
-pub mod error;
+pub(crate) mod error;
 pub mod executor;
-pub mod record;
-pub mod rules;
+pub(crate) mod record;
+pub(crate) mod rules;
 pub mod step;
 pub mod worker;

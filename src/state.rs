@@ -6,7 +6,7 @@
 
 pub mod handle;
 pub mod lock;
-pub mod notify;
+pub(crate) mod notify;
 pub mod owner;
 pub mod settings;
 pub mod store;

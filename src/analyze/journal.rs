@@ -8,7 +8,7 @@ use serde_json::Value;
 
 /// The fields that matter of one record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct JournalEntry {
+pub(crate) struct JournalEntry {
     pub message: Option<String>,
     pub transport: Option<String>,
     pub identifier: Option<String>,
@@ -22,14 +22,14 @@ pub struct JournalEntry {
 impl JournalEntry {
     /// Decided by the field that journald sets itself. Any program can choose its identifier, but
     /// old exports have nothing else.
-    pub fn is_from_kernel(&self) -> bool {
+    pub(crate) fn is_from_kernel(&self) -> bool {
         match &self.transport {
             Some(transport) => transport == "kernel" && self.facility.unwrap_or(0) == 0,
             None => self.identifier.as_deref() == Some("kernel"),
         }
     }
 
-    pub fn set(&mut self, name: &str, value: String) {
+    pub(crate) fn set(&mut self, name: &str, value: String) {
         match name {
             "MESSAGE" => self.message = Some(value),
             "_TRANSPORT" => self.transport = Some(value),
@@ -46,7 +46,7 @@ impl JournalEntry {
 }
 
 /// None: not a JSON object.
-pub fn parse_json(line: &str) -> Option<JournalEntry> {
+pub(crate) fn parse_json(line: &str) -> Option<JournalEntry> {
     let Value::Object(fields) = serde_json::from_str(line).ok()? else {
         return None;
     };

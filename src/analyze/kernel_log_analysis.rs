@@ -11,7 +11,7 @@ use crate::model::kernel_log::event::{Class, Event};
 use crate::model::kernel_log::fault::{DriveFault, FaultSummary};
 
 /// Maximum number of events listed per file; all are counted.
-pub const MAX_LISTED_EVENTS: usize = 200;
+pub(crate) const MAX_LISTED_EVENTS: usize = 200;
 
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -49,7 +49,7 @@ pub struct EventLine {
 
 /// A file that could not be read.
 #[derive(Clone, Debug, Serialize)]
-pub struct Unreadable {
+pub(crate) struct Unreadable {
     pub file: String,
     pub error: String,
     /// Where the file should have told of a drive.
@@ -63,7 +63,7 @@ fn is_zero(number: &u64) -> bool {
 
 /// Collects the events of one file.
 #[derive(Debug, Default)]
-pub struct AnalysisBuilder {
+pub(crate) struct AnalysisBuilder {
     pub records: u64,
     tally: FaultSummary,
     classes: BTreeMap<Class, u64>,
@@ -72,7 +72,7 @@ pub struct AnalysisBuilder {
 }
 
 impl AnalysisBuilder {
-    pub fn add(&mut self, event: &Event) {
+    pub(crate) fn add(&mut self, event: &Event) {
         self.tally.add(event);
         if event.count == 0 {
             return;
@@ -91,11 +91,11 @@ impl AnalysisBuilder {
         }
     }
 
-    pub fn excuse(&mut self, excused: &RejectedRequest) {
+    pub(crate) fn excuse(&mut self, excused: &RejectedRequest) {
         self.tally.add_rejected(excused);
     }
 
-    pub fn build(mut self, file: String) -> KernelLogAnalysis {
+    pub(crate) fn build(mut self, file: String) -> KernelLogAnalysis {
         for (name, told) in self.tally.remove_rejected() {
             let of = |event: &EventLine| {
                 event.class == Class::Io && device_name::whole_disk(&event.device) == name

@@ -7,7 +7,7 @@
 
 /// A parsed line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LogLine<'a> {
+pub(crate) enum LogLine<'a> {
     /// Of the kernel. `kernel_time`: the kernel's clock; `wall`: a time of day with the day of the
     /// month. Both in microseconds.
     Kernel {
@@ -22,7 +22,7 @@ pub enum LogLine<'a> {
     Boot,
 }
 
-pub fn parse_line(line: &str) -> LogLine<'_> {
+pub(crate) fn parse_line(line: &str) -> LogLine<'_> {
     let mut at = LineParser {
         rest: line,
         kernel_time: None,

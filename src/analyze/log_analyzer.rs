@@ -32,7 +32,7 @@ pub fn kernel_log_from(input: impl BufRead, name: String) -> io::Result<KernelLo
     Ok(log.finish(name))
 }
 
-pub struct LogAnalyzer {
+pub(crate) struct LogAnalyzer {
     classifier: Classifier,
     builder: AnalysisBuilder,
     events: Vec<Event>,
@@ -44,7 +44,7 @@ pub struct LogAnalyzer {
 }
 
 impl LogAnalyzer {
-    pub fn new() -> LogAnalyzer {
+    pub(crate) fn new() -> LogAnalyzer {
         LogAnalyzer {
             classifier: Classifier::new(ClassifierOptions::default()),
             builder: AnalysisBuilder::default(),
@@ -56,7 +56,7 @@ impl LogAnalyzer {
         }
     }
 
-    pub fn read<R: BufRead>(&mut self, lines: &mut Lines<R>) -> io::Result<()> {
+    pub(crate) fn read<R: BufRead>(&mut self, lines: &mut Lines<R>) -> io::Result<()> {
         let (mut raw, mut raw_line): (Vec<u8>, u64) = (Vec::new(), 0);
         while let Some(line) = lines.next()? {
             self.line += 1;
@@ -106,7 +106,7 @@ impl LogAnalyzer {
         Ok(())
     }
 
-    pub fn finish(mut self, file: String) -> KernelLogAnalysis {
+    pub(crate) fn finish(mut self, file: String) -> KernelLogAnalysis {
         self.classifier
             .finish(timestamp_from_micros(self.time), &mut self.events);
         self.drain_events();

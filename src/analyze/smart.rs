@@ -23,7 +23,7 @@ use crate::model::smart::{SmartResponse, history, parse, rules};
 const MAX_OUTPUT_BYTES: u64 = 16 << 20;
 
 #[derive(Debug, thiserror::Error)]
-pub enum SmartError {
+pub(crate) enum SmartError {
     #[error("{0}")]
     Read(#[from] io::Error),
     #[error("this is longer than any answer of smartctl's ({} MiB)", MAX_OUTPUT_BYTES >> 20)]
@@ -34,7 +34,7 @@ pub enum SmartError {
 
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct SmartAnalysis {
+pub(crate) struct SmartAnalysis {
     pub file: String,
     /// Empty when the drive reported nothing.
     pub drive: DriveIdentity,
@@ -59,7 +59,7 @@ pub struct SmartAnalysis {
 
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(default, rename_all = "camelCase")]
-pub struct DriveIdentity {
+pub(crate) struct DriveIdentity {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vendor: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -84,7 +84,7 @@ pub struct DriveIdentity {
 
 /// Named as on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub enum Health {
+pub(crate) enum Health {
     #[serde(rename = "HEALTH_GOOD")]
     Good,
     #[serde(rename = "HEALTH_SUSPECT")]
@@ -97,7 +97,7 @@ pub enum Health {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub enum ResponseKind {
+pub(crate) enum ResponseKind {
     #[serde(rename = "told")]
     Report,
     #[serde(rename = "asleep")]
@@ -107,7 +107,7 @@ pub enum ResponseKind {
 }
 
 #[derive(Clone, Debug, Serialize)]
-pub struct SmartFinding {
+pub(crate) struct SmartFinding {
     #[serde(serialize_with = "serialize_severity")]
     pub severity: Severity,
     #[serde(serialize_with = "serialize_status")]
@@ -118,7 +118,10 @@ pub struct SmartFinding {
 }
 
 /// Reads one file and returns its drive's health.
-pub fn smart(source: &InputSource, policy: &SmartPolicy) -> Result<SmartAnalysis, SmartError> {
+pub(crate) fn smart(
+    source: &InputSource,
+    policy: &SmartPolicy,
+) -> Result<SmartAnalysis, SmartError> {
     let mut bytes = Vec::new();
     source
         .reader()?
@@ -131,7 +134,7 @@ pub fn smart(source: &InputSource, policy: &SmartPolicy) -> Result<SmartAnalysis
 }
 
 /// The same for bytes in memory.
-pub fn smart_from(
+pub(crate) fn smart_from(
     output: &[u8],
     file: String,
     policy: &SmartPolicy,

@@ -22,12 +22,12 @@ use crate::api::wire::storage_client::StorageClient;
 
 use crate::api::client::tracked_stream::TrackedStream;
 
-pub use crate::api::client::tracked_stream::ConnectionClosed;
+pub(crate) use crate::api::client::tracked_stream::ConnectionClosed;
 
 /// Members may connect to the main socket.
-pub const SOCKET_GROUP: &str = "diskvitals";
+pub(crate) const SOCKET_GROUP: &str = "diskvitals";
 /// The daemon's default socket.
-pub const DEFAULT_SOCKET: &str = "/run/diskvitals/diskvitals.sock";
+pub(crate) const DEFAULT_SOCKET: &str = "/run/diskvitals/diskvitals.sock";
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Largest answer taken, in bytes. The daemon's pages are far below; an explanation of a drive with
@@ -77,7 +77,7 @@ impl Client {
     }
 
     /// Like [`Client::connect`], for this one connection: every call fails once it is over.
-    pub async fn connect_single(
+    pub(crate) async fn connect_single(
         path: &Path,
         timeout: Duration,
     ) -> Result<(Client, ConnectionClosed), ClientError> {
@@ -98,7 +98,7 @@ impl Client {
     }
 
     /// The same connection with another time-out for each call.
-    pub fn with_timeout(&self, timeout: Duration) -> Client {
+    pub(crate) fn with_timeout(&self, timeout: Duration) -> Client {
         Client {
             timeout,
             ..self.clone()
@@ -145,7 +145,7 @@ impl Client {
 
     /// A status without a source is the daemon's; one with a source was made here, of a transport
     /// that failed.
-    pub fn error(&self, status: Status) -> ClientError {
+    pub(crate) fn error(&self, status: Status) -> ClientError {
         let transport = std::error::Error::source(&status).is_some()
             && matches!(
                 status.code(),
@@ -196,7 +196,7 @@ impl Client {
     }
 
     /// All pages joined.
-    pub async fn drives(&self) -> Result<wire::ListDrivesResponse, ClientError> {
+    pub(crate) async fn drives(&self) -> Result<wire::ListDrivesResponse, ClientError> {
         let mut all = wire::ListDrivesResponse::default();
         loop {
             let request = wire::ListDrivesRequest {
@@ -258,7 +258,10 @@ impl Client {
         .await
     }
 
-    pub async fn smart_history(&self, drive: &str) -> Result<wire::SmartHistory, ClientError> {
+    pub(crate) async fn smart_history(
+        &self,
+        drive: &str,
+    ) -> Result<wire::SmartHistory, ClientError> {
         self.call(
             self.inventory()
                 .get_smart_history(wire::GetSmartHistoryRequest {
@@ -268,7 +271,7 @@ impl Client {
         .await
     }
 
-    pub async fn reasons(&self) -> Result<wire::ListReasonsResponse, ClientError> {
+    pub(crate) async fn reasons(&self) -> Result<wire::ListReasonsResponse, ClientError> {
         self.call(self.inventory().list_reasons(wire::ListReasonsRequest {}))
             .await
     }
@@ -285,7 +288,7 @@ impl Client {
         .await
     }
 
-    pub async fn acknowledge(
+    pub(crate) async fn acknowledge(
         &self,
         finding: &str,
         note: &str,
@@ -297,7 +300,7 @@ impl Client {
         self.call(self.admin().acknowledge_finding(request)).await
     }
 
-    pub async fn unacknowledge(&self, finding: &str) -> Result<wire::Finding, ClientError> {
+    pub(crate) async fn unacknowledge(&self, finding: &str) -> Result<wire::Finding, ClientError> {
         self.call(
             self.admin()
                 .unacknowledge_finding(wire::UnacknowledgeFindingRequest {
@@ -308,7 +311,7 @@ impl Client {
     }
 
     /// Returns when it was asked for: how it goes is in the drive's `self_tests`.
-    pub async fn start_self_test(
+    pub(crate) async fn start_self_test(
         &self,
         drive: &str,
         kind: wire::SelfTestKind,
@@ -320,7 +323,7 @@ impl Client {
         self.call(self.admin().start_self_test(request)).await
     }
 
-    pub async fn start_check(
+    pub(crate) async fn start_check(
         &self,
         request: wire::StartCheckRequest,
     ) -> Result<wire::Check, ClientError> {
@@ -328,7 +331,7 @@ impl Client {
     }
 
     /// With what the checkers wrote.
-    pub async fn check(&self, id: &str) -> Result<wire::Check, ClientError> {
+    pub(crate) async fn check(&self, id: &str) -> Result<wire::Check, ClientError> {
         self.call(self.checks_client().get_check(wire::GetCheckRequest {
             id: id.to_owned(),
             without_output: false,
@@ -337,7 +340,7 @@ impl Client {
     }
 
     /// How it goes.
-    pub async fn check_progress(&self, id: &str) -> Result<wire::Check, ClientError> {
+    pub(crate) async fn check_progress(&self, id: &str) -> Result<wire::Check, ClientError> {
         self.call(self.checks_client().get_check(wire::GetCheckRequest {
             id: id.to_owned(),
             without_output: true,
@@ -345,7 +348,7 @@ impl Client {
         .await
     }
 
-    pub async fn cancel_check(&self, id: &str) -> Result<wire::Check, ClientError> {
+    pub(crate) async fn cancel_check(&self, id: &str) -> Result<wire::Check, ClientError> {
         self.call(
             self.checks_client()
                 .cancel_check(wire::CancelCheckRequest { id: id.to_owned() }),
@@ -354,7 +357,10 @@ impl Client {
     }
 
     /// All pages joined. Empty: of everything.
-    pub async fn checks(&self, target: &str) -> Result<wire::ListChecksResponse, ClientError> {
+    pub(crate) async fn checks(
+        &self,
+        target: &str,
+    ) -> Result<wire::ListChecksResponse, ClientError> {
         let mut all = wire::ListChecksResponse::default();
         loop {
             let page_token = std::mem::take(&mut all.next_page_token);
@@ -415,7 +421,7 @@ impl Client {
     }
 
     /// Empty: everything.
-    pub async fn refresh(&self, query: &str) -> Result<wire::RefreshResponse, ClientError> {
+    pub(crate) async fn refresh(&self, query: &str) -> Result<wire::RefreshResponse, ClientError> {
         self.call(self.admin().refresh(wire::RefreshRequest {
             query: query.to_owned(),
         }))
@@ -425,7 +431,7 @@ impl Client {
 
 /// Whether a daemon speaks gRPC on this connection: any answer but a broken connection is one, also
 /// `permission denied`.
-pub async fn is_responding(stream: UnixStream) -> bool {
+pub(crate) async fn is_responding(stream: UnixStream) -> bool {
     let channel = channel_over(stream, PathBuf::new());
     let mut health = tonic_health::pb::health_client::HealthClient::new(channel);
     match health

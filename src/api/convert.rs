@@ -1,10 +1,10 @@
 //! Model → wire. In: parts of a snapshot. Out: messages of diskvitals.v1. It evaluates nothing; a
 //! missing text becomes the empty text.
 
-pub mod attachment;
-pub mod check;
-pub mod reasons;
-pub mod smart;
+pub(crate) mod attachment;
+pub(crate) mod check;
+pub(crate) mod reasons;
+pub(crate) mod smart;
 
 use jiff::Timestamp;
 
@@ -23,7 +23,7 @@ use crate::model::volume::{
 };
 use crate::state::handle::{Change, ChangeKind, ChangedItem};
 
-pub fn time(at: Timestamp) -> prost_types::Timestamp {
+pub(crate) fn time(at: Timestamp) -> prost_types::Timestamp {
     // The wire wants nanoseconds that count forward, also before 1970.
     let (seconds, nanos) = (at.as_second(), at.subsec_nanosecond());
     if nanos < 0 {
@@ -44,7 +44,7 @@ fn strings<T: ToString>(values: &[T]) -> Vec<String> {
     values.iter().map(ToString::to_string).collect()
 }
 
-pub fn node(snapshot: &Snapshot, facts: &NodeFacts) -> wire::Node {
+pub(crate) fn node(snapshot: &Snapshot, facts: &NodeFacts) -> wire::Node {
     let state = &snapshot.node;
     wire::Node {
         name: facts.name.clone(),
@@ -103,7 +103,7 @@ fn findings(snapshot: &Snapshot, ids: &[FindingId]) -> Vec<wire::Finding> {
         .collect()
 }
 
-pub fn drive(snapshot: &Snapshot, drive: &Drive) -> wire::Drive {
+pub(crate) fn drive(snapshot: &Snapshot, drive: &Drive) -> wire::Drive {
     let facts = &drive.facts;
     let missing_since = match drive.presence {
         Presence::Present => None,
@@ -239,7 +239,7 @@ fn transport(transport: Transport) -> wire::Transport {
     }
 }
 
-pub fn volume(snapshot: &Snapshot, volume: &Volume) -> wire::Volume {
+pub(crate) fn volume(snapshot: &Snapshot, volume: &Volume) -> wire::Volume {
     let facts = &volume.facts;
     let (capacity, usage) = capacity_and_usage(volume.usage);
     wire::Volume {
@@ -374,7 +374,7 @@ fn pod(pod: &PodUse) -> wire::PodUse {
     }
 }
 
-pub fn health(health: Health) -> i32 {
+pub(crate) fn health(health: Health) -> i32 {
     match health {
         Health::Good => wire::Health::Good,
         Health::Suspect => wire::Health::Suspect,
@@ -384,7 +384,7 @@ pub fn health(health: Health) -> i32 {
     .into()
 }
 
-pub fn subject(subject: &Subject) -> wire::Subject {
+pub(crate) fn subject(subject: &Subject) -> wire::Subject {
     let (kind, id) = match subject {
         Subject::Drive(id) => (wire::SubjectKind::Drive, id.to_string()),
         Subject::Volume(id) => (wire::SubjectKind::Volume, id.to_string()),
@@ -396,7 +396,7 @@ pub fn subject(subject: &Subject) -> wire::Subject {
     }
 }
 
-pub fn severity(severity: Severity) -> wire::Severity {
+pub(crate) fn severity(severity: Severity) -> wire::Severity {
     match severity {
         Severity::Info => wire::Severity::Info,
         Severity::Suspect => wire::Severity::Suspect,
@@ -404,7 +404,7 @@ pub fn severity(severity: Severity) -> wire::Severity {
     }
 }
 
-pub fn finding(finding: &Finding) -> wire::Finding {
+pub(crate) fn finding(finding: &Finding) -> wire::Finding {
     wire::Finding {
         id: finding.id.to_string(),
         subject: Some(subject(&finding.subject)),
@@ -439,7 +439,7 @@ pub fn finding(finding: &Finding) -> wire::Finding {
 }
 
 /// A change as a watcher sees it. Findings inside a drive or volume are those of `snapshot`.
-pub fn change(snapshot: &Snapshot, change: &Change) -> wire::WatchEvent {
+pub(crate) fn change(snapshot: &Snapshot, change: &Change) -> wire::WatchEvent {
     use wire::watch_event::Change as Kind;
     let kind = match change.kind {
         ChangeKind::Added => Kind::Added,
@@ -454,7 +454,7 @@ pub fn change(snapshot: &Snapshot, change: &Change) -> wire::WatchEvent {
     }
 }
 
-pub fn item(snapshot: &Snapshot, of: &ChangedItem) -> wire::watch_event::Item {
+pub(crate) fn item(snapshot: &Snapshot, of: &ChangedItem) -> wire::watch_event::Item {
     match of {
         ChangedItem::Drive(it) => wire::watch_event::Item::Drive(drive(snapshot, it)),
         ChangedItem::Volume(it) => wire::watch_event::Item::Volume(volume(snapshot, it)),
@@ -463,7 +463,7 @@ pub fn item(snapshot: &Snapshot, of: &ChangedItem) -> wire::watch_event::Item {
     }
 }
 
-pub fn advice(advice: &Advice) -> wire::Advice {
+pub(crate) fn advice(advice: &Advice) -> wire::Advice {
     use wire::advice::Action as Wire;
     let action = match advice.action {
         Action::Nothing => Wire::Nothing,

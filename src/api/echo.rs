@@ -4,7 +4,7 @@
 const MAX_ECHO_CHARS: usize = 200;
 
 /// The caller's text as a message repeats it: cut, and without control characters.
-pub fn echo(text: &str) -> String {
+pub(crate) fn echo(text: &str) -> String {
     let mut shown: String = text
         .chars()
         .take(MAX_ECHO_CHARS)

@@ -24,7 +24,7 @@ const MAX_CHECKS: usize = 16;
 /// Cleared findings of the subject.
 const MAX_CLEARED: usize = 20;
 
-pub fn explain(snapshot: &Snapshot, named: &Resolved) -> wire::Explanation {
+pub(crate) fn explain(snapshot: &Snapshot, named: &Resolved) -> wire::Explanation {
     let subjects = named.subjects();
     let around = RelatedObjects::from_subjects(snapshot, &subjects);
     let findings = findings(snapshot, &around, &subjects);

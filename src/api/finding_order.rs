@@ -6,7 +6,7 @@ use crate::model::finding::Finding;
 /// Where a finding stands in the list. The smaller, the earlier. The last part, the id, makes it
 /// unique.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct FindingRank {
+pub(crate) struct FindingRank {
     /// Active before acknowledged before cleared.
     pub group: u8,
     /// 255 minus severity and 255 minus status.
@@ -17,7 +17,7 @@ pub struct FindingRank {
     pub id: String,
 }
 
-pub fn rank(finding: &Finding) -> FindingRank {
+pub(crate) fn rank(finding: &Finding) -> FindingRank {
     let group = match (&finding.cleared, &finding.acknowledged) {
         (Some(_), _) => 2,
         (None, Some(_)) => 1,

@@ -18,7 +18,7 @@ use crate::model::snapshot::{Drive, Presence, Snapshot, Volume};
 const MAX_CANDIDATES: usize = 10;
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ResolveError {
+pub(crate) enum ResolveError {
     #[error("nothing here is known as `{query}`{hint}")]
     Unknown { query: String, hint: &'static str },
     #[error("`{query}` is ambiguous, it names {}", list(candidates))]
@@ -43,13 +43,13 @@ fn list(candidates: &[String]) -> String {
 
 /// What a query names: one thing, or a pod and with it all its volumes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Resolved {
+pub(crate) enum Resolved {
     Subject(Subject),
     Pod(Vec<VolumeId>),
 }
 
 impl Resolved {
-    pub fn subjects(&self) -> Vec<Subject> {
+    pub(crate) fn subjects(&self) -> Vec<Subject> {
         match self {
             Resolved::Subject(subject) => vec![subject.clone()],
             Resolved::Pod(volumes) => volumes.iter().cloned().map(Subject::Volume).collect(),
@@ -58,7 +58,7 @@ impl Resolved {
 }
 
 /// Exact ids first; then every other form at once, and more than one match is ambiguous.
-pub fn resolve(snapshot: &Snapshot, query: &str) -> Result<Resolved, ResolveError> {
+pub(crate) fn resolve(snapshot: &Snapshot, query: &str) -> Result<Resolved, ResolveError> {
     if let Some(subject) = find_by_id(snapshot, query) {
         return Ok(Resolved::Subject(subject));
     }
@@ -92,7 +92,10 @@ pub fn resolve(snapshot: &Snapshot, query: &str) -> Result<Resolved, ResolveErro
 }
 
 /// The drive that `query` names, or the only one below what it names.
-pub fn resolve_drive<'a>(snapshot: &'a Snapshot, query: &str) -> Result<&'a Drive, ResolveError> {
+pub(crate) fn resolve_drive<'a>(
+    snapshot: &'a Snapshot,
+    query: &str,
+) -> Result<&'a Drive, ResolveError> {
     if let Some(drive) = snapshot.drives.get(&DriveId::known(query)) {
         return Ok(drive);
     }
@@ -120,7 +123,10 @@ pub fn resolve_drive<'a>(snapshot: &'a Snapshot, query: &str) -> Result<&'a Driv
 }
 
 /// The volume that `query` names, or the only one that stands on what it names.
-pub fn resolve_volume<'a>(snapshot: &'a Snapshot, query: &str) -> Result<&'a Volume, ResolveError> {
+pub(crate) fn resolve_volume<'a>(
+    snapshot: &'a Snapshot,
+    query: &str,
+) -> Result<&'a Volume, ResolveError> {
     if let Some(volume) = snapshot.volumes.get(&VolumeId::known(query)) {
         return Ok(volume);
     }
@@ -160,7 +166,7 @@ fn require_single(
 }
 
 /// Drives below a block device, by kernel name.
-pub fn underlying_drives(snapshot: &Snapshot, device: &str) -> BTreeSet<DriveId> {
+pub(crate) fn underlying_drives(snapshot: &Snapshot, device: &str) -> BTreeSet<DriveId> {
     let mut drives = BTreeSet::new();
     let mut seen = BTreeSet::new();
     let mut todo = vec![device];
@@ -177,7 +183,7 @@ pub fn underlying_drives(snapshot: &Snapshot, device: &str) -> BTreeSet<DriveId>
 }
 
 /// Volumes that depend on a block device.
-pub fn volumes_on_device(snapshot: &Snapshot, device: &str) -> Vec<VolumeId> {
+pub(crate) fn volumes_on_device(snapshot: &Snapshot, device: &str) -> Vec<VolumeId> {
     let stands_on = |volume: &&std::sync::Arc<Volume>| {
         volume.facts.devices.iter().any(|name| name == device)
             || volume.facts.device.as_deref() == Some(device)

@@ -14,23 +14,23 @@ use crate::provision::error::ProvisionError;
 use crate::state::handle::CommandError;
 
 /// Longest id or query in a request, in bytes.
-pub const MAX_QUERY: usize = 4096;
+pub(crate) const MAX_QUERY: usize = 4096;
 /// Longest note of an acknowledgement, in bytes.
-pub const MAX_NOTE: usize = 1024;
+pub(crate) const MAX_NOTE: usize = 1024;
 
-pub fn invalid(field: &str, what: impl std::fmt::Display) -> Status {
+pub(crate) fn invalid(field: &str, what: impl std::fmt::Display) -> Status {
     Status::invalid_argument(format!("{field}: {what}"))
 }
 
 /// `field` must be there and at most `limit` bytes long.
-pub fn required(field: &str, value: &str, limit: usize) -> Result<(), Status> {
+pub(crate) fn required(field: &str, value: &str, limit: usize) -> Result<(), Status> {
     if value.is_empty() {
         return Err(invalid(field, "is empty"));
     }
     bounded(field, value, limit)
 }
 
-pub fn bounded(field: &str, value: &str, limit: usize) -> Result<(), Status> {
+pub(crate) fn bounded(field: &str, value: &str, limit: usize) -> Result<(), Status> {
     if value.len() > limit {
         return Err(invalid(
             field,
@@ -40,7 +40,7 @@ pub fn bounded(field: &str, value: &str, limit: usize) -> Result<(), Status> {
     Ok(())
 }
 
-pub fn denied(what: &str, uid: Option<u32>) -> Status {
+pub(crate) fn denied(what: &str, uid: Option<u32>) -> Status {
     match uid {
         Some(uid) => Status::permission_denied(format!("uid {uid} may not {what}")),
         None => {
@@ -49,37 +49,37 @@ pub fn denied(what: &str, uid: Option<u32>) -> Status {
     }
 }
 
-pub fn exhausted(what: impl Into<String>) -> Status {
+pub(crate) fn exhausted(what: impl Into<String>) -> Status {
     Status::resource_exhausted(what)
 }
 
-pub fn shutting_down() -> Status {
+pub(crate) fn shutting_down() -> Status {
     Status::unavailable("the daemon is shutting down")
 }
 
 /// The request is well-formed but not possible for this thing.
-pub fn failed_precondition(what: impl Into<String>) -> Status {
+pub(crate) fn failed_precondition(what: impl Into<String>) -> Status {
     Status::failed_precondition(what)
 }
 
 /// The answer is unknown now and may be known later.
-pub fn unavailable(what: impl Into<String>) -> Status {
+pub(crate) fn unavailable(what: impl Into<String>) -> Status {
     Status::unavailable(what)
 }
 
-pub fn not_found(what: impl Into<String>) -> Status {
+pub(crate) fn not_found(what: impl Into<String>) -> Status {
     Status::not_found(what)
 }
 
 /// `field` is the request's field that held the query.
-pub fn from_resolve_error(field: &str, error: &ResolveError) -> Status {
+pub(crate) fn from_resolve_error(field: &str, error: &ResolveError) -> Status {
     match error {
         ResolveError::Unknown { .. } => Status::new(Code::NotFound, error.to_string()),
         ResolveError::Ambiguous { .. } => invalid(field, error),
     }
 }
 
-pub fn from_command_error(error: CommandError) -> Status {
+pub(crate) fn from_command_error(error: CommandError) -> Status {
     match error {
         CommandError::NoSuchFinding(_) => Status::not_found(error.to_string()),
         CommandError::NotAcknowledged(_) => Status::failed_precondition(error.to_string()),
@@ -99,7 +99,7 @@ pub fn from_command_error(error: CommandError) -> Status {
 }
 
 /// The status of a failed request for a volume that the node provides.
-pub fn from_provision_error(fault: ProvisionError) -> Status {
+pub(crate) fn from_provision_error(fault: ProvisionError) -> Status {
     let code = match &fault {
         ProvisionError::InvalidArgument { .. } => Code::InvalidArgument,
         ProvisionError::NotFound(_) => Code::NotFound,
@@ -118,7 +118,7 @@ pub fn from_provision_error(fault: ProvisionError) -> Status {
 }
 
 /// A finding's id as callers write it.
-pub fn valid_finding_id(id: &str) -> Result<(), Status> {
+pub(crate) fn valid_finding_id(id: &str) -> Result<(), Status> {
     required("finding_id", id, MAX_QUERY)?;
     bounded("finding_id", id, MAX_ID_LEN)
 }

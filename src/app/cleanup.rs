@@ -6,7 +6,7 @@ use crate::model::path::HostPath;
 use crate::provision::engine::Engine;
 use crate::provision::step::{Step, StepError, StepExecutor, StepOutput};
 
-pub struct CleanupExecutor<S> {
+pub(crate) struct CleanupExecutor<S> {
     pub steps: S,
     pub engine: Engine,
 }

@@ -17,13 +17,16 @@ use crate::metrics::Node;
 use crate::metrics::serve::{self, Limits};
 use crate::model::snapshot::Snapshot;
 
-pub enum MetricsListener {
+pub(crate) enum MetricsListener {
     Tcp(Incoming<TcpListener>),
     Unix(Listener),
 }
 
 /// None where nobody asked for metrics. The command line comes before the configuration.
-pub async fn bind(options: &Options, config: &Config) -> Result<Option<MetricsListener>, RunError> {
+pub(crate) async fn bind(
+    options: &Options,
+    config: &Config,
+) -> Result<Option<MetricsListener>, RunError> {
     let Some(address) = options
         .metrics_listen
         .clone()
@@ -53,7 +56,7 @@ pub async fn bind(options: &Options, config: &Config) -> Result<Option<MetricsLi
 }
 
 impl MetricsListener {
-    pub fn serve(
+    pub(crate) fn serve(
         self,
         facts: &NodeFacts,
         snapshots: watch::Receiver<Arc<Snapshot>>,

@@ -5,7 +5,7 @@ use crate::host::clock;
 use crate::host::root::HostRoot;
 
 /// For a recorded tree, the recording's words.
-pub fn node_facts(root: &HostRoot, limitations: Vec<String>) -> NodeFacts {
+pub(crate) fn node_facts(root: &HostRoot, limitations: Vec<String>) -> NodeFacts {
     let read = |path: &str| {
         root.read(path)
             .ok()

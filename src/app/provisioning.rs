@@ -19,7 +19,7 @@ use crate::provision::step::Wipe;
 const STEP_TIMEOUT: Duration = Duration::from_secs(85);
 const RESCAN_INTERVAL: Duration = Duration::from_secs(30);
 
-pub fn settings(config: &Config, options: &Options) -> Settings {
+pub(crate) fn settings(config: &Config, options: &Options) -> Settings {
     let folder = config
         .pool
         .directory
@@ -61,7 +61,7 @@ pub fn settings(config: &Config, options: &Options) -> Settings {
 
 /// What a reload changes: static volumes, their roots and how is wiped. Where volumes lie and whose
 /// they are stays until the next start.
-pub fn reload(settings: &watch::Sender<Arc<Settings>>, config: &Config, options: &Options) {
+pub(crate) fn reload(settings: &watch::Sender<Arc<Settings>>, config: &Config, options: &Options) {
     let before = settings.borrow().clone();
     let wanted = self::settings(config, options);
     if (&wanted.directory, &wanted.volume_group, &wanted.driver)

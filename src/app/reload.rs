@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 const DEBOUNCE: Duration = Duration::from_millis(300);
 
 /// Tells of changes of one file. Dropping it ends the watch.
-pub struct FileWatch {
+pub(crate) struct FileWatch {
     path: PathBuf,
     last: Option<Vec<u8>>,
     events: mpsc::Receiver<()>,
@@ -22,7 +22,7 @@ pub struct FileWatch {
 impl FileWatch {
     /// Watches the folder of `path`, since the file itself may be replaced. Where that fails (no
     /// inotify left, no such folder), only SIGHUP reloads.
-    pub fn start(path: &Path) -> FileWatch {
+    pub(crate) fn start(path: &Path) -> FileWatch {
         let (tell, events) = mpsc::channel(1);
         let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
             let only_read = event.is_ok_and(|event| event.kind.is_access());
@@ -55,7 +55,7 @@ impl FileWatch {
     }
 
     /// Returns when the file's content is another than before. Cancel-safe.
-    pub async fn changed(&mut self) {
+    pub(crate) async fn changed(&mut self) {
         loop {
             if self.events.recv().await.is_none() {
                 std::future::pending::<()>().await;

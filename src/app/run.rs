@@ -51,7 +51,7 @@ const SCAN_TIMEOUT: Duration = Duration::from_secs(15);
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(4500);
 
 #[derive(Debug, thiserror::Error)]
-pub enum RunError {
+pub(crate) enum RunError {
     #[error("starting the runtime")]
     Runtime(#[source] std::io::Error),
     #[error("the host's root {} cannot be used: give another --host-root", dir.display())]
@@ -103,7 +103,11 @@ struct ReloadChannels {
     volumes: watch::Sender<Arc<VolumesSettings>>,
 }
 
-pub async fn run(options: Options, config: Config, logging: &Logging) -> Result<(), RunError> {
+pub(crate) async fn run(
+    options: Options,
+    config: Config,
+    logging: &Logging,
+) -> Result<(), RunError> {
     let root = host_root(&options.host_root)?;
     let mut limitations: Vec<String> = memory::lock_all().err().into_iter().collect();
     if !nix::unistd::geteuid().is_root() {

@@ -18,7 +18,7 @@ use crate::state::owner::Heartbeat;
 
 /// The loop turns once a second: this is the least after which standing still can be told from
 /// being late.
-pub const MIN_TIMEOUT: Duration = Duration::from_secs(2);
+pub(crate) const MIN_TIMEOUT: Duration = Duration::from_secs(2);
 /// So often within the time that it may stand still.
 const POLLS_PER_TIMEOUT: u32 = 10;
 /// The longest that the log's thread may take to write why, before the process ends.
@@ -28,12 +28,16 @@ const ALARM_SECONDS: u32 = 3;
 
 /// Watches as long as it is there.
 #[derive(Debug)]
-pub struct Watchdog {
+pub(crate) struct Watchdog {
     _stop_on_drop: SyncSender<()>,
 }
 
 impl Watchdog {
-    pub fn start(heartbeat: Heartbeat, patience: Duration, log: LogQueue) -> io::Result<Watchdog> {
+    pub(crate) fn start(
+        heartbeat: Heartbeat,
+        patience: Duration,
+        log: LogQueue,
+    ) -> io::Result<Watchdog> {
         let (there, watched) = sync_channel(0);
         std::thread::Builder::new()
             .name("watchdog".into())

@@ -10,7 +10,7 @@ use flate2::write::GzEncoder;
 use crate::model::check::parse::{MAX_LINE_BYTES, split_point};
 use crate::model::check::{CheckerOutput, MAX_KEPT_OUTPUT};
 
-pub struct OutputSink {
+pub(crate) struct OutputSink {
     kept: GzEncoder<Vec<u8>>,
     kept_bytes: usize,
     written: u64,
@@ -18,7 +18,7 @@ pub struct OutputSink {
 }
 
 impl OutputSink {
-    pub fn new() -> OutputSink {
+    pub(crate) fn new() -> OutputSink {
         OutputSink {
             kept: GzEncoder::new(Vec::new(), Compression::default()),
             kept_bytes: 0,
@@ -27,7 +27,7 @@ impl OutputSink {
         }
     }
 
-    pub fn write(&mut self, bytes: &[u8], each: &mut dyn FnMut(&str)) {
+    pub(crate) fn write(&mut self, bytes: &[u8], each: &mut dyn FnMut(&str)) {
         self.written = self.written.saturating_add(bytes.len() as u64);
         let room = MAX_KEPT_OUTPUT
             .saturating_sub(self.kept_bytes)
@@ -56,7 +56,7 @@ impl OutputSink {
     }
 
     /// Returns the part that is kept.
-    pub fn finish(self, each: &mut dyn FnMut(&str)) -> CheckerOutput {
+    pub(crate) fn finish(self, each: &mut dyn FnMut(&str)) -> CheckerOutput {
         if !self.line.is_empty() {
             self.emit_line(each);
         }

@@ -39,7 +39,7 @@ const PHASE_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The parameters of one run.
 #[derive(Clone, Debug)]
-pub struct RunSpec {
+pub(crate) struct RunSpec {
     /// Our own binary, with the arguments that make it the jail.
     pub program: Program,
     pub filesystem: Filesystem,
@@ -53,7 +53,7 @@ pub struct RunSpec {
 }
 
 /// Callbacks during the run and at its end.
-pub struct RunCallbacks<'a> {
+pub(crate) struct RunCallbacks<'a> {
     pub on_phase: &'a mut dyn FnMut(&str),
     /// Why the result is void for an external reason (the device has gone). Called after a run that
     /// ended by itself.
@@ -61,14 +61,14 @@ pub struct RunCallbacks<'a> {
 }
 
 #[derive(Debug)]
-pub struct RunOutcome {
+pub(crate) struct RunOutcome {
     pub run: Run,
     /// The checker, if it was killed and did not exit.
     pub unkillable: Option<JailedProcess>,
 }
 
 /// A run that did not start.
-pub fn not_started(mode: Mode, command: String, why: String) -> Run {
+pub(crate) fn not_started(mode: Mode, command: String, why: String) -> Run {
     Run {
         command,
         ..Run::failed(mode, now(), Termination::NotStarted(why.clone()), why)
@@ -77,7 +77,11 @@ pub fn not_started(mode: Mode, command: String, why: String) -> Run {
 
 /// Returns when the checker has ended. `stop`: readable, or closed at its other end, when the run
 /// must stop.
-pub fn run(order: &RunSpec, stop: BorrowedFd<'_>, told: &mut RunCallbacks<'_>) -> RunOutcome {
+pub(crate) fn run(
+    order: &RunSpec,
+    stop: BorrowedFd<'_>,
+    told: &mut RunCallbacks<'_>,
+) -> RunOutcome {
     let command = command_line(&order.command, &order.args);
     let started = now();
     // From here on: whoever starts it may be kept from a processor while it runs already, and what

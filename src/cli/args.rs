@@ -19,7 +19,7 @@ a PersistentVolume, a filesystem's UUID, or a pod as namespace/name. A name that
 
 #[derive(Clone, Debug, Parser)]
 #[command(name = "diskvitals", version, about = "Health of this node's drives, filesystems and volumes", long_about = ABOUT_HELP, max_term_width = 120)]
-pub struct Args {
+pub(crate) struct Args {
     /// The daemon's socket
     #[arg(long, global = true, env = "DISKVITALS_SOCKET", default_value = DEFAULT_SOCKET, value_name = "PATH")]
     pub socket: PathBuf,
@@ -38,14 +38,14 @@ pub struct Args {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Output {
+pub(crate) enum Output {
     Table,
     Json,
 }
 
 /// Length of a drive's self-test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum TestKind {
+pub(crate) enum TestKind {
     /// A sample: minutes
     Short,
     /// The whole medium: hours
@@ -53,7 +53,7 @@ pub enum TestKind {
 }
 
 impl TestKind {
-    pub fn wire(self) -> wire::SelfTestKind {
+    pub(crate) fn wire(self) -> wire::SelfTestKind {
         match self {
             TestKind::Short => wire::SelfTestKind::Short,
             TestKind::Long => wire::SelfTestKind::Long,
@@ -70,7 +70,7 @@ frozen during a run (5 s at most by default), and two such runs with the same fi
 Exit status: 0 clean, 1 suspected or corrupted, 2 wrong usage, 3 inconclusive, failed, not started or not followed to its end, 130 interrupted.";
 
 #[derive(Clone, Debug, clap::Args)]
-pub struct CheckArgs {
+pub(crate) struct CheckArgs {
     /// Volume, mount point or device, by any of its names
     #[arg(value_name = "VOLUME|MOUNTPOINT|DEVICE", required_unless_present_any = ["image", "cancel"])]
     pub target: Option<String>,
@@ -105,7 +105,7 @@ pub struct CheckArgs {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum FilesystemKind {
+pub(crate) enum FilesystemKind {
     /// ext2 and ext3 too
     Ext4,
     Xfs,
@@ -113,7 +113,7 @@ pub enum FilesystemKind {
 }
 
 impl FilesystemKind {
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             FilesystemKind::Ext4 => "ext4",
             FilesystemKind::Xfs => "xfs",
@@ -129,7 +129,7 @@ The drive remains usable during the test, at reduced speed. Interrupting this pr
 Exit status: 0 passed (with --no-wait: started), 1 failed, refused or ended without a result, 2 wrong usage, 130 interrupted.";
 
 #[derive(Clone, Debug, Subcommand)]
-pub enum Command {
+pub(crate) enum Command {
     /// Show the node and its active findings on one screen, worst first
     Status {
         /// Exit with 0 good, 1 warning, 2 critical, 3 unknown (also without a daemon, after a
@@ -297,7 +297,7 @@ Exit status: 0 all files were read, with any result; 1 a file could not be read;
 
 /// State of the filesystem while the checker read it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum CheckMode {
+pub(crate) enum CheckMode {
     /// Not mounted, or an image
     Unmounted,
     /// Mounted, not writable
@@ -309,7 +309,7 @@ pub enum CheckMode {
 }
 
 impl CheckMode {
-    pub fn model(self) -> Mode {
+    pub(crate) fn model(self) -> Mode {
         match self {
             CheckMode::Unmounted => Mode::Unmounted,
             CheckMode::ReadOnly => Mode::ReadOnly,
@@ -345,7 +345,7 @@ impl TypedValueParser for ReasonNames {
 }
 
 #[derive(Clone, Debug, Subcommand)]
-pub enum Analyze {
+pub(crate) enum Analyze {
     /// Find errors of drives and filesystems in a kernel log
     #[command(long_about = KERNEL_LOG_HELP)]
     KernelLog {

@@ -26,10 +26,10 @@ const CANCEL_TIMEOUT: Duration = Duration::from_secs(15);
 const EXIT_INTERRUPTED: u8 = 130;
 
 /// What prevents a check is not taken for its result: 3 and not 1.
-pub const EXIT_PREVENTED: u8 = 3;
+pub(crate) const EXIT_PREVENTED: u8 = 3;
 
 /// 0 CLEAN, 1 SUSPECTED or CORRUPTED, 3 INCONCLUSIVE or FAILED.
-pub fn exit_code(check: &wire::Check) -> ExitCode {
+pub(crate) fn exit_code(check: &wire::Check) -> ExitCode {
     match check.verdict() {
         wire::check::Verdict::Clean => ExitCode::SUCCESS,
         wire::check::Verdict::Suspected | wire::check::Verdict::Corrupted => ExitCode::FAILURE,
@@ -37,7 +37,7 @@ pub fn exit_code(check: &wire::Check) -> ExitCode {
     }
 }
 
-pub async fn run(
+pub(crate) async fn run(
     out: &Printer,
     client: &Client,
     args: &CheckArgs,
@@ -115,7 +115,7 @@ pub async fn run(
 }
 
 /// A file, without a daemon. The checker ends with this process.
-pub async fn check_image_file(
+pub(crate) async fn check_image_file(
     out: &Printer,
     path: &Path,
     config: Option<&Path>,
@@ -170,7 +170,7 @@ impl Interrupt {
 
 /// One line that is written over, on a terminal; elsewhere a line for each news, and nothing at all
 /// where JSON is wanted.
-pub struct ProgressLine {
+pub(crate) struct ProgressLine {
     terminal: bool,
     silent: bool,
     last_text: String,
@@ -178,7 +178,7 @@ pub struct ProgressLine {
 }
 
 impl ProgressLine {
-    pub fn new(out: &Printer) -> ProgressLine {
+    pub(crate) fn new(out: &Printer) -> ProgressLine {
         ProgressLine {
             terminal: std::io::stderr().is_terminal(),
             silent: out.json,
@@ -188,7 +188,7 @@ impl ProgressLine {
     }
 
     /// `progress`: what is being done, and for how long.
-    pub fn show(&mut self, (what, elapsed): &(String, String)) {
+    pub(crate) fn show(&mut self, (what, elapsed): &(String, String)) {
         if self.terminal && !self.silent {
             let text: String = format!("{what}  {elapsed}")
                 .chars()
@@ -201,7 +201,7 @@ impl ProgressLine {
         self.last_text.clone_from(what);
     }
 
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         if self.terminal && !self.silent {
             self.write_stderr("\r\x1b[K");
         }
@@ -217,7 +217,7 @@ impl ProgressLine {
 }
 
 /// All checks, those of one thing, or one check in full.
-pub async fn list(out: &Printer, client: &Client, what: Option<&str>) -> Result<(), Error> {
+pub(crate) async fn list(out: &Printer, client: &Client, what: Option<&str>) -> Result<(), Error> {
     if let Some(id) =
         what.filter(|what| what.len() == 12 && what.bytes().all(|byte| byte.is_ascii_hexdigit()))
         && let Ok(check) = client.check(id).await

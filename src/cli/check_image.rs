@@ -53,7 +53,7 @@ pub enum ImageError {
 
 /// `filesystem`: where it is known, else it is told by its superblock. `phase`: what the checker
 /// says it is doing.
-pub fn check_image(
+pub(crate) fn check_image(
     path: &Path,
     filesystem: Option<Filesystem>,
     policy: &CheckPolicy,

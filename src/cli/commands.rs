@@ -20,7 +20,7 @@ use crate::model::reason::UnknownReason;
 
 /// What only reads is asked once more where the connection breaks: the daemon may have been started
 /// anew just then. Nothing has been shown before its answers are complete.
-pub async fn run(args: Args) -> Result<ExitCode, Error> {
+pub(crate) async fn run(args: Args) -> Result<ExitCode, Error> {
     match run_command(&args).await {
         Err(Error::Client(ClientError::ConnectionLost { .. })) if only_reads(&args.command) => {
             run_command(&args).await

@@ -9,7 +9,7 @@ use crate::cli::json::JsonError;
 use crate::config::ConfigError;
 
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub(crate) enum Error {
     #[error(transparent)]
     Client(ClientError),
     #[error("writing the output")]

@@ -7,7 +7,7 @@ use prost_reflect::{DescriptorError, DescriptorPool, DynamicMessage, SerializeOp
 use crate::api::wire::DESCRIPTORS;
 
 #[derive(Debug, thiserror::Error)]
-pub enum JsonError {
+pub(crate) enum JsonError {
     #[error("reading the compiled descriptors")]
     Descriptors(#[source] DescriptorError),
     #[error("there is no message diskvitals.v1.{0}")]
@@ -27,7 +27,7 @@ pub enum JsonError {
 }
 
 /// `message` is the message's name in diskvitals.v1.
-pub fn pretty(message: &str, value: &impl Message) -> Result<String, JsonError> {
+pub(crate) fn pretty(message: &str, value: &impl Message) -> Result<String, JsonError> {
     let mut bytes = Vec::new();
     serialize(
         message,
@@ -38,7 +38,7 @@ pub fn pretty(message: &str, value: &impl Message) -> Result<String, JsonError> 
 }
 
 /// On one line.
-pub fn compact(message: &str, value: &impl Message) -> Result<String, JsonError> {
+pub(crate) fn compact(message: &str, value: &impl Message) -> Result<String, JsonError> {
     let mut bytes = Vec::new();
     serialize(message, value, &mut serde_json::Serializer::new(&mut bytes))?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())

@@ -10,20 +10,20 @@ use crate::config;
 use crate::config::ConfigError;
 use crate::model::policy::Policy;
 
-pub fn completions(shell: clap_complete::Shell) -> Vec<u8> {
+pub(crate) fn completions(shell: clap_complete::Shell) -> Vec<u8> {
     let mut text = Vec::new();
     clap_complete::generate(shell, &mut Args::command(), "diskvitals", &mut text);
     text
 }
 
 /// diskvitals(1) and one page for each command.
-pub fn man(dir: &Path) -> io::Result<()> {
+pub(crate) fn man(dir: &Path) -> io::Result<()> {
     std::fs::create_dir_all(dir)?;
     clap_mangen::generate_to(Args::command(), dir)
 }
 
 /// Of the daemon's configuration; the defaults where none is named.
-pub fn policy(file: Option<&Path>) -> Result<Policy, ConfigError> {
+pub(crate) fn policy(file: Option<&Path>) -> Result<Policy, ConfigError> {
     file.map_or_else(
         || Ok(Policy::default()),
         |file| Ok(config::load(Some(file))?.policy()),

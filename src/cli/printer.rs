@@ -10,20 +10,20 @@ use crate::cli::error::Error;
 use crate::cli::json;
 use crate::cli::screen::Screen;
 
-pub struct Printer {
+pub(crate) struct Printer {
     pub screen: Screen,
     pub json: bool,
 }
 
 impl Printer {
-    pub fn new(args: &Args) -> Printer {
+    pub(crate) fn new(args: &Args) -> Printer {
         Printer {
             screen: screen_for(args),
             json: args.output == Output::Json,
         }
     }
 
-    pub fn show(
+    pub(crate) fn show(
         &self,
         message: &str,
         answer: &impl Message,
@@ -39,7 +39,7 @@ impl Printer {
     }
 }
 
-pub fn print_bytes(bytes: &[u8]) -> Result<(), Error> {
+pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Error> {
     let mut out = io::stdout().lock();
     out.write_all(bytes)
         .and_then(|()| out.flush())
@@ -47,7 +47,7 @@ pub fn print_bytes(bytes: &[u8]) -> Result<(), Error> {
 }
 
 /// One value a line.
-pub fn print_json_line(value: &impl serde::Serialize) -> Result<(), Error> {
+pub(crate) fn print_json_line(value: &impl serde::Serialize) -> Result<(), Error> {
     let mut text = serde_json::to_string(value).map_err(|source| Error::Output(source.into()))?;
     text.push('\n');
     print_bytes(text.as_bytes())

@@ -1,18 +1,18 @@
 //! Answers as text for people. Each function is pure: wire messages and a `Screen` in, text out.
 
-pub mod attachments;
-pub mod checks;
-pub mod drives;
-pub mod errors;
-pub mod explain;
-pub mod findings;
-pub mod fsck;
-pub mod kernel_log;
-pub mod reasons;
-pub mod smart;
-pub mod status;
-pub mod volumes;
-pub mod watch;
+pub(crate) mod attachments;
+pub(crate) mod checks;
+pub(crate) mod drives;
+pub(crate) mod errors;
+pub(crate) mod explain;
+pub(crate) mod findings;
+pub(crate) mod fsck;
+pub(crate) mod kernel_log;
+pub(crate) mod reasons;
+pub(crate) mod smart;
+pub(crate) mod status;
+pub(crate) mod volumes;
+pub(crate) mod watch;
 
 #[cfg(test)]
 mod tests;
@@ -20,7 +20,7 @@ mod tests;
 use crate::cli::screen::{Screen, Tone, escape_control};
 
 /// `label   value` lines, aligned; empty values are left out.
-pub fn label_value_lines(pairs: &[(&str, String)]) -> String {
+pub(crate) fn label_value_lines(pairs: &[(&str, String)]) -> String {
     let width = pairs
         .iter()
         .filter(|(_, value)| !value.is_empty())
@@ -35,7 +35,7 @@ pub fn label_value_lines(pairs: &[(&str, String)]) -> String {
 }
 
 /// Text broken at spaces to the screen's width, each line behind `indent`.
-pub fn wrapped(text: &str, indent: &str, screen: &Screen) -> String {
+pub(crate) fn wrapped(text: &str, indent: &str, screen: &Screen) -> String {
     let room = screen.width.map_or(usize::MAX, |width| {
         usize::from(width)
             .saturating_sub(indent.chars().count())
@@ -57,6 +57,6 @@ pub fn wrapped(text: &str, indent: &str, screen: &Screen) -> String {
     lines
 }
 
-pub fn heading(text: &str, screen: &Screen) -> String {
+pub(crate) fn heading(text: &str, screen: &Screen) -> String {
     format!("{}\n", screen.paint(Tone::Strong, text))
 }

@@ -9,7 +9,7 @@ use jiff::tz::TimeZone;
 use crate::api::wire;
 
 #[derive(Clone, Debug)]
-pub struct Screen {
+pub(crate) struct Screen {
     /// Columns of the terminal; None: as wide as it gets.
     pub width: Option<u16>,
     pub color: bool,
@@ -18,7 +18,7 @@ pub struct Screen {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tone {
+pub(crate) enum Tone {
     Plain,
     Strong,
     Good,
@@ -28,7 +28,7 @@ pub enum Tone {
 }
 
 impl Screen {
-    pub fn paint(&self, tone: Tone, text: impl std::fmt::Display) -> String {
+    pub(crate) fn paint(&self, tone: Tone, text: impl std::fmt::Display) -> String {
         let style = match tone {
             _ if !self.color => return text.to_string(),
             Tone::Plain => return text.to_string(),
@@ -42,7 +42,7 @@ impl Screen {
     }
 
     /// `3 min ago`; after a hundred days the date.
-    pub fn ago(&self, time: Option<&prost_types::Timestamp>) -> String {
+    pub(crate) fn ago(&self, time: Option<&prost_types::Timestamp>) -> String {
         let Some(time) = time.and_then(timestamp) else {
             return "never".to_owned();
         };
@@ -59,7 +59,7 @@ impl Screen {
     }
 
     /// Local time to the second, with the date.
-    pub fn date_time(&self, time: Option<&prost_types::Timestamp>) -> String {
+    pub(crate) fn date_time(&self, time: Option<&prost_types::Timestamp>) -> String {
         match time.and_then(timestamp) {
             Some(time) => time
                 .to_zoned(self.zone.clone())
@@ -70,7 +70,7 @@ impl Screen {
     }
 
     /// The clock alone, for `watch`.
-    pub fn time_of_day(&self, time: Option<&prost_types::Timestamp>) -> String {
+    pub(crate) fn time_of_day(&self, time: Option<&prost_types::Timestamp>) -> String {
         match time.and_then(timestamp) {
             Some(time) => time
                 .to_zoned(self.zone.clone())
@@ -86,7 +86,7 @@ fn timestamp(time: &prost_types::Timestamp) -> Option<Timestamp> {
 }
 
 /// What comes from outside must not steer the terminal: control characters are shown as escapes.
-pub fn escape_control(text: &str) -> String {
+pub(crate) fn escape_control(text: &str) -> String {
     if !text.chars().any(char::is_control) {
         return text.to_owned();
     }
@@ -101,16 +101,16 @@ pub fn escape_control(text: &str) -> String {
         .collect()
 }
 
-pub fn bytes(count: u64) -> String {
+pub(crate) fn bytes(count: u64) -> String {
     ByteSize(count).display().iec().to_string()
 }
 
 /// `-` for the empty text.
-pub fn or_dash(text: &str) -> &str {
+pub(crate) fn or_dash(text: &str) -> &str {
     if text.is_empty() { "-" } else { text }
 }
 
-pub fn health(health: i32) -> (&'static str, Tone) {
+pub(crate) fn health(health: i32) -> (&'static str, Tone) {
     match wire::Health::try_from(health) {
         Ok(wire::Health::Good) => ("GOOD", Tone::Good),
         Ok(wire::Health::Suspect) => ("SUSPECT", Tone::Warning),
@@ -120,7 +120,7 @@ pub fn health(health: i32) -> (&'static str, Tone) {
     }
 }
 
-pub fn severity(finding: &wire::Finding) -> (&'static str, Tone) {
+pub(crate) fn severity(finding: &wire::Finding) -> (&'static str, Tone) {
     if finding.cleared.is_some() {
         return ("cleared", Tone::Faint);
     }
@@ -130,7 +130,7 @@ pub fn severity(finding: &wire::Finding) -> (&'static str, Tone) {
     severity_word(finding.severity())
 }
 
-pub fn severity_word(severity: wire::Severity) -> (&'static str, Tone) {
+pub(crate) fn severity_word(severity: wire::Severity) -> (&'static str, Tone) {
     match severity {
         wire::Severity::Bad => ("BAD", Tone::Critical),
         wire::Severity::Suspect => ("SUSPECT", Tone::Warning),
@@ -140,7 +140,7 @@ pub fn severity_word(severity: wire::Severity) -> (&'static str, Tone) {
 }
 
 /// The value's name without its enum's: `DRIVE_KIND_SSD` → `ssd`.
-pub fn enum_label(name: &str, prefix: &str) -> String {
+pub(crate) fn enum_label(name: &str, prefix: &str) -> String {
     name.strip_prefix(prefix)
         .unwrap_or(name)
         .to_ascii_lowercase()
@@ -148,17 +148,17 @@ pub fn enum_label(name: &str, prefix: &str) -> String {
 }
 
 /// Used space in percent of what an unprivileged user could use, rounded up as df(1) does.
-pub fn used_percent(usage: &wire::Usage) -> Option<u64> {
+pub(crate) fn used_percent(usage: &wire::Usage) -> Option<u64> {
     let whole = u128::from(usage.used_bytes) + u128::from(usage.available_bytes);
     (whole > 0)
         .then(|| u64::try_from((u128::from(usage.used_bytes) * 100).div_ceil(whole)).unwrap_or(100))
 }
 
 #[cfg(test)]
-pub mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    pub fn screen(width: Option<u16>) -> Screen {
+    pub(crate) fn screen(width: Option<u16>) -> Screen {
         Screen {
             width,
             color: false,
@@ -168,7 +168,7 @@ pub mod tests {
     }
 
     /// Seconds before the test's now.
-    pub fn before(seconds: i64) -> Option<prost_types::Timestamp> {
+    pub(crate) fn before(seconds: i64) -> Option<prost_types::Timestamp> {
         Some(prost_types::Timestamp {
             seconds: screen(None).now.as_second() - seconds,
             nanos: 0,

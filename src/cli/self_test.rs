@@ -12,7 +12,7 @@ use crate::api::wire;
 use crate::cli::args::TestKind;
 
 /// A poll is cheap: the daemon answers from its snapshot.
-pub const POLL_INTERVAL: Duration = Duration::from_secs(1);
+pub(crate) const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// The drive is asked anew so often. The daemon itself asks a drive at most every 30 s
 /// (`smart.shortest_interval`).
 const REFRESH_INTERVAL: Duration = Duration::from_secs(30);
@@ -23,7 +23,7 @@ const SHORT_TEST_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 const LONG_TEST_TIMEOUT: Duration = Duration::from_secs(48 * 3600);
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum SelfTestProgress {
+pub(crate) enum SelfTestProgress {
     /// The drive has not received the request yet.
     Requested,
     /// Why the drive or smartctl would not.
@@ -37,7 +37,7 @@ pub enum SelfTestProgress {
     NotStarted,
 }
 
-pub struct SelfTestTracker {
+pub(crate) struct SelfTestTracker {
     pub started: Instant,
     /// What was asked for and logged before.
     requested: Option<wire::SelfTestRequest>,
@@ -49,7 +49,7 @@ pub struct SelfTestTracker {
 }
 
 impl SelfTestProgress {
-    pub fn is_finished(&self) -> bool {
+    pub(crate) fn is_finished(&self) -> bool {
         !matches!(
             self,
             SelfTestProgress::Requested | SelfTestProgress::Running(_)
@@ -57,14 +57,14 @@ impl SelfTestProgress {
     }
 
     /// The drive has begun.
-    pub fn has_started(&self) -> bool {
+    pub(crate) fn has_started(&self) -> bool {
         matches!(
             self,
             SelfTestProgress::Running(_) | SelfTestProgress::Finished(_)
         )
     }
 
-    pub fn has_failed(&self) -> bool {
+    pub(crate) fn has_failed(&self) -> bool {
         match self {
             SelfTestProgress::Finished(test) => test.outcome != "passed",
             SelfTestProgress::Requested | SelfTestProgress::Running(_) => false,
@@ -77,7 +77,7 @@ impl SelfTestProgress {
 
 impl SelfTestTracker {
     /// Before it is asked for.
-    pub fn new(before: &wire::Drive, kind: TestKind) -> SelfTestTracker {
+    pub(crate) fn new(before: &wire::Drive, kind: TestKind) -> SelfTestTracker {
         let tests = self_tests(before).cloned().unwrap_or_default();
         let told = Duration::from_secs(60 * u64::from(minutes(&tests, kind)));
         let at_most = match kind {
@@ -95,7 +95,7 @@ impl SelfTestTracker {
         }
     }
 
-    pub fn update(&mut self, now: &wire::Drive, waited: Duration) -> SelfTestProgress {
+    pub(crate) fn update(&mut self, now: &wire::Drive, waited: Duration) -> SelfTestProgress {
         let Some(tests) = self_tests(now) else {
             return if waited > START_TIMEOUT {
                 SelfTestProgress::NotStarted
@@ -141,7 +141,7 @@ impl SelfTestTracker {
     }
 
     /// True once every `ASK_EVERY`.
-    pub fn take_refresh_due(&mut self) -> bool {
+    pub(crate) fn take_refresh_due(&mut self) -> bool {
         let due = self.last_refresh.elapsed() >= REFRESH_INTERVAL;
         if due {
             self.last_refresh = Instant::now();
@@ -151,14 +151,14 @@ impl SelfTestTracker {
 }
 
 /// Duration that the drive reports; 0: none.
-pub fn minutes(tests: &wire::SelfTests, kind: TestKind) -> u32 {
+pub(crate) fn minutes(tests: &wire::SelfTests, kind: TestKind) -> u32 {
     match kind {
         TestKind::Short => tests.short_minutes,
         TestKind::Long => tests.long_minutes,
     }
 }
 
-pub fn self_tests(drive: &wire::Drive) -> Option<&wire::SelfTests> {
+pub(crate) fn self_tests(drive: &wire::Drive) -> Option<&wire::SelfTests> {
     drive
         .smart
         .as_ref()

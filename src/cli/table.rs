@@ -9,7 +9,7 @@ use crate::cli::screen::{Screen, Tone, escape_control};
 /// Space between columns.
 const COLUMN_GAP: u16 = 2;
 
-pub struct Column {
+pub(crate) struct Column {
     pub title: &'static str,
     /// May be cut down to so many characters; 0: never.
     pub min_width: u16,
@@ -17,7 +17,7 @@ pub struct Column {
     pub drop_priority: u8,
 }
 
-pub const fn column(title: &'static str, shrink_to: u16, drop: u8) -> Column {
+pub(crate) const fn column(title: &'static str, shrink_to: u16, drop: u8) -> Column {
     Column {
         title,
         min_width: shrink_to,
@@ -26,7 +26,7 @@ pub const fn column(title: &'static str, shrink_to: u16, drop: u8) -> Column {
 }
 
 /// `rows` have one entry for each column. Ends with a newline; empty without rows.
-pub fn table(columns: &[Column], rows: &[Vec<(String, Tone)>], screen: &Screen) -> String {
+pub(crate) fn table(columns: &[Column], rows: &[Vec<(String, Tone)>], screen: &Screen) -> String {
     if rows.is_empty() {
         return String::new();
     }

@@ -12,7 +12,7 @@ use crate::model::naming;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct CsiConfig {
+pub(crate) struct CsiConfig {
     /// Who may call on the agent socket, besides uid 0.
     pub allow_uids: Vec<u32>,
     /// The CSI driver that this node's own volumes are of.
@@ -35,7 +35,7 @@ impl Default for CsiConfig {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct PoolConfig {
+pub(crate) struct PoolConfig {
     /// As the host names it. None: `pool` in the state directory.
     #[serde(deserialize_with = "some_clean_path")]
     pub directory: Option<PathBuf>,
@@ -47,7 +47,7 @@ pub struct PoolConfig {
 /// What happens to bytes before they are handed out again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Wipe {
+pub(crate) enum Wipe {
     Zero,
     Discard,
     None,
@@ -66,7 +66,7 @@ impl Default for PoolConfig {
 /// A volume that is there already.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "RawEntry")]
-pub struct StaticEntry {
+pub(crate) struct StaticEntry {
     /// The PV's handle.
     pub name: String,
     #[serde(flatten)]
@@ -75,7 +75,7 @@ pub struct StaticEntry {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum StaticSource {
+pub(crate) enum StaticSource {
     Device(PathBuf),
     Directory(PathBuf),
 }
@@ -181,7 +181,10 @@ fn volume_group<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Str
 }
 
 /// What the entries say together.
-pub fn check(entries: &[StaticEntry], csi: &CsiConfig) -> Result<(), (&'static str, String)> {
+pub(crate) fn check(
+    entries: &[StaticEntry],
+    csi: &CsiConfig,
+) -> Result<(), (&'static str, String)> {
     let (mut names, mut paths) = (BTreeSet::new(), BTreeSet::new());
     for entry in entries {
         if !names.insert(&entry.name) {

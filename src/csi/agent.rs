@@ -33,7 +33,7 @@ const CONNECTION_WAIT: Duration = Duration::from_millis(500);
 /// all drivers one after another.
 const QUERY_TIMEOUT: Duration = Duration::from_millis(900);
 /// Longest time for a call that changes something.
-pub const MAX_CALL_TIMEOUT: Duration = Duration::from_secs(90);
+pub(crate) const MAX_CALL_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// Why the daemon cannot be reached.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -67,7 +67,7 @@ enum LinkState {
 
 /// Cheap to clone: all clones share the connection.
 #[derive(Clone)]
-pub struct Agent {
+pub(crate) struct Agent {
     links: watch::Receiver<LinkState>,
     wake: Arc<Notify>,
     /// The newest connection that failed a call.
@@ -75,7 +75,7 @@ pub struct Agent {
 }
 
 /// Makes and restores the connection while [`Reconnector::run`] runs.
-pub struct Reconnector {
+pub(crate) struct Reconnector {
     path: PathBuf,
     link: watch::Sender<LinkState>,
     wake: Arc<Notify>,
@@ -84,7 +84,7 @@ pub struct Reconnector {
 }
 
 /// Must be called within a tokio runtime.
-pub fn new_agent(path: &Path) -> (Agent, Reconnector) {
+pub(crate) fn new_agent(path: &Path) -> (Agent, Reconnector) {
     let (link, links) = watch::channel(LinkState::Connecting {
         since: Instant::now(),
         error: ConnectionError::NotConnectedYet,
@@ -111,7 +111,7 @@ pub fn new_agent(path: &Path) -> (Agent, Reconnector) {
 impl Agent {
     /// Calls what the daemon answers from memory. UNAVAILABLE within a second when it does not
     /// answer. `call` may run twice, on two connections.
-    pub async fn query<T, F, A>(&self, call: F) -> Result<T, Status>
+    pub(crate) async fn query<T, F, A>(&self, call: F) -> Result<T, Status>
     where
         F: Fn(Client) -> A,
         A: Future<Output = Result<T, ClientError>>,
@@ -141,7 +141,7 @@ impl Agent {
 
     /// Calls what takes its time: at most `limit`, and never more than [`MAX_CALL_TIMEOUT`]. The
     /// call must be idempotent: it is repeated when the connection ends meanwhile.
-    pub async fn execute<T, F, A>(&self, limit: Duration, call: F) -> Result<T, Status>
+    pub(crate) async fn execute<T, F, A>(&self, limit: Duration, call: F) -> Result<T, Status>
     where
         F: Fn(Client) -> A,
         A: Future<Output = Result<T, ClientError>>,
@@ -166,12 +166,12 @@ impl Agent {
     }
 
     /// True while the daemon is connected and its API revision is accepted.
-    pub fn is_connected(&self) -> bool {
+    pub(crate) fn is_connected(&self) -> bool {
         matches!(*self.links.borrow(), LinkState::Up { .. })
     }
 
     /// Returns when [`Agent::is_connected`] may have changed.
-    pub async fn changed(&mut self) {
+    pub(crate) async fn changed(&mut self) {
         if self.links.changed().await.is_err() {
             // The reconnector ended: the process ends.
             std::future::pending().await
@@ -222,11 +222,11 @@ impl Agent {
 
 impl Reconnector {
     /// True from the first connection on, for ever.
-    pub fn ready(&self) -> watch::Receiver<bool> {
+    pub(crate) fn ready(&self) -> watch::Receiver<bool> {
         self.ready.subscribe()
     }
 
-    pub async fn run(mut self) -> std::convert::Infallible {
+    pub(crate) async fn run(mut self) -> std::convert::Infallible {
         let (mut generation, mut failures, mut last) = (0, 0, ConnectionError::NotConnectedYet);
         loop {
             self.link.send_replace(LinkState::Connecting {

@@ -29,7 +29,7 @@ const READ_AHEAD: usize = 32 << 10;
 
 /// A connection as the server reads it.
 #[derive(Debug)]
-pub struct AuthorityRewriter<S> {
+pub(crate) struct AuthorityRewriter<S> {
     connection: S,
     frames: FrameRewriter,
     /// Read but not processed yet, because enough is ready.
@@ -42,7 +42,7 @@ pub struct AuthorityRewriter<S> {
 }
 
 impl<S> AuthorityRewriter<S> {
-    pub fn new(connection: S) -> AuthorityRewriter<S> {
+    pub(crate) fn new(connection: S) -> AuthorityRewriter<S> {
         AuthorityRewriter {
             connection,
             frames: FrameRewriter::new(),

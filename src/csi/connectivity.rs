@@ -23,7 +23,7 @@ impl Connectivity for Driver {
 }
 
 /// Of the volumes of any driver.
-pub async fn check(
+pub(crate) async fn check(
     agent: &Agent,
     driver: &str,
     handles: Vec<String>,

@@ -27,12 +27,12 @@ use crate::csi::wire::controller_service_capability::{Rpc, Type};
 /// What new volumes are formatted with, and what of a static one is mounted.
 const FILESYSTEMS: [&str; 3] = ["ext4", "xfs", "btrfs"];
 
-pub struct ControllerService {
+pub(crate) struct ControllerService {
     driver: Arc<Driver>,
 }
 
 impl ControllerService {
-    pub fn new(driver: Arc<Driver>) -> ControllerService {
+    pub(crate) fn new(driver: Arc<Driver>) -> ControllerService {
         ControllerService { driver }
     }
 

@@ -19,7 +19,7 @@ use crate::csi::wire;
 /// How long the daemon's snapshot of the node may lag behind the daemon's own actions.
 const SNAPSHOT_LAG: Duration = Duration::from_secs(5);
 
-pub struct Driver {
+pub(crate) struct Driver {
     pub name: String,
     pub node_id: String,
     pub topology: Topology,
@@ -31,7 +31,7 @@ pub struct Driver {
 
 impl Driver {
     /// Health of one volume of this driver; NOT_FOUND for an unknown volume.
-    pub async fn query_health(&self, id: &str) -> Result<VolumeHealth, Status> {
+    pub(crate) async fn query_health(&self, id: &str) -> Result<VolumeHealth, Status> {
         let health = self
             .agent
             .query(|client| fetch_health(client, self.name.clone(), id.to_owned()))
@@ -40,7 +40,7 @@ impl Driver {
     }
 
     /// One volume of this driver; NOT_FOUND for an unknown volume.
-    pub async fn query_provided(&self, id: &str) -> Result<daemon::ProvidedVolume, Status> {
+    pub(crate) async fn query_provided(&self, id: &str) -> Result<daemon::ProvidedVolume, Status> {
         let provided = self.agent.query(|client| {
             let id = id.to_owned();
             async move { client.provisioned_volume(&id).await }
@@ -49,7 +49,7 @@ impl Driver {
     }
 
     /// UNIMPLEMENTED where CSI 1.13's health calls are not announced.
-    pub fn require_health_api(&self) -> Result<(), Status> {
+    pub(crate) fn require_health_api(&self) -> Result<(), Status> {
         if self.health_api.includes_health() {
             Ok(())
         } else {
@@ -61,7 +61,7 @@ impl Driver {
 
     /// The answer of CSI 1.13. UNAVAILABLE while health is unknown, so that the caller keeps its
     /// last value.
-    pub fn wire_volume_health(
+    pub(crate) fn wire_volume_health(
         &self,
         id: &str,
         health: VolumeHealth,
@@ -78,7 +78,7 @@ impl Driver {
     }
 
     /// The answer of CSI 1.12, where it is enabled.
-    pub fn wire_condition(&self, health: VolumeHealth) -> Option<wire::VolumeCondition> {
+    pub(crate) fn wire_condition(&self, health: VolumeHealth) -> Option<wire::VolumeCondition> {
         let health::VolumeCondition { abnormal, message } = health.condition;
         self.health_api
             .includes_condition()
@@ -86,7 +86,7 @@ impl Driver {
     }
 
     /// A volume in the answers of the Controller service.
-    pub fn wire_volume(&self, volume: &daemon::ProvidedVolume) -> wire::Volume {
+    pub(crate) fn wire_volume(&self, volume: &daemon::ProvidedVolume) -> wire::Volume {
         wire::Volume {
             volume_id: volume.handle.clone(),
             capacity_bytes: crate::csi::stats::saturating_i64(volume.size_bytes),
@@ -97,7 +97,7 @@ impl Driver {
     }
 
     /// The nodes on which a volume is staged or published: this one, or none.
-    pub fn published_node_ids(&self, volume: &daemon::ProvidedVolume) -> Vec<String> {
+    pub(crate) fn published_node_ids(&self, volume: &daemon::ProvidedVolume) -> Vec<String> {
         if self.controller_publish && !volume.attachments.is_empty() {
             vec![self.node_id.clone()]
         } else {
@@ -124,12 +124,12 @@ async fn fetch_health(
 }
 
 /// [`health::of_provided`] at this moment.
-pub fn provided_volume_health(volume: &daemon::ProvidedVolume) -> VolumeHealth {
+pub(crate) fn provided_volume_health(volume: &daemon::ProvidedVolume) -> VolumeHealth {
     health::of_provided(volume, volume.attachments.iter().any(is_fresh))
 }
 
 /// The attachment is so recent that the daemon's snapshot of the node may not show it yet.
-pub fn is_fresh(attachment: &daemon::Attachment) -> bool {
+pub(crate) fn is_fresh(attachment: &daemon::Attachment) -> bool {
     let since = attachment
         .since
         .and_then(|since| SystemTime::try_from(since).ok());
@@ -138,7 +138,7 @@ pub fn is_fresh(attachment: &daemon::Attachment) -> bool {
 }
 
 /// The daemon names handles, the caller volume ids.
-pub fn with_volume_id(id: &str, status: Status) -> Status {
+pub(crate) fn with_volume_id(id: &str, status: Status) -> Status {
     if status.code() == Code::NotFound {
         volume_not_found(id)
     } else {

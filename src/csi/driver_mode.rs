@@ -31,7 +31,7 @@ use crate::host::listen::ListenError;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(100);
 
 #[derive(Debug, thiserror::Error)]
-pub enum DriverModeError {
+pub(crate) enum DriverModeError {
     #[error("determining the node id")]
     NodeId(#[from] NodeIdError),
     #[error("listening on --endpoint")]
@@ -41,7 +41,7 @@ pub enum DriverModeError {
 }
 
 /// Serves until `stop` completes.
-pub async fn run(
+pub(crate) async fn run(
     options: &Options,
     mode: Mode,
     endpoint: &Endpoint,

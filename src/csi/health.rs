@@ -41,7 +41,7 @@ pub struct HealthStatus {
 
 impl HealthStatus {
     /// Makes any text conform to the limits.
-    pub fn new(status: HealthErrorType, reason: &str, message: &str) -> HealthStatus {
+    pub(crate) fn new(status: HealthErrorType, reason: &str, message: &str) -> HealthStatus {
         HealthStatus {
             status,
             reason: limits::conform_reason(reason).into_owned(),
@@ -78,7 +78,7 @@ pub struct VolumeHealth {
 impl VolumeHealth {
     /// The health that a controller reports. A controller's INACCESSIBLE means: from all nodes. A
     /// volume that other nodes can reach as well is therefore only DEGRADED by one node's failure.
-    pub fn for_controller(mut self) -> VolumeHealth {
+    pub(crate) fn for_controller(mut self) -> VolumeHealth {
         if !self.local
             && let Ok(statuses) = &mut self.statuses
         {
@@ -95,7 +95,7 @@ impl VolumeHealth {
 }
 
 /// Health of a volume in the daemon's snapshot of the node.
-pub fn of_volume(volume: &wire::Volume) -> VolumeHealth {
+pub(crate) fn of_volume(volume: &wire::Volume) -> VolumeHealth {
     let condition = condition(volume);
     VolumeHealth {
         statuses: statuses(volume, &condition),
@@ -106,7 +106,7 @@ pub fn of_volume(volume: &wire::Volume) -> VolumeHealth {
 
 /// The status that follows from a volume's state alone, whatever its findings are; also while its
 /// health is unknown.
-pub fn state_status(volume: &wire::Volume) -> Option<HealthStatus> {
+pub(crate) fn state_status(volume: &wire::Volume) -> Option<HealthStatus> {
     let known = matches!(
         volume.health(),
         wire::Health::Good | wire::Health::Suspect | wire::Health::Bad
@@ -197,7 +197,7 @@ fn status_from_finding(finding: &wire::Finding) -> Option<HealthStatus> {
 /// Health of a provided volume that is not in the daemon's snapshot of the node: it is unused, or
 /// was attached a moment ago. If it has been in use for longer, the snapshot should show it; health
 /// is then unknown.
-pub fn of_provided(volume: &wire::ProvidedVolume, just_attached: bool) -> VolumeHealth {
+pub(crate) fn of_provided(volume: &wire::ProvidedVolume, just_attached: bool) -> VolumeHealth {
     if volume.trouble.is_empty() && !volume.attachments.is_empty() && !just_attached {
         let why = "it is in use, but diskvitalsd does not list it; compare --driver-name with the daemon's name of the driver";
         let condition = VolumeCondition {
@@ -238,7 +238,7 @@ pub fn of_provided(volume: &wire::ProvidedVolume, just_attached: bool) -> Volume
 }
 
 /// Faults of the storage below a driver's volumes: unique by (status, reason), worst first.
-pub fn of_storage(health: &wire::StorageHealth) -> Vec<HealthStatus> {
+pub(crate) fn of_storage(health: &wire::StorageHealth) -> Vec<HealthStatus> {
     merge_statuses(health.faults.iter().map(|fault| {
         let status = if fault.unreachable {
             HealthErrorType::Inaccessible
@@ -251,7 +251,9 @@ pub fn of_storage(health: &wire::StorageHealth) -> Vec<HealthStatus> {
 
 /// Unique by (status, reason), worst first, at most [`MAX_STATUSES`]: the least severe are dropped.
 /// The messages of equal ones are joined.
-pub fn merge_statuses(statuses: impl IntoIterator<Item = HealthStatus>) -> Vec<HealthStatus> {
+pub(crate) fn merge_statuses(
+    statuses: impl IntoIterator<Item = HealthStatus>,
+) -> Vec<HealthStatus> {
     let mut listed: Vec<HealthStatus> = Vec::new();
     for status in statuses {
         match listed

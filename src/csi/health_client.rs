@@ -16,12 +16,12 @@ use crate::csi::interposer::health_source::{
 };
 use crate::csi::{health, stats};
 
-pub struct HealthClient {
+pub(crate) struct HealthClient {
     agent: Agent,
 }
 
 impl HealthClient {
-    pub fn new(agent: Agent) -> HealthClient {
+    pub(crate) fn new(agent: Agent) -> HealthClient {
         HealthClient { agent }
     }
 }

@@ -10,7 +10,7 @@ use crate::csi::wire::plugin_capability::service::Type as Service;
 use crate::csi::wire::plugin_capability::volume_expansion::Type as Expansion;
 use crate::csi::wire::plugin_capability::{self, Type};
 
-pub struct IdentityService {
+pub(crate) struct IdentityService {
     driver_name: String,
     /// Once true, never false again: Probe is what liveness probes ask, and a shim that is
     /// restarted because the daemon is away helps nobody.
@@ -18,7 +18,7 @@ pub struct IdentityService {
 }
 
 impl IdentityService {
-    pub fn new(driver_name: String, ready: watch::Receiver<bool>) -> IdentityService {
+    pub(crate) fn new(driver_name: String, ready: watch::Receiver<bool>) -> IdentityService {
         IdentityService { driver_name, ready }
     }
 }

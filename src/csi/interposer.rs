@@ -82,10 +82,10 @@ pub struct Interposer<W> {
 }
 
 /// The upstream driver's name, queried on demand.
-pub struct DriverName<W>(Arc<Proxy<W>>);
+pub(crate) struct DriverName<W>(Arc<Proxy<W>>);
 
 impl<W: HealthSource> DriverName<W> {
-    pub async fn get(&self) -> Result<String, HealthSourceError> {
+    pub(crate) async fn get(&self) -> Result<String, HealthSourceError> {
         self.0.driver.name().await.map(str::to_owned)
     }
 }
@@ -107,7 +107,7 @@ impl<W: HealthSource> Interposer<W> {
         }
     }
 
-    pub fn driver_name(&self) -> DriverName<W> {
+    pub(crate) fn driver_name(&self) -> DriverName<W> {
         DriverName(Arc::clone(&self.proxy))
     }
 

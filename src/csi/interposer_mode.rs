@@ -25,7 +25,7 @@ use crate::csi::server::{self, MODE_GROUP, ServeError};
 use crate::host::listen::ListenError;
 
 #[derive(Debug, thiserror::Error)]
-pub enum InterposerModeError {
+pub(crate) enum InterposerModeError {
     #[error("listening on --endpoint")]
     Listen(#[from] ListenError),
     #[error("determining the node id for podmon")]
@@ -35,7 +35,7 @@ pub enum InterposerModeError {
 }
 
 /// Serves until `stop` completes. `upstream`: the real driver's socket.
-pub async fn run(
+pub(crate) async fn run(
     options: &Options,
     endpoint: &Endpoint,
     upstream: PathBuf,

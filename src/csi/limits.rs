@@ -7,18 +7,18 @@
 use std::borrow::Cow;
 
 /// Entries for one volume, or for the storage of one driver.
-pub const MAX_STATUSES: usize = 16;
+pub(crate) const MAX_STATUSES: usize = 16;
 /// Longest reason, in bytes.
-pub const MAX_REASON_LEN: usize = 256;
+pub(crate) const MAX_REASON_LEN: usize = 256;
 /// Longest message, in bytes; of a condition as well, which may end up where that of a status does.
-pub const MAX_MESSAGE_LEN: usize = 1024;
+pub(crate) const MAX_MESSAGE_LEN: usize = 1024;
 /// For a reason that has no character with which one may begin.
 const UNSPECIFIED_REASON: &str = "Unspecified";
 const ELLIPSIS: &str = "…";
 
 /// `[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?`, at most [`REASON`] bytes. What does not fit becomes
 /// `_`.
-pub fn conform_reason(text: &str) -> Cow<'_, str> {
+pub(crate) fn conform_reason(text: &str) -> Cow<'_, str> {
     let fits = |c: char| c.is_ascii_alphanumeric() || "_,:".contains(c);
     let begun = text.trim_start_matches(|c: char| !c.is_ascii_alphabetic());
     let ended = |text: &str| text.trim_end_matches([',', ':']).len();
@@ -38,7 +38,7 @@ pub fn conform_reason(text: &str) -> Cow<'_, str> {
 }
 
 /// Cut at a character, with `…` where something was cut off.
-pub fn truncate_message(text: &str) -> Cow<'_, str> {
+pub(crate) fn truncate_message(text: &str) -> Cow<'_, str> {
     if text.len() <= MAX_MESSAGE_LEN {
         return Cow::Borrowed(text);
     }

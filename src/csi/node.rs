@@ -28,12 +28,12 @@ const FIRST_USAGE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Between two queries while waiting.
 const USAGE_POLL_INTERVAL: Duration = Duration::from_millis(25);
 
-pub struct NodeService {
+pub(crate) struct NodeService {
     driver: Arc<Driver>,
 }
 
 impl NodeService {
-    pub fn new(driver: Arc<Driver>) -> NodeService {
+    pub(crate) fn new(driver: Arc<Driver>) -> NodeService {
         NodeService { driver }
     }
 

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 #[derive(Debug, thiserror::Error)]
-pub enum NodeIdError {
+pub(crate) enum NodeIdError {
     #[error("asking for the host's name; give --node-id")]
     HostName(#[source] nix::errno::Errno),
     #[error("the host's name {0:?} is not text; give --node-id")]
@@ -11,7 +11,7 @@ pub enum NodeIdError {
 }
 
 /// `given`: --node-id.
-pub fn node_id(given: Option<&str>) -> Result<String, NodeIdError> {
+pub(crate) fn node_id(given: Option<&str>) -> Result<String, NodeIdError> {
     match given {
         Some(id) => Ok(id.to_owned()),
         None => nix::unistd::gethostname()

@@ -152,19 +152,19 @@ pub enum HealthApi {
 
 impl HealthApi {
     /// CSI up to 1.12.
-    pub fn includes_condition(self) -> bool {
+    pub(crate) fn includes_condition(self) -> bool {
         self != HealthApi::Health
     }
 
     /// CSI 1.13.
-    pub fn includes_health(self) -> bool {
+    pub(crate) fn includes_health(self) -> bool {
         self != HealthApi::Condition
     }
 }
 
 /// Flags that contradict each other.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum UsageError {
+pub(crate) enum UsageError {
     #[error("--mode {mode} needs {flag}")]
     Missing {
         mode: &'static str,
@@ -187,13 +187,13 @@ pub enum UsageError {
 
 impl Options {
     /// None: a reporter and nothing else.
-    pub fn mode(&self) -> Option<Mode> {
+    pub(crate) fn mode(&self) -> Option<Mode> {
         let alone = self.endpoint.is_none() && !self.report.is_empty();
         self.mode.or((!alone).then_some(Mode::Driver))
     }
 
     /// Checks that each mode has its own flags and no others.
-    pub fn validated(self) -> Result<Options, UsageError> {
+    pub(crate) fn validated(self) -> Result<Options, UsageError> {
         let Some(this) = self.mode() else {
             return self.validated_reporter_only();
         };
@@ -292,7 +292,7 @@ pub enum EndpointError {
 }
 
 impl Endpoint {
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.0
     }
 }

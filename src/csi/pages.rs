@@ -19,7 +19,7 @@ const MAX_TOKEN_LEN: usize = 16 << 10;
 
 /// Which list a token belongs to. A token of one list is no token of another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ListKind {
+pub(crate) enum ListKind {
     Volumes,
     Health,
 }
@@ -35,7 +35,7 @@ impl ListKind {
 
 /// One request for a page.
 #[derive(Debug, PartialEq, Eq)]
-pub struct PageRequest {
+pub(crate) struct PageRequest {
     list: ListKind,
     /// Entries at most.
     max_entries: usize,
@@ -46,7 +46,7 @@ pub struct PageRequest {
 impl PageRequest {
     /// 0 entries: as many as there are. INVALID_ARGUMENT for a negative number, ABORTED for a token
     /// that this list did not give out (CSI, ListVolumes).
-    pub fn parse(
+    pub(crate) fn parse(
         list: ListKind,
         max_entries: i32,
         starting_token: &str,
@@ -65,7 +65,7 @@ impl PageRequest {
 
     /// The entries of this page, and the token of the next one; empty: there is none. `entries` are
     /// sorted by their keys, which are not empty.
-    pub fn take_page<M: Message>(
+    pub(crate) fn take_page<M: Message>(
         &self,
         entries: impl IntoIterator<Item = (String, M)>,
     ) -> (Vec<M>, String) {

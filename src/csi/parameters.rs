@@ -20,7 +20,7 @@ const PROVISIONER_METADATA: [&str; 3] = [
 ];
 
 #[derive(Debug, PartialEq, Eq)]
-pub struct Parameters {
+pub(crate) struct Parameters {
     /// Unspecified: the daemon's choice.
     pub kind: ProvidedKind,
     /// Passed on; the daemon validates the options of each mkfs.
@@ -31,7 +31,7 @@ pub struct Parameters {
 }
 
 /// INVALID_ARGUMENT names the key.
-pub fn parse_parameters(given: &HashMap<String, String>) -> Result<Parameters, Status> {
+pub(crate) fn parse_parameters(given: &HashMap<String, String>) -> Result<Parameters, Status> {
     validate_map("parameters", given)?;
     let mut parameters = Parameters {
         kind: ProvidedKind::Unspecified,

@@ -22,12 +22,12 @@ use crate::csi::wire::podmon::{
 };
 
 /// Longest sample. No caller waits longer, and a longer sample shows nothing more.
-pub const MAX_SAMPLE: Duration = Duration::from_secs(60);
+pub(crate) const MAX_SAMPLE: Duration = Duration::from_secs(60);
 /// Where the caller gives none, as the module always does. ext4 commits every five seconds
 /// (ext4(5), commit=), so a pod that writes through it has I/O in the sample.
-pub const DEFAULT_SAMPLE: Duration = Duration::from_secs(6);
+pub(crate) const DEFAULT_SAMPLE: Duration = Duration::from_secs(6);
 /// For one answer, where the service has its own socket: the longest sample and a margin.
-pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(70);
+pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(70);
 /// Volumes in one request.
 const MAX_VOLUMES: usize = 1000;
 /// Bytes of a volume's id. CSI's own limit is 128, which drivers exceed.

@@ -34,7 +34,7 @@ const SOCKET_CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The driver to register, and the kubelet's directory.
 #[derive(Clone, Debug)]
-pub struct Registration {
+pub(crate) struct Registration {
     /// The driver's socket as this process reaches it.
     pub driver: PathBuf,
     /// The same socket as the kubelet reaches it.
@@ -46,7 +46,7 @@ pub struct Registration {
 /// Why the registrar ends without a stop signal. The supervisor restarts the program with growing
 /// delays.
 #[derive(Debug, thiserror::Error)]
-pub enum RegistrarError {
+pub(crate) enum RegistrarError {
     #[error("asking the driver at {} for its name", driver.display())]
     Name {
         driver: PathBuf,
@@ -73,7 +73,7 @@ enum StopReason {
 /// Waits until the driver answers, then serves the registration socket until `stop` completes, the
 /// kubelet refuses the driver, or the socket file is removed or replaced. Removes the socket file
 /// if it is still its own.
-pub async fn run(
+pub(crate) async fn run(
     registration: Registration,
     stop: impl Future<Output = ()>,
 ) -> Result<(), RegistrarError> {

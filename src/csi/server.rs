@@ -16,29 +16,29 @@ use crate::host::listen::{ListenError, Listener, SocketGuard, SocketOptions};
 
 /// A socket's mode, owner and group: the kubelet and the sidecars are root or share the pod's
 /// group.
-pub const MODE_GROUP: u32 = 0o660;
+pub(crate) const MODE_GROUP: u32 = 0o660;
 /// A socket's mode, its owner only: as node-driver-registrar makes it (umask 0077).
-pub const MODE_OWNER: u32 = 0o600;
+pub(crate) const MODE_OWNER: u32 = 0o600;
 /// How long calls may take to finish at the end. The rest of the promised five seconds is for the
 /// end itself.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(4);
 /// For one answer, unless the service has reasons of its own.
-pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 const STREAMS_PER_CONNECTION: u32 = 64;
 /// Largest request, in bytes; each service is told.
-pub const MAX_MESSAGE_BYTES: usize = 16 << 20;
+pub(crate) const MAX_MESSAGE_BYTES: usize = 16 << 20;
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Debug, thiserror::Error)]
 #[error("serving {}", socket.display())]
-pub struct ServeError {
+pub(crate) struct ServeError {
     socket: PathBuf,
     source: tonic::transport::Error,
 }
 
 /// Must be called within a tokio runtime. The directory must exist: it is the kubelet's.
-pub async fn bind(path: &Path, mode: u32) -> Result<Listener, ListenError> {
+pub(crate) async fn bind(path: &Path, mode: u32) -> Result<Listener, ListenError> {
     let options = SocketOptions {
         mode,
         group: None,
@@ -50,7 +50,7 @@ pub async fn bind(path: &Path, mode: u32) -> Result<Listener, ListenError> {
 
 /// The connections of a socket, each with a valid `:authority`. The socket is removed when the
 /// guard is dropped.
-pub fn connections(
+pub(crate) fn connections(
     listener: Listener,
 ) -> (
     impl Stream<Item = io::Result<AuthorityRewriter<UnixStream>>>,
@@ -62,14 +62,14 @@ pub fn connections(
 }
 
 /// Completes when it is to stop, for each of several sockets of one process.
-pub async fn wait_stopped(mut stopped: watch::Receiver<bool>) {
+pub(crate) async fn wait_stopped(mut stopped: watch::Receiver<bool>) {
     // An error: the sender has gone, which is the end as well.
     let _ = stopped.wait_for(|stopped| *stopped).await;
 }
 
 /// Serves until `stop` completes, then lets calls finish for [`DRAIN`] and removes the socket where
 /// it is still ours. `request` is for one answer.
-pub async fn serve(
+pub(crate) async fn serve(
     listener: Listener,
     services: Routes,
     request: Duration,

@@ -22,7 +22,7 @@ pub struct Amount {
 }
 
 /// Converts the daemon's answer.
-pub fn from_daemon(answer: &daemon::VolumeUsageAnswer) -> Usage {
+pub(crate) fn from_daemon(answer: &daemon::VolumeUsageAnswer) -> Usage {
     let amount = |total, available, used| Amount {
         total,
         available,
@@ -47,7 +47,7 @@ pub fn from_daemon(answer: &daemon::VolumeUsageAnswer) -> Usage {
 
 /// Bytes, and inodes where the filesystem counts them. Of a raw block volume only its size is known
 /// (Kubernetes takes that as it is; an answer without any entry is an error to it).
-pub fn to_wire(usage: &Usage) -> Vec<wire::VolumeUsage> {
+pub(crate) fn to_wire(usage: &Usage) -> Vec<wire::VolumeUsage> {
     if usage.block {
         return vec![block_usage(usage.bytes.total)];
     }
@@ -58,7 +58,7 @@ pub fn to_wire(usage: &Usage) -> Vec<wire::VolumeUsage> {
 }
 
 /// Of a raw block volume.
-pub fn block_usage(total: u64) -> wire::VolumeUsage {
+pub(crate) fn block_usage(total: u64) -> wire::VolumeUsage {
     entry(
         Unit::Bytes,
         Amount {
@@ -83,7 +83,7 @@ fn entry(unit: Unit, amount: Amount) -> wire::VolumeUsage {
 }
 
 /// CSI uses signed numbers; larger values saturate.
-pub fn saturating_i64(number: u64) -> i64 {
+pub(crate) fn saturating_i64(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 

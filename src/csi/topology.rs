@@ -15,40 +15,40 @@ use crate::csi::wire;
 use crate::model::hash::fnv1a_128;
 
 /// The key in a volume's context that holds the value at its creation.
-pub const CONTEXT_KEY: &str = "diskvitals.io/topology";
+pub(crate) const CONTEXT_KEY: &str = "diskvitals.io/topology";
 /// Longest value of a label, in bytes (Kubernetes, Labels and Selectors).
 const MAX_VALUE_LEN: usize = 63;
 /// Bytes of the hash at a value's end, in hex.
 const HASH_LEN: usize = 32;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Topology {
+pub(crate) struct Topology {
     pub key: String,
     pub value: String,
 }
 
 impl Topology {
-    pub fn of_node(key: &str, node_id: &str) -> Topology {
+    pub(crate) fn of_node(key: &str, node_id: &str) -> Topology {
         Topology {
             key: key.to_owned(),
             value: label_value(node_id),
         }
     }
 
-    pub fn to_wire(&self) -> wire::Topology {
+    pub(crate) fn to_wire(&self) -> wire::Topology {
         wire::Topology {
             segments: HashMap::from([(self.key.clone(), self.value.clone())]),
         }
     }
 
     /// The context of a new volume, which comes with each later call.
-    pub fn volume_context(&self) -> HashMap<String, String> {
+    pub(crate) fn volume_context(&self) -> HashMap<String, String> {
         HashMap::from([(CONTEXT_KEY.to_owned(), self.value.clone())])
     }
 
     /// Whether `place` includes this node. A place without segments is everywhere; a place with
     /// another key does not include it.
-    pub fn is_within(&self, place: &wire::Topology) -> bool {
+    pub(crate) fn is_within(&self, place: &wire::Topology) -> bool {
         place
             .segments
             .iter()
@@ -57,7 +57,7 @@ impl Topology {
 
     /// RESOURCE_EXHAUSTED when the volume is required elsewhere (CSI, CreateVolume: unable to
     /// provision in accessible_topology). A mere preference for another place is no obstacle.
-    pub fn require_accessible(
+    pub(crate) fn require_accessible(
         &self,
         requirement: Option<&wire::TopologyRequirement>,
     ) -> Result<(), Status> {
@@ -79,7 +79,7 @@ impl Topology {
     }
 
     /// FAILED_PRECONDITION when the volume was created under another topology value.
-    pub fn require_created_here(
+    pub(crate) fn require_created_here(
         &self,
         volume_context: &HashMap<String, String>,
     ) -> Result<(), Status> {

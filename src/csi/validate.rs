@@ -33,12 +33,12 @@ const POD_NAME: &str = "csi.storage.k8s.io/pod.name";
 const POD_NAMESPACE: &str = "csi.storage.k8s.io/pod.namespace";
 const EPHEMERAL: &str = "csi.storage.k8s.io/ephemeral";
 
-pub fn invalid(field: &str, what: impl std::fmt::Display) -> Status {
+pub(crate) fn invalid(field: &str, what: impl std::fmt::Display) -> Status {
     Status::invalid_argument(format!("{field}: {what}"))
 }
 
 /// The caller's text as messages repeat it.
-pub fn sanitized(text: &str) -> String {
+pub(crate) fn sanitized(text: &str) -> String {
     let mut shown: String = text
         .chars()
         .take(MAX_ECHO_CHARS)
@@ -51,7 +51,7 @@ pub fn sanitized(text: &str) -> String {
 }
 
 /// NOT_FOUND: no volume of this driver has this id.
-pub fn volume_not_found(id: &str) -> Status {
+pub(crate) fn volume_not_found(id: &str) -> Status {
     Status::not_found(format!(
         "volume_id: no volume has the id `{}`",
         sanitized(id)
@@ -67,17 +67,17 @@ fn require_non_empty(field: &str, value: &str) -> Result<(), Status> {
 }
 
 /// The id is required.
-pub fn validate_volume_id(id: &str) -> Result<(), Status> {
+pub(crate) fn validate_volume_id(id: &str) -> Result<(), Status> {
     require_non_empty("volume_id", id)
 }
 
 /// False: no volume can have this id, so no lookup is needed.
-pub fn is_possible_id(id: &str) -> bool {
+pub(crate) fn is_possible_id(id: &str) -> bool {
     id.len() <= MAX_STRING_LEN && !id.contains('\0')
 }
 
 /// NOT_FOUND for an id that no volume can have.
-pub fn validate_id_form(id: &str) -> Result<(), Status> {
+pub(crate) fn validate_id_form(id: &str) -> Result<(), Status> {
     if is_possible_id(id) {
         Ok(())
     } else {
@@ -85,13 +85,13 @@ pub fn validate_id_form(id: &str) -> Result<(), Status> {
     }
 }
 
-pub fn validate_node_id(id: &str) -> Result<(), Status> {
+pub(crate) fn validate_node_id(id: &str) -> Result<(), Status> {
     require_non_empty("node_id", id)
 }
 
 /// A name that the orchestrator chose: any text without control characters (CSI,
 /// CreateVolumeRequest.name).
-pub fn validate_name(name: &str) -> Result<(), Status> {
+pub(crate) fn validate_name(name: &str) -> Result<(), Status> {
     require_non_empty("name", name)?;
     if name.len() > MAX_STRING_LEN {
         return Err(invalid(
@@ -109,7 +109,7 @@ pub fn validate_name(name: &str) -> Result<(), Status> {
 }
 
 /// A path to act on: absolute, without `.`, `..`, empty parts and NUL.
-pub fn validate_path(field: &str, path: &str) -> Result<(), Status> {
+pub(crate) fn validate_path(field: &str, path: &str) -> Result<(), Status> {
     require_non_empty(field, path)?;
     if path.len() > MAX_PATH_LEN {
         return Err(invalid(
@@ -143,14 +143,14 @@ pub fn validate_path(field: &str, path: &str) -> Result<(), Status> {
 }
 
 /// The path of a volume. False: no volume can be at this path.
-pub fn is_possible_path(field: &str, place: &str) -> Result<bool, Status> {
+pub(crate) fn is_possible_path(field: &str, place: &str) -> Result<bool, Status> {
     require_non_empty(field, place)?;
     Ok(validate_path(field, place).is_ok())
 }
 
 /// Access modes that a volume on one node supports. MULTI_NODE_READER_ONLY is one of them: Kubernetes
 /// has no other mode for ReadOnlyMany, and topology lets only this node reach the volume.
-pub fn is_single_node_mode(mode: daemon::AccessMode) -> bool {
+pub(crate) fn is_single_node_mode(mode: daemon::AccessMode) -> bool {
     match mode {
         daemon::AccessMode::SingleNodeWriter
         | daemon::AccessMode::SingleNodeReaderOnly
@@ -178,7 +178,7 @@ fn to_daemon_mode(mode: Mode) -> daemon::AccessMode {
 
 /// A required capability, converted to the daemon's API. Mount options may hold secrets: no message
 /// repeats them.
-pub fn parse_capability(
+pub(crate) fn parse_capability(
     field: &str,
     capability: Option<&wire::VolumeCapability>,
 ) -> Result<daemon::Access, Status> {
@@ -239,7 +239,7 @@ pub fn parse_capability(
 }
 
 /// At least one.
-pub fn parse_capabilities(
+pub(crate) fn parse_capabilities(
     capabilities: &[wire::VolumeCapability],
 ) -> Result<Vec<daemon::Access>, Status> {
     if capabilities.is_empty() {
@@ -253,7 +253,9 @@ pub fn parse_capabilities(
 
 /// (required, limit) in bytes; 0: no wish. OUT_OF_RANGE for numbers below 0 and for a limit below
 /// what is required.
-pub fn parse_capacity_range(range: Option<&wire::CapacityRange>) -> Result<(u64, u64), Status> {
+pub(crate) fn parse_capacity_range(
+    range: Option<&wire::CapacityRange>,
+) -> Result<(u64, u64), Status> {
     let Some(range) = range else {
         return Ok((0, 0));
     };
@@ -275,7 +277,7 @@ pub fn parse_capacity_range(range: Option<&wire::CapacityRange>) -> Result<(u64,
 }
 
 /// A map of the orchestrator that is stored or compared.
-pub fn validate_map(field: &str, map: &HashMap<String, String>) -> Result<(), Status> {
+pub(crate) fn validate_map(field: &str, map: &HashMap<String, String>) -> Result<(), Status> {
     let length: usize = map.iter().map(|(key, value)| key.len() + value.len()).sum();
     if length > MAX_MAP_LEN {
         return Err(invalid(
@@ -288,7 +290,7 @@ pub fn validate_map(field: &str, map: &HashMap<String, String>) -> Result<(), St
 
 /// The pod that a volume is published for, where the kubelet gives it (the CSIDriver's
 /// podInfoOnMount). INVALID_ARGUMENT for an inline (ephemeral) volume: the driver has none.
-pub fn parse_pod(volume_context: &HashMap<String, String>) -> Result<PodRef, Status> {
+pub(crate) fn parse_pod(volume_context: &HashMap<String, String>) -> Result<PodRef, Status> {
     if volume_context
         .get(EPHEMERAL)
         .is_some_and(|value| value == "true")
@@ -308,7 +310,7 @@ pub fn parse_pod(volume_context: &HashMap<String, String>) -> Result<PodRef, Sta
 
 /// The caller's timeout (the header `grpc-timeout` of gRPC over HTTP/2), at most
 /// [`MAX_CALL_TIMEOUT`].
-pub fn call_timeout<T>(request: &Request<T>) -> Duration {
+pub(crate) fn call_timeout<T>(request: &Request<T>) -> Duration {
     let header = request
         .metadata()
         .get("grpc-timeout")
@@ -352,7 +354,7 @@ const FIELD_NAMES: [(&str, &str); 9] = [
 ];
 
 /// Replaces the daemon's field name at the start of a refusal (`staging_path: is …`) by CSI's.
-pub fn with_csi_field_names(status: Status) -> Status {
+pub(crate) fn with_csi_field_names(status: Status) -> Status {
     let named = FIELD_NAMES.iter().find_map(|(ours, theirs)| {
         Some((
             theirs,

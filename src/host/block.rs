@@ -20,7 +20,7 @@ const ZERO_CHUNK: u64 = 64 << 20;
 
 /// How a device is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OpenMode {
+pub(crate) enum OpenMode {
     Read,
     /// O_EXCL: EBUSY while it is mounted, a member of an array, or somebody else's in the same way
     /// (blkdev_open()).
@@ -30,7 +30,7 @@ pub enum OpenMode {
 
 /// An open block device.
 #[derive(Debug)]
-pub struct DeviceFile {
+pub(crate) struct DeviceFile {
     file: File,
     pub dev: DevNo,
     /// Bytes.
@@ -39,7 +39,7 @@ pub struct DeviceFile {
 
 impl DeviceFile {
     /// InvalidInput where the path leads to something else than a block device.
-    pub fn open(path: &Path, mode: OpenMode) -> io::Result<DeviceFile> {
+    pub(crate) fn open(path: &Path, mode: OpenMode) -> io::Result<DeviceFile> {
         // Looked at first: opening a pipe or a character device may do things.
         if !std::fs::metadata(path)?.file_type().is_block_device() {
             return Err(io::Error::new(
@@ -73,7 +73,7 @@ impl DeviceFile {
     }
 
     /// Whether these bytes, as far as the device has them, read as zeros.
-    pub fn is_zero(&self, start: u64, length: u64) -> io::Result<bool> {
+    pub(crate) fn is_zero(&self, start: u64, length: u64) -> io::Result<bool> {
         let (mut at, end) = (
             start.min(self.size),
             start.saturating_add(length).min(self.size),
@@ -93,7 +93,7 @@ impl DeviceFile {
     }
 
     /// Bytes from `start` on; fewer where it ends.
-    pub fn read(&self, start: u64, length: usize) -> io::Result<Vec<u8>> {
+    pub(crate) fn read(&self, start: u64, length: usize) -> io::Result<Vec<u8>> {
         let mut buffer = vec![0; length];
         let read = self.file.read_at(&mut buffer, start)?;
         buffer.truncate(read);
@@ -101,7 +101,7 @@ impl DeviceFile {
     }
 
     /// Zeros, and on the device when this returns. What lies beyond its end is passed over.
-    pub fn zero(&self, start: u64, length: u64) -> io::Result<()> {
+    pub(crate) fn zero(&self, start: u64, length: u64) -> io::Result<()> {
         let (mut at, end) = (
             start.min(self.size),
             start.saturating_add(length).min(self.size),
@@ -115,22 +115,22 @@ impl DeviceFile {
     }
 
     /// What was written through any descriptor is on the device.
-    pub fn sync(&self) -> io::Result<()> {
+    pub(crate) fn sync(&self) -> io::Result<()> {
         self.file.sync_all()
     }
 
-    pub fn discard(&self) -> io::Result<()> {
+    pub(crate) fn discard(&self) -> io::Result<()> {
         sys::discard(self.file.as_fd(), 0, self.size)
     }
 }
 
-pub fn dev_no_from_rdev(rdev: u64) -> DevNo {
+pub(crate) fn dev_no_from_rdev(rdev: u64) -> DevNo {
     let part = |part: u64| u32::try_from(part).unwrap_or(u32::MAX);
     DevNo::new(part(major(rdev)), part(minor(rdev)))
 }
 
 /// FS_NOCOW_FL (linux/fs.h): an empty file's blocks are written where they are.
-pub fn disable_copy_on_write(file: &File) -> io::Result<()> {
+pub(crate) fn disable_copy_on_write(file: &File) -> io::Result<()> {
     const NO_COPY_ON_WRITE: i32 = 0x0080_0000;
     sys::set_file_flags(file.as_fd(), NO_COPY_ON_WRITE)
 }

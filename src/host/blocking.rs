@@ -7,17 +7,17 @@
 use tokio::sync::Semaphore;
 use tokio::task::JoinError;
 
-pub struct BlockingLane(Semaphore);
+pub(crate) struct BlockingLane(Semaphore);
 
 impl BlockingLane {
     #[allow(clippy::new_without_default)] // Made in statics only.
-    pub const fn new() -> BlockingLane {
+    pub(crate) const fn new() -> BlockingLane {
         BlockingLane(Semaphore::const_new(1))
     }
 
     /// Waits for the closures before. When the future is dropped, a closure that has begun still
     /// occupies the lane until its end.
-    pub async fn run<T: Send + 'static>(
+    pub(crate) async fn run<T: Send + 'static>(
         &'static self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, JoinError> {

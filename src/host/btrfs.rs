@@ -20,7 +20,7 @@ const FSID: usize = 16;
 const PATH: usize = 3072;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Members {
+pub(crate) struct Members {
     /// As /sys/fs/btrfs names it.
     pub uuid: String,
     /// By id. A member that is missing has no path and is left out.
@@ -45,7 +45,7 @@ pub enum BtrfsError {
 
 /// None where there is nobody to answer: a mount of one file, a filesystem that is no btrfs. Leaves
 /// no trace (O_NOATIME).
-pub fn members(path: &HostPath) -> Result<Option<Members>, BtrfsError> {
+pub(crate) fn members(path: &HostPath) -> Result<Option<Members>, BtrfsError> {
     let flags = OFlag::O_RDONLY
         | OFlag::O_DIRECTORY
         | OFlag::O_NOATIME

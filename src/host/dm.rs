@@ -3,7 +3,7 @@
 //!
 //! In: a device number. Out: lines as `dmsetup status` prints them: `START LENGTH TYPE STATUS`.
 
-pub mod suspended;
+pub(crate) mod suspended;
 
 use std::fs::File;
 use std::io;
@@ -63,20 +63,20 @@ pub enum DmError {
     Malformed { dev: DevNo },
 }
 
-pub fn table_status(root: &HostRoot, dev: DevNo) -> Result<Vec<String>, DmError> {
+pub(crate) fn table_status(root: &HostRoot, dev: DevNo) -> Result<Vec<String>, DmError> {
     query_table(root, dev, NO_FLUSH)
 }
 
 /// The table itself: `START LENGTH TYPE ARGUMENTS` a target. A crypt target's key is in it where it
 /// is not in the kernel's keyring: not for logs.
-pub fn table(root: &HostRoot, dev: DevNo) -> Result<Vec<String>, DmError> {
+pub(crate) fn table(root: &HostRoot, dev: DevNo) -> Result<Vec<String>, DmError> {
     query_table(root, dev, NO_FLUSH | STATUS_TABLE)
 }
 
 /// Has the kernel load the module of a kind of target, if it is not there: asked for its version,
 /// it does so itself (dm_get_target_type(), drivers/md/dm-target.c), which nobody needs
 /// CAP_SYS_MODULE for.
-pub fn load_target(root: &HostRoot, target: &str) -> Result<(), DmError> {
+pub(crate) fn load_target(root: &HostRoot, target: &str) -> Result<(), DmError> {
     let control = File::options()
         .read(true)
         .write(true)
@@ -98,7 +98,7 @@ pub fn load_target(root: &HostRoot, target: &str) -> Result<(), DmError> {
 /// Whoever writes to it goes on, with the table that was loaded last; a filesystem that was frozen
 /// for it is thawed. Nothing happens to one that is not suspended and has no table waiting
 /// (do_resume(), drivers/md/dm-ioctl.c).
-pub fn resume(root: &HostRoot, dev: DevNo) -> Result<(), DmError> {
+pub(crate) fn resume(root: &HostRoot, dev: DevNo) -> Result<(), DmError> {
     let control = File::options()
         .read(true)
         .write(true)

@@ -34,7 +34,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(10);
 const STACK_SIZE: usize = 128 * 1024;
 
 #[derive(Clone, Debug)]
-pub struct Exec {
+pub(crate) struct Exec {
     /// Absolute; never searched for.
     pub program: PathBuf,
     pub args: Vec<String>,
@@ -46,7 +46,7 @@ pub struct Exec {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Output {
+pub(crate) struct Output {
     /// The status of wait(2), with exit code and signal still in it.
     pub status: i32,
     pub stdout: Vec<u8>,
@@ -56,7 +56,7 @@ pub struct Output {
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum ExecError {
+pub(crate) enum ExecError {
     #[error("starting {}: the path is not absolute", .0.display())]
     NotAbsolute(PathBuf),
     #[error("starting {}", program.display())]
@@ -93,7 +93,7 @@ pub struct UnkillableChild {
 
 impl UnkillableChild {
     /// The process exists until `end` completes, which a task of its own awaits.
-    pub fn watch(
+    pub(crate) fn watch(
         waiting_in: Option<String>,
         end: impl Future<Output = ()> + Send + 'static,
     ) -> UnkillableChild {
@@ -110,7 +110,7 @@ impl UnkillableChild {
     }
 
     /// Whether the process has exited.
-    pub fn has_exited(&mut self) -> bool {
+    pub(crate) fn has_exited(&mut self) -> bool {
         // An error: the runtime ends, and everything with it.
         self.exited.try_recv() != Err(oneshot::error::TryRecvError::Empty)
     }
@@ -123,7 +123,7 @@ impl UnkillableChild {
 }
 
 /// Runs a program to its end. When the future is dropped, the process group is killed.
-pub async fn run(exec: &Exec) -> Result<Output, ExecError> {
+pub(crate) async fn run(exec: &Exec) -> Result<Output, ExecError> {
     let program = &exec.program;
     if !program.is_absolute() {
         return Err(ExecError::NotAbsolute(program.clone()));
@@ -236,7 +236,7 @@ impl StartedChild {
 
 /// Becomes another program; whatever this process holds goes with it. SIGPIPE stays ignored, as it
 /// is here: it is not killed by the end of whoever reads what it says. Out: why it did not.
-pub fn exec(program: &Path, args: &[OsString]) -> io::Error {
+pub(crate) fn exec(program: &Path, args: &[OsString]) -> io::Error {
     if !program.is_absolute() {
         return io::Error::new(io::ErrorKind::InvalidInput, "the path is not absolute");
     }
@@ -332,7 +332,7 @@ fn command(program: &Path, args: &[String]) -> tokio::process::Command {
 
 /// A program that writes for as long as it runs. Dropping it kills its process group.
 #[derive(Debug)]
-pub struct StreamingChild {
+pub(crate) struct StreamingChild {
     child: Child,
     group: ProcessGroup,
 }
@@ -340,7 +340,7 @@ pub struct StreamingChild {
 /// Starts a program without input; its standard error is discarded. Out: also the reading end of
 /// its output, which the caller reads or closes. A program that is not started within
 /// `START_TIMEOUT` is an `Unkillable` error: its disk does not answer.
-pub async fn spawn_streaming(
+pub(crate) async fn spawn_streaming(
     program: &Path,
     args: &[String],
 ) -> Result<(StreamingChild, OwnedFd), ExecError> {
@@ -378,7 +378,7 @@ pub async fn spawn_streaming(
 
 impl StreamingChild {
     /// Until it has ended. Out: how, in words. Cancel-safe.
-    pub async fn wait(&mut self) -> String {
+    pub(crate) async fn wait(&mut self) -> String {
         let ended = self.child.wait().await;
         self.group.release();
         ended.map_or_else(|error| error.to_string(), |status| status.to_string())

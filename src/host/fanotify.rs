@@ -19,13 +19,13 @@ use crate::model::dev::DevNo;
 use crate::model::path::HostPath;
 
 /// What fanotify calls a filesystem in its events: statfs(2)'s f_fsid.
-pub type FsId = [u8; 8];
+pub(crate) type FsId = [u8; 8];
 
 /// A queue of events.
-pub struct FanotifyGroup(Fanotify);
+pub(crate) struct FanotifyGroup(Fanotify);
 
 /// The directory that is mounted at a path now. As long as it lives the mount is busy.
-pub struct MarkTarget {
+pub(crate) struct MarkTarget {
     directory: OwnedFd,
     pub dev: DevNo,
     pub fsid: FsId,
@@ -33,7 +33,7 @@ pub struct MarkTarget {
 
 impl MarkTarget {
     /// Opens nothing on the filesystem itself (O_PATH). ENOTDIR for a mount of one file.
-    pub fn open(path: &HostPath) -> Result<MarkTarget, Errno> {
+    pub(crate) fn open(path: &HostPath) -> Result<MarkTarget, Errno> {
         let directory = open(
             path.as_path(),
             OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC,
@@ -54,7 +54,7 @@ impl MarkTarget {
 impl FanotifyGroup {
     /// Events name a filesystem and a file handle (FAN_REPORT_FID, since 5.1) instead of opening a
     /// file; errors have no other form.
-    pub fn new() -> Result<FanotifyGroup, Errno> {
+    pub(crate) fn new() -> Result<FanotifyGroup, Errno> {
         // nix does not name FAN_REPORT_FID.
         let flags = InitFlags::FAN_CLASS_NOTIF | InitFlags::FAN_CLOEXEC | InitFlags::FAN_NONBLOCK;
         Fanotify::init(
@@ -66,7 +66,7 @@ impl FanotifyGroup {
 
     /// Errors of the filesystem from now on, until it is unmounted. Doing it again changes nothing.
     /// EINVAL before 5.16.
-    pub fn mark(&self, mounted: &MarkTarget) -> Result<(), Errno> {
+    pub(crate) fn mark(&self, mounted: &MarkTarget) -> Result<(), Errno> {
         let flags = MarkFlags::FAN_MARK_ADD | MarkFlags::FAN_MARK_FILESYSTEM;
         self.0.mark(
             flags,
@@ -77,7 +77,7 @@ impl FanotifyGroup {
     }
 
     /// Waits for events, and reads some whole ones.
-    pub fn read(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
+    pub(crate) fn read(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
         loop {
             match nix::unistd::read(self.0.as_fd(), buffer) {
                 Err(Errno::EAGAIN | Errno::EINTR) => {}

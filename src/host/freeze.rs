@@ -64,7 +64,7 @@ impl OpenMount {
         Ok(OpenMount { fd, devs })
     }
 
-    pub fn has_dev(&self, dev: DevNo) -> bool {
+    pub(crate) fn has_dev(&self, dev: DevNo) -> bool {
         self.devs.contains(&dev)
     }
 
@@ -76,7 +76,7 @@ impl OpenMount {
         sys::fs_thaw(self.fd.as_fd()).map_err(errno)
     }
 
-    pub fn sync(&self) -> Result<(), Errno> {
+    pub(crate) fn sync(&self) -> Result<(), Errno> {
         nix::unistd::syncfs(&self.fd)
     }
 }
@@ -103,7 +103,7 @@ fn mounted_dev(fd: &OwnedFd) -> Result<Option<DevNo>, String> {
 }
 
 /// st_dev, in two parts.
-pub fn dev_no(dev: u64) -> DevNo {
+pub(crate) fn dev_no(dev: u64) -> DevNo {
     let part = |part: u64| u32::try_from(part).unwrap_or(u32::MAX);
     DevNo::new(
         part(nix::sys::stat::major(dev)),

@@ -103,7 +103,7 @@ impl Helper {
     }
 
     /// SIGKILL. The next `recv` reports the end.
-    pub fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         // An error: it is gone already.
         let _ = self.child.start_kill();
     }
@@ -118,7 +118,7 @@ impl Helper {
     }
 
     /// Closes the helper's input, which ends it, and waits until it has exited.
-    pub async fn close(self) {
+    pub(crate) async fn close(self) {
         let Helper {
             mut child,
             stdin,
@@ -131,7 +131,7 @@ impl Helper {
     }
 
     /// The process id, until the process has been reaped.
-    pub fn id(&self) -> Option<u32> {
+    pub(crate) fn id(&self) -> Option<u32> {
         self.child.id()
     }
 }

@@ -29,7 +29,7 @@ const DETACH_POLLS: usize = 100;
 const DETACH_POLL_MS: u8 = 20;
 
 #[derive(Debug, thiserror::Error)]
-pub enum ImageError {
+pub(crate) enum ImageError {
     #[error("opening {}", .0.display())]
     Open(PathBuf, #[source] io::Error),
     #[error("listing /sys/block")]
@@ -57,7 +57,7 @@ pub enum ImageError {
 
 /// A loop device with its file.
 #[derive(Debug)]
-pub struct AttachedImage {
+pub(crate) struct AttachedImage {
     /// `loop3`
     pub name: String,
     pub read_only: bool,
@@ -65,7 +65,7 @@ pub struct AttachedImage {
 }
 
 impl AttachedImage {
-    pub fn node_path(&self) -> PathBuf {
+    pub(crate) fn node_path(&self) -> PathBuf {
         node_path(&self.name)
     }
 }
@@ -75,7 +75,7 @@ fn node_path(name: &str) -> PathBuf {
 }
 
 /// None: it is on no loop device, or is not there.
-pub fn find(image: &Path) -> Result<Option<AttachedImage>, ImageError> {
+pub(crate) fn find(image: &Path) -> Result<Option<AttachedImage>, ImageError> {
     let data = match std::fs::symlink_metadata(image) {
         Ok(data) => data,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -139,7 +139,7 @@ fn is_not_attached(error: &io::Error) -> bool {
 /// LO_FLAGS_AUTOCLEAR). With direct I/O where the filesystem below can: nothing is cached twice,
 /// and the device's memory does not depend on what lies on it. Else the kernel caches, which is
 /// correct too.
-pub fn attach(image: &Path, read_only: bool) -> Result<AttachedImage, ImageError> {
+pub(crate) fn attach(image: &Path, read_only: bool) -> Result<AttachedImage, ImageError> {
     if let Some(attached) = find(image)? {
         return Ok(attached);
     }
@@ -229,13 +229,13 @@ fn disable_discard(name: &str) {
 }
 
 /// It takes the size that its file has by now.
-pub fn grow(attached: &AttachedImage) -> Result<(), ImageError> {
+pub(crate) fn grow(attached: &AttachedImage) -> Result<(), ImageError> {
     sys::loop_set_capacity(attached.node.as_fd())
         .map_err(|error| ImageError::SetCapacity(attached.name.clone(), error))
 }
 
 /// Waits until it has really gone. `Busy`: somebody has it open, and it stays attached as it was.
-pub fn detach(attached: AttachedImage) -> Result<(), ImageError> {
+pub(crate) fn detach(attached: AttachedImage) -> Result<(), ImageError> {
     let AttachedImage { name, node, .. } = attached;
     let failed = |error| ImageError::Detach(name.clone(), error);
     drop(node);

@@ -6,7 +6,7 @@
 //! writers are held. Beside them those of lvm(8), which suspends a volume while it changes it
 //! (`change`). In: a directory of the host. Out: the notes of this boot. Knows nothing of mounts.
 
-pub mod lvm_intent;
+pub(crate) mod lvm_intent;
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -78,14 +78,14 @@ fn io(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> IntentError
 
 /// A note that was made; open, for the mark.
 #[derive(Debug)]
-pub struct IntentFile {
+pub(crate) struct IntentFile {
     path: PathBuf,
     file: File,
 }
 
 impl IntentFile {
     /// Makes the directory where it is missing. `name`: of letters, digits and hyphens.
-    pub fn create(
+    pub(crate) fn create(
         directory: &Path,
         name: &str,
         intent: &FreezeIntent,
@@ -95,11 +95,11 @@ impl IntentFile {
     }
 
     /// Into memory that is there already.
-    pub fn mark_frozen(&self) -> io::Result<()> {
+    pub(crate) fn mark_frozen(&self) -> io::Result<()> {
         self.file.write_all_at(b"frozen", STAGE_OFFSET)
     }
 
-    pub fn remove(&self) -> io::Result<()> {
+    pub(crate) fn remove(&self) -> io::Result<()> {
         std::fs::remove_file(&self.path)
     }
 }
@@ -178,7 +178,7 @@ fn find_all<T: DeserializeOwned>(
 }
 
 impl<T> StoredIntent<T> {
-    pub fn remove(&self) -> io::Result<()> {
+    pub(crate) fn remove(&self) -> io::Result<()> {
         match std::fs::remove_file(&self.path) {
             // Two repair at the same time.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -189,14 +189,14 @@ impl<T> StoredIntent<T> {
 
 impl FreezeIntent {
     /// Whoever wrote it, in this process' /proc, can still thaw.
-    pub fn is_writer_alive(&self) -> bool {
+    pub(crate) fn is_writer_alive(&self) -> bool {
         process_start_time(self.pid) == Some(self.started)
     }
 }
 
 /// When a process was started, in ticks after boot; None of one that is gone, or only waits to be
 /// reaped: its descriptors are closed.
-pub fn process_start_time(pid: u32) -> Option<u64> {
+pub(crate) fn process_start_time(pid: u32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name in parentheses may hold anything; `state` is field 3, `starttime` field 22
     // (proc_pid_stat(5)).

@@ -36,13 +36,13 @@ pub use child::{enter, private_dev};
 
 /// Of nobody: neither a person nor a service has it (systemd keeps 65520 to 65535 free of its own;
 /// 65534 is `nobody`, 65535 the invalid one of 16 bits).
-pub const JAIL_UID: u32 = 65531;
+pub(crate) const JAIL_UID: u32 = 65531;
 /// Where the one file is found within.
-pub const IMAGE_PATH: &str = "/dev/image";
+pub(crate) const IMAGE_PATH: &str = "/dev/image";
 
 /// A block device node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DeviceNode {
+pub(crate) struct DeviceNode {
     /// In /dev.
     pub name: String,
     pub dev: DevNo,
@@ -50,7 +50,7 @@ pub struct DeviceNode {
 
 /// What the jail is to be like.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct JailSpec {
+pub(crate) struct JailSpec {
     /// None: we are not root, and the program runs as we do.
     pub isolation: Option<Isolation>,
     /// Address space, in bytes.
@@ -65,7 +65,7 @@ pub struct JailSpec {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Isolation {
+pub(crate) struct Isolation {
     pub uid: u32,
     pub gid: u32,
     /// All that /dev has, besides null, zero, full, random and urandom.
@@ -76,7 +76,7 @@ pub struct Isolation {
 
 /// Whether a cell can be made here: namespaces and another user want rights that only root has, and
 /// not in every container.
-pub fn is_possible() -> bool {
+pub(crate) fn is_possible() -> bool {
     let needed = [
         caps::Capability::CAP_SYS_ADMIN,
         caps::Capability::CAP_SETUID,
@@ -91,7 +91,7 @@ pub fn is_possible() -> bool {
 
 /// A program in its jail. It ends with the thread that started it.
 #[derive(Debug)]
-pub struct JailedProcess {
+pub(crate) struct JailedProcess {
     child: Child,
     group: Pid,
     output: File,
@@ -101,7 +101,7 @@ pub struct JailedProcess {
 
 /// `program` is our own binary, with the arguments that bring it to `inside::enter`.
 #[allow(clippy::disallowed_methods)] // This is the door: absolute path, no shell, a fixed environment.
-pub fn start(
+pub(crate) fn start(
     program: &Program,
     plan: &JailSpec,
     command: &Path,
@@ -137,7 +137,7 @@ pub fn start(
 
 /// What the scheduler counts of a thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SchedStat {
+pub(crate) struct SchedStat {
     pub ran: Duration,
     /// For a processor.
     pub waited: Duration,
@@ -145,12 +145,12 @@ pub struct SchedStat {
 
 impl JailedProcess {
     /// Readable when there is output, and at its end.
-    pub fn output(&self) -> BorrowedFd<'_> {
+    pub(crate) fn output(&self) -> BorrowedFd<'_> {
         self.output.as_fd()
     }
 
     /// What there is of its output. None: not now; empty: never again.
-    pub fn read<'a>(&mut self, buffer: &'a mut [u8]) -> io::Result<Option<&'a [u8]>> {
+    pub(crate) fn read<'a>(&mut self, buffer: &'a mut [u8]) -> io::Result<Option<&'a [u8]>> {
         match self.output.read(buffer) {
             Ok(length) => Ok(buffer.get(..length)),
             Err(error)
@@ -166,7 +166,7 @@ impl JailedProcess {
     }
 
     /// Why the program did not begin. To be asked when the process has ended.
-    pub fn setup_error(&mut self) -> Option<String> {
+    pub(crate) fn setup_error(&mut self) -> Option<String> {
         let mut text = Vec::new();
         // An end or an error: what is there is all that is told.
         self.setup_error.take()?.read_to_end(&mut text).ok();
@@ -174,13 +174,13 @@ impl JailedProcess {
     }
 
     /// To it and whatever it has started. After its end there is nobody to be told.
-    pub fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         killpg(self.group, signal).ok();
     }
 
     /// Whether it has ended; then it is gone with what it left behind, and `look` saw it for the
     /// last time.
-    pub fn try_wait(
+    pub(crate) fn try_wait(
         &mut self,
         look: impl FnOnce(&JailedProcess),
     ) -> io::Result<Option<ExitStatus>> {
@@ -197,24 +197,24 @@ impl JailedProcess {
     }
 
     /// Bytes that it has caused to be read from devices (read_bytes of proc_pid_io(5)).
-    pub fn bytes_read(&self) -> Option<u64> {
+    pub(crate) fn bytes_read(&self) -> Option<u64> {
         self.field("io", "read_bytes:")
     }
 
     /// The largest that its resident set was, in bytes (VmHWM of proc_pid_status(5)).
-    pub fn peak_memory(&self) -> Option<u64> {
+    pub(crate) fn peak_memory(&self) -> Option<u64> {
         self.field("status", "VmHWM:")
             .map(|kib| kib.saturating_mul(1024))
     }
 
-    pub fn waiting_in(&self) -> Option<String> {
+    pub(crate) fn waiting_in(&self) -> Option<String> {
         waiting_in(Some(self.child.id()))
     }
 
     /// Of each of its threads, by number: how long it has run, and how long it has waited for a
     /// processor (/proc/PID/schedstat; Documentation/ scheduler/sched-stats.rst). Empty where the
     /// kernel does not say.
-    pub fn sched_stats(&self) -> BTreeMap<u32, SchedStat> {
+    pub(crate) fn sched_stats(&self) -> BTreeMap<u32, SchedStat> {
         let threads = std::fs::read_dir(format!("/proc/{}/task", self.group))
             .into_iter()
             .flatten()

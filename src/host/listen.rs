@@ -31,10 +31,10 @@ const LOCK_INTERVAL: Duration = Duration::from_millis(50);
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 
 /// Whether the process behind an existing socket answers on this connection.
-pub type ResponseProbe = fn(UnixStream) -> Pin<Box<dyn Future<Output = bool> + Send>>;
+pub(crate) type ResponseProbe = fn(UnixStream) -> Pin<Box<dyn Future<Output = bool> + Send>>;
 
 #[derive(Clone, Copy, Debug)]
-pub struct SocketOptions {
+pub(crate) struct SocketOptions {
     pub mode: u32,
     /// This group gets the socket, where it exists.
     pub group: Option<&'static str>,
@@ -79,18 +79,18 @@ fn io_error<'a, E: Into<io::Error>>(
 
 /// The path and the inode of a bound socket.
 #[derive(Clone, Debug)]
-pub struct SocketFile {
+pub(crate) struct SocketFile {
     path: PathBuf,
     identity: (u64, u64),
 }
 
 impl SocketFile {
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
     /// The path still leads to this socket.
-    pub fn is_ours(&self) -> bool {
+    pub(crate) fn is_ours(&self) -> bool {
         std::fs::symlink_metadata(&self.path)
             .is_ok_and(|found| (found.dev(), found.ino()) == self.identity)
     }
@@ -98,10 +98,10 @@ impl SocketFile {
 
 /// Removes the socket when dropped, unless a successor has replaced it.
 #[derive(Debug)]
-pub struct SocketGuard(SocketFile);
+pub(crate) struct SocketGuard(SocketFile);
 
 impl SocketGuard {
-    pub fn file(&self) -> &SocketFile {
+    pub(crate) fn file(&self) -> &SocketFile {
         &self.0
     }
 }
@@ -126,7 +126,7 @@ pub struct Listener {
 impl Listener {
     /// Must be called within a tokio runtime. The socket is created under a temporary name and
     /// renamed into place, so that a client finds the old one or the new one.
-    pub async fn bind(path: &Path, options: SocketOptions) -> Result<Listener, ListenError> {
+    pub(crate) async fn bind(path: &Path, options: SocketOptions) -> Result<Listener, ListenError> {
         let length = path.as_os_str().as_bytes().len();
         if length > MAX_PATH {
             return Err(ListenError::TooLong {
@@ -151,12 +151,12 @@ impl Listener {
         bind_temporary(path, directory, &lock, options)
     }
 
-    pub fn file(&self) -> &SocketFile {
+    pub(crate) fn file(&self) -> &SocketFile {
         self.guard.file()
     }
 
     /// The socket is removed when the guard is dropped.
-    pub fn into_incoming(self) -> (Incoming<UnixListener>, SocketGuard) {
+    pub(crate) fn into_incoming(self) -> (Incoming<UnixListener>, SocketGuard) {
         let name = self.file().path().display().to_string();
         (Incoming::new(self.socket, name), self.guard)
     }
@@ -287,7 +287,7 @@ fn rename_into_place(
 }
 
 /// A socket that accepts connections.
-pub trait Accept: Unpin {
+pub(crate) trait Accept: Unpin {
     type Connection;
     fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<Self::Connection>>;
 }
@@ -310,7 +310,7 @@ impl Accept for TcpListener {
 
 /// The connections of a socket. A failing accept(2) is logged once and retried after a pause.
 #[derive(Debug)]
-pub struct Incoming<L> {
+pub(crate) struct Incoming<L> {
     listener: L,
     /// For the log.
     name: String,
@@ -319,7 +319,7 @@ pub struct Incoming<L> {
 }
 
 impl<L: Accept> Incoming<L> {
-    pub fn new(listener: L, name: String) -> Incoming<L> {
+    pub(crate) fn new(listener: L, name: String) -> Incoming<L> {
         Incoming {
             listener,
             name,
@@ -328,16 +328,16 @@ impl<L: Accept> Incoming<L> {
         }
     }
 
-    pub fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
     /// The next connection. Cancel-safe.
-    pub async fn accept(&mut self) -> L::Connection {
+    pub(crate) async fn accept(&mut self) -> L::Connection {
         std::future::poll_fn(|cx| self.poll_accept(cx)).await
     }
 
-    pub fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<L::Connection> {
+    pub(crate) fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<L::Connection> {
         loop {
             if let Some(pause) = &mut self.backoff {
                 ready!(pause.as_mut().poll(cx));

@@ -21,7 +21,7 @@ use crate::model::dev::DevNo;
 
 /// Name of the node that our loops stand on: `/sys/block/loopN/loop/backing_file` ends with it. As
 /// in systemd/60-diskvitals.rules.
-pub const BACKING_NODE_NAME: &str = "diskvitals-check";
+pub(crate) const BACKING_NODE_NAME: &str = "diskvitals-check";
 
 const READ_ONLY: u32 = 1;
 const AUTOCLEAR: u32 = 4;
@@ -35,7 +35,7 @@ const CONTROL: DevNo = DevNo {
 };
 
 #[derive(Debug, thiserror::Error)]
-pub enum LoopError {
+pub(crate) enum LoopError {
     #[error("making the node {}", .0.display())]
     Node(PathBuf, #[source] Errno),
     #[error("opening {}", .0.display())]
@@ -58,7 +58,7 @@ pub enum LoopError {
 
 /// Attached as long as it, or anybody else, has it open.
 #[derive(Debug)]
-pub struct ReadOnlyLoop {
+pub(crate) struct ReadOnlyLoop {
     /// `loop3`
     pub name: String,
     pub dev: DevNo,
@@ -72,7 +72,7 @@ pub fn is_ours(backing_file: &str) -> bool {
 }
 
 /// Makes a node below `dir` and opens it for reading. `flags` of open(2) besides.
-pub fn open_node(dir: &Path, name: &str, dev: DevNo, flags: i32) -> Result<File, LoopError> {
+pub(crate) fn open_node(dir: &Path, name: &str, dev: DevNo, flags: i32) -> Result<File, LoopError> {
     let path = dir.join(name);
     match mknod(
         &path,
@@ -92,7 +92,11 @@ pub fn open_node(dir: &Path, name: &str, dev: DevNo, flags: i32) -> Result<File,
 
 /// A read-only, direct-io, autoclear loop over `backing`, with its block size. `dir`: a folder of
 /// ours in which device nodes work.
-pub fn attach(root: &HostRoot, dir: &Path, backing: &File) -> Result<ReadOnlyLoop, LoopError> {
+pub(crate) fn attach(
+    root: &HostRoot,
+    dir: &Path,
+    backing: &File,
+) -> Result<ReadOnlyLoop, LoopError> {
     let block_size = sys::logical_block_size(backing.as_fd()).map_err(LoopError::BlockSize)?;
     let control = control(dir)?;
     for _ in 0..MAX_ATTEMPTS {
@@ -120,7 +124,7 @@ pub fn attach(root: &HostRoot, dir: &Path, backing: &File) -> Result<ReadOnlyLoo
 impl ReadOnlyLoop {
     /// That it is as it was asked for: the kernel falls back to buffered I/O without a word where
     /// direct I/O cannot be done.
-    pub fn verify(&self, root: &HostRoot) -> Result<(), LoopError> {
+    pub(crate) fn verify(&self, root: &HostRoot) -> Result<(), LoopError> {
         let wanted = READ_ONLY | AUTOCLEAR | DIRECT_IO;
         let status = sys::loop_status(self.node.as_fd())
             .map_err(|error| LoopError::Status(self.name.clone(), error))?;
@@ -134,7 +138,7 @@ impl ReadOnlyLoop {
     }
 
     /// Forgets what has been read through it before: udev looks at every new device.
-    pub fn flush_buffers(&self) -> Result<(), LoopError> {
+    pub(crate) fn flush_buffers(&self) -> Result<(), LoopError> {
         sys::flush_buffers(self.node.as_fd())
             .map_err(|error| LoopError::Status(self.name.clone(), error))
     }
@@ -142,7 +146,7 @@ impl ReadOnlyLoop {
 
 /// Detaches the loops that are ours by their mark: nobody else of us may be at work. Out: a line
 /// for each.
-pub fn detach_all(root: &HostRoot, dir: &Path) -> Vec<String> {
+pub(crate) fn detach_all(root: &HostRoot, dir: &Path) -> Vec<String> {
     let Ok(entries) = std::fs::read_dir(root.at("/sys/block")) else {
         return Vec::new();
     };

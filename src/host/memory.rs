@@ -7,7 +7,7 @@ use nix::sys::resource::{Resource, getrlimit};
 /// Locks all of the program that is mapped now, and what is mapped later as soon as it is used: a
 /// thread's stack is made for the deepest call ever, and memory that nobody has touched needs no
 /// disk. The error says what to change.
-pub fn lock_all() -> Result<(), String> {
+pub(crate) fn lock_all() -> Result<(), String> {
     // MCL_ONFAULT, which nix does not name, is of Linux 4.4 (mlock(2)); the first call must not
     // have it, or the program would not be read in.
     let when_used = MlockAllFlags::from_bits_retain(nix::libc::MCL_ONFAULT);
@@ -21,6 +21,6 @@ pub fn lock_all() -> Result<(), String> {
 
 /// Two heaps for all threads. glibc makes one for each thread that allocates, and all of them are
 /// locked.
-pub fn limit_arenas() {
+pub(crate) fn limit_arenas() {
     crate::host::sys::limit_arenas(2);
 }

@@ -30,7 +30,7 @@ const NO_SYMFOLLOW: u64 = 0x0020_0000;
 const MAX_MESSAGES: usize = 8;
 
 #[derive(Debug, thiserror::Error)]
-pub enum MountError {
+pub(crate) enum MountError {
     #[error("`{0}` has a NUL in it")]
     Nul(String),
     #[error("asking the kernel for the filesystem {fs_type}")]
@@ -66,7 +66,7 @@ pub enum MountError {
 
 /// What the kernel said besides the error's number.
 #[derive(Debug, Default)]
-pub struct FsContextLog(Vec<String>);
+pub(crate) struct FsContextLog(Vec<String>);
 
 impl std::fmt::Display for FsContextLog {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -80,7 +80,7 @@ impl std::fmt::Display for FsContextLog {
 
 /// A mount that is nowhere yet. Dropped, it is gone.
 #[derive(Debug)]
-pub struct DetachedMount(OwnedFd);
+pub(crate) struct DetachedMount(OwnedFd);
 
 /// The options as the kernel wants them: those of the mount, and those of the filesystem.
 #[derive(Debug, PartialEq, Eq)]
@@ -131,7 +131,7 @@ fn c_string(text: &str) -> Result<CString, MountError> {
 
 /// A filesystem on a device. Without device nodes, whatever the options say: a pod's volume brings
 /// no way to the host's drives.
-pub fn filesystem(
+pub(crate) fn filesystem(
     fs_type: &str,
     device: &HostPath,
     options: &[String],
@@ -185,7 +185,7 @@ pub fn filesystem(
 
 /// What shows through a bind mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MountSourceKind {
+pub(crate) enum MountSourceKind {
     /// A folder of a filesystem; without device nodes.
     Directory,
     /// One device's node, which must stay one.
@@ -193,7 +193,7 @@ pub enum MountSourceKind {
 }
 
 /// A bind mount of what `source` is; what is mounted below it stays outside.
-pub fn bind(
+pub(crate) fn bind(
     source: BorrowedFd<'_>,
     path: &HostPath,
     shown: MountSourceKind,
@@ -224,7 +224,7 @@ pub fn bind(
 
 impl DetachedMount {
     /// Onto what `target` is.
-    pub fn attach(self, target: BorrowedFd<'_>, path: &HostPath) -> Result<(), MountError> {
+    pub(crate) fn attach(self, target: BorrowedFd<'_>, path: &HostPath) -> Result<(), MountError> {
         sys::move_mount(self.0.as_fd(), target).map_err(|source| MountError::Call {
             doing: "mounting at",
             path: path.clone(),
@@ -236,7 +236,7 @@ impl DetachedMount {
 /// The topmost mount there. `lazy`: it goes out of sight at once, and ends with its last user. To
 /// be called by a single-threaded process: for the moment of the call its working directory is the
 /// spot's folder, since umount2(2) takes no descriptor.
-pub fn unmount(spot: &ResolvedPath, lazy: bool) -> Result<(), Errno> {
+pub(crate) fn unmount(spot: &ResolvedPath, lazy: bool) -> Result<(), Errno> {
     let mut flags = MntFlags::UMOUNT_NOFOLLOW;
     if lazy {
         flags |= MntFlags::MNT_DETACH;
@@ -249,7 +249,7 @@ pub fn unmount(spot: &ResolvedPath, lazy: bool) -> Result<(), Errno> {
 }
 
 /// The number in mountinfo of the mount that `file` is on (proc_pid_fdinfo(5)); asks no filesystem.
-pub fn mount_id(file: BorrowedFd<'_>) -> io::Result<u32> {
+pub(crate) fn mount_id(file: BorrowedFd<'_>) -> io::Result<u32> {
     let text = std::fs::read_to_string(format!(
         "/proc/self/fdinfo/{}",
         std::os::fd::AsRawFd::as_raw_fd(&file)

@@ -12,7 +12,7 @@ use crate::host::root::HostRoot;
 
 /// Makes this (single-threaded) process see the mounts that PID 1 of the host sees. `Err` is a
 /// limitation in words, not a failure: what is seen then is our own namespace.
-pub fn enter_host_mounts(root: &HostRoot) -> Result<(), String> {
+pub(crate) fn enter_host_mounts(root: &HostRoot) -> Result<(), String> {
     let host = root.at("/proc/1/ns/mnt");
     let why = match (
         std::fs::metadata(&host),
@@ -49,7 +49,7 @@ pub fn enter_host_mounts(root: &HostRoot) -> Result<(), String> {
 
 /// Keeps only `wanted`, for this process and whatever it could start. Not being root is no error:
 /// there is nothing to give up.
-pub fn limit_capabilities(wanted: &[Capability]) -> Result<(), String> {
+pub(crate) fn limit_capabilities(wanted: &[Capability]) -> Result<(), String> {
     let dropping = |what: &str| {
         let what = what.to_owned();
         move |error: caps::errors::CapsError| format!("giving up {what} capabilities: {error}")

@@ -21,7 +21,7 @@ const HEALTH: u32 = 0x1f;
 const TIMEOUT_MS: u32 = 5000;
 
 #[derive(Debug, thiserror::Error)]
-pub enum NvmeError {
+pub(crate) enum NvmeError {
     #[error("`{0}` is no NVMe controller's name")]
     Name(String),
     #[error("opening /dev/{name}")]
@@ -47,7 +47,7 @@ pub enum NvmeError {
 
 /// Sets the bits of health events where they are not set, and leaves the others as they are. May
 /// block while the controller is being reset.
-pub fn enable_health_events(root: &HostRoot, name: &str) -> Result<bool, NvmeError> {
+pub(crate) fn enable_health_events(root: &HostRoot, name: &str) -> Result<bool, NvmeError> {
     let number = name
         .strip_prefix("nvme")
         .filter(|number| !number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit()));

@@ -22,7 +22,7 @@ const MAX_FDS_PER_PROCESS: usize = 65536;
 
 /// What is held.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OpenTarget {
+pub(crate) struct OpenTarget {
     /// Of the filesystem as mountinfo has it, or of the device itself.
     pub dev: DevNo,
     /// Only the mount at this place, as the reader of `root`'s /proc names it; in other mount
@@ -33,14 +33,14 @@ pub struct OpenTarget {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Opener {
+pub(crate) struct Opener {
     pub pid: u32,
     pub comm: String,
     pub kind: OpenKind,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum OpenKind {
+pub(crate) enum OpenKind {
     OpenFile(HostPath),
     WorkingDirectory(HostPath),
     Executable(HostPath),
@@ -66,7 +66,7 @@ impl fmt::Display for Opener {
 
 /// One process' first way each, by number; `MOST` at most. To be called where it may take a while:
 /// it reads the tables of all processes.
-pub fn find_openers(root: &HostRoot, what: &OpenTarget) -> Vec<Opener> {
+pub(crate) fn find_openers(root: &HostRoot, what: &OpenTarget) -> Vec<Opener> {
     let own = std::process::id();
     let mut namespaces: BTreeMap<PathBuf, Vec<MatchingMount>> = BTreeMap::new();
     let mut named = BTreeSet::new();
@@ -124,7 +124,7 @@ pub fn find_openers(root: &HostRoot, what: &OpenTarget) -> Vec<Opener> {
 
 /// One line for a message: `812 (mysqld) has /x/y open, 900 (bash) works in /x`; None where nobody
 /// was seen.
-pub fn summary(holders: &[Opener]) -> Option<String> {
+pub(crate) fn summary(holders: &[Opener]) -> Option<String> {
     let names: Vec<String> = holders.iter().map(ToString::to_string).collect();
     (!names.is_empty()).then(|| names.join(", "))
 }

@@ -24,7 +24,7 @@ const CGROUP_NAME: &str = "diskvitals-freeze";
 /// same is told by the namespace's own name, or, where PID 1's may not be read (Yama, a security
 /// module; also for root), by its numbers: NSpid counts one for each namespace from the proc's own
 /// on down (proc_pid_status(5)).
-pub fn check_host_pid_namespace(root: &HostRoot) -> Result<(), String> {
+pub(crate) fn check_host_pid_namespace(root: &HostRoot) -> Result<(), String> {
     let namespace = |path: PathBuf| {
         std::fs::metadata(path)
             .ok()
@@ -64,7 +64,7 @@ pub fn check_host_pid_namespace(root: &HostRoot) -> Result<(), String> {
 /// Moves this process into a control group of its own at the root of each hierarchy that can kill
 /// for memory: the unified one, and version 1's `memory`. In the root group it is as well off. To
 /// be called in the host's mount namespace.
-pub fn enter_own_cgroup() -> Result<(), String> {
+pub(crate) fn enter_own_cgroup() -> Result<(), String> {
     enter_host_cgroup_namespace();
     let read = |path: &str| {
         std::fs::read_to_string(path).map_err(|error| format!("reading {path}: {error}"))
@@ -103,7 +103,7 @@ pub fn enter_own_cgroup() -> Result<(), String> {
 /// Makes that group in the hierarchies that are there, for processes that may not: a hierarchy's
 /// root is nobody's to write to (mode 0555), which asks for CAP_DAC_OVERRIDE, and to enter a group
 /// that is there does not. To be called in the host's mount namespace.
-pub fn create_own_cgroup() -> Result<(), String> {
+pub(crate) fn create_own_cgroup() -> Result<(), String> {
     let mounts = std::fs::read("/proc/self/mountinfo")
         .map_err(|error| format!("reading /proc/self/mountinfo: {error}"))?;
     for hierarchy in [CgroupHierarchy::Unified, CgroupHierarchy::Memory] {

@@ -5,13 +5,13 @@ use std::io;
 use crate::host::sys;
 
 /// The lowest priority of the processor and of I/O, for this process.
-pub fn lower_priority() -> io::Result<()> {
+pub(crate) fn lower_priority() -> io::Result<()> {
     sys::lower_priority()
 }
 
 /// How a process is, as its /proc/PID says (proc_pid_stat(5), proc_pid_status(5)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProcessState {
+pub(crate) enum ProcessState {
     Alive,
     /// Killed or exiting; threads in uninterruptible sleep may keep its files and locks for a while
     /// yet.
@@ -20,7 +20,7 @@ pub enum ProcessState {
 }
 
 /// Of a process in our own PID namespace.
-pub fn process_state(pid: u32) -> ProcessState {
+pub(crate) fn process_state(pid: u32) -> ProcessState {
     let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else {
         return ProcessState::Exited;
     };
@@ -30,7 +30,7 @@ pub fn process_state(pid: u32) -> ProcessState {
 
 /// `D (disk sleep) in request_wait_answer`, from /proc/PID (proc_pid_status(5), proc_pid_wchan(5));
 /// reading either does not wait for the process.
-pub fn waiting_in(pid: Option<u32>) -> Option<String> {
+pub(crate) fn waiting_in(pid: Option<u32>) -> Option<String> {
     let pid = pid?;
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let state = status

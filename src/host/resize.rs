@@ -19,7 +19,7 @@ const INODE_PERCENT: usize = 28;
 const DATA_BLOCKS: usize = 32;
 
 #[derive(Debug, thiserror::Error)]
-pub enum ResizeError {
+pub(crate) enum ResizeError {
     #[error("asking the {fs_type} for its size")]
     Geometry {
         fs_type: &'static str,
@@ -42,7 +42,7 @@ pub enum ResizeError {
 }
 
 /// `size`: the device's, in bytes.
-pub fn grow(directory: BorrowedFd<'_>, fs_type: &str, size: u64) -> Result<(), ResizeError> {
+pub(crate) fn grow(directory: BorrowedFd<'_>, fs_type: &str, size: u64) -> Result<(), ResizeError> {
     match fs_type {
         "ext4" => grow_ext4(directory, size),
         "xfs" => grow_xfs(directory, size),

@@ -17,7 +17,7 @@ use nix::sys::stat::Mode;
 use crate::model::path::HostPath;
 
 #[derive(Debug, thiserror::Error)]
-pub enum PathResolveError {
+pub(crate) enum PathResolveError {
     #[error("{path} is not below {root}")]
     OutsideRoot { root: HostPath, path: HostPath },
     #[error("{0} has a part that is empty, `.` or `..`, or a NUL in it")]
@@ -36,7 +36,7 @@ pub enum PathResolveError {
 
 impl PathResolveError {
     /// A folder on the way is missing.
-    pub fn is_not_found(&self) -> bool {
+    pub(crate) fn is_not_found(&self) -> bool {
         matches!(
             self,
             PathResolveError::Resolve {
@@ -47,7 +47,7 @@ impl PathResolveError {
     }
 
     /// What the caller named is wrong, not the machine.
-    pub fn is_invalid_argument(&self) -> bool {
+    pub(crate) fn is_invalid_argument(&self) -> bool {
         match self {
             PathResolveError::OutsideRoot { .. } | PathResolveError::InvalidComponent(_) => true,
             PathResolveError::Resolve { source, .. } => {
@@ -60,7 +60,7 @@ impl PathResolveError {
 
 /// The last name of a path, in its folder.
 #[derive(Debug)]
-pub struct ResolvedPath {
+pub(crate) struct ResolvedPath {
     /// Opened with O_PATH.
     pub parent: OwnedFd,
     pub name: CString,
@@ -70,7 +70,7 @@ pub struct ResolvedPath {
 
 /// `path` must lie below `root`, both absolute. Its folder must be there; itself it need not be.
 /// `root` is the configuration's, and may be a link.
-pub fn resolve(root: &HostPath, path: &HostPath) -> Result<ResolvedPath, PathResolveError> {
+pub(crate) fn resolve(root: &HostPath, path: &HostPath) -> Result<ResolvedPath, PathResolveError> {
     let outside = || PathResolveError::OutsideRoot {
         root: root.clone(),
         path: path.clone(),
@@ -123,7 +123,7 @@ fn open_subdirectory(parent: &OwnedFd, name: &CString) -> Result<OwnedFd, Errno>
 impl ResolvedPath {
     /// What is there, through a mount upon it, opened with O_PATH; asks no filesystem that is
     /// mounted there. A link is ELOOP.
-    pub fn open(&self) -> Result<OwnedFd, Errno> {
+    pub(crate) fn open(&self) -> Result<OwnedFd, Errno> {
         let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let opened = openat(
             self.parent.as_fd(),

@@ -24,11 +24,11 @@ impl HostRoot {
         HostRoot { dir, recorded }
     }
 
-    pub fn dir(&self) -> &Path {
+    pub(crate) fn dir(&self) -> &Path {
         &self.dir
     }
 
-    pub fn is_recorded(&self) -> bool {
+    pub(crate) fn is_recorded(&self) -> bool {
         self.recorded
     }
 
@@ -38,13 +38,13 @@ impl HostRoot {
         self.dir.join(path.strip_prefix("/").unwrap_or(path))
     }
 
-    pub fn at_host_path(&self, path: &HostPath) -> PathBuf {
+    pub(crate) fn at_host_path(&self, path: &HostPath) -> PathBuf {
         self.at(path.as_path())
     }
 
     /// Whether `path`, a device node, is the same device here and at the host's root. Nodes are
     /// looked at, never opened.
-    pub fn is_same_device(&self, path: impl AsRef<Path>) -> bool {
+    pub(crate) fn is_same_device(&self, path: impl AsRef<Path>) -> bool {
         let number = |path: &Path| {
             std::fs::metadata(path)
                 .ok()
@@ -54,7 +54,7 @@ impl HostRoot {
         ours.is_some() && ours == theirs
     }
 
-    pub fn read(&self, path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
+    pub(crate) fn read(&self, path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
         std::fs::read(self.at(path))
     }
 }

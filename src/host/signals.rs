@@ -14,11 +14,11 @@ use crate::host::clock::monotonic;
 
 /// All signals that can be held back are, from when it is made.
 #[derive(Debug)]
-pub struct BlockedSignals(SignalFd);
+pub(crate) struct BlockedSignals(SignalFd);
 
 /// What ended the waiting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WakeReason {
+pub(crate) enum WakeReason {
     /// A byte or more came in.
     Input,
     /// The other end of the pipe is closed, or cannot be read; or the parent has gone.
@@ -31,7 +31,7 @@ pub enum WakeReason {
 const PARENT_POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 impl BlockedSignals {
-    pub fn block() -> Result<BlockedSignals, Errno> {
+    pub(crate) fn block() -> Result<BlockedSignals, Errno> {
         let all = SigSet::all();
         all.thread_block()?;
         SignalFd::with_flags(&all, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)
@@ -40,7 +40,7 @@ impl BlockedSignals {
 
     /// Whether there is something on `input` already, its end included, or a signal, or `parent`
     /// has gone. Takes none of it.
-    pub fn is_cancelled(&self, input: impl AsFd, parent: Pid) -> bool {
+    pub(crate) fn is_cancelled(&self, input: impl AsFd, parent: Pid) -> bool {
         let mut waited = [
             PollFd::new(input.as_fd(), PollFlags::POLLIN),
             PollFd::new(self.0.as_fd(), PollFlags::POLLIN),
@@ -58,7 +58,7 @@ impl BlockedSignals {
     /// has a copy of the pipe: one that was forked and waits for a dead disk in execve(2), before
     /// its descriptors are closed. Then it is seen by getppid(2), which changes with the end of the
     /// whole process.
-    pub fn wait(&self, input: impl AsFd, limit: Duration, parent: Pid) -> WakeReason {
+    pub(crate) fn wait(&self, input: impl AsFd, limit: Duration, parent: Pid) -> WakeReason {
         let end = monotonic().saturating_add(limit);
         loop {
             let left = end.saturating_sub(monotonic());

@@ -57,16 +57,16 @@ mod raw {
 }
 
 /// sizeof(struct dm_ioctl).
-pub const DM_HEADER: usize = 312;
+pub(crate) const DM_HEADER: usize = 312;
 /// sizeof(struct xfs_fsop_geom), the answer to XFS_IOC_FSGEOMETRY (fs/xfs/libxfs/xfs_fs.h).
-pub const XFS_GEOMETRY: usize = 256;
+pub(crate) const XFS_GEOMETRY: usize = 256;
 /// sizeof(struct btrfs_ioctl_fs_info_args), sizeof(struct btrfs_ioctl_dev_info_args).
-pub const BTRFS_FS_INFO: usize = 1024;
-pub const BTRFS_DEV_INFO: usize = 4096;
+pub(crate) const BTRFS_FS_INFO: usize = 1024;
+pub(crate) const BTRFS_DEV_INFO: usize = 4096;
 
 /// DM_TABLE_STATUS. `buffer` starts with a struct dm_ioctl; its data_size is set here to the
 /// buffer's length, so the kernel stays inside.
-pub fn dm_table_status(control: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<()> {
+pub(crate) fn dm_table_status(control: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<()> {
     set_dm_size(buffer)?;
     // SAFETY: the kernel reads and writes `data_size` bytes at most from the pointer
     // (copy_params(), drivers/md/dm-ioctl.c), which is the length of `buffer`, borrowed mutably for
@@ -76,7 +76,7 @@ pub fn dm_table_status(control: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result
 }
 
 /// DM_DEV_SUSPEND: by the flags in the struct dm_ioctl at the start of `buffer`, suspend or resume.
-pub fn dm_dev_suspend(control: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<()> {
+pub(crate) fn dm_dev_suspend(control: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<()> {
     set_dm_size(buffer)?;
     // SAFETY: as of dm_table_status.
     unsafe { raw::dm_dev_suspend(control.as_raw_fd(), buffer.as_mut_ptr().cast()) }?;
@@ -85,7 +85,7 @@ pub fn dm_dev_suspend(control: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<
 
 /// DM_GET_TARGET_VERSION, of the target that is named in the struct dm_ioctl at the start of
 /// `buffer`.
-pub fn dm_target_version(control: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<()> {
+pub(crate) fn dm_target_version(control: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<()> {
     set_dm_size(buffer)?;
     // SAFETY: as of dm_table_status.
     unsafe { raw::dm_target_version(control.as_raw_fd(), buffer.as_mut_ptr().cast()) }?;
@@ -103,7 +103,7 @@ fn set_dm_size(buffer: &mut [u8]) -> io::Result<()> {
 
 /// XFS_IOC_FSGEOMETRY of the filesystem that `directory` is on. ENOTTY from others, and from
 /// kernels before 5.2.
-pub fn xfs_geometry(directory: BorrowedFd<'_>) -> io::Result<[u8; XFS_GEOMETRY]> {
+pub(crate) fn xfs_geometry(directory: BorrowedFd<'_>) -> io::Result<[u8; XFS_GEOMETRY]> {
     let mut geometry = [0; XFS_GEOMETRY];
     // SAFETY: the kernel writes as many bytes as the request's number says, which is made of the
     // array's own size, into an array that is borrowed mutably for the call; bytes need no
@@ -113,7 +113,7 @@ pub fn xfs_geometry(directory: BorrowedFd<'_>) -> io::Result<[u8; XFS_GEOMETRY]>
 }
 
 /// BTRFS_IOC_FS_INFO of the filesystem that `directory` is on. ENOTTY from others.
-pub fn btrfs_fs_info(directory: BorrowedFd<'_>) -> io::Result<[u8; BTRFS_FS_INFO]> {
+pub(crate) fn btrfs_fs_info(directory: BorrowedFd<'_>) -> io::Result<[u8; BTRFS_FS_INFO]> {
     let mut info = [0; BTRFS_FS_INFO];
     // SAFETY: as for `xfs_geometry`: the size in the request's number is the array's; an input of
     // zeros asks for no optional fields.
@@ -122,7 +122,10 @@ pub fn btrfs_fs_info(directory: BorrowedFd<'_>) -> io::Result<[u8; BTRFS_FS_INFO
 }
 
 /// BTRFS_IOC_DEV_INFO of the member `id`. ENODEV where there is none.
-pub fn btrfs_dev_info(directory: BorrowedFd<'_>, id: u64) -> io::Result<[u8; BTRFS_DEV_INFO]> {
+pub(crate) fn btrfs_dev_info(
+    directory: BorrowedFd<'_>,
+    id: u64,
+) -> io::Result<[u8; BTRFS_DEV_INFO]> {
     let mut info = [0; BTRFS_DEV_INFO];
     info[..8].copy_from_slice(&id.to_ne_bytes());
     // SAFETY: as for `xfs_geometry`; what is read is the id and a UUID of zeros, which means any.
@@ -132,12 +135,12 @@ pub fn btrfs_dev_info(directory: BorrowedFd<'_>, id: u64) -> io::Result<[u8; BTR
 
 /// sizeof(struct xfs_ag_geometry); of struct xfs_bulk_ireq and struct xfs_bulkstat, of which one
 /// request and any number of answers make a struct xfs_bulkstat_req (fs/xfs/libxfs/xfs_fs.h).
-pub const XFS_AG_GEOMETRY: usize = 128;
-pub const XFS_BULK_HEADER: usize = 64;
-pub const XFS_BULKSTAT: usize = 192;
+pub(crate) const XFS_AG_GEOMETRY: usize = 128;
+pub(crate) const XFS_BULK_HEADER: usize = 64;
+pub(crate) const XFS_BULKSTAT: usize = 192;
 
 /// XFS_IOC_AG_GEOMETRY of the allocation group `number`. EINVAL beyond the last.
-pub fn xfs_ag_geometry(
+pub(crate) fn xfs_ag_geometry(
     directory: BorrowedFd<'_>,
     number: u32,
 ) -> io::Result<[u8; XFS_AG_GEOMETRY]> {
@@ -151,7 +154,7 @@ pub fn xfs_ag_geometry(
 
 /// XFS_IOC_BULKSTAT. `buffer` starts with a struct xfs_bulk_ireq; its icount is set here to what
 /// fits behind it, so the kernel stays inside.
-pub fn xfs_bulkstat(directory: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<()> {
+pub(crate) fn xfs_bulkstat(directory: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<()> {
     let room = buffer
         .len()
         .checked_sub(XFS_BULK_HEADER)
@@ -169,7 +172,7 @@ pub fn xfs_bulkstat(directory: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<
 /// struct loop_info64.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub struct LoopInfo {
+pub(crate) struct LoopInfo {
     pub device: u64,
     pub inode: u64,
     pub rdevice: u64,
@@ -188,7 +191,7 @@ pub struct LoopInfo {
 /// struct loop_config.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub struct LoopConfig {
+pub(crate) struct LoopConfig {
     pub fd: u32,
     pub block_size: u32,
     pub info: LoopInfo,
@@ -196,7 +199,7 @@ pub struct LoopConfig {
 }
 
 impl LoopInfo {
-    pub const EMPTY: LoopInfo = LoopInfo {
+    pub(crate) const EMPTY: LoopInfo = LoopInfo {
         device: 0,
         inode: 0,
         rdevice: 0,
@@ -214,14 +217,14 @@ impl LoopInfo {
 }
 
 /// LOOP_CTL_GET_FREE: the number of a loop device that nobody uses, made where there is none.
-pub fn loop_get_free(control: BorrowedFd<'_>) -> io::Result<u32> {
+pub(crate) fn loop_get_free(control: BorrowedFd<'_>) -> io::Result<u32> {
     // SAFETY: takes no argument, returns a number.
     let number = unsafe { raw::loop_ctl_get_free(control.as_raw_fd()) }?;
     u32::try_from(number).map_err(|_| io::ErrorKind::InvalidData.into())
 }
 
 /// LOOP_CONFIGURE. EBUSY where somebody else was quicker.
-pub fn loop_configure(
+pub(crate) fn loop_configure(
     device: BorrowedFd<'_>,
     backing: BorrowedFd<'_>,
     block_size: u32,
@@ -242,7 +245,7 @@ pub fn loop_configure(
 }
 
 /// LOOP_GET_STATUS64. ENXIO where nothing is attached.
-pub fn loop_status(device: BorrowedFd<'_>) -> io::Result<LoopInfo> {
+pub(crate) fn loop_status(device: BorrowedFd<'_>) -> io::Result<LoopInfo> {
     let mut info = LoopInfo::EMPTY;
     // SAFETY: the struct has the kernel's layout (C, no padding: 232 bytes), any bytes are valid in
     // it, and it is borrowed mutably for the call.
@@ -251,28 +254,28 @@ pub fn loop_status(device: BorrowedFd<'_>) -> io::Result<LoopInfo> {
 }
 
 /// LOOP_CLR_FD: at once, or with the last user.
-pub fn loop_clear(device: BorrowedFd<'_>) -> io::Result<()> {
+pub(crate) fn loop_clear(device: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: takes no argument.
     unsafe { raw::loop_clr_fd(device.as_raw_fd()) }?;
     Ok(())
 }
 
 /// LOOP_SET_STATUS64: here, only its flags change (LO_FLAGS_AUTOCLEAR).
-pub fn loop_set_status(device: BorrowedFd<'_>, info: &LoopInfo) -> io::Result<()> {
+pub(crate) fn loop_set_status(device: BorrowedFd<'_>, info: &LoopInfo) -> io::Result<()> {
     // SAFETY: the struct has the kernel's layout and is only read, during the call.
     unsafe { raw::loop_set_status64(device.as_raw_fd(), &raw const *info) }?;
     Ok(())
 }
 
 /// LOOP_SET_CAPACITY: the device takes the size that its file has by now.
-pub fn loop_set_capacity(device: BorrowedFd<'_>) -> io::Result<()> {
+pub(crate) fn loop_set_capacity(device: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: takes no argument.
     unsafe { raw::loop_set_capacity(device.as_raw_fd()) }?;
     Ok(())
 }
 
 /// BLKGETSIZE64: of a block device, in bytes.
-pub fn device_size(device: BorrowedFd<'_>) -> io::Result<u64> {
+pub(crate) fn device_size(device: BorrowedFd<'_>) -> io::Result<u64> {
     let mut size = 0;
     // SAFETY: the kernel writes one u64, to one that is borrowed mutably for the call.
     unsafe { raw::device_size(device.as_raw_fd(), &raw mut size) }?;
@@ -280,7 +283,7 @@ pub fn device_size(device: BorrowedFd<'_>) -> io::Result<u64> {
 }
 
 /// BLKZEROOUT: this range of a block device reads as zeros afterwards, whatever the device can do.
-pub fn zero_out(device: BorrowedFd<'_>, start: u64, length: u64) -> io::Result<()> {
+pub(crate) fn zero_out(device: BorrowedFd<'_>, start: u64, length: u64) -> io::Result<()> {
     let range = [start, length];
     // SAFETY: two u64 that are only read, during the call.
     unsafe { raw::zero_out(device.as_raw_fd(), &raw const range) }?;
@@ -288,7 +291,7 @@ pub fn zero_out(device: BorrowedFd<'_>, start: u64, length: u64) -> io::Result<(
 }
 
 /// BLKDISCARD: what the range reads as afterwards is the device's choice.
-pub fn discard(device: BorrowedFd<'_>, start: u64, length: u64) -> io::Result<()> {
+pub(crate) fn discard(device: BorrowedFd<'_>, start: u64, length: u64) -> io::Result<()> {
     let range = [start, length];
     // SAFETY: as for `zero_out`.
     unsafe { raw::discard(device.as_raw_fd(), &raw const range) }?;
@@ -296,7 +299,7 @@ pub fn discard(device: BorrowedFd<'_>, start: u64, length: u64) -> io::Result<()
 }
 
 /// FS_IOC_SETFLAGS of a file (ioctl_iflags(2)).
-pub fn set_file_flags(file: BorrowedFd<'_>, flags: i32) -> io::Result<()> {
+pub(crate) fn set_file_flags(file: BorrowedFd<'_>, flags: i32) -> io::Result<()> {
     let flags = nix::libc::c_long::from(flags);
     // SAFETY: a long that is only read, during the call.
     unsafe { raw::set_file_flags(file.as_raw_fd(), &raw const flags) }?;
@@ -305,7 +308,7 @@ pub fn set_file_flags(file: BorrowedFd<'_>, flags: i32) -> io::Result<()> {
 
 /// EXT4_IOC_RESIZE_FS of the mounted filesystem, to so many of its blocks. Asks for
 /// CAP_SYS_RESOURCE (ext4_resize_begin()).
-pub fn ext4_resize(directory: BorrowedFd<'_>, blocks: u64) -> io::Result<()> {
+pub(crate) fn ext4_resize(directory: BorrowedFd<'_>, blocks: u64) -> io::Result<()> {
     // SAFETY: a u64 that is only read, during the call.
     unsafe { raw::ext4_resize(directory.as_raw_fd(), &raw const blocks) }?;
     Ok(())
@@ -314,14 +317,14 @@ pub fn ext4_resize(directory: BorrowedFd<'_>, blocks: u64) -> io::Result<()> {
 /// struct xfs_growfs_data: filesystem blocks, and the percentage of them that inodes may take.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub struct XfsGrow {
+pub(crate) struct XfsGrow {
     pub blocks: u64,
     pub inode_percent: u32,
     pub padding: u32,
 }
 
 /// XFS_IOC_FSGROWFSDATA of the mounted filesystem.
-pub fn xfs_grow_data(directory: BorrowedFd<'_>, grow: XfsGrow) -> io::Result<()> {
+pub(crate) fn xfs_grow_data(directory: BorrowedFd<'_>, grow: XfsGrow) -> io::Result<()> {
     // SAFETY: the struct has the kernel's layout (16 bytes, its padding spelt out) and is only
     // read, during the call.
     unsafe { raw::xfs_grow_data(directory.as_raw_fd(), &raw const grow) }?;
@@ -329,11 +332,11 @@ pub fn xfs_grow_data(directory: BorrowedFd<'_>, grow: XfsGrow) -> io::Result<()>
 }
 
 /// sizeof(struct btrfs_ioctl_vol_args): an s64, and a name of 4088 bytes.
-pub const BTRFS_VOL_ARGS: usize = 4096;
+pub(crate) const BTRFS_VOL_ARGS: usize = 4096;
 
 /// BTRFS_IOC_RESIZE of the mounted filesystem; `words` as btrfs-filesystem(8) has them:
 /// `DEVID:max`.
-pub fn btrfs_resize(directory: BorrowedFd<'_>, words: &str) -> io::Result<()> {
+pub(crate) fn btrfs_resize(directory: BorrowedFd<'_>, words: &str) -> io::Result<()> {
     let mut arguments = [0; BTRFS_VOL_ARGS];
     // One byte stays zero: the kernel reads a C string.
     let name = arguments
@@ -348,7 +351,7 @@ pub fn btrfs_resize(directory: BorrowedFd<'_>, words: &str) -> io::Result<()> {
 }
 
 /// BLKSSZGET: the logical block size, in bytes.
-pub fn logical_block_size(device: BorrowedFd<'_>) -> io::Result<u32> {
+pub(crate) fn logical_block_size(device: BorrowedFd<'_>) -> io::Result<u32> {
     let mut size = 0;
     // SAFETY: the kernel writes one int, to one that is borrowed mutably for the call.
     unsafe { raw::block_size(device.as_raw_fd(), &raw mut size) }?;
@@ -356,7 +359,7 @@ pub fn logical_block_size(device: BorrowedFd<'_>) -> io::Result<u32> {
 }
 
 /// BLKFLSBUF: what the page cache holds of the device is dropped.
-pub fn flush_buffers(device: BorrowedFd<'_>) -> io::Result<()> {
+pub(crate) fn flush_buffers(device: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: takes no argument.
     unsafe { raw::forget_cached(device.as_raw_fd()) }?;
     Ok(())
@@ -364,7 +367,7 @@ pub fn flush_buffers(device: BorrowedFd<'_>) -> io::Result<()> {
 
 /// The lowest priority for I/O (IOPRIO_CLASS_IDLE, ioprio_set(2)) and a low one for the processor,
 /// for this process and what it starts.
-pub fn lower_priority() -> io::Result<()> {
+pub(crate) fn lower_priority() -> io::Result<()> {
     const WHO_PROCESS: nix::libc::c_int = 1;
     const IDLE: nix::libc::c_int = 3 << 13;
     // SAFETY: integers only; 0 is the caller.
@@ -381,7 +384,7 @@ pub fn lower_priority() -> io::Result<()> {
 
 /// Writing beyond RLIMIT_FSIZE is then an error (EFBIG) and no signal, also for the program that is
 /// executed next.
-pub fn ignore_file_size_signal() -> io::Result<()> {
+pub(crate) fn ignore_file_size_signal() -> io::Result<()> {
     // SAFETY: SIG_IGN is no function of ours; nothing else changes signals in this process.
     unsafe {
         nix::sys::signal::signal(
@@ -406,7 +409,7 @@ const READ_ONLY: u64 = 1;
 
 /// Makes all mounts of this mount namespace read-only, not the filesystems (mount_setattr(2),
 /// AT_RECURSIVE; since 5.12).
-pub fn all_mounts_read_only() -> io::Result<()> {
+pub(crate) fn all_mounts_read_only() -> io::Result<()> {
     let attr = MountAttr {
         set: READ_ONLY,
         clear: 0,
@@ -433,7 +436,7 @@ pub fn all_mounts_read_only() -> io::Result<()> {
 }
 
 /// mount_setattr(2) of one mount: sets these MOUNT_ATTR_ flags and leaves the others.
-pub fn set_mount_flags(mount: BorrowedFd<'_>, set: u64) -> io::Result<()> {
+pub(crate) fn set_mount_flags(mount: BorrowedFd<'_>, set: u64) -> io::Result<()> {
     let attr = MountAttr {
         set,
         clear: 0,
@@ -471,7 +474,7 @@ fn owned_fd(result: nix::libc::c_long) -> io::Result<OwnedFd> {
 }
 
 /// fsopen(2), since 5.2.
-pub fn fsopen(fs_type: &CStr) -> io::Result<OwnedFd> {
+pub(crate) fn fsopen(fs_type: &CStr) -> io::Result<OwnedFd> {
     const CLOEXEC: u32 = 1;
     // SAFETY: a C string and a number.
     owned_fd(unsafe { nix::libc::syscall(nix::libc::SYS_fsopen, fs_type.as_ptr(), CLOEXEC) })
@@ -479,14 +482,14 @@ pub fn fsopen(fs_type: &CStr) -> io::Result<OwnedFd> {
 
 /// What fsconfig(2) is to do.
 #[derive(Clone, Copy, Debug)]
-pub enum FsConfigCommand<'a> {
+pub(crate) enum FsConfigCommand<'a> {
     Flag(&'a CStr),
     Value(&'a CStr, &'a CStr),
     Create,
 }
 
 /// fsconfig(2).
-pub fn fsconfig(context: BorrowedFd<'_>, what: FsConfigCommand<'_>) -> io::Result<()> {
+pub(crate) fn fsconfig(context: BorrowedFd<'_>, what: FsConfigCommand<'_>) -> io::Result<()> {
     let null = std::ptr::null();
     let (command, key, value): (u32, *const nix::libc::c_char, *const nix::libc::c_char) =
         match what {
@@ -513,7 +516,7 @@ pub fn fsconfig(context: BorrowedFd<'_>, what: FsConfigCommand<'_>) -> io::Resul
 }
 
 /// fsmount(2): a mount that is nowhere yet, with these MOUNT_ATTR_ flags.
-pub fn fsmount(context: BorrowedFd<'_>, flags: u64) -> io::Result<OwnedFd> {
+pub(crate) fn fsmount(context: BorrowedFd<'_>, flags: u64) -> io::Result<OwnedFd> {
     const CLOEXEC: u32 = 1;
     // SAFETY: a descriptor and two numbers.
     owned_fd(unsafe {
@@ -522,7 +525,7 @@ pub fn fsmount(context: BorrowedFd<'_>, flags: u64) -> io::Result<OwnedFd> {
 }
 
 /// open_tree(2): a copy of the mount at `place`, beginning there, that is nowhere yet.
-pub fn clone_mount(place: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+pub(crate) fn clone_mount(place: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     const CLONE: i32 = 1;
     let flags = CLONE | nix::libc::O_CLOEXEC | nix::libc::AT_EMPTY_PATH;
     // SAFETY: a descriptor, an empty C string and a number.
@@ -537,7 +540,7 @@ pub fn clone_mount(place: BorrowedFd<'_>) -> io::Result<OwnedFd> {
 }
 
 /// move_mount(2): a mount that is nowhere yet goes onto `target`.
-pub fn move_mount(mount: BorrowedFd<'_>, target: BorrowedFd<'_>) -> io::Result<()> {
+pub(crate) fn move_mount(mount: BorrowedFd<'_>, target: BorrowedFd<'_>) -> io::Result<()> {
     const FROM_EMPTY_PATH: u32 = 0x04;
     const TO_EMPTY_PATH: u32 = 0x40;
     // SAFETY: two descriptors, two empty C strings and a number.
@@ -561,7 +564,7 @@ pub fn move_mount(mount: BorrowedFd<'_>, target: BorrowedFd<'_>) -> io::Result<(
 
 /// Landlock (landlock(7), since 5.13): this process and what it starts may change no file, and make
 /// none, anywhere; `writable` excepted. It must have no_new_privs.
-pub fn forbid_writing(writable: Option<BorrowedFd<'_>>) -> io::Result<()> {
+pub(crate) fn forbid_writing(writable: Option<BorrowedFd<'_>>) -> io::Result<()> {
     const VERSION: u32 = 1;
     const PATH_BENEATH: u32 = 1;
     const WRITE_FILE: u64 = 1 << 1;
@@ -641,7 +644,7 @@ pub fn forbid_writing(writable: Option<BorrowedFd<'_>>) -> io::Result<()> {
 /// result.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
-pub struct NvmeAdmin {
+pub(crate) struct NvmeAdmin {
     opcode: u8,
     flags: u8,
     reserved: u16,
@@ -664,7 +667,7 @@ pub struct NvmeAdmin {
 }
 
 impl NvmeAdmin {
-    pub fn new(opcode: u8, cdw10: u32, cdw11: u32, timeout_ms: u32) -> NvmeAdmin {
+    pub(crate) fn new(opcode: u8, cdw10: u32, cdw11: u32, timeout_ms: u32) -> NvmeAdmin {
         NvmeAdmin {
             opcode,
             cdw10,
@@ -676,7 +679,7 @@ impl NvmeAdmin {
 }
 
 /// Sends a command that transfers no data. Out: the controller's status, 0 being success.
-pub fn nvme_admin(controller: BorrowedFd<'_>, command: &mut NvmeAdmin) -> io::Result<u16> {
+pub(crate) fn nvme_admin(controller: BorrowedFd<'_>, command: &mut NvmeAdmin) -> io::Result<u16> {
     // SAFETY: the struct has the kernel's layout (C, no padding: 72 bytes), is borrowed mutably for
     // the call, and its address and lengths are private and zero, so that the kernel reaches
     // nothing beyond it.
@@ -686,7 +689,7 @@ pub fn nvme_admin(controller: BorrowedFd<'_>, command: &mut NvmeAdmin) -> io::Re
 
 /// FIFREEZE of the filesystem that `file` is on. Waits in the kernel until writers wait and all is
 /// written; no signal ends that.
-pub fn fs_freeze(file: BorrowedFd<'_>) -> io::Result<()> {
+pub(crate) fn fs_freeze(file: BorrowedFd<'_>) -> io::Result<()> {
     let mut unused = 0;
     // SAFETY: the kernel does not touch the argument; it points to an int that lives for the call
     // all the same.
@@ -695,7 +698,7 @@ pub fn fs_freeze(file: BorrowedFd<'_>) -> io::Result<()> {
 }
 
 /// FITHAW, whoever froze it. EINVAL where it is not frozen.
-pub fn fs_thaw(file: BorrowedFd<'_>) -> io::Result<()> {
+pub(crate) fn fs_thaw(file: BorrowedFd<'_>) -> io::Result<()> {
     let mut unused = 0;
     // SAFETY: as for `fs_freeze`.
     unsafe { raw::fs_thaw(file.as_raw_fd(), &raw mut unused) }?;
@@ -703,20 +706,20 @@ pub fn fs_thaw(file: BorrowedFd<'_>) -> io::Result<()> {
 }
 
 /// What statfs(2) says of a filesystem's identity, as fanotify repeats it.
-pub fn fsid_bytes(fsid: nix::libc::fsid_t) -> [u8; 8] {
+pub(crate) fn fsid_bytes(fsid: nix::libc::fsid_t) -> [u8; 8] {
     // SAFETY: fsid_t is two C ints (linux/posix_types.h) in a field that libc keeps to itself:
     // eight bytes without padding, any of them valid.
     unsafe { std::mem::transmute(fsid) }
 }
 
 /// mallopt(3), M_ARENA_MAX.
-pub fn limit_arenas(most: i32) {
+pub(crate) fn limit_arenas(most: i32) {
     // SAFETY: mallopt takes two integers and is called before any other thread runs.
     unsafe { nix::libc::mallopt(nix::libc::M_ARENA_MAX, most) };
 }
 
 /// For tokio to say when `fd` can be read.
-pub fn async_fd(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+pub(crate) fn async_fd(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     // SAFETY: an OwnedFd is open and stays the same descriptor as long as it exists, and the
     // AsyncFd owns it.
     unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }.map_err(io::Error::from)
@@ -726,11 +729,11 @@ pub fn async_fd(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
 /// for as long as /proc/sys/fs/lease-break-time at most.
 #[cfg(test)]
 #[derive(Debug)]
-pub struct Lease(std::fs::File);
+pub(crate) struct Lease(std::fs::File);
 
 #[cfg(test)]
 impl Lease {
-    pub fn take(file: std::fs::File) -> io::Result<Lease> {
+    pub(crate) fn take(file: std::fs::File) -> io::Result<Lease> {
         use nix::libc::{F_SETLEASE, F_WRLCK, SIGURG};
         /// Of asm-generic/fcntl.h.
         const F_SETSIG: nix::libc::c_int = 10;

@@ -138,7 +138,7 @@ enum WorkerError {
 
 /// The first message of a worker.
 #[derive(Debug, Default, serde::Serialize, serde::Deserialize)]
-pub struct Hello {
+pub(crate) struct Hello {
     /// What the worker may not see or do, for the administrator.
     pub limitations: Vec<String>,
 }
@@ -146,7 +146,7 @@ pub struct Hello {
 /// The worker's side: greets, then answers a line with a line until its standard input ends, which
 /// is how it learns that nobody waits for it any more. `misunderstood` makes an answer of what is
 /// no question.
-pub fn serve<J: DeserializeOwned, A: Serialize>(
+pub(crate) fn serve<J: DeserializeOwned, A: Serialize>(
     hello: &Hello,
     mut perform: impl FnMut(J) -> A,
     invalid_job: impl Fn(String) -> A,
@@ -166,7 +166,7 @@ pub fn serve<J: DeserializeOwned, A: Serialize>(
 }
 
 /// One line of JSON.
-pub fn write_json_line(
+pub(crate) fn write_json_line(
     output: &mut impl std::io::Write,
     what: &impl Serialize,
 ) -> std::io::Result<()> {
@@ -235,7 +235,7 @@ impl<J: Serialize, A: DeserializeOwned + Send + 'static> WorkerPool<J, A> {
     }
 
     /// What workers may not see or do.
-    pub fn limitations(&self) -> watch::Receiver<Vec<String>> {
+    pub(crate) fn limitations(&self) -> watch::Receiver<Vec<String>> {
         self.inner.limitations.subscribe()
     }
 

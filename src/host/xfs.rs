@@ -15,7 +15,7 @@ use crate::host::sys;
 use crate::model::path::HostPath;
 
 /// sizeof(struct xfs_fsop_geom).
-pub const GEOMETRY: usize = sys::XFS_GEOMETRY;
+pub(crate) const GEOMETRY: usize = sys::XFS_GEOMETRY;
 
 #[derive(Debug, thiserror::Error)]
 pub enum XfsError {
@@ -59,7 +59,7 @@ const OUT_COUNT: usize = 16;
 const BS_SICK: usize = 128;
 
 /// Of all allocation groups. None: there is nobody to answer (no XFS; a kernel before 5.3).
-pub fn sick_groups(path: &HostPath) -> Result<Option<Sick>, XfsError> {
+pub(crate) fn sick_groups(path: &HostPath) -> Result<Option<Sick>, XfsError> {
     let Some((directory, geometry)) = open_with_geometry(path)? else {
         return Ok(None);
     };
@@ -195,6 +195,6 @@ fn open_directory(path: &HostPath) -> Result<OwnedFd, Errno> {
 
 /// None where there is nobody to answer: a mount of one file, a filesystem that is no XFS, a kernel
 /// before 5.2. Leaves no trace (O_NOATIME).
-pub fn geometry(path: &HostPath) -> Result<Option<[u8; GEOMETRY]>, XfsError> {
+pub(crate) fn geometry(path: &HostPath) -> Result<Option<[u8; GEOMETRY]>, XfsError> {
     Ok(open_with_geometry(path)?.map(|(_, geometry)| geometry))
 }

@@ -6,7 +6,7 @@
 
 /// `openmetrics`: whole, as `view::render` writes it. A label's value never holds a line break, so
 /// that lines are what they seem.
-pub fn plain(openmetrics: &str) -> String {
+pub(crate) fn plain(openmetrics: &str) -> String {
     let mut plain = String::with_capacity(openmetrics.len());
     let mut help: Option<(&str, &str)> = None;
     let line = |into: &mut String, parts: &[&str]| {

@@ -29,20 +29,20 @@ const STACK_BYTES: usize = 512 * 1024;
 
 /// How a scraper wants its text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ScrapeFormat {
+pub(crate) struct ScrapeFormat {
     pub format: Format,
     pub gzip: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub(crate) enum Format {
     OpenMetrics,
     /// Version 0.0.4.
     Plain,
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum ScrapeError {
+pub(crate) enum ScrapeError {
     #[error("the daemon is ending")]
     ShuttingDown,
     #[error("writing the metrics")]
@@ -60,11 +60,11 @@ struct ScrapeRequest {
 
 /// Whom scrapes ask.
 #[derive(Clone, Debug)]
-pub struct ScrapeHandle(mpsc::Sender<ScrapeRequest>);
+pub(crate) struct ScrapeHandle(mpsc::Sender<ScrapeRequest>);
 
 impl ScrapeHandle {
     /// `Keeper::run` answers.
-    pub fn new(
+    pub(crate) fn new(
         node: Node,
         snapshots: watch::Receiver<Arc<Snapshot>>,
     ) -> (ScrapeHandle, ScrapeCache) {
@@ -94,7 +94,7 @@ impl ScrapeHandle {
     }
 
     /// Of the newest snapshot when its turn comes.
-    pub async fn scrape(&self, form: ScrapeFormat) -> Result<Bytes, ScrapeError> {
+    pub(crate) async fn scrape(&self, form: ScrapeFormat) -> Result<Bytes, ScrapeError> {
         let (reply, answer) = oneshot::channel();
         self.0
             .send(ScrapeRequest { form, reply })
@@ -104,7 +104,7 @@ impl ScrapeHandle {
     }
 }
 
-pub struct ScrapeCache {
+pub(crate) struct ScrapeCache {
     requests: mpsc::Receiver<ScrapeRequest>,
     snapshots: watch::Receiver<Arc<Snapshot>>,
     encode: EncodeFn,
@@ -117,7 +117,7 @@ pub struct ScrapeCache {
 
 impl ScrapeCache {
     /// Runs until all handles are dropped.
-    pub async fn run(mut self) {
+    pub(crate) async fn run(mut self) {
         loop {
             tokio::select! {
                 // What is over is let go before anybody is answered.

@@ -29,7 +29,7 @@ use crate::metrics::view::Node;
 use crate::model::causes::with_causes;
 use crate::model::snapshot::Snapshot;
 
-pub const PATH: &str = "/metrics";
+pub(crate) const PATH: &str = "/metrics";
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const PLAIN: &str = "text/plain; version=0.0.4; charset=utf-8";
 const GZIP: &str = "gzip";
@@ -38,7 +38,7 @@ const MAX_HEADER_BYTES: usize = 16 * 1024;
 
 /// Bounds on what scrapers can take. The defaults are for service; tests make them short.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub(crate) struct Limits {
     pub connections: usize,
     /// For all of a connection, the taking of the answer included.
     pub connection_timeout: Duration,
@@ -69,7 +69,7 @@ struct ScrapeContext {
 }
 
 /// Serves until `stop` completes; then connections have `Limits::drain` to finish.
-pub async fn serve<L>(
+pub(crate) async fn serve<L>(
     mut incoming: Incoming<L>,
     node: Node,
     snapshots: watch::Receiver<Arc<Snapshot>>,

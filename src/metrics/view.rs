@@ -31,7 +31,7 @@ use crate::model::snapshot::Snapshot;
 
 /// What does not change while the daemon runs.
 #[derive(Clone, Debug)]
-pub struct Node {
+pub(crate) struct Node {
     pub name: String,
     /// `uname -r`.
     pub kernel: String,
@@ -58,7 +58,7 @@ impl Collector for SnapshotCollector {
 }
 
 /// All families, as OpenMetrics 1.0 text. Fails only where writing into memory would.
-pub fn render(node: &Arc<Node>, snapshot: &Arc<Snapshot>) -> Result<String, fmt::Error> {
+pub(crate) fn render(node: &Arc<Node>, snapshot: &Arc<Snapshot>) -> Result<String, fmt::Error> {
     // A registry a scrape: a series lives no longer than what it tells of.
     let mut registry = Registry::default();
     registry.register_collector(Box::new(SnapshotCollector {

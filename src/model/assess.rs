@@ -33,12 +33,12 @@ use crate::model::ids::DriveId;
 use crate::model::policy::Policy;
 use crate::model::reason::Reason;
 
-pub use checks::signals;
-pub use health::{health, health_unknown};
-pub use text::{MAX_MESSAGE, truncate};
+pub(crate) use checks::signals;
+pub(crate) use health::{health, health_unknown};
+pub(crate) use text::{MAX_MESSAGE, truncate};
 
 /// The findings that are active, as the owner of the state has them.
-pub trait ActiveFindings {
+pub(crate) trait ActiveFindings {
     /// How bad the active finding of this subject and reason is; `None` when there is none.
     fn severity(&self, subject: &Subject, reason: Reason) -> Option<Severity>;
 
@@ -68,7 +68,7 @@ impl ActiveFindings for BTreeMap<(Subject, Reason), Severity> {
 }
 
 /// Judges everything. Order: drives, volumes, devices, what is no more; each by id.
-pub fn assess(
+pub(crate) fn assess(
     facts: &Facts,
     active: &dyn ActiveFindings,
     policy: &Policy,

@@ -7,14 +7,14 @@ use std::time::Duration;
 
 /// The delay doubles with each attempt, up to `max`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Backoff {
+pub(crate) struct Backoff {
     first: Duration,
     max: Duration,
     attempts: u32,
 }
 
 impl Backoff {
-    pub const fn new(first: Duration, max: Duration) -> Backoff {
+    pub(crate) const fn new(first: Duration, max: Duration) -> Backoff {
         Backoff {
             first,
             max,
@@ -23,23 +23,23 @@ impl Backoff {
     }
 
     /// The delay before the next attempt; the one after that waits twice as long.
-    pub fn next_delay(&mut self) -> Duration {
+    pub(crate) fn next_delay(&mut self) -> Duration {
         let delay = self.delay(self.attempts);
         self.attempts = self.attempts.saturating_add(1);
         delay
     }
 
     /// An attempt succeeded: the next delay is `first` again.
-    pub fn reset(&mut self) {
+    pub(crate) fn reset(&mut self) {
         self.attempts = 0;
     }
 
-    pub const fn max(&self) -> Duration {
+    pub(crate) const fn max(&self) -> Duration {
         self.max
     }
 
     /// The delay after `attempts` doublings.
-    pub fn delay(&self, attempts: u32) -> Duration {
+    pub(crate) fn delay(&self, attempts: u32) -> Duration {
         let factor = 1_u32.checked_shl(attempts).unwrap_or(u32::MAX);
         self.first.saturating_mul(factor).min(self.max)
     }

@@ -84,7 +84,7 @@ pub enum Layer {
 }
 
 impl BlockDevice {
-    pub fn is_multipath(&self) -> bool {
+    pub(crate) fn is_multipath(&self) -> bool {
         matches!(&self.layer, Layer::Dm { uuid: Some(uuid), .. } if uuid.starts_with("mpath-"))
     }
 }

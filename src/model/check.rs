@@ -6,10 +6,10 @@
 //! check is due. Pure: no clock, no process, no device. docs/checks.md has the measurements behind
 //! the rules.
 
-pub mod decision;
-pub mod parse;
-pub mod run_result;
-pub mod schedule;
+pub(crate) mod decision;
+pub(crate) mod parse;
+pub(crate) mod run_result;
+pub(crate) mod schedule;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -89,13 +89,13 @@ impl Mode {
     }
 
     /// The data did not change: a single run is evidence.
-    pub fn is_quiescent(self) -> bool {
+    pub(crate) fn is_quiescent(self) -> bool {
         matches!(self, Mode::Snapshot | Mode::ReadOnly | Mode::Unmounted)
     }
 
     /// Whether CLEAN in mode `self` clears a finding of mode `other`. All modes in which the data
     /// does not change are of equal strength.
-    pub fn at_least(self, other: Mode) -> bool {
+    pub(crate) fn at_least(self, other: Mode) -> bool {
         let strength = |mode: Mode| match mode {
             Mode::Live => 0,
             Mode::Frozen => 1,
@@ -150,7 +150,7 @@ pub enum Termination {
 
 impl Termination {
     /// None when it did not exit by itself.
-    pub fn exit_status(&self) -> Option<i32> {
+    pub(crate) fn exit_status(&self) -> Option<i32> {
         match self {
             Termination::Exited(status) => Some(*status),
             _ => None,
@@ -158,7 +158,7 @@ impl Termination {
     }
 
     /// The signal that ended it, unless we sent that signal.
-    pub fn signal(&self) -> Option<i32> {
+    pub(crate) fn signal(&self) -> Option<i32> {
         match self {
             Termination::Signal(signal) => Some(*signal),
             _ => None,
@@ -193,7 +193,7 @@ pub struct Problem {
 }
 
 impl Problem {
-    pub fn is_same_problem(&self, other: &Problem) -> bool {
+    pub(crate) fn is_same_problem(&self, other: &Problem) -> bool {
         self.kind == other.kind && self.ids == other.ids
     }
 }
@@ -211,7 +211,7 @@ pub struct CheckerOutput {
 }
 
 /// How much of a checker's output is kept, in bytes.
-pub const MAX_KEPT_OUTPUT: usize = 64 * 1024;
+pub(crate) const MAX_KEPT_OUTPUT: usize = 64 * 1024;
 
 /// One run of a checker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -254,7 +254,7 @@ pub struct Run {
 
 impl Run {
     /// A run without output: no statement about the filesystem.
-    pub fn failed(mode: Mode, started: Timestamp, end: Termination, why: String) -> Run {
+    pub(crate) fn failed(mode: Mode, started: Timestamp, end: Termination, why: String) -> Run {
         Run {
             mode,
             started,
@@ -303,7 +303,7 @@ pub struct CheckTarget {
 
 impl CheckTarget {
     /// The number by which what is mounted is known in mountinfo.
-    pub fn mountinfo_dev(&self) -> DevNo {
+    pub(crate) fn mountinfo_dev(&self) -> DevNo {
         self.mounted_dev.unwrap_or(self.dev)
     }
 }
@@ -403,7 +403,7 @@ pub struct Check {
 }
 
 impl Check {
-    pub fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.state == CheckState::Ended
     }
 }
@@ -453,11 +453,16 @@ mod base64 {
     use ::base64::engine::general_purpose::STANDARD;
     use serde::{Deserialize, Deserializer, Serializer};
 
-    pub fn serialize<S: Serializer>(bytes: &Arc<[u8]>, serializer: S) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<S: Serializer>(
+        bytes: &Arc<[u8]>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&STANDARD.encode(bytes))
     }
 
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Arc<[u8]>, D::Error> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Arc<[u8]>, D::Error> {
         let text = String::deserialize(deserializer)?;
         STANDARD
             .decode(text)

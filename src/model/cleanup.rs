@@ -16,7 +16,7 @@ use crate::model::storage::incomplete_cause;
 use crate::model::volume::MountRole;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum CleanupAction {
+pub(crate) enum CleanupAction {
     /// Whatever is mounted there.
     Unmount {
         path: HostPath,
@@ -40,7 +40,7 @@ pub enum CleanupAction {
 }
 
 impl CleanupAction {
-    pub fn description(&self) -> &'static str {
+    pub(crate) fn description(&self) -> &'static str {
         match self {
             CleanupAction::Unmount { .. } => "unmount",
             CleanupAction::Remove { .. } => "remove",
@@ -50,7 +50,7 @@ impl CleanupAction {
         }
     }
 
-    pub fn path(&self) -> HostPath {
+    pub(crate) fn path(&self) -> HostPath {
         match self {
             CleanupAction::Unmount { path }
             | CleanupAction::Remove { path }
@@ -63,7 +63,7 @@ impl CleanupAction {
     }
 
     /// Whether what follows makes no sense once this has failed.
-    pub fn is_required(&self) -> bool {
+    pub(crate) fn is_required(&self) -> bool {
         !matches!(
             self,
             CleanupAction::Remove { .. } | CleanupAction::RemoveIfEmpty { .. }
@@ -72,7 +72,7 @@ impl CleanupAction {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CleanupPlan {
+pub(crate) struct CleanupPlan {
     /// Of the volume; the default where only a path is known.
     pub volume: VolumeId,
     /// Whom the steps are for: no two go on for one at a time.
@@ -85,7 +85,7 @@ pub struct CleanupPlan {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum CleanupError {
+pub(crate) enum CleanupError {
     #[error("it cannot be told whether a pod uses it: {0}")]
     SnapshotIncomplete(String),
     #[error("nothing of it is staged or published below {0}")]
@@ -102,14 +102,17 @@ pub enum CleanupError {
 
 /// What a clean-up is asked for.
 #[derive(Clone, Copy, Debug)]
-pub enum CleanupTarget<'a> {
+pub(crate) enum CleanupTarget<'a> {
     /// Everything of it.
     Volume(&'a Volume),
     /// One place.
     Attachment(&'a Attachment),
 }
 
-pub fn plan(snapshot: &Snapshot, wanted: CleanupTarget<'_>) -> Result<CleanupPlan, CleanupError> {
+pub(crate) fn plan(
+    snapshot: &Snapshot,
+    wanted: CleanupTarget<'_>,
+) -> Result<CleanupPlan, CleanupError> {
     let surroundings = &snapshot.node_context;
     if let Some(why) = incomplete_cause(snapshot) {
         return Err(CleanupError::SnapshotIncomplete(why));

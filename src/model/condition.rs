@@ -26,7 +26,7 @@ fn has_any(findings: &[&Finding], reasons: &[Reason]) -> bool {
 /// not mounted, by a finding (before that it may be on its way), or this node provides it and
 /// cannot. PUBLISHED: a pod has it. STAGED: staged only. CREATED: known, neither staged nor
 /// published.
-pub fn csi_status(known: &KnownVolume, findings: &[&Finding]) -> CsiStatus {
+pub(crate) fn csi_status(known: &KnownVolume, findings: &[&Finding]) -> CsiStatus {
     let facts = &known.facts;
     let mounted = |role: MountRole| facts.mounts.iter().any(|mount| mount.role == role);
     // A folder and a raw device are staged without a mount.
@@ -59,7 +59,7 @@ fn provision_error(facts: &VolumeFacts) -> Option<&str> {
 
 /// MISSING: the device or the drive it stands on is gone, or nothing of it is mounted that should
 /// be. INOPERATIVE: there, and does not serve.
-pub fn operational_status(known: &KnownVolume, findings: &[&Finding]) -> OperationalStatus {
+pub(crate) fn operational_status(known: &KnownVolume, findings: &[&Finding]) -> OperationalStatus {
     let inaccessible =
         |finding: &&&Finding| finding.is_active() && finding.status >= Status::Inaccessible;
     let unmounted = known.facts.mounts.is_empty()
@@ -76,7 +76,7 @@ pub fn operational_status(known: &KnownVolume, findings: &[&Finding]) -> Operati
 /// FAILED: somebody uses it and it does not serve. IN_USE: a pod has it, or the host has mounted
 /// it. IDLE: staged, or known and unused. RELEASED: was in use and is not any more, kept only
 /// because its drive is missing.
-pub fn usage_status(known: &KnownVolume, findings: &[&Finding]) -> UsageStatus {
+pub(crate) fn usage_status(known: &KnownVolume, findings: &[&Finding]) -> UsageStatus {
     let facts = &known.facts;
     if known.retained {
         return UsageStatus::Released;
@@ -97,13 +97,13 @@ pub fn usage_status(known: &KnownVolume, findings: &[&Finding]) -> UsageStatus {
 
 /// The statuses of one volume, as the functions above give them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Statuses {
+pub(crate) struct Statuses {
     pub csi: CsiStatus,
     pub operational: OperationalStatus,
     pub usage: UsageStatus,
 }
 
-pub fn statuses(known: &KnownVolume, findings: &[&Finding]) -> Statuses {
+pub(crate) fn statuses(known: &KnownVolume, findings: &[&Finding]) -> Statuses {
     Statuses {
         csi: csi_status(known, findings),
         operational: operational_status(known, findings),
@@ -120,7 +120,7 @@ const UNKNOWN_SINCE: &str = " (unknown since ";
 /// While health is UNKNOWN the last known condition stands with "(unknown since …: why)" added;
 /// without one it is not abnormal and says that it is not known yet. `unknown` is why, and since
 /// when; `previous` is what this function gave last.
-pub fn condition(
+pub(crate) fn condition(
     facts: &VolumeFacts,
     findings: &[&Finding],
     health: Health,

@@ -65,14 +65,14 @@ pub struct CounterGrowth {
 }
 
 impl CounterGrowth {
-    pub fn amount(&self) -> u64 {
+    pub(crate) fn amount(&self) -> u64 {
         self.to.saturating_sub(self.from)
     }
 }
 
 /// The history of one counter, of constant size.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Counter {
+pub(crate) struct Counter {
     /// The value from which growth is counted: from the first reading, or the first one after a
     /// reset.
     pub baseline: u64,
@@ -135,19 +135,19 @@ impl CounterHistory {
         growths
     }
 
-    pub fn counter(&self, name: &str) -> Option<&Counter> {
+    pub(crate) fn counter(&self, name: &str) -> Option<&Counter> {
         self.counters.get(name)
     }
 
     /// Sorted by name.
-    pub fn counters(&self) -> impl Iterator<Item = (&str, &Counter)> {
+    pub(crate) fn counters(&self) -> impl Iterator<Item = (&str, &Counter)> {
         self.counters
             .iter()
             .map(|(name, counter)| (name.as_str(), counter))
     }
 
     /// When any counter was last observed to grow.
-    pub fn last_growth(&self) -> Option<Timestamp> {
+    pub(crate) fn last_growth(&self) -> Option<Timestamp> {
         self.counters
             .values()
             .filter_map(|counter| counter.last_growth)

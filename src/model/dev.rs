@@ -18,7 +18,7 @@ impl DevNo {
 
     /// Filesystems without a block device of their own (tmpfs, overlay, network, and btrfs
     /// subvolumes) sit on major 0.
-    pub fn is_anonymous(self) -> bool {
+    pub(crate) fn is_anonymous(self) -> bool {
         self.major == 0
     }
 }

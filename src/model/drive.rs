@@ -99,7 +99,7 @@ pub enum Transport {
 
 impl Transport {
     /// A path over a network: its loss does not affect the medium.
-    pub fn is_remote(self) -> bool {
+    pub(crate) fn is_remote(self) -> bool {
         matches!(
             self,
             Transport::Iscsi | Transport::FibreChannel | Transport::NvmeFabrics | Transport::Nbd

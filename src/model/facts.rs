@@ -2,16 +2,16 @@
 //! when, what was seen before). Pure.
 
 mod apply;
-pub mod attachments;
+pub(crate) mod attachments;
 pub mod checks;
-pub mod counters;
-pub mod device_names;
-pub mod disk_io;
+pub(crate) mod counters;
+pub(crate) mod device_names;
+pub(crate) mod disk_io;
 mod drives;
-pub mod kernel_log;
-pub mod latest;
-pub mod probes;
-pub mod raid_controllers;
+pub(crate) mod kernel_log;
+pub(crate) mod latest;
+pub(crate) mod probes;
+pub(crate) mod raid_controllers;
 pub mod smart;
 pub(crate) mod volumes;
 
@@ -48,7 +48,7 @@ use crate::model::volume::VolumeFacts;
 /// Everything the owner knows. Each report replaces a part; `drives` and `volumes` follow from the
 /// parts and are updated with them.
 #[derive(Clone, Debug, Default)]
-pub struct Facts {
+pub(crate) struct Facts {
     /// Shared with the snapshots, and the same allocation as long as scans find the same: it is the
     /// largest part.
     pub inventory: Latest<Arc<Inventory>>,
@@ -96,7 +96,7 @@ pub(crate) struct RecentRemovals {
 
 /// What a report changed, for whoever decides how much work follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Urgency {
+pub(crate) enum Urgency {
     /// Only times.
     Nothing,
     /// Usage and progress numbers: to be judged and published, not in a hurry.
@@ -108,14 +108,14 @@ pub enum Urgency {
 }
 
 #[derive(Clone, Debug, Default)]
-pub struct LayerFacts {
+pub(crate) struct LayerFacts {
     pub state: Latest<LayerState>,
     pub stuck: Option<StuckProbe>,
 }
 
 impl LayerFacts {
     /// The last good state, however old.
-    pub fn last_known(&self) -> Option<&LayerState> {
+    pub(crate) fn last_known(&self) -> Option<&LayerState> {
         self.state.last_known()
     }
 }
@@ -170,7 +170,7 @@ pub struct KnownVolume {
 
 impl KnownVolume {
     /// When it came into use, as far as is known: its device may not have been scanned before.
-    pub fn in_use_since(&self) -> Timestamp {
+    pub(crate) fn in_use_since(&self) -> Timestamp {
         let provided = self.facts.provided.as_ref();
         let attached = provided
             .into_iter()
@@ -193,7 +193,7 @@ pub struct MountAbsence {
 
 impl Facts {
     /// With the drives that the store remembers; until a scan says more, they are as they were.
-    pub fn restore(drives: impl IntoIterator<Item = KnownDrive>) -> Facts {
+    pub(crate) fn restore(drives: impl IntoIterator<Item = KnownDrive>) -> Facts {
         Facts {
             drives: drives
                 .into_iter()
@@ -204,36 +204,36 @@ impl Facts {
     }
 
     /// The last good scan.
-    pub fn inventory(&self) -> Option<&Inventory> {
+    pub(crate) fn inventory(&self) -> Option<&Inventory> {
         self.shared_inventory().map(AsRef::as_ref)
     }
 
-    pub fn shared_inventory(&self) -> Option<&Arc<Inventory>> {
+    pub(crate) fn shared_inventory(&self) -> Option<&Arc<Inventory>> {
         self.inventory.last_known()
     }
 
     /// The last mount table that could be read.
-    pub fn mount_table(&self) -> Option<&MountTable> {
+    pub(crate) fn mount_table(&self) -> Option<&MountTable> {
         self.mounts.last_known()
     }
 
     /// The last kubelet records that could be read.
-    pub fn kubelet_records(&self) -> Option<&KubeletRecords> {
+    pub(crate) fn kubelet_records(&self) -> Option<&KubeletRecords> {
         self.kubelet.last_known()
     }
 
-    pub fn provision(&self) -> Option<&ProvisionState> {
+    pub(crate) fn provision(&self) -> Option<&ProvisionState> {
         self.provision.last_known()
     }
 
     /// Drives, mounts and the kubelet's records have each been reported, if only with an error.
     /// Probes are not waited for: with one dead mount the node would never be settled.
-    pub fn settled(&self) -> bool {
+    pub(crate) fn settled(&self) -> bool {
         self.inventory.is_answered() && self.mounts.is_answered() && self.kubelet.is_answered()
     }
 
     /// One for each distinct mount of each volume that is mounted, sorted by path.
-    pub fn probe_targets(&self) -> Vec<ProbeTarget> {
+    pub(crate) fn probe_targets(&self) -> Vec<ProbeTarget> {
         let asleep = |volume: &VolumeId| {
             let drives = self
                 .volumes
@@ -254,7 +254,7 @@ impl Facts {
     }
 
     /// The volumes as the store is to remember them.
-    pub fn stored_volumes(&self) -> BTreeMap<VolumeId, StoredVolume> {
+    pub(crate) fn stored_volumes(&self) -> BTreeMap<VolumeId, StoredVolume> {
         let mut stored: BTreeMap<VolumeId, StoredVolume> = self
             .volumes
             .iter()
@@ -278,7 +278,7 @@ impl Facts {
 
     /// Volumes of before a restart, in the same boot. Only at the start: what has been seen since
     /// is newer.
-    pub fn restore_volumes(&mut self, stored: Vec<StoredVolume>) {
+    pub(crate) fn restore_volumes(&mut self, stored: Vec<StoredVolume>) {
         if !self.volumes.is_empty() || !self.probes.mounts().is_empty() {
             return;
         }
@@ -300,7 +300,7 @@ impl Facts {
     }
 
     /// How many probes are stuck, by source.
-    pub fn stuck(&self) -> BTreeMap<Source, u32> {
+    pub(crate) fn stuck(&self) -> BTreeMap<Source, u32> {
         let layers = self.layers.values().filter(|layer| layer.stuck.is_some());
         [
             (Source::Probe, self.probes.stuck_count()),
@@ -312,7 +312,7 @@ impl Facts {
     }
 
     /// Drops drives that have been missing for `after` and carried nothing; says which.
-    pub fn forget_missing_drives(
+    pub(crate) fn forget_missing_drives(
         &mut self,
         after: std::time::Duration,
         now: Timestamp,
@@ -340,7 +340,7 @@ impl Facts {
 }
 
 /// From `since` to `now`; nothing when the clock went back.
-pub fn elapsed(since: Timestamp, now: Timestamp) -> std::time::Duration {
+pub(crate) fn elapsed(since: Timestamp, now: Timestamp) -> std::time::Duration {
     std::time::Duration::try_from(now.duration_since(since)).unwrap_or_default()
 }
 

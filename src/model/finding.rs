@@ -60,14 +60,14 @@ pub struct Evidence {
 
 /// What `assess` says of one subject and reason, now.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Judgement {
+pub(crate) struct Judgement {
     pub subject: Subject,
     pub reason: Reason,
     pub verdict: Verdict,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub(crate) enum Verdict {
     /// It is so.
     Raised(FindingDetails),
     /// Seen to be over: clears an active finding.
@@ -77,7 +77,7 @@ pub enum Verdict {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FindingDetails {
+pub(crate) struct FindingDetails {
     pub severity: Severity,
     pub status: Status,
     /// One sentence with the numbers, at most 1,024 bytes.
@@ -107,15 +107,15 @@ pub struct Finding {
     pub cleared: Option<Clearance>,
 }
 
-pub const MAX_EVIDENCE: usize = 8;
+pub(crate) const MAX_EVIDENCE: usize = 8;
 
 impl Finding {
-    pub fn is_active(&self) -> bool {
+    pub(crate) fn is_active(&self) -> bool {
         self.cleared.is_none()
     }
 
     /// Counts in `status` and in alerts: active, adverse and not acknowledged.
-    pub fn is_counted(&self) -> bool {
+    pub(crate) fn is_counted(&self) -> bool {
         self.is_active() && self.acknowledged.is_none() && self.severity > Severity::Info
     }
 }

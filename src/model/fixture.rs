@@ -23,14 +23,14 @@ use crate::model::provision::ProvisionState;
 use crate::model::reason::Reason;
 use crate::model::source_update::SourceUpdate;
 
-pub const GIB: u64 = 1 << 30;
+pub(crate) const GIB: u64 = 1 << 30;
 
 /// Seconds after a fixed moment.
-pub fn at(seconds: i64) -> Timestamp {
+pub(crate) fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_800_000_000 + seconds).unwrap()
 }
 
-pub fn mount(
+pub(crate) fn mount(
     id: u32,
     parent: u32,
     dev: &str,
@@ -52,7 +52,7 @@ pub fn mount(
     }
 }
 
-pub fn drive(name: &str, dev: &str, serial: &str) -> DriveFacts {
+pub(crate) fn drive(name: &str, dev: &str, serial: &str) -> DriveFacts {
     DriveFacts {
         id: DriveId::new(serial),
         id_stable: true,
@@ -84,7 +84,7 @@ pub fn drive(name: &str, dev: &str, serial: &str) -> DriveFacts {
     }
 }
 
-pub fn device(name: &str, dev: &str, layer: Layer, below: &[&str]) -> BlockDevice {
+pub(crate) fn device(name: &str, dev: &str, layer: Layer, below: &[&str]) -> BlockDevice {
     BlockDevice {
         name: name.into(),
         dev: dev.parse().unwrap(),
@@ -101,7 +101,7 @@ pub fn device(name: &str, dev: &str, layer: Layer, below: &[&str]) -> BlockDevic
     }
 }
 
-pub fn dm(name: &str, dev: &str, mapped: &str, uuid: &str, below: &[&str]) -> BlockDevice {
+pub(crate) fn dm(name: &str, dev: &str, mapped: &str, uuid: &str, below: &[&str]) -> BlockDevice {
     let layer = Layer::Dm {
         name: mapped.into(),
         uuid: Some(uuid.into()),
@@ -113,7 +113,7 @@ pub fn dm(name: &str, dev: &str, mapped: &str, uuid: &str, below: &[&str]) -> Bl
 
 /// A world under construction, and the facts it has been told to.
 #[derive(Clone, Default)]
-pub struct TestHost {
+pub(crate) struct TestHost {
     pub inventory: Inventory,
     pub mounts: MountTable,
     pub kubelet: KubeletRecords,
@@ -126,12 +126,12 @@ pub struct TestHost {
 
 impl TestHost {
     /// A drive `name` with the identity `serial`, as a whole disk.
-    pub fn disk(mut self, name: &str, dev: &str, serial: &str) -> TestHost {
+    pub(crate) fn disk(mut self, name: &str, dev: &str, serial: &str) -> TestHost {
         self.plug(name, dev, serial);
         self
     }
 
-    pub fn plug(&mut self, name: &str, dev: &str, serial: &str) {
+    pub(crate) fn plug(&mut self, name: &str, dev: &str, serial: &str) {
         self.inventory.drives.push(drive(name, dev, serial));
         self.inventory.drives.sort_by(|a, b| a.id.cmp(&b.id));
         let mut disk = device(name, dev, Layer::Disk, &[]);
@@ -140,7 +140,7 @@ impl TestHost {
     }
 
     /// Takes a drive's devices out, partitions too.
-    pub fn pull(&mut self, name: &str) {
+    pub(crate) fn pull(&mut self, name: &str) {
         let id = self.inventory.devices[name].drive.clone();
         self.inventory
             .drives
@@ -152,17 +152,17 @@ impl TestHost {
         self.inventory.devices.retain(|_, device| !gone(device));
     }
 
-    pub fn with(mut self, device: BlockDevice) -> TestHost {
+    pub(crate) fn with(mut self, device: BlockDevice) -> TestHost {
         self.inventory.devices.insert(device.name.clone(), device);
         self
     }
 
-    pub fn uuid(mut self, device: &str, uuid: &str) -> TestHost {
+    pub(crate) fn uuid(mut self, device: &str, uuid: &str) -> TestHost {
         self.inventory.devices.get_mut(device).unwrap().fs_uuid = Some(uuid.into());
         self
     }
 
-    pub fn mounted(
+    pub(crate) fn mounted(
         mut self,
         dev: &str,
         root: &str,
@@ -177,13 +177,13 @@ impl TestHost {
         self
     }
 
-    pub fn umount(&mut self, mount_point: &str) {
+    pub(crate) fn umount(&mut self, mount_point: &str) {
         self.mounts
             .mounts
             .retain(|mount| mount.mount_point != HostPath::from(mount_point));
     }
 
-    pub fn mount_mut(&mut self, mount_point: &str) -> &mut Mount {
+    pub(crate) fn mount_mut(&mut self, mount_point: &str) -> &mut Mount {
         self.mounts
             .mounts
             .iter_mut()
@@ -191,7 +191,7 @@ impl TestHost {
             .unwrap()
     }
 
-    pub fn csi(
+    pub(crate) fn csi(
         mut self,
         driver: &str,
         handle: &str,
@@ -227,7 +227,7 @@ impl TestHost {
         self
     }
 
-    pub fn volumes(&self) -> Vec<crate::model::volume::VolumeFacts> {
+    pub(crate) fn volumes(&self) -> Vec<crate::model::volume::VolumeFacts> {
         let seen = crate::model::graph::GraphInput {
             inventory: &self.inventory,
             mounts: &self.mounts,
@@ -238,28 +238,28 @@ impl TestHost {
         crate::model::graph::volumes(seen, &self.settings)
     }
 
-    pub fn scan(&mut self, seconds: i64) -> Urgency {
+    pub(crate) fn scan(&mut self, seconds: i64) -> Urgency {
         self.apply(
             SourceUpdate::Inventory(Observation::ok(at(seconds), self.inventory.clone())),
             seconds,
         )
     }
 
-    pub fn read_mounts(&mut self, seconds: i64) -> Urgency {
+    pub(crate) fn read_mounts(&mut self, seconds: i64) -> Urgency {
         self.apply(
             SourceUpdate::Mounts(Observation::ok(at(seconds), self.mounts.clone())),
             seconds,
         )
     }
 
-    pub fn read_kubelet(&mut self, seconds: i64) -> Urgency {
+    pub(crate) fn read_kubelet(&mut self, seconds: i64) -> Urgency {
         self.apply(
             SourceUpdate::Kubelet(Observation::ok(at(seconds), self.kubelet.clone())),
             seconds,
         )
     }
 
-    pub fn read_provision(&mut self, seconds: i64) -> Urgency {
+    pub(crate) fn read_provision(&mut self, seconds: i64) -> Urgency {
         let provision = self.provision.clone().unwrap_or_default();
         self.apply(
             SourceUpdate::Provision(Observation::ok(at(seconds), provision)),
@@ -267,17 +267,17 @@ impl TestHost {
         )
     }
 
-    pub fn read_all(&mut self, seconds: i64) {
+    pub(crate) fn read_all(&mut self, seconds: i64) {
         self.scan(seconds);
         self.read_mounts(seconds);
         self.read_kubelet(seconds);
     }
 
-    pub fn apply(&mut self, report: SourceUpdate, seconds: i64) -> Urgency {
+    pub(crate) fn apply(&mut self, report: SourceUpdate, seconds: i64) -> Urgency {
         self.facts.apply(report, &self.settings, at(seconds))
     }
 
-    pub fn layer(&mut self, name: &str, state: LayerState, seconds: i64) -> Urgency {
+    pub(crate) fn layer(&mut self, name: &str, state: LayerState, seconds: i64) -> Urgency {
         self.apply(
             SourceUpdate::Layer {
                 device: name.into(),
@@ -287,7 +287,7 @@ impl TestHost {
         )
     }
 
-    pub fn probe(&mut self, path: &str, probe: MountProbe, seconds: i64) -> Urgency {
+    pub(crate) fn probe(&mut self, path: &str, probe: MountProbe, seconds: i64) -> Urgency {
         let result = Observation::ok(at(seconds), probe);
         self.apply(
             SourceUpdate::Probe {
@@ -299,7 +299,7 @@ impl TestHost {
         )
     }
 
-    pub fn stuck(&mut self, path: &str, seconds: i64) -> Urgency {
+    pub(crate) fn stuck(&mut self, path: &str, seconds: i64) -> Urgency {
         let stuck = StuckProbe {
             since: at(seconds),
             waiting_in: Some("wait_on_page".into()),
@@ -314,7 +314,7 @@ impl TestHost {
         )
     }
 
-    pub fn io(
+    pub(crate) fn io(
         &mut self,
         dev: &str,
         name: &str,
@@ -337,7 +337,7 @@ impl TestHost {
     }
 
     /// Judges, and keeps what is active as the owner of the state would.
-    pub fn judge(&mut self, seconds: i64) -> Vec<Judgement> {
+    pub(crate) fn judge(&mut self, seconds: i64) -> Vec<Judgement> {
         let judgements = assess(&self.facts, &self.active, &self.policy, at(seconds));
         for judgement in &judgements {
             let key = (judgement.subject.clone(), judgement.reason);
@@ -355,11 +355,11 @@ impl TestHost {
     }
 
     /// `SUBJECT REASON SEVERITY STATUS` of what is raised now.
-    pub fn raised(&mut self, seconds: i64) -> Vec<String> {
+    pub(crate) fn raised(&mut self, seconds: i64) -> Vec<String> {
         self.judge(seconds).iter().filter_map(raised_line).collect()
     }
 
-    pub fn raised_for(&mut self, reason: Reason, seconds: i64) -> Option<FindingDetails> {
+    pub(crate) fn raised_for(&mut self, reason: Reason, seconds: i64) -> Option<FindingDetails> {
         self.judge(seconds)
             .into_iter()
             .find_map(|judgement| match judgement.verdict {
@@ -369,7 +369,7 @@ impl TestHost {
     }
 }
 
-pub fn raised_line(judgement: &Judgement) -> Option<String> {
+pub(crate) fn raised_line(judgement: &Judgement) -> Option<String> {
     match &judgement.verdict {
         Verdict::Raised(raised) => Some(format!(
             "{} {} {:?} {:?}",
@@ -379,7 +379,7 @@ pub fn raised_line(judgement: &Judgement) -> Option<String> {
     }
 }
 
-pub fn usage(total: u64, available: u64) -> Usage {
+pub(crate) fn usage(total: u64, available: u64) -> Usage {
     Usage {
         total_bytes: total,
         available_bytes: available,
@@ -390,14 +390,14 @@ pub fn usage(total: u64, available: u64) -> Usage {
     }
 }
 
-pub fn healthy_probe(usage: Usage) -> MountProbe {
+pub(crate) fn healthy_probe(usage: Usage) -> MountProbe {
     MountProbe {
         statfs: Ok(usage),
         readdir: Ok(()),
     }
 }
 
-pub fn failing_probe(errno: i32) -> MountProbe {
+pub(crate) fn failing_probe(errno: i32) -> MountProbe {
     let error = |operation: &str| ProbeError {
         operation: operation.into(),
         errno,
@@ -409,21 +409,21 @@ pub fn failing_probe(errno: i32) -> MountProbe {
     }
 }
 
-pub fn volume(id: &str) -> VolumeId {
+pub(crate) fn volume(id: &str) -> VolumeId {
     VolumeId::known(id)
 }
 
-pub fn later(time: Timestamp, seconds: i64) -> Timestamp {
+pub(crate) fn later(time: Timestamp, seconds: i64) -> Timestamp {
     time + SignedDuration::from_secs(seconds)
 }
 
 /// Whether a subject and reason are active.
-pub fn is_active(active: &dyn ActiveFindings, subject: &Subject, reason: Reason) -> bool {
+pub(crate) fn is_active(active: &dyn ActiveFindings, subject: &Subject, reason: Reason) -> bool {
     active.severity(subject, reason).is_some()
 }
 
 /// One incident on `device`, told by one record.
-pub fn event(class: Class, device: &str, time: Timestamp, sectors: &[u64]) -> Event {
+pub(crate) fn event(class: Class, device: &str, time: Timestamp, sectors: &[u64]) -> Event {
     let said = Line {
         time,
         text: format!("{} error, dev {device}, sectors {sectors:?}", class.name()),

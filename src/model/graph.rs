@@ -4,11 +4,11 @@
 //! what was before (that is `facts`), time.
 
 mod csi;
-pub mod extents;
-pub mod kube;
-pub mod mounts;
+pub(crate) mod extents;
+pub(crate) mod kube;
+pub(crate) mod mounts;
 mod provided;
-pub mod stack;
+pub(crate) mod stack;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,7 +28,7 @@ use crate::model::volume::{MountRole, PodUse, Stack, VolumeFacts, VolumeMount};
 
 /// What has been seen, each by its last good answer.
 #[derive(Clone, Copy)]
-pub struct GraphInput<'a> {
+pub(crate) struct GraphInput<'a> {
     pub inventory: &'a Inventory,
     pub mounts: &'a MountTable,
     /// `None` while nobody has read the records: then a mount that looks like a CSI volume's is no
@@ -40,7 +40,7 @@ pub struct GraphInput<'a> {
 }
 
 /// The kubelet's folder as the mount table names it.
-pub fn kubelet_root<'a>(
+pub(crate) fn kubelet_root<'a>(
     kubelet: Option<&'a KubeletRecords>,
     settings: &'a VolumeSettings,
 ) -> &'a HostPath {
@@ -51,7 +51,7 @@ pub fn kubelet_root<'a>(
 }
 
 /// All volumes of the node, sorted by id, each id once.
-pub fn volumes(seen: GraphInput<'_>, settings: &VolumeSettings) -> Vec<VolumeFacts> {
+pub(crate) fn volumes(seen: GraphInput<'_>, settings: &VolumeSettings) -> Vec<VolumeFacts> {
     let table = MountTree::new(&seen.mounts.mounts);
     let mut builder = VolumeBuilder {
         kubelet_root: kubelet_root(seen.kubelet, settings).clone(),
@@ -72,7 +72,7 @@ pub fn volumes(seen: GraphInput<'_>, settings: &VolumeSettings) -> Vec<VolumeFac
 }
 
 /// What the pool's volumes will lie on, whether it has any yet or not.
-pub fn pool_stack(seen: GraphInput<'_>) -> Stack {
+pub(crate) fn pool_stack(seen: GraphInput<'_>) -> Stack {
     let table = MountTree::new(&seen.mounts.mounts);
     let Some(provision) = seen.provision else {
         return Stack::Nothing;

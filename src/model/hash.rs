@@ -5,13 +5,13 @@
 //! In: bytes. Out: a number of 64 or 128 bits. May not enter: a seed, and input from attackers:
 //! collisions are easy to find.
 
-pub fn fnv1a_64(bytes: impl IntoIterator<Item = u8>) -> u64 {
+pub(crate) fn fnv1a_64(bytes: impl IntoIterator<Item = u8>) -> u64 {
     bytes.into_iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
     })
 }
 
-pub fn fnv1a_128(bytes: impl IntoIterator<Item = u8>) -> u128 {
+pub(crate) fn fnv1a_128(bytes: impl IntoIterator<Item = u8>) -> u128 {
     bytes
         .into_iter()
         .fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d, |hash, byte| {

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::model::hash::fnv1a_64;
 
 /// Maximum length of an id. Longer inputs are cut and end with a hash, so that they stay distinct.
-pub const MAX_ID_LEN: usize = 160;
+pub(crate) const MAX_ID_LEN: usize = 160;
 
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident) => {
@@ -83,7 +83,7 @@ impl VolumeId {
         VolumeId(shorten(&format!("fs:{}", escape(uuid.as_bytes()))))
     }
 
-    pub fn mount(path: &crate::model::path::HostPath) -> Self {
+    pub(crate) fn mount(path: &crate::model::path::HostPath) -> Self {
         VolumeId(shorten(&format!("mnt:{}", escape(path.as_bytes()))))
     }
 }
@@ -98,7 +98,7 @@ impl FindingId {
 
 /// Keeps [A-Za-z0-9._:/-]; any other byte becomes `_xHH`. `_` itself is kept unless it starts what
 /// would read as such an escape, so two inputs never share an output.
-pub fn escape(bytes: &[u8]) -> String {
+pub(crate) fn escape(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for (at, byte) in bytes.iter().enumerate() {
         match byte {

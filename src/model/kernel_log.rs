@@ -11,16 +11,16 @@
 
 pub mod classify;
 mod device_map;
-pub mod device_name;
-pub mod error_history;
-pub mod event;
-pub mod fault;
+pub(crate) mod device_name;
+pub(crate) mod error_history;
+pub(crate) mod event;
+pub(crate) mod fault;
 mod incident;
 mod parsed_record;
 pub mod record;
-pub mod rollup;
+pub(crate) mod rollup;
 mod rule;
-pub mod rules;
+pub(crate) mod rules;
 mod scsi_sense;
 #[cfg(test)]
 mod tests;

@@ -43,7 +43,7 @@ impl Default for RetentionLimits {
 }
 
 #[derive(Clone, Debug, Default)]
-pub struct Ledger {
+pub(crate) struct Ledger {
     active: BTreeMap<(Subject, Reason), Entry>,
     /// Cleared ones, newest first.
     history: Arc<Vec<Arc<Finding>>>,
@@ -79,7 +79,7 @@ pub enum TransitionKind {
 }
 
 impl TransitionKind {
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             TransitionKind::Raised => "raised",
             TransitionKind::Worsened => "worsened",
@@ -92,7 +92,7 @@ impl TransitionKind {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum LedgerError {
+pub(crate) enum LedgerError {
     #[error("no active finding has the id `{0}`")]
     NoSuchFinding(FindingId),
     #[error("finding `{0}` is not acknowledged")]
@@ -110,24 +110,24 @@ impl ActiveFindings for Ledger {
 }
 
 impl Ledger {
-    pub fn active(&self) -> impl Iterator<Item = &Arc<Finding>> {
+    pub(crate) fn active(&self) -> impl Iterator<Item = &Arc<Finding>> {
         self.active.values().map(|entry| &entry.finding)
     }
 
     /// Cleared ones, newest first.
-    pub fn history(&self) -> &Arc<Vec<Arc<Finding>>> {
+    pub(crate) fn history(&self) -> &Arc<Vec<Arc<Finding>>> {
         &self.history
     }
 
     /// The active finding of this subject for this reason.
-    pub fn get(&self, subject: &Subject, reason: Reason) -> Option<&Arc<Finding>> {
+    pub(crate) fn get(&self, subject: &Subject, reason: Reason) -> Option<&Arc<Finding>> {
         self.active
             .get(&(subject.clone(), reason))
             .map(|entry| &entry.finding)
     }
 
     /// Takes in one round of judgements. What is not mentioned, or unknown, stays as it is.
-    pub fn apply(&mut self, judgements: Vec<Judgement>, now: Timestamp) -> Vec<Transition> {
+    pub(crate) fn apply(&mut self, judgements: Vec<Judgement>, now: Timestamp) -> Vec<Transition> {
         let mut transitions = Vec::new();
         for ((subject, reason), verdict) in resolution::resolve(judgements) {
             match verdict {
@@ -144,7 +144,7 @@ impl Ledger {
     }
 
     /// Ends the findings about things that are no more.
-    pub fn clear_subjects(
+    pub(crate) fn clear_subjects(
         &mut self,
         gone: impl Fn(&Subject) -> bool,
         now: Timestamp,
@@ -161,7 +161,7 @@ impl Ledger {
     }
 
     /// Acknowledging again replaces who, when and why.
-    pub fn acknowledge(
+    pub(crate) fn acknowledge(
         &mut self,
         id: &FindingId,
         by: String,
@@ -180,7 +180,7 @@ impl Ledger {
         Ok(entry.replace(finding, TransitionKind::Acknowledged))
     }
 
-    pub fn unacknowledge(&mut self, id: &FindingId) -> Result<Transition, LedgerError> {
+    pub(crate) fn unacknowledge(&mut self, id: &FindingId) -> Result<Transition, LedgerError> {
         let entry = self.entry(id)?;
         if entry.finding.acknowledged.is_none() {
             return Err(LedgerError::NotAcknowledged(id.clone()));
@@ -196,7 +196,7 @@ impl Ledger {
     /// same subject and reason is the remembered one, seen again: it goes on under the remembered
     /// id, with its beginning and, unless it is worse now, its acknowledgement. Returns the ids
     /// that were given up for remembered ones.
-    pub fn restore(&mut self, remembered: Vec<Finding>, now: Timestamp) -> Vec<FindingId> {
+    pub(crate) fn restore(&mut self, remembered: Vec<Finding>, now: Timestamp) -> Vec<FindingId> {
         let mut given_up = Vec::new();
         let mut history = (*self.history).clone();
         for old in remembered {
@@ -254,7 +254,7 @@ impl Ledger {
 
     /// Forgets what has been over for too long, and the oldest of too many. Returns whose rows the
     /// store can drop.
-    pub fn prune(&mut self, bounds: RetentionLimits, now: Timestamp) -> Vec<FindingId> {
+    pub(crate) fn prune(&mut self, bounds: RetentionLimits, now: Timestamp) -> Vec<FindingId> {
         let keeps = |(at, finding): (usize, &Arc<Finding>)| {
             at < bounds.max_count
                 && cleared_at(finding).is_none_or(|cleared| {

@@ -25,13 +25,13 @@ pub struct Mount {
 }
 
 impl Mount {
-    pub fn is_read_only(&self) -> bool {
+    pub(crate) fn is_read_only(&self) -> bool {
         self.options.iter().any(|o| o == "ro")
     }
 
     /// The filesystem itself refuses writes: `ro`, or one of ext4's `emergency_ro` and `shutdown`
     /// (fs/ext4/super.c, 6.15 and later).
-    pub fn is_super_read_only(&self) -> bool {
+    pub(crate) fn is_super_read_only(&self) -> bool {
         self.super_options
             .iter()
             .any(|o| matches!(o.as_str(), "ro" | "emergency_ro" | "shutdown"))
@@ -56,7 +56,7 @@ pub struct MountTable {
 
 /// Invalid lines are left out and returned; all others are parsed. A field that is not UTF-8 is
 /// kept, options are shown lossily.
-pub fn parse(text: &[u8]) -> (Vec<Mount>, Vec<String>) {
+pub(crate) fn parse(text: &[u8]) -> (Vec<Mount>, Vec<String>) {
     let (mut mounts, mut warnings) = (Vec::new(), Vec::new());
     for (number, line) in text
         .split(|byte| *byte == b'\n')
@@ -115,7 +115,7 @@ fn number(field: &[u8]) -> Option<u32> {
 }
 
 /// The options of one field.
-pub fn parse_options(field: &[u8]) -> Vec<String> {
+pub(crate) fn parse_options(field: &[u8]) -> Vec<String> {
     field
         .split(|byte| *byte == b',')
         .filter(|option| !option.is_empty())

@@ -2,9 +2,9 @@
 //! command line of the shim, driver registration, record files).
 
 /// Prefix of the pool's volume handles; no entry of `[[static]]` may have it.
-pub const POOL_PREFIX: &str = "dv-";
+pub(crate) const POOL_PREFIX: &str = "dv-";
 /// Maximum length of a static volume's name: it fits a label, and a file name with `.json`.
-pub const MAX_STATIC_NAME_LEN: usize = 63;
+pub(crate) const MAX_STATIC_NAME_LEN: usize = 63;
 /// CSI, GetPluginInfoResponse.name.
 const MAX_DRIVER_NAME_LEN: usize = 63;
 
@@ -13,7 +13,7 @@ fn is_name_byte(byte: u8) -> bool {
 }
 
 /// A driver name by CSI's rules (GetPluginInfoResponse.name): never more than one path component.
-pub fn validate_driver(text: &str) -> Result<(), String> {
+pub(crate) fn validate_driver(text: &str) -> Result<(), String> {
     let bytes = text.as_bytes();
     let end = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
     if bytes.len() > MAX_DRIVER_NAME_LEN {
@@ -29,7 +29,7 @@ pub fn validate_driver(text: &str) -> Result<(), String> {
 }
 
 /// The name of a `[[static]]` entry: it becomes a file name, and is a PV's handle.
-pub fn validate_static_volume(text: &str) -> Result<(), String> {
+pub(crate) fn validate_static_volume(text: &str) -> Result<(), String> {
     let begins_well = text
         .bytes()
         .next()

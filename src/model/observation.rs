@@ -28,28 +28,28 @@ impl<T> Observation<T> {
         Observation::Ok { at, value }
     }
 
-    pub fn failed(at: Timestamp, error: impl std::fmt::Display) -> Self {
+    pub(crate) fn failed(at: Timestamp, error: impl std::fmt::Display) -> Self {
         Observation::Failed {
             at,
             error: error.to_string(),
         }
     }
 
-    pub fn from_result<E: std::fmt::Display>(at: Timestamp, result: Result<T, E>) -> Self {
+    pub(crate) fn from_result<E: std::fmt::Display>(at: Timestamp, result: Result<T, E>) -> Self {
         match result {
             Ok(value) => Observation::ok(at, value),
             Err(error) => Observation::failed(at, error),
         }
     }
 
-    pub fn value(&self) -> Option<&T> {
+    pub(crate) fn value(&self) -> Option<&T> {
         match self {
             Observation::Ok { value, .. } => Some(value),
             _ => None,
         }
     }
 
-    pub fn map<U>(self, change: impl FnOnce(T) -> U) -> Observation<U> {
+    pub(crate) fn map<U>(self, change: impl FnOnce(T) -> U) -> Observation<U> {
         match self {
             Observation::Unavailable => Observation::Unavailable,
             Observation::Failed { at, error } => Observation::Failed { at, error },
@@ -60,14 +60,14 @@ impl<T> Observation<T> {
         }
     }
 
-    pub fn error(&self) -> Option<&str> {
+    pub(crate) fn error(&self) -> Option<&str> {
         match self {
             Observation::Failed { error, .. } => Some(error),
             _ => None,
         }
     }
 
-    pub fn at(&self) -> Option<Timestamp> {
+    pub(crate) fn at(&self) -> Option<Timestamp> {
         match self {
             Observation::Ok { at, .. } | Observation::Failed { at, .. } => Some(*at),
             Observation::Unavailable => None,

@@ -17,7 +17,7 @@ impl HostPath {
         HostPath(bytes.into())
     }
 
-    pub fn as_bytes(&self) -> &[u8] {
+    pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 

@@ -2,7 +2,7 @@
 //! `assess` is given them.
 
 pub mod checks;
-pub mod smart;
+pub(crate) mod smart;
 
 use std::time::Duration;
 
@@ -170,7 +170,7 @@ impl Default for ErrorPolicy {
 
 impl ErrorPolicy {
     /// How long nothing more must be told before it is over.
-    pub fn quiet_period(&self, severity: Severity) -> Duration {
+    pub(crate) fn quiet_period(&self, severity: Severity) -> Duration {
         if severity == Severity::Bad {
             self.bad_quiet_after
         } else {
@@ -180,7 +180,7 @@ impl ErrorPolicy {
 }
 
 /// Durations as whole seconds or as text (`90s`, `10min`, `1h`), in jiff's friendly format.
-pub mod seconds {
+pub(crate) mod seconds {
     use std::time::Duration;
 
     use serde::{Deserialize, Deserializer, Serializer};
@@ -192,11 +192,16 @@ pub mod seconds {
         Text(String),
     }
 
-    pub fn serialize<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<S: Serializer>(
+        duration: &Duration,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
         serializer.collect_str(&format_args!("{}s", duration.as_secs()))
     }
 
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Duration, D::Error> {
         match Form::deserialize(deserializer)? {
             Form::Seconds(seconds) => Ok(Duration::from_secs(seconds)),
             Form::Text(text) => {

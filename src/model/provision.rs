@@ -41,7 +41,7 @@ impl AccessMode {
     /// nobody can keep. MULTI_NODE_READER_ONLY promises that whoever can reach it may read:
     /// topology lets only this node reach it, and Kubernetes has no other mode for ReadOnlyMany, so
     /// it is taken and held read-only.
-    pub fn is_for_one_node(self) -> bool {
+    pub(crate) fn is_for_one_node(self) -> bool {
         !matches!(
             self,
             AccessMode::MultiNodeSingleWriter | AccessMode::MultiNodeMultiWriter
@@ -51,7 +51,10 @@ impl AccessMode {
 
 /// The kind of a volume for which none was asked: where an administrator has named a volume group
 /// and no folder, he wants logical volumes.
-pub fn default_kind(directory_configured: bool, volume_group_configured: bool) -> BackingKind {
+pub(crate) fn default_kind(
+    directory_configured: bool,
+    volume_group_configured: bool,
+) -> BackingKind {
     if volume_group_configured && !directory_configured {
         BackingKind::Lvm
     } else {

@@ -10,11 +10,11 @@
 
 mod carry_forward;
 #[cfg(test)]
-pub mod fixture;
+pub(crate) mod fixture;
 pub mod history;
-pub mod parse;
-pub mod report;
-pub mod rules;
+pub(crate) mod parse;
+pub(crate) mod report;
+pub(crate) mod rules;
 
 use serde::{Deserialize, Serialize};
 

@@ -62,7 +62,7 @@ pub struct NodeContext {
 
 impl NodeContext {
     /// A caller's path as the mount table would name it.
-    pub fn resolve_kubelet_path(&self, path: &HostPath) -> HostPath {
+    pub(crate) fn resolve_kubelet_path(&self, path: &HostPath) -> HostPath {
         let bytes = path.as_bytes();
         let trimmed = bytes.len() - bytes.iter().rev().take_while(|byte| **byte == b'/').count();
         let path = HostPath::new(&bytes[..trimmed.max(1).min(bytes.len())]);
@@ -79,7 +79,7 @@ impl NodeContext {
 impl Snapshot {
     /// The volume of a CSI driver. An id is bounded, hence a hash at its end when the handle is
     /// long: the handle itself decides.
-    pub fn csi_volume(&self, driver: &str, handle: &str) -> Option<&Arc<Volume>> {
+    pub(crate) fn csi_volume(&self, driver: &str, handle: &str) -> Option<&Arc<Volume>> {
         let volume = self.volumes.get(&VolumeId::csi(driver, handle))?;
         let facts = &volume.facts;
         (facts.driver.as_deref() == Some(driver) && facts.handle.as_deref() == Some(handle))
@@ -88,7 +88,7 @@ impl Snapshot {
 
     /// Whether it was of the filesystem that this volume has now, under whatever name it was asked
     /// for.
-    pub fn is_check_of(&self, check: &Check, volume: &VolumeId) -> bool {
+    pub(crate) fn is_check_of(&self, check: &Check, volume: &VolumeId) -> bool {
         let facts = self.volumes.get(volume).map(|volume| &volume.facts);
         let named = check.target.volume.as_ref() == Some(volume);
         match (

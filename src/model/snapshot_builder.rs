@@ -53,7 +53,7 @@ pub enum ChangedItem {
 }
 
 /// What the picture is made of.
-pub struct SnapshotInput<'a> {
+pub(crate) struct SnapshotInput<'a> {
     pub facts: &'a Facts,
     pub ledger: &'a Ledger,
     pub policy: &'a Policy,
@@ -65,12 +65,12 @@ pub struct SnapshotInput<'a> {
 
 /// Draws pictures one after the other, and remembers which figures watchers were told last.
 #[derive(Debug, Default)]
-pub struct SnapshotBuilder {
+pub(crate) struct SnapshotBuilder {
     published_usage: BTreeMap<VolumeId, (VolumeUsage, Timestamp)>,
 }
 
 #[derive(Debug)]
-pub struct SnapshotUpdate {
+pub(crate) struct SnapshotUpdate {
     pub snapshot: Arc<Snapshot>,
     /// By revision, each one above the one before; the last is the snapshot's.
     pub changes: Vec<Change>,
@@ -79,7 +79,11 @@ pub struct SnapshotUpdate {
 }
 
 impl SnapshotBuilder {
-    pub fn build(&mut self, previous: &Arc<Snapshot>, scene: SnapshotInput<'_>) -> SnapshotUpdate {
+    pub(crate) fn build(
+        &mut self,
+        previous: &Arc<Snapshot>,
+        scene: SnapshotInput<'_>,
+    ) -> SnapshotUpdate {
         let findings: BTreeMap<FindingId, Arc<Finding>> = scene
             .ledger
             .active()

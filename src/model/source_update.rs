@@ -206,7 +206,7 @@ pub enum SourceStatus {
 /// owner takes a source's updates. Each request is sent once per admin's command, event or scan,
 /// and NVMe controllers send no second event of a kind before their log is read (NVM Express Base
 /// 2.0, 5.2).
-pub const REQUEST_QUEUE_CAPACITY: usize = 1024;
+pub(crate) const REQUEST_QUEUE_CAPACITY: usize = 1024;
 
 /// Requests from the owner to sources: read again, now.
 #[derive(Clone, Debug, PartialEq, Eq)]

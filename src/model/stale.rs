@@ -20,7 +20,7 @@ use crate::model::volume::MountRole;
 
 /// So long must nobody have used it by readings of the records: the kubelet mounts before and
 /// unmounts after what it writes down, one volume at a time.
-pub const GRACE: Duration = Duration::from_secs(120);
+pub(crate) const GRACE: Duration = Duration::from_secs(120);
 
 /// What cannot be read may say that somebody does.
 const UNREADABLE_RECORD: &str = "the kubelet has a record of it, which cannot be read";
@@ -57,13 +57,13 @@ pub struct OrphanState {
 
 impl Attachment {
     /// Why it is stale; None while it is in use, while that is not known, and within the grace.
-    pub fn stale_cause(&self) -> Option<&str> {
+    pub(crate) fn stale_cause(&self) -> Option<&str> {
         let orphaned = self.orphaned.as_ref().filter(|_| self.used_by.is_none())?;
         self.is_abandoned().then_some(orphaned.why.as_str())
     }
 
     /// No pod has had it for longer than the grace, though the kubelet may still have it staged.
-    pub fn is_abandoned(&self) -> bool {
+    pub(crate) fn is_abandoned(&self) -> bool {
         self.orphaned
             .as_ref()
             .is_some_and(|orphaned| elapsed(orphaned.since, orphaned.confirmed_at) >= GRACE)
@@ -72,7 +72,7 @@ impl Attachment {
 
 /// Whether somebody uses a place.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PlaceUse {
+pub(crate) enum PlaceUse {
     Used(String),
     /// The kubelet has it staged, for no pod.
     StagedOnly(String),
@@ -82,7 +82,7 @@ pub enum PlaceUse {
 }
 
 /// One good reading of the kubelet's records, as it is asked.
-pub struct KubeletIndex<'a> {
+pub(crate) struct KubeletIndex<'a> {
     records: &'a KubeletRecords,
     root: &'a HostPath,
     staged: BTreeSet<&'a HostPath>,
@@ -95,7 +95,7 @@ pub struct KubeletIndex<'a> {
 
 impl<'a> KubeletIndex<'a> {
     /// `root`: the kubelet's folder as the mount table names it.
-    pub fn new(records: &'a KubeletRecords, root: &'a HostPath) -> KubeletIndex<'a> {
+    pub(crate) fn new(records: &'a KubeletRecords, root: &'a HostPath) -> KubeletIndex<'a> {
         let publications = || {
             records.volumes.iter().flat_map(|volume| {
                 volume
@@ -126,7 +126,7 @@ impl<'a> KubeletIndex<'a> {
 
     /// Whether a pod uses this place. `told`: the pod that it was published for, where the path
     /// does not say.
-    pub fn pod_use(&self, path: &HostPath, told: Option<&str>) -> PlaceUse {
+    pub(crate) fn pod_use(&self, path: &HostPath, told: Option<&str>) -> PlaceUse {
         if let Some(uid) = self.published.get(path) {
             return PlaceUse::Used(format!(
                 "the kubelet's record says that {} has it",
@@ -173,7 +173,7 @@ impl<'a> KubeletIndex<'a> {
     }
 
     /// Whether the kubelet, or a pod, uses the volume that is staged here.
-    pub fn staging_use(&self, path: &HostPath, driver: &str, handle: &str) -> PlaceUse {
+    pub(crate) fn staging_use(&self, path: &HostPath, driver: &str, handle: &str) -> PlaceUse {
         if self.with_pods.contains(&(driver, handle)) {
             return PlaceUse::Used(
                 "the kubelet's record says that a pod has the volume".to_owned(),

@@ -17,7 +17,7 @@ use crate::model::volume::{Impact, Stack};
 
 /// One thing that is wrong with the drives beneath.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StorageFault {
+pub(crate) struct StorageFault {
     /// All of them are gone; else some are gone or bad.
     pub unreachable: bool,
     pub reason: Reason,
@@ -27,14 +27,14 @@ pub struct StorageFault {
 
 /// Whether volumes can be reached, and what there is to say about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct VolumeConnectivity {
+pub(crate) struct VolumeConnectivity {
     pub connected: bool,
     pub messages: Vec<String>,
 }
 
 /// Why what the snapshot says of volumes is not all that there is: the first full picture is not
 /// there, or a source that lists things gives nothing.
-pub fn incomplete_cause(snapshot: &Snapshot) -> Option<String> {
+pub(crate) fn incomplete_cause(snapshot: &Snapshot) -> Option<String> {
     if !snapshot.settled {
         return Some("the daemon has not looked around yet".to_owned());
     }
@@ -48,7 +48,7 @@ pub fn incomplete_cause(snapshot: &Snapshot) -> Option<String> {
 }
 
 /// Volumes of a CSI driver.
-pub fn volumes_of<'a>(
+pub(crate) fn volumes_of<'a>(
     snapshot: &'a Snapshot,
     driver: &'a str,
 ) -> impl Iterator<Item = &'a Arc<Volume>> {
@@ -86,7 +86,7 @@ fn drives_of<'a>(snapshot: &'a Snapshot, driver: &str) -> Vec<&'a Drive> {
 /// What is wrong with the drives beneath a driver's volumes: UNREACHABLE when all of them are gone,
 /// else DEGRADED for those that are gone and those that are bad. None for drives that are not this
 /// node's. An error where nothing is known against them and something is not known.
-pub fn faults(snapshot: &Snapshot, driver: &str) -> Result<Vec<StorageFault>, String> {
+pub(crate) fn faults(snapshot: &Snapshot, driver: &str) -> Result<Vec<StorageFault>, String> {
     let drives = drives_of(snapshot, driver);
     let (gone, here): (Vec<&Drive>, Vec<&Drive>) = drives
         .iter()
@@ -172,7 +172,7 @@ fn describe_with_finding(snapshot: &Snapshot, drive: &Drive) -> String {
 
 /// Whether volumes can be reached: every drive that they need is present and answers, and so do
 /// they. A drive that redundancy stands in for is told of, and cuts nothing off. An error on doubt.
-pub fn connectivity(
+pub(crate) fn connectivity(
     snapshot: &Snapshot,
     volumes: &[&Volume],
 ) -> Result<VolumeConnectivity, String> {
@@ -203,7 +203,10 @@ pub fn connectivity(
 }
 
 /// The same of the drives that a driver's new volumes would lie on.
-pub fn pool_connectivity(snapshot: &Snapshot, driver: &str) -> Result<VolumeConnectivity, String> {
+pub(crate) fn pool_connectivity(
+    snapshot: &Snapshot,
+    driver: &str,
+) -> Result<VolumeConnectivity, String> {
     let surroundings = &snapshot.node_context;
     let is_theirs = surroundings.driver.as_deref() == Some(driver);
     let (stack, drives) = if is_theirs {

@@ -8,12 +8,12 @@ use crate::model::source_update::Source;
 /// Upper ends of the buckets, in milliseconds; what took longer is in one more. A healthy volume
 /// answers within the first ones, a drive that is asked for all its log pages within some seconds,
 /// and what hangs in the last.
-pub const BOUNDS: [u64; 11] = [
+pub(crate) const BOUNDS: [u64; 11] = [
     1, 5, 25, 100, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000,
 ];
 
 /// By who was asked.
-pub type Timings = BTreeMap<Source, Timing>;
+pub(crate) type Timings = BTreeMap<Source, Timing>;
 
 /// Since the daemon's start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub struct Timing {
 }
 
 impl Timing {
-    pub fn take(&mut self, took: Duration) {
+    pub(crate) fn take(&mut self, took: Duration) {
         let bucket = BOUNDS
             .iter()
             .position(|bound| took <= Duration::from_millis(*bound))
@@ -35,7 +35,7 @@ impl Timing {
         self.sum = self.sum.saturating_add(took);
     }
 
-    pub fn count(&self) -> u64 {
+    pub(crate) fn count(&self) -> u64 {
         self.counts
             .iter()
             .fold(0, |sum, count| sum.saturating_add(*count))

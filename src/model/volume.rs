@@ -109,7 +109,7 @@ pub enum Stack {
 
 /// What the loss or failure of some drives does to a stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Impact {
+pub(crate) enum Impact {
     /// None of them is beneath it.
     None,
     /// Redundancy still covers it.
@@ -119,7 +119,7 @@ pub enum Impact {
 }
 
 impl Stack {
-    pub fn drives(&self) -> Vec<&DriveId> {
+    pub(crate) fn drives(&self) -> Vec<&DriveId> {
         let mut drives = Vec::new();
         self.collect(&mut drives);
         drives.sort();
@@ -138,7 +138,7 @@ impl Stack {
     }
 
     /// What it means for this stack that the drives for which `fails` holds are failing.
-    pub fn impact(&self, fails: &dyn Fn(&DriveId) -> bool) -> Impact {
+    pub(crate) fn impact(&self, fails: &dyn Fn(&DriveId) -> bool) -> Impact {
         match self {
             Stack::Nothing => Impact::None,
             Stack::Drive(id) if fails(id) => Impact::Exposed,

@@ -39,10 +39,10 @@ mod volume;
 #[cfg(test)]
 mod tests;
 
-pub use crate::provision::engine::actor::{Actor, EngineError};
+pub(crate) use crate::provision::engine::actor::{Actor, EngineError};
 pub use crate::provision::engine::handle::Engine;
-pub use crate::provision::engine::request::{
+pub(crate) use crate::provision::engine::request::{
     CreateRequest, ExpandRequest, ExpandResponse, PublishRequest, StageRequest,
 };
 pub use crate::provision::engine::settings::{Settings, StaticVolume};
-pub use crate::provision::engine::view::{EngineView, VolumeView};
+pub(crate) use crate::provision::engine::view::{EngineView, VolumeView};

@@ -52,7 +52,7 @@ pub enum ProvisionError {
 
 impl ProvisionError {
     /// `handle` is any text that a caller sent: the message repeats it without control characters.
-    pub fn volume_not_found(handle: &str) -> ProvisionError {
+    pub(crate) fn volume_not_found(handle: &str) -> ProvisionError {
         let shown: String = handle
             .chars()
             .take(MAX_ECHO_CHARS)
@@ -61,7 +61,10 @@ impl ProvisionError {
         ProvisionError::NotFound(format!("no volume here has the handle `{shown}`"))
     }
 
-    pub fn invalid_argument(field: &'static str, problem: impl Into<String>) -> ProvisionError {
+    pub(crate) fn invalid_argument(
+        field: &'static str,
+        problem: impl Into<String>,
+    ) -> ProvisionError {
         ProvisionError::InvalidArgument {
             field,
             problem: problem.into(),
@@ -70,7 +73,7 @@ impl ProvisionError {
 
     /// What a step's failure is to the caller. `field` is the request's field that held the path of
     /// the step, if one did.
-    pub fn from_step(
+    pub(crate) fn from_step(
         operation: &str,
         field: Option<&'static str>,
         error: StepError,

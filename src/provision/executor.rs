@@ -73,7 +73,7 @@ impl RolePool {
 
 impl WorkerExecutor {
     /// `program`: our own binary. Processes are started when they are needed.
-    pub fn new(root: &HostRoot, program: PathBuf) -> WorkerExecutor {
+    pub(crate) fn new(root: &HostRoot, program: PathBuf) -> WorkerExecutor {
         WorkerExecutor::with_max_timeout(root, program, Duration::MAX)
     }
 
@@ -106,14 +106,14 @@ impl WorkerExecutor {
     }
 
     /// What the processes said that they may not do.
-    pub fn limitations(&self) -> [watch::Receiver<Vec<String>>; 3] {
+    pub(crate) fn limitations(&self) -> [watch::Receiver<Vec<String>>; 3] {
         [&self.inner.host, &self.inner.lvm, &self.inner.tools]
             .map(|pool| pool.workers.limitations())
     }
 
     /// Lets all processes go, at once; what hangs is left to the kernel, and what is being done is
     /// done to its end.
-    pub fn close(&self) {
+    pub(crate) fn close(&self) {
         [&self.inner.host, &self.inner.lvm, &self.inner.tools]
             .into_iter()
             .for_each(|pool| pool.workers.close());

@@ -6,7 +6,7 @@
 //! is never overwritten, because it may be the only trace of a volume. This module reads and writes
 //! no files.
 
-pub mod tags;
+pub(crate) mod tags;
 
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
@@ -19,11 +19,11 @@ use crate::provision::rules::names;
 use crate::provision::step::DeviceIdentity;
 
 /// Of all records. A greater one was written by a newer program, and is left alone.
-pub const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 1;
 
 /// A volume of the pool, as it was made.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct VolumeRecord {
+pub(crate) struct VolumeRecord {
     pub version: u32,
     pub handle: String,
     pub name: String,
@@ -42,7 +42,7 @@ pub struct VolumeRecord {
 
 /// Where a volume is staged and published.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct AttachmentsRecord {
+pub(crate) struct AttachmentsRecord {
     pub version: u32,
     pub handle: String,
     pub kind: BackingKind,
@@ -60,7 +60,7 @@ pub struct AttachmentsRecord {
 /// What is about to be done with a volume, written before the first step of it and removed after
 /// the last.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Intent {
+pub(crate) struct Intent {
     pub version: u32,
     pub handle: String,
     pub since: Timestamp,
@@ -80,7 +80,7 @@ pub struct Intent {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case")]
-pub enum Operation {
+pub(crate) enum Operation {
     Create {
         record: VolumeRecord,
     },
@@ -108,7 +108,7 @@ pub enum Operation {
 
 impl Operation {
     /// For people.
-    pub fn description(&self) -> &'static str {
+    pub(crate) fn description(&self) -> &'static str {
         match self {
             Operation::Create { .. } => "creating it",
             Operation::Delete => "deleting it",
@@ -122,7 +122,7 @@ impl Operation {
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum RecordError {
+pub(crate) enum RecordError {
     #[error("it is no record")]
     Parse(#[source] serde_json::Error),
     #[error("it was written by a newer program (version {0}, this one reads {VERSION})")]
@@ -138,7 +138,7 @@ pub enum RecordError {
 }
 
 /// A record that says whose it is.
-pub trait HasHandle {
+pub(crate) trait HasHandle {
     fn handle(&self) -> &str;
 }
 
@@ -161,7 +161,10 @@ impl HasHandle for Intent {
 }
 
 /// The record of volume `handle`.
-pub fn read<T: DeserializeOwned + HasHandle>(handle: &str, text: &[u8]) -> Result<T, RecordError> {
+pub(crate) fn read<T: DeserializeOwned + HasHandle>(
+    handle: &str,
+    text: &[u8],
+) -> Result<T, RecordError> {
     let value: Value = serde_json::from_slice(text).map_err(RecordError::Parse)?;
     if let Some(version) = value.get("version").and_then(Value::as_u64)
         && version > u64::from(VERSION)
@@ -175,7 +178,7 @@ pub fn read<T: DeserializeOwned + HasHandle>(handle: &str, text: &[u8]) -> Resul
     Ok(record)
 }
 
-pub fn write<T: Serialize>(record: &T) -> Result<String, RecordError> {
+pub(crate) fn write<T: Serialize>(record: &T) -> Result<String, RecordError> {
     serde_json::to_string_pretty(record)
         .map(|text| text + "\n")
         .map_err(RecordError::Serialize)
@@ -183,18 +186,18 @@ pub fn write<T: Serialize>(record: &T) -> Result<String, RecordError> {
 
 /// The name that a record which cannot be used still tells, so that it is not given to another
 /// volume.
-pub fn name_in_unreadable(text: &[u8]) -> Option<String> {
+pub(crate) fn name_in_unreadable(text: &[u8]) -> Option<String> {
     let value: Value = serde_json::from_slice(text).ok()?;
     Some(value.get("name")?.as_str()?.to_owned())
 }
 
 /// `dv-….json`, `fast-1.json`.
-pub fn file_name(handle: &str) -> String {
+pub(crate) fn file_name(handle: &str) -> String {
     format!("{handle}.json")
 }
 
 /// The handle of a record's file; None: no file of ours.
-pub fn handle_from_file_name(file: &str) -> Option<&str> {
+pub(crate) fn handle_from_file_name(file: &str) -> Option<&str> {
     file.strip_suffix(".json")
         .filter(|handle| names::is_pool_handle(handle) || names::is_static_name(handle))
 }

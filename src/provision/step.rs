@@ -4,7 +4,7 @@
 //! Each step is idempotent: repeating it changes nothing. A step does not depend on the order of
 //! steps, which the engine decides.
 
-pub mod spec;
+pub(crate) mod spec;
 
 use serde::{Deserialize, Serialize};
 
@@ -317,7 +317,7 @@ impl std::fmt::Display for DeviceIdentity {
 
 impl DeviceIdentity {
     /// True only with certainty: two devices without an identity are not known to be the same.
-    pub fn is_certainly_same(&self, other: &DeviceIdentity) -> bool {
+    pub(crate) fn is_certainly_same(&self, other: &DeviceIdentity) -> bool {
         self.name.is_some() && self == other
     }
 }
@@ -394,7 +394,7 @@ pub enum StepErrorKind {
 
 impl StepErrorKind {
     /// Of a `Format`: nothing was begun. What goes wrong from mkfs on is `Failed` or `Stuck`.
-    pub fn is_refusal(self) -> bool {
+    pub(crate) fn is_refusal(self) -> bool {
         !matches!(self, StepErrorKind::Other | StepErrorKind::Stuck)
     }
 }

@@ -34,7 +34,7 @@ use crate::provision::worker::error::StepWorkerError;
 impl WorkerRole {
     const ALL: [WorkerRole; 3] = [WorkerRole::Host, WorkerRole::Lvm, WorkerRole::Tools];
 
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             WorkerRole::Host => "host",
             WorkerRole::Lvm => "lvm",
@@ -72,7 +72,7 @@ impl WorkerRole {
 }
 
 /// Arguments that make our binary take steps.
-pub fn arguments(site: WorkerRole, root: &HostRoot) -> Vec<OsString> {
+pub(crate) fn arguments(site: WorkerRole, root: &HostRoot) -> Vec<OsString> {
     vec!["step".into(), site.name().into(), root.dir().into()]
 }
 

@@ -14,7 +14,7 @@
 mod backend;
 pub mod freezer;
 mod load;
-pub mod lvm;
+pub(crate) mod lvm;
 mod lvm_snapshot;
 mod queue;
 pub mod runner;
@@ -22,9 +22,9 @@ mod task;
 #[cfg(test)]
 mod tests;
 mod tools;
-pub mod xfs_health;
+pub(crate) mod xfs_health;
 
-pub use lvm_snapshot::PREFIX as SNAPSHOT_PREFIX;
+pub(crate) use lvm_snapshot::PREFIX as SNAPSHOT_PREFIX;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::convert::Infallible;
@@ -62,7 +62,7 @@ const FIND_TOOLS_INTERVAL: Duration = Duration::from_secs(60);
 const TARGET_GONE: &str = "the check is not wanted any more: what it was of is gone";
 
 /// Runs until the owner of the state has ended.
-pub async fn run(context: Context) -> Result<Infallible, SourceError> {
+pub(crate) async fn run(context: Context) -> Result<Infallible, SourceError> {
     let backend = HostBackend::new(&context);
     run_with(context, backend).await
 }

@@ -20,7 +20,7 @@ use crate::source::jobs::{Job, JobResult};
 pub type JobWorkers = WorkerPool<Job, JobResult>;
 
 #[derive(Clone)]
-pub struct Context {
+pub(crate) struct Context {
     pub root: HostRoot,
     pub reports: mpsc::Sender<SourceUpdate>,
     /// Each source subscribes; the owner sends.
@@ -48,7 +48,7 @@ pub struct Context {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct SourceSettings {
+pub(crate) struct SourceSettings {
     /// As the host names it.
     pub kubelet_root: HostPath,
     pub admit: Vec<String>,
@@ -69,7 +69,7 @@ pub struct SourceSettings {
 
 /// What runs checks must know beside each check's own terms.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CheckSettings {
+pub(crate) struct CheckSettings {
     /// Checks of which runs go on at a time.
     pub at_once: usize,
     /// Scheduled ones wait while tasks wait for I/O more than so many percent of the time.
@@ -79,10 +79,10 @@ pub struct CheckSettings {
 
 /// Where smartctl is when nothing else is set. On a recorded tree it is not asked: it would speak
 /// of other drives than the tree's.
-pub const USUAL_SMARTCTL: &str = "/usr/sbin/smartctl";
+pub(crate) const USUAL_SMARTCTL: &str = "/usr/sbin/smartctl";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SmartSettings {
+pub(crate) struct SmartSettings {
     pub enabled: bool,
     /// Absolute.
     pub command: PathBuf,
@@ -104,7 +104,7 @@ pub struct SmartSettings {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DeviceType {
+pub(crate) struct DeviceType {
     pub model: Option<String>,
     pub serial: Option<String>,
     /// `sat,12`; `ignore`: never asked.
@@ -112,7 +112,7 @@ pub struct DeviceType {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KernelLogSettings {
+pub(crate) struct KernelLogSettings {
     pub enabled: bool,
     /// As the host names it.
     pub path: HostPath,
@@ -121,7 +121,7 @@ pub struct KernelLogSettings {
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum SourceError {
+pub(crate) enum SourceError {
     /// The end of the daemon, not a failure of the source.
     #[error("the owner of the state is gone")]
     OwnerGone,
@@ -134,7 +134,7 @@ pub enum SourceError {
 }
 
 impl Context {
-    pub async fn report(&self, report: SourceUpdate) -> Result<(), SourceError> {
+    pub(crate) async fn report(&self, report: SourceUpdate) -> Result<(), SourceError> {
         self.reports
             .send(report)
             .await

@@ -113,7 +113,7 @@ pub fn read(root: &HostRoot, part: &CounterGroup) -> Result<CounterReadings, Cou
 }
 
 /// No counters.
-pub fn empty() -> CounterReadings {
+pub(crate) fn empty() -> CounterReadings {
     CounterReadings::default()
 }
 
@@ -163,7 +163,7 @@ fn device_name(dev: DevNo) -> Result<String, CountersError> {
 }
 
 /// Runs until the owner of the state ends.
-pub async fn run(context: Context) -> Result<Infallible, SourceError> {
+pub(crate) async fn run(context: Context) -> Result<Infallible, SourceError> {
     let mut requests = context.requests.subscribe();
     let mut status_reporter = StatusReporter::new(Source::Counters);
     let mut warned: Vec<String> = Vec::new();

@@ -21,7 +21,7 @@ use crate::source::status_reporter::StatusReporter;
 const DISKSTATS: &str = "/proc/diskstats";
 
 #[derive(Debug, thiserror::Error)]
-pub enum DiskStatsError {
+pub(crate) enum DiskStatsError {
     #[error("reading {DISKSTATS}")]
     Read(#[source] std::io::Error),
     #[error("{DISKSTATS}: not a device's counters: {0}")]
@@ -29,7 +29,7 @@ pub enum DiskStatsError {
 }
 
 /// Parses all lines; kernels before 4.18 have no discards, before 5.5 no flushes.
-pub fn parse(text: &str) -> Result<Vec<DiskStat>, DiskStatsError> {
+pub(crate) fn parse(text: &str) -> Result<Vec<DiskStat>, DiskStatsError> {
     text.lines()
         .map(|line| parse_line(line).ok_or_else(|| DiskStatsError::Line(line.to_owned())))
         .collect()
@@ -58,7 +58,7 @@ fn parse_line(line: &str) -> Option<DiskStat> {
 }
 
 /// Runs until the owner of the state ends.
-pub async fn run(context: Context) -> Result<Infallible, SourceError> {
+pub(crate) async fn run(context: Context) -> Result<Infallible, SourceError> {
     let mut requests = context.requests.subscribe();
     let mut status_reporter = StatusReporter::new(Source::DiskStats);
     loop {

@@ -10,7 +10,7 @@
 //! structures and media errors. It would be another module beside this one, with the same mounts as
 //! input.
 
-pub mod notification;
+pub(crate) mod notification;
 pub mod protocol;
 
 use std::collections::BTreeMap;
@@ -46,7 +46,7 @@ const NO_FILESYSTEM: &str = "no filesystem is watched";
 const MAX_BACKOFF: Duration = Duration::from_secs(60);
 
 /// Runs until the state's owner has ended.
-pub async fn run(context: Context) -> Result<Infallible, SourceError> {
+pub(crate) async fn run(context: Context) -> Result<Infallible, SourceError> {
     let mut reporter = StatusReporter::new(Source::FsErrors);
     if context.root.is_recorded() {
         reporter

@@ -42,7 +42,7 @@ const LAYERS_INTERVAL: Duration = Duration::from_secs(30);
 const FULL_ROUND_EVERY: u32 = 10;
 
 /// Runs until the owner of the state ends.
-pub async fn run(context: Context) -> Result<Infallible, SourceError> {
+pub(crate) async fn run(context: Context) -> Result<Infallible, SourceError> {
     let context = Arc::new(context);
     let (status, mut events) = events::start(&context.root);
     let mut watch = HardwareWatch::new(!context.root.is_recorded(), status.clone());

@@ -32,15 +32,15 @@ use crate::source::kmsg::log_fd::{LogFd, LogFdKind};
 use crate::source::kmsg::record_splitter::RecordSplitter;
 use crate::source::status_reporter::StatusReporter;
 
-pub mod batcher;
-pub mod journal;
-pub mod log_epoch;
-pub mod log_fd;
-pub mod record_splitter;
+pub(crate) mod batcher;
+pub(crate) mod journal;
+pub(crate) mod log_epoch;
+pub(crate) mod log_fd;
+pub(crate) mod record_splitter;
 
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 /// Only for this device does journald have the same records.
-pub const DEVICE: &str = "/dev/kmsg";
+pub(crate) const DEVICE: &str = "/dev/kmsg";
 /// The kernel's longest record fits (CONSOLE_EXT_LOG_MAX is 8 KiB); for a longer one the buffer
 /// grows.
 const BUFFER: usize = 16 * 1024;
@@ -70,7 +70,7 @@ const MIN_BACKOFF: Duration = Duration::from_secs(1);
 const MAX_BACKOFF: Duration = Duration::from_secs(60);
 
 /// Runs until the state's owner has ended.
-pub async fn run(context: Context) -> Result<Infallible, SourceError> {
+pub(crate) async fn run(context: Context) -> Result<Infallible, SourceError> {
     run_with(
         context,
         journal::PROGRAMS.iter().map(PathBuf::from).collect(),

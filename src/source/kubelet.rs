@@ -25,7 +25,7 @@ use crate::source::jobs::{Job, JobResult};
 use crate::source::status_reporter::StatusReporter;
 use crate::source::worker_job::{JobError, answer, run_with_retry};
 
-pub use crate::source::kubelet::scan::{KubeletError, scan};
+pub(crate) use crate::source::kubelet::scan::{KubeletError, scan};
 
 /// The kubelet announces no change of its records. The mount that follows triggers a scan
 /// (`SourceRequest::Kubelet`).
@@ -40,7 +40,7 @@ const RESCAN_DELAYS: [Duration; 3] = [
 ];
 
 /// Runs until the owner of the state ends.
-pub async fn run(context: Context) -> Result<Infallible, SourceError> {
+pub(crate) async fn run(context: Context) -> Result<Infallible, SourceError> {
     let mut requests = context.requests.subscribe();
     let mut settings = context.settings.clone();
     let mut status_reporter = StatusReporter::new(Source::Kubelet);

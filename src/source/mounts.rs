@@ -15,7 +15,7 @@ use tokio::sync::{broadcast, mpsc, watch};
 
 use crate::host::clock::now;
 use crate::host::root::HostRoot;
-pub use crate::model::mount::parse;
+pub(crate) use crate::model::mount::parse;
 use crate::model::mount::{FstabEntry, MountTable, parse_options};
 use crate::model::observation::Observation;
 use crate::model::path::HostPath;
@@ -28,7 +28,7 @@ const FSTAB: &str = "/etc/fstab";
 const SETTLE: Duration = Duration::from_millis(10);
 
 /// fstab(5): lines with at least three fields and an absolute mount point.
-pub fn parse_fstab(text: &[u8]) -> Vec<FstabEntry> {
+pub(crate) fn parse_fstab(text: &[u8]) -> Vec<FstabEntry> {
     let mut entries = Vec::new();
     for line in text.split(|byte| *byte == b'\n') {
         let mut fields = line
@@ -62,7 +62,7 @@ fn read_fstab(root: &HostRoot) -> Vec<FstabEntry> {
 
 /// Runs until the owner of the state ends. A thread of its own reads: the kernel holds a lock over
 /// mountinfo that a hanging mount(2) can hold as well.
-pub async fn run(context: Context) -> Result<Infallible, SourceError> {
+pub(crate) async fn run(context: Context) -> Result<Infallible, SourceError> {
     let (waker, wake_receiver) =
         std::os::unix::net::UnixStream::pair().map_err(|source| SourceError::Thread {
             name: "mounts",

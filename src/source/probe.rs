@@ -51,7 +51,7 @@ struct ProbeOutcome {
 }
 
 /// Runs until the owner of the state ends.
-pub async fn run(context: Context) -> Result<Infallible, SourceError> {
+pub(crate) async fn run(context: Context) -> Result<Infallible, SourceError> {
     let context = Arc::new(context);
     let status = match context.root.is_recorded() {
         false => SourceStatus::Active("statfs and readdir by worker processes".into()),

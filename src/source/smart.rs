@@ -17,7 +17,7 @@
 
 mod backend;
 mod controller_locks;
-pub mod controllers;
+pub(crate) mod controllers;
 mod dispatch;
 mod nvme_events;
 mod plan;
@@ -67,7 +67,7 @@ const SUSPEND_UNKNOWN: &str =
     "the drive was not queried: its runtime power status could not be read";
 
 /// Runs until the owner of the state is gone.
-pub async fn run(context: Context) -> Result<Infallible, SourceError> {
+pub(crate) async fn run(context: Context) -> Result<Infallible, SourceError> {
     let backend = HostBackend {
         workers: context.workers.clone(),
         root: context.root.clone(),

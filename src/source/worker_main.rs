@@ -27,7 +27,7 @@ use crate::source::jobs::{CounterGroup, Job, JobResult};
 use crate::source::smart::controllers;
 use crate::source::{counters, inventory, kubelet, layers};
 
-pub use lvm::REPLAY_DAMAGED;
+pub(crate) use lvm::REPLAY_DAMAGED;
 
 /// The role of a worker process, and its mount namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

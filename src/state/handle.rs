@@ -106,7 +106,7 @@ impl Handle {
         }
     }
 
-    pub fn snapshot(&self) -> Arc<Snapshot> {
+    pub(crate) fn snapshot(&self) -> Arc<Snapshot> {
         self.snapshots.borrow().clone()
     }
 
@@ -132,35 +132,48 @@ impl Handle {
         answer.await.map_err(|_| CommandError::Stopping)?
     }
 
-    pub async fn unacknowledge(&self, finding: FindingId) -> Result<Arc<Finding>, CommandError> {
+    pub(crate) async fn unacknowledge(
+        &self,
+        finding: FindingId,
+    ) -> Result<Arc<Finding>, CommandError> {
         let (reply, answer) = oneshot::channel();
         self.send(Command::Unacknowledge { finding, reply }).await?;
         answer.await.map_err(|_| CommandError::Stopping)?
     }
 
     /// From after `resume`, where the owner still has all changes since; else from a full snapshot.
-    pub async fn subscribe(&self, resume: Option<u64>) -> Result<Subscription, CommandError> {
+    pub(crate) async fn subscribe(
+        &self,
+        resume: Option<u64>,
+    ) -> Result<Subscription, CommandError> {
         let (reply, answer) = oneshot::channel();
         self.send(Command::Subscribe { resume, reply }).await?;
         answer.await.map_err(|_| CommandError::Stopping)
     }
 
-    pub async fn refresh(&self, request: SourceRequest) -> Result<(), CommandError> {
+    pub(crate) async fn refresh(&self, request: SourceRequest) -> Result<(), CommandError> {
         self.send(Command::Refresh(request)).await
     }
 
     /// The I/O counters of all devices, read after this call.
-    pub async fn read_io(&self) -> Result<Arc<Vec<DiskStat>>, CommandError> {
+    pub(crate) async fn read_io(&self) -> Result<Arc<Vec<DiskStat>>, CommandError> {
         let (reply, answer) = oneshot::channel();
         self.send(Command::ReadIo { reply }).await?;
         answer.await.map_err(|_| CommandError::NoCounters)
     }
 
-    pub async fn set_bypassed(&self, driver: String, bypassed: bool) -> Result<(), CommandError> {
+    pub(crate) async fn set_bypassed(
+        &self,
+        driver: String,
+        bypassed: bool,
+    ) -> Result<(), CommandError> {
         self.send(Command::SetBypassed { driver, bypassed }).await
     }
 
-    pub async fn start_check(&self, asked: CheckRequest) -> Result<Arc<Check>, CommandError> {
+    pub(crate) async fn start_check(
+        &self,
+        asked: CheckRequest,
+    ) -> Result<Arc<Check>, CommandError> {
         let (reply, answer) = oneshot::channel();
         self.send(Command::StartCheck {
             request: asked,
@@ -170,7 +183,7 @@ impl Handle {
         answer.await.map_err(|_| CommandError::Stopping)?
     }
 
-    pub async fn cancel_check(&self, check: CheckId) -> Result<Arc<Check>, CommandError> {
+    pub(crate) async fn cancel_check(&self, check: CheckId) -> Result<Arc<Check>, CommandError> {
         let (reply, answer) = oneshot::channel();
         self.send(Command::CancelCheck { check, reply }).await?;
         answer.await.map_err(|_| CommandError::Stopping)?

@@ -116,7 +116,7 @@ pub fn acquire(dir: &Path) -> Result<StateLock, LockError> {
 /// As `acquire`, on a thread of its own, so that a dead disk below the directory holds up nobody. A
 /// lock that comes too late is given back. A holder that was just killed is given until `limit` to
 /// end; one that is not to be seen and still holds the lock then counts as living.
-pub async fn acquire_within(dir: &Path, limit: Duration) -> Result<StateLock, LockError> {
+pub(crate) async fn acquire_within(dir: &Path, limit: Duration) -> Result<StateLock, LockError> {
     let end = Instant::now() + limit;
     let mut known = None;
     loop {

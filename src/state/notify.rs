@@ -18,11 +18,11 @@ use crate::model::ledger::Transition;
 
 /// Transitions that wait for a slow program. Beyond, the oldest are dropped, and counted in the
 /// log.
-pub const QUEUE: usize = 256;
+pub(crate) const QUEUE: usize = 256;
 
 /// `[notify]`; may change at any time.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NotifySettings {
+pub(crate) struct NotifySettings {
     pub exec: Option<PathBuf>,
     pub timeout: Duration,
 }
@@ -37,7 +37,7 @@ impl Default for NotifySettings {
 }
 
 /// Ends when the owner has.
-pub async fn run(
+pub(crate) async fn run(
     settings: watch::Receiver<NotifySettings>,
     mut transitions: broadcast::Receiver<Arc<Transition>>,
 ) {
@@ -104,7 +104,7 @@ fn describe_wait_status(status: i32) -> String {
 }
 
 /// Names and forms of protobuf's canonical JSON: the same that the API's clients print.
-pub fn message(transition: &Transition) -> Value {
+pub(crate) fn message(transition: &Transition) -> Value {
     let mut message = finding(&transition.finding);
     message["transition"] = json!({
         "kind": transition.kind.name(),

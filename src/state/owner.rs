@@ -5,7 +5,7 @@
 //! transitions, targets for the sources. The owner waits only for its own inputs: not for the disk,
 //! not for a client, not for a source.
 
-pub mod change_stream;
+pub(crate) mod change_stream;
 mod commands;
 mod io_waiters;
 mod store_sync;
@@ -91,7 +91,7 @@ pub struct OwnerHandles {
 pub struct Heartbeat(Arc<AtomicU64>);
 
 impl Heartbeat {
-    pub fn count(&self) -> u64 {
+    pub(crate) fn count(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
@@ -190,7 +190,7 @@ impl Owner {
     }
 
     /// In which boot this runs: volumes are remembered for it.
-    pub fn with_boot_id(mut self, boot: String) -> Owner {
+    pub(crate) fn with_boot_id(mut self, boot: String) -> Owner {
         self.store_sync.boot = Some(boot).filter(|boot| !boot.is_empty());
         self
     }

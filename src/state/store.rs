@@ -124,13 +124,13 @@ impl<K, V> Default for RowChanges<K, V> {
 }
 
 impl<K, V> RowChanges<K, V> {
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.upserted.is_empty() && self.deleted.is_empty()
     }
 }
 
 impl WriteBatch {
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         let WriteBatch {
             drives,
             deleted_drives: forgotten,
@@ -156,7 +156,7 @@ impl WriteBatch {
 }
 
 /// Whom to tell that a write is on disk, or why it is not.
-pub type WriteAck = oneshot::Sender<Result<(), String>>;
+pub(crate) type WriteAck = oneshot::Sender<Result<(), String>>;
 
 /// One write on its way.
 #[derive(Debug)]

@@ -11,22 +11,22 @@ use tokio::net::UnixStream;
 use tokio::sync::oneshot;
 
 /// Completes when the connection is over, whichever side ended it.
-pub struct ConnectionClosed(oneshot::Receiver<Infallible>);
+pub(crate) struct ConnectionClosed(oneshot::Receiver<Infallible>);
 
 impl ConnectionClosed {
-    pub async fn wait(&mut self) {
+    pub(crate) async fn wait(&mut self) {
         // Nothing is ever sent: the receiver ends when the stream, which owns the sender, is dropped.
         let _ = (&mut self.0).await;
     }
 }
 
-pub struct TrackedStream {
+pub(crate) struct TrackedStream {
     stream: UnixStream,
     _closed: oneshot::Sender<Infallible>,
 }
 
 impl TrackedStream {
-    pub fn new(stream: UnixStream) -> (TrackedStream, ConnectionClosed) {
+    pub(crate) fn new(stream: UnixStream) -> (TrackedStream, ConnectionClosed) {
         let (_closed, over) = oneshot::channel();
         (TrackedStream { stream, _closed }, ConnectionClosed(over))
     }

@@ -12,19 +12,19 @@ impl Client {
         VolumesClient::new(self.channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES)
     }
 
-    pub async fn pool(&self) -> Result<wire::Pool, ClientError> {
+    pub(crate) async fn pool(&self) -> Result<wire::Pool, ClientError> {
         self.call(self.volumes_client().get_pool(wire::GetPoolRequest {}))
             .await
     }
 
-    pub async fn create(
+    pub(crate) async fn create(
         &self,
         request: wire::CreateRequest,
     ) -> Result<wire::ProvidedVolume, ClientError> {
         self.call(self.volumes_client().create(request)).await
     }
 
-    pub async fn delete(&self, handle: &str) -> Result<(), ClientError> {
+    pub(crate) async fn delete(&self, handle: &str) -> Result<(), ClientError> {
         self.call(self.volumes_client().delete(wire::DeleteRequest {
             handle: handle.to_owned(),
         }))
@@ -32,7 +32,7 @@ impl Client {
         .map(|_| ())
     }
 
-    pub async fn provisioned_volume(
+    pub(crate) async fn provisioned_volume(
         &self,
         handle: &str,
     ) -> Result<wire::ProvidedVolume, ClientError> {
@@ -46,7 +46,9 @@ impl Client {
     }
 
     /// All pages joined, sorted by handle.
-    pub async fn provisioned_volumes(&self) -> Result<Vec<wire::ProvidedVolume>, ClientError> {
+    pub(crate) async fn provisioned_volumes(
+        &self,
+    ) -> Result<Vec<wire::ProvidedVolume>, ClientError> {
         let (mut all, mut page_token) = (Vec::new(), String::new());
         loop {
             let page = self
@@ -66,20 +68,24 @@ impl Client {
         }
     }
 
-    pub async fn expand(
+    pub(crate) async fn expand(
         &self,
         request: wire::ExpandRequest,
     ) -> Result<wire::ExpandResponse, ClientError> {
         self.call(self.volumes_client().expand(request)).await
     }
 
-    pub async fn stage(&self, request: wire::StageRequest) -> Result<(), ClientError> {
+    pub(crate) async fn stage(&self, request: wire::StageRequest) -> Result<(), ClientError> {
         self.call(self.volumes_client().stage(request))
             .await
             .map(|_| ())
     }
 
-    pub async fn unstage(&self, handle: &str, staging_path: &str) -> Result<(), ClientError> {
+    pub(crate) async fn unstage(
+        &self,
+        handle: &str,
+        staging_path: &str,
+    ) -> Result<(), ClientError> {
         let request = wire::UnstageRequest {
             handle: handle.to_owned(),
             staging_path: staging_path.to_owned(),
@@ -89,13 +95,17 @@ impl Client {
             .map(|_| ())
     }
 
-    pub async fn publish(&self, request: wire::PublishRequest) -> Result<(), ClientError> {
+    pub(crate) async fn publish(&self, request: wire::PublishRequest) -> Result<(), ClientError> {
         self.call(self.volumes_client().publish(request))
             .await
             .map(|_| ())
     }
 
-    pub async fn unpublish(&self, handle: &str, target_path: &str) -> Result<(), ClientError> {
+    pub(crate) async fn unpublish(
+        &self,
+        handle: &str,
+        target_path: &str,
+    ) -> Result<(), ClientError> {
         let request = wire::UnpublishRequest {
             handle: handle.to_owned(),
             target_path: target_path.to_owned(),

@@ -5,7 +5,7 @@ use crate::api::wire;
 use crate::model::provision::AccessMode;
 use crate::model::stale::Attachment;
 
-pub fn attachment(attachment: &Attachment) -> wire::Attachment {
+pub(crate) fn attachment(attachment: &Attachment) -> wire::Attachment {
     let pod = attachment.pod.clone().unwrap_or_default();
     wire::Attachment {
         driver: attachment.driver.clone(),
@@ -27,7 +27,7 @@ pub fn attachment(attachment: &Attachment) -> wire::Attachment {
     }
 }
 
-pub fn access_mode(mode: AccessMode) -> wire::AccessMode {
+pub(crate) fn access_mode(mode: AccessMode) -> wire::AccessMode {
     match mode {
         AccessMode::SingleNodeWriter => wire::AccessMode::SingleNodeWriter,
         AccessMode::SingleNodeReaderOnly => wire::AccessMode::SingleNodeReaderOnly,

@@ -13,17 +13,17 @@ use crate::model::check::{
 use crate::model::snapshot::Snapshot;
 
 /// Without what the checkers wrote.
-pub fn check(check: &Check) -> wire::Check {
+pub(crate) fn check(check: &Check) -> wire::Check {
     convert(check, |_| String::new())
 }
 
 /// With it.
-pub fn check_with_output(check: &Check) -> wire::Check {
+pub(crate) fn check_with_output(check: &Check) -> wire::Check {
     convert(check, text)
 }
 
 /// The newest of a volume or device, whole.
-pub fn newest_check(snapshot: &Snapshot, of: impl Fn(&Check) -> bool) -> Option<&Check> {
+pub(crate) fn newest_check(snapshot: &Snapshot, of: impl Fn(&Check) -> bool) -> Option<&Check> {
     let all = snapshot
         .checks
         .values()

@@ -4,7 +4,7 @@ use crate::api::convert::severity;
 use crate::api::wire;
 use crate::model::reason::{Reason, ReasonScope};
 
-pub fn all() -> wire::ListReasonsResponse {
+pub(crate) fn all() -> wire::ListReasonsResponse {
     wire::ListReasonsResponse {
         reasons: Reason::ALL.iter().copied().map(reason_text).collect(),
     }

@@ -10,7 +10,7 @@ use crate::model::smart::{
 };
 use crate::model::snapshot::Drive;
 
-pub fn of_drive(smart: &SmartFacts) -> wire::Smart {
+pub(crate) fn of_drive(smart: &SmartFacts) -> wire::Smart {
     let (state, detail) = state(smart);
     let last = smart.history.last.as_ref();
     let report = last.map(|(_, report)| report.as_ref());
@@ -33,7 +33,7 @@ pub fn of_drive(smart: &SmartFacts) -> wire::Smart {
 }
 
 /// Everything that the report itself holds; who asked, and when, is the caller's to say.
-pub fn of_report(report: &SmartReport) -> wire::Smart {
+pub(crate) fn of_report(report: &SmartReport) -> wire::Smart {
     let latest = |metric: Metric| smart::history::metric_values(report).get(&metric).copied();
     let attributes = match &report.body {
         Body::Ata(ata) => ata.attributes.iter().map(attribute).collect(),
@@ -68,7 +68,7 @@ pub fn of_report(report: &SmartReport) -> wire::Smart {
     }
 }
 
-pub fn history(drive: &Drive) -> wire::SmartHistory {
+pub(crate) fn history(drive: &Drive) -> wire::SmartHistory {
     let series = |(metric, series): (&Metric, &Series)| wire::SmartSeries {
         metric: metric.name().to_owned(),
         points: series

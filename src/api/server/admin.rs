@@ -18,14 +18,14 @@ use crate::model::snapshot::Snapshot;
 use crate::model::source_update::SourceRequest as RefreshTarget;
 use crate::state::handle::Handle;
 
-pub struct AdminService {
+pub(crate) struct AdminService {
     handle: Handle,
     /// None: this daemon cannot unmount.
     cleaner: Option<Cleaner>,
 }
 
 impl AdminService {
-    pub fn new(handle: Handle, cleaner: Option<Cleaner>) -> AdminService {
+    pub(crate) fn new(handle: Handle, cleaner: Option<Cleaner>) -> AdminService {
         AdminService { handle, cleaner }
     }
 }

@@ -9,7 +9,7 @@ use crate::api::{convert, wire};
 use crate::model::path::HostPath;
 use crate::model::snapshot::Snapshot;
 
-pub fn list(
+pub(crate) fn list(
     snapshot: &Snapshot,
     request: &wire::ListAttachmentsRequest,
 ) -> Result<wire::ListAttachmentsResponse, Status> {

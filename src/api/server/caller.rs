@@ -7,21 +7,21 @@ use tonic::{Extensions, Request, Status};
 use crate::api::status::denied;
 
 /// None: the kernel gave no credentials.
-pub fn peer_uid(connection: &UdsConnectInfo) -> Option<u32> {
+pub(crate) fn peer_uid(connection: &UdsConnectInfo) -> Option<u32> {
     connection.peer_cred.map(|cred| cred.uid())
 }
 
-pub fn caller_uid(extensions: &Extensions) -> Option<u32> {
+pub(crate) fn caller_uid(extensions: &Extensions) -> Option<u32> {
     extensions.get::<UdsConnectInfo>().and_then(peer_uid)
 }
 
 /// The agent's socket is for uid 0 and for the uids of the configuration.
-pub fn may_call_agent(uid: Option<u32>, allowed: &[u32]) -> bool {
+pub(crate) fn may_call_agent(uid: Option<u32>, allowed: &[u32]) -> bool {
     uid.is_some_and(|uid| uid == 0 || allowed.contains(&uid))
 }
 
 /// Changes are for uid 0 only. `what` completes the refusal: "uid 1000 may not …".
-pub fn authorize_change<T>(request: &Request<T>, what: &str) -> Result<u32, Status> {
+pub(crate) fn authorize_change<T>(request: &Request<T>, what: &str) -> Result<u32, Status> {
     require_root(caller_uid(request.extensions()), what)
 }
 

@@ -19,12 +19,12 @@ use crate::model::ids::CheckId;
 use crate::model::snapshot::Snapshot;
 use crate::state::handle::Handle;
 
-pub struct ChecksService {
+pub(crate) struct ChecksService {
     handle: Handle,
 }
 
 impl ChecksService {
-    pub fn new(handle: Handle) -> ChecksService {
+    pub(crate) fn new(handle: Handle) -> ChecksService {
         ChecksService { handle }
     }
 }

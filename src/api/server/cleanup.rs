@@ -47,14 +47,14 @@ pub trait CleanupBackend: Send + Sync + 'static {
 
 /// One clean-up at a time, and a lazy one beside it: that is for what the other hangs in.
 #[derive(Clone)]
-pub struct Cleaner {
+pub(crate) struct Cleaner {
     backend: Arc<dyn CleanupBackend>,
     permit: Arc<Mutex<()>>,
     lazy_permit: Arc<Mutex<()>>,
 }
 
 impl Cleaner {
-    pub fn new(hands: Arc<dyn CleanupBackend>) -> Cleaner {
+    pub(crate) fn new(hands: Arc<dyn CleanupBackend>) -> Cleaner {
         Cleaner {
             backend: hands,
             permit: Arc::default(),
@@ -62,7 +62,7 @@ impl Cleaner {
         }
     }
 
-    pub async fn run(
+    pub(crate) async fn run(
         &self,
         handle: &Handle,
         request: &wire::ForceCleanupRequest,

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 #[derive(Clone, Debug)]
-pub struct UidQuota {
+pub(crate) struct UidQuota {
     total: usize,
     per_uid: usize,
     held: Arc<Mutex<HashMap<Option<u32>, usize>>>,
@@ -13,13 +13,13 @@ pub struct UidQuota {
 
 /// One of them; given back when dropped.
 #[derive(Debug)]
-pub struct QuotaPermit {
+pub(crate) struct QuotaPermit {
     uid: Option<u32>,
     held: Arc<Mutex<HashMap<Option<u32>, usize>>>,
 }
 
 impl UidQuota {
-    pub fn new(total: usize, per_uid: usize) -> UidQuota {
+    pub(crate) fn new(total: usize, per_uid: usize) -> UidQuota {
         UidQuota {
             total,
             per_uid,
@@ -28,7 +28,7 @@ impl UidQuota {
     }
 
     /// None when `uid` has its share, or all are given out. Uid 0 has its share beside the total.
-    pub fn acquire(&self, uid: Option<u32>) -> Option<QuotaPermit> {
+    pub(crate) fn acquire(&self, uid: Option<u32>) -> Option<QuotaPermit> {
         // The map is whole after any panic: each change is one step.
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         let others: usize = held

@@ -19,7 +19,7 @@ use crate::state::handle::Handle;
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// No handles: all volumes of the driver. `connected` comes from the snapshot after the sample.
-pub async fn check(
+pub(crate) async fn check(
     handle: &Handle,
     driver: &str,
     handles: &[String],

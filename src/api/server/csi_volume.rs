@@ -8,7 +8,11 @@ use crate::model::snapshot::{Snapshot, Volume};
 use crate::model::storage;
 
 /// NOT_FOUND only where the snapshot is complete, UNAVAILABLE otherwise.
-pub fn find<'a>(snapshot: &'a Snapshot, driver: &str, handle: &str) -> Result<&'a Volume, Status> {
+pub(crate) fn find<'a>(
+    snapshot: &'a Snapshot,
+    driver: &str,
+    handle: &str,
+) -> Result<&'a Volume, Status> {
     if let Some(volume) = snapshot.csi_volume(driver, handle) {
         return Ok(volume);
     }

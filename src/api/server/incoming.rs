@@ -25,7 +25,7 @@ const PREFACE_BYTES: usize = 24;
 /// (suspended, a guest whose host held it) has spent one.
 const TIMEOUT_SLICES: u32 = 5;
 
-pub struct QuotaIncoming {
+pub(crate) struct QuotaIncoming {
     incoming: Incoming<UnixListener>,
     quota: UidQuota,
     preface: Duration,
@@ -35,7 +35,7 @@ pub struct QuotaIncoming {
 }
 
 impl QuotaIncoming {
-    pub fn new(
+    pub(crate) fn new(
         incoming: Incoming<UnixListener>,
         quota: UidQuota,
         preface: Duration,
@@ -75,7 +75,7 @@ impl Stream for QuotaIncoming {
     }
 }
 
-pub struct Connection {
+pub(crate) struct Connection {
     stream: UnixStream,
     /// Until the preface is in.
     handshake: Option<Handshake>,

@@ -22,7 +22,7 @@ use crate::api::{convert, explain, wire};
 use crate::model::ids::{DriveId, VolumeId};
 use crate::state::handle::Handle;
 
-pub struct InventoryService {
+pub(crate) struct InventoryService {
     handle: Handle,
     node: Arc<NodeFacts>,
     watchers: UidQuota,
@@ -31,7 +31,7 @@ pub struct InventoryService {
 }
 
 impl InventoryService {
-    pub fn new(
+    pub(crate) fn new(
         handle: Handle,
         node: Arc<NodeFacts>,
         watchers: UidQuota,

@@ -12,8 +12,8 @@ use tonic::Status;
 use crate::api::finding_order::FindingRank;
 use crate::api::status::{MAX_QUERY, bounded, invalid};
 
-pub const DEFAULT_SIZE: usize = 100;
-pub const MAX_SIZE: usize = 1000;
+pub(crate) const DEFAULT_SIZE: usize = 100;
+pub(crate) const MAX_SIZE: usize = 1000;
 /// A page ends early when its entries have more bytes than this: what is not read waits in memory,
 /// and clients refuse more than 4 MiB by default.
 const MAX_BYTES: usize = 256 << 10;
@@ -22,7 +22,7 @@ const VERSION: char = '1';
 
 /// Which list a token belongs to. A token of one list is no token of another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum List {
+pub(crate) enum List {
     Drives,
     Volumes,
     Findings,
@@ -47,7 +47,7 @@ impl List {
 }
 
 /// Number of entries asked for.
-pub fn size(page_size: i32) -> Result<usize, Status> {
+pub(crate) fn size(page_size: i32) -> Result<usize, Status> {
     match usize::try_from(page_size) {
         Err(_) => Err(invalid("page_size", "is negative")),
         Ok(0) => Ok(DEFAULT_SIZE),
@@ -55,7 +55,7 @@ pub fn size(page_size: i32) -> Result<usize, Status> {
     }
 }
 
-pub fn token(list: List, key: &str) -> String {
+pub(crate) fn token(list: List, key: &str) -> String {
     let text = format!("{VERSION}{}{key}", list.token_prefix());
     let mut hex = String::with_capacity(2 * text.len() + 4);
     for byte in text.bytes() {
@@ -66,7 +66,7 @@ pub fn token(list: List, key: &str) -> String {
 }
 
 /// The key that `token` was made of; None for the empty token, which starts at the beginning.
-pub fn key(list: List, token: &str) -> Result<Option<String>, Status> {
+pub(crate) fn key(list: List, token: &str) -> Result<Option<String>, Status> {
     if token.is_empty() {
         return Ok(None);
     }
@@ -106,7 +106,7 @@ fn checksum(bytes: &[u8]) -> u16 {
 }
 
 /// The range of a map to go on with.
-pub fn range_after<K>(key: Option<K>) -> (Bound<K>, Bound<K>) {
+pub(crate) fn range_after<K>(key: Option<K>) -> (Bound<K>, Bound<K>) {
     (
         key.map_or(Bound::Unbounded, Bound::Excluded),
         Bound::Unbounded,
@@ -114,7 +114,7 @@ pub fn range_after<K>(key: Option<K>) -> (Bound<K>, Bound<K>) {
 }
 
 /// Takes entries until the page is full; the key of its last one when there are more.
-pub fn fill_page<T, M: Message>(
+pub(crate) fn fill_page<T, M: Message>(
     entries: impl Iterator<Item = T>,
     size: usize,
     convert: impl Fn(&T) -> M,
@@ -134,14 +134,14 @@ pub fn fill_page<T, M: Message>(
     (page, None)
 }
 
-pub fn rank_key(rank: &FindingRank) -> String {
+pub(crate) fn rank_key(rank: &FindingRank) -> String {
     format!(
         "{} {} {} {} {}",
         rank.group, rank.severity, rank.status, rank.since, rank.id
     )
 }
 
-pub fn rank_of(key: &str) -> Result<FindingRank, Status> {
+pub(crate) fn rank_of(key: &str) -> Result<FindingRank, Status> {
     let parse = || {
         let mut parts = key.splitn(5, ' ');
         Some(FindingRank {

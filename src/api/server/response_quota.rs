@@ -17,13 +17,13 @@ use crate::api::server::connection_quota::{QuotaPermit, UidQuota};
 use crate::api::status::exhausted;
 
 #[derive(Clone)]
-pub struct ResponseQuotaService<S> {
+pub(crate) struct ResponseQuotaService<S> {
     inner: S,
     quota: UidQuota,
 }
 
 impl<S> ResponseQuotaService<S> {
-    pub fn new(inner: S, shares: UidQuota) -> ResponseQuotaService<S> {
+    pub(crate) fn new(inner: S, shares: UidQuota) -> ResponseQuotaService<S> {
         ResponseQuotaService {
             inner,
             quota: shares,
@@ -75,7 +75,7 @@ where
 
 /// A body that gives its share back when it has been sent, or dropped.
 #[derive(Default)]
-pub struct QuotaBody {
+pub(crate) struct QuotaBody {
     body: tonic::body::Body,
     _permit: Option<QuotaPermit>,
 }

@@ -32,12 +32,12 @@ const MOUNT_WAIT: Duration = Duration::from_millis(250);
 /// the shim gives an answer from memory (0.9 s): who waits for longer asks again.
 const MEASURE_WAIT: Duration = Duration::from_millis(500);
 
-pub struct StorageService {
+pub(crate) struct StorageService {
     handle: Handle,
 }
 
 impl StorageService {
-    pub fn new(handle: Handle) -> StorageService {
+    pub(crate) fn new(handle: Handle) -> StorageService {
         StorageService { handle }
     }
 

@@ -25,7 +25,7 @@ const MAX_ACCESSES: usize = 16;
 /// A list without a size has so many at most.
 const PAGE_SIZE: i32 = 1000;
 
-pub struct VolumesService {
+pub(crate) struct VolumesService {
     engine: Engine,
     /// The CSI driver's name, for attachments.
     driver: String,
@@ -34,7 +34,7 @@ pub struct VolumesService {
 }
 
 impl VolumesService {
-    pub fn new(engine: Engine, driver: String, handle: Handle) -> VolumesService {
+    pub(crate) fn new(engine: Engine, driver: String, handle: Handle) -> VolumesService {
         VolumesService {
             engine,
             driver,

@@ -23,7 +23,7 @@ use wire::watch_event::{Change as Kind, Item};
 /// Events between the task and the connection; beyond that the client's pace decides.
 const QUEUE: usize = 16;
 
-pub async fn start(
+pub(crate) async fn start(
     handle: Handle,
     resume: Option<u64>,
     stopped: signal::Receiver<bool>,

@@ -14,7 +14,7 @@ const COLUMNS: [Column; 6] = [
     column("STALE", 24, 1),
 ];
 
-pub fn table(attachments: &[wire::Attachment], screen: &Screen) -> String {
+pub(crate) fn table(attachments: &[wire::Attachment], screen: &Screen) -> String {
     if attachments.is_empty() {
         return "nothing is left over\n".to_owned();
     }
@@ -54,7 +54,7 @@ fn owner(attachment: &wire::Attachment) -> String {
 }
 
 /// `asked`: as the volume was named; `commit`: it was to be done.
-pub fn cleanup(
+pub(crate) fn cleanup(
     answer: &wire::ForceCleanupResponse,
     asked: &str,
     commit: bool,

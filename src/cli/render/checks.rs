@@ -33,7 +33,7 @@ const RUNS: [Column; 8] = [
 /// Findings of a run that are listed; JSON has all that are kept.
 const MAX_LISTED_FINDINGS: usize = 20;
 
-pub fn table(checks: &[wire::Check], screen: &Screen) -> String {
+pub(crate) fn table(checks: &[wire::Check], screen: &Screen) -> String {
     if checks.is_empty() {
         return "no checks: `diskvitals check VOLUME` makes one\n".to_owned();
     }
@@ -65,7 +65,7 @@ pub fn table(checks: &[wire::Check], screen: &Screen) -> String {
 }
 
 /// The verdict, why, and the runs.
-pub fn one(check: &wire::Check, screen: &Screen) -> String {
+pub(crate) fn one(check: &wire::Check, screen: &Screen) -> String {
     let (word, tone) = verdict(check);
     let mut text = heading(
         &format!(
@@ -119,7 +119,7 @@ pub fn one(check: &wire::Check, screen: &Screen) -> String {
 }
 
 /// With what each run's checker wrote.
-pub fn in_full(check: &wire::Check, screen: &Screen) -> String {
+pub(crate) fn in_full(check: &wire::Check, screen: &Screen) -> String {
     let mut text = one(check, screen);
     text.push_str(&format!(
         "\nasked {} by {}\n",
@@ -133,7 +133,7 @@ pub fn in_full(check: &wire::Check, screen: &Screen) -> String {
 }
 
 /// For `explain`: the newest check of each thing around, its runs' output included.
-pub fn checks_of_subject(checks: &[wire::Check], screen: &Screen) -> String {
+pub(crate) fn checks_of_subject(checks: &[wire::Check], screen: &Screen) -> String {
     checks
         .iter()
         .map(|check| format!("\n{}", in_full(check, screen)))
@@ -141,7 +141,11 @@ pub fn checks_of_subject(checks: &[wire::Check], screen: &Screen) -> String {
 }
 
 /// The current phase and its duration.
-pub fn progress(check: &wire::Check, elapsed: Duration, cancelled: bool) -> (String, String) {
+pub(crate) fn progress(
+    check: &wire::Check,
+    elapsed: Duration,
+    cancelled: bool,
+) -> (String, String) {
     let what = match check.state() {
         _ if cancelled => "cancelling".to_owned(),
         State::Queued => format!("queued: {}", escape_control(&check.phase)),
@@ -245,14 +249,14 @@ fn seconds(duration: Option<&prost_types::Duration>) -> String {
 }
 
 /// `MODE_READ_ONLY` → `read only`.
-pub fn mode(mode: Mode) -> String {
+pub(crate) fn mode(mode: Mode) -> String {
     match mode {
         Mode::Unspecified => "-".to_owned(),
         mode => enum_label(mode.as_str_name(), "MODE_"),
     }
 }
 
-pub fn verdict(check: &wire::Check) -> (String, Tone) {
+pub(crate) fn verdict(check: &wire::Check) -> (String, Tone) {
     if check.state() != State::Ended {
         return (
             enum_label(check.state().as_str_name(), "STATE_"),

@@ -18,7 +18,7 @@ const COLUMNS: [Column; 10] = [
     column("FINDINGS", 12, 1),
 ];
 
-pub fn table(drives: &[wire::Drive], screen: &Screen) -> String {
+pub(crate) fn table(drives: &[wire::Drive], screen: &Screen) -> String {
     if drives.is_empty() {
         return "no drives\n".to_owned();
     }
@@ -29,7 +29,7 @@ pub fn table(drives: &[wire::Drive], screen: &Screen) -> String {
 }
 
 /// Bad before suspect before unknown before good.
-pub fn rank(health: i32) -> u8 {
+pub(crate) fn rank(health: i32) -> u8 {
     match wire::Health::try_from(health) {
         Ok(wire::Health::Bad) => 0,
         Ok(wire::Health::Suspect) => 1,
@@ -81,7 +81,7 @@ fn kind(drive: &wire::Drive) -> String {
     }
 }
 
-pub fn one(drive: &wire::Drive, screen: &Screen) -> String {
+pub(crate) fn one(drive: &wire::Drive, screen: &Screen) -> String {
     let (word_of_health, tone) = health(drive.health);
     let location = drive.location.clone().unwrap_or_default();
     let seat = match (location.enclosure.as_str(), location.slot.as_str()) {

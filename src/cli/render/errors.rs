@@ -4,7 +4,7 @@ use crate::api::wire;
 use crate::cli::screen::{Screen, escape_control};
 
 /// Label and text for `pairs`; nothing without errors in the log.
-pub fn lines(errors: &[wire::ErrorTally], screen: &Screen) -> Vec<(&'static str, String)> {
+pub(crate) fn lines(errors: &[wire::ErrorTally], screen: &Screen) -> Vec<(&'static str, String)> {
     errors
         .iter()
         .enumerate()

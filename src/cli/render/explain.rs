@@ -7,7 +7,7 @@ use crate::api::wire;
 use crate::cli::render::{checks, findings, heading};
 use crate::cli::screen::{Screen, Tone, escape_control, health};
 
-pub fn tree(explanation: &wire::Explanation, screen: &Screen) -> String {
+pub(crate) fn tree(explanation: &wire::Explanation, screen: &Screen) -> String {
     let mut text = String::new();
     if let Some(subject) = &explanation.subject {
         let kind = match subject.kind() {

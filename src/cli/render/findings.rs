@@ -15,7 +15,7 @@ const COLUMNS: [Column; 6] = [
     column("MESSAGE", 20, 1),
 ];
 
-pub fn table(findings: &[wire::Finding], screen: &Screen) -> String {
+pub(crate) fn table(findings: &[wire::Finding], screen: &Screen) -> String {
     if findings.is_empty() {
         return format!("{}\n", screen.paint(Tone::Good, "no findings"));
     }
@@ -38,7 +38,7 @@ fn row(finding: &wire::Finding, screen: &Screen) -> Vec<(String, Tone)> {
     ]
 }
 
-pub fn subject(finding: &wire::Finding) -> String {
+pub(crate) fn subject(finding: &wire::Finding) -> String {
     let Some(subject) = &finding.subject else {
         return "-".to_owned();
     };
@@ -49,7 +49,7 @@ pub fn subject(finding: &wire::Finding) -> String {
 }
 
 /// All of them with evidence; empty without findings.
-pub fn in_full(findings: &[wire::Finding], screen: &Screen) -> String {
+pub(crate) fn in_full(findings: &[wire::Finding], screen: &Screen) -> String {
     if findings.is_empty() {
         return String::new();
     }
@@ -61,7 +61,7 @@ pub fn in_full(findings: &[wire::Finding], screen: &Screen) -> String {
 }
 
 /// The finding, its evidence verbatim, what would clear it and what to do.
-pub fn one(finding: &wire::Finding, screen: &Screen) -> String {
+pub(crate) fn one(finding: &wire::Finding, screen: &Screen) -> String {
     let (word_of_severity, tone) = severity(finding);
     let status = enum_label(finding.status().as_str_name(), "FINDING_STATUS_");
     let mut text = format!(

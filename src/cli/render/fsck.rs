@@ -15,7 +15,7 @@ const FINDINGS: [Column; 3] = [
 /// Findings of a run that are shown; JSON has more.
 const MAX_FINDINGS: usize = 20;
 
-pub fn text(fsck: &FsckAnalysis, screen: &Screen) -> String {
+pub(crate) fn text(fsck: &FsckAnalysis, screen: &Screen) -> String {
     let (verdict, tone) = match fsck.verdict {
         CheckVerdict::Clean => ("clean", Tone::Good),
         CheckVerdict::Suspected => ("suspected", Tone::Warning),

@@ -23,7 +23,7 @@ const EVENTS: [Column; 4] = [
 /// Events that are shown; JSON has more.
 const MAX_EVENTS: usize = 20;
 
-pub fn text(log: &KernelLogAnalysis, screen: &Screen) -> String {
+pub(crate) fn text(log: &KernelLogAnalysis, screen: &Screen) -> String {
     let mut text = heading(&escape_control(&log.file), screen);
     if log.classes.is_empty() {
         text.push_str(&format!(
@@ -89,7 +89,7 @@ pub fn text(log: &KernelLogAnalysis, screen: &Screen) -> String {
     text
 }
 
-pub fn unreadable(answer: &Unreadable) -> String {
+pub(crate) fn unreadable(answer: &Unreadable) -> String {
     format!(
         "{}: {}\n",
         escape_control(&answer.file),

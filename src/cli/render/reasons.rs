@@ -4,7 +4,7 @@ use crate::api::wire;
 use crate::cli::render::wrapped;
 use crate::cli::screen::{Screen, Tone, escape_control, severity_word};
 
-pub fn all(reasons: &[wire::ReasonText], screen: &Screen) -> String {
+pub(crate) fn all(reasons: &[wire::ReasonText], screen: &Screen) -> String {
     reasons
         .iter()
         .map(|reason| one(reason, screen))
@@ -13,7 +13,7 @@ pub fn all(reasons: &[wire::ReasonText], screen: &Screen) -> String {
 }
 
 /// A line with the name, then one paragraph per column.
-pub fn one(reason: &wire::ReasonText, screen: &Screen) -> String {
+pub(crate) fn one(reason: &wire::ReasonText, screen: &Screen) -> String {
     let levels: Vec<String> = reason
         .levels()
         .map(|level| {

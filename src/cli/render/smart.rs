@@ -1,9 +1,9 @@
 //! SMART data for people: a drive's section, its attributes, their history, a self-test, a recorded
 //! smartctl output.
 
-pub mod file;
-pub mod history;
-pub mod self_test;
+pub(crate) mod file;
+pub(crate) mod history;
+pub(crate) mod self_test;
 #[cfg(test)]
 mod tests;
 
@@ -26,7 +26,7 @@ const ATTRIBUTES: [Column; 8] = [
 const MAX_SELF_TESTS: usize = 5;
 
 /// `36 °C`, for the table of drives.
-pub fn temperature(drive: &wire::Drive) -> String {
+pub(crate) fn temperature(drive: &wire::Drive) -> String {
     drive
         .smart
         .as_ref()
@@ -36,7 +36,7 @@ pub fn temperature(drive: &wire::Drive) -> String {
 }
 
 /// Empty where SMART is not asked for.
-pub fn section(drive: &wire::Drive, screen: &Screen) -> String {
+pub(crate) fn section(drive: &wire::Drive, screen: &Screen) -> String {
     let Some(smart) = &drive.smart else {
         return String::new();
     };
@@ -230,7 +230,7 @@ fn self_tests(smart: &wire::Smart) -> Vec<String> {
 }
 
 /// The table of ATA attributes.
-pub fn attributes(drive: &wire::Drive, screen: &Screen) -> String {
+pub(crate) fn attributes(drive: &wire::Drive, screen: &Screen) -> String {
     let attributes = drive
         .smart
         .as_ref()
@@ -281,12 +281,12 @@ pub fn attributes(drive: &wire::Drive, screen: &Screen) -> String {
 }
 
 /// `reported_uncorrectable` → `reported uncorrectable`.
-pub fn label(metric: &str) -> String {
+pub(crate) fn label(metric: &str) -> String {
     let name = metric.strip_suffix("_percent").unwrap_or(metric);
     escape_control(&name.replace('_', " ").replace("crc", "CRC"))
 }
 
-pub fn verdict(passed: Option<bool>) -> &'static str {
+pub(crate) fn verdict(passed: Option<bool>) -> &'static str {
     match passed {
         Some(true) => "passed",
         Some(false) => "FAILED",
@@ -308,7 +308,7 @@ fn painted_verdict(passed: Option<bool>, screen: &Screen) -> String {
 }
 
 /// `29798 h (3.4 years)`
-pub fn hours(hours: u64) -> String {
+pub(crate) fn hours(hours: u64) -> String {
     if hours < 8766 {
         format!("{hours} h")
     } else {

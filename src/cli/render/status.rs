@@ -11,7 +11,7 @@ const MAX_SHOWN: usize = 12;
 /// Drives and volumes listed when all is good.
 const MAX_BRIEF_ROWS: usize = 10;
 
-pub struct StatusView<'a> {
+pub(crate) struct StatusView<'a> {
     pub node: &'a wire::Node,
     pub drives: &'a [wire::Drive],
     pub volumes: &'a [wire::Volume],
@@ -19,7 +19,7 @@ pub struct StatusView<'a> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Verdict {
+pub(crate) enum Verdict {
     Good,
     Unknown,
     Warning,
@@ -28,7 +28,7 @@ pub enum Verdict {
 
 impl Verdict {
     /// The monitoring-plugin convention.
-    pub fn exit_code(self) -> u8 {
+    pub(crate) fn exit_code(self) -> u8 {
         match self {
             Verdict::Good => 0,
             Verdict::Warning => 1,
@@ -41,7 +41,7 @@ impl Verdict {
 /// Critical before warning before unknown before good. The daemon's own verdict is over drives and
 /// volumes; findings about other block devices are added to it. Acknowledged findings and drives
 /// under maintenance do not count.
-pub fn verdict(picture: &StatusView) -> Verdict {
+pub(crate) fn verdict(picture: &StatusView) -> Verdict {
     let node = match picture.node.health() {
         wire::Health::Good if picture.node.settled => Verdict::Good,
         wire::Health::Suspect => Verdict::Warning,
@@ -71,7 +71,7 @@ fn is_counted(finding: &wire::Finding, picture: &StatusView) -> bool {
     finding.acknowledged.is_none() && finding.cleared.is_none() && !maintained
 }
 
-pub fn screen(picture: &StatusView, screen: &Screen) -> String {
+pub(crate) fn screen(picture: &StatusView, screen: &Screen) -> String {
     let node = picture.node;
     let mut text = format!(
         "{}  Linux {}, diskvitalsd {} started {}\n",

@@ -19,7 +19,7 @@ const COLUMNS: [Column; 8] = [
     column("FINDINGS", 12, 1),
 ];
 
-pub fn table(volumes: &[wire::Volume], screen: &Screen) -> String {
+pub(crate) fn table(volumes: &[wire::Volume], screen: &Screen) -> String {
     if volumes.is_empty() {
         return "no volumes\n".to_owned();
     }
@@ -104,7 +104,7 @@ fn row(volume: &wire::Volume) -> Vec<(String, Tone)> {
     ]
 }
 
-pub fn one(volume: &wire::Volume, screen: &Screen) -> String {
+pub(crate) fn one(volume: &wire::Volume, screen: &Screen) -> String {
     let (word_of_health, tone) = health(volume.health);
     let fs = volume.filesystem.clone().unwrap_or_default();
     let fs_text = match (fs.uuid.as_str(), fs.label.as_str()) {

@@ -5,7 +5,7 @@ use crate::api::wire::watch_event::{Change, Item};
 use crate::cli::render::{checks, findings};
 use crate::cli::screen::{Screen, Tone, escape_control, health, severity};
 
-pub fn line(event: &wire::WatchEvent, screen: &Screen) -> String {
+pub(crate) fn line(event: &wire::WatchEvent, screen: &Screen) -> String {
     let clock = screen.time_of_day(event.time.as_ref());
     let (word, tone) = match event.change() {
         Change::Added => ("added", Tone::Plain),

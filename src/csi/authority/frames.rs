@@ -13,10 +13,10 @@ use http::uri::Authority;
 use loona_hpack::Decoder;
 
 /// RFC 9113, 3.4.
-pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Largest header block in bytes, as sent, with its frames' heads, and as the sum of RFC 7541, 4.1.
 /// Servers take less (hyper 16 KiB, unless told otherwise).
-pub const MAX_HEADER_BLOCK: usize = 256 << 10;
+pub(crate) const MAX_HEADER_BLOCK: usize = 256 << 10;
 
 /// Of a frame: length, type, flags, stream.
 const FRAME_HEADER_LEN: usize = 9;
@@ -43,7 +43,7 @@ const REPLACEMENT: &[u8] = b"localhost";
 
 /// Why a connection cannot go on.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
-pub enum FrameError {
+pub(crate) enum FrameError {
     #[error("the connection does not begin with HTTP/2's preface")]
     Preface,
     #[error("a frame of type {0} where a header block had to be continued")]
@@ -106,7 +106,7 @@ struct HeaderBlock {
 }
 
 /// What has been seen of one connection.
-pub struct FrameRewriter {
+pub(crate) struct FrameRewriter {
     state: ParseState,
     header: [u8; FRAME_HEADER_LEN],
     /// The frames of the header block that is open, as they came.
@@ -128,7 +128,7 @@ impl std::fmt::Debug for FrameRewriter {
 }
 
 impl FrameRewriter {
-    pub fn new() -> FrameRewriter {
+    pub(crate) fn new() -> FrameRewriter {
         let mut decoder = Decoder::new();
         decoder.set_max_allowed_table_size(HEADER_TABLE_SIZE);
         FrameRewriter {
@@ -144,7 +144,7 @@ impl FrameRewriter {
     /// Looks at `bytes`, appends to `out` what the server shall read, and says how many bytes it
     /// has looked at: all, unless `out` has reached `enough`. An incomplete head or header block is
     /// held back. After an error nothing more can be taken.
-    pub fn rewrite(
+    pub(crate) fn rewrite(
         &mut self,
         bytes: &[u8],
         out: &mut Vec<u8>,

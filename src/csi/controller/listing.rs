@@ -19,7 +19,7 @@ struct VolumesById {
     health: BTreeMap<String, VolumeHealth>,
 }
 
-pub async fn list_volumes(
+pub(crate) async fn list_volumes(
     driver: &Driver,
     request: &wire::ListVolumesRequest,
 ) -> Result<wire::ListVolumesResponse, Status> {
@@ -60,7 +60,7 @@ pub async fn list_volumes(
 
 /// Volumes with something adverse only: who is not listed is healthy. So one whose health is not
 /// known makes it an error.
-pub async fn list_volume_health(
+pub(crate) async fn list_volume_health(
     driver: &Driver,
     request: &wire::ControllerListVolumeHealthRequest,
 ) -> Result<wire::ControllerListVolumeHealthResponse, Status> {

@@ -17,7 +17,7 @@ use hyper::body::Incoming;
 use crate::csi::interposer::{grpc, upstream_error};
 
 /// The body of a request or of a response.
-pub struct Body {
+pub(crate) struct Body {
     first: Option<Bytes>,
     then: BodyRest,
 }
@@ -33,14 +33,14 @@ enum BodyRest {
 }
 
 impl Body {
-    pub fn request(incoming: Incoming) -> Body {
+    pub(crate) fn request(incoming: Incoming) -> Body {
         Body {
             first: None,
             then: BodyRest::Request(incoming),
         }
     }
 
-    pub fn response(incoming: Incoming) -> Body {
+    pub(crate) fn response(incoming: Incoming) -> Body {
         Body {
             first: None,
             then: BodyRest::Response(incoming),
@@ -48,14 +48,14 @@ impl Body {
     }
 
     /// Headers only.
-    pub fn empty() -> Body {
+    pub(crate) fn empty() -> Body {
         Body {
             first: None,
             then: BodyRest::End,
         }
     }
 
-    pub fn full(data: Bytes, trailers: Option<HeaderMap>) -> Body {
+    pub(crate) fn full(data: Bytes, trailers: Option<HeaderMap>) -> Body {
         let first = (!data.is_empty()).then_some(data);
         Body {
             first,
@@ -114,18 +114,18 @@ impl http_body::Body for Body {
 }
 
 /// Result of buffering a body.
-pub enum BufferedBody {
+pub(crate) enum BufferedBody {
     Complete(Bytes, Option<HeaderMap>),
     /// Larger than the limit, or broken off: streams the same as without buffering.
     Unbuffered(Body),
 }
 
 /// Buffers the whole body, up to `limit` bytes.
-pub async fn buffer_request(incoming: Incoming, limit: usize) -> BufferedBody {
+pub(crate) async fn buffer_request(incoming: Incoming, limit: usize) -> BufferedBody {
     buffer(incoming, limit, BodyRest::Request).await
 }
 
-pub async fn buffer_response(incoming: Incoming, limit: usize) -> BufferedBody {
+pub(crate) async fn buffer_response(incoming: Incoming, limit: usize) -> BufferedBody {
     buffer(incoming, limit, BodyRest::Response).await
 }
 

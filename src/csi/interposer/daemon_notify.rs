@@ -20,16 +20,16 @@ const QUEUE_CAPACITY: usize = 256;
 /// For one answer of the daemon.
 const DAEMON_TIMEOUT: Duration = Duration::from_secs(1);
 /// Between two checks of the list.
-pub const BYPASS_CHECK_INTERVAL: Duration = Duration::from_secs(60);
+pub(crate) const BYPASS_CHECK_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Queue of notifications to the daemon.
-pub struct DaemonNotifier {
+pub(crate) struct DaemonNotifier {
     queue: mpsc::Sender<LifecycleEvent>,
     overflowing: AtomicBool,
 }
 
 impl DaemonNotifier {
-    pub fn new() -> (DaemonNotifier, mpsc::Receiver<LifecycleEvent>) {
+    pub(crate) fn new() -> (DaemonNotifier, mpsc::Receiver<LifecycleEvent>) {
         let (queue, receiver) = mpsc::channel(QUEUE_CAPACITY);
         (
             DaemonNotifier {
@@ -40,7 +40,7 @@ impl DaemonNotifier {
         )
     }
 
-    pub fn enqueue(&self, event: LifecycleEvent) {
+    pub(crate) fn enqueue(&self, event: LifecycleEvent) {
         let overflows = self.queue.try_send(event).is_err();
         if overflows && !self.overflowing.swap(overflows, Ordering::AcqRel) {
             tracing::warn!(
@@ -54,7 +54,7 @@ impl DaemonNotifier {
 }
 
 /// Never returns.
-pub async fn deliver_events<W: HealthSource>(
+pub(crate) async fn deliver_events<W: HealthSource>(
     mut events: mpsc::Receiver<LifecycleEvent>,
     driver: &UpstreamDriver,
     health_source: &W,
@@ -79,7 +79,7 @@ async fn deliver<W: HealthSource>(
 
 /// Never returns. While the driver is bypassed, each check notifies the daemon again, because it
 /// may have restarted.
-pub async fn detect_bypass<W: HealthSource>(
+pub(crate) async fn detect_bypass<W: HealthSource>(
     driver: &UpstreamDriver,
     health_source: &W,
     tracker: &VolumeTracker,

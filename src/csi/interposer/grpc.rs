@@ -20,7 +20,7 @@ const PREFIX_LEN: usize = 5;
 const MAX_DECOMPRESSED_BYTES: u64 = 64 << 20;
 
 /// The only message in a body. None: there are none or several, or its compression is unknown.
-pub fn only_message(data: &Bytes, headers: &HeaderMap) -> Option<Bytes> {
+pub(crate) fn only_message(data: &Bytes, headers: &HeaderMap) -> Option<Bytes> {
     let flag = *data.first()?;
     let length = u32::from_be_bytes(data.get(1..PREFIX_LEN)?.try_into().ok()?);
     let message = data.slice(PREFIX_LEN..);
@@ -50,7 +50,7 @@ fn decompress(message: &[u8]) -> Option<Bytes> {
 }
 
 /// Frames a message uncompressed, which is valid under every `grpc-encoding`.
-pub fn frame_message(message: &[u8]) -> Option<Bytes> {
+pub(crate) fn frame_message(message: &[u8]) -> Option<Bytes> {
     let length = u32::try_from(message.len()).ok()?;
     let mut out = BytesMut::with_capacity(PREFIX_LEN + message.len());
     out.put_u8(0);
@@ -60,14 +60,14 @@ pub fn frame_message(message: &[u8]) -> Option<Bytes> {
 }
 
 /// grpc-status, of headers (an answer of trailers only) or of trailers.
-pub fn grpc_status(headers: &HeaderMap) -> Option<Code> {
+pub(crate) fn grpc_status(headers: &HeaderMap) -> Option<Code> {
     headers
         .get(STATUS)
         .map(|status| Code::from_bytes(status.as_bytes()))
 }
 
 /// An answer of a status alone.
-pub fn error_response(status: &Status) -> Response<Body> {
+pub(crate) fn error_response(status: &Status) -> Response<Body> {
     let mut response = Response::new(Body::empty());
     let headers = response.headers_mut();
     headers.insert(
@@ -79,7 +79,7 @@ pub fn error_response(status: &Status) -> Response<Body> {
 }
 
 /// A successful answer with one message.
-pub fn unary_response(message: &[u8]) -> Response<Body> {
+pub(crate) fn unary_response(message: &[u8]) -> Response<Body> {
     let Some(data) = frame_message(message) else {
         return error_response(&Status::resource_exhausted(
             "the answer is larger than a message of gRPC can be",
@@ -96,7 +96,7 @@ pub fn unary_response(message: &[u8]) -> Response<Body> {
 }
 
 /// Trailers of an answer whose connection ended before it was complete.
-pub fn disconnected_trailers(error: &hyper::Error) -> HeaderMap {
+pub(crate) fn disconnected_trailers(error: &hyper::Error) -> HeaderMap {
     let mut trailers = HeaderMap::new();
     put_status(
         &mut trailers,

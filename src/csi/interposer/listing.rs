@@ -28,7 +28,7 @@ const MAX_UPSTREAM_PAGES: usize = 1000;
 type AdverseVolumes = HashMap<String, Vec<HealthStatus>>;
 
 impl<W: HealthSource> Proxy<W> {
-    pub async fn list_health(
+    pub(crate) async fn list_health(
         &self,
         method: CsiMethod,
         request: Request<Body>,

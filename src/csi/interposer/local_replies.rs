@@ -15,11 +15,11 @@ use crate::csi::interposer::{merge, raw};
 use crate::csi::{limits, stats as figures, wire};
 
 /// volume_id is field 1 of all requests that are read.
-pub fn volume_id(request: &[u8]) -> Result<&str, Status> {
+pub(crate) fn volume_id(request: &[u8]) -> Result<&str, Status> {
     required_field(request, 1, "volume_id")
 }
 
-pub fn volume_path(request: &[u8]) -> Result<&str, Status> {
+pub(crate) fn volume_path(request: &[u8]) -> Result<&str, Status> {
     required_field(request, 2, "volume_path")
 }
 
@@ -33,7 +33,7 @@ fn required_field<'a>(request: &'a [u8], number: u32, name: &str) -> Result<&'a 
     }
 }
 
-pub fn to_status(error: &HealthSourceError) -> Status {
+pub(crate) fn to_status(error: &HealthSourceError) -> Status {
     match error {
         HealthSourceError::Unavailable(_) | HealthSourceError::Unknown(_) => {
             Status::unavailable(error.to_string())
@@ -43,7 +43,7 @@ pub fn to_status(error: &HealthSourceError) -> Status {
 }
 
 /// NodeGetVolumeStatsResponse.
-pub fn stats(usage: &Usage, condition: Option<VolumeCondition>) -> Vec<u8> {
+pub(crate) fn stats(usage: &Usage, condition: Option<VolumeCondition>) -> Vec<u8> {
     let volume_condition = condition.map(|condition| wire::VolumeCondition {
         abnormal: condition.abnormal,
         message: limits::truncate_message(&condition.message).into_owned(),
@@ -56,7 +56,7 @@ pub fn stats(usage: &Usage, condition: Option<VolumeCondition>) -> Vec<u8> {
 }
 
 /// NodeGetVolumeHealthResponse, ControllerGetVolumeHealthResponse: they have the same wire format.
-pub fn health(
+pub(crate) fn health(
     handle: &str,
     health: Result<VolumeHealth, HealthSourceError>,
     fresh: bool,
@@ -74,12 +74,14 @@ pub fn health(
 }
 
 /// NodeGetStorageHealthResponse.
-pub fn storage(statuses: Result<Vec<HealthStatus>, HealthSourceError>) -> Result<Vec<u8>, Status> {
+pub(crate) fn storage(
+    statuses: Result<Vec<HealthStatus>, HealthSourceError>,
+) -> Result<Vec<u8>, Status> {
     merge::storage(&[], &statuses.map_err(|error| to_status(&error))?).map_err(internal_error)
 }
 
 /// An error in a message that was encoded here.
-pub fn internal_error(junk: DecodeError) -> Status {
+pub(crate) fn internal_error(junk: DecodeError) -> Status {
     Status::internal(junk.to_string())
 }
 

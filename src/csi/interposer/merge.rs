@@ -39,7 +39,7 @@ const VOLUME_ID: u32 = 2;
 const BACKEND_HEALTH: u32 = 1;
 
 /// The rpc capabilities that a …GetCapabilities answer announces.
-pub fn announced_capabilities(message: &[u8]) -> Result<Vec<i32>, DecodeError> {
+pub(crate) fn announced_capabilities(message: &[u8]) -> Result<Vec<i32>, DecodeError> {
     let mut found = Vec::new();
     for capability in raw::fields(message)?
         .iter()
@@ -58,7 +58,7 @@ pub fn announced_capabilities(message: &[u8]) -> Result<Vec<i32>, DecodeError> {
 }
 
 /// Adds the capabilities that are not announced yet.
-pub fn add_capabilities(message: &[u8], add: &[i32]) -> Result<Vec<u8>, DecodeError> {
+pub(crate) fn add_capabilities(message: &[u8], add: &[i32]) -> Result<Vec<u8>, DecodeError> {
     let present = announced_capabilities(message)?;
     let mut out = message.to_vec();
     for number in add.iter().filter(|number| !present.contains(number)) {
@@ -71,19 +71,19 @@ pub fn add_capabilities(message: &[u8], add: &[i32]) -> Result<Vec<u8>, DecodeEr
 }
 
 /// NodeGetVolumeStats.
-pub fn stats(message: &[u8], ours: &VolumeCondition) -> Result<Vec<u8>, DecodeError> {
+pub(crate) fn stats(message: &[u8], ours: &VolumeCondition) -> Result<Vec<u8>, DecodeError> {
     with_condition(message, ours)
 }
 
 /// ControllerGetVolume.
-pub fn volume(message: &[u8], ours: &VolumeCondition) -> Result<Vec<u8>, DecodeError> {
+pub(crate) fn volume(message: &[u8], ours: &VolumeCondition) -> Result<Vec<u8>, DecodeError> {
     raw::edit(message, STATUS, |status| {
         with_condition(status.unwrap_or_default(), ours)
     })
 }
 
 /// ListVolumes: the entries of known volumes.
-pub fn volumes(
+pub(crate) fn volumes(
     message: &[u8],
     ours: &HashMap<String, VolumeHealth>,
 ) -> Result<Vec<u8>, DecodeError> {
@@ -155,14 +155,18 @@ fn put_condition(out: &mut Vec<u8>, abnormal: bool, message: &str) {
 
 /// NodeGetVolumeHealth, ControllerGetVolumeHealth. An empty `message` gives the daemon's health
 /// alone.
-pub fn health(message: &[u8], handle: &str, ours: &[HealthStatus]) -> Result<Vec<u8>, DecodeError> {
+pub(crate) fn health(
+    message: &[u8],
+    handle: &str,
+    ours: &[HealthStatus],
+) -> Result<Vec<u8>, DecodeError> {
     raw::edit(message, VOLUME_HEALTH, |theirs| {
         volume_health(theirs.unwrap_or_default(), handle, ours)
     })
 }
 
 /// One VolumeHealth.
-pub fn volume_health(
+pub(crate) fn volume_health(
     theirs: &[u8],
     handle: &str,
     ours: &[HealthStatus],
@@ -180,7 +184,7 @@ pub fn volume_health(
 }
 
 /// NodeGetStorageHealth. An empty `message` gives the daemon's health alone.
-pub fn storage(message: &[u8], ours: &[HealthStatus]) -> Result<Vec<u8>, DecodeError> {
+pub(crate) fn storage(message: &[u8], ours: &[HealthStatus]) -> Result<Vec<u8>, DecodeError> {
     let mut out = Vec::new();
     put_merged_statuses(&mut out, message, BACKEND_HEALTH, ours)?;
     Ok(out)
@@ -213,12 +217,12 @@ fn put_merged_statuses(
 }
 
 /// A page of ControllerListVolumeHealth: its volumes, and the token of the next page.
-pub struct Page {
+pub(crate) struct Page {
     pub handles: Vec<String>,
     pub next_token: String,
 }
 
-pub fn parse_page(message: &[u8]) -> Result<Page, DecodeError> {
+pub(crate) fn parse_page(message: &[u8]) -> Result<Page, DecodeError> {
     let mut handles = Vec::new();
     for entry in raw::fields(message)?
         .iter()
@@ -233,7 +237,7 @@ pub fn parse_page(message: &[u8]) -> Result<Page, DecodeError> {
 }
 
 /// ControllerListVolumeHealth: merges health into the existing entries.
-pub fn listed_health(
+pub(crate) fn listed_health(
     message: &[u8],
     ours: &HashMap<String, Vec<HealthStatus>>,
 ) -> Result<Vec<u8>, DecodeError> {
@@ -247,7 +251,7 @@ pub fn listed_health(
 }
 
 /// ControllerListVolumeHealth: appends `more` entries and replaces the token.
-pub fn append_entries(
+pub(crate) fn append_entries(
     message: &[u8],
     more: &[(String, Vec<HealthStatus>)],
     next_token: &str,
@@ -269,7 +273,10 @@ pub fn append_entries(
 }
 
 /// The same list request, for another page. Fields 1 and 2: max_entries and starting_token.
-pub fn request_for_page(request: &[u8], starting_token: &str) -> Result<Vec<u8>, DecodeError> {
+pub(crate) fn request_for_page(
+    request: &[u8],
+    starting_token: &str,
+) -> Result<Vec<u8>, DecodeError> {
     let mut out = Vec::with_capacity(request.len());
     for field in raw::fields(request)?
         .iter()

@@ -3,7 +3,7 @@
 
 /// A call that the interposer adds to, answers, or reports to the daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CsiMethod {
+pub(crate) enum CsiMethod {
     NodeGetCapabilities,
     ControllerGetCapabilities,
     NodeGetVolumeStats,
@@ -31,27 +31,27 @@ pub struct EnabledHealthApis {
 
 /// Service whose capabilities are meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Service {
+pub(crate) enum Service {
     Node,
     Controller,
 }
 
 /// NodeServiceCapability.RPC.Type and ControllerServiceCapability.RPC.Type (CSI_WIRE, section 2).
-pub const NODE_GET_VOLUME_STATS: i32 = 2;
-pub const NODE_VOLUME_CONDITION: i32 = 4;
-pub const NODE_GET_VOLUME_HEALTH: i32 = 7;
-pub const NODE_GET_STORAGE_HEALTH: i32 = 8;
-pub const CONTROLLER_LIST_VOLUMES: i32 = 3;
-pub const CONTROLLER_VOLUME_CONDITION: i32 = 11;
-pub const CONTROLLER_GET_VOLUME: i32 = 12;
-pub const CONTROLLER_GET_VOLUME_HEALTH: i32 = 16;
-pub const CONTROLLER_LIST_VOLUME_HEALTH: i32 = 17;
+pub(crate) const NODE_GET_VOLUME_STATS: i32 = 2;
+pub(crate) const NODE_VOLUME_CONDITION: i32 = 4;
+pub(crate) const NODE_GET_VOLUME_HEALTH: i32 = 7;
+pub(crate) const NODE_GET_STORAGE_HEALTH: i32 = 8;
+pub(crate) const CONTROLLER_LIST_VOLUMES: i32 = 3;
+pub(crate) const CONTROLLER_VOLUME_CONDITION: i32 = 11;
+pub(crate) const CONTROLLER_GET_VOLUME: i32 = 12;
+pub(crate) const CONTROLLER_GET_VOLUME_HEALTH: i32 = 16;
+pub(crate) const CONTROLLER_LIST_VOLUME_HEALTH: i32 = 17;
 
-pub const GET_PLUGIN_INFO: &str = "/csi.v1.Identity/GetPluginInfo";
-pub const LIST_VOLUME_HEALTH: &str = "/csi.v1.Controller/ControllerListVolumeHealth";
+pub(crate) const GET_PLUGIN_INFO: &str = "/csi.v1.Identity/GetPluginInfo";
+pub(crate) const LIST_VOLUME_HEALTH: &str = "/csi.v1.Controller/ControllerListVolumeHealth";
 
 impl CsiMethod {
-    pub fn from_path(path: &str) -> Option<CsiMethod> {
+    pub(crate) fn from_path(path: &str) -> Option<CsiMethod> {
         Some(match path.strip_prefix("/csi.v1.")? {
             "Node/NodeGetCapabilities" => CsiMethod::NodeGetCapabilities,
             "Controller/ControllerGetCapabilities" => CsiMethod::ControllerGetCapabilities,
@@ -72,7 +72,7 @@ impl CsiMethod {
     }
 
     /// The call is passed on unread with these health APIs.
-    pub fn is_passthrough(self, health_apis: EnabledHealthApis) -> bool {
+    pub(crate) fn is_passthrough(self, health_apis: EnabledHealthApis) -> bool {
         match self {
             CsiMethod::NodeGetVolumeHealth
             | CsiMethod::NodeGetStorageHealth
@@ -85,7 +85,7 @@ impl CsiMethod {
 
     /// The capability that announces the call, where the interposer announces it for an upstream
     /// that lacks it.
-    pub fn capability(self) -> Option<(Service, i32)> {
+    pub(crate) fn capability(self) -> Option<(Service, i32)> {
         match self {
             CsiMethod::NodeGetVolumeStats => Some((Service::Node, NODE_GET_VOLUME_STATS)),
             CsiMethod::NodeGetVolumeHealth => Some((Service::Node, NODE_GET_VOLUME_HEALTH)),
@@ -102,7 +102,7 @@ impl CsiMethod {
 }
 
 impl Service {
-    pub fn capabilities_call(self) -> &'static str {
+    pub(crate) fn capabilities_call(self) -> &'static str {
         match self {
             Service::Node => "/csi.v1.Node/NodeGetCapabilities",
             Service::Controller => "/csi.v1.Controller/ControllerGetCapabilities",
@@ -111,7 +111,11 @@ impl Service {
 
     /// Capabilities that the interposer adds to the upstream's. VOLUME_CONDITION alone is useless
     /// without a call that carries a condition.
-    pub fn added_capabilities(self, dialects: EnabledHealthApis, upstreams: &[i32]) -> Vec<i32> {
+    pub(crate) fn added_capabilities(
+        self,
+        dialects: EnabledHealthApis,
+        upstreams: &[i32],
+    ) -> Vec<i32> {
         let mut add = Vec::new();
         match self {
             Service::Node => {

@@ -35,7 +35,7 @@ const DAEMON_TIMEOUT: Duration = Duration::from_millis(900);
 /// After the upstream has answered: its answer does not wait for a daemon that hangs.
 const DAEMON_GRACE: Duration = Duration::from_millis(250);
 
-pub struct Proxy<W> {
+pub(crate) struct Proxy<W> {
     pub driver: UpstreamDriver,
     pub health_source: Arc<W>,
     pub tracker: VolumeTracker,
@@ -45,10 +45,10 @@ pub struct Proxy<W> {
     warned_methods: AtomicU32,
 }
 
-pub type ProxyResult = Result<Response<Body>, hyper::Error>;
+pub(crate) type ProxyResult = Result<Response<Body>, hyper::Error>;
 
 impl<W: HealthSource> Proxy<W> {
-    pub fn new(
+    pub(crate) fn new(
         driver: UpstreamDriver,
         health_source: Arc<W>,
         health_apis: EnabledHealthApis,
@@ -65,7 +65,7 @@ impl<W: HealthSource> Proxy<W> {
     }
 
     /// An error resets the caller's stream, as the upstream reset its own.
-    pub async fn handle_call(&self, request: Request<Incoming>) -> ProxyResult {
+    pub(crate) async fn handle_call(&self, request: Request<Incoming>) -> ProxyResult {
         let Some(method) = CsiMethod::from_path(request.uri().path())
             .filter(|method| !method.is_passthrough(self.health_apis))
         else {
@@ -127,7 +127,10 @@ impl<W: HealthSource> Proxy<W> {
         }
     }
 
-    pub async fn forward_and_read(&self, request: Request<Body>) -> Result<Reply, hyper::Error> {
+    pub(crate) async fn forward_and_read(
+        &self,
+        request: Request<Body>,
+    ) -> Result<Reply, hyper::Error> {
         match self.driver.upstream.send(request).await {
             Ok(answer) => Ok(Reply::read(answer).await),
             Err(failure) => error_response(failure).map(Reply::Opaque),
@@ -353,7 +356,7 @@ impl<W: HealthSource> Proxy<W> {
             .await
     }
 
-    pub async fn query_volumes(&self) -> Result<Vec<ListedVolume>, HealthSourceError> {
+    pub(crate) async fn query_volumes(&self) -> Result<Vec<ListedVolume>, HealthSourceError> {
         self.query(async |name| self.health_source.volumes(name).await)
             .await
     }
@@ -372,7 +375,7 @@ impl<W: HealthSource> Proxy<W> {
     /// Whether the upstream does not implement the call, so that its error is no answer. Some
     /// drivers announce calls that they do not implement; some return other codes for calls that
     /// they do not announce.
-    pub async fn is_unimplemented_upstream(&self, method: CsiMethod, code: Code) -> bool {
+    pub(crate) async fn is_unimplemented_upstream(&self, method: CsiMethod, code: Code) -> bool {
         match (method.capability(), code) {
             (None, _) => false,
             (Some(_), Code::Unimplemented) => true,
@@ -384,7 +387,7 @@ impl<W: HealthSource> Proxy<W> {
     }
 
     /// The upstream's answer with health merged into it; unchanged where merging fails.
-    pub fn merge_into(
+    pub(crate) fn merge_into(
         &self,
         method: CsiMethod,
         good: SuccessReply,
@@ -404,7 +407,7 @@ impl<W: HealthSource> Proxy<W> {
 }
 
 /// Runs both at once. After the upstream's answer the daemon gets at most [`DAEMON_GRACE`].
-pub async fn join_bounded<T>(
+pub(crate) async fn join_bounded<T>(
     theirs: impl Future<Output = Result<Reply, hyper::Error>>,
     ours: impl Future<Output = Result<T, HealthSourceError>>,
 ) -> Result<(Reply, Result<T, HealthSourceError>), hyper::Error> {
@@ -434,7 +437,7 @@ fn daemon_timeout(waited: Duration) -> HealthSourceError {
 }
 
 /// An answer of the interposer itself.
-pub fn local_response(message: Result<Vec<u8>, Status>) -> Response<Body> {
+pub(crate) fn local_response(message: Result<Vec<u8>, Status>) -> Response<Body> {
     match message {
         Ok(message) => grpc::unary_response(&message),
         Err(status) => grpc::error_response(&status),

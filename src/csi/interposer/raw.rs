@@ -18,10 +18,10 @@ const MAX_FIELD_NUMBER: u64 = (1 << 29) - 1;
 /// Not a valid protobuf message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the message is not what its type says")]
-pub struct DecodeError;
+pub(crate) struct DecodeError;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Field<'a> {
+pub(crate) struct Field<'a> {
     pub number: u32,
     pub value: Value<'a>,
     /// The whole field as it was read, with its key.
@@ -29,7 +29,7 @@ pub struct Field<'a> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Value<'a> {
+pub(crate) enum Value<'a> {
     Varint(u64),
     /// A string, bytes, an embedded message, packed numbers.
     Bytes(&'a [u8]),
@@ -40,14 +40,14 @@ pub enum Value<'a> {
 impl<'a> Field<'a> {
     /// The payload, where the field is `number` and has one. A known number with another wire type
     /// is an unknown field to every reader.
-    pub fn bytes(&self, number: u32) -> Option<&'a [u8]> {
+    pub(crate) fn bytes(&self, number: u32) -> Option<&'a [u8]> {
         match self.value {
             Value::Bytes(bytes) if self.number == number => Some(bytes),
             _ => None,
         }
     }
 
-    pub fn varint(&self, number: u32) -> Option<u64> {
+    pub(crate) fn varint(&self, number: u32) -> Option<u64> {
         match self.value {
             Value::Varint(value) if self.number == number => Some(value),
             _ => None,
@@ -56,7 +56,7 @@ impl<'a> Field<'a> {
 }
 
 /// All fields of a message, in the order of the wire.
-pub fn fields(message: &[u8]) -> Result<Vec<Field<'_>>, DecodeError> {
+pub(crate) fn fields(message: &[u8]) -> Result<Vec<Field<'_>>, DecodeError> {
     let mut found = Vec::new();
     let mut rest = message;
     while !rest.is_empty() {
@@ -139,7 +139,7 @@ fn varint(rest: &mut &[u8]) -> Result<u64, DecodeError> {
 }
 
 /// The last field `number` of type string, as readers take it; empty where there is none.
-pub fn string_field(message: &[u8], number: u32) -> Result<&str, DecodeError> {
+pub(crate) fn string_field(message: &[u8], number: u32) -> Result<&str, DecodeError> {
     let last = fields(message)?
         .iter()
         .filter_map(|field| field.bytes(number))
@@ -148,7 +148,7 @@ pub fn string_field(message: &[u8], number: u32) -> Result<&str, DecodeError> {
 }
 
 /// The last field `number` of type int32 or enum; 0 where there is none.
-pub fn int32_field(message: &[u8], number: u32) -> Result<i32, DecodeError> {
+pub(crate) fn int32_field(message: &[u8], number: u32) -> Result<i32, DecodeError> {
     let last = fields(message)?
         .iter()
         .filter_map(|field| field.varint(number))
@@ -161,11 +161,11 @@ pub fn int32_field(message: &[u8], number: u32) -> Result<i32, DecodeError> {
     clippy::cast_possible_truncation,
     reason = "that is how the encoding reads an int32"
 )]
-pub fn truncate_to_i32(value: u64) -> i32 {
+pub(crate) fn truncate_to_i32(value: u64) -> i32 {
     value as i32
 }
 
-pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
+pub(crate) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push((value & 0x7f) as u8 | 0x80);
         value >>= 7;
@@ -173,13 +173,13 @@ pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-pub fn put_bytes(out: &mut Vec<u8>, number: u32, bytes: &[u8]) {
+pub(crate) fn put_bytes(out: &mut Vec<u8>, number: u32, bytes: &[u8]) {
     put_varint(out, u64::from(number) << 3 | 2);
     put_varint(out, bytes.len() as u64);
     out.extend_from_slice(bytes);
 }
 
-pub fn put_number(out: &mut Vec<u8>, number: u32, value: u64) {
+pub(crate) fn put_number(out: &mut Vec<u8>, number: u32, value: u64) {
     put_varint(out, u64::from(number) << 3);
     put_varint(out, value);
 }
@@ -187,7 +187,7 @@ pub fn put_number(out: &mut Vec<u8>, number: u32, value: u64) {
 /// Changes the embedded message `number`, absent or not; all other fields stay as they are. Several
 /// occurrences are one message to readers (they merge them, which is what joining their bytes
 /// means), and become one.
-pub fn edit(
+pub(crate) fn edit(
     message: &[u8],
     number: u32,
     change: impl FnOnce(Option<&[u8]>) -> Result<Vec<u8>, DecodeError>,
@@ -221,7 +221,7 @@ pub fn edit(
 
 /// Changes each of the repeated embedded messages `number`; all other fields, and their order, stay
 /// as they are.
-pub fn edit_each(
+pub(crate) fn edit_each(
     message: &[u8],
     number: u32,
     mut change: impl FnMut(&[u8]) -> Result<Vec<u8>, DecodeError>,

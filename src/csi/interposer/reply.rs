@@ -14,7 +14,7 @@ use crate::csi::interposer::{body, grpc};
 /// Larger answers are not decoded, in bytes.
 const MAX_RESPONSE_BYTES: usize = 16 << 20;
 
-pub enum Reply {
+pub(crate) enum Reply {
     Success(SuccessReply),
     /// An error, by its grpc-status.
     ErrorStatus(Code, Response<Body>),
@@ -22,7 +22,7 @@ pub enum Reply {
     Opaque(Response<Body>),
 }
 
-pub struct SuccessReply {
+pub(crate) struct SuccessReply {
     pub message: Bytes,
     head: Parts,
     data: Bytes,
@@ -30,7 +30,7 @@ pub struct SuccessReply {
 }
 
 impl Reply {
-    pub async fn read(answer: Response<Incoming>) -> Reply {
+    pub(crate) async fn read(answer: Response<Incoming>) -> Reply {
         let (head, incoming) = answer.into_parts();
         if let Some(code) = grpc::grpc_status(&head.headers).filter(|code| *code != Code::Ok) {
             return Reply::ErrorStatus(code, Response::from_parts(head, Body::response(incoming)));
@@ -58,7 +58,7 @@ impl Reply {
         }
     }
 
-    pub fn untouched(self) -> Response<Body> {
+    pub(crate) fn untouched(self) -> Response<Body> {
         match self {
             Reply::Success(good) => good.untouched(),
             Reply::ErrorStatus(_, answer) | Reply::Opaque(answer) => answer,
@@ -67,12 +67,12 @@ impl Reply {
 }
 
 impl SuccessReply {
-    pub fn untouched(self) -> Response<Body> {
+    pub(crate) fn untouched(self) -> Response<Body> {
         Response::from_parts(self.head, Body::full(self.data, self.trailers))
     }
 
     /// The same answer with another message. Unchanged if equal or too large.
-    pub fn with_message(mut self, message: &[u8]) -> Response<Body> {
+    pub(crate) fn with_message(mut self, message: &[u8]) -> Response<Body> {
         if message == self.message {
             return self.untouched();
         }

@@ -28,7 +28,7 @@ struct Entry {
 }
 
 /// Merges both lists. None: the upstream's is valid, and there is nothing to add.
-pub fn merge_entries(
+pub(crate) fn merge_entries(
     theirs: &[&[u8]],
     ours: &[HealthStatus],
 ) -> Result<Option<Vec<Vec<u8>>>, DecodeError> {

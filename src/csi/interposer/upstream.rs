@@ -30,12 +30,12 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(2);
 /// Largest answer to such a question, in bytes.
 const MAX_RESPONSE_BYTES: usize = 16 << 20;
 /// Flow control, in bytes: one answer that is not read must not block the others.
-pub const STREAM_WINDOW: u32 = 512 << 10;
-pub const CONNECTION_WINDOW: u32 = 64 << 20;
+pub(crate) const STREAM_WINDOW: u32 = 512 << 10;
+pub(crate) const CONNECTION_WINDOW: u32 = 64 << 20;
 /// Headers and trailers, in bytes. h2's own 16 KiB are less than what gRPC in Go lets through.
-pub const MAX_HEADER_LIST_BYTES: u32 = 1 << 20;
+pub(crate) const MAX_HEADER_LIST_BYTES: u32 = 1 << 20;
 
-pub struct Upstream {
+pub(crate) struct Upstream {
     path: PathBuf,
     current: Mutex<Option<SendRequest<Body>>>,
     /// One caller dials, the others wait for its connection.
@@ -46,7 +46,7 @@ pub struct Upstream {
 }
 
 impl Upstream {
-    pub fn new(path: PathBuf) -> Upstream {
+    pub(crate) fn new(path: PathBuf) -> Upstream {
         Upstream {
             path,
             current: Mutex::new(None),
@@ -56,17 +56,17 @@ impl Upstream {
         }
     }
 
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    pub fn generation(&self) -> u64 {
+    pub(crate) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
     /// Sends a request on, and waits for the headers of its answer. No time-out: that is the
     /// caller's (`grpc-timeout` goes along). Dropped, it cancels the call at the upstream.
-    pub async fn send(
+    pub(crate) async fn send(
         &self,
         mut request: Request<Body>,
     ) -> Result<Response<Incoming>, UpstreamError> {
@@ -95,7 +95,7 @@ impl Upstream {
     }
 
     /// A unary call of the interposer itself.
-    pub async fn call(&self, method: &'static str, message: &[u8]) -> Result<Bytes, Status> {
+    pub(crate) async fn call(&self, method: &'static str, message: &[u8]) -> Result<Bytes, Status> {
         let data = grpc::frame_message(message)
             .ok_or_else(|| Status::resource_exhausted("the request is too large"))?;
         let mut request = Request::new(Body::full(data, None));

@@ -18,7 +18,7 @@ use crate::csi::interposer::{merge, raw};
 /// For capabilities that a caller waits for.
 const CAPABILITIES_TIMEOUT: Duration = Duration::from_millis(500);
 
-pub struct UpstreamDriver {
+pub(crate) struct UpstreamDriver {
     pub upstream: Upstream,
     name: OnceCell<String>,
     capabilities: Mutex<[Option<AnnouncedCapabilities>; 2]>,
@@ -30,7 +30,7 @@ struct AnnouncedCapabilities {
 }
 
 impl UpstreamDriver {
-    pub fn new(upstream: Upstream) -> UpstreamDriver {
+    pub(crate) fn new(upstream: Upstream) -> UpstreamDriver {
         UpstreamDriver {
             upstream,
             name: OnceCell::new(),
@@ -39,7 +39,7 @@ impl UpstreamDriver {
     }
 
     /// The error means: the daemon cannot be queried, because the name of the driver is unknown.
-    pub async fn name(&self) -> Result<&str, HealthSourceError> {
+    pub(crate) async fn name(&self) -> Result<&str, HealthSourceError> {
         let asked = || async {
             let answer = self
                 .upstream
@@ -55,7 +55,7 @@ impl UpstreamDriver {
     }
 
     /// Records the capabilities of an answer before any were added.
-    pub fn record_capabilities(&self, service: Service, numbers: Vec<i32>) {
+    pub(crate) fn record_capabilities(&self, service: Service, numbers: Vec<i32>) {
         let announced = AnnouncedCapabilities {
             generation: self.upstream.generation(),
             numbers,
@@ -64,7 +64,7 @@ impl UpstreamDriver {
     }
 
     /// Whether the upstream itself announces the capability. None: unknown.
-    pub async fn announces(&self, service: Service, number: i32) -> Option<bool> {
+    pub(crate) async fn announces(&self, service: Service, number: i32) -> Option<bool> {
         if let Some(known) = self.cached(service, number) {
             return Some(known);
         }

@@ -9,7 +9,7 @@ use std::error::Error;
 use std::path::PathBuf;
 
 #[derive(Debug, thiserror::Error)]
-pub enum UpstreamError {
+pub(crate) enum UpstreamError {
     /// No listener, or the connection could not be started.
     #[error("connecting to the upstream driver at {}", path.display())]
     Connect {
@@ -30,7 +30,7 @@ pub enum UpstreamError {
 }
 
 impl UpstreamError {
-    pub fn from_call(path: PathBuf, source: hyper::Error) -> UpstreamError {
+    pub(crate) fn from_call(path: PathBuf, source: hyper::Error) -> UpstreamError {
         if is_reset(&source) {
             UpstreamError::Reset(source)
         } else {
@@ -40,7 +40,7 @@ impl UpstreamError {
 }
 
 /// RST_STREAM, in contrast to the end of the whole connection.
-pub fn is_reset(error: &hyper::Error) -> bool {
+pub(crate) fn is_reset(error: &hyper::Error) -> bool {
     let mut cause: Option<&dyn Error> = Some(error);
     while let Some(error) = cause {
         if let Some(error) = error.downcast_ref::<h2::Error>() {
@@ -52,7 +52,7 @@ pub fn is_reset(error: &hyper::Error) -> bool {
 }
 
 /// An error with its causes, in one line.
-pub fn error_chain(error: &dyn Error) -> String {
+pub(crate) fn error_chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

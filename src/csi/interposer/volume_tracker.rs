@@ -24,7 +24,7 @@ const TRACKING_TTL: Duration = Duration::from_secs(600);
 const EXPIRY_THRESHOLD: usize = 10_000;
 
 #[derive(Default)]
-pub struct VolumeTracker(Mutex<TrackerState>);
+pub(crate) struct VolumeTracker(Mutex<TrackerState>);
 
 #[derive(Default)]
 struct TrackerState {
@@ -46,7 +46,7 @@ struct TrackedVolume {
 impl VolumeTracker {
     /// Records a stage or publish on its way to the driver. The result does not matter: the call
     /// did not bypass the interposer.
-    pub fn record_attach(&self, handle: &str, path: &str, now: Instant) {
+    pub(crate) fn record_attach(&self, handle: &str, path: &str, now: Instant) {
         let mut state = self.lock();
         if state.tracked.len() >= EXPIRY_THRESHOLD {
             state.expire(now);
@@ -64,7 +64,7 @@ impl VolumeTracker {
     }
 
     /// The driver confirms that it has created, staged or published the volume.
-    pub fn confirm(&self, handle: &str, now: Instant) {
+    pub(crate) fn confirm(&self, handle: &str, now: Instant) {
         let mut state = self.lock();
         if state.confirmed.len() >= EXPIRY_THRESHOLD {
             state
@@ -74,7 +74,7 @@ impl VolumeTracker {
         state.confirmed.insert(handle.to_owned(), now);
     }
 
-    pub fn record_unpublish(&self, handle: &str, path: &str) {
+    pub(crate) fn record_unpublish(&self, handle: &str, path: &str) {
         let mut state = self.lock();
         if let Some(here) = state.tracked.get_mut(handle) {
             here.paths.remove(path);
@@ -85,14 +85,14 @@ impl VolumeTracker {
         state.confirmed.remove(handle);
     }
 
-    pub fn record_unstage(&self, handle: &str) {
+    pub(crate) fn record_unstage(&self, handle: &str) {
         let mut state = self.lock();
         state.tracked.remove(handle);
         state.confirmed.remove(handle);
     }
 
     /// The driver has confirmed the volume a moment ago.
-    pub fn is_recently_confirmed(&self, handle: &str, now: Instant) -> bool {
+    pub(crate) fn is_recently_confirmed(&self, handle: &str, now: Instant) -> bool {
         self.lock()
             .confirmed
             .get(handle)
@@ -101,7 +101,7 @@ impl VolumeTracker {
 
     /// Compares the daemon's list of the driver's volumes with the calls. Returns the volumes that
     /// are in two lists in succession without a call.
-    pub fn find_bypassed(&self, listed: &[ListedVolume], now: Instant) -> Vec<String> {
+    pub(crate) fn find_bypassed(&self, listed: &[ListedVolume], now: Instant) -> Vec<String> {
         let mut state = self.lock();
         let here: Vec<&str> = listed
             .iter()

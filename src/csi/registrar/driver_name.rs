@@ -26,7 +26,7 @@ const MAX_RESPONSE_BYTES: usize = 64 << 10;
 /// help.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("it calls itself {name:?}: {why}")]
-pub struct InvalidDriverName {
+pub(crate) struct InvalidDriverName {
     /// At most [`SHOWN`] characters of it.
     name: String,
     why: String,
@@ -46,7 +46,7 @@ enum QueryError {
 }
 
 /// The name that the driver at `socket` gives itself. Waits as long as there is no answer.
-pub async fn wait_for_name(socket: &Path) -> Result<String, InvalidDriverName> {
+pub(crate) async fn wait_for_name(socket: &Path) -> Result<String, InvalidDriverName> {
     let mut last_logged = None;
     let mut failures = 0;
     loop {

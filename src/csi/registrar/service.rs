@@ -21,7 +21,7 @@ const WHOLE_SERVER: &str = "";
 
 /// The kubelet's result of the registration.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RegistrationState {
+pub(crate) enum RegistrationState {
     /// Nothing yet.
     Unknown,
     Registered,
@@ -29,7 +29,7 @@ pub enum RegistrationState {
     Refused(String),
 }
 
-pub struct RegistrationService {
+pub(crate) struct RegistrationService {
     info: PluginInfo,
     state: watch::Sender<RegistrationState>,
     reporter: HealthReporter,
@@ -37,7 +37,7 @@ pub struct RegistrationService {
 
 impl RegistrationService {
     /// Not serving, until the kubelet has registered the driver.
-    pub async fn begin(
+    pub(crate) async fn begin(
         info: PluginInfo,
         state: watch::Sender<RegistrationState>,
         reporter: HealthReporter,

@@ -41,7 +41,7 @@ pub enum ApiSetupError {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ApiError {
+pub(crate) enum ApiError {
     /// Another attempt may help, after a delay if the server asks for one.
     Retryable {
         why: String,
@@ -54,7 +54,7 @@ pub enum ApiError {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rejection {
+pub(crate) struct Rejection {
     /// Code and reason, without the names of what was refused.
     pub kind: String,
     pub why: String,
@@ -62,7 +62,7 @@ pub struct Rejection {
 
 impl ApiError {
     /// The message, and the delay that the server asks for.
-    pub fn into_message_and_delay(self) -> (String, Option<Duration>) {
+    pub(crate) fn into_message_and_delay(self) -> (String, Option<Duration>) {
         match self {
             ApiError::Retryable { why, after } => (why, after),
             ApiError::Forbidden(refusal) | ApiError::Rejected(refusal) => (refusal.why, None),
@@ -80,7 +80,7 @@ pub struct ApiServer {
 
 impl ApiServer {
     /// Configuration from the environment.
-    pub async fn infer_config() -> Result<Config, ApiSetupError> {
+    pub(crate) async fn infer_config() -> Result<Config, ApiSetupError> {
         Config::infer()
             .await
             .map_err(|error| ApiSetupError::Config(Box::new(error)))
@@ -108,12 +108,12 @@ impl ApiServer {
         })
     }
 
-    pub fn server(&self) -> &str {
+    pub(crate) fn server(&self) -> &str {
         &self.server
     }
 
     /// An event that exists already counts as published.
-    pub async fn create_event(&self, event: &Event) -> Result<(), ApiError> {
+    pub(crate) async fn create_event(&self, event: &Event) -> Result<(), ApiError> {
         if !is_dns_subdomain(&event.namespace) {
             let why = format!("{:?} is no namespace", event.namespace);
             return Err(ApiError::Rejected(Rejection {
@@ -138,7 +138,7 @@ impl ApiServer {
     }
 
     /// The claim of a volume, if a pod of its namespace uses it on this node.
-    pub async fn find_claim(&self, claimed: &PvUse) -> Result<Option<Regarding>, ApiError> {
+    pub(crate) async fn find_claim(&self, claimed: &PvUse) -> Result<Option<Regarding>, ApiError> {
         if !is_dns_subdomain(&claimed.pv) {
             return Ok(None);
         }
@@ -153,7 +153,7 @@ impl ApiServer {
     }
 
     /// The current condition: its status, and since when.
-    pub async fn current_condition(&self) -> Result<Option<(String, Timestamp)>, ApiError> {
+    pub(crate) async fn current_condition(&self) -> Result<Option<(String, Timestamp)>, ApiError> {
         let nodes: kube::Api<Node> = kube::Api::all(self.client.clone());
         let nothing = Patch::Merge(json!({}));
         let node = self
@@ -170,7 +170,7 @@ impl ApiServer {
         Ok(ours.and_then(|condition| Some((condition.status, condition.last_transition_time?.0))))
     }
 
-    pub async fn apply_condition(
+    pub(crate) async fn apply_condition(
         &self,
         condition: &StorageCondition,
         since: Timestamp,

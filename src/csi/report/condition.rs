@@ -10,17 +10,17 @@ use crate::csi::report::event::camel_case;
 use crate::csi::report::node_snapshot::{Drive, Health, Issue, NodeSnapshot, Severity};
 use crate::csi::report::{DaemonView, Outage};
 
-pub const CONDITION_TYPE: &str = "StorageHealthy";
+pub(crate) const CONDITION_TYPE: &str = "StorageHealthy";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ConditionStatus {
+pub(crate) enum ConditionStatus {
     True,
     False,
     Unknown,
 }
 
 impl ConditionStatus {
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             ConditionStatus::True => "True",
             ConditionStatus::False => "False",
@@ -30,7 +30,7 @@ impl ConditionStatus {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StorageCondition {
+pub(crate) struct StorageCondition {
     pub status: ConditionStatus,
     pub reason: String,
     /// Made by [`limits::truncate_message`].
@@ -38,7 +38,7 @@ pub struct StorageCondition {
 }
 
 /// `in_grace`: an outage of the daemon, if there is one, is not to be published yet.
-pub fn storage_condition(view: &DaemonView, in_grace: bool) -> Option<StorageCondition> {
+pub(crate) fn storage_condition(view: &DaemonView, in_grace: bool) -> Option<StorageCondition> {
     match (&view.outage, &view.snapshot) {
         (Some(_), _) if in_grace => None,
         (Some(Outage { why, .. }), _) => Some(unknown(

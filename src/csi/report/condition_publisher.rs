@@ -25,7 +25,7 @@ struct AppliedCondition {
     since: Timestamp,
 }
 
-pub async fn run(
+pub(crate) async fn run(
     mut views: watch::Receiver<DaemonView>,
     api: &ApiServer,
     node: &str,

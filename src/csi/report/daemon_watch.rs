@@ -16,7 +16,7 @@ use crate::csi::agent::Agent;
 use crate::csi::report::node_snapshot::{ApplyOutcome, NodeSnapshot};
 use crate::csi::report::{DaemonView, Outage, ReportTiming, maybe_sleep_until, now};
 
-pub async fn run(
+pub(crate) async fn run(
     agent: Agent,
     view: watch::Sender<DaemonView>,
     timing: &ReportTiming,

@@ -17,7 +17,7 @@ const CLEARED_SUFFIX: &str = "Cleared";
 
 /// The object that an event is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Regarding {
+pub(crate) struct Regarding {
     pub kind: &'static str,
     /// Empty: the object has none.
     pub namespace: String,
@@ -26,7 +26,7 @@ pub struct Regarding {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Event {
+pub(crate) struct Event {
     pub namespace: String,
     pub name: String,
     pub regarding: Regarding,
@@ -39,7 +39,7 @@ pub struct Event {
 }
 
 impl Event {
-    pub fn new(transition: &StorageTransition, regarding: Regarding, node: &str) -> Event {
+    pub(crate) fn new(transition: &StorageTransition, regarding: Regarding, node: &str) -> Event {
         let namespace = if regarding.namespace.is_empty() {
             CLUSTER_SCOPED_NAMESPACE.to_owned()
         } else {
@@ -66,7 +66,7 @@ impl Event {
 
 /// `kubectl describe node` finds events by the node's name in the place of its uid, as the kubelet
 /// writes them.
-pub fn regarding_node(node: &str) -> Regarding {
+pub(crate) fn regarding_node(node: &str) -> Regarding {
     Regarding {
         kind: "Node",
         namespace: String::new(),
@@ -76,7 +76,7 @@ pub fn regarding_node(node: &str) -> Regarding {
 }
 
 /// The longest allowed prefix of the node's name; the chart's admission policy compares the same.
-pub fn reporting_instance(node: &str) -> &str {
+pub(crate) fn reporting_instance(node: &str) -> &str {
     &node[..node.floor_char_boundary(MAX_SHORT_LEN)]
 }
 
@@ -87,7 +87,7 @@ fn event_name(uid: &str, key: &str) -> String {
 }
 
 /// CamelCase of letters and digits, as a condition's reason must be and an event's should.
-pub fn camel_case(text: &str) -> String {
+pub(crate) fn camel_case(text: &str) -> String {
     let kept: String = text
         .chars()
         .filter(char::is_ascii_alphanumeric)
@@ -108,7 +108,7 @@ fn cleared_reason(text: &str) -> String {
 }
 
 /// Whether the text is a DNS subdomain (RFC 1123), so that it is one component of a URL path.
-pub fn is_dns_subdomain(text: &str) -> bool {
+pub(crate) fn is_dns_subdomain(text: &str) -> bool {
     let part = |part: &str| {
         let ends = |byte: Option<&u8>| {
             byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())

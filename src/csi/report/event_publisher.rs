@@ -23,7 +23,7 @@ use crate::csi::report::transitions::{
 };
 use crate::csi::report::{DaemonView, ReportTiming, maybe_sleep_until, now};
 
-pub async fn run(
+pub(crate) async fn run(
     mut views: watch::Receiver<DaemonView>,
     api: &ApiServer,
     node: &str,

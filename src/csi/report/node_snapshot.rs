@@ -14,10 +14,10 @@ use crate::csi::health;
 use crate::model::provision::PodRef;
 
 /// How long cleared issues are kept.
-pub const CLEARED_RETENTION: SignedDuration = SignedDuration::from_hours(1);
+pub(crate) const CLEARED_RETENTION: SignedDuration = SignedDuration::from_hours(1);
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Health {
+pub(crate) enum Health {
     Good,
     Suspect,
     Bad,
@@ -27,14 +27,14 @@ pub enum Health {
 
 /// Severity of an issue, ascending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Severity {
+pub(crate) enum Severity {
     Info,
     Suspect,
     Bad,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Subject {
+pub(crate) enum Subject {
     Drive(String),
     Volume(String),
     Device(String),
@@ -42,7 +42,7 @@ pub enum Subject {
 
 /// A finding of the daemon, or a volume's state without a finding.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Issue {
+pub(crate) struct Issue {
     pub subject: Subject,
     pub severity: Severity,
     /// FindingStatus on the wire: the larger the worse.
@@ -58,13 +58,13 @@ pub struct Issue {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cleared {
+pub(crate) struct Cleared {
     pub time: Timestamp,
     pub why: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Drive {
+pub(crate) struct Drive {
     /// For people.
     pub name: String,
     pub health: Health,
@@ -77,7 +77,7 @@ pub struct Drive {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Volume {
+pub(crate) struct Volume {
     /// For people.
     pub name: String,
     pub health: Health,
@@ -93,13 +93,13 @@ pub struct Volume {
 
 /// A PersistentVolume and the namespaces whose pods use it. Only the API server knows its claim.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct PvUse {
+pub(crate) struct PvUse {
     pub pv: String,
     pub namespaces: BTreeSet<String>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct NodeSnapshot {
+pub(crate) struct NodeSnapshot {
     /// Health of the node, without acknowledged findings and drives under maintenance.
     pub health: Health,
     pub settled: bool,
@@ -113,7 +113,7 @@ pub struct NodeSnapshot {
 
 /// Effect of an event of Watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ApplyOutcome {
+pub(crate) enum ApplyOutcome {
     /// More of the initial snapshot follows.
     Partial,
     /// The initial snapshot is complete.
@@ -122,7 +122,7 @@ pub enum ApplyOutcome {
 }
 
 impl NodeSnapshot {
-    pub fn apply(&mut self, event: wire::WatchEvent) -> ApplyOutcome {
+    pub(crate) fn apply(&mut self, event: wire::WatchEvent) -> ApplyOutcome {
         let (change, item) = (event.change(), event.item);
         match (change, item) {
             (Change::SnapshotBegin, _) => {
@@ -160,7 +160,7 @@ impl NodeSnapshot {
     }
 
     /// Records a finding if it is cleared.
-    pub fn record_cleared(&mut self, finding: wire::Finding) {
+    pub(crate) fn record_cleared(&mut self, finding: wire::Finding) {
         if let Some((id, issue)) =
             Issue::from_finding(finding).filter(|(_, issue)| issue.cleared.is_some())
         {
@@ -169,7 +169,7 @@ impl NodeSnapshot {
     }
 
     /// Updates what Watch does not send: the node's own health.
-    pub fn update_node(&mut self, node: &wire::Node, now: Timestamp) {
+    pub(crate) fn update_node(&mut self, node: &wire::Node, now: Timestamp) {
         self.health = health_from_wire(node.health());
         self.settled = node.settled;
         self.recently_cleared.retain(|_, issue| {
@@ -182,7 +182,7 @@ impl NodeSnapshot {
 
     /// Adverse issues, worst first. Among equally severe ones drives come first, because they cause
     /// the issues of volumes.
-    pub fn adverse(&self) -> Vec<(&str, &Issue)> {
+    pub(crate) fn adverse(&self) -> Vec<(&str, &Issue)> {
         let mut adverse: Vec<_> = self
             .issues
             .iter()
@@ -199,13 +199,13 @@ impl NodeSnapshot {
     }
 
     /// The issue counts: it is not acknowledged, and not about a drive under maintenance.
-    pub fn is_counted(&self, issue: &Issue) -> bool {
+    pub(crate) fn is_counted(&self, issue: &Issue) -> bool {
         let maintained = matches!(&issue.subject, Subject::Drive(id) if self.drives.get(id).is_some_and(|drive| drive.maintenance));
         !issue.acknowledged && !maintained
     }
 
     /// For people.
-    pub fn display_name<'a>(&'a self, subject: &'a Subject) -> &'a str {
+    pub(crate) fn display_name<'a>(&'a self, subject: &'a Subject) -> &'a str {
         match subject {
             Subject::Drive(id) => self.drives.get(id).map_or(id, |drive| &drive.name),
             Subject::Volume(id) => self.volumes.get(id).map_or(id, |volume| &volume.name),

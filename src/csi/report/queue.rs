@@ -25,31 +25,31 @@ struct QueuedTransition {
 }
 
 #[derive(Debug)]
-pub struct Queue {
+pub(crate) struct Queue {
     entries: VecDeque<QueuedTransition>,
     /// Transitions that have failed for so long are given up.
     max_age: Duration,
 }
 
 impl Queue {
-    pub fn new(max_age: Duration) -> Queue {
+    pub(crate) fn new(max_age: Duration) -> Queue {
         Queue {
             entries: VecDeque::new(),
             max_age,
         }
     }
 
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
 
-    pub fn first(&self) -> Option<&StorageTransition> {
+    pub(crate) fn first(&self) -> Option<&StorageTransition> {
         self.entries.front().map(|queued| &queued.transition)
     }
 
     /// Returns the number of dropped transitions: the oldest ones, those of the node last, because
     /// they say most.
-    pub fn push(&mut self, transitions: Vec<StorageTransition>) -> usize {
+    pub(crate) fn push(&mut self, transitions: Vec<StorageTransition>) -> usize {
         let since = Instant::now();
         self.entries
             .extend(transitions.into_iter().map(|transition| QueuedTransition {
@@ -69,13 +69,13 @@ impl Queue {
     }
 
     /// Removes the first transition: it is published, or never will be.
-    pub fn pop(&mut self) {
+    pub(crate) fn pop(&mut self) {
         self.entries.pop_front();
     }
 
     /// The first transition failed. `aside`: transitions of other objects may succeed. Returns
     /// whether it is given up.
-    pub fn record_failure(&mut self, aside: bool) -> bool {
+    pub(crate) fn record_failure(&mut self, aside: bool) -> bool {
         let Some(first) = self.entries.front_mut() else {
             return false;
         };

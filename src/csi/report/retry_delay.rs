@@ -9,7 +9,7 @@ use crate::csi::report::ReportTiming;
 use crate::model::backoff::Backoff;
 
 #[derive(Debug)]
-pub struct RetryDelay {
+pub(crate) struct RetryDelay {
     backoff: Backoff,
     /// Of this node, 0 to 255.
     jitter: u32,
@@ -17,7 +17,7 @@ pub struct RetryDelay {
 }
 
 impl RetryDelay {
-    pub fn new(timing: &ReportTiming, node: &str) -> RetryDelay {
+    pub(crate) fn new(timing: &ReportTiming, node: &str) -> RetryDelay {
         let jitter = node.bytes().fold(7_u32, |sum, byte| {
             (sum.wrapping_mul(31) ^ u32::from(byte)) & 0xff
         });
@@ -28,12 +28,12 @@ impl RetryDelay {
         }
     }
 
-    pub fn reset(&mut self) {
+    pub(crate) fn reset(&mut self) {
         self.failures = 0;
     }
 
     /// `retry_after`: the server's own wish.
-    pub fn next(&mut self, retry_after: Option<Duration>) -> Duration {
+    pub(crate) fn next(&mut self, retry_after: Option<Duration>) -> Duration {
         let delay = self.backoff.delay(self.failures);
         self.failures = self.failures.saturating_add(1);
         // Between one half and the whole of the delay, another part for each attempt.

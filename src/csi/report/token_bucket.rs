@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 #[derive(Debug)]
-pub struct TokenBucket {
+pub(crate) struct TokenBucket {
     capacity: u32,
     refill_interval: Duration,
     tokens: u32,
@@ -13,7 +13,7 @@ pub struct TokenBucket {
 }
 
 impl TokenBucket {
-    pub fn new(size: u32, every: Duration) -> TokenBucket {
+    pub(crate) fn new(size: u32, every: Duration) -> TokenBucket {
         TokenBucket {
             capacity: size,
             refill_interval: every,
@@ -23,7 +23,7 @@ impl TokenBucket {
     }
 
     /// When one may be taken.
-    pub fn next_available(&mut self) -> Instant {
+    pub(crate) fn next_available(&mut self) -> Instant {
         self.refill();
         if self.tokens > 0 {
             Instant::now()
@@ -32,7 +32,7 @@ impl TokenBucket {
         }
     }
 
-    pub fn take(&mut self) {
+    pub(crate) fn take(&mut self) {
         self.refill();
         self.tokens = self.tokens.saturating_sub(1);
     }

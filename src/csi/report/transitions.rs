@@ -12,22 +12,22 @@ use crate::model::provision::PodRef;
 /// In the first snapshot, older issues count as published. The API server keeps events for an hour
 /// (kube-apiserver --event-ttl), so writing a recent one again is a conflict; an older event is
 /// deleted by then and would be published twice.
-pub const FIRST_SNAPSHOT_WINDOW: SignedDuration = SignedDuration::from_mins(45);
+pub(crate) const FIRST_SNAPSHOT_WINDOW: SignedDuration = SignedDuration::from_mins(45);
 
 /// Reasons of a drive or volume whose health becomes unknown, and known again.
-pub const HEALTH_UNKNOWN: &str = "HealthUnknown";
-pub const HEALTH_KNOWN: &str = "HealthKnown";
+pub(crate) const HEALTH_UNKNOWN: &str = "HealthUnknown";
+pub(crate) const HEALTH_KNOWN: &str = "HealthKnown";
 
 /// Which object an event is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum EventTarget {
+pub(crate) enum EventTarget {
     Node,
     Pod(PodRef),
     Claim(PvUse),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StorageTransitionKind {
+pub(crate) enum StorageTransitionKind {
     Raised,
     Worsened,
     Eased,
@@ -38,7 +38,7 @@ pub enum StorageTransitionKind {
 
 impl StorageTransitionKind {
     /// An event's action.
-    pub fn action(self) -> &'static str {
+    pub(crate) fn action(self) -> &'static str {
         match self {
             StorageTransitionKind::Raised => "Raised",
             StorageTransitionKind::Worsened => "Worsened",
@@ -49,7 +49,7 @@ impl StorageTransitionKind {
         }
     }
 
-    pub fn is_warning(self) -> bool {
+    pub(crate) fn is_warning(self) -> bool {
         match self {
             StorageTransitionKind::Raised
             | StorageTransitionKind::Worsened
@@ -61,7 +61,7 @@ impl StorageTransitionKind {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StorageTransition {
+pub(crate) struct StorageTransition {
     /// Identifies one transition of one drive or volume.
     pub key: String,
     pub target: EventTarget,
@@ -74,7 +74,7 @@ pub struct StorageTransition {
 }
 
 /// `before`: None for the first snapshot.
-pub fn detect_transitions(
+pub(crate) fn detect_transitions(
     before: Option<&NodeSnapshot>,
     after: &NodeSnapshot,
     now: Timestamp,
@@ -108,7 +108,7 @@ pub fn detect_transitions(
 
 /// The `before` of the next comparison: `after`, plus the issues that are missing from it and not
 /// known to be over.
-pub fn next_baseline(before: &NodeSnapshot, after: &NodeSnapshot) -> NodeSnapshot {
+pub(crate) fn next_baseline(before: &NodeSnapshot, after: &NodeSnapshot) -> NodeSnapshot {
     let mut baseline = after.clone();
     let open = before
         .issues

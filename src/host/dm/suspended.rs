@@ -14,7 +14,7 @@ use crate::model::dev::DevNo;
 /// A device that is suspended, or has no table in use: what is sent to the one waits, and to the
 /// other fails.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SuspendedDevice {
+pub(crate) struct SuspendedDevice {
     pub dev: DevNo,
     /// As dmsetup names it.
     pub name: String,
@@ -29,7 +29,11 @@ struct DmDevice {
 }
 
 /// Of what these volumes of a volume group are made of, down to the disks.
-pub fn beneath(root: &HostRoot, group: &str, volumes: &[&str]) -> io::Result<Vec<SuspendedDevice>> {
+pub(crate) fn beneath(
+    root: &HostRoot,
+    group: &str,
+    volumes: &[&str],
+) -> io::Result<Vec<SuspendedDevice>> {
     let all = read_dm_devices(root)?;
     let names: Vec<String> = volumes
         .iter()

@@ -14,7 +14,7 @@ use super::{IntentError, StoredIntent, find_all, process_start_time, write_atomi
 const SUFFIX: &str = ".lvm";
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LvmIntent {
+pub(crate) struct LvmIntent {
     pub group: String,
     /// Whose writers are held; empty where that is nobody's.
     pub volume: String,
@@ -27,18 +27,18 @@ pub struct LvmIntent {
 }
 
 impl LvmIntent {
-    pub fn write(&self, directory: &Path) -> Result<(), IntentError> {
+    pub(crate) fn write(&self, directory: &Path) -> Result<(), IntentError> {
         write_atomically(directory, &format!("{}{SUFFIX}", self.pid), self).map(|_| ())
     }
 
     /// Whoever wrote it will still resume what it has suspended.
-    pub fn is_writer_alive(&self) -> bool {
+    pub(crate) fn is_writer_alive(&self) -> bool {
         process_start_time(self.pid) == Some(self.started)
     }
 }
 
 /// Oldest name first. None where the directory is missing.
-pub fn find(directory: &Path) -> Result<Vec<StoredIntent<LvmIntent>>, IntentError> {
+pub(crate) fn find(directory: &Path) -> Result<Vec<StoredIntent<LvmIntent>>, IntentError> {
     find_all(directory, SUFFIX)
 }
 

@@ -21,7 +21,7 @@ const EXT4_CORRUPTED: [&str; 2] = ["4", "5"];
 /// A check has shown that the filesystem is damaged. BAD; DATA_LOSS where structures or data are
 /// damaged and not bookkeeping alone. Clears with a later CLEAN check of at least the same
 /// strength, or a new filesystem on the device.
-pub fn corrupted(facts: &Facts, known: &KnownVolume) -> Option<Verdict> {
+pub(crate) fn corrupted(facts: &Facts, known: &KnownVolume) -> Option<Verdict> {
     verdict_of(latest_unrefuted(
         facts.checks_of(known).map(AsRef::as_ref),
         CheckVerdict::Corrupted,
@@ -30,7 +30,7 @@ pub fn corrupted(facts: &Facts, known: &KnownVolume) -> Option<Verdict> {
 
 /// Live runs showed the same findings each time. SUSPECT. Clears with any later CLEAN check; a
 /// later CORRUPTED one says more.
-pub fn suspect(facts: &Facts, known: &KnownVolume) -> Option<Verdict> {
+pub(crate) fn suspect(facts: &Facts, known: &KnownVolume) -> Option<Verdict> {
     let checks = || facts.checks_of(known).map(AsRef::as_ref);
     if latest_unrefuted(checks(), CheckVerdict::Corrupted).is_some() {
         return Some(Verdict::Clear);
@@ -39,7 +39,7 @@ pub fn suspect(facts: &Facts, known: &KnownVolume) -> Option<Verdict> {
 }
 
 /// The same of a device that carries no volume now, by what was checked on it.
-pub fn device(facts: &Facts, name: &str) -> Option<Verdict> {
+pub(crate) fn device(facts: &Facts, name: &str) -> Option<Verdict> {
     let uuid = facts
         .inventory()
         .and_then(|inventory| inventory.devices.get(name))
@@ -54,7 +54,7 @@ pub fn device(facts: &Facts, name: &str) -> Option<Verdict> {
 }
 
 /// When a check last found it clean where nothing moved: what the kernel said before is over.
-pub fn last_clean_check(facts: &Facts, known: &KnownVolume) -> Option<Timestamp> {
+pub(crate) fn last_clean_check(facts: &Facts, known: &KnownVolume) -> Option<Timestamp> {
     let clean = |check: &&std::sync::Arc<Check>| {
         check.verdict == Some(CheckVerdict::Clean) && check.mode.at_least(Mode::Frozen)
     };
@@ -67,7 +67,7 @@ pub fn last_clean_check(facts: &Facts, known: &KnownVolume) -> Option<Timestamp>
 
 /// What the kernel says of a mounted filesystem: with any of it nothing is run. The source of each
 /// is the finding's own evidence.
-pub fn signals(
+pub(crate) fn signals(
     facts: &Facts,
     known: &KnownVolume,
     policy: &Policy,

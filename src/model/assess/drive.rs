@@ -22,7 +22,7 @@ use crate::model::volume::{Impact, Stack, VolumeFacts};
 /// INFO when nothing stood on it when it went, or when all that stood on it runs whole without it;
 /// else BAD, inaccessible. Clears when a scan shows the drive again, under whatever name; without a
 /// load also after `forget_missing_after`.
-pub fn missing(
+pub(crate) fn missing(
     facts: &Facts,
     known: &KnownDrive,
     policy: &Policy,
@@ -144,7 +144,7 @@ fn layers_intact(facts: &Facts, devices: &[String]) -> bool {
 /// BAD, inaccessible: at once for `offline`, `transport-offline` and `dead`; for states that error
 /// recovery passes through (`blocked`, `quiesce`, `resetting`, `connecting`…) after
 /// `offline_after`. With several paths only when every one is off. Clears when one path works.
-pub fn offline(
+pub(crate) fn offline(
     facts: &Facts,
     known: &KnownDrive,
     policy: &Policy,
@@ -275,7 +275,7 @@ fn state_file(drive: &DriveFacts, device: &str) -> String {
 /// suspect, or they sit behind a RAID controller; BAD when the volume is on a bad one:
 /// inaccessible when that is missing or offline, else degraded. Clears when no drive beneath has an
 /// adverse finding.
-pub fn failing(
+pub(crate) fn failing(
     facts: &Facts,
     known: &KnownVolume,
     failing: &BTreeMap<DriveId, DriveFailure>,

@@ -17,7 +17,7 @@ use crate::model::kernel_log::event::{Blame, Class, Line};
 use crate::model::policy::{ErrorPolicy, Policy};
 
 /// One drive with the incidents that the kernel log attributes to it.
-pub struct DriveErrorRules<'a> {
+pub(crate) struct DriveErrorRules<'a> {
     facts: &'a Facts,
     known: &'a KnownDrive,
     history: Option<&'a ErrorHistory>,
@@ -26,7 +26,7 @@ pub struct DriveErrorRules<'a> {
 }
 
 impl<'a> DriveErrorRules<'a> {
-    pub fn new(
+    pub(crate) fn new(
         facts: &'a Facts,
         known: &'a KnownDrive,
         policy: &'a Policy,
@@ -52,7 +52,7 @@ impl<'a> DriveErrorRules<'a> {
     /// `bad_timeouts` episodes. What the drive or redundancy put right does not make it BAD. Clears
     /// after `quiet_after` (BAD: `bad_quiet_after`) without another, while the log was heard
     /// without a gap.
-    pub fn media_errors(&self) -> Option<Verdict> {
+    pub(crate) fn media_errors(&self) -> Option<Verdict> {
         let Some(tally) = self.tally(Class::Medium) else {
             return Some(Verdict::Clear);
         };
@@ -73,7 +73,7 @@ impl<'a> DriveErrorRules<'a> {
     /// Errors of the block layer whose cause no record names. As media errors; a drive that is
     /// reached over a network is SUSPECT at most, since the way to it is the likelier cause. What
     /// fails while a drive is being lost is told by DriveMissing.
-    pub fn io_errors(&self) -> Option<Verdict> {
+    pub(crate) fn io_errors(&self) -> Option<Verdict> {
         let Some(tally) = self.tally(Class::Io) else {
             return Some(Verdict::Clear);
         };
@@ -91,7 +91,7 @@ impl<'a> DriveErrorRules<'a> {
 
     /// Commands that were not answered. SUSPECT from one incident; BAD from `bad_timeouts` episodes
     /// within `window`, and never over a network.
-    pub fn timeouts(&self) -> Option<Verdict> {
+    pub(crate) fn timeouts(&self) -> Option<Verdict> {
         let Some(tally) = self.tally(Class::Timeout) else {
             return Some(Verdict::Clear);
         };
@@ -112,12 +112,12 @@ impl<'a> DriveErrorRules<'a> {
 
     /// Resets of the drive, its link or its controller. SUSPECT at most, since a cable, a power
     /// supply or an adapter does this to a good drive.
-    pub fn resets(&self) -> Option<Verdict> {
+    pub(crate) fn resets(&self) -> Option<Verdict> {
         self.suspect_at_most(Class::Reset, "was reset")
     }
 
     /// Transfers that were damaged on the link. SUSPECT at most, for the same reason.
-    pub fn link_errors(&self) -> Option<Verdict> {
+    pub(crate) fn link_errors(&self) -> Option<Verdict> {
         self.suspect_at_most(Class::Transport, "had errors on its link")
     }
 
@@ -187,7 +187,7 @@ impl<'a> DriveErrorRules<'a> {
 
 /// Raised with all that was told, until nothing more has been told for as long as this severity
 /// asks.
-pub fn raised_until_quiet(
+pub(crate) fn raised_until_quiet(
     facts: &Facts,
     policy: &ErrorPolicy,
     tally: &ErrorTally,
@@ -211,7 +211,7 @@ pub fn raised_until_quiet(
 }
 
 /// As messages name it; a missing drive has no kernel name.
-pub fn name(known: &KnownDrive) -> String {
+pub(crate) fn name(known: &KnownDrive) -> String {
     match known.missing_since {
         None => format!("drive {} ({})", known.facts.id, known.facts.name),
         Some(_) => format!("drive {}", known.facts.id),
@@ -220,12 +220,12 @@ pub fn name(known: &KnownDrive) -> String {
 
 /// The drive's own word, or that of what plays the drive: a hypervisor's disk has nobody else to
 /// say it.
-pub fn is_confirmed_by_drive(known: &KnownDrive, tally: &ErrorTally) -> bool {
+pub(crate) fn is_confirmed_by_drive(known: &KnownDrive, tally: &ErrorTally) -> bool {
     tally.blame == Blame::Yes || known.facts.kind == DriveKind::Virtual
 }
 
 /// Seen to be over, or not to be told: `None` while it is not over.
-pub fn quiet_verdict(
+pub(crate) fn quiet_verdict(
     facts: &Facts,
     tally: &ErrorTally,
     patience: Duration,
@@ -242,7 +242,7 @@ pub fn quiet_verdict(
 }
 
 /// `3 incidents (12 records) …, sectors 2048, 4096`.
-pub fn summarize(tally: &ErrorTally) -> String {
+pub(crate) fn summarize(tally: &ErrorTally) -> String {
     let more = if tally.suppressed > 0 {
         format!(
             ", and at least {} that the kernel did not print",
@@ -281,7 +281,7 @@ pub fn summarize(tally: &ErrorTally) -> String {
 }
 
 /// The first record and the last.
-pub fn log_evidence(tally: &ErrorTally) -> Vec<Evidence> {
+pub(crate) fn log_evidence(tally: &ErrorTally) -> Vec<Evidence> {
     let told = |line: &Line| evidence(line.origin.name(), line.time, &line.text);
     if tally.first == tally.last {
         vec![told(&tally.first)]
@@ -290,7 +290,7 @@ pub fn log_evidence(tally: &ErrorTally) -> Vec<Evidence> {
     }
 }
 
-pub fn clears_when(patience: Duration) -> String {
+pub(crate) fn clears_when(patience: Duration) -> String {
     format!("no such error is logged for {}", format_duration(patience))
 }
 

@@ -25,7 +25,7 @@ use crate::model::volume::{Impact, VolumeFacts};
 /// fanotify(7).
 /// SUSPECT, degraded; BAD from `bad_episodes` episodes within `window`. Clears after `quiet_after`
 /// (BAD: `bad_quiet_after`) without another.
-pub fn errors(
+pub(crate) fn errors(
     facts: &Facts,
     known: &KnownVolume,
     policy: &Policy,
@@ -59,7 +59,7 @@ pub fn errors(
 /// lost is for a check to prove. SUSPECT where redundancy put all of it right. Clears after
 /// `bad_quiet_after` without another. Also BAD while XFS itself calls some of its metadata sick.
 /// And what checks have shown (`checks::corrupted`), which may be proof of lost data.
-pub fn corrupted(
+pub(crate) fn corrupted(
     facts: &Facts,
     known: &KnownVolume,
     policy: &Policy,
@@ -72,7 +72,7 @@ pub fn corrupted(
 }
 
 /// The kernel's own word of it, less what a later check of the whole has found clean.
-pub fn kernel_corrupted(
+pub(crate) fn kernel_corrupted(
     facts: &Facts,
     known: &KnownVolume,
     policy: &Policy,
@@ -152,7 +152,7 @@ fn xfs_sick(facts: &Facts, known: &KnownVolume) -> Option<Option<Verdict>> {
 /// The filesystem has stopped itself. Sources: the kernel's log, and the superblock option
 /// `shutdown` (ext4, XFS and btrfs of newer kernels). BAD, inaccessible. Clears when it is
 /// unmounted, or answers again where the log alone told of it.
-pub fn shutdown(facts: &Facts, known: &KnownVolume) -> Option<Verdict> {
+pub(crate) fn shutdown(facts: &Facts, known: &KnownVolume) -> Option<Verdict> {
     let volume = &known.facts;
     let marked = volume.mounts.iter().find(|mount| {
         mount
@@ -213,7 +213,7 @@ fn accessible_since(facts: &Facts, known: &KnownVolume, time: Timestamp) -> bool
 /// distinct sectors or `bad_episodes` episodes within `window`: then, where the drive itself said
 /// that it could not read them, DATA_LOSS: nobody else has them. Clears after `quiet_after` (BAD:
 /// `bad_quiet_after`).
-pub fn io_errors(
+pub(crate) fn io_errors(
     facts: &Facts,
     known: &KnownVolume,
     policy: &Policy,
@@ -361,7 +361,7 @@ fn drive_error_sources<'a>(
 
 /// What was said of a device that carries no volume: a filesystem whose mount failed, an array or a
 /// mapping whose reads fail. As the volumes' rules, and SUSPECT at most where nobody uses it.
-pub fn device(
+pub(crate) fn device(
     facts: &Facts,
     name: &str,
     policy: &Policy,
@@ -406,7 +406,11 @@ pub fn device(
     ]
 }
 
-pub fn tally<'a>(facts: &'a Facts, known: &KnownVolume, class: Class) -> Option<&'a ErrorTally> {
+pub(crate) fn tally<'a>(
+    facts: &'a Facts,
+    known: &KnownVolume,
+    class: Class,
+) -> Option<&'a ErrorTally> {
     facts
         .errors(&Subject::Volume(known.facts.id.clone()))?
         .get(class)

@@ -9,7 +9,7 @@ use crate::model::observation::Observation;
 /// Health from the worst finding that is active and from whether a source should have answered and
 /// did not.
 /// What is known to be bad or suspect stays so; only a thing without findings is unknown.
-pub fn health(worst: Option<Severity>, unknown: bool) -> Health {
+pub(crate) fn health(worst: Option<Severity>, unknown: bool) -> Health {
     match worst {
         Some(Severity::Bad) => Health::Bad,
         Some(Severity::Suspect) => Health::Suspect,
@@ -20,7 +20,7 @@ pub fn health(worst: Option<Severity>, unknown: bool) -> Health {
 
 /// Which source should have told of this thing and did not, with its error; `None` when all that
 /// apply have answered (or need not yet).
-pub fn health_unknown(facts: &Facts, subject: &Subject) -> Option<String> {
+pub(crate) fn health_unknown(facts: &Facts, subject: &Subject) -> Option<String> {
     match subject {
         Subject::Drive(id) => {
             let unasked = facts

@@ -23,7 +23,7 @@ struct Degradation {
 /// devinfo.
 /// SUSPECT, degraded, while what is left carries the data; BAD, inaccessible, when more is lost
 /// than the level survives or the array does not run. Clears when every array is whole again.
-pub fn raid_degraded(facts: &Facts, volume: &VolumeFacts) -> Option<Verdict> {
+pub(crate) fn raid_degraded(facts: &Facts, volume: &VolumeFacts) -> Option<Verdict> {
     match btrfs(facts, volume) {
         Some(Ok(said)) => said.raise("every member of the filesystem is present again"),
         Some(Err(verdict)) => raid(facts, &volume.devices).or(Some(verdict)),
@@ -31,7 +31,7 @@ pub fn raid_degraded(facts: &Facts, volume: &VolumeFacts) -> Option<Verdict> {
     }
 }
 
-pub fn raid(facts: &Facts, devices: &[String]) -> Option<Verdict> {
+pub(crate) fn raid(facts: &Facts, devices: &[String]) -> Option<Verdict> {
     worst_layer(
         facts,
         devices,
@@ -60,7 +60,7 @@ pub fn raid(facts: &Facts, devices: &[String]) -> Option<Verdict> {
 /// dm-thin's status. SUSPECT, degraded, from `suspect_percent`; BAD from `bad_percent` until below
 /// `suspect_percent`; BAD, inaccessible, when the pool is out of space, read-only or failed. Clears
 /// below `clear_percent` in a pool that takes writes.
-pub fn thin_pool_full(
+pub(crate) fn thin_pool_full(
     facts: &Facts,
     volume: &VolumeFacts,
     policy: &Policy,
@@ -69,7 +69,7 @@ pub fn thin_pool_full(
     thin(facts, &volume.devices, policy, active).or_else(|| clear_without_layer(facts, volume))
 }
 
-pub fn thin(
+pub(crate) fn thin(
     facts: &Facts,
     devices: &[String],
     policy: &Policy,
@@ -89,11 +89,11 @@ pub fn thin(
 /// Paths of a multipath device beneath the volume have failed. Source: dm-multipath's status.
 /// SUSPECT, degraded, while one is left; BAD, inaccessible, when none is. Clears when all are
 /// active.
-pub fn paths_degraded(facts: &Facts, volume: &VolumeFacts) -> Option<Verdict> {
+pub(crate) fn paths_degraded(facts: &Facts, volume: &VolumeFacts) -> Option<Verdict> {
     paths(facts, &volume.devices).or_else(|| clear_without_layer(facts, volume))
 }
 
-pub fn paths(facts: &Facts, devices: &[String]) -> Option<Verdict> {
+pub(crate) fn paths(facts: &Facts, devices: &[String]) -> Option<Verdict> {
     worst_layer(
         facts,
         devices,

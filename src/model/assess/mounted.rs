@@ -16,7 +16,7 @@ use crate::model::volume::{ExpectedMount, MountRole};
 
 /// A mount that was there and went: longer than the kubelet needs from an unmount to the removal of
 /// its record.
-pub const VANISHED_GRACE: Duration = Duration::from_secs(10);
+pub(crate) const VANISHED_GRACE: Duration = Duration::from_secs(10);
 /// A device is scanned for within this time after it has been mounted.
 const SCAN_GRACE: Duration = Duration::from_secs(5);
 
@@ -24,7 +24,11 @@ const SCAN_GRACE: Duration = Duration::from_secs(5);
 /// its drive.
 /// Source: mountinfo's device number against /sys/class/block. BAD, inaccessible. Clears when the
 /// device is there again or nothing is mounted.
-pub fn device_missing(facts: &Facts, known: &KnownVolume, now: Timestamp) -> Option<Verdict> {
+pub(crate) fn device_missing(
+    facts: &Facts,
+    known: &KnownVolume,
+    now: Timestamp,
+) -> Option<Verdict> {
     let volume = &known.facts;
     if let Some(error) = facts.inventory.error().or(facts.mounts.error()) {
         return unknown(error);
@@ -103,7 +107,7 @@ pub fn device_missing(facts: &Facts, known: &KnownVolume, now: Timestamp) -> Opt
 /// mount, or not at all. SUSPECT, degraded, while a pod's own mount is there (it works until it is
 /// published anew); else BAD, inaccessible. After `not_mounted_after`, or ten seconds when it had
 /// been there. Clears when it is mounted or the record is gone.
-pub fn staging_not_mounted(
+pub(crate) fn staging_not_mounted(
     facts: &Facts,
     known: &KnownVolume,
     policy: &Policy,
@@ -163,7 +167,7 @@ pub fn staging_not_mounted(
 /// Nothing is mounted at a pod's path that the kubelet's record, or this node's own, names. Sources
 /// and times as for the staging path. BAD, inaccessible: the pod writes elsewhere. Clears when it
 /// is mounted or the record is gone.
-pub fn not_mounted(
+pub(crate) fn not_mounted(
     facts: &Facts,
     known: &KnownVolume,
     policy: &Policy,
@@ -279,7 +283,7 @@ fn missing_mounts(
 /// ENODEV…). What only forbids looking (EACCES, EPERM, ELOOP), what is ours (ENOMEM, EMFILE…) and
 /// ENOENT (unmounted a moment ago) raise nothing.
 /// Clears when every mount has answered both questions well, or none is left.
-pub fn not_accessible(facts: &Facts, known: &KnownVolume) -> Option<Verdict> {
+pub(crate) fn not_accessible(facts: &Facts, known: &KnownVolume) -> Option<Verdict> {
     if known.facts.block {
         return None;
     }
@@ -363,7 +367,7 @@ pub fn not_accessible(facts: &Facts, known: &KnownVolume) -> Option<Verdict> {
     )
 }
 
-pub fn probe_errors(probe: &MountProbe) -> impl Iterator<Item = &ProbeError> {
+pub(crate) fn probe_errors(probe: &MountProbe) -> impl Iterator<Item = &ProbeError> {
     probe
         .statfs
         .as_ref()
@@ -374,7 +378,7 @@ pub fn probe_errors(probe: &MountProbe) -> impl Iterator<Item = &ProbeError> {
 
 /// Errors that the volume itself gives, as against those that forbid the asker to look or come of
 /// the asker's own want (numbers of include/uapi/asm-generic/errno{,-base}.h).
-pub fn is_volume_error(errno: i32) -> bool {
+pub(crate) fn is_volume_error(errno: i32) -> bool {
     const EPERM: i32 = 1;
     const ENOENT: i32 = 2;
     const EINTR: i32 = 4;
@@ -409,7 +413,7 @@ pub fn is_volume_error(errno: i32) -> bool {
 }
 
 /// The mount that a lookup of `path` ends in: the last of those listed there.
-pub fn mount_at<'a>(facts: &'a Facts, path: &HostPath) -> Option<&'a Mount> {
+pub(crate) fn mount_at<'a>(facts: &'a Facts, path: &HostPath) -> Option<&'a Mount> {
     let dev = facts.probes.mounts().get(path).map(|target| target.dev);
     let mut at = facts
         .mount_table()?
@@ -423,11 +427,11 @@ pub fn mount_at<'a>(facts: &'a Facts, path: &HostPath) -> Option<&'a Mount> {
     }
 }
 
-pub fn mount_line_of(facts: &Facts, path: &HostPath) -> Option<String> {
+pub(crate) fn mount_line_of(facts: &Facts, path: &HostPath) -> Option<String> {
     mount_at(facts, path).map(mount_line)
 }
 
-pub fn mount_evidence(facts: &Facts, known: &KnownVolume) -> Vec<Evidence> {
+pub(crate) fn mount_evidence(facts: &Facts, known: &KnownVolume) -> Vec<Evidence> {
     let Some(at) = facts.mounts.at() else {
         return Vec::new();
     };

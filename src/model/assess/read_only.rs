@@ -19,7 +19,7 @@ use crate::model::volume::VolumeMount;
 /// judged. The log's record (an aborted journal, `Remounting filesystem read-only`) counts where
 /// the superblock does not say so, until the filesystem is mounted anew or remounted. Clears when
 /// the filesystem is writable or is not mounted.
-pub fn read_only(facts: &Facts, known: &KnownVolume, active: bool) -> Option<Verdict> {
+pub(crate) fn read_only(facts: &Facts, known: &KnownVolume, active: bool) -> Option<Verdict> {
     let volume = &known.facts;
     if volume.block || volume.remote && volume.device.is_none() {
         return None;

@@ -31,7 +31,7 @@ enum Rule {
 }
 
 /// One drive, for all its reasons.
-pub struct DriveInput<'a> {
+pub(crate) struct DriveInput<'a> {
     facts: &'a Facts,
     known: &'a KnownDrive,
     policy: &'a Policy,
@@ -41,7 +41,7 @@ pub struct DriveInput<'a> {
 }
 
 impl<'a> DriveInput<'a> {
-    pub fn new(
+    pub(crate) fn new(
         facts: &'a Facts,
         known: &'a KnownDrive,
         policy: &'a Policy,
@@ -57,7 +57,7 @@ impl<'a> DriveInput<'a> {
         }
     }
 
-    pub fn verdict(&self, reason: Reason) -> Option<Verdict> {
+    pub(crate) fn verdict(&self, reason: Reason) -> Option<Verdict> {
         let verdict = match rule(reason) {
             Rule::Volume(_) => return None,
             Rule::Smart => None,
@@ -68,7 +68,7 @@ impl<'a> DriveInput<'a> {
 }
 
 /// One volume, for one reason.
-pub struct VolumeInput<'a> {
+pub(crate) struct VolumeInput<'a> {
     pub facts: &'a Facts,
     pub known: &'a KnownVolume,
     pub policy: &'a Policy,
@@ -79,7 +79,7 @@ pub struct VolumeInput<'a> {
 }
 
 impl VolumeInput<'_> {
-    pub fn verdict(&self, reason: Reason) -> Option<Verdict> {
+    pub(crate) fn verdict(&self, reason: Reason) -> Option<Verdict> {
         match rule(reason) {
             Rule::Smart | Rule::Drive(_) => None,
             Rule::Volume(rule) | Rule::DriveAndVolume(_, rule) => rule(self),

@@ -17,7 +17,7 @@ use crate::model::smart::report::SmartReport;
 use crate::model::smart::rules::{self, RULES, RuleHit};
 
 /// One drive with the meaning of its last report.
-pub enum SmartAssessment<'a> {
+pub(crate) enum SmartAssessment<'a> {
     /// The configuration excludes the drive: no finding about it comes from SMART.
     Ignored,
     /// The drive has never been asked.
@@ -32,7 +32,7 @@ pub enum SmartAssessment<'a> {
 }
 
 impl<'a> SmartAssessment<'a> {
-    pub fn new(facts: &'a Facts, known: &'a KnownDrive, policy: &SmartPolicy) -> Self {
+    pub(crate) fn new(facts: &'a Facts, known: &'a KnownDrive, policy: &SmartPolicy) -> Self {
         if facts.smart.is_ignored(&known.facts.id) {
             return SmartAssessment::Ignored;
         }
@@ -66,7 +66,7 @@ impl<'a> SmartAssessment<'a> {
     }
 
     /// What the last report says about one reason; nothing where SMART has no rule for it.
-    pub fn verdict(&self, reason: Reason) -> Option<Verdict> {
+    pub(crate) fn verdict(&self, reason: Reason) -> Option<Verdict> {
         if !RULES.iter().any(|rule| rule.reason == reason) {
             return None;
         }
@@ -93,7 +93,7 @@ impl<'a> SmartAssessment<'a> {
     }
 
     /// The drive did not answer smartctl in time.
-    pub fn timed_out(&self) -> Option<Verdict> {
+    pub(crate) fn timed_out(&self) -> Option<Verdict> {
         match self {
             SmartAssessment::Ignored => Some(Verdict::Clear),
             SmartAssessment::NeverAsked => None,
@@ -102,7 +102,7 @@ impl<'a> SmartAssessment<'a> {
     }
 
     /// The drive has no SMART data, or keeps it switched off.
-    pub fn unavailable(&self) -> Option<Verdict> {
+    pub(crate) fn unavailable(&self) -> Option<Verdict> {
         match self {
             SmartAssessment::Ignored => Some(Verdict::Clear),
             SmartAssessment::NeverAsked => None,
@@ -112,7 +112,7 @@ impl<'a> SmartAssessment<'a> {
 
     /// A drive whose interface counts damaged transfers has commands fail and time out for that
     /// reason: such errors make the drive SUSPECT at most.
-    pub fn blame_link(&self, verdict: Option<Verdict>) -> Option<Verdict> {
+    pub(crate) fn blame_link(&self, verdict: Option<Verdict>) -> Option<Verdict> {
         let SmartAssessment::Asked { hits, .. } = self else {
             return verdict;
         };
@@ -247,7 +247,7 @@ fn unavailable(smart: &SmartFacts, known: &KnownDrive) -> Option<Verdict> {
 
 /// Why the drive's health cannot be told; None where it answered, sleeps, has no SMART, or was not
 /// asked yet.
-pub fn health_unknown(facts: &Facts, known: &KnownDrive) -> Option<String> {
+pub(crate) fn health_unknown(facts: &Facts, known: &KnownDrive) -> Option<String> {
     // Its controller is asked for all its drives before any of them is asked.
     if let Some((controller, why)) = known
         .facts

@@ -15,7 +15,7 @@ use crate::model::probe::Usage;
 /// Source: statfs of any of its mounts. SUSPECT, degraded; BAD when nothing is left, until half of
 /// a limit is free. Clears above `clear_percent` or twice `raise_bytes`. Filesystems that are
 /// read-only and those without a size are not judged.
-pub fn out_of_space(
+pub(crate) fn out_of_space(
     facts: &Facts,
     known: &KnownVolume,
     policy: &Policy,
@@ -64,7 +64,7 @@ pub fn out_of_space(
 /// Free inodes are less than `raise_inodes_percent`. Source, levels and clearing
 /// (`clear_inodes_percent`) as for bytes. Filesystems without a fixed number of inodes report 0 of
 /// 0 and are not judged.
-pub fn out_of_inodes(
+pub(crate) fn out_of_inodes(
     facts: &Facts,
     known: &KnownVolume,
     policy: &Policy,

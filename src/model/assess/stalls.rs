@@ -9,7 +9,7 @@ use crate::model::probe::StuckProbe;
 
 /// A probe of one of the volume's mounts has not come back in its time. Source: the prober.
 /// BAD, inaccessible. Clears when the probe, or a later one, comes back, or the mount is gone.
-pub fn volume_probe(facts: &Facts, known: &KnownVolume) -> Option<Verdict> {
+pub(crate) fn volume_probe(facts: &Facts, known: &KnownVolume) -> Option<Verdict> {
     if known.facts.block {
         return None;
     }
@@ -57,7 +57,7 @@ pub fn volume_probe(facts: &Facts, known: &KnownVolume) -> Option<Verdict> {
 /// A question about the state of an md or dm device has not come back in its time. Source: the
 /// layers' reader.
 /// BAD, inaccessible: the device is suspended or its I/O hangs. Clears when it is answered.
-pub fn layer_probe(name: &str, layer: &LayerFacts) -> Option<Verdict> {
+pub(crate) fn layer_probe(name: &str, layer: &LayerFacts) -> Option<Verdict> {
     if let Some(stuck) = &layer.stuck {
         let message = format!(
             "a query of the state of {name} has been pending since {}: the device is suspended, or its I/O hangs",
@@ -91,7 +91,7 @@ fn timed_out(message: String, source: String, stuck: &StuckProbe) -> Option<Verd
 /// I/O is in flight on a device beneath the volume and none has been completed for
 /// `io_stalled_after`. Source: two readings of /proc/diskstats that far apart. BAD, inaccessible.
 /// Not judged where the queue keeps no statistics. Clears with the next completion.
-pub fn io_stalled(facts: &Facts, known: &KnownVolume, policy: &Policy) -> Option<Verdict> {
+pub(crate) fn io_stalled(facts: &Facts, known: &KnownVolume, policy: &Policy) -> Option<Verdict> {
     let volume = &known.facts;
     if volume.devices.is_empty() {
         // Gone with its device, or nothing local beneath it: the counters that told are no more.

@@ -11,10 +11,10 @@ use crate::model::fixture::*;
 use crate::model::ids::DriveId;
 use crate::model::reason::Reason;
 
-pub const T: &str = "/var/lib/kubelet/pods/u1/volumes/kubernetes.io~csi/pv-h/mount";
+pub(crate) const T: &str = "/var/lib/kubelet/pods/u1/volumes/kubernetes.io~csi/pv-h/mount";
 
 /// sda with ext4 on /data, told and probed.
-pub fn plain() -> TestHost {
+pub(crate) fn plain() -> TestHost {
     let mut world = TestHost::default()
         .disk("sda", "8:0", "A")
         .uuid("sda", "u")
@@ -25,7 +25,7 @@ pub fn plain() -> TestHost {
 }
 
 /// A mirror of sda and sdb on /data.
-pub fn mirror() -> TestHost {
+pub(crate) fn mirror() -> TestHost {
     let md = device(
         "md0",
         "9:0",
@@ -45,7 +45,7 @@ pub fn mirror() -> TestHost {
     world
 }
 
-pub fn md_state(degraded: u32, members: &[&str]) -> LayerState {
+pub(crate) fn md_state(degraded: u32, members: &[&str]) -> LayerState {
     let member = |(slot, name): (usize, &&str)| MdMember {
         device: (*name).into(),
         state: "in_sync".into(),
@@ -62,7 +62,7 @@ pub fn md_state(degraded: u32, members: &[&str]) -> LayerState {
     })
 }
 
-pub fn csi() -> TestHost {
+pub(crate) fn csi() -> TestHost {
     let mut world = TestHost::default()
         .disk("sda", "8:0", "A")
         .mounted("8:0", "/", "/staging", "ext4", "/dev/sda")

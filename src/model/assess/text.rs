@@ -7,12 +7,12 @@ use crate::model::mount::Mount;
 use crate::model::path::HostPath;
 
 /// CSI's limit; one longer message freezes a pod's status.
-pub const MAX_MESSAGE: usize = 1024;
+pub(crate) const MAX_MESSAGE: usize = 1024;
 /// Evidence is verbatim, and still bounded: a status line of a thousand paths proves no more.
 const MAX_EVIDENCE_TEXT: usize = 4096;
 
 /// The text, or as much of it as fits into `limit` bytes, closed by `…`.
-pub fn truncate(text: &str, limit: usize) -> String {
+pub(crate) fn truncate(text: &str, limit: usize) -> String {
     if text.len() <= limit {
         return text.to_owned();
     }
@@ -23,7 +23,7 @@ pub fn truncate(text: &str, limit: usize) -> String {
     format!("{}…", &text[..end])
 }
 
-pub fn raised(
+pub(crate) fn raised(
     severity: Severity,
     status: Status,
     message: impl AsRef<str>,
@@ -42,13 +42,17 @@ pub fn raised(
     }))
 }
 
-pub fn unknown(why: impl AsRef<str>) -> Option<Verdict> {
+pub(crate) fn unknown(why: impl AsRef<str>) -> Option<Verdict> {
     Some(Verdict::Unknown {
         why: truncate(why.as_ref(), MAX_MESSAGE),
     })
 }
 
-pub fn evidence(source: impl Into<String>, time: Timestamp, text: impl AsRef<str>) -> Evidence {
+pub(crate) fn evidence(
+    source: impl Into<String>,
+    time: Timestamp,
+    text: impl AsRef<str>,
+) -> Evidence {
     Evidence {
         source: source.into(),
         time,
@@ -56,11 +60,11 @@ pub fn evidence(source: impl Into<String>, time: Timestamp, text: impl AsRef<str
     }
 }
 
-pub const MOUNTINFO: &str = "/proc/1/mountinfo";
+pub(crate) const MOUNTINFO: &str = "/proc/1/mountinfo";
 
 /// The line as the kernel prints it, without its optional fields (fs/proc_namespace.c escapes
 /// space, tab, newline and backslash).
-pub fn mount_line(mount: &Mount) -> String {
+pub(crate) fn mount_line(mount: &Mount) -> String {
     format!(
         "{} {} {} {} {} {} - {} {} {}",
         mount.id,
@@ -80,7 +84,7 @@ fn escaped(path: &HostPath) -> String {
 }
 
 /// `1.5 GiB`: binary, one decimal.
-pub fn format_bytes(amount: u64) -> String {
+pub(crate) fn format_bytes(amount: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     if amount < 1024 {
         return format!("{amount} B");
@@ -95,12 +99,12 @@ pub fn format_bytes(amount: u64) -> String {
 }
 
 /// `part` in percent of `whole`, rounded down; a whole of nothing has no percent.
-pub fn percent(part: u64, whole: u64) -> Option<u64> {
+pub(crate) fn percent(part: u64, whole: u64) -> Option<u64> {
     (whole > 0).then(|| (u128::from(part) * 100 / u128::from(whole)) as u64)
 }
 
 /// The first few, and how many more.
-pub fn join_limited<T: std::fmt::Display>(items: impl IntoIterator<Item = T>) -> String {
+pub(crate) fn join_limited<T: std::fmt::Display>(items: impl IntoIterator<Item = T>) -> String {
     let items: Vec<String> = items.into_iter().map(|item| item.to_string()).collect();
     match items.len() {
         0..=5 => items.join(", "),

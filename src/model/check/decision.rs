@@ -8,7 +8,7 @@ mod frozen;
 mod live;
 mod outcome_text;
 #[cfg(test)]
-pub mod tests;
+pub(crate) mod tests;
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ pub struct CheckOutcome {
 
 /// The conditions of a check, besides its runs.
 #[derive(Clone, Copy, Debug)]
-pub struct DecisionInput<'a> {
+pub(crate) struct DecisionInput<'a> {
     pub filesystem: Filesystem,
     /// Unmounted, ReadOnly or Live, as the mount table says.
     pub mode: Mode,
@@ -51,7 +51,7 @@ pub struct DecisionInput<'a> {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Decision {
+pub(crate) enum Decision {
     /// Run the checker once, in this mode. For `Frozen`: probe with syncfs, freeze, run within the
     /// budget, thaw. For `Snapshot`: make one, replay its log.
     Run(Mode),
@@ -71,7 +71,7 @@ fn done(verdict: CheckVerdict, mode: Mode, reason: String) -> Decision {
 }
 
 /// Chooses the next step.
-pub fn decide(situation: &DecisionInput<'_>, runs: &[&Run], now: Timestamp) -> Decision {
+pub(crate) fn decide(situation: &DecisionInput<'_>, runs: &[&Run], now: Timestamp) -> Decision {
     if let Some(outcome) = decide_by_signals(situation) {
         return Decision::Done(outcome);
     }
@@ -201,7 +201,12 @@ fn outcome_of_run(filesystem: Filesystem, run: &Run) -> CheckOutcome {
 
 /// The verdict of these runs, all made in one mode: for files with a checker's output. `gap`: the
 /// time between the runs.
-pub fn conclude(filesystem: Filesystem, mode: Mode, runs: &[&Run], gap: Duration) -> CheckOutcome {
+pub(crate) fn conclude(
+    filesystem: Filesystem,
+    mode: Mode,
+    runs: &[&Run],
+    gap: Duration,
+) -> CheckOutcome {
     let good: Vec<&Run> = runs
         .iter()
         .copied()

@@ -11,29 +11,29 @@ mod e2fsck;
 mod line_template;
 mod problem_collector;
 #[cfg(test)]
-pub mod tests;
+pub(crate) mod tests;
 mod xfs;
 
-pub use crate::model::check::parse::line_template::split_point;
+pub(crate) use crate::model::check::parse::line_template::split_point;
 use crate::model::check::parse::problem_collector::ProblemCollector;
 use crate::model::check::{Filesystem, Problem};
 
 /// Maximum length of a quoted line, in bytes.
-pub const MAX_TEXT_BYTES: usize = 400;
+pub(crate) const MAX_TEXT_BYTES: usize = 400;
 /// Distinct problems of one run that are kept; further ones are counted.
-pub const MAX_PROBLEMS: usize = 200;
+pub(crate) const MAX_PROBLEMS: usize = 200;
 /// A line is read in parts of this, in bytes, each with the line's label before it: e2fsck prints
 /// all the differences of a bitmap in one line.
-pub const MAX_LINE_BYTES: usize = 256 * 1024;
+pub(crate) const MAX_LINE_BYTES: usize = 256 * 1024;
 
 /// Parses the output of one run.
 #[derive(Debug)]
-pub struct OutputParser {
+pub(crate) struct OutputParser {
     dialect: Dialect,
     problems: ProblemCollector,
 }
 
-pub use e2fsck::E2FSCK_ABORTED;
+pub(crate) use e2fsck::E2FSCK_ABORTED;
 
 #[derive(Debug)]
 enum Dialect {
@@ -44,7 +44,7 @@ enum Dialect {
 
 /// The parsed output of one run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ParsedOutput {
+pub(crate) struct ParsedOutput {
     /// Distinct, worst first: if all of these are transient, so are those that were only counted.
     pub problems: Vec<Problem>,
     pub more_problems: u64,
@@ -59,7 +59,7 @@ pub struct ParsedOutput {
 }
 
 impl OutputParser {
-    pub fn new(filesystem: Filesystem) -> OutputParser {
+    pub(crate) fn new(filesystem: Filesystem) -> OutputParser {
         let dialect = match filesystem {
             Filesystem::Ext4 => Dialect::E2fsck(Box::default()),
             Filesystem::Xfs => Dialect::Xfs(xfs::State::default()),
@@ -72,7 +72,7 @@ impl OutputParser {
     }
 
     /// One line without its end; not necessarily UTF-8 before it came here (lossy).
-    pub fn push_line(&mut self, line: &str) {
+    pub(crate) fn push_line(&mut self, line: &str) {
         // A progress bar overwrites its own line: only the text after it counts.
         let line = line.trim_end_matches('\r');
         let line = line.rsplit('\r').next().unwrap_or(line);
@@ -99,11 +99,11 @@ impl OutputParser {
     }
 
     /// The phase that the checker prints (`Pass 1: Checking inodes, blocks, and sizes`).
-    pub fn phase(&self) -> Option<&str> {
+    pub(crate) fn phase(&self) -> Option<&str> {
         self.problems.phase.as_deref()
     }
 
-    pub fn finish(mut self) -> ParsedOutput {
+    pub(crate) fn finish(mut self) -> ParsedOutput {
         self.problems.end_problem();
         match self.dialect {
             Dialect::E2fsck(state) => state.finish(&mut self.problems),

@@ -11,7 +11,7 @@ use crate::model::check::parse::ParsedOutput;
 use crate::model::check::{Filesystem, Mode, Problem, RunResult, Termination, Weight};
 
 /// The result of one run, and why where it is FAILED (empty otherwise).
-pub fn classify_run(
+pub(crate) fn classify_run(
     filesystem: Filesystem,
     mode: Mode,
     parsed: &ParsedOutput,
@@ -25,7 +25,7 @@ pub fn classify_run(
 }
 
 /// Filter F: the problems of a frozen run that are not transient. Only these are real.
-pub fn non_transient(flaws: &[Problem]) -> impl Iterator<Item = &Problem> {
+pub(crate) fn non_transient(flaws: &[Problem]) -> impl Iterator<Item = &Problem> {
     flaws.iter().filter(|flaw| flaw.weight > Weight::Transient)
 }
 

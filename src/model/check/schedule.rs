@@ -143,7 +143,7 @@ impl Calendar {
 /// The schedule of a volume's checks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Schedule {
+pub(crate) enum Schedule {
     Every(Duration),
     At(Calendar),
 }
@@ -151,7 +151,7 @@ pub enum Schedule {
 /// The next time after `last` (the last check's end, or when the volume was first seen), spread by
 /// up to `jitter` by the volume's own `name`: the same volume always has the same share of it. A
 /// calendar's jitter longer than the time between its strikes still leaves one check for each.
-pub fn next_due(
+pub(crate) fn next_due(
     schedule: &Schedule,
     last: Timestamp,
     name: &str,

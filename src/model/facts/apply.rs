@@ -17,7 +17,7 @@ use crate::model::source_update::{Source, SourceStatus, SourceUpdate};
 
 impl Facts {
     /// Takes a report in. `now` is when it arrived.
-    pub fn apply(
+    pub(crate) fn apply(
         &mut self,
         report: SourceUpdate,
         settings: &VolumeSettings,

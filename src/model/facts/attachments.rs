@@ -20,11 +20,11 @@ const MAX_BYPASSED: usize = 16;
 
 /// CSI drivers that have volumes here which did not pass by where they are watched.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct BypassedDrivers(BTreeSet<String>);
+pub(crate) struct BypassedDrivers(BTreeSet<String>);
 
 impl BypassedDrivers {
     /// Whether that is news.
-    pub fn set_bypassed(&mut self, driver: &str, bypassed: bool) -> bool {
+    pub(crate) fn set_bypassed(&mut self, driver: &str, bypassed: bool) -> bool {
         match bypassed {
             true if self.0.len() >= MAX_BYPASSED => false,
             true => self.0.insert(driver.to_owned()),
@@ -33,7 +33,7 @@ impl BypassedDrivers {
     }
 
     /// For whoever looks at the node.
-    pub fn warnings(&self) -> impl Iterator<Item = String> {
+    pub(crate) fn warnings(&self) -> impl Iterator<Item = String> {
         self.0.iter().map(|driver| {
             format!(
                 "CSI driver {driver} has volumes here that did not pass through diskvitals-csi: the kubelet reaches it by another way, and gets no health \

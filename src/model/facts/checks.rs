@@ -30,7 +30,7 @@ use crate::model::policy::Policy;
 use crate::model::policy::checks::{CheckPolicy, EffectiveCheckPolicy};
 use crate::model::reason::Reason;
 
-pub use retention::CheckRecords;
+pub(crate) use retention::CheckRecords;
 
 /// Scheduled checks that are begun and not over; others stay due. An admin's are counted apart.
 const MAX_SCHEDULED: usize = 4;
@@ -81,14 +81,14 @@ pub enum StartCheckError {
 
 /// What must stay as it is while a check goes on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CheckBaseline {
+pub(crate) struct CheckBaseline {
     /// All mounts of the filesystem that there were.
     mounts: BTreeSet<HostPath>,
 }
 
 impl Facts {
     /// Begins a check, or says why not. It is the source's to run it.
-    pub fn start_check(
+    pub(crate) fn start_check(
         &mut self,
         asked: CheckRequest,
         policy: &CheckPolicy,
@@ -131,7 +131,7 @@ impl Facts {
 
     /// Checks that are due by themselves now. Nothing is begun on what is failing, or not known
     /// well enough.
-    pub fn queue_due_checks(
+    pub(crate) fn queue_due_checks(
         &mut self,
         policy: &CheckPolicy,
         active: &dyn ActiveFindings,
@@ -264,7 +264,7 @@ impl Facts {
     }
 
     /// False where there is no such check, or it is over.
-    pub fn cancel_check(&mut self, id: &CheckId) -> Option<Arc<Check>> {
+    pub(crate) fn cancel_check(&mut self, id: &CheckId) -> Option<Arc<Check>> {
         let check = self
             .checks
             .by_id
@@ -368,7 +368,7 @@ impl Facts {
     }
 
     /// Checks that are not over, oldest first.
-    pub fn desired_checks(
+    pub(crate) fn desired_checks(
         &self,
         policy: &Policy,
         active: &dyn ActiveFindings,

@@ -18,16 +18,16 @@ use crate::model::kernel_log::event::{Blame, Class, DeviceName, Event, Line, Lin
 use crate::model::observation::Observation;
 
 /// Whose counters, and of which source.
-pub type CounterKey = (Subject, String);
+pub(crate) type CounterKey = (Subject, String);
 
 #[derive(Clone, Debug, Default)]
-pub struct Counters {
+pub(crate) struct Counters {
     histories: BTreeMap<CounterKey, Arc<CounterHistory>>,
     read_at: Option<Timestamp>,
 }
 
 impl Counters {
-    pub fn iter(&self) -> impl Iterator<Item = (&CounterKey, &Arc<CounterHistory>)> + Clone {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&CounterKey, &Arc<CounterHistory>)> + Clone {
         self.histories.iter()
     }
 

@@ -20,7 +20,7 @@ const SCAN_LAG: Duration = Duration::from_secs(30);
 
 /// Names of drives and of their partitions, now and before.
 #[derive(Clone, Debug, Default)]
-pub struct DeviceNames {
+pub(crate) struct DeviceNames {
     assignments: BTreeMap<DeviceName, Vec<Assignment>>,
     /// Names that a filesystem check's own devices had last: since when, until when. Those devices
     /// come and go, and are few.
@@ -38,7 +38,7 @@ struct Assignment {
 impl DeviceNames {
     /// After a scan. `first`: nobody has looked before, so what is there may have been there for
     /// long.
-    pub fn update(&mut self, inventory: &Inventory, first: bool, now: Timestamp) {
+    pub(crate) fn update(&mut self, inventory: &Inventory, first: bool, now: Timestamp) {
         let mut current = BTreeMap::new();
         for drive in &inventory.drives {
             for name in names_of(drive, inventory) {
@@ -75,7 +75,7 @@ impl DeviceNames {
     }
 
     /// After any scan that went well.
-    pub fn update_check_devices(&mut self, inventory: &Inventory, now: Timestamp) {
+    pub(crate) fn update_check_devices(&mut self, inventory: &Inventory, now: Timestamp) {
         for (_, (_, until)) in self.check_devices.iter_mut().filter(|(name, (_, until))| {
             until.is_none() && !inventory.check_devices.contains(*name)
         }) {
@@ -96,7 +96,7 @@ impl DeviceNames {
 
     /// Whether a check's own device had this name at that time: what is said of a copy, and of what
     /// it is read through, is the check's to judge.
-    pub fn is_check_device(&self, name: &DeviceName, at: Timestamp) -> bool {
+    pub(crate) fn is_check_device(&self, name: &DeviceName, at: Timestamp) -> bool {
         let DeviceName::Block(name) = name else {
             return false;
         };
@@ -107,7 +107,7 @@ impl DeviceNames {
     }
 
     /// Another drive had this name at that time than has it now.
-    pub fn was_reassigned(&self, name: &DeviceName, at: Timestamp) -> bool {
+    pub(crate) fn was_reassigned(&self, name: &DeviceName, at: Timestamp) -> bool {
         let Some(holders) = self.assignments.get(name) else {
             return false;
         };
@@ -127,7 +127,7 @@ impl DeviceNames {
 
     /// The drive that had this name at that time. A record may be a little older than the scan that
     /// first showed its device.
-    pub fn drive_at(&self, name: &DeviceName, at: Timestamp) -> Option<&DriveId> {
+    pub(crate) fn drive_at(&self, name: &DeviceName, at: Timestamp) -> Option<&DriveId> {
         let holders = self.assignments.get(name)?;
         let held = holders
             .iter()

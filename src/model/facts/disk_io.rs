@@ -12,14 +12,14 @@ use crate::model::facts::Urgency;
 use crate::model::observation::Observation;
 
 #[derive(Clone, Debug, Default)]
-pub struct DiskIo {
+pub(crate) struct DiskIo {
     stats: Observation<Vec<DiskStat>>,
     progress: BTreeMap<DevNo, IoProgress>,
 }
 
 /// When a device last completed something while it had I/O in flight.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct IoProgress {
+pub(crate) struct IoProgress {
     pub completed: u64,
     /// Since when I/O has been in flight without a completion; None while it moves or is idle.
     pub waiting_since: Option<Timestamp>,
@@ -29,11 +29,11 @@ pub struct IoProgress {
 }
 
 impl DiskIo {
-    pub fn stats(&self) -> &Observation<Vec<DiskStat>> {
+    pub(crate) fn stats(&self) -> &Observation<Vec<DiskStat>> {
         &self.stats
     }
 
-    pub fn progress(&self, dev: DevNo) -> Option<&IoProgress> {
+    pub(crate) fn progress(&self, dev: DevNo) -> Option<&IoProgress> {
         self.progress.get(&dev)
     }
 

@@ -12,7 +12,7 @@ use crate::model::ids::{DriveId, VolumeId};
 
 /// A pulled drive's mounts and arrays are taken away within moments (udev's and systemd's doing),
 /// seen before or after the drive's own going.
-pub const REMOVAL_WINDOW: Duration = Duration::from_secs(2);
+pub(crate) const REMOVAL_WINDOW: Duration = Duration::from_secs(2);
 
 impl Facts {
     /// Only time has passed.

@@ -33,7 +33,7 @@ const NOTICE_LAG: Duration = Duration::from_secs(2);
 const MAX_SUBJECTS: usize = 4096;
 
 #[derive(Clone, Debug, Default)]
-pub struct KernelFacts {
+pub(crate) struct KernelFacts {
     pub names: DeviceNames,
     /// What was said of each. Kept in the store, also while the thing is not here.
     pub errors: BTreeMap<Subject, Arc<ErrorHistory>>,
@@ -83,7 +83,7 @@ pub enum PendingIncident {
 
 impl KernelFacts {
     /// What the log said of things that are not known here.
-    pub fn unattributed_warning(&self) -> Option<String> {
+    pub(crate) fn unattributed_warning(&self) -> Option<String> {
         let LogProgress {
             unattributed,
             last_unattributed: Some(last),
@@ -101,13 +101,13 @@ impl KernelFacts {
 
     /// Records that were overwritten before they were read, since the boot; None while none of it
     /// has been read.
-    pub fn lost_records(&self) -> Option<u64> {
+    pub(crate) fn lost_records(&self) -> Option<u64> {
         self.progress.cursor.as_ref().map(|cursor| cursor.lost)
     }
 
     /// Since when the log has been heard without a gap, as far as a rule that waits for quiet needs
     /// it; None while it is not heard at all.
-    pub fn quiet_since(&self, last: Timestamp) -> Option<Timestamp> {
+    pub(crate) fn quiet_since(&self, last: Timestamp) -> Option<Timestamp> {
         (!self.log_unavailable && !self.backlog_unread).then(|| {
             self.progress
                 .gap_until
@@ -117,7 +117,7 @@ impl KernelFacts {
 }
 
 impl Facts {
-    pub fn errors(&self, subject: &Subject) -> Option<&ErrorHistory> {
+    pub(crate) fn errors(&self, subject: &Subject) -> Option<&ErrorHistory> {
         self.kernel.errors.get(subject).map(Arc::as_ref)
     }
 
@@ -507,7 +507,7 @@ impl Facts {
 
     /// Drops memories that no rule looks at any more: longer than the longest patience, and than
     /// the window.
-    pub fn forget_errors(&mut self, policy: &ErrorPolicy, now: Timestamp) {
+    pub(crate) fn forget_errors(&mut self, policy: &ErrorPolicy, now: Timestamp) {
         let keep = policy
             .bad_quiet_after
             .max(policy.window)

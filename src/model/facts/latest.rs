@@ -6,7 +6,7 @@ use crate::model::facts::Urgency;
 use crate::model::observation::Observation;
 
 #[derive(Clone, Debug)]
-pub struct Latest<T> {
+pub(crate) struct Latest<T> {
     newest: Observation<T>,
     /// Only while `newest` has no value.
     last_good: Option<T>,
@@ -36,30 +36,30 @@ impl<T> From<Observation<T>> for Latest<T> {
 }
 
 impl<T> Latest<T> {
-    pub fn observation(&self) -> &Observation<T> {
+    pub(crate) fn observation(&self) -> &Observation<T> {
         &self.newest
     }
 
     /// The value of the newest observation; none while it failed.
-    pub fn value(&self) -> Option<&T> {
+    pub(crate) fn value(&self) -> Option<&T> {
         self.newest.value()
     }
 
-    pub fn error(&self) -> Option<&str> {
+    pub(crate) fn error(&self) -> Option<&str> {
         self.newest.error()
     }
 
     /// The time of the newest observation.
-    pub fn at(&self) -> Option<Timestamp> {
+    pub(crate) fn at(&self) -> Option<Timestamp> {
         self.newest.at()
     }
 
     /// The last good value, however old.
-    pub fn last_known(&self) -> Option<&T> {
+    pub(crate) fn last_known(&self) -> Option<&T> {
         self.newest.value().or(self.last_good.as_ref())
     }
 
-    pub fn is_answered(&self) -> bool {
+    pub(crate) fn is_answered(&self) -> bool {
         self.answered
     }
 

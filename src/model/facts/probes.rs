@@ -16,7 +16,7 @@ use crate::model::path::HostPath;
 use crate::model::probe::{MountProbe, StuckProbe, Usage};
 
 #[derive(Clone, Debug, Default)]
-pub struct Probes {
+pub(crate) struct Probes {
     results: BTreeMap<HostPath, ProbeFacts>,
     /// Every mount of every volume that can be probed, by path.
     mounts: BTreeMap<HostPath, ProbedMount>,
@@ -25,14 +25,14 @@ pub struct Probes {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ProbedMount {
+pub(crate) struct ProbedMount {
     pub dev: DevNo,
     pub volume: VolumeId,
     pub filesystem: String,
 }
 
 #[derive(Clone, Debug, Default)]
-pub struct ProbeFacts {
+pub(crate) struct ProbeFacts {
     pub result: Observation<MountProbe>,
     /// The last usage that was measured, with its time. It is shown, marked stale, while probes
     /// fail.
@@ -41,11 +41,11 @@ pub struct ProbeFacts {
 }
 
 impl Probes {
-    pub fn get(&self, path: &HostPath) -> Option<&ProbeFacts> {
+    pub(crate) fn get(&self, path: &HostPath) -> Option<&ProbeFacts> {
         self.results.get(path)
     }
 
-    pub fn mounts(&self) -> &BTreeMap<HostPath, ProbedMount> {
+    pub(crate) fn mounts(&self) -> &BTreeMap<HostPath, ProbedMount> {
         &self.mounts
     }
 

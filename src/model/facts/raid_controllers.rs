@@ -14,7 +14,7 @@ use crate::model::observation::Observation;
 use crate::model::source_update::RaidMemberDrive;
 
 #[derive(Clone, Debug, Default)]
-pub struct RaidControllers {
+pub(crate) struct RaidControllers {
     /// The last good list of each controller.
     members: BTreeMap<String, Vec<RaidMemberDrive>>,
     /// Why a controller did not list its drives when it was asked last.
@@ -23,7 +23,7 @@ pub struct RaidControllers {
 
 impl RaidControllers {
     /// Why this controller does not list its drives, with its name.
-    pub fn error_of(&self, controller: &str) -> Option<(&String, &String)> {
+    pub(crate) fn error_of(&self, controller: &str) -> Option<(&String, &String)> {
         self.errors.get_key_value(controller)
     }
 

@@ -21,7 +21,7 @@ use crate::model::smart::{SelfTestKind, SmartResponse};
 use crate::model::source_update::{SmartTarget, StuckSmartctl};
 
 #[derive(Clone, Debug, Default)]
-pub struct SmartReadings {
+pub(crate) struct SmartReadings {
     /// Drives that have never been asked are absent.
     drives: BTreeMap<DriveId, Arc<SmartFacts>>,
     /// Drives that the configuration excludes.
@@ -59,15 +59,15 @@ pub struct SelfTestStart {
 }
 
 impl SmartReadings {
-    pub fn get(&self, drive: &DriveId) -> Option<&Arc<SmartFacts>> {
+    pub(crate) fn get(&self, drive: &DriveId) -> Option<&Arc<SmartFacts>> {
         self.drives.get(drive)
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = (&DriveId, &Arc<SmartFacts>)> + Clone {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&DriveId, &Arc<SmartFacts>)> + Clone {
         self.drives.iter()
     }
 
-    pub fn is_ignored(&self, drive: &DriveId) -> bool {
+    pub(crate) fn is_ignored(&self, drive: &DriveId) -> bool {
         self.ignored.contains(drive)
     }
 
@@ -108,7 +108,7 @@ impl SmartReadings {
 impl SmartFacts {
     /// Whether `new` differs beyond the time of the answer, degrees, hours and the amount of I/O:
     /// these move all the time, and their change is no news.
-    pub fn has_changed(&self, new: &SmartFacts) -> bool {
+    pub(crate) fn has_changed(&self, new: &SmartFacts) -> bool {
         fn outcome(smart: &SmartFacts) -> Option<&SmartOutcome> {
             smart.outcome.as_ref().map(|(_, outcome)| outcome)
         }
@@ -232,7 +232,7 @@ impl Facts {
     }
 
     /// Drives that smartctl asks, sorted by id. `suspect`: which of them have adverse findings.
-    pub fn smart_targets(&self, suspect: &dyn Fn(&DriveId) -> bool) -> Vec<SmartTarget> {
+    pub(crate) fn smart_targets(&self, suspect: &dyn Fn(&DriveId) -> bool) -> Vec<SmartTarget> {
         let target = |known: &KnownDrive| {
             let facts = &known.facts;
             let (device, device_type) = self
@@ -287,7 +287,7 @@ impl Facts {
 }
 
 /// Whether a drive is one of which people expect SMART data: made of platters or flash, and here.
-pub fn is_physical(drive: &DriveFacts) -> bool {
+pub(crate) fn is_physical(drive: &DriveFacts) -> bool {
     matches!(
         drive.kind,
         DriveKind::Hdd | DriveKind::Ssd | DriveKind::Nvme

@@ -15,7 +15,7 @@ const SECTOR: u64 = 512;
 const MAX_DEPTH: usize = 32;
 
 /// Whether the sector (of 512 bytes) of `device` may be one of the volume's.
-pub fn may_contain_sector(
+pub(crate) fn may_contain_sector(
     inventory: &Inventory,
     layers: &BTreeMap<String, LayerFacts>,
     volume: &VolumeFacts,

@@ -7,13 +7,13 @@
 use crate::model::path::HostPath;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PodPath {
+pub(crate) struct PodPath {
     pub uid: String,
     pub volume_name: String,
 }
 
 /// What a mount point below `pods/` says of itself; `None` elsewhere.
-pub fn pod_path(kubelet_root: &HostPath, path: &HostPath) -> Option<PodPath> {
+pub(crate) fn pod_path(kubelet_root: &HostPath, path: &HostPath) -> Option<PodPath> {
     let parts = parts(kubelet_root, path)?;
     let (uid, name) = match parts.as_slice() {
         [b"pods", uid, b"volumes", _plugin, name, ..] => (uid, name),
@@ -27,12 +27,12 @@ pub fn pod_path(kubelet_root: &HostPath, path: &HostPath) -> Option<PodPath> {
 }
 
 /// `plugins/…`: the global mounts.
-pub fn is_plugin_path(kubelet_root: &HostPath, path: &HostPath) -> bool {
+pub(crate) fn is_plugin_path(kubelet_root: &HostPath, path: &HostPath) -> bool {
     parts(kubelet_root, path).is_some_and(|parts| parts.first() == Some(&&b"plugins"[..]))
 }
 
 /// Where only CSI volumes are mounted.
-pub fn is_csi_path(kubelet_root: &HostPath, path: &HostPath) -> bool {
+pub(crate) fn is_csi_path(kubelet_root: &HostPath, path: &HostPath) -> bool {
     matches!(
         parts(kubelet_root, path).as_deref(),
         Some(
@@ -45,7 +45,7 @@ pub fn is_csi_path(kubelet_root: &HostPath, path: &HostPath) -> bool {
 
 /// What of a CSI volume the kubelet has mounted at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CsiPathKind {
+pub(crate) enum CsiPathKind {
     /// The global mount, or where a raw block volume is staged.
     Staging,
     /// A pod's mount, or the device that is published to it.
@@ -58,7 +58,7 @@ pub enum CsiPathKind {
 /// A place where the kubelet puts CSI volumes (csi_attacher.go, csi_mounter.go and csi_block.go of
 /// pkg/volume/csi), as its path names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CsiPath {
+pub(crate) struct CsiPath {
     pub kind: CsiPathKind,
     /// None for staging, which is of no pod.
     pub pod: Option<PodPath>,
@@ -68,7 +68,7 @@ pub struct CsiPath {
     pub record: Option<HostPath>,
 }
 
-pub fn parse_csi_path(kubelet_root: &HostPath, path: &HostPath) -> Option<CsiPath> {
+pub(crate) fn parse_csi_path(kubelet_root: &HostPath, path: &HostPath) -> Option<CsiPath> {
     let text = |part: &[u8]| HostPath::new(part).to_string();
     let pod = |uid: &[u8], name: &[u8]| {
         Some(PodPath {

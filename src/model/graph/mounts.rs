@@ -7,7 +7,7 @@ use crate::model::mount::Mount;
 use crate::model::path::HostPath;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FsKind {
+pub(crate) enum FsKind {
     /// Keeps data on block devices of this node.
     Local,
     /// Keeps data on other machines.
@@ -56,7 +56,7 @@ const IMAGES: &[&str] = &["squashfs", "iso9660", "erofs", "cramfs", "romfs", "ud
 /// On an anonymous device number, and still on block devices of this node.
 const ANONYMOUS: &[&str] = &["btrfs", "bcachefs", "zfs", "ubifs"];
 
-pub fn fs_kind(mount: &Mount) -> FsKind {
+pub(crate) fn fs_kind(mount: &Mount) -> FsKind {
     let fs_type = mount.fs_type.as_str();
     if REMOTE.contains(&fs_type)
         || fs_type
@@ -80,7 +80,7 @@ pub fn fs_kind(mount: &Mount) -> FsKind {
 
 /// Shell-like: `*` any bytes (also `/` and none), `?` one. Linear: only the last star is gone back
 /// to.
-pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
+pub(crate) fn matches(pattern: &[u8], text: &[u8]) -> bool {
     let (mut p, mut t) = (0, 0);
     let mut star: Option<(usize, usize)> = None;
     while t < text.len() {
@@ -108,21 +108,21 @@ pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
 
 /// `/dev/sdb1` is `sdb1`: for a device that nobody lists any more, its source is the only name
 /// left.
-pub fn device_name(source: &HostPath) -> Option<String> {
+pub(crate) fn device_name(source: &HostPath) -> Option<String> {
     let name = source.strip_prefix(&HostPath::from("/dev"))?;
     (!name.is_empty() && !name.starts_with(b"mapper/") && !name.contains(&b'/'))
         .then(|| HostPath::new(name).to_string())
 }
 
 /// The mounts with what hides what.
-pub struct MountTree<'a> {
+pub(crate) struct MountTree<'a> {
     mounts: &'a [Mount],
     visible: BTreeSet<usize>,
     by_path: BTreeMap<&'a [u8], usize>,
 }
 
 impl<'a> MountTree<'a> {
-    pub fn new(mounts: &'a [Mount]) -> MountTree<'a> {
+    pub(crate) fn new(mounts: &'a [Mount]) -> MountTree<'a> {
         let visible = visible(mounts);
         let by_path = visible
             .iter()
@@ -135,35 +135,35 @@ impl<'a> MountTree<'a> {
         }
     }
 
-    pub fn all(&self) -> impl Iterator<Item = &'a Mount> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = &'a Mount> {
         self.mounts.iter()
     }
 
     /// The mount that a path lookup of this mount point ends in.
-    pub fn visible_at(&self, path: &HostPath) -> Option<&'a Mount> {
+    pub(crate) fn visible_at(&self, path: &HostPath) -> Option<&'a Mount> {
         self.by_path
             .get(path.as_bytes())
             .map(|at| &self.mounts[*at])
     }
 
-    pub fn is_visible(&self, mount: &Mount) -> bool {
+    pub(crate) fn is_visible(&self, mount: &Mount) -> bool {
         self.by_path
             .get(mount.mount_point.as_bytes())
             .is_some_and(|at| std::ptr::eq(&self.mounts[*at], mount))
     }
 
     /// The mount that holds the file or folder `path`.
-    pub fn containing(&self, path: &HostPath) -> Option<&'a Mount> {
+    pub(crate) fn containing(&self, path: &HostPath) -> Option<&'a Mount> {
         prefixes(path.as_bytes())
             .find_map(|prefix| self.by_path.get(prefix))
             .map(|at| &self.mounts[*at])
     }
 
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.visible.len()
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.visible.is_empty()
     }
 }

@@ -21,7 +21,7 @@ const MAX_PARTS: usize = 1024;
 
 /// What a mount stands on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BackingDevice {
+pub(crate) struct BackingDevice {
     /// Kernel name.
     pub name: String,
     pub uuid: Option<String>,
@@ -29,7 +29,7 @@ pub struct BackingDevice {
     pub btrfs: Option<usize>,
 }
 
-pub struct Graph<'a> {
+pub(crate) struct Graph<'a> {
     inventory: &'a Inventory,
     layers: &'a BTreeMap<String, LayerFacts>,
     table: &'a MountTree<'a>,
@@ -43,7 +43,7 @@ pub struct Graph<'a> {
 }
 
 impl<'a> Graph<'a> {
-    pub fn new(
+    pub(crate) fn new(
         inventory: &'a Inventory,
         layers: &'a BTreeMap<String, LayerFacts>,
         table: &'a MountTree<'a>,
@@ -91,7 +91,7 @@ impl<'a> Graph<'a> {
 
     /// The device of a mounted filesystem, or the device whose node is bind-mounted (a published
     /// raw block volume).
-    pub fn device_of(&self, mount: &Mount) -> Option<BackingDevice> {
+    pub(crate) fn device_of(&self, mount: &Mount) -> Option<BackingDevice> {
         if mount.fs_type == "devtmpfs" {
             return self.backing_device(
                 self.resolve(
@@ -160,7 +160,7 @@ impl<'a> Graph<'a> {
     }
 
     /// The loop device whose backing file is `path` or lies below it.
-    pub fn loop_backed_by(&self, path: &HostPath) -> Option<String> {
+    pub(crate) fn loop_backed_by(&self, path: &HostPath) -> Option<String> {
         self.loops
             .iter()
             .filter(|(file, _)| HostPath::from(**file).strip_prefix(path).is_some())
@@ -168,7 +168,7 @@ impl<'a> Graph<'a> {
             .min()
     }
 
-    pub fn stack(&self, device: &str) -> Stack {
+    pub(crate) fn stack(&self, device: &str) -> Stack {
         self.stack_below(device, &mut Vec::new())
     }
 
@@ -376,7 +376,7 @@ impl<'a> Graph<'a> {
 
     /// A btrfs survives what its weakest profile survives (btrfs(5), PROFILES), less the members
     /// that are missing already.
-    pub fn btrfs(&self, fs: &BtrfsFs) -> Stack {
+    pub(crate) fn btrfs(&self, fs: &BtrfsFs) -> Stack {
         let parts: Vec<Stack> = fs.devices.iter().map(|name| self.stack(name)).collect();
         let profiles: Vec<&String> = fs
             .data_profiles
@@ -462,7 +462,7 @@ impl<'a> Graph<'a> {
     }
 
     /// Every device from these down, top first, each once.
-    pub fn devices_below(&self, tops: &[String]) -> Vec<String> {
+    pub(crate) fn devices_below(&self, tops: &[String]) -> Vec<String> {
         let mut seen = BTreeSet::new();
         let mut order = Vec::new();
         let mut next: VecDeque<String> = tops.iter().cloned().collect();
@@ -491,7 +491,7 @@ impl<'a> Graph<'a> {
         order
     }
 
-    pub fn drives_of(&self, devices: &[String]) -> Vec<DriveId> {
+    pub(crate) fn drives_of(&self, devices: &[String]) -> Vec<DriveId> {
         let drives: BTreeSet<DriveId> = devices
             .iter()
             .filter_map(|name| self.drive_of(self.inventory.devices.get(name)?).cloned())
@@ -499,7 +499,7 @@ impl<'a> Graph<'a> {
         drives.into_iter().collect()
     }
 
-    pub fn all_remote(&self, drives: &[DriveId]) -> bool {
+    pub(crate) fn all_remote(&self, drives: &[DriveId]) -> bool {
         drives.iter().all(|id| {
             self.inventory
                 .drives
@@ -511,7 +511,7 @@ impl<'a> Graph<'a> {
 
 /// How many members a RAID of this level may lose; `None` when it is no redundancy. Names of md
 /// (md.rst) and of dm-raid (`raid5_ls`…).
-pub fn tolerance(level: &str, disks: usize) -> Option<usize> {
+pub(crate) fn tolerance(level: &str, disks: usize) -> Option<usize> {
     match level {
         "raid1" | "mirror" => Some(disks.saturating_sub(1)),
         level if level.starts_with("raid10") => Some(1),
@@ -521,7 +521,7 @@ pub fn tolerance(level: &str, disks: usize) -> Option<usize> {
     }
 }
 
-pub fn btrfs_tolerance(profile: &str) -> usize {
+pub(crate) fn btrfs_tolerance(profile: &str) -> usize {
     match profile.to_ascii_lowercase().as_str() {
         "raid1" | "raid10" | "raid5" => 1,
         "raid1c3" | "raid6" => 2,

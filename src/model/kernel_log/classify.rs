@@ -85,7 +85,7 @@ impl PendingNotices {
 /// A request that the device rejected as impossible. Errors of the same request elsewhere in the
 /// log are no errors either.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RejectedRequest {
+pub(crate) struct RejectedRequest {
     pub device: DeviceName,
     pub sector: Option<u64>,
 }
@@ -193,12 +193,12 @@ impl Classifier {
     }
 
     /// Names that the kernel assigned since the last call.
-    pub fn take_name_assignments(&mut self) -> Vec<NameAssignment> {
+    pub(crate) fn take_name_assignments(&mut self) -> Vec<NameAssignment> {
         std::mem::take(&mut self.name_assignments)
     }
 
     /// Requests that devices rejected as impossible since the last call: their errors are no errors.
-    pub fn take_rejected_requests(&mut self) -> Vec<RejectedRequest> {
+    pub(crate) fn take_rejected_requests(&mut self) -> Vec<RejectedRequest> {
         std::mem::take(&mut self.pending.rejected_requests)
     }
 

@@ -14,7 +14,7 @@ use crate::model::kernel_log::parsed_record::DeviceKind;
 const MAX_NAMES: usize = 4096;
 
 #[derive(Clone, Debug, Default)]
-pub struct DeviceMap {
+pub(crate) struct DeviceMap {
     name_by_hctl: BTreeMap<String, String>,
     /// ATA port → SCSI host.
     host_by_port: BTreeMap<u32, u32>,
@@ -30,7 +30,7 @@ pub struct DeviceMap {
 }
 
 impl DeviceMap {
-    pub fn assign_name(&mut self, hctl: &str, name: &str) {
+    pub(crate) fn assign_name(&mut self, hctl: &str, name: &str) {
         if self
             .name_by_hctl
             .get(hctl)
@@ -45,7 +45,7 @@ impl DeviceMap {
         }
     }
 
-    pub fn add_scsi_host(&mut self, host: u32, driver: &str) {
+    pub(crate) fn add_scsi_host(&mut self, host: u32, driver: &str) {
         let driver = driver.trim();
         let kind = if driver.contains("usb-storage") || driver.starts_with("uas") {
             Some(DeviceKind::Usb)
@@ -117,23 +117,23 @@ impl DeviceMap {
 
     /// libata prints its SCSI hosts first and its ports after them, in the same order
     /// (ata_host_register()).
-    pub fn add_ata_port(&mut self, port: u32) {
+    pub(crate) fn add_ata_port(&mut self, port: u32) {
         if let Some(host) = self.unmatched_ata_hosts.pop_front() {
             self.link_port_to_host(port, host);
         }
     }
 
-    pub fn link_port_to_host(&mut self, port: u32, host: u32) {
+    pub(crate) fn link_port_to_host(&mut self, port: u32, host: u32) {
         if self.host_by_port.len() < MAX_NAMES {
             self.host_by_port.insert(port, host);
         }
     }
 
-    pub fn host_of_port(&self, port: u32) -> Option<u32> {
+    pub(crate) fn host_of_port(&self, port: u32) -> Option<u32> {
         self.host_by_port.get(&port).copied()
     }
 
-    pub fn set_kind(&mut self, device: &DeviceName, kind: DeviceKind) {
+    pub(crate) fn set_kind(&mut self, device: &DeviceName, kind: DeviceKind) {
         let key = self.drive_key(device);
         if self.kind_by_key.len() < MAX_NAMES {
             self.kind_by_key.insert(key, kind);
@@ -141,7 +141,7 @@ impl DeviceMap {
     }
 
     /// `mmcblk0: mmc1:0001 …`; the card's other areas (`mmcblk0boot0`) print the same form.
-    pub fn add_card(&mut self, host: &str, name: &str) {
+    pub(crate) fn add_card(&mut self, host: &str, name: &str) {
         let is_card = name
             .strip_prefix("mmcblk")
             .is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_digit()));
@@ -151,11 +151,11 @@ impl DeviceMap {
     }
 
     /// The SCSI host behind this USB port, if the port had a disk.
-    pub fn host_of_usb_path(&self, path: &str) -> Option<u32> {
+    pub(crate) fn host_of_usb_path(&self, path: &str) -> Option<u32> {
         self.host_by_usb_path.get(path).copied()
     }
 
-    pub fn kind_of(&self, device: &DeviceName) -> DeviceKind {
+    pub(crate) fn kind_of(&self, device: &DeviceName) -> DeviceKind {
         if let DeviceName::Block(name) = device
             && device_name::is_virtual(name)
         {
@@ -178,7 +178,7 @@ impl DeviceMap {
         }
     }
 
-    pub fn hctl_of(&self, device: &DeviceName) -> Option<String> {
+    pub(crate) fn hctl_of(&self, device: &DeviceName) -> Option<String> {
         match device {
             DeviceName::Hctl(hctl) => Some(hctl.clone()),
             DeviceName::Block(name) => {
@@ -194,7 +194,7 @@ impl DeviceMap {
     }
 
     /// One key for all names of a drive, as far as the log links them.
-    pub fn drive_key(&self, device: &DeviceName) -> String {
+    pub(crate) fn drive_key(&self, device: &DeviceName) -> String {
         match device {
             DeviceName::Block(name) => device_name::drive_of(name).to_owned(),
             DeviceName::Hctl(hctl) => self
@@ -219,7 +219,7 @@ impl DeviceMap {
     }
 
     /// The block device name of a device that a record names otherwise.
-    pub fn block_name(&self, device: &DeviceName) -> Option<DeviceName> {
+    pub(crate) fn block_name(&self, device: &DeviceName) -> Option<DeviceName> {
         match device {
             DeviceName::Hctl(_) | DeviceName::Ata { .. } => {
                 let key = self.drive_key(device);
@@ -244,7 +244,7 @@ fn scsi_host_key(host: u32) -> String {
     DeviceName::ScsiHost(host).to_string()
 }
 
-pub fn scsi_host_of(hctl: &str) -> Option<u32> {
+pub(crate) fn scsi_host_of(hctl: &str) -> Option<u32> {
     hctl.split(':').next()?.parse().ok()
 }
 

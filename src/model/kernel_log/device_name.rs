@@ -7,7 +7,7 @@ use crate::model::dev::DevNo;
 use crate::model::kernel_log::event::DeviceName;
 
 /// The device at the text's beginning, and its second name (`sd 2:0:0:0: [sdb]`).
-pub fn find_in_text(text: &str) -> (DeviceName, Option<DeviceName>) {
+pub(crate) fn find_in_text(text: &str) -> (DeviceName, Option<DeviceName>) {
     let text = text.trim_start();
     let (first, rest) = token(text);
     match first {
@@ -91,7 +91,7 @@ fn parse_driver_prefix(first: &str, rest: &str) -> DeviceName {
 }
 
 /// `(device sda1)`, `(device sda1 state EA)`, `(dm-4)`, `(device <uuid>)`
-pub fn parse_parenthesized(text: &str) -> DeviceName {
+pub(crate) fn parse_parenthesized(text: &str) -> DeviceName {
     let head = text
         .char_indices()
         .nth(90)
@@ -117,7 +117,7 @@ fn parse_dm_prefix(rest: &str) -> DeviceName {
 }
 
 /// A device name of any form.
-pub fn parse(text: &str) -> Option<DeviceName> {
+pub(crate) fn parse(text: &str) -> Option<DeviceName> {
     let text = text.trim().trim_end_matches(['.', ',', ':']);
     let text = text.strip_prefix("/dev/").unwrap_or(text);
     if let Some(hctl) = parse_hctl(text) {
@@ -135,7 +135,7 @@ pub fn parse(text: &str) -> Option<DeviceName> {
 }
 
 /// The block device name at the text's beginning.
-pub fn parse_block(text: &str) -> Option<DeviceName> {
+pub(crate) fn parse_block(text: &str) -> Option<DeviceName> {
     let text = text.strip_prefix("/dev/").unwrap_or(text);
     let end = text
         .bytes()
@@ -211,7 +211,7 @@ fn rest_is_letters(name: &str, prefix: &str) -> bool {
 }
 
 /// The whole disk of a partition: `sda1` → `sda`, `nvme0n1p2` → `nvme0n1`.
-pub fn whole_disk(name: &str) -> &str {
+pub(crate) fn whole_disk(name: &str) -> &str {
     let without = name.trim_end_matches(|c: char| c.is_ascii_digit());
     if without.len() == name.len() {
         return name;
@@ -231,7 +231,7 @@ pub fn whole_disk(name: &str) -> &str {
 
 /// The part that all names of one drive share: the disk, for NVMe the controller (`nvme0c0n1` is a
 /// path of `nvme0`).
-pub fn drive_of(name: &str) -> &str {
+pub(crate) fn drive_of(name: &str) -> &str {
     let disk = whole_disk(name);
     match disk
         .strip_prefix("nvme")
@@ -243,7 +243,7 @@ pub fn drive_of(name: &str) -> &str {
 }
 
 /// Never a drive: a software device, optical, tape, or a flash translation layer (mtdblock).
-pub fn is_never_drive(name: &str) -> bool {
+pub(crate) fn is_never_drive(name: &str) -> bool {
     [
         "loop", "sr", "scd", "fd", "ram", "zram", "nbd", "mtdblock", "st", "nst", "rbd", "drbd",
         "nullb", "ubiblock", "romblock", "cdrom",
@@ -256,13 +256,13 @@ pub fn is_never_drive(name: &str) -> bool {
 }
 
 /// `mmc0`: a host for a card, or for a radio (SDIO).
-pub fn is_mmc_host(name: &str) -> bool {
+pub(crate) fn is_mmc_host(name: &str) -> bool {
     name.strip_prefix("mmc")
         .is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 /// A virtual disk, by its name.
-pub fn is_virtual(name: &str) -> bool {
+pub(crate) fn is_virtual(name: &str) -> bool {
     ["vd", "xvd"].iter().any(|prefix| {
         name.strip_prefix(prefix).is_some_and(|rest| {
             rest.starts_with(|c: char| c.is_ascii_lowercase()) && rest.len() < 6
@@ -271,7 +271,7 @@ pub fn is_virtual(name: &str) -> bool {
 }
 
 /// A device that is stacked on others.
-pub fn is_stacked(name: &str) -> bool {
+pub(crate) fn is_stacked(name: &str) -> bool {
     ["dm-", "md", "bcache"].iter().any(|prefix| {
         name.strip_prefix(prefix)
             .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))

@@ -14,14 +14,14 @@ use crate::model::kernel_log::event::{Blame, Class, Event, Line, Operation};
 
 /// Incidents with a shorter gap between them are one episode: a flood is one episode, a retry an
 /// hour later is another.
-pub const EPISODE_GAP: Duration = Duration::from_secs(600);
+pub(crate) const EPISODE_GAP: Duration = Duration::from_secs(600);
 /// The same sector failing again within this time is a retry of the same attempt (readahead, then
 /// the read itself; retries of md and the drivers).
-pub const RETRY_WINDOW: Duration = Duration::from_secs(10);
+pub(crate) const RETRY_WINDOW: Duration = Duration::from_secs(10);
 /// Latest starts of episodes that are kept.
 const MAX_EPISODES: usize = 32;
 /// Latest failed sectors that are kept. For a drive that fails everywhere, their number suffices.
-pub const MAX_FAILED_SECTORS: usize = 64;
+pub(crate) const MAX_FAILED_SECTORS: usize = 64;
 /// As many sectors are news one by one; more are a flood.
 const MAX_SECTORS_AS_NEWS: usize = 8;
 
@@ -72,7 +72,7 @@ pub struct FailedSector {
 
 impl ErrorHistory {
     /// Adds an event. True when the event is new in kind: a class, a sector or an episode.
-    pub fn add(&mut self, event: &Event) -> bool {
+    pub(crate) fn add(&mut self, event: &Event) -> bool {
         match self.tallies.get_mut(&event.class) {
             Some(tally) => tally.add(event),
             // Later records of an incident whose start had another class or was pruned.
@@ -86,7 +86,7 @@ impl ErrorHistory {
 
     /// The device rejected a request for this sector as impossible: its failure is no error. True
     /// when a sector was removed.
-    pub fn retract_sector(&mut self, sector: u64) -> bool {
+    pub(crate) fn retract_sector(&mut self, sector: u64) -> bool {
         let Some(tally) = self.tallies.get_mut(&Class::Io) else {
             return false;
         };
@@ -101,12 +101,12 @@ impl ErrorHistory {
         true
     }
 
-    pub fn get(&self, class: Class) -> Option<&ErrorTally> {
+    pub(crate) fn get(&self, class: Class) -> Option<&ErrorTally> {
         self.tallies.get(&class)
     }
 
     /// Incidents of all classes.
-    pub fn incidents(&self) -> u64 {
+    pub(crate) fn incidents(&self) -> u64 {
         self.tallies
             .values()
             .map(|tally| tally.incidents)
@@ -114,12 +114,12 @@ impl ErrorHistory {
     }
 
     /// Time of the latest record of any class.
-    pub fn last_seen(&self) -> Option<Timestamp> {
+    pub(crate) fn last_seen(&self) -> Option<Timestamp> {
         self.tallies.values().map(|tally| tally.last.time).max()
     }
 
     /// Removes tallies whose last record is older than `since`. True when one was removed.
-    pub fn prune_before(&mut self, since: Timestamp) -> bool {
+    pub(crate) fn prune_before(&mut self, since: Timestamp) -> bool {
         let before = self.tallies.len();
         self.tallies.retain(|_, tally| tally.last.time >= since);
         self.tallies.len() != before
@@ -128,7 +128,7 @@ impl ErrorHistory {
     /// Merges an older history of the same subject. `overlapping`: both counted the same records,
     /// so the one with more records includes the other. The same holds when both start with the
     /// same record.
-    pub fn merge(&mut self, older: ErrorHistory, overlapping: bool) {
+    pub(crate) fn merge(&mut self, older: ErrorHistory, overlapping: bool) {
         for (class, old) in older.tallies {
             match self.tallies.get_mut(&class) {
                 None => {
@@ -139,7 +139,7 @@ impl ErrorHistory {
         }
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.tallies.is_empty()
     }
 }
@@ -295,7 +295,7 @@ impl ErrorTally {
     }
 
     /// Episodes that began within `window` before the last record.
-    pub fn episodes_within(&self, window: Duration) -> usize {
+    pub(crate) fn episodes_within(&self, window: Duration) -> usize {
         self.episodes
             .iter()
             .filter(|start| elapsed(**start, self.last.time) <= window)
@@ -303,7 +303,7 @@ impl ErrorTally {
     }
 
     /// Distinct sectors that failed within `window` before the last record.
-    pub fn sectors_within(&self, window: Duration) -> u64 {
+    pub(crate) fn sectors_within(&self, window: Duration) -> u64 {
         let within = self
             .sectors
             .iter()
@@ -313,12 +313,12 @@ impl ErrorTally {
     }
 
     /// The sector failed within `window` before the last record.
-    pub fn is_recent(&self, place: &FailedSector, window: Duration) -> bool {
+    pub(crate) fn is_recent(&self, place: &FailedSector, window: Duration) -> bool {
         elapsed(place.last, self.last.time) <= window
     }
 
     /// A sector that failed in more than one attempt within `window` before the last record.
-    pub fn repeatedly_failed_sector(&self, window: Duration) -> Option<&FailedSector> {
+    pub(crate) fn repeatedly_failed_sector(&self, window: Duration) -> Option<&FailedSector> {
         self.sectors
             .iter()
             .filter(|place| elapsed(place.last, self.last.time) <= window)

@@ -8,7 +8,7 @@ use crate::model::dev::DevNo;
 
 /// Whose incident a class or a rule describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Domain {
+pub(crate) enum Domain {
     Drive,
     Filesystem,
 }
@@ -24,7 +24,7 @@ macro_rules! classes {
         }
 
         impl Class {
-            pub const ALL: [Class; [$($name),*].len()] = [$(Class::$class),*];
+            pub(crate) const ALL: [Class; [$($name),*].len()] = [$(Class::$class),*];
 
             pub fn name(self) -> &'static str {
                 match self {
@@ -32,7 +32,7 @@ macro_rules! classes {
                 }
             }
 
-            pub fn domain(self) -> Domain {
+            pub(crate) fn domain(self) -> Domain {
                 match self {
                     $(Class::$class => Domain::$domain,)*
                 }
@@ -67,12 +67,12 @@ classes! {
 
 impl Class {
     /// Describes a filesystem and not a drive.
-    pub fn is_filesystem_class(self) -> bool {
+    pub(crate) fn is_filesystem_class(self) -> bool {
         self.domain() == Domain::Filesystem
     }
 
     /// Can be caused by the path to the drive as well as by the drive.
-    pub fn is_path_class(self) -> bool {
+    pub(crate) fn is_path_class(self) -> bool {
         match self {
             Class::Timeout | Class::Transport | Class::Reset | Class::Removed => true,
             Class::Medium
@@ -182,7 +182,7 @@ pub enum LineOrigin {
 impl Line {
     /// Whether a filesystem of this type (mountinfo's) can have printed the line: each fs/*/ prints
     /// its name first. True where the text names no filesystem.
-    pub fn matches_fs_type(&self, fs_type: &str) -> bool {
+    pub(crate) fn matches_fs_type(&self, fs_type: &str) -> bool {
         const NAMES: [(&str, &[&str]); 7] = [
             ("EXT2-fs", &["ext2", "ext3", "ext4"]),
             ("EXT3-fs", &["ext2", "ext3", "ext4"]),
@@ -200,7 +200,7 @@ impl Line {
 }
 
 impl LineOrigin {
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             LineOrigin::KernelLog => "kernel log",
             LineOrigin::Counter => "sysfs",
@@ -210,10 +210,10 @@ impl LineOrigin {
 }
 
 /// Longer records are cut: evidence needs no hexdump. The kernel's own limit is 1 KiB per record.
-pub const MAX_LINE_BYTES: usize = 1024;
+pub(crate) const MAX_LINE_BYTES: usize = 1024;
 
 /// Distinct sectors that one event keeps; `more_sectors` counts the rest.
-pub const MAX_SECTORS: usize = 32;
+pub(crate) const MAX_SECTORS: usize = 32;
 
 /// One incident, or several of the same kind and device rolled up.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -250,7 +250,7 @@ pub struct Event {
 
 impl Event {
     /// An event from another source than a log record: a counter, or a notice of fanotify(7).
-    pub fn without_log_record(
+    pub(crate) fn without_log_record(
         rule: &str,
         class: Class,
         device: DeviceName,
@@ -294,7 +294,7 @@ pub struct NameAssignment {
 
 impl NameAssignment {
     /// The earlier event was about the former device of the name.
-    pub fn supersedes(&self, event: &Event) -> bool {
+    pub(crate) fn supersedes(&self, event: &Event) -> bool {
         let named = |device: &DeviceName| match device {
             DeviceName::Block(name) => match self.is_filesystem {
                 true => *name == self.name,

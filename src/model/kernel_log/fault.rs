@@ -32,7 +32,7 @@ pub enum DriveFault {
 
 /// The events of one device in a log, summed up.
 #[derive(Clone, Debug, Default)]
-pub struct DeviceSummary {
+pub(crate) struct DeviceSummary {
     pub classes: BTreeMap<Class, u64>,
     pub sectors: BTreeSet<u64>,
     pub suppressed: u64,
@@ -48,7 +48,7 @@ pub struct DeviceSummary {
 }
 
 #[derive(Clone, Debug, Default)]
-pub struct FaultSummary {
+pub(crate) struct FaultSummary {
     devices: BTreeMap<String, DeviceSummary>,
     /// Other names of the same device.
     names: BTreeMap<String, String>,
@@ -56,7 +56,7 @@ pub struct FaultSummary {
 }
 
 impl FaultSummary {
-    pub fn add(&mut self, event: &Event) {
+    pub(crate) fn add(&mut self, event: &Event) {
         let key = self.key(event);
         if self.devices.len() >= MAX_DEVICES && !self.devices.contains_key(&key) {
             return self
@@ -70,7 +70,7 @@ impl FaultSummary {
 
     /// Removes devices whose errors have no cause and lie in sectors that the device rejected: the
     /// same rejections, printed without their reason.
-    pub fn remove_rejected(&mut self) -> Vec<(String, u64)> {
+    pub(crate) fn remove_rejected(&mut self) -> Vec<(String, u64)> {
         let only_io = |record: &DeviceSummary| {
             record
                 .classes
@@ -98,7 +98,7 @@ impl FaultSummary {
             .collect()
     }
 
-    pub fn add_rejected(&mut self, excused: &RejectedRequest) {
+    pub(crate) fn add_rejected(&mut self, excused: &RejectedRequest) {
         let DeviceName::Block(name) = &excused.device else {
             return;
         };
@@ -112,14 +112,14 @@ impl FaultSummary {
         }
     }
 
-    pub fn devices(&self) -> impl Iterator<Item = (&str, &DeviceSummary)> {
+    pub(crate) fn devices(&self) -> impl Iterator<Item = (&str, &DeviceSummary)> {
         self.devices
             .iter()
             .map(|(name, record)| (name.as_str(), record))
     }
 
     /// The worst verdict of all devices; `No` without events.
-    pub fn fault(&self) -> DriveFault {
+    pub(crate) fn fault(&self) -> DriveFault {
         self.devices
             .iter()
             .map(|(name, record)| record.fault(name))
@@ -200,7 +200,7 @@ impl DeviceSummary {
         self.medium_without_sector |= other.medium_without_sector;
     }
 
-    pub fn fault(&self, name: &str) -> DriveFault {
+    pub(crate) fn fault(&self, name: &str) -> DriveFault {
         if device_name::is_stacked(name) || device_name::is_never_drive(name) {
             return DriveFault::No;
         }

@@ -24,7 +24,7 @@ const EXPECTED_FAILURE_RECORDS: u64 = 64;
 
 /// The open incident of one device.
 #[derive(Clone, Debug)]
-pub struct Incident {
+pub(crate) struct Incident {
     pub key: String,
     started: LogPosition,
     last: LogPosition,
@@ -49,7 +49,7 @@ pub struct Incident {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-pub struct LogPosition {
+pub(crate) struct LogPosition {
     pub seq: u64,
     pub time_us: u64,
 }
@@ -57,7 +57,7 @@ pub struct LogPosition {
 impl LogPosition {
     /// Farther apart than either limit. A small step back in time is between two processors; a
     /// large one is another day's log.
-    pub fn is_beyond(self, before: LogPosition, micros: u64, records: u64) -> bool {
+    pub(crate) fn is_beyond(self, before: LogPosition, micros: u64, records: u64) -> bool {
         self.time_us.abs_diff(before.time_us) > micros
             || self.seq.saturating_sub(before.seq) > records
     }
@@ -65,27 +65,27 @@ impl LogPosition {
 
 /// The classes that an incident has reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ClassSet(u16);
+pub(crate) struct ClassSet(u16);
 
 const _: () = assert!(Class::ALL.len() <= u16::BITS as usize);
 
 impl ClassSet {
-    pub fn contains(self, class: Class) -> bool {
+    pub(crate) fn contains(self, class: Class) -> bool {
         self.0 & 1 << class as u16 != 0
     }
 
-    pub fn insert(&mut self, class: Class) {
+    pub(crate) fn insert(&mut self, class: Class) {
         self.0 |= 1 << class as u16;
     }
 
-    pub fn is_empty(self) -> bool {
+    pub(crate) fn is_empty(self) -> bool {
         self.0 == 0
     }
 }
 
 /// A failed SCSI command, as far as its report was read.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct ScsiCommand {
+pub(crate) struct ScsiCommand {
     pub position: LogPosition,
     pub host_byte: Option<u8>,
     pub sense_key: Option<u8>,
@@ -100,7 +100,7 @@ pub struct ScsiCommand {
 
 impl ScsiCommand {
     /// `whole`: no more records of the report will come.
-    pub fn interpret(&self, whole: bool) -> Interpretation {
+    pub(crate) fn interpret(&self, whole: bool) -> Interpretation {
         if self.is_unit_ready_check {
             return Interpretation::Expected;
         }
@@ -156,7 +156,7 @@ impl ScsiCommand {
     /// A medium error in a large request, reported at its very start: the sense data named no
     /// sector (sd_done() counts the good sectors before it). Drives report so, software targets do
     /// not.
-    pub fn lacks_error_location(&self, sector: Option<u64>) -> bool {
+    pub(crate) fn lacks_error_location(&self, sector: Option<u64>) -> bool {
         let Some((first, blocks)) = self.block_range else {
             return false;
         };
@@ -165,20 +165,20 @@ impl ScsiCommand {
 
     /// "Unrecovered read error" (11h/00h) for a write: software targets answer so to every failure.
     /// libata reports 11h/04h for UNC.
-    pub fn is_software_sense(&self) -> bool {
+    pub(crate) fn is_software_sense(&self) -> bool {
         matches!(self.sense_key, Some(3) | None)
             && self.sense == Some(AdditionalSense::Code(0x11, 0))
             && self.is_write == Some(true)
     }
 
-    pub fn is_expired(&self, now: LogPosition) -> bool {
+    pub(crate) fn is_expired(&self, now: LogPosition) -> bool {
         now.is_beyond(self.position, COMMAND_MICROS, COMMAND_RECORDS)
     }
 }
 
 /// A rejection or an operator's request that explains the following failures.
 #[derive(Clone, Copy, Debug)]
-pub struct ExpectedFailure {
+pub(crate) struct ExpectedFailure {
     pub position: LogPosition,
     /// Explains medium errors of the block layer as well: a locked drive.
     pub medium: bool,
@@ -194,7 +194,7 @@ impl ExpectedFailure {
 
 /// The state of libata's error handling on one port.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct AtaException {
+pub(crate) struct AtaException {
     pub reported: ClassSet,
     /// The device did not answer a reset, or the reset failed.
     pub failed_resets: u32,
@@ -208,7 +208,7 @@ pub struct AtaException {
 }
 
 impl Incident {
-    pub fn open(key: String, now: LogPosition) -> Incident {
+    pub(crate) fn open(key: String, now: LogPosition) -> Incident {
         Incident {
             key,
             started: now,
@@ -228,7 +228,7 @@ impl Incident {
     }
 
     /// Whether this effect belongs to an impossible or requested operation.
-    pub fn is_expected(&self, class: Class, now: LogPosition) -> bool {
+    pub(crate) fn is_expected(&self, class: Class, now: LogPosition) -> bool {
         let Some(excuse) = self.expected_failure else {
             return false;
         };
@@ -244,11 +244,11 @@ impl Incident {
         }
     }
 
-    pub fn touch(&mut self, now: LogPosition) {
+    pub(crate) fn touch(&mut self, now: LogPosition) {
         self.last = now;
     }
 
-    pub fn is_expired(&self, now: LogPosition) -> bool {
+    pub(crate) fn is_expired(&self, now: LogPosition) -> bool {
         now.is_beyond(self.last, QUIET_MICROS, QUIET_RECORDS)
             || now.is_beyond(self.started, MAX_INCIDENT_MICROS, MAX_INCIDENT_RECORDS)
     }

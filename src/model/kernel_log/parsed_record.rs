@@ -5,7 +5,7 @@ use crate::model::kernel_log::event::{Blame, Class, DeviceName, Operation};
 
 /// A record's text around the needle.
 #[derive(Clone, Copy, Debug)]
-pub struct MatchedText<'a> {
+pub(crate) struct MatchedText<'a> {
     pub all: &'a str,
     pub before: &'a str,
     pub after: &'a str,
@@ -13,7 +13,7 @@ pub struct MatchedText<'a> {
 
 /// One record as its rule parsed it.
 #[derive(Clone, Debug)]
-pub struct ParsedRecord {
+pub(crate) struct ParsedRecord {
     pub device: DeviceName,
     pub other_name: Option<DeviceName>,
     pub kind: RecordKind,
@@ -26,7 +26,7 @@ pub struct ParsedRecord {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RecordKind {
+pub(crate) enum RecordKind {
     Cause(Class, Blame),
     /// A cause; each record is an incident of its own.
     SeparateCause(Class, Blame),
@@ -46,7 +46,7 @@ pub enum RecordKind {
 
 /// A part of a failed SCSI command's report.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ScsiRecord {
+pub(crate) enum ScsiRecord {
     /// `Result: hostbyte=…`: a new command, or in 3.10 the second line of one.
     Result {
         host: u8,
@@ -69,7 +69,7 @@ pub enum ScsiRecord {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AdditionalSense {
+pub(crate) enum AdditionalSense {
     Code(u8, u8),
     /// Text without a known code.
     Unknown,
@@ -77,7 +77,7 @@ pub enum AdditionalSense {
 
 /// A part of libata's exception report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AtaRecord {
+pub(crate) enum AtaRecord {
     /// `queued`: number of queued commands in flight (SAct).
     Exception {
         queued: u32,
@@ -102,7 +102,7 @@ pub enum AtaRecord {
 
 /// What a record reveals about names and kinds of devices.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum TopologyUpdate {
+pub(crate) enum TopologyUpdate {
     /// `sd 0:0:0:0: [sda] Attached SCSI disk`
     DiskAttached,
     /// `XFS (sda1): Mounting V5 Filesystem`
@@ -132,7 +132,7 @@ pub enum TopologyUpdate {
 
 /// The kind of a device, as far as the log shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum DeviceKind {
+pub(crate) enum DeviceKind {
     /// A directly attached drive; the default.
     Direct,
     /// Behind a USB bridge.
@@ -146,7 +146,7 @@ pub enum DeviceKind {
 }
 
 impl ParsedRecord {
-    pub fn new(device: DeviceName, part: RecordKind) -> ParsedRecord {
+    pub(crate) fn new(device: DeviceName, part: RecordKind) -> ParsedRecord {
         ParsedRecord {
             device,
             other_name: None,
@@ -158,7 +158,7 @@ impl ParsedRecord {
         }
     }
 
-    pub fn from_text(text: &MatchedText<'_>, part: RecordKind) -> ParsedRecord {
+    pub(crate) fn from_text(text: &MatchedText<'_>, part: RecordKind) -> ParsedRecord {
         let (device, also) = device_name::find_in_text(text.all);
         ParsedRecord {
             other_name: also,

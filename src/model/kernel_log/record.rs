@@ -34,7 +34,7 @@ pub enum ParseError {
 
 impl<'a> Record<'a> {
     /// A record of the kernel that has only a text.
-    pub fn from_text(seq: u64, time: u64, text: &'a str) -> Record<'a> {
+    pub(crate) fn from_text(seq: u64, time: u64, text: &'a str) -> Record<'a> {
         Record {
             facility: 0,
             level: None,
@@ -101,7 +101,7 @@ fn line(bytes: &[u8]) -> (&[u8], &[u8]) {
 }
 
 /// The kernel writes non-printable bytes and the backslash as `\xNN`.
-pub fn unescape(text: &[u8]) -> Cow<'_, str> {
+pub(crate) fn unescape(text: &[u8]) -> Cow<'_, str> {
     if !text.contains(&b'\\') {
         return String::from_utf8_lossy(text);
     }

@@ -13,7 +13,7 @@ use crate::model::kernel_log::event::{
 };
 
 /// Maximum number of events per batch.
-pub const MAX_EVENTS: usize = 256;
+pub(crate) const MAX_EVENTS: usize = 256;
 /// Maximum number of other names per event.
 const MAX_OTHER_NAMES: usize = 8;
 /// Incidents with a longer gap are not merged while there is room: rules count incidents within a
@@ -25,7 +25,7 @@ const MAX_FOLDED: usize = 2 * Class::ALL.len();
 
 /// Positions across which events must not be merged.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct MergeBoundaries<'a> {
+pub(crate) struct MergeBoundaries<'a> {
     /// Events up to this record are counted already.
     pub counted_to: Option<u64>,
     /// From these records on, names mean other devices. In the order of `seq`.
@@ -48,7 +48,7 @@ impl MergeBoundaries<'_> {
 
 /// At most `MAX_EVENTS` events, in the order of `seq`. The sums of counts, records and suppressed
 /// stay the same.
-pub fn rollup(events: Vec<Event>, fences: MergeBoundaries<'_>) -> Vec<Event> {
+pub(crate) fn rollup(events: Vec<Event>, fences: MergeBoundaries<'_>) -> Vec<Event> {
     if events.len() < 2 {
         return events;
     }

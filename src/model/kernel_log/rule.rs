@@ -8,7 +8,7 @@ use crate::model::kernel_log::parsed_record::{MatchedText, ParsedRecord, RecordK
 
 /// One form of one kernel message.
 #[derive(Debug)]
-pub struct Rule {
+pub(crate) struct Rule {
     /// Shown in `Event.rule`; `family-message`.
     pub name: &'static str,
     /// The text begins with this prefix; "" matches every text.
@@ -28,7 +28,7 @@ pub struct Rule {
 /// What a record means. The device comes from `device_name::find_in_text`, unless a `Parse`
 /// function finds another.
 #[derive(Clone, Copy, Debug)]
-pub enum RuleAction {
+pub(crate) enum RuleAction {
     /// Names a cause. Joins an open incident of the same class on the same device, or opens one.
     Cause(Class, Blame),
     /// The consequence of a failure. Joins any open incident of the device; without one, it opens
@@ -44,7 +44,7 @@ pub enum RuleAction {
 /// How the records of a rule are treated, whatever their text contains. A row is built from its
 /// behavior (`DRIVE.rule(…)`), so that no row can be written without one.
 #[derive(Clone, Copy, Debug)]
-pub struct Behavior {
+pub(crate) struct Behavior {
     /// Whose incident the record belongs to.
     pub domain: Domain,
     /// The kernel limits the rate of these records and reports how many it suppressed.
@@ -55,7 +55,7 @@ pub struct Behavior {
 
 /// The part that a record plays in the classifier besides its class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
+pub(crate) enum Role {
     /// A storage network is down: failures of SCSI disks are explained for a while.
     NetworkOutage,
     /// The SCSI host of the device is a USB bridge.
@@ -72,7 +72,7 @@ pub enum Role {
 
 /// How a record weighs in the verdict over a whole log (`fault`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Evidence {
+pub(crate) enum Evidence {
     /// SCSI error recovery gave up on the device.
     Offlined,
     /// md removed the device from its array.
@@ -87,34 +87,34 @@ pub enum Evidence {
     MediumWithoutSector,
 }
 
-pub const DRIVE: Behavior = Behavior {
+pub(crate) const DRIVE: Behavior = Behavior {
     domain: Domain::Drive,
     is_rate_limited: false,
     role: None,
     evidence: None,
 };
 
-pub const FILESYSTEM: Behavior = Behavior {
+pub(crate) const FILESYSTEM: Behavior = Behavior {
     domain: Domain::Filesystem,
     ..DRIVE
 };
 
 impl Behavior {
-    pub const fn rate_limited(self) -> Behavior {
+    pub(crate) const fn rate_limited(self) -> Behavior {
         Behavior {
             is_rate_limited: true,
             ..self
         }
     }
 
-    pub const fn with_role(self, role: Role) -> Behavior {
+    pub(crate) const fn with_role(self, role: Role) -> Behavior {
         Behavior {
             role: Some(role),
             ..self
         }
     }
 
-    pub const fn with_evidence(self, evidence: Evidence) -> Behavior {
+    pub(crate) const fn with_evidence(self, evidence: Evidence) -> Behavior {
         Behavior {
             evidence: Some(evidence),
             ..self
@@ -122,7 +122,7 @@ impl Behavior {
     }
 
     /// A row of the table.
-    pub const fn rule(
+    pub(crate) const fn rule(
         self,
         name: &'static str,
         prefix: &'static str,
@@ -141,14 +141,14 @@ impl Behavior {
     }
 
     /// A rule that no single record matches: the classifier concludes it from several.
-    pub const fn derived_rule(self, name: &'static str) -> Rule {
+    pub(crate) const fn derived_rule(self, name: &'static str) -> Rule {
         self.rule(name, "", "", RuleAction::Ignore, "")
     }
 }
 
 impl Rule {
     /// None: the text contains the needle, but is not this rule's message.
-    pub fn parse(&self, all: &str, at: usize) -> Option<ParsedRecord> {
+    pub(crate) fn parse(&self, all: &str, at: usize) -> Option<ParsedRecord> {
         let text = MatchedText {
             all,
             before: all.get(..at)?,

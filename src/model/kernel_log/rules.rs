@@ -79,12 +79,12 @@ pub(super) fn table() -> &'static RuleTable {
 
 impl RuleTable {
     /// The row, or the derived rule, of this name.
-    pub fn find(&self, name: &str) -> Option<&'static Rule> {
+    pub(crate) fn find(&self, name: &str) -> Option<&'static Rule> {
         self.by_name.get(name).copied()
     }
 
     /// The parsed text, by the first row that can parse it.
-    pub fn parse(&self, text: &str) -> Option<(&'static Rule, ParsedRecord)> {
+    pub(crate) fn parse(&self, text: &str) -> Option<(&'static Rule, ParsedRecord)> {
         let needles = self.needles.as_ref()?;
         // Most records match nothing.
         let mut found = needles

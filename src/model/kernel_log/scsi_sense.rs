@@ -9,7 +9,7 @@ use crate::model::kernel_log::parsed_record::AdditionalSense;
 
 /// The meaning of a code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Interpretation {
+pub(crate) enum Interpretation {
     Cause(Class, Blame),
     /// An impossible request of the host, or a state that is no failure.
     Expected,
@@ -43,7 +43,7 @@ const HOST_BYTES: [&str; 22] = [
 ];
 
 /// `DID_TIME_OUT` or `0x03`.
-pub fn parse_host_byte(text: &str) -> Option<u8> {
+pub(crate) fn parse_host_byte(text: &str) -> Option<u8> {
     let word = text.split([' ', '\n']).next()?;
     if let Some(number) = word.strip_prefix("0x") {
         return u8::from_str_radix(number, 16).ok();
@@ -54,7 +54,7 @@ pub fn parse_host_byte(text: &str) -> Option<u8> {
         .map(|at| at as u8)
 }
 
-pub fn interpret_host_byte(byte: u8) -> Interpretation {
+pub(crate) fn interpret_host_byte(byte: u8) -> Interpretation {
     match byte {
         // The drive answered: sense data follow, or the answer was a status (busy, reservation
         // conflict).
@@ -91,7 +91,7 @@ const SENSE_KEYS: [&str; 16] = [
 ];
 
 /// `Medium Error [current]` or `0x3 [current]`.
-pub fn parse_sense_key(text: &str) -> Option<u8> {
+pub(crate) fn parse_sense_key(text: &str) -> Option<u8> {
     if let Some(number) = text.strip_prefix("0x") {
         return u8::from_str_radix(number.split([' ', '[']).next()?, 16).ok();
     }
@@ -101,7 +101,7 @@ pub fn parse_sense_key(text: &str) -> Option<u8> {
         .map(|at| at as u8)
 }
 
-pub fn interpret_sense_key(key: u8) -> Interpretation {
+pub(crate) fn interpret_sense_key(key: u8) -> Interpretation {
     match key {
         0x3 | 0x4 => Interpretation::Cause(Class::Medium, Blame::Yes),
         0x2 | 0xb => Interpretation::Undecided,
@@ -113,7 +113,7 @@ pub fn interpret_sense_key(key: u8) -> Interpretation {
 
 /// The meaning of additional sense that decides the meaning of its sense key, or contradicts the
 /// key.
-pub fn interpret_additional_sense(
+pub(crate) fn interpret_additional_sense(
     key: Option<u8>,
     sense: AdditionalSense,
     write: Option<bool>,
@@ -283,7 +283,7 @@ const ADDITIONAL_SENSE_TEXTS: &[(&str, u8, u8)] = &[
 
 /// `Unrecovered read error - auto reallocate failed`, `ASC=0x11 ASCQ=0x4`, `<<vendor>>ASC=0x80
 /// ASCQ=0x0`
-pub fn parse_additional_sense(text: &str) -> AdditionalSense {
+pub(crate) fn parse_additional_sense(text: &str) -> AdditionalSense {
     let text = text.trim();
     if let Some((_, numbers)) = text.split_once("ASC=0x") {
         let byte = |text: &str| {

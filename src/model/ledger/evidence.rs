@@ -4,7 +4,7 @@
 use crate::model::finding::{Evidence, MAX_EVIDENCE};
 
 /// Of a new finding.
-pub fn first(evidence: &[Evidence]) -> Vec<Evidence> {
+pub(crate) fn first(evidence: &[Evidence]) -> Vec<Evidence> {
     match distinct(evidence).as_slice() {
         [] => Vec::new(),
         [first, rest @ ..] => std::iter::once(first)
@@ -15,7 +15,7 @@ pub fn first(evidence: &[Evidence]) -> Vec<Evidence> {
 }
 
 /// `kept` with what `said` adds; None when it adds nothing.
-pub fn add(kept: &[Evidence], said: &[Evidence]) -> Option<Vec<Evidence>> {
+pub(crate) fn add(kept: &[Evidence], said: &[Evidence]) -> Option<Vec<Evidence>> {
     let Some((first_kept, rest)) = kept.split_first() else {
         return (!said.is_empty()).then(|| first(said));
     };

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use crate::model::finding::{Evidence, FindingDetails, Judgement, Subject, Verdict};
 use crate::model::reason::Reason;
 
-pub fn resolve(judgements: Vec<Judgement>) -> BTreeMap<(Subject, Reason), Verdict> {
+pub(crate) fn resolve(judgements: Vec<Judgement>) -> BTreeMap<(Subject, Reason), Verdict> {
     let mut settled: BTreeMap<(Subject, Reason), Verdict> = BTreeMap::new();
     for Judgement {
         subject,

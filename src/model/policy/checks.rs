@@ -38,7 +38,7 @@ pub enum Permission {
 
 impl Permission {
     /// `asked`: the check itself asks for it; `scheduled`: nobody asked, it was due.
-    pub fn allows(self, asked: bool, scheduled: bool) -> bool {
+    pub(crate) fn allows(self, asked: bool, scheduled: bool) -> bool {
         match self {
             Permission::Never => false,
             Permission::OnDemand => asked && !scheduled,
@@ -146,7 +146,7 @@ pub struct VolumeCheckPolicy {
 
 /// What holds for one volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EffectiveCheckPolicy {
+pub(crate) struct EffectiveCheckPolicy {
     pub freeze: Permission,
     pub snapshot: Permission,
     pub runs: u32,
@@ -158,7 +158,7 @@ pub struct EffectiveCheckPolicy {
 
 impl CheckPolicy {
     /// The key and what is wrong with its value.
-    pub fn validation_error(&self) -> Option<(&'static str, String)> {
+    pub(crate) fn validation_error(&self) -> Option<(&'static str, String)> {
         let runs = |key, runs: u32| {
             (!(3..=20).contains(&runs)).then(|| (key, format!("{runs} is not between 3 and 20")))
         };
@@ -263,7 +263,7 @@ impl CheckPolicy {
     }
 
     /// By the first pattern that matches one of the volume's names.
-    pub fn for_volume(&self, volume: &VolumeFacts) -> EffectiveCheckPolicy {
+    pub(crate) fn for_volume(&self, volume: &VolumeFacts) -> EffectiveCheckPolicy {
         let mut names: Vec<HostPath> = vec![HostPath::from(volume.id.as_str())];
         names.extend(
             [&volume.pv, &volume.driver]
@@ -276,7 +276,7 @@ impl CheckPolicy {
     }
 
     /// By the policy alone; neither frozen nor forced.
-    pub fn terms(&self, rules: &EffectiveCheckPolicy) -> CheckTerms {
+    pub(crate) fn terms(&self, rules: &EffectiveCheckPolicy) -> CheckTerms {
         CheckTerms {
             runs: rules.runs,
             freeze: false,
@@ -291,7 +291,7 @@ impl CheckPolicy {
     }
 
     /// A device that is no volume is known by its name (`/dev/sdb1`).
-    pub fn for_names(&self, names: &[HostPath]) -> EffectiveCheckPolicy {
+    pub(crate) fn for_names(&self, names: &[HostPath]) -> EffectiveCheckPolicy {
         let fits = |pattern: &String| {
             names.iter().any(|name| {
                 crate::model::graph::mounts::matches(pattern.as_bytes(), name.as_bytes())
@@ -329,7 +329,7 @@ mod optional_seconds {
     #[derive(Deserialize)]
     struct SecondsValue(#[serde(with = "seconds")] Duration);
 
-    pub fn serialize<S: Serializer>(
+    pub(crate) fn serialize<S: Serializer>(
         duration: &Option<Duration>,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
@@ -339,7 +339,7 @@ mod optional_seconds {
         }
     }
 
-    pub fn deserialize<'de, D: Deserializer<'de>>(
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<Option<Duration>, D::Error> {
         Ok(Some(SecondsValue::deserialize(deserializer)?.0))

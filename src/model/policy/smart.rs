@@ -18,7 +18,7 @@ pub struct SmartPolicy {
 
 /// What holds for one drive.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DriveSmartPolicy {
+pub(crate) struct DriveSmartPolicy {
     pub limits: SmartLimits,
     pub ignore_reasons: Vec<Reason>,
     pub ignore_attributes: Vec<u8>,
@@ -56,7 +56,7 @@ macro_rules! limits {
         }
 
         impl SmartLimits {
-            pub fn with(&self, other: &SmartLimitOverrides) -> SmartLimits {
+            pub(crate) fn with(&self, other: &SmartLimitOverrides) -> SmartLimits {
                 SmartLimits {
                     growth_window: other.growth_window.unwrap_or(self.growth_window),
                     $($name: other.$name.unwrap_or(self.$name),)*
@@ -143,7 +143,7 @@ pub struct SmartOverride {
 
 impl SmartLimits {
     /// What contradicts itself, as a key of the configuration and a sentence.
-    pub fn validation_error(&self) -> Option<(&'static str, String)> {
+    pub(crate) fn validation_error(&self) -> Option<(&'static str, String)> {
         let pairs = [
             (
                 "smart.limits.reallocated_bad",
@@ -171,7 +171,7 @@ impl SmartLimits {
 
 impl SmartPolicy {
     /// What holds for a drive. A pattern for something that the drive does not tell does not match.
-    pub fn for_drive(&self, model: Option<&str>, serial: Option<&str>) -> DriveSmartPolicy {
+    pub(crate) fn for_drive(&self, model: Option<&str>, serial: Option<&str>) -> DriveSmartPolicy {
         match self.overrides.iter().find(|set| set.matches(model, serial)) {
             None => DriveSmartPolicy {
                 limits: self.limits.clone(),
@@ -187,7 +187,7 @@ impl SmartPolicy {
 }
 
 impl SmartOverride {
-    pub fn matches(&self, model: Option<&str>, serial: Option<&str>) -> bool {
+    pub(crate) fn matches(&self, model: Option<&str>, serial: Option<&str>) -> bool {
         let fits = |pattern: &Option<String>, text: Option<&str>| match (pattern, text) {
             (None, _) => true,
             (Some(_), None) => false,
@@ -207,7 +207,7 @@ mod maybe_seconds {
     #[derive(Deserialize)]
     struct SecondsValue(#[serde(with = "seconds")] Duration);
 
-    pub fn serialize<S: Serializer>(
+    pub(crate) fn serialize<S: Serializer>(
         duration: &Option<Duration>,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
@@ -217,7 +217,7 @@ mod maybe_seconds {
         }
     }
 
-    pub fn deserialize<'de, D: Deserializer<'de>>(
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<Option<Duration>, D::Error> {
         SecondsValue::deserialize(deserializer).map(|written| Some(written.0))

@@ -23,7 +23,7 @@ const MAX_MESSAGES: usize = 32;
 impl SmartReport {
     /// `before`: the completed report of the same drive. A report of another protocol has nothing
     /// in common with it.
-    pub fn carry_forward(&mut self, before: &SmartReport) {
+    pub(crate) fn carry_forward(&mut self, before: &SmartReport) {
         if protocol(&self.body)
             .is_some_and(|now| protocol(&before.body).is_some_and(|then| now != then))
         {

@@ -8,11 +8,11 @@ use crate::model::smart::report::{
 };
 
 /// A fixed moment and this many hours.
-pub fn hour(hours: i64) -> Timestamp {
+pub(crate) fn hour(hours: i64) -> Timestamp {
     Timestamp::from_second(1_800_000_000).unwrap() + SignedDuration::from_hours(hours)
 }
 
-pub fn day(days: i64) -> Timestamp {
+pub(crate) fn day(days: i64) -> Timestamp {
     hour(days * 24)
 }
 
@@ -37,7 +37,7 @@ fn drive(protocol: &str, model: &str, body: Body) -> SmartReport {
 }
 
 /// A rotating SATA drive that drivedb knows, in good health.
-pub fn disk() -> SmartReport {
+pub(crate) fn disk() -> SmartReport {
     let mut report = drive("ATA", "TESTDISK 2T", Body::Ata(Ata::default()));
     report.identity.rotation_rate = Some(7200);
     report.identity.in_database = Some(true);
@@ -59,7 +59,7 @@ pub fn disk() -> SmartReport {
 }
 
 /// A SATA SSD that drivedb knows, in good health.
-pub fn ssd() -> SmartReport {
+pub(crate) fn ssd() -> SmartReport {
     let mut report = drive("ATA", "TESTFLASH 1T", Body::Ata(Ata::default()));
     report.identity.rotation_rate = Some(0);
     report.identity.in_database = Some(true);
@@ -69,7 +69,7 @@ pub fn ssd() -> SmartReport {
         .with(attribute(233, "Media_Wearout_Indicator", 99, 0, "0"))
 }
 
-pub fn nvme() -> SmartReport {
+pub(crate) fn nvme() -> SmartReport {
     let log = Nvme {
         critical_warning: Some(0),
         available_spare: Some(100),
@@ -83,7 +83,7 @@ pub fn nvme() -> SmartReport {
     drive("NVMe", "TESTNVME 1T", Body::Nvme(log))
 }
 
-pub fn sas() -> SmartReport {
+pub(crate) fn sas() -> SmartReport {
     let counter = || {
         Some(ErrorCounter {
             corrected: Some(12),
@@ -103,7 +103,7 @@ pub fn sas() -> SmartReport {
     report
 }
 
-pub fn attribute(id: u8, name: &str, value: u8, threshold: u8, raw_text: &str) -> Attribute {
+pub(crate) fn attribute(id: u8, name: &str, value: u8, threshold: u8, raw_text: &str) -> Attribute {
     Attribute {
         id,
         name: name.into(),
@@ -122,12 +122,12 @@ pub fn attribute(id: u8, name: &str, value: u8, threshold: u8, raw_text: &str) -
 }
 
 impl Attribute {
-    pub fn prefailure(mut self) -> Self {
+    pub(crate) fn prefailure(mut self) -> Self {
         self.prefailure = true;
         self
     }
 
-    pub fn failed(mut self, when: WhenFailed) -> Self {
+    pub(crate) fn failed(mut self, when: WhenFailed) -> Self {
         self.when_failed = when;
         self
     }
@@ -135,7 +135,7 @@ impl Attribute {
 
 impl SmartReport {
     /// Adds an attribute, or puts it in place of the one with its number.
-    pub fn with(mut self, attribute: Attribute) -> Self {
+    pub(crate) fn with(mut self, attribute: Attribute) -> Self {
         let Body::Ata(ata) = &mut self.body else {
             panic!("no ATA drive")
         };
@@ -145,7 +145,7 @@ impl SmartReport {
     }
 
     /// Another raw value of an attribute that is there.
-    pub fn raw(mut self, id: u8, raw_text: &str) -> Self {
+    pub(crate) fn raw(mut self, id: u8, raw_text: &str) -> Self {
         let Body::Ata(ata) = &mut self.body else {
             panic!("no ATA drive")
         };
@@ -158,12 +158,12 @@ impl SmartReport {
         self
     }
 
-    pub fn identity(mut self, change: impl FnOnce(&mut Identity)) -> Self {
+    pub(crate) fn identity(mut self, change: impl FnOnce(&mut Identity)) -> Self {
         change(&mut self.identity);
         self
     }
 
-    pub fn ata(mut self, change: impl FnOnce(&mut Ata)) -> Self {
+    pub(crate) fn ata(mut self, change: impl FnOnce(&mut Ata)) -> Self {
         let Body::Ata(ata) = &mut self.body else {
             panic!("no ATA drive")
         };
@@ -171,7 +171,7 @@ impl SmartReport {
         self
     }
 
-    pub fn nvme(mut self, change: impl FnOnce(&mut Nvme)) -> Self {
+    pub(crate) fn nvme(mut self, change: impl FnOnce(&mut Nvme)) -> Self {
         let Body::Nvme(nvme) = &mut self.body else {
             panic!("no NVMe drive")
         };
@@ -179,7 +179,7 @@ impl SmartReport {
         self
     }
 
-    pub fn scsi(mut self, change: impl FnOnce(&mut Scsi)) -> Self {
+    pub(crate) fn scsi(mut self, change: impl FnOnce(&mut Scsi)) -> Self {
         let Body::Scsi(scsi) = &mut self.body else {
             panic!("no SCSI drive")
         };
@@ -187,13 +187,13 @@ impl SmartReport {
         self
     }
 
-    pub fn celsius(mut self, now: i64, limit: Option<i64>) -> Self {
+    pub(crate) fn celsius(mut self, now: i64, limit: Option<i64>) -> Self {
         (self.temperature, self.temperature_limit) = (Some(now), limit);
         self
     }
 
     /// Newest first.
-    pub fn tests(mut self, log: &[SelfTest]) -> Self {
+    pub(crate) fn tests(mut self, log: &[SelfTest]) -> Self {
         self.self_tests = SelfTests {
             log: log.to_vec(),
             log_read: true,
@@ -203,7 +203,7 @@ impl SmartReport {
     }
 }
 
-pub fn self_test(extended: bool, outcome: SelfTestOutcome) -> SelfTest {
+pub(crate) fn self_test(extended: bool, outcome: SelfTestOutcome) -> SelfTest {
     SelfTest {
         kind: if extended {
             "Extended offline"
@@ -225,7 +225,7 @@ pub fn self_test(extended: bool, outcome: SelfTestOutcome) -> SelfTest {
     }
 }
 
-pub fn statistic(page: u8, offset: u32, name: &str, value: i64) -> Statistic {
+pub(crate) fn statistic(page: u8, offset: u32, name: &str, value: i64) -> Statistic {
     Statistic {
         page,
         offset,

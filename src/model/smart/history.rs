@@ -22,7 +22,7 @@ pub(super) use metric_values::{
     attribute_metric, endurance_used, is_solid_state, is_temperature, spare_available,
     spare_percent, wear_percent,
 };
-pub use series::{Growth, MAX_POINTS, OCCASION_GAP};
+pub(crate) use series::{Growth, MAX_POINTS, OCCASION_GAP};
 
 /// The metrics of which a series is kept: the first value, each change, and the last reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -91,7 +91,7 @@ pub struct Point {
 
 impl Metric {
     /// The serialized name, also on the wire and in the store.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Metric::Reallocated => "reallocated",
             Metric::ReallocationEvents => "reallocation_events",
@@ -116,7 +116,7 @@ impl Metric {
     }
 
     /// Whether the value never decreases in one drive: a lower value then restarts the series.
-    pub fn is_monotonic(self) -> bool {
+    pub(crate) fn is_monotonic(self) -> bool {
         match self {
             Metric::Reallocated
             | Metric::ReallocationEvents
@@ -144,14 +144,14 @@ impl Metric {
 }
 
 /// The metrics of one report. A value that the drive did not report is absent.
-pub fn metric_values(report: &SmartReport) -> BTreeMap<Metric, u64> {
+pub(crate) fn metric_values(report: &SmartReport) -> BTreeMap<Metric, u64> {
     metric_values::metric_values(report)
 }
 
 impl SmartHistory {
     /// Records a report. A report of another drive starts a new history. The same report again
     /// changes nothing.
-    pub fn record(&mut self, report: &SmartReport, at: Timestamp) {
+    pub(crate) fn record(&mut self, report: &SmartReport, at: Timestamp) {
         if self
             .last
             .as_ref()
@@ -190,7 +190,7 @@ impl SmartHistory {
 impl SmartHistory {
     /// Puts the history from the store before the readings since the start: the store may be slower
     /// than a drive.
-    pub fn prepend(&mut self, older: SmartHistory) {
+    pub(crate) fn prepend(&mut self, older: SmartHistory) {
         let newer = std::mem::replace(self, older);
         let another = |(_, new): &(Timestamp, Box<SmartReport>)| {
             self.last

@@ -25,7 +25,7 @@ use crate::model::smart::parse::fields::Field;
 use crate::model::smart::report::{Body, Identity, Message, SmartReport};
 
 #[derive(Debug, thiserror::Error)]
-pub enum ParseError {
+pub(crate) enum ParseError {
     #[error("this is not JSON: {0}")]
     Json(#[from] serde_json::Error),
     #[error("this is smartctl's text, which says less: run smartctl with -j (or --json)")]
@@ -55,7 +55,7 @@ const MAX_MESSAGES: usize = 32;
 const MAX_WARNING_LENGTH: usize = 800;
 
 /// Parses the output of smartctl about one drive.
-pub fn parse(output: &[u8]) -> Result<SmartResponse, ParseError> {
+pub(crate) fn parse(output: &[u8]) -> Result<SmartResponse, ParseError> {
     let document = document(output)?;
     let root = Field::of(&document);
     let smartctl = check_version(version_of(root)?, MIN_RECORDED_VERSION)?;
@@ -68,7 +68,7 @@ pub fn parse(output: &[u8]) -> Result<SmartResponse, ParseError> {
 
 /// The version of smartctl, 7.0 or newer, from the output of `smartctl -j -V`, from any other JSON
 /// output, or from text (`smartctl --version`).
-pub fn version(output: &[u8]) -> Result<[u32; 2], ParseError> {
+pub(crate) fn version(output: &[u8]) -> Result<[u32; 2], ParseError> {
     let version = match version_of_text(output) {
         Some(version) => version,
         None => version_of(Field::of(&document(output)?))?,
@@ -78,7 +78,7 @@ pub fn version(output: &[u8]) -> Result<[u32; 2], ParseError> {
 
 /// The identity of the drive in any output about a drive, also without health data (`smartctl -j
 /// -i`).
-pub fn identity(output: &[u8]) -> Result<Identity, ParseError> {
+pub(crate) fn identity(output: &[u8]) -> Result<Identity, ParseError> {
     let document = document(output)?;
     version_of(Field::of(&document))?;
     Ok(identity::identity(Field::of(&document)))

@@ -249,24 +249,24 @@ pub enum SelfTestOutcome {
 }
 
 /// As what kind of test a failure is logged that the drive's status alone tells of.
-pub const STATUS_ONLY_KIND: &str = "The last";
+pub(crate) const STATUS_ONLY_KIND: &str = "The last";
 
 impl SelfTest {
-    pub fn is_status_only(&self) -> bool {
+    pub(crate) fn is_status_only(&self) -> bool {
         self.kind == STATUS_ONLY_KIND
     }
 }
 
 impl Message {
     /// Of the model or its firmware, and not of this reading.
-    pub fn is_firmware_notice(&self) -> bool {
+    pub(crate) fn is_firmware_notice(&self) -> bool {
         self.severity != "error"
             && (self.text.contains("==> WARNING") || self.text.to_lowercase().contains("firmware"))
     }
 
     /// Bridges that do not pass on the drive's verdict have smartctl look at the attributes itself
     /// (ataprint.cpp: "based on an Attribute check").
-    pub fn is_attribute_check_warning(&self) -> bool {
+    pub(crate) fn is_attribute_check_warning(&self) -> bool {
         self.text.contains("based on an Attribute check")
     }
 }
@@ -274,13 +274,13 @@ impl Message {
 impl SmartReport {
     /// The overall verdict of the drive. Where it is missing, exit status bit 3 says that it was
     /// bad (smartctl(8), EXIT STATUS).
-    pub fn overall_passed(&self) -> Option<bool> {
+    pub(crate) fn overall_passed(&self) -> Option<bool> {
         self.passed.or((self.exit_status & 8 != 0).then_some(false))
     }
 
     /// Whether the report has data about health: a verdict, attributes, a health log or counters.
     /// Logs alone are not enough: an empty one would pass for good health.
-    pub fn has_health_data(&self) -> bool {
+    pub(crate) fn has_health_data(&self) -> bool {
         let counted = |counter: &Option<ErrorCounter>| counter.is_some();
         self.passed.is_some()
             || match &self.body {
@@ -306,7 +306,7 @@ impl SmartReport {
 }
 
 impl SelfTestOutcome {
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             SelfTestOutcome::Passed => "passed",
             SelfTestOutcome::Failed => "failed",

@@ -33,7 +33,7 @@ use crate::model::smart::report::{Ata, Attribute, Body, Nvme, Scsi, SmartReport}
 
 /// A finding about the drive, before it gets its subject.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RuleHit {
+pub(crate) struct RuleHit {
     pub reason: Reason,
     pub severity: Severity,
     pub status: Status,
@@ -46,7 +46,7 @@ pub struct RuleHit {
 }
 
 /// A row of the table.
-pub struct Rule {
+pub(crate) struct Rule {
     /// A unique name, for tests and people.
     pub id: &'static str,
     pub reason: Reason,
@@ -64,7 +64,7 @@ struct Symptom {
 
 /// All rules. Several rules may have one reason: their symptoms are merged, the worst first,
 /// otherwise in this order.
-pub const RULES: &[Rule] = &[
+pub(crate) const RULES: &[Rule] = &[
     rule(
         "overall-verdict",
         Reason::SmartFailing,
@@ -258,7 +258,7 @@ const fn rule(
 /// Evaluates all rules. Out: at most one hit a reason, the most severe first. `report` is the last
 /// report of `history`, with missing values carried forward. Without a history (a recorded file),
 /// only levels count.
-pub fn evaluate(
+pub(crate) fn evaluate(
     report: &SmartReport,
     history: Option<&SmartHistory>,
     policy: &SmartPolicy,

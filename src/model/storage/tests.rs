@@ -16,7 +16,7 @@ use crate::model::volume::{Condition, CsiStatus, OperationalStatus, Stack, Usage
 
 /// A pool's folder on the partition sdp1 of the drive P, with one volume of it: attached as loop7
 /// and staged, or neither.
-pub fn pool(staged: Option<&str>, published: &[&str]) -> TestHost {
+pub(crate) fn pool(staged: Option<&str>, published: &[&str]) -> TestHost {
     let mut world = TestHost::default()
         .disk("sdp", "8:0", "P")
         .with(device(
@@ -74,7 +74,7 @@ pub fn pool(staged: Option<&str>, published: &[&str]) -> TestHost {
 }
 
 /// As it would be published of facts that nothing is known against.
-pub fn volume(known: &KnownVolume) -> Volume {
+pub(crate) fn volume(known: &KnownVolume) -> Volume {
     Volume {
         facts: known.facts.clone(),
         usage: VolumeUsage::NotMeasured,

@@ -16,7 +16,7 @@ use crate::provision::step::{Content, Device, RootedPath, Step, StepExecutor};
 
 /// Attaches the device and, if `place` is given, mounts its filesystem there. Returns whether the
 /// attachment is read-only.
-pub async fn attach_and_mount<S: StepExecutor>(
+pub(crate) async fn attach_and_mount<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
     wanted: &VolumeAccess,
@@ -66,7 +66,7 @@ pub async fn attach_and_mount<S: StepExecutor>(
 }
 
 /// Refuses to mount over another volume's mount.
-pub async fn refuse_foreign_mount<S: StepExecutor>(
+pub(crate) async fn refuse_foreign_mount<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &Volume,
     place: &RootedPath,
@@ -204,7 +204,7 @@ async fn grow_before_mount<S: StepExecutor>(
 }
 
 /// Finds the device if it still exists; a missing device is not an error.
-pub async fn find_remaining_device<S: StepExecutor>(
+pub(crate) async fn find_remaining_device<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
 ) -> Result<(), ProvisionError> {
@@ -217,7 +217,7 @@ pub async fn find_remaining_device<S: StepExecutor>(
     }
 }
 
-pub async fn release_device<S: StepExecutor>(
+pub(crate) async fn release_device<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
 ) -> Result<(), ProvisionError> {
@@ -306,7 +306,7 @@ async fn repeat_interrupted_format<S: StepExecutor>(
 }
 
 /// Checks whether a static volume that is not attached exists.
-pub async fn check_unattached<S: StepExecutor>(
+pub(crate) async fn check_unattached<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
 ) -> Result<(), ProvisionError> {
@@ -333,7 +333,7 @@ pub async fn check_unattached<S: StepExecutor>(
     }
 }
 
-pub async fn check_directory<S: StepExecutor>(
+pub(crate) async fn check_directory<S: StepExecutor>(
     ctx: &StepContext<S>,
     path: &HostPath,
 ) -> Result<(), ProvisionError> {
@@ -345,7 +345,7 @@ pub async fn check_directory<S: StepExecutor>(
 }
 
 /// Whether the kind of volume permits the requested access.
-pub fn check_access(volume: &Volume, wanted: &VolumeAccess) -> Result<(), ProvisionError> {
+pub(crate) fn check_access(volume: &Volume, wanted: &VolumeAccess) -> Result<(), ProvisionError> {
     access::check(wanted)?;
     if wanted.block && matches!(volume.backing, Backing::Directory(_)) {
         return Err(ProvisionError::invalid_argument(

@@ -16,7 +16,7 @@ use crate::provision::step::{Step, StepExecutor, Wipe};
 /// Undoes staging. A filesystem that mkfs may have begun is in nobody's use; a volume of the pool
 /// is
 /// made blank again.
-pub async fn undo_stage<S: StepExecutor>(
+pub(crate) async fn undo_stage<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
     path: &HostPath,
@@ -34,7 +34,7 @@ pub async fn undo_stage<S: StepExecutor>(
     ctx.end_operation(volume).await
 }
 
-pub async fn finish_unstage<S: StepExecutor>(
+pub(crate) async fn finish_unstage<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
     path: &HostPath,
@@ -72,7 +72,7 @@ pub async fn finish_unstage<S: StepExecutor>(
     ctx.end_operation(volume).await
 }
 
-pub async fn undo_publish<S: StepExecutor>(
+pub(crate) async fn undo_publish<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
     path: &HostPath,
@@ -98,7 +98,7 @@ pub async fn undo_publish<S: StepExecutor>(
     ctx.end_operation(volume).await
 }
 
-pub async fn finish_unpublish<S: StepExecutor>(
+pub(crate) async fn finish_unpublish<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
     path: &HostPath,
@@ -129,7 +129,7 @@ pub async fn finish_unpublish<S: StepExecutor>(
 /// The record (or the tagged logical volume, which is the same) is what makes it: without one
 /// nobody was told of it. A logical volume that is not finished shows what others have left on its
 /// extents: it is none yet.
-pub async fn undo_create<S: StepExecutor>(
+pub(crate) async fn undo_create<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
 ) -> Result<(), ProvisionError> {
@@ -150,7 +150,7 @@ pub async fn undo_create<S: StepExecutor>(
 }
 
 /// After the first step the volume may be incomplete, so that deletion cannot be undone.
-pub async fn finish_delete<S: StepExecutor>(
+pub(crate) async fn finish_delete<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
 ) -> Result<(), ProvisionError> {
@@ -163,7 +163,7 @@ pub async fn finish_delete<S: StepExecutor>(
 }
 
 /// Grows the image or the logical volume, and updates its record. Idempotent.
-pub async fn grow_device<S: StepExecutor>(
+pub(crate) async fn grow_device<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
     size: u64,

@@ -26,7 +26,7 @@ use crate::provision::rules::names;
 use crate::provision::step::{LogicalVolume, PoolCapacity, RecordFile, StepExecutor};
 
 /// All records, and the group's volumes where there is a group.
-pub struct DiscoveredRecords {
+pub(crate) struct DiscoveredRecords {
     pub volumes: Vec<RecordFile>,
     pub intents: Vec<RecordFile>,
     pub attachments: Vec<RecordFile>,
@@ -34,7 +34,7 @@ pub struct DiscoveredRecords {
     pub logical_volumes: Result<Vec<LogicalVolume>, ProvisionError>,
 }
 
-pub async fn read_records<S: StepExecutor>(
+pub(crate) async fn read_records<S: StepExecutor>(
     ctx: &StepContext<S>,
 ) -> Result<DiscoveredRecords, ProvisionError> {
     if ctx.settings.directory_configured {
@@ -59,7 +59,7 @@ pub async fn read_records<S: StepExecutor>(
     })
 }
 
-pub async fn measure_capacities<S: StepExecutor>(
+pub(crate) async fn measure_capacities<S: StepExecutor>(
     ctx: &StepContext<S>,
 ) -> Vec<(BackingKind, Result<PoolCapacity, ProvisionError>)> {
     let mut rooms = vec![(BackingKind::Loop, ctx.capacity(BackingKind::Loop).await)];
@@ -70,7 +70,10 @@ pub async fn measure_capacities<S: StepExecutor>(
     rooms
 }
 
-pub fn build_volumes(settings: &Settings, found: DiscoveredRecords) -> BTreeMap<String, Volume> {
+pub(crate) fn build_volumes(
+    settings: &Settings,
+    found: DiscoveredRecords,
+) -> BTreeMap<String, Volume> {
     let mut book: BTreeMap<String, Volume> = BTreeMap::new();
     for (handle, text) in records_by_handle(&found.volumes) {
         let volume = image_volume(settings, &handle, text.as_ref());
@@ -160,7 +163,7 @@ pub fn build_volumes(settings: &Settings, found: DiscoveredRecords) -> BTreeMap<
 
 impl DiscoveredRecords {
     /// Files among the records that are none, by their folders.
-    pub fn unrecognized_files(&self) -> BTreeSet<String> {
+    pub(crate) fn unrecognized_files(&self) -> BTreeSet<String> {
         let folders = [
             (VOLUMES_DIR, &self.volumes),
             (INTENTS_DIR, &self.intents),

@@ -9,7 +9,7 @@ use crate::provision::error::ProvisionError;
 use crate::provision::record::Operation;
 use crate::provision::step::{Step, StepExecutor};
 
-pub async fn expand<S: StepExecutor>(
+pub(crate) async fn expand<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
     request: &ExpandRequest,

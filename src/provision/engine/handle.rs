@@ -16,7 +16,7 @@ use crate::provision::engine::view::{EngineView, VolumeView};
 use crate::provision::error::ProvisionError;
 
 /// Capacity of the actor's message queue.
-pub const REQUEST_QUEUE: usize = 256;
+pub(crate) const REQUEST_QUEUE: usize = 256;
 
 /// The handle; clones share one actor.
 #[derive(Clone, Debug)]
@@ -28,7 +28,7 @@ pub struct Engine {
 
 impl Engine {
     /// The newest view; from memory.
-    pub fn view(&self) -> Arc<EngineView> {
+    pub(crate) fn view(&self) -> Arc<EngineView> {
         self.view.borrow().clone()
     }
 
@@ -37,20 +37,26 @@ impl Engine {
         self.view.clone()
     }
 
-    pub async fn create(&self, request: CreateRequest) -> Result<VolumeView, ProvisionError> {
+    pub(crate) async fn create(
+        &self,
+        request: CreateRequest,
+    ) -> Result<VolumeView, ProvisionError> {
         match self.call(None, Request::Create(request)).await? {
             Response::Volume(seen) => Ok(*seen),
             Response::Expanded(_) | Response::Done => Err(shutting_down()),
         }
     }
 
-    pub async fn delete(&self, handle: String) -> Result<(), ProvisionError> {
+    pub(crate) async fn delete(&self, handle: String) -> Result<(), ProvisionError> {
         self.call(Some(handle.clone()), Request::Delete { handle })
             .await
             .map(drop)
     }
 
-    pub async fn expand(&self, request: ExpandRequest) -> Result<ExpandResponse, ProvisionError> {
+    pub(crate) async fn expand(
+        &self,
+        request: ExpandRequest,
+    ) -> Result<ExpandResponse, ProvisionError> {
         match self
             .call(Some(request.handle.clone()), Request::Expand(request))
             .await?
@@ -60,13 +66,13 @@ impl Engine {
         }
     }
 
-    pub async fn stage(&self, request: StageRequest) -> Result<(), ProvisionError> {
+    pub(crate) async fn stage(&self, request: StageRequest) -> Result<(), ProvisionError> {
         self.call(Some(request.handle.clone()), Request::Stage(request))
             .await
             .map(drop)
     }
 
-    pub async fn unstage(
+    pub(crate) async fn unstage(
         &self,
         handle: String,
         staging_path: String,
@@ -82,13 +88,13 @@ impl Engine {
         .map(drop)
     }
 
-    pub async fn publish(&self, request: PublishRequest) -> Result<(), ProvisionError> {
+    pub(crate) async fn publish(&self, request: PublishRequest) -> Result<(), ProvisionError> {
         self.call(Some(request.handle.clone()), Request::Publish(request))
             .await
             .map(drop)
     }
 
-    pub async fn unpublish(
+    pub(crate) async fn unpublish(
         &self,
         handle: String,
         target_path: String,
@@ -106,7 +112,7 @@ impl Engine {
 
     /// After another component changed our mounts (a clean-up): compares all records with the host
     /// again.
-    pub async fn rescan(&self) {
+    pub(crate) async fn rescan(&self) {
         let (reply, done) = oneshot::channel();
         if self.messages.send(Message::Rescan(reply)).await.is_ok() {
             // An error: the engine has ended, and there is nothing to rescan.

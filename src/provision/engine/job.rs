@@ -10,7 +10,7 @@ use crate::provision::engine::{expand, pool, publish, recover, stage};
 use crate::provision::error::ProvisionError;
 use crate::provision::step::StepExecutor;
 
-pub enum VolumeJob {
+pub(crate) enum VolumeJob {
     Recover,
     /// With the smallest size that is possible.
     Create(CreateRequest, u64),
@@ -23,7 +23,7 @@ pub enum VolumeJob {
 }
 
 /// The result of an operation; the actor makes a volume's view once it has stored the volume.
-pub enum JobOutcome {
+pub(crate) enum JobOutcome {
     Volume,
     Expanded(ExpandResponse),
     Done,
@@ -31,7 +31,7 @@ pub enum JobOutcome {
 
 impl VolumeJob {
     /// For people.
-    pub fn description(&self) -> &'static str {
+    pub(crate) fn description(&self) -> &'static str {
         match self {
             VolumeJob::Recover => "comparing its records with the host",
             VolumeJob::Create(..) => "creating it",
@@ -44,7 +44,7 @@ impl VolumeJob {
         }
     }
 
-    pub async fn run<S: StepExecutor>(
+    pub(crate) async fn run<S: StepExecutor>(
         self,
         ctx: &StepContext<S>,
         volume: &mut Volume,

@@ -13,7 +13,7 @@ use crate::provision::step::StepExecutor;
 
 /// Checks a request by itself, without the host. Returns the smallest size that its filesystems can
 /// have.
-pub fn check_request(request: &CreateRequest) -> Result<u64, ProvisionError> {
+pub(crate) fn check_request(request: &CreateRequest) -> Result<u64, ProvisionError> {
     names::check_name(&request.name)?;
     request.range.check()?;
     if matches!(
@@ -51,7 +51,10 @@ pub fn check_request(request: &CreateRequest) -> Result<u64, ProvisionError> {
 }
 
 /// Whether an existing volume of the same name fits the request.
-pub fn check_same_volume(volume: &Volume, request: &CreateRequest) -> Result<(), ProvisionError> {
+pub(crate) fn check_same_volume(
+    volume: &Volume,
+    request: &CreateRequest,
+) -> Result<(), ProvisionError> {
     let differs = |what: &str| {
         Err(ProvisionError::AlreadyExists(format!(
             "a volume with this name exists already, with another {what}"
@@ -92,7 +95,7 @@ pub fn check_same_volume(volume: &Volume, request: &CreateRequest) -> Result<(),
 }
 
 /// `volume` has its record, but for the size.
-pub async fn create<S: StepExecutor>(
+pub(crate) async fn create<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
     request: &CreateRequest,
@@ -154,7 +157,7 @@ async fn create_and_record<S: StepExecutor>(
     Ok(())
 }
 
-pub async fn delete<S: StepExecutor>(
+pub(crate) async fn delete<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
 ) -> Result<(), ProvisionError> {

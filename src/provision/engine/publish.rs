@@ -16,7 +16,7 @@ use crate::provision::step::{BindSource, RootedPath, Step, StepExecutor};
 const TARGET_FIELD: &str = "target_path";
 const STAGING_FIELD: &str = "staging_path";
 
-pub async fn publish<S: StepExecutor>(
+pub(crate) async fn publish<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
     request: &PublishRequest,
@@ -228,7 +228,7 @@ async fn bind_staged<S: StepExecutor>(
     bound
 }
 
-pub async fn unpublish<S: StepExecutor>(
+pub(crate) async fn unpublish<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
     path: &str,

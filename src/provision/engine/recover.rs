@@ -18,7 +18,7 @@ use crate::provision::error::ProvisionError;
 use crate::provision::record::Operation;
 use crate::provision::step::StepExecutor;
 
-pub async fn recover<S: StepExecutor>(
+pub(crate) async fn recover<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
 ) -> Result<(), ProvisionError> {
@@ -31,7 +31,7 @@ pub async fn recover<S: StepExecutor>(
 /// Before something of the volume is unmade. Growth that cannot be finished is given up then: as
 /// long as it is not told as done it was promised to nobody, its caller asks again, and the record
 /// tells the size.
-pub async fn recover_before_removal<S: StepExecutor>(
+pub(crate) async fn recover_before_removal<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
 ) -> Result<(), ProvisionError> {
@@ -47,7 +47,7 @@ pub async fn recover_before_removal<S: StepExecutor>(
 
 /// The end of what makes a thing: its intent goes, or everything is taken back. What has not come
 /// back keeps its intent: nobody knows how it went.
-pub async fn finish_or_undo<S: StepExecutor>(
+pub(crate) async fn finish_or_undo<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
     result: Result<(), ProvisionError>,
@@ -71,7 +71,7 @@ pub async fn finish_or_undo<S: StepExecutor>(
 }
 
 /// The end of what unmakes a thing: who holds it keeps it, everything else is finished later.
-pub async fn finish_removal<S: StepExecutor>(
+pub(crate) async fn finish_removal<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
     result: Result<(), ProvisionError>,
@@ -130,7 +130,7 @@ fn log_recovery(volume: &mut Volume, error: Option<&ProvisionError>) {
 }
 
 /// Drops a volume whose own record is missing, once nothing of it is attached.
-pub fn drop_detached_orphan(volume: &mut Volume) {
+pub(crate) fn drop_detached_orphan(volume: &mut Volume) {
     if matches!(volume.record_problem, Some(RecordProblem::Orphan(_)))
         && !volume.is_attached()
         && volume.intent.is_none()

@@ -9,7 +9,7 @@ use crate::provision::error::ProvisionError;
 use crate::provision::rules::sizes::CapacityRange;
 
 #[derive(Clone, Debug)]
-pub struct CreateRequest {
+pub(crate) struct CreateRequest {
     pub name: String,
     pub range: CapacityRange,
     /// None: an image in the pool's folder.
@@ -19,7 +19,7 @@ pub struct CreateRequest {
 }
 
 #[derive(Clone, Debug)]
-pub struct ExpandRequest {
+pub(crate) struct ExpandRequest {
     pub handle: String,
     pub range: CapacityRange,
     /// Where the caller believes it to be staged or published.
@@ -28,14 +28,14 @@ pub struct ExpandRequest {
 }
 
 #[derive(Clone, Debug)]
-pub struct StageRequest {
+pub(crate) struct StageRequest {
     pub handle: String,
     pub staging_path: String,
     pub access: VolumeAccess,
 }
 
 #[derive(Clone, Debug)]
-pub struct PublishRequest {
+pub(crate) struct PublishRequest {
     pub handle: String,
     /// None: the volume is made ready at the target itself.
     pub staging_path: Option<String>,
@@ -46,13 +46,13 @@ pub struct PublishRequest {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ExpandResponse {
+pub(crate) struct ExpandResponse {
     pub size: u64,
     /// The filesystem on it has still to be grown.
     pub node_expansion_required: bool,
 }
 
-pub enum Request {
+pub(crate) enum Request {
     Create(CreateRequest),
     Delete {
         handle: String,
@@ -70,15 +70,15 @@ pub enum Request {
     },
 }
 
-pub enum Response {
+pub(crate) enum Response {
     Volume(Box<VolumeView>),
     Expanded(ExpandResponse),
     Done,
 }
 
-pub type Reply = oneshot::Sender<Result<Response, ProvisionError>>;
+pub(crate) type Reply = oneshot::Sender<Result<Response, ProvisionError>>;
 
-pub enum Message {
+pub(crate) enum Message {
     Request(Box<Request>, Reply),
     Rescan(oneshot::Sender<()>),
 }

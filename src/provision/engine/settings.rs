@@ -33,7 +33,7 @@ pub struct Settings {
 
 impl Settings {
     /// The kind of volumes whose request names none.
-    pub fn default_kind(&self) -> BackingKind {
+    pub(crate) fn default_kind(&self) -> BackingKind {
         default_kind(self.directory_configured, self.volume_group.is_some())
     }
 }

@@ -15,7 +15,7 @@ use crate::provision::step::{RootedPath, StepExecutor};
 
 const STAGING_FIELD: &str = "staging_path";
 
-pub async fn stage<S: StepExecutor>(
+pub(crate) async fn stage<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
     request: &StageRequest,
@@ -102,7 +102,7 @@ async fn attach_and_record<S: StepExecutor>(
     written
 }
 
-pub async fn unstage<S: StepExecutor>(
+pub(crate) async fn unstage<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
     path: &str,

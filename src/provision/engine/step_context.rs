@@ -22,15 +22,15 @@ use crate::provision::step::{
 };
 
 /// Where records and images lie in the pool's folder.
-pub const VOLUMES_DIR: &str = "volumes";
-pub const IMAGES_DIR: &str = "images";
-pub const INTENTS_DIR: &str = "intents";
-pub const ATTACHMENTS_DIR: &str = "attachments";
+pub(crate) const VOLUMES_DIR: &str = "volumes";
+pub(crate) const IMAGES_DIR: &str = "images";
+pub(crate) const INTENTS_DIR: &str = "intents";
+pub(crate) const ATTACHMENTS_DIR: &str = "attachments";
 /// Whose steps the reading of records and of rooms is; and the record that says that a folder is a
 /// pool.
-pub const POOL_TARGET: &str = "pool";
+pub(crate) const POOL_TARGET: &str = "pool";
 
-pub struct StepContext<S> {
+pub(crate) struct StepContext<S> {
     executor: Arc<S>,
     pub settings: Arc<Settings>,
     /// The executor runs steps of one target one after another.
@@ -41,7 +41,7 @@ pub struct StepContext<S> {
 }
 
 impl<S: StepExecutor> StepContext<S> {
-    pub fn new(
+    pub(crate) fn new(
         steps: Arc<S>,
         settings: Arc<Settings>,
         target: String,
@@ -60,7 +60,7 @@ impl<S: StepExecutor> StepContext<S> {
         )
     }
 
-    pub async fn execute(&self, step: Step) -> Result<StepOutput, StepError> {
+    pub(crate) async fn execute(&self, step: Step) -> Result<StepOutput, StepError> {
         self.activity
             .send_replace(format!("{}: {}", self.operation, step.spec().description));
         self.executor.execute(&self.target, step).await
@@ -78,11 +78,11 @@ impl<S: StepExecutor> StepContext<S> {
             .map_err(|error| ProvisionError::from_step(&what, field, error))
     }
 
-    pub async fn run(&self, step: Step) -> Result<(), ProvisionError> {
+    pub(crate) async fn run(&self, step: Step) -> Result<(), ProvisionError> {
         self.run_with_output(step, None).await.map(drop)
     }
 
-    pub async fn run_for_field(
+    pub(crate) async fn run_for_field(
         &self,
         step: Step,
         field: &'static str,
@@ -128,7 +128,7 @@ impl<S: StepExecutor> StepContext<S> {
     }
 
     /// What the pool has left for volumes of `kind`.
-    pub async fn capacity(&self, kind: BackingKind) -> Result<PoolCapacity, ProvisionError> {
+    pub(crate) async fn capacity(&self, kind: BackingKind) -> Result<PoolCapacity, ProvisionError> {
         match (kind, &self.settings.volume_group) {
             (BackingKind::Loop, _) => self.directory_capacity().await,
             (BackingKind::Lvm, Some(group)) => {
@@ -146,7 +146,7 @@ impl<S: StepExecutor> StepContext<S> {
         }
     }
 
-    pub async fn probe_content(&self, device: &Device) -> Result<Content, ProvisionError> {
+    pub(crate) async fn probe_content(&self, device: &Device) -> Result<Content, ProvisionError> {
         match self
             .run_with_output(
                 Step::ProbeContent {
@@ -161,7 +161,7 @@ impl<S: StepExecutor> StepContext<S> {
         }
     }
 
-    pub async fn find_mount(
+    pub(crate) async fn find_mount(
         &self,
         target: &RootedPath,
         field: Option<&'static str>,
@@ -180,7 +180,10 @@ impl<S: StepExecutor> StepContext<S> {
         }
     }
 
-    pub async fn read_records(&self, folder: &str) -> Result<Vec<RecordFile>, ProvisionError> {
+    pub(crate) async fn read_records(
+        &self,
+        folder: &str,
+    ) -> Result<Vec<RecordFile>, ProvisionError> {
         match self
             .run_with_output(
                 Step::ReadRecords {
@@ -195,7 +198,7 @@ impl<S: StepExecutor> StepContext<S> {
         }
     }
 
-    pub async fn list_logical_volumes(
+    pub(crate) async fn list_logical_volumes(
         &self,
         group: &str,
     ) -> Result<Vec<LogicalVolume>, ProvisionError> {
@@ -214,7 +217,7 @@ impl<S: StepExecutor> StepContext<S> {
         }
     }
 
-    pub async fn find_logical_volume(
+    pub(crate) async fn find_logical_volume(
         &self,
         group: &str,
         name: &str,
@@ -227,7 +230,7 @@ impl<S: StepExecutor> StepContext<S> {
     }
 
     /// A path of ours, or one that a record tells: checked as a caller's is.
-    pub fn rooted_path(
+    pub(crate) fn rooted_path(
         &self,
         field: &'static str,
         path: &HostPath,
@@ -239,7 +242,7 @@ impl<S: StepExecutor> StepContext<S> {
 
     /// Writes down what is about to be done. It may be there whatever the step answers, so the
     /// volume has it from now on.
-    pub async fn begin_operation(
+    pub(crate) async fn begin_operation(
         &self,
         volume: &mut Volume,
         operation: Operation,
@@ -259,7 +262,7 @@ impl<S: StepExecutor> StepContext<S> {
     }
 
     /// From now on, what is on this device is our mkfs's; None: no longer so.
-    pub async fn set_formatting(
+    pub(crate) async fn set_formatting(
         &self,
         volume: &mut Volume,
         device: Option<DeviceIdentity>,
@@ -299,13 +302,13 @@ impl<S: StepExecutor> StepContext<S> {
     }
 
     /// Removes the intent.
-    pub async fn end_operation(&self, volume: &mut Volume) -> Result<(), ProvisionError> {
+    pub(crate) async fn end_operation(&self, volume: &mut Volume) -> Result<(), ProvisionError> {
         self.remove_record(INTENTS_DIR, &volume.handle).await?;
         volume.intent = None;
         Ok(())
     }
 
-    pub async fn write_attachments(&self, volume: &Volume) -> Result<(), ProvisionError> {
+    pub(crate) async fn write_attachments(&self, volume: &Volume) -> Result<(), ProvisionError> {
         if !volume.is_attached() {
             return self.remove_record(ATTACHMENTS_DIR, &volume.handle).await;
         }
@@ -329,13 +332,20 @@ impl<S: StepExecutor> StepContext<S> {
     }
 
     /// The record of a volume that lies in an image.
-    pub async fn write_volume_record(&self, record: &VolumeRecord) -> Result<(), ProvisionError> {
+    pub(crate) async fn write_volume_record(
+        &self,
+        record: &VolumeRecord,
+    ) -> Result<(), ProvisionError> {
         let text = record::write(record)
             .map_err(|error| ProvisionError::FailedPrecondition(with_causes(&error)))?;
         self.write_record(VOLUMES_DIR, &record.handle, text).await
     }
 
-    pub async fn remove_record(&self, folder: &str, handle: &str) -> Result<(), ProvisionError> {
+    pub(crate) async fn remove_record(
+        &self,
+        folder: &str,
+        handle: &str,
+    ) -> Result<(), ProvisionError> {
         self.run(Step::RemoveRecord {
             folder: self.settings.directory.join(folder),
             name: record::file_name(handle),
@@ -344,7 +354,7 @@ impl<S: StepExecutor> StepContext<S> {
     }
 
     /// The volume's device, made where there is none. None for a folder.
-    pub async fn attach_device(
+    pub(crate) async fn attach_device(
         &self,
         volume: &mut Volume,
         read_only: bool,
@@ -372,7 +382,7 @@ impl<S: StepExecutor> StepContext<S> {
     }
 
     /// Finds the device that it has already.
-    pub async fn find_device(&self, volume: &mut Volume) -> Result<(), ProvisionError> {
+    pub(crate) async fn find_device(&self, volume: &mut Volume) -> Result<(), ProvisionError> {
         volume.device = match &volume.backing {
             Backing::Image(image) => {
                 self.run_for_device(Step::FindImage {
@@ -403,7 +413,7 @@ impl<S: StepExecutor> StepContext<S> {
     }
 
     /// A static volume's device is not ours to take away.
-    pub async fn detach_device(&self, volume: &mut Volume) -> Result<(), ProvisionError> {
+    pub(crate) async fn detach_device(&self, volume: &mut Volume) -> Result<(), ProvisionError> {
         match &volume.backing {
             Backing::Image(image) => {
                 self.run(Step::DetachImage {
@@ -425,7 +435,7 @@ impl<S: StepExecutor> StepContext<S> {
     }
 
     /// Makes what it lies in, with `size` bytes, blank.
-    pub async fn create_backing(&self, volume: &Volume) -> Result<(), ProvisionError> {
+    pub(crate) async fn create_backing(&self, volume: &Volume) -> Result<(), ProvisionError> {
         match (&volume.backing, &volume.record) {
             (Backing::Image(image), Some(_)) => {
                 self.run(Step::CreateImage {
@@ -448,7 +458,11 @@ impl<S: StepExecutor> StepContext<S> {
         }
     }
 
-    pub async fn remove_backing(&self, volume: &Volume, wipe: Wipe) -> Result<(), ProvisionError> {
+    pub(crate) async fn remove_backing(
+        &self,
+        volume: &Volume,
+        wipe: Wipe,
+    ) -> Result<(), ProvisionError> {
         match &volume.backing {
             Backing::Image(image) => {
                 self.run(Step::RemoveImage {
@@ -472,7 +486,7 @@ impl<S: StepExecutor> StepContext<S> {
     /// Unmounts the volume; a mount of something else stays and is returned. `known`: a
     /// record says that it is there, which must do for a folder that is the whole of its
     /// filesystem.
-    pub async fn unmount(
+    pub(crate) async fn unmount(
         &self,
         volume: &Volume,
         target: &RootedPath,
@@ -521,7 +535,11 @@ fn unexpected_output(done: &StepOutput) -> ProvisionError {
 }
 
 /// The backing of a volume of the pool.
-pub fn pool_backing(settings: &Settings, kind: BackingKind, handle: &str) -> Option<Backing> {
+pub(crate) fn pool_backing(
+    settings: &Settings,
+    kind: BackingKind,
+    handle: &str,
+) -> Option<Backing> {
     match kind {
         BackingKind::Loop => Some(Backing::Image(
             settings

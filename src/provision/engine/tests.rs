@@ -24,9 +24,9 @@ use crate::provision::error::ProvisionError;
 use crate::provision::rules::sizes::CapacityRange;
 use crate::provision::step::Wipe;
 
-pub const STAGING: &str = "/k/plugins/x/globalmount";
+pub(crate) const STAGING: &str = "/k/plugins/x/globalmount";
 
-pub fn settings() -> Settings {
+pub(crate) fn settings() -> Settings {
     Settings {
         driver: "csi.diskvitals.io".into(),
         directory: "/pool".into(),
@@ -53,7 +53,7 @@ pub fn settings() -> Settings {
 }
 
 /// One daemon's engine over a world.
-pub struct Daemon {
+pub(crate) struct Daemon {
     pub engine: Engine,
     pub host: FakeHost,
     pub settings: watch::Sender<Arc<Settings>>,
@@ -62,7 +62,7 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    pub fn start(fake: FakeHost) -> Daemon {
+    pub(crate) fn start(fake: FakeHost) -> Daemon {
         let settings = watch::Sender::new(Arc::new(settings()));
         let (reports, received) = mpsc::channel(10_000);
         let (engine, actor) = Engine::new(fake.clone(), settings.subscribe(), reports);
@@ -75,14 +75,14 @@ impl Daemon {
         }
     }
 
-    pub async fn ready(fake: FakeHost) -> Daemon {
+    pub(crate) async fn ready(fake: FakeHost) -> Daemon {
         let daemon = Daemon::start(fake);
         daemon.wait_recovered().await;
         daemon
     }
 
     /// The first look is over, and nothing is being put right.
-    pub async fn wait_recovered(&self) {
+    pub(crate) async fn wait_recovered(&self) {
         let mut views = self.engine.subscribe();
         let idle = |view: &Arc<super::EngineView>| {
             view.records_error.is_none()
@@ -93,13 +93,13 @@ impl Daemon {
     }
 
     /// Killed where it stands.
-    pub async fn kill(self) -> FakeHost {
+    pub(crate) async fn kill(self) -> FakeHost {
         self.actor.abort();
         let _ = self.actor.await;
         self.host.restarted()
     }
 
-    pub async fn create(&self, name: &str) -> Result<String, ProvisionError> {
+    pub(crate) async fn create(&self, name: &str) -> Result<String, ProvisionError> {
         Ok(self
             .engine
             .create(create_request(name))
@@ -108,7 +108,7 @@ impl Daemon {
             .handle)
     }
 
-    pub async fn stage(&self, handle: &str) -> Result<(), ProvisionError> {
+    pub(crate) async fn stage(&self, handle: &str) -> Result<(), ProvisionError> {
         self.engine
             .stage(StageRequest {
                 handle: handle.into(),
@@ -118,19 +118,19 @@ impl Daemon {
             .await
     }
 
-    pub async fn publish(&self, handle: &str, pod: &str) -> Result<(), ProvisionError> {
+    pub(crate) async fn publish(&self, handle: &str, pod: &str) -> Result<(), ProvisionError> {
         self.engine.publish(publish_request(handle, pod)).await
     }
 
-    pub async fn unpublish(&self, handle: &str, pod: &str) -> Result<(), ProvisionError> {
+    pub(crate) async fn unpublish(&self, handle: &str, pod: &str) -> Result<(), ProvisionError> {
         self.engine.unpublish(handle.into(), target(pod)).await
     }
 
-    pub async fn unstage(&self, handle: &str) -> Result<(), ProvisionError> {
+    pub(crate) async fn unstage(&self, handle: &str) -> Result<(), ProvisionError> {
         self.engine.unstage(handle.into(), STAGING.into()).await
     }
 
-    pub async fn grow(
+    pub(crate) async fn grow(
         &self,
         handle: &str,
         size: u64,
@@ -150,11 +150,11 @@ impl Daemon {
     }
 }
 
-pub fn target(pod: &str) -> String {
+pub(crate) fn target(pod: &str) -> String {
     format!("/k/pods/{pod}/volumes/kubernetes.io~csi/pv/mount")
 }
 
-pub fn access(mode: AccessMode) -> VolumeAccess {
+pub(crate) fn access(mode: AccessMode) -> VolumeAccess {
     VolumeAccess {
         mode,
         block: false,
@@ -163,11 +163,11 @@ pub fn access(mode: AccessMode) -> VolumeAccess {
     }
 }
 
-pub fn writer() -> VolumeAccess {
+pub(crate) fn writer() -> VolumeAccess {
     access(AccessMode::SingleNodeWriter)
 }
 
-pub fn create_request(name: &str) -> CreateRequest {
+pub(crate) fn create_request(name: &str) -> CreateRequest {
     let range = CapacityRange {
         required: 1 << 20,
         limit: 0,
@@ -181,7 +181,7 @@ pub fn create_request(name: &str) -> CreateRequest {
     }
 }
 
-pub fn publish_request(handle: &str, pod: &str) -> PublishRequest {
+pub(crate) fn publish_request(handle: &str, pod: &str) -> PublishRequest {
     PublishRequest {
         handle: handle.into(),
         staging_path: Some(STAGING.into()),

@@ -24,7 +24,7 @@ pub struct VolumeView {
 }
 
 impl VolumeView {
-    pub fn current_activity(&self) -> Option<String> {
+    pub(crate) fn current_activity(&self) -> Option<String> {
         self.activity.as_ref().map(|busy| busy.borrow().clone())
     }
 }
@@ -44,7 +44,7 @@ pub struct EngineView {
 impl EngineView {
     /// Finds a volume. While some records are unreadable, a missing handle is Unavailable, not
     /// NotFound.
-    pub fn find(&self, handle: &str) -> Result<&VolumeView, ProvisionError> {
+    pub(crate) fn find(&self, handle: &str) -> Result<&VolumeView, ProvisionError> {
         if let Some(why) = &self.records_error {
             return Err(ProvisionError::Unavailable(why.clone()));
         }

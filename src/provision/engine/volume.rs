@@ -14,7 +14,7 @@ use crate::provision::rules::access;
 use crate::provision::step::{Device, MountedFilesystem};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Backing {
+pub(crate) enum Backing {
     Image(HostPath),
     LogicalVolume { group: String, name: String },
     Device(HostPath),
@@ -23,7 +23,7 @@ pub enum Backing {
 
 /// Why a volume cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RecordProblem {
+pub(crate) enum RecordProblem {
     /// A record of it cannot be read: nothing is done with it at all.
     Unreadable(String),
     /// Its own record is missing: it can be detached, nothing else.
@@ -31,7 +31,7 @@ pub enum RecordProblem {
 }
 
 #[derive(Clone, Debug)]
-pub struct Volume {
+pub(crate) struct Volume {
     pub handle: String,
     /// Under which it was asked for; also of one that is not made yet, or whose record tells no
     /// more.
@@ -63,7 +63,7 @@ pub struct Volume {
 }
 
 impl Volume {
-    pub fn new(handle: &str, kind: BackingKind, backing: Backing) -> Volume {
+    pub(crate) fn new(handle: &str, kind: BackingKind, backing: Backing) -> Volume {
         Volume {
             handle: handle.to_owned(),
             name: handle.to_owned(),
@@ -84,7 +84,7 @@ impl Volume {
         }
     }
 
-    pub fn from_static(entry: &StaticVolume) -> Volume {
+    pub(crate) fn from_static(entry: &StaticVolume) -> Volume {
         Volume::new(
             &entry.name,
             entry.kind,
@@ -92,33 +92,33 @@ impl Volume {
         )
     }
 
-    pub fn with_record(mut self, record: VolumeRecord) -> Volume {
+    pub(crate) fn with_record(mut self, record: VolumeRecord) -> Volume {
         self.name.clone_from(&record.name);
         self.size = record.size;
         self.record = Some(record);
         self
     }
 
-    pub fn is_static(&self) -> bool {
+    pub(crate) fn is_static(&self) -> bool {
         matches!(
             self.kind,
             BackingKind::StaticDevice | BackingKind::StaticDirectory
         )
     }
 
-    pub fn is_attached(&self) -> bool {
+    pub(crate) fn is_attached(&self) -> bool {
         self.staged.is_some() || !self.published.is_empty()
     }
 
     /// What a static volume's entry names.
-    pub fn static_path(&self) -> Option<HostPath> {
+    pub(crate) fn static_path(&self) -> Option<HostPath> {
         match &self.backing {
             Backing::Device(path) | Backing::Directory(path) => Some(path.clone()),
             Backing::Image(_) | Backing::LogicalVolume { .. } => None,
         }
     }
 
-    pub fn attachments_record(&self) -> AttachmentsRecord {
+    pub(crate) fn attachments_record(&self) -> AttachmentsRecord {
         AttachmentsRecord {
             version: VERSION,
             handle: self.handle.clone(),
@@ -133,7 +133,7 @@ impl Volume {
     /// Whether what is mounted somewhere is this volume. Device nodes are bound from a filesystem
     /// of nodes, by their name; a folder by its path within its filesystem, where it is not the
     /// whole of it: then it could be anybody's.
-    pub fn matches_mount(&self, mounted: &MountedFilesystem) -> bool {
+    pub(crate) fn matches_mount(&self, mounted: &MountedFilesystem) -> bool {
         if let Backing::Directory(path) = &self.backing {
             let root = mounted.root.as_bytes();
             return root.len() > 1 && path.as_bytes().ends_with(root);
@@ -165,7 +165,7 @@ impl Volume {
     }
 
     /// Everything can be done with it, as far as its records go.
-    pub fn check_usable(&self) -> Result<(), ProvisionError> {
+    pub(crate) fn check_usable(&self) -> Result<(), ProvisionError> {
         match &self.record_problem {
             None => Ok(()),
             Some(RecordProblem::Unreadable(why) | RecordProblem::Orphan(why)) => {
@@ -178,7 +178,7 @@ impl Volume {
     }
 
     /// At least it can be detached.
-    pub fn check_detachable(&self) -> Result<(), ProvisionError> {
+    pub(crate) fn check_detachable(&self) -> Result<(), ProvisionError> {
         match &self.record_problem {
             Some(RecordProblem::Unreadable(_)) => self.check_usable(),
             Some(RecordProblem::Orphan(_)) | None => Ok(()),
@@ -186,7 +186,7 @@ impl Volume {
     }
 
     /// Where it is attached, for messages.
-    pub fn attached_at(&self) -> Option<String> {
+    pub(crate) fn attached_at(&self) -> Option<String> {
         let staged = self
             .staged
             .iter()
@@ -199,7 +199,7 @@ impl Volume {
         (!all.is_empty()).then(|| all.join(", "))
     }
 
-    pub fn to_provisioned(&self) -> ProvidedVolume {
+    pub(crate) fn to_provisioned(&self) -> ProvidedVolume {
         let backing = match &self.backing {
             Backing::Image(path) | Backing::Device(path) | Backing::Directory(path) => path.clone(),
             Backing::LogicalVolume { group, name } => {
@@ -229,7 +229,7 @@ impl Volume {
         }
     }
 
-    pub fn view(&self, busy: Option<watch::Receiver<String>>) -> VolumeView {
+    pub(crate) fn view(&self, busy: Option<watch::Receiver<String>>) -> VolumeView {
         let record = self.record.as_ref();
         let mut provided = self.to_provisioned();
         if busy.is_some() && self.record_problem.is_none() && self.error.is_none() {
@@ -250,7 +250,7 @@ impl Volume {
     }
 
     /// An intent for `operation`.
-    pub fn new_intent(&self, operation: Operation, now: Timestamp) -> Intent {
+    pub(crate) fn new_intent(&self, operation: Operation, now: Timestamp) -> Intent {
         let entry = self.static_path();
         Intent {
             version: VERSION,
@@ -265,7 +265,7 @@ impl Volume {
     }
 }
 
-pub fn static_backing(kind: BackingKind, path: HostPath) -> Backing {
+pub(crate) fn static_backing(kind: BackingKind, path: HostPath) -> Backing {
     if kind == BackingKind::StaticDirectory {
         Backing::Directory(path)
     } else {

@@ -10,12 +10,12 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use crate::provision::record::{self, RecordError, VolumeRecord};
 
 /// Every logical volume of ours has it.
-pub const VOLUME_TAG: &str = "diskvitals.volume";
+pub(crate) const VOLUME_TAG: &str = "diskvitals.volume";
 const RECORD_TAG_PREFIX: &str = "diskvitals.record.";
 /// Bytes of base64 in a piece.
 const MAX_CHUNK_BYTES: usize = 960;
 
-pub fn encode(record: &VolumeRecord) -> Result<Vec<String>, RecordError> {
+pub(crate) fn encode(record: &VolumeRecord) -> Result<Vec<String>, RecordError> {
     let coded = URL_SAFE_NO_PAD.encode(record::write(record)?);
     let pieces: Vec<&str> = (0..coded.len())
         .step_by(MAX_CHUNK_BYTES)
@@ -30,7 +30,7 @@ pub fn encode(record: &VolumeRecord) -> Result<Vec<String>, RecordError> {
 }
 
 /// The record's text, as far as the tags are whole.
-pub fn decode(tags: &[String]) -> Result<Vec<u8>, RecordError> {
+pub(crate) fn decode(tags: &[String]) -> Result<Vec<u8>, RecordError> {
     let mut pieces: Vec<(usize, usize, &str)> = tags
         .iter()
         .filter_map(|tag| {

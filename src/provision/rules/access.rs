@@ -7,7 +7,7 @@ use crate::provision::rules::filesystem::Filesystem;
 use crate::provision::rules::mount;
 
 /// Whether it may be wished for at all.
-pub fn check(access: &VolumeAccess) -> Result<(), ProvisionError> {
+pub(crate) fn check(access: &VolumeAccess) -> Result<(), ProvisionError> {
     if !access.mode.is_for_one_node() {
         return Err(ProvisionError::invalid_argument(
             "access.mode",
@@ -36,7 +36,7 @@ pub fn check(access: &VolumeAccess) -> Result<(), ProvisionError> {
     )
 }
 
-pub fn is_read_only(mode: AccessMode) -> bool {
+pub(crate) fn is_read_only(mode: AccessMode) -> bool {
     matches!(
         mode,
         AccessMode::SingleNodeReaderOnly | AccessMode::MultiNodeReaderOnly
@@ -53,7 +53,7 @@ fn is_shared(mode: AccessMode) -> bool {
 }
 
 /// Whether two accesses are the same. A missing filesystem type fits any type.
-pub fn is_compatible(one: &VolumeAccess, other: &VolumeAccess) -> bool {
+pub(crate) fn is_compatible(one: &VolumeAccess, other: &VolumeAccess) -> bool {
     let flags = |access: &VolumeAccess| {
         let mut flags = access.mount_flags.clone();
         flags.sort();
@@ -66,7 +66,7 @@ pub fn is_compatible(one: &VolumeAccess, other: &VolumeAccess) -> bool {
 }
 
 /// Who stands in the way of one more path.
-pub fn conflicting_attachment(
+pub(crate) fn conflicting_attachment(
     wanted: AccessMode,
     published: &[ProvidedAttachment],
 ) -> Option<&ProvidedAttachment> {
@@ -76,7 +76,7 @@ pub fn conflicting_attachment(
 }
 
 /// A holder by its name: the pod, where the caller told it, and the path.
-pub fn describe(held: &ProvidedAttachment) -> String {
+pub(crate) fn describe(held: &ProvidedAttachment) -> String {
     match &held.pod {
         Some(pod) if !pod.name.is_empty() => {
             format!("pod {}/{} at {}", pod.namespace, pod.name, held.path)

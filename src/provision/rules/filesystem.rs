@@ -3,16 +3,16 @@
 use crate::provision::error::ProvisionError;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Filesystem {
+pub(crate) enum Filesystem {
     Ext4,
     Xfs,
     Btrfs,
 }
 
 impl Filesystem {
-    pub const ALL: [Filesystem; 3] = [Filesystem::Ext4, Filesystem::Xfs, Filesystem::Btrfs];
+    pub(crate) const ALL: [Filesystem; 3] = [Filesystem::Ext4, Filesystem::Xfs, Filesystem::Btrfs];
 
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Filesystem::Ext4 => "ext4",
             Filesystem::Xfs => "xfs",
@@ -20,14 +20,14 @@ impl Filesystem {
         }
     }
 
-    pub fn from_name(name: &str) -> Option<Filesystem> {
+    pub(crate) fn from_name(name: &str) -> Option<Filesystem> {
         Filesystem::ALL
             .into_iter()
             .find(|filesystem| filesystem.name() == name)
     }
 
     /// What a request asks for; nothing is ext4.
-    pub fn requested(fs_type: Option<&str>) -> Result<Filesystem, ProvisionError> {
+    pub(crate) fn requested(fs_type: Option<&str>) -> Result<Filesystem, ProvisionError> {
         let Some(name) = fs_type else {
             return Ok(Filesystem::Ext4);
         };
@@ -39,7 +39,7 @@ impl Filesystem {
     /// The smallest device, in bytes, that its mkfs takes with its defaults: mke2fs makes one of a
     /// mebibyte (without a journal), mkfs.xfs refuses less than 300 MiB since xfsprogs 5.19,
     /// mkfs.btrfs less than 109 MiB (metadata twice).
-    pub fn min_size(self) -> u64 {
+    pub(crate) fn min_size(self) -> u64 {
         match self {
             Filesystem::Ext4 => 1 << 20,
             Filesystem::Xfs => 300 << 20,

@@ -174,7 +174,10 @@ fn table(filesystem: Filesystem) -> &'static [Row] {
 
 /// Splits `text` at blanks and checks each option with its value. What comes out is given to mkfs
 /// as it is, an argument each.
-pub fn parse_options(filesystem: Filesystem, text: &str) -> Result<Vec<String>, ProvisionError> {
+pub(crate) fn parse_options(
+    filesystem: Filesystem,
+    text: &str,
+) -> Result<Vec<String>, ProvisionError> {
     let wrong = |problem: String| ProvisionError::InvalidArgument {
         field: "mkfs_options",
         problem,

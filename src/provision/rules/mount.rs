@@ -162,7 +162,11 @@ fn table(filesystem: Filesystem) -> &'static [Row] {
 
 /// Each flag is one option. Where the filesystem was not `named`, it is the one that will be found:
 /// then each one's flags are well-formed, and those of another are refused when it is known.
-pub fn check(filesystem: Filesystem, named: bool, flags: &[String]) -> Result<(), ProvisionError> {
+pub(crate) fn check(
+    filesystem: Filesystem,
+    named: bool,
+    flags: &[String],
+) -> Result<(), ProvisionError> {
     let wrong = |problem: String| {
         Err(ProvisionError::InvalidArgument {
             field: "access.mount_flags",
@@ -233,7 +237,7 @@ fn is_valid_value(form: FlagValue, value: Option<&str>) -> bool {
 }
 
 /// The flags for the mount itself, and whether they ask for a read-only one.
-pub fn options(flags: &[String]) -> (Vec<String>, bool) {
+pub(crate) fn options(flags: &[String]) -> (Vec<String>, bool) {
     let read_only = flags.iter().rev().find_map(|flag| match flag.as_str() {
         "ro" => Some(true),
         "rw" => Some(false),

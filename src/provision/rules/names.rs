@@ -6,17 +6,17 @@ use crate::model::naming::POOL_PREFIX;
 use crate::provision::error::ProvisionError;
 
 /// CSI, "Size Limits": 128 bytes for what is not said otherwise.
-pub const MAX_NAME_BYTES: usize = 128;
+pub(crate) const MAX_NAME_BYTES: usize = 128;
 
 /// A handle of the pool's, of random bits.
-pub fn pool_handle(bits: [u8; 16]) -> String {
+pub(crate) fn pool_handle(bits: [u8; 16]) -> String {
     bits.iter().fold(POOL_PREFIX.to_owned(), |text, byte| {
         text + &format!("{byte:02x}")
     })
 }
 
 /// Whether `text` is a handle as the pool gives them.
-pub fn is_pool_handle(text: &str) -> bool {
+pub(crate) fn is_pool_handle(text: &str) -> bool {
     text.strip_prefix(POOL_PREFIX).is_some_and(|rest| {
         rest.len() == 32
             && rest
@@ -26,12 +26,12 @@ pub fn is_pool_handle(text: &str) -> bool {
 }
 
 /// Whether `text` may name an entry of `[[static]]`.
-pub fn is_static_name(text: &str) -> bool {
+pub(crate) fn is_static_name(text: &str) -> bool {
     naming::validate_static_volume(text).is_ok()
 }
 
 /// A volume's name as the caller asks for it: data, never part of a path.
-pub fn check_name(name: &str) -> Result<(), ProvisionError> {
+pub(crate) fn check_name(name: &str) -> Result<(), ProvisionError> {
     if name.is_empty() {
         return Err(ProvisionError::invalid_argument("name", "is empty"));
     }

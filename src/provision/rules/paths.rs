@@ -9,7 +9,7 @@ use crate::provision::step::RootedPath;
 const MAX_PATH_BYTES: usize = 4095;
 
 /// `field` is the request's, for the message.
-pub fn rooted_path(
+pub(crate) fn rooted_path(
     root: &HostPath,
     field: &'static str,
     path: &str,
@@ -48,7 +48,7 @@ pub fn rooted_path(
 
 /// Whether the kubelet keeps a CSI volume of a pod there (csiMountMgr.GetPath() and
 /// csiBlockMapper.getPublishPath(), pkg/volume/csi).
-pub fn is_publish_target(place: &RootedPath) -> bool {
+pub(crate) fn is_publish_target(place: &RootedPath) -> bool {
     let Some(below) = place.path.strip_prefix(&place.root) else {
         return false;
     };

@@ -3,21 +3,21 @@
 use crate::provision::error::ProvisionError;
 
 /// Where no size is asked for.
-pub const DEFAULT_SIZE: u64 = 1 << 30;
+pub(crate) const DEFAULT_SIZE: u64 = 1 << 30;
 /// The smallest volume: below it no filesystem of ours is of use.
-pub const MIN_SIZE: u64 = 1 << 20;
+pub(crate) const MIN_SIZE: u64 = 1 << 20;
 /// The wire counts capacities in int64.
 const MAX_SIZE: u64 = i64::MAX as u64;
 
 /// What was asked for: 0 is "nothing said", for either.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CapacityRange {
+pub(crate) struct CapacityRange {
     pub required: u64,
     pub limit: u64,
 }
 
 impl CapacityRange {
-    pub fn check(self) -> Result<(), ProvisionError> {
+    pub(crate) fn check(self) -> Result<(), ProvisionError> {
         if self.required > MAX_SIZE || self.limit > MAX_SIZE {
             return Err(ProvisionError::OutOfRange(format!(
                 "more than {MAX_SIZE} bytes are requested"
@@ -32,14 +32,14 @@ impl CapacityRange {
         Ok(())
     }
 
-    pub fn contains(self, size: u64) -> bool {
+    pub(crate) fn contains(self, size: u64) -> bool {
         size >= self.required && (self.limit == 0 || size <= self.limit)
     }
 
     /// The size of a new volume: what is required (or the default, within the limit), no less than
     /// `least`, rounded up to multiples of `unit` (the pool's block or extent) where the limit
     /// allows it, else down.
-    pub fn size_for_new(self, least: u64, unit: u64) -> Result<u64, ProvisionError> {
+    pub(crate) fn size_for_new(self, least: u64, unit: u64) -> Result<u64, ProvisionError> {
         self.check()?;
         let least = least.max(MIN_SIZE);
         let most = if self.limit == 0 {
@@ -62,7 +62,7 @@ impl CapacityRange {
     }
 
     /// The size to grow to, from `now`. What is large enough stays as it is.
-    pub fn size_for_growth(self, now: u64, unit: u64) -> Result<u64, ProvisionError> {
+    pub(crate) fn size_for_growth(self, now: u64, unit: u64) -> Result<u64, ProvisionError> {
         self.check()?;
         if self.limit != 0 && self.limit < now {
             return Err(ProvisionError::OutOfRange(format!(

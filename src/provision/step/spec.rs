@@ -7,13 +7,13 @@ use crate::provision::step::Step;
 
 /// Where a step is taken: by a process with the rights and in the mount namespace that it needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WorkerRole {
+pub(crate) enum WorkerRole {
     Host,
     Lvm,
     Tools,
 }
 
-pub struct StepSpec {
+pub(crate) struct StepSpec {
     pub role: WorkerRole,
     /// How long it may take before it is stuck. It is not ended then: nothing in it can be ended
     /// safely from outside.
@@ -44,7 +44,7 @@ const GROW_SECONDS: u64 = 4 * 3600;
 const WIPE_SECONDS: u64 = 24 * 3600;
 
 impl Step {
-    pub fn spec(&self) -> StepSpec {
+    pub(crate) fn spec(&self) -> StepSpec {
         use WorkerRole::{Host, Lvm, Tools};
         let (site, seconds, name, words) = match self {
             Step::DirectoryCapacity { folder } => (

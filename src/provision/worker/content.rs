@@ -21,7 +21,7 @@ const MIB: u64 = 1 << 20;
 /// Places that must hold zeros besides the first and the last MiB: start and length. Copies of
 /// superblocks of ext4 (second group, with blocks of 1 and 4 KiB) and btrfs (64 MiB, 256 GiB): who
 /// lost the first one can still be helped, unless we write over it.
-pub const BACKUP_AREAS: [(u64, u64); 4] = [
+pub(crate) const BACKUP_AREAS: [(u64, u64); 4] = [
     (8 * MIB, 65536),
     (64 * MIB, 65536),
     (128 * MIB, 65536),
@@ -29,7 +29,7 @@ pub const BACKUP_AREAS: [(u64, u64); 4] = [
 ];
 
 /// `COPIES` with the first and the last MiB of a device of this size.
-pub fn signature_areas(size: u64) -> impl Iterator<Item = (u64, u64)> {
+pub(crate) fn signature_areas(size: u64) -> impl Iterator<Item = (u64, u64)> {
     [(0, MIB), (size.saturating_sub(MIB), MIB)]
         .into_iter()
         .chain(BACKUP_AREAS)
@@ -38,7 +38,7 @@ pub fn signature_areas(size: u64) -> impl Iterator<Item = (u64, u64)> {
 
 /// What was found, before it is judged whether it may be written over.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ProbedContent {
+pub(crate) enum ProbedContent {
     Blank,
     /// No signature, and no zeros at this byte or behind.
     UnknownData {
@@ -53,7 +53,7 @@ pub enum ProbedContent {
     },
 }
 
-pub fn probe(root: &HostRoot, device: &HostPath) -> Result<Content, StepWorkerError> {
+pub(crate) fn probe(root: &HostRoot, device: &HostPath) -> Result<Content, StepWorkerError> {
     let path = root.at_host_path(device);
     let block = DeviceFile::open(&path, OpenMode::Read)
         .map_err(|error| StepWorkerError::io(format!("opening {device}"), error))?;
@@ -75,7 +75,7 @@ pub fn probe(root: &HostRoot, device: &HostPath) -> Result<Content, StepWorkerEr
 }
 
 /// `path` is where `device` is found from here.
-pub fn probe_block(
+pub(crate) fn probe_block(
     block: &DeviceFile,
     path: &Path,
     device: &HostPath,
@@ -154,7 +154,7 @@ fn parse_blkid(text: &str) -> BlkidResult {
 }
 
 /// Bytes that the filesystem's superblock claims; None where we do not know how to read it.
-pub fn filesystem_size(block: &DeviceFile, fs_type: &str) -> Option<u64> {
+pub(crate) fn filesystem_size(block: &DeviceFile, fs_type: &str) -> Option<u64> {
     let start = match fs_type {
         "ext2" | "ext3" | "ext4" => 1024,
         "xfs" => 0,
@@ -165,7 +165,7 @@ pub fn filesystem_size(block: &DeviceFile, fs_type: &str) -> Option<u64> {
 }
 
 /// Whether less than a block is left behind it; false on doubt.
-pub fn fills_device(block: &DeviceFile, fs_type: &str) -> bool {
+pub(crate) fn fills_device(block: &DeviceFile, fs_type: &str) -> bool {
     filesystem_size(block, fs_type)
         .is_some_and(|claimed| claimed.saturating_add(LARGEST_BLOCK) > block.size)
 }

@@ -16,7 +16,7 @@ use crate::provision::step::{Device, StepErrorKind};
 use crate::provision::worker::error::StepWorkerError;
 
 /// `path` may be a link (by-id); what it leads to is a block device or nothing.
-pub fn resolve(path: &HostPath) -> Result<Device, StepWorkerError> {
+pub(crate) fn resolve(path: &HostPath) -> Result<Device, StepWorkerError> {
     let node = std::fs::canonicalize(path.as_path())
         .map_err(|error| StepWorkerError::io(format!("looking for {path}"), error))?;
     let data = std::fs::metadata(&node)
@@ -46,7 +46,7 @@ pub fn resolve(path: &HostPath) -> Result<Device, StepWorkerError> {
 }
 
 /// By its number; its node is the kernel's.
-pub fn by_number(dev: DevNo) -> Result<Device, StepWorkerError> {
+pub(crate) fn by_number(dev: DevNo) -> Result<Device, StepWorkerError> {
     let name = kernel_name(dev)?;
     describe(&Path::new("/dev").join(name.replace('!', "/")), dev, name)
 }
@@ -82,7 +82,7 @@ const IDENTITY_FILES: [&str; 7] = [
 /// A partition is known by its disk, its number and its start. A disk that has no name of its own
 /// is known for as long as it stays where it is, in this boot (diskseq, Linux 5.15). `root` has
 /// `sys` and `proc`.
-pub fn identity(root: &Path, dev: DevNo) -> Option<String> {
+pub(crate) fn identity(root: &Path, dev: DevNo) -> Option<String> {
     let said = |path: &Path| {
         let text = std::fs::read_to_string(path).ok()?;
         Some(text.trim().to_owned()).filter(|text| !text.is_empty())
@@ -111,7 +111,7 @@ pub fn identity(root: &Path, dev: DevNo) -> Option<String> {
 }
 
 /// The kernel's name of a device: `loop3`, `dm-2`, `cciss!c0d0`.
-pub fn kernel_name(dev: DevNo) -> Result<String, StepWorkerError> {
+pub(crate) fn kernel_name(dev: DevNo) -> Result<String, StepWorkerError> {
     let link = std::fs::read_link(format!("/sys/dev/block/{dev}"))
         .map_err(|error| StepWorkerError::io(format!("looking for the device {dev}"), error))?;
     let name = link
@@ -126,7 +126,7 @@ pub fn kernel_name(dev: DevNo) -> Result<String, StepWorkerError> {
 }
 
 /// Beneath one of `roots` (or one of them itself), reached without a link from there on.
-pub fn check_directory(path: &HostPath, roots: &[HostPath]) -> Result<(), StepWorkerError> {
+pub(crate) fn check_directory(path: &HostPath, roots: &[HostPath]) -> Result<(), StepWorkerError> {
     let not_allowed = || {
         StepWorkerError::new(
             StepErrorKind::InvalidPath,
@@ -163,7 +163,7 @@ fn not_a_directory(path: &HostPath) -> StepWorkerError {
 }
 
 /// Opens the device exclusively; `InUse` names its other users.
-pub fn open_exclusive(
+pub(crate) fn open_exclusive(
     root: &HostRoot,
     device: &HostPath,
     way: OpenMode,
@@ -181,7 +181,7 @@ pub fn open_exclusive(
 }
 
 /// Says by whom, as far as it can be seen.
-pub fn in_use(root: &HostRoot, device: &HostPath) -> StepWorkerError {
+pub(crate) fn in_use(root: &HostRoot, device: &HostPath) -> StepWorkerError {
     let dev = std::fs::metadata(root.at_host_path(device))
         .map(|data| dev_no_from_rdev(data.rdev()))
         .unwrap_or_default();

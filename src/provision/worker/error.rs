@@ -12,7 +12,7 @@ use crate::provision::step::{StepError, StepErrorKind};
 
 #[derive(Debug, thiserror::Error)]
 #[error("{operation}")]
-pub struct StepWorkerError {
+pub(crate) struct StepWorkerError {
     pub kind: StepErrorKind,
     /// The operation and what it was done to; or all there is to say.
     operation: String,
@@ -21,7 +21,7 @@ pub struct StepWorkerError {
 }
 
 impl StepWorkerError {
-    pub fn new(kind: StepErrorKind, message: impl Into<String>) -> StepWorkerError {
+    pub(crate) fn new(kind: StepErrorKind, message: impl Into<String>) -> StepWorkerError {
         StepWorkerError {
             kind,
             operation: message.into(),
@@ -29,7 +29,7 @@ impl StepWorkerError {
         }
     }
 
-    pub fn with_source(
+    pub(crate) fn with_source(
         kind: StepErrorKind,
         doing: impl Into<String>,
         source: impl Error + Send + Sync + 'static,
@@ -42,12 +42,12 @@ impl StepWorkerError {
     }
 
     /// The same, for who knows better what it means.
-    pub fn with_kind(self, kind: StepErrorKind) -> StepWorkerError {
+    pub(crate) fn with_kind(self, kind: StepErrorKind) -> StepWorkerError {
         StepWorkerError { kind, ..self }
     }
 
     /// An error of the operating system: its number tells the kind.
-    pub fn io(doing: impl Into<String>, source: impl Into<io::Error>) -> StepWorkerError {
+    pub(crate) fn io(doing: impl Into<String>, source: impl Into<io::Error>) -> StepWorkerError {
         let source = source.into();
         StepWorkerError::with_source(kind_of_io_error(&source), doing, source)
     }

@@ -24,13 +24,13 @@ const GROW_TIMEOUT: Duration = Duration::from_secs(4 * 3600);
 
 /// What a record of ours says of the device.
 #[derive(Clone, Copy, Debug)]
-pub enum PriorFormat<'a> {
+pub(crate) enum PriorFormat<'a> {
     Nothing,
     /// A mkfs was begun on it, which was this one, when it was blank, and nobody heard of its end.
     Interrupted(&'a DeviceIdentity),
 }
 
-pub fn format(
+pub(crate) fn format(
     root: &HostRoot,
     device: &HostPath,
     fs_type: &str,
@@ -105,7 +105,7 @@ fn run_mkfs(
 }
 
 /// What lies elsewhere a mkfs writes over, or it means nothing without a superblock.
-pub fn wipe_signatures(root: &HostRoot, device: &HostPath) -> Result<(), StepWorkerError> {
+pub(crate) fn wipe_signatures(root: &HostRoot, device: &HostPath) -> Result<(), StepWorkerError> {
     let block = device::open_exclusive(root, device, OpenMode::WriteExclusive)?;
     for (start, length) in content::signature_areas(block.size) {
         block.zero(start, length).map_err(|error| {
@@ -201,7 +201,7 @@ fn split_extended_options(options: &[String]) -> (Vec<String>, Vec<String>) {
 }
 
 /// Only ext4 can: the others grow while they are mounted, everywhere.
-pub fn grow_unmounted(
+pub(crate) fn grow_unmounted(
     root: &HostRoot,
     device: &HostPath,
     fs_type: &str,

@@ -51,7 +51,7 @@ fn file_length(size: u64) -> Result<i64, StepWorkerError> {
     })
 }
 
-pub fn create(image: &HostPath, size: u64) -> Result<(), StepWorkerError> {
+pub(crate) fn create(image: &HostPath, size: u64) -> Result<(), StepWorkerError> {
     let length = file_length(size)?;
     match std::fs::symlink_metadata(image.as_path()) {
         Ok(data) if data.is_file() && data.len() >= size => return Ok(()),
@@ -122,7 +122,7 @@ fn disable_copy_on_write(file: &File, image: &HostPath) -> Result<(), StepWorker
 }
 
 /// The file first, then its device: a device is never larger than what is allocated.
-pub fn grow(image: &HostPath, size: u64) -> Result<(), StepWorkerError> {
+pub(crate) fn grow(image: &HostPath, size: u64) -> Result<(), StepWorkerError> {
     let length = file_length(size)?;
     let file = open(image)?;
     let before = file
@@ -169,7 +169,7 @@ fn open(image: &HostPath) -> Result<File, StepWorkerError> {
 /// in place what was ever written (allocated and unwritten extents hold nothing and are passed
 /// over, lseek(2) SEEK_DATA), which takes as long as writing it took. FALLOC_FL_ZERO_RANGE would
 /// not do: it only marks extents as unwritten.
-pub fn remove(root: &HostRoot, image: &HostPath, wipe: Wipe) -> Result<(), StepWorkerError> {
+pub(crate) fn remove(root: &HostRoot, image: &HostPath, wipe: Wipe) -> Result<(), StepWorkerError> {
     let file = match open(image) {
         Err(failure) if failure.kind == StepErrorKind::NotFound => return Ok(()),
         opened => opened?,
@@ -225,14 +225,14 @@ fn seek(file: &File, from: u64, whence: Whence) -> io::Result<Option<u64>> {
     }
 }
 
-pub fn attach(image: &HostPath, read_only: bool) -> Result<Device, StepWorkerError> {
+pub(crate) fn attach(image: &HostPath, read_only: bool) -> Result<Device, StepWorkerError> {
     // No link, no pipe: what is attached is the file that is named.
     drop(open(image)?);
     let attached = images::attach(image.as_path(), read_only).map_err(image_error)?;
     device::resolve(&HostPath::from(attached.node_path().as_path()))
 }
 
-pub fn detach(root: &HostRoot, image: &HostPath) -> Result<(), StepWorkerError> {
+pub(crate) fn detach(root: &HostRoot, image: &HostPath) -> Result<(), StepWorkerError> {
     let Some(attached) = images::find(image.as_path()).map_err(image_error)? else {
         return Ok(());
     };
@@ -243,7 +243,7 @@ pub fn detach(root: &HostRoot, image: &HostPath) -> Result<(), StepWorkerError> 
     }
 }
 
-pub fn find(image: &HostPath) -> Result<Option<Device>, StepWorkerError> {
+pub(crate) fn find(image: &HostPath) -> Result<Option<Device>, StepWorkerError> {
     let Some(attached) = images::find(image.as_path()).map_err(image_error)? else {
         return Ok(None);
     };

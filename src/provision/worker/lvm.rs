@@ -161,7 +161,7 @@ fn run_report(doing: &str, words: &[&str]) -> Result<String, StepWorkerError> {
     }
 }
 
-pub fn capacity(group: &str) -> Result<PoolCapacity, StepWorkerError> {
+pub(crate) fn capacity(group: &str) -> Result<PoolCapacity, StepWorkerError> {
     let doing = format!(
         "asking for the room in the volume group {}",
         check_name(group)?
@@ -274,7 +274,7 @@ fn require_volume(group: &str, name: &str) -> Result<LvState, StepWorkerError> {
     })
 }
 
-pub fn list_tagged(group: &str, tag: &str) -> Result<Vec<LogicalVolume>, StepWorkerError> {
+pub(crate) fn list_tagged(group: &str, tag: &str) -> Result<Vec<LogicalVolume>, StepWorkerError> {
     let ours = list_volumes(group)?
         .into_iter()
         .filter(|volume| volume.tags.iter().any(|known| known == tag));
@@ -293,7 +293,12 @@ pub fn list_tagged(group: &str, tag: &str) -> Result<Vec<LogicalVolume>, StepWor
     Ok(told.collect())
 }
 
-pub fn create(group: &str, name: &str, size: u64, tags: &[String]) -> Result<(), StepWorkerError> {
+pub(crate) fn create(
+    group: &str,
+    name: &str,
+    size: u64,
+    tags: &[String],
+) -> Result<(), StepWorkerError> {
     tags.iter().try_for_each(|tag| check_tag(tag).map(drop))?;
     let known = find_volume(group, name)?;
     match &known {
@@ -379,7 +384,7 @@ fn wipe_and_untag(group: &str, name: &str) -> Result<(), StepWorkerError> {
     change_tags(group, name, &[], &[UNFINISHED_TAG.to_owned()])
 }
 
-pub fn change_tags(
+pub(crate) fn change_tags(
     group: &str,
     name: &str,
     add: &[String],
@@ -406,7 +411,7 @@ pub fn change_tags(
     run_change(&format!("changing the tags of {volume}"), &words)
 }
 
-pub fn grow(group: &str, name: &str, size: u64) -> Result<(), StepWorkerError> {
+pub(crate) fn grow(group: &str, name: &str, size: u64) -> Result<(), StepWorkerError> {
     let known = require_volume(group, name)?;
     if known.size >= size {
         return Ok(());
@@ -429,7 +434,12 @@ pub fn grow(group: &str, name: &str, size: u64) -> Result<(), StepWorkerError> {
 /// `Zero` writes zeros over all of it (BLKZEROOUT): a volume that is made of the same extents later
 /// would show what was there. What is discarded reads as the device likes: whoever configures that
 /// knows his.
-pub fn remove(root: &HostRoot, group: &str, name: &str, wipe: Wipe) -> Result<(), StepWorkerError> {
+pub(crate) fn remove(
+    root: &HostRoot,
+    group: &str,
+    name: &str,
+    wipe: Wipe,
+) -> Result<(), StepWorkerError> {
     let Some(known) = find_volume(group, name)? else {
         return Ok(());
     };
@@ -461,7 +471,7 @@ fn check_unused(root: &HostRoot, known: &LvState) -> Result<(), StepWorkerError>
 }
 
 /// For who uses it: one that is not finished would show him what was on its extents before.
-pub fn activate(group: &str, name: &str) -> Result<Device, StepWorkerError> {
+pub(crate) fn activate(group: &str, name: &str) -> Result<Device, StepWorkerError> {
     check_finished(group, &require_volume(group, name)?)?;
     lvchange_activate(group, name)
 }
@@ -495,7 +505,7 @@ fn lvchange_activate(group: &str, name: &str) -> Result<Device, StepWorkerError>
     device::by_number(dev)
 }
 
-pub fn deactivate(root: &HostRoot, group: &str, name: &str) -> Result<(), StepWorkerError> {
+pub(crate) fn deactivate(root: &HostRoot, group: &str, name: &str) -> Result<(), StepWorkerError> {
     match find_volume(group, name)? {
         Some(known) if known.dev.is_some() => {
             check_unused(root, &known)?;

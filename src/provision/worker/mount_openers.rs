@@ -10,7 +10,7 @@ use crate::provision::worker::error::StepWorkerError;
 use crate::provision::worker::mounts::mount_table;
 
 /// A line each, sorted. Only /proc is read: nothing that hangs is asked.
-pub fn openers_of_mounts(
+pub(crate) fn openers_of_mounts(
     root: &HostRoot,
     places: &[HostPath],
 ) -> Result<Vec<String>, StepWorkerError> {

@@ -184,7 +184,7 @@ fn inspect_created(
     Ok(there)
 }
 
-pub fn mount(
+pub(crate) fn mount(
     device: &HostPath,
     target: &RootedPath,
     fs_type: &str,
@@ -274,7 +274,7 @@ fn open_configured_path(path: &HostPath) -> Result<OwnedFd, StepWorkerError> {
         .map_err(|errno| StepWorkerError::io(format!("looking for {path}"), errno))
 }
 
-pub fn bind(
+pub(crate) fn bind(
     source: &BindSource,
     target: &RootedPath,
     read_only: bool,
@@ -323,7 +323,7 @@ fn describe(path: &HostPath, read_only: bool) -> String {
 /// A read-only bind mount of a node keeps its owner and mode as they are; writing to the device is
 /// not the mount's to forbid (may_open(), fs/namei.c): whether it can be written to is decided
 /// where it is attached, and by the container's rights.
-pub fn bind_device(
+pub(crate) fn bind_device(
     device: &HostPath,
     target: &RootedPath,
     read_only: bool,
@@ -352,7 +352,11 @@ pub fn bind_device(
     Ok(mount.attach(there.file.as_fd(), &there.spot.path)?)
 }
 
-pub fn unmount(root: &HostRoot, target: &RootedPath, lazy: bool) -> Result<(), StepWorkerError> {
+pub(crate) fn unmount(
+    root: &HostRoot,
+    target: &RootedPath,
+    lazy: bool,
+) -> Result<(), StepWorkerError> {
     for _ in 0..MAX_STACKED_MOUNTS {
         let Some(MountPoint {
             spot, file, stack, ..
@@ -411,7 +415,7 @@ fn in_use(root: &HostRoot, spot: &ResolvedPath, top: &Mount) -> StepWorkerError 
     )
 }
 
-pub fn remove_target(target: &RootedPath) -> Result<(), StepWorkerError> {
+pub(crate) fn remove_target(target: &RootedPath) -> Result<(), StepWorkerError> {
     let Some(there) = find_mount_point(target)? else {
         return Ok(());
     };
@@ -455,7 +459,9 @@ pub fn remove_target(target: &RootedPath) -> Result<(), StepWorkerError> {
     }
 }
 
-pub fn find_mount(target: &RootedPath) -> Result<Option<MountedFilesystem>, StepWorkerError> {
+pub(crate) fn find_mount(
+    target: &RootedPath,
+) -> Result<Option<MountedFilesystem>, StepWorkerError> {
     let Some(there) = find_mount_point(target)? else {
         return Ok(None);
     };
@@ -477,7 +483,11 @@ pub fn find_mount(target: &RootedPath) -> Result<Option<MountedFilesystem>, Step
     }))
 }
 
-pub fn grow(device: &HostPath, at: &RootedPath, fs_type: &str) -> Result<(), StepWorkerError> {
+pub(crate) fn grow(
+    device: &HostPath,
+    at: &RootedPath,
+    fs_type: &str,
+) -> Result<(), StepWorkerError> {
     let nothing = || {
         StepWorkerError::new(
             StepErrorKind::NotFound,

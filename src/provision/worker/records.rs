@@ -20,7 +20,7 @@ const SUFFIX: &str = ".json";
 /// A record is a few hundred bytes; what is longer is none of ours.
 const MAX_RECORD_BYTES: u64 = 1 << 20;
 
-pub fn capacity(folder: &HostPath) -> Result<PoolCapacity, StepWorkerError> {
+pub(crate) fn capacity(folder: &HostPath) -> Result<PoolCapacity, StepWorkerError> {
     let told = statvfs(folder.as_path())
         .map_err(|errno| StepWorkerError::io(format!("asking for the room in {folder}"), errno))?;
     let unit = told.fragment_size();
@@ -33,7 +33,7 @@ pub fn capacity(folder: &HostPath) -> Result<PoolCapacity, StepWorkerError> {
 
 /// By name. Drafts of writes that were cut off are no records; the next write of the same name
 /// takes their place.
-pub fn read(folder: &HostPath) -> Result<Vec<RecordFile>, StepWorkerError> {
+pub(crate) fn read(folder: &HostPath) -> Result<Vec<RecordFile>, StepWorkerError> {
     let listing = |error: io::Error| StepWorkerError::io(format!("listing {folder}"), error);
     let entries = match std::fs::read_dir(folder.as_path()) {
         Ok(entries) => entries,
@@ -75,7 +75,7 @@ fn read_text(path: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-pub fn write(folder: &HostPath, name: &str, text: &str) -> Result<(), StepWorkerError> {
+pub(crate) fn write(folder: &HostPath, name: &str, text: &str) -> Result<(), StepWorkerError> {
     let path = record_path(folder, name)?;
     create_directory(folder)?;
     let draft = folder.as_path().join(format!(".{name}.draft"));
@@ -108,7 +108,7 @@ pub fn write(folder: &HostPath, name: &str, text: &str) -> Result<(), StepWorker
     sync_directory(folder)
 }
 
-pub fn remove(folder: &HostPath, name: &str) -> Result<(), StepWorkerError> {
+pub(crate) fn remove(folder: &HostPath, name: &str) -> Result<(), StepWorkerError> {
     let path = record_path(folder, name)?;
     match std::fs::remove_file(&path) {
         Ok(()) => sync_directory(folder),
@@ -122,7 +122,7 @@ pub fn remove(folder: &HostPath, name: &str) -> Result<(), StepWorkerError> {
 
 /// Without parents that are missing: a pool on a disk that is not mounted must not come into being
 /// on the one below.
-pub fn create_directory(folder: &HostPath) -> Result<(), StepWorkerError> {
+pub(crate) fn create_directory(folder: &HostPath) -> Result<(), StepWorkerError> {
     match DirBuilder::new().mode(0o700).create(folder.as_path()) {
         Ok(()) => match folder.as_path().parent() {
             Some(parent) => sync_directory(&HostPath::from(parent)),
@@ -134,7 +134,7 @@ pub fn create_directory(folder: &HostPath) -> Result<(), StepWorkerError> {
 }
 
 /// Names in it are on disk when this returns.
-pub fn sync_directory(folder: &HostPath) -> Result<(), StepWorkerError> {
+pub(crate) fn sync_directory(folder: &HostPath) -> Result<(), StepWorkerError> {
     File::open(folder.as_path())
         .and_then(|folder| folder.sync_all())
         .map_err(|error| StepWorkerError::io(format!("synchronising {folder}"), error))

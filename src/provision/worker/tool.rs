@@ -19,7 +19,7 @@ const MAX_OUTPUT: usize = 16 << 20;
 const MAX_MESSAGE_CHARS: usize = 600;
 
 /// Absolute, of a regular file that can be run.
-pub fn find(name: &str) -> Result<PathBuf, StepWorkerError> {
+pub(crate) fn find(name: &str) -> Result<PathBuf, StepWorkerError> {
     let runs = |path: &PathBuf| {
         std::fs::metadata(path).is_ok_and(|file| file.is_file() && file.mode() & 0o111 != 0)
     };
@@ -40,13 +40,17 @@ pub fn find(name: &str) -> Result<PathBuf, StepWorkerError> {
 
 /// What a program left.
 #[derive(Debug)]
-pub struct ToolOutput {
+pub(crate) struct ToolOutput {
     name: String,
     pub output: Output,
 }
 
 /// `timeout`: then it is killed. One runtime a run: this process waits for nothing else meanwhile.
-pub fn run(name: &str, args: &[String], timeout: Duration) -> Result<ToolOutput, StepWorkerError> {
+pub(crate) fn run(
+    name: &str,
+    args: &[String],
+    timeout: Duration,
+) -> Result<ToolOutput, StepWorkerError> {
     let exec = Exec {
         program: find(name)?,
         args: args.to_vec(),
@@ -70,16 +74,16 @@ pub fn run(name: &str, args: &[String], timeout: Duration) -> Result<ToolOutput,
 
 impl ToolOutput {
     /// None where a signal ended it.
-    pub fn exit_code(&self) -> Option<i32> {
+    pub(crate) fn exit_code(&self) -> Option<i32> {
         ExitStatus::from_raw(self.output.status).code()
     }
 
-    pub fn stdout(&self) -> String {
+    pub(crate) fn stdout(&self) -> String {
         String::from_utf8_lossy(&self.output.stdout).into_owned()
     }
 
     /// What it complained of, as one line.
-    pub fn message(&self) -> String {
+    pub(crate) fn message(&self) -> String {
         let text = String::from_utf8_lossy(if self.output.stderr.trim_ascii().is_empty() {
             &self.output.stdout
         } else {
@@ -97,7 +101,7 @@ impl ToolOutput {
             .collect()
     }
 
-    pub fn to_error(&self, kind: StepErrorKind, doing: &str) -> StepWorkerError {
+    pub(crate) fn to_error(&self, kind: StepErrorKind, doing: &str) -> StepWorkerError {
         StepWorkerError::new(
             kind,
             format!(

@@ -36,7 +36,7 @@ use crate::source::worker_main::{WorkerRole, arguments};
 
 const UNEXPECTED_RESPONSE: &str = "a worker answers what it was not asked";
 
-pub trait Backend: Clone + Send + Sync + 'static {
+pub(crate) trait Backend: Clone + Send + Sync + 'static {
     type PreparedRun: Send + 'static;
     type FinishedRun: Send + 'static;
     type FreezeGuard: Send + 'static;
@@ -126,7 +126,7 @@ pub trait Backend: Clone + Send + Sync + 'static {
 }
 
 #[derive(Clone)]
-pub struct HostBackend {
+pub(crate) struct HostBackend {
     root: HostRoot,
     checker_helper: Program,
     freezer: Freezer,
@@ -138,7 +138,7 @@ pub struct HostBackend {
 }
 
 impl HostBackend {
-    pub fn new(context: &Context) -> HostBackend {
+    pub(crate) fn new(context: &Context) -> HostBackend {
         HostBackend {
             root: context.root.clone(),
             checker_helper: context.checker.clone(),

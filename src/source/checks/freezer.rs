@@ -7,7 +7,7 @@
 //! the intents in /run.
 
 pub mod protocol;
-pub mod refusal;
+pub(crate) mod refusal;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -387,7 +387,7 @@ impl Freezer {
     }
 
     /// Resumes volumes that dead lvm processes left suspended. `forget`: removes their intents too.
-    pub async fn resume_suspended(&self, forget: bool) -> ResumeResult {
+    pub(crate) async fn resume_suspended(&self, forget: bool) -> ResumeResult {
         let failed = |why: String| ResumeResult {
             lines: vec![format!(
                 "looking for volumes that were left suspended: {why}"
@@ -462,7 +462,7 @@ fn daemon_ending() -> ThawResult {
 }
 
 /// The file name of a check's intent: ids may contain slashes.
-pub fn intent_name(check: &CheckId) -> String {
+pub(crate) fn intent_name(check: &CheckId) -> String {
     check
         .as_str()
         .chars()

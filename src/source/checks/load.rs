@@ -17,7 +17,7 @@ use crate::model::dev::DevNo;
 static LOAD_FILES: BlockingLane = BlockingLane::new();
 
 #[derive(Debug, thiserror::Error)]
-pub enum LoadError {
+pub(crate) enum LoadError {
     #[error("reading {path}")]
     Read {
         path: &'static str,
@@ -40,13 +40,13 @@ const MAX_DEPTH: usize = 16;
 
 /// A measured load.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct IoLoad {
+pub(crate) struct IoLoad {
     pub percent: f64,
     pub source: LoadSource,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LoadSource {
+pub(crate) enum LoadSource {
     /// Share of the last minute in which some task waited for I/O.
     Pressure,
     /// Share of a few seconds in which the busiest underlying drive had I/O in flight.
@@ -55,7 +55,7 @@ pub enum LoadSource {
 
 impl IoLoad {
     /// The reason for which a check waits.
-    pub fn describe(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         match self.source {
             LoadSource::Pressure => format!(
                 "the node's I/O is busy (tasks waited for it in {:.0} % of the last minute)",
@@ -70,7 +70,7 @@ impl IoLoad {
 }
 
 /// `some avg10=6.85 avg60=3.18 avg300=6.27 total=274962831`: the percentage of the last minute.
-pub fn parse_pressure(text: &str) -> Option<f64> {
+pub(crate) fn parse_pressure(text: &str) -> Option<f64> {
     let line = text.lines().find_map(|line| line.strip_prefix("some "))?;
     let value: f64 = line
         .split_ascii_whitespace()
@@ -82,7 +82,7 @@ pub fn parse_pressure(text: &str) -> Option<f64> {
 
 /// Milliseconds for which each device had I/O in flight: field 10 of iostats.rst, counted after the
 /// name.
-pub fn parse_io_ticks(text: &str) -> BTreeMap<DevNo, u64> {
+pub(crate) fn parse_io_ticks(text: &str) -> BTreeMap<DevNo, u64> {
     text.lines()
         .filter_map(|line| {
             let mut fields = line.split_ascii_whitespace();
@@ -111,7 +111,7 @@ fn busiest(
     devices.iter().filter_map(busy).reduce(f64::max)
 }
 
-pub async fn measure(root: &HostRoot, devices: Vec<DevNo>) -> Result<IoLoad, LoadError> {
+pub(crate) async fn measure(root: &HostRoot, devices: Vec<DevNo>) -> Result<IoLoad, LoadError> {
     // ENOENT: not built in. EOPNOTSUPP on opening: switched off (psi=0).
     if let Ok(text) = read(root, PRESSURE).await {
         let percent = parse_pressure(&text).ok_or(LoadError::MalformedPressure)?;

@@ -29,7 +29,7 @@ const MAX_OUTPUT_BYTES: usize = 16 << 20;
 
 /// What an lvm process is about to change: recorded by the process that becomes lvm.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LvmChange {
+pub(crate) struct LvmChange {
     /// The folder of the intents, as a path on the host.
     pub intents: PathBuf,
     pub group: String,
@@ -39,7 +39,7 @@ pub struct LvmChange {
 }
 
 /// The lvm operations of snapshots. A trait for tests.
-pub trait Lvm: Clone + Send + Sync + 'static {
+pub(crate) trait Lvm: Clone + Send + Sync + 'static {
     /// Runs `lvm ARGS` that change nothing.
     fn query(&self, args: Vec<String>) -> impl Future<Output = Result<Output, ExecError>> + Send;
 
@@ -62,7 +62,7 @@ pub trait Lvm: Clone + Send + Sync + 'static {
 }
 
 #[derive(Clone, Debug)]
-pub struct HostLvm {
+pub(crate) struct HostLvm {
     pub root: HostRoot,
     /// Our own binary.
     pub worker: PathBuf,

@@ -29,7 +29,7 @@ use crate::source::worker_main::REPLAY_DAMAGED;
 static DEVICES: BlockingLane = BlockingLane::new();
 
 /// The prefix of each name, and the tag: a volume that has both is ours.
-pub const PREFIX: &str = "diskvitals-check-";
+pub(crate) const PREFIX: &str = "diskvitals-check-";
 const TAG: &str = "diskvitals";
 /// Space of a classic snapshot for changes of the origin: a twentieth of its size, and at least
 /// this, in bytes.
@@ -47,7 +47,7 @@ const MAX_RESUME_ATTEMPTS: u32 = 60;
 const FIELDS: &str = "vg_name,lv_name,lv_size,vg_free,segtype,pool_lv,origin,lv_attr,lv_tags,data_percent,metadata_percent,lv_snapshot_invalid,lv_kernel_major,lv_kernel_minor";
 
 #[derive(Clone, Debug)]
-pub struct LvmSnapshotRequest {
+pub(crate) struct LvmSnapshotRequest {
     pub check: CheckId,
     /// Of the origin.
     pub group: String,
@@ -58,7 +58,7 @@ pub struct LvmSnapshotRequest {
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum LvmSnapshotError {
+pub(crate) enum LvmSnapshotError {
     /// No snapshot can be made here; the text says why.
     #[error("{0}")]
     Refused(String),
@@ -71,7 +71,7 @@ pub enum LvmSnapshotError {
 
 /// Dropping it removes it.
 #[derive(Debug)]
-pub struct LvmSnapshot<L: Lvm> {
+pub(crate) struct LvmSnapshot<L: Lvm> {
     lvm: L,
     group: String,
     /// Its origin.
@@ -275,7 +275,7 @@ fn require_success(ran: Result<Output, ExecError>, what: &str) -> Result<Output,
 
 /// Goes on by itself when nobody waits any more: lvcreate is not stopped half-way, and what it made
 /// is removed.
-pub async fn create<L: Lvm>(
+pub(crate) async fn create<L: Lvm>(
     lvm: L,
     order: LvmSnapshotRequest,
 ) -> Result<LvmSnapshot<L>, LvmSnapshotError> {
@@ -455,7 +455,7 @@ async fn remove_or_log<L: Lvm>(lvm: L, group: String, origin: String, name: Stri
 impl<L: Lvm> LvmSnapshot<L> {
     /// Why what was read of it counts for nothing. A thin one draws on its pool, whose end shows in
     /// failing reads.
-    pub async fn overflow_reason(&self) -> Option<String> {
+    pub(crate) async fn overflow_reason(&self) -> Option<String> {
         if self.thin {
             return None;
         }
@@ -479,7 +479,7 @@ impl<L: Lvm> LvmSnapshot<L> {
             .then(|| "the snapshot had no more room for what changed on the origin: what was read of it counts for nothing".to_owned())
     }
 
-    pub async fn remove(mut self) {
+    pub(crate) async fn remove(mut self) {
         self.remove_on_drop = false;
         remove_or_log(
             self.lvm.clone(),
@@ -507,7 +507,7 @@ impl<L: Lvm> Drop for LvmSnapshot<L> {
 
 /// What a daemon before left behind. lvm is asked only where device-mapper has a device with our
 /// name, or an lvm of ours was about to make one: it would wake every disk of the node to look.
-pub async fn clean_up(
+pub(crate) async fn clean_up(
     root: &HostRoot,
     given: &Tools,
     program: &Path,

@@ -20,12 +20,12 @@ use crate::model::ids::CheckId;
 use crate::source::checks::task::TaskProgress;
 
 /// How often the load is sampled for a scheduled check, and for how long it waits for a quiet node.
-pub const LOAD_INTERVAL: Duration = Duration::from_secs(60);
+pub(crate) const LOAD_INTERVAL: Duration = Duration::from_secs(60);
 const MAX_BUSY_WAIT: Duration = Duration::from_secs(24 * 3600);
 
 /// Whether the load allows a scheduled check to start.
 #[derive(Clone, Debug)]
-pub enum LoadGate {
+pub(crate) enum LoadGate {
     Unsampled,
     Sampling,
     Quiet { until: Instant },
@@ -34,20 +34,20 @@ pub enum LoadGate {
 
 /// The right to run a checker. Only the queue issues it; dropping it returns it.
 #[derive(Debug)]
-pub struct Permit(#[expect(dead_code, reason = "counted, not read")] Arc<()>);
+pub(crate) struct Permit(#[expect(dead_code, reason = "counted, not read")] Arc<()>);
 
 /// A check that has returned its permit wants another.
-pub type PermitRequest = (CheckId, oneshot::Sender<Permit>);
+pub(crate) type PermitRequest = (CheckId, oneshot::Sender<Permit>);
 
 /// The permit of an active check, as the queue sees it.
-pub enum PermitState {
+pub(crate) enum PermitState {
     Requested(oneshot::Sender<Permit>),
     /// Dropped by the check when `strong_count` is 0.
     Issued(Weak<()>),
 }
 
 impl PermitState {
-    pub fn issue() -> (Permit, PermitState) {
+    pub(crate) fn issue() -> (Permit, PermitState) {
         let permit = Arc::new(());
         let issued = PermitState::Issued(Arc::downgrade(&permit));
         (Permit(permit), issued)
@@ -62,7 +62,7 @@ impl PermitState {
     }
 }
 
-pub enum Stage {
+pub(crate) enum Stage {
     Queued {
         gate: LoadGate,
         busy_since: Option<Instant>,
@@ -75,7 +75,7 @@ pub enum Stage {
 }
 
 /// A queued or active check.
-pub struct UnfinishedCheck {
+pub(crate) struct UnfinishedCheck {
     pub desired: DesiredCheck,
     /// Position in the owner's list, which is ordered by age.
     pub position: usize,
@@ -88,7 +88,7 @@ pub struct UnfinishedCheck {
 }
 
 impl UnfinishedCheck {
-    pub fn new(desired: DesiredCheck, position: usize, at: Instant) -> UnfinishedCheck {
+    pub(crate) fn new(desired: DesiredCheck, position: usize, at: Instant) -> UnfinishedCheck {
         UnfinishedCheck {
             desired,
             position,
@@ -107,19 +107,19 @@ impl UnfinishedCheck {
         (self.desired.scheduled, self.position)
     }
 
-    pub fn is_active(&self) -> bool {
+    pub(crate) fn is_active(&self) -> bool {
         matches!(self.stage, Stage::Active { .. })
     }
 
     /// The first reason stays.
-    pub fn cancel(&mut self, reason: Cancellation) {
+    pub(crate) fn cancel(&mut self, reason: Cancellation) {
         self.cancellation.get_or_insert(reason);
         if let Stage::Active { cancel, .. } = &self.stage {
             cancel.cancel();
         }
     }
 
-    pub fn cancelled_outcome(&self) -> CheckOutcome {
+    pub(crate) fn cancelled_outcome(&self) -> CheckOutcome {
         let reason = match &self.cancellation {
             Some(cancellation) => cancellation.reason.clone(),
             // Only the end of the source cancels without a reason.
@@ -148,7 +148,7 @@ impl UnfinishedCheck {
 }
 
 /// All block devices of the filesystem: they identify checks of the same one.
-pub fn devices_of(target: &CheckTarget) -> BTreeSet<DevNo> {
+pub(crate) fn devices_of(target: &CheckTarget) -> BTreeSet<DevNo> {
     target
         .members
         .iter()
@@ -162,7 +162,7 @@ fn share_devices(one: &CheckTarget, other: &CheckTarget) -> bool {
 }
 
 /// A checker that cannot be killed. Until it exits, its filesystem is not checked again.
-pub struct StuckChecker {
+pub(crate) struct StuckChecker {
     pub devices: BTreeSet<DevNo>,
     pub waiting_in: Option<String>,
     pub since: jiff::Timestamp,
@@ -170,7 +170,7 @@ pub struct StuckChecker {
 
 /// The next action of the source.
 #[derive(Debug, PartialEq, Eq)]
-pub enum QueueAction {
+pub(crate) enum QueueAction {
     Start(CheckId),
     /// To an active check that requested one.
     GrantPermit(CheckId),
@@ -179,7 +179,7 @@ pub enum QueueAction {
 }
 
 #[derive(Default)]
-pub struct Queue {
+pub(crate) struct Queue {
     pub checks: BTreeMap<CheckId, UnfinishedCheck>,
     /// Ended, but still in the owner's list.
     pub finished: BTreeSet<CheckId>,
@@ -205,7 +205,7 @@ impl Queue {
 
     /// The first action that is due; called again after each. At most `at_once` checks hold a
     /// permit.
-    pub fn next_action(&self, at_once: usize, at: Instant) -> Option<QueueAction> {
+    pub(crate) fn next_action(&self, at_once: usize, at: Instant) -> Option<QueueAction> {
         let mut free = at_once.max(1).saturating_sub(
             self.checks
                 .values()
@@ -246,13 +246,13 @@ impl Queue {
         None
     }
 
-    pub fn request_permit(&mut self, (id, reply): PermitRequest) {
+    pub(crate) fn request_permit(&mut self, (id, reply): PermitRequest) {
         if let Some(permit) = self.permit_of(&id) {
             *permit = PermitState::Requested(reply);
         }
     }
 
-    pub fn grant_permit(&mut self, id: &CheckId) {
+    pub(crate) fn grant_permit(&mut self, id: &CheckId) {
         if let Some(permit) = self.permit_of(id) {
             permit.grant();
         }
@@ -266,7 +266,7 @@ impl Queue {
     }
 
     /// When the load of a busy node is to be sampled again. Overdue samples wait for another event.
-    pub fn next_load_sample(&self, at: Instant) -> Option<Instant> {
+    pub(crate) fn next_load_sample(&self, at: Instant) -> Option<Instant> {
         let again = self.checks.values().filter_map(|check| match &check.stage {
             Stage::Queued {
                 gate: LoadGate::Busy {
@@ -280,7 +280,12 @@ impl Queue {
     }
 
     /// Why a queued check has not started.
-    pub fn queued_reason(&self, id: &CheckId, check: &UnfinishedCheck, begun: bool) -> String {
+    pub(crate) fn queued_reason(
+        &self,
+        id: &CheckId,
+        check: &UnfinishedCheck,
+        begun: bool,
+    ) -> String {
         if !begun {
             return "the checkers, and what a daemon before may have left behind, are looked for first".to_owned();
         }
@@ -307,7 +312,7 @@ impl Queue {
 
     /// Applies a load sample; `why`: the node is too busy. The error is the outcome of a check that
     /// has waited for too long.
-    pub fn apply_load(
+    pub(crate) fn apply_load(
         &mut self,
         id: &CheckId,
         why: Option<String>,
@@ -347,7 +352,7 @@ impl Queue {
     }
 
     /// The outcome of a check whose filesystem has a stuck checker.
-    pub fn stuck_outcome(&self, target: &CheckTarget) -> Option<CheckOutcome> {
+    pub(crate) fn stuck_outcome(&self, target: &CheckTarget) -> Option<CheckOutcome> {
         let mine = devices_of(target);
         let stuck = self
             .stuck
@@ -366,7 +371,7 @@ impl Queue {
     }
 }
 
-pub fn failed_outcome(reason: String, mode: Mode) -> CheckOutcome {
+pub(crate) fn failed_outcome(reason: String, mode: Mode) -> CheckOutcome {
     CheckOutcome {
         verdict: CheckVerdict::Failed,
         reason,
@@ -375,7 +380,7 @@ pub fn failed_outcome(reason: String, mode: Mode) -> CheckOutcome {
 }
 
 /// Whether `now` differs from `before` only in the phase of a run.
-pub fn differs_only_in_phase(before: &TaskProgress, now: &TaskProgress) -> bool {
+pub(crate) fn differs_only_in_phase(before: &TaskProgress, now: &TaskProgress) -> bool {
     let running = |said: &TaskProgress| matches!(said.state, CheckState::Running { .. });
     running(before) && running(now) && before.runs == now.runs && before.signals == now.signals
 }

@@ -6,7 +6,7 @@
 //! `OrphanedRuns` tells whether the checker exited. Freezing is not done here.
 
 mod orphans;
-pub mod protocol;
+pub(crate) mod protocol;
 
 pub use orphans::OrphanedRuns;
 

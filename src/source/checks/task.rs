@@ -50,7 +50,7 @@ const MIN_WAIT: Duration = Duration::from_millis(100);
 
 /// What a check is doing and has done so far.
 #[derive(Clone, Debug, PartialEq)]
-pub struct TaskProgress {
+pub(crate) struct TaskProgress {
     pub state: CheckState,
     pub runs: Vec<Arc<Run>>,
     pub signals: Vec<FilesystemSignal>,
@@ -58,11 +58,11 @@ pub struct TaskProgress {
 
 /// The progress of every active check. The source adds and removes the entries, the tasks update
 /// them.
-pub type ProgressMap = BTreeMap<CheckId, TaskProgress>;
+pub(crate) type ProgressMap = BTreeMap<CheckId, TaskProgress>;
 
 /// The result of a check.
 #[derive(Debug)]
-pub struct TaskResult {
+pub(crate) struct TaskResult {
     /// None: the check was cancelled.
     pub outcome: Option<CheckOutcome>,
     pub runs: Vec<Arc<Run>>,
@@ -72,7 +72,7 @@ pub struct TaskResult {
 }
 
 /// The inputs of a check.
-pub struct TaskInputs {
+pub(crate) struct TaskInputs {
     pub checker: PathBuf,
     /// Path of lvm; None where snapshots cannot be made.
     pub lvm: Option<PathBuf>,
@@ -85,7 +85,7 @@ pub struct TaskInputs {
     pub permit_requests: mpsc::UnboundedSender<PermitRequest>,
 }
 
-pub async fn run_check<W: Backend>(
+pub(crate) async fn run_check<W: Backend>(
     backend: W,
     desired: DesiredCheck,
     inputs: TaskInputs,

@@ -26,7 +26,7 @@ const VERSION_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_OUTPUT_BYTES: usize = 4096;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct AvailableTools {
+pub(crate) struct AvailableTools {
     /// The errors say what to install.
     checkers: BTreeMap<Filesystem, Result<CheckerProgram, String>>,
     /// Path on the host.
@@ -36,7 +36,7 @@ pub struct AvailableTools {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CheckerProgram {
+pub(crate) struct CheckerProgram {
     pub path: PathBuf,
     /// `1.47.0`; empty when the program did not print it.
     pub version: String,
@@ -47,7 +47,7 @@ pub struct CheckerProgram {
 
 impl AvailableTools {
     #[cfg(test)]
-    pub fn new(
+    pub(crate) fn new(
         checkers: impl IntoIterator<Item = (Filesystem, CheckerProgram)>,
         lvm: Option<PathBuf>,
     ) -> AvailableTools {
@@ -72,7 +72,7 @@ impl AvailableTools {
         }
     }
 
-    pub fn unavailable(why: &str) -> AvailableTools {
+    pub(crate) fn unavailable(why: &str) -> AvailableTools {
         AvailableTools {
             absent: Some(why.to_owned()),
             ..AvailableTools::default()
@@ -80,7 +80,7 @@ impl AvailableTools {
     }
 
     /// The error says why not, and what to do.
-    pub fn checker(&self, filesystem: Filesystem) -> Result<&Path, String> {
+    pub(crate) fn checker(&self, filesystem: Filesystem) -> Result<&Path, String> {
         if let Some(why) = &self.absent {
             return Err(format!("nothing can be checked here: {why}"));
         }
@@ -91,7 +91,7 @@ impl AvailableTools {
         }
     }
 
-    pub fn status(&self) -> SourceStatus {
+    pub(crate) fn status(&self) -> SourceStatus {
         if let Some(why) = &self.absent {
             return SourceStatus::Absent(why.clone());
         }
@@ -117,7 +117,7 @@ impl AvailableTools {
 }
 
 /// `before`: the last result; a program that is unchanged is not started again for its version.
-pub async fn find_tools(
+pub(crate) async fn find_tools(
     root: &HostRoot,
     tools: Tools,
     before: Option<AvailableTools>,
@@ -172,7 +172,7 @@ pub async fn find_tools(
 }
 
 /// Path on the host.
-pub async fn find_lvm(root: &HostRoot, given: &Tools) -> Option<PathBuf> {
+pub(crate) async fn find_lvm(root: &HostRoot, given: &Tools) -> Option<PathBuf> {
     let (root, given) = (root.clone(), given.lvm.clone());
     PROGRAM_FILES
         .run(move || find_program(&root, given.as_deref(), "lvm"))

@@ -23,7 +23,7 @@ const QUERY_TIMEOUT: Duration = Duration::from_secs(60);
 /// The scope of a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum HealthScope {
+pub(crate) enum HealthScope {
     /// Allocation groups: one ioctl for each group.
     Groups,
     /// The inodes as well: all of them are read.
@@ -31,7 +31,7 @@ pub enum HealthScope {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HealthQuery {
+pub(crate) struct HealthQuery {
     /// In the host's mount namespace.
     pub mount: HostPath,
     pub dev: DevNo,
@@ -40,7 +40,7 @@ pub struct HealthQuery {
 
 /// A part that the kernel reports as sick, or an error with the same meaning.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Sickness {
+pub(crate) struct Sickness {
     pub kind: SignalKind,
     pub text: String,
 }
@@ -48,13 +48,13 @@ pub struct Sickness {
 /// One response for the groups, then one for the inodes where the query includes them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum HealthResponse {
+pub(crate) enum HealthResponse {
     Sick(Vec<Sickness>),
     Failed { error: String },
 }
 
 /// Dropping the future ends the helper. An error: the query failed.
-pub async fn query(
+pub(crate) async fn query(
     program: &Program,
     mount: HostPath,
     dev: DevNo,

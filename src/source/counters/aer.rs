@@ -15,7 +15,7 @@ use crate::source::inventory::sysfs::{DeviceRemoved, SysfsReader};
 const SEVERITIES: [&str; 3] = ["correctable", "nonfatal", "fatal"];
 
 /// `NAME COUNT` a line; the last is a total (`TOTAL_ERR_COR`). None for junk.
-pub fn parse(text: &str) -> Option<Vec<(&str, u64)>> {
+pub(crate) fn parse(text: &str) -> Option<Vec<(&str, u64)>> {
     let line = |line: &'_ str| -> Option<(usize, u64)> {
         // Kernels before 5.4 have spaces in the names (`Receiver Error 0`); the count is what
         // stands behind the last one.
@@ -28,7 +28,7 @@ pub fn parse(text: &str) -> Option<Vec<(&str, u64)>> {
 }
 
 /// The PCI function nearest to the device at the end of `path`: the last `0000:03:00.0` in it.
-pub fn nearest_pci_function(path: &str) -> Option<&str> {
+pub(crate) fn nearest_pci_function(path: &str) -> Option<&str> {
     path.split('/').rev().find(|part| is_function(part))
 }
 
@@ -49,7 +49,7 @@ fn is_function(name: &str) -> bool {
 }
 
 /// Of the functions below which the block devices `names` and the NVMe controllers are, each once.
-pub fn read(reader: &SysfsReader<'_>, names: &[String]) -> Vec<CounterReading> {
+pub(crate) fn read(reader: &SysfsReader<'_>, names: &[String]) -> Vec<CounterReading> {
     let blocks = names.iter().map(|name| format!("/sys/class/block/{name}"));
     // With native multipath, the block device of a namespace is below no controller.
     let controllers = reader

@@ -11,11 +11,14 @@ use crate::model::counters::{CounterDevice, CounterReading};
 use crate::source::inventory::sysfs::{DeviceRemoved, SysfsReader};
 
 /// Whether the block device is part of a bcache. Reads no attribute.
-pub fn is_member(reader: &SysfsReader<'_>, name: &str) -> bool {
+pub(crate) fn is_member(reader: &SysfsReader<'_>, name: &str) -> bool {
     !name.starts_with("bcache") && reader.is_dir(&format!("/sys/class/block/{name}/bcache"))
 }
 
-pub fn read(reader: &SysfsReader<'_>, name: &str) -> Result<Option<CounterReading>, DeviceRemoved> {
+pub(crate) fn read(
+    reader: &SysfsReader<'_>,
+    name: &str,
+) -> Result<Option<CounterReading>, DeviceRemoved> {
     let file = format!("/sys/class/block/{name}/bcache/io_errors");
     let of = CounterDevice::Block(name.to_owned());
     let reading = |value| CounterReading {

@@ -17,7 +17,7 @@ const DIR: &str = "/sys/fs/btrfs";
 
 /// `NAME COUNT` a line. None for `invalid` (the counters could not be read at the mount) and for
 /// junk.
-pub fn parse(text: &str) -> Option<BTreeMap<String, u64>> {
+pub(crate) fn parse(text: &str) -> Option<BTreeMap<String, u64>> {
     let line = |line: &str| {
         let (name, count) = line.split_once(' ')?;
         Some((name.to_owned(), count.trim().parse().ok()?))
@@ -28,7 +28,7 @@ pub fn parse(text: &str) -> Option<BTreeMap<String, u64>> {
         .filter(|counts| !counts.is_empty())
 }
 
-pub fn read(reader: &SysfsReader<'_>) -> Vec<CounterReading> {
+pub(crate) fn read(reader: &SysfsReader<'_>) -> Vec<CounterReading> {
     let uuids = reader
         .list(DIR)
         .into_iter()
@@ -52,7 +52,7 @@ fn read_one(reader: &SysfsReader<'_>, uuid: &str) -> Result<Option<CounterReadin
 
 /// Of all members of the btrfs mounted at `path`, where it has several. `name` tells the kernel's
 /// name of the block device at a path.
-pub fn read_members(
+pub(crate) fn read_members(
     reader: &SysfsReader<'_>,
     path: &HostPath,
     name: impl Fn(&HostPath) -> Option<String>,

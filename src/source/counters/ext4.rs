@@ -13,7 +13,7 @@ const COUNTERS: [&str; 3] = ["errors_count", "warning_count", "msg_count"];
 /// (fs/ext4/ext4.h, EXT4_ERR_* for the codes).
 const FIELDS: [&str; 6] = ["time", "errcode", "func", "line", "ino", "block"];
 
-pub fn read(reader: &SysfsReader<'_>) -> Vec<CounterReading> {
+pub(crate) fn read(reader: &SysfsReader<'_>) -> Vec<CounterReading> {
     // `features` lies beside the filesystems; it has no counts.
     reader
         .list(DIR)

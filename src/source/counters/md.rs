@@ -9,7 +9,10 @@ use crate::source::inventory::sysfs::{DeviceRemoved, SysfsReader};
 
 /// `mismatch_cnt` is of the array, in sectors, set to 0 when a check begins; `errors` is of the
 /// member, by its own name.
-pub fn read(reader: &SysfsReader<'_>, array: &str) -> Result<Vec<CounterReading>, DeviceRemoved> {
+pub(crate) fn read(
+    reader: &SysfsReader<'_>,
+    array: &str,
+) -> Result<Vec<CounterReading>, DeviceRemoved> {
     let dir = format!("/sys/block/{array}/md");
     let reading = |device: &str, file: String, name: &str, value: u64| CounterReading {
         device: CounterDevice::Block(device.to_owned()),

@@ -24,12 +24,15 @@ const ERROR_COUNTERS: [&str; 2] = ["ioerr_cnt", "iotmo_cnt"];
 const REQUEST_COUNTERS: [&str; 2] = ["iorequest_cnt", "iodone_cnt"];
 
 /// `0x1f`.
-pub fn parse(text: &str) -> Option<u64> {
+pub(crate) fn parse(text: &str) -> Option<u64> {
     u64::from_str_radix(text.trim().strip_prefix("0x")?, 16).ok()
 }
 
 /// None for what is no SCSI disk.
-pub fn read(reader: &SysfsReader<'_>, name: &str) -> Result<Option<CounterReading>, DeviceRemoved> {
+pub(crate) fn read(
+    reader: &SysfsReader<'_>,
+    name: &str,
+) -> Result<Option<CounterReading>, DeviceRemoved> {
     // sr and st have the same attributes, and an unreadable CD is no news.
     if !name.starts_with("sd") {
         return Ok(None);

@@ -34,7 +34,9 @@ const CHECKED_OFFSET: usize = 116;
 
 /// One value a bit, `sick_NAME`, 0 or 1; bits of later kernels by their number. What was ever
 /// checked goes with them.
-pub fn parse(geometry: &[u8; GEOMETRY]) -> (BTreeMap<String, u64>, BTreeMap<String, String>) {
+pub(crate) fn parse(
+    geometry: &[u8; GEOMETRY],
+) -> (BTreeMap<String, u64>, BTreeMap<String, String>) {
     let word = |at: usize| {
         u32::from_ne_bytes([
             geometry[at],
@@ -64,7 +66,7 @@ pub fn parse(geometry: &[u8; GEOMETRY]) -> (BTreeMap<String, u64>, BTreeMap<Stri
 
 /// Of the XFS mounted at `path`, which lies on the block device `device`. None where the kernel
 /// does not answer the question.
-pub fn read(path: &HostPath, device: String) -> Result<Option<CounterReading>, XfsError> {
+pub(crate) fn read(path: &HostPath, device: String) -> Result<Option<CounterReading>, XfsError> {
     let Some(geometry) = geometry(path)? else {
         return Ok(None);
     };

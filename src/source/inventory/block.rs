@@ -13,7 +13,7 @@ use crate::source::inventory::udev_db::UdevRecord;
 /// Sizes and starts in sysfs are counted in 512 bytes, whatever the device's block size.
 const SECTOR: u64 = 512;
 
-pub struct BlockEntry {
+pub(crate) struct BlockEntry {
     pub device: BlockDevice,
     /// `/sys/devices/…/block/sda`.
     pub sysfs: String,
@@ -26,7 +26,7 @@ pub struct BlockEntry {
 
 /// None for a device that goes while it is read, and for the hidden nodes of the kernel's NVMe
 /// multipath (`nvme0c0n1`), which nobody can open.
-pub fn read(reader: &SysfsReader<'_>, name: &str) -> Option<BlockEntry> {
+pub(crate) fn read(reader: &SysfsReader<'_>, name: &str) -> Option<BlockEntry> {
     let sysfs = reader.link(&format!("/sys/class/block/{name}"))?;
     // On `Gone`, an event is on its way.
     read_at(reader, name, sysfs).ok().flatten()
@@ -179,10 +179,10 @@ fn is_connected_nbd(
     Ok(is_numbered_name(name, "nbd") && reader.number(&format!("{sysfs}/size"))?.unwrap_or(0) > 0)
 }
 
-pub fn parent(sysfs: &str) -> &str {
+pub(crate) fn parent(sysfs: &str) -> &str {
     sysfs.rsplit_once('/').map_or("", |(parent, _)| parent)
 }
 
-pub fn file_name(sysfs: &str) -> &str {
+pub(crate) fn file_name(sysfs: &str) -> &str {
     sysfs.rsplit_once('/').map_or(sysfs, |(_, name)| name)
 }

@@ -6,7 +6,7 @@ use crate::source::inventory::sysfs::{DeviceRemoved, SysfsReader};
 
 const DIR: &str = "/sys/fs/btrfs";
 
-pub fn read(reader: &SysfsReader<'_>) -> Vec<BtrfsFs> {
+pub(crate) fn read(reader: &SysfsReader<'_>) -> Vec<BtrfsFs> {
     // `features` and `debug` lie beside the filesystems, whose folders are named by their UUIDs.
     let uuids = reader
         .list(DIR)

@@ -14,13 +14,13 @@ use crate::source::inventory::identity::{self, IdentityCandidate};
 use crate::source::inventory::sysfs::{DeviceRemoved, SysfsReader};
 
 /// A drive, or one path to it: its facts still without an id, and what its id can be made of.
-pub struct DetectedDrive {
+pub(crate) struct DetectedDrive {
     pub facts: DriveFacts,
     pub candidate: IdentityCandidate,
 }
 
 /// Gives each drive its id and joins the paths of one. Sorted by id.
-pub fn build_drives(found: Vec<DetectedDrive>) -> Vec<DriveFacts> {
+pub(crate) fn build_drives(found: Vec<DetectedDrive>) -> Vec<DriveFacts> {
     let candidates: Vec<IdentityCandidate> =
         found.iter().map(|found| found.candidate.clone()).collect();
     let mut facts: Vec<Option<DriveFacts>> =
@@ -69,7 +69,7 @@ fn merge_path(mut drive: DriveFacts, path: DriveFacts) -> DriveFacts {
 }
 
 /// None for a device that is no drive, or is gone.
-pub fn detect(
+pub(crate) fn detect(
     reader: &SysfsReader<'_>,
     entry: &BlockEntry,
     admit: &[String],
@@ -129,7 +129,7 @@ fn virtual_drive(
 }
 
 /// What every block device says, whatever drives it.
-pub fn common_facts(
+pub(crate) fn common_facts(
     reader: &SysfsReader<'_>,
     entry: &BlockEntry,
 ) -> Result<DriveFacts, DeviceRemoved> {

@@ -19,7 +19,7 @@ use crate::model::ids::DriveId;
 
 /// One device node (or one NVMe subsystem) that wants to be a drive.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct IdentityCandidate {
+pub(crate) struct IdentityCandidate {
     /// Identities, best first, already free of bogus ones. Never empty strings.
     pub identities: Vec<String>,
     /// Where it sits, for the fallback; differs between any two nodes that exist at once, except
@@ -41,13 +41,13 @@ pub struct IdentityCandidate {
 
 /// A drive: indices of the candidates that are it, in their order.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct IdentityAssignment {
+pub(crate) struct IdentityAssignment {
     pub members: Vec<usize>,
     pub id: DriveId,
     pub stable: bool,
 }
 
-pub fn assign_ids(candidates: &[IdentityCandidate]) -> Vec<IdentityAssignment> {
+pub(crate) fn assign_ids(candidates: &[IdentityCandidate]) -> Vec<IdentityAssignment> {
     let groups = group_paths(candidates);
     // How many drives claim each identity, at whatever level.
     let mut claims: BTreeMap<&str, usize> = BTreeMap::new();
@@ -136,14 +136,14 @@ fn group_paths(candidates: &[IdentityCandidate]) -> Vec<Vec<usize>> {
 }
 
 /// `MODEL_SERIAL`, runs of white space folded into one `_`.
-pub fn model_serial(model: &str, serial: &str) -> String {
+pub(crate) fn model_serial(model: &str, serial: &str) -> String {
     let fold = |text: &str| text.split_whitespace().collect::<Vec<_>>().join("_");
     format!("{}_{}", fold(model), fold(serial))
 }
 
 /// A serial number that identifies nothing: empty, one character repeated, digits counted up, a
 /// placeholder, unprintable.
-pub fn is_bogus_serial(serial: &str) -> bool {
+pub(crate) fn is_bogus_serial(serial: &str) -> bool {
     const PLACEHOLDERS: [&str; 10] = [
         "1.0",
         "none",
@@ -167,7 +167,7 @@ pub fn is_bogus_serial(serial: &str) -> bool {
 
 /// The digits of a nguid, eui64 or naa number that identify nothing: zeros, one digit repeated,
 /// counted up, or a constant of a bridge whose vendor part is empty (`5000000000000001`).
-pub fn is_bogus_number(digits: &str) -> bool {
+pub(crate) fn is_bogus_number(digits: &str) -> bool {
     let lower = digits.to_ascii_lowercase();
     let plain: String = lower.chars().filter(char::is_ascii_hexdigit).collect();
     // Without the format digit, all but the last two digits zero.

@@ -33,7 +33,7 @@ struct Namespace<'a> {
 }
 
 /// Drives whose name, or the name of one of whose namespaces, is ignored are left out.
-pub fn detect(
+pub(crate) fn detect(
     reader: &SysfsReader<'_>,
     entries: &[BlockEntry],
     ignored: &dyn Fn(&str) -> bool,

@@ -21,27 +21,27 @@ const MAX_WARNINGS: usize = 100;
 
 /// The device vanished between two reads (hot-unplug).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DeviceRemoved;
+pub(crate) struct DeviceRemoved;
 
-pub struct SysfsReader<'a> {
+pub(crate) struct SysfsReader<'a> {
     root: &'a HostRoot,
     warnings: RefCell<Vec<String>>,
 }
 
 impl<'a> SysfsReader<'a> {
-    pub fn new(root: &'a HostRoot) -> SysfsReader<'a> {
+    pub(crate) fn new(root: &'a HostRoot) -> SysfsReader<'a> {
         SysfsReader {
             root,
             warnings: RefCell::default(),
         }
     }
 
-    pub fn into_warnings(self) -> Vec<String> {
+    pub(crate) fn into_warnings(self) -> Vec<String> {
         self.warnings.into_inner()
     }
 
     /// The one thing that makes a scan impossible: the folder of all block devices.
-    pub fn try_list(&self, dir: &str) -> io::Result<Vec<String>> {
+    pub(crate) fn try_list(&self, dir: &str) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in std::fs::read_dir(self.root.at(dir))? {
             match entry?.file_name().into_string() {
@@ -54,7 +54,7 @@ impl<'a> SysfsReader<'a> {
     }
 
     /// Names in a folder, sorted; empty where there is no such folder.
-    pub fn list(&self, dir: &str) -> Vec<String> {
+    pub(crate) fn list(&self, dir: &str) -> Vec<String> {
         self.try_list(dir).unwrap_or_else(|error| {
             if !is_absent(&error) && !is_device_removed(&error) {
                 self.warn_reading(dir, &error);
@@ -63,16 +63,16 @@ impl<'a> SysfsReader<'a> {
         })
     }
 
-    pub fn is_dir(&self, path: &str) -> bool {
+    pub(crate) fn is_dir(&self, path: &str) -> bool {
         self.root.at(path).is_dir()
     }
 
-    pub fn exists(&self, path: &str) -> bool {
+    pub(crate) fn exists(&self, path: &str) -> bool {
         self.root.at(path).symlink_metadata().is_ok()
     }
 
     /// An attribute's bytes. None where the device has no such attribute.
-    pub fn bytes(&self, path: &str) -> Result<Option<Vec<u8>>, DeviceRemoved> {
+    pub(crate) fn bytes(&self, path: &str) -> Result<Option<Vec<u8>>, DeviceRemoved> {
         let mut bytes = Vec::new();
         let read = std::fs::File::open(self.root.at(path))
             .and_then(|file| file.take(MAX_FILE_SIZE).read_to_end(&mut bytes));
@@ -89,7 +89,7 @@ impl<'a> SysfsReader<'a> {
 
     /// An attribute's text without white space around it; None when empty. Bytes that are no UTF-8
     /// are shown as U+FFFD and warned of.
-    pub fn text(&self, path: &str) -> Result<Option<String>, DeviceRemoved> {
+    pub(crate) fn text(&self, path: &str) -> Result<Option<String>, DeviceRemoved> {
         let Some(bytes) = self.bytes(path)? else {
             return Ok(None);
         };
@@ -101,7 +101,7 @@ impl<'a> SysfsReader<'a> {
         Ok((!text.is_empty()).then(|| text.to_owned()))
     }
 
-    pub fn number(&self, path: &str) -> Result<Option<u64>, DeviceRemoved> {
+    pub(crate) fn number(&self, path: &str) -> Result<Option<u64>, DeviceRemoved> {
         let Some(text) = self.text(path)? else {
             return Ok(None);
         };
@@ -113,13 +113,13 @@ impl<'a> SysfsReader<'a> {
     }
 
     /// 0 or 1.
-    pub fn flag(&self, path: &str) -> Result<Option<bool>, DeviceRemoved> {
+    pub(crate) fn flag(&self, path: &str) -> Result<Option<bool>, DeviceRemoved> {
         Ok(self.number(path)?.map(|number| number != 0))
     }
 
     /// Where a link of sysfs leads, as the host names it. sysfs's links are relative and cross no
     /// other link, so they are resolved by name: the same on a recorded tree, wherever it lies.
-    pub fn link(&self, path: &str) -> Option<String> {
+    pub(crate) fn link(&self, path: &str) -> Option<String> {
         let target = match std::fs::read_link(self.root.at(path)) {
             Ok(target) => target,
             Err(error) => {
@@ -153,7 +153,7 @@ impl<'a> SysfsReader<'a> {
     }
 
     /// udev's record of a device; None where udev has none (or does not run).
-    pub fn udev(&self, id: &str) -> Option<UdevRecord> {
+    pub(crate) fn udev(&self, id: &str) -> Option<UdevRecord> {
         let path = format!("/run/udev/data/{id}");
         // A record that goes is a device that goes; the device's own attributes will tell.
         let record = udev_db::parse(&self.bytes(&path).ok().flatten()?);
@@ -163,7 +163,7 @@ impl<'a> SysfsReader<'a> {
         Some(record)
     }
 
-    pub fn warn(&self, text: String) {
+    pub(crate) fn warn(&self, text: String) {
         let mut warnings = self.warnings.borrow_mut();
         match warnings.len() {
             0..MAX_WARNINGS => warnings.push(text),

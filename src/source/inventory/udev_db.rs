@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 /// What udev says of one device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct UdevRecord {
+pub(crate) struct UdevRecord {
     /// `S:` lines as paths: `/dev/disk/by-id/…`. Sorted.
     pub links: Vec<String>,
     pub properties: BTreeMap<String, String>,
@@ -16,7 +16,7 @@ pub struct UdevRecord {
     pub has_invalid_utf8: bool,
 }
 
-pub fn parse(bytes: &[u8]) -> UdevRecord {
+pub(crate) fn parse(bytes: &[u8]) -> UdevRecord {
     let text = String::from_utf8_lossy(bytes);
     let mut record = UdevRecord {
         has_invalid_utf8: matches!(text, std::borrow::Cow::Owned(_)),
@@ -39,7 +39,7 @@ pub fn parse(bytes: &[u8]) -> UdevRecord {
 
 impl UdevRecord {
     /// A property as it stands; None when absent or empty.
-    pub fn get(&self, key: &str) -> Option<&str> {
+    pub(crate) fn get(&self, key: &str) -> Option<&str> {
         self.properties
             .get(key)
             .map(|value| value.trim())
@@ -48,7 +48,7 @@ impl UdevRecord {
 
     /// A property of which udev also keeps an encoded form: `ID_MODEL` has its spaces replaced by
     /// `_`, `ID_MODEL_ENC` has them as `\x20`. The encoded one is the truer.
-    pub fn get_decoded(&self, key: &str) -> Option<String> {
+    pub(crate) fn get_decoded(&self, key: &str) -> Option<String> {
         let encoded = self
             .get(&format!("{key}_ENC"))
             .map(unescape)
@@ -60,7 +60,7 @@ impl UdevRecord {
 
 /// Undoes `\xHH` (udev's `encode_devnode_name`); bytes that make no UTF-8 become U+FFFD, a
 /// backslash that starts no escape stands for itself.
-pub fn unescape(text: &str) -> String {
+pub(crate) fn unescape(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let [first, tail @ ..] = rest {

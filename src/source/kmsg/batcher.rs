@@ -25,7 +25,7 @@ const MAX_ATTACHED: usize = 1024;
 /// Converts the kernel's clock to wall-clock time. The kernel's microseconds stop in suspend and
 /// drift, so they only serve for the backlog.
 #[derive(Clone, Copy, Debug)]
-pub struct KernelClock {
+pub(crate) struct KernelClock {
     pub now: Timestamp,
     /// CLOCK_MONOTONIC at that moment.
     pub monotonic: std::time::Duration,
@@ -46,7 +46,7 @@ impl KernelClock {
 
 /// The next step when the backlog was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CatchUp {
+pub(crate) enum CatchUp {
     Live,
     /// The stored cursor is ahead of all records in the log: it belongs to another log. Read again
     /// from the start.
@@ -55,7 +55,7 @@ pub enum CatchUp {
 
 /// What the record numbers of a medium prove.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MediumProperties {
+pub(crate) struct MediumProperties {
     /// Numbers without a gap prove that no record was lost.
     pub contiguous: bool,
     /// The backlog includes the newest record. Not so for a pipe, and for a journal that is read
@@ -64,7 +64,7 @@ pub struct MediumProperties {
 }
 
 #[derive(Debug)]
-pub struct Batcher {
+pub(crate) struct Batcher {
     epoch: LogEpoch,
     medium: MediumProperties,
     clock: KernelClock,
@@ -97,7 +97,7 @@ pub struct Batcher {
 }
 
 impl Batcher {
-    pub fn new(
+    pub(crate) fn new(
         start: StartPosition,
         medium: MediumProperties,
         clock: KernelClock,
@@ -134,7 +134,7 @@ impl Batcher {
     }
 
     /// Adds one record. `written`: its time, if the medium knows it better than the kernel's clock.
-    pub fn push(&mut self, raw: &[u8], arrival: Timestamp, written: Option<Timestamp>) {
+    pub(crate) fn push(&mut self, raw: &[u8], arrival: Timestamp, written: Option<Timestamp>) {
         let Ok(record) = record::parse(raw) else {
             self.count_unreadable();
             return;
@@ -194,7 +194,7 @@ impl Batcher {
     }
 
     /// The backlog was read; from now on, records are live.
-    pub fn catch_up(&mut self) -> CatchUp {
+    pub(crate) fn catch_up(&mut self) -> CatchUp {
         if self.in_backlog && self.medium.has_newest && self.last < self.resumed_at {
             return CatchUp::CursorAhead;
         }
@@ -205,44 +205,44 @@ impl Batcher {
         CatchUp::Live
     }
 
-    pub fn is_in_backlog(&self) -> bool {
+    pub(crate) fn is_in_backlog(&self) -> bool {
         self.in_backlog
     }
 
     /// There are events that the owner waits for.
-    pub fn has_events(&self) -> bool {
+    pub(crate) fn has_events(&self) -> bool {
         !self.events.is_empty() || !self.attached.is_empty()
     }
 
     /// Records since the last batch.
-    pub fn records_since_batch(&self) -> u64 {
+    pub(crate) fn records_since_batch(&self) -> u64 {
         self.records_since_batch
     }
 
     /// Number of all records that were read.
-    pub fn records_read(&self) -> u64 {
+    pub(crate) fn records_read(&self) -> u64 {
         self.records_read
     }
 
-    pub fn has_batches(&self) -> bool {
+    pub(crate) fn has_batches(&self) -> bool {
         !self.ready.is_empty()
     }
 
-    pub fn count_unreadable(&mut self) {
+    pub(crate) fn count_unreadable(&mut self) {
         self.records_read += 1;
         self.unreadable += 1;
     }
 
-    pub fn lost(&self) -> u64 {
+    pub(crate) fn lost(&self) -> u64 {
         self.lost
     }
 
-    pub fn unreadable(&self) -> u64 {
+    pub(crate) fn unreadable(&self) -> u64 {
         self.unreadable
     }
 
     /// Finishes the batch with what has been read.
-    pub fn finish_batch(&mut self) {
+    pub(crate) fn finish_batch(&mut self) {
         self.roll_up();
         let (events, attached) = (
             std::mem::take(&mut self.events),
@@ -259,11 +259,11 @@ impl Batcher {
         self.records_since_batch = 0;
     }
 
-    pub fn take_batches(&mut self) -> Vec<Batch> {
+    pub(crate) fn take_batches(&mut self) -> Vec<Batch> {
         std::mem::take(&mut self.ready)
     }
 
-    pub fn cursor(&self) -> Cursor {
+    pub(crate) fn cursor(&self) -> Cursor {
         let next = self
             .last
             .map_or(0, |last| last.saturating_add(1))

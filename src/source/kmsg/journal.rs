@@ -13,7 +13,7 @@ use crate::host::root::HostRoot;
 
 /// The paths in distributions, in order of preference. They are below the daemon's own root: the
 /// program must fit its own libraries.
-pub const PROGRAMS: [&str; 2] = ["/usr/bin/journalctl", "/bin/journalctl"];
+pub(crate) const PROGRAMS: [&str; 2] = ["/usr/bin/journalctl", "/bin/journalctl"];
 /// journald listens on this socket while it runs. Following a journal without journald would yield
 /// nothing for ever.
 const JOURNALD_SOCKET: &str = "/run/systemd/journal/socket";
@@ -22,13 +22,13 @@ const FIELDS: &str =
     "MESSAGE,PRIORITY,SYSLOG_FACILITY,_SOURCE_MONOTONIC_TIMESTAMP,_KERNEL_SUBSYSTEM,_KERNEL_DEVICE";
 
 /// Whether the host's journald runs.
-pub fn is_running(root: &HostRoot) -> bool {
+pub(crate) fn is_running(root: &HostRoot) -> bool {
     root.at(JOURNALD_SOCKET).exists()
 }
 
 /// Arguments to print the kernel's records of this boot, and to follow. `after`: the journal's own
 /// cursor.
-pub fn arguments(root: &HostRoot, boot_id: &str, after: Option<&str>) -> Vec<String> {
+pub(crate) fn arguments(root: &HostRoot, boot_id: &str, after: Option<&str>) -> Vec<String> {
     let mut arguments: Vec<String> = [
         "--quiet",
         "--no-pager",
@@ -109,7 +109,7 @@ impl Value {
 
 /// A record of the journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct JournalEntry {
+pub(crate) struct JournalEntry {
     /// In the format of /dev/kmsg. Its sequence number is the journal's.
     pub raw: Vec<u8>,
     pub realtime: Option<Timestamp>,
@@ -118,7 +118,7 @@ pub struct JournalEntry {
 }
 
 /// None: the line is no record, or lacks a required field.
-pub fn parse_entry(line: &[u8]) -> Option<JournalEntry> {
+pub(crate) fn parse_entry(line: &[u8]) -> Option<JournalEntry> {
     let line: JournalFields = serde_json::from_slice(line).ok()?;
     let message = line.message?.bytes()?;
     let number = |value: &Option<Value>| value.as_ref().and_then(Value::number);

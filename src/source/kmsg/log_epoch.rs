@@ -10,7 +10,7 @@ use crate::model::kernel_log::event::Cursor;
 
 /// The medium that the numbers come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Medium {
+pub(crate) enum Medium {
     /// The kernel's numbers.
     Kmsg,
     /// The journal's numbers, shared by all its entries.
@@ -20,7 +20,7 @@ pub enum Medium {
 /// Written as `BOOT-ID`, `BOOT-ID/journal`, and `…+N` when the numbers of a boot started over for
 /// the N-th time. Numbers of equal names are comparable.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LogEpoch {
+pub(crate) struct LogEpoch {
     pub boot_id: String,
     pub medium: Medium,
     pub generation: u32,
@@ -29,7 +29,7 @@ pub struct LogEpoch {
 const JOURNAL_SUFFIX: &str = "/journal";
 
 impl LogEpoch {
-    pub fn new(boot_id: &str, medium: Medium) -> LogEpoch {
+    pub(crate) fn new(boot_id: &str, medium: Medium) -> LogEpoch {
         LogEpoch {
             boot_id: boot_id.to_owned(),
             medium,
@@ -37,7 +37,7 @@ impl LogEpoch {
         }
     }
 
-    pub fn parse(text: &str) -> LogEpoch {
+    pub(crate) fn parse(text: &str) -> LogEpoch {
         let (text, again) = match text
             .rsplit_once('+')
             .map(|(text, again)| (text, again.parse()))
@@ -59,7 +59,7 @@ impl LogEpoch {
         }
     }
 
-    pub fn next(&self) -> LogEpoch {
+    pub(crate) fn next(&self) -> LogEpoch {
         LogEpoch {
             generation: self.generation.saturating_add(1),
             ..self.clone()
@@ -82,7 +82,7 @@ impl fmt::Display for LogEpoch {
 
 /// Where a session starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum StartPosition {
+pub(crate) enum StartPosition {
     /// At the oldest record: the store has none of them.
     Oldest(LogEpoch),
     /// After this cursor.
@@ -93,7 +93,7 @@ pub enum StartPosition {
 }
 
 impl StartPosition {
-    pub fn new(boot_id: &str, medium: Medium, stored: Option<&Cursor>) -> StartPosition {
+    pub(crate) fn new(boot_id: &str, medium: Medium, stored: Option<&Cursor>) -> StartPosition {
         let Some(cursor) = stored else {
             return StartPosition::Oldest(LogEpoch::new(boot_id, medium));
         };

@@ -19,7 +19,7 @@ use crate::host::async_fd::nonblocking;
 
 /// The form in which bytes arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LogFdKind {
+pub(crate) enum LogFdKind {
     /// One record a read.
     Device,
     /// A pipe: reads may split a record anywhere.
@@ -28,7 +28,7 @@ pub enum LogFdKind {
     Recording,
 }
 
-pub struct LogFd {
+pub(crate) struct LogFd {
     kind: LogFdKind,
     fd: Fd,
 }
@@ -40,7 +40,7 @@ enum Fd {
 }
 
 impl LogFd {
-    pub fn open(path: &Path) -> io::Result<LogFd> {
+    pub(crate) fn open(path: &Path) -> io::Result<LogFd> {
         let open = |write| {
             File::options()
                 .read(true)
@@ -77,7 +77,7 @@ impl LogFd {
     }
 
     /// A program's output.
-    pub fn from_output(fd: OwnedFd) -> io::Result<LogFd> {
+    pub(crate) fn from_output(fd: OwnedFd) -> io::Result<LogFd> {
         LogFd::polled(LogFdKind::Stream, fd)
     }
 
@@ -90,16 +90,16 @@ impl LogFd {
 
     /// A descriptor that keeps records apart, as the device does.
     #[cfg(test)]
-    pub fn from_datagrams(fd: OwnedFd) -> io::Result<LogFd> {
+    pub(crate) fn from_datagrams(fd: OwnedFd) -> io::Result<LogFd> {
         LogFd::polled(LogFdKind::Device, fd)
     }
 
-    pub fn kind(&self) -> LogFdKind {
+    pub(crate) fn kind(&self) -> LogFdKind {
         self.kind
     }
 
     /// `WouldBlock`: no data at present. 0: end of file.
-    pub fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+    pub(crate) fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         match &self.fd {
             // Before the first wait, tokio would return WouldBlock without a system call.
             Fd::Polled(fd) => match nix::unistd::read(fd.get_ref(), buffer) {
@@ -113,7 +113,7 @@ impl LogFd {
     }
 
     /// Waits for data or the end of file. Cancel-safe.
-    pub async fn readable(&self) -> io::Result<()> {
+    pub(crate) async fn readable(&self) -> io::Result<()> {
         match &self.fd {
             Fd::Polled(fd) => fd.readable().await.map(drop),
             Fd::File(_) => Ok(()),

@@ -8,7 +8,7 @@ use crate::model::kubelet::PodName;
 /// saveVolumeData). Further keys are its own business.
 #[derive(Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct VolumeData {
+pub(crate) struct VolumeData {
     pub driver_name: String,
     pub volume_handle: String,
     #[serde(rename = "specVolID")]
@@ -17,14 +17,14 @@ pub struct VolumeData {
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum RecordError {
+pub(crate) enum RecordError {
     #[error("not a record of the kubelet: {0}")]
     Json(#[from] serde_json::Error),
     #[error("it names no {0}")]
     Missing(&'static str),
 }
 
-pub fn parse_volume_data(text: &[u8]) -> Result<VolumeData, RecordError> {
+pub(crate) fn parse_volume_data(text: &[u8]) -> Result<VolumeData, RecordError> {
     let data: VolumeData = serde_json::from_slice(text)?;
     match &data {
         VolumeData { driver_name, .. } if driver_name.is_empty() => {
@@ -39,7 +39,7 @@ pub fn parse_volume_data(text: &[u8]) -> Result<VolumeData, RecordError> {
 
 /// `NAMESPACE_NAME_UID` below /var/log/pods (pkg/kubelet/kuberuntime/helpers.go,
 /// BuildPodLogsDirectory); none of the three holds an underscore.
-pub fn parse_pod_log_folder(name: &str) -> Option<(String, PodName)> {
+pub(crate) fn parse_pod_log_folder(name: &str) -> Option<(String, PodName)> {
     let mut parts = name.split('_');
     match (parts.next(), parts.next(), parts.next(), parts.next()) {
         (Some(namespace), Some(name), Some(uid), None) if ![namespace, name, uid].contains(&"") => {

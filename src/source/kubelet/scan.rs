@@ -17,7 +17,7 @@ const MAX_RECORD: u64 = 64 * 1024;
 
 #[derive(Debug, thiserror::Error)]
 #[error("reading {path}")]
-pub struct KubeletError {
+pub(crate) struct KubeletError {
     path: HostPath,
     #[source]
     source: io::Error,
@@ -25,7 +25,7 @@ pub struct KubeletError {
 
 /// None where there is no kubelet folder. An unreadable folder is an error: what lies in it is
 /// unknown, not absent.
-pub fn scan(
+pub(crate) fn scan(
     root: &HostRoot,
     kubelet_root: &HostPath,
 ) -> Result<Option<KubeletRecords>, KubeletError> {

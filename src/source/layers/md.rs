@@ -5,7 +5,7 @@ use crate::host::root::HostRoot;
 use crate::model::block::{MdMember, MdState};
 use crate::source::layers::LayerError;
 
-pub fn read(root: &HostRoot, device: &str) -> Result<MdState, LayerError> {
+pub(crate) fn read(root: &HostRoot, device: &str) -> Result<MdState, LayerError> {
     let dir = format!("/sys/block/{device}/md");
     let attributes = MdAttributes { root, dir: &dir };
     let mut members = Vec::new();

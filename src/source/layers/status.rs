@@ -8,7 +8,7 @@ use crate::model::block::{Extent, LayerState, Multipath, MultipathPath, ThinPool
 pub struct StatusParseError(pub String);
 
 /// A device's state is that of the first of its targets that can be judged.
-pub fn parse(lines: &str) -> Result<LayerState, StatusParseError> {
+pub(crate) fn parse(lines: &str) -> Result<LayerState, StatusParseError> {
     for line in lines.lines().filter(|line| !line.trim().is_empty()) {
         let bad = || StatusParseError(line.chars().take(200).collect());
         let mut words = Tokens(line.split_whitespace());
@@ -31,7 +31,7 @@ pub fn parse(lines: &str) -> Result<LayerState, StatusParseError> {
 const MAX_EXTENTS: usize = 1024;
 
 /// At least one target, and all of them linear.
-pub fn is_all_linear(lines: &str) -> bool {
+pub(crate) fn is_all_linear(lines: &str) -> bool {
     let mut kinds = lines
         .lines()
         .filter(|line| !line.trim().is_empty())
@@ -42,7 +42,7 @@ pub fn is_all_linear(lines: &str) -> bool {
 
 /// `START LENGTH linear MAJOR:MINOR OFFSET` (linear_status(), drivers/md/dm-linear.c). No lines:
 /// nothing is known of it.
-pub fn parse_linear(lines: &str) -> Result<LayerState, StatusParseError> {
+pub(crate) fn parse_linear(lines: &str) -> Result<LayerState, StatusParseError> {
     let mut extents = Vec::new();
     for line in lines.lines().filter(|line| !line.trim().is_empty()) {
         let extent = || {

@@ -19,7 +19,7 @@ static SMARTCTL_FILE: BlockingLane = BlockingLane::new();
 /// For one attribute of sysfs.
 const RUNTIME_STATUS_TIMEOUT: Duration = Duration::from_secs(5);
 
-pub trait Backend: Clone + Send + Sync + 'static {
+pub(crate) trait Backend: Clone + Send + Sync + 'static {
     fn run(&self, exec: Exec) -> impl Future<Output = Result<Output, ExecError>> + Send;
 
     /// Runs a job that may block in a worker.
@@ -41,10 +41,10 @@ pub trait Backend: Clone + Send + Sync + 'static {
 
 /// Device, inode, size, and the time of the last change in seconds and nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FileStamp(pub u64, pub u64, pub u64, pub i64, pub i64);
+pub(crate) struct FileStamp(pub u64, pub u64, pub u64, pub i64, pub i64);
 
 #[derive(Clone)]
-pub struct HostBackend {
+pub(crate) struct HostBackend {
     pub workers: JobWorkers,
     pub root: HostRoot,
 }

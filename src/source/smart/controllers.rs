@@ -20,7 +20,7 @@
 //!   kernel has each physical disk as a SCSI device of a channel other than 0, without a block
 //!   device: those are asked.
 
-pub mod enumerate;
+pub(crate) mod enumerate;
 #[cfg(test)]
 mod tests;
 
@@ -54,7 +54,7 @@ impl ControllerKind {
     }
 
     /// smartctl's word.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             ControllerKind::Megaraid => "megaraid",
             ControllerKind::Cciss => "cciss",
@@ -82,7 +82,7 @@ pub struct Controller {
 
 impl Controller {
     /// `megaraid host0`.
-    pub fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         format!("{} host{}", self.kind.name(), self.host)
     }
 }
@@ -96,14 +96,14 @@ const PROCESSOR: u64 = 3;
 const ARRAY_CONTROLLER: u64 = 12;
 
 #[derive(Debug, thiserror::Error)]
-pub enum FindError {
+pub(crate) enum FindError {
     #[error("reading {HOSTS}")]
     ListHosts(#[source] std::io::Error),
 }
 
 /// In a worker: sysfs can wait for a device. The error: nothing is known, and no controller is
 /// gone.
-pub fn find(root: &HostRoot) -> Result<Vec<Controller>, FindError> {
+pub(crate) fn find(root: &HostRoot) -> Result<Vec<Controller>, FindError> {
     let reader = SysfsReader::new(root);
     let names = match reader.try_list(HOSTS) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),

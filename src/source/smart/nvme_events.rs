@@ -25,7 +25,7 @@ use crate::source::worker_job::{JobError, answer, late_answer};
 const RETRY_INTERVAL: Duration = Duration::from_secs(3600);
 
 #[derive(Debug)]
-pub struct NvmeEventsResult {
+pub(crate) struct NvmeEventsResult {
     controller: String,
     result: Result<(), NvmeEventsError>,
 }
@@ -43,7 +43,7 @@ fn nvme_events_result(result: JobResult) -> Option<()> {
 }
 
 #[derive(Default)]
-pub struct NvmeEventSetup {
+pub(crate) struct NvmeEventSetup {
     controllers: BTreeMap<String, ControllerState>,
 }
 
@@ -56,7 +56,7 @@ struct ControllerState {
 
 /// The controllers of a drive (`nvme0`), which is queried through a controller or a namespace; with
 /// several paths, all of them.
-pub fn controllers(target: &SmartTarget) -> BTreeSet<String> {
+pub(crate) fn controllers(target: &SmartTarget) -> BTreeSet<String> {
     if target.transport != Transport::Nvme {
         return BTreeSet::new();
     }
@@ -80,14 +80,14 @@ fn controller_of_device(target: &SmartTarget) -> Option<String> {
 
 impl NvmeEventSetup {
     /// The controller may have been reset.
-    pub fn recheck(&mut self, controller: &str, at: Instant) {
+    pub(crate) fn recheck(&mut self, controller: &str, at: Instant) {
         if let Some(state) = self.controllers.get_mut(controller) {
             state.due = state.due.min(at);
         }
     }
 
     /// Out: when the next one is due.
-    pub fn start_due<W: Backend>(
+    pub(crate) fn start_due<W: Backend>(
         &mut self,
         plans: &BTreeMap<DriveId, Plan>,
         context: &Context,
@@ -146,7 +146,7 @@ impl NvmeEventSetup {
             .min()
     }
 
-    pub fn record_result(
+    pub(crate) fn record_result(
         &mut self,
         finished: NvmeEventsResult,
         settings: &SmartSettings,

@@ -34,10 +34,10 @@ use crate::model::smart::{SmartResponse, parse};
 use crate::source::smart::backend::Backend;
 
 /// The longest outputs, with device statistics, 256 errors and the text output, are half of this.
-pub const MAX_OUTPUT: usize = 1 << 20;
+pub(crate) const MAX_OUTPUT: usize = 1 << 20;
 
 #[derive(Clone, Debug)]
-pub struct Query {
+pub(crate) struct Query {
     pub program: PathBuf,
     pub device: PathBuf,
     pub device_type: Option<String>,
@@ -51,14 +51,14 @@ pub struct Query {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReadScope {
+pub(crate) enum ReadScope {
     Full,
     QuickAta,
     QuickScsi,
 }
 
 #[derive(Debug)]
-pub enum QueryOutcome {
+pub(crate) enum QueryOutcome {
     Response(QueryResponse),
     Stuck(UnkillableChild),
     /// smartctl could not be started: not a fault of the drive.
@@ -66,7 +66,7 @@ pub enum QueryOutcome {
 }
 
 #[derive(Debug)]
-pub struct QueryResponse {
+pub(crate) struct QueryResponse {
     pub response: SmartResponse,
     /// The fallback device type that worked.
     pub device_type: Option<String>,
@@ -89,7 +89,7 @@ impl From<SmartResponse> for QueryResponse {
 
 impl ReadScope {
     /// By the protocol in the last full report, where known.
-    pub fn quick_for(body: &Body) -> Option<ReadScope> {
+    pub(crate) fn quick_for(body: &Body) -> Option<ReadScope> {
         match body {
             Body::Ata(_) => Some(ReadScope::QuickAta),
             Body::Scsi(_) => Some(ReadScope::QuickScsi),
@@ -125,7 +125,7 @@ impl ReadScope {
 }
 
 impl Query {
-    pub fn command(&self, device_type: Option<&str>) -> Exec {
+    pub(crate) fn command(&self, device_type: Option<&str>) -> Exec {
         let mut args: Vec<String> = self
             .scope
             .arguments()
@@ -142,7 +142,7 @@ impl Query {
     }
 }
 
-pub fn smartctl_command(program: &Path, args: Vec<String>, timeout: Duration) -> Exec {
+pub(crate) fn smartctl_command(program: &Path, args: Vec<String>, timeout: Duration) -> Exec {
     Exec {
         program: program.to_owned(),
         args,
@@ -155,7 +155,7 @@ pub fn smartctl_command(program: &Path, args: Vec<String>, timeout: Duration) ->
 /// The path of the host's device in this mount namespace, and the device type that smartctl needs
 /// with it. smartctl detects the type by the name below /dev only (os_linux.cpp,
 /// autodetect_smart_device()).
-pub fn device_node(
+pub(crate) fn device_node(
     root: &HostRoot,
     device: &HostPath,
     transport: Transport,
@@ -192,7 +192,7 @@ pub fn device_node(
 /// requires. Other types send vendor-specific commands, whose effect on an unknown bridge is
 /// undefined (smartctl(8) warns of usbcypress and usbjmicron,x; sntasmedia, sntjmicron and
 /// sntrealtek are similar). Only an admin may set them.
-pub async fn query<W: Backend>(world: &W, query: &Query) -> QueryOutcome {
+pub(crate) async fn query<W: Backend>(world: &W, query: &Query) -> QueryOutcome {
     let output = match run_smartctl(world, query.command(query.device_type.as_deref())).await {
         Ok(output) => output,
         Err(outcome) => return outcome,
@@ -279,7 +279,7 @@ fn interpret(output: &Output, query: &Query) -> QueryResponse {
 
 /// Why the output of a run of smartctl cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum OutputError {
+pub(crate) enum OutputError {
     #[error("smartctl wrote more than {} KiB", MAX_OUTPUT >> 10)]
     Truncated,
     #[error("smartctl was ended by signal {0}")]
@@ -293,7 +293,7 @@ pub enum OutputError {
 }
 
 /// Checks what holds for the output of every run, before the output is parsed.
-pub fn check_output(output: &Output) -> Result<(), OutputError> {
+pub(crate) fn check_output(output: &Output) -> Result<(), OutputError> {
     if output.truncated {
         return Err(OutputError::Truncated);
     }
@@ -314,14 +314,14 @@ pub fn check_output(output: &Output) -> Result<(), OutputError> {
 }
 
 /// The identity of the drive in the output of `smartctl -i`.
-pub fn identity(output: &Output) -> Result<Identity, OutputError> {
+pub(crate) fn identity(output: &Output) -> Result<Identity, OutputError> {
     check_output(output)?;
     parse::identity(&output.stdout).map_err(OutputError::Invalid)
 }
 
 /// Equal without white space (udev writes `_` for it), or one is a part of the other: SCSI INQUIRY
 /// and udev truncate serial numbers.
-pub fn serials_match(expected: &str, actual: &str) -> bool {
+pub(crate) fn serials_match(expected: &str, actual: &str) -> bool {
     let plain = |text: &str| {
         text.chars()
             .filter(char::is_ascii_alphanumeric)

@@ -39,7 +39,7 @@ const CONFIRM_AFTER_INTERVALS: u32 = 2;
 const ENUMERATE_RETRY_INTERVAL: Duration = Duration::from_secs(600);
 
 #[derive(Debug, thiserror::Error)]
-pub enum DiscoverError {
+pub(crate) enum DiscoverError {
     #[error("{TASK_LOST}")]
     TaskLost,
     #[error("/sys: {0}")]
@@ -47,7 +47,7 @@ pub enum DiscoverError {
 }
 
 #[derive(Debug)]
-pub enum RaidTaskResult {
+pub(crate) enum RaidTaskResult {
     ControllersFound(Result<Vec<Controller>, DiscoverError>),
     Enumerated {
         name: String,
@@ -60,7 +60,7 @@ pub enum RaidTaskResult {
     },
 }
 
-pub struct RaidMembers {
+pub(crate) struct RaidMembers {
     discovery_due: Instant,
     discovering: bool,
     /// By name.
@@ -82,7 +82,7 @@ struct ControllerState {
 }
 
 impl RaidMembers {
-    pub fn new(at: Instant) -> RaidMembers {
+    pub(crate) fn new(at: Instant) -> RaidMembers {
         RaidMembers {
             discovery_due: at,
             discovering: false,
@@ -94,13 +94,13 @@ impl RaidMembers {
     }
 
     /// The set of drives has changed.
-    pub fn discover_soon(&mut self, at: Instant) {
+    pub(crate) fn discover_soon(&mut self, at: Instant) {
         self.discovery_due = self.discovery_due.min(at + SETTLE);
     }
 
     /// Enumerates all controllers, but not within `shortest` of the last time: the kernel does not
     /// see changes behind a controller.
-    pub fn refresh(&mut self, shortest: Duration, at: Instant) {
+    pub(crate) fn refresh(&mut self, shortest: Duration, at: Instant) {
         self.discover_soon(at);
         for state in self.controllers.values_mut() {
             let earliest = state.last_enumerated.map_or(at, |asked| asked + shortest);
@@ -109,7 +109,7 @@ impl RaidMembers {
     }
 
     /// A disk of a controller did not answer: it may have been removed.
-    pub fn recheck_slot(&mut self, target: &SmartTarget, at: Instant) {
+    pub(crate) fn recheck_slot(&mut self, target: &SmartTarget, at: Instant) {
         let Some(slot) = &target.device_type else {
             return;
         };
@@ -126,12 +126,12 @@ impl RaidMembers {
     }
 
     /// The device node of a controller.
-    pub fn controller_node(&self, name: &str) -> Option<&HostPath> {
+    pub(crate) fn controller_node(&self, name: &str) -> Option<&HostPath> {
         self.controllers.get(name)?.controller.device.as_ref()
     }
 
     /// Errors of controllers, for the status of the source.
-    pub fn errors(&self) -> Vec<String> {
+    pub(crate) fn errors(&self) -> Vec<String> {
         let of = |(name, state): (&String, &ControllerState)| {
             state.error.as_ref().map(|why| format!("{name}: {why}"))
         };
@@ -143,7 +143,7 @@ impl RaidMembers {
     }
 
     /// Out: when the next work is due.
-    pub fn start_due<W: Backend>(
+    pub(crate) fn start_due<W: Backend>(
         &mut self,
         context: &Context,
         backend: &W,
@@ -221,7 +221,7 @@ impl RaidMembers {
     }
 
     /// Out: updates for the owner.
-    pub fn record_result(
+    pub(crate) fn record_result(
         &mut self,
         result: RaidTaskResult,
         settings: &SmartSettings,

@@ -28,7 +28,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 const MAX_TEXT_LENGTH: usize = 400;
 
 #[derive(Debug)]
-pub enum SelfTestStartResult {
+pub(crate) enum SelfTestStartResult {
     /// smartctl's own sentence when a test has begun.
     Response(Result<String, SelfTestError>),
     Stuck(UnkillableChild),
@@ -36,7 +36,7 @@ pub enum SelfTestStartResult {
 
 /// Why no self-test was started, in words for the admin.
 #[derive(Debug, thiserror::Error)]
-pub enum SelfTestError {
+pub(crate) enum SelfTestError {
     #[error("SMART data is not read here: {0}")]
     Disabled(&'static str),
     #[error("{0}")]
@@ -77,7 +77,7 @@ pub enum SelfTestError {
     NoOutput { status: i32 },
 }
 
-pub fn start_command(
+pub(crate) fn start_command(
     program: &Path,
     device: PathBuf,
     device_type: Option<&str>,
@@ -93,7 +93,7 @@ pub fn start_command(
 
 /// Reads the identity. The kernel gives a device name to another drive as soon as the one before is
 /// removed.
-pub fn identify_command(program: &Path, device: &Path, device_type: Option<&str>) -> Exec {
+pub(crate) fn identify_command(program: &Path, device: &Path, device_type: Option<&str>) -> Exec {
     command(program, device, device_type, &["-j", "-i"])
 }
 
@@ -106,7 +106,7 @@ fn command(program: &Path, device: &Path, device_type: Option<&str>, options: &[
 }
 
 /// `identify`: the command that reads the identity, and the expected serial number.
-pub async fn start<W: Backend>(
+pub(crate) async fn start<W: Backend>(
     backend: W,
     start: Exec,
     identify: Option<(Exec, String)>,

@@ -15,7 +15,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const REMEDY: &str = "install smartmontools 7.0 or newer, or set smart.command";
 
 #[derive(Debug)]
-pub enum ToolCheck {
+pub(crate) enum ToolCheck {
     /// The file has not changed since the last check.
     Unchanged,
     Ready {
@@ -27,7 +27,7 @@ pub enum ToolCheck {
 }
 
 /// `known`: the file that the last check found usable.
-pub async fn check<W: Backend>(
+pub(crate) async fn check<W: Backend>(
     backend: W,
     program: PathBuf,
     known: Option<FileStamp>,

@@ -27,7 +27,7 @@ use crate::source::worker_main::write_json_line;
 
 const DEV_DIR: &str = "/dev";
 
-pub fn serve(root: &HostRoot) -> io::Result<()> {
+pub(crate) fn serve(root: &HostRoot) -> io::Result<()> {
     let mut input = io::stdin().lock();
     let mut output = io::stdout().lock();
     match recv(&mut input)? {

@@ -44,7 +44,7 @@ const MAX_ATTEMPTS: usize = 5;
 
 /// The main function of the process. `needed`: what must not be frozen for the daemon, as the
 /// daemon sees it.
-pub fn serve(root: &HostRoot, needed: impl Iterator<Item = OsString>) -> io::Result<()> {
+pub(crate) fn serve(root: &HostRoot, needed: impl Iterator<Item = OsString>) -> io::Result<()> {
     let parent = getppid();
     silence_stderr()?;
     let said = match serde_json::from_slice(&read_request()?) {

@@ -32,7 +32,7 @@ const MAX_STUCK: usize = 16;
 const STACK_SIZE: usize = 128 * 1024;
 
 /// Runs until standard input ends; then the process may exit, whatever hangs.
-pub fn serve(limitations: Vec<String>) -> std::io::Result<()> {
+pub(crate) fn serve(limitations: Vec<String>) -> std::io::Result<()> {
     send(&HelperMessage::Hello { limitations })?;
     let (tell, told) = channel();
     let table = match GroupTable::new() {

@@ -24,14 +24,14 @@ use crate::model::dev::DevNo;
 use crate::source::checks::lvm::LvmChange;
 
 /// Status of a replay that the kernel refused since the filesystem is damaged.
-pub const REPLAY_DAMAGED: u8 = 3;
+pub(crate) const REPLAY_DAMAGED: u8 = 3;
 
 /// A private tmpfs is mounted here: the folder exists on every host.
 const TMPFS_DIR: &str = "/run";
 
 /// Becomes lvm. `args`: its program, what it changes (JSON of `Option<LvmChange>`), and its
 /// arguments.
-pub fn become_lvm(
+pub(crate) fn become_lvm(
     root: &HostRoot,
     mut args: impl Iterator<Item = OsString>,
     limitations: &[String],
@@ -99,7 +99,7 @@ fn detach_from_daemon(root: &HostRoot, changes: LvmChange) -> Result<(), String>
 }
 
 /// `args`: the filesystem's type, and the snapshot's device number.
-pub fn replay(mut args: impl Iterator<Item = OsString>, limitations: &[String]) -> ExitCode {
+pub(crate) fn replay(mut args: impl Iterator<Item = OsString>, limitations: &[String]) -> ExitCode {
     let mut next = || args.next().and_then(|arg| arg.into_string().ok());
     let (Some(filesystem), Some(Ok(dev))) = (next(), next().map(|dev| dev.parse::<DevNo>())) else {
         return refused("no filesystem and device were named");

@@ -18,7 +18,7 @@ use crate::model::dev::DevNo;
 use crate::model::path::HostPath;
 use crate::model::probe::{MountProbe, ProbeError, Usage};
 
-pub fn probe(path: &HostPath) -> MountProbe {
+pub(crate) fn probe(path: &HostPath) -> MountProbe {
     MountProbe {
         statfs: usage(path),
         readdir: read_directory(path),
@@ -89,7 +89,7 @@ fn probe_error(operation: &str, errno: Errno) -> ProbeError {
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum SyncError {
+pub(crate) enum SyncError {
     #[error(transparent)]
     Open(#[from] crate::host::freeze::FreezeError),
     #[error("another filesystem than {dev} is mounted at {path}")]
@@ -99,7 +99,7 @@ pub enum SyncError {
 }
 
 /// Measures the duration of syncfs(2).
-pub fn sync(path: &HostPath, dev: DevNo) -> Result<Duration, SyncError> {
+pub(crate) fn sync(path: &HostPath, dev: DevNo) -> Result<Duration, SyncError> {
     let mounted = OpenMount::open(path)?;
     if !mounted.has_dev(dev) {
         return Err(SyncError::DifferentFilesystem {
@@ -125,14 +125,17 @@ enum RecordedProbe {
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum RecordingError {
+pub(crate) enum RecordingError {
     #[error("reading exec/probes.json of the recorded tree")]
     Read(#[source] std::io::Error),
     #[error("understanding exec/probes.json of the recorded tree")]
     Parse(#[source] serde_json::Error),
 }
 
-pub fn recorded_probe(root: &HostRoot, path: &HostPath) -> Result<MountProbe, RecordingError> {
+pub(crate) fn recorded_probe(
+    root: &HostRoot,
+    path: &HostPath,
+) -> Result<MountProbe, RecordingError> {
     let answers = read_recording(root)?;
     Ok(match answers.get(&path.to_string()) {
         Some(RecordedProbe::Hang { hang: true }) => hang(),

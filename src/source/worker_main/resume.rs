@@ -25,7 +25,7 @@ use crate::source::checks::freezer::protocol::ResumeResult;
 const SUSPEND_GRACE: Duration = Duration::from_secs(1);
 
 /// In the host's mount namespace. `forget`: removes intents that have nothing left to resume.
-pub fn resume(root: &HostRoot, intents: &Path, forget: bool) -> ResumeResult {
+pub(crate) fn resume(root: &HostRoot, intents: &Path, forget: bool) -> ResumeResult {
     let mut resumed = ResumeResult::default();
     let found = match lvm_intent::find(intents) {
         Ok(found) => found,

@@ -44,7 +44,7 @@ const CAPABILITIES: &[Capability] = &[
 ];
 
 /// `worker thaw ROOT INTENTS`: prints a line for each intent that was handled.
-pub fn main(mut args: impl Iterator<Item = OsString>) -> ExitCode {
+pub(crate) fn main(mut args: impl Iterator<Item = OsString>) -> ExitCode {
     let (Some(root), Some(intents)) = (args.next(), args.next()) else {
         eprintln!(
             "usage: diskvitalsd worker thaw ROOT INTENTS: thaws what freezers left behind that are gone, and resumes what lvm left"
@@ -106,7 +106,7 @@ fn enter_host(root: &HostRoot, nothing_is_noted: impl Fn() -> bool) -> Result<bo
 }
 
 /// `only`: the intent of this name.
-pub fn repair(root: &HostRoot, intents: &Path, only: Option<&str>) -> RepairResult {
+pub(crate) fn repair(root: &HostRoot, intents: &Path, only: Option<&str>) -> RepairResult {
     let unknown = |why: String| RepairResult {
         lines: vec![why],
         maybe_frozen: true,

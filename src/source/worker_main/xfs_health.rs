@@ -49,7 +49,7 @@ const INODE_SICK_BITS: [&str; 9] = [
 ];
 
 /// The main function of the process.
-pub fn serve(root: &HostRoot) -> io::Result<()> {
+pub(crate) fn serve(root: &HostRoot) -> io::Result<()> {
     // Without it it is as quick as others, and bounded in time all the same.
     let _ = process::lower_priority();
     let mut line = String::new();

@@ -10,10 +10,10 @@ use crate::state::handle::{Change, Subscription, SubscriptionStart};
 
 /// Kept for resuming, and queued for each watcher. Each keeps a volume or a finding as it was in
 /// locked memory.
-pub const MAX_BUFFERED: usize = 2048;
+pub(crate) const MAX_BUFFERED: usize = 2048;
 
 #[derive(Debug)]
-pub struct ChangeStream {
+pub(crate) struct ChangeStream {
     buffer: VecDeque<Arc<Change>>,
     /// Every change after this revision is kept.
     oldest_resumable: u64,
@@ -21,7 +21,7 @@ pub struct ChangeStream {
 }
 
 impl ChangeStream {
-    pub fn new(start: u64) -> ChangeStream {
+    pub(crate) fn new(start: u64) -> ChangeStream {
         ChangeStream {
             buffer: VecDeque::new(),
             oldest_resumable: start,
@@ -29,7 +29,7 @@ impl ChangeStream {
         }
     }
 
-    pub fn publish(&mut self, changes: Vec<Change>) {
+    pub(crate) fn publish(&mut self, changes: Vec<Change>) {
         for change in changes.into_iter().map(Arc::new) {
             if self.buffer.len() == MAX_BUFFERED
                 && let Some(oldest) = self.buffer.pop_front()
@@ -43,7 +43,7 @@ impl ChangeStream {
     }
 
     /// `current` is the picture after all that has been told.
-    pub fn subscribe(&self, resume: Option<u64>, current: &Arc<Snapshot>) -> Subscription {
+    pub(crate) fn subscribe(&self, resume: Option<u64>, current: &Arc<Snapshot>) -> Subscription {
         let start = match resume {
             Some(after) if (self.oldest_resumable..=current.revision).contains(&after) => {
                 SubscriptionStart::Resume(

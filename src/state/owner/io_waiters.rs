@@ -13,10 +13,10 @@ use crate::model::observation::Observation;
 const MAX_WAITERS: usize = 256;
 
 #[derive(Debug, Default)]
-pub struct IoWaiters(Vec<(oneshot::Sender<Arc<Vec<DiskStat>>>, Timestamp)>);
+pub(crate) struct IoWaiters(Vec<(oneshot::Sender<Arc<Vec<DiskStat>>>, Timestamp)>);
 
 impl IoWaiters {
-    pub fn add(&mut self, reply: oneshot::Sender<Arc<Vec<DiskStat>>>, now: Timestamp) {
+    pub(crate) fn add(&mut self, reply: oneshot::Sender<Arc<Vec<DiskStat>>>, now: Timestamp) {
         self.0.retain(|(reply, _)| !reply.is_closed());
         if self.0.len() < MAX_WAITERS {
             self.0.push((reply, now));
@@ -25,7 +25,7 @@ impl IoWaiters {
 
     /// A reading that was made before somebody asked is none for them. One that failed lets them go
     /// without an answer.
-    pub fn reply(&mut self, seen: &Observation<Vec<DiskStat>>) {
+    pub(crate) fn reply(&mut self, seen: &Observation<Vec<DiskStat>>) {
         let Some(at) = seen.at() else { return };
         if !self.0.iter().any(|(_, asked)| *asked <= at) {
             return;

@@ -27,7 +27,7 @@ const ERROR_WRITE_INTERVAL: Duration = Duration::from_millis(500);
 const PROGRESS_WRITE_INTERVAL: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
-pub struct StoreSync {
+pub(crate) struct StoreSync {
     store: Store,
     pub status: StoreStatus,
     /// The store has told what it remembers, and takes writes.
@@ -55,7 +55,7 @@ pub struct StoreSync {
 }
 
 impl StoreSync {
-    pub fn new(store: Store) -> StoreSync {
+    pub(crate) fn new(store: Store) -> StoreSync {
         StoreSync {
             store,
             status: StoreStatus::Opening,
@@ -78,17 +78,17 @@ impl StoreSync {
     }
 
     /// Writing works, for the first time or again: the next write is of everything.
-    pub fn mark_open(&mut self) {
+    pub(crate) fn mark_open(&mut self) {
         self.is_open = true;
         self.needs_full_write = true;
     }
 
     /// Known to be in memory only: nothing on disk is to be waited for.
-    pub fn is_in_memory(&self) -> bool {
+    pub(crate) fn is_in_memory(&self) -> bool {
         matches!(self.status, StoreStatus::MemoryOnly(_))
     }
 
-    pub fn mark_failed(&mut self, why: String) {
+    pub(crate) fn mark_failed(&mut self, why: String) {
         for stored in self.pending_acks.drain(..) {
             // Whoever asked may have stopped waiting.
             let _ = stored.send(Err(why.clone()));
@@ -99,7 +99,13 @@ impl StoreSync {
     }
 
     /// Gives the store what differs from what it has. `times`: also those that merely moved.
-    pub fn write(&mut self, facts: &Facts, ledger: &Ledger, times: bool, stored: Vec<WriteAck>) {
+    pub(crate) fn write(
+        &mut self,
+        facts: &Facts,
+        ledger: &Ledger,
+        times: bool,
+        stored: Vec<WriteAck>,
+    ) {
         self.pending_acks.extend(stored);
         if !self.is_open {
             return;
@@ -115,16 +121,16 @@ impl StoreSync {
     }
 
     /// The store has fallen behind and should be tried again.
-    pub fn is_behind(&self) -> bool {
+    pub(crate) fn is_behind(&self) -> bool {
         self.is_open && self.needs_full_write && !self.is_in_memory()
     }
 
     /// Something of the kernel's log waits to be written, and may be now.
-    pub fn is_error_write_due(&self) -> bool {
+    pub(crate) fn is_error_write_due(&self) -> bool {
         self.is_open && self.errors_due.is_some_and(|due| Instant::now() >= due)
     }
 
-    pub async fn close(self, limit: Duration) -> bool {
+    pub(crate) async fn close(self, limit: Duration) -> bool {
         self.store.close(limit).await
     }
 

@@ -21,7 +21,7 @@ pub const DATABASE: &str = "state.db";
 const MAX_CHECKED_BYTES: u64 = 64 << 20;
 
 #[derive(Debug, thiserror::Error)]
-pub enum OpenError {
+pub(crate) enum OpenError {
     #[error("opening {}", path.display())]
     Open {
         path: PathBuf,
@@ -40,7 +40,7 @@ pub enum OpenError {
 
 /// An open database.
 #[derive(Debug)]
-pub struct Database {
+pub(crate) struct Database {
     connection: Connection,
     unreadable: UnreadableRows,
 }
@@ -51,7 +51,7 @@ enum OpenFailure {
     Failed(rusqlite::Error),
 }
 
-pub fn open(dir: &Path) -> Result<(Database, StoreContents), OpenError> {
+pub(crate) fn open(dir: &Path) -> Result<(Database, StoreContents), OpenError> {
     let path = dir.join(DATABASE);
     let unfit = match try_open(&path) {
         Ok(opened) => return Ok(opened),
@@ -89,7 +89,7 @@ pub fn open(dir: &Path) -> Result<(Database, StoreContents), OpenError> {
 
 impl Database {
     /// All or nothing.
-    pub fn write<'a>(
+    pub(crate) fn write<'a>(
         &mut self,
         writes: impl Iterator<Item = &'a WriteBatch>,
     ) -> rusqlite::Result<()> {

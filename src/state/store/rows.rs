@@ -15,12 +15,12 @@ use crate::state::store::{StoreContents, WriteBatch, topics};
 
 /// Rows that this version could not read. They are left as they are, and warned about.
 #[derive(Debug, Default)]
-pub struct UnreadableRows {
+pub(crate) struct UnreadableRows {
     drives: BTreeSet<String>,
     findings: BTreeSet<String>,
 }
 
-pub fn load(connection: &Connection) -> rusqlite::Result<(StoreContents, UnreadableRows)> {
+pub(crate) fn load(connection: &Connection) -> rusqlite::Result<(StoreContents, UnreadableRows)> {
     let (mut loaded, mut unreadable) = (StoreContents::default(), UnreadableRows::default());
     let mut statement = connection.prepare("SELECT id, known FROM drives ORDER BY id")?;
     let mut rows = statement.query([])?;
@@ -50,7 +50,7 @@ pub fn load(connection: &Connection) -> rusqlite::Result<(StoreContents, Unreada
     Ok((loaded, unreadable))
 }
 
-pub fn apply(
+pub(crate) fn apply(
     transaction: &Transaction<'_>,
     write: &WriteBatch,
     unreadable: &UnreadableRows,

@@ -3,7 +3,7 @@
 
 use rusqlite::Connection;
 
-pub const MIGRATIONS: &[&str] = &[
+pub(crate) const MIGRATIONS: &[&str] = &[
     // Times are RFC 3339 text in UTC, so that nothing is rounded and people can read them. `known`
     // and `evidence` are JSON of the model's types.
     "CREATE TABLE drives (
@@ -48,7 +48,7 @@ pub const MIGRATIONS: &[&str] = &[
     ) STRICT, WITHOUT ROWID;",
 ];
 
-pub fn version(connection: &Connection) -> rusqlite::Result<usize> {
+pub(crate) fn version(connection: &Connection) -> rusqlite::Result<usize> {
     connection
         .pragma_query_value(None, "user_version", |row| row.get::<_, u32>(0))
         .map(|version| version as usize)
@@ -56,7 +56,7 @@ pub fn version(connection: &Connection) -> rusqlite::Result<usize> {
 
 /// Each step is a transaction of its own, version included: killed between two, the next start goes
 /// on from there.
-pub fn migrate(connection: &mut Connection, migrations: &[&str]) -> rusqlite::Result<()> {
+pub(crate) fn migrate(connection: &mut Connection, migrations: &[&str]) -> rusqlite::Result<()> {
     for (step, sql) in migrations.iter().enumerate().skip(version(connection)?) {
         let transaction = connection.transaction()?;
         transaction.execute_batch(sql)?;

@@ -15,7 +15,7 @@ use crate::state::store::open::{self, Database};
 use crate::state::store::{StoreConfig, StoreContents, StoreEvent, WriteRequest};
 
 /// Until the owner is gone and what it left is written, or cannot be.
-pub fn run(
+pub(crate) fn run(
     config: StoreConfig,
     lock: Option<StateLock>,
     ops: &Receiver<WriteRequest>,

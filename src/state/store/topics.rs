@@ -19,7 +19,7 @@ const CHECKS: &str = "checks";
 const BOOT: &str = "boot";
 const PROGRESS: &str = "kernel_log";
 
-pub fn load(connection: &Connection, loaded: &mut StoreContents) -> rusqlite::Result<()> {
+pub(crate) fn load(connection: &Connection, loaded: &mut StoreContents) -> rusqlite::Result<()> {
     loaded.errors = load_topic(connection, ERRORS)?;
     let meta = |key: &str| -> rusqlite::Result<Option<String>> {
         connection
@@ -45,7 +45,7 @@ pub fn load(connection: &Connection, loaded: &mut StoreContents) -> rusqlite::Re
     Ok(())
 }
 
-pub fn apply(transaction: &Transaction<'_>, write: &WriteBatch) -> rusqlite::Result<()> {
+pub(crate) fn apply(transaction: &Transaction<'_>, write: &WriteBatch) -> rusqlite::Result<()> {
     let topics = TopicWriter {
         transaction,
         is_complete: write.is_complete,

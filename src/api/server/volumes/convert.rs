@@ -13,7 +13,7 @@ use crate::provision::error::ProvisionError;
 use crate::provision::rules::sizes;
 use crate::provision::step::PoolCapacity;
 
-pub fn kind(kind: BackingKind) -> wire::ProvidedKind {
+pub(crate) fn kind(kind: BackingKind) -> wire::ProvidedKind {
     match kind {
         BackingKind::Loop => wire::ProvidedKind::Loop,
         BackingKind::Lvm => wire::ProvidedKind::Lvm,
@@ -22,7 +22,7 @@ pub fn kind(kind: BackingKind) -> wire::ProvidedKind {
     }
 }
 
-pub fn kind_of(number: i32) -> Result<Option<BackingKind>, Status> {
+pub(crate) fn kind_of(number: i32) -> Result<Option<BackingKind>, Status> {
     match wire::ProvidedKind::try_from(number) {
         Ok(wire::ProvidedKind::Unspecified) => Ok(None),
         Ok(wire::ProvidedKind::Loop) => Ok(Some(BackingKind::Loop)),
@@ -36,7 +36,7 @@ pub fn kind_of(number: i32) -> Result<Option<BackingKind>, Status> {
     }
 }
 
-pub fn access_of(access: wire::Access) -> Result<VolumeAccess, Status> {
+pub(crate) fn access_of(access: wire::Access) -> Result<VolumeAccess, Status> {
     let mode = match access.mode() {
         wire::AccessMode::Unspecified => {
             return Err(invalid("access.mode", "is not a CSI access mode"));
@@ -66,7 +66,7 @@ fn access(access: &VolumeAccess) -> wire::Access {
     }
 }
 
-pub fn pool_kind(
+pub(crate) fn pool_kind(
     kind_of: BackingKind,
     room: &Result<PoolCapacity, ProvisionError>,
 ) -> wire::PoolKind {
@@ -85,7 +85,7 @@ pub fn pool_kind(
     }
 }
 
-pub fn volume(seen: &VolumeView, driver: &str) -> wire::ProvidedVolume {
+pub(crate) fn volume(seen: &VolumeView, driver: &str) -> wire::ProvidedVolume {
     let provided = &seen.provided;
     let one = |role, held| attachment(driver, &provided.handle, role, held);
     let staged = provided
@@ -111,7 +111,7 @@ pub fn volume(seen: &VolumeView, driver: &str) -> wire::ProvidedVolume {
     }
 }
 
-pub fn attachment(
+pub(crate) fn attachment(
     driver: &str,
     handle: &str,
     role: wire::MountRole,

@@ -7,7 +7,7 @@ use crate::cli::screen::{Screen, Tone, bytes, escape_control};
 use crate::model::finding::Severity;
 
 /// A file of `analyze smart`.
-pub fn text(smart: &SmartAnalysis, screen: &Screen) -> String {
+pub(crate) fn text(smart: &SmartAnalysis, screen: &Screen) -> String {
     let (word, tone) = match smart.health {
         Health::Good => ("GOOD", Tone::Good),
         Health::Suspect => ("SUSPECT", Tone::Warning),

@@ -19,7 +19,7 @@ const COLUMNS: [Column; 8] = [
 const WIDTH: usize = 24;
 const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-pub fn text(history: &wire::SmartHistory, screen: &Screen) -> String {
+pub(crate) fn text(history: &wire::SmartHistory, screen: &Screen) -> String {
     let rows: Vec<Vec<(String, Tone)>> = history
         .series
         .iter()

@@ -6,7 +6,7 @@ use crate::cli::screen::{escape_control, or_dash};
 use crate::cli::self_test::{SelfTestProgress, minutes, self_tests};
 
 /// `first`: it was not known to run before.
-pub fn line(
+pub(crate) fn line(
     progress: &SelfTestProgress,
     first: bool,
     kind: TestKind,

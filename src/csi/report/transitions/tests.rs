@@ -3,13 +3,13 @@ use std::collections::BTreeSet;
 use super::*;
 use crate::csi::report::node_snapshot::{Cleared, Drive, Volume};
 
-pub fn at(second: i64) -> Timestamp {
+pub(crate) fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).expect("a time")
 }
 
 const NOW: i64 = 1_000_000;
 
-pub fn issue(about: Subject, level: Severity) -> Issue {
+pub(crate) fn issue(about: Subject, level: Severity) -> Issue {
     Issue {
         subject: about,
         severity: level,
@@ -23,16 +23,16 @@ pub fn issue(about: Subject, level: Severity) -> Issue {
     }
 }
 
-pub fn drive(id: &str) -> Subject {
+pub(crate) fn drive(id: &str) -> Subject {
     Subject::Drive(id.into())
 }
 
-pub fn volume(id: &str) -> Subject {
+pub(crate) fn volume(id: &str) -> Subject {
     Subject::Volume(id.into())
 }
 
 /// A drive `d1`, a filesystem of the host `fs:root`, and a volume `v1` of a pod and a claim.
-pub fn snapshot(issues: &[(&str, Issue)]) -> NodeSnapshot {
+pub(crate) fn snapshot(issues: &[(&str, Issue)]) -> NodeSnapshot {
     let health = Health::Good;
     let of_host = Volume {
         name: "filesystem /".into(),

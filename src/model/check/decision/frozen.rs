@@ -15,7 +15,11 @@ use crate::model::check::{CheckVerdict, Filesystem, Mode, Problem, Run, RunResul
 const MAX_FAILED_RUNS: usize = 3;
 
 /// None: the live runs decide.
-pub fn decide(situation: &DecisionInput<'_>, runs: &[&Run], now: Timestamp) -> Option<Decision> {
+pub(crate) fn decide(
+    situation: &DecisionInput<'_>,
+    runs: &[&Run],
+    now: Timestamp,
+) -> Option<Decision> {
     let frozen: Vec<&Run> = runs
         .iter()
         .copied()
@@ -110,7 +114,11 @@ fn saturating_add(from: Timestamp, by: Duration) -> Timestamp {
 }
 
 /// The verdict of the completed runs; None: another run is needed.
-pub fn compare_runs(filesystem: Filesystem, good: &[&Run], gap: Duration) -> Option<CheckOutcome> {
+pub(crate) fn compare_runs(
+    filesystem: Filesystem,
+    good: &[&Run],
+    gap: Duration,
+) -> Option<CheckOutcome> {
     let outcome = |verdict, reason| {
         Some(CheckOutcome {
             verdict,
@@ -180,7 +188,7 @@ pub fn compare_runs(filesystem: Filesystem, good: &[&Run], gap: Duration) -> Opt
 }
 
 /// A problem found in one run only is not proof.
-pub fn unconfirmed(filesystem: Filesystem, run: &Run, todo: &str) -> CheckOutcome {
+pub(crate) fn unconfirmed(filesystem: Filesystem, run: &Run, todo: &str) -> CheckOutcome {
     let reason = format!(
         "With all writers held {}. This is no proof yet; {todo}.",
         outcome_text::describe_run(filesystem, run)

@@ -6,7 +6,7 @@ use crate::model::check::run_result::non_transient;
 use crate::model::check::{CheckVerdict, Filesystem, Mode, Problem, Run, RunResult, Termination};
 
 /// Minimum number of votes for a suspicion.
-pub const MIN_VOTES: usize = 3;
+pub(crate) const MIN_VOTES: usize = 3;
 /// Number of additional runs for failed ones.
 const MAX_FAILED_RUNS: usize = 2;
 
@@ -23,14 +23,14 @@ fn is_live_artifact(flaw: &Problem) -> bool {
 
 /// Why no frozen run decided.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NotFrozen {
+pub(crate) enum NotFrozen {
     /// Not requested, or not allowed.
     NotAllowed,
     Refused(String),
     NoReason,
 }
 
-pub fn decide(situation: &DecisionInput<'_>, runs: &[&Run]) -> Decision {
+pub(crate) fn decide(situation: &DecisionInput<'_>, runs: &[&Run]) -> Decision {
     let live: Vec<&Run> = runs
         .iter()
         .copied()
@@ -96,7 +96,7 @@ fn why_not_frozen(situation: &DecisionInput<'_>, runs: &[&Run], live: &[&Run]) -
 }
 
 /// The verdict of the completed runs, at least one.
-pub fn tally_votes(filesystem: Filesystem, good: &[&Run], left: NotFrozen) -> CheckOutcome {
+pub(crate) fn tally_votes(filesystem: Filesystem, good: &[&Run], left: NotFrozen) -> CheckOutcome {
     let outcome = |verdict, reason| CheckOutcome {
         verdict,
         reason,
@@ -159,7 +159,7 @@ pub fn tally_votes(filesystem: Filesystem, good: &[&Run], left: NotFrozen) -> Ch
 }
 
 /// Problems found by all runs, except those that are transient on healthy filesystems.
-pub fn common_problems<'a>(runs: &[&'a Run]) -> Vec<&'a Problem> {
+pub(crate) fn common_problems<'a>(runs: &[&'a Run]) -> Vec<&'a Problem> {
     let Some((first, others)) = runs.split_first() else {
         return Vec::new();
     };

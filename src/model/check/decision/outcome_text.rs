@@ -6,7 +6,7 @@ use crate::model::check::{CheckVerdict, Filesystem, Mode, Problem, Run, Weight};
 /// Maximum length of a quoted line, in characters.
 const MAX_QUOTE_CHARS: usize = 160;
 
-pub fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     let line = text.lines().next().unwrap_or_default().trim();
     let cut: String = line.chars().take(MAX_QUOTE_CHARS).collect();
     let more = if cut.len() < line.len() { "…" } else { "" };
@@ -14,12 +14,12 @@ pub fn quoted(text: &str) -> String {
 }
 
 /// Without the final full stop, so that a sentence can continue after it.
-pub fn without_full_stop(text: &str) -> String {
+pub(crate) fn without_full_stop(text: &str) -> String {
     text.trim_end_matches('.').to_owned()
 }
 
 /// `e2fsck found 12 things (3 damaged, 9 bookkeeping), the worst of them "…"`
-pub fn describe_run(filesystem: Filesystem, run: &Run) -> String {
+pub(crate) fn describe_run(filesystem: Filesystem, run: &Run) -> String {
     format!(
         "{} found {}",
         filesystem.checker().0,
@@ -27,7 +27,7 @@ pub fn describe_run(filesystem: Filesystem, run: &Run) -> String {
     )
 }
 
-pub fn describe_problems(flaws: &[Problem], more: u64) -> String {
+pub(crate) fn describe_problems(flaws: &[Problem], more: u64) -> String {
     let of = |weight| flaws.iter().filter(|flaw| flaw.weight == weight).count();
     let (damage, bookkeeping, transient) = (
         of(Weight::Damage),
@@ -77,7 +77,7 @@ pub fn describe_problems(flaws: &[Problem], more: u64) -> String {
     )
 }
 
-pub fn repair_advice(filesystem: Filesystem) -> &'static str {
+pub(crate) fn repair_advice(filesystem: Filesystem) -> &'static str {
     match filesystem {
         Filesystem::Ext4 => "repair the unmounted filesystem with e2fsck -f",
         Filesystem::Xfs => "repair the unmounted filesystem with xfs_repair",
@@ -88,7 +88,7 @@ pub fn repair_advice(filesystem: Filesystem) -> &'static str {
 }
 
 /// The log or journal has to be replayed.
-pub fn describe_pending_replay(filesystem: Filesystem, run: &Run, words: &str) -> String {
+pub(crate) fn describe_pending_replay(filesystem: Filesystem, run: &Run, words: &str) -> String {
     let log = if filesystem == Filesystem::Xfs {
         "log"
     } else {
@@ -118,7 +118,7 @@ pub fn describe_pending_replay(filesystem: Filesystem, run: &Run, words: &str) -
 }
 
 /// No run was completed.
-pub fn failed_outcome(runs: &[&Run], mode: Mode) -> CheckOutcome {
+pub(crate) fn failed_outcome(runs: &[&Run], mode: Mode) -> CheckOutcome {
     let reason = match runs.last() {
         None => "Nothing was run.".to_owned(),
         Some(run) => {

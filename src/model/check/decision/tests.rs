@@ -8,7 +8,7 @@ use crate::model::finding::Evidence;
 /// No check makes more runs than this, whatever happens.
 const MAX_STEPS: usize = 16;
 
-pub fn terms(freeze: bool) -> CheckTerms {
+pub(crate) fn terms(freeze: bool) -> CheckTerms {
     CheckTerms {
         runs: 3,
         freeze,
@@ -22,7 +22,7 @@ pub fn terms(freeze: bool) -> CheckTerms {
     }
 }
 
-pub fn run(mode: Mode, result: RunResult, flaws: &[(&str, Weight)]) -> Run {
+pub(crate) fn run(mode: Mode, result: RunResult, flaws: &[(&str, Weight)]) -> Run {
     let flaw = |(kind, weight): &(&str, Weight)| Problem {
         kind: (*kind).to_owned(),
         ids: vec!["7".to_owned()],

@@ -65,14 +65,14 @@ const STATISTICS: [&str; 9] = [
 ];
 
 #[derive(Debug, Default)]
-pub struct State {
+pub(crate) struct State {
     /// It stopped early because a required tree is missing.
     aborted: Option<String>,
     errors_found: bool,
 }
 
 impl State {
-    pub fn push_line(&mut self, line: &str, found: &mut ProblemCollector) {
+    pub(crate) fn push_line(&mut self, line: &str, found: &mut ProblemCollector) {
         let indented = line.starts_with([' ', '\t']);
         let line = line.trim();
         let shape = template(line);
@@ -121,7 +121,7 @@ impl State {
         found.begin_problem(kind, ids, weight, line);
     }
 
-    pub fn finish(self, found: &mut ProblemCollector) {
+    pub(crate) fn finish(self, found: &mut ProblemCollector) {
         match self.aborted {
             Some(_) if found.failure.is_none() && found.has_kind(&PROOF_OF_DAMAGE) => {
                 found.complete = true

@@ -173,7 +173,7 @@ const RULES: [ProblemRule; 34] = [
 ];
 
 /// The last line of a run that could not continue.
-pub const E2FSCK_ABORTED: &str = "e2fsck: aborted";
+pub(crate) const E2FSCK_ABORTED: &str = "e2fsck: aborted";
 
 /// The device does not give what is asked of it: nothing is said of the filesystem.
 /// `(Invalid argument)`: there is nothing where it seeks, since the device has become smaller or
@@ -209,7 +209,7 @@ fn without_path(line: &str) -> &str {
 }
 
 #[derive(Debug, Default)]
-pub struct State {
+pub(crate) struct State {
     orphans: bool,
     blocks: Differences,
     inodes: Differences,
@@ -220,7 +220,7 @@ pub struct State {
 }
 
 impl State {
-    pub fn push_line(&mut self, line: &str, found: &mut ProblemCollector) {
+    pub(crate) fn push_line(&mut self, line: &str, found: &mut ProblemCollector) {
         let indented = line.starts_with([' ', '\t']);
         let line = without_path(line.trim());
         let statement = without_question(line);
@@ -345,7 +345,7 @@ impl State {
         }
     }
 
-    pub fn finish(self, found: &mut ProblemCollector) {
+    pub(crate) fn finish(self, found: &mut ProblemCollector) {
         if let Some(words) = self.open_error.filter(|_| !found.complete) {
             found.set_failure(&words);
         }

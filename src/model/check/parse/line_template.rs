@@ -13,21 +13,21 @@ const MAX_IDS: usize = 16;
 const MAX_ID_BYTES: usize = 255;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LineTemplate {
+pub(crate) struct LineTemplate {
     pub text: String,
     pub ids: Vec<String>,
 }
 
 /// Lines whose template contains `words` are of this kind; the first `ids` of their ids name the
 /// objects.
-pub struct ProblemRule {
+pub(crate) struct ProblemRule {
     pub pattern: &'static str,
     pub kind: &'static str,
     pub weight: Weight,
     pub ids: usize,
 }
 
-pub const fn rule(
+pub(crate) const fn rule(
     words: &'static str,
     kind: &'static str,
     weight: Weight,
@@ -42,7 +42,7 @@ pub const fn rule(
 }
 
 /// The first `longest` bytes, at most, in whole characters.
-pub fn truncate(text: &str, longest: usize) -> &str {
+pub(crate) fn truncate(text: &str, longest: usize) -> &str {
     let mut end = text.len().min(longest);
     while !text.is_char_boundary(end) {
         end -= 1;
@@ -56,7 +56,7 @@ const MAX_LABEL_BYTES: usize = 64;
 /// Of a line that is longer than `longest` bytes: where its first part ends, and the label that
 /// stands before each part. Lists are broken before an item, whatever else has blanks at a blank;
 /// the label's own blanks are none of these. None: it is short enough.
-pub fn split_point(line: &[u8], longest: usize) -> Option<(usize, &[u8])> {
+pub(crate) fn split_point(line: &[u8], longest: usize) -> Option<(usize, &[u8])> {
     if line.len() <= longest {
         return None;
     }
@@ -82,7 +82,7 @@ pub fn split_point(line: &[u8], longest: usize) -> Option<(usize, &[u8])> {
 }
 
 /// Splits the line into parts of at most `longest` bytes, where it can be broken.
-pub fn split_line(line: &str, longest: usize) -> Vec<Cow<'_, str>> {
+pub(crate) fn split_line(line: &str, longest: usize) -> Vec<Cow<'_, str>> {
     let mut parts = Vec::new();
     let mut line = Cow::Borrowed(line);
     while let Some((at, label)) = split_point(line.as_bytes(), longest) {
@@ -100,7 +100,7 @@ pub fn split_line(line: &str, longest: usize) -> Vec<Cow<'_, str>> {
     parts
 }
 
-pub fn template(line: &str) -> LineTemplate {
+pub(crate) fn template(line: &str) -> LineTemplate {
     let (mut text, mut ids) = (String::with_capacity(line.len()), Vec::new());
     let mut rest = line.trim();
     let mut last = ' ';
@@ -165,7 +165,7 @@ fn number_length(text: &str) -> usize {
 impl LineTemplate {
     /// The kind, weight and ids of a line, by the first rule that matches; an unknown line is named
     /// by its own words.
-    pub fn classify(
+    pub(crate) fn classify(
         self,
         rules: &[ProblemRule],
         otherwise: Weight,
@@ -180,7 +180,7 @@ impl LineTemplate {
         }
     }
 
-    pub fn slug(&self) -> String {
+    pub(crate) fn slug(&self) -> String {
         let words = self.text.split(|c: char| !c.is_alphanumeric());
         let words = words.filter(|word| !word.is_empty() && !matches!(*word, "N" | "S" | "P"));
         let slug = words

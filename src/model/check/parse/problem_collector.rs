@@ -11,7 +11,7 @@ use crate::model::check::{Problem, Weight};
 const MAX_DISTINCT: usize = 100_000;
 
 #[derive(Debug, Default)]
-pub struct ProblemCollector {
+pub(crate) struct ProblemCollector {
     /// Sorted by weight, worst first; among equals as they came.
     problems: Vec<Problem>,
     omitted: u64,
@@ -26,7 +26,7 @@ pub struct ProblemCollector {
 
 impl ProblemCollector {
     /// A problem that may have more lines.
-    pub fn begin_problem(
+    pub(crate) fn begin_problem(
         &mut self,
         kind: impl Into<String>,
         ids: Vec<String>,
@@ -43,7 +43,7 @@ impl ProblemCollector {
     }
 
     /// Adds a line to the open problem. False: none is open.
-    pub fn continue_problem(&mut self, text: &str) -> bool {
+    pub(crate) fn continue_problem(&mut self, text: &str) -> bool {
         let Some(flaw) = &mut self.open else {
             return false;
         };
@@ -52,13 +52,13 @@ impl ProblemCollector {
         true
     }
 
-    pub fn end_problem(&mut self) {
+    pub(crate) fn end_problem(&mut self) {
         if let Some(flaw) = self.open.take() {
             self.add(flaw);
         }
     }
 
-    pub fn add(&mut self, flaw: Problem) {
+    pub(crate) fn add(&mut self, flaw: Problem) {
         if self.seen.len() < MAX_DISTINCT {
             let mut hasher = DefaultHasher::new();
             (&flaw.kind, &flaw.ids).hash(&mut hasher);
@@ -81,45 +81,45 @@ impl ProblemCollector {
     }
 
     /// Adds all problems of another collector, with a weight that is known only now.
-    pub fn merge(&mut self, other: ProblemCollector, weight: Weight) {
+    pub(crate) fn merge(&mut self, other: ProblemCollector, weight: Weight) {
         for flaw in other.problems {
             self.add(Problem { weight, ..flaw });
         }
         self.omitted = self.omitted.saturating_add(other.omitted);
     }
 
-    pub fn set_failure(&mut self, words: &str) {
+    pub(crate) fn set_failure(&mut self, words: &str) {
         self.end_problem();
         self.failure.get_or_insert_with(|| {
             line_template::truncate(words.trim(), MAX_TEXT_BYTES).to_owned()
         });
     }
 
-    pub fn set_pending_replay(&mut self, words: &str) {
+    pub(crate) fn set_pending_replay(&mut self, words: &str) {
         self.end_problem();
         self.pending_replay.get_or_insert_with(|| {
             line_template::truncate(words.trim(), MAX_TEXT_BYTES).to_owned()
         });
     }
 
-    pub fn set_phase(&mut self, words: &str) {
+    pub(crate) fn set_phase(&mut self, words: &str) {
         self.end_problem();
         self.phase = Some(line_template::truncate(words.trim(), MAX_TEXT_BYTES).to_owned());
     }
 
-    pub fn has_kind(&self, kinds: &[&str]) -> bool {
+    pub(crate) fn has_kind(&self, kinds: &[&str]) -> bool {
         self.problems
             .iter()
             .any(|flaw| kinds.contains(&flaw.kind.as_str()))
     }
 
-    pub fn any_above(&self, weight: Weight) -> bool {
+    pub(crate) fn any_above(&self, weight: Weight) -> bool {
         self.problems
             .first()
             .is_some_and(|worst| worst.weight > weight)
     }
 
-    pub fn into_output(self) -> ParsedOutput {
+    pub(crate) fn into_output(self) -> ParsedOutput {
         ParsedOutput {
             problems: self.problems,
             more_problems: self.omitted,

@@ -7,7 +7,7 @@ use super::*;
 use crate::model::check::Filesystem::{Btrfs, Ext4, Xfs};
 use crate::model::check::Weight;
 
-pub const EXT4_CLEAN: &str = "e2fsck 1.47.0 (5-Feb-2023)
+pub(crate) const EXT4_CLEAN: &str = "e2fsck 1.47.0 (5-Feb-2023)
 Pass 1: Checking inodes, blocks, and sizes
 Pass 2: Checking directory structure
 Pass 3: Checking directory connectivity
@@ -16,7 +16,7 @@ Pass 5: Checking group summary information
 /dev/vg0/data: 74/16384 files (0.0% non-contiguous), 10056/65536 blocks
 ";
 
-pub const XFS_CLEAN: &str = "Cannot get host filesystem geometry.
+pub(crate) const XFS_CLEAN: &str = "Cannot get host filesystem geometry.
 Repair may fail if there is a sector size mismatch between
 the image and the host filesystem.
 Phase 1 - find and verify superblock...
@@ -42,7 +42,7 @@ Phase 7 - verify link counts...
 No modify flag set, skipping filesystem flush and exiting.
 ";
 
-pub const BTRFS_CLEAN: &str = "[1/7] checking root items
+pub(crate) const BTRFS_CLEAN: &str = "[1/7] checking root items
 [2/7] checking extents
 [3/7] checking free space tree
 [4/7] checking fs roots
@@ -62,7 +62,7 @@ file data blocks allocated: 737280
  referenced 737280
 ";
 
-pub fn parse(filesystem: Filesystem, text: &str) -> ParsedOutput {
+pub(crate) fn parse(filesystem: Filesystem, text: &str) -> ParsedOutput {
     let mut reader = OutputParser::new(filesystem);
     text.lines().for_each(|line| reader.push_line(line));
     reader.finish()
@@ -79,7 +79,7 @@ fn problem_lines(filesystem: Filesystem, text: &str) -> String {
 }
 
 /// The clean output with these lines in the middle.
-pub fn insert_lines(clean: &str, lines: &str) -> String {
+pub(crate) fn insert_lines(clean: &str, lines: &str) -> String {
     let middle = clean
         .find("Pass 2")
         .or_else(|| clean.find("Phase 4"))

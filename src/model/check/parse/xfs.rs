@@ -142,7 +142,7 @@ const RULES: [ProblemRule; 30] = [
 ];
 
 #[derive(Debug, Default)]
-pub struct State {
+pub(crate) struct State {
     disconnected: BTreeSet<u64>,
     /// Without a link and in no directory: open but deleted.
     unlinked: BTreeSet<u64>,
@@ -151,7 +151,7 @@ pub struct State {
 }
 
 impl State {
-    pub fn push_line(&mut self, line: &str, found: &mut ProblemCollector) {
+    pub(crate) fn push_line(&mut self, line: &str, found: &mut ProblemCollector) {
         let indented = line.starts_with([' ', '\t']);
         // Dots of the search for superblocks have no line of their own.
         let line = line.trim().trim_start_matches('.');
@@ -256,7 +256,7 @@ impl State {
         found.begin_problem(kind, ids, weight, line);
     }
 
-    pub fn finish(self, found: &mut ProblemCollector) {
+    pub(crate) fn finish(self, found: &mut ProblemCollector) {
         for inode in &self.disconnected {
             let weight = if self.unlinked.contains(inode) {
                 Transient

@@ -21,7 +21,7 @@ const MAX_BYTES: usize = 2 << 20;
 
 /// Every check that is known, by id.
 #[derive(Clone, Debug, Default)]
-pub struct CheckRecords {
+pub(crate) struct CheckRecords {
     pub(super) by_id: BTreeMap<CheckId, Arc<Check>>,
     /// By volume id and by filesystem UUID.
     index: BTreeMap<String, BTreeSet<CheckId>>,
@@ -30,7 +30,7 @@ pub struct CheckRecords {
 }
 
 impl CheckRecords {
-    pub fn all(&self) -> &BTreeMap<CheckId, Arc<Check>> {
+    pub(crate) fn all(&self) -> &BTreeMap<CheckId, Arc<Check>> {
         &self.by_id
     }
 
@@ -138,7 +138,10 @@ impl Facts {
     /// Checks of the filesystem that this volume has now: of the volume by its own name, or of what
     /// has the same UUID on the same device, or on another when it can be nothing else. A new
     /// filesystem on the device is another one, and so is a clone that shares the UUID.
-    pub fn checks_of<'a>(&'a self, known: &'a KnownVolume) -> impl Iterator<Item = &'a Arc<Check>> {
+    pub(crate) fn checks_of<'a>(
+        &'a self,
+        known: &'a KnownVolume,
+    ) -> impl Iterator<Item = &'a Arc<Check>> {
         let facts = &known.facts;
         let by = |key: &str| self.checks.index.get(key).into_iter().flatten();
         let ids: BTreeSet<&CheckId> = by(facts.id.as_str())

@@ -142,7 +142,7 @@ impl Facts {
 
 /// How a volume's filesystem is used, as the mount table says. What is mounted in other mount
 /// namespaces alone shows as unmounted: the runner finds out.
-pub fn mode(known: &KnownVolume) -> Mode {
+pub(crate) fn mode(known: &KnownVolume) -> Mode {
     let mounts = &known.facts.mounts;
     if mounts.is_empty() || known.facts.block {
         Mode::Unmounted

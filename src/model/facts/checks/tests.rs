@@ -14,7 +14,7 @@ use crate::model::kernel_log::event::{Batch, Class, Cursor, Event, Line};
 use crate::model::policy::checks::{Permission, VolumeCheckPolicy};
 use crate::model::source_update::SourceUpdate;
 
-pub fn plain() -> TestHost {
+pub(crate) fn plain() -> TestHost {
     let mut world = TestHost::default()
         .disk("sda", "8:0", "A")
         .uuid("sda", "u")
@@ -23,7 +23,7 @@ pub fn plain() -> TestHost {
     world
 }
 
-pub fn request(what: RequestedTarget) -> CheckRequest {
+pub(crate) fn request(what: RequestedTarget) -> CheckRequest {
     CheckRequest {
         target: what,
         filesystem: None,
@@ -35,7 +35,7 @@ pub fn request(what: RequestedTarget) -> CheckRequest {
     }
 }
 
-pub fn data() -> CheckRequest {
+pub(crate) fn data() -> CheckRequest {
     request(RequestedTarget::Volume(volume("fs:u")))
 }
 
@@ -50,7 +50,7 @@ fn start(
         .start_check(asked, &world.policy.checks, &active, at(second))
 }
 
-pub fn run(mode: Mode, ballot: RunResult, flaws: Vec<Problem>) -> Arc<Run> {
+pub(crate) fn run(mode: Mode, ballot: RunResult, flaws: Vec<Problem>) -> Arc<Run> {
     Arc::new(Run {
         mode,
         started: at(0),
@@ -75,7 +75,7 @@ pub fn run(mode: Mode, ballot: RunResult, flaws: Vec<Problem>) -> Arc<Run> {
     })
 }
 
-pub fn flaw(weight: Weight) -> Problem {
+pub(crate) fn flaw(weight: Weight) -> Problem {
     Problem {
         kind: "inode-checksum".into(),
         ids: vec!["12".into()],
@@ -85,7 +85,7 @@ pub fn flaw(weight: Weight) -> Problem {
 }
 
 /// It goes from start to end.
-pub fn checked(
+pub(crate) fn checked(
     world: &mut TestHost,
     asked: CheckRequest,
     verdict: CheckVerdict,

@@ -42,22 +42,22 @@ pub(super) struct Renamed {
 }
 
 impl HostState {
-    pub fn new(options: ClassifierOptions) -> HostState {
+    pub(crate) fn new(options: ClassifierOptions) -> HostState {
         HostState {
             options,
             ..HostState::default()
         }
     }
 
-    pub fn take_options(&mut self) -> ClassifierOptions {
+    pub(crate) fn take_options(&mut self) -> ClassifierOptions {
         std::mem::take(&mut self.options)
     }
 
-    pub fn has_outage(&self) -> bool {
+    pub(crate) fn has_outage(&self) -> bool {
         self.network_outage.is_some() || self.slot_outage.is_some()
     }
 
-    pub fn expire_outages(&mut self, now: LogPosition, all: bool) {
+    pub(crate) fn expire_outages(&mut self, now: LogPosition, all: bool) {
         for outage in [&mut self.network_outage, &mut self.slot_outage] {
             if outage
                 .is_some_and(|since| all || now.is_beyond(since, OUTAGE_MICROS, OUTAGE_RECORDS))
@@ -68,13 +68,13 @@ impl HostState {
     }
 
     /// A reader that begins here has no preceding records either.
-    pub fn forget_context(&mut self) {
+    pub(crate) fn forget_context(&mut self) {
         (self.last_scsi, self.last_ata) = (None, None);
     }
 
     /// Sets the device of a record whose text does not name it, or for which a better name is
     /// known.
-    pub fn resolve_device(
+    pub(crate) fn resolve_device(
         &mut self,
         parsed: &mut ParsedRecord,
         record: &Record<'_>,
@@ -127,7 +127,7 @@ impl HostState {
         self.link_offline_rejection(parsed, now)
     }
 
-    pub fn prefer_block_name(&self, parsed: &mut ParsedRecord) {
+    pub(crate) fn prefer_block_name(&self, parsed: &mut ParsedRecord) {
         if let Some(block) = self.devices.block_name(&parsed.device) {
             parsed.other_name = Some(std::mem::replace(&mut parsed.device, block));
         }
@@ -165,14 +165,14 @@ impl HostState {
     }
 
     /// The other name of a device, if the last SCSI record was about this device.
-    pub fn recent_other_name(&self, device: &DeviceName) -> Option<DeviceName> {
+    pub(crate) fn recent_other_name(&self, device: &DeviceName) -> Option<DeviceName> {
         match &self.last_scsi {
             Some((name, other, _)) if name == device => other.clone(),
             _ => None,
         }
     }
 
-    pub fn device_of_key(&self, key: &str) -> DeviceName {
+    pub(crate) fn device_of_key(&self, key: &str) -> DeviceName {
         match &self.last_scsi {
             Some((device, _, _)) if self.devices.drive_key(device) == key => device.clone(),
             _ => device_name::parse(key).unwrap_or(DeviceName::Unnamed),
@@ -181,7 +181,7 @@ impl HostState {
 
     /// A device behind a bridge, a network or a program is never blamed for a missing answer.
     /// Neither is a drive whose path has an outage.
-    pub fn adjust_blame(&self, class: Class, blame: Blame, device: &DeviceName) -> Blame {
+    pub(crate) fn adjust_blame(&self, class: Class, blame: Blame, device: &DeviceName) -> Blame {
         match self.devices.kind_of(device) {
             DeviceKind::Direct
                 if self.has_path_outage(device)
@@ -207,7 +207,7 @@ impl HostState {
     }
 
     /// An I/O error without a named cause has a known cause over a network, or in an emptied slot.
-    pub fn explain_io(&self, class: Class, device: &DeviceName) -> Class {
+    pub(crate) fn explain_io(&self, class: Class, device: &DeviceName) -> Class {
         if class != Class::Io {
             return class;
         }
@@ -221,7 +221,7 @@ impl HostState {
     }
 
     /// The record is about a device that is no drive.
-    pub fn is_excluded(&self, parsed: &ParsedRecord, text: &str) -> bool {
+    pub(crate) fn is_excluded(&self, parsed: &ParsedRecord, text: &str) -> bool {
         let never = |device: &DeviceName| match device {
             DeviceName::Block(name) => {
                 device_name::is_never_drive(name)

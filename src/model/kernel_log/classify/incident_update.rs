@@ -26,7 +26,7 @@ pub(super) struct IncidentUpdate<'a> {
 }
 
 impl IncidentUpdate<'_> {
-    pub fn apply(&mut self, context: &RecordContext<'_>) {
+    pub(crate) fn apply(&mut self, context: &RecordContext<'_>) {
         let parsed = context.parsed;
         let of_filesystem = context.rule.behavior.domain == Domain::Filesystem;
         if !matches!(parsed.kind, RecordKind::Scsi(_)) {
@@ -223,7 +223,7 @@ impl IncidentUpdate<'_> {
     }
 
     /// No more records of the SCSI command will come: it is decided as it is.
-    pub fn finish_command(&mut self, now: LogPosition, time: Timestamp) {
+    pub(crate) fn finish_command(&mut self, now: LogPosition, time: Timestamp) {
         self.decide_command(true, now, time);
     }
 
@@ -348,7 +348,13 @@ impl IncidentUpdate<'_> {
     }
 
     /// Reports the incident with the records since the last report. `new`: counts as an incident.
-    pub fn emit(&mut self, context: &RecordContext<'_>, class: Class, blame: Blame, new: bool) {
+    pub(crate) fn emit(
+        &mut self,
+        context: &RecordContext<'_>,
+        class: Class,
+        blame: Blame,
+        new: bool,
+    ) {
         let parsed = context.parsed;
         let suppressed = if context.rule.behavior.is_rate_limited {
             self.pending.suppressed.take().map_or(0, |(count, _)| count)

@@ -14,7 +14,7 @@ use crate::model::kernel_log::rule::{Behavior, DRIVE, Evidence, Rule};
 
 const ATA: Behavior = DRIVE.with_evidence(Evidence::DriveStatus);
 
-pub const RULES: &[Rule] = &[
+pub(crate) const RULES: &[Rule] = &[
     ATA.rule(
         "ata-outcome",
         "",

@@ -11,7 +11,7 @@ use crate::model::kernel_log::rule::{Behavior, DRIVE, Role, Rule};
 
 const BLOCK: Behavior = DRIVE.rate_limited();
 
-pub const RULES: &[Rule] = &[
+pub(crate) const RULES: &[Rule] = &[
     BLOCK.with_role(Role::FailedRequest).rule(
         "block-error",
         "",

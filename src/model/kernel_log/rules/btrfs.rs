@@ -10,7 +10,7 @@ use crate::model::kernel_log::rule::{Behavior, FILESYSTEM, Rule};
 
 const BTRFS: Behavior = FILESYSTEM.rate_limited();
 
-pub const RULES: &[Rule] = &[
+pub(crate) const RULES: &[Rule] = &[
     BTRFS.rule(
         "btrfs-info",
         "BTRFS info",

@@ -3,21 +3,21 @@
 use crate::model::kernel_log::rule::{DRIVE, Evidence, Rule};
 
 /// A SCSI command's report, put together from its records.
-pub static COMMAND_FAILED: Rule = DRIVE.rate_limited().derived_rule("scsi-command-failed");
-pub static SENSE_MEDIUM: Rule = DRIVE.rate_limited().derived_rule("scsi-sense-medium");
-pub static SOFTWARE_SENSE: Rule = DRIVE
+pub(crate) static COMMAND_FAILED: Rule = DRIVE.rate_limited().derived_rule("scsi-command-failed");
+pub(crate) static SENSE_MEDIUM: Rule = DRIVE.rate_limited().derived_rule("scsi-sense-medium");
+pub(crate) static SOFTWARE_SENSE: Rule = DRIVE
     .rate_limited()
     .with_evidence(Evidence::SoftwareSense)
     .derived_rule("scsi-sense-by-software");
-pub static MEDIUM_WITHOUT_SECTOR: Rule = DRIVE
+pub(crate) static MEDIUM_WITHOUT_SECTOR: Rule = DRIVE
     .rate_limited()
     .with_evidence(Evidence::MediumWithoutSector)
     .derived_rule("block-medium-without-place");
-pub static RESET_UNANSWERED: Rule = DRIVE
+pub(crate) static RESET_UNANSWERED: Rule = DRIVE
     .with_evidence(Evidence::ResetUnanswered)
     .derived_rule("hba-reset-unanswered");
 
-pub static RULES: [&Rule; 5] = [
+pub(crate) static RULES: [&Rule; 5] = [
     &COMMAND_FAILED,
     &SENSE_MEDIUM,
     &SOFTWARE_SENSE,

@@ -11,7 +11,7 @@ use crate::model::kernel_log::rule::{Behavior, FILESYSTEM, Rule};
 
 const EXT4: Behavior = FILESYSTEM.rate_limited();
 
-pub const RULES: &[Rule] = &[
+pub(crate) const RULES: &[Rule] = &[
     EXT4.rule(
         "ext4-error-old",
         "EXT4-fs (",

@@ -13,7 +13,7 @@ use crate::model::kernel_log::rule::{Behavior, DRIVE, Role, Rule};
 
 const NETWORK: Behavior = DRIVE.with_role(Role::NetworkOutage);
 
-pub const RULES: &[Rule] = &[
+pub(crate) const RULES: &[Rule] = &[
     DRIVE.rule(
         "hba-abort",
         "",

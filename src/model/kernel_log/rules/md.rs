@@ -8,7 +8,7 @@ use crate::model::kernel_log::parsed_record::{MatchedText, ParsedRecord, RecordK
 use crate::model::kernel_log::rule::RuleAction::*;
 use crate::model::kernel_log::rule::{DRIVE, Evidence, Rule};
 
-pub const RULES: &[Rule] = &[
+pub(crate) const RULES: &[Rule] = &[
     DRIVE.with_evidence(Evidence::FailedByRedundancy).rule(
         "md-failed",
         "md/",

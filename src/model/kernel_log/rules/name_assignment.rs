@@ -8,7 +8,7 @@ use crate::model::kernel_log::parsed_record::{
 use crate::model::kernel_log::rule::RuleAction::*;
 use crate::model::kernel_log::rule::{DRIVE, Rule};
 
-pub const RULES: &[Rule] = &[
+pub(crate) const RULES: &[Rule] = &[
     DRIVE.rule(
         "name-capacity",
         "",

@@ -15,7 +15,7 @@ const NVME: Behavior = DRIVE
     .with_role(Role::NvmeController)
     .with_evidence(Evidence::DriveStatus);
 
-pub const RULES: &[Rule] = &[
+pub(crate) const RULES: &[Rule] = &[
     NVME.rule(
         "nvme-timeout",
         "nvme ",

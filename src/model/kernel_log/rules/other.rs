@@ -10,7 +10,7 @@ use crate::model::kernel_log::parsed_record::{
 use crate::model::kernel_log::rule::RuleAction::*;
 use crate::model::kernel_log::rule::{DRIVE, FILESYSTEM, Rule};
 
-pub const RULES: &[Rule] = &[
+pub(crate) const RULES: &[Rule] = &[
     FILESYSTEM.rule(
         "fat-error",
         "FAT-fs (",

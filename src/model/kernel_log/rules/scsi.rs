@@ -12,7 +12,7 @@ use crate::model::kernel_log::{device_name, scsi_sense};
 
 const SCSI: Behavior = DRIVE.rate_limited();
 
-pub const RULES: &[Rule] = &[
+pub(crate) const RULES: &[Rule] = &[
     SCSI.rule(
         "scsi-cache",
         "",

@@ -12,7 +12,7 @@ use crate::model::kernel_log::rule::{Behavior, DRIVE, Role, Rule};
 
 const UAS: Behavior = DRIVE.with_role(Role::UsbStorage);
 
-pub const RULES: &[Rule] = &[
+pub(crate) const RULES: &[Rule] = &[
     UAS.rule(
         "uas-abort",
         "s",

@@ -6,7 +6,7 @@ use crate::model::kernel_log::parsed_record::{MatchedText, ParsedRecord, RecordK
 use crate::model::kernel_log::rule::RuleAction::*;
 use crate::model::kernel_log::rule::{FILESYSTEM, Rule};
 
-pub const RULES: &[Rule] = &[
+pub(crate) const RULES: &[Rule] = &[
     FILESYSTEM.rule(
         "xfs-user",
         "XFS",

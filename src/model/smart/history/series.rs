@@ -8,18 +8,18 @@ use crate::model::smart::history::{Point, Reset, Series};
 
 /// The maximum of points of one series. A drive with all series full needs about 20 KiB in the
 /// store.
-pub const MAX_POINTS: usize = 64;
+pub(crate) const MAX_POINTS: usize = 64;
 
 /// The newest points, which thinning leaves alone.
 const RECENT_POINTS: usize = 32;
 
 /// Increases within this time of the first of them are one occasion: a scrub or a backup that meets
 /// a damaged place meets its neighbours next.
-pub const OCCASION_GAP: SignedDuration = SignedDuration::from_hours(1);
+pub(crate) const OCCASION_GAP: SignedDuration = SignedDuration::from_hours(1);
 
 /// By how much a value rose above all that it had been.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Growth {
+pub(crate) struct Growth {
     pub by: u64,
     /// The first and the last time that more was seen.
     pub first: Timestamp,
@@ -110,7 +110,7 @@ impl Series {
 
     /// What rose within `window` of the last reading, above the highest value of before. The first
     /// reading of all is no growth.
-    pub fn growth(&self, window: SignedDuration) -> Option<Growth> {
+    pub(crate) fn growth(&self, window: SignedDuration) -> Option<Growth> {
         let (first, last) = (self.points.first()?, self.points.last()?);
         let mut highest = first.value;
         let mut growth: Option<Growth> = None;
@@ -146,7 +146,7 @@ impl Series {
     }
 
     /// How long the last value has stood, as far as is known.
-    pub fn unchanged_for(&self) -> SignedDuration {
+    pub(crate) fn unchanged_for(&self) -> SignedDuration {
         let Some(last) = self.points.last() else {
             return SignedDuration::ZERO;
         };

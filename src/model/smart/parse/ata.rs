@@ -8,7 +8,7 @@ const MAX_ATTRIBUTES: usize = 64;
 const MAX_ERRORS: usize = 8;
 const MAX_STATISTICS: usize = 256;
 
-pub fn body(root: Field<'_>) -> Ata {
+pub(crate) fn body(root: Field<'_>) -> Ata {
     let log = root.get("ata_smart_error_log");
     // The extended log counts to 65535 and holds more; the summary is what older drives have.
     let log = ["extended", "comprehensive", "summary"]

@@ -8,27 +8,27 @@ const MAX_TEXT_LENGTH: usize = 400;
 
 /// A place in the document, there or not.
 #[derive(Clone, Copy)]
-pub struct Field<'a>(Option<&'a Value>);
+pub(crate) struct Field<'a>(Option<&'a Value>);
 
 impl<'a> Field<'a> {
-    pub fn of(value: &'a Value) -> Self {
+    pub(crate) fn of(value: &'a Value) -> Self {
         Field(Some(value))
     }
 
-    pub fn get(self, key: &str) -> Self {
+    pub(crate) fn get(self, key: &str) -> Self {
         Field(self.0.and_then(|value| value.get(key)))
     }
 
-    pub fn is_object(self) -> bool {
+    pub(crate) fn is_object(self) -> bool {
         self.0.is_some_and(Value::is_object)
     }
 
-    pub fn is_some(self) -> bool {
+    pub(crate) fn is_some(self) -> bool {
         self.0.is_some_and(|value| !value.is_null())
     }
 
     /// The members of an array; of anything else none.
-    pub fn items(self) -> impl Iterator<Item = Field<'a>> {
+    pub(crate) fn items(self) -> impl Iterator<Item = Field<'a>> {
         self.0
             .and_then(Value::as_array)
             .into_iter()
@@ -36,7 +36,7 @@ impl<'a> Field<'a> {
             .map(|value| Field(Some(value)))
     }
 
-    pub fn entries(self) -> impl Iterator<Item = (&'a str, Field<'a>)> {
+    pub(crate) fn entries(self) -> impl Iterator<Item = (&'a str, Field<'a>)> {
         self.0
             .and_then(Value::as_object)
             .into_iter()
@@ -44,13 +44,13 @@ impl<'a> Field<'a> {
             .map(|(key, value)| (key.as_str(), Field(Some(value))))
     }
 
-    pub fn as_bool(self) -> Option<bool> {
+    pub(crate) fn as_bool(self) -> Option<bool> {
         self.0.and_then(Value::as_bool)
     }
 
     /// Without blanks and control characters at its ends; an empty one is absent. A number is as
     /// good as its digits.
-    pub fn as_text(self) -> Option<String> {
+    pub(crate) fn as_text(self) -> Option<String> {
         let text = match self.0? {
             Value::String(text) => text
                 .trim_matches(|letter: char| letter.is_whitespace() || letter.is_control())
@@ -80,19 +80,19 @@ impl<'a> Field<'a> {
     }
 
     /// An amount in fewer bits; one that does not fit is absent.
-    pub fn as_unsigned<T: TryFrom<u64>>(self) -> Option<T> {
+    pub(crate) fn as_unsigned<T: TryFrom<u64>>(self) -> Option<T> {
         self.as_u64().and_then(|amount| T::try_from(amount).ok())
     }
 
     /// smartctl writes numbers beyond 2^53 as text too, with `_s` after the name (json.cpp,
     /// set_unsafe_uint64).
-    pub fn get_u64(self, key: &str) -> Option<u64> {
+    pub(crate) fn get_u64(self, key: &str) -> Option<u64> {
         self.get(key)
             .as_u64()
             .or_else(|| self.get(&format!("{key}_s")).as_u64())
     }
 
-    pub fn as_i64(self) -> Option<i64> {
+    pub(crate) fn as_i64(self) -> Option<i64> {
         match self.0? {
             Value::Number(number) => number.as_i64(),
             Value::String(digits) => digits.trim().parse().ok(),

@@ -3,7 +3,7 @@
 use crate::model::smart::parse::fields::Field;
 use crate::model::smart::report::Identity;
 
-pub fn identity(root: Field<'_>) -> Identity {
+pub(crate) fn identity(root: Field<'_>) -> Identity {
     let device = root.get("device");
     let nvme = root.get("nvme_total_capacity").is_some()
         || root.get("nvme_smart_health_information_log").is_object();
@@ -106,7 +106,7 @@ fn parse_designator(text: &str) -> Option<String> {
 
 /// Degrees Celsius. RAID controllers report 0 for their volumes, and so do drives without a sensor.
 /// No sensor measures values outside this range.
-pub fn temperature(root: Field<'_>) -> Option<i64> {
+pub(crate) fn temperature(root: Field<'_>) -> Option<i64> {
     let told = root.get("temperature").get("current").as_i64();
     let told = told.or_else(|| {
         root.get("nvme_smart_health_information_log")
@@ -118,7 +118,7 @@ pub fn temperature(root: Field<'_>) -> Option<i64> {
 
 /// The temperature limit: the trip temperature of SCSI (7.3 moved it), the SCT over-limit of ATA,
 /// the critical composite temperature of NVMe; else the highest operating temperature.
-pub fn temperature_limit(root: Field<'_>) -> Option<i64> {
+pub(crate) fn temperature_limit(root: Field<'_>) -> Option<i64> {
     let temperature = root.get("temperature");
     let places = [
         temperature.get("drive_trip"),

@@ -11,7 +11,7 @@ const DEVICE_OPEN_FAILED: u8 = 2;
 const COMMAND_FAILED: u8 = 4;
 
 /// None: the output is not about a drive.
-pub fn classify(root: Field<'_>, report: &SmartReport) -> Option<SmartResponse> {
+pub(crate) fn classify(root: Field<'_>, report: &SmartReport) -> Option<SmartResponse> {
     let lines = message_lines(root, report);
     if let Some(mode) = lines.iter().find_map(|line| standby_mode(line)) {
         // smartctl prints this for any ATA disk that fails CHECK POWER MODE (ataprint.cpp): for one

@@ -8,7 +8,7 @@ const MAX_ERRORS: usize = 8;
 /// Status Code Type of media and data integrity errors (NVM Express Base 2.0 §3.3.3.2).
 const MEDIA_ERROR_STATUS_TYPE: u64 = 2;
 
-pub fn body(root: Field<'_>) -> Nvme {
+pub(crate) fn body(root: Field<'_>) -> Nvme {
     let log = root.get("nvme_smart_health_information_log");
     let spare = root.get("spare_available");
     Nvme {

@@ -8,7 +8,7 @@ use crate::model::smart::report::{ErrorCounter, InformationalException, Scsi};
 const FIRST_VERSION_COUNTING_ELEMENTS: [u32; 2] = [7, 2];
 const SENSE_KEY_MEDIUM_ERROR: u64 = 3;
 
-pub fn body(root: Field<'_>, smartctl: [u32; 2]) -> Scsi {
+pub(crate) fn body(root: Field<'_>, smartctl: [u32; 2]) -> Scsi {
     let exception = root.get("smart_status").get("scsi");
     let counters = root.get("scsi_error_counter_log");
     let counter = |name: &str| counter(counters.get(name));

@@ -7,7 +7,7 @@ use crate::model::smart::report::{STATUS_ONLY_KIND, SelfTest, SelfTestOutcome, S
 /// ATA's standard log holds 21, NVMe's and SCSI's 20.
 const MAX_ENTRIES: usize = 24;
 
-pub fn self_tests(root: Field<'_>) -> SelfTests {
+pub(crate) fn self_tests(root: Field<'_>) -> SelfTests {
     let now = root.get("ata_smart_data").get("self_test");
     let minutes = now.get("polling_minutes");
     let nvme = root.get("nvme_self_test_log");

@@ -11,7 +11,7 @@ use crate::model::smart::parse::{ParseError, parse};
 use crate::model::smart::report::{Ata, Nvme, Scsi, SmartReport};
 
 /// What every answer has, with `more` beside it.
-pub fn document(version: [u32; 2], exit_status: u8, more: Value) -> Value {
+pub(crate) fn document(version: [u32; 2], exit_status: u8, more: Value) -> Value {
     let mut document = json!({
         "json_format_version": [1, 0],
         "smartctl": {"version": version, "platform_info": "x86_64-linux-6.1.0", "argv": ["smartctl", "-j", "-a", "/dev/sdx"], "exit_status": exit_status},
@@ -20,7 +20,7 @@ pub fn document(version: [u32; 2], exit_status: u8, more: Value) -> Value {
     document
 }
 
-pub fn ata(version: [u32; 2], exit_status: u8, more: Value) -> Value {
+pub(crate) fn ata(version: [u32; 2], exit_status: u8, more: Value) -> Value {
     let mut drive = json!({
         "device": {"name": "/dev/sdx", "info_name": "/dev/sdx [SAT]", "type": "sat", "protocol": "ATA"},
         "model_family": "Acme Spinner", "model_name": "ACME SPIN4000-A", "serial_number": "AC0001", "firmware_version": "A1.0",
@@ -31,7 +31,7 @@ pub fn ata(version: [u32; 2], exit_status: u8, more: Value) -> Value {
     document(version, exit_status, drive)
 }
 
-pub fn nvme(version: [u32; 2], exit_status: u8, more: Value) -> Value {
+pub(crate) fn nvme(version: [u32; 2], exit_status: u8, more: Value) -> Value {
     let mut drive = json!({
         "device": {"name": "/dev/nvme7", "info_name": "/dev/nvme7", "type": "nvme", "protocol": "NVMe"},
         "model_name": "ZETA NV1 1TB", "serial_number": "ZN42", "firmware_version": "1.2.3", "nvme_total_capacity": 1000204886016_u64,
@@ -44,7 +44,7 @@ pub fn nvme(version: [u32; 2], exit_status: u8, more: Value) -> Value {
     document(version, exit_status, drive)
 }
 
-pub fn scsi(version: [u32; 2], exit_status: u8, more: Value) -> Value {
+pub(crate) fn scsi(version: [u32; 2], exit_status: u8, more: Value) -> Value {
     let mut drive = json!({
         "device": {"name": "/dev/sdy", "info_name": "/dev/sdy", "type": "scsi", "protocol": "SCSI"},
         "serial_number": "SC9", "logical_unit_id": "0x5000ABC123456789", "smart_status": {"passed": true},
@@ -54,7 +54,7 @@ pub fn scsi(version: [u32; 2], exit_status: u8, more: Value) -> Value {
 }
 
 /// Members of `more` are added, those of objects too.
-pub fn merge(to: &mut Value, more: Value) {
+pub(crate) fn merge(to: &mut Value, more: Value) {
     match (to, more) {
         (Value::Object(to), Value::Object(more)) => more
             .into_iter()
@@ -63,39 +63,39 @@ pub fn merge(to: &mut Value, more: Value) {
     }
 }
 
-pub fn read(document: &Value) -> Result<SmartResponse, ParseError> {
+pub(crate) fn read(document: &Value) -> Result<SmartResponse, ParseError> {
     parse(document.to_string().as_bytes())
 }
 
-pub fn parse_report(document: &Value) -> SmartReport {
+pub(crate) fn parse_report(document: &Value) -> SmartReport {
     match read(document) {
         Ok(SmartResponse::Report(report)) => *report,
         other => panic!("not told: {other:?}"),
     }
 }
 
-pub fn parse_ata(document: &Value) -> Ata {
+pub(crate) fn parse_ata(document: &Value) -> Ata {
     match parse_report(document).body {
         crate::model::smart::report::Body::Ata(ata) => ata,
         other => panic!("not ATA: {other:?}"),
     }
 }
 
-pub fn parse_nvme(document: &Value) -> Nvme {
+pub(crate) fn parse_nvme(document: &Value) -> Nvme {
     match parse_report(document).body {
         crate::model::smart::report::Body::Nvme(nvme) => nvme,
         other => panic!("not NVMe: {other:?}"),
     }
 }
 
-pub fn parse_scsi(document: &Value) -> Scsi {
+pub(crate) fn parse_scsi(document: &Value) -> Scsi {
     match parse_report(document).body {
         crate::model::smart::report::Body::Scsi(scsi) => scsi,
         other => panic!("not SCSI: {other:?}"),
     }
 }
 
-pub fn merged(mut to: Value, more: Value) -> Value {
+pub(crate) fn merged(mut to: Value, more: Value) -> Value {
     merge(&mut to, more);
     to
 }

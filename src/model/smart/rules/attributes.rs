@@ -12,7 +12,7 @@ use crate::model::smart::rules::{RuleInput, Symptom};
 /// A pre-failure attribute at or below its threshold: the maker predicts imminent failure
 /// (smartctl(8) -A, Pre-failure; EXIT STATUS bit 4). BAD while it is there, SUSPECT when it has
 /// recovered. Temperature attributes are excluded.
-pub fn prefailure(case: &RuleInput) -> Option<Symptom> {
+pub(crate) fn prefailure(case: &RuleInput) -> Option<Symptom> {
     let attributes = failed_attributes(case.ata()?, |attribute| {
         attribute.prefailure && !is_temperature(attribute)
     });
@@ -22,7 +22,7 @@ pub fn prefailure(case: &RuleInput) -> Option<Symptom> {
 /// Any other attribute at or below its threshold: the end of the designed life (smartctl(8) -A,
 /// Old_age; EXIT STATUS bit 5). SUSPECT, also when it has recovered. Excluded are wear attributes,
 /// and temperature attributes: past heat is over.
-pub fn old_age(case: &RuleInput) -> Option<Symptom> {
+pub(crate) fn old_age(case: &RuleInput) -> Option<Symptom> {
     let ata = case.ata()?;
     let wears =
         |attribute: &Attribute| wear_percent(attribute, ata, &case.report.identity).is_some();

@@ -12,7 +12,7 @@ use crate::model::smart::rules::{RuleInput, Symptom, reaches_limit};
 /// unreadable (drivedb.h 198). SUSPECT from `pending_suspect`. BAD from `pending_bad`, or when the
 /// count reached a new maximum on `growth_occasions` occasions within the window. Clears when the
 /// drive reports 0.
-pub fn pending(case: &RuleInput) -> Option<Symptom> {
+pub(crate) fn pending(case: &RuleInput) -> Option<Symptom> {
     merge_worst_first([
         unreadable_sectors(
             case,
@@ -55,7 +55,7 @@ fn unreadable_sectors(
 /// Medium errors found by the background scan of a SCSI drive and not repaired (SBC-4, Background
 /// Scan log page). SUSPECT from `pending_suspect`, never BAD: the log covers the whole medium and
 /// has no dates. Clears when the log has no such entry.
-pub fn background_scan(case: &RuleInput) -> Option<Symptom> {
+pub(crate) fn background_scan(case: &RuleInput) -> Option<Symptom> {
     let scsi = case.scsi()?;
     let count = scsi
         .background_errors
@@ -83,7 +83,7 @@ pub fn background_scan(case: &RuleInput) -> Option<Symptom> {
 /// 5.16.1.3, Media and Data Integrity Errors; SPC-6, error counter log pages). SUSPECT from
 /// `uncorrected_suspect`. BAD when the count grows, and for SCSI drives also from
 /// `uncorrected_bad`. Does not clear: it is a lifetime counter.
-pub fn uncorrected(case: &RuleInput) -> Option<Symptom> {
+pub(crate) fn uncorrected(case: &RuleInput) -> Option<Symptom> {
     let told = |metric: Metric, bad_from: u64| {
         let count = case
             .value(metric)
@@ -126,7 +126,7 @@ pub fn uncorrected(case: &RuleInput) -> Option<Symptom> {
 /// should not have sent. SUSPECT when the log grows and its newest entry is about the medium
 /// (ACS-2, 6.2: UNC, uncorrectable; AMNF, address mark not found; IDNF, sector not found). Clears
 /// after the window without growth.
-pub fn logged_errors(case: &RuleInput) -> Option<Symptom> {
+pub(crate) fn logged_errors(case: &RuleInput) -> Option<Symptom> {
     case.repeated_growth(Metric::LoggedErrors)?;
     let about_medium = |text: &str| {
         ["UNC", "AMNF", "IDNF"]
@@ -157,7 +157,7 @@ pub fn logged_errors(case: &RuleInput) -> Option<Symptom> {
 /// 03h), and grown defects of a SCSI drive (SBC-4, READ DEFECT DATA). SUSPECT from
 /// `reallocated_suspect`. BAD from `reallocated_bad`, or when the count grew by
 /// `reallocated_growth_bad` within the window on `growth_occasions` occasions. Does not clear.
-pub fn reallocated(case: &RuleInput) -> Option<Symptom> {
+pub(crate) fn reallocated(case: &RuleInput) -> Option<Symptom> {
     let (metric, noun) = match case.value(Metric::GrownDefects) {
         Some(_) => (Metric::GrownDefects, ("grown defect", "grown defects")),
         None if is_solid_state(case) => (
@@ -209,7 +209,7 @@ fn is_solid_state(case: &RuleInput) -> bool {
 
 /// Data corrupted between the drive's cache and its medium (drivedb.h 184). SUSPECT from
 /// `end_to_end_suspect`. Does not clear.
-pub fn end_to_end(case: &RuleInput) -> Option<Symptom> {
+pub(crate) fn end_to_end(case: &RuleInput) -> Option<Symptom> {
     let count = case
         .value(Metric::EndToEndErrors)
         .filter(|count| reaches_limit(*count, case.limits.end_to_end_suspect))?;
@@ -222,7 +222,7 @@ pub fn end_to_end(case: &RuleInput) -> Option<Symptom> {
 
 /// Spin-ups that needed another attempt (drivedb.h 10): a fault of the motor, the bearing or the
 /// power supply. SUSPECT from `spin_retries_suspect`. Does not clear.
-pub fn spin_retries(case: &RuleInput) -> Option<Symptom> {
+pub(crate) fn spin_retries(case: &RuleInput) -> Option<Symptom> {
     let count = case
         .value(Metric::SpinRetries)
         .filter(|count| reaches_limit(*count, case.limits.spin_retries_suspect))?;
@@ -240,7 +240,7 @@ pub fn spin_retries(case: &RuleInput) -> Option<Symptom> {
 /// Commands that the drive did not finish in time (drivedb.h 188, and its raw16 format for
 /// Seagate). SUSPECT when the count grows: an old count may come from a pulled cable or a reset.
 /// Clears after the window without growth.
-pub fn command_timeouts(case: &RuleInput) -> Option<Symptom> {
+pub(crate) fn command_timeouts(case: &RuleInput) -> Option<Symptom> {
     case.repeated_growth(Metric::CommandTimeouts)?;
     let count = case.value(Metric::CommandTimeouts)?;
     suspect(
@@ -252,7 +252,7 @@ pub fn command_timeouts(case: &RuleInput) -> Option<Symptom> {
 
 /// Off-track reads (drivedb.h 201). Some makers store a rate there, so only growth counts. SUSPECT
 /// when the count grows. Clears after the window without growth.
-pub fn soft_read_errors(case: &RuleInput) -> Option<Symptom> {
+pub(crate) fn soft_read_errors(case: &RuleInput) -> Option<Symptom> {
     case.repeated_growth(Metric::SoftReadErrors)?;
     let count = case.value(Metric::SoftReadErrors)?;
     suspect(
@@ -266,7 +266,7 @@ pub fn soft_read_errors(case: &RuleInput) -> Option<Symptom> {
 /// SUSPECT when the count grows. The finding is about the cable, not about the drive. An old count
 /// may come from a cable that was replaced, and no one can reset it. Clears after the window
 /// without growth.
-pub fn crc(case: &RuleInput) -> Option<Symptom> {
+pub(crate) fn crc(case: &RuleInput) -> Option<Symptom> {
     case.repeated_growth(Metric::CrcErrors)?;
     let count = case.value(Metric::CrcErrors)?;
     let errors = pluralize(count, "CRC error", "CRC errors");

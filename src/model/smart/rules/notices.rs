@@ -5,7 +5,7 @@ use crate::model::smart::rules::{RuleInput, Symptom};
 
 /// A warning in drivedb.h about firmware with known faults. Information: an admin must read whether
 /// the fault concerns this host. Clears with a firmware or a database without the warning.
-pub fn firmware(case: &RuleInput) -> Option<Symptom> {
+pub(crate) fn firmware(case: &RuleInput) -> Option<Symptom> {
     let notices = case
         .report
         .messages

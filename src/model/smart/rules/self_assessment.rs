@@ -18,7 +18,7 @@ const ASC_WARNING: u8 = 0x0b;
 /// RETURN STATUS). BAD. Where the drive reports the cause (bits of NVMe, codes of SCSI), the rules
 /// about the causes decide instead: smartctl calls an NVMe or SAS drive failed for its temperature
 /// alone. Without `passed`, exit status bit 3 decides. Clears when the assessment is PASSED.
-pub fn overall(case: &RuleInput) -> Option<Symptom> {
+pub(crate) fn overall(case: &RuleInput) -> Option<Symptom> {
     let report = case.report;
     let failed = report.overall_passed() == Some(false);
     let has_specific_cause = case
@@ -72,7 +72,7 @@ fn is_attribute_check_for_temperature(case: &RuleInput) -> bool {
 /// The drive predicts its failure (SPC-6, additional sense code 5Dh; Informational Exceptions log
 /// page). BAD. 5D/FF is a test of the alarm by an admin. Clears when the drive no longer reports
 /// the code.
-pub fn scsi_predicts_failure(case: &RuleInput) -> Option<Symptom> {
+pub(crate) fn scsi_predicts_failure(case: &RuleInput) -> Option<Symptom> {
     let exception = case
         .scsi()?
         .exception
@@ -98,7 +98,7 @@ pub fn scsi_predicts_failure(case: &RuleInput) -> Option<Symptom> {
 /// Other warnings: self-test, background scan, cache without backup power and so on (SPC-6,
 /// additional sense code 0Bh). SUSPECT. 0B/01, the temperature, has a rule of its own. Clears when
 /// the drive no longer reports the code.
-pub fn scsi_warning(case: &RuleInput) -> Option<Symptom> {
+pub(crate) fn scsi_warning(case: &RuleInput) -> Option<Symptom> {
     let exception = case
         .scsi()?
         .exception
@@ -114,7 +114,7 @@ pub fn scsi_warning(case: &RuleInput) -> Option<Symptom> {
 
 /// Reliability is degraded by significant media errors or an internal error (NVMe Base 2.0
 /// 5.16.1.3, Critical Warning bit 2). BAD. Clears when the drive clears the bit.
-pub fn nvme_reliability(case: &RuleInput) -> Option<Symptom> {
+pub(crate) fn nvme_reliability(case: &RuleInput) -> Option<Symptom> {
     critical_warning_symptom(
         case,
         0b100,
@@ -125,7 +125,7 @@ pub fn nvme_reliability(case: &RuleInput) -> Option<Symptom> {
 
 /// The medium is in read-only mode (NVMe Base 2.0 5.16.1.3, Critical Warning bit 3). BAD. Clears
 /// when the drive clears the bit.
-pub fn nvme_read_only(case: &RuleInput) -> Option<Symptom> {
+pub(crate) fn nvme_read_only(case: &RuleInput) -> Option<Symptom> {
     critical_warning_symptom(
         case,
         0b1000,
@@ -136,7 +136,7 @@ pub fn nvme_read_only(case: &RuleInput) -> Option<Symptom> {
 
 /// The backup of the volatile memory has failed (NVMe Base 2.0 5.16.1.3, Critical Warning bit 4):
 /// written data may be lost at a power failure. BAD. Clears when the drive clears the bit.
-pub fn nvme_backup(case: &RuleInput) -> Option<Symptom> {
+pub(crate) fn nvme_backup(case: &RuleInput) -> Option<Symptom> {
     critical_warning_symptom(
         case,
         0b1_0000,
@@ -148,7 +148,7 @@ pub fn nvme_backup(case: &RuleInput) -> Option<Symptom> {
 /// The persistent memory region, which is not part of the medium, is read-only or unreliable, or
 /// the drive sets a reserved bit (NVMe Base 2.0 5.16.1.3, Critical Warning bit 5 and above).
 /// SUSPECT. Clears when the drive clears the bits.
-pub fn nvme_other_warnings(case: &RuleInput) -> Option<Symptom> {
+pub(crate) fn nvme_other_warnings(case: &RuleInput) -> Option<Symptom> {
     critical_warning_symptom(
         case,
         0b10_0000,
@@ -165,7 +165,7 @@ pub fn nvme_other_warnings(case: &RuleInput) -> Option<Symptom> {
     })
 }
 
-pub fn critical_warning_symptom(
+pub(crate) fn critical_warning_symptom(
     case: &RuleInput,
     bits: u8,
     severity: Severity,
@@ -182,7 +182,7 @@ pub fn critical_warning_symptom(
     })
 }
 
-pub fn exception_line(exception: &InformationalException) -> String {
+pub(crate) fn exception_line(exception: &InformationalException) -> String {
     format!(
         "SMART Health Status: {} [asc={:x}, ascq={:x}]",
         exception.text, exception.asc, exception.ascq

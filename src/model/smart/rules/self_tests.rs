@@ -11,7 +11,7 @@ use crate::model::smart::rules::{RuleInput, Symptom};
 /// 7; self-test logs of ACS-4, NVMe Base 2.0 5.16.1.7, SPC-6). BAD. SUSPECT when a test of the same
 /// kind, which reads less than all, has passed since. Clears when an extended test passes. A test
 /// aborted by an admin or by a reset is not a failure.
-pub fn failed(case: &RuleInput) -> Option<Symptom> {
+pub(crate) fn failed(case: &RuleInput) -> Option<Symptom> {
     let log = &case.report.self_tests.log;
     let whole =
         |outcome: SelfTestOutcome, extended: bool| outcome == SelfTestOutcome::Passed && extended;

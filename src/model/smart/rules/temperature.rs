@@ -21,7 +21,7 @@ const THRESHOLD_MARGIN: u64 = 10;
 
 /// The temperature is above the upper or below the lower threshold of the drive (NVMe Base 2.0
 /// 5.16.1.3, Critical Warning bit 1). SUSPECT. Clears when the drive clears the bit.
-pub fn nvme_warning(case: &RuleInput) -> Option<Symptom> {
+pub(crate) fn nvme_warning(case: &RuleInput) -> Option<Symptom> {
     let celsius = case
         .report
         .temperature
@@ -37,7 +37,7 @@ pub fn nvme_warning(case: &RuleInput) -> Option<Symptom> {
 
 /// Specified temperature exceeded (SPC-6, additional sense code 0Bh/01h). SUSPECT. Clears when the
 /// drive no longer reports the code.
-pub fn scsi_warning(case: &RuleInput) -> Option<Symptom> {
+pub(crate) fn scsi_warning(case: &RuleInput) -> Option<Symptom> {
     let exception = case
         .scsi()?
         .exception
@@ -54,7 +54,7 @@ pub fn scsi_warning(case: &RuleInput) -> Option<Symptom> {
 /// A temperature attribute at its threshold now (smartctl(8) -A; drivedb.h 190, 194). SUSPECT;
 /// information where the drive is clearly cool. Clears when the value is above the threshold: past
 /// heat is over.
-pub fn attribute_threshold(case: &RuleInput) -> Option<Symptom> {
+pub(crate) fn attribute_threshold(case: &RuleInput) -> Option<Symptom> {
     let ata = case.ata()?;
     let failed = |attribute: &&Attribute| {
         attribute.when_failed == WhenFailed::Now && is_temperature(attribute)
@@ -90,7 +90,7 @@ pub fn attribute_threshold(case: &RuleInput) -> Option<Symptom> {
 /// The temperature is above the limit (NVMe WCTEMP, SCSI trip temperature, ACS-4 SCT status), or
 /// above the limit of the policy where the drive reports none. SUSPECT. Clears
 /// `temperature_clear_below` degrees below the limit.
-pub fn above_limit(case: &RuleInput) -> Option<Symptom> {
+pub(crate) fn above_limit(case: &RuleInput) -> Option<Symptom> {
     let (celsius, limit) = (case.value(Metric::Temperature)?, effective_limit(case)?);
     let cleared = limit.saturating_sub(case.limits.temperature_clear_below);
     let earlier = case

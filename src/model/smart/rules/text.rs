@@ -8,7 +8,7 @@ use crate::model::smart::report::{Attribute, SelfTest};
 use crate::model::smart::rules::RuleInput;
 
 /// `1 sector`, `12 sectors`.
-pub fn pluralize(count: u64, one: &str, many: &str) -> String {
+pub(crate) fn pluralize(count: u64, one: &str, many: &str) -> String {
     if count == 1 {
         format!("1 {one}")
     } else {
@@ -18,7 +18,7 @@ pub fn pluralize(count: u64, one: &str, many: &str) -> String {
 
 /// The growth of a value: ` (12 more in 3 days, 4.0 a day)`, `, unchanged for 211 days`, or empty
 /// without a history.
-pub fn trend(case: &RuleInput, metric: Metric) -> String {
+pub(crate) fn trend(case: &RuleInput, metric: Metric) -> String {
     if let Some(growth) = case.growth(metric) {
         return format!(" ({})", growth_text(&growth));
     }
@@ -33,7 +33,7 @@ pub fn trend(case: &RuleInput, metric: Metric) -> String {
 }
 
 /// `12 more in 3 days, 4.0 a day`; `8 more 2 days ago` for a single step.
-pub fn growth_text(growth: &Growth) -> String {
+pub(crate) fn growth_text(growth: &Growth) -> String {
     let by = growth.by;
     let ago = growth.last_reading.duration_since(growth.first);
     if growth.occasions == 1 {
@@ -56,7 +56,7 @@ pub fn growth_text(growth: &Growth) -> String {
 }
 
 /// `40 minutes`, `5 hours`, `3 days`.
-pub fn duration_text(duration: SignedDuration) -> String {
+pub(crate) fn duration_text(duration: SignedDuration) -> String {
     let (hours, minutes) = (
         duration.as_hours().unsigned_abs(),
         duration.as_mins().unsigned_abs(),
@@ -69,7 +69,7 @@ pub fn duration_text(duration: SignedDuration) -> String {
 }
 
 /// `197 Current_Pending_Sector value 99 worst 98 threshold 0 raw 269`.
-pub fn attribute_line(attribute: &Attribute) -> String {
+pub(crate) fn attribute_line(attribute: &Attribute) -> String {
     let Attribute {
         id,
         name,
@@ -87,7 +87,7 @@ pub fn attribute_line(attribute: &Attribute) -> String {
 }
 
 /// `Extended offline: Completed: read failure, at 27196 hours, first error at LBA 4132075584`.
-pub fn self_test_line(test: &SelfTest) -> String {
+pub(crate) fn self_test_line(test: &SelfTest) -> String {
     let hours = test
         .hours
         .map(|hours| format!(", at {hours} hours"))
@@ -100,7 +100,7 @@ pub fn self_test_line(test: &SelfTest) -> String {
 }
 
 /// The lines of the report that contain this value.
-pub fn metric_lines(case: &RuleInput, metric: Metric) -> Vec<String> {
+pub(crate) fn metric_lines(case: &RuleInput, metric: Metric) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     if let Some(ata) = case.ata() {
         let identity = &case.report.identity;

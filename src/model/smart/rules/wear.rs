@@ -14,7 +14,7 @@ use crate::model::smart::rules::{RuleInput, Symptom, reaches_limit};
 /// The used share of the designed life (NVMe Base 2.0 5.16.1.3, Percentage Used; ACS-4, Device
 /// Statistics page 07h; SBC-4, Solid State Media log page; drivedb.h). SUSPECT from
 /// `wear_suspect_percent`, never BAD. Does not clear.
-pub fn percent_used(case: &RuleInput) -> Option<Symptom> {
+pub(crate) fn percent_used(case: &RuleInput) -> Option<Symptom> {
     let percent = case
         .value(Metric::WearPercent)
         .filter(|percent| reaches_limit(*percent, case.limits.wear_suspect_percent))?;
@@ -40,7 +40,7 @@ pub fn percent_used(case: &RuleInput) -> Option<Symptom> {
 /// A wear attribute at its threshold (smartctl(8) -A, Old_age; drivedb.h). SUSPECT. A wear
 /// attribute that the maker calls pre-failure belongs to `SmartAttributeFailing`. Clears when the
 /// value is above the threshold.
-pub fn threshold(case: &RuleInput) -> Option<Symptom> {
+pub(crate) fn threshold(case: &RuleInput) -> Option<Symptom> {
     let ata = case.ata()?;
     let wears = |attribute: &&Attribute| {
         attribute.when_failed == WhenFailed::Now
@@ -64,7 +64,7 @@ pub fn threshold(case: &RuleInput) -> Option<Symptom> {
 /// Available spare of an NVMe drive (NVMe Base 2.0 5.16.1.3, Critical Warning bit 0, Available
 /// Spare). BAD when the drive sets bit 0, or when the value is below the threshold of the drive.
 /// SUSPECT when `reserve_suspect_percent` of the way from 100 to the threshold is used.
-pub fn nvme_spare(case: &RuleInput) -> Option<Symptom> {
+pub(crate) fn nvme_spare(case: &RuleInput) -> Option<Symptom> {
     let nvme = case.nvme()?;
     let spare = case.value(Metric::SparePercent);
     let threshold = nvme
@@ -111,7 +111,7 @@ pub fn nvme_spare(case: &RuleInput) -> Option<Symptom> {
 /// Spare blocks of a SATA drive, where drivedb.h knows the attribute or smartctl reports it (7.5
 /// and later). SUSPECT when `reserve_suspect_percent` of the way to the threshold is used. At its
 /// threshold the attribute has failed, and other rules report that.
-pub fn ata_spare(case: &RuleInput) -> Option<Symptom> {
+pub(crate) fn ata_spare(case: &RuleInput) -> Option<Symptom> {
     let ata = case.ata()?;
     let low = |attribute: &&Attribute| {
         let left = spare_percent(attribute, ata, &case.report.identity);

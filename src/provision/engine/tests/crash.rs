@@ -52,7 +52,7 @@ async fn run(daemon: &Daemon, operation: &str, kind: BackingKind) -> Result<(), 
 }
 
 /// What must always hold.
-pub fn assert_consistent(fake: &FakeHost, at: &str) {
+pub(crate) fn assert_consistent(fake: &FakeHost, at: &str) {
     fake.with_state(|world| {
         let records: String = world
             .records

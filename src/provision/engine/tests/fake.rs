@@ -16,7 +16,7 @@ use crate::provision::step::{
 
 /// What happens to the step with a number, counted from when it was told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum InjectedFault {
+pub(crate) enum InjectedFault {
     CrashBefore,
     /// In the middle of it, where it has one.
     CrashDuring,
@@ -27,7 +27,7 @@ pub enum InjectedFault {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum DiskContent {
+pub(crate) enum DiskContent {
     Blank,
     Filesystem(String),
     /// mkfs was cut off in the middle.
@@ -36,7 +36,7 @@ pub enum DiskContent {
 }
 
 #[derive(Clone, Debug)]
-pub struct Image {
+pub(crate) struct Image {
     pub size: u64,
     pub content: DiskContent,
     pub device: Option<(String, bool)>,
@@ -49,7 +49,7 @@ pub struct Image {
 }
 
 impl Image {
-    pub fn blank(size: u64) -> Image {
+    pub(crate) fn blank(size: u64) -> Image {
         Image {
             size,
             content: DiskContent::Blank,
@@ -62,7 +62,7 @@ impl Image {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FakeMount {
+pub(crate) struct FakeMount {
     pub source: String,
     pub read_only: bool,
     pub block: bool,
@@ -70,7 +70,7 @@ pub struct FakeMount {
 }
 
 #[derive(Debug, Default)]
-pub struct HostState {
+pub(crate) struct HostState {
     pub records: BTreeMap<String, String>,
     pub unreadable: BTreeSet<String>,
     pub images: BTreeMap<String, Image>,
@@ -100,16 +100,16 @@ pub struct HostState {
 }
 
 #[derive(Clone)]
-pub struct FakeHost {
+pub(crate) struct FakeHost {
     pub state: Arc<Mutex<HostState>>,
     /// Turns true when the daemon dies: then no step does anything any more.
     pub crashed: watch::Sender<bool>,
 }
 
-pub const UNIT: u64 = 4096;
+pub(crate) const UNIT: u64 = 4096;
 
 impl FakeHost {
-    pub fn new() -> FakeHost {
+    pub(crate) fn new() -> FakeHost {
         let world = HostState {
             total: 100 << 30,
             ..HostState::default()
@@ -120,25 +120,25 @@ impl FakeHost {
         }
     }
 
-    pub fn with_state<T>(&self, what: impl FnOnce(&mut HostState) -> T) -> T {
+    pub(crate) fn with_state<T>(&self, what: impl FnOnce(&mut HostState) -> T) -> T {
         what(&mut self.state.lock().expect("no test panics while it looks"))
     }
 
     /// From now on, the step with this number, beginning with 0.
-    pub fn inject_at(&self, number: usize, fate: InjectedFault) {
+    pub(crate) fn inject_at(&self, number: usize, fate: InjectedFault) {
         self.with_state(|world| (world.steps, world.injected_fault) = (0, Some((number, fate))));
     }
 
-    pub fn inject_at_format(&self, fate: InjectedFault) {
+    pub(crate) fn inject_at_format(&self, fate: InjectedFault) {
         self.with_state(|world| world.format_fault = Some(fate));
     }
 
-    pub fn stop_injecting(&self) {
+    pub(crate) fn stop_injecting(&self) {
         self.with_state(|world| world.injected_fault = None);
     }
 
     /// The same world, another daemon.
-    pub fn restarted(&self) -> FakeHost {
+    pub(crate) fn restarted(&self) -> FakeHost {
         self.stop_injecting();
         FakeHost {
             state: self.state.clone(),
@@ -213,7 +213,7 @@ impl HostState {
             .chain(self.devices.values_mut())
     }
 
-    pub fn by_node(&mut self, node: &HostPath) -> Option<&mut Image> {
+    pub(crate) fn by_node(&mut self, node: &HostPath) -> Option<&mut Image> {
         let node = node.to_string();
         self.images_of_all().find(|image| {
             image

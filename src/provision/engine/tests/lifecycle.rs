@@ -5,7 +5,7 @@ use super::*;
 use crate::model::observation::Observation;
 use crate::model::provision::ProvisionState;
 
-pub fn fake_host() -> FakeHost {
+pub(crate) fn fake_host() -> FakeHost {
     let fake = FakeHost::new();
     fake.with_state(|world| {
         let fast = Image {
@@ -20,7 +20,7 @@ pub fn fake_host() -> FakeHost {
 }
 
 /// Nothing of the pool's is left, anywhere.
-pub fn assert_clean(fake: &FakeHost) {
+pub(crate) fn assert_clean(fake: &FakeHost) {
     fake.with_state(|world| {
         assert!(world.mounts.is_empty(), "{:?}", world.mounts);
         assert!(

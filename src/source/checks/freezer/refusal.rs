@@ -13,7 +13,7 @@ use crate::model::mount::Mount;
 use crate::model::path::HostPath;
 
 /// Checked on every host that has them; symbolic links are followed.
-pub const SYSTEM_PATHS: &[(&str, &str)] = &[
+pub(crate) const SYSTEM_PATHS: &[(&str, &str)] = &[
     ("/", "the system's root"),
     ("/usr", "the system's programs"),
     ("/etc", "the system's configuration"),
@@ -38,7 +38,7 @@ pub const SYSTEM_PATHS: &[(&str, &str)] = &[
 
 /// The parts of a host that decide what must not be frozen.
 #[derive(Clone, Debug, Default)]
-pub struct HostLayout {
+pub(crate) struct HostLayout {
     /// PID 1's mount table.
     pub mounts: Vec<Mount>,
     /// Resolved paths in the host's mount namespace, and a description of each.
@@ -54,7 +54,7 @@ pub struct HostLayout {
 }
 
 /// Why the filesystem known by any of `target` must not be frozen.
-pub fn refusal(host: &HostLayout, target: &[DevNo]) -> Option<String> {
+pub(crate) fn refusal(host: &HostLayout, target: &[DevNo]) -> Option<String> {
     let table = MountTree::new(&host.mounts);
     let holds = |path: &HostPath| {
         underlying_filesystems(&table, path)
@@ -117,7 +117,7 @@ fn underlying_filesystems(table: &MountTree<'_>, path: &HostPath) -> BTreeSet<De
 
 /// The layers of an overlay (Documentation/filesystems/overlayfs.rst). Relative ones are left out:
 /// what they were relative to is not recorded.
-pub fn overlay_layers_of(mount: &Mount) -> Vec<HostPath> {
+pub(crate) fn overlay_layers_of(mount: &Mount) -> Vec<HostPath> {
     if mount.fs_type != "overlay" {
         return Vec::new();
     }

@@ -7,7 +7,7 @@ use crate::source::checks::runner::RunRequest;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum RunnerRequest {
+pub(crate) enum RunnerRequest {
     /// Open the devices, make the loops.
     Run(Box<RunRequest>),
     /// Start the checker.
@@ -18,7 +18,7 @@ pub enum RunnerRequest {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum RunnerEvent {
+pub(crate) enum RunnerEvent {
     Ready,
     Phase(String),
     /// The last event, also when the checker did not start. A checker that does not exit keeps its

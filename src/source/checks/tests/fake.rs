@@ -29,12 +29,12 @@ use crate::source::checks::runner::{Device, OrphanedRuns, ReapedRun, RunRequest}
 use crate::source::checks::tools::AvailableTools;
 use crate::source::checks::xfs_health::HealthScope;
 
-pub use fixtures::{all_tools, desired, desired_frozen, desired_scheduled, signal, target};
-pub use harness::{Harness, harness, harness_at, harness_with};
+pub(crate) use fixtures::{all_tools, desired, desired_frozen, desired_scheduled, signal, target};
+pub(crate) use harness::{Harness, harness, harness_at, harness_with};
 
 /// How a filesystem takes what is done to it.
 #[derive(Clone, Debug)]
-pub struct FakeBehavior {
+pub(crate) struct FakeBehavior {
     pub prepare_takes: Duration,
     /// The checker cannot begin.
     pub unpreparable: bool,
@@ -63,7 +63,7 @@ pub struct FakeBehavior {
     pub snapshot_overflows: bool,
 }
 
-pub const RUN_TAKES: Duration = Duration::from_secs(2);
+pub(crate) const RUN_TAKES: Duration = Duration::from_secs(2);
 
 impl Default for FakeBehavior {
     fn default() -> FakeBehavior {
@@ -92,7 +92,7 @@ impl Default for FakeBehavior {
 }
 
 #[derive(Default)]
-pub struct FakeState {
+pub(crate) struct FakeState {
     pub behaviors: BTreeMap<String, FakeBehavior>,
     pub load: Option<Result<IoLoad, String>>,
     pub load_sampled_at: Vec<Duration>,
@@ -112,13 +112,13 @@ pub struct FakeState {
 }
 
 #[derive(Clone)]
-pub struct FakeBackend {
+pub(crate) struct FakeBackend {
     pub state: Arc<Mutex<FakeState>>,
     begun: Instant,
 }
 
 impl FakeBackend {
-    pub fn with_state<T>(&self, look: impl FnOnce(&mut FakeState) -> T) -> T {
+    pub(crate) fn with_state<T>(&self, look: impl FnOnce(&mut FakeState) -> T) -> T {
         look(
             &mut self
                 .state
@@ -137,9 +137,9 @@ impl FakeBackend {
     }
 }
 
-pub struct FakePreparedRun(RunRequest, OrphanedRuns);
+pub(crate) struct FakePreparedRun(RunRequest, OrphanedRuns);
 
-pub struct FakeFreezeGuard {
+pub(crate) struct FakeFreezeGuard {
     world: FakeBackend,
     device: String,
     at: Instant,
@@ -165,7 +165,7 @@ impl Drop for FakeFreezeGuard {
     }
 }
 
-pub struct FakeSnapshot {
+pub(crate) struct FakeSnapshot {
     world: FakeBackend,
     device: Device,
     over: bool,
@@ -226,7 +226,7 @@ fn device_of(mount: &HostPath) -> String {
 /// Live runs as many as the terms say, then two frozen ones where they are allowed; a snapshot in
 /// their place where there is one. What the kernel says ends it. Not the real rules: these are
 /// tested where they are.
-pub fn decide(situation: &DecisionInput<'_>, runs: &[&Run], at: Timestamp) -> Decision {
+pub(crate) fn decide(situation: &DecisionInput<'_>, runs: &[&Run], at: Timestamp) -> Decision {
     let done = |verdict, reason: &str| {
         Decision::Done(CheckOutcome {
             verdict,

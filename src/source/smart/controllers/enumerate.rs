@@ -26,7 +26,7 @@ use crate::source::smart::query;
 use crate::source::smart::tasks::TASK_LOST;
 
 /// The identity is reported quickly or not at all.
-pub const TIMEOUT: Duration = Duration::from_secs(20);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 /// Further checks of a slot that had a disk and reports none.
 const ABSENT_RETRIES: u32 = 3;
 /// Slots that may time out before the fault is that of the controller.
@@ -36,7 +36,7 @@ const MAX_EMPTY_GROUPS: usize = 2;
 
 /// What is known of a controller between two enumerations.
 #[derive(Clone, Debug, Default)]
-pub struct KnownDisks {
+pub(crate) struct KnownDisks {
     /// By slot.
     pub disks: BTreeMap<String, Identity>,
     /// Slots at which smartctl hangs and cannot be killed: they are skipped.
@@ -47,7 +47,7 @@ pub struct KnownDisks {
 
 /// Why there is no list of the disks. The disks known before remain known.
 #[derive(Debug, thiserror::Error)]
-pub enum EnumerateError {
+pub(crate) enum EnumerateError {
     #[error("{TASK_LOST}")]
     TaskLost,
     /// The controller could not be accessed.
@@ -61,7 +61,7 @@ pub enum EnumerateError {
 }
 
 #[derive(Debug)]
-pub struct Enumeration {
+pub(crate) struct Enumeration {
     pub drives: Result<Vec<RaidMemberDrive>, EnumerateError>,
     pub disks: BTreeMap<String, Identity>,
     pub absent_counts: BTreeMap<String, u32>,
@@ -72,7 +72,7 @@ pub struct Enumeration {
 }
 
 #[derive(Debug)]
-pub struct StuckSlot {
+pub(crate) struct StuckSlot {
     pub slot: String,
     pub since: Timestamp,
     pub child: UnkillableChild,
@@ -93,7 +93,7 @@ enum SlotContent {
     Busy,
 }
 
-pub async fn enumerate<W: Backend>(
+pub(crate) async fn enumerate<W: Backend>(
     backend: W,
     program: std::path::PathBuf,
     device: std::path::PathBuf,

@@ -28,7 +28,7 @@ use crate::source::smart::controllers::Controller;
 
 /// How a drive takes a question.
 #[derive(Clone, Debug)]
-pub enum DriveBehavior {
+pub(crate) enum DriveBehavior {
     /// It answers with this, and smartctl's exit status.
     Json(Value, i32),
     /// smartctl writes this and ends with this wait status.
@@ -50,13 +50,13 @@ pub enum DriveBehavior {
 }
 
 #[derive(Clone, Debug)]
-pub struct SmartctlRun {
+pub(crate) struct SmartctlRun {
     pub at: Duration,
     pub args: Vec<String>,
 }
 
 #[derive(Default)]
-pub struct FakeState {
+pub(crate) struct FakeState {
     pub drives: BTreeMap<String, DriveBehavior>,
     pub version: Option<[u32; 2]>,
     pub file: u64,
@@ -77,7 +77,7 @@ pub struct FakeState {
 }
 
 #[derive(Clone)]
-pub struct FakeBackend {
+pub(crate) struct FakeBackend {
     pub state: Arc<Mutex<FakeState>>,
     begun: Instant,
 }
@@ -220,7 +220,7 @@ fn ok(value: Value, status: i32) -> Output {
     }
 }
 
-pub fn healthy(serial: &str) -> Value {
+pub(crate) fn healthy(serial: &str) -> Value {
     json!({
         "json_format_version": [1, 0],
         "smartctl": {"version": [7, 3], "exit_status": 0},
@@ -231,7 +231,7 @@ pub fn healthy(serial: &str) -> Value {
     })
 }
 
-pub fn standby() -> Value {
+pub(crate) fn standby() -> Value {
     json!({
         "json_format_version": [1, 0],
         "smartctl": {"version": [7, 3], "exit_status": 2,
@@ -241,7 +241,7 @@ pub fn standby() -> Value {
 }
 
 /// Of a RAID controller's place without a disk.
-pub fn empty_slot() -> Value {
+pub(crate) fn empty_slot() -> Value {
     json!({
         "json_format_version": [1, 0],
         "smartctl": {"version": [7, 3], "exit_status": 2,
@@ -249,7 +249,7 @@ pub fn empty_slot() -> Value {
     })
 }
 
-pub fn target(name: &str) -> SmartTarget {
+pub(crate) fn target(name: &str) -> SmartTarget {
     SmartTarget {
         drive: DriveId::known(name),
         device: HostPath::new(format!("/dev/{name}")),
@@ -265,7 +265,7 @@ pub fn target(name: &str) -> SmartTarget {
     }
 }
 
-pub struct Lab {
+pub(crate) struct Lab {
     pub world: FakeBackend,
     pub reports: mpsc::Receiver<SourceUpdate>,
     pub requests: broadcast::Sender<SourceRequest>,
@@ -280,7 +280,7 @@ impl Drop for Lab {
     }
 }
 
-pub fn settings() -> SmartSettings {
+pub(crate) fn settings() -> SmartSettings {
     SmartSettings {
         enabled: true,
         command: "/opt/smartctl".into(),
@@ -296,12 +296,12 @@ pub fn settings() -> SmartSettings {
 }
 
 /// Drives `sda`, `sdb`, … with serial numbers `SDA`, `SDB`, …
-pub fn lab(drives: &[(&str, DriveBehavior)]) -> Lab {
+pub(crate) fn lab(drives: &[(&str, DriveBehavior)]) -> Lab {
     let targets = drives.iter().map(|(name, _)| target(name)).collect();
     lab_with(drives, targets, settings(), |_| {})
 }
 
-pub fn lab_with(
+pub(crate) fn lab_with(
     drives: &[(&str, DriveBehavior)],
     targets: Vec<SmartTarget>,
     smart: SmartSettings,
@@ -310,7 +310,7 @@ pub fn lab_with(
     lab_at(HostRoot::new("/"), drives, targets, smart, prepare)
 }
 
-pub fn lab_at(
+pub(crate) fn lab_at(
     root: HostRoot,
     drives: &[(&str, DriveBehavior)],
     targets: Vec<SmartTarget>,
@@ -337,7 +337,7 @@ pub fn lab_at(
 }
 
 /// In any world; what is asked of the fake one then says nothing.
-pub fn lab_of(
+pub(crate) fn lab_of(
     played: impl Backend,
     root: HostRoot,
     targets: Vec<SmartTarget>,
@@ -418,24 +418,24 @@ pub fn lab_of(
 }
 
 impl Lab {
-    pub async fn pass(&self, seconds: u64) {
+    pub(crate) async fn pass(&self, seconds: u64) {
         tokio::time::sleep(Duration::from_secs(seconds)).await;
     }
 
-    pub fn set(&self, drive: &str, how: DriveBehavior) {
+    pub(crate) fn set(&self, drive: &str, how: DriveBehavior) {
         self.state(|state| state.drives.insert(format!("/dev/{drive}"), how));
     }
 
-    pub fn state<T>(&self, look: impl FnOnce(&mut FakeState) -> T) -> T {
+    pub(crate) fn state<T>(&self, look: impl FnOnce(&mut FakeState) -> T) -> T {
         look(&mut self.world.state.lock().expect("whole"))
     }
 
-    pub fn targets(&self, change: impl FnOnce(&mut Vec<SmartTarget>)) {
+    pub(crate) fn targets(&self, change: impl FnOnce(&mut Vec<SmartTarget>)) {
         self.targets
             .send_modify(|targets| change(Arc::make_mut(targets)));
     }
 
-    pub fn settings(&self, change: impl FnOnce(&mut SmartSettings)) {
+    pub(crate) fn settings(&self, change: impl FnOnce(&mut SmartSettings)) {
         self.settings.send_modify(|settings| {
             let mut new = (**settings).clone();
             change(&mut new.smart);
@@ -443,12 +443,12 @@ impl Lab {
         });
     }
 
-    pub fn ask(&self, request: SourceRequest) {
+    pub(crate) fn ask(&self, request: SourceRequest) {
         self.requests.send(request).expect("the source listens");
     }
 
     /// Seconds since the beginning at which smartctl was started for this drive.
-    pub fn starts(&self, drive: &str) -> Vec<u64> {
+    pub(crate) fn starts(&self, drive: &str) -> Vec<u64> {
         let device = format!("/dev/{drive}");
         self.state(|state| {
             state
@@ -460,7 +460,7 @@ impl Lab {
         })
     }
 
-    pub fn arguments(&self, drive: &str) -> Vec<String> {
+    pub(crate) fn arguments(&self, drive: &str) -> Vec<String> {
         let device = format!("/dev/{drive}");
         self.state(|state| {
             state
@@ -473,12 +473,12 @@ impl Lab {
     }
 
     /// All that was reported so far.
-    pub fn reported(&mut self) -> Vec<SourceUpdate> {
+    pub(crate) fn reported(&mut self) -> Vec<SourceUpdate> {
         std::iter::from_fn(|| self.reports.try_recv().ok()).collect()
     }
 
     /// What was said of one drive so far.
-    pub fn responses(&mut self, drive: &str) -> Vec<SmartResponse> {
+    pub(crate) fn responses(&mut self, drive: &str) -> Vec<SmartResponse> {
         let id = DriveId::known(drive);
         let of = |report| match report {
             SourceUpdate::Smart {
@@ -491,7 +491,7 @@ impl Lab {
         self.reported().into_iter().filter_map(of).collect()
     }
 
-    pub fn statuses(&mut self) -> Vec<SourceStatus> {
+    pub(crate) fn statuses(&mut self) -> Vec<SourceStatus> {
         let of = |report| match report {
             SourceUpdate::Source {
                 source: Source::Smart,

@@ -12,7 +12,7 @@ use crate::model::ids::CheckId;
 use crate::model::path::HostPath;
 use crate::source::checks::tools::{AvailableTools, CheckerProgram};
 
-pub fn all_tools() -> AvailableTools {
+pub(crate) fn all_tools() -> AvailableTools {
     let checker = |filesystem: Filesystem| {
         let checker = CheckerProgram {
             path: format!("/sbin/{}", filesystem.checker().0).into(),
@@ -28,7 +28,7 @@ pub fn all_tools() -> AvailableTools {
 }
 
 /// `sdb3`: 8:19.
-pub fn target(name: &str, filesystem: Filesystem) -> CheckTarget {
+pub(crate) fn target(name: &str, filesystem: Filesystem) -> CheckTarget {
     let (disk, partition) = (
         u32::from(name.as_bytes()[2] - b'a'),
         u32::from(name.as_bytes()[3] - b'0'),
@@ -50,7 +50,7 @@ pub fn target(name: &str, filesystem: Filesystem) -> CheckTarget {
     }
 }
 
-pub fn terms() -> CheckTerms {
+pub(crate) fn terms() -> CheckTerms {
     CheckTerms {
         runs: 1,
         freeze: false,
@@ -65,7 +65,7 @@ pub fn terms() -> CheckTerms {
 }
 
 /// A check of an ext4 on `name`, which is its id too, but for what follows a slash: `sda1/2`.
-pub fn desired(id: &str) -> DesiredCheck {
+pub(crate) fn desired(id: &str) -> DesiredCheck {
     let name = id.split('/').next().unwrap_or(id);
     DesiredCheck {
         id: CheckId::known(id),
@@ -78,20 +78,20 @@ pub fn desired(id: &str) -> DesiredCheck {
     }
 }
 
-pub fn desired_frozen(id: &str) -> DesiredCheck {
+pub(crate) fn desired_frozen(id: &str) -> DesiredCheck {
     let mut wanted = desired(id);
     wanted.terms.freeze = true;
     wanted
 }
 
-pub fn desired_scheduled(id: &str) -> DesiredCheck {
+pub(crate) fn desired_scheduled(id: &str) -> DesiredCheck {
     DesiredCheck {
         scheduled: true,
         ..desired(id)
     }
 }
 
-pub fn signal() -> FilesystemSignal {
+pub(crate) fn signal() -> FilesystemSignal {
     let evidence = Evidence {
         source: "kernel log".to_owned(),
         time: now(),

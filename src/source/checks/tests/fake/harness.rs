@@ -23,7 +23,7 @@ use crate::source::context::{
     CheckSettings, Context, KernelLogSettings, SmartSettings, SourceSettings,
 };
 
-pub struct Harness {
+pub(crate) struct Harness {
     pub backend: FakeBackend,
     pub desired: watch::Sender<Arc<Vec<DesiredCheck>>>,
     settings: watch::Sender<Arc<SourceSettings>>,
@@ -39,15 +39,18 @@ impl Drop for Harness {
     }
 }
 
-pub fn harness(wanted: Vec<DesiredCheck>) -> Harness {
+pub(crate) fn harness(wanted: Vec<DesiredCheck>) -> Harness {
     harness_with(wanted, |_| {})
 }
 
-pub fn harness_with(wanted: Vec<DesiredCheck>, prepare: impl FnOnce(&mut FakeState)) -> Harness {
+pub(crate) fn harness_with(
+    wanted: Vec<DesiredCheck>,
+    prepare: impl FnOnce(&mut FakeState),
+) -> Harness {
     harness_at(HostRoot::new("/"), wanted, prepare)
 }
 
-pub fn harness_at(
+pub(crate) fn harness_at(
     root: HostRoot,
     first: Vec<DesiredCheck>,
     prepare: impl FnOnce(&mut FakeState),
@@ -161,21 +164,21 @@ pub fn harness_at(
 }
 
 impl Harness {
-    pub async fn advance(&self, seconds: f64) {
+    pub(crate) async fn advance(&self, seconds: f64) {
         tokio::time::sleep(Duration::from_secs_f64(seconds)).await;
     }
 
-    pub fn set_behavior(&self, device: &str, change: impl FnOnce(&mut FakeBehavior)) {
+    pub(crate) fn set_behavior(&self, device: &str, change: impl FnOnce(&mut FakeBehavior)) {
         self.backend
             .with_state(|state| change(state.behaviors.entry(device.to_owned()).or_default()));
     }
 
-    pub fn change_desired(&self, change: impl FnOnce(&mut Vec<DesiredCheck>)) {
+    pub(crate) fn change_desired(&self, change: impl FnOnce(&mut Vec<DesiredCheck>)) {
         self.desired
             .send_modify(|wanted| change(Arc::make_mut(wanted)));
     }
 
-    pub fn change(&self, id: &str, change: impl FnOnce(&mut DesiredCheck)) {
+    pub(crate) fn change(&self, id: &str, change: impl FnOnce(&mut DesiredCheck)) {
         let id = CheckId::known(id);
         self.change_desired(|all| {
             change(
@@ -186,7 +189,7 @@ impl Harness {
         });
     }
 
-    pub fn cancel(&self, id: &str) {
+    pub(crate) fn cancel(&self, id: &str) {
         let id = CheckId::known(id);
         let stop = || {
             Some(Cancellation {
@@ -200,17 +203,17 @@ impl Harness {
         });
     }
 
-    pub fn settings(&self, change: impl FnOnce(&mut CheckSettings)) {
+    pub(crate) fn settings(&self, change: impl FnOnce(&mut CheckSettings)) {
         self.settings
             .send_modify(|settings| change(&mut Arc::make_mut(settings).checks));
     }
 
-    pub fn reports(&self) -> Vec<(f64, SourceUpdate)> {
+    pub(crate) fn reports(&self) -> Vec<(f64, SourceUpdate)> {
         self.received.lock().unwrap().clone()
     }
 
     /// All that was told of one check, with the seconds since the beginning.
-    pub fn progress_of(&self, id: &str) -> Vec<(f64, CheckProgress)> {
+    pub(crate) fn progress_of(&self, id: &str) -> Vec<(f64, CheckProgress)> {
         let of = |(at, report)| match report {
             SourceUpdate::Check(progress) if progress.id.as_str() == id => Some((at, *progress)),
             _ => None,
@@ -218,7 +221,7 @@ impl Harness {
         self.reports().into_iter().filter_map(of).collect()
     }
 
-    pub fn state(&self, id: &str) -> CheckState {
+    pub(crate) fn state(&self, id: &str) -> CheckState {
         self.progress_of(id)
             .pop()
             .expect("something was told")
@@ -227,7 +230,7 @@ impl Harness {
     }
 
     /// What came of it, and after how many seconds; told exactly once.
-    pub fn outcome_of(&self, id: &str) -> Option<(f64, CheckOutcome, usize)> {
+    pub(crate) fn outcome_of(&self, id: &str) -> Option<(f64, CheckOutcome, usize)> {
         let mut ends = self
             .progress_of(id)
             .into_iter()
@@ -238,12 +241,12 @@ impl Harness {
     }
 
     /// What was done, without the times.
-    pub fn log(&self) -> Vec<String> {
+    pub(crate) fn log(&self) -> Vec<String> {
         self.backend
             .with_state(|state| state.log.iter().map(|(_, what)| what.clone()).collect())
     }
 
-    pub fn times_of(&self, what: &str) -> Vec<u64> {
+    pub(crate) fn times_of(&self, what: &str) -> Vec<u64> {
         self.backend.with_state(|state| {
             state
                 .log
@@ -255,7 +258,7 @@ impl Harness {
     }
 
     /// Nothing is left of anything.
-    pub fn assert_clean(&self) {
+    pub(crate) fn assert_clean(&self) {
         self.backend.with_state(|state| {
             assert!(state.violations.is_empty(), "{:?}", state.violations);
             assert!(state.frozen.is_empty(), "frozen: {:?}", state.frozen);
@@ -268,7 +271,7 @@ impl Harness {
         });
     }
 
-    pub fn statuses(&self) -> Vec<SourceStatus> {
+    pub(crate) fn statuses(&self) -> Vec<SourceStatus> {
         let of = |(_, report)| match report {
             SourceUpdate::Source { status, .. } => Some(status),
             _ => None,
