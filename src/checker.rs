@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use crate::model::check::Filesystem;
 use crate::model::policy::checks::Tools;
 
-pub(crate) use run::{RunCallbacks, RunOutcome, RunSpec, not_started, run};
+pub(crate) use run::{RunCallbacks, RunSpec, not_started, run};
 
 /// The arguments that make our binary the jail; `host::jail::enter` receives those after them.
 pub const JAIL_ARGS: [&str; 2] = ["worker", "jail"];

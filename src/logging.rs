@@ -56,7 +56,6 @@ pub(crate) struct Logging {
     /// Of the process, and of the sink: what one of them would take is asked of both at each place
     /// that could log, and h2 has a hundred such places a call.
     levels: [LevelHandle; 2],
-    dropped: Arc<AtomicU64>,
 }
 
 type LevelHandle = reload::Handle<LevelFilter, Registry>;
@@ -67,11 +66,6 @@ impl Logging {
             // It fails only when the subscriber is gone, and then there is nothing to filter.
             let _ = handle.modify(|current| *current = level);
         }
-    }
-
-    /// Events that were dropped because the sink did not keep up.
-    pub(crate) fn dropped(&self) -> u64 {
-        self.dropped.load(Ordering::Relaxed)
     }
 
     /// Gives the sink half a second to write what is queued.
@@ -128,7 +122,7 @@ pub(crate) fn init(format: LogFormat, level: LevelFilter) -> Result<Logging, Log
         .with(
             QueueLayer {
                 queue: queue.clone(),
-                dropped: dropped.clone(),
+                dropped,
             }
             .with_filter(filter),
         )
@@ -136,7 +130,6 @@ pub(crate) fn init(format: LogFormat, level: LevelFilter) -> Result<Logging, Log
     Ok(Logging {
         queue,
         levels: [handle, of_sink],
-        dropped,
     })
 }
 

@@ -60,7 +60,6 @@ pub(crate) enum ImageError {
 pub(crate) struct AttachedImage {
     /// `loop3`
     pub name: String,
-    pub read_only: bool,
     node: File,
 }
 
@@ -106,11 +105,7 @@ pub(crate) fn find(image: &Path) -> Result<Option<AttachedImage>, ImageError> {
         // lo_device is stat(2)'s st_dev, encoded in the same way (loop_get_status(),
         // drivers/block/loop.c).
         if (status.device, status.inode) == (data.dev(), data.ino()) {
-            return Ok(Some(AttachedImage {
-                name,
-                read_only: status.flags & READ_ONLY != 0,
-                node,
-            }));
+            return Ok(Some(AttachedImage { name, node }));
         }
     }
     Ok(None)
@@ -179,11 +174,7 @@ pub(crate) fn attach(image: &Path, read_only: bool) -> Result<AttachedImage, Ima
         match configure(&node, &file, info) {
             Ok(()) => {
                 disable_discard(&name);
-                return Ok(AttachedImage {
-                    name,
-                    read_only,
-                    node,
-                });
+                return Ok(AttachedImage { name, node });
             }
             Err(error) if error.raw_os_error() == Some(Errno::EBUSY as i32) => {}
             Err(source) => {

@@ -10,7 +10,7 @@
 //!   compared with the last one before it, and growth in between is observed.
 //! - `history.update(&reading, at)` returns the growths of this reading. The first reading is a
 //!   baseline and no growth: an `errors_count` of last year is information, not news.
-//! - `history.counter("errors_count")` is the history of one counter. `last_growth` and the total
+//! - `history.counters()` are the histories of the single counters. `last_growth` and the total
 //!   growth survive a reset (a reboot sets SCSI's counters to 0), so that a rule by quiet time goes
 //!   on; `grown` counts from the baseline only.
 //! - A `CounterHistory` changes only when a value does: compare it before and after to know whether
@@ -135,23 +135,11 @@ impl CounterHistory {
         growths
     }
 
-    pub(crate) fn counter(&self, name: &str) -> Option<&Counter> {
-        self.counters.get(name)
-    }
-
     /// Sorted by name.
     pub(crate) fn counters(&self) -> impl Iterator<Item = (&str, &Counter)> {
         self.counters
             .iter()
             .map(|(name, counter)| (name.as_str(), counter))
-    }
-
-    /// When any counter was last observed to grow.
-    pub(crate) fn last_growth(&self) -> Option<Timestamp> {
-        self.counters
-            .values()
-            .filter_map(|counter| counter.last_growth)
-            .max()
     }
 }
 
@@ -230,7 +218,7 @@ mod tests {
                 at: at(120)
             }]
         );
-        let counter = history.counter("errors_count").expect("known");
+        let counter = &history.counters["errors_count"];
         assert_eq!(
             (counter.baseline, counter.since, counter.last, counter.grown),
             (41, at(0), 43, 2)
@@ -238,7 +226,7 @@ mod tests {
         assert_eq!(
             (
                 counter.first_growth,
-                history.last_growth(),
+                counter.last_growth,
                 counter.growth_count
             ),
             (Some(at(120)), Some(at(120)), 1)
@@ -252,7 +240,7 @@ mod tests {
             history.update(&reading(&[("ioerr_cnt", value)]), at(second));
         }
         assert_eq!(history.update(&reading(&[("ioerr_cnt", 2)]), at(120)), []);
-        let counter = history.counter("ioerr_cnt").expect("known");
+        let counter = &history.counters["ioerr_cnt"];
         assert_eq!(
             (
                 counter.baseline,
@@ -305,7 +293,7 @@ mod tests {
             }
             let increments: u64 = values.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).sum();
             let resets = values.windows(2).filter(|pair| pair[1] < pair[0]).count();
-            let counter = history.counter("n").expect("known");
+            let counter = &history.counters["n"];
             prop_assert_eq!((reported, counter.total_growth), (increments, increments));
             prop_assert_eq!(counter.resets as usize, resets);
             prop_assert_eq!((counter.last, counter.grown), (values[values.len() - 1], counter.last - counter.baseline));
@@ -324,7 +312,7 @@ mod tests {
                     None => prop_assert_eq!(history.update(&reading(&[]), at(second)), []),
                 }
             }
-            prop_assert_eq!(history.counter("n"), only_read.counter("n"));
+            prop_assert_eq!(history.counters.get("n"), only_read.counters.get("n"));
         }
 
         #[test]

@@ -192,17 +192,6 @@ pub struct MountAbsence {
 }
 
 impl Facts {
-    /// With the drives that the store remembers; until a scan says more, they are as they were.
-    pub(crate) fn restore(drives: impl IntoIterator<Item = KnownDrive>) -> Facts {
-        Facts {
-            drives: drives
-                .into_iter()
-                .map(|drive| (drive.facts.id.clone(), drive))
-                .collect(),
-            ..Facts::default()
-        }
-    }
-
     /// The last good scan.
     pub(crate) fn inventory(&self) -> Option<&Inventory> {
         self.shared_inventory().map(AsRef::as_ref)

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
 use crate::model::assess::{ActiveFindings, assess};
 use crate::model::block::{BlockDevice, DiskStat, Inventory, Layer, LayerState};
@@ -411,10 +411,6 @@ pub(crate) fn failing_probe(errno: i32) -> MountProbe {
 
 pub(crate) fn volume(id: &str) -> VolumeId {
     VolumeId::known(id)
-}
-
-pub(crate) fn later(time: Timestamp, seconds: i64) -> Timestamp {
-    time + SignedDuration::from_secs(seconds)
 }
 
 /// Whether a subject and reason are active.

@@ -39,10 +39,10 @@ mod volume;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use crate::provision::engine::actor::{Actor, EngineError};
+pub(crate) use crate::provision::engine::actor::EngineError;
 pub use crate::provision::engine::handle::Engine;
 pub(crate) use crate::provision::engine::request::{
-    CreateRequest, ExpandRequest, ExpandResponse, PublishRequest, StageRequest,
+    CreateRequest, ExpandRequest, PublishRequest, StageRequest,
 };
 pub use crate::provision::engine::settings::{Settings, StaticVolume};
 pub(crate) use crate::provision::engine::view::{EngineView, VolumeView};

@@ -105,12 +105,6 @@ impl WorkerExecutor {
             .map(|pool| pool.workers.stuck_count())
     }
 
-    /// What the processes said that they may not do.
-    pub(crate) fn limitations(&self) -> [watch::Receiver<Vec<String>>; 3] {
-        [&self.inner.host, &self.inner.lvm, &self.inner.tools]
-            .map(|pool| pool.workers.limitations())
-    }
-
     /// Lets all processes go, at once; what hangs is left to the kernel, and what is being done is
     /// done to its end.
     pub(crate) fn close(&self) {

@@ -25,7 +25,7 @@ use crate::source::jobs::{Job, JobResult};
 use crate::source::status_reporter::StatusReporter;
 use crate::source::worker_job::{JobError, answer, run_with_retry};
 
-pub(crate) use crate::source::kubelet::scan::{KubeletError, scan};
+pub(crate) use crate::source::kubelet::scan::scan;
 
 /// The kubelet announces no change of its records. The mount that follows triggers a scan
 /// (`SourceRequest::Kubelet`).

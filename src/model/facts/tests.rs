@@ -111,6 +111,17 @@ fn a_new_filesystem_on_a_path_discards_the_old_probe_result() {
     assert!(world.facts.probes.get(&HostPath::from("/data")).is_none());
 }
 
+/// As at the start of a daemon whose store remembers these drives.
+fn with_stored_drives(drives: impl IntoIterator<Item = KnownDrive>) -> Facts {
+    Facts {
+        drives: drives
+            .into_iter()
+            .map(|drive| (drive.facts.id.clone(), drive))
+            .collect(),
+        ..Facts::default()
+    }
+}
+
 #[test]
 fn restored_drives_are_unchanged_until_the_first_scan() {
     let mut world = plain();
@@ -118,7 +129,7 @@ fn restored_drives_are_unchanged_until_the_first_scan() {
     world.scan(10);
     let stored: Vec<KnownDrive> = world.facts.drives.values().cloned().collect();
     let mut next = TestHost {
-        facts: Facts::restore(stored.clone()),
+        facts: with_stored_drives(stored.clone()),
         ..TestHost::default()
     };
     next.apply(
@@ -206,7 +217,7 @@ fn a_volume_whose_drive_was_removed_during_a_restart_keeps_its_id_and_drives() {
     let (drives, volumes) = (before.facts.drives.clone(), before.facts.stored_volumes());
     before.pull("sda");
     let mut after = before.clone();
-    after.facts = Facts::restore(drives.into_values());
+    after.facts = with_stored_drives(drives.into_values());
     after.facts.restore_volumes(volumes.into_values().collect());
     after.read_all(10);
     let ids: Vec<&VolumeId> = after.facts.volumes.keys().collect();

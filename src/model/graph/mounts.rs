@@ -117,22 +117,16 @@ pub(crate) fn device_name(source: &HostPath) -> Option<String> {
 /// The mounts with what hides what.
 pub(crate) struct MountTree<'a> {
     mounts: &'a [Mount],
-    visible: BTreeSet<usize>,
     by_path: BTreeMap<&'a [u8], usize>,
 }
 
 impl<'a> MountTree<'a> {
     pub(crate) fn new(mounts: &'a [Mount]) -> MountTree<'a> {
-        let visible = visible(mounts);
-        let by_path = visible
-            .iter()
-            .map(|at| (mounts[*at].mount_point.as_bytes(), *at))
+        let by_path = visible(mounts)
+            .into_iter()
+            .map(|at| (mounts[at].mount_point.as_bytes(), at))
             .collect();
-        MountTree {
-            mounts,
-            visible,
-            by_path,
-        }
+        MountTree { mounts, by_path }
     }
 
     pub(crate) fn all(&self) -> impl Iterator<Item = &'a Mount> {
@@ -157,14 +151,6 @@ impl<'a> MountTree<'a> {
         prefixes(path.as_bytes())
             .find_map(|prefix| self.by_path.get(prefix))
             .map(|at| &self.mounts[*at])
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.visible.len()
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.visible.is_empty()
     }
 }
 
@@ -300,7 +286,7 @@ mod tests {
             mount(1, 2, "8:1", "/", "/x", "ext4", "/dev/sda1"),
             mount(2, 1, "8:17", "/", "/y", "ext4", "/dev/sdb1"),
         ];
-        assert_eq!(MountTree::new(&mounts).len(), 2);
+        assert_eq!(MountTree::new(&mounts).by_path.len(), 2);
     }
 
     #[test]

@@ -12,10 +12,6 @@ pub(crate) fn hour(hours: i64) -> Timestamp {
     Timestamp::from_second(1_800_000_000).unwrap() + SignedDuration::from_hours(hours)
 }
 
-pub(crate) fn day(days: i64) -> Timestamp {
-    hour(days * 24)
-}
-
 fn drive(protocol: &str, model: &str, body: Body) -> SmartReport {
     SmartReport {
         smartctl: [7, 4],

@@ -22,7 +22,7 @@ pub(super) use metric_values::{
     attribute_metric, endurance_used, is_solid_state, is_temperature, spare_available,
     spare_percent, wear_percent,
 };
-pub(crate) use series::{Growth, MAX_POINTS, OCCASION_GAP};
+pub(crate) use series::Growth;
 
 /// The metrics of which a series is kept: the first value, each change, and the last reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -48,9 +48,11 @@ pub(crate) struct RuleHit {
 /// A row of the table.
 pub(crate) struct Rule {
     /// A unique name, for tests and people.
+    #[cfg_attr(not(test), expect(dead_code, reason = "for the reader of the table"))]
     pub id: &'static str,
     pub reason: Reason,
     /// The document that defines the meaning.
+    #[cfg_attr(not(test), expect(dead_code, reason = "for the reader of the table"))]
     pub source: &'static str,
     evaluate: fn(&RuleInput) -> Option<Symptom>,
 }

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use crate::model::assess;
 use crate::model::condition;
 use crate::model::facts::{Facts, KnownDrive, KnownVolume};
-use crate::model::finding::{Finding, Health, Severity, Subject};
+use crate::model::finding::{Finding, Health, Subject};
 use crate::model::ids::{DriveId, FindingId, VolumeId};
 use crate::model::observation::Observation;
 use crate::model::snapshot::{Drive, Presence, Snapshot, Volume, VolumeUsage};
@@ -225,24 +225,15 @@ fn health(
     findings: &FindingsBySubject,
     subject: &Subject,
 ) -> (Health, String) {
-    match findings
-        .get(subject)
-        .into_iter()
-        .flatten()
-        .map(|finding| finding.severity)
-        .max()
-    {
-        Some(Severity::Bad) => return (Health::Bad, String::new()),
-        Some(Severity::Suspect) => return (Health::Suspect, String::new()),
-        Some(Severity::Info) | None => {}
-    }
-    match scene
+    let findings = findings.get(subject).into_iter().flatten();
+    let worst = findings.map(|finding| finding.severity).max();
+    let why = scene
         .settled
         .then(|| assess::health_unknown(scene.facts, subject))
-        .flatten()
-    {
-        Some(why) => (Health::Unknown, why),
-        None => (Health::Good, String::new()),
+        .flatten();
+    match assess::health(worst, why.is_some()) {
+        Health::Unknown => (Health::Unknown, why.unwrap_or_default()),
+        known => (known, String::new()),
     }
 }
 

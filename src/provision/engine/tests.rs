@@ -134,7 +134,7 @@ impl Daemon {
         &self,
         handle: &str,
         size: u64,
-    ) -> Result<super::ExpandResponse, ProvisionError> {
+    ) -> Result<super::request::ExpandResponse, ProvisionError> {
         let range = CapacityRange {
             required: size,
             limit: 0,

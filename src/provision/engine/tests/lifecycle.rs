@@ -82,7 +82,7 @@ async fn a_deleted_volume_leaves_nothing_behind() {
     let grown = daemon.grow(&handle, 2 << 20).await.unwrap();
     assert_eq!(
         grown,
-        crate::provision::engine::ExpandResponse {
+        crate::provision::engine::request::ExpandResponse {
             size: 2 << 20,
             node_expansion_required: false
         }

@@ -699,14 +699,14 @@ async fn growing_keeps_to_its_range_and_its_path() {
     ));
     assert_eq!(
         grow(2 << 20, 2 << 20, Some(STAGING), true).await.unwrap(),
-        crate::provision::engine::ExpandResponse {
+        crate::provision::engine::request::ExpandResponse {
             size: 2 << 20,
             node_expansion_required: true
         }
     );
     assert_eq!(
         grow(2 << 20, 0, Some(STAGING), false).await.unwrap(),
-        crate::provision::engine::ExpandResponse {
+        crate::provision::engine::request::ExpandResponse {
             size: 2 << 20,
             node_expansion_required: false
         }

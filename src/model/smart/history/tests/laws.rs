@@ -3,8 +3,9 @@
 use proptest::prelude::*;
 
 use crate::model::smart::fixture::*;
+use crate::model::smart::history::series::MAX_POINTS;
 use crate::model::smart::history::tests::WEEK;
-use crate::model::smart::history::{MAX_POINTS, Metric, SmartHistory};
+use crate::model::smart::history::{Metric, SmartHistory};
 use crate::model::smart::report::SmartReport;
 
 fn report(count: u64) -> SmartReport {
