@@ -109,7 +109,7 @@ pub(crate) async fn run(
     logging: &Logging,
 ) -> Result<(), RunError> {
     let root = host_root(&options.host_root)?;
-    let mut limitations: Vec<String> = memory::lock_all().err().into_iter().collect();
+    let mut limitations = Vec::from_iter(memory::lock_all().err().map(|error| error.to_string()));
     if !nix::unistd::geteuid().is_root() {
         limitations
             .push("not root: device-mapper's state and folders of other users are not seen".into());

@@ -27,6 +27,7 @@ use caps::{CapSet, Capability};
 use crate::host::root::HostRoot;
 use crate::host::worker_pool::Hello;
 use crate::host::{namespace, own_cgroup, worker_pool};
+use crate::model::causes::with_causes;
 use crate::provision::step::spec::WorkerRole;
 use crate::provision::step::{Step, StepError, StepErrorKind, StepOutput};
 use crate::provision::worker::error::StepWorkerError;
@@ -138,21 +139,24 @@ impl StepWorker {
                 Ok(()) => taker.root = HostRoot::new("/"),
                 // Where the host is `/`, this namespace is taken for the host's, and that it may
                 // not be is said.
-                Err(why) if root.dir() == std::path::Path::new("/") => taker
+                Err(error) if root.dir() == std::path::Path::new("/") => taker
                     .limitations
-                    .push(format!("volumes are mounted here: {why}")),
+                    .push(format!("volumes are mounted here: {}", with_causes(&error))),
                 // Elsewhere paths would mean other things here than there.
-                Err(why) => {
-                    taker.disabled_reason = Some(format!("nothing is mounted or made: {why}"))
+                Err(error) => {
+                    taker.disabled_reason = Some(format!(
+                        "nothing is mounted or made: {}",
+                        with_causes(&error)
+                    ))
                 }
             }
         }
         // An lvm that is killed with the daemon's group leaves what it suspended.
         if site == WorkerRole::Lvm
             && taker.disabled_reason.is_none()
-            && let Err(why) = own_cgroup::enter_own_cgroup()
+            && let Err(error) = own_cgroup::enter_own_cgroup()
         {
-            taker.limitations.push(why);
+            taker.limitations.push(with_causes(&error));
         }
         if !nix::unistd::geteuid().is_root() {
             taker
@@ -321,7 +325,7 @@ impl StepWorker {
 }
 
 fn drop_capabilities(site: WorkerRole) -> Result<(), String> {
-    namespace::limit_capabilities(site.capabilities())?;
+    namespace::limit_capabilities(site.capabilities()).map_err(|error| with_causes(&error))?;
     caps::drop(None, CapSet::Effective, Capability::CAP_SYS_RESOURCE)
         .map_err(|error| error.to_string())
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use nix::sys::stat::{SFlag, fstat};
 
-use crate::host::block::{DeviceFile, OpenMode, dev_no_from_rdev};
+use crate::host::block::{DeviceFile, OpenMode, dev_no};
 use crate::host::openers::{OpenTarget, find_openers, summary};
 use crate::host::resolve_beneath;
 use crate::host::root::HostRoot;
@@ -27,7 +27,7 @@ pub(crate) fn resolve(path: &HostPath) -> Result<Device, StepWorkerError> {
             format!("{path} is no block device"),
         ));
     }
-    let dev = dev_no_from_rdev(data.rdev());
+    let dev = dev_no(data.rdev());
     let name = kernel_name(dev)?;
     // The name that the kernel gave its node; another one (a container runtime's, mknod's) where
     // that is missing.
@@ -183,7 +183,7 @@ pub(crate) fn open_exclusive(
 /// Says by whom, as far as it can be seen.
 pub(crate) fn in_use(root: &HostRoot, device: &HostPath) -> StepWorkerError {
     let dev = std::fs::metadata(root.at_host_path(device))
-        .map(|data| dev_no_from_rdev(data.rdev()))
+        .map(|data| dev_no(data.rdev()))
         .unwrap_or_default();
     let what = OpenTarget {
         dev,

@@ -12,7 +12,7 @@ use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::{Mode, SFlag, fstat, mkdirat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 
-use crate::host::block::{DeviceFile, OpenMode, dev_no_from_rdev};
+use crate::host::block::{DeviceFile, OpenMode, dev_no};
 use crate::host::mounting::MountSourceKind;
 use crate::host::openers::{OpenTarget, find_openers, summary};
 use crate::host::resize::ResizeError;
@@ -210,10 +210,8 @@ pub(crate) fn mount(
 /// node.
 fn is_mount_of(mount: &Mount, device: &HostPath) -> Result<bool, StepWorkerError> {
     let dev = device_number(device)?;
-    let by_source = || {
-        std::fs::metadata(mount.source.as_path())
-            .is_ok_and(|data| dev_no_from_rdev(data.rdev()) == dev)
-    };
+    let by_source =
+        || std::fs::metadata(mount.source.as_path()).is_ok_and(|data| dev_no(data.rdev()) == dev);
     Ok(mount.dev == dev
         || mount.dev.is_anonymous() && mount.source.as_bytes().starts_with(b"/") && by_source())
 }
@@ -221,7 +219,7 @@ fn is_mount_of(mount: &Mount, device: &HostPath) -> Result<bool, StepWorkerError
 fn device_number(device: &HostPath) -> Result<DevNo, StepWorkerError> {
     let data = std::fs::metadata(device.as_path())
         .map_err(|error| StepWorkerError::io(format!("looking for {device}"), error))?;
-    Ok(dev_no_from_rdev(data.rdev()))
+    Ok(dev_no(data.rdev()))
 }
 
 /// What a bind mount shows is opened once, and looked at by that descriptor.
