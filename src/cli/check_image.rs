@@ -45,8 +45,8 @@ pub enum ImageError {
     Empty(PathBuf),
     #[error("{} holds no filesystem that can be checked: neither ext2, ext3, ext4, XFS nor btrfs", .0.display())]
     Unknown(PathBuf),
-    #[error("{0}")]
-    NoTool(String),
+    #[error(transparent)]
+    NoTool(checker::ProgramError),
     #[error("making a pipe")]
     Pipe(#[source] nix::errno::Errno),
 }
