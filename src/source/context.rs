@@ -60,7 +60,7 @@ pub(crate) struct SourceSettings {
     pub worker_timeout: Duration,
     pub disk_stats_interval: Duration,
     pub counters_interval: Duration,
-    /// Whether to have the kernel tell of filesystems' errors.
+    /// Whether to have the kernel report errors of filesystems.
     pub fs_events: bool,
     pub kernel_log: KernelLogSettings,
     pub smart: SmartSettings,
