@@ -7,8 +7,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::api::echo::echo;
 use crate::model::block::{BlockDevice, Layer};
+use crate::model::echo::echo;
 use crate::model::finding::Subject;
 use crate::model::ids::{DriveId, FindingId, VolumeId};
 use crate::model::path::HostPath;

@@ -3,7 +3,6 @@
 
 use tonic::{Request, Response, Status};
 
-use crate::api::echo::echo;
 use crate::api::resolve::resolve;
 use crate::api::server::caller::authorize_change;
 use crate::api::server::paging::{self, List};
@@ -13,6 +12,7 @@ use crate::api::status::{
 };
 use crate::api::{convert, wire};
 use crate::model::check::{Check, Filesystem};
+use crate::model::echo::echo;
 use crate::model::facts::checks::{CheckRequest, RequestedTarget};
 use crate::model::finding::Subject;
 use crate::model::ids::CheckId;

@@ -9,7 +9,6 @@ use tokio::sync::watch as signal;
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
-use crate::api::echo::echo;
 use crate::api::finding_order::rank;
 use crate::api::node_facts::NodeFacts;
 use crate::api::resolve::{resolve, resolve_drive, resolve_volume};
@@ -19,6 +18,7 @@ use crate::api::server::paging::{self, List};
 use crate::api::server::{attachments, watch};
 use crate::api::status::{MAX_QUERY, exhausted, from_resolve_error, invalid, not_found, required};
 use crate::api::{convert, explain, wire};
+use crate::model::echo::echo;
 use crate::model::ids::{DriveId, VolumeId};
 use crate::state::handle::Handle;
 

@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use tonic::{Request, Response, Status};
 
-use crate::api::echo::echo;
 use crate::api::server::{connectivity, csi_volume};
 use crate::api::status::{
     MAX_QUERY, bounded, from_command_error, invalid, not_found, required, unavailable,
 };
 use crate::api::{convert, wire};
+use crate::model::echo::echo;
 use crate::model::path::HostPath;
 use crate::model::reason::Reason;
 use crate::model::snapshot::{Snapshot, Volume, VolumeUsage};
