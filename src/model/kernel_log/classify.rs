@@ -269,7 +269,7 @@ impl Classifier {
 
     fn apply_record(&mut self, context: &RecordContext<'_>, out: &mut Vec<Event>) {
         let parsed = context.parsed;
-        let of_filesystem = context.rule.behavior.domain == Domain::Filesystem;
+        let of_filesystem = context.rule.family.domain == Domain::Filesystem;
         match &parsed.kind {
             RecordKind::Topology(learn) => return self.apply_topology(learn, context, out),
             RecordKind::Suppressed(count) => {
@@ -291,7 +291,7 @@ impl Classifier {
         if !of_filesystem && self.host.is_excluded(parsed, &context.line.text) {
             return;
         }
-        let role = context.rule.behavior.role;
+        let role = context.rule.family.role;
         if role == Some(Role::NetworkOutage) {
             self.host.network_outage = Some(context.position);
         }

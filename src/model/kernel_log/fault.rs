@@ -170,7 +170,7 @@ impl DeviceSummary {
         }
         let evidence = rules::table()
             .find(&event.rule)
-            .and_then(|rule| rule.behavior.evidence);
+            .and_then(|rule| rule.family.evidence);
         match (evidence, event.blame) {
             (Some(Evidence::Offlined), Blame::Unclear) => self.offlined = true,
             (Some(Evidence::ResetUnanswered), Blame::Unclear) => self.reset_unanswered = true,

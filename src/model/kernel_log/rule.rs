@@ -11,12 +11,10 @@ use crate::model::kernel_log::parsed_record::{MatchedText, ParsedRecord, RecordK
 pub(crate) struct Rule {
     /// Shown in `Event.rule`; `family-message`.
     pub name: &'static str,
-    /// The text begins with this prefix; "" matches every text.
-    pub prefix: &'static str,
+    pub family: RuleFamily,
     /// The text contains this; the prefilter looks for it.
     pub needle: &'static str,
     pub action: RuleAction,
-    pub behavior: Behavior,
     /// Where the kernel prints it, and since when: file, function, versions.
     #[cfg_attr(
         not(test),
@@ -41,10 +39,13 @@ pub(crate) enum RuleAction {
     Parse(fn(&MatchedText<'_>) -> Option<ParsedRecord>),
 }
 
-/// How the records of a rule are treated, whatever their text contains. A row is built from its
-/// behavior (`DRIVE.rule(…)`), so that no row can be written without one.
+/// What the rules of a family have in common: how their texts begin, and how their records are
+/// treated. A row is built from its family (`DRIVE.rule(…)`), so that no row can be written without
+/// one.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Behavior {
+pub(crate) struct RuleFamily {
+    /// The text begins with this prefix; "" matches every text.
+    pub prefix: &'static str,
     /// Whose incident the record belongs to.
     pub domain: Domain,
     /// The kernel limits the rate of these records and reports how many it suppressed.
@@ -87,35 +88,40 @@ pub(crate) enum Evidence {
     MediumWithoutSector,
 }
 
-pub(crate) const DRIVE: Behavior = Behavior {
+pub(crate) const DRIVE: RuleFamily = RuleFamily {
+    prefix: "",
     domain: Domain::Drive,
     is_rate_limited: false,
     role: None,
     evidence: None,
 };
 
-pub(crate) const FILESYSTEM: Behavior = Behavior {
+pub(crate) const FILESYSTEM: RuleFamily = RuleFamily {
     domain: Domain::Filesystem,
     ..DRIVE
 };
 
-impl Behavior {
-    pub(crate) const fn rate_limited(self) -> Behavior {
-        Behavior {
+impl RuleFamily {
+    pub(crate) const fn with_prefix(self, prefix: &'static str) -> RuleFamily {
+        RuleFamily { prefix, ..self }
+    }
+
+    pub(crate) const fn rate_limited(self) -> RuleFamily {
+        RuleFamily {
             is_rate_limited: true,
             ..self
         }
     }
 
-    pub(crate) const fn with_role(self, role: Role) -> Behavior {
-        Behavior {
+    pub(crate) const fn with_role(self, role: Role) -> RuleFamily {
+        RuleFamily {
             role: Some(role),
             ..self
         }
     }
 
-    pub(crate) const fn with_evidence(self, evidence: Evidence) -> Behavior {
-        Behavior {
+    pub(crate) const fn with_evidence(self, evidence: Evidence) -> RuleFamily {
+        RuleFamily {
             evidence: Some(evidence),
             ..self
         }
@@ -125,24 +131,22 @@ impl Behavior {
     pub(crate) const fn rule(
         self,
         name: &'static str,
-        prefix: &'static str,
         needle: &'static str,
         action: RuleAction,
         kernel_source: &'static str,
     ) -> Rule {
         Rule {
             name,
-            prefix,
+            family: self,
             needle,
             action,
-            behavior: self,
             kernel_source,
         }
     }
 
     /// A rule that no single record matches: the classifier concludes it from several.
     pub(crate) const fn derived_rule(self, name: &'static str) -> Rule {
-        self.rule(name, "", "", RuleAction::Ignore, "")
+        self.rule(name, "", RuleAction::Ignore, "")
     }
 }
 

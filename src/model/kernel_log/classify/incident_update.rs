@@ -28,7 +28,7 @@ pub(super) struct IncidentUpdate<'a> {
 impl IncidentUpdate<'_> {
     pub(crate) fn apply(&mut self, context: &RecordContext<'_>) {
         let parsed = context.parsed;
-        let of_filesystem = context.rule.behavior.domain == Domain::Filesystem;
+        let of_filesystem = context.rule.family.domain == Domain::Filesystem;
         if !matches!(parsed.kind, RecordKind::Scsi(_)) {
             self.finish_command(context.position, context.line.time);
         }
@@ -42,7 +42,7 @@ impl IncidentUpdate<'_> {
                 if !of_filesystem {
                     self.incident.expected_failure = None;
                 }
-                let role = context.rule.behavior.role;
+                let role = context.rule.family.role;
                 if role == Some(Role::TargetReset) && self.incident.device_reset {
                     let stronger = RecordContext {
                         rule: &derived::RESET_UNANSWERED,
@@ -84,7 +84,7 @@ impl IncidentUpdate<'_> {
             }
             RecordKind::Effect(class, blame) => self.apply_effect(context, *class, *blame),
             RecordKind::Continuation => {
-                if context.rule.behavior.role == Some(Role::FailedRequest)
+                if context.rule.family.role == Some(Role::FailedRequest)
                     && !self.incident.reported.contains(Class::Medium)
                 {
                     self.pending.add_rejected_request(parsed);
@@ -356,7 +356,7 @@ impl IncidentUpdate<'_> {
         new: bool,
     ) {
         let parsed = context.parsed;
-        let suppressed = if context.rule.behavior.is_rate_limited {
+        let suppressed = if context.rule.family.is_rate_limited {
             self.pending.suppressed.take().map_or(0, |(count, _)| count)
         } else {
             0

@@ -11,42 +11,36 @@ use crate::model::kernel_log::rule::{DRIVE, Rule};
 pub(crate) const RULES: &[Rule] = &[
     DRIVE.rule(
         "bcache-backing-ahead",
-        "",
         "Read-ahead I/O failed on backing device, ignore",
         Ignore,
         "drivers/md/bcache/io.c bch_count_backing_io_errors(); 5.0-6.18",
     ),
     DRIVE.rule(
         "bcache-backing",
-        "",
         "IO error on backing device, unrecoverable",
         Parse(device_before_colon),
         "drivers/md/bcache/io.c bch_count_backing_io_errors(); 4.18-6.18",
     ),
     DRIVE.rule(
         "bcache-cache",
-        "",
         "bch_count_io_errors()",
         Parse(device_after),
         "drivers/md/bcache/io.c bch_count_io_errors(); 3.10-6.18",
     ),
     DRIVE.rule(
         "bcache-too-many",
-        "",
         "too many IO errors",
         Parse(device_before_colon),
         "drivers/md/bcache/io.c bch_count_io_errors(); 3.10-6.18",
     ),
     DRIVE.rule(
         "bcache-set",
-        "",
         "bch_cache_set_error()",
         Parse(cache_set),
         "drivers/md/bcache/super.c bch_cache_set_error(); 3.10-6.18",
     ),
     DRIVE.rule(
         "bcache-insert",
-        "",
         "bch_btree_insert() error",
         Continuation,
         "drivers/md/bcache/btree.c bch_btree_insert(); 3.10-6.18",

@@ -7,49 +7,43 @@ use crate::model::kernel_log::event::Class::*;
 use crate::model::kernel_log::event::{DeviceName, Operation};
 use crate::model::kernel_log::parsed_record::{MatchedText, ParsedRecord, RecordKind};
 use crate::model::kernel_log::rule::RuleAction::*;
-use crate::model::kernel_log::rule::{Behavior, DRIVE, Role, Rule};
+use crate::model::kernel_log::rule::{DRIVE, Role, Rule, RuleFamily};
 
-const BLOCK: Behavior = DRIVE.rate_limited();
+const BLOCK: RuleFamily = DRIVE.rate_limited();
 
 pub(crate) const RULES: &[Rule] = &[
     BLOCK.with_role(Role::FailedRequest).rule(
         "block-error",
-        "",
         " error, dev ",
         Parse(status),
         "block/blk-core.c blk_update_request(), print_req_error(), blk-mq.c blk_print_req_error(); 3.10-6.18",
     ),
     BLOCK.rule(
         "block-buffer",
-        "",
         "Buffer I/O error on dev",
         Parse(buffer),
         "fs/buffer.c buffer_io_error(), fs/ext4/page-io.c; 3.10-6.18",
     ),
-    BLOCK.rule(
+    BLOCK.with_prefix("lost page write due to").rule(
         "block-lost-page",
-        "lost page write due to",
         "I/O error on ",
         Parse(lost_page),
         "fs/buffer.c end_buffer_async_write(); up to 4.3",
     ),
     BLOCK.rule(
         "block-lost-write",
-        "",
         "lost async page write due to",
         Parse(lost_page),
         "fs/buffer.c; 4.4.0",
     ),
     BLOCK.rule(
         "block-gone",
-        "",
         " detected capacity change from ",
         Parse(capacity_change),
         "block/genhd.c, fs/block_dev.c check_disk_size_change(); 3.10-6.18",
     ),
     BLOCK.rule(
         "block-beyond",
-        "",
         ": rw=",
         Parse(beyond_end_of_device),
         "block/blk-core.c handle_bad_sector(), bio_check_eod(): 3.10-4.4 a record of its own, 4.5-5.11 `\n%s: rw=%d, want=%llu, limit=%llu`, \
@@ -57,21 +51,18 @@ pub(crate) const RULES: &[Rule] = &[
     ),
     BLOCK.rule(
         "block-beyond-head",
-        "",
         "attempt to access beyond end of device",
         Ignore,
         "block/blk-core.c handle_bad_sector(): the next line names the device; 3.10-6.18",
     ),
     BLOCK.rule(
         "block-io-hung",
-        "",
         "blk_cloned_rq_check_limits: over max size limit",
         Ignore,
         "block/blk-core.c; 3.10-5.15",
     ),
     DRIVE.rule(
         "suppressed",
-        "",
         " callbacks suppressed",
         Parse(suppressed),
         "lib/ratelimit.c ___ratelimit(); 3.10-6.18",

@@ -7,196 +7,170 @@ use crate::model::kernel_log::event::Class::*;
 use crate::model::kernel_log::event::DeviceName;
 use crate::model::kernel_log::parsed_record::{MatchedText, ParsedRecord, RecordKind};
 use crate::model::kernel_log::rule::RuleAction::*;
-use crate::model::kernel_log::rule::{Behavior, FILESYSTEM, Rule};
+use crate::model::kernel_log::rule::{FILESYSTEM, Rule, RuleFamily};
 
-const EXT4: Behavior = FILESYSTEM.rate_limited();
+const EXT: RuleFamily = FILESYSTEM.with_prefix("EXT").rate_limited();
+const JBD2: RuleFamily = FILESYSTEM.with_prefix("JBD2: ");
 
 pub(crate) const RULES: &[Rule] = &[
-    EXT4.rule(
+    EXT.with_prefix("EXT4-fs (").rule(
         "ext4-error-old",
-        "EXT4-fs (",
         "error count",
         Ignore,
         "fs/ext4/super.c print_daily_error_info(): told once a day, of errors long past; 3.10-6.18",
     ),
-    EXT4.rule(
+    EXT.rule(
         "ext4-error",
-        "EXT",
         "-fs error (device ",
         Parse(error),
         "fs/ext4/super.c __ext4_error(), __ext4_error_inode(), __ext4_std_error(), ext3, ext2; 3.10-6.18",
     ),
-    EXT4.rule(
+    EXT.rule(
         "ext4-critical",
-        "EXT",
         "-fs critical (device ",
         Parse(error),
         "fs/ext4/super.c; 3.10-6.18",
     ),
-    EXT4.rule(
+    EXT.rule(
         "ext4-panic",
-        "EXT",
         "-fs (device ",
         Continuation,
         "fs/ext4/super.c __ext4_abort(); up to 5.9",
     ),
-    EXT4.rule(
+    EXT.rule(
         "ext4-read-only",
-        "EXT",
         "Remounting filesystem read-only",
         Cause(ReadOnly, Unclear),
         "fs/ext4/super.c ext4_handle_error(), ext3, ext2; 3.10-6.18",
     ),
-    EXT4.rule(
+    EXT.rule(
         "ext4-superblock",
-        "EXT",
         "I/O error while writing superblock",
         Effect(FsError, Unclear),
         "fs/ext4/super.c ext4_commit_super(); 3.10-6.18",
     ),
-    EXT4.rule(
+    EXT.rule(
         "ext4-superblock-before",
-        "EXT",
         "previous I/O error to superblock detected",
         Effect(FsError, Unclear),
         "fs/ext4/super.c ext4_commit_super(); 3.10-6.18",
     ),
-    EXT4.rule(
+    EXT.rule(
         "ext4-superblock-read",
-        "EXT",
         "unable to read superblock",
         Effect(FsError, Unclear),
         "fs/ext4/super.c ext4_load_super(); 3.10-6.18",
     ),
-    EXT4.rule(
+    EXT.rule(
         "ext4-end-bio",
-        "EXT",
         "I/O error ",
         Parse(end_bio),
         "fs/ext4/page-io.c ext4_end_bio(); 3.10-6.18",
     ),
-    EXT4.rule(
+    EXT.rule(
         "ext4-loss",
-        "EXT",
         "This should not happen!! Data will be lost",
         Effect(FsError, Unclear),
         "fs/ext4/inode.c mpage_map_and_submit_extent(); 3.10-6.18",
     ),
-    EXT4.rule(
+    EXT.rule(
         "ext4-unwritten",
-        "EXT",
         "failed to convert unwritten extents",
         Effect(FsError, Unclear),
         "fs/ext4/page-io.c ext4_end_io_end(); 3.10-6.18",
     ),
-    EXT4.rule(
+    EXT.rule(
         "ext4-delayed",
-        "EXT",
         "Delayed block allocation failed",
         Parse(delayed_allocation),
         "fs/ext4/inode.c mpage_map_and_submit_extent(); 3.10-6.18",
     ),
-    EXT4.rule(
+    EXT.rule(
         "ext4-checksum",
-        "EXT",
         "hecksum invalid",
         Effect(FsCorruption, Unclear),
         "fs/ext4/namei.c, bitmap.c; 3.10-6.18",
     ),
-    EXT4.rule(
+    EXT.rule(
         "ext4-group",
-        "EXT",
         "group descriptors corrupted",
         Cause(FsCorruption, Unclear),
         "fs/ext4/super.c ext4_fill_super(); 3.10-6.18",
     ),
-    EXT4.rule(
+    EXT.rule(
         "ext4-not-in-group",
-        "EXT",
         "ext4_check_descriptors",
         Parse(descriptors),
         "fs/ext4/super.c ext4_check_descriptors(); 3.10-6.18",
     ),
-    EXT4.rule(
+    EXT.rule(
         "ext4-journal",
-        "EXT",
         "error loading journal",
         Effect(FsCorruption, Unclear),
         "fs/ext4/super.c ext4_load_journal(); 3.10-6.18",
     ),
-    EXT4.rule(
+    EXT.rule(
         "ext4-no-journal",
-        "EXT",
         "no journal found",
         Effect(FsCorruption, Unclear),
         "fs/ext4/super.c ext4_get_journal_inode(); 3.10-6.18",
     ),
-    EXT4.rule(
+    EXT.with_prefix("EXT4-fs (").rule(
         "ext4-shut-down",
-        "EXT4-fs (",
         "shut down requested",
         Parse(shutdown_requested),
         "fs/ext4/ioctl.c ext4_force_shutdown(): somebody asked for it; 4.11-6.18",
     ),
     FILESYSTEM.rule(
         "jbd2-aborting",
-        "",
         "Aborting journal on device ",
         Parse(journal_of),
         "fs/jbd2/journal.c __jbd2_journal_abort_hard(), jbd; 3.10-6.18",
     ),
-    FILESYSTEM.rule(
+    JBD2.rule(
         "jbd2-superblock",
-        "JBD2: ",
         "when updating journal superblock for ",
         Parse(journal_of),
         "fs/jbd2/journal.c jbd2_write_superblock(); 3.10-6.18",
     ),
-    FILESYSTEM.rule(
+    JBD2.rule(
         "jbd2-flush",
-        "JBD2: ",
         "Detected IO errors while flushing file data on ",
         Parse(journal_of),
         "fs/jbd2/commit.c jbd2_journal_commit_transaction(); 3.10-6.18",
     ),
-    FILESYSTEM.rule(
+    JBD2.rule(
         "jbd2-commit",
-        "JBD2: ",
         "IO error reading journal superblock",
         Effect(FsError, Unclear),
         "fs/jbd2/journal.c journal_get_superblock(); 3.10-6.18",
     ),
-    FILESYSTEM.rule(
+    JBD2.rule(
         "jbd2-read",
-        "JBD2: ",
         "Failed to read block at offset",
         Effect(FsError, Unclear),
         "fs/jbd2/recovery.c jread(); 3.10-6.18",
     ),
-    FILESYSTEM.rule(
+    JBD2.rule(
         "jbd2-checksum",
-        "JBD2: ",
         "Invalid checksum recovering",
         Parse(journal_corrupt),
         "fs/jbd2/recovery.c do_one_pass(); 3.10-6.18",
     ),
-    FILESYSTEM.rule(
+    JBD2.rule(
         "jbd2-superblock-checksum",
-        "JBD2: ",
         "ournal checksum error",
         Parse(journal_corrupt),
         "fs/jbd2/journal.c; 3.10-6.18",
     ),
-    FILESYSTEM.rule(
+    JBD2.rule(
         "jbd2-recovery",
-        "JBD2: ",
         "recovery failed",
         Parse(journal_corrupt),
         "fs/jbd2/journal.c jbd2_journal_load(); 3.10-6.18",
     ),
-    FILESYSTEM.rule(
+    JBD2.rule(
         "jbd2-risk",
-        "JBD2: ",
         "risk of filesystem corruption",
         Continuation,
         "fs/jbd2/transaction.c warn_dirty_buffer(): a program writes to the device below; 3.10-6.18",

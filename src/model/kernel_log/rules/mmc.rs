@@ -10,72 +10,62 @@ use crate::model::kernel_log::rule::RuleAction::*;
 use crate::model::kernel_log::rule::{DRIVE, Rule};
 
 pub(crate) const RULES: &[Rule] = &[
-    DRIVE.rule(
+    DRIVE.with_prefix("mmcblk").rule(
         "mmc-attached",
-        "mmcblk",
         ": mmc",
         Parse(attached),
         "drivers/mmc/core/block.c mmc_blk_alloc_req(): `mmcblk0: mmc0:0001 …`; 3.10-6.18",
     ),
-    DRIVE.rule(
+    DRIVE.with_prefix("mmcblk").rule(
         "mmc-status",
-        "mmcblk",
         "requesting status",
         Parse(error),
         "drivers/mmc/card/block.c mmc_blk_cmd_recovery(), core/block.c; 3.10-6.18",
     ),
-    DRIVE.rule(
+    DRIVE.with_prefix("mmcblk").rule(
         "mmc-transfer",
-        "mmcblk",
         "transferring data",
         Parse(error),
         "drivers/mmc/card/block.c mmc_blk_err_check(); 3.10-4.14",
     ),
-    DRIVE.rule(
+    DRIVE.with_prefix("mmcblk").rule(
         "mmc-command",
-        "mmcblk",
         "timed out sending",
         Cause(Timeout, Unclear),
         "drivers/mmc/card/block.c mmc_blk_cmd_error(); 3.10-4.14",
     ),
-    DRIVE.rule(
+    DRIVE.with_prefix("mmcblk").rule(
         "mmc-send",
-        "mmcblk",
         "sending r/w cmd command",
         Parse(error),
         "drivers/mmc/card/block.c; up to 3.19, and vendors'",
     ),
-    DRIVE.rule(
+    DRIVE.with_prefix("mmcblk").rule(
         "mmc-recovery",
-        "mmcblk",
         "recovery failed!",
         Cause(Removed, Unclear),
         "drivers/mmc/core/block.c mmc_blk_mq_rw_recovery(); 4.16-6.18",
     ),
-    DRIVE.rule(
+    DRIVE.with_prefix("mmc").rule(
         "mmc-stuck",
-        "mmc",
         "Card stuck in ",
         Parse(host_timeout),
         "drivers/mmc/core/mmc_ops.c mmc_poll_for_busy(), block.c; 3.10-6.18",
     ),
-    DRIVE.rule(
+    DRIVE.with_prefix("mmc").rule(
         "mmc-interrupt",
-        "mmc",
         "Timeout waiting for hardware interrupt",
         Parse(host_timeout),
         "drivers/mmc/host/sdhci.c sdhci_timeout_timer(); 3.10-6.18",
     ),
-    DRIVE.rule(
+    DRIVE.with_prefix("mmc").rule(
         "mmc-cqhci",
-        "mmc",
         "cqhci: timeout for tag",
         Parse(host_timeout),
         "drivers/mmc/host/cqhci-core.c cqhci_timeout(); 4.16-6.18",
     ),
-    DRIVE.rule(
+    DRIVE.with_prefix("mmc").rule(
         "mmc-never-busy",
-        "mmc",
         "card never left busy state",
         Parse(host_timeout),
         "drivers/mmc/core/core.c mmc_wait_for_req_done(); 3.10-6.18",

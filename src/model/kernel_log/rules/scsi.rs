@@ -7,183 +7,163 @@ use crate::model::kernel_log::parsed_record::{
     DeviceKind, MatchedText, ParsedRecord, RecordKind, ScsiRecord, TopologyUpdate,
 };
 use crate::model::kernel_log::rule::RuleAction::*;
-use crate::model::kernel_log::rule::{Behavior, DRIVE, Evidence, Rule};
+use crate::model::kernel_log::rule::{DRIVE, Evidence, Rule, RuleFamily};
 use crate::model::kernel_log::{device_name, scsi_sense};
 
-const SCSI: Behavior = DRIVE.rate_limited();
+const SCSI: RuleFamily = DRIVE.rate_limited();
+const SD: RuleFamily = SCSI.with_prefix("sd ");
 
 pub(crate) const RULES: &[Rule] = &[
     SCSI.rule(
         "scsi-cache",
-        "",
         " failed: Result: hostbyte=",
         Parse(cache_sync_failed),
         "drivers/scsi/sd.c sd_sync_cache(), sd_start_stop_device(); 3.10-6.18",
     ),
     SCSI.rule(
         "scsi-result",
-        "",
         "Result: hostbyte=",
         Parse(result),
         "drivers/scsi/scsi_logging.c scsi_print_result(), constants.c; 3.10-6.18",
     ),
     SCSI.rule(
         "scsi-sense-key",
-        "",
         "Sense Key : ",
         Parse(sense_key),
         "drivers/scsi/scsi_logging.c scsi_log_dump_sense(), constants.c; 3.10-6.18",
     ),
     SCSI.rule(
         "scsi-sense",
-        "",
         "Add. Sense: ",
         Parse(additional_sense),
         "drivers/scsi/scsi_logging.c, constants.c scsi_show_extd_sense(); 3.10-6.18",
     ),
     SCSI.rule(
         "scsi-sense-number",
-        "",
         "ASC=0x",
         Parse(numeric_sense),
         "drivers/scsi/scsi_logging.c without CONFIG_SCSI_CONSTANTS; 3.10-6.18",
     ),
     SCSI.rule(
         "scsi-command",
-        "",
         "CDB: ",
         Parse(cdb),
         "drivers/scsi/scsi_logging.c scsi_print_command(), constants.c; 3.10-6.18",
     ),
     SCSI.rule(
         "scsi-unhandled",
-        "",
         "Unhandled sense code",
         Parse(device_context),
         "drivers/scsi/scsi_lib.c scsi_io_completion(); up to 3.16",
     ),
     SCSI.rule(
         "scsi-unhandled-error",
-        "",
         "Unhandled error code",
         Parse(device_context),
         "drivers/scsi/scsi_lib.c scsi_io_completion(); up to 3.16",
     ),
-    SCSI.with_evidence(Evidence::Offlined).rule(
-        "scsi-offlined",
-        "s",
-        "Device offlined - not ready after error recovery",
-        Cause(Removed, Unclear),
-        "drivers/scsi/scsi_error.c scsi_eh_offline_sdevs(); 3.10-6.18",
-    ),
-    SCSI.with_evidence(Evidence::Offlined).rule(
-        "scsi-offlined-old",
-        "s",
-        "Device offlined - command error recovery failed",
-        Cause(Removed, Unclear),
-        "drivers/scsi/scsi_error.c; 2.6 and vendors'",
-    ),
-    SCSI.rule(
+    SCSI.with_evidence(Evidence::Offlined)
+        .with_prefix("s")
+        .rule(
+            "scsi-offlined",
+            "Device offlined - not ready after error recovery",
+            Cause(Removed, Unclear),
+            "drivers/scsi/scsi_error.c scsi_eh_offline_sdevs(); 3.10-6.18",
+        ),
+    SCSI.with_evidence(Evidence::Offlined)
+        .with_prefix("s")
+        .rule(
+            "scsi-offlined-old",
+            "Device offlined - command error recovery failed",
+            Cause(Removed, Unclear),
+            "drivers/scsi/scsi_error.c; 2.6 and vendors'",
+        ),
+    SD.rule(
         "scsi-medium-access",
-        "sd ",
         "Medium access timeout failure. Offlining disk!",
         Cause(Removed, Yes),
         "drivers/scsi/sd.c sd_eh_action(); 3.10-6.18",
     ),
-    SCSI.rule(
+    SCSI.with_prefix("s").rule(
         "scsi-offline",
-        "s",
         "rejecting I/O to offline device",
         Effect(Removed, Unclear),
         "drivers/scsi/scsi_lib.c scsi_device_state_check(); 3.10-6.18",
     ),
-    SCSI.rule(
+    SCSI.with_prefix("s").rule(
         "scsi-dead",
-        "s",
         "rejecting I/O to dead device",
         Effect(Removed, Unclear),
         "drivers/scsi/scsi_lib.c scsi_device_state_check(); 3.10-6.18",
     ),
-    SCSI.rule(
+    SD.rule(
         "scsi-changed",
-        "sd ",
         "device offline or changed",
         Effect(Removed, Unclear),
         "drivers/scsi/sd.c sd_setup_read_write_cmnd(); 5.0-6.18",
     ),
-    SCSI.rule(
+    SCSI.with_prefix("s").rule(
         "scsi-waited",
-        "s",
         "timing out command, waited",
         Cause(Timeout, Unclear),
         "drivers/scsi/scsi_lib.c scsi_softirq_done(); 3.10-5.15",
     ),
-    SCSI.rule(
+    SD.rule(
         "scsi-unit-not-ready",
-        "sd ",
         "] Unit Not Ready",
         Parse(unit_not_ready),
         "drivers/scsi/sd.c sd_spinup_disk(): what a drive says while it starts; 3.10-6.18",
     ),
-    SCSI.rule(
+    SD.rule(
         "scsi-killing",
-        "sd ",
         "killing request",
         Continuation,
         "drivers/scsi/scsi_lib.c scsi_kill_request(); up to 4.20",
     ),
-    SCSI.rule(
+    SD.rule(
         "scsi-partial",
-        "sd ",
         "Unaligned partial completion",
         Continuation,
         "drivers/scsi/sd.c sd_done(); 3.15-6.18",
     ),
-    SCSI.rule(
+    SD.rule(
         "scsi-stopping",
-        "sd ",
         "Stopping disk",
         Continuation,
         "drivers/scsi/sd.c sd_shutdown(); 3.10-6.18",
     ),
-    SCSI.rule(
+    SD.rule(
         "scsi-attached",
-        "sd ",
         "] Attached SCSI ",
         Parse(attached),
         "drivers/scsi/sd.c sd_probe(); 3.10-6.18",
     ),
-    SCSI.rule(
+    SCSI.with_prefix("scsi ").rule(
         "scsi-tape",
-        "scsi ",
         ": Sequential-Access ",
         Parse(not_a_disk),
         "drivers/scsi/scsi_scan.c scsi_add_lun(); 3.10-6.18",
     ),
-    SCSI.rule(
+    SCSI.with_prefix("scsi ").rule(
         "scsi-cdrom",
-        "scsi ",
         ": CD-ROM ",
         Parse(not_a_disk),
         "drivers/scsi/scsi_scan.c scsi_add_lun(); 3.10-6.18",
     ),
-    SCSI.rule(
+    SCSI.with_prefix("scsi ").rule(
         "scsi-enclosure",
-        "scsi ",
         ": Enclosure ",
         Parse(not_a_disk),
         "drivers/scsi/scsi_scan.c scsi_add_lun(); 3.10-6.18",
     ),
-    SCSI.rule(
+    SCSI.with_prefix("scsi ").rule(
         "scsi-changer",
-        "scsi ",
         ": Medium Changer ",
         Parse(not_a_disk),
         "drivers/scsi/scsi_scan.c scsi_add_lun(); 3.10-6.18",
     ),
-    SCSI.rule(
+    SCSI.with_prefix("scsi ").rule(
         "scsi-disk",
-        "scsi ",
         ": Direct-Access ",
         Parse(model),
         "drivers/scsi/scsi_scan.c scsi_add_lun(); 3.10-6.18",

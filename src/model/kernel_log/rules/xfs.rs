@@ -4,215 +4,187 @@ use crate::model::kernel_log::event::Blame::*;
 use crate::model::kernel_log::event::Class::*;
 use crate::model::kernel_log::parsed_record::{MatchedText, ParsedRecord, RecordKind};
 use crate::model::kernel_log::rule::RuleAction::*;
-use crate::model::kernel_log::rule::{FILESYSTEM, Rule};
+use crate::model::kernel_log::rule::{FILESYSTEM, Rule, RuleFamily};
+
+const XFS: RuleFamily = FILESYSTEM.with_prefix("XFS");
 
 pub(crate) const RULES: &[Rule] = &[
-    FILESYSTEM.rule(
+    XFS.rule(
         "xfs-user",
-        "XFS",
         "User initiated shutdown",
         Parse(shutdown_requested),
         "fs/xfs/xfs_fsops.c xfs_do_force_shutdown(): somebody asked for it; 3.10-6.18",
     ),
-    FILESYSTEM.rule(
+    XFS.rule(
         "xfs-shutdown-memory",
-        "XFS",
         "Corruption of in-memory data detected.",
         Cause(FsShutdown, Unclear),
         "fs/xfs/xfs_fsops.c xfs_do_force_shutdown(); 3.10-5.14",
     ),
-    FILESYSTEM.rule(
+    XFS.rule(
         "xfs-shutdown-memory-at",
-        "XFS",
         "Corruption of in-memory data (0x",
         Cause(FsShutdown, Unclear),
         "fs/xfs/xfs_fsops.c xfs_do_force_shutdown(); 5.15-6.18",
     ),
-    FILESYSTEM.rule(
+    XFS.rule(
         "xfs-shutdown-disk",
-        "XFS",
         "Corruption of on-disk metadata (0x",
         Cause(FsShutdown, Unclear),
         "fs/xfs/xfs_fsops.c xfs_do_force_shutdown(); 6.1-6.18",
     ),
-    FILESYSTEM.rule(
+    XFS.rule(
         "xfs-shutdown-log",
-        "XFS",
         "og I/O Error",
         Parse(shutdown),
         "fs/xfs/xfs_fsops.c xfs_do_force_shutdown(); 3.10-6.18",
     ),
-    FILESYSTEM.rule(
+    XFS.rule(
         "xfs-shutdown-io",
-        "XFS",
         "I/O Error Detected.",
         Cause(FsShutdown, Unclear),
         "fs/xfs/xfs_fsops.c xfs_do_force_shutdown(); 3.10-5.14",
     ),
-    FILESYSTEM.rule(
+    XFS.rule(
         "xfs-shutdown-metadata",
-        "XFS",
         "Metadata I/O Error (0x",
         Cause(FsShutdown, Unclear),
         "fs/xfs/xfs_fsops.c xfs_do_force_shutdown(); 5.15-6.18",
     ),
-    FILESYSTEM.rule(
+    XFS.rule(
         "xfs-shutdown-error",
-        "XFS",
         "Filesystem has been shut down due to log error",
         Cause(FsShutdown, Unclear),
         "fs/xfs/xfs_log.c xlog_force_shutdown(); 5.16-6.18",
     ),
-    FILESYSTEM.rule(
+    XFS.rule(
         "xfs-shutdown-any",
-        "XFS",
         "hutting down filesystem",
         Cause(FsShutdown, Unclear),
         "fs/xfs/xfs_fsops.c xfs_do_force_shutdown(); 3.10-6.18",
     ),
-    FILESYSTEM.rule(
+    XFS.rule(
         "xfs-force",
-        "XFS",
         "xfs_do_force_shutdown(0x",
         Continuation,
         "fs/xfs/xfs_fsops.c xfs_do_force_shutdown(); 3.10-5.14",
     ),
-    FILESYSTEM.rule(
+    XFS.rule(
         "xfs-internal",
-        "XFS",
         "Internal error ",
         Cause(FsCorruption, Unclear),
         "fs/xfs/xfs_error.c xfs_error_report(); 3.10-6.18",
     ),
-    FILESYSTEM.rule(
+    XFS.rule(
         "xfs-metadata",
-        "XFS",
         "Metadata corruption detected at ",
         Cause(FsCorruption, Unclear),
         "fs/xfs/xfs_error.c xfs_verifier_error(); 3.10-6.18",
     ),
-    FILESYSTEM.rule(
+    XFS.rule(
         "xfs-crc",
-        "XFS",
         "Metadata CRC error detected at ",
         Cause(FsCorruption, Unclear),
         "fs/xfs/xfs_error.c xfs_verifier_error(); 3.15-6.18",
     ),
-    FILESYSTEM.rule(
+    XFS.rule(
         "xfs-corruption",
-        "XFS",
         "Corruption detected",
         Cause(FsCorruption, Unclear),
         "fs/xfs/xfs_error.c xfs_corruption_error(); 3.10-6.18",
     ),
-    FILESYSTEM.rule(
+    XFS.rule(
         "xfs-repair",
-        "XFS",
         "nmount and run xfs_repair",
         Effect(FsCorruption, Unclear),
         "fs/xfs/xfs_error.c, libxfs/xfs_inode_buf.c; 3.10-6.18",
     ),
-    FILESYSTEM.rule(
+    XFS.rule(
         "xfs-dinode",
-        "XFS",
         "corrupt dinode ",
         Cause(FsCorruption, Unclear),
         "fs/xfs/xfs_inode.c xfs_iformat(); up to 4.16",
     ),
-    FILESYSTEM.rule(
+    XFS.rule(
         "xfs-inode",
-        "XFS",
         "corrupt inode ",
         Cause(FsCorruption, Unclear),
         "fs/xfs/xfs_inode.c; up to 4.16",
     ),
-    FILESYSTEM.rule(
+    XFS.rule(
         "xfs-bad-inode",
-        "XFS",
         "bad inode magic",
         Cause(FsCorruption, Unclear),
         "fs/xfs/libxfs/xfs_inode_buf.c; 3.10-4.16",
     ),
-    FILESYSTEM.rule(
+    XFS.rule(
         "xfs-summary",
-        "XFS",
         "SB summary counter sanity check failed",
         Cause(FsCorruption, Unclear),
         "fs/xfs/xfs_mount.c xfs_check_summary_counts(); 4.19-6.18",
     ),
-    FILESYSTEM.rule(
+    XFS.rule(
         "xfs-sb-validate",
-        "XFS",
         "SB validate failed",
         Effect(FsCorruption, Unclear),
         "fs/xfs/libxfs/xfs_sb.c xfs_sb_read_verify(); 3.10-6.18",
     ),
-    FILESYSTEM.rule(
+    XFS.rule(
         "xfs-sb-check",
-        "XFS",
         "SB sanity check failed",
         Effect(FsCorruption, Unclear),
         "fs/xfs/libxfs/xfs_sb.c xfs_validate_sb_common(); 3.10-6.18",
     ),
-    FILESYSTEM.rule(
+    XFS.rule(
         "xfs-alert",
-        "XFS",
         "Corruption Alert: ",
         Effect(FsError, Unclear),
         "fs/xfs/xfs_buf.c xfs_buf_ioerror_permanent(): permanent write failures; 4.7-6.18",
     ),
-    FILESYSTEM.rule(
+    XFS.rule(
         "xfs-metadata-io",
-        "XFS",
         "metadata I/O error",
         Parse(io_error),
         "fs/xfs/xfs_buf.c xfs_buf_ioerror_alert(); 3.10-6.18",
     ),
-    FILESYSTEM.rule(
+    XFS.rule(
         "xfs-log-io",
-        "XFS",
         "log I/O error ",
         Parse(io_error),
         "fs/xfs/xfs_log.c xlog_ioend_work(); 5.4-6.18",
     ),
-    FILESYSTEM.rule(
+    XFS.rule(
         "xfs-writeback",
-        "XFS",
         "writeback error on ",
         Parse(io_error),
         "fs/xfs/xfs_aops.c xfs_destroy_ioend(), xfs_end_ioend(); 3.10-6.18",
     ),
-    FILESYSTEM.rule(
+    XFS.rule(
         "xfs-async",
-        "XFS",
         "Failing async write",
         Effect(FsError, Unclear),
         "fs/xfs/xfs_buf.c xfs_buf_iodone_callback_error(); 3.10-6.18",
     ),
-    FILESYSTEM.rule(
+    XFS.rule(
         "xfs-read",
-        "XFS",
         "read error on ",
         Effect(FsError, Unclear),
         "fs/xfs/xfs_aops.c; 6.11-6.18",
     ),
-    FILESYSTEM.rule(
+    XFS.rule(
         "xfs-mount-failed",
-        "XFS",
         "log mount/recovery failed: error ",
         Parse(mount_failed),
         "fs/xfs/xfs_log.c xfs_log_mount(); 3.10-6.18",
     ),
-    FILESYSTEM.rule(
+    XFS.rule(
         "xfs-health",
-        "XFS",
         "health status reported",
         Continuation,
         "fs/xfs/xfs_health.c; 5.4-6.18",
     ),
-    FILESYSTEM.rule(
+    XFS.rule(
         "xfs-unhealthy",
-        "XFS",
         "metadata corruption has been found",
         Cause(FsCorruption, Unclear),
         "fs/xfs/xfs_health.c xfs_health_unmount(); 5.4-6.18",
