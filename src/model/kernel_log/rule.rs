@@ -1,7 +1,8 @@
 //! A row of the rule table: how one kernel message is recognized, and how it is treated.
 //!
 //! In: a record's text that contains the row's needle. Out: a `ParsedRecord`. Every property that
-//! the classifier or the drive's verdict depends on is a field here; no code looks at a rule's name.
+//! the classifier or the drive's verdict depends on is a field here; no code looks at a rule's
+//! name.
 
 use crate::model::kernel_log::event::{Blame, Class, Domain};
 use crate::model::kernel_log::parsed_record::{MatchedText, ParsedRecord, RecordKind};
@@ -25,7 +26,7 @@ pub(crate) struct Rule {
 
 /// What a record means. The device comes from `device_name::find_in_text`, unless a `Parse`
 /// function finds another.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) enum RuleAction {
     /// Names a cause. Joins an open incident of the same class on the same device, or opens one.
     Cause(Class, Blame),
@@ -36,6 +37,10 @@ pub(crate) enum RuleAction {
     Continuation,
     /// Means nothing; keeps a broader row below from matching.
     Ignore,
+    /// Any other kind.
+    Record(RecordKind),
+    /// The text decides the kind.
+    ParseKind(fn(&MatchedText<'_>) -> Option<RecordKind>),
     Parse(fn(&MatchedText<'_>) -> Option<ParsedRecord>),
 }
 
@@ -72,7 +77,7 @@ pub(crate) enum Role {
 }
 
 /// How a record weighs in the verdict over a whole log (`fault`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Evidence {
     /// SCSI error recovery gave up on the device.
     Offlined,
@@ -158,11 +163,13 @@ impl Rule {
             before: all.get(..at)?,
             after: all.get(at + self.needle.len()..)?,
         };
-        let kind = match self.action {
-            RuleAction::Cause(class, blame) => RecordKind::Cause(class, blame),
-            RuleAction::Effect(class, blame) => RecordKind::Effect(class, blame),
+        let kind = match &self.action {
+            RuleAction::Cause(class, blame) => RecordKind::Cause(*class, *blame),
+            RuleAction::Effect(class, blame) => RecordKind::Effect(*class, *blame),
             RuleAction::Continuation => RecordKind::Continuation,
             RuleAction::Ignore => return None,
+            RuleAction::Record(kind) => kind.clone(),
+            RuleAction::ParseKind(parse) => parse(&text)?,
             RuleAction::Parse(parse) => return parse(&text),
         };
         Some(ParsedRecord::from_text(&text, kind))

@@ -3,7 +3,6 @@
 use crate::model::kernel_log::device_name;
 use crate::model::kernel_log::event::Blame::*;
 use crate::model::kernel_log::event::Class::*;
-use crate::model::kernel_log::event::DeviceName;
 use crate::model::kernel_log::parsed_record::{MatchedText, ParsedRecord, RecordKind};
 use crate::model::kernel_log::rule::RuleAction::*;
 use crate::model::kernel_log::rule::{DRIVE, Rule};
@@ -33,10 +32,11 @@ pub(crate) const RULES: &[Rule] = &[
         Parse(device_before_colon),
         "drivers/md/bcache/io.c bch_count_io_errors(); 3.10-6.18",
     ),
+    // The cache is disabled; the record does not name its device.
     DRIVE.rule(
         "bcache-set",
         "bch_cache_set_error()",
-        Parse(cache_set),
+        Cause(Removed, Unclear),
         "drivers/md/bcache/super.c bch_cache_set_error(); 3.10-6.18",
     ),
     DRIVE.rule(
@@ -70,12 +70,4 @@ fn device_before_colon(text: &MatchedText<'_>) -> Option<ParsedRecord> {
             .next()?,
     )?;
     Some(ParsedRecord::new(device, RecordKind::Effect(Io, Unclear)))
-}
-
-/// The cache is disabled; the record does not name its device.
-fn cache_set(_: &MatchedText<'_>) -> Option<ParsedRecord> {
-    Some(ParsedRecord::new(
-        DeviceName::Unnamed,
-        RecordKind::Cause(Removed, Unclear),
-    ))
 }

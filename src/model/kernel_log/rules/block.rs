@@ -5,7 +5,9 @@ use crate::model::kernel_log::device_name;
 use crate::model::kernel_log::event::Blame::*;
 use crate::model::kernel_log::event::Class::*;
 use crate::model::kernel_log::event::{DeviceName, Operation};
-use crate::model::kernel_log::parsed_record::{MatchedText, ParsedRecord, RecordKind};
+use crate::model::kernel_log::parsed_record::{
+    MatchedText, ParsedRecord, RecordKind, leading_digits,
+};
 use crate::model::kernel_log::rule::RuleAction::*;
 use crate::model::kernel_log::rule::{DRIVE, Role, Rule, RuleFamily};
 
@@ -81,8 +83,8 @@ fn status(text: &MatchedText<'_>) -> Option<ParsedRecord> {
         "device offline" => RecordKind::Effect(Removed, Unclear),
         // BLK_STS_PROTECTION: the integrity tags of the data are wrong; the culprit is unknown.
         "protection" => RecordKind::Effect(Io, Unclear),
-        // Target (illegal request, hardware error: the sense data tell which), nexus, space, zones,
-        // resources: without sense data the host is the cause.
+        // Target (illegal request, hardware error: the sense data distinguish them), nexus, space,
+        // zones, resources: without sense data the host is the cause.
         _ => RecordKind::Continuation,
     };
     let device = device_name::parse_block(text.after)?;
@@ -90,10 +92,6 @@ fn status(text: &MatchedText<'_>) -> Option<ParsedRecord> {
         .after
         .split_once("sector ")
         .map_or("", |(_, rest)| rest);
-    let end = rest
-        .bytes()
-        .position(|byte| !byte.is_ascii_digit())
-        .unwrap_or(rest.len());
     let operation = rest
         .split_once(":(")
         .and_then(|(_, rest)| rest.split_once(')'))
@@ -104,7 +102,7 @@ fn status(text: &MatchedText<'_>) -> Option<ParsedRecord> {
             _ => Operation::Other,
         });
     // (sector_t)-1 stands for no sector.
-    let sector = rest[..end]
+    let sector = leading_digits(rest)
         .parse()
         .ok()
         .filter(|sector| *sector < u64::MAX >> 9);
@@ -167,11 +165,7 @@ fn beyond_end_of_device(text: &MatchedText<'_>) -> Option<ParsedRecord> {
         return None;
     }
     let limit = text.after.split_once(" limit=")?.1;
-    let digits = limit
-        .bytes()
-        .position(|byte| !byte.is_ascii_digit())
-        .unwrap_or(limit.len());
-    if limit[..digits].parse::<u64>().ok()? == 0 {
+    if leading_digits(limit).parse::<u64>().ok()? == 0 {
         return None;
     }
     Some(ParsedRecord::new(

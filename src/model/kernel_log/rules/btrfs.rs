@@ -128,19 +128,19 @@ pub(crate) const RULES: &[Rule] = &[
     BTRFS.with_prefix("BTRFS").rule(
         "btrfs-errno",
         "errno=",
-        Parse(errno),
+        ParseKind(errno),
         "fs/btrfs/super.c, messages.c __btrfs_handle_fs_error(); 3.10-6.18",
     ),
     BTRFS.with_prefix("BTRFS").rule(
         "btrfs-aborted",
         "Transaction aborted (error ",
-        Parse(aborted),
+        ParseKind(aborted),
         "fs/btrfs/transaction.h, ctree.h btrfs_abort_transaction(); 3.10-6.18",
     ),
     BTRFS.with_prefix("BTRFS error (device ").rule(
         "btrfs-old-error",
         ") in ",
-        Parse(old_error),
+        ParseKind(old_error),
         "fs/btrfs/super.c __btrfs_std_error(): `…: IO failure`; up to 4.0",
     ),
     BTRFS.with_prefix("BTRFS").rule(
@@ -238,31 +238,29 @@ fn corrected(text: &MatchedText<'_>) -> Option<ParsedRecord> {
 
 /// -28: no space. -5: the underlying device. -30: read-only already. -117, -74, -2, -17: the
 /// filesystem's trees contradict each other.
-fn errno(text: &MatchedText<'_>) -> Option<ParsedRecord> {
-    let part = match text.after.split(' ').next()?.trim_end_matches(['.', ',']) {
+fn errno(text: &MatchedText<'_>) -> Option<RecordKind> {
+    let code = text.after.split(' ').next()?;
+    Some(match code.trim_end_matches(['.', ',']) {
         "-28" | "-12" | "-122" => RecordKind::Continuation,
         "-5" | "-30" | "-19" | "-110" => RecordKind::Effect(FsError, Unclear),
         _ => RecordKind::Cause(FsCorruption, Unclear),
-    };
-    Some(ParsedRecord::from_text(text, part))
+    })
 }
 
-fn aborted(text: &MatchedText<'_>) -> Option<ParsedRecord> {
-    let part = match text.after.split(')').next()? {
+fn aborted(text: &MatchedText<'_>) -> Option<RecordKind> {
+    Some(match text.after.split(')').next()? {
         "-28" | "-12" => RecordKind::Continuation,
         "-5" | "-30" => RecordKind::Effect(FsError, Unclear),
         _ => RecordKind::Effect(FsCorruption, Unclear),
-    };
-    Some(ParsedRecord::from_text(text, part))
+    })
 }
 
-fn old_error(text: &MatchedText<'_>) -> Option<ParsedRecord> {
-    let part = if text.after.contains("No space left") {
+fn old_error(text: &MatchedText<'_>) -> Option<RecordKind> {
+    Some(if text.after.contains("No space left") {
         RecordKind::Continuation
     } else if text.after.contains("IO failure") || text.after.contains("Readonly filesystem") {
         RecordKind::Effect(FsError, Unclear)
     } else {
         RecordKind::Cause(FsCorruption, Unclear)
-    };
-    Some(ParsedRecord::from_text(text, part))
+    })
 }

@@ -18,7 +18,7 @@ pub(crate) const RULES: &[Rule] = &[
     FILESYSTEM.with_prefix("device-mapper: thin").rule(
         "dm-thin-operation",
         "metadata operation '",
-        Parse(metadata),
+        ParseKind(metadata),
         "drivers/md/dm-thin.c metadata_operation_failed(); 3.10-6.18",
     ),
     FILESYSTEM.with_prefix("device-mapper: thin").rule(
@@ -54,7 +54,7 @@ pub(crate) const RULES: &[Rule] = &[
     DRIVE.with_prefix("device-mapper: cache").rule(
         "dm-cache-read-only",
         "switching cache to ",
-        Parse(cache_mode),
+        ParseKind(cache_mode),
         "drivers/md/dm-cache-target.c notify_mode_switch(); 4.2-6.18",
     ),
     FILESYSTEM.with_prefix("device-mapper: crypt").rule(
@@ -129,7 +129,7 @@ pub(crate) const RULES: &[Rule] = &[
     DRIVE.with_prefix("device-mapper: ").rule(
         "dm-checksum",
         " csum ",
-        Parse(checksum),
+        ParseKind(checksum),
         "drivers/md/persistent-data/dm-space-map-common.c, dm-thin-metadata.c sb_check(); 3.10-6.18",
     ),
     DRIVE.with_prefix("device-mapper: raid").rule(
@@ -173,21 +173,18 @@ fn mirror(text: &MatchedText<'_>) -> Option<ParsedRecord> {
 
 /// The pool accepts no more changes after this record (set_pool_mode(PM_READ_ONLY)). -28: the pool
 /// is full; -5: the underlying device failed.
-fn metadata(text: &MatchedText<'_>) -> Option<ParsedRecord> {
+fn metadata(text: &MatchedText<'_>) -> Option<RecordKind> {
     let full = text.after.contains("-28") || text.after.contains("-61");
-    Some(ParsedRecord::from_text(
-        text,
-        RecordKind::Cause(ReadOnly, if full { No } else { Unclear }),
-    ))
+    Some(RecordKind::Cause(ReadOnly, if full { No } else { Unclear }))
 }
 
-fn cache_mode(text: &MatchedText<'_>) -> Option<ParsedRecord> {
+fn cache_mode(text: &MatchedText<'_>) -> Option<RecordKind> {
     (text.after.starts_with("read-only") || text.after.starts_with("fail"))
-        .then(|| ParsedRecord::from_text(text, RecordKind::Cause(ReadOnly, No)))
+        .then_some(RecordKind::Cause(ReadOnly, No))
 }
 
-fn checksum(text: &MatchedText<'_>) -> Option<ParsedRecord> {
+fn checksum(text: &MatchedText<'_>) -> Option<RecordKind> {
     text.all
         .contains("failed")
-        .then(|| ParsedRecord::from_text(text, RecordKind::Cause(FsCorruption, Unclear)))
+        .then_some(RecordKind::Cause(FsCorruption, Unclear))
 }

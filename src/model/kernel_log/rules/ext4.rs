@@ -4,7 +4,6 @@
 use crate::model::kernel_log::device_name;
 use crate::model::kernel_log::event::Blame::*;
 use crate::model::kernel_log::event::Class::*;
-use crate::model::kernel_log::event::DeviceName;
 use crate::model::kernel_log::parsed_record::{MatchedText, ParsedRecord, RecordKind};
 use crate::model::kernel_log::rule::RuleAction::*;
 use crate::model::kernel_log::rule::{FILESYSTEM, Rule, RuleFamily};
@@ -17,18 +16,18 @@ pub(crate) const RULES: &[Rule] = &[
         "ext4-error-old",
         "error count",
         Ignore,
-        "fs/ext4/super.c print_daily_error_info(): told once a day, of errors long past; 3.10-6.18",
+        "fs/ext4/super.c print_daily_error_info(): printed once a day, about past errors; 3.10-6.18",
     ),
     EXT.rule(
         "ext4-error",
         "-fs error (device ",
-        Parse(error),
+        ParseKind(error),
         "fs/ext4/super.c __ext4_error(), __ext4_error_inode(), __ext4_std_error(), ext3, ext2; 3.10-6.18",
     ),
     EXT.rule(
         "ext4-critical",
         "-fs critical (device ",
-        Parse(error),
+        ParseKind(error),
         "fs/ext4/super.c; 3.10-6.18",
     ),
     EXT.rule(
@@ -64,7 +63,7 @@ pub(crate) const RULES: &[Rule] = &[
     EXT.rule(
         "ext4-end-bio",
         "I/O error ",
-        Parse(end_bio),
+        ParseKind(end_bio),
         "fs/ext4/page-io.c ext4_end_bio(); 3.10-6.18",
     ),
     EXT.rule(
@@ -82,7 +81,7 @@ pub(crate) const RULES: &[Rule] = &[
     EXT.rule(
         "ext4-delayed",
         "Delayed block allocation failed",
-        Parse(delayed_allocation),
+        ParseKind(delayed_allocation),
         "fs/ext4/inode.c mpage_map_and_submit_extent(); 3.10-6.18",
     ),
     EXT.rule(
@@ -100,7 +99,7 @@ pub(crate) const RULES: &[Rule] = &[
     EXT.rule(
         "ext4-not-in-group",
         "ext4_check_descriptors",
-        Parse(descriptors),
+        ParseKind(descriptors),
         "fs/ext4/super.c ext4_check_descriptors(); 3.10-6.18",
     ),
     EXT.rule(
@@ -115,11 +114,12 @@ pub(crate) const RULES: &[Rule] = &[
         Effect(FsCorruption, Unclear),
         "fs/ext4/super.c ext4_get_journal_inode(); 3.10-6.18",
     ),
+    // The journal abort and the rejected writes that follow were requested as well.
     EXT.with_prefix("EXT4-fs (").rule(
         "ext4-shut-down",
         "shut down requested",
-        Parse(shutdown_requested),
-        "fs/ext4/ioctl.c ext4_force_shutdown(): somebody asked for it; 4.11-6.18",
+        Record(RecordKind::ExpectedFailure { medium: false }),
+        "fs/ext4/ioctl.c ext4_force_shutdown(): an operator requested it; 4.11-6.18",
     ),
     FILESYSTEM.rule(
         "jbd2-aborting",
@@ -151,41 +151,42 @@ pub(crate) const RULES: &[Rule] = &[
         Effect(FsError, Unclear),
         "fs/jbd2/recovery.c jread(); 3.10-6.18",
     ),
+    // ext4's own record with the device name follows.
     JBD2.rule(
         "jbd2-checksum",
         "Invalid checksum recovering",
-        Parse(journal_corrupt),
+        Cause(FsCorruption, Unclear),
         "fs/jbd2/recovery.c do_one_pass(); 3.10-6.18",
     ),
     JBD2.rule(
         "jbd2-superblock-checksum",
         "ournal checksum error",
-        Parse(journal_corrupt),
+        Cause(FsCorruption, Unclear),
         "fs/jbd2/journal.c; 3.10-6.18",
     ),
     JBD2.rule(
         "jbd2-recovery",
         "recovery failed",
-        Parse(journal_corrupt),
+        Cause(FsCorruption, Unclear),
         "fs/jbd2/journal.c jbd2_journal_load(); 3.10-6.18",
     ),
     JBD2.rule(
         "jbd2-risk",
         "risk of filesystem corruption",
         Continuation,
-        "fs/jbd2/transaction.c warn_dirty_buffer(): a program writes to the device below; 3.10-6.18",
+        "fs/jbd2/transaction.c warn_dirty_buffer(): a program writes to the underlying device; 3.10-6.18",
     ),
 ];
 
 /// Distinguishes corruption of the filesystem's own structures from I/O errors of the underlying
 /// device.
-fn error(text: &MatchedText<'_>) -> Option<ParsedRecord> {
+fn error(text: &MatchedText<'_>) -> Option<RecordKind> {
     let (_, message) = text
         .after
         .split_once("): ")
         .or_else(|| text.after.split_once(") in "))?;
     let says = |words: &[&str]| words.iter().any(|word| message.contains(word));
-    let part = match () {
+    Some(match () {
         // The errno of __ext4_std_error(): aborted or read-only before, so nothing new.
         () if says(&[
             "Detected aborted journal",
@@ -218,13 +219,12 @@ fn error(text: &MatchedText<'_>) -> Option<ParsedRecord> {
             RecordKind::Effect(FsError, Unclear)
         }
         () => RecordKind::Cause(FsCorruption, Unclear),
-    };
-    Some(ParsedRecord::from_text(text, part))
+    })
 }
 
 /// `I/O error 10 writing to inode 2 …` (block status; an errno before 4.13): lack of space is not
 /// an error of the device.
-fn end_bio(text: &MatchedText<'_>) -> Option<ParsedRecord> {
+fn end_bio(text: &MatchedText<'_>) -> Option<RecordKind> {
     let code: String = text
         .after
         .chars()
@@ -233,39 +233,25 @@ fn end_bio(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     if !text.after.contains("writing to inode") {
         return None;
     }
-    Some(ParsedRecord::from_text(
-        text,
-        if matches!(code.as_str(), "3" | "-28") {
-            RecordKind::Continuation
-        } else {
-            RecordKind::Effect(FsError, Unclear)
-        },
-    ))
+    Some(if matches!(code.as_str(), "3" | "-28") {
+        RecordKind::Continuation
+    } else {
+        RecordKind::Effect(FsError, Unclear)
+    })
 }
 
-fn delayed_allocation(text: &MatchedText<'_>) -> Option<ParsedRecord> {
-    Some(ParsedRecord::from_text(
-        text,
-        if text.after.contains("error 28") {
-            RecordKind::Continuation
-        } else {
-            RecordKind::Effect(FsError, Unclear)
-        },
-    ))
+fn delayed_allocation(text: &MatchedText<'_>) -> Option<RecordKind> {
+    Some(if text.after.contains("error 28") {
+        RecordKind::Continuation
+    } else {
+        RecordKind::Effect(FsError, Unclear)
+    })
 }
 
-fn descriptors(text: &MatchedText<'_>) -> Option<ParsedRecord> {
+fn descriptors(text: &MatchedText<'_>) -> Option<RecordKind> {
     text.after
         .contains("not in group")
-        .then(|| ParsedRecord::from_text(text, RecordKind::Cause(FsCorruption, Unclear)))
-}
-
-/// The journal abort and the rejected writes that follow were requested as well.
-fn shutdown_requested(text: &MatchedText<'_>) -> Option<ParsedRecord> {
-    Some(ParsedRecord::from_text(
-        text,
-        RecordKind::ExpectedFailure { medium: false },
-    ))
+        .then_some(RecordKind::Cause(FsCorruption, Unclear))
 }
 
 /// `dm-2-8`: the journal is inode 8 of dm-2. After its abort, every write is rejected.
@@ -278,18 +264,10 @@ fn journal_of(text: &MatchedText<'_>) -> Option<ParsedRecord> {
                 || name.matches('-').count() > 1
         })
         .map_or(name, |(disk, _)| disk);
-    let part = if text.all.contains("Aborting journal") {
+    let kind = if text.all.contains("Aborting journal") {
         RecordKind::Cause(ReadOnly, Unclear)
     } else {
         RecordKind::Effect(FsError, Unclear)
     };
-    Some(ParsedRecord::new(device_name::parse_block(name)?, part))
-}
-
-fn journal_corrupt(_: &MatchedText<'_>) -> Option<ParsedRecord> {
-    // ext4's own record with the device name follows.
-    Some(ParsedRecord::new(
-        DeviceName::Unnamed,
-        RecordKind::Cause(FsCorruption, Unclear),
-    ))
+    Some(ParsedRecord::new(device_name::parse_block(name)?, kind))
 }

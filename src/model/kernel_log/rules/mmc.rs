@@ -4,7 +4,7 @@ use crate::model::kernel_log::event::Blame::*;
 use crate::model::kernel_log::event::Class::*;
 use crate::model::kernel_log::event::DeviceName;
 use crate::model::kernel_log::parsed_record::{
-    MatchedText, ParsedRecord, RecordKind, TopologyUpdate,
+    MatchedText, ParsedRecord, RecordKind, TopologyUpdate, leading_digits,
 };
 use crate::model::kernel_log::rule::RuleAction::*;
 use crate::model::kernel_log::rule::{DRIVE, Rule};
@@ -19,13 +19,13 @@ pub(crate) const RULES: &[Rule] = &[
     DRIVE.with_prefix("mmcblk").rule(
         "mmc-status",
         "requesting status",
-        Parse(error),
+        ParseKind(error),
         "drivers/mmc/card/block.c mmc_blk_cmd_recovery(), core/block.c; 3.10-6.18",
     ),
     DRIVE.with_prefix("mmcblk").rule(
         "mmc-transfer",
         "transferring data",
-        Parse(error),
+        ParseKind(error),
         "drivers/mmc/card/block.c mmc_blk_err_check(); 3.10-4.14",
     ),
     DRIVE.with_prefix("mmcblk").rule(
@@ -37,7 +37,7 @@ pub(crate) const RULES: &[Rule] = &[
     DRIVE.with_prefix("mmcblk").rule(
         "mmc-send",
         "sending r/w cmd command",
-        Parse(error),
+        ParseKind(error),
         "drivers/mmc/card/block.c; up to 3.19, and vendors'",
     ),
     DRIVE.with_prefix("mmcblk").rule(
@@ -85,28 +85,19 @@ fn attached(text: &MatchedText<'_>) -> Option<ParsedRecord> {
 }
 
 /// -110 is a timeout, -84 a CRC error on the bus.
-fn error(text: &MatchedText<'_>) -> Option<ParsedRecord> {
+fn error(text: &MatchedText<'_>) -> Option<RecordKind> {
     let class = if text.before.contains("-84") {
         Transport
     } else {
         Timeout
     };
-    Some(ParsedRecord::from_text(
-        text,
-        RecordKind::Cause(class, Unclear),
-    ))
+    Some(RecordKind::Cause(class, Unclear))
 }
 
 /// The host's number is not the card's: `mmc0` usually, but not always, has `mmcblk0`.
 /// `DeviceMap::add_card` records the pair from `mmc-attached`.
 fn host_timeout(text: &MatchedText<'_>) -> Option<ParsedRecord> {
-    let host: String = text
-        .all
-        .trim_start()
-        .strip_prefix("mmc")?
-        .chars()
-        .take_while(char::is_ascii_digit)
-        .collect();
+    let host = leading_digits(text.all.trim_start().strip_prefix("mmc")?);
     (!host.is_empty()).then(|| {
         ParsedRecord::new(
             DeviceName::Block(format!("mmc{host}")),

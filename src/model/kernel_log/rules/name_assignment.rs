@@ -24,37 +24,37 @@ pub(crate) const RULES: &[Rule] = &[
     DRIVE.with_prefix("EXT4-fs (").rule(
         "name-ext4",
         "): mounted filesystem ",
-        Parse(mounted),
+        Record(RecordKind::Topology(TopologyUpdate::FilesystemMounted)),
         "fs/ext4/super.c ext4_fill_super(); 3.10-6.18",
     ),
     DRIVE.with_prefix("EXT3-fs (").rule(
         "name-ext3",
         "): mounted filesystem ",
-        Parse(mounted),
+        Record(RecordKind::Topology(TopologyUpdate::FilesystemMounted)),
         "fs/ext3/super.c ext3_fill_super(); 3.10-4.2",
     ),
     DRIVE.with_prefix("EXT4-fs (").rule(
         "name-ext4-again",
         "): re-mounted",
-        Parse(mounted),
+        Record(RecordKind::Topology(TopologyUpdate::FilesystemMounted)),
         "fs/ext4/super.c ext4_remount(), __ext4_remount(); 3.10-6.18",
     ),
     DRIVE.with_prefix("XFS (").rule(
         "name-xfs",
         "): Mounting V",
-        Parse(mounted),
+        Record(RecordKind::Topology(TopologyUpdate::FilesystemMounted)),
         "fs/xfs/xfs_log.c xfs_log_mount(); 3.15-6.18",
     ),
     DRIVE.with_prefix("XFS (").rule(
         "name-xfs-old",
         "): Mounting Filesystem",
-        Parse(mounted),
+        Record(RecordKind::Topology(TopologyUpdate::FilesystemMounted)),
         "fs/xfs/xfs_log.c xfs_log_mount(); 3.10-3.14",
     ),
     DRIVE.with_prefix("BTRFS").rule(
         "name-btrfs",
         "first mount of filesystem ",
-        Parse(mounted),
+        Record(RecordKind::Topology(TopologyUpdate::FilesystemMounted)),
         "fs/btrfs/super.c btrfs_fill_super(); 6.7-6.18",
     ),
 ];
@@ -74,12 +74,5 @@ fn virtio(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     Some(ParsedRecord::new(
         device_name::parse_block(disk)?,
         RecordKind::Topology(TopologyUpdate::DiskAttached),
-    ))
-}
-
-fn mounted(text: &MatchedText<'_>) -> Option<ParsedRecord> {
-    Some(ParsedRecord::from_text(
-        text,
-        RecordKind::Topology(TopologyUpdate::FilesystemMounted),
     ))
 }

@@ -62,7 +62,7 @@ pub(crate) const RULES: &[Rule] = &[
     NVME.rule(
         "nvme-not-ready",
         "Device not ready; aborting ",
-        Parse(not_ready),
+        ParseKind(not_ready),
         "drivers/nvme/host/core.c nvme_wait_ready(); 3.10-6.18",
     ),
     NVME.rule(
@@ -74,13 +74,13 @@ pub(crate) const RULES: &[Rule] = &[
     NVME.rule(
         "nvme-removing",
         "Removing after probe failure",
-        Parse(controller_removed),
+        ParseKind(controller_removed),
         "drivers/nvme/host/pci.c nvme_remove_dead_ctrl(); 4.5-6.3",
     ),
     NVME.rule(
         "nvme-disabling",
         "Disabling device after reset failure",
-        Parse(controller_removed),
+        ParseKind(controller_removed),
         "drivers/nvme/host/pci.c nvme_reset_work(); 6.4-6.18",
     ),
     NVME.rule(
@@ -137,70 +137,75 @@ pub(crate) const RULES: &[Rule] = &[
         Continuation,
         "drivers/nvme/host/core.c nvme_validate_cntlid(); 4.18-6.18",
     ),
+    // Only NVMe over fabrics prints these records.
     NVME.rule(
         "nvme-recovery",
         "starting error recovery",
-        Parse(fabric_error),
+        Cause(Transport, No),
         "drivers/nvme/host/tcp.c, rdma.c nvme_tcp_error_recovery(); 5.0-6.18",
     ),
     NVME.rule(
         "nvme-keep-alive",
         "keep-alive",
-        Parse(fabric_error),
+        Cause(Transport, No),
         "drivers/nvme/host/core.c nvme_keep_alive_end_io(); 4.8-6.18",
     ),
     NVME.rule(
         "nvme-keep-alive-failed",
         "failed nvme_keep_alive",
-        Parse(fabric_error),
+        Cause(Transport, No),
         "drivers/nvme/host/core.c nvme_keep_alive_end_io(); 4.8-6.18",
     ),
     NVME.rule(
         "nvme-reconnecting",
         "Reconnecting in ",
-        Parse(fabric_error),
+        Cause(Transport, No),
         "drivers/nvme/host/tcp.c, rdma.c nvme_tcp_reconnect_or_remove(); 4.8-6.18",
     ),
     NVME.rule(
         "nvme-reconnect",
         "Failed reconnect attempt",
-        Parse(fabric_error),
+        Cause(Transport, No),
         "drivers/nvme/host/tcp.c, rdma.c, fc.c; 4.8-6.18",
     ),
     NVME.rule(
         "nvme-transport-error",
         "transport error",
-        Parse(fabric_error),
+        Cause(Transport, No),
         "drivers/nvme/host/fc.c nvme_fc_error_recovery(); 4.10-6.18",
     ),
     NVME.rule(
         "nvme-association",
         "association lost",
-        Parse(fabric_error),
+        Cause(Transport, No),
         "drivers/nvme/host/fc.c nvme_fc_ctrl_connectivity_loss(); 4.10-6.18",
     ),
     NVME.rule(
         "nvme-connectivity",
         "connectivity lost",
-        Parse(fabric_error),
+        Cause(Transport, No),
         "drivers/nvme/host/fc.c nvme_fc_ctrl_connectivity_loss(); 4.10-6.18",
     ),
     NVME.rule(
         "nvme-fabric",
         ": new ctrl: ",
-        Parse(fabric),
+        Record(RecordKind::Topology(TopologyUpdate::Kind(
+            DeviceKind::Network,
+        ))),
         "drivers/nvme/host/tcp.c, rdma.c, fc.c, target/loop.c; 4.8-6.18",
     ),
     NVME.rule(
         "nvme-unfabric",
         "Removing ctrl: NQN",
-        Parse(fabric),
+        Record(RecordKind::Topology(TopologyUpdate::Kind(
+            DeviceKind::Network,
+        ))),
         "drivers/nvme/host/core.c, fabrics.c; 4.19-6.18",
     ),
     NVME.rule(
         "nvme-attached",
         ": pci function ",
-        Parse(attached),
+        Record(RecordKind::Topology(TopologyUpdate::DiskAttached)),
         "drivers/nvme/host/pci.c nvme_probe(); 4.5-6.18",
     ),
 ];
@@ -215,7 +220,7 @@ fn timeout(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     {
         return None;
     }
-    let (part, then) = match text.after {
+    let (kind, then) = match text.after {
         after if after.starts_with("completion polled") => (RecordKind::Cause(Timeout, No), None),
         after if after.starts_with("reset controller") => {
             (RecordKind::Cause(Timeout, Unclear), Some((Reset, Unclear)))
@@ -225,31 +230,28 @@ fn timeout(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     };
     Some(ParsedRecord {
         secondary: then,
-        ..ParsedRecord::from_text(text, part)
+        ..ParsedRecord::from_text(text, kind)
     })
 }
 
 /// CSTS.RDY does not follow CC.EN within CAP.TO, the controller's own limit: the controller failed.
 /// Exceptions: it is absent from the bus (all ones), or it is shutting down (`aborting shutdown`:
 /// CSTS.SHST, nvme_disable_ctrl(), 6.2-6.18).
-fn not_ready(text: &MatchedText<'_>) -> Option<ParsedRecord> {
+fn not_ready(text: &MatchedText<'_>) -> Option<RecordKind> {
     let absent = text.after.to_ascii_lowercase().contains("csts=0xffffffff");
-    Some(ParsedRecord::from_text(
-        text,
-        RecordKind::Cause(
-            Timeout,
-            if absent || text.after.starts_with("shutdown") {
-                Unclear
-            } else {
-                Yes
-            },
-        ),
+    Some(RecordKind::Cause(
+        Timeout,
+        if absent || text.after.starts_with("shutdown") {
+            Unclear
+        } else {
+            Yes
+        },
     ))
 }
 
 /// -ENODEV, -EIO and -ETIMEDOUT mean a drive that does not answer. Other errors mean that the
 /// driver rejects the drive (-EINVAL: a quirk is missing).
-fn controller_removed(text: &MatchedText<'_>) -> Option<ParsedRecord> {
+fn controller_removed(text: &MatchedText<'_>) -> Option<RecordKind> {
     let status = text
         .after
         .rsplit(' ')
@@ -260,10 +262,7 @@ fn controller_removed(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     } else {
         No
     };
-    Some(ParsedRecord::from_text(
-        text,
-        RecordKind::Cause(Removed, blame),
-    ))
+    Some(RecordKind::Cause(Removed, blame))
 }
 
 /// Status code type and status code (NVM Express Base 2.0, figures 97-103; include/linux/nvme.h).
@@ -273,7 +272,7 @@ fn status(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     let sct = number(sct)?;
     let sc = number(rest.split(')').next()?)?;
     let each = |class: Class, blame| RecordKind::SeparateCause(class, blame);
-    let part = match (sct, sc) {
+    let kind = match (sct, sc) {
         (0, 0x04) => each(Transport, Unclear),
         // Internal error: reported by the controller, but not about the medium.
         (0, 0x06) => each(Io, Unclear),
@@ -284,8 +283,8 @@ fn status(text: &MatchedText<'_>) -> Option<ParsedRecord> {
         (0, 0x82) => each(Io, Unclear),
         // Write fault, unrecovered read error.
         (2, 0x80 | 0x81) => each(Medium, Yes),
-        // Guard, application and reference tag: the data differ from the data written; the place of
-        // the corruption is unknown.
+        // Guard, application and reference tag: the data differ from the data written; where they
+        // were corrupted is unknown.
         (2, 0x82..=0x84 | 0x88) => each(Medium, Unclear),
         // For an admin command, which no block layer reports again.
         (0..=2, _) if matches!(device_name::find_in_text(text.all).0, DeviceName::Nvme(_)) => {
@@ -307,28 +306,6 @@ fn status(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     // the sector.
     Some(ParsedRecord {
         operation,
-        ..ParsedRecord::from_text(text, part)
+        ..ParsedRecord::from_text(text, kind)
     })
-}
-
-/// Only NVMe over fabrics prints these records.
-fn fabric_error(text: &MatchedText<'_>) -> Option<ParsedRecord> {
-    Some(ParsedRecord::from_text(
-        text,
-        RecordKind::Cause(Transport, No),
-    ))
-}
-
-fn fabric(text: &MatchedText<'_>) -> Option<ParsedRecord> {
-    Some(ParsedRecord::from_text(
-        text,
-        RecordKind::Topology(TopologyUpdate::Kind(DeviceKind::Network)),
-    ))
-}
-
-fn attached(text: &MatchedText<'_>) -> Option<ParsedRecord> {
-    Some(ParsedRecord::from_text(
-        text,
-        RecordKind::Topology(TopologyUpdate::DiskAttached),
-    ))
 }

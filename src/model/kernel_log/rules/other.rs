@@ -45,43 +45,43 @@ pub(crate) const RULES: &[Rule] = &[
     DRIVE.with_prefix("pciehp").rule(
         "slot-emptied",
         "Card not present",
-        Parse(slot_emptied),
+        Record(RecordKind::Topology(TopologyUpdate::SlotEmptied)),
         "drivers/pci/hotplug/pciehp_ctrl.c; 3.10-6.18",
     ),
     DRIVE.with_prefix("pcieport").rule(
         "slot-emptied-port",
         "Card not present",
-        Parse(slot_emptied),
+        Record(RecordKind::Topology(TopologyUpdate::SlotEmptied)),
         "drivers/pci/hotplug/pciehp_ctrl.c; 4.20-6.18",
     ),
     DRIVE.with_prefix("pcieport").rule(
         "slot-down",
         "): Link Down",
-        Parse(slot_emptied),
+        Record(RecordKind::Topology(TopologyUpdate::SlotEmptied)),
         "drivers/pci/hotplug/pciehp_ctrl.c pciehp_handle_presence_or_link_change(); 3.10-6.18",
     ),
     DRIVE.with_prefix("pcieport").rule(
         "slot-button",
         "ttention button pressed",
-        Parse(slot_emptied),
+        Record(RecordKind::Topology(TopologyUpdate::SlotEmptied)),
         "drivers/pci/hotplug/pciehp_ctrl.c; 3.10-6.18",
     ),
     DRIVE.with_prefix("Hypervisor detected: ").rule(
         "guest",
         "Hypervisor detected: ",
-        Parse(virtual_machine),
+        Record(RecordKind::Topology(TopologyUpdate::VirtualMachine)),
         "arch/x86/kernel/cpu/hypervisor.c; 3.10-6.18",
     ),
     DRIVE.with_prefix("Booting paravirtualized kernel on ").rule(
         "guest-kvm",
         "on KVM",
-        Parse(virtual_machine),
+        Record(RecordKind::Topology(TopologyUpdate::VirtualMachine)),
         "arch/x86/kernel/paravirt.c; 3.10-6.18",
     ),
     DRIVE.with_prefix("DMI: ").rule(
         "guest-dmi",
         "DMI: ",
-        Parse(dmi),
+        ParseKind(dmi),
         "arch/x86/kernel/setup.c, drivers/firmware/dmi_scan.c dmi_scan_machine(); 3.10-6.18",
     ),
     DRIVE.with_prefix("scsi").rule(
@@ -93,27 +93,13 @@ pub(crate) const RULES: &[Rule] = &[
     DRIVE.with_prefix("Linux version ").rule(
         "boot",
         "Linux version ",
-        Parse(boot),
+        Record(RecordKind::Topology(TopologyUpdate::Boot)),
         "init/version.c linux_banner; 3.10-6.18",
     ),
 ];
 
-fn slot_emptied(_: &MatchedText<'_>) -> Option<ParsedRecord> {
-    Some(ParsedRecord::new(
-        DeviceName::Unnamed,
-        RecordKind::Topology(TopologyUpdate::SlotEmptied),
-    ))
-}
-
-fn virtual_machine(_: &MatchedText<'_>) -> Option<ParsedRecord> {
-    Some(ParsedRecord::new(
-        DeviceName::Unnamed,
-        RecordKind::Topology(TopologyUpdate::VirtualMachine),
-    ))
-}
-
 /// The machine's model and vendor.
-fn dmi(text: &MatchedText<'_>) -> Option<ParsedRecord> {
+fn dmi(text: &MatchedText<'_>) -> Option<RecordKind> {
     let made = [
         "QEMU",
         "VMware",
@@ -127,19 +113,9 @@ fn dmi(text: &MatchedText<'_>) -> Option<ParsedRecord> {
         "RHEV",
         "Nutanix AHV",
     ];
-    made.iter().any(|name| text.after.contains(name)).then(|| {
-        ParsedRecord::new(
-            DeviceName::Unnamed,
-            RecordKind::Topology(TopologyUpdate::VirtualMachine),
-        )
-    })
-}
-
-fn boot(_: &MatchedText<'_>) -> Option<ParsedRecord> {
-    Some(ParsedRecord::new(
-        DeviceName::Unnamed,
-        RecordKind::Topology(TopologyUpdate::Boot),
-    ))
+    made.iter()
+        .any(|name| text.after.contains(name))
+        .then_some(RecordKind::Topology(TopologyUpdate::VirtualMachine))
 }
 
 /// The last row: adapters' own messages begin with the same text.

@@ -3,10 +3,7 @@
 
 use crate::model::kernel_log::event::Blame::*;
 use crate::model::kernel_log::event::Class::*;
-use crate::model::kernel_log::event::DeviceName;
-use crate::model::kernel_log::parsed_record::{
-    MatchedText, ParsedRecord, RecordKind, TopologyUpdate,
-};
+use crate::model::kernel_log::parsed_record::{MatchedText, RecordKind, TopologyUpdate};
 use crate::model::kernel_log::rule::RuleAction::*;
 use crate::model::kernel_log::rule::{DRIVE, Role, Rule, RuleFamily};
 
@@ -52,40 +49,33 @@ pub(crate) const RULES: &[Rule] = &[
     DRIVE.with_prefix("usb ").rule(
         "usb-reset",
         " USB device number ",
-        Parse(reset),
+        ParseKind(reset),
         "drivers/usb/core/hub.c hub_port_init(); 3.10-6.18",
     ),
     DRIVE.with_prefix("usb ").rule(
         "usb-disconnect",
         "USB disconnect",
-        Parse(unplugged),
+        ParseKind(unplugged),
         "drivers/usb/core/hub.c usb_disconnect(); 3.10-6.18",
     ),
     DRIVE.with_prefix("usb ").rule(
         "usb-bus",
         "USB disconnect, ",
-        Parse(unplugged),
+        ParseKind(unplugged),
         "drivers/usb/core/hub.c usb_disconnect(); 3.10-6.18",
     ),
 ];
 
 /// `usb 2-1: reset SuperSpeed USB device number 2 using xhci_hcd`: a disk, or a mouse.
-fn reset(text: &MatchedText<'_>) -> Option<ParsedRecord> {
+fn reset(text: &MatchedText<'_>) -> Option<RecordKind> {
     let (path, rest) = path(text)?;
-    rest.starts_with("reset ").then(|| {
-        ParsedRecord::new(
-            DeviceName::Unnamed,
-            RecordKind::Topology(TopologyUpdate::UsbReset(path)),
-        )
-    })
+    rest.starts_with("reset ")
+        .then_some(RecordKind::Topology(TopologyUpdate::UsbReset(path)))
 }
 
-fn unplugged(text: &MatchedText<'_>) -> Option<ParsedRecord> {
+fn unplugged(text: &MatchedText<'_>) -> Option<RecordKind> {
     let (path, _) = path(text)?;
-    Some(ParsedRecord::new(
-        DeviceName::Unnamed,
-        RecordKind::Topology(TopologyUpdate::UsbDisconnect(path)),
-    ))
+    Some(RecordKind::Topology(TopologyUpdate::UsbDisconnect(path)))
 }
 
 fn path<'a>(text: &MatchedText<'a>) -> Option<(String, &'a str)> {

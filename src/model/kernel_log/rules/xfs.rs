@@ -2,18 +2,19 @@
 
 use crate::model::kernel_log::event::Blame::*;
 use crate::model::kernel_log::event::Class::*;
-use crate::model::kernel_log::parsed_record::{MatchedText, ParsedRecord, RecordKind};
+use crate::model::kernel_log::parsed_record::{MatchedText, RecordKind, leading_digits};
 use crate::model::kernel_log::rule::RuleAction::*;
 use crate::model::kernel_log::rule::{FILESYSTEM, Rule, RuleFamily};
 
 const XFS: RuleFamily = FILESYSTEM.with_prefix("XFS");
 
 pub(crate) const RULES: &[Rule] = &[
+    // The consequences of a requested shutdown were requested as well.
     XFS.rule(
         "xfs-user",
         "User initiated shutdown",
-        Parse(shutdown_requested),
-        "fs/xfs/xfs_fsops.c xfs_do_force_shutdown(): somebody asked for it; 3.10-6.18",
+        Record(RecordKind::ExpectedFailure { medium: false }),
+        "fs/xfs/xfs_fsops.c xfs_do_force_shutdown(): an operator requested it; 3.10-6.18",
     ),
     XFS.rule(
         "xfs-shutdown-memory",
@@ -36,7 +37,7 @@ pub(crate) const RULES: &[Rule] = &[
     XFS.rule(
         "xfs-shutdown-log",
         "og I/O Error",
-        Parse(shutdown),
+        ParseKind(shutdown),
         "fs/xfs/xfs_fsops.c xfs_do_force_shutdown(); 3.10-6.18",
     ),
     XFS.rule(
@@ -144,19 +145,19 @@ pub(crate) const RULES: &[Rule] = &[
     XFS.rule(
         "xfs-metadata-io",
         "metadata I/O error",
-        Parse(io_error),
+        ParseKind(io_error),
         "fs/xfs/xfs_buf.c xfs_buf_ioerror_alert(); 3.10-6.18",
     ),
     XFS.rule(
         "xfs-log-io",
         "log I/O error ",
-        Parse(io_error),
+        ParseKind(io_error),
         "fs/xfs/xfs_log.c xlog_ioend_work(); 5.4-6.18",
     ),
     XFS.rule(
         "xfs-writeback",
         "writeback error on ",
-        Parse(io_error),
+        ParseKind(io_error),
         "fs/xfs/xfs_aops.c xfs_destroy_ioend(), xfs_end_ioend(); 3.10-6.18",
     ),
     XFS.rule(
@@ -174,7 +175,7 @@ pub(crate) const RULES: &[Rule] = &[
     XFS.rule(
         "xfs-mount-failed",
         "log mount/recovery failed: error ",
-        Parse(mount_failed),
+        ParseKind(mount_failed),
         "fs/xfs/xfs_log.c xfs_log_mount(); 3.10-6.18",
     ),
     XFS.rule(
@@ -193,42 +194,25 @@ pub(crate) const RULES: &[Rule] = &[
 
 /// `error 5` (EIO), 61 (ENODATA: the medium), 19 (ENODEV), 117 (EUCLEAN) and 74 (EBADMSG:
 /// checksums), 28 (ENOSPC), 12 (ENOMEM)
-fn io_error(text: &MatchedText<'_>) -> Option<ParsedRecord> {
-    let number = text.all.rsplit("error ").next().map(|rest| {
-        rest.trim_start_matches('-')
-            .chars()
-            .take_while(char::is_ascii_digit)
-            .collect::<String>()
-    });
-    let part = match number.as_deref() {
-        Some("117" | "74") => RecordKind::Cause(FsCorruption, Unclear),
-        Some("28") => RecordKind::Continuation,
+fn io_error(text: &MatchedText<'_>) -> Option<RecordKind> {
+    let number = text.all.rsplit("error ").next().unwrap_or_default();
+    Some(match leading_digits(number.trim_start_matches('-')) {
+        "117" | "74" => RecordKind::Cause(FsCorruption, Unclear),
+        "28" => RecordKind::Continuation,
         _ => RecordKind::Effect(FsError, Unclear),
-    };
-    Some(ParsedRecord::from_text(text, part))
+    })
 }
 
-fn mount_failed(text: &MatchedText<'_>) -> Option<ParsedRecord> {
+fn mount_failed(text: &MatchedText<'_>) -> Option<RecordKind> {
     let corrupt = text.after.contains("117") || text.after.contains("74");
-    Some(ParsedRecord::from_text(
-        text,
-        if corrupt {
-            RecordKind::Cause(FsCorruption, Unclear)
-        } else {
-            RecordKind::Effect(FsError, Unclear)
-        },
-    ))
+    Some(if corrupt {
+        RecordKind::Cause(FsCorruption, Unclear)
+    } else {
+        RecordKind::Effect(FsError, Unclear)
+    })
 }
 
-fn shutdown(text: &MatchedText<'_>) -> Option<ParsedRecord> {
+fn shutdown(text: &MatchedText<'_>) -> Option<RecordKind> {
     (text.after.starts_with(" Detected") || text.after.starts_with(" (0x"))
-        .then(|| ParsedRecord::from_text(text, RecordKind::Cause(FsShutdown, Unclear)))
-}
-
-/// The consequences of a requested shutdown were requested as well.
-fn shutdown_requested(text: &MatchedText<'_>) -> Option<ParsedRecord> {
-    Some(ParsedRecord::from_text(
-        text,
-        RecordKind::ExpectedFailure { medium: false },
-    ))
+        .then_some(RecordKind::Cause(FsShutdown, Unclear))
 }
