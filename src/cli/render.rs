@@ -30,10 +30,10 @@ pub(crate) fn label_value_lines<L: AsRef<str>>(pairs: &[(L, String)]) -> String 
 }
 
 /// One pair for each value, with the label before the first.
-pub(crate) fn labelled<'a>(
-    label: &'a str,
+pub(crate) fn labelled(
+    label: &str,
     values: impl IntoIterator<Item = String>,
-) -> impl Iterator<Item = (&'a str, String)> {
+) -> impl Iterator<Item = (&str, String)> {
     let labels = std::iter::once(label).chain(std::iter::repeat(""));
     labels.zip(values)
 }

@@ -32,7 +32,10 @@ pub(crate) fn text(log: &KernelLogAnalysis, screen: &Screen) -> String {
         ));
         return text;
     }
-    let number = |number: u64| (number > 0).then(|| number.to_string()).unwrap_or_default();
+    let number = |number: u64| match number {
+        0 => String::new(),
+        number => number.to_string(),
+    };
     let rows = log.devices.iter().map(|device| {
         let what: Vec<String> = device
             .classes
