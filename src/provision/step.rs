@@ -9,6 +9,7 @@ pub(crate) mod spec;
 use serde::{Deserialize, Serialize};
 
 use crate::model::path::HostPath;
+pub use crate::model::provision::Wipe;
 
 /// A path that a caller named: resolved below `root` only (`host::resolve_beneath`: through no link),
 /// in the host's mount namespace.
@@ -18,15 +19,6 @@ pub struct RootedPath {
     pub root: HostPath,
     /// Below `root`, absolute.
     pub path: HostPath,
-}
-
-/// Treatment of a volume's bytes before other volumes may reuse them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Wipe {
-    Zero,
-    Discard,
-    None,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -77,9 +77,7 @@ pub(crate) struct CheckSettings {
     pub tools: Tools,
 }
 
-/// Where smartctl is when nothing else is set. On a recorded tree it is not asked: it would speak
-/// of other drives than the tree's.
-pub(crate) const USUAL_SMARTCTL: &str = "/usr/sbin/smartctl";
+pub(crate) use crate::model::policy::smart::DEFAULT_SMARTCTL as USUAL_SMARTCTL;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SmartSettings {
