@@ -47,7 +47,8 @@ where
     let mut callers = tokio::task::JoinSet::new();
     for (at, client) in clients.into_iter().enumerate() {
         let mut requests = requests.to_vec();
-        requests.rotate_left(at * requests.len() / connections);
+        let first_request = at * requests.len() / connections;
+        requests.rotate_left(first_request);
         let phase = interval.unwrap_or_default() * u32::try_from(at)? / u32::try_from(connections)?;
         let call = call.clone();
         callers.spawn(async move {
