@@ -180,7 +180,7 @@ impl Inner {
         };
         let waiting_in = waiting_in.unwrap_or_else(|| "an unknown kernel function".to_owned());
         let message = format!(
-            "not finished after {} s (waiting in {waiting_in}); whether it will be done is not known",
+            "not finished after {} s (it waits in {waiting_in}); whether it will be done is not known",
             timeout.as_secs()
         );
         tracing::warn!(target, step = description, waiting_in, "a step is stuck");

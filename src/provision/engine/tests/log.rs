@@ -73,7 +73,7 @@ async fn a_lasting_error_is_logged_when_it_begins_and_when_it_ends() {
         "recovering a volume from an interrupted operation",
         "recovery of a volume failed",
         "volumes may be missing",
-        "no record lies among",
+        "directory of the pool's records is no record",
     ];
     for message in begun {
         assert_eq!(log.count(message), 1, "{message}");
