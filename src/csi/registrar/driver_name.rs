@@ -29,7 +29,7 @@ const MAX_RESPONSE_BYTES: usize = 64 << 10;
 pub(crate) struct InvalidDriverName {
     /// At most [`SHOWN`] characters of it.
     name: String,
-    why: String,
+    why: naming::NameError,
 }
 
 const MAX_SHOWN_CHARS: usize = 100;
