@@ -312,7 +312,7 @@ fn socket_path(text: &str) -> Result<String, EndpointError> {
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 enum ValueError {
     #[error("{0}")]
-    DriverName(String),
+    DriverName(naming::NameError),
     #[error("a node id has 1 to {MAX_NODE_ID_LEN} bytes, this one {0}")]
     NodeIdLength(usize),
     #[error("a node id has no blanks and no control characters")]

@@ -30,6 +30,13 @@ pub struct Inventory {
     pub warnings: Vec<String>,
 }
 
+impl Inventory {
+    /// The mounted btrfs that this device is a member of.
+    pub(crate) fn btrfs_of(&self, device: &String) -> Option<&BtrfsFs> {
+        self.btrfs.iter().find(|fs| fs.devices.contains(device))
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlockDevice {
     pub name: String,
@@ -126,6 +133,17 @@ pub enum LayerState {
     },
     /// Any other dm table: without a health of its own.
     Plain,
+}
+
+impl LayerState {
+    /// Whether a redundant layer has all its members; None for other layers.
+    pub(crate) fn is_intact(&self) -> Option<bool> {
+        match self {
+            LayerState::Md(md) => Some(md.degraded == 0),
+            LayerState::DmRaid { health, .. } => Some(health.chars().all(|leg| leg == 'A')),
+            _ => None,
+        }
+    }
 }
 
 /// A piece of a linear mapping, in sectors of 512 bytes

@@ -78,7 +78,7 @@ pub(crate) struct CleanupPlan {
     /// Whom the steps are for: no two go on for one at a time.
     pub target: String,
     pub actions: Vec<CleanupAction>,
-    /// What must be held by nobody.
+    /// Mounts that no process may use.
     pub mounts: Vec<HostPath>,
     /// This node provides it.
     pub is_provided: bool,
@@ -100,7 +100,7 @@ pub(crate) enum CleanupError {
     WithinGrace { path: HostPath, since: Timestamp },
 }
 
-/// What a clean-up is asked for.
+/// What is to be cleaned up.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum CleanupTarget<'a> {
     /// Everything of it.

@@ -1,5 +1,5 @@
-//! All that is known, as the reports said it, with the little memory that judgement needs (since
-//! when, what was seen before). Pure.
+//! Everything known about the node from the sources' updates, with the history that rules need.
+//! Pure.
 
 mod apply;
 pub(crate) mod attachments;
@@ -21,7 +21,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::model::block::{Inventory, LayerState};
+use crate::model::block::{BlockDevice, Inventory, LayerState};
 use crate::model::dev::DevNo;
 use crate::model::drive::DriveFacts;
 use crate::model::facts::attachments::BypassedDrivers;
@@ -94,14 +94,14 @@ pub(crate) struct RecentRemovals {
     pub drive_volumes: BTreeMap<DriveId, (Vec<VolumeId>, Timestamp)>,
 }
 
-/// What a report changed, for whoever decides how much work follows.
+/// How soon a change must be published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Urgency {
     /// Only times.
     Nothing,
     /// Usage and progress numbers: to be judged and published, not in a hurry.
     UsageOnly,
-    /// More of what was told already, in a hurry but not at once: a flood is told rolled up.
+    /// More of what is published already: soon but not at once, so that a flood is rolled up.
     Coalesce,
     /// Something that a watcher waits for.
     Immediate,
@@ -111,13 +111,6 @@ pub(crate) enum Urgency {
 pub(crate) struct LayerFacts {
     pub state: Latest<LayerState>,
     pub stuck: Option<StuckProbe>,
-}
-
-impl LayerFacts {
-    /// The last good state, however old.
-    pub(crate) fn last_known(&self) -> Option<&LayerState> {
-        self.state.last_known()
-    }
 }
 
 /// Kept in the store over restarts.
@@ -142,7 +135,7 @@ pub struct KnownDrive {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredVolume {
     pub known: KnownVolume,
-    /// Its mounts that can be asked, with the filesystem's number.
+    /// Its mounts that can be probed, with the filesystem's number.
     pub mounts: Vec<(HostPath, DevNo)>,
 }
 
@@ -201,6 +194,27 @@ impl Facts {
         self.inventory.last_known()
     }
 
+    /// A block device of the last good scan, by kernel name.
+    pub(crate) fn device(&self, name: &str) -> Option<&BlockDevice> {
+        self.inventory()?.devices.get(name)
+    }
+
+    /// The UUID of the filesystem on a block device.
+    pub(crate) fn device_uuid(&self, name: &str) -> Option<&String> {
+        self.device(name)?.fs_uuid.as_ref()
+    }
+
+    /// The last good state of an md or dm device, however old.
+    pub(crate) fn layer_state(&self, name: &str) -> Option<&LayerState> {
+        self.layers.get(name)?.state.last_known()
+    }
+
+    pub(crate) fn is_drive_missing(&self, id: &DriveId) -> bool {
+        self.drives
+            .get(id)
+            .is_some_and(|known| known.missing_since.is_some())
+    }
+
     /// The last mount table that could be read.
     pub(crate) fn mount_table(&self) -> Option<&MountTable> {
         self.mounts.last_known()
@@ -224,14 +238,11 @@ impl Facts {
     /// One for each distinct mount of each volume that is mounted, sorted by path.
     pub(crate) fn probe_targets(&self) -> Vec<ProbeTarget> {
         let asleep = |volume: &VolumeId| {
-            let drives = self
-                .volumes
-                .get(volume)
-                .map_or(&[][..], |known| &known.facts.drive_ids);
-            !drives.is_empty()
-                && drives
-                    .iter()
-                    .all(|id| self.drives.get(id).is_some_and(|drive| drive.facts.asleep))
+            let known = self.volumes.get(volume);
+            let drives = known.map_or(&[][..], |known| &known.facts.drive_ids);
+            let is_asleep =
+                |id: &DriveId| self.drives.get(id).is_some_and(|drive| drive.facts.asleep);
+            !drives.is_empty() && drives.iter().all(is_asleep)
         };
         let target = |(path, target): (&HostPath, &ProbedMount)| ProbeTarget {
             path: path.clone(),
@@ -244,18 +255,13 @@ impl Facts {
 
     /// The volumes as the store is to remember them.
     pub(crate) fn stored_volumes(&self) -> BTreeMap<VolumeId, StoredVolume> {
-        let mut stored: BTreeMap<VolumeId, StoredVolume> = self
-            .volumes
-            .iter()
-            .map(|(id, known)| {
-                (
-                    id.clone(),
-                    StoredVolume {
-                        known: known.clone(),
-                        mounts: Vec::new(),
-                    },
-                )
-            })
+        let stored = |known: &KnownVolume| StoredVolume {
+            known: known.clone(),
+            mounts: Vec::new(),
+        };
+        let volumes = self.volumes.iter();
+        let mut stored: BTreeMap<VolumeId, StoredVolume> = volumes
+            .map(|(id, known)| (id.clone(), stored(known)))
             .collect();
         for (path, target) in self.probes.mounts() {
             if let Some(volume) = stored.get_mut(&target.volume) {
@@ -300,27 +306,21 @@ impl Facts {
         .into()
     }
 
-    /// Drops drives that have been missing for `after` and carried nothing; says which.
+    /// Drops drives that have been missing for `after` and carried nothing; returns them.
     pub(crate) fn forget_missing_drives(
         &mut self,
         after: std::time::Duration,
         now: Timestamp,
     ) -> Vec<DriveId> {
         let old = |known: &KnownDrive| {
-            !known.in_use
-                && known
-                    .missing_since
-                    .is_some_and(|since| elapsed(since, now) >= after)
+            let is_old = |since| elapsed(since, now) >= after;
+            !known.in_use && known.missing_since.is_some_and(is_old)
         };
         let gone: Vec<DriveId> = self
             .drives
-            .iter()
-            .filter(|(_, known)| old(known))
-            .map(|(id, _)| id.clone())
+            .extract_if(.., |_, known| old(known))
+            .map(|(id, _)| id)
             .collect();
-        for id in &gone {
-            self.drives.remove(id);
-        }
         if !gone.is_empty() {
             self.smart.retain(&self.drives);
         }

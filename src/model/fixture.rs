@@ -414,8 +414,8 @@ pub(crate) fn volume(id: &str) -> VolumeId {
 }
 
 /// Whether a subject and reason are active.
-pub(crate) fn is_active(active: &dyn ActiveFindings, subject: &Subject, reason: Reason) -> bool {
-    active.severity(subject, reason).is_some()
+pub(crate) fn is_active(active: &ActiveFindings, subject: &Subject, reason: Reason) -> bool {
+    active.contains_key(&(subject.clone(), reason))
 }
 
 /// One incident on `device`, told by one record.

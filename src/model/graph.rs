@@ -1,4 +1,4 @@
-//! Volumes: what the mount table, the kubelet's records and the block graph say together.
+//! Volumes, from the mount table, the kubelet's records and the block graph.
 //!
 //! In: one scan of each. Out: one `VolumeFacts` a volume, without any judgement. May not enter:
 //! what was before (that is `facts`), time.
@@ -35,7 +35,7 @@ pub(crate) struct GraphInput<'a> {
     /// volume of the host either.
     pub kubelet: Option<&'a KubeletRecords>,
     pub layers: &'a BTreeMap<String, LayerFacts>,
-    /// The volumes that this node provides itself; `None` while nobody has told.
+    /// The volumes that this node provides itself; `None` until it is reported.
     pub provision: Option<&'a ProvisionState>,
 }
 
@@ -88,14 +88,10 @@ fn block_graph<'a>(seen: &GraphInput<'a>, table: &'a MountTree<'a>) -> Graph<'a>
         .into_iter()
         .flat_map(|provision| &provision.volumes)
         .filter(|volume| volume.kind == BackingKind::Loop);
-    Graph::new(
-        seen.inventory,
-        seen.layers,
-        table,
-        images
-            .filter_map(|volume| volume.device.as_deref())
-            .collect(),
-    )
+    let images = images
+        .filter_map(|volume| volume.device.as_deref())
+        .collect();
+    Graph::new(seen.inventory, seen.layers, table, images)
 }
 
 /// Which filesystem a mount shows: mounts of one block device share its number. Network filesystems
@@ -172,7 +168,7 @@ impl VolumeBuilder<'_> {
         let ignored = |patterns: &[String], text: &[u8]| {
             patterns
                 .iter()
-                .any(|pattern| mounts::matches(pattern.as_bytes(), text))
+                .any(|pattern| mounts::matches(pattern, text))
         };
         !ignored(&self.settings.ignore_mounts, mount.mount_point.as_bytes())
             && !ignored(&self.settings.ignore_types, mount.fs_type.as_bytes())
@@ -198,7 +194,7 @@ impl VolumeBuilder<'_> {
                 path,
             )
         });
-        let mut facts = empty_volume(VolumeId::default());
+        let mut facts = VolumeFacts::default();
         if let Some(primary) = primary {
             self.describe(&mut facts, primary);
             facts.id = match &facts.fs_uuid {
@@ -230,11 +226,7 @@ impl VolumeBuilder<'_> {
 
     fn add_mounts(&self, facts: &mut VolumeFacts, mounts: &[&Mount]) {
         for mount in mounts {
-            if facts
-                .mounts
-                .iter()
-                .any(|known| known.path == mount.mount_point)
-            {
+            if facts.mount_at(&mount.mount_point).is_some() {
                 continue;
             }
             let pod = kube::pod_path(&self.kubelet_root, &mount.mount_point);
@@ -251,11 +243,8 @@ impl VolumeBuilder<'_> {
                 pod.as_ref().map(|pod| pod.uid.clone()),
             ));
             if let Some(PodPath { uid, volume_name }) = pod {
-                if facts
-                    .pods
-                    .iter()
-                    .any(|known| known.uid == uid && known.volume_name == volume_name)
-                {
+                let is_it = |known: &PodUse| known.uid == uid && known.volume_name == volume_name;
+                if facts.pods.iter().any(is_it) {
                     continue;
                 }
                 let name = self
@@ -287,7 +276,7 @@ impl VolumeBuilder<'_> {
             }
             return;
         };
-        if let Some(fs) = found.btrfs.and_then(|at| self.inventory.btrfs.get(at)) {
+        if let Some(fs) = self.graph.btrfs_fs(&found) {
             facts.fs_uuid = Some(fs.uuid.clone()).filter(|uuid| !uuid.is_empty());
             facts.fs_label = fs.label.clone();
             facts.device = Some(found.name);
@@ -311,31 +300,6 @@ impl VolumeBuilder<'_> {
         if let Some(block) = self.inventory.devices.get(device) {
             facts.fs_label = block.fs_label.clone();
         }
-    }
-}
-
-fn empty_volume(id: VolumeId) -> VolumeFacts {
-    VolumeFacts {
-        id,
-        driver: None,
-        handle: None,
-        pv: None,
-        block: false,
-        ephemeral: false,
-        device: None,
-        source: None,
-        fs_type: None,
-        fs_uuid: None,
-        fs_label: None,
-        mounts: Vec::new(),
-        missing_mounts: Vec::new(),
-        pods: Vec::new(),
-        drive_ids: Vec::new(),
-        stack: Stack::Nothing,
-        devices: Vec::new(),
-        device_gone: false,
-        remote: false,
-        provided: None,
     }
 }
 

@@ -16,6 +16,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::model::assess::ActiveFindings;
+use crate::model::facts::elapsed;
 use crate::model::finding::{
     Acknowledgement, Clearance, Finding, FindingDetails, Judgement, Severity, Subject, Verdict,
 };
@@ -99,31 +100,23 @@ pub(crate) enum LedgerError {
     NotAcknowledged(FindingId),
 }
 
-impl ActiveFindings for Ledger {
-    fn severity(&self, subject: &Subject, reason: Reason) -> Option<Severity> {
-        self.get(subject, reason).map(|finding| finding.severity)
-    }
-
-    fn all(&self) -> Vec<(Subject, Reason)> {
-        self.active.keys().cloned().collect()
-    }
-}
-
 impl Ledger {
     pub(crate) fn active(&self) -> impl Iterator<Item = &Arc<Finding>> {
         self.active.values().map(|entry| &entry.finding)
     }
 
+    /// The severity of each active finding, for the rules.
+    pub(crate) fn severities(&self) -> ActiveFindings {
+        let severity = |entry: &Entry| entry.finding.severity;
+        self.active
+            .iter()
+            .map(|(key, entry)| (key.clone(), severity(entry)))
+            .collect()
+    }
+
     /// Cleared ones, newest first.
     pub(crate) fn history(&self) -> &Arc<Vec<Arc<Finding>>> {
         &self.history
-    }
-
-    /// The active finding of this subject for this reason.
-    pub(crate) fn get(&self, subject: &Subject, reason: Reason) -> Option<&Arc<Finding>> {
-        self.active
-            .get(&(subject.clone(), reason))
-            .map(|entry| &entry.finding)
     }
 
     /// Takes in one round of judgements. What is not mentioned, or unknown, stays as it is.
@@ -209,14 +202,11 @@ impl Ledger {
             let key = (old.subject.clone(), old.reason);
             match self.active.get_mut(&key) {
                 None => {
-                    let seen = old.last_seen;
-                    self.active.insert(
-                        key,
-                        Entry {
-                            finding: Arc::new(old),
-                            last_judged: seen,
-                        },
-                    );
+                    let entry = Entry {
+                        last_judged: old.last_seen,
+                        finding: Arc::new(old),
+                    };
+                    self.active.insert(key, entry);
                 }
                 Some(entry) if entry.finding.id == old.id => {}
                 Some(entry) => {
@@ -237,11 +227,7 @@ impl Ledger {
                 }
             }
         }
-        history.sort_by(|a, b| {
-            cleared_at(b)
-                .cmp(&cleared_at(a))
-                .then_with(|| a.id.cmp(&b.id))
-        });
+        history.sort_by(|a, b| (cleared_at(b), &a.id).cmp(&(cleared_at(a), &b.id)));
         if history != *self.history {
             self.history = Arc::new(history);
         }
@@ -257,27 +243,18 @@ impl Ledger {
     pub(crate) fn prune(&mut self, bounds: RetentionLimits, now: Timestamp) -> Vec<FindingId> {
         let keeps = |(at, finding): (usize, &Arc<Finding>)| {
             at < bounds.max_count
-                && cleared_at(finding).is_none_or(|cleared| {
-                    Duration::try_from(now.duration_since(cleared)).unwrap_or_default()
-                        <= bounds.max_age
-                })
+                && cleared_at(finding).is_none_or(|cleared| elapsed(cleared, now) <= bounds.max_age)
         };
         if self.history.iter().enumerate().all(keeps) {
             return Vec::new();
         }
-        let (kept, dropped): (Vec<_>, Vec<_>) = self
-            .history
-            .iter()
-            .enumerate()
-            .partition(|item| keeps(*item));
-        let dropped = dropped
-            .into_iter()
-            .map(|(_, finding)| finding.id.clone())
-            .collect();
-        let kept = kept
-            .into_iter()
-            .map(|(_, finding)| finding.clone())
-            .collect();
+        let (mut kept, mut dropped) = (Vec::new(), Vec::new());
+        for (at, finding) in self.history.iter().enumerate() {
+            match keeps((at, finding)) {
+                true => kept.push(finding.clone()),
+                false => dropped.push(finding.id.clone()),
+            }
+        }
         self.history = Arc::new(kept);
         dropped
     }
@@ -310,13 +287,11 @@ impl Ledger {
             cleared: None,
         };
         let finding = Arc::new(finding);
-        self.active.insert(
-            key,
-            Entry {
-                finding: finding.clone(),
-                last_judged: now,
-            },
-        );
+        let entry = Entry {
+            finding: finding.clone(),
+            last_judged: now,
+        };
+        self.active.insert(key, entry);
         Some(Transition {
             from: None,
             to: Some(finding.severity),
@@ -398,13 +373,11 @@ impl Entry {
         let worse = raised.severity > old.severity || raised.status > old.status;
         let changed = raised.severity != old.severity || raised.status != old.status;
         let evidence = evidence::add(&old.evidence, &raised.evidence);
-        let told_anew = changed
+        let is_new = changed
             || evidence.is_some()
             || raised.message != old.message
             || raised.clears_when != old.clears_when;
-        let lag =
-            Duration::try_from(self.last_judged.duration_since(old.last_seen)).unwrap_or_default();
-        if !told_anew && lag < LAST_SEEN_INTERVAL {
+        if !is_new && elapsed(old.last_seen, self.last_judged) < LAST_SEEN_INTERVAL {
             return None;
         }
         let finding = Finding {

@@ -29,13 +29,16 @@ impl Mount {
         self.options.iter().any(|o| o == "ro")
     }
 
-    /// The filesystem itself refuses writes: `ro`, or one of ext4's `emergency_ro` and `shutdown`
-    /// (fs/ext4/super.c, 6.15 and later).
+    /// The filesystem itself refuses writes.
     pub(crate) fn is_super_read_only(&self) -> bool {
-        self.super_options
-            .iter()
-            .any(|o| matches!(o.as_str(), "ro" | "emergency_ro" | "shutdown"))
+        is_super_read_only(&self.super_options)
     }
+}
+
+/// `ro`, or one of ext4's `emergency_ro` and `shutdown` (fs/ext4/super.c, 6.15 and later).
+pub(crate) fn is_super_read_only(super_options: &[String]) -> bool {
+    let refuses = |option: &String| matches!(option.as_str(), "ro" | "emergency_ro" | "shutdown");
+    super_options.iter().any(refuses)
 }
 
 /// One line of /etc/fstab (fstab(5)) that mounts a filesystem.

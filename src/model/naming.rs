@@ -8,41 +8,48 @@ pub(crate) const MAX_STATIC_NAME_LEN: usize = 63;
 /// CSI, GetPluginInfoResponse.name.
 const MAX_DRIVER_NAME_LEN: usize = 63;
 
+/// Why a name is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum NameError {
+    #[error("a driver's name has at most {MAX_DRIVER_NAME_LEN} characters, this one {0}")]
+    DriverLength(usize),
+    #[error(
+        "a driver's name is made of ASCII letters, digits, `-`, `.` and `_`, and begins and ends with a letter or digit"
+    )]
+    Driver,
+    #[error(
+        "is not 1 to {MAX_STATIC_NAME_LEN} letters, digits, `.`, `_` and `-` that begin with a letter or digit"
+    )]
+    StaticVolume,
+    #[error("begins with `{POOL_PREFIX}`, as volumes of the pool do")]
+    PoolPrefix,
+}
+
 fn is_name_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_')
 }
 
 /// A driver name by CSI's rules (GetPluginInfoResponse.name): never more than one path component.
-pub(crate) fn validate_driver(text: &str) -> Result<(), String> {
+pub(crate) fn validate_driver(text: &str) -> Result<(), NameError> {
     let bytes = text.as_bytes();
     let end = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
     if bytes.len() > MAX_DRIVER_NAME_LEN {
-        return Err(format!(
-            "a driver's name has at most {MAX_DRIVER_NAME_LEN} characters, this one {}",
-            text.chars().count()
-        ));
+        return Err(NameError::DriverLength(text.chars().count()));
     }
     if !bytes.iter().copied().all(is_name_byte) || !end(bytes.first()) || !end(bytes.last()) {
-        return Err("a driver's name is made of ASCII letters, digits, `-`, `.` and `_`, and begins and ends with a letter or digit".into());
+        return Err(NameError::Driver);
     }
     Ok(())
 }
 
 /// The name of a `[[static]]` entry: it becomes a file name, and is a PV's handle.
-pub(crate) fn validate_static_volume(text: &str) -> Result<(), String> {
-    let begins_well = text
-        .bytes()
-        .next()
-        .is_some_and(|byte| byte.is_ascii_alphanumeric());
+pub(crate) fn validate_static_volume(text: &str) -> Result<(), NameError> {
+    let begins_well = text.starts_with(|first: char| first.is_ascii_alphanumeric());
     if !begins_well || text.len() > MAX_STATIC_NAME_LEN || !text.bytes().all(is_name_byte) {
-        return Err(format!(
-            "is not 1 to {MAX_STATIC_NAME_LEN} letters, digits, `.`, `_` and `-` that begin with a letter or digit"
-        ));
+        return Err(NameError::StaticVolume);
     }
     if text.starts_with(POOL_PREFIX) {
-        return Err(format!(
-            "begins with `{POOL_PREFIX}`, as volumes of the pool do"
-        ));
+        return Err(NameError::PoolPrefix);
     }
     Ok(())
 }

@@ -216,3 +216,31 @@ pub(crate) mod seconds {
         }
     }
 }
+
+/// As `seconds`, for what may be absent.
+pub(crate) mod optional_seconds {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    use crate::model::policy::seconds;
+
+    #[derive(Deserialize)]
+    struct SecondsValue(#[serde(with = "seconds")] Duration);
+
+    pub(crate) fn serialize<S: Serializer>(
+        duration: &Option<Duration>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        match duration {
+            Some(duration) => seconds::serialize(duration, serializer),
+            None => serializer.serialize_none(),
+        }
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<Duration>, D::Error> {
+        Ok(Some(SecondsValue::deserialize(deserializer)?.0))
+    }
+}

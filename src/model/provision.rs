@@ -1,5 +1,5 @@
-//! Volumes that this node provides itself: what there is of them, how it is used, and by whom.
-//! Plain data: the daemon's `attach` keeps it, the picture of the node is made with it.
+//! Volumes that this node provides itself: their backing, how they are used, and by which pods.
+//! Plain data: the daemon's `provision` keeps it, the snapshot is built with it.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};

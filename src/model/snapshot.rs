@@ -1,5 +1,5 @@
-//! The immutable picture that the owner publishes and everyone else reads. Unchanged parts are
-//! shared with the picture before.
+//! The immutable state that the owner publishes and everyone else reads. Unchanged parts are shared
+//! with the previous snapshot.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub struct Snapshot {
     /// microseconds, so that a revision from before a restart is always older than anything this
     /// daemon remembers.
     pub revision: u64,
-    /// True from the first full picture on.
+    /// True from the first complete snapshot on.
     pub settled: bool,
     pub node: Arc<NodeState>,
     pub drives: BTreeMap<DriveId, Arc<Drive>>,
@@ -47,16 +47,16 @@ pub struct Snapshot {
     pub history: Arc<Vec<Arc<Finding>>>,
 }
 
-/// What volumes are told apart by, and what new ones would lie on.
+/// The kubelet's folder and this node's own CSI driver and pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeContext {
     /// The kubelet's folder as the configuration has it, and as the mount table names it (its links
     /// resolved).
     pub configured_kubelet_root: HostPath,
     pub kubelet_root: HostPath,
-    /// The CSI driver of the volumes that this node provides; None while nobody has told.
+    /// The CSI driver of the volumes that this node provides; None until it is reported.
     pub driver: Option<String>,
-    /// What the pool stands on.
+    /// The drives below the pool.
     pub pool: Stack,
 }
 
@@ -149,11 +149,11 @@ pub struct Drive {
     /// Active findings about this drive, worst first.
     pub findings: Vec<FindingId>,
     pub maintenance: bool,
-    /// What stands on it (or stood, when missing): volume ids.
+    /// The volumes that it carries (or carried, when missing).
     pub volumes: Vec<VolumeId>,
-    /// What the kernel's log has told of it.
+    /// Its errors in the kernel log.
     pub errors: Option<Arc<ErrorHistory>>,
-    /// What it says of itself; None where it is never asked.
+    /// Its SMART readings; None where it is never queried.
     pub smart: Option<Arc<SmartFacts>>,
 }
 
@@ -178,7 +178,7 @@ pub struct Volume {
     pub findings: Vec<FindingId>,
     pub first_seen: Timestamp,
     pub last_probe: Option<Timestamp>,
-    /// What the kernel's log has told of its filesystem and its own device.
+    /// Errors of its filesystem and its own device in the kernel log.
     pub errors: Option<Arc<ErrorHistory>>,
 }
 
@@ -186,7 +186,7 @@ pub struct Volume {
 pub enum VolumeUsage {
     /// Not measured yet.
     NotMeasured,
-    /// The last answer stands, with its time; `stale` says since when asking has failed.
+    /// The last answer stands, with its time; `stale`: since when probes have failed.
     Mounted {
         usage: Usage,
         at: Timestamp,

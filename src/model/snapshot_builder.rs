@@ -1,7 +1,7 @@
-//! The next picture: a `Snapshot` out of the facts, the ledger and the picture before, and the
-//! changes between the two that a watcher is told.
+//! Builds the next `Snapshot` from the facts, the ledger and the previous snapshot, with the
+//! changes between the two for watchers.
 //!
-//! Pure. What did not change is shared with the picture before. Times that merely move
+//! Pure. What did not change is shared with the previous snapshot. Times that merely move
 //! (`last_seen`, `last_probe`, the time of a figure) are true in the snapshot and no change; usage
 //! figures are a change when they moved noticeably.
 
@@ -16,18 +16,18 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::model::check::Check;
-use crate::model::facts::Facts;
+use crate::model::facts::{Facts, elapsed};
 use crate::model::finding::{Finding, Health, Severity, Subject};
-use crate::model::ids::{FindingId, VolumeId};
+use crate::model::ids::{DriveId, FindingId, VolumeId};
 use crate::model::ledger::Ledger;
 use crate::model::policy::Policy;
 use crate::model::probe::Usage;
 use crate::model::snapshot::{Drive, NodeState, Snapshot, Volume, VolumeUsage};
 
-/// Figures are told at once when they moved by a thousandth of the whole, else at most this often.
+/// Usage is published at once when it moved by a thousandth of the whole, else at most this often.
 const USAGE_CHANGE_INTERVAL: Duration = Duration::from_secs(300);
 
-/// One change of the published picture, in the order of revisions.
+/// One change of the published snapshot, in the order of revisions.
 #[derive(Clone, Debug)]
 pub struct Change {
     pub revision: u64,
@@ -52,7 +52,7 @@ pub enum ChangedItem {
     Check(Arc<Check>),
 }
 
-/// What the picture is made of.
+/// What a snapshot is built from.
 pub(crate) struct SnapshotInput<'a> {
     pub facts: &'a Facts,
     pub ledger: &'a Ledger,
@@ -63,7 +63,7 @@ pub(crate) struct SnapshotInput<'a> {
     pub now: Timestamp,
 }
 
-/// Draws pictures one after the other, and remembers which figures watchers were told last.
+/// Builds snapshots one after the other, and remembers the last published usage.
 #[derive(Debug, Default)]
 pub(crate) struct SnapshotBuilder {
     published_usage: BTreeMap<VolumeId, (VolumeUsage, Timestamp)>,
@@ -74,7 +74,7 @@ pub(crate) struct SnapshotUpdate {
     pub snapshot: Arc<Snapshot>,
     /// By revision, each one above the one before; the last is the snapshot's.
     pub changes: Vec<Change>,
-    /// Nothing at all differs from the picture before.
+    /// Nothing at all differs from the previous snapshot.
     pub unchanged: bool,
 }
 
@@ -265,7 +265,7 @@ fn by_subject(findings: &BTreeMap<FindingId, Arc<Finding>>) -> FindingsBySubject
     by_subject
 }
 
-/// What has not been told counts from what was: small steps add up.
+/// Compared with the last published usage, so that small steps add up.
 fn usage_change_due(
     told: &BTreeMap<VolumeId, (VolumeUsage, Timestamp)>,
     volume: &Volume,
@@ -276,7 +276,7 @@ fn usage_change_due(
     };
     match (old, &volume.usage) {
         (VolumeUsage::Mounted { usage: old, .. }, VolumeUsage::Mounted { usage: new, .. }) => {
-            let waited = Duration::try_from(now.duration_since(*when)).unwrap_or_default();
+            let waited = elapsed(*when, now);
             old != new && (is_noticeable(old, new) || waited >= USAGE_CHANGE_INTERVAL)
         }
         (old, new) => old != new,
@@ -308,7 +308,7 @@ fn node_health(
     settled: bool,
     blind: bool,
     findings: &BTreeMap<FindingId, Arc<Finding>>,
-    drives: &BTreeMap<crate::model::ids::DriveId, Arc<Drive>>,
+    drives: &BTreeMap<DriveId, Arc<Drive>>,
     volumes: &BTreeMap<VolumeId, Arc<Volume>>,
 ) -> Option<Health> {
     let maintained = |subject: &Subject| matches!(subject, Subject::Drive(id) if drives.get(id).is_some_and(|drive| drive.maintenance));
@@ -322,18 +322,18 @@ fn node_health(
         Some(Severity::Suspect) => return Some(Health::Suspect),
         Some(Severity::Info) | None => {}
     }
+    let is_unknown = |drive: &Arc<Drive>| drive.health == Health::Unknown && !drive.maintenance;
     let unknown = blind
-        || drives
-            .values()
-            .any(|drive| drive.health == Health::Unknown && !drive.maintenance)
+        || drives.values().any(is_unknown)
         || volumes
             .values()
             .any(|volume| volume.health == Health::Unknown);
-    settled.then_some(if unknown {
+    let health = if unknown {
         Health::Unknown
     } else {
         Health::Good
-    })
+    };
+    settled.then_some(health)
 }
 
 fn all_shared<K: Ord, T>(a: &BTreeMap<K, Arc<T>>, b: &BTreeMap<K, Arc<T>>) -> bool {

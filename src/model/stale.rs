@@ -1,4 +1,5 @@
-//! Where CSI volumes are staged and published, and which of these places nobody uses any more.
+//! Where CSI volumes are staged and published, and which of these attachments are not used any
+//! more.
 //!
 //! A place is judged only by a good reading of the kubelet's records: an error, a damaged record,
 //! or no kubelet at all says nothing, and what says nothing makes nothing stale. A pod is there as
@@ -22,7 +23,7 @@ use crate::model::volume::MountRole;
 /// unmounts after what it writes down, one volume at a time.
 pub(crate) const GRACE: Duration = Duration::from_secs(120);
 
-/// What cannot be read may say that somebody does.
+/// An unreadable record may be one of a user.
 const UNREADABLE_RECORD: &str = "the kubelet has a record of it, which cannot be read";
 
 /// One place where a CSI volume is staged or published.
@@ -31,7 +32,7 @@ pub struct Attachment {
     pub path: HostPath,
     pub role: MountRole,
     pub volume: VolumeId,
-    /// Empty where neither a record nor the path tells.
+    /// Empty where neither a record nor the path has it.
     pub driver: String,
     pub handle: String,
     pub read_only: bool,

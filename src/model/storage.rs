@@ -1,4 +1,4 @@
-//! What CSI asks of the storage beneath a driver's volumes: whether it is broken, and whether it
+//! The state of the storage below a driver's volumes, for CSI: whether it is broken, and whether it
 //! answers. Pure over a snapshot.
 //!
 //! Doubt is an error with its reason, never "well" and never "not connected": what the caller had
@@ -15,7 +15,7 @@ use crate::model::snapshot::{Drive, Presence, Snapshot, Volume};
 use crate::model::source_update::{Source, SourceStatus};
 use crate::model::volume::{Impact, Stack};
 
-/// One thing that is wrong with the drives beneath.
+/// One fault of the underlying drives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StorageFault {
     /// All of them are gone; else some are gone or bad.
@@ -25,7 +25,12 @@ pub(crate) struct StorageFault {
     pub message: String,
 }
 
-/// Whether volumes can be reached, and what there is to say about it.
+/// Why the state of the storage is unknown.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct StorageUnknown(pub String);
+
+/// Whether volumes can be reached, with what a person should know about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct VolumeConnectivity {
     pub connected: bool,
@@ -86,7 +91,10 @@ fn drives_of<'a>(snapshot: &'a Snapshot, driver: &str) -> Vec<&'a Drive> {
 /// What is wrong with the drives beneath a driver's volumes: UNREACHABLE when all of them are gone,
 /// else DEGRADED for those that are gone and those that are bad. None for drives that are not this
 /// node's. An error where nothing is known against them and something is not known.
-pub(crate) fn faults(snapshot: &Snapshot, driver: &str) -> Result<Vec<StorageFault>, String> {
+pub(crate) fn faults(
+    snapshot: &Snapshot,
+    driver: &str,
+) -> Result<Vec<StorageFault>, StorageUnknown> {
     let drives = drives_of(snapshot, driver);
     let (gone, here): (Vec<&Drive>, Vec<&Drive>) = drives
         .iter()
@@ -138,14 +146,15 @@ pub(crate) fn faults(snapshot: &Snapshot, driver: &str) -> Result<Vec<StorageFau
         return Ok(faults);
     }
     if let Some(why) = incomplete_cause(snapshot) {
-        return Err(why);
+        return Err(StorageUnknown(why));
     }
     match drives.iter().find(|drive| drive.health == Health::Unknown) {
-        Some(drive) => Err(format!(
-            "how {} is, is not known: {}",
-            name(drive),
-            drive.health_unknown_why
-        )),
+        Some(drive) => {
+            let (name, why) = (name(drive), &drive.health_unknown_why);
+            Err(StorageUnknown(format!(
+                "how {name} is, is not known: {why}"
+            )))
+        }
         None => Ok(faults),
     }
 }
@@ -175,7 +184,7 @@ fn describe_with_finding(snapshot: &Snapshot, drive: &Drive) -> String {
 pub(crate) fn connectivity(
     snapshot: &Snapshot,
     volumes: &[&Volume],
-) -> Result<VolumeConnectivity, String> {
+) -> Result<VolumeConnectivity, StorageUnknown> {
     let mut messages = Vec::new();
     let mut cut_off = false;
     let mut doubt = incomplete_cause(snapshot);
@@ -194,7 +203,7 @@ pub(crate) fn connectivity(
             connected: false,
             messages,
         }),
-        (false, Some(why)) => Err(why),
+        (false, Some(why)) => Err(StorageUnknown(why)),
         (false, None) => Ok(VolumeConnectivity {
             connected: true,
             messages,
@@ -206,7 +215,7 @@ pub(crate) fn connectivity(
 pub(crate) fn pool_connectivity(
     snapshot: &Snapshot,
     driver: &str,
-) -> Result<VolumeConnectivity, String> {
+) -> Result<VolumeConnectivity, StorageUnknown> {
     let surroundings = &snapshot.node_context;
     let is_theirs = surroundings.driver.as_deref() == Some(driver);
     let (stack, drives) = if is_theirs {
@@ -224,7 +233,7 @@ pub(crate) fn pool_connectivity(
     }
     if let Some(why) = incomplete_cause(snapshot).or_else(|| uncertainty(snapshot, stack, &drives))
     {
-        return Err(why);
+        return Err(StorageUnknown(why));
     }
     let mut messages = vec![format!("driver {driver} has no volumes here")];
     messages.extend(absent.iter().map(|why| covered_message(why)));

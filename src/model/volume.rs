@@ -10,7 +10,7 @@ use crate::model::provision::ProvidedVolume;
 
 /// What the mount table, the kubelet's records and the graph say of one volume, before any
 /// judgement.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VolumeFacts {
     pub id: VolumeId,
     /// CSI driver and handle; None for a filesystem of the host.
@@ -32,20 +32,40 @@ pub struct VolumeFacts {
     /// What the records say should be mounted and is not.
     pub missing_mounts: Vec<ExpectedMount>,
     pub pods: Vec<PodUse>,
-    /// All drives beneath it, sorted.
+    /// All underlying drives, sorted.
     pub drive_ids: Vec<DriveId>,
-    /// How it stands on them.
+    /// How it depends on them.
     pub stack: Stack,
     /// Every block device between the volume and its drives, drives' devices included; top first.
     /// Kernel names.
     pub devices: Vec<String>,
     /// True when the mount's block device is no longer in the inventory.
     pub device_gone: bool,
-    /// Reached over a network: no drive of this node is beneath it.
+    /// Reached over a network: it has no drive of this node.
     pub remote: bool,
     /// What the daemon itself knows of it, where this node provides it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provided: Option<Box<ProvidedVolume>>,
+}
+
+impl VolumeFacts {
+    pub(crate) fn mount_at(&self, path: &HostPath) -> Option<&VolumeMount> {
+        self.mounts.iter().find(|mount| mount.path == *path)
+    }
+
+    pub(crate) fn has_mount_of(&self, role: MountRole) -> bool {
+        self.mounts.iter().any(|mount| mount.role == role)
+    }
+
+    /// The device, or that it is not known, for messages.
+    pub(crate) fn device_name(&self) -> &str {
+        self.device.as_deref().unwrap_or("an unknown device")
+    }
+
+    /// The filesystem type, for messages.
+    pub(crate) fn filesystem_name(&self) -> &str {
+        self.fs_type.as_deref().unwrap_or("filesystem")
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,6 +77,23 @@ pub struct VolumeMount {
     /// The path within the filesystem (`/` or a bind mount's or subvolume's).
     pub root: HostPath,
     pub pod_uid: Option<String>,
+}
+
+impl VolumeMount {
+    /// The mount itself is read-only.
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.options.iter().any(|option| option == "ro")
+    }
+
+    /// The superblock has this option.
+    pub(crate) fn has_super_option(&self, name: &str) -> bool {
+        self.super_options.iter().any(|option| option == name)
+    }
+
+    /// The filesystem itself refuses writes.
+    pub(crate) fn is_super_read_only(&self) -> bool {
+        crate::model::mount::is_super_read_only(&self.super_options)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -93,7 +130,7 @@ pub struct PodUse {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stack {
-    /// Nothing local beneath it, or it cannot be told.
+    /// Nothing local below it, or unknown.
     #[default]
     Nothing,
     Drive(DriveId),
@@ -114,7 +151,7 @@ pub(crate) enum Impact {
     None,
     /// Redundancy still covers it.
     Covered,
-    /// It stands on what is failing.
+    /// It depends on what is failing.
     Exposed,
 }
 

@@ -74,7 +74,7 @@ pub enum Command {
     ReadIo {
         reply: oneshot::Sender<Arc<Vec<DiskStat>>>,
     },
-    /// Volumes of this CSI driver have, or have not, been reached by another way than the one that
+    /// Volumes of this CSI driver have, or have not, been reached by another path than the one that
     /// is watched.
     SetBypassed { driver: String, bypassed: bool },
     /// Answered when it is queued: how it goes is in the snapshot.
@@ -121,24 +121,21 @@ impl Handle {
         by: String,
         note: String,
     ) -> Result<Arc<Finding>, CommandError> {
-        let (reply, answer) = oneshot::channel();
-        self.send(Command::Acknowledge {
+        let command = |reply| Command::Acknowledge {
             finding,
             by,
             note,
             reply,
-        })
-        .await?;
-        answer.await.map_err(|_| CommandError::Stopping)?
+        };
+        self.ask(command).await?
     }
 
     pub(crate) async fn unacknowledge(
         &self,
         finding: FindingId,
     ) -> Result<Arc<Finding>, CommandError> {
-        let (reply, answer) = oneshot::channel();
-        self.send(Command::Unacknowledge { finding, reply }).await?;
-        answer.await.map_err(|_| CommandError::Stopping)?
+        self.ask(|reply| Command::Unacknowledge { finding, reply })
+            .await?
     }
 
     /// From after `resume`, where the owner still has all changes since; else from a full snapshot.
@@ -146,9 +143,7 @@ impl Handle {
         &self,
         resume: Option<u64>,
     ) -> Result<Subscription, CommandError> {
-        let (reply, answer) = oneshot::channel();
-        self.send(Command::Subscribe { resume, reply }).await?;
-        answer.await.map_err(|_| CommandError::Stopping)
+        self.ask(|reply| Command::Subscribe { resume, reply }).await
     }
 
     pub(crate) async fn refresh(&self, request: SourceRequest) -> Result<(), CommandError> {
@@ -172,21 +167,24 @@ impl Handle {
 
     pub(crate) async fn start_check(
         &self,
-        asked: CheckRequest,
+        request: CheckRequest,
     ) -> Result<Arc<Check>, CommandError> {
-        let (reply, answer) = oneshot::channel();
-        self.send(Command::StartCheck {
-            request: asked,
-            reply,
-        })
-        .await?;
-        answer.await.map_err(|_| CommandError::Stopping)?
+        self.ask(|reply| Command::StartCheck { request, reply })
+            .await?
     }
 
     pub(crate) async fn cancel_check(&self, check: CheckId) -> Result<Arc<Check>, CommandError> {
+        self.ask(|reply| Command::CancelCheck { check, reply })
+            .await?
+    }
+
+    async fn ask<T>(
+        &self,
+        command: impl FnOnce(oneshot::Sender<T>) -> Command,
+    ) -> Result<T, CommandError> {
         let (reply, answer) = oneshot::channel();
-        self.send(Command::CancelCheck { check, reply }).await?;
-        answer.await.map_err(|_| CommandError::Stopping)?
+        self.send(command(reply)).await?;
+        answer.await.map_err(|_| CommandError::Stopping)
     }
 
     async fn send(&self, command: Command) -> Result<(), CommandError> {

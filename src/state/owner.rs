@@ -270,9 +270,12 @@ impl Owner {
         let rules = self.settings.borrow().clone();
         let checks = &rules.policy.checks;
         self.facts.checks.prune(checks.keep as usize);
-        let begun = self
-            .facts
-            .queue_due_checks(checks, &self.ledger, &self.zone, clock::now());
+        let begun = self.facts.queue_due_checks(
+            checks,
+            &self.ledger.severities(),
+            &self.zone,
+            clock::now(),
+        );
         if begun > 0 {
             tracing::info!(checks = begun, "filesystem checks are due");
         }
@@ -382,7 +385,8 @@ impl Owner {
     fn publish(&mut self, stored: Vec<crate::state::store::WriteAck>) {
         self.publish_at = None;
         let (now, rules) = (clock::now(), self.settings.borrow().clone());
-        let judgements = assess::assess(&self.facts, &self.ledger, &rules.policy, now);
+        let active = self.ledger.severities();
+        let judgements = assess::assess(&self.facts, &active, &rules.policy, now);
         let mut transitions = self.ledger.apply(judgements, now);
         self.facts.forget_errors(&rules.policy.errors, now);
         self.facts
@@ -418,7 +422,8 @@ impl Owner {
         );
         send_if_changed(
             &self.checks,
-            self.facts.desired_checks(&rules.policy, &self.ledger, now),
+            self.facts
+                .desired_checks(&rules.policy, &self.ledger.severities(), now),
         );
         self.store_sync
             .write(&self.facts, &self.ledger, false, stored);
@@ -515,34 +520,21 @@ fn log_transition(transition: &Transition) {
         finding.message.as_str(),
     );
     let (kind_name, id) = (kind.name(), finding.id.as_str());
+    macro_rules! log {
+        ($level:ident) => {
+            tracing::$level!(
+                subject,
+                reason,
+                transition = kind_name,
+                id,
+                message,
+                "finding"
+            )
+        };
+    }
     match (kind, finding.severity) {
-        (TransitionKind::Raised | TransitionKind::Worsened, Severity::Bad) => {
-            tracing::error!(
-                subject,
-                reason,
-                transition = kind_name,
-                id,
-                message,
-                "finding"
-            );
-        }
-        (TransitionKind::Raised | TransitionKind::Worsened, Severity::Suspect) => {
-            tracing::warn!(
-                subject,
-                reason,
-                transition = kind_name,
-                id,
-                message,
-                "finding"
-            );
-        }
-        _ => tracing::info!(
-            subject,
-            reason,
-            transition = kind_name,
-            id,
-            message,
-            "finding"
-        ),
+        (TransitionKind::Raised | TransitionKind::Worsened, Severity::Bad) => log!(error),
+        (TransitionKind::Raised | TransitionKind::Worsened, Severity::Suspect) => log!(warn),
+        _ => log!(info),
     }
 }

@@ -85,10 +85,8 @@ pub enum StoreEvent {
 /// What to put on disk. Applying it twice is applying it once.
 #[derive(Clone, Debug, Default)]
 pub struct WriteBatch {
-    pub drives: Vec<KnownDrive>,
-    pub deleted_drives: Vec<DriveId>,
-    pub findings: Vec<Arc<Finding>>,
-    pub deleted_findings: Vec<FindingId>,
+    pub drives: RowChanges<DriveId, KnownDrive>,
+    pub findings: RowChanges<FindingId, Arc<Finding>>,
     /// What the kernel's log has said. Together with `progress`, or not at all: else something
     /// would be counted twice or lost.
     pub errors: RowChanges<Subject, Arc<ErrorHistory>>,
@@ -133,9 +131,7 @@ impl WriteBatch {
     pub(crate) fn is_empty(&self) -> bool {
         let WriteBatch {
             drives,
-            deleted_drives: forgotten,
             findings,
-            deleted_findings: dropped,
             errors,
             progress,
             counters,
@@ -143,15 +139,12 @@ impl WriteBatch {
             volumes,
             checks,
             boot,
-            is_complete: everything,
+            is_complete,
         } = self;
-        !everything
-            && (drives.is_empty()
-                && forgotten.is_empty()
-                && findings.is_empty()
-                && dropped.is_empty())
-            && (errors.is_empty() && progress.is_none() && counters.is_empty() && smart.is_empty())
-            && (volumes.is_empty() && checks.is_empty() && boot.is_none())
+        !is_complete
+            && (drives.is_empty() && findings.is_empty() && errors.is_empty() && progress.is_none())
+            && (counters.is_empty() && smart.is_empty() && volumes.is_empty())
+            && (checks.is_empty() && boot.is_none())
     }
 }
 
@@ -187,7 +180,7 @@ impl Store {
         config: StoreConfig,
         lock: Option<StateLock>,
     ) -> io::Result<(Store, mpsc::Receiver<StoreEvent>)> {
-        let (store, ops, end, events, receiver) = Store::channels();
+        let (store, ops, end, events, receiver) = Store::fake();
         let thread = std::thread::Builder::new()
             .name("store".to_owned())
             .stack_size(512 * 1024);
@@ -199,18 +192,8 @@ impl Store {
         Ok((store, receiver))
     }
 
-    /// A store whose disk is played by the caller: for tests of a slow or dead one.
+    /// A store whose disk is simulated by the caller: its thread's ends of the channels.
     pub fn fake() -> (
-        Store,
-        Receiver<WriteRequest>,
-        oneshot::Sender<()>,
-        mpsc::Sender<StoreEvent>,
-        mpsc::Receiver<StoreEvent>,
-    ) {
-        Store::channels()
-    }
-
-    fn channels() -> (
         Store,
         Receiver<WriteRequest>,
         oneshot::Sender<()>,

@@ -13,7 +13,7 @@ use diskvitals::model::reason::Reason;
 use diskvitals::model::snapshot::StoreStatus;
 use diskvitals::state::lock;
 use diskvitals::state::store::{
-    DATABASE, Store, StoreConfig, StoreContents, StoreEvent, WriteBatch,
+    DATABASE, RowChanges, Store, StoreConfig, StoreContents, StoreEvent, WriteBatch,
 };
 use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot};
@@ -64,7 +64,13 @@ fn cleared(number: i64) -> Finding {
 
 fn findings(all: &[Finding]) -> WriteBatch {
     WriteBatch {
-        findings: all.iter().cloned().map(Arc::new).collect(),
+        findings: RowChanges {
+            upserted: all
+                .iter()
+                .map(|one| (one.id.clone(), Arc::new(one.clone())))
+                .collect(),
+            deleted: Vec::new(),
+        },
         ..WriteBatch::default()
     }
 }

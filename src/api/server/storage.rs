@@ -142,7 +142,8 @@ impl wire::storage_server::Storage for StorageService {
     ) -> Result<Response<wire::StorageHealth>, Status> {
         let driver = &request.get_ref().driver;
         required("driver", driver, MAX_DRIVER)?;
-        let faults = storage::faults(&self.handle.snapshot(), driver).map_err(unavailable)?;
+        let faults = storage::faults(&self.handle.snapshot(), driver)
+            .map_err(|why| unavailable(why.to_string()))?;
         let fault = |fault: storage::StorageFault| wire::StorageFault {
             unreachable: fault.unreachable,
             reason: fault.reason.name().to_owned(),

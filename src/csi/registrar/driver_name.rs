@@ -30,7 +30,7 @@ const MAX_RESPONSE_BYTES: usize = 64 << 10;
 pub(crate) struct InvalidDriverName {
     /// At most [`MAX_SHOWN_CHARS`] characters of it.
     name: String,
-    why: String,
+    why: naming::NameError,
 }
 
 const MAX_SHOWN_CHARS: usize = 100;

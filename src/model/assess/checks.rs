@@ -1,15 +1,18 @@
-//! Rules about volumes from filesystem checks, and what the kernel's own word means for a check
-//! that is to begin.
+//! Rules about volumes from filesystem checks, and which kernel evidence keeps a check from
+//! starting.
+
+use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
 use crate::model::assess::filesystem;
-use crate::model::assess::text::{evidence, raised};
+use crate::model::assess::reason_rules::{Context, VolumeInput};
+use crate::model::assess::text::{BAD, DATA_LOSS, MOUNTINFO, SUSPECT, evidence, raised};
 use crate::model::check::{
-    Check, CheckVerdict, FilesystemSignal, Mode, Run, RunResult, SignalKind, Weight,
+    Check, CheckVerdict, FilesystemSignal, Mode, Problem, Run, RunResult, SignalKind, Weight,
 };
 use crate::model::facts::{Facts, KnownVolume};
-use crate::model::finding::{Evidence, Severity, Status, Verdict};
+use crate::model::finding::{Evidence, Severity, Verdict};
 use crate::model::policy::Policy;
 
 /// Lines of one run that are shown as evidence.
@@ -22,16 +25,20 @@ const EXT4_CORRUPTED: [&str; 2] = ["4", "5"];
 /// damaged and not bookkeeping alone. Clears with a later CLEAN check of at least the same
 /// strength, or a new filesystem on the device.
 pub(crate) fn corrupted(facts: &Facts, known: &KnownVolume) -> Option<Verdict> {
-    verdict_of(latest_unrefuted(
-        facts.checks_of(known).map(AsRef::as_ref),
-        CheckVerdict::Corrupted,
-    ))
+    let checks = facts.checks_of(known).map(AsRef::as_ref);
+    verdict_of(latest_unrefuted(checks, CheckVerdict::Corrupted))
 }
 
 /// Live runs showed the same findings each time. SUSPECT. Clears with any later CLEAN check; a
 /// later CORRUPTED one says more.
-pub(crate) fn suspect(facts: &Facts, known: &KnownVolume) -> Option<Verdict> {
-    let checks = || facts.checks_of(known).map(AsRef::as_ref);
+pub(crate) fn suspect(input: &VolumeInput) -> Option<Verdict> {
+    let checks = || {
+        input
+            .context
+            .facts
+            .checks_of(input.known)
+            .map(AsRef::as_ref)
+    };
     if latest_unrefuted(checks(), CheckVerdict::Corrupted).is_some() {
         return Some(Verdict::Clear);
     }
@@ -40,29 +47,24 @@ pub(crate) fn suspect(facts: &Facts, known: &KnownVolume) -> Option<Verdict> {
 
 /// The same of a device that carries no volume now, by what was checked on it.
 pub(crate) fn device(facts: &Facts, name: &str) -> Option<Verdict> {
-    let uuid = facts
-        .inventory()
-        .and_then(|inventory| inventory.devices.get(name))
-        .and_then(|device| device.fs_uuid.clone());
-    // Another filesystem may be on it by now: only what can be told to be the same counts.
-    let same =
-        |check: &&Check| check.target.device == name && uuid.is_some() && check.target.uuid == uuid;
+    let uuid = facts.device_uuid(name);
+    // Another filesystem may be on it by now: only what is certain to be the same counts.
+    let same = |check: &&Check| {
+        check.target.device == name && uuid.is_some() && check.target.uuid.as_ref() == uuid
+    };
+    let checks = facts.checks.all().values().map(AsRef::as_ref);
     verdict_of(latest_unrefuted(
-        facts.checks.all().values().map(AsRef::as_ref).filter(same),
+        checks.filter(same),
         CheckVerdict::Corrupted,
     ))
 }
 
 /// When a check last found it clean where nothing moved: what the kernel said before is over.
 pub(crate) fn last_clean_check(facts: &Facts, known: &KnownVolume) -> Option<Timestamp> {
-    let clean = |check: &&std::sync::Arc<Check>| {
+    let clean = facts.checks_of(known).filter(|check| {
         check.verdict == Some(CheckVerdict::Clean) && check.mode.at_least(Mode::Frozen)
-    };
-    facts
-        .checks_of(known)
-        .filter(clean)
-        .filter_map(|check| check.started)
-        .max()
+    });
+    clean.filter_map(|check| check.started).max()
 }
 
 /// What the kernel says of a mounted filesystem: with any of it nothing is run. The source of each
@@ -88,32 +90,28 @@ pub(crate) fn signals(
             evidence: proof.unwrap_or_else(|| evidence("the kernel", now, &raised.message)),
         });
     };
-    add(
-        SignalKind::Corrupted,
-        filesystem::kernel_corrupted(facts, known, policy, now),
-    );
-    add(SignalKind::Fault, filesystem::shutdown(facts, known));
-    add(
-        SignalKind::Fault,
-        filesystem::errors(facts, known, policy, now),
-    );
-    add(
-        SignalKind::Fault,
-        filesystem::io_errors(facts, known, policy, now),
-    );
-    signals.extend(ext4_error_count(facts, known));
-    let emergency = |mount: &&crate::model::volume::VolumeMount| {
-        mount
-            .super_options
-            .iter()
-            .any(|option| option == "emergency_ro")
+    let input = &VolumeInput {
+        context: Context { facts, policy, now },
+        known,
+        active: None,
+        failing_drives: &BTreeMap::new(),
     };
-    if let (Some(mount), Some(at)) = (known.facts.mounts.iter().find(emergency), facts.mounts.at())
-    {
+    add(SignalKind::Corrupted, filesystem::kernel_corrupted(input));
+    add(SignalKind::Fault, filesystem::shutdown(input));
+    add(SignalKind::Fault, filesystem::errors(input));
+    add(SignalKind::Fault, filesystem::io_errors(input));
+    signals.extend(ext4_error_count(facts, known));
+    let emergency = known
+        .facts
+        .mounts
+        .iter()
+        .find(|mount| mount.has_super_option("emergency_ro"));
+    if let (Some(mount), Some(at)) = (emergency, facts.mounts.at()) {
         let text = format!("{}: {}", mount.path, mount.super_options.join(","));
+        let evidence = evidence(MOUNTINFO, at, text);
         signals.push(FilesystemSignal {
             kind: SignalKind::Fault,
-            evidence: evidence(crate::model::assess::text::MOUNTINFO, at, text),
+            evidence,
         });
     }
     signals
@@ -121,37 +119,33 @@ pub(crate) fn signals(
 
 /// The superblock's count of errors since it was made or last repaired: e2fsck sets it back.
 fn ext4_error_count(facts: &Facts, known: &KnownVolume) -> Option<FilesystemSignal> {
-    let memory = facts.filesystem_counters(known, "ext4")?;
-    let (_, errors) = memory
+    let history = facts.filesystem_counters(known, "ext4")?;
+    let (_, errors) = history
         .counters()
         .find(|(name, counter)| *name == "errors_count" && counter.last > 0)?;
     let code = |which: &str| {
-        memory
-            .details
-            .get(&format!("{which}_error_errcode"))
-            .map(|code| code.trim().to_owned())
+        Some(
+            history
+                .details
+                .get(&format!("{which}_error_errcode"))?
+                .trim(),
+        )
     };
-    let corrupted = ["first", "last"]
-        .iter()
-        .filter_map(|which| code(which))
-        .any(|code| EXT4_CORRUPTED.contains(&code.as_str()));
-    let kind = if corrupted {
+    let corrupted = [code("first"), code("last")].into_iter().flatten();
+    let kind = if corrupted
+        .into_iter()
+        .any(|code| EXT4_CORRUPTED.contains(&code))
+    {
         SignalKind::Corrupted
     } else {
         SignalKind::Fault
     };
-    let text = format!(
-        "errors_count {}, last_error_errcode {}",
-        errors.last,
-        code("last").unwrap_or_else(|| "not told".to_owned())
-    );
+    let last = code("last").unwrap_or("not reported");
+    let text = format!("errors_count {}, last_error_errcode {last}", errors.last);
+    let at = errors.last_growth.unwrap_or(errors.since);
     Some(FilesystemSignal {
         kind,
-        evidence: evidence(
-            &memory.file,
-            errors.last_growth.unwrap_or(errors.since),
-            text,
-        ),
+        evidence: evidence(&history.file, at, text),
     })
 }
 
@@ -161,27 +155,23 @@ fn latest_unrefuted<'a>(
     verdict: CheckVerdict,
 ) -> Option<&'a Check> {
     let all: Vec<&Check> = checks.filter(|check| check.ended.is_some()).collect();
-    let clean = |found: &Check| {
-        // Corrupted in passing is the kernel's word, which is no weaker than a frozen run.
+    let is_refuted = |found: &Check| {
+        // A live check ends CORRUPTED only by the kernel's evidence, which is no weaker than a
+        // frozen run.
         let strength = if found.mode == Mode::Live && verdict == CheckVerdict::Corrupted {
             Mode::Frozen
         } else {
             found.mode
         };
-        let later = |check: &&Check| {
-            check.verdict == Some(CheckVerdict::Clean) && check.ended > found.ended
-        };
-        all.iter()
-            .copied()
-            .filter(later)
-            .any(|check| check.mode.at_least(strength))
+        all.iter().any(|check| {
+            check.verdict == Some(CheckVerdict::Clean)
+                && check.ended > found.ended
+                && check.mode.at_least(strength)
+        })
     };
-    let found = all
-        .iter()
+    all.iter()
         .copied()
-        .filter(|check| check.verdict == Some(verdict));
-    found
-        .filter(|check| !clean(check))
+        .filter(|check| check.verdict == Some(verdict) && !is_refuted(check))
         .max_by_key(|check| check.ended)
 }
 
@@ -196,24 +186,21 @@ fn verdict_of(check: Option<&Check>) -> Option<Verdict> {
         .filter(|signal| signal.kind == SignalKind::Corrupted)
         .map(|signal| signal.evidence.clone())
         .collect();
-    // Where the kernel has the word, what a checker found meanwhile proves nothing.
-    let counts = |run: &&Run| {
-        run.mode == check.mode && kernel.is_empty() && run.result == RunResult::Findings
-    };
-    let deciding: Vec<&Run> = check
-        .runs
-        .iter()
-        .map(AsRef::as_ref)
-        .filter(counts)
+    // Where the kernel reports corruption, what a checker found meanwhile proves nothing.
+    let runs = check.runs.iter().map(AsRef::as_ref);
+    let deciding: Vec<&Run> = runs
+        .filter(|run| {
+            run.mode == check.mode && kernel.is_empty() && run.result == RunResult::Findings
+        })
         .collect();
-    let damage = deciding
-        .iter()
-        .flat_map(|run| &run.problems)
-        .any(|flaw| flaw.weight == Weight::Damage);
-    let (severity, status) = match (sure, damage) {
-        (true, true) => (Severity::Bad, Status::DataLoss),
-        (true, false) => (Severity::Bad, Status::Degraded),
-        (false, _) => (Severity::Suspect, Status::Degraded),
+    let mut problems = deciding.iter().flat_map(|run| &run.problems);
+    let level = match (
+        sure,
+        problems.any(|problem| problem.weight == Weight::Damage),
+    ) {
+        (true, true) => DATA_LOSS,
+        (true, false) => BAD,
+        (false, _) => SUSPECT,
     };
     let clears = if sure {
         format!(
@@ -228,7 +215,7 @@ fn verdict_of(check: Option<&Check>) -> Option<Verdict> {
     } else {
         kernel
     };
-    raised(severity, status, &check.reason, proof, &clears, check.ended)
+    raised(level, &check.reason, proof, clears, check.ended)
 }
 
 fn run_evidence(check: &Check, deciding: &[&Run]) -> Vec<Evidence> {
@@ -241,16 +228,14 @@ fn run_evidence(check: &Check, deciding: &[&Run]) -> Vec<Evidence> {
         check.mode.name(),
         check.id
     );
-    let real = last
-        .problems
-        .iter()
-        .any(|flaw| flaw.weight > Weight::Transient);
+    let is_real = |problem: &&Problem| problem.weight > Weight::Transient;
+    let real = last.problems.iter().any(|problem| is_real(&problem));
     let worst = last
         .problems
         .iter()
-        .filter(|flaw| !real || flaw.weight > Weight::Transient)
-        .take(MAX_EVIDENCE_LINES);
+        .filter(|problem| !real || is_real(problem));
     worst
-        .map(|flaw| evidence(source.clone(), last.started, &flaw.text))
+        .take(MAX_EVIDENCE_LINES)
+        .map(|problem| evidence(source.clone(), last.started, &problem.text))
         .collect()
 }

@@ -8,204 +8,163 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use crate::model::assess::reason_rules::{Context, DriveInput};
 use crate::model::assess::text::{evidence, join_limited, raised, unknown};
 use crate::model::drive::DriveKind;
-use crate::model::facts::{Facts, KnownDrive, elapsed};
-use crate::model::finding::{Evidence, Severity, Status, Subject, Verdict};
-use crate::model::kernel_log::error_history::{ErrorHistory, ErrorTally};
+use crate::model::facts::{KnownDrive, elapsed};
+use crate::model::finding::{Evidence, Severity, Status, Verdict};
+use crate::model::kernel_log::error_history::ErrorTally;
 use crate::model::kernel_log::event::{Blame, Class, Line};
-use crate::model::policy::{ErrorPolicy, Policy};
 
-/// One drive with the incidents that the kernel log attributes to it.
-pub(crate) struct DriveErrorRules<'a> {
-    facts: &'a Facts,
-    known: &'a KnownDrive,
-    history: Option<&'a ErrorHistory>,
-    policy: &'a ErrorPolicy,
-    now: Timestamp,
+/// The drive itself reported that its medium or hardware failed (SPC-6 sense keys 3 and 4, ATA UNC,
+/// NVMe status code type 2). SUSPECT from one incident. BAD: a sector that failed again in another
+/// attempt, `bad_sectors` distinct sectors, or `bad_episodes` episodes, within `window` of the
+/// latest. Where the report is weak (an address not found, a protection tag), only `bad_timeouts`
+/// episodes. What the drive or redundancy corrected does not make it BAD. Clears after
+/// `quiet_after` (BAD: `bad_quiet_after`) without another, while the log was read without a gap.
+pub(crate) fn media_errors(input: &DriveInput) -> Option<Verdict> {
+    let errors = &input.context.policy.errors;
+    judge(
+        input,
+        Class::Medium,
+        "could not read or write its medium",
+        |tally| {
+            let episodes = tally.episodes_within(errors.window);
+            // An address beyond the end, a protection tag or a target in software may cause the
+            // same report, so one proves little; many prove more.
+            if !is_confirmed_by_drive(input.known, tally) && episodes < errors.bad_timeouts as usize
+            {
+                return (Severity::Suspect, None);
+            }
+            severity_of(input, tally)
+        },
+    )
 }
 
-impl<'a> DriveErrorRules<'a> {
-    pub(crate) fn new(
-        facts: &'a Facts,
-        known: &'a KnownDrive,
-        policy: &'a Policy,
-        now: Timestamp,
-    ) -> Self {
-        DriveErrorRules {
-            facts,
-            known,
-            history: facts.errors(&Subject::Drive(known.facts.id.clone())),
-            policy: &policy.errors,
-            now,
-        }
+/// Errors of the block layer whose cause no record names. As media errors; a drive that is reached
+/// over a network is SUSPECT at most, since the path to it is the likelier cause. Errors while a
+/// drive is being lost are reported by DriveMissing.
+pub(crate) fn io_errors(input: &DriveInput) -> Option<Verdict> {
+    let tally = input.errors.and_then(|history| history.get(Class::Io));
+    if tally.is_some_and(|tally| coincides_with_removal(input.known, tally)) {
+        return Some(Verdict::Clear);
     }
-
-    fn tally(&self, class: Class) -> Option<&'a ErrorTally> {
-        self.history?.get(class)
-    }
-
-    /// The drive's own word that its medium or hardware failed (SPC-6 sense keys 3 and 4, ATA UNC,
-    /// NVMe status code type 2). SUSPECT from one incident. BAD: a sector that failed again in
-    /// another attempt, `bad_sectors` distinct sectors, or `bad_episodes` episodes, within `window`
-    /// of the latest. Where the word is weak (an address not found, a protection tag), only
-    /// `bad_timeouts` episodes. What the drive or redundancy put right does not make it BAD. Clears
-    /// after `quiet_after` (BAD: `bad_quiet_after`) without another, while the log was heard
-    /// without a gap.
-    pub(crate) fn media_errors(&self) -> Option<Verdict> {
-        let Some(tally) = self.tally(Class::Medium) else {
-            return Some(Verdict::Clear);
-        };
-        let (severity, why) = self.severity_of(tally, self.policy.bad_episodes);
-        let episodes = tally.episodes_within(self.policy.window);
-        // What an address beyond the end, a protection tag or a target in software may also say,
-        // says little; often is another matter.
-        let weak = !is_confirmed_by_drive(self.known, tally)
-            && episodes < self.policy.bad_timeouts as usize;
-        let (severity, why) = if weak {
-            (Severity::Suspect, None)
-        } else {
-            (severity, why)
-        };
-        self.raised(tally, severity, "could not read or write its medium", why)
-    }
-
-    /// Errors of the block layer whose cause no record names. As media errors; a drive that is
-    /// reached over a network is SUSPECT at most, since the way to it is the likelier cause. What
-    /// fails while a drive is being lost is told by DriveMissing.
-    pub(crate) fn io_errors(&self) -> Option<Verdict> {
-        let Some(tally) = self.tally(Class::Io) else {
-            return Some(Verdict::Clear);
-        };
-        if self.coincides_with_removal(tally) {
-            return Some(Verdict::Clear);
-        }
-        let (severity, why) = self.severity_of(tally, self.policy.bad_episodes);
-        let severity = if self.may_be_transport(tally) {
+    judge(input, Class::Io, "failed reads or writes", |tally| {
+        let (severity, why) = severity_of(input, tally);
+        let at_most = if may_be_transport(input.known, tally) {
             Severity::Suspect
         } else {
             severity
         };
-        self.raised(tally, severity, "failed reads or writes", why)
-    }
-
-    /// Commands that were not answered. SUSPECT from one incident; BAD from `bad_timeouts` episodes
-    /// within `window`, and never over a network.
-    pub(crate) fn timeouts(&self) -> Option<Verdict> {
-        let Some(tally) = self.tally(Class::Timeout) else {
-            return Some(Verdict::Clear);
-        };
-        let episodes = tally.episodes_within(self.policy.window);
-        let bad = episodes >= self.policy.bad_timeouts as usize && !self.may_be_transport(tally);
-        let severity = if bad {
-            Severity::Bad
-        } else {
-            Severity::Suspect
-        };
-        self.raised(
-            tally,
-            severity,
-            "did not answer commands in time",
-            bad.then(|| format!("in {episodes} episodes")),
-        )
-    }
-
-    /// Resets of the drive, its link or its controller. SUSPECT at most, since a cable, a power
-    /// supply or an adapter does this to a good drive.
-    pub(crate) fn resets(&self) -> Option<Verdict> {
-        self.suspect_at_most(Class::Reset, "was reset")
-    }
-
-    /// Transfers that were damaged on the link. SUSPECT at most, for the same reason.
-    pub(crate) fn link_errors(&self) -> Option<Verdict> {
-        self.suspect_at_most(Class::Transport, "had errors on its link")
-    }
-
-    fn suspect_at_most(&self, class: Class, what: &str) -> Option<Verdict> {
-        let Some(tally) = self.tally(class) else {
-            return Some(Verdict::Clear);
-        };
-        self.raised(tally, Severity::Suspect, what, None)
-    }
-
-    fn severity_of(&self, tally: &ErrorTally, bad_episodes: u32) -> (Severity, Option<String>) {
-        if tally.last_uncorrected.is_none() {
-            return (Severity::Suspect, Some("all of them corrected".to_owned()));
-        }
-        let window = self.policy.window;
-        if let Some(place) = tally.repeatedly_failed_sector(window) {
-            return (
-                Severity::Bad,
-                Some(format!(
-                    "sector {} of {} failed again",
-                    place.sector, place.device
-                )),
-            );
-        }
-        let places = tally.sectors_within(window);
-        if places >= u64::from(self.policy.bad_sectors) {
-            return (Severity::Bad, Some(format!("at {places} distinct sectors")));
-        }
-        let episodes = tally.episodes_within(window);
-        if episodes >= bad_episodes as usize {
-            return (Severity::Bad, Some(format!("in {episodes} episodes")));
-        }
-        (Severity::Suspect, None)
-    }
-
-    /// Something between the drive and the host is known, or more likely, to have caused it.
-    fn may_be_transport(&self, tally: &ErrorTally) -> bool {
-        tally.blame == Blame::No || self.known.facts.transport.is_remote()
-    }
-
-    /// The last error came with the drive's going: within a minute before, or after.
-    fn coincides_with_removal(&self, tally: &ErrorTally) -> bool {
-        let began = tally.episodes.last().copied().unwrap_or(tally.first.time);
-        self.known
-            .missing_since
-            .is_some_and(|since| elapsed(began, since) <= Duration::from_secs(60) || began >= since)
-    }
-
-    fn raised(
-        &self,
-        tally: &ErrorTally,
-        severity: Severity,
-        what: &str,
-        why: Option<String>,
-    ) -> Option<Verdict> {
-        let why = why.map(|why| format!(", {why}")).unwrap_or_default();
-        raised_until_quiet(
-            self.facts,
-            self.policy,
-            tally,
-            severity,
-            &format!("{} {what}{why}", name(self.known)),
-            self.now,
-        )
-    }
+        (at_most, why)
+    })
 }
 
-/// Raised with all that was told, until nothing more has been told for as long as this severity
-/// asks.
+/// Commands that were not answered. SUSPECT from one incident; BAD from `bad_timeouts` episodes
+/// within `window`, and never over a network.
+pub(crate) fn timeouts(input: &DriveInput) -> Option<Verdict> {
+    let errors = &input.context.policy.errors;
+    judge(
+        input,
+        Class::Timeout,
+        "did not answer commands in time",
+        |tally| {
+            let episodes = tally.episodes_within(errors.window);
+            if episodes >= errors.bad_timeouts as usize && !may_be_transport(input.known, tally) {
+                (Severity::Bad, Some(format!("in {episodes} episodes")))
+            } else {
+                (Severity::Suspect, None)
+            }
+        },
+    )
+}
+
+/// Resets of the drive, its link or its controller. SUSPECT at most, since a cable, a power supply
+/// or an adapter does this to a good drive.
+pub(crate) fn resets(input: &DriveInput) -> Option<Verdict> {
+    judge(input, Class::Reset, "was reset", |_| {
+        (Severity::Suspect, None)
+    })
+}
+
+/// Transfers that were damaged on the link. SUSPECT at most, for the same reason.
+pub(crate) fn link_errors(input: &DriveInput) -> Option<Verdict> {
+    judge(input, Class::Transport, "had errors on its link", |_| {
+        (Severity::Suspect, None)
+    })
+}
+
+/// `rule`: the severity, and why it is that severe.
+fn judge(
+    input: &DriveInput,
+    class: Class,
+    what: &str,
+    rule: impl Fn(&ErrorTally) -> (Severity, Option<String>),
+) -> Option<Verdict> {
+    let Some(tally) = input.errors.and_then(|history| history.get(class)) else {
+        return Some(Verdict::Clear);
+    };
+    let (severity, why) = rule(tally);
+    let why = why.map(|why| format!(", {why}")).unwrap_or_default();
+    let message = format!("{} {what}{why}", name(input.known));
+    raised_until_quiet(input.context, tally, severity, &message)
+}
+
+fn severity_of(input: &DriveInput, tally: &ErrorTally) -> (Severity, Option<String>) {
+    let errors = &input.context.policy.errors;
+    let failed_again = tally.repeatedly_failed_sector(errors.window);
+    let (sectors, episodes) = (
+        tally.sectors_within(errors.window),
+        tally.episodes_within(errors.window),
+    );
+    let (severity, why) = if tally.last_uncorrected.is_none() {
+        (Severity::Suspect, "all of them corrected".to_owned())
+    } else if let Some(failed) = failed_again {
+        (
+            Severity::Bad,
+            format!("sector {} of {} failed again", failed.sector, failed.device),
+        )
+    } else if sectors >= u64::from(errors.bad_sectors) {
+        (Severity::Bad, format!("at {sectors} distinct sectors"))
+    } else if episodes >= errors.bad_episodes as usize {
+        (Severity::Bad, format!("in {episodes} episodes"))
+    } else {
+        return (Severity::Suspect, None);
+    };
+    (severity, Some(why))
+}
+
+/// Something between the drive and the host is known, or more likely, to have caused it.
+fn may_be_transport(known: &KnownDrive, tally: &ErrorTally) -> bool {
+    tally.blame == Blame::No || known.facts.transport.is_remote()
+}
+
+/// The last error came with the drive's removal: within a minute before, or after.
+fn coincides_with_removal(known: &KnownDrive, tally: &ErrorTally) -> bool {
+    let began = tally.episodes.last().copied().unwrap_or(tally.first.time);
+    known
+        .missing_since
+        .is_some_and(|since| elapsed(began, since) <= Duration::from_secs(60) || began >= since)
+}
+
+/// Raised until no further error is logged for as long as this severity requires.
 pub(crate) fn raised_until_quiet(
-    facts: &Facts,
-    policy: &ErrorPolicy,
+    context: Context,
     tally: &ErrorTally,
     severity: Severity,
     what: &str,
-    now: Timestamp,
 ) -> Option<Verdict> {
-    let patience = policy.quiet_period(severity);
-    if let Some(over) = quiet_verdict(facts, tally, patience, now) {
+    let quiet_period = context.policy.errors.quiet_period(severity);
+    if let Some(over) = quiet_verdict(context, tally, quiet_period) {
         return over;
     }
     let message = format!("{what}: {}", summarize(tally));
+    let (proof, clears) = (log_evidence(tally), clears_when(quiet_period));
     raised(
-        severity,
-        Status::Degraded,
+        (severity, Status::Degraded),
         message,
-        log_evidence(tally),
-        &clears_when(patience),
+        proof,
+        clears,
         Some(tally.first.time),
     )
 }
@@ -226,43 +185,39 @@ pub(crate) fn is_confirmed_by_drive(known: &KnownDrive, tally: &ErrorTally) -> b
 
 /// Seen to be over, or not to be told: `None` while it is not over.
 pub(crate) fn quiet_verdict(
-    facts: &Facts,
+    context: Context,
     tally: &ErrorTally,
-    patience: Duration,
-    now: Timestamp,
+    quiet_period: Duration,
 ) -> Option<Option<Verdict>> {
-    if elapsed(tally.last.time, now) < patience {
+    let is_over = |since: Timestamp| elapsed(since, context.now) >= quiet_period;
+    if !is_over(tally.last.time) {
         return None;
     }
-    match facts.kernel.quiet_since(tally.last.time) {
-        Some(since) if elapsed(since, now) >= patience => Some(Some(Verdict::Clear)),
-        Some(_) => Some(unknown("kernel log records were lost meanwhile")),
-        None => Some(unknown("the kernel log cannot be read")),
-    }
+    Some(match context.facts.kernel.quiet_since(tally.last.time) {
+        Some(since) if is_over(since) => Some(Verdict::Clear),
+        Some(_) => unknown("kernel log records were lost meanwhile"),
+        None => unknown("the kernel log cannot be read"),
+    })
 }
 
 /// `3 incidents (12 records) …, sectors 2048, 4096`.
 pub(crate) fn summarize(tally: &ErrorTally) -> String {
-    let more = if tally.suppressed > 0 {
-        format!(
-            ", and at least {} that the kernel did not print",
-            tally.suppressed
-        )
-    } else {
-        String::new()
+    let count = |number: u64, what: &str| match number {
+        1 => format!("1 {what}"),
+        number => format!("{number} {what}s"),
     };
-    let times = match tally.incidents {
-        1 => "1 incident".to_owned(),
-        n => format!("{n} incidents"),
+    let (incidents, records) = (
+        count(tally.incidents, "incident"),
+        count(tally.records, "record"),
+    );
+    let more = match tally.suppressed {
+        0 => String::new(),
+        more => format!(", and at least {more} that the kernel did not print"),
     };
-    let records = match tally.records {
-        1 => "1 record".to_owned(),
-        n => format!("{n} records"),
-    };
-    let places = match tally.sectors.as_slice() {
+    let sectors = match tally.sectors.as_slice() {
         [] => String::new(),
-        [place] => format!("; sector {} of {}", place.sector, place.device),
-        places => {
+        [one] => format!("; sector {} of {}", one.sector, one.device),
+        sectors => {
             let others = if tally.more_sectors > 0 {
                 " and elsewhere"
             } else {
@@ -270,36 +225,41 @@ pub(crate) fn summarize(tally: &ErrorTally) -> String {
             };
             format!(
                 "; sectors {}{others}",
-                join_limited(places.iter().map(|place| place.sector))
+                join_limited(sectors.iter().map(|one| one.sector))
             )
         }
     };
     format!(
-        "{times} in {records}{more}, last at {}{places}",
+        "{incidents} in {records}{more}, last at {}{sectors}",
         tally.last.time
     )
 }
 
 /// The first record and the last.
 pub(crate) fn log_evidence(tally: &ErrorTally) -> Vec<Evidence> {
-    let told = |line: &Line| evidence(line.origin.name(), line.time, &line.text);
-    if tally.first == tally.last {
-        vec![told(&tally.first)]
-    } else {
-        vec![told(&tally.first), told(&tally.last)]
+    let record = |line: &Line| evidence(line.origin.name(), line.time, &line.text);
+    let mut records = vec![record(&tally.first)];
+    if tally.first != tally.last {
+        records.push(record(&tally.last));
     }
+    records
 }
 
-pub(crate) fn clears_when(patience: Duration) -> String {
-    format!("no such error is logged for {}", format_duration(patience))
+pub(crate) fn clears_when(quiet_period: Duration) -> String {
+    format!(
+        "no such error is logged for {}",
+        format_duration(quiet_period)
+    )
 }
 
 fn format_duration(duration: Duration) -> String {
     let seconds = duration.as_secs();
-    match seconds {
-        _ if seconds > 0 && seconds.is_multiple_of(86_400) => format!("{} d", seconds / 86_400),
-        _ if seconds > 0 && seconds.is_multiple_of(3600) => format!("{} h", seconds / 3600),
-        _ if seconds > 0 && seconds.is_multiple_of(60) => format!("{} min", seconds / 60),
-        _ => format!("{seconds} s"),
+    let units = [(86_400, "d"), (3600, "h"), (60, "min")];
+    match units
+        .iter()
+        .find(|(unit, _)| seconds > 0 && seconds.is_multiple_of(*unit))
+    {
+        Some((unit, name)) => format!("{} {name}", seconds / unit),
+        None => format!("{seconds} s"),
     }
 }

@@ -7,16 +7,20 @@ use crate::model::assess::errors::{
     clears_when, is_confirmed_by_drive, log_evidence, quiet_verdict, raised_until_quiet, summarize,
 };
 use crate::model::assess::mounted::mount_line_of;
-use crate::model::assess::text::{MOUNTINFO, evidence, join_limited, raised, unknown};
+use crate::model::assess::reason_rules::{Context, VolumeInput};
+use crate::model::assess::text::{
+    BAD, DATA_LOSS, INACCESSIBLE, Level, MOUNTINFO, SUSPECT, evidence, join_limited, raised,
+    unknown,
+};
 use crate::model::assess::{checks, merge};
-use crate::model::counters::Counter;
 use crate::model::facts::{Facts, KnownVolume};
-use crate::model::finding::{Severity, Status, Subject, Verdict};
+use crate::model::finding::{Severity, Subject, Verdict};
 use crate::model::graph::extents::may_contain_sector;
 use crate::model::ids::DriveId;
 use crate::model::kernel_log::error_history::{ErrorTally, FailedSector};
 use crate::model::kernel_log::event::Class;
-use crate::model::policy::Policy;
+use crate::model::observation::Observation;
+use crate::model::policy::ErrorPolicy;
 use crate::model::reason::Reason;
 use crate::model::volume::{Impact, VolumeFacts};
 
@@ -25,33 +29,22 @@ use crate::model::volume::{Impact, VolumeFacts};
 /// fanotify(7).
 /// SUSPECT, degraded; BAD from `bad_episodes` episodes within `window`. Clears after `quiet_after`
 /// (BAD: `bad_quiet_after`) without another.
-pub(crate) fn errors(
-    facts: &Facts,
-    known: &KnownVolume,
-    policy: &Policy,
-    now: Timestamp,
-) -> Option<Verdict> {
-    let Some(tally) = tally(facts, known, Class::FsError) else {
+pub(crate) fn errors(input: &VolumeInput) -> Option<Verdict> {
+    let Some(tally) = tally(input, Class::FsError) else {
         return Some(Verdict::Clear);
     };
-    let episodes = tally.episodes_within(policy.errors.window);
-    let bad = episodes >= policy.errors.bad_episodes as usize;
+    let errors = &input.context.policy.errors;
+    let bad = tally.episodes_within(errors.window) >= errors.bad_episodes as usize;
     let severity = if bad {
         Severity::Bad
     } else {
         Severity::Suspect
     };
-    raised_until_quiet(
-        facts,
-        &policy.errors,
-        tally,
-        severity,
-        &format!(
-            "{} had I/O errors from the device below it",
-            describe(&known.facts)
-        ),
-        now,
-    )
+    let what = format!(
+        "{} had I/O errors from the device below it",
+        describe(&input.known.facts)
+    );
+    raised_until_quiet(input.context, tally, severity, &what)
 }
 
 /// The filesystem found its own structures or data to be wrong (ext4's EFSCORRUPTED and EFSBADCRC,
@@ -59,29 +52,20 @@ pub(crate) fn errors(
 /// lost is for a check to prove. SUSPECT where redundancy put all of it right. Clears after
 /// `bad_quiet_after` without another. Also BAD while XFS itself calls some of its metadata sick.
 /// And what checks have shown (`checks::corrupted`), which may be proof of lost data.
-pub(crate) fn corrupted(
-    facts: &Facts,
-    known: &KnownVolume,
-    policy: &Policy,
-    now: Timestamp,
-) -> Option<Verdict> {
+pub(crate) fn corrupted(input: &VolumeInput) -> Option<Verdict> {
     merge(
-        kernel_corrupted(facts, known, policy, now),
-        checks::corrupted(facts, known),
+        kernel_corrupted(input),
+        checks::corrupted(input.context.facts, input.known),
     )
 }
 
-/// The kernel's own word of it, less what a later check of the whole has found clean.
-pub(crate) fn kernel_corrupted(
-    facts: &Facts,
-    known: &KnownVolume,
-    policy: &Policy,
-    now: Timestamp,
-) -> Option<Verdict> {
+/// What the kernel itself reports, less what a later check of the whole has found clean.
+pub(crate) fn kernel_corrupted(input: &VolumeInput) -> Option<Verdict> {
+    let (facts, known) = (input.context.facts, input.known);
     if let Some(sick) = xfs_sick(facts, known) {
         return sick;
     }
-    let Some(tally) = tally(facts, known, Class::FsCorruption) else {
+    let Some(tally) = tally(input, Class::FsCorruption) else {
         return Some(Verdict::Clear);
     };
     if is_metadata_corruption(tally)
@@ -89,25 +73,12 @@ pub(crate) fn kernel_corrupted(
     {
         return Some(Verdict::Clear);
     }
-    let healed = tally.last_uncorrected.is_none();
-    let severity = if healed {
-        Severity::Suspect
-    } else {
-        Severity::Bad
+    let (severity, what) = match tally.last_uncorrected {
+        None => (Severity::Suspect, "found corrupted data and repaired it"),
+        Some(_) => (Severity::Bad, "found its own data corrupted"),
     };
-    let what = if healed {
-        "found corrupted data and repaired it"
-    } else {
-        "found its own data corrupted"
-    };
-    raised_until_quiet(
-        facts,
-        &policy.errors,
-        tally,
-        severity,
-        &format!("{} {what}", describe(&known.facts)),
-        now,
-    )
+    let what = format!("{} {what}", describe(&known.facts));
+    raised_until_quiet(input.context, tally, severity, &what)
 }
 
 /// What a checker would have seen: the words of ext4 and XFS on their own structures. btrfs speaks
@@ -125,13 +96,13 @@ fn is_metadata_corruption(tally: &ErrorTally) -> bool {
 /// XFS_IOC_FSGEOMETRY; xfs_health.h).
 fn xfs_sick(facts: &Facts, known: &KnownVolume) -> Option<Option<Verdict>> {
     let memory = facts.filesystem_counters(known, "xfs")?;
-    let set: Vec<(&str, &Counter)> = memory
+    let set: Vec<_> = memory
         .counters()
         .filter(|(name, counter)| name.starts_with("sick_") && counter.last > 0)
         .collect();
     let at = set
         .iter()
-        .filter_map(|(_, counter)| counter.last_growth.or(Some(counter.since)))
+        .map(|(_, counter)| counter.last_growth.unwrap_or(counter.since))
         .max()?;
     let names = join_limited(set.iter().map(|(name, _)| name.trim_start_matches("sick_")));
     let message = format!(
@@ -139,36 +110,25 @@ fn xfs_sick(facts: &Facts, known: &KnownVolume) -> Option<Option<Verdict>> {
         describe(&known.facts)
     );
     let proof = vec![evidence(&memory.file, at, format!("sick: {names}"))];
-    Some(raised(
-        Severity::Bad,
-        Status::Degraded,
-        message,
-        proof,
-        "XFS reports none of its metadata as sick",
-        Some(at),
-    ))
+    let clears = "XFS reports none of its metadata as sick";
+    Some(raised(BAD, message, proof, clears, Some(at)))
 }
 
 /// The filesystem has stopped itself. Sources: the kernel's log, and the superblock option
 /// `shutdown` (ext4, XFS and btrfs of newer kernels). BAD, inaccessible. Clears when it is
 /// unmounted, or answers again where the log alone told of it.
-pub(crate) fn shutdown(facts: &Facts, known: &KnownVolume) -> Option<Verdict> {
-    let volume = &known.facts;
-    let marked = volume.mounts.iter().find(|mount| {
-        mount
-            .super_options
-            .iter()
-            .any(|option| option == "shutdown")
-    });
-    let tally = tally(facts, known, Class::FsShutdown);
+pub(crate) fn shutdown(input: &VolumeInput) -> Option<Verdict> {
+    let (facts, volume) = (input.context.facts, &input.known.facts);
+    let marked = volume
+        .mounts
+        .iter()
+        .find(|mount| mount.has_super_option("shutdown"));
+    let tally = tally(input, Class::FsShutdown);
     if marked.is_none() {
         if let Some(error) = facts.mounts.error() {
             return unknown(error);
         }
-        let Some(tally) = tally else {
-            return Some(Verdict::Clear);
-        };
-        if accessible_since(facts, known, tally.last.time) {
+        if tally.is_none_or(|tally| is_accessible_since(facts, volume, tally.last.time)) {
             return Some(Verdict::Clear);
         }
     }
@@ -180,32 +140,28 @@ pub(crate) fn shutdown(facts: &Facts, known: &KnownVolume) -> Option<Verdict> {
         "{} has shut itself down: every access fails",
         describe(volume)
     );
-    let clears = "it is unmounted, or answers again";
+    let since = tally.map(|tally| tally.first.time);
     raised(
-        Severity::Bad,
-        Status::Inaccessible,
+        INACCESSIBLE,
         message,
         proof,
-        clears,
-        tally.map(|tally| tally.first.time),
+        "it is unmounted, or answers again",
+        since,
     )
 }
 
-/// A directory of it could be read since.
-fn accessible_since(facts: &Facts, known: &KnownVolume, time: Timestamp) -> bool {
-    known
-        .facts
+/// A later probe could read one of its directories.
+fn is_accessible_since(facts: &Facts, volume: &VolumeFacts, time: Timestamp) -> bool {
+    let mut probes = volume
         .mounts
         .iter()
-        .filter_map(|mount| facts.probes.get(&mount.path))
-        .any(|probe| {
-            let answered = probe.result.at().is_some_and(|at| at > time);
-            answered
-                && probe
-                    .result
-                    .value()
-                    .is_some_and(|value| value.readdir.is_ok() && value.statfs.is_ok())
-        })
+        .filter_map(|mount| facts.probes.get(&mount.path));
+    probes.any(|probe| match &probe.result {
+        Observation::Ok { at, value } => {
+            *at > time && value.readdir.is_ok() && value.statfs.is_ok()
+        }
+        _ => false,
+    })
 }
 
 /// Reads or writes of the volume's own device failed, or sectors of a drive beneath that lie in the
@@ -213,218 +169,153 @@ fn accessible_since(facts: &Facts, known: &KnownVolume, time: Timestamp) -> bool
 /// distinct sectors or `bad_episodes` episodes within `window`: then, where the drive itself said
 /// that it could not read them, DATA_LOSS: nobody else has them. Clears after `quiet_after` (BAD:
 /// `bad_quiet_after`).
-pub(crate) fn io_errors(
-    facts: &Facts,
-    known: &KnownVolume,
-    policy: &Policy,
-    now: Timestamp,
-) -> Option<Verdict> {
+pub(crate) fn io_errors(input: &VolumeInput) -> Option<Verdict> {
+    let (errors, facts) = (&input.context.policy.errors, &input.known.facts);
     let own = [Class::Io, Class::Medium, Class::Timeout]
         .into_iter()
-        .filter_map(|class| tally(facts, known, class))
+        .filter_map(|class| tally(input, class))
         .map(|tally| ErrorSource {
             tally,
-            places: tally.sectors.iter().collect(),
+            sectors: tally.sectors.iter().collect(),
             confirmed_medium: false,
             what: format!(
                 "reads or writes of {} failed",
-                known.facts.device.as_deref().unwrap_or("its device")
+                facts.device.as_deref().unwrap_or("its device")
             ),
         });
-    let beneath = known
-        .facts
+    let underlying = facts
         .drive_ids
         .iter()
-        .flat_map(|id| drive_error_sources(facts, known, policy, id));
-    let mut worst: Option<(Severity, Status, ErrorSource<'_>)> = None;
+        .flat_map(|id| drive_error_sources(input, id));
+    let mut worst: Option<(Level, ErrorSource<'_>)> = None;
     let mut undecided = None;
-    for source in own.chain(beneath) {
-        let (severity, status) = source.severity_and_status(policy);
-        match quiet_verdict(
-            facts,
-            source.tally,
-            policy.errors.quiet_period(severity),
-            now,
-        ) {
+    for source in own.chain(underlying) {
+        let level = source.level(errors);
+        match quiet_verdict(input.context, source.tally, errors.quiet_period(level.0)) {
             Some(Some(Verdict::Unknown { why })) => undecided = Some(why),
-            Some(_) => {}
-            None if worst
-                .as_ref()
-                .is_none_or(|known| (known.0, known.1) < (severity, status)) =>
-            {
-                worst = Some((severity, status, source))
+            None if worst.as_ref().is_none_or(|(worst, _)| *worst < level) => {
+                worst = Some((level, source))
             }
-            None => {}
+            _ => {}
         }
     }
-    let Some((severity, status, source)) = worst else {
+    let Some((level, ErrorSource { tally, what, .. })) = worst else {
         return undecided.map_or(Some(Verdict::Clear), unknown);
     };
-    let patience = policy.errors.quiet_period(severity);
-    let message = format!("{}: {}", source.what, summarize(source.tally));
+    let message = format!("{what}: {}", summarize(tally));
+    let clears = clears_when(errors.quiet_period(level.0));
     raised(
-        severity,
-        status,
+        level,
         message,
-        log_evidence(source.tally),
-        &clears_when(patience),
-        Some(source.tally.first.time),
+        log_evidence(tally),
+        clears,
+        Some(tally.first.time),
     )
 }
 
 struct ErrorSource<'a> {
     tally: &'a ErrorTally,
-    places: Vec<&'a FailedSector>,
-    /// The drive's own word that it could not read.
+    sectors: Vec<&'a FailedSector>,
+    /// The drive itself reported that it could not read.
     confirmed_medium: bool,
     what: String,
 }
 
 impl ErrorSource<'_> {
-    fn severity_and_status(&self, policy: &Policy) -> (Severity, Status) {
-        let errors = &policy.errors;
-        if self.tally.last_uncorrected.is_none() {
-            return (Severity::Suspect, Status::Degraded);
-        }
-        let again = self.places.iter().any(|place| place.times > 1);
-        let many = self.places.len() as u64 >= u64::from(errors.bad_sectors);
+    fn level(&self, errors: &ErrorPolicy) -> Level {
+        let again = self.sectors.iter().any(|sector| sector.times > 1);
+        let many = self.sectors.len() as u64 >= u64::from(errors.bad_sectors);
         let often = self.tally.episodes_within(errors.window) >= errors.bad_episodes as usize;
-        let unread = self.places.iter().any(|place| place.is_read);
-        match again || many || often {
-            true if self.confirmed_medium && unread && (again || many) => {
-                (Severity::Bad, Status::DataLoss)
-            }
-            true => (Severity::Bad, Status::Degraded),
-            false => (Severity::Suspect, Status::Degraded),
+        let unread = self.sectors.iter().any(|sector| sector.is_read);
+        if self.tally.last_uncorrected.is_none() || !(again || many || often) {
+            SUSPECT
+        } else if self.confirmed_medium && unread && (again || many) {
+            DATA_LOSS
+        } else {
+            BAD
         }
     }
 }
 
 /// What a drive's failing sectors mean for a volume in which they lie, and that stands on this
 /// drive alone.
-fn drive_error_sources<'a>(
-    facts: &'a Facts,
-    known: &KnownVolume,
-    policy: &Policy,
-    id: &DriveId,
-) -> Vec<ErrorSource<'a>> {
+fn drive_error_sources<'a>(input: &VolumeInput<'a>, id: &DriveId) -> Vec<ErrorSource<'a>> {
+    let (Context { facts, policy, .. }, known) = (input.context, input.known);
     let exposed = known.facts.stack.impact(&|drive| drive == id) == Impact::Exposed;
-    let (true, Some(inventory), Some(memory)) = (
-        exposed,
-        facts.inventory(),
-        facts.errors(&Subject::Drive(id.clone())),
-    ) else {
+    let errors = facts.errors(&Subject::Drive(id.clone()));
+    let (true, Some(inventory), Some(errors)) = (exposed, facts.inventory(), errors) else {
         return Vec::new();
     };
-    let told = [Class::Medium, Class::Io]
-        .into_iter()
-        .filter_map(|class| memory.get(class).map(|tally| (class, tally)));
-    let source = |(class, tally): (Class, &'a ErrorTally)| {
-        // What failed before there was this volume was not its data.
-        let here = |place: &&FailedSector| {
-            place.last >= known.first_seen
-                && tally.is_recent(place, policy.errors.window)
-                && may_contain_sector(
-                    inventory,
-                    &facts.layers,
-                    &known.facts,
-                    &place.device,
-                    place.sector,
-                )
+    let source = |class: Class| {
+        let tally = errors.get(class)?;
+        // What failed before this volume existed was not its data.
+        let is_inside = |failed: &&FailedSector| {
+            let (device, sector) = (&failed.device, failed.sector);
+            failed.last >= known.first_seen
+                && tally.is_recent(failed, policy.errors.window)
+                && may_contain_sector(inventory, &facts.layers, &known.facts, device, sector)
         };
-        let places: Vec<&FailedSector> = tally.sectors.iter().filter(here).collect();
-        if places.is_empty() {
+        let sectors: Vec<&FailedSector> = tally.sectors.iter().filter(is_inside).collect();
+        if sectors.is_empty() {
             return None;
         }
-        let sectors = join_limited(
-            places
-                .iter()
-                .map(|place| format!("{} of {}", place.sector, place.device)),
-        );
-        let what = format!(
-            "sectors of drive {id} in the volume failed ({sectors}), and there is no other copy"
-        );
-        let medium = class == Class::Medium
-            && facts
-                .drives
-                .get(id)
-                .is_some_and(|drive| is_confirmed_by_drive(drive, tally));
+        let names = sectors
+            .iter()
+            .map(|failed| format!("{} of {}", failed.sector, failed.device));
+        let names = join_limited(names);
+        let drive = facts.drives.get(id);
         Some(ErrorSource {
             tally,
-            places,
-            confirmed_medium: medium,
-            what,
+            sectors,
+            confirmed_medium: class == Class::Medium
+                && drive.is_some_and(|drive| is_confirmed_by_drive(drive, tally)),
+            what: format!(
+                "sectors of drive {id} in the volume failed ({names}), and there is no other copy"
+            ),
         })
     };
-    told.filter_map(source).collect()
+    [Class::Medium, Class::Io]
+        .into_iter()
+        .filter_map(source)
+        .collect()
 }
 
-/// What was said of a device that carries no volume: a filesystem whose mount failed, an array or a
-/// mapping whose reads fail. As the volumes' rules, and SUSPECT at most where nobody uses it.
-pub(crate) fn device(
-    facts: &Facts,
-    name: &str,
-    policy: &Policy,
-    now: Timestamp,
-) -> Vec<(Reason, Option<Verdict>)> {
-    let memory = facts.errors(&Subject::Device(name.to_owned()));
-    let said = |classes: &[Class], what: &str| {
-        let Some(tally) = classes.iter().find_map(|class| memory?.get(*class)) else {
+/// Log records about a device that carries no volume: a filesystem whose mount failed, an array or
+/// a mapping whose reads fail. As the volumes' rules, and SUSPECT at most where nothing uses it.
+pub(crate) fn device(context: Context, name: &str) -> [(Reason, Option<Verdict>); 3] {
+    let errors = context.facts.errors(&Subject::Device(name.to_owned()));
+    let verdict = |classes: &[Class], what: &str| {
+        let Some(tally) = classes.iter().find_map(|class| errors?.get(*class)) else {
             return Some(Verdict::Clear);
         };
-        raised_until_quiet(
-            facts,
-            &policy.errors,
-            tally,
-            Severity::Suspect,
-            &format!("{name} {what}"),
-            now,
-        )
+        raised_until_quiet(context, tally, Severity::Suspect, &format!("{name} {what}"))
     };
-    vec![
-        (
-            Reason::IoErrors,
-            said(
-                &[Class::Medium, Class::Io, Class::Timeout],
-                "failed reads or writes",
-            ),
-        ),
-        (
-            Reason::FilesystemErrors,
-            said(
-                &[Class::FsError, Class::FsShutdown],
-                "has a filesystem that met errors of its device",
-            ),
-        ),
+    let io = [Class::Medium, Class::Io, Class::Timeout];
+    let filesystem = [Class::FsError, Class::FsShutdown];
+    let met_errors = "has a filesystem that met errors of its device";
+    let corrupted = "has a filesystem that found its own data corrupted";
+    [
+        (Reason::IoErrors, verdict(&io, "failed reads or writes")),
+        (Reason::FilesystemErrors, verdict(&filesystem, met_errors)),
         (
             Reason::FilesystemCorrupted,
-            said(
-                &[Class::FsCorruption],
-                "has a filesystem that found its own data corrupted",
-            ),
+            verdict(&[Class::FsCorruption], corrupted),
         ),
     ]
 }
 
-pub(crate) fn tally<'a>(
-    facts: &'a Facts,
-    known: &KnownVolume,
-    class: Class,
-) -> Option<&'a ErrorTally> {
-    facts
-        .errors(&Subject::Volume(known.facts.id.clone()))?
-        .get(class)
+pub(crate) fn tally<'a>(input: &VolumeInput<'a>, class: Class) -> Option<&'a ErrorTally> {
+    input
+        .context
+        .facts
+        .tally(&Subject::Volume(input.known.facts.id.clone()), class)
 }
 
 fn describe(volume: &VolumeFacts) -> String {
-    let kind = volume.fs_type.as_deref().unwrap_or("filesystem");
-    let place = volume
+    let mounted = volume
         .mounts
         .first()
-        .map(|mount| format!(" mounted at {}", mount.path))
-        .unwrap_or_default();
-    format!(
-        "the {kind} on {}{place}",
-        volume.device.as_deref().unwrap_or("an unknown device")
-    )
+        .map(|mount| format!(" mounted at {}", mount.path));
+    let (kind, device) = (volume.filesystem_name(), volume.device_name());
+    format!("the {kind} on {device}{}", mounted.unwrap_or_default())
 }

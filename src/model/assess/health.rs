@@ -1,4 +1,4 @@
-//! Health of drives and volumes: the worst finding, or that it cannot be told.
+//! Health of drives and volumes: the worst finding, or unknown.
 
 use crate::model::assess::mounted::is_volume_error;
 use crate::model::assess::smart;
@@ -8,7 +8,7 @@ use crate::model::observation::Observation;
 
 /// Health from the worst finding that is active and from whether a source should have answered and
 /// did not.
-/// What is known to be bad or suspect stays so; only a thing without findings is unknown.
+/// What is known to be bad or suspect stays so; only a subject without findings is unknown.
 pub(crate) fn health(worst: Option<Severity>, unknown: bool) -> Health {
     match worst {
         Some(Severity::Bad) => Health::Bad,
@@ -18,24 +18,15 @@ pub(crate) fn health(worst: Option<Severity>, unknown: bool) -> Health {
     }
 }
 
-/// Which source should have told of this thing and did not, with its error; `None` when all that
-/// apply have answered (or need not yet).
+/// Which source should have reported on this subject and did not, with its error; `None` when all
+/// that apply have answered (or need not yet).
 pub(crate) fn health_unknown(facts: &Facts, subject: &Subject) -> Option<String> {
     match subject {
         Subject::Drive(id) => {
-            let unasked = facts
-                .inventory
-                .error()
-                .map(|error| format!("drives: {error}"));
-            unasked.or_else(|| smart::health_unknown(facts, facts.drives.get(id)?))
+            drives(facts).or_else(|| smart::health_unknown(facts, facts.drives.get(id)?))
         }
         Subject::Volume(id) => volume(facts, facts.volumes.get(id)?),
-        Subject::Device(name) => layer(facts, name).or_else(|| {
-            facts
-                .inventory
-                .error()
-                .map(|error| format!("drives: {error}"))
-        }),
+        Subject::Device(name) => layer(facts, name).or_else(|| drives(facts)),
     }
 }
 
@@ -48,26 +39,23 @@ fn volume(facts: &Facts, known: &KnownVolume) -> Option<String> {
         return Some(format!("the kubelet's records: {error}"));
     }
     let local = !volume.remote || volume.device.is_some();
-    if let Some(error) = facts.inventory.error().filter(|_| local) {
-        return Some(format!("drives: {error}"));
-    }
-    volume
-        .devices
-        .iter()
-        .find_map(|name| layer(facts, name))
+    let scan = drives(facts).filter(|_| local);
+    scan.or_else(|| volume.devices.iter().find_map(|name| layer(facts, name)))
         .or_else(|| probes(facts, known))
 }
 
-fn layer(facts: &Facts, name: &str) -> Option<String> {
-    facts
-        .layers
-        .get(name)?
-        .state
-        .error()
-        .map(|error| format!("state of {name}: {error}"))
+fn drives(facts: &Facts) -> Option<String> {
+    Some(format!("drives: {}", facts.inventory.error()?))
 }
 
-/// No mount of it has told anything, and one could not be asked or would not be looked at.
+fn layer(facts: &Facts, name: &str) -> Option<String> {
+    Some(format!(
+        "state of {name}: {}",
+        facts.layers.get(name)?.state.error()?
+    ))
+}
+
+/// No mount of it was probed well, and one could not be probed.
 fn probes(facts: &Facts, known: &KnownVolume) -> Option<String> {
     if known.facts.block {
         return None;

@@ -2,19 +2,20 @@
 
 use jiff::Timestamp;
 
-use crate::model::assess::text::{evidence, join_limited, percent, raised, unknown};
-use crate::model::block::{LayerState, MdState, Multipath, ThinPool};
-use crate::model::facts::{Facts, LayerFacts};
-use crate::model::finding::{Evidence, Severity, Status, Verdict};
+use crate::model::assess::reason_rules::{Context, VolumeInput};
+use crate::model::assess::text::{
+    BAD, INACCESSIBLE, Level, SUSPECT, evidence, join_limited, percent, raised, unknown,
+};
+use crate::model::block::{Layer, LayerState, MdState, Multipath, ThinPool};
+use crate::model::facts::Facts;
+use crate::model::finding::{Evidence, Severity, Verdict};
 use crate::model::graph::stack::{btrfs_tolerance, tolerance};
 use crate::model::observation::Observation;
-use crate::model::policy::Policy;
 use crate::model::volume::VolumeFacts;
 
-/// What one layer says; worst first wins for a volume over several.
+/// What one layer reports; the worst one counts for a volume over several.
 struct Degradation {
-    severity: Severity,
-    status: Status,
+    level: Level,
     message: String,
     evidence: Vec<Evidence>,
 }
@@ -23,73 +24,56 @@ struct Degradation {
 /// devinfo.
 /// SUSPECT, degraded, while what is left carries the data; BAD, inaccessible, when more is lost
 /// than the level survives or the array does not run. Clears when every array is whole again.
-pub(crate) fn raid_degraded(facts: &Facts, volume: &VolumeFacts) -> Option<Verdict> {
+pub(crate) fn raid_degraded(input: &VolumeInput) -> Option<Verdict> {
+    let (facts, volume) = (input.context.facts, &input.known.facts);
     match btrfs(facts, volume) {
-        Some(Ok(said)) => said.raise("every member of the filesystem is present again"),
+        Some(Ok(worst)) => worst.raise("every member of the filesystem is present again"),
         Some(Err(verdict)) => raid(facts, &volume.devices).or(Some(verdict)),
         None => raid(facts, &volume.devices).or_else(|| clear_without_layer(facts, volume)),
     }
 }
 
 pub(crate) fn raid(facts: &Facts, devices: &[String]) -> Option<Verdict> {
-    worst_layer(
-        facts,
-        devices,
-        "every member of the array is active and in sync",
-        |name, at, state| match state {
-            LayerState::Md(md) => Some(md_array(name, at, md)),
-            LayerState::DmRaid {
-                level,
-                health,
-                sync_action,
-                status_line,
-            } => Some(dm_raid(
-                name,
-                at,
-                level,
-                health,
-                sync_action.as_deref(),
-                status_line,
-            )),
-            _ => None,
-        },
-    )
+    let clears = "every member of the array is active and in sync";
+    worst_layer(facts, devices, clears, |name, at, state| match state {
+        LayerState::Md(md) => Some(md_array(name, at, md)),
+        LayerState::DmRaid { .. } => Some(dm_raid(name, at, state)),
+        _ => None,
+    })
 }
 
-/// The thin pool beneath the volume is nearly or wholly used, in data or in metadata. Source:
+/// The thin pool below the volume is nearly or wholly used, in data or in metadata. Source:
 /// dm-thin's status. SUSPECT, degraded, from `suspect_percent`; BAD from `bad_percent` until below
 /// `suspect_percent`; BAD, inaccessible, when the pool is out of space, read-only or failed. Clears
 /// below `clear_percent` in a pool that takes writes.
-pub(crate) fn thin_pool_full(
-    facts: &Facts,
-    volume: &VolumeFacts,
-    policy: &Policy,
-    active: Option<Severity>,
-) -> Option<Verdict> {
-    thin(facts, &volume.devices, policy, active).or_else(|| clear_without_layer(facts, volume))
+pub(crate) fn thin_pool_full(input: &VolumeInput) -> Option<Verdict> {
+    let volume = &input.known.facts;
+    thin(input.context, &volume.devices, input.active)
+        .or_else(|| clear_without_layer(input.context.facts, volume))
 }
 
 pub(crate) fn thin(
-    facts: &Facts,
+    context: Context,
     devices: &[String],
-    policy: &Policy,
     active: Option<Severity>,
 ) -> Option<Verdict> {
+    let clears = "the pool accepts writes and both its data and its metadata are below the limit";
     worst_layer(
-        facts,
+        context.facts,
         devices,
-        "the pool accepts writes and both its data and its metadata are below the limit",
+        clears,
         |name, at, state| match state {
-            LayerState::Thin(pool) => Some(thin_pool(name, at, pool, policy, active)),
+            LayerState::Thin(pool) => Some(thin_pool(context, name, at, pool, active)),
             _ => None,
         },
     )
 }
 
-/// Paths of a multipath device beneath the volume have failed. Source: dm-multipath's status.
+/// Paths of a multipath device below the volume have failed. Source: dm-multipath's status.
 /// SUSPECT, degraded, while one is left; BAD, inaccessible, when none is. Clears when all are
 /// active.
-pub(crate) fn paths_degraded(facts: &Facts, volume: &VolumeFacts) -> Option<Verdict> {
+pub(crate) fn paths_degraded(input: &VolumeInput) -> Option<Verdict> {
+    let (facts, volume) = (input.context.facts, &input.known.facts);
     paths(facts, &volume.devices).or_else(|| clear_without_layer(facts, volume))
 }
 
@@ -99,47 +83,31 @@ pub(crate) fn paths(facts: &Facts, devices: &[String]) -> Option<Verdict> {
         devices,
         "all paths are active",
         |name, at, state| match state {
-            LayerState::Multipath(multipath) => {
-                Some(multipath_degradation(facts, name, at, multipath))
-            }
+            LayerState::Multipath(multipath) => Some(failed_paths(facts, name, at, multipath)),
             _ => None,
         },
     )
 }
 
-/// No such layer is beneath the volume (any more), as a good scan says.
+/// A good scan shows no such layer below the volume (any more).
 fn clear_without_layer(facts: &Facts, volume: &VolumeFacts) -> Option<Verdict> {
     let inventory = facts.inventory.value()?;
-    // A device that the scan lists and whose state has not been asked for yet may be such a layer.
+    // A device that the scan lists and whose state has not been read yet may be such a layer.
     let pending = volume.devices.iter().any(|name| {
-        let layered = inventory.devices.get(name).is_some_and(|device| {
-            use crate::model::block::Layer;
-            matches!(device.layer, Layer::Md { .. } | Layer::Dm { .. })
-        });
-        layered
-            && facts
-                .layers
-                .get(name)
-                .is_none_or(|layer| layer.last_known().is_none())
+        let device = inventory.devices.get(name);
+        device.is_some_and(|device| matches!(device.layer, Layer::Md { .. } | Layer::Dm { .. }))
+            && facts.layer_state(name).is_none()
     });
     (!pending && !volume.device_gone).then_some(Verdict::Clear)
 }
 
 impl Degradation {
     fn raise(self, clears: &str) -> Option<Verdict> {
-        raised(
-            self.severity,
-            self.status,
-            self.message,
-            self.evidence,
-            clears,
-            None,
-        )
+        raised(self.level, self.message, self.evidence, clears, None)
     }
 }
 
-/// The worst of what these devices' states say; a state that could not be read leaves the answer
-/// open.
+/// The worst state of these devices; a state that could not be read makes the verdict unknown.
 fn worst_layer(
     facts: &Facts,
     devices: &[String],
@@ -154,45 +122,36 @@ fn worst_layer(
         .filter_map(|name| facts.layers.get_key_value(name))
     {
         let relevant = layer
+            .state
             .last_known()
-            .is_some_and(|state| rule(name, Timestamp::UNIX_EPOCH, state).is_some());
+            .is_none_or(|state| rule(name, Timestamp::UNIX_EPOCH, state).is_some());
         match layer.state.observation() {
             Observation::Ok { at, value } => {
-                if let Some(said) = rule(name, *at, value) {
+                if let Some(degradation) = rule(name, *at, value) {
                     applies = true;
-                    if let Some(said) = said
-                        && worst.as_ref().is_none_or(|known| {
-                            (known.severity, known.status) < (said.severity, said.status)
-                        })
-                    {
-                        worst = Some(said);
-                    }
+                    let level = worst.as_ref().map(|worst| worst.level);
+                    worst = degradation
+                        .filter(|new| level.is_none_or(|level| level < new.level))
+                        .or(worst);
                 }
             }
-            Observation::Failed { error, .. } if relevant || layer.last_known().is_none() => {
+            Observation::Failed { error, .. } if relevant => {
                 why.get_or_insert(format!("state of {name}: {error}"));
             }
             _ => {}
         }
-        if let Some(stuck) = pending(layer, relevant) {
+        if let Some(stuck) = layer.stuck.as_ref().filter(|_| relevant) {
             why.get_or_insert(format!(
-                "the state of {name} has been asked for since {stuck} without an answer"
+                "the state of {name} has been asked for since {} without an answer",
+                stuck.since
             ));
         }
     }
     match (worst, why) {
-        (Some(said), _) => said.raise(clears),
+        (Some(worst), _) => worst.raise(clears),
         (None, Some(why)) => unknown(why),
         (None, None) => applies.then_some(Verdict::Clear),
     }
-}
-
-fn pending(layer: &LayerFacts, relevant: bool) -> Option<Timestamp> {
-    layer
-        .stuck
-        .as_ref()
-        .filter(|_| relevant || layer.last_known().is_none())
-        .map(|stuck| stuck.since)
 }
 
 fn md_array(name: &str, at: Timestamp, md: &MdState) -> Option<Degradation> {
@@ -202,32 +161,31 @@ fn md_array(name: &str, at: Timestamp, md: &MdState) -> Option<Degradation> {
         md.array_state.as_str(),
         "inactive" | "clear" | "broken" | "suspended"
     );
-    let survives = tolerance(&md.level, md.raid_disks as usize);
-    let lost = md.degraded > 0 && survives.is_none_or(|tolerates| md.degraded as usize > tolerates);
-    if !dead && md.degraded == 0 {
+    let degraded = md.degraded as usize;
+    let lost = degraded > 0
+        && tolerance(&md.level, md.raid_disks as usize)
+            .is_none_or(|tolerates| degraded > tolerates);
+    if !dead && degraded == 0 {
         return None;
     }
-    let have = md.raid_disks.saturating_sub(md.degraded);
-    let mut message = format!(
-        "{name} ({}) runs with {have} of {} devices",
-        md.level, md.raid_disks
-    );
-    if dead {
-        message = format!(
-            "{name} ({}) does not run: its state is `{}`",
-            md.level, md.array_state
-        );
-    } else if lost {
-        message.push_str(": too few to carry its data");
-    }
-    if let Some(action) = md
-        .sync_action
-        .as_deref()
-        .filter(|action| !matches!(*action, "idle" | ""))
-    {
-        let progress = md
-            .sync_completed
-            .and_then(|(done, all)| percent(done, all))
+    let (level, disks) = (&md.level, md.raid_disks);
+    let have = disks.saturating_sub(md.degraded);
+    let mut message = match (dead, lost) {
+        (true, _) => format!(
+            "{name} ({level}) does not run: its state is `{}`",
+            md.array_state
+        ),
+        (false, true) => {
+            format!(
+                "{name} ({level}) runs with {have} of {disks} devices: too few to carry its data"
+            )
+        }
+        (false, false) => format!("{name} ({level}) runs with {have} of {disks} devices"),
+    };
+    let action = md.sync_action.as_deref().unwrap_or_default();
+    if !matches!(action, "idle" | "") {
+        let progress = md.sync_completed.and_then(|(done, all)| percent(done, all));
+        let progress = progress
             .map(|share| format!(" {share} %"))
             .unwrap_or_default();
         message.push_str(&format!("; {action}{progress}"));
@@ -241,75 +199,55 @@ fn md_array(name: &str, at: Timestamp, md: &MdState) -> Option<Degradation> {
     if !faulty.is_empty() {
         message.push_str(&format!("; faulty: {}", join_limited(faulty)));
     }
+    let file = |name_below: &str| format!("/sys/block/{name}/md/{name_below}");
     let mut proof = vec![
-        evidence(
-            format!("/sys/block/{name}/md/degraded"),
-            at,
-            md.degraded.to_string(),
-        ),
-        evidence(
-            format!("/sys/block/{name}/md/array_state"),
-            at,
-            &md.array_state,
-        ),
+        evidence(file("degraded"), at, md.degraded.to_string()),
+        evidence(file("array_state"), at, &md.array_state),
     ];
-    for member in md.members.iter().take(4) {
-        proof.push(evidence(
-            format!("/sys/block/{name}/md/dev-{}/state", member.device),
+    proof.extend(md.members.iter().take(4).map(|member| {
+        evidence(
+            file(&format!("dev-{}/state", member.device)),
             at,
             &member.state,
-        ));
-    }
-    let (severity, status) = if dead || lost {
-        (Severity::Bad, Status::Inaccessible)
-    } else {
-        (Severity::Suspect, Status::Degraded)
-    };
+        )
+    }));
+    let level = if dead || lost { INACCESSIBLE } else { SUSPECT };
     Some(Degradation {
-        severity,
-        status,
+        level,
         message,
         evidence: proof,
     })
 }
 
-/// Legs: `A` in sync, `a` being filled, `D` dead, `-` missing. While a new RAID synchronises for
+/// Legs: `A` in sync, `a` being filled, `D` dead, `-` missing. While a new RAID synchronizes for
 /// the first time (`resync`), `a` is no loss.
-fn dm_raid(
-    name: &str,
-    at: Timestamp,
-    level: &str,
-    health: &str,
-    sync_action: Option<&str>,
-    status_line: &str,
-) -> Option<Degradation> {
-    let dead = health
-        .chars()
-        .filter(|leg| matches!(leg, 'D' | '-'))
-        .count();
-    let filling = health.chars().filter(|leg| *leg == 'a').count();
-    let recovering = filling > 0 && sync_action.is_some_and(|action| action == "recover");
+fn dm_raid(name: &str, at: Timestamp, state: &LayerState) -> Option<Degradation> {
+    let LayerState::DmRaid {
+        level: raid,
+        health,
+        sync_action,
+        status_line,
+    } = state
+    else {
+        return None;
+    };
+    let count = |legs: &str| health.chars().filter(|leg| legs.contains(*leg)).count();
+    let (dead, filling) = (count("D-"), count("a"));
+    let recovering = filling > 0 && sync_action.as_deref() == Some("recover");
     if dead == 0 && !recovering {
         return None;
     }
     let all = health.chars().count();
-    let mut message = format!(
-        "{name} ({level}) runs with {} of {all} legs",
-        all.saturating_sub(dead + if recovering { filling } else { 0 })
-    );
-    if recovering {
-        message.push_str("; it is being rebuilt");
-    }
-    let lost = tolerance(level, all).is_none_or(|tolerates| dead > tolerates);
-    let (severity, status) = if lost && dead > 0 {
-        (Severity::Bad, Status::Inaccessible)
+    let have = all.saturating_sub(dead + if recovering { filling } else { 0 });
+    let rebuild = if recovering {
+        "; it is being rebuilt"
     } else {
-        (Severity::Suspect, Status::Degraded)
+        ""
     };
+    let lost = dead > 0 && tolerance(raid, all).is_none_or(|tolerates| dead > tolerates);
     Some(Degradation {
-        severity,
-        status,
-        message,
+        level: if lost { INACCESSIBLE } else { SUSPECT },
+        message: format!("{name} ({raid}) runs with {have} of {all} legs{rebuild}"),
         evidence: vec![evidence(format!("dm status of {name}"), at, status_line)],
     })
 }
@@ -317,11 +255,7 @@ fn dm_raid(
 /// `None`: no btrfs; `Err`: a btrfs with all its members, or one that cannot be told.
 fn btrfs(facts: &Facts, volume: &VolumeFacts) -> Option<Result<Degradation, Verdict>> {
     let device = volume.device.as_ref()?;
-    let fs = facts
-        .inventory()?
-        .btrfs
-        .iter()
-        .find(|fs| fs.devices.contains(device))?;
+    let fs = facts.inventory()?.btrfs_of(device)?;
     if let Some(error) = facts.inventory.error() {
         return unknown(error).map(Err);
     }
@@ -336,141 +270,110 @@ fn btrfs(facts: &Facts, volume: &VolumeFacts) -> Option<Result<Degradation, Verd
         .unwrap_or(0);
     let lost = fs.missing_devices as usize > tolerates;
     let names = join_limited(profiles().collect::<std::collections::BTreeSet<_>>());
-    let all = fs.devices.len() + fs.missing_devices as usize;
-    let message = format!(
-        "the btrfs {} ({names}) runs without {} of its {all} devices",
-        fs.uuid, fs.missing_devices
-    );
-    let proof = vec![evidence(
-        format!("/sys/fs/btrfs/{}/devinfo", fs.uuid),
-        at,
-        format!("missing: {}", fs.missing_devices),
-    )];
-    // It is mounted, so it serves what it can; what had no second copy is gone with the member.
-    let severity = if lost {
-        Severity::Bad
-    } else {
-        Severity::Suspect
-    };
+    let (uuid, missing) = (&fs.uuid, fs.missing_devices);
+    let all = fs.devices.len() + missing as usize;
+    let source = format!("/sys/fs/btrfs/{uuid}/devinfo");
     Some(Ok(Degradation {
-        severity,
-        status: Status::Degraded,
-        message,
-        evidence: proof,
+        // It is mounted, so it serves what it can; what had no second copy is gone with the member.
+        level: if lost { BAD } else { SUSPECT },
+        message: format!("the btrfs {uuid} ({names}) runs without {missing} of its {all} devices"),
+        evidence: vec![evidence(source, at, format!("missing: {missing}"))],
     }))
 }
 
 fn thin_pool(
+    context: Context,
     name: &str,
     at: Timestamp,
     pool: &ThinPool,
-    policy: &Policy,
     active: Option<Severity>,
 ) -> Option<Degradation> {
-    let policy = &policy.thin_pool;
+    let policy = &context.policy.thin_pool;
+    let data = percent(pool.data_used, pool.data_total);
+    let metadata = percent(pool.metadata_used, pool.metadata_total);
+    let share = |used: Option<u64>| {
+        used.map_or_else(|| "an unknown share".to_owned(), |used| format!("{used} %"))
+    };
+    let (data_share, metadata_share) = (share(data), share(metadata));
+    let used =
+        format!("{data_share} of its data and {metadata_share} of its metadata space are used");
+    let (level, message) = if matches!(pool.mode.as_str(), "ro" | "out_of_data_space" | "Fail") {
+        let mode = &pool.mode;
+        (
+            INACCESSIBLE,
+            format!("thin pool {name} accepts no writes (its mode is `{mode}`): {used}"),
+        )
+    } else if pool.needs_check {
+        (
+            BAD,
+            format!("thin pool {name} needs a check of its metadata (needs_check): {used}"),
+        )
+    } else {
+        let most = data.into_iter().chain(metadata).max()?;
+        let reaches = |limit: u8| most >= u64::from(limit);
+        let suspect = reaches(policy.suspect_percent);
+        let level = if reaches(policy.bad_percent) || (active == Some(Severity::Bad) && suspect) {
+            BAD
+        } else if suspect || (active.is_some() && reaches(policy.clear_percent)) {
+            SUSPECT
+        } else {
+            return None;
+        };
+        (level, format!("thin pool {name} is filling up: {used}"))
+    };
     let proof = vec![evidence(
         format!("dm status of {name}"),
         at,
         &pool.status_line,
     )];
-    let data = percent(pool.data_used, pool.data_total);
-    let metadata = percent(pool.metadata_used, pool.metadata_total);
-    let share = |used: Option<u64>| {
-        used.map(|used| format!("{used} %"))
-            .unwrap_or_else(|| "an unknown share".to_owned())
-    };
-    let used = format!(
-        "{} of its data and {} of its metadata space are used",
-        share(data),
-        share(metadata)
-    );
-    if matches!(pool.mode.as_str(), "ro" | "out_of_data_space" | "Fail") {
-        let message = format!(
-            "thin pool {name} accepts no writes (its mode is `{}`): {used}",
-            pool.mode
-        );
-        return Some(Degradation {
-            severity: Severity::Bad,
-            status: Status::Inaccessible,
-            message,
-            evidence: proof,
-        });
-    }
-    if pool.needs_check {
-        let message =
-            format!("thin pool {name} needs a check of its metadata (needs_check): {used}");
-        return Some(Degradation {
-            severity: Severity::Bad,
-            status: Status::Degraded,
-            message,
-            evidence: proof,
-        });
-    }
-    let most = data.into_iter().chain(metadata).max()?;
-    let bad = most >= u64::from(policy.bad_percent)
-        || (active == Some(Severity::Bad) && most >= u64::from(policy.suspect_percent));
-    let suspect = most >= u64::from(policy.suspect_percent)
-        || (active.is_some() && most >= u64::from(policy.clear_percent));
-    if !bad && !suspect {
-        return None;
-    }
-    let severity = if bad {
-        Severity::Bad
-    } else {
-        Severity::Suspect
-    };
     Some(Degradation {
-        severity,
-        status: Status::Degraded,
-        message: format!("thin pool {name} is filling up: {used}"),
+        level,
+        message,
         evidence: proof,
     })
 }
 
-fn multipath_degradation(
+fn failed_paths(
     facts: &Facts,
     name: &str,
     at: Timestamp,
     multipath: &Multipath,
 ) -> Option<Degradation> {
     let all = multipath.paths.len();
+    let device_name = |dev| {
+        let mut devices = facts.inventory()?.devices.values();
+        devices
+            .find(|device| device.dev == dev)
+            .map(|device| device.name.clone())
+    };
     let failed: Vec<String> = multipath
         .paths
         .iter()
         .filter(|path| !path.active)
-        .map(|path| {
-            let device = facts.inventory().and_then(|inventory| {
-                inventory
-                    .devices
-                    .values()
-                    .find(|device| device.dev == path.dev)
-            });
-            device.map_or_else(|| path.dev.to_string(), |device| device.name.clone())
-        })
+        .map(|path| device_name(path.dev).unwrap_or_else(|| path.dev.to_string()))
         .collect();
     if failed.is_empty() && all > 0 {
         return None;
     }
+    let (level, message) = match all - failed.len() {
+        0 => (
+            INACCESSIBLE,
+            format!("multipath device {name} has no working path left of {all}"),
+        ),
+        left => {
+            let failed = join_limited(failed);
+            let works = format!("works with {left} of {all} paths; failed: {failed}");
+            (SUSPECT, format!("multipath device {name} {works}"))
+        }
+    };
     let proof = vec![evidence(
         format!("dm status of {name}"),
         at,
         &multipath.status_line,
     )];
-    Some(match all - failed.len() {
-        0 => Degradation {
-            severity: Severity::Bad,
-            status: Status::Inaccessible,
-            message: format!("multipath device {name} has no working path left of {all}"),
-            evidence: proof,
-        },
-        left => Degradation {
-            severity: Severity::Suspect,
-            status: Status::Degraded,
-            message: format!(
-                "multipath device {name} works with {left} of {all} paths; failed: {}",
-                join_limited(failed)
-            ),
-            evidence: proof,
-        },
+    Some(Degradation {
+        level,
+        message,
+        evidence: proof,
     })
 }

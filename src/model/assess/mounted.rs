@@ -1,16 +1,18 @@
-//! Rules about what should be mounted, what it stands on, and whether it answers.
+//! Rules about what should be mounted, its device, and whether it answers.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::model::assess::text::{MOUNTINFO, evidence, join_limited, mount_line, raised, unknown};
+use crate::model::assess::reason_rules::{Context, VolumeInput};
+use crate::model::assess::text::{
+    INACCESSIBLE, Level, MOUNTINFO, SUSPECT, evidence, join_limited, mount_line, raised, unknown,
+};
 use crate::model::facts::{Facts, KnownVolume, elapsed};
-use crate::model::finding::{Evidence, Severity, Status, Verdict};
+use crate::model::finding::{Evidence, Verdict};
 use crate::model::mount::Mount;
 use crate::model::observation::Observation;
 use crate::model::path::HostPath;
-use crate::model::policy::Policy;
 use crate::model::probe::{MountProbe, ProbeError};
 use crate::model::volume::{ExpectedMount, MountRole};
 
@@ -24,11 +26,8 @@ const SCAN_GRACE: Duration = Duration::from_secs(5);
 /// its drive.
 /// Source: mountinfo's device number against /sys/class/block. BAD, inaccessible. Clears when the
 /// device is there again or nothing is mounted.
-pub(crate) fn device_missing(
-    facts: &Facts,
-    known: &KnownVolume,
-    now: Timestamp,
-) -> Option<Verdict> {
+pub(crate) fn device_missing(input: &VolumeInput) -> Option<Verdict> {
+    let (Context { facts, now, .. }, known) = (input.context, input.known);
     let volume = &known.facts;
     if let Some(error) = facts.inventory.error().or(facts.mounts.error()) {
         return unknown(error);
@@ -44,33 +43,25 @@ pub(crate) fn device_missing(
         .drive_ids
         .iter()
         .filter_map(|id| facts.drives.get(id))
-        .filter(|drive| drive.missing_since.is_some())
         .collect();
-    let since = drives.iter().filter_map(|drive| drive.missing_since).min();
-    let with = match drives.is_empty() {
-        true => String::new(),
-        false => format!(
-            " with drive {}",
-            join_limited(drives.iter().map(|drive| &drive.facts.id))
-        ),
+    let missing = || drives.iter().filter(|drive| drive.missing_since.is_some());
+    let since = missing().filter_map(|drive| drive.missing_since).min();
+    let with = match since {
+        None => String::new(),
+        Some(_) => {
+            format!(
+                " with drive {}",
+                join_limited(missing().map(|drive| &drive.facts.id))
+            )
+        }
     };
+    let absent = |at| evidence("/sys/class/block", at, format!("{device} is not there"));
     if known.retained {
-        let proof = vec![evidence(
-            "/sys/class/block",
-            since.unwrap_or(scanned),
-            format!("{device} is not there"),
-        )];
+        let proof = vec![absent(since.unwrap_or(scanned))];
         let message = format!(
             "block device {device} was removed{with}, and the volume is not mounted any more"
         );
-        return raised(
-            Severity::Bad,
-            Status::Inaccessible,
-            message,
-            proof,
-            clears,
-            since,
-        );
+        return raised(INACCESSIBLE, message, proof, clears, since);
     }
     // A device that was plugged in and mounted a moment ago may not have been scanned yet.
     let used_since = known.in_use_since();
@@ -78,27 +69,18 @@ pub(crate) fn device_missing(
         return unknown("the block devices have not been scanned since it was mounted");
     }
     let mut proof = mount_evidence(facts, known);
-    proof.push(evidence(
-        "/sys/class/block",
-        scanned,
-        format!("{device} is not there"),
-    ));
+    proof.push(absent(scanned));
     let used = match volume.mounts.is_empty() {
         true => "the volume is on it".to_owned(),
-        false => format!(
-            "{} is mounted",
-            join_limited(volume.mounts.iter().map(|mount| &mount.path))
-        ),
+        false => {
+            format!(
+                "{} is mounted",
+                join_limited(volume.mounts.iter().map(|mount| &mount.path))
+            )
+        }
     };
     let message = format!("block device {device} is missing{with} while {used}");
-    raised(
-        Severity::Bad,
-        Status::Inaccessible,
-        message,
-        proof,
-        clears,
-        since,
-    )
+    raised(INACCESSIBLE, message, proof, clears, since)
 }
 
 /// Nothing is mounted at the staging path that the kubelet's record, or this node's own of a volume
@@ -107,107 +89,61 @@ pub(crate) fn device_missing(
 /// mount, or not at all. SUSPECT, degraded, while a pod's own mount is there (it works until it is
 /// published anew); else BAD, inaccessible. After `not_mounted_after`, or ten seconds when it had
 /// been there. Clears when it is mounted or the record is gone.
-pub(crate) fn staging_not_mounted(
-    facts: &Facts,
-    known: &KnownVolume,
-    policy: &Policy,
-    now: Timestamp,
-) -> Option<Verdict> {
-    let staged = |other: &KnownVolume| {
-        other
-            .facts
-            .mounts
-            .iter()
-            .any(|mount| mount.role == MountRole::Staging)
-    };
-    let missing = known
-        .facts
-        .missing_mounts
-        .iter()
-        .filter(|mount| mount.role == MountRole::Staging);
-    let was_staged = missing.clone().any(|mount| {
+pub(crate) fn staging_not_mounted(input: &VolumeInput) -> Option<Verdict> {
+    let (facts, known) = (input.context.facts, input.known);
+    let missing: Vec<_> = missing_mounts(known, MountRole::Staging).collect();
+    let was_mounted = |mount: &&ExpectedMount| {
         known
             .absences
             .get(&mount.path)
             .is_some_and(|absent| absent.was_mounted)
-    });
-    let by_us = missing.clone().any(|mount| mount.record.is_none());
-    let driver_stages = by_us
-        || was_staged
-        || facts
-            .volumes
-            .values()
-            .any(|other| other.facts.driver == known.facts.driver && staged(other));
-    if !driver_stages && missing.count() > 0 {
+    };
+    let stages = |other: &KnownVolume| {
+        other.facts.driver == known.facts.driver && other.facts.has_mount_of(MountRole::Staging)
+    };
+    let driver_stages = missing
+        .iter()
+        .any(|mount| mount.record.is_none() || was_mounted(mount))
+        || facts.volumes.values().any(stages);
+    if !driver_stages && !missing.is_empty() {
         // A driver without NodeStageVolume: the kubelet makes the record and the folder all the
         // same (csi_attacher.go, MountDevice).
         return unknown("no volume of this driver has been seen mounted at its staging path");
     }
-    let published = known
-        .facts
-        .mounts
-        .iter()
-        .any(|mount| mount.role == MountRole::Pod);
-    let (severity, status) = if published {
-        (Severity::Suspect, Status::Degraded)
-    } else {
-        (Severity::Bad, Status::Inaccessible)
-    };
-    missing_mounts(
-        facts,
-        known,
-        policy,
-        now,
+    let published = known.facts.has_mount_of(MountRole::Pod);
+    expected_mounts(
+        input,
         MountRole::Staging,
-        severity,
-        status,
+        if published { SUSPECT } else { INACCESSIBLE },
     )
 }
 
 /// Nothing is mounted at a pod's path that the kubelet's record, or this node's own, names. Sources
 /// and times as for the staging path. BAD, inaccessible: the pod writes elsewhere. Clears when it
 /// is mounted or the record is gone.
-pub(crate) fn not_mounted(
-    facts: &Facts,
-    known: &KnownVolume,
-    policy: &Policy,
-    now: Timestamp,
-) -> Option<Verdict> {
-    missing_mounts(
-        facts,
-        known,
-        policy,
-        now,
-        MountRole::Pod,
-        Severity::Bad,
-        Status::Inaccessible,
-    )
+pub(crate) fn not_mounted(input: &VolumeInput) -> Option<Verdict> {
+    expected_mounts(input, MountRole::Pod, INACCESSIBLE)
 }
 
-fn missing_mounts(
-    facts: &Facts,
-    known: &KnownVolume,
-    policy: &Policy,
-    now: Timestamp,
-    role: MountRole,
-    severity: Severity,
-    status: Status,
-) -> Option<Verdict> {
-    known.facts.driver.as_ref()?;
-    let missing: Vec<&ExpectedMount> = known
+fn missing_mounts(known: &KnownVolume, role: MountRole) -> impl Iterator<Item = &ExpectedMount> {
+    known
         .facts
         .missing_mounts
         .iter()
-        .filter(|mount| mount.role == role)
-        .collect();
-    // What this node has mounted itself needs no word of the kubelet.
-    let by_us = !missing.is_empty() && missing.iter().all(|mount| mount.record.is_none());
-    if let Some(error) = facts
+        .filter(move |mount| mount.role == role)
+}
+
+fn expected_mounts(input: &VolumeInput, role: MountRole, level: Level) -> Option<Verdict> {
+    let (Context { facts, policy, now }, known) = (input.context, input.known);
+    let driver = known.facts.driver.as_ref()?;
+    let missing: Vec<&ExpectedMount> = missing_mounts(known, role).collect();
+    let is_own = |mounts: &[&ExpectedMount]| mounts.iter().all(|mount| mount.record.is_none());
+    // What this node has mounted itself needs no record of the kubelet.
+    let kubelet = facts
         .kubelet
         .error()
-        .filter(|_| !by_us)
-        .or(facts.mounts.error())
-    {
+        .filter(|_| missing.is_empty() || !is_own(&missing));
+    if let Some(error) = kubelet.or(facts.mounts.error()) {
         return unknown(error);
     }
     let read = facts.mounts.value().and(facts.mounts.at())?;
@@ -221,11 +157,11 @@ fn missing_mounts(
             } else {
                 policy.not_mounted_after
             };
-            // The record must have been seen after that time as well: the kubelet unmounts first
+            let is_over = |time| elapsed(absent.since, time) >= grace;
+            // The record must have been read after that time as well: the kubelet unmounts first
             // and removes its record then.
-            let seen = |read| elapsed(absent.since, read) >= grace;
-            let recorded = mount.record.is_none() || facts.kubelet.at().is_some_and(seen);
-            recorded && elapsed(absent.since, now) >= grace
+            let recorded = mount.record.is_none() || facts.kubelet.at().is_some_and(is_over);
+            recorded && is_over(now)
         })
     };
     let late: Vec<&ExpectedMount> = missing.into_iter().filter(due).collect();
@@ -238,43 +174,36 @@ fn missing_mounts(
         .flat_map(|mount| {
             let record = mount.record.as_ref().map(|record| {
                 let handle = known.facts.handle.as_deref().unwrap_or_default();
-                let driver = known.facts.driver.as_deref().unwrap_or_default();
-                evidence(
-                    record.to_string(),
-                    facts.kubelet.at().unwrap_or(read),
-                    format!("driver {driver}, volume handle {handle}: {}", mount.path),
-                )
+                let text = format!("driver {driver}, volume handle {handle}: {}", mount.path);
+                evidence(record.to_string(), facts.kubelet.at().unwrap_or(read), text)
             });
             let table = evidence(MOUNTINFO, read, format!("no mount at {}", mount.path));
             record.into_iter().chain([table])
         })
         .collect();
-    let since = late
+    let absences = late
         .iter()
-        .filter_map(|mount| known.absences.get(&mount.path))
-        .map(|absent| absent.since)
-        .min();
+        .filter_map(|mount| known.absences.get(&mount.path));
+    let since = absences.map(|absent| absent.since).min();
     let paths = join_limited(late.iter().map(|mount| &mount.path));
-    let whose = if late.iter().all(|mount| mount.record.is_none()) {
+    let record = if is_own(&late) {
         "this node's own"
     } else {
         "the kubelet's"
     };
-    let (message, clears) = match role {
+    let (expected, clears) = match role {
         MountRole::Staging => (
-            format!(
-                "according to {whose} record the volume is staged, but nothing is mounted at {paths}"
-            ),
+            "the volume is staged",
             "the staging path is mounted, or the record of it is gone",
         ),
         _ => (
-            format!(
-                "according to {whose} record a pod has the volume, but nothing is mounted at {paths}"
-            ),
+            "a pod has the volume",
             "the pod's path is mounted, or the record of it is gone",
         ),
     };
-    raised(severity, status, message, proof, clears, since)
+    let message =
+        format!("according to {record} record {expected}, but nothing is mounted at {paths}");
+    raised(level, message, proof, clears, since)
 }
 
 /// The mounted volume answers statfs, open or readdir with an error. Source: the probe of each of
@@ -283,44 +212,45 @@ fn missing_mounts(
 /// ENODEV…). What only forbids looking (EACCES, EPERM, ELOOP), what is ours (ENOMEM, EMFILE…) and
 /// ENOENT (unmounted a moment ago) raise nothing.
 /// Clears when every mount has answered both questions well, or none is left.
-pub(crate) fn not_accessible(facts: &Facts, known: &KnownVolume) -> Option<Verdict> {
-    if known.facts.block {
+pub(crate) fn not_accessible(input: &VolumeInput) -> Option<Verdict> {
+    let (facts, volume) = (input.context.facts, &input.known.facts);
+    if volume.block {
         return None;
     }
     if let Some(error) = facts.mounts.error() {
         return unknown(error);
     }
-    if known.facts.mounts.is_empty() {
+    if volume.mounts.is_empty() {
         return facts.mounts.value().map(|_| Verdict::Clear);
     }
     let mut bad: Vec<(&HostPath, Timestamp, &ProbeError)> = Vec::new();
     let mut why = None;
-    let mut asked = false;
+    let mut answered = false;
     let mut all = true;
-    for mount in &known.facts.mounts {
-        let Some(probe) = facts.probes.get(&mount.path) else {
+    for mount in &volume.mounts {
+        let path = &mount.path;
+        let Some(probe) = facts.probes.get(path) else {
             all = false;
             continue;
         };
         if let Some(stuck) = &probe.stuck {
+            let since = stuck.since;
             why.get_or_insert(format!(
-                "the probe of {} has been pending since {}",
-                mount.path, stuck.since
+                "the probe of {path} has been pending since {since}"
             ));
         }
         match &probe.result {
             Observation::Unavailable => all = false,
             Observation::Failed { error, .. } => {
-                why.get_or_insert(format!("probing {}: {error}", mount.path));
+                why.get_or_insert(format!("probing {path}: {error}"));
             }
             Observation::Ok { at, value } => {
-                asked = true;
+                answered = true;
                 for error in probe_errors(value) {
-                    match is_volume_error(error.errno) {
-                        true => bad.push((&mount.path, *at, error)),
-                        false => {
-                            why.get_or_insert(format!("probing {}: {error}", mount.path));
-                        }
+                    if is_volume_error(error.errno) {
+                        bad.push((path, *at, error));
+                    } else {
+                        why.get_or_insert(format!("probing {path}: {error}"));
                     }
                 }
             }
@@ -329,42 +259,25 @@ pub(crate) fn not_accessible(facts: &Facts, known: &KnownVolume) -> Option<Verdi
     let Some((path, at, error)) = bad.first() else {
         return match why {
             Some(why) => unknown(why),
-            None if asked && all => Some(Verdict::Clear),
+            None if answered && all => Some(Verdict::Clear),
             None => None,
         };
     };
-    let more = bad
-        .iter()
-        .map(|(path, ..)| path)
-        .filter(|other| *other != path)
-        .count();
-    let others = if more > 0 {
-        format!(" (and {more} more of its mounts)")
-    } else {
-        String::new()
+    let others = match bad.iter().filter(|(other, ..)| other != path).count() {
+        0 => String::new(),
+        more => format!(" (and {more} more of its mounts)"),
     };
     let mut proof: Vec<Evidence> = bad
         .iter()
         .take(4)
         .map(|(path, at, error)| evidence(format!("{} {path}", error.operation), *at, &error.text))
         .collect();
-    proof.extend(
-        mount_line_of(facts, path)
-            .map(|line| evidence(MOUNTINFO, facts.mounts.at().unwrap_or(*at), line)),
-    );
-    let message = format!(
-        "{path}{others} answers {} with an error: {}",
-        error.operation, error.text
-    );
+    let read = facts.mounts.at().unwrap_or(*at);
+    proof.extend(mount_line_of(facts, path).map(|line| evidence(MOUNTINFO, read, line)));
+    let (operation, text) = (&error.operation, &error.text);
+    let message = format!("{path}{others} answers {operation} with an error: {text}");
     let clears = "statfs and readdir of every mount of the volume succeed, or it is unmounted";
-    raised(
-        Severity::Bad,
-        Status::Inaccessible,
-        message,
-        proof,
-        clears,
-        None,
-    )
+    raised(INACCESSIBLE, message, proof, clears, None)
 }
 
 pub(crate) fn probe_errors(probe: &MountProbe) -> impl Iterator<Item = &ProbeError> {
@@ -415,16 +328,8 @@ pub(crate) fn is_volume_error(errno: i32) -> bool {
 /// The mount that a lookup of `path` ends in: the last of those listed there.
 pub(crate) fn mount_at<'a>(facts: &'a Facts, path: &HostPath) -> Option<&'a Mount> {
     let dev = facts.probes.mounts().get(path).map(|target| target.dev);
-    let mut at = facts
-        .mount_table()?
-        .mounts
-        .iter()
-        .rev()
-        .filter(|mount| mount.mount_point == *path);
-    match dev {
-        Some(dev) => at.find(|mount| mount.dev == dev),
-        None => at.next(),
-    }
+    let mut mounts = facts.mount_table()?.mounts.iter().rev();
+    mounts.find(|mount| mount.mount_point == *path && dev.is_none_or(|dev| mount.dev == dev))
 }
 
 pub(crate) fn mount_line_of(facts: &Facts, path: &HostPath) -> Option<String> {
@@ -435,11 +340,8 @@ pub(crate) fn mount_evidence(facts: &Facts, known: &KnownVolume) -> Vec<Evidence
     let Some(at) = facts.mounts.at() else {
         return Vec::new();
     };
-    known
-        .facts
-        .mounts
-        .iter()
-        .take(3)
+    let mounts = known.facts.mounts.iter().take(3);
+    mounts
         .filter_map(|mount| mount_line_of(facts, &mount.path))
         .map(|line| evidence(MOUNTINFO, at, line))
         .collect()

@@ -3,9 +3,10 @@
 use crate::model::assess::errors::log_evidence;
 use crate::model::assess::filesystem::tally;
 use crate::model::assess::mounted::{mount_evidence, mount_line_of};
-use crate::model::assess::text::{MOUNTINFO, evidence, raised, unknown};
+use crate::model::assess::reason_rules::VolumeInput;
+use crate::model::assess::text::{BAD, MOUNTINFO, evidence, raised, unknown};
 use crate::model::facts::{Facts, KnownVolume};
-use crate::model::finding::{Severity, Status, Verdict};
+use crate::model::finding::Verdict;
 use crate::model::kernel_log::event::Class;
 use crate::model::volume::VolumeMount;
 
@@ -19,7 +20,8 @@ use crate::model::volume::VolumeMount;
 /// judged. The log's record (an aborted journal, `Remounting filesystem read-only`) counts where
 /// the superblock does not say so, until the filesystem is mounted anew or remounted. Clears when
 /// the filesystem is writable or is not mounted.
-pub(crate) fn read_only(facts: &Facts, known: &KnownVolume, active: bool) -> Option<Verdict> {
+pub(crate) fn read_only(input: &VolumeInput) -> Option<Verdict> {
+    let (facts, known) = (input.context.facts, input.known);
     let volume = &known.facts;
     if volume.block || volume.remote && volume.device.is_none() {
         return None;
@@ -28,34 +30,33 @@ pub(crate) fn read_only(facts: &Facts, known: &KnownVolume, active: bool) -> Opt
         return unknown(error);
     }
     let at = facts.mounts.value().and(facts.mounts.at())?;
-    let has =
-        |mount: &VolumeMount, word: &str| mount.super_options.iter().any(|option| option == word);
-    if volume.mounts.iter().any(|mount| has(mount, "shutdown")) {
-        // Told by FilesystemShutdown.
+    let with = |option: &str| {
+        volume
+            .mounts
+            .iter()
+            .find(|mount| mount.has_super_option(option))
+    };
+    if with("shutdown").is_some() {
+        // Reported by FilesystemShutdown.
         return Some(Verdict::Clear);
     }
-    let said = tally(facts, known, Class::ReadOnly);
-    let emergency = volume
-        .mounts
-        .iter()
-        .find(|mount| has(mount, "emergency_ro"));
-    let plain = volume.mounts.iter().find(|mount| has(mount, "ro"));
-    let Some(mount) = emergency
-        .or(plain)
-        .or_else(|| volume.mounts.first().filter(|_| said.is_some()))
-    else {
+    let logged = tally(input, Class::ReadOnly);
+    let (emergency, plain) = (with("emergency_ro"), with("ro"));
+    let first = || volume.mounts.first().filter(|_| logged.is_some());
+    let Some(mount) = emergency.or(plain).or_else(first) else {
         return Some(Verdict::Clear);
     };
-    let certain = emergency.is_some() || said.is_some();
-    if !certain && !active && is_requested(facts, known) {
+    let certain = emergency.is_some() || logged.is_some();
+    if !certain && input.active.is_none() && is_requested(facts, known) {
         return Some(Verdict::Clear);
     }
-    let mut proof = mount_evidence(facts, known);
-    if proof.is_empty() {
+    let mut proof = logged.map(log_evidence).unwrap_or_default();
+    let mounted = mount_evidence(facts, known);
+    if mounted.is_empty() {
         proof.extend(mount_line_of(facts, &mount.path).map(|line| evidence(MOUNTINFO, at, line)));
     }
-    proof.splice(0..0, said.map(log_evidence).unwrap_or_default());
-    let kind = volume.fs_type.as_deref().unwrap_or("filesystem");
+    proof.extend(mounted);
+
     let how = match (emergency, plain) {
         (Some(_), _) => "refuses writes after an error (emergency_ro)",
         (None, Some(_)) => "has been made read-only by the kernel, not by a remount",
@@ -63,32 +64,26 @@ pub(crate) fn read_only(facts: &Facts, known: &KnownVolume, active: bool) -> Opt
         // kernels for good (ext4_handle_error(), fs/ext4/super.c).
         (None, None) => "refuses writes: the kernel has made it read-only",
     };
-    let message = format!(
-        "the {kind} on {} mounted at {} {how}",
-        volume.device.as_deref().unwrap_or("an unknown device"),
-        mount.path
-    );
-    let since = said.map(|tally| tally.first.time);
+    let (kind, device) = (volume.filesystem_name(), volume.device_name());
+    let message = format!("the {kind} on {device} mounted at {} {how}", mount.path);
+    let clears = "the filesystem is writable again, or is not mounted any more";
     raised(
-        Severity::Bad,
-        Status::Degraded,
+        BAD,
         message,
         proof,
-        "the filesystem is writable again, or is not mounted any more",
-        since,
+        clears,
+        logged.map(|tally| tally.first.time),
     )
 }
 
 /// Somebody asked for it.
 fn is_requested(facts: &Facts, known: &KnownVolume) -> bool {
-    let own_ro = |mount: &VolumeMount| mount.options.iter().any(|option| option == "ro");
-    let turned = |mount: &VolumeMount| own_ro(mount) && known.seen_writable.contains(&mount.path);
-    let by_choice = |mount: &VolumeMount| known.read_only_by_choice.contains(&mount.path);
     let fstab = facts.mount_table().map_or(&[][..], |table| &table.fstab);
-    let asks = |mount: &VolumeMount| {
-        fstab.iter().any(|entry| {
-            entry.mount_point == mount.path && entry.options.iter().any(|option| option == "ro")
-        })
+    let in_fstab = |mount: &VolumeMount| {
+        let is_ro = |option: &String| option == "ro";
+        fstab
+            .iter()
+            .any(|entry| entry.mount_point == mount.path && entry.options.iter().any(is_ro))
     };
     // A whole mount comes before a bind mount of one of its folders, and the shortest before the
     // longer ones.
@@ -99,10 +94,9 @@ fn is_requested(facts: &Facts, known: &KnownVolume) -> bool {
             mount.path.as_bytes().len(),
         )
     });
-    primary.is_some_and(|mount| own_ro(mount) && !by_choice(mount))
-        || known
-            .facts
-            .mounts
-            .iter()
-            .any(|mount| turned(mount) || asks(mount))
+    primary.is_some_and(|mount| {
+        mount.is_read_only() && !known.read_only_by_choice.contains(&mount.path)
+    }) || known.facts.mounts.iter().any(|mount| {
+        mount.is_read_only() && known.seen_writable.contains(&mount.path) || in_fstab(mount)
+    })
 }

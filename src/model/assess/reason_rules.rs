@@ -7,14 +7,15 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use crate::model::assess::errors::DriveErrorRules;
 use crate::model::assess::smart::SmartAssessment;
 use crate::model::assess::{
-    DriveFailure, checks, drive, filesystem, layers, merge, mounted, read_only, space, stalls,
+    DriveFailure, checks, drive, errors, filesystem, layers, merge, mounted, read_only, space,
+    stalls,
 };
 use crate::model::facts::{Facts, KnownDrive, KnownVolume};
-use crate::model::finding::{Severity, Verdict};
+use crate::model::finding::{Severity, Subject, Verdict};
 use crate::model::ids::DriveId;
+use crate::model::kernel_log::error_history::ErrorHistory;
 use crate::model::policy::Policy;
 use crate::model::reason::Reason;
 
@@ -30,30 +31,31 @@ enum Rule {
     DriveAndVolume(DriveRule, VolumeRule),
 }
 
+/// What every rule is given.
+#[derive(Clone, Copy)]
+pub(crate) struct Context<'a> {
+    pub facts: &'a Facts,
+    pub policy: &'a Policy,
+    pub now: Timestamp,
+}
+
 /// One drive, for all its reasons.
 pub(crate) struct DriveInput<'a> {
-    facts: &'a Facts,
-    known: &'a KnownDrive,
-    policy: &'a Policy,
-    now: Timestamp,
-    log: DriveErrorRules<'a>,
+    pub context: Context<'a>,
+    pub known: &'a KnownDrive,
+    /// The incidents that the kernel log attributes to it.
+    pub errors: Option<&'a ErrorHistory>,
     smart: SmartAssessment<'a>,
 }
 
 impl<'a> DriveInput<'a> {
-    pub(crate) fn new(
-        facts: &'a Facts,
-        known: &'a KnownDrive,
-        policy: &'a Policy,
-        now: Timestamp,
-    ) -> Self {
+    pub(crate) fn new(context: Context<'a>, known: &'a KnownDrive) -> Self {
+        let facts = context.facts;
         DriveInput {
-            facts,
+            context,
             known,
-            policy,
-            now,
-            log: DriveErrorRules::new(facts, known, policy, now),
-            smart: SmartAssessment::new(facts, known, &policy.smart),
+            errors: facts.errors(&Subject::Drive(known.facts.id.clone())),
+            smart: SmartAssessment::new(facts, known, &context.policy.smart),
         }
     }
 
@@ -69,10 +71,8 @@ impl<'a> DriveInput<'a> {
 
 /// One volume, for one reason.
 pub(crate) struct VolumeInput<'a> {
-    pub facts: &'a Facts,
+    pub context: Context<'a>,
     pub known: &'a KnownVolume,
-    pub policy: &'a Policy,
-    pub now: Timestamp,
     /// How severe the active finding of this reason is.
     pub active: Option<Severity>,
     pub failing_drives: &'a BTreeMap<DriveId, DriveFailure>,
@@ -101,64 +101,37 @@ fn rule(reason: Reason) -> Rule {
         | Reason::SelfTestFailed
         | Reason::FirmwareNotice => Rule::Smart,
 
-        Reason::DriveMissing => {
-            Rule::Drive(|of| drive::missing(of.facts, of.known, of.policy, of.now))
-        }
-        Reason::DriveOffline => {
-            Rule::Drive(|of| drive::offline(of.facts, of.known, of.policy, of.now))
-        }
-        Reason::MediaErrors => Rule::Drive(|of| of.log.media_errors()),
+        Reason::DriveMissing => Rule::Drive(drive::missing),
+        Reason::DriveOffline => Rule::Drive(drive::offline),
+        Reason::MediaErrors => Rule::Drive(errors::media_errors),
         Reason::IoErrors => Rule::DriveAndVolume(
-            |of| of.smart.blame_link(of.log.io_errors()),
-            |of| filesystem::io_errors(of.facts, of.known, of.policy, of.now),
+            |input| input.smart.blame_link(errors::io_errors(input)),
+            filesystem::io_errors,
         ),
-        Reason::IoTimeouts => Rule::Drive(|of| of.smart.blame_link(of.log.timeouts())),
-        Reason::ControllerResets => Rule::Drive(|of| of.log.resets()),
-        Reason::LinkErrors => Rule::Drive(|of| of.log.link_errors()),
-        Reason::SmartUnavailable => Rule::Drive(|of| of.smart.unavailable()),
-        Reason::ProbeTimeout => Rule::DriveAndVolume(
-            |of| of.smart.timed_out(),
-            |of| stalls::volume_probe(of.facts, of.known),
-        ),
+        Reason::IoTimeouts => Rule::Drive(|input| input.smart.blame_link(errors::timeouts(input))),
+        Reason::ControllerResets => Rule::Drive(errors::resets),
+        Reason::LinkErrors => Rule::Drive(errors::link_errors),
+        Reason::SmartUnavailable => Rule::Drive(|input| input.smart.unavailable()),
+        Reason::ProbeTimeout => {
+            Rule::DriveAndVolume(|input| input.smart.timed_out(), stalls::volume_probe)
+        }
 
-        Reason::DeviceMissing => {
-            Rule::Volume(|of| mounted::device_missing(of.facts, of.known, of.now))
-        }
-        Reason::StagingNotMounted => {
-            Rule::Volume(|of| mounted::staging_not_mounted(of.facts, of.known, of.policy, of.now))
-        }
-        Reason::NotMounted => {
-            Rule::Volume(|of| mounted::not_mounted(of.facts, of.known, of.policy, of.now))
-        }
-        Reason::NotAccessible => Rule::Volume(|of| mounted::not_accessible(of.facts, of.known)),
-        Reason::ReadOnly => {
-            Rule::Volume(|of| read_only::read_only(of.facts, of.known, of.active.is_some()))
-        }
-        Reason::FilesystemErrors => {
-            Rule::Volume(|of| filesystem::errors(of.facts, of.known, of.policy, of.now))
-        }
-        Reason::FilesystemCorrupted => {
-            Rule::Volume(|of| filesystem::corrupted(of.facts, of.known, of.policy, of.now))
-        }
-        Reason::FilesystemSuspect => Rule::Volume(|of| checks::suspect(of.facts, of.known)),
-        Reason::FilesystemShutdown => Rule::Volume(|of| filesystem::shutdown(of.facts, of.known)),
-        Reason::OutOfSpace => {
-            Rule::Volume(|of| space::out_of_space(of.facts, of.known, of.policy, of.active))
-        }
-        Reason::OutOfInodes => {
-            Rule::Volume(|of| space::out_of_inodes(of.facts, of.known, of.policy, of.active))
-        }
-        Reason::IoStalled => Rule::Volume(|of| stalls::io_stalled(of.facts, of.known, of.policy)),
-        Reason::RaidDegraded => Rule::Volume(|of| layers::raid_degraded(of.facts, &of.known.facts)),
-        Reason::ThinPoolFull => Rule::Volume(|of| {
-            layers::thin_pool_full(of.facts, &of.known.facts, of.policy, of.active)
-        }),
-        Reason::PathsDegraded => {
-            Rule::Volume(|of| layers::paths_degraded(of.facts, &of.known.facts))
-        }
-        Reason::DriveFailing => {
-            Rule::Volume(|of| drive::failing(of.facts, of.known, of.failing_drives, of.now))
-        }
+        Reason::DeviceMissing => Rule::Volume(mounted::device_missing),
+        Reason::StagingNotMounted => Rule::Volume(mounted::staging_not_mounted),
+        Reason::NotMounted => Rule::Volume(mounted::not_mounted),
+        Reason::NotAccessible => Rule::Volume(mounted::not_accessible),
+        Reason::ReadOnly => Rule::Volume(read_only::read_only),
+        Reason::FilesystemErrors => Rule::Volume(filesystem::errors),
+        Reason::FilesystemCorrupted => Rule::Volume(filesystem::corrupted),
+        Reason::FilesystemSuspect => Rule::Volume(checks::suspect),
+        Reason::FilesystemShutdown => Rule::Volume(filesystem::shutdown),
+        Reason::OutOfSpace => Rule::Volume(space::out_of_space),
+        Reason::OutOfInodes => Rule::Volume(space::out_of_inodes),
+        Reason::IoStalled => Rule::Volume(stalls::io_stalled),
+        Reason::RaidDegraded => Rule::Volume(layers::raid_degraded),
+        Reason::ThinPoolFull => Rule::Volume(layers::thin_pool_full),
+        Reason::PathsDegraded => Rule::Volume(layers::paths_degraded),
+        Reason::DriveFailing => Rule::Volume(drive::failing),
     }
 }
 

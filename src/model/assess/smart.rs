@@ -1,16 +1,16 @@
-//! Rules about drives from what they say of themselves: `model::smart::rules` judges a report, here
-//! it is decided when a report still stands.
+//! Rules about drives from their SMART reports: `model::smart::rules` judges a report, this module
+//! decides whether a report still counts.
 //!
-//! An answer judges. A drive that sleeps is judged by its last answer, with its age. A question
-//! that failed clears nothing and raises nothing.
+//! A drive is judged by its answer. A drive that sleeps is judged by its last answer, with its age.
+//! A query that failed clears nothing and raises nothing.
 
 use jiff::Timestamp;
 
 use crate::model::assess::errors::name;
-use crate::model::assess::text::{MAX_MESSAGE, evidence, raised, truncate, unknown};
+use crate::model::assess::text::{INFO, MAX_MESSAGE, SUSPECT, evidence, raised, truncate, unknown};
 use crate::model::facts::smart::{SmartFacts, SmartOutcome, is_physical};
 use crate::model::facts::{Facts, KnownDrive};
-use crate::model::finding::{Severity, Status, Verdict};
+use crate::model::finding::{Severity, Verdict};
 use crate::model::policy::smart::SmartPolicy;
 use crate::model::reason::Reason;
 use crate::model::smart::report::SmartReport;
@@ -20,14 +20,14 @@ use crate::model::smart::rules::{self, RULES, RuleHit};
 pub(crate) enum SmartAssessment<'a> {
     /// The configuration excludes the drive: no finding about it comes from SMART.
     Ignored,
-    /// The drive has never been asked.
+    /// The drive has never been queried.
     NeverAsked,
     Asked {
         known: &'a KnownDrive,
         smart: &'a SmartFacts,
         hits: Vec<RuleHit>,
-        /// Whether the last report is still true of the drive, else why that is unknown.
-        is_current: Result<(), String>,
+        /// Why it is unknown whether the last report is still true of the drive; None: it is.
+        outdated: Option<String>,
     },
 }
 
@@ -43,52 +43,48 @@ impl<'a> SmartAssessment<'a> {
             Some((_, report)) => rules::evaluate(report, Some(&smart.history), policy),
             None => Vec::new(),
         };
-        let is_current = match (&smart.outcome, known.missing_since) {
-            (_, Some(_)) => Err("the drive is missing".to_owned()),
-            // A report that the store remembers counts until the drive has been asked.
-            (None | Some((_, SmartOutcome::Report | SmartOutcome::Standby { .. })), None) => Ok(()),
-            (
-                Some((
-                    _,
-                    SmartOutcome::Failed { why }
-                    | SmartOutcome::TimedOut { why }
-                    | SmartOutcome::NotApplicable { why, .. },
-                )),
-                None,
-            ) => Err(format!("SMART data: {why}")),
+        let outdated = match &smart.outcome {
+            _ if known.missing_since.is_some() => Some("the drive is missing".to_owned()),
+            // A report that the store remembers counts until the drive has been queried.
+            None | Some((_, SmartOutcome::Report | SmartOutcome::Standby { .. })) => None,
+            Some((
+                _,
+                SmartOutcome::Failed { why }
+                | SmartOutcome::TimedOut { why }
+                | SmartOutcome::NotApplicable { why, .. },
+            )) => Some(format!("SMART data: {why}")),
         };
         SmartAssessment::Asked {
             known,
             smart,
             hits,
-            is_current,
+            outdated,
         }
     }
 
-    /// What the last report says about one reason; nothing where SMART has no rule for it.
+    /// The verdict of the last report on one reason; nothing where SMART has no rule for it.
     pub(crate) fn verdict(&self, reason: Reason) -> Option<Verdict> {
         if !RULES.iter().any(|rule| rule.reason == reason) {
             return None;
         }
-        let (known, smart, hits, is_current) = match self {
+        let (known, smart, hits, outdated) = match self {
             SmartAssessment::Ignored => return Some(Verdict::Clear),
             SmartAssessment::NeverAsked => return None,
             SmartAssessment::Asked {
                 known,
                 smart,
                 hits,
-                is_current,
-            } => (known, smart, hits, is_current),
+                outdated,
+            } => (known, smart, hits, outdated),
         };
         let (at, report) = smart.history.last.as_ref()?;
-        let hit = hits.iter().find(|hit| hit.reason == reason);
-        match (is_current, hit) {
-            (Ok(()), Some(hit)) => raise(hit, report, *at, smart, known),
-            (Ok(()), None) => Some(Verdict::Clear),
-            (Err(why), Some(_)) => unknown(why),
+        match (outdated, hits.iter().find(|hit| hit.reason == reason)) {
+            (None, Some(hit)) => raise(hit, report, *at, smart, known),
+            (None, None) => Some(Verdict::Clear),
+            (Some(why), Some(_)) => unknown(why),
             // The last report had cleared it already. A finding from the kernel log is for the log
             // to clear.
-            (Err(_), None) => None,
+            (Some(_), None) => None,
         }
     }
 
@@ -123,13 +119,10 @@ impl<'a> SmartAssessment<'a> {
                 if raised.severity == Severity::Bad && hits.iter().any(is_link) =>
             {
                 raised.severity = Severity::Suspect;
-                raised.message = truncate(
-                    &format!(
-                        "{}; its link is the likelier cause (LinkErrors)",
-                        raised.message
-                    ),
-                    MAX_MESSAGE,
-                );
+                raised
+                    .message
+                    .push_str("; its link is the likelier cause (LinkErrors)");
+                raised.message = truncate(&raised.message, MAX_MESSAGE);
                 Some(Verdict::Raised(raised))
             }
             verdict => verdict,
@@ -151,67 +144,41 @@ fn raise(
         }
         _ => String::new(),
     };
-    let source = format!(
-        "smartctl {}.{} of {}",
-        report.smartctl[0], report.smartctl[1], report.identity.device
-    );
+    let [major, minor] = report.smartctl;
+    let source = format!("smartctl {major}.{minor} of {}", report.identity.device);
     let proof = hit
         .evidence
         .iter()
         .map(|line| evidence(&source, at, line))
         .collect();
     let message = format!("{}: {}{asleep}", name(known), hit.message);
-    raised(
-        hit.severity,
-        hit.status,
-        message,
-        proof,
-        "the drive answers and no longer reports it, or it is replaced",
-        None,
-    )
+    let clears = "the drive answers and no longer reports it, or it is replaced";
+    raised((hit.severity, hit.status), message, proof, clears, None)
 }
 
-/// The drive has not answered in its time: whoever uses it waits as well. Clears with its next
-/// answer, whatever that says.
+/// The drive has not answered in time: its users wait as well. Clears with its next answer,
+/// whatever that is.
 fn timed_out(smart: &SmartFacts, known: &KnownDrive) -> Option<Verdict> {
     let (since, text) = match (&smart.stuck, &smart.outcome) {
         (Some(stuck), _) => {
-            let place = stuck
-                .waiting_in
-                .as_ref()
-                .map(|place| format!(", waiting in {place}"))
-                .unwrap_or_default();
-            (
+            let function = stuck.waiting_in.as_ref();
+            let waiting = function.map(|function| format!(", waiting in {function}"));
+            let text = format!(
+                "smartctl has not returned since {} and cannot be killed{}",
                 stuck.since,
-                format!(
-                    "smartctl has not returned since {} and cannot be killed{place}",
-                    stuck.since
-                ),
-            )
+                waiting.unwrap_or_default()
+            );
+            (stuck.since, text)
         }
         (None, Some((at, SmartOutcome::TimedOut { why }))) => (*at, why.clone()),
-        // An answer, were it that it sleeps.
-        (
-            None,
-            Some((
-                _,
-                SmartOutcome::Report
-                | SmartOutcome::Standby { .. }
-                | SmartOutcome::NotApplicable { .. },
-            )),
-        ) => return Some(Verdict::Clear),
         (None, Some((_, SmartOutcome::Failed { why }))) => return unknown(why),
+        // Any answer clears it, standby too.
+        (None, Some(_)) => return Some(Verdict::Clear),
         (None, None) => return None,
     };
     let message = format!("{} does not answer smartctl: {text}", name(known));
-    raised(
-        Severity::Suspect,
-        Status::Degraded,
-        message,
-        vec![evidence("smartctl", since, &text)],
-        "it answers",
-        Some(since),
-    )
+    let proof = vec![evidence("smartctl", since, &text)];
+    raised(SUSPECT, message, proof, "it answers", Some(since))
 }
 
 /// Information only, and only where people expect SMART: on a drive of platters or flash.
@@ -223,38 +190,23 @@ fn unavailable(smart: &SmartFacts, known: &KnownDrive) -> Option<Verdict> {
                 .map(|hint| format!("; {hint}"))
                 .unwrap_or_default();
             let message = format!("{} does not report its health: {why}{hint}", name(known));
-            raised(
-                Severity::Info,
-                Status::Information,
-                message,
-                vec![evidence("smartctl", *at, why)],
-                "the drive answers",
-                None,
-            )
+            let proof = vec![evidence("smartctl", *at, why)];
+            raised(INFO, message, proof, "the drive answers", None)
         }
         Some((_, SmartOutcome::Report | SmartOutcome::NotApplicable { .. })) => {
             Some(Verdict::Clear)
         }
-        Some((
-            _,
-            SmartOutcome::Standby { .. }
-            | SmartOutcome::Failed { .. }
-            | SmartOutcome::TimedOut { .. },
-        ))
-        | None => None,
+        _ => None,
     }
 }
 
-/// Why the drive's health cannot be told; None where it answered, sleeps, has no SMART, or was not
-/// asked yet.
+/// Why the drive's health is unknown; None where it answered, sleeps, has no SMART, or was not
+/// queried yet.
 pub(crate) fn health_unknown(facts: &Facts, known: &KnownDrive) -> Option<String> {
-    // Its controller is asked for all its drives before any of them is asked.
-    if let Some((controller, why)) = known
-        .facts
-        .location
-        .raid_controller
-        .as_ref()
-        .and_then(|controller| facts.raid_controllers.error_of(controller))
+    // Its controller lists all its drives before any of them is queried.
+    let controller = known.facts.location.raid_controller.as_ref();
+    if let Some((controller, why)) =
+        controller.and_then(|name| facts.raid_controllers.error_of(name))
     {
         return Some(format!("{controller} does not list its drives: {why}"));
     }

@@ -1,62 +1,47 @@
-//! Rules about room: bytes and inodes.
+//! Rules about free space: bytes and inodes.
 
 use jiff::Timestamp;
 
-use crate::model::assess::text::{evidence, format_bytes, percent, raised, unknown};
-use crate::model::facts::volumes::is_super_read_only;
-use crate::model::facts::{Facts, KnownVolume};
-use crate::model::finding::{Evidence, Severity, Status, Verdict};
+use crate::model::assess::reason_rules::VolumeInput;
+use crate::model::assess::text::{BAD, SUSPECT, evidence, format_bytes, percent, raised, unknown};
+use crate::model::finding::{Evidence, Severity, Verdict};
 use crate::model::observation::Observation;
 use crate::model::path::HostPath;
-use crate::model::policy::Policy;
 use crate::model::probe::Usage;
 
 /// What an unprivileged user can still write is less than `raise_percent` and `raise_bytes`.
 /// Source: statfs of any of its mounts. SUSPECT, degraded; BAD when nothing is left, until half of
 /// a limit is free. Clears above `clear_percent` or twice `raise_bytes`. Filesystems that are
 /// read-only and those without a size are not judged.
-pub(crate) fn out_of_space(
-    facts: &Facts,
-    known: &KnownVolume,
-    policy: &Policy,
-    active: Option<Severity>,
-) -> Option<Verdict> {
-    let (path, at, usage) = match newest_usage(facts, known)? {
+pub(crate) fn out_of_space(input: &VolumeInput) -> Option<Verdict> {
+    let (path, at, usage) = match newest_usage(input)? {
         Ok(measured) => measured,
         Err(verdict) => return Some(verdict),
     };
     let (total, left) = (usage.total_bytes, usage.available_bytes);
     let share = percent(left, total)?;
-    let policy = &policy.space;
-    let below = |limit: u8| below(left, total, limit);
-    let full = below(policy.raise_percent) && left < policy.raise_bytes;
-    let over = !below(policy.clear_percent) || left >= policy.raise_bytes.saturating_mul(2);
-    if !full && (active.is_none() || over) {
+    let policy = &input.context.policy.space;
+    let enough = policy.raise_bytes.saturating_mul(2);
+    let full = is_below(left, total, policy.raise_percent) && left < policy.raise_bytes;
+    let over = !is_below(left, total, policy.clear_percent) || left >= enough;
+    if !full && (input.active.is_none() || over) {
         return Some(Verdict::Clear);
     }
-    let half = (policy.raise_bytes / 2)
-        .min((u128::from(total) * u128::from(policy.raise_percent) / 200) as u64);
-    let severity = if left == 0 || (active == Some(Severity::Bad) && left < half) {
-        Severity::Bad
-    } else {
-        Severity::Suspect
-    };
-    let message = format!(
-        "{} of {} ({share} %) left at {path}",
-        format_bytes(left),
-        format_bytes(total)
-    );
+    let half = half_of(total, policy.raise_percent).min(policy.raise_bytes / 2);
+    let bad = left == 0 || (input.active == Some(Severity::Bad) && left < half);
+    let (left, total) = (format_bytes(left), format_bytes(total));
+    let message = format!("{left} of {total} ({share} %) left at {path}");
     let clears = format!(
         "{} % or {} are available",
         policy.clear_percent,
-        format_bytes(policy.raise_bytes.saturating_mul(2))
+        format_bytes(enough)
     );
+    let proof = vec![statfs_evidence(path, at, usage)];
     raised(
-        severity,
-        Status::Degraded,
+        if bad { BAD } else { SUSPECT },
         message,
-        vec![statfs_evidence(path, at, usage)],
-        &clears,
+        proof,
+        clears,
         None,
     )
 }
@@ -64,13 +49,8 @@ pub(crate) fn out_of_space(
 /// Free inodes are less than `raise_inodes_percent`. Source, levels and clearing
 /// (`clear_inodes_percent`) as for bytes. Filesystems without a fixed number of inodes report 0 of
 /// 0 and are not judged.
-pub(crate) fn out_of_inodes(
-    facts: &Facts,
-    known: &KnownVolume,
-    policy: &Policy,
-    active: Option<Severity>,
-) -> Option<Verdict> {
-    let (path, at, usage) = match newest_usage(facts, known)? {
+pub(crate) fn out_of_inodes(input: &VolumeInput) -> Option<Verdict> {
+    let (path, at, usage) = match newest_usage(input)? {
         Ok(measured) => measured,
         Err(verdict) => return Some(verdict),
     };
@@ -78,31 +58,32 @@ pub(crate) fn out_of_inodes(
     let Some(share) = percent(left, total) else {
         return Some(Verdict::Clear);
     };
-    let policy = &policy.space;
-    let full = below(left, total, policy.raise_inodes_percent);
-    if !full && (active.is_none() || !below(left, total, policy.clear_inodes_percent)) {
+    let policy = &input.context.policy.space;
+    let full = is_below(left, total, policy.raise_inodes_percent);
+    let over = !is_below(left, total, policy.clear_inodes_percent);
+    if !full && (input.active.is_none() || over) {
         return Some(Verdict::Clear);
     }
-    let half = (u128::from(total) * u128::from(policy.raise_inodes_percent) / 200) as u64;
-    let severity = if left == 0 || (active == Some(Severity::Bad) && left < half) {
-        Severity::Bad
-    } else {
-        Severity::Suspect
-    };
+    let half = half_of(total, policy.raise_inodes_percent);
+    let bad = left == 0 || (input.active == Some(Severity::Bad) && left < half);
     let message = format!("{left} of {total} inodes ({share} %) left at {path}");
     let clears = format!("{} % of the inodes are free", policy.clear_inodes_percent);
+    let proof = vec![statfs_evidence(path, at, usage)];
     raised(
-        severity,
-        Status::Degraded,
+        if bad { BAD } else { SUSPECT },
         message,
-        vec![statfs_evidence(path, at, usage)],
-        &clears,
+        proof,
+        clears,
         None,
     )
 }
 
-fn below(left: u64, total: u64, limit_percent: u8) -> bool {
+fn is_below(left: u64, total: u64, limit_percent: u8) -> bool {
     u128::from(left) * 100 < u128::from(total) * u128::from(limit_percent)
+}
+
+fn half_of(total: u64, limit_percent: u8) -> u64 {
+    (u128::from(total) * u128::from(limit_percent) / 200) as u64
 }
 
 fn statfs_evidence(path: &HostPath, at: Timestamp, usage: &Usage) -> Evidence {
@@ -122,30 +103,19 @@ type MeasuredUsage<'a> = (&'a HostPath, Timestamp, &'a Usage);
 
 /// The newest good statfs among the volume's mounts; `Err` is a verdict that needs no figures,
 /// `None` that nothing applies yet.
-fn newest_usage<'a>(
-    facts: &'a Facts,
-    known: &'a KnownVolume,
-) -> Option<Result<MeasuredUsage<'a>, Verdict>> {
-    if known.facts.block {
+fn newest_usage<'a>(input: &VolumeInput<'a>) -> Option<Result<MeasuredUsage<'a>, Verdict>> {
+    let (facts, volume) = (input.context.facts, &input.known.facts);
+    if volume.block {
         return None;
     }
     if let Some(error) = facts.mounts.error() {
         return unknown(error).map(Err);
     }
-    if known.facts.mounts.is_empty()
-        || known
-            .facts
-            .mounts
-            .iter()
-            .any(|mount| is_super_read_only(&mount.super_options))
-    {
+    if volume.mounts.is_empty() || volume.mounts.iter().any(|mount| mount.is_super_read_only()) {
         return facts.mounts.value().map(|_| Err(Verdict::Clear));
     }
-    let probes = known
-        .facts
-        .mounts
-        .iter()
-        .filter_map(|mount| Some((&mount.path, facts.probes.get(&mount.path)?)));
+    let mounts = volume.mounts.iter();
+    let probes = mounts.filter_map(|mount| Some((&mount.path, facts.probes.get(&mount.path)?)));
     // All its mounts show the same filesystem. The newest figures count; while their mount cannot
     // be asked any more, older ones of another mount are no answer.
     let mut newest: Option<(MeasuredUsage<'a>, Option<String>)> = None;

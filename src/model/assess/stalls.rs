@@ -1,36 +1,36 @@
-//! Rules about what does not come back: probes, questions to layers, and I/O.
+//! Rules about what does not return in time: probes, queries of layers, and I/O.
 
-use crate::model::assess::text::{evidence, raised, unknown};
-use crate::model::facts::{Facts, KnownVolume, LayerFacts, elapsed};
-use crate::model::finding::{Severity, Status, Verdict};
+use jiff::Timestamp;
+
+use crate::model::assess::reason_rules::{Context, VolumeInput};
+use crate::model::assess::text::{INACCESSIBLE, evidence, raised, unknown};
+use crate::model::facts::probes::ProbeFacts;
+use crate::model::facts::{LayerFacts, elapsed};
+use crate::model::finding::Verdict;
 use crate::model::observation::Observation;
-use crate::model::policy::Policy;
 use crate::model::probe::StuckProbe;
 
-/// A probe of one of the volume's mounts has not come back in its time. Source: the prober.
-/// BAD, inaccessible. Clears when the probe, or a later one, comes back, or the mount is gone.
-pub(crate) fn volume_probe(facts: &Facts, known: &KnownVolume) -> Option<Verdict> {
-    if known.facts.block {
+/// A probe of one of the volume's mounts has not returned in its time. Source: the prober.
+/// BAD, inaccessible. Clears when the probe, or a later one, returns, or the mount is gone.
+pub(crate) fn volume_probe(input: &VolumeInput) -> Option<Verdict> {
+    let (facts, volume) = (input.context.facts, &input.known.facts);
+    if volume.block {
         return None;
     }
     if let Some(error) = facts.mounts.error() {
         return unknown(error);
     }
     let probes = || {
-        known
-            .facts
-            .mounts
-            .iter()
-            .filter_map(|mount| Some((&mount.path, facts.probes.get(&mount.path)?)))
+        let mounts = volume.mounts.iter();
+        mounts.filter_map(|mount| Some((&mount.path, facts.probes.get(&mount.path)?)))
     };
     if let Some((path, stuck)) = probes()
         .filter_map(|(path, probe)| Some((path, probe.stuck.as_ref()?)))
         .min_by_key(|(_, stuck)| stuck.since)
     {
-        let via = if stuck.path == *path {
-            String::new()
-        } else {
-            format!(" (asked at {})", stuck.path)
+        let via = match stuck.path == *path {
+            true => String::new(),
+            false => format!(" (asked at {})", stuck.path),
         };
         let message = format!(
             "a probe of {path}{via} has been pending since {}: programs that use the volume hang too",
@@ -38,24 +38,25 @@ pub(crate) fn volume_probe(facts: &Facts, known: &KnownVolume) -> Option<Verdict
         );
         return timed_out(message, format!("probe {}", stuck.path), stuck);
     }
-    if known.facts.mounts.is_empty() {
+    if volume.mounts.is_empty() {
         return facts.mounts.value().map(|_| Verdict::Clear);
     }
-    let failed = probes().find_map(|(path, probe)| {
+    let error = |(path, probe): (_, &ProbeFacts)| {
         probe
             .result
             .error()
             .map(|error| format!("probing {path}: {error}"))
-    });
-    match failed {
+    };
+    match probes().find_map(error) {
         Some(why) => unknown(why),
-        None if probes().any(|(_, probe)| probe.result.value().is_some()) => Some(Verdict::Clear),
-        None => None,
+        None => probes()
+            .any(|(_, probe)| probe.result.value().is_some())
+            .then_some(Verdict::Clear),
     }
 }
 
-/// A question about the state of an md or dm device has not come back in its time. Source: the
-/// layers' reader.
+/// A query of the state of an md or dm device has not returned in its time. Source: the layers'
+/// reader.
 /// BAD, inaccessible: the device is suspended or its I/O hangs. Clears when it is answered.
 pub(crate) fn layer_probe(name: &str, layer: &LayerFacts) -> Option<Verdict> {
     if let Some(stuck) = &layer.stuck {
@@ -73,38 +74,34 @@ pub(crate) fn layer_probe(name: &str, layer: &LayerFacts) -> Option<Verdict> {
 }
 
 fn timed_out(message: String, source: String, stuck: &StuckProbe) -> Option<Verdict> {
-    let text = match &stuck.waiting_in {
-        Some(place) => format!("pending since {}, waiting in {place}", stuck.since),
-        None => format!("pending since {}", stuck.since),
-    };
+    let waiting = stuck
+        .waiting_in
+        .as_ref()
+        .map(|function| format!(", waiting in {function}"));
+    let text = format!(
+        "pending since {}{}",
+        stuck.since,
+        waiting.unwrap_or_default()
+    );
     let proof = vec![evidence(source, stuck.since, text)];
-    raised(
-        Severity::Bad,
-        Status::Inaccessible,
-        message,
-        proof,
-        "the pending probe or a later one is answered",
-        Some(stuck.since),
-    )
+    let clears = "the pending probe or a later one is answered";
+    raised(INACCESSIBLE, message, proof, clears, Some(stuck.since))
 }
 
-/// I/O is in flight on a device beneath the volume and none has been completed for
+/// I/O is in flight on a device below the volume and none has been completed for
 /// `io_stalled_after`. Source: two readings of /proc/diskstats that far apart. BAD, inaccessible.
 /// Not judged where the queue keeps no statistics. Clears with the next completion.
-pub(crate) fn io_stalled(facts: &Facts, known: &KnownVolume, policy: &Policy) -> Option<Verdict> {
-    let volume = &known.facts;
+pub(crate) fn io_stalled(input: &VolumeInput) -> Option<Verdict> {
+    let (Context { facts, policy, .. }, volume) = (input.context, &input.known.facts);
     if volume.devices.is_empty() {
-        // Gone with its device, or nothing local beneath it: the counters that told are no more.
+        // Removed with its device, or nothing local below it: the counters do not exist any more.
         return (volume.device_gone || volume.mounts.is_empty()).then_some(Verdict::Clear);
     }
-    if let Some(error) = facts.disk_io.stats().error() {
-        return unknown(error);
-    }
-    let at = facts
-        .disk_io
-        .stats()
-        .value()
-        .and(facts.disk_io.stats().at())?;
+    let at = match facts.disk_io.stats() {
+        Observation::Unavailable => return None,
+        Observation::Failed { error, .. } => return unknown(error),
+        Observation::Ok { at, .. } => *at,
+    };
     let inventory = facts.inventory()?;
     let mut judged = false;
     let mut stalled = None;
@@ -113,33 +110,25 @@ pub(crate) fn io_stalled(facts: &Facts, known: &KnownVolume, policy: &Policy) ->
         let Some(device) = inventory.devices.get(name).filter(|device| device.iostats) else {
             continue;
         };
-        let Some(memory) = facts.disk_io.progress(device.dev) else {
+        let Some(progress) = facts.disk_io.progress(device.dev) else {
             continue;
         };
         judged = true;
-        if let Some(since) = memory
-            .waiting_since
-            .filter(|since| elapsed(*since, at) >= policy.io_stalled_after)
-        {
-            stalled = Some((name, memory, since));
+        let is_stalled = |since: &Timestamp| elapsed(*since, at) >= policy.io_stalled_after;
+        if let Some(since) = progress.waiting_since.filter(is_stalled) {
+            stalled = Some((name, progress, since));
         }
     }
-    let Some((name, memory, since)) = stalled else {
+    let Some((name, progress, since)) = stalled else {
         return judged.then_some(Verdict::Clear);
     };
     let proof = vec![
-        evidence("/proc/diskstats", since, &memory.first_line),
-        evidence("/proc/diskstats", at, &memory.last_line),
+        evidence("/proc/diskstats", since, &progress.first_line),
+        evidence("/proc/diskstats", at, &progress.last_line),
     ];
     let message = format!(
         "{name}, the device of the volume, has I/O in flight and has completed none since {since}"
     );
-    raised(
-        Severity::Bad,
-        Status::Inaccessible,
-        message,
-        proof,
-        "the device completes I/O again, or has none in flight",
-        Some(since),
-    )
+    let clears = "the device completes I/O again, or has none in flight";
+    raised(INACCESSIBLE, message, proof, clears, Some(since))
 }

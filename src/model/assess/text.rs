@@ -16,28 +16,32 @@ pub(crate) fn truncate(text: &str, limit: usize) -> String {
     if text.len() <= limit {
         return text.to_owned();
     }
-    let mut end = limit.saturating_sub('…'.len_utf8());
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
+    let end = text.floor_char_boundary(limit.saturating_sub('…'.len_utf8()));
     format!("{}…", &text[..end])
 }
 
+/// How bad a finding is, and what it means for the data.
+pub(crate) type Level = (Severity, Status);
+
+pub(crate) const INFO: Level = (Severity::Info, Status::Information);
+pub(crate) const SUSPECT: Level = (Severity::Suspect, Status::Degraded);
+pub(crate) const BAD: Level = (Severity::Bad, Status::Degraded);
+pub(crate) const INACCESSIBLE: Level = (Severity::Bad, Status::Inaccessible);
+pub(crate) const DATA_LOSS: Level = (Severity::Bad, Status::DataLoss);
+
 pub(crate) fn raised(
-    severity: Severity,
-    status: Status,
+    (severity, status): Level,
     message: impl AsRef<str>,
     evidence: Vec<Evidence>,
-    clears_when: &str,
+    clears_when: impl Into<String>,
     since: Option<Timestamp>,
 ) -> Option<Verdict> {
-    let message = truncate(message.as_ref(), MAX_MESSAGE);
     Some(Verdict::Raised(FindingDetails {
         severity,
         status,
-        message,
+        message: truncate(message.as_ref(), MAX_MESSAGE),
         evidence,
-        clears_when: clears_when.to_owned(),
+        clears_when: clears_when.into(),
         since,
     }))
 }

@@ -1,7 +1,7 @@
-//! What each report changes.
+//! Applies each source update to the facts.
 //!
-//! A failure replaces what a source says of itself, never what it said before of the world:
-//! volumes, drives and memories stay as they are.
+//! A failure replaces the newest observation of a source, never its last good value: volumes,
+//! drives and histories stay as they are.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::model::probe::StuckProbe;
 use crate::model::source_update::{Source, SourceStatus, SourceUpdate};
 
 impl Facts {
-    /// Takes a report in. `now` is when it arrived.
+    /// Applies an update. `now` is when it arrived.
     pub(crate) fn apply(
         &mut self,
         report: SourceUpdate,
@@ -165,10 +165,10 @@ impl Facts {
         if answered {
             known.stuck = None;
         }
-        let before = known.last_known().cloned();
+        let before = known.state.last_known().cloned();
         let (mut change, good) = known.state.replace(seen);
         if good && change == Urgency::Immediate {
-            let after = known.last_known();
+            let after = known.state.last_known();
             // No answer yet and a plain table are the same to the volumes above: neither has
             // members. At a start hundreds of logical volumes answer one by one.
             let plain = |state: Option<&LayerState>| {

@@ -1,5 +1,4 @@
-//! The memory of where CSI volumes are staged and published: since when, for whom, and since when
-//! for nobody.
+//! Where CSI volumes are staged and published: since when, for which pod, and since when for none.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,7 +22,7 @@ const MAX_BYPASSED: usize = 16;
 pub(crate) struct BypassedDrivers(BTreeSet<String>);
 
 impl BypassedDrivers {
-    /// Whether that is news.
+    /// Whether that is a change.
     pub(crate) fn set_bypassed(&mut self, driver: &str, bypassed: bool) -> bool {
         match bypassed {
             true if self.0.len() >= MAX_BYPASSED => false,
@@ -32,7 +31,7 @@ impl BypassedDrivers {
         }
     }
 
-    /// For whoever looks at the node.
+    /// Warnings of the node.
     pub(crate) fn warnings(&self) -> impl Iterator<Item = String> {
         self.0.iter().map(|driver| {
             format!(
@@ -55,43 +54,27 @@ impl Facts {
         let mut used = BTreeSet::new();
         // Pods first: what they use is staged for somebody.
         for role in [MountRole::Pod, MountRole::Staging] {
-            for attachment in found
-                .values_mut()
-                .filter(|attachment| attachment.role == role)
-            {
-                let known = self
-                    .attachments
-                    .get(&attachment.path)
-                    .filter(|known| known.role == role);
+            for attachment in found.values_mut().filter(|one| one.role == role) {
+                let known = self.attachments.get(&attachment.path);
+                let known = known.filter(|known| known.role == role);
                 carry_forward(attachment, known);
-                let verdict = match &records {
-                    None => None,
-                    Some(records) if role == MountRole::Pod => Some(records.pod_use(
-                        &attachment.path,
-                        attachment.pod.as_ref().map(|pod| pod.uid.as_str()),
-                    )),
-                    Some(records) => Some(
-                        match records.staging_use(
-                            &attachment.path,
-                            &attachment.driver,
-                            &attachment.handle,
-                        ) {
-                            PlaceUse::Unused(_) | PlaceUse::StagedOnly(_)
-                                if used.contains(&attachment.volume) =>
-                            {
-                                PlaceUse::Used("a pod has the volume".to_owned())
-                            }
-                            verdict => verdict,
-                        },
-                    ),
-                };
-                apply_use(
-                    attachment,
-                    known,
-                    verdict,
-                    self.kubelet.at().unwrap_or(now),
-                    now,
-                );
+                let verdict = records.as_ref().map(|records| {
+                    let path = &attachment.path;
+                    if role == MountRole::Pod {
+                        return records
+                            .pod_use(path, attachment.pod.as_ref().map(|pod| pod.uid.as_str()));
+                    }
+                    match records.staging_use(path, &attachment.driver, &attachment.handle) {
+                        PlaceUse::Unused(_) | PlaceUse::StagedOnly(_)
+                            if used.contains(&attachment.volume) =>
+                        {
+                            PlaceUse::Used("a pod has the volume".to_owned())
+                        }
+                        verdict => verdict,
+                    }
+                });
+                let read = self.kubelet.at().unwrap_or(now);
+                apply_use(attachment, known, verdict, read, now);
                 if role == MountRole::Pod
                     && (attachment.used_by.is_some() || attachment.orphaned.is_none())
                 {
@@ -107,7 +90,7 @@ impl Facts {
         self.attachments = found.into_iter().map(shared).collect();
     }
 
-    /// The same records, read again: nobody has come.
+    /// The same records, read again: no pod uses the orphaned attachments.
     pub(super) fn confirm_attachments(&mut self) {
         let (Some(_), Some(at)) = (self.kubelet.value(), self.kubelet.at()) else {
             return;
@@ -115,7 +98,7 @@ impl Facts {
         for attachment in self
             .attachments
             .values_mut()
-            .filter(|attachment| attachment.orphaned.is_some())
+            .filter(|one| one.orphaned.is_some())
         {
             if let Some(orphaned) = &mut Arc::make_mut(attachment).orphaned {
                 orphaned.confirmed_at = orphaned.confirmed_at.max(at);
@@ -130,12 +113,13 @@ impl Facts {
         let mut found = BTreeMap::new();
         for known in self.volumes.values() {
             let facts = &known.facts;
-            let left_over = facts.driver.is_none()
-                && facts
+            let left_over = facts.driver.is_none();
+            if left_over
+                && !facts
                     .mounts
                     .iter()
-                    .any(|mount| is_left_over(root, &mount.path));
-            if facts.driver.is_none() && !left_over {
+                    .any(|mount| is_left_over(root, &mount.path))
+            {
                 continue;
             }
             for mount in facts
@@ -148,34 +132,22 @@ impl Facts {
                     continue;
                 }
                 let since = known.mounted_since.get(&mount.path).copied().unwrap_or(now);
-                let read_only = mount.options.iter().any(|option| option == "ro");
-                found.insert(
-                    mount.path.clone(),
-                    new_attachment(facts, &mount.path, mount.role, place, read_only, since),
-                );
+                let read_only = mount.is_read_only();
+                let new = new_attachment(facts, &mount.path, mount.role, place, read_only, since);
+                found.insert(mount.path.clone(), new);
             }
             for (of_ours, role) in provided_attachments(facts) {
-                let entry = found.entry(of_ours.path.clone());
-                let new = || {
-                    new_attachment(
-                        facts,
-                        &of_ours.path,
-                        role,
-                        kube::parse_csi_path(root, &of_ours.path),
-                        of_ours.read_only,
-                        of_ours.since,
-                    )
-                };
-                let attachment = entry.or_insert_with(new);
+                let (path, read_only, since) = (&of_ours.path, of_ours.read_only, of_ours.since);
+                let attachment = found.entry(path.clone()).or_insert_with(|| {
+                    let place = kube::parse_csi_path(root, path);
+                    new_attachment(facts, path, role, place, read_only, since)
+                });
                 attachment.role = role;
-                attachment.since = of_ours.since;
+                attachment.since = since;
                 attachment.mode = Some(of_ours.access.mode);
-                attachment.read_only |= of_ours.read_only;
-                attachment.pod = of_ours
-                    .pod
-                    .clone()
-                    .filter(|pod| !pod.uid.is_empty())
-                    .or(attachment.pod.take());
+                attachment.read_only |= read_only;
+                let pod = of_ours.pod.clone().filter(|pod| !pod.uid.is_empty());
+                attachment.pod = pod.or(attachment.pod.take());
             }
         }
         self.add_unclaimed(&mut found, now);
@@ -208,42 +180,35 @@ impl Facts {
             } else {
                 MountRole::Staging
             };
-            let mut unclaimed = Attachment {
+            let pod = place.pod.map(|pod| PodRef {
+                uid: pod.uid,
+                ..PodRef::default()
+            });
+            let unclaimed = Attachment {
                 path: path.clone(),
                 role,
                 volume: VolumeId::default(),
-                driver: place.driver.clone().unwrap_or_default(),
+                driver: place.driver.unwrap_or_default(),
                 handle: String::new(),
                 read_only: mount.is_read_only(),
                 block: mount.fs_type == "devtmpfs",
                 mode: None,
-                pod: None,
+                pod,
                 since: now,
                 used_by: None,
                 orphaned: None,
             };
-            unclaimed.pod = self.pod_ref(Some(&place));
             found.insert(path.clone(), unclaimed);
         }
-        for attachment in found
-            .values_mut()
-            .filter(|attachment| attachment.role == MountRole::Pod)
-        {
-            let name = |pod: &PodRef| self.kubelet_records()?.pods.get(&pod.uid).cloned();
+        for attachment in found.values_mut().filter(|one| one.role == MountRole::Pod) {
             if let Some(pod) = attachment.pod.as_mut().filter(|pod| pod.name.is_empty())
-                && let Some(named) = name(pod)
+                && let Some(named) = self
+                    .kubelet_records()
+                    .and_then(|known| known.pods.get(&pod.uid))
             {
-                (pod.namespace, pod.name) = (named.namespace, named.name);
+                (pod.namespace, pod.name) = (named.namespace.clone(), named.name.clone());
             }
         }
-    }
-
-    fn pod_ref(&self, place: Option<&CsiPath>) -> Option<PodRef> {
-        let pod = place?.pod.as_ref()?;
-        Some(PodRef {
-            uid: pod.uid.clone(),
-            ..PodRef::default()
-        })
     }
 }
 
@@ -254,8 +219,7 @@ fn is_left_over(root: &HostPath, path: &HostPath) -> bool {
 fn provided_attachments(
     facts: &VolumeFacts,
 ) -> impl Iterator<Item = (&provision::ProvidedAttachment, MountRole)> {
-    let provided = facts.provided.iter();
-    provided.flat_map(|volume| {
+    facts.provided.iter().flat_map(|volume| {
         let staged = volume
             .staged
             .iter()
@@ -277,22 +241,13 @@ fn new_attachment(
     read_only: bool,
     since: Timestamp,
 ) -> Attachment {
-    let by_path = place
-        .as_ref()
-        .and_then(|place| place.pod.as_ref())
-        .map(|pod| pod.uid.clone());
-    let uid = facts
-        .mounts
-        .iter()
-        .find(|mount| mount.path == *path)
-        .and_then(|mount| mount.pod_uid.clone())
-        .or(by_path);
-    let pod = uid.map(|uid| {
-        let name = facts
-            .pods
-            .iter()
-            .find(|pod| pod.uid == uid)
-            .and_then(|pod| pod.name.clone());
+    let (by_path, by_driver) = place
+        .map(|place| (place.pod.map(|pod| pod.uid), place.driver))
+        .unwrap_or_default();
+    let by_mount = facts.mount_at(path).and_then(|mount| mount.pod_uid.clone());
+    let pod = by_mount.or(by_path).map(|uid| {
+        let pod = facts.pods.iter().find(|pod| pod.uid == uid);
+        let name = pod.and_then(|pod| pod.name.clone());
         let (namespace, name) = name
             .map(|name| (name.namespace, name.name))
             .unwrap_or_default();
@@ -306,11 +261,7 @@ fn new_attachment(
         path: path.clone(),
         role,
         volume: facts.id.clone(),
-        driver: facts
-            .driver
-            .clone()
-            .or_else(|| place.and_then(|place| place.driver))
-            .unwrap_or_default(),
+        driver: facts.driver.clone().or(by_driver).unwrap_or_default(),
         handle: facts.handle.clone().unwrap_or_default(),
         read_only,
         block: facts.block,
@@ -322,7 +273,7 @@ fn new_attachment(
     }
 }
 
-/// What the records said before they went is the only trace of whose volume it was.
+/// The records from before their removal are the only trace of the volume's owner.
 fn carry_forward(attachment: &mut Attachment, known: Option<&Arc<Attachment>>) {
     let Some(known) = known else { return };
     attachment.since = attachment.since.min(known.since);

@@ -1,9 +1,10 @@
 //! Filesystem checks: those that go on and those that are remembered, by id.
 //!
-//! In: what somebody asks for, what the source reports, what is due. Out: what is wanted of the
-//! source. May not enter: what a verdict means for the volume (`assess::checks`), and how a check
-//! is conducted (`check::steps`).
+//! In: requests, the source's reports, schedules. Out: the checks that the source should run. What
+//! a verdict means for the volume is decided in `assess::checks`, and how a check is run in
+//! `check::decision`.
 
+mod progress;
 mod retention;
 mod target;
 
@@ -17,14 +18,13 @@ use crate::model::assess::{ActiveFindings, signals};
 use crate::model::block::LayerState;
 use crate::model::check::schedule::next_due;
 use crate::model::check::{
-    Cancellation, Check, CheckOrigin, CheckProgress, CheckState, CheckTarget, CheckTerms,
-    CheckVerdict, DesiredCheck, Filesystem, Mode, RunResult,
+    Cancellation, Check, CheckOrigin, CheckState, CheckTarget, CheckTerms, DesiredCheck,
+    Filesystem, Mode, SignalKind,
 };
 use crate::model::dev::DevNo;
-use crate::model::facts::{Facts, KnownVolume, Urgency};
+use crate::model::facts::{Facts, KnownVolume};
 use crate::model::finding::{Severity, Subject};
 use crate::model::ids::{CheckId, VolumeId};
-use crate::model::kernel_log::event::Class;
 use crate::model::path::HostPath;
 use crate::model::policy::Policy;
 use crate::model::policy::checks::{CheckPolicy, EffectiveCheckPolicy};
@@ -87,12 +87,12 @@ pub(crate) struct CheckBaseline {
 }
 
 impl Facts {
-    /// Begins a check, or says why not. It is the source's to run it.
+    /// Queues a check, which the source runs, or returns why not.
     pub(crate) fn start_check(
         &mut self,
         asked: CheckRequest,
         policy: &CheckPolicy,
-        active: &dyn ActiveFindings,
+        active: &ActiveFindings,
         now: Timestamp,
     ) -> Result<Arc<Check>, StartCheckError> {
         let target = self.resolve_target(&asked.target, asked.filesystem)?;
@@ -114,19 +114,14 @@ impl Facts {
         }
         let terms = CheckTerms {
             runs: asked.runs.unwrap_or(rules.runs),
-            // What is forced reads a failing drive: nobody is to wait for that.
+            // A forced check reads a failing drive: no writer may wait for that.
             freeze: asked.freeze && !asked.force,
             snapshot: asked.snapshot || rules.snapshot.allows(false, false),
             force: asked.force,
             ..policy.terms(&rules)
         };
-        self.queue_check(
-            target,
-            CheckOrigin::Requested(asked.requested_by),
-            terms,
-            policy.max_queued as usize,
-            now,
-        )
+        let origin = CheckOrigin::Requested(asked.requested_by);
+        self.queue_check(target, origin, terms, policy.max_queued as usize, now)
     }
 
     /// Checks that are due by themselves now. Nothing is begun on what is failing, or not known
@@ -134,7 +129,7 @@ impl Facts {
     pub(crate) fn queue_due_checks(
         &mut self,
         policy: &CheckPolicy,
-        active: &dyn ActiveFindings,
+        active: &ActiveFindings,
         zone: &TimeZone,
         now: Timestamp,
     ) -> usize {
@@ -171,22 +166,13 @@ impl Facts {
             if self.refuse_failing(&target, active).is_err() {
                 continue;
             }
-            let (freeze, snapshot) = (
-                rules.freeze.allows(false, true),
-                rules.snapshot.allows(false, true),
-            );
             let terms = CheckTerms {
-                freeze,
-                snapshot,
+                freeze: rules.freeze.allows(false, true),
+                snapshot: rules.snapshot.allows(false, true),
                 ..policy.terms(&rules)
             };
-            match self.queue_check(
-                target,
-                CheckOrigin::Scheduled(rules.policy),
-                terms,
-                MAX_SCHEDULED,
-                now,
-            ) {
+            let origin = CheckOrigin::Scheduled(rules.policy);
+            match self.queue_check(target, origin, terms, MAX_SCHEDULED, now) {
                 Ok(_) => begun += 1,
                 Err(StartCheckError::QueueFull(_)) => break,
                 // It is being checked already.
@@ -202,9 +188,11 @@ impl Facts {
             .facts
             .drive_ids
             .iter()
-            .filter_map(|id| self.drives.get(id))
-            .map(|drive| drive.first_seen);
-        drives.min().unwrap_or(known.first_seen)
+            .filter_map(|id| self.drives.get(id));
+        drives
+            .map(|drive| drive.first_seen)
+            .min()
+            .unwrap_or(known.first_seen)
     }
 
     fn queue_check(
@@ -232,12 +220,8 @@ impl Facts {
             return Err(StartCheckError::QueueFull(waiting));
         }
         let id = CheckId::new(&target.name, now);
-        let mounts = target
-            .volume
-            .as_ref()
-            .and_then(|id| self.volumes.get(id))
-            .map(mounts)
-            .unwrap_or_default();
+        let volume = target.volume.as_ref().and_then(|id| self.volumes.get(id));
+        let mounts = volume.map(mounts).unwrap_or_default();
         let check = Arc::new(Check {
             id: id.clone(),
             mode: target.mode,
@@ -274,104 +258,11 @@ impl Facts {
         Some(check.clone())
     }
 
-    pub(super) fn apply_check_progress(&mut self, progress: CheckProgress) -> Urgency {
-        let Some(known) = self
-            .checks
-            .by_id
-            .get(&progress.id)
-            .filter(|check| !check.is_over())
-        else {
-            return Urgency::Nothing;
-        };
-        let moved = (known.target.mode != Mode::Live)
-            .then(|| self.changed_since_start(known))
-            .flatten();
-        let failed = progress
-            .outcome
-            .is_some()
-            .then(|| self.read_error_during(known, &progress))
-            .flatten();
-        let Some(check) = self.checks.by_id.get_mut(&progress.id) else {
-            return Urgency::Nothing;
-        };
-        let check = Arc::make_mut(check);
-        let begun = !matches!(progress.state, CheckState::Queued { .. });
-        if begun && check.started.is_none() {
-            check.started = Some(progress.at);
-        }
-        let before = (check.state.clone(), check.runs.len());
-        check.state = progress.state;
-        check.runs = progress.runs;
-        check.signals = progress.signals;
-        if let Some(mode) = check.runs.iter().map(|run| run.mode).max() {
-            check.mode = mode;
-        }
-        if let Some(outcome) = progress.outcome {
-            check.state = CheckState::Ended;
-            check.ended = Some(progress.at);
-            check.mode = outcome.mode;
-            (check.verdict, check.reason) = (Some(outcome.verdict), outcome.reason);
-            // What was found while nothing was to move counts only if nothing did.
-            if let Some(why) = moved.filter(|_| {
-                outcome.mode.is_quiescent()
-                    && outcome.mode != Mode::Snapshot
-                    && outcome.verdict != CheckVerdict::Failed
-            }) {
-                check.verdict = Some(CheckVerdict::Inconclusive);
-                check.reason = format!("{why} while it was checked: check it again");
-            }
-            if let Some(why) = failed
-                .filter(|_| outcome.verdict == CheckVerdict::Corrupted && check.signals.is_empty())
-            {
-                check.verdict = Some(CheckVerdict::Inconclusive);
-                check.reason = why;
-            }
-            let id = check.id.clone();
-            self.checks.baselines.remove(&id);
-            return Urgency::Immediate;
-        }
-        if before == (check.state.clone(), check.runs.len()) {
-            Urgency::Nothing
-        } else {
-            Urgency::Coalesce
-        }
-    }
-
-    /// A device beneath failed reads while a checker read it: what it found may be what it could
-    /// not read.
-    fn read_error_during(&self, check: &Check, progress: &CheckProgress) -> Option<String> {
-        let begun = progress
-            .runs
-            .iter()
-            .filter(|run| run.result == RunResult::Findings)
-            .map(|run| run.started)
-            .min()?;
-        let target = &check.target;
-        let volume = target.volume.clone().map(Subject::Volume);
-        let drives = target.drives.iter().cloned().map(Subject::Drive);
-        let subjects = drives
-            .chain(volume)
-            .chain([Subject::Device(target.device.clone())]);
-        let memories = subjects.filter_map(|subject| self.errors(&subject));
-        let tallies = memories.flat_map(|memory| {
-            [Class::Io, Class::Medium, Class::Timeout]
-                .into_iter()
-                .filter_map(|class| memory.get(class))
-        });
-        let last = tallies
-            .map(|tally| &tally.last)
-            .find(|line| line.time >= begun)?;
-        let text = crate::model::assess::truncate(&last.text, 200);
-        Some(format!(
-            "the device failed while it was read, so what was found proves nothing: {text}. See to the drive first, then check again"
-        ))
-    }
-
     /// Checks that are not over, oldest first.
     pub(crate) fn desired_checks(
         &self,
         policy: &Policy,
-        active: &dyn ActiveFindings,
+        active: &ActiveFindings,
         now: Timestamp,
     ) -> Vec<DesiredCheck> {
         let mut open: Vec<&Arc<Check>> = self
@@ -390,7 +281,7 @@ impl Facts {
         &self,
         check: &Check,
         policy: &Policy,
-        active: &dyn ActiveFindings,
+        active: &ActiveFindings,
         now: Timestamp,
     ) -> DesiredCheck {
         let scheduled = matches!(check.origin, CheckOrigin::Scheduled(_));
@@ -400,11 +291,10 @@ impl Facts {
             .as_ref()
             .and_then(|id| self.volumes.get(id));
         let mounted = volume.filter(|_| check.target.mode != Mode::Unmounted);
-        let mut signals = mounted
-            .map(|known| signals(self, known, policy, now))
-            .unwrap_or_default();
+        let signals = mounted.map(|known| signals(self, known, policy, now));
+        let mut signals = signals.unwrap_or_default();
         if check.terms.force {
-            signals.retain(|signal| signal.kind == crate::model::check::SignalKind::Corrupted);
+            signals.retain(|signal| signal.kind == SignalKind::Corrupted);
         }
         DesiredCheck {
             id: check.id.clone(),
@@ -412,96 +302,42 @@ impl Facts {
             terms: check.terms.clone(),
             scheduled,
             signals,
-            blocked_by: if scheduled {
-                self.rebuild_in_progress(check)
-            } else {
-                None
-            },
+            blocked_by: self.rebuild_in_progress(check).filter(|_| scheduled),
             cancellation: self
                 .stop_cause(check, active)
-                .map(|why| Cancellation { reason: why }),
+                .map(|reason| Cancellation { reason }),
         }
     }
 
-    fn stop_cause(&self, check: &Check, active: &dyn ActiveFindings) -> Option<String> {
+    fn stop_cause(&self, check: &Check, active: &ActiveFindings) -> Option<String> {
         if check.cancelled {
             return Some("it was cancelled".to_owned());
         }
-        // What was well when it was asked for may fail while it waits, and by what it reads.
-        let failing = if check.terms.force {
-            Ok(())
-        } else {
-            self.refuse_failing(&check.target, active)
-        };
-        match failing {
-            Err(StartCheckError::TargetFailing { why, .. }) => Some(why),
+        // A target that was healthy at the request may fail while the check waits, or by being
+        // read.
+        match self.refuse_failing(&check.target, active) {
+            Err(StartCheckError::TargetFailing { why, .. }) if !check.terms.force => Some(why),
             _ => self.changed_since_start(check),
         }
     }
 
-    /// How the filesystem is no longer what it was when the check was asked for; nothing is known
-    /// of it where the tables cannot be read.
-    fn changed_since_start(&self, check: &Check) -> Option<String> {
-        if self.mounts.value().is_none() || self.inventory.value().is_none() {
-            return None;
-        }
-        let target = &check.target;
-        let there = self
-            .inventory()
-            .and_then(|inventory| inventory.devices.get(&target.device));
-        if there.is_none_or(|device| device.dev != target.dev) {
-            return Some(format!("{} went away", target.device));
-        }
-        let on_it = || {
-            self.volumes.values().find(|known| {
-                known.facts.device.as_ref() == Some(&target.device)
-                    && !known.facts.mounts.is_empty()
-            })
-        };
-        let volume = target
-            .volume
-            .as_ref()
-            .map_or_else(on_it, |id| self.volumes.get(id));
-        let now = volume.map(|known| (mounts(known), target::mode(known)));
-        let (mounted, mode) = now.unwrap_or((BTreeSet::new(), Mode::Unmounted));
-        let watched = self.checks.baselines.get(&check.id)?;
-        if let Some(gone) = watched.mounts.iter().find(|path| !mounted.contains(*path)) {
-            return Some(format!("{gone} was unmounted"));
-        }
-        (mode != target.mode).then(|| match (target.mode, mode) {
-            (Mode::Unmounted, _) => "it was mounted".to_owned(),
-            (_, Mode::Live) => "it was made writable".to_owned(),
-            (_, mode) => format!("it is {} now", mode.name()),
-        })
-    }
-
     /// A scheduled check does not make a rebuild slower.
     fn rebuild_in_progress(&self, check: &Check) -> Option<String> {
-        let devices = check
-            .target
-            .volume
-            .as_ref()
-            .and_then(|id| self.volumes.get(id))
-            .map(|known| known.facts.devices.clone())?;
-        devices
-            .iter()
-            .find_map(|name| match self.layers.get(name)?.last_known()? {
-                LayerState::Md(md) => match md.sync_action.as_deref() {
-                    Some("idle" | "frozen") | None => None,
-                    Some(action) => Some(format!("{name} does a {action}")),
-                },
-                LayerState::DmRaid { sync_action, .. } => match sync_action.as_deref() {
-                    Some("idle" | "frozen") | None => None,
-                    Some(action) => Some(format!("{name} does a {action}")),
-                },
-                _ => None,
-            })
+        let volume = self.volumes.get(check.target.volume.as_ref()?)?;
+        volume.facts.devices.iter().find_map(|name| {
+            let action = match self.layer_state(name)? {
+                LayerState::Md(md) => md.sync_action.as_deref()?,
+                LayerState::DmRaid { sync_action, .. } => sync_action.as_deref()?,
+                _ => return None,
+            };
+            (!matches!(action, "idle" | "frozen")).then(|| format!("{name} does a {action}"))
+        })
     }
 
     fn refuse_failing(
         &self,
         target: &CheckTarget,
-        active: &dyn ActiveFindings,
+        active: &ActiveFindings,
     ) -> Result<(), StartCheckError> {
         let failing = |why: String| {
             Err(StartCheckError::TargetFailing {
@@ -509,12 +345,11 @@ impl Facts {
                 why,
             })
         };
-        for drive in &target.drives {
-            let subject = Subject::Drive(drive.clone());
-            let bad = active.all().into_iter().find(|(of, reason)| {
-                *of == subject && active.severity(of, *reason) == Some(Severity::Bad)
-            });
-            if let Some((_, reason)) = bad {
+        for ((subject, reason), severity) in active {
+            if let Subject::Drive(drive) = subject
+                && target.drives.contains(drive)
+                && *severity == Severity::Bad
+            {
                 return failing(format!("drive {drive} below it has the finding {reason}"));
             }
         }
@@ -527,8 +362,8 @@ impl Facts {
             Reason::DeviceMissing,
         ];
         match stalled
-            .into_iter()
-            .find(|reason| active.severity(&subject, *reason).is_some())
+            .iter()
+            .find(|reason| active.contains_key(&(subject.clone(), **reason)))
         {
             Some(reason) => failing(format!("it has the finding {reason}")),
             None => Ok(()),
@@ -556,10 +391,8 @@ fn effective_policy(
 ) -> EffectiveCheckPolicy {
     match volume {
         Some(known) => policy.for_volume(&known.facts),
-        None => policy.for_names(&[
-            HostPath::from(target.name.as_str()),
-            HostPath::from(target.device.as_str()),
-        ]),
+        None => policy
+            .for_names(&[&target.name, &target.device].map(|name| HostPath::from(name.as_str()))),
     }
 }
 

@@ -1,20 +1,21 @@
-//! What the error counters say beyond the kernel's log: growth that the log did not tell of is an
-//! incident too.
+//! Kernel error counters: growth that the kernel log did not report is an incident too.
 //!
-//! In: readings. Out: memories of counters by whom they are about, and incidents laid at the same
-//! doors as the log's. A first reading is a baseline: what a counter showed before anybody looked
-//! is no news. May not enter: whether something is bad.
+//! In: readings. Out: histories of counters by subject, and incidents attributed like the log's.
+//! The first reading is a baseline: it is no incident. Does not judge whether something is bad.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 
+use crate::model::assess::truncate;
 use crate::model::counters::{CounterDevice, CounterGrowth, CounterHistory, CounterReading};
 use crate::model::facts::kernel_log::PendingIncident;
 use crate::model::facts::{Facts, KnownVolume, Urgency};
 use crate::model::finding::Subject;
-use crate::model::kernel_log::event::{Blame, Class, DeviceName, Event, Line, LineOrigin};
+use crate::model::kernel_log::event::{
+    Blame, Class, DeviceName, Event, Line, LineOrigin, MAX_LINE_BYTES,
+};
 use crate::model::observation::Observation;
 
 /// Whose counters, and of which source.
@@ -173,8 +174,7 @@ fn incident_from_growth(reading: &CounterReading, growth: &CounterGrowth) -> Opt
     for (name, value) in &reading.details {
         text.push_str(&format!(", {name} {value}"));
     }
-    let text =
-        crate::model::assess::truncate(&text, crate::model::kernel_log::event::MAX_LINE_BYTES);
+    let text = truncate(&text, MAX_LINE_BYTES);
     let line = Line {
         time: growth.at,
         text,

@@ -1,5 +1,5 @@
-//! Which drive each of the kernel's names means, and meant: names are reused as soon as they are
-//! free, and a record is about the drive that had the name when it was written.
+//! Kernel names of drives, now and before: names are reused as soon as they are free, and a log
+//! record is about the drive that had the name when it was written.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::model::kernel_log::event::DeviceName;
 
 /// Former holders of a name that are kept.
 const MAX_ASSIGNMENTS: usize = 4;
-/// A new device is spoken of before the scan that shows it has ended: the kernel reads its
+/// A new device is in the log before the scan that shows it has ended: the kernel reads its
 /// partition table first.
 const SCAN_LAG: Duration = Duration::from_secs(30);
 
@@ -30,7 +30,7 @@ pub(crate) struct DeviceNames {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Assignment {
     drive: DriveId,
-    /// None: since before anybody looked.
+    /// None: since before the first scan.
     from: Option<Timestamp>,
     until: Option<Timestamp>,
 }

@@ -1,4 +1,4 @@
-//! Which drives are here and which were, with what stood on them when they went.
+//! Drives that are present and drives that were, with what they carried when they were removed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -32,25 +32,21 @@ impl Facts {
         };
         let mut present = BTreeSet::new();
         let hidden = self.raid_controllers.without_own_device(&inventory.drives);
-        let places: BTreeSet<(&String, &String)> = hidden
-            .iter()
-            .filter_map(|drive| {
-                Some((
-                    drive.location.raid_controller.as_ref()?,
-                    drive.location.slot.as_ref()?,
-                ))
-            })
-            .collect();
+        let slot = |drive: &&DriveFacts| -> Option<(String, String)> {
+            drive
+                .location
+                .raid_controller
+                .clone()
+                .zip(drive.location.slot.clone())
+        };
+        let slots: BTreeSet<(String, String)> = hidden.iter().filter_map(slot).collect();
         for facts in inventory.drives.iter().chain(hidden.iter().copied()) {
             present.insert(facts.id.clone());
             let troubled = has_abnormal_state(facts);
             match self.drives.get_mut(&facts.id) {
                 Some(known) => {
-                    known.abnormal_state_since = if troubled {
-                        known.abnormal_state_since.or(Some(now))
-                    } else {
-                        None
-                    };
+                    known.abnormal_state_since =
+                        troubled.then(|| known.abnormal_state_since.unwrap_or(now));
                     known.last_seen = now;
                     known.missing_since = None;
                     known.facts = facts.clone();
@@ -75,18 +71,15 @@ impl Facts {
                 continue;
             }
             if let Some(controller) = &known.facts.location.raid_controller {
-                // What a controller hides is gone when it says so, and not before it was asked.
+                // A RAID member is gone when its controller does not list it, and not before it was
+                // listed.
                 if !self.raid_controllers.has_listed(controller) {
                     continue;
                 }
                 // Another drive in its place is its replacement: nothing is lost any more.
-                let replaced = known
-                    .facts
-                    .location
-                    .slot
-                    .as_ref()
-                    .is_some_and(|slot| places.contains(&(controller, slot)));
-                known.in_use = !replaced;
+                let slot = known.facts.location.slot.clone();
+                known.in_use =
+                    !slot.is_some_and(|slot| slots.contains(&(controller.clone(), slot)));
             }
             if known.missing_since.is_none() {
                 known.missing_since = Some(now);
@@ -102,25 +95,20 @@ impl Facts {
         }
         for (id, known) in &mut self.drives {
             if known.missing_since.is_none() && known.facts.location.raid_controller.is_none() {
-                let mounted = known.volumes.iter().any(|volume| {
+                let is_mounted = |volume: &VolumeId| {
                     self.volumes
                         .get(volume)
                         .is_some_and(|known| !known.retained)
-                });
-                set_drive_volumes(
-                    &mut self.recent_removals.drive_volumes,
-                    id,
-                    known,
-                    held.contains(id) || mounted,
-                    None,
-                    now,
-                );
+                };
+                let in_use = held.contains(id) || known.volumes.iter().any(is_mounted);
+                let removals = &mut self.recent_removals.drive_volumes;
+                set_drive_volumes(removals, id, known, in_use, None, now);
             }
         }
     }
 
-    /// After the volumes have changed: what stands on each drive that is here. Of a missing one,
-    /// what stood on it stays written.
+    /// After the volumes have changed: what each present drive carries. A missing one keeps what it
+    /// carried.
     pub(super) fn update_drive_volumes(&mut self, now: Timestamp) {
         let held = self
             .inventory()
@@ -136,14 +124,8 @@ impl Facts {
             if known.missing_since.is_none() && known.facts.location.raid_controller.is_none() {
                 let volumes = on.remove(id).unwrap_or_default();
                 let in_use = held.contains(id) || !volumes.is_empty();
-                set_drive_volumes(
-                    &mut self.recent_removals.drive_volumes,
-                    id,
-                    known,
-                    in_use,
-                    Some(volumes),
-                    now,
-                );
+                let removals = &mut self.recent_removals.drive_volumes;
+                set_drive_volumes(removals, id, known, in_use, Some(volumes), now);
             }
         }
         self.recent_removals
@@ -178,28 +160,25 @@ fn set_drive_volumes(
 
 /// Any state but SCSI's `running` and NVMe's `live`, of the drive or of one of its devices.
 fn has_abnormal_state(drive: &DriveFacts) -> bool {
-    let states = drive
+    let mut states = drive
         .devices
         .iter()
-        .map(|device| device.state.as_deref())
-        .chain([drive.state.as_deref()]);
-    states
-        .flatten()
-        .any(|state| !matches!(state.trim(), "running" | "live" | ""))
+        .map(|device| &device.state)
+        .chain([&drive.state])
+        .flatten();
+    states.any(|state| !matches!(state.trim(), "running" | "live" | ""))
 }
 
 /// Drives that an array, a device-mapper table or a bcache holds.
 fn drives_with_holders(inventory: &Inventory) -> BTreeSet<DriveId> {
     let mut held = BTreeSet::new();
     for device in inventory.devices.values() {
-        if !matches!(
+        let is_holder = matches!(
             device.layer,
             Layer::Md { .. } | Layer::Dm { .. } | Layer::Bcache
-        ) {
-            continue;
-        }
+        );
         // dm-multipath holds its paths and is the drive itself: that alone is no use.
-        if device.is_multipath() {
+        if !is_holder || device.is_multipath() {
             continue;
         }
         let mut next: Vec<&str> = device.underlying.iter().map(String::as_str).collect();

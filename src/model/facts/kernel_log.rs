@@ -1,11 +1,11 @@
-//! What the kernel's log has said, laid at the door of the drive, the volume or the device that it
-//! is about.
+//! The kernel log's events, attributed to the drive, the volume or the device that they are about.
 //!
-//! In: batches of events, as the reader hands them over, and notices of filesystem errors. Out: a
-//! memory a subject. Nothing is counted twice: what a reader tells again after a restart is known
-//! by its number. May not enter: whether something is bad.
+//! In: batches of events from the reader, and notices of filesystem errors. Out: an error history
+//! for each subject. Nothing is counted twice: an event that a reader sends again after a restart
+//! is known by its number. Does not judge whether something is bad.
 
 mod attribution;
+mod pending;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,34 +15,35 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::model::facts::device_names::DeviceNames;
-use crate::model::facts::kernel_log::attribution::Attribution;
+
 use crate::model::facts::{Facts, Urgency, elapsed};
 use crate::model::finding::Subject;
-use crate::model::kernel_log::error_history::ErrorHistory;
-use crate::model::kernel_log::event::{Batch, Class, Cursor, DeviceName, Event, Line, LineOrigin};
+use crate::model::ids::VolumeId;
+use crate::model::kernel_log::error_history::{ErrorHistory, ErrorTally};
+use crate::model::kernel_log::event::{Batch, Class, Cursor, DeviceName, Event, Line};
 use crate::model::policy::ErrorPolicy;
 use crate::model::source_update::FsErrorNotice;
 
-/// Events that wait to be laid at a door, at most: at a start, until drives and mounts are known.
+/// Events that wait for their attribution, at most: at a start, until drives and mounts are known.
 const MAX_PENDING: usize = 1024;
 /// A filesystem may complain while it is being mounted, before the mount table shows it.
 const MOUNT_LAG: Duration = Duration::from_secs(5);
-/// A notice waits this long for the log to tell of the same error with more words.
+/// A notice waits this long for a log record of the same error, which has more detail.
 const NOTICE_LAG: Duration = Duration::from_secs(2);
-/// Things whose errors are remembered; the ones that were quiet longest go first.
+/// Subjects whose errors are remembered; the ones that were quiet longest are removed first.
 const MAX_SUBJECTS: usize = 4096;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct KernelFacts {
     pub names: DeviceNames,
-    /// What was said of each. Kept in the store, also while the thing is not here.
+    /// Error histories. Kept in the store, also while the subject is not present.
     pub errors: BTreeMap<Subject, Arc<ErrorHistory>>,
     pub progress: Arc<LogProgress>,
-    /// False once the reader has said that it cannot read: then silence is no news.
+    /// The reader has reported that it cannot read: then no error in the log proves nothing.
     log_unavailable: bool,
-    /// What was said while nobody ran has not been read yet.
+    /// Records from before this start have not been read yet.
     backlog_unread: bool,
-    /// When devices came to their names, as the log told; the newest of each.
+    /// When devices got their names, by the log; the newest of each.
     attached_at: BTreeMap<String, Timestamp>,
 }
 
@@ -50,13 +51,12 @@ pub(crate) struct KernelFacts {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogProgress {
     pub cursor: Option<Cursor>,
-    /// Counted, and not yet laid at a door.
+    /// Counted, and not yet attributed.
     pub pending: Vec<PendingIncident>,
-    /// Until then something may have been said that nobody heard: the ring overran, or the log
-    /// could not be read.
+    /// Until then records may have been lost: the ring overran, or the log could not be read.
     #[serde(rename = "deaf_until")]
     pub gap_until: Option<Timestamp>,
-    /// Incidents about devices that nobody knows.
+    /// Incidents about unknown devices.
     pub unattributed: u64,
     pub last_unattributed: Option<Line>,
 }
@@ -82,7 +82,7 @@ pub enum PendingIncident {
 }
 
 impl KernelFacts {
-    /// What the log said of things that are not known here.
+    /// Incidents on unknown devices.
     pub(crate) fn unattributed_warning(&self) -> Option<String> {
         let LogProgress {
             unattributed,
@@ -121,23 +121,21 @@ impl Facts {
         self.kernel.errors.get(subject).map(Arc::as_ref)
     }
 
+    pub(crate) fn tally(&self, subject: &Subject, class: Class) -> Option<&ErrorTally> {
+        self.errors(subject)?.get(class)
+    }
+
     /// What the store remembers, at the start or late.
     pub(crate) fn restore_errors(
         &mut self,
         errors: Vec<(Subject, ErrorHistory)>,
         progress: Option<LogProgress>,
     ) {
-        let boot = |cursor: Option<&Cursor>| cursor.map(|cursor| cursor.boot_id.clone());
-        let ours = boot(self.kernel.progress.cursor.as_ref());
+        let boot = |progress: &LogProgress| progress.cursor.as_ref().map(|at| at.boot_id.clone());
+        let ours = boot(&self.kernel.progress);
         // The reader did not wait for the store and began with the oldest record: what both know of
         // this boot, both have counted.
-        let overlapping = ours.is_some()
-            && ours
-                == boot(
-                    progress
-                        .as_ref()
-                        .and_then(|progress| progress.cursor.as_ref()),
-                );
+        let overlapping = ours.is_some() && ours == progress.as_ref().and_then(boot);
         for (subject, old) in errors {
             let known = self.kernel.errors.entry(subject).or_default();
             Arc::make_mut(known).merge(old, overlapping);
@@ -149,7 +147,7 @@ impl Facts {
             let pending = std::mem::replace(ours, old).pending;
             ours.pending.extend(pending);
         } else {
-            // The reader did not wait; what it told since is newer.
+            // The reader did not wait; its events since then are newer.
             ours.unattributed = ours.unattributed.max(old.unattributed);
             ours.gap_until = ours.gap_until.max(old.gap_until);
         }
@@ -185,11 +183,9 @@ impl Facts {
             change = change.max(self.ingest(event, now));
         }
         for refused in &batch.rejected_sectors {
-            let drive = self
-                .drive_by_name(&refused.device, refused.at)
-                .cloned()
-                .map(Subject::Drive);
-            if let Some(memory) = drive.and_then(|drive| self.kernel.errors.get_mut(&drive))
+            let drive = self.drive_by_name(&refused.device, refused.at).cloned();
+            let history = drive.and_then(|id| self.kernel.errors.get_mut(&Subject::Drive(id)));
+            if let Some(memory) = history
                 && Arc::make_mut(memory).retract_sector(refused.sector)
             {
                 change = Urgency::Immediate;
@@ -206,7 +202,7 @@ impl Facts {
         Urgency::Nothing
     }
 
-    /// The reader has said how it is.
+    /// The reader has reported its status.
     pub(super) fn set_kernel_log_available(&mut self, heard: bool, now: Timestamp) {
         if self.kernel.log_unavailable && heard {
             Arc::make_mut(&mut self.kernel.progress).gap_until = Some(now);
@@ -215,18 +211,11 @@ impl Facts {
     }
 
     fn ingest(&mut self, event: Event, now: Timestamp) -> Urgency {
-        match self.attribute(&event, now, now) {
-            Attribution::Subjects(subjects) => self.record_event(subjects, &event),
-            Attribution::Deferred => {
-                self.defer(PendingIncident::Event {
-                    event: Box::new(event),
-                    since: now,
-                });
-                Urgency::Nothing
-            }
-            Attribution::Unattributed => self.count_unattributed(&event),
-            Attribution::OwnCheck => Urgency::Nothing,
-        }
+        self.resolve_event(&event, now, now).unwrap_or_else(|| {
+            let event = Box::new(event);
+            self.defer(PendingIncident::Event { event, since: now });
+            Urgency::Nothing
+        })
     }
 
     fn record_event(&mut self, subjects: Vec<Subject>, event: &Event) -> Urgency {
@@ -241,13 +230,10 @@ impl Facts {
             });
         }
         if self.kernel.errors.len() > MAX_SUBJECTS {
-            let quietest = self
-                .kernel
-                .errors
-                .iter()
-                .min_by_key(|(_, memory)| memory.last_seen())
-                .map(|(subject, _)| subject.clone());
-            quietest.and_then(|subject| self.kernel.errors.remove(&subject));
+            let errors = &mut self.kernel.errors;
+            let quietest = errors.iter().min_by_key(|(_, memory)| memory.last_seen());
+            let quietest = quietest.map(|(subject, _)| subject.clone());
+            quietest.and_then(|subject| errors.remove(&subject));
         }
         change
     }
@@ -259,180 +245,35 @@ impl Facts {
         Urgency::UsageOnly
     }
 
-    pub(super) fn defer(&mut self, pending: PendingIncident) {
-        let waiting = &mut Arc::make_mut(&mut self.kernel.progress).pending;
-        waiting.push(pending);
-        if waiting.len() > MAX_PENDING
-            && let PendingIncident::Event { event, .. } = waiting.remove(0)
-        {
-            self.count_unattributed(&event);
-        }
-    }
-
-    /// Looks again at what could not be laid at a door.
-    pub(super) fn retry_pending(&mut self, now: Timestamp) -> Urgency {
-        if self.kernel.progress.pending.is_empty() {
-            return Urgency::Nothing;
-        }
-        let waiting = std::mem::take(&mut Arc::make_mut(&mut self.kernel.progress).pending);
-        let mut change = Urgency::Nothing;
-        let mut still = Vec::new();
-        for pending in waiting {
-            match &pending {
-                PendingIncident::Event { event, since } => match self.attribute(event, *since, now)
-                {
-                    Attribution::Subjects(subjects) => {
-                        change = change.max(self.record_event(subjects, event))
-                    }
-                    Attribution::Deferred => still.push(pending),
-                    Attribution::Unattributed => {
-                        change = change.max(self.count_unattributed(event))
-                    }
-                    Attribution::OwnCheck => {}
-                },
-                PendingIncident::Growth {
-                    subject,
-                    event,
-                    from,
-                    since,
-                } => match self.resolve_growth(subject, event, *from, *since, now) {
-                    Some(said) => change = change.max(said),
-                    None => still.push(pending),
-                },
-                PendingIncident::Notice { notice, since } => {
-                    match self.resolve_notice(notice, *since, now) {
-                        Some(said) => change = change.max(said),
-                        None => still.push(pending),
-                    }
-                }
-            }
-        }
-        if !still.is_empty() {
-            Arc::make_mut(&mut self.kernel.progress).pending = still;
-        }
-        change
-    }
-
-    /// A counter's growth counts where the log has not told of something since the reading before;
-    /// None: wait.
-    fn resolve_growth(
-        &mut self,
-        subject: &Subject,
-        event: &Event,
-        from: Timestamp,
-        since: Timestamp,
-        now: Timestamp,
-    ) -> Option<Urgency> {
-        if self
-            .errors(subject)
-            .and_then(ErrorHistory::last_seen)
-            .is_some_and(|last| last >= from || elapsed(last, from) <= NOTICE_LAG)
-        {
-            return Some(Urgency::Nothing);
-        }
-        if !self.kernel.log_unavailable && elapsed(since, now) < NOTICE_LAG {
-            return None;
-        }
-        Some(self.record_event(vec![subject.clone()], event))
-    }
-
-    /// A notice counts where the log has not told of the same; None: wait.
-    fn resolve_notice(
-        &mut self,
-        notice: &FsErrorNotice,
-        since: Timestamp,
-        now: Timestamp,
-    ) -> Option<Urgency> {
-        let due = self.kernel.log_unavailable || elapsed(since, now) >= NOTICE_LAG;
-        let mounts = self.mount_table()?;
-        // By the mount it was seen on: btrfs's subvolumes have numbers of their own.
-        let shown = mounts
-            .mounts
-            .iter()
-            .find(|mount| mount.dev == notice.dev || mount.mount_point == notice.path);
-        let volume = shown.and_then(|mount| {
-            self.volumes.values().find(|known| {
-                known
-                    .facts
-                    .mounts
-                    .iter()
-                    .any(|m| m.path == mount.mount_point)
-            })
-        });
-        let Some(volume) = volume else {
-            return due.then_some(Urgency::Nothing);
-        };
-        let subject = Subject::Volume(volume.facts.id.clone());
-        let told = |class: Class| {
-            let last = self
-                .errors(&subject)
-                .and_then(|memory| memory.get(class))
-                .map(|tally| tally.last.time);
-            last.is_some_and(|last| {
-                elapsed(last, notice.at) <= NOTICE_LAG
-                    || elapsed(notice.at, last) <= NOTICE_LAG && last >= notice.at
-            })
-        };
-        if [Class::FsCorruption, Class::FsError, Class::FsShutdown]
-            .into_iter()
-            .any(told)
-        {
-            return Some(Urgency::Nothing);
-        }
-        if !due {
-            return None;
-        }
-        let device = volume
-            .facts
-            .device
-            .clone()
-            .map_or(DeviceName::Number(notice.dev), DeviceName::Block);
-        Some(self.record_event(vec![subject], &event_from_notice(notice, device)))
-    }
-
     fn mount_lag_elapsed(&self, since: Timestamp, now: Timestamp) -> bool {
         elapsed(since, now) >= MOUNT_LAG
     }
 
     /// After the volumes have changed: what was said of a device before its filesystem was seen is
     /// the volume's, and what ends with a mount is over.
-    pub(super) fn reassign_to_volumes(&mut self, gone: &[crate::model::ids::VolumeId]) {
+    pub(super) fn reassign_to_volumes(&mut self, gone: &[VolumeId]) {
         for id in gone {
             let subject = Subject::Volume(id.clone());
             self.clear_mount_errors(&subject);
             // XFS forgets with the unmount what it knew to be sick.
             self.counters.remove(&(subject, "xfs".to_owned()));
         }
-        let devices: Vec<String> = self
-            .kernel
-            .errors
-            .keys()
-            .filter_map(|subject| {
-                if let Subject::Device(name) = subject {
-                    Some(name.clone())
-                } else {
-                    None
-                }
-            })
-            .collect();
+        let device = |subject: &Subject| match subject {
+            Subject::Device(name) => Some(name.clone()),
+            _ => None,
+        };
+        let devices: Vec<String> = self.kernel.errors.keys().filter_map(device).collect();
         for name in devices {
-            let own = self
-                .volumes
-                .values()
-                .find(|known| known.facts.device.as_deref() == Some(name.as_str()))
-                .map(|known| known.facts.id.clone());
-            let last = self
-                .kernel
-                .errors
-                .get(&Subject::Device(name.clone()))
-                .and_then(|memory| memory.last_seen());
-            let former = last.is_some_and(|last| {
-                self.kernel
-                    .names
-                    .was_reassigned(&DeviceName::Block(name.clone()), last)
-            });
+            let mut volumes = self.volumes.values();
+            let own = volumes.find(|known| known.facts.device.as_ref() == Some(&name));
+            let own = own.map(|known| known.facts.id.clone());
+            let subject = Subject::Device(name.clone());
+            let last = self.errors(&subject).and_then(ErrorHistory::last_seen);
+            let names = &self.kernel.names;
+            let former =
+                last.is_some_and(|last| names.was_reassigned(&DeviceName::Block(name), last));
             if let Some(volume) = own
-                && let Some(memory) = self.kernel.errors.remove(&Subject::Device(name))
+                && let Some(memory) = self.kernel.errors.remove(&subject)
                 && !former
             {
                 let volume = Subject::Volume(volume);
@@ -469,8 +310,7 @@ impl Facts {
         subjects.push(Subject::Device(device.to_owned()));
         for subject in subjects {
             let since = |class: Class| {
-                self.errors(&subject)
-                    .and_then(|memory| memory.get(class))
+                self.tally(&subject, class)
                     .is_some_and(|tally| tally.last.time > at)
             };
             if !since(Class::FsShutdown) && !since(Class::ReadOnly) {
@@ -479,20 +319,19 @@ impl Facts {
         }
     }
 
-    /// What was said of the device that had the name before is no matter of this one's.
+    /// Errors of the device that had the name before are not errors of this one.
     fn device_replaced(&mut self, device: &str, at: Timestamp) {
         let former = |subject: &Subject| matches!(subject, Subject::Device(name) if name == device);
         self.kernel.errors.retain(|subject, memory| {
             !former(subject) || memory.last_seen().is_none_or(|last| last >= at)
         });
         if self.kernel.attached_at.len() >= MAX_SUBJECTS {
-            let oldest = self
-                .kernel
-                .attached_at
+            let attached = &mut self.kernel.attached_at;
+            let oldest = attached
                 .iter()
                 .min_by_key(|(_, at)| **at)
                 .map(|(name, _)| name.clone());
-            oldest.and_then(|name| self.kernel.attached_at.remove(&name));
+            oldest.and_then(|name| attached.remove(&name));
         }
         self.kernel.attached_at.insert(device.to_owned(), at);
     }
@@ -513,10 +352,8 @@ impl Facts {
             .max(policy.window)
             .max(policy.quiet_after)
             .saturating_mul(2);
-        let Ok(age) = jiff::SignedDuration::try_from(keep) else {
-            return;
-        };
-        let Ok(since) = now.checked_sub(age) else {
+        let age = jiff::SignedDuration::try_from(keep).ok();
+        let Some(since) = age.and_then(|age| now.checked_sub(age).ok()) else {
             return;
         };
         self.forget_counters();
@@ -530,35 +367,6 @@ impl Facts {
         }
         self.kernel.errors.retain(|_, memory| !memory.is_empty());
     }
-}
-
-/// The notice in the shape of an incident. Errors of checks are corruption: EUCLEAN and EBADMSG are
-/// ext4's EFSCORRUPTED and EFSBADCRC.
-fn event_from_notice(notice: &FsErrorNotice, device: DeviceName) -> Event {
-    let class = if matches!(notice.errno, 74 | 117) {
-        Class::FsCorruption
-    } else {
-        Class::FsError
-    };
-    let inode = notice
-        .inode
-        .map(|inode| format!(", inode {inode}"))
-        .unwrap_or_default();
-    let text = format!(
-        "FAN_FS_ERROR on {}: errno {}{inode}, {} since the last notice",
-        notice.path, notice.errno, notice.count
-    );
-    Event::without_log_record(
-        "fanotify",
-        class,
-        device,
-        u64::from(notice.count.max(1)),
-        Line {
-            time: notice.at,
-            text,
-            origin: LineOrigin::Fanotify,
-        },
-    )
 }
 
 #[cfg(test)]

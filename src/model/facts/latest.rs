@@ -14,7 +14,7 @@ pub(crate) struct Latest<T> {
     answered: bool,
 }
 
-// Not derived: a derive would ask for `T: Default`.
+// Not derived: a derive would require `T: Default`.
 impl<T> Default for Latest<T> {
     fn default() -> Self {
         Latest {

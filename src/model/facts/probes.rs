@@ -85,7 +85,7 @@ impl Probes {
     }
 
     pub(super) fn apply(&mut self, path: HostPath, seen: Observation<MountProbe>) -> Urgency {
-        // An answer from a mount that is gone says nothing of what is there now.
+        // An answer from a mount that is gone does not describe what is there now.
         if !self.mounts.contains_key(&path) {
             return Urgency::Nothing;
         }

@@ -17,7 +17,7 @@ use crate::model::source_update::RaidMemberDrive;
 pub(crate) struct RaidControllers {
     /// The last good list of each controller.
     members: BTreeMap<String, Vec<RaidMemberDrive>>,
-    /// Why a controller did not list its drives when it was asked last.
+    /// Why a controller did not list its drives at the last query.
     errors: BTreeMap<String, String>,
 }
 

@@ -1,6 +1,6 @@
 //! SMART readings: the last answer of each drive and the history of its values.
 //!
-//! In: answers of drives. Out: readings and history by drive, and which drives smartctl asks.
+//! In: answers of drives. Out: readings and history by drive, and which drives smartctl queries.
 //! What a reading means is judged in `assess::smart`.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,7 +22,7 @@ use crate::model::source_update::{SmartTarget, StuckSmartctl};
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SmartReadings {
-    /// Drives that have never been asked are absent.
+    /// Drives that have never been queried are absent.
     drives: BTreeMap<DriveId, Arc<SmartFacts>>,
     /// Drives that the configuration excludes.
     ignored: BTreeSet<DriveId>,
@@ -173,7 +173,7 @@ impl SmartFacts {
     }
 }
 
-/// What a report says of the drive by itself, beside the values that have a history.
+/// The warnings of a report, besides the values that have a history.
 #[derive(PartialEq)]
 struct DriveWarnings<'a> {
     passed: Option<bool>,
@@ -231,7 +231,7 @@ impl Facts {
             })
     }
 
-    /// Drives that smartctl asks, sorted by id. `suspect`: which of them have adverse findings.
+    /// Drives that smartctl queries, sorted by id. `suspect`: which of them have adverse findings.
     pub(crate) fn smart_targets(&self, suspect: &dyn Fn(&DriveId) -> bool) -> Vec<SmartTarget> {
         let target = |known: &KnownDrive| {
             let facts = &known.facts;
@@ -259,8 +259,8 @@ impl Facts {
         self.drives.values().filter_map(target).collect()
     }
 
-    /// The device that smartctl opens, and its `--device` type. None for drives that are never asked:
-    /// those behind a network or a hypervisor's own bus.
+    /// The device that smartctl opens, and its `--device` type. None for drives that are never
+    /// queried: those behind a network or a hypervisor's own bus.
     fn smartctl_device(&self, drive: &DriveFacts) -> Option<(HostPath, Option<String>)> {
         if let Some(controller) = &drive.location.raid_controller {
             let member = self.raid_controllers.member(controller, &drive.id)?;

@@ -1,12 +1,12 @@
-//! Volumes over time: what the graph says now, with what must outlive it: a volume whose drive went
-//! keeps its name and its drives.
+//! Volumes over time: the graph's volumes, with what must outlive them: a volume whose drive was
+//! removed keeps its name and its drives.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use crate::model::block::LayerState;
+use crate::model::block::Layer;
 use crate::model::dev::DevNo;
 use crate::model::facts::drives::REMOVAL_WINDOW;
 use crate::model::facts::probes::ProbedMount;
@@ -45,7 +45,7 @@ impl Facts {
         let lost = &self.node_context.pool;
         if surroundings.pool == Stack::Nothing
             && surroundings.driver == self.node_context.driver
-            && lost.impact(&|id| self.is_missing(id)) == Impact::Exposed
+            && lost.impact(&|id| self.is_drive_missing(id)) == Impact::Exposed
         {
             surroundings.pool = lost.clone();
         }
@@ -60,12 +60,10 @@ impl Facts {
         let mut targets: BTreeMap<HostPath, (ProbedMount, bool)> = BTreeMap::new();
         for (mut facts, shown) in found.into_iter().zip(shown) {
             self.keep_id(&mut facts, &shown);
-            let departed = self
-                .recent_removals
-                .volumes
+            let departed = self.recent_removals.volumes.remove(&facts.id);
+            let known = before
                 .remove(&facts.id)
-                .map(|(known, _)| known);
-            let known = before.remove(&facts.id).or(departed);
+                .or(departed.map(|(known, _)| known));
             // The kubelet's record outlives the mount.
             if facts.mounts.is_empty()
                 && known
@@ -88,19 +86,19 @@ impl Facts {
                 before.insert(id, known);
             }
         }
-        let untold = self.provision().is_none();
+        let unreported = self.provision().is_none();
         for (id, mut known) in before {
             if after.contains_key(&id) {
                 continue;
             }
-            if untold && known.facts.provided.is_some() {
-                // As it was before a restart: who provides it has not spoken yet.
+            if unreported && known.facts.provided.is_some() {
+                // As it was before a restart: its provider has not reported yet.
                 after.insert(id, known);
             } else if known
                 .facts
                 .drive_ids
                 .iter()
-                .any(|drive| self.is_missing(drive))
+                .any(|drive| self.is_drive_missing(drive))
             {
                 known.retained = true;
                 let facts = Arc::make_mut(&mut known.facts);
@@ -121,19 +119,11 @@ impl Facts {
         }
         self.update_attachments(now);
         self.reassign_to_volumes(&gone);
-        self.probes.set_mounts(
-            targets
-                .into_iter()
-                .map(|(path, (target, _))| (path, target))
-                .collect(),
-        );
+        let targets = targets
+            .into_iter()
+            .map(|(path, (target, _))| (path, target));
+        self.probes.set_mounts(targets.collect());
         self.update_drive_volumes(now);
-    }
-
-    fn is_missing(&self, id: &DriveId) -> bool {
-        self.drives
-            .get(id)
-            .is_some_and(|known| known.missing_since.is_some())
     }
 
     /// A mount whose device is gone has lost the UUID that named it. The same mount of the same
@@ -168,7 +158,7 @@ impl Facts {
             .facts
             .drive_ids
             .iter()
-            .filter(|id| self.is_missing(id) && !facts.drive_ids.contains(*id))
+            .filter(|id| self.is_drive_missing(id) && !facts.drive_ids.contains(*id))
             .collect();
         let same_mount = facts.mounts.iter().any(|mount| {
             let now = shown.get(&mount.path).map(|shown| shown.dev);
@@ -196,61 +186,37 @@ impl Facts {
         }
     }
 
-    /// Something stands between the filesystem and its drives that outlives one of them.
+    /// A layer between the filesystem and its drives outlives one of them.
     fn is_layered(&self, facts: &VolumeFacts) -> bool {
-        let Some(inventory) = self.inventory() else {
-            return false;
-        };
-        let is_disk = |name: &String| {
-            inventory
-                .devices
-                .get(name)
-                .is_some_and(|device| device.drive.is_some())
-        };
-        let is_part = |name: &String| {
-            inventory.devices.get(name).is_some_and(|device| {
-                matches!(device.layer, crate::model::block::Layer::Partition { .. })
-            })
-        };
         let btrfs = facts
             .device
             .as_ref()
-            .and_then(|name| inventory.btrfs.iter().find(|fs| fs.devices.contains(name)));
+            .and_then(|name| self.inventory()?.btrfs_of(name));
+        let is_layer = |name: &String| {
+            let Some(device) = self.device(name) else {
+                return true;
+            };
+            device.drive.is_none() && !matches!(device.layer, Layer::Partition { .. })
+        };
         btrfs.is_some_and(|fs| fs.devices.len() > 1 || fs.missing_devices > 0)
-            || facts
-                .devices
-                .iter()
-                .any(|name| !is_disk(name) && !is_part(name))
+            || (self.inventory().is_some() && facts.devices.iter().any(is_layer))
     }
 
-    /// Every redundancy beneath it says that no member is missing: the lost drive has been
-    /// replaced.
+    /// No redundancy below it misses a member: the lost drive has been replaced.
     fn redundancy_is_intact(&self, facts: &VolumeFacts) -> bool {
-        let states: Vec<&LayerState> = facts
+        let layers = facts
             .devices
             .iter()
-            .filter_map(|name| self.layers.get(name))
-            .filter_map(|layer| layer.state.value())
-            .collect();
-        let redundant: Vec<bool> = states
-            .iter()
-            .filter_map(|state| match state {
-                LayerState::Md(md) => Some(md.degraded == 0),
-                LayerState::DmRaid { health, .. } => Some(health.chars().all(|leg| leg == 'A')),
-                _ => None,
-            })
-            .collect();
-        let missing = |name: &String| {
-            self.inventory()
-                .and_then(|inventory| inventory.btrfs.iter().find(|fs| fs.devices.contains(name)))
-        };
+            .filter_map(|name| self.layers.get(name));
         let btrfs = facts
             .device
             .as_ref()
-            .and_then(missing)
-            .map(|fs| fs.missing_devices == 0);
-        let all: Vec<bool> = redundant.into_iter().chain(btrfs).collect();
-        !all.is_empty() && all.iter().all(|whole| *whole) && !has_missing_part(&facts.stack)
+            .and_then(|name| self.inventory()?.btrfs_of(name));
+        let mut intact = layers
+            .filter_map(|layer| layer.state.value()?.is_intact())
+            .chain(btrfs.map(|fs| fs.missing_devices == 0))
+            .peekable();
+        intact.peek().is_some() && intact.all(|intact| intact) && !has_missing_part(&facts.stack)
     }
 }
 
@@ -266,23 +232,19 @@ struct VisibleMount {
 fn visible_mounts(volume: &VolumeFacts, table: &MountTree) -> BTreeMap<HostPath, VisibleMount> {
     let of = |mount: &VolumeMount| {
         let visible = table.visible_at(&mount.path)?;
-        let alike = visible.root == mount.root
-            && visible.options == mount.options
-            && visible.super_options == mount.super_options;
         let same_type = volume
             .fs_type
             .as_ref()
             .is_none_or(|fs_type| *fs_type == visible.fs_type);
-        let certain = volume.source.as_ref() == Some(&visible.source);
-        (alike && same_type).then(|| {
-            (
-                mount.path.clone(),
-                VisibleMount {
-                    dev: visible.dev,
-                    source_matches: certain,
-                },
-            )
-        })
+        let alike = same_type
+            && visible.root == mount.root
+            && visible.options == mount.options
+            && visible.super_options == mount.super_options;
+        let shown = VisibleMount {
+            dev: visible.dev,
+            source_matches: volume.source.as_ref() == Some(&visible.source),
+        };
+        alike.then(|| (mount.path.clone(), shown))
     };
     volume.mounts.iter().filter_map(of).collect()
 }
@@ -343,25 +305,19 @@ fn keep_device_facts(facts: &mut VolumeFacts, known: &KnownVolume) {
 }
 
 fn update_known(known: Option<KnownVolume>, facts: VolumeFacts, now: Timestamp) -> KnownVolume {
-    // What has not changed is shared with the pictures that were published of it.
+    // What has not changed is shared with the snapshots that were published of it.
     let facts = match &known {
         Some(known) if *known.facts == facts => known.facts.clone(),
         _ => Arc::new(facts),
     };
-    let super_ro = |facts: &VolumeFacts| {
-        facts
-            .mounts
-            .iter()
-            .any(|mount| is_super_read_only(&mount.super_options))
-    };
-    let read_only = super_ro(&facts);
-    let own_ro = |options: &[String]| options.iter().any(|option| option == "ro");
+    let read_only = facts.mounts.iter().any(VolumeMount::is_super_read_only);
+    let mount_read_only = facts.mounts.iter().any(VolumeMount::is_read_only);
     let mut now_known = match known {
         Some(known) => known,
         None => KnownVolume {
             first_seen: now,
             first_super_read_only: read_only,
-            first_mount_read_only: facts.mounts.iter().any(|mount| own_ro(&mount.options)),
+            first_mount_read_only: mount_read_only,
             retained: false,
             read_only_by_choice: BTreeSet::new(),
             seen_writable: BTreeSet::new(),
@@ -370,22 +326,17 @@ fn update_known(known: Option<KnownVolume>, facts: VolumeFacts, now: Timestamp) 
             facts: facts.clone(),
         },
     };
-    let mounted_before: BTreeSet<&HostPath> = now_known
-        .facts
-        .mounts
-        .iter()
-        .map(|mount| &mount.path)
-        .collect();
-    let mut absent = BTreeMap::new();
+    let mut absences = BTreeMap::new();
     for missing in &facts.missing_mounts {
-        let old = now_known.absences.get(&missing.path).copied();
+        let path = &missing.path;
         let new = MountAbsence {
             since: now,
-            was_mounted: mounted_before.contains(&missing.path),
+            was_mounted: now_known.facts.mount_at(path).is_some(),
         };
-        absent.insert(missing.path.clone(), old.unwrap_or(new));
+        let absence = now_known.absences.get(path).copied().unwrap_or(new);
+        absences.insert(path.clone(), absence);
     }
-    now_known.absences = absent;
+    now_known.absences = absences;
     let paths: BTreeSet<&HostPath> = facts.mounts.iter().map(|mount| &mount.path).collect();
     now_known
         .mounted_since
@@ -401,7 +352,7 @@ fn update_known(known: Option<KnownVolume>, facts: VolumeFacts, now: Timestamp) 
         .retain(|path| paths.contains(path));
     now_known.seen_writable.retain(|path| paths.contains(path));
     for mount in &facts.mounts {
-        if !own_ro(&mount.options) {
+        if !mount.is_read_only() {
             now_known.seen_writable.insert(mount.path.clone());
             now_known.read_only_by_choice.remove(&mount.path);
         } else if !read_only {
@@ -411,15 +362,9 @@ fn update_known(known: Option<KnownVolume>, facts: VolumeFacts, now: Timestamp) 
     // Mounted again: what it was at first sight is seen anew.
     if now_known.facts.mounts.is_empty() && !facts.mounts.is_empty() {
         now_known.first_super_read_only = read_only;
-        now_known.first_mount_read_only = facts.mounts.iter().any(|mount| own_ro(&mount.options));
+        now_known.first_mount_read_only = mount_read_only;
     }
     now_known.retained = false;
     now_known.facts = facts;
     now_known
-}
-
-pub(crate) fn is_super_read_only(super_options: &[String]) -> bool {
-    super_options
-        .iter()
-        .any(|option| matches!(option.as_str(), "ro" | "emergency_ro" | "shutdown"))
 }

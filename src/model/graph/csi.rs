@@ -1,8 +1,7 @@
-//! CSI volumes by the kubelet's records: where each should be mounted, where it is, and for whom.
+//! CSI volumes by the kubelet's records: where each should be mounted, where it is, and for which
+//! pods.
 
-use crate::model::graph::{
-    FsKey, VolumeBuilder, empty_volume, filesystem_key, merge, volume_mount,
-};
+use crate::model::graph::{FsKey, VolumeBuilder, filesystem_key, merge, volume_mount};
 use crate::model::ids::VolumeId;
 use crate::model::kubelet::{KubeletRecords, KubeletVolume};
 use crate::model::mount::Mount;
@@ -42,40 +41,32 @@ impl VolumeBuilder<'_> {
         record: &KubeletVolume,
         kubelet: &KubeletRecords,
     ) -> (VolumeFacts, Vec<FsKey>) {
-        let mut facts = empty_volume(VolumeId::csi(&record.driver, &record.handle));
-        facts.driver = Some(record.driver.clone());
-        facts.handle = Some(record.handle.clone());
-        facts.pv = record.pv.clone();
-        facts.block = record.block;
-        facts.ephemeral = record.ephemeral;
-
+        let mut facts = VolumeFacts {
+            id: VolumeId::csi(&record.driver, &record.handle),
+            driver: Some(record.driver.clone()),
+            handle: Some(record.handle.clone()),
+            pv: record.pv.clone(),
+            block: record.block,
+            ephemeral: record.ephemeral,
+            ..VolumeFacts::default()
+        };
+        let expect = |path: &HostPath, role: MountRole, pod_uid: Option<String>| ExpectedMount {
+            path: path.clone(),
+            role,
+            pod_uid,
+            record: record_of(record, path),
+        };
         let mut expected: Vec<(ExpectedMount, bool)> = Vec::new();
         if let Some(path) = &record.staging {
             // Staging a raw block volume need not mount anything: the driver may only attach the
             // device.
             let must = !record.block && !self.settings.stage_without_mount.contains(&record.driver);
-            expected.push((
-                ExpectedMount {
-                    path: path.clone(),
-                    role: MountRole::Staging,
-                    pod_uid: None,
-                    record: record_of(record, path),
-                },
-                must,
-            ));
+            expected.push((expect(path, MountRole::Staging, None), must));
         }
         for publication in &record.publications {
             let path = &publication.path;
             let pod_uid = Some(publication.pod_uid.clone());
-            expected.push((
-                ExpectedMount {
-                    path: path.clone(),
-                    role: MountRole::Pod,
-                    pod_uid,
-                    record: record_of(record, path),
-                },
-                true,
-            ));
+            expected.push((expect(path, MountRole::Pod, pod_uid), true));
             facts.pods.push(PodUse {
                 uid: publication.pod_uid.clone(),
                 name: kubelet.pods.get(&publication.pod_uid).cloned(),
@@ -88,9 +79,8 @@ impl VolumeBuilder<'_> {
         for (expected, must) in expected {
             match self.table.visible_at(&expected.path) {
                 Some(mount) => {
-                    facts
-                        .mounts
-                        .push(volume_mount(mount, expected.role, expected.pod_uid));
+                    let (role, pod_uid) = (expected.role, expected.pod_uid);
+                    facts.mounts.push(volume_mount(mount, role, pod_uid));
                     shown.push(mount);
                 }
                 None if must => facts.missing_mounts.push(expected),
@@ -129,7 +119,7 @@ pub(super) fn owned_filesystems(shown: &[&Mount], block: bool) -> Vec<FsKey> {
         .collect()
 }
 
-/// The record that speaks of `path`: the vol_data.json beside it, else the first.
+/// The record of `path`: the vol_data.json beside it, else the first.
 fn record_of(record: &KubeletVolume, path: &HostPath) -> Option<HostPath> {
     let folder = |path: &HostPath| path.as_path().parent().map(HostPath::from);
     let beside = record

@@ -53,7 +53,9 @@ fn sector_reaches_volume(
                     .filter(|at| *at < upper.size_bytes / SECTOR)
             }
             Layer::Dm { .. } => match (
-                layers.get(&upper.name).and_then(LayerFacts::last_known),
+                layers
+                    .get(&upper.name)
+                    .and_then(|layer| layer.state.last_known()),
                 inventory.devices.get(device),
             ) {
                 (Some(LayerState::Linear { extents }), Some(below)) => extents

@@ -80,7 +80,8 @@ pub(crate) fn fs_kind(mount: &Mount) -> FsKind {
 
 /// Shell-like: `*` any bytes (also `/` and none), `?` one. Linear: only the last star is gone back
 /// to.
-pub(crate) fn matches(pattern: &[u8], text: &[u8]) -> bool {
+pub(crate) fn matches(pattern: &str, text: &[u8]) -> bool {
+    let pattern = pattern.as_bytes();
     let (mut p, mut t) = (0, 0);
     let mut star: Option<(usize, usize)> = None;
     while t < text.len() {
@@ -237,7 +238,7 @@ mod tests {
             ("", "", true),
         ] {
             assert_eq!(
-                matches(pattern.as_bytes(), text.as_bytes()),
+                matches(pattern, text.as_bytes()),
                 expected,
                 "{pattern} {text}"
             );

@@ -8,7 +8,7 @@
 use crate::model::graph::csi::owned_filesystems;
 use crate::model::graph::mounts::FsKind;
 use crate::model::graph::stack::{Graph, combine};
-use crate::model::graph::{VolumeBuilder, empty_volume, kube, mounts, volume_mount};
+use crate::model::graph::{VolumeBuilder, kube, mounts, volume_mount};
 use crate::model::ids::VolumeId;
 use crate::model::kubelet::PodName;
 use crate::model::mount::Mount;
@@ -23,7 +23,10 @@ impl VolumeBuilder<'_> {
         };
         for volume in &provision.volumes {
             let id = VolumeId::csi(&provision.driver, &volume.handle);
-            let mut facts = self.volumes.remove(&id).unwrap_or_else(|| empty_volume(id));
+            let mut facts = self.volumes.remove(&id).unwrap_or_else(|| VolumeFacts {
+                id,
+                ..VolumeFacts::default()
+            });
             facts.driver = Some(provision.driver.clone());
             facts.handle = Some(volume.handle.clone());
             let shown = self.add_attachments(&mut facts, volume);
@@ -77,12 +80,11 @@ impl VolumeBuilder<'_> {
         let path = &attachment.path;
         let pod_uid = self.pod_and_volume_name(attachment).map(|(uid, _)| uid);
         let Some(mount) = self.table.visible_at(path) else {
-            if mounts
-                && !facts
-                    .missing_mounts
-                    .iter()
-                    .any(|missing| missing.path == *path)
-            {
+            let known = facts
+                .missing_mounts
+                .iter()
+                .any(|missing| missing.path == *path);
+            if mounts && !known {
                 facts.missing_mounts.push(ExpectedMount {
                     path: path.clone(),
                     role,
@@ -92,7 +94,7 @@ impl VolumeBuilder<'_> {
             }
             return None;
         };
-        if !facts.mounts.iter().any(|known| known.path == *path) {
+        if facts.mount_at(path).is_none() {
             facts.mounts.push(volume_mount(mount, role, pod_uid));
         }
         Some(mount)
@@ -102,19 +104,16 @@ impl VolumeBuilder<'_> {
         let Some((uid, volume_name)) = self.pod_and_volume_name(published) else {
             return;
         };
-        if facts
-            .pods
-            .iter()
-            .any(|known| known.uid == uid && known.path == published.path)
-        {
+        let is_it = |known: &PodUse| known.uid == uid && known.path == published.path;
+        if facts.pods.iter().any(is_it) {
             return;
         }
-        let told = published.pod.as_ref().filter(|pod| !pod.name.is_empty());
-        let told = told.map(|pod| PodName {
+        let named = published.pod.as_ref().filter(|pod| !pod.name.is_empty());
+        let named = named.map(|pod| PodName {
             namespace: pod.namespace.clone(),
             name: pod.name.clone(),
         });
-        let name = told.or_else(|| self.kubelet?.pods.get(&uid).cloned());
+        let name = named.or_else(|| self.kubelet?.pods.get(&uid).cloned());
         facts.pods.push(PodUse {
             uid,
             name,
@@ -126,19 +125,13 @@ impl VolumeBuilder<'_> {
     /// The pod's uid and the volume's name in it: as the caller told, else as the path says.
     fn pod_and_volume_name(&self, attachment: &ProvidedAttachment) -> Option<(String, String)> {
         let by_path = kube::pod_path(&self.kubelet_root, &attachment.path);
-        let told = attachment
-            .pod
-            .as_ref()
-            .map(|pod| pod.uid.clone())
-            .filter(|uid| !uid.is_empty());
-        match (told, by_path) {
-            (Some(uid), path) => Some((uid, path.map(|path| path.volume_name).unwrap_or_default())),
-            (None, Some(path)) => Some((path.uid, path.volume_name)),
-            (None, None) => None,
-        }
+        let requested = attachment.pod.as_ref().map(|pod| pod.uid.clone());
+        let (path_uid, volume_name) = by_path.map(|path| (path.uid, path.volume_name)).unzip();
+        let uid = requested.filter(|uid| !uid.is_empty()).or(path_uid)?;
+        Some((uid, volume_name.unwrap_or_default()))
     }
 
-    /// What it stands on, where its mounts have not said so.
+    /// Its backing devices, where its mounts do not show them.
     fn set_backing(&self, facts: &mut VolumeFacts, volume: &ProvidedVolume) {
         if !facts.devices.is_empty() {
             return;
@@ -181,7 +174,7 @@ impl VolumeBuilder<'_> {
             return;
         };
         self.set_backing_devices(facts, &self.graph.members(&found));
-        if let Some(fs) = found.btrfs.and_then(|at| self.inventory.btrfs.get(at)) {
+        if let Some(fs) = self.graph.btrfs_fs(&found) {
             facts.stack = self.graph.btrfs(fs);
         }
     }

@@ -1,25 +1,27 @@
 //! From a block device down to the drives: which layers lie between, and what losing a drive means
 //! for what is above.
 
+mod redundancy;
+
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
-use crate::model::block::{BlockDevice, BtrfsFs, Inventory, Layer, LayerState, MdState};
+use crate::model::block::{BlockDevice, BtrfsFs, Inventory, Layer, LayerState};
 use crate::model::dev::DevNo;
 use crate::model::facts::LayerFacts;
 use crate::model::graph::mounts::MountTree;
+use crate::model::graph::stack::redundancy::{bounded, md_members, with_rebuild};
 use crate::model::ids::DriveId;
 use crate::model::mount::Mount;
 use crate::model::path::HostPath;
 use crate::model::volume::Stack;
 
+pub(super) use redundancy::combine;
+pub(crate) use redundancy::{btrfs_tolerance, tolerance};
+
 /// Layers below each other: far more than anyone builds, and an end for a damaged graph.
 const MAX_DEPTH: usize = 32;
-/// A stack with more parts is told as a plain list of its drives: every one is then needed, which
-/// never hides a failure.
-const MAX_PARTS: usize = 1024;
-
-/// What a mount stands on.
+/// The device below a mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BackingDevice {
     /// Kernel name.
@@ -93,25 +95,11 @@ impl<'a> Graph<'a> {
     /// raw block volume).
     pub(crate) fn device_of(&self, mount: &Mount) -> Option<BackingDevice> {
         if mount.fs_type == "devtmpfs" {
-            return self.backing_device(
-                self.resolve(
-                    mount
-                        .root
-                        .as_bytes()
-                        .strip_prefix(b"/")
-                        .unwrap_or(mount.root.as_bytes()),
-                )?,
-            );
+            let root = mount.root.as_bytes();
+            return self.backing_device(self.resolve(root.strip_prefix(b"/").unwrap_or(root))?);
         }
-        if let Some(device) = self
-            .by_dev
-            .get(&mount.dev)
-            .filter(|_| !mount.dev.is_anonymous())
-        {
-            return self.backing_device(&device.name);
-        }
-        if !mount.dev.is_anonymous() || !mount.source.as_bytes().starts_with(b"/dev/") {
-            return None;
+        if !mount.dev.is_anonymous() {
+            return self.backing_device(&self.by_dev.get(&mount.dev)?.name);
         }
         // bcachefs names all its members: `/dev/sda:/dev/sdb`.
         let first = mount.source.as_bytes().split(|byte| *byte == b':').next()?;
@@ -202,13 +190,7 @@ impl<'a> Graph<'a> {
                 .unwrap_or_else(|| self.stack_of_all(&device.underlying, above)),
             Layer::Loop {
                 backing_file: Some(file),
-            } => {
-                let below = self
-                    .loop_backing_device(file)
-                    .map(|found| self.members(&found))
-                    .unwrap_or_default();
-                self.stack_of_all(&below, above)
-            }
+            } => self.stack_of_all(&self.loop_members(file), above),
             _ => self.stack_of_all(&device.underlying, above),
         }
     }
@@ -222,13 +204,13 @@ impl<'a> Graph<'a> {
         )
     }
 
+    fn layer_state(&self, device: &BlockDevice) -> Option<&LayerState> {
+        self.layers.get(&device.name)?.state.last_known()
+    }
+
     /// md(4). What an array survives follows from its level, less what it has lost already.
     fn md(&self, device: &BlockDevice, level: Option<&str>, above: &mut Vec<String>) -> Stack {
-        let state = match self
-            .layers
-            .get(&device.name)
-            .and_then(LayerFacts::last_known)
-        {
+        let state = match self.layer_state(device) {
             Some(LayerState::Md(state)) => Some(state),
             _ => None,
         };
@@ -257,7 +239,6 @@ impl<'a> Graph<'a> {
         )
     }
 
-    /// Members that are being filled keep nothing yet: losing one costs the rebuild, not the data.
     fn redundant(
         &self,
         level: String,
@@ -266,30 +247,13 @@ impl<'a> Graph<'a> {
         rebuilding: &[String],
         above: &mut Vec<String>,
     ) -> Stack {
-        let parts = working
-            .iter()
-            .map(|name| self.stack_below(name, above))
-            .collect();
-        let whole = Stack::Redundant {
-            level: level.clone(),
-            tolerates,
-            parts,
+        let mut parts = |names: &[String]| {
+            names
+                .iter()
+                .map(|name| self.stack_below(name, above))
+                .collect()
         };
-        if rebuilding.is_empty() {
-            return whole;
-        }
-        let parts: Vec<Stack> = rebuilding
-            .iter()
-            .map(|name| self.stack_below(name, above))
-            .collect();
-        Stack::All(vec![
-            whole,
-            Stack::Redundant {
-                level: format!("{level}, rebuilding"),
-                tolerates: parts.len(),
-                parts,
-            },
-        ])
+        with_rebuild(level, tolerates, parts(working), parts(rebuilding))
     }
 
     /// LVM's RAID: slaves `LV_rimage_N` and `LV_rmeta_N`, or `LV_mimage_N` of the older mirror; a
@@ -308,9 +272,9 @@ impl<'a> Graph<'a> {
                     .and_then(|(_, number)| number.parse::<u32>().ok())
             };
             mirror |= number("_mimage_").is_some();
-            if let Some(number) = number("_rimage_")
-                .or_else(|| number("_rmeta_"))
-                .or_else(|| number("_mimage_"))
+            if let Some(number) = ["_rimage_", "_rmeta_", "_mimage_"]
+                .into_iter()
+                .find_map(number)
             {
                 legs.entry(number).or_default().push(name.clone());
             }
@@ -319,11 +283,7 @@ impl<'a> Graph<'a> {
             return None;
         }
         let stack = |names: &Vec<String>, above: &mut Vec<String>| self.stack_of_all(names, above);
-        let Some(LayerState::DmRaid { level, health, .. }) = self
-            .layers
-            .get(&device.name)
-            .and_then(LayerFacts::last_known)
-        else {
+        let Some(LayerState::DmRaid { level, health, .. }) = self.layer_state(device) else {
             let parts: Vec<Stack> = legs.values().map(|names| stack(names, above)).collect();
             let (level, tolerates) = if mirror {
                 ("mirror".to_owned(), parts.len().saturating_sub(1))
@@ -356,32 +316,23 @@ impl<'a> Graph<'a> {
             whole = std::mem::take(&mut filling);
         }
         let level = format!("{level} {}", device.name);
-        let main = Stack::Redundant {
-            level: level.clone(),
-            tolerates: tolerates.saturating_sub(lost),
-            parts: whole,
-        };
-        if filling.is_empty() {
-            return Some(main);
-        }
-        Some(Stack::All(vec![
-            main,
-            Stack::Redundant {
-                level: format!("{level}, rebuilding"),
-                tolerates: filling.len(),
-                parts: filling,
-            },
-        ]))
+        Some(with_rebuild(
+            level,
+            tolerates.saturating_sub(lost),
+            whole,
+            filling,
+        ))
     }
 
     /// A btrfs survives what its weakest profile survives (btrfs(5), PROFILES), less the members
     /// that are missing already.
     pub(crate) fn btrfs(&self, fs: &BtrfsFs) -> Stack {
         let parts: Vec<Stack> = fs.devices.iter().map(|name| self.stack(name)).collect();
-        let profiles: Vec<&String> = fs
+        let profiles: BTreeSet<&str> = fs
             .data_profiles
             .iter()
             .chain(&fs.metadata_profiles)
+            .map(String::as_str)
             .collect();
         let weakest = profiles
             .iter()
@@ -391,14 +342,18 @@ impl<'a> Graph<'a> {
         if weakest == 0 {
             return bounded(combine(parts));
         }
-        let mut names: Vec<&str> = profiles.iter().map(|profile| profile.as_str()).collect();
-        names.sort_unstable();
-        names.dedup();
+        let names: Vec<&str> = profiles.into_iter().collect();
         bounded(Stack::Redundant {
             level: format!("btrfs {}", names.join("+")),
             tolerates: weakest.saturating_sub(fs.missing_devices as usize),
             parts,
         })
+    }
+
+    /// The devices that the file of a loop device is on.
+    fn loop_members(&self, backing_file: &str) -> Vec<String> {
+        let device = self.loop_backing_device(backing_file);
+        device.map(|found| self.members(&found)).unwrap_or_default()
     }
 
     fn loop_backing_device(&self, backing_file: &str) -> Option<BackingDevice> {
@@ -407,11 +362,8 @@ impl<'a> Graph<'a> {
                 .strip_suffix(" (deleted)")
                 .unwrap_or(backing_file),
         );
-        if let Some(device) = path
-            .as_bytes()
-            .strip_prefix(b"/dev/")
-            .and_then(|name| self.resolve(name))
-        {
+        let below_dev = path.as_bytes().strip_prefix(b"/dev/");
+        if let Some(device) = below_dev.and_then(|name| self.resolve(name)) {
             return self.backing_device(device);
         }
         self.device_of(self.table.containing(&path)?)
@@ -425,16 +377,20 @@ impl<'a> Graph<'a> {
             .filter(|_| !self.images.contains(device.name.as_str()))
     }
 
+    pub(super) fn btrfs_fs(&self, found: &BackingDevice) -> Option<&'a BtrfsFs> {
+        self.inventory.btrfs.get(found.btrfs?)
+    }
+
     pub(super) fn members(&self, found: &BackingDevice) -> Vec<String> {
-        match found.btrfs.and_then(|at| self.inventory.btrfs.get(at)) {
+        match self.btrfs_fs(found) {
             Some(fs) => fs.devices.clone(),
             None => vec![found.name.clone()],
         }
     }
 
-    /// What a filesystem stands on.
+    /// The stack below a filesystem.
     pub(super) fn filesystem_stack(&self, found: &BackingDevice) -> Stack {
-        match found.btrfs.and_then(|at| self.inventory.btrfs.get(at)) {
+        match self.btrfs_fs(found) {
             Some(fs) => self.btrfs(fs),
             None => self.stack(&found.name),
         }
@@ -479,11 +435,7 @@ impl<'a> Graph<'a> {
                     None,
                 ) = (&device.layer, self.drive_of(device))
                 {
-                    next.extend(
-                        self.loop_backing_device(file)
-                            .map(|found| self.members(&found))
-                            .unwrap_or_default(),
-                    );
+                    next.extend(self.loop_members(file));
                 }
                 order.push(name);
             }
@@ -506,80 +458,5 @@ impl<'a> Graph<'a> {
                 .iter()
                 .any(|drive| drive.id == *id && drive.transport.is_remote())
         })
-    }
-}
-
-/// How many members a RAID of this level may lose; `None` when it is no redundancy. Names of md
-/// (md.rst) and of dm-raid (`raid5_ls`…).
-pub(crate) fn tolerance(level: &str, disks: usize) -> Option<usize> {
-    match level {
-        "raid1" | "mirror" => Some(disks.saturating_sub(1)),
-        level if level.starts_with("raid10") => Some(1),
-        level if level.starts_with("raid4") || level.starts_with("raid5") => Some(1),
-        level if level.starts_with("raid6") => Some(2),
-        _ => None,
-    }
-}
-
-pub(crate) fn btrfs_tolerance(profile: &str) -> usize {
-    match profile.to_ascii_lowercase().as_str() {
-        "raid1" | "raid10" | "raid5" => 1,
-        "raid1c3" | "raid6" => 2,
-        "raid1c4" => 3,
-        _ => 0,
-    }
-}
-
-/// Members that hold data, and those that are being filled. Faulty ones and idle spares are
-/// neither.
-fn md_members(state: &MdState) -> (Vec<String>, Vec<String>) {
-    let mut working = Vec::new();
-    let mut rebuilding = Vec::new();
-    for member in state.members.iter().filter(|member| member.slot.is_some()) {
-        let is = |word: &str| member.state.split(',').any(|part| part.trim() == word);
-        if is("in_sync") {
-            working.push(member.device.clone());
-        } else if !is("faulty") {
-            rebuilding.push(member.device.clone());
-        }
-    }
-    (working, rebuilding)
-}
-
-/// One part is itself, the same part twice is once (paths of a drive), and nothing adds nothing.
-pub(super) fn combine(parts: Vec<Stack>) -> Stack {
-    let mut kept: Vec<Stack> = Vec::new();
-    for part in parts {
-        if part != Stack::Nothing && !kept.contains(&part) {
-            kept.push(part);
-        }
-    }
-    match kept.len() {
-        0 => Stack::Nothing,
-        1 => kept.remove(0),
-        _ => Stack::All(kept),
-    }
-}
-
-fn bounded(stack: Stack) -> Stack {
-    if count(&stack) <= MAX_PARTS {
-        return stack;
-    }
-    Stack::All(
-        stack
-            .drives()
-            .into_iter()
-            .cloned()
-            .map(Stack::Drive)
-            .collect(),
-    )
-}
-
-fn count(stack: &Stack) -> usize {
-    match stack {
-        Stack::Nothing | Stack::Drive(_) => 1,
-        Stack::All(parts) | Stack::Redundant { parts, .. } => {
-            1 + parts.iter().map(count).sum::<usize>()
-        }
     }
 }

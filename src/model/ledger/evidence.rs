@@ -14,14 +14,14 @@ pub(crate) fn first(evidence: &[Evidence]) -> Vec<Evidence> {
     }
 }
 
-/// `kept` with what `said` adds; None when it adds nothing.
-pub(crate) fn add(kept: &[Evidence], said: &[Evidence]) -> Option<Vec<Evidence>> {
+/// `kept` with what `new` adds; None when it adds nothing.
+pub(crate) fn add(kept: &[Evidence], new: &[Evidence]) -> Option<Vec<Evidence>> {
     let Some((first_kept, rest)) = kept.split_first() else {
-        return (!said.is_empty()).then(|| first(said));
+        return (!new.is_empty()).then(|| first(new));
     };
     // Bounded before it is compared, so that saying a long list twice changes nothing the second
     // time.
-    let others: Vec<&Evidence> = distinct(said)
+    let others: Vec<&Evidence> = distinct(new)
         .into_iter()
         .filter(|record| !same(record, first_kept))
         .collect();

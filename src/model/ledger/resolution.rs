@@ -1,6 +1,5 @@
-//! One verdict for each subject and reason, whatever the order in which several were given: being
-//! so outweighs not knowing, not knowing outweighs being over, and of two that say it is so the
-//! worse one speaks.
+//! Resolves several verdicts on one subject and reason to one, whatever their order: raised counts
+//! before unknown, unknown before clear, and of two raised ones the worse.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -16,15 +15,10 @@ pub(crate) fn resolve(judgements: Vec<Judgement>) -> BTreeMap<(Subject, Reason),
         verdict,
     } in judgements
     {
-        match settled.entry((subject, reason)) {
-            std::collections::btree_map::Entry::Vacant(free) => {
-                free.insert(verdict);
-            }
-            std::collections::btree_map::Entry::Occupied(mut said) => {
-                if compare(&verdict, said.get()) == Ordering::Greater {
-                    said.insert(verdict);
-                }
-            }
+        let key = (subject, reason);
+        let weaker = |known: &Verdict| compare(&verdict, known) == Ordering::Greater;
+        if settled.get(&key).is_none_or(weaker) {
+            settled.insert(key, verdict);
         }
     }
     settled
@@ -45,20 +39,22 @@ fn rank(verdict: &Verdict) -> u8 {
     }
 }
 
-/// Total, so that the order of saying does not matter; beyond severity and status it has no
+/// Total, so that the order of verdicts does not matter; beyond severity and status it has no
 /// meaning.
 fn compare_raised(a: &FindingDetails, b: &FindingDetails) -> Ordering {
-    let texts = |raised: &FindingDetails| {
-        let record = |evidence: &Evidence| {
-            (
-                evidence.source.clone(),
-                evidence.text.clone(),
-                evidence.time,
-            )
-        };
-        raised.evidence.iter().map(record).collect::<Vec<_>>()
+    let record = |evidence: &Evidence| {
+        (
+            evidence.source.clone(),
+            evidence.text.clone(),
+            evidence.time,
+        )
     };
     (a.severity, a.status, &a.message, &a.clears_when, a.since)
         .cmp(&(b.severity, b.status, &b.message, &b.clears_when, b.since))
-        .then_with(|| texts(a).cmp(&texts(b)))
+        .then_with(|| {
+            a.evidence
+                .iter()
+                .map(record)
+                .cmp(b.evidence.iter().map(record))
+        })
 }

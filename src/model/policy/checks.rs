@@ -1,5 +1,5 @@
-//! The policy of filesystem checks: what may be done to whom, when, and within which limits. The
-//! configuration's `[checks]`.
+//! The policy of filesystem checks: what is allowed on which volume, when, and within which limits.
+//! The configuration's `[checks]`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,8 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::check::CheckTerms;
 use crate::model::check::schedule::{Calendar, Schedule};
+use crate::model::graph::mounts;
 use crate::model::path::HostPath;
-use crate::model::policy::seconds;
+use crate::model::policy::{optional_seconds, seconds};
 use crate::model::volume::VolumeFacts;
 
 /// Two frozen runs that are closer could show the same passing state twice (docs/checks.md).
@@ -17,11 +18,14 @@ const MIN_FROZEN_GAP: Duration = Duration::from_secs(60);
 /// A check costs reading of all metadata.
 const MIN_INTERVAL: Duration = Duration::from_secs(3600);
 
-fn interval_too_short(interval: Duration) -> String {
-    format!(
-        "{}s is too often: at least 3600s, or 0 for never",
-        interval.as_secs()
-    )
+fn interval_too_short(key: &'static str, interval: Duration) -> Option<(&'static str, String)> {
+    let seconds = interval.as_secs();
+    (!interval.is_zero() && interval < MIN_INTERVAL).then(|| {
+        (
+            key,
+            format!("{seconds}s is too often: at least 3600s, or 0 for never"),
+        )
+    })
 }
 
 /// Whether writers may be held for the length of one run.
@@ -159,18 +163,17 @@ pub(crate) struct EffectiveCheckPolicy {
 impl CheckPolicy {
     /// The key and what is wrong with its value.
     pub(crate) fn validation_error(&self) -> Option<(&'static str, String)> {
-        let runs = |key, runs: u32| {
-            (!(3..=20).contains(&runs)).then(|| (key, format!("{runs} is not between 3 and 20")))
+        let out_of_range = |key, value: u32, least: u32, most: u32| {
+            let wrong = !(least..=most).contains(&value);
+            wrong.then(|| (key, format!("{value} is not between {least} and {most}")))
         };
         let budget = |key, budget: Duration| {
             let wrong = budget < Duration::from_secs(1) || budget > Duration::from_secs(60);
+            let seconds = budget.as_secs();
             wrong.then(|| {
                 (
                     key,
-                    format!(
-                        "{}s is not between 1s and 60s: writers wait for so long",
-                        budget.as_secs()
-                    ),
+                    format!("{seconds}s is not between 1s and 60s: writers wait for so long"),
                 )
             })
         };
@@ -187,60 +190,28 @@ impl CheckPolicy {
                     "there is an interval as well: give one of both".to_owned(),
                 ));
             }
-            let short = policy
-                .interval
-                .filter(|interval| !interval.is_zero() && *interval < MIN_INTERVAL);
-            short
-                .map(|interval| ("checks.policy.interval", interval_too_short(interval)))
-                .or_else(|| runs("checks.policy.runs", policy.runs?))
+            let interval = policy.interval;
+            interval
+                .and_then(|interval| interval_too_short("checks.policy.interval", interval))
+                .or_else(|| out_of_range("checks.policy.runs", policy.runs?, 3, 20))
                 .or_else(|| budget("checks.policy.budget", policy.budget?))
         });
-        let gap = (self.frozen_gap < MIN_FROZEN_GAP || self.frozen_gap > Duration::from_secs(3600))
-            .then(|| {
-                (
-                    "checks.frozen_gap",
-                    format!(
-                        "{}s is not between 60s and 3600s",
-                        self.frozen_gap.as_secs()
-                    ),
-                )
-            });
-        let at_once = (!(1..=16).contains(&self.at_once)).then(|| {
+        let (gap, timeout, memory) = (self.frozen_gap, self.timeout, self.memory_bytes);
+        let gap = (gap < MIN_FROZEN_GAP || gap > Duration::from_secs(3600)).then(|| {
             (
-                "checks.at_once",
-                format!("{} is not between 1 and 16", self.at_once),
+                "checks.frozen_gap",
+                format!("{}s is not between 60s and 3600s", gap.as_secs()),
             )
         });
-        let queued = (!(1..=1000).contains(&self.max_queued)).then(|| {
-            (
-                "checks.max_queued",
-                format!("{} is not between 1 and 1000", self.max_queued),
-            )
+        let memory = (memory < 64 << 20).then(|| {
+            let text = format!("{memory} is too little: at least 67108864 (64 MiB)");
+            ("checks.memory_bytes", text)
         });
-        let keep = (!(1..=100).contains(&self.keep)).then(|| {
-            (
-                "checks.keep",
-                format!("{} is not between 1 and 100", self.keep),
-            )
-        });
-        let memory = (self.memory_bytes < 64 << 20).then(|| {
-            (
-                "checks.memory_bytes",
-                format!(
-                    "{} is too little: at least 67108864 (64 MiB)",
-                    self.memory_bytes
-                ),
-            )
-        });
-        let often = self
-            .interval
-            .filter(|interval| !interval.is_zero() && *interval < MIN_INTERVAL);
-        let timeout = (self.timeout < Duration::from_secs(10)
-            || self.timeout > Duration::from_secs(24 * 3600))
-        .then(|| {
+        let allowed = Duration::from_secs(10)..=Duration::from_secs(24 * 3600);
+        let timeout = (!allowed.contains(&timeout)).then(|| {
             (
                 "checks.timeout",
-                format!("{}s is not between 10s and 24h", self.timeout.as_secs()),
+                format!("{}s is not between 10s and 24h", timeout.as_secs()),
             )
         });
         let pressure = (self.max_io_pressure > 100).then(|| {
@@ -249,16 +220,16 @@ impl CheckPolicy {
                 format!("{} is more than 100 %", self.max_io_pressure),
             )
         });
-        runs("checks.runs", self.runs)
+        out_of_range("checks.runs", self.runs, 3, 20)
             .or(budget("checks.budget", self.budget))
             .or(gap)
-            .or(at_once)
-            .or(queued)
-            .or(keep)
+            .or(out_of_range("checks.at_once", self.at_once, 1, 16))
+            .or(out_of_range("checks.max_queued", self.max_queued, 1, 1000))
+            .or(out_of_range("checks.keep", self.keep, 1, 100))
             .or(memory)
             .or(timeout)
             .or(pressure)
-            .or(often.map(|interval| ("checks.interval", interval_too_short(interval))))
+            .or_else(|| interval_too_short("checks.interval", self.interval?))
             .or(own)
     }
 
@@ -293,9 +264,9 @@ impl CheckPolicy {
     /// A device that is no volume is known by its name (`/dev/sdb1`).
     pub(crate) fn for_names(&self, names: &[HostPath]) -> EffectiveCheckPolicy {
         let fits = |pattern: &String| {
-            names.iter().any(|name| {
-                crate::model::graph::mounts::matches(pattern.as_bytes(), name.as_bytes())
-            })
+            names
+                .iter()
+                .any(|name| mounts::matches(pattern, name.as_bytes()))
         };
         let found = self.policies.iter().find_map(|policy| {
             Some((policy, policy.volumes.iter().find(|pattern| fits(pattern))?))
@@ -315,33 +286,5 @@ impl CheckPolicy {
             schedule,
             policy: found.map_or_else(|| "[checks]".to_owned(), |(_, pattern)| pattern.clone()),
         }
-    }
-}
-
-/// As `seconds`, for what may be absent.
-mod optional_seconds {
-    use std::time::Duration;
-
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    use crate::model::policy::seconds;
-
-    #[derive(Deserialize)]
-    struct SecondsValue(#[serde(with = "seconds")] Duration);
-
-    pub(crate) fn serialize<S: Serializer>(
-        duration: &Option<Duration>,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        match duration {
-            Some(duration) => seconds::serialize(duration, serializer),
-            None => serializer.serialize_none(),
-        }
-    }
-
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<Option<Duration>, D::Error> {
-        Ok(Some(SecondsValue::deserialize(deserializer)?.0))
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::model::graph::mounts;
-use crate::model::policy::seconds;
+use crate::model::policy::{optional_seconds, seconds};
 use crate::model::reason::Reason;
 
 /// Where smartctl is unless another path is configured. It is not used for a recorded tree, whose
@@ -54,7 +54,7 @@ macro_rules! limits {
         #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
         #[serde(default, deny_unknown_fields)]
         pub struct SmartLimitOverrides {
-            #[serde(with = "maybe_seconds", skip_serializing_if = "Option::is_none")]
+            #[serde(with = "optional_seconds", skip_serializing_if = "Option::is_none")]
             pub growth_window: Option<Duration>,
             $(#[serde(skip_serializing_if = "Option::is_none")] pub $name: Option<u64>,)*
         }
@@ -148,28 +148,26 @@ pub struct SmartOverride {
 impl SmartLimits {
     /// What contradicts itself, as a key of the configuration and a sentence.
     pub(crate) fn validation_error(&self) -> Option<(&'static str, String)> {
-        let pairs = [
-            (
-                "smart.limits.reallocated_bad",
-                self.reallocated_suspect,
-                self.reallocated_bad,
-            ),
-            (
-                "smart.limits.pending_bad",
-                self.pending_suspect,
-                self.pending_bad,
-            ),
-            (
-                "smart.limits.uncorrected_bad",
-                self.uncorrected_suspect,
-                self.uncorrected_bad,
-            ),
-        ];
-        let below = |(_, suspect, bad): &(&str, u64, u64)| *bad != 0 && suspect > bad;
-        pairs
-            .into_iter()
-            .find(below)
-            .map(|(key, suspect, bad)| (key, format!("{bad} is below what is SUSPECT ({suspect})")))
+        let contradiction = |key, suspect: u64, bad: u64| {
+            (bad != 0 && suspect > bad)
+                .then(|| (key, format!("{bad} is below what is SUSPECT ({suspect})")))
+        };
+        let uncorrected = (self.uncorrected_suspect, self.uncorrected_bad);
+        contradiction(
+            "smart.limits.reallocated_bad",
+            self.reallocated_suspect,
+            self.reallocated_bad,
+        )
+        .or(contradiction(
+            "smart.limits.pending_bad",
+            self.pending_suspect,
+            self.pending_bad,
+        ))
+        .or(contradiction(
+            "smart.limits.uncorrected_bad",
+            uncorrected.0,
+            uncorrected.1,
+        ))
     }
 }
 
@@ -195,36 +193,9 @@ impl SmartOverride {
         let fits = |pattern: &Option<String>, text: Option<&str>| match (pattern, text) {
             (None, _) => true,
             (Some(_), None) => false,
-            (Some(pattern), Some(text)) => mounts::matches(pattern.as_bytes(), text.as_bytes()),
+            (Some(pattern), Some(text)) => mounts::matches(pattern, text.as_bytes()),
         };
         fits(&self.model, model) && fits(&self.serial, serial)
-    }
-}
-
-mod maybe_seconds {
-    use std::time::Duration;
-
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    use crate::model::policy::seconds;
-
-    #[derive(Deserialize)]
-    struct SecondsValue(#[serde(with = "seconds")] Duration);
-
-    pub(crate) fn serialize<S: Serializer>(
-        duration: &Option<Duration>,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        match duration {
-            Some(duration) => seconds::serialize(duration, serializer),
-            None => serializer.serialize_none(),
-        }
-    }
-
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<Option<Duration>, D::Error> {
-        SecondsValue::deserialize(deserializer).map(|written| Some(written.0))
     }
 }
 

@@ -1,4 +1,4 @@
-//! Drives and volumes as they are published, each shared with the picture before when it is the
+//! Drives and volumes as they are published, each shared with the previous snapshot when it is the
 //! same.
 
 use std::collections::BTreeMap;
@@ -30,13 +30,10 @@ pub(super) fn drives(
         let errors = scene.facts.kernel.errors.get(&subject);
         let smart = scene.facts.smart.get(id);
         let maintenance = scene.policy.maintenance.iter().any(|name| {
+            let mut devices = known.facts.devices.iter();
             *name == id.as_str()
                 || *name == known.facts.name
-                || known
-                    .facts
-                    .devices
-                    .iter()
-                    .any(|device| device.name == *name)
+                || devices.any(|device| device.name == *name)
         });
         let last_seen = known.last_seen;
         if let Some(old) = previous.drives.get(id) {
@@ -130,7 +127,7 @@ pub(super) fn volumes(
     scene.facts.volumes.iter().map(volume).collect()
 }
 
-/// Memories are shared until something is added to them.
+/// Histories are shared until something is added to them.
 fn same_arc<T>(old: Option<&Arc<T>>, new: Option<&Arc<T>>) -> bool {
     match (old, new) {
         (None, None) => true,
@@ -139,67 +136,38 @@ fn same_arc<T>(old: Option<&Arc<T>>, new: Option<&Arc<T>>) -> bool {
     }
 }
 
-/// Destructured whole, so that a new field must be decided on here.
+/// `last_seen` moves with each scan; of SMART only what is news counts.
 pub(super) fn drive_changed(old: &Drive, new: &Drive) -> bool {
-    let Drive {
-        facts,
-        presence,
-        first_seen,
-        last_seen: _,
-        health,
-        health_unknown_why,
-        findings,
-        maintenance,
-        volumes,
-        errors,
-        smart,
-    } = old;
-    *facts != new.facts
-        || *presence != new.presence
-        || *first_seen != new.first_seen
-        || *health != new.health
-        || *health_unknown_why != new.health_unknown_why
-        || *findings != new.findings
-        || *maintenance != new.maintenance
-        || *volumes != new.volumes
-        || !same_arc(errors.as_ref(), new.errors.as_ref())
-        || match (smart, &new.smart) {
+    let rest = Drive {
+        last_seen: new.last_seen,
+        errors: new.errors.clone(),
+        smart: new.smart.clone(),
+        ..old.clone()
+    };
+    rest != *new
+        || !same_arc(old.errors.as_ref(), new.errors.as_ref())
+        || match (&old.smart, &new.smart) {
             (Some(old), Some(new)) => !Arc::ptr_eq(old, new) && old.has_changed(new),
             (old, new) => old.is_some() != new.is_some(),
         }
 }
 
-/// Figures are decided on elsewhere; that they went stale, or came back, is told.
+/// A change of the figures is decided on elsewhere; that they became stale, or current again, is a
+/// change.
 pub(super) fn volume_changed(old: &Volume, new: &Volume) -> bool {
-    let Volume {
-        facts,
-        usage,
-        csi_status,
-        operational_status,
-        usage_status,
-        health,
-        health_unknown_why,
-        condition,
-        findings,
-        first_seen,
-        last_probe: _,
-        errors,
-    } = old;
     let stale = |usage: &VolumeUsage| match usage {
         VolumeUsage::Mounted { stale, .. } => *stale,
         _ => None,
     };
-    *facts != new.facts
-        || stale(usage) != stale(&new.usage)
-        || *csi_status != new.csi_status
-        || *operational_status != new.operational_status
-        || *usage_status != new.usage_status
-        || *health != new.health
-        || *health_unknown_why != new.health_unknown_why
-        || *condition != new.condition
-        || *findings != new.findings
-        || *first_seen != new.first_seen
-        || !same_arc(errors.as_ref(), new.errors.as_ref())
+    let rest = Volume {
+        usage: new.usage,
+        last_probe: new.last_probe,
+        errors: new.errors.clone(),
+        ..old.clone()
+    };
+    rest != *new
+        || stale(&old.usage) != stale(&new.usage)
+        || !same_arc(old.errors.as_ref(), new.errors.as_ref())
 }
 
 pub(super) fn finding_changed(old: &Finding, new: &Finding) -> bool {
@@ -227,10 +195,7 @@ fn health(
 ) -> (Health, String) {
     let findings = findings.get(subject).into_iter().flatten();
     let worst = findings.map(|finding| finding.severity).max();
-    let why = scene
-        .settled
-        .then(|| assess::health_unknown(scene.facts, subject))
-        .flatten();
+    let why = assess::health_unknown(scene.facts, subject).filter(|_| scene.settled);
     match assess::health(worst, why.is_some()) {
         Health::Unknown => (Health::Unknown, why.unwrap_or_default()),
         known => (known, String::new()),
@@ -240,43 +205,34 @@ fn health(
 /// Mounts of one volume show one filesystem: the newest measurement of any of them counts.
 fn usage(facts: &Facts, volume: &KnownVolume, before: Option<&VolumeUsage>) -> VolumeUsage {
     if volume.facts.block {
-        let inventory = facts.inventory();
         let device = volume
             .facts
             .device
             .as_ref()
-            .and_then(|name| inventory?.devices.get(name));
+            .and_then(|name| facts.device(name));
         return match (device, before) {
             (Some(device), _) => VolumeUsage::Block {
                 size_bytes: device.size_bytes,
             },
-            (None, Some(known @ VolumeUsage::Block { .. })) if inventory.is_none() => *known,
+            (None, Some(known @ VolumeUsage::Block { .. })) if facts.inventory().is_none() => {
+                *known
+            }
             (None, _) => VolumeUsage::Unknown,
         };
     }
     if volume.facts.mounts.is_empty() {
         // How large it was made is known of what this node provides, whatever is done with it.
-        let size = volume
-            .facts
-            .provided
-            .as_ref()
-            .map(|provided| provided.size)
-            .filter(|size| *size > 0);
-        return size.map_or(VolumeUsage::Unknown, |size_bytes| VolumeUsage::Block {
-            size_bytes,
-        });
+        return match volume.facts.provided.as_ref().map(|provided| provided.size) {
+            None | Some(0) => VolumeUsage::Unknown,
+            Some(size_bytes) => VolumeUsage::Block { size_bytes },
+        };
     }
-    let probes: Vec<_> = volume
-        .facts
-        .mounts
-        .iter()
+    let mounts = volume.facts.mounts.iter();
+    let probes: Vec<_> = mounts
         .filter_map(|mount| facts.probes.get(&mount.path))
         .collect();
-    let Some((usage, at)) = probes
-        .iter()
-        .filter_map(|probe| probe.usage)
-        .max_by_key(|(_, at)| *at)
-    else {
+    let measured = probes.iter().filter_map(|probe| probe.usage);
+    let Some((usage, at)) = measured.max_by_key(|(_, at)| *at) else {
         let tried = probes
             .iter()
             .any(|probe| probe.result != Observation::Unavailable || probe.stuck.is_some());
@@ -298,7 +254,7 @@ fn usage(facts: &Facts, volume: &KnownVolume, before: Option<&VolumeUsage>) -> V
     let failing_since = || {
         let stuck = probes
             .iter()
-            .filter_map(|probe| probe.stuck.as_ref().map(|stuck| stuck.since))
+            .filter_map(|probe| Some(probe.stuck.as_ref()?.since))
             .min();
         stuck.or_else(|| probes.iter().filter_map(|probe| probe.result.at()).min())
     };
@@ -313,10 +269,8 @@ fn usage(facts: &Facts, volume: &KnownVolume, before: Option<&VolumeUsage>) -> V
 }
 
 fn last_probe(facts: &Facts, volume: &KnownVolume) -> Option<Timestamp> {
-    volume
-        .facts
-        .mounts
-        .iter()
+    let mounts = volume.facts.mounts.iter();
+    mounts
         .filter_map(|mount| facts.probes.get(&mount.path)?.result.at())
         .max()
 }

@@ -198,7 +198,9 @@ fn remove_drive(snapshot: &mut Snapshot, serial: &str) {
     );
 }
 
-fn fault_summaries(snapshot: &Snapshot) -> Result<Vec<(bool, &'static str, String)>, String> {
+fn fault_summaries(
+    snapshot: &Snapshot,
+) -> Result<Vec<(bool, &'static str, String)>, super::StorageUnknown> {
     faults(snapshot, "d").map(|faults| {
         faults
             .into_iter()
@@ -353,7 +355,7 @@ fn a_pool_whose_array_has_lost_a_leg_is_still_connected() {
         Reason::ProbeTimeout,
     );
     assert!(
-        of(&doubtful).is_err_and(|why| why.contains("whether drive sdb (B) serves is not known")),
+        of(&doubtful).is_err_and(|why| why.0.contains("whether drive sdb (B) serves is not known")),
         "{:?}",
         of(&doubtful)
     );
@@ -378,7 +380,8 @@ fn a_drive_that_does_not_answer_smartctl_is_uncertain_and_not_missing() {
     );
     let why = of(&snapshot, "csi:d/s").expect_err("it may serve and it may not");
     assert!(
-        why.contains("whether drive sda (A) serves is not known: ProbeTimeout: it is so"),
+        why.0
+            .contains("whether drive sda (A) serves is not known: ProbeTimeout: it is so"),
         "{why}"
     );
     let mirrored = of(&snapshot, "csi:d/m").expect("the other leg serves");

@@ -69,9 +69,8 @@ impl Owner {
                 reply,
             } => {
                 let rules = self.settings.borrow().clone();
-                let begun =
-                    self.facts
-                        .start_check(asked, &rules.policy.checks, &self.ledger, clock::now());
+                let (checks, active) = (&rules.policy.checks, self.ledger.severities());
+                let begun = self.facts.start_check(asked, checks, &active, clock::now());
                 self.publish(Vec::new());
                 // Whoever asked may have gone.
                 let _ = reply.send(begun.map_err(CommandError::from));

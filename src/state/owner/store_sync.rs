@@ -153,59 +153,24 @@ impl StoreSync {
             .collect();
         let mut write = WriteBatch {
             is_complete: self.needs_full_write,
-            deleted_drives: self
-                .drives
-                .keys()
-                .filter(|id| !facts.drives.contains_key(id))
-                .cloned()
-                .collect(),
-            deleted_findings: self
-                .findings
-                .keys()
-                .filter(|id| !findings.contains_key(id))
-                .cloned()
-                .collect(),
-            drives: facts
-                .drives
-                .iter()
-                .filter(|(id, new)| drive_differs(self.drives.get(id), new, times))
-                .map(|(_, new)| new.clone())
-                .collect(),
-            findings: findings
-                .values()
-                .filter(|new| finding_differs(self.findings.get(&new.id), new, times))
-                .cloned()
-                .collect(),
+            drives: diff_rows(&mut self.drives, facts.drives.iter(), |old, new| {
+                !drive_differs(old, new, times)
+            }),
+            findings: diff_rows(&mut self.findings, findings.iter(), |old, new| {
+                !finding_differs(old, new, times)
+            }),
+            counters: diff_rows(&mut self.counters, facts.counters.iter(), Arc::ptr_eq),
+            checks: diff_rows(
+                &mut self.checks,
+                facts.checks.all().iter(),
+                is_check_unchanged,
+            ),
             ..WriteBatch::default()
         };
-        self.diff_kernel_log(&mut write, &facts.kernel, times);
-        write.counters = diff_rows(&mut self.counters, facts.counters.iter(), Arc::ptr_eq);
         let smart = facts.smart.iter().map(|(id, smart)| (id, &smart.history));
         write.smart = diff_rows(&mut self.smart, smart, Arc::ptr_eq);
+        self.diff_kernel_log(&mut write, &facts.kernel, times);
         self.diff_volumes(&mut write, facts);
-        write.checks = diff_rows(
-            &mut self.checks,
-            facts.checks.all().iter(),
-            is_check_unchanged,
-        );
-        for id in &write.deleted_drives {
-            self.drives.remove(id);
-        }
-        for id in &write.deleted_findings {
-            self.findings.remove(id);
-        }
-        self.drives.extend(
-            write
-                .drives
-                .iter()
-                .map(|known| (known.facts.id.clone(), known.clone())),
-        );
-        self.findings.extend(
-            write
-                .findings
-                .iter()
-                .map(|finding| (finding.id.clone(), finding.clone())),
-        );
         write
     }
 
@@ -217,31 +182,25 @@ impl StoreSync {
         if self.volumes_revision.replace(facts.volumes_revision) == Some(facts.volumes_revision) {
             return;
         }
-        write.volumes = diff_rows(
-            &mut self.volumes,
-            facts.stored_volumes().iter(),
-            |old, new| old == new,
-        );
+        let volumes = facts.stored_volumes();
+        write.volumes = diff_rows(&mut self.volumes, volumes.iter(), PartialEq::eq);
     }
 
     /// What the kernel's log has said, with how far it is counted; under a flood a few times a
     /// second.
     fn diff_kernel_log(&mut self, write: &mut WriteBatch, kernel: &KernelFacts, times: bool) {
-        let told = !is_unchanged(&self.errors, kernel.errors.iter(), Arc::ptr_eq);
-        let moved = self
-            .progress
-            .as_ref()
-            .is_none_or(|known| !Arc::ptr_eq(known, &kernel.progress));
-        if !told && !moved {
+        let grown = !is_unchanged(&self.errors, kernel.errors.iter(), Arc::ptr_eq);
+        let is_known = |known: &Arc<LogProgress>| Arc::ptr_eq(known, &kernel.progress);
+        if !grown && self.progress.as_ref().is_some_and(is_known) {
             self.errors_due = None;
             return;
         }
-        let due = self.errors_written_at
-            + if told {
-                ERROR_WRITE_INTERVAL
-            } else {
-                PROGRESS_WRITE_INTERVAL
-            };
+        let interval = if grown {
+            ERROR_WRITE_INTERVAL
+        } else {
+            PROGRESS_WRITE_INTERVAL
+        };
+        let due = self.errors_written_at + interval;
         if !self.needs_full_write && !times && Instant::now() < due {
             self.errors_due = Some(due);
             return;
@@ -312,35 +271,24 @@ fn is_check_unchanged(old: &Arc<Check>, new: &Arc<Check>) -> bool {
     Arc::ptr_eq(old, new) || stored_part(old) == stored_part(new)
 }
 
-fn drive_differs(old: Option<&KnownDrive>, new: &KnownDrive, times: bool) -> bool {
-    let Some(old) = old else { return true };
-    let KnownDrive {
-        facts,
-        first_seen,
-        last_seen,
-        missing_since,
-        abnormal_state_since: state_since,
-        volumes,
-        in_use,
-    } = old;
-    *facts != new.facts
-        || *first_seen != new.first_seen
-        || *missing_since != new.missing_since
-        || *state_since != new.abnormal_state_since
-        || *volumes != new.volumes
-        || *in_use != new.in_use
-        || timestamp_differs(*last_seen, new.last_seen, times)
+fn drive_differs(old: &KnownDrive, new: &KnownDrive, times: bool) -> bool {
+    let last_seen = new.last_seen;
+    old != new
+        && (timestamp_differs(old.last_seen, last_seen, times)
+            || KnownDrive {
+                last_seen,
+                ..old.clone()
+            } != *new)
 }
 
-fn finding_differs(old: Option<&Arc<Finding>>, new: &Arc<Finding>, times: bool) -> bool {
-    let Some(old) = old.filter(|old| !Arc::ptr_eq(old, new)) else {
-        return old.is_none();
-    };
-    timestamp_differs(old.last_seen, new.last_seen, times)
-        || Finding {
-            last_seen: new.last_seen,
-            ..(**old).clone()
-        } != **new
+fn finding_differs(old: &Arc<Finding>, new: &Arc<Finding>, times: bool) -> bool {
+    let last_seen = new.last_seen;
+    !Arc::ptr_eq(old, new)
+        && (timestamp_differs(old.last_seen, last_seen, times)
+            || Finding {
+                last_seen,
+                ..(**old).clone()
+            } != **new)
 }
 
 fn timestamp_differs(old: Timestamp, new: Timestamp, times: bool) -> bool {

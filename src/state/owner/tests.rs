@@ -263,8 +263,9 @@ async fn an_acknowledgement_is_answered_when_it_is_on_disk() {
     assert!(writes.iter().any(|write| {
         write
             .findings
+            .upserted
             .iter()
-            .any(|finding| finding.id == id && finding.acknowledged.is_some())
+            .any(|(key, finding)| *key == id && finding.acknowledged.is_some())
     }));
     assert!(answer.await.unwrap().unwrap().acknowledged.is_some());
     assert!(matches!(
@@ -315,7 +316,7 @@ async fn a_hung_disk_fails_the_acknowledgement_and_blocks_nothing_else() {
         owner
             .take_ops()
             .iter()
-            .any(|write| write.is_complete && write.findings.len() == 2)
+            .any(|write| write.is_complete && write.findings.upserted.len() == 2)
     );
 }
 
@@ -343,7 +344,7 @@ async fn without_a_store_an_acknowledgement_holds_in_memory_and_is_written_when_
         .await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     let writes = owner.take_ops();
-    assert!(writes[0].is_complete && writes[0].findings[0].acknowledged.is_some());
+    assert!(writes[0].is_complete && writes[0].findings.upserted[0].1.acknowledged.is_some());
 }
 
 #[tokio::test(start_paused = true)]

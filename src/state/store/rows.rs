@@ -58,36 +58,35 @@ pub(crate) fn apply(
     if write.is_complete {
         let named = write
             .drives
+            .upserted
             .iter()
-            .map(|known| known.facts.id.as_str())
+            .map(|(id, _)| id.as_str())
             .collect();
         delete_others(transaction, "drives", &named, &unreadable.drives)?;
         let named = write
             .findings
+            .upserted
             .iter()
-            .map(|finding| finding.id.as_str())
+            .map(|(id, _)| id.as_str())
             .collect();
         delete_others(transaction, "findings", &named, &unreadable.findings)?;
     }
-    for id in &write.deleted_findings {
-        transaction
-            .prepare_cached("DELETE FROM findings WHERE id = ?1")?
-            .execute([id.as_str()])?;
+    let mut delete = transaction.prepare_cached("DELETE FROM findings WHERE id = ?1")?;
+    for id in &write.findings.deleted {
+        delete.execute([id.as_str()])?;
     }
-    for id in &write.deleted_drives {
-        transaction
-            .prepare_cached("DELETE FROM drives WHERE id = ?1")?
-            .execute([id.as_str()])?;
+    let mut delete = transaction.prepare_cached("DELETE FROM drives WHERE id = ?1")?;
+    for id in &write.drives.deleted {
+        delete.execute([id.as_str()])?;
     }
-    for known in &write.drives {
+    for (_, known) in &write.drives.upserted {
         put_drive(transaction, known)?;
     }
-    // What is over first: a new finding for the same subject and reason may follow in the same
+    // Cleared ones first: a new finding for the same subject and reason may follow in the same
     // write.
-    for finding in write.findings.iter().filter(|finding| !finding.is_active()) {
-        put_finding(transaction, finding)?;
-    }
-    for finding in write.findings.iter().filter(|finding| finding.is_active()) {
+    let findings = write.findings.upserted.iter().map(|(_, finding)| finding);
+    let (active, cleared): (Vec<_>, Vec<_>) = findings.partition(|finding| finding.is_active());
+    for finding in cleared.into_iter().chain(active) {
         put_finding(transaction, finding)?;
     }
     topics::apply(transaction, write)
@@ -174,14 +173,14 @@ fn delete_others(
 
 fn finding(row: &Row<'_>) -> rusqlite::Result<Finding> {
     let subject = serde_json::json!({"kind": row.get::<_, String>("subject_kind")?, "id": row.get::<_, String>("subject_id")?});
-    let acknowledged = match row.get::<_, Option<String>>("by")? {
-        None => None,
-        Some(by) => Some(Acknowledgement {
-            by,
-            time: parse_enum(row, "time")?,
-            note: row.get("note")?,
-        }),
+    let acknowledged = |by| -> rusqlite::Result<Acknowledgement> {
+        let (time, note) = (parse_enum(row, "time")?, row.get("note")?);
+        Ok(Acknowledgement { by, time, note })
     };
+    let acknowledged = row
+        .get::<_, Option<String>>("by")?
+        .map(acknowledged)
+        .transpose()?;
     let cleared = match row.get::<_, Option<String>>("cleared_time")? {
         None => None,
         Some(_) => Some(Clearance {
@@ -225,7 +224,7 @@ fn conversion_error(column: usize, error: serde_json::Error) -> rusqlite::Error 
     rusqlite::Error::FromSqlConversionFailure(column, Type::Text, Box::new(error))
 }
 
-fn text(value: &impl Serialize) -> rusqlite::Result<String> {
+pub(super) fn text(value: &impl Serialize) -> rusqlite::Result<String> {
     serde_json::to_string(value)
         .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))
 }

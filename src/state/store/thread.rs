@@ -10,9 +10,17 @@ use tokio::time::Instant;
 
 use crate::model::causes::with_causes;
 use crate::model::snapshot::StoreStatus;
-use crate::state::lock::{self, StateLock};
-use crate::state::store::open::{self, Database};
+use crate::state::lock::{self, LockError, StateLock};
+use crate::state::store::open::{self, Database, OpenError};
 use crate::state::store::{StoreConfig, StoreContents, StoreEvent, WriteRequest};
+
+#[derive(Debug, thiserror::Error)]
+enum StartError {
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    #[error(transparent)]
+    Open(#[from] OpenError),
+}
 
 /// Until the owner is gone and what it left is written, or cannot be.
 pub(crate) fn run(
@@ -21,7 +29,7 @@ pub(crate) fn run(
     ops: &Receiver<WriteRequest>,
     events: &mpsc::Sender<StoreEvent>,
 ) {
-    let mut keeper = StoreThread {
+    let mut thread = StoreThread {
         config,
         lock,
         database: None,
@@ -33,17 +41,17 @@ pub(crate) fn run(
         events,
     };
     loop {
-        keeper.open_if_due();
-        let first = match keeper.database {
+        thread.open_if_due();
+        let first = match thread.database {
             Some(_) => ops.recv().map_err(|_| RecvTimeoutError::Disconnected),
             None => ops.recv_timeout(
-                keeper
+                thread
                     .next_attempt
                     .saturating_duration_since(Instant::now()),
             ),
         };
         match first {
-            Ok(first) => keeper.write(std::iter::once(first).chain(ops.try_iter()).collect()),
+            Ok(first) => thread.write(std::iter::once(first).chain(ops.try_iter()).collect()),
             Err(RecvTimeoutError::Timeout) => {}
             // Closing the database folds its log in.
             Err(RecvTimeoutError::Disconnected) => return,
@@ -82,16 +90,16 @@ impl StoreThread<'_> {
                 });
                 self.opened_before = true;
             }
-            Err(why) => self.mark_failed(why),
+            Err(error) => self.mark_failed(with_causes(&error)),
         }
     }
 
-    fn open(&mut self) -> Result<(Database, StoreContents), String> {
+    fn open(&mut self) -> Result<(Database, StoreContents), StartError> {
         let dir: &Path = &self.config.dir;
         if self.lock.is_none() {
-            self.lock = Some(lock::acquire(dir).map_err(|error| with_causes(&error))?);
+            self.lock = Some(lock::acquire(dir)?);
         }
-        open::open(dir).map_err(|error| with_causes(&error))
+        Ok(open::open(dir)?)
     }
 
     fn write(&mut self, ops: Vec<WriteRequest>) {
@@ -100,10 +108,8 @@ impl StoreThread<'_> {
             Some(database) => database
                 .write(ops.iter().map(|op| &op.write))
                 .map_err(|error| {
-                    format!(
-                        "writing {}: {error}",
-                        self.config.dir.join(open::DATABASE).display()
-                    )
+                    let path = self.config.dir.join(open::DATABASE);
+                    format!("writing {}: {error}", path.display())
                 }),
         };
         match &result {

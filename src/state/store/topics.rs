@@ -9,6 +9,7 @@ use serde::de::DeserializeOwned;
 
 use crate::model::facts::StoredVolume;
 use crate::model::ids::VolumeId;
+use crate::state::store::rows::text;
 use crate::state::store::{RowChanges, StoreContents, WriteBatch};
 
 const ERRORS: &str = "errors";
@@ -136,11 +137,6 @@ fn parse_or_warn<T: DeserializeOwned>(stored: &str, topic: &str) -> Option<T> {
             |error| tracing::warn!(topic, %error, "a memory in the state database is not readable"),
         )
         .ok()
-}
-
-fn text(value: &impl Serialize) -> rusqlite::Result<String> {
-    serde_json::to_string(value)
-        .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))
 }
 
 #[cfg(test)]

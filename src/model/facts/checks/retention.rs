@@ -1,4 +1,4 @@
-//! What is remembered of checks, whose they are, and how much of them is kept.
+//! Stored checks: which filesystem they belong to, and how much of them is kept.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::model::ids::CheckId;
 const MAX_KEPT: usize = 1000;
 /// Of so many of the newest checks of a filesystem all is kept; of older ones less.
 const KEPT_IN_FULL: usize = 2;
-/// Flaws that are kept of each run of an older check.
+/// Problems that are kept of each run of an older check.
 const MAX_OLD_PROBLEMS: usize = 20;
 /// All of them together, in bytes of what checkers wrote and what was found: it is locked memory.
 const MAX_BYTES: usize = 2 << 20;
@@ -73,7 +73,7 @@ impl CheckRecords {
     }
 
     /// The newest of each filesystem are kept, the newest two of them whole as far as there is
-    /// room; and whatever a finding stands on.
+    /// room; and whatever a finding depends on.
     pub(crate) fn prune(&mut self, keep: usize) {
         let mut by_target: BTreeMap<(String, String), Vec<&Arc<Check>>> = BTreeMap::new();
         for check in self.by_id.values().filter(|check| check.is_over()) {
@@ -164,7 +164,7 @@ impl Facts {
             })
     }
 
-    /// Another device shows the same UUID, and it is no part of what this volume stands on.
+    /// Another device shows the same UUID, and it is not below this volume.
     fn uuid_is_shared(&self, known: &KnownVolume, uuid: &str) -> bool {
         let Some(inventory) = self.inventory() else {
             return true;

@@ -1,10 +1,10 @@
-//! What a person named → what is checked: the device, how it is mounted, what is on it.
+//! Resolves a requested target to what is checked: the device, its mount, its filesystem.
 
 use crate::model::block::{BlockDevice, Inventory, Layer};
 use crate::model::check::{CheckTarget, Filesystem, Mode};
 use crate::model::dev::DevNo;
 use crate::model::facts::checks::{RequestedTarget, StartCheckError};
-use crate::model::facts::volumes::is_super_read_only;
+
 use crate::model::facts::{Facts, KnownVolume};
 use crate::model::ids::{DriveId, VolumeId};
 
@@ -17,7 +17,7 @@ impl Facts {
         match what {
             RequestedTarget::Volume(id) => self.volume_target(id, given),
             RequestedTarget::Device(name) => {
-                // A volume stands on it: then it is the volume that is checked, with all its
+                // It carries a volume: then it is the volume that is checked, with all its
                 // mounts.
                 let on = |known: &&KnownVolume| {
                     known.facts.device.as_ref() == Some(name) && !known.facts.mounts.is_empty()
@@ -61,10 +61,8 @@ impl Facts {
         // A mount that a lookup of its path ends in: what lies over it must not be asked in its
         // stead.
         let shown = facts.mounts.iter().find_map(|mount| {
-            Some((
-                mount.path.clone(),
-                self.probes.mounts().get(&mount.path)?.dev,
-            ))
+            let dev = self.probes.mounts().get(&mount.path)?.dev;
+            Some((mount.path.clone(), dev))
         });
         Ok(CheckTarget {
             name: id.to_string(),
@@ -73,11 +71,7 @@ impl Facts {
             uuid: facts.fs_uuid.clone().or_else(|| device.fs_uuid.clone()),
             device: name.clone(),
             dev: device.dev,
-            members: if filesystem == Filesystem::Btrfs {
-                members(inventory, device)
-            } else {
-                Vec::new()
-            },
+            members: members(inventory, device, filesystem),
             mounted_dev: shown.as_ref().map(|(_, dev)| *dev),
             mount: shown.map(|(path, _)| path),
             mode: mode(known),
@@ -93,8 +87,8 @@ impl Facts {
     ) -> Result<CheckTarget, StartCheckError> {
         let (inventory, device) = self.block_device(name)?;
         let filesystem = filesystem(&format!("/dev/{name}"), device.fs_type.as_deref(), given)?;
-        // Members of a pool, keys and swap are told by their own type; a disk with partitions on it
-        // has none.
+        // Members of a pool, keys and swap are recognized by their own type; a disk with partitions
+        // on it has none.
         let mut drives: Vec<DriveId> = Vec::new();
         let mut todo = vec![device];
         while let Some(next) = todo.pop() {
@@ -115,11 +109,7 @@ impl Facts {
             uuid: device.fs_uuid.clone(),
             device: name.to_owned(),
             dev: device.dev,
-            members: if filesystem == Filesystem::Btrfs {
-                members(inventory, device)
-            } else {
-                Vec::new()
-            },
+            members: members(inventory, device, filesystem),
             mount: None,
             mounted_dev: None,
             mode: Mode::Unmounted,
@@ -129,13 +119,9 @@ impl Facts {
     }
 
     fn block_device(&self, name: &str) -> Result<(&Inventory, &BlockDevice), StartCheckError> {
-        let found = self
-            .inventory()
-            .and_then(|inventory| Some((inventory, inventory.devices.get(name)?)));
-        found.ok_or_else(|| {
-            StartCheckError::NotCheckable(format!(
-                "/dev/{name} is not among this node's block devices"
-            ))
+        self.inventory().zip(self.device(name)).ok_or_else(|| {
+            let why = format!("/dev/{name} is not among this node's block devices");
+            StartCheckError::NotCheckable(why)
         })
     }
 }
@@ -146,10 +132,7 @@ pub(crate) fn mode(known: &KnownVolume) -> Mode {
     let mounts = &known.facts.mounts;
     if mounts.is_empty() || known.facts.block {
         Mode::Unmounted
-    } else if mounts
-        .iter()
-        .all(|mount| is_super_read_only(&mount.super_options))
-    {
+    } else if mounts.iter().all(|mount| mount.is_super_read_only()) {
         Mode::ReadOnly
     } else {
         Mode::Live
@@ -161,17 +144,18 @@ fn filesystem(
     known: Option<&str>,
     given: Option<Filesystem>,
 ) -> Result<Filesystem, StartCheckError> {
-    match (known, given) {
-        (Some(known), given) => match (Filesystem::from_name(known), given) {
-            (Some(is), Some(given)) if is != given => Err(StartCheckError::NotCheckable(format!(
-                "{what} is {known} and not {}",
-                given.name()
-            ))),
-            (Some(is), _) => Ok(is),
-            (None, _) => Err(StartCheckError::NotCheckable(format!(
-                "{what} is {known}: ext2 to ext4, XFS and btrfs can be checked"
-            ))),
-        },
+    let refuse = |why: String| Err(StartCheckError::NotCheckable(format!("{what} is {why}")));
+    match (
+        known.map(|known| (known, Filesystem::from_name(known))),
+        given,
+    ) {
+        (Some((known, Some(is))), Some(given)) if is != given => {
+            refuse(format!("{known} and not {}", given.name()))
+        }
+        (Some((_, Some(is))), _) => Ok(is),
+        (Some((known, None)), _) => refuse(format!(
+            "{known}: ext2 to ext4, XFS and btrfs can be checked"
+        )),
         (None, Some(given)) => Ok(given),
         (None, None) => Err(StartCheckError::NotCheckable(format!(
             "what is on {what} is not known (udev's database does not say): name the filesystem"
@@ -181,11 +165,15 @@ fn filesystem(
 
 /// The other members of the btrfs on `device`: mounted, as sysfs has them; else all that show its
 /// UUID.
-fn members(inventory: &Inventory, device: &BlockDevice) -> Vec<(String, DevNo)> {
-    let mounted = inventory
-        .btrfs
-        .iter()
-        .find(|fs| fs.devices.contains(&device.name));
+fn members(
+    inventory: &Inventory,
+    device: &BlockDevice,
+    filesystem: Filesystem,
+) -> Vec<(String, DevNo)> {
+    if filesystem != Filesystem::Btrfs {
+        return Vec::new();
+    }
+    let mounted = inventory.btrfs_of(&device.name);
     let is_member = |other: &&BlockDevice| match mounted {
         Some(fs) => fs.devices.contains(&other.name),
         None => {
@@ -197,9 +185,9 @@ fn members(inventory: &Inventory, device: &BlockDevice) -> Vec<(String, DevNo)> 
     let others = inventory
         .devices
         .values()
-        .filter(|other| other.name != device.name)
-        .filter(is_member);
+        .filter(|other| other.name != device.name);
     others
+        .filter(is_member)
         .map(|other| (other.name.clone(), other.dev))
         .collect()
 }

@@ -1,8 +1,8 @@
-//! At whose door an event is laid: the drive that had the name when it was said, the volumes on the
-//! device, the device itself, or nobody's.
+//! Attribution of events: to the drive that had the name when the record was written, to the
+//! volumes on the device, to the device itself, or to no subject.
 //!
-//! In: an event, and what is known of names, devices and volumes. Out: subjects. Counts nothing and
-//! keeps nothing: that is `kernel`.
+//! In: an event, and the known names, devices and volumes. Out: subjects. Counts nothing and keeps
+//! nothing: that is `kernel_log`.
 
 use jiff::Timestamp;
 
@@ -12,13 +12,13 @@ use crate::model::finding::Subject;
 use crate::model::ids::DriveId;
 use crate::model::kernel_log::event::{DeviceName, Event, Line};
 
-/// Whose it is.
+/// The subjects of an event.
 pub(super) enum Attribution {
     Subjects(Vec<Subject>),
-    /// Perhaps somebody's soon.
+    /// Its subject may be known soon.
     Deferred,
     Unattributed,
-    /// A filesystem check's: it tells of it itself.
+    /// Of a filesystem check's own device: the check reports it.
     OwnCheck,
 }
 
@@ -51,7 +51,7 @@ impl Facts {
             return Attribution::Unattributed;
         }
         // It waited for a mount, and another drive has the name meanwhile: what is mounted from
-        // that did not say it.
+        // that did not cause it.
         if names().any(|name| self.kernel.names.was_reassigned(name, event.last.time)) {
             return Attribution::Unattributed;
         }
@@ -98,22 +98,21 @@ impl Facts {
 
     /// A drive's device, or a partition of one.
     fn is_drive_or_partition(&self, name: &str) -> bool {
-        let device = |name: &str| {
-            self.inventory()
-                .and_then(|inventory| inventory.devices.get(name))
-        };
-        let Some(found) = device(name) else {
+        let Some(found) = self.device(name) else {
             return false;
         };
         let whole = if matches!(found.layer, Layer::Partition { .. }) {
-            found.underlying.first().and_then(|below| device(below))
+            found
+                .underlying
+                .first()
+                .and_then(|below| self.device(below))
         } else {
             Some(found)
         };
         whole.is_some_and(|whole| whole.drive.is_some())
     }
 
-    /// Whether what is on this volume is a filesystem that speaks so.
+    /// Whether the filesystem on this volume writes such records.
     pub(super) fn may_originate_from(&self, volume: &Subject, line: &Line) -> bool {
         let Subject::Volume(id) = volume else {
             return true;
@@ -159,27 +158,18 @@ impl Facts {
         names: impl Iterator<Item = &'a DeviceName>,
         uuid: Option<&str>,
     ) -> Vec<Subject> {
-        let mut wanted: Vec<&str> = names
-            .filter_map(|name| {
-                if let DeviceName::Block(name) = name {
-                    Some(name.as_str())
-                } else {
-                    None
-                }
-            })
-            .collect();
+        let block = |name: &'a DeviceName| match name {
+            DeviceName::Block(name) => Some(name.as_str()),
+            _ => None,
+        };
+        let mut wanted: Vec<&str> = names.filter_map(block).collect();
         wanted.extend(device.map(|device| device.name.as_str()));
         let on = |known: &&crate::model::facts::KnownVolume| {
             let facts = &known.facts;
-            let member = facts.fs_type.as_deref() == Some("btrfs")
-                && facts
-                    .devices
-                    .iter()
-                    .any(|name| wanted.contains(&name.as_str()));
-            facts
-                .device
-                .as_deref()
-                .is_some_and(|name| wanted.contains(&name))
+            let is_wanted = |name: &String| wanted.contains(&name.as_str());
+            let member =
+                facts.fs_type.as_deref() == Some("btrfs") && facts.devices.iter().any(is_wanted);
+            facts.device.as_ref().is_some_and(is_wanted)
                 || member
                 || uuid.is_some() && facts.fs_uuid.as_deref() == uuid
         };
@@ -201,7 +191,7 @@ pub(super) fn path_controller(path: &str) -> Option<String> {
     numbers.then(|| format!("nvme{controller}"))
 }
 
-/// Optical, memory and foreign devices: nothing of them is told by their name alone. A loop device
+/// Optical, memory and foreign devices: nothing is reported under their name alone. A loop device
 /// that carries a volume is the volume's matter.
 fn is_unmonitored(device: &BlockDevice) -> bool {
     matches!(device.layer, Layer::Other | Layer::Loop { .. }) && device.drive.is_none()

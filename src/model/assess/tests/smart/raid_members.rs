@@ -1,0 +1,272 @@
+//! Drives behind RAID controllers, and which drives smartctl queries.
+
+use super::*;
+
+fn raid_member(slot: &str, serial: &str) -> RaidMemberDrive {
+    let mut facts = drive(&format!("{slot}@host0"), "0:0", serial);
+    facts.devices.clear();
+    facts.transport = Transport::Sas;
+    facts.location.slot = Some(slot.into());
+    RaidMemberDrive {
+        facts,
+        device: "/dev/bus/0".into(),
+        device_type: slot.into(),
+    }
+}
+
+fn list_raid_members(world: &mut TestHost, drives: Observation<Vec<RaidMemberDrive>>, second: i64) {
+    world.apply(
+        SourceUpdate::RaidMembers {
+            controller: "megaraid host0".into(),
+            drives,
+        },
+        second,
+    );
+}
+
+/// A volume on a logical disk of a controller.
+fn raid() -> TestHost {
+    let mut world = plain();
+    world.inventory.drives[0].transport = Transport::Raid;
+    world.inventory.drives[0].location.hctl = Some("0:2:0:0".into());
+    world.scan(2);
+    world
+}
+
+#[test]
+fn each_raid_member_is_a_drive_with_its_own_smartctl_device_type() {
+    let mut world = raid();
+    list_raid_members(
+        &mut world,
+        Observation::ok(
+            at(3),
+            vec![
+                raid_member("megaraid,0", "H0"),
+                raid_member("megaraid,1", "H1"),
+            ],
+        ),
+        3,
+    );
+    let targets = world.facts.smart_targets(&|_| false);
+    let asked: Vec<(String, String, Option<&str>)> = targets
+        .iter()
+        .map(|target| {
+            (
+                target.drive.to_string(),
+                target.device.to_string(),
+                target.device_type.as_deref(),
+            )
+        })
+        .collect();
+    assert_eq!(
+        asked,
+        [
+            ("H0".into(), "/dev/bus/0".into(), Some("megaraid,0")),
+            ("H1".into(), "/dev/bus/0".into(), Some("megaraid,1"))
+        ],
+        "the logical disk itself is not asked"
+    );
+    let answer = Box::new(SmartResponse::Report(Box::new(failing("H1"))));
+    world.apply(
+        SourceUpdate::Smart {
+            drive: DriveId::new("H1"),
+            at: at(4),
+            response: answer,
+            duration: std::time::Duration::ZERO,
+        },
+        4,
+    );
+    assert_eq!(
+        world.raised(4),
+        [
+            "H1 SmartFailing Bad Degraded",
+            "fs:u DriveFailing Suspect Degraded"
+        ],
+        "its redundancy is the controller's"
+    );
+    assert!(
+        world
+            .raised_for(Reason::DriveFailing, 5)
+            .unwrap()
+            .message
+            .contains("behind megaraid host0")
+    );
+}
+
+#[test]
+fn a_disk_that_the_controller_passes_through_is_one_drive() {
+    let mut world = plain();
+    let mut same = raid_member("megaraid,0", "A");
+    same.facts.id = DriveId::new("other-name");
+    let mut louder = raid_member("megaraid,1", "B");
+    louder.facts.model = Some("ATA Test Disk".into());
+    world.plug("sdb", "8:16", "B");
+    world.scan(2);
+    list_raid_members(
+        &mut world,
+        Observation::ok(
+            at(3),
+            vec![
+                same,
+                louder,
+                raid_member("megaraid,2", "C"),
+                raid_member("megaraid,3", "C"),
+            ],
+        ),
+        3,
+    );
+    let ids: Vec<String> = world.facts.drives.keys().map(ToString::to_string).collect();
+    assert_eq!(ids, ["A", "B", "C"]);
+}
+
+#[test]
+fn a_raid_member_is_missing_only_after_its_controller_was_listed() {
+    let mut world = raid();
+    list_raid_members(
+        &mut world,
+        Observation::ok(
+            at(3),
+            vec![
+                raid_member("megaraid,0", "H0"),
+                raid_member("megaraid,1", "H1"),
+            ],
+        ),
+        3,
+    );
+    list_raid_members(&mut world, Observation::failed(at(5), "no answer"), 5);
+    world.scan(6);
+    assert!(
+        world.raised(6).is_empty(),
+        "a list that failed takes nothing out"
+    );
+    let subject = crate::model::finding::Subject::Drive(DriveId::new("H0"));
+    let why = crate::model::assess::health_unknown(&world.facts, &subject);
+    assert_eq!(
+        why.as_deref(),
+        Some("megaraid host0 does not list its drives: no answer")
+    );
+    // After a restart the store remembers the drives, and the controller has not been asked yet.
+    let mut again = raid();
+    again.facts.drives.extend(world.facts.drives.clone());
+    again.plug("sdz", "8:240", "Z");
+    again.scan(7);
+    assert!(again.raised(7).is_empty());
+    again.apply(SourceUpdate::RaidControllers(Vec::new()), 8);
+    assert_eq!(
+        again.raised(8).len(),
+        3,
+        "the controller itself is gone: {:?}",
+        again.raised(8)
+    );
+    list_raid_members(
+        &mut world,
+        Observation::ok(at(8), vec![raid_member("megaraid,0", "H0")]),
+        8,
+    );
+    assert_eq!(
+        world.raised(8)[0],
+        "H1 DriveMissing Suspect Degraded",
+        "a member or a spare: the controller knows"
+    );
+    list_raid_members(
+        &mut world,
+        Observation::ok(
+            at(9),
+            vec![
+                raid_member("megaraid,0", "H0"),
+                raid_member("megaraid,1", "NEW"),
+            ],
+        ),
+        9,
+    );
+    assert_eq!(
+        world.raised(9),
+        ["H1 DriveMissing Info Information"],
+        "another drive in its place is its replacement"
+    );
+}
+
+#[test]
+fn network_and_virtual_drives_are_never_smart_targets() {
+    for (transport, asked) in [
+        (Transport::Sata, true),
+        (Transport::Sas, true),
+        (Transport::Nvme, true),
+        (Transport::Usb, true),
+        (Transport::Virtio, false),
+        (Transport::Iscsi, false),
+        (Transport::NvmeFabrics, false),
+        (Transport::Loop, false),
+        (Transport::Raid, false),
+        (Transport::Mmc, false),
+    ] {
+        let mut world = TestHost::default().disk("sda", "8:0", "A");
+        world.inventory.drives[0].transport = transport;
+        world.read_all(0);
+        assert_eq!(
+            !world.facts.smart_targets(&|_| false).is_empty(),
+            asked,
+            "{transport:?}"
+        );
+    }
+}
+
+#[test]
+fn an_unchanged_smart_report_is_no_change_despite_temperature() {
+    use crate::model::facts::Urgency;
+    let mut world = plain();
+    let mut tell = |report: report::SmartReport, second| {
+        let answer = Box::new(SmartResponse::Report(Box::new(report)));
+        world.apply(
+            SourceUpdate::Smart {
+                drive: DriveId::new("A"),
+                at: at(second),
+                response: answer,
+                duration: std::time::Duration::ZERO,
+            },
+            second,
+        )
+    };
+    let warm = |celsius| report::SmartReport {
+        temperature: Some(celsius),
+        power_on_hours: Some(celsius as u64),
+        ..report("A", 4, 0)
+    };
+    assert_eq!(tell(warm(30), 10), Urgency::Immediate);
+    assert_eq!(tell(warm(31), 700), Urgency::UsageOnly);
+    assert_eq!(
+        tell(
+            report::SmartReport {
+                temperature: Some(31),
+                ..report("A", 5, 0)
+            },
+            1400
+        ),
+        Urgency::Immediate
+    );
+}
+
+#[test]
+fn an_nvme_drive_is_asked_through_its_controller_and_errors_make_it_urgent() {
+    let mut world = TestHost::default().disk("nvme0n1", "259:0", "A");
+    world.inventory.drives[0].transport = Transport::Nvme;
+    world.inventory.drives[0].location.controllers = vec!["nvme0".into()];
+    world.read_all(0);
+    let target = |world: &TestHost| world.facts.smart_targets(&|_| true).remove(0);
+    assert_eq!(
+        (
+            target(&world).device.to_string(),
+            target(&world).kernel_error_count,
+            target(&world).suspect
+        ),
+        ("/dev/nvme0".into(), 0, true)
+    );
+    log(&mut world, event(Class::Timeout, "nvme0n1", at(1), &[]), 1);
+    assert_eq!(target(&world).kernel_error_count, 1);
+    world.pull("nvme0n1");
+    world.scan(2);
+    assert!(
+        world.facts.smart_targets(&|_| false).is_empty(),
+        "a missing drive is not asked"
+    );
+}

@@ -1,0 +1,169 @@
+//! Incidents that cannot be attributed yet, and those that may be duplicates of the kernel log:
+//! each waits until it is recorded, counted as unattributed, or dropped.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use crate::model::facts::kernel_log::attribution::Attribution;
+use crate::model::facts::kernel_log::{MAX_PENDING, NOTICE_LAG, PendingIncident};
+use crate::model::facts::{Facts, Urgency, elapsed};
+use crate::model::finding::Subject;
+use crate::model::kernel_log::error_history::ErrorHistory;
+use crate::model::kernel_log::event::{Class, DeviceName, Event, Line, LineOrigin};
+use crate::model::source_update::FsErrorNotice;
+
+impl Facts {
+    pub(in crate::model::facts) fn defer(&mut self, pending: PendingIncident) {
+        let waiting = &mut Arc::make_mut(&mut self.kernel.progress).pending;
+        waiting.push(pending);
+        if waiting.len() > MAX_PENDING
+            && let PendingIncident::Event { event, .. } = waiting.remove(0)
+        {
+            self.count_unattributed(&event);
+        }
+    }
+
+    /// Tries again to attribute what could not be attributed.
+    pub(in crate::model::facts) fn retry_pending(&mut self, now: Timestamp) -> Urgency {
+        if self.kernel.progress.pending.is_empty() {
+            return Urgency::Nothing;
+        }
+        let waiting = std::mem::take(&mut Arc::make_mut(&mut self.kernel.progress).pending);
+        let mut change = Urgency::Nothing;
+        let mut still = Vec::new();
+        for pending in waiting {
+            let resolved = match &pending {
+                PendingIncident::Event { event, since } => self.resolve_event(event, *since, now),
+                PendingIncident::Growth {
+                    subject,
+                    event,
+                    from,
+                    since,
+                } => self.resolve_growth(subject, event, *from, *since, now),
+                PendingIncident::Notice { notice, since } => {
+                    self.resolve_notice(notice, *since, now)
+                }
+            };
+            match resolved {
+                Some(resolved) => change = change.max(resolved),
+                None => still.push(pending),
+            }
+        }
+        if !still.is_empty() {
+            Arc::make_mut(&mut self.kernel.progress).pending = still;
+        }
+        change
+    }
+
+    /// None: wait.
+    pub(super) fn resolve_event(
+        &mut self,
+        event: &Event,
+        since: Timestamp,
+        now: Timestamp,
+    ) -> Option<Urgency> {
+        match self.attribute(event, since, now) {
+            Attribution::Subjects(subjects) => Some(self.record_event(subjects, event)),
+            Attribution::Deferred => None,
+            Attribution::Unattributed => Some(self.count_unattributed(event)),
+            Attribution::OwnCheck => Some(Urgency::Nothing),
+        }
+    }
+
+    /// A counter's growth counts where the log has reported nothing since the reading before; None:
+    /// wait.
+    fn resolve_growth(
+        &mut self,
+        subject: &Subject,
+        event: &Event,
+        from: Timestamp,
+        since: Timestamp,
+        now: Timestamp,
+    ) -> Option<Urgency> {
+        let last = self.errors(subject).and_then(ErrorHistory::last_seen);
+        if last.is_some_and(|last| last >= from || elapsed(last, from) <= NOTICE_LAG) {
+            return Some(Urgency::Nothing);
+        }
+        if !self.kernel.log_unavailable && elapsed(since, now) < NOTICE_LAG {
+            return None;
+        }
+        Some(self.record_event(vec![subject.clone()], event))
+    }
+
+    /// A notice counts where the log has not reported the same; None: wait.
+    fn resolve_notice(
+        &mut self,
+        notice: &FsErrorNotice,
+        since: Timestamp,
+        now: Timestamp,
+    ) -> Option<Urgency> {
+        let due = self.kernel.log_unavailable || elapsed(since, now) >= NOTICE_LAG;
+        let mounts = self.mount_table()?;
+        // By the mount it was seen on: btrfs's subvolumes have numbers of their own.
+        let mut mounts = mounts.mounts.iter();
+        let shown =
+            mounts.find(|mount| mount.dev == notice.dev || mount.mount_point == notice.path);
+        let volume = shown.and_then(|mount| {
+            let mut volumes = self.volumes.values();
+            volumes.find(|known| known.facts.mount_at(&mount.mount_point).is_some())
+        });
+        let Some(volume) = volume else {
+            return due.then_some(Urgency::Nothing);
+        };
+        let subject = Subject::Volume(volume.facts.id.clone());
+        let is_logged = |class: Class| {
+            self.tally(&subject, class).is_some_and(|tally| {
+                let last = tally.last.time;
+                elapsed(last, notice.at) <= NOTICE_LAG
+                    || elapsed(notice.at, last) <= NOTICE_LAG && last >= notice.at
+            })
+        };
+        if [Class::FsCorruption, Class::FsError, Class::FsShutdown]
+            .into_iter()
+            .any(is_logged)
+        {
+            return Some(Urgency::Nothing);
+        }
+        if !due {
+            return None;
+        }
+        let device = volume
+            .facts
+            .device
+            .clone()
+            .map_or(DeviceName::Number(notice.dev), DeviceName::Block);
+        Some(self.record_event(vec![subject], &event_from_notice(notice, device)))
+    }
+}
+
+/// The notice in the shape of an incident. Errors of checks are corruption: EUCLEAN and EBADMSG are
+/// ext4's EFSCORRUPTED and EFSBADCRC.
+fn event_from_notice(notice: &FsErrorNotice, device: DeviceName) -> Event {
+    let is_corruption = matches!(notice.errno, 74 | 117);
+    let class = if is_corruption {
+        Class::FsCorruption
+    } else {
+        Class::FsError
+    };
+    let inode = notice
+        .inode
+        .map(|inode| format!(", inode {inode}"))
+        .unwrap_or_default();
+    let text = format!(
+        "FAN_FS_ERROR on {}: errno {}{inode}, {} since the last notice",
+        notice.path, notice.errno, notice.count
+    );
+    let line = Line {
+        time: notice.at,
+        text,
+        origin: LineOrigin::Fanotify,
+    };
+    Event::without_log_record(
+        "fanotify",
+        class,
+        device,
+        u64::from(notice.count.max(1)),
+        line,
+    )
+}
