@@ -1,23 +1,23 @@
 //! Checkers in their jail, on real devices: they read what is there, and nothing is ever written.
 
+mod failures;
+mod fixture;
 mod images;
-mod reading;
-mod stage;
-mod trouble;
+mod jail;
 
 use std::os::unix::fs::{FileExt, MetadataExt};
 
 use diskvitals::model::path::HostPath;
 
-use crate::support::Scene;
+use crate::support::Testbed;
 use crate::support::tools::{mount_device, umount};
-use stage::fill;
+use fixture::fill;
 
 #[test]
 fn the_sickness_that_the_kernel_reports_of_an_xfs_is_passed_on() {
-    let scene = Scene::new();
-    let disk = scene.xfs("x.img");
-    let mount = scene.path("mnt");
+    let testbed = Testbed::new();
+    let disk = testbed.xfs("x.img");
+    let mount = testbed.path("mnt");
     mount_device(&disk.device, "xfs", &mount, "");
     fill(&mount, 3000);
     let path = HostPath::from(mount.as_path());

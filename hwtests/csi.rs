@@ -2,7 +2,7 @@
 //! devices, while one or the other is killed, and as the kubelet asks for their health.
 
 mod crash;
+mod fixture;
 mod health;
-mod life;
-mod refused;
-mod stage;
+mod invalid_requests;
+mod lifecycle;

@@ -18,26 +18,26 @@ use tokio::time::Instant;
 
 use plan::{Plan, Trial};
 use score::Score;
-use support::Scene;
+use support::Testbed;
 use support::daemon::{Arguments, Daemon};
 use trial::{Ground, Outcome};
 
 mod support;
 
-#[path = "fscheck_trials/ask.rs"]
-mod ask;
+#[path = "fscheck_trials/check_command.rs"]
+mod check_command;
+#[path = "fscheck_trials/fixture.rs"]
+mod fixture;
+#[path = "fscheck_trials/offline_baseline.rs"]
+mod offline_baseline;
 #[path = "fscheck_trials/plan.rs"]
 mod plan;
 #[path = "fscheck_trials/score.rs"]
 mod score;
-#[path = "fscheck_trials/stage.rs"]
-mod stage;
 #[path = "fscheck_trials/trial.rs"]
 mod trial;
-#[path = "fscheck_trials/truth.rs"]
-mod truth;
-#[path = "fscheck_trials/untouched.rs"]
-mod untouched;
+#[path = "fscheck_trials/write_detection.rs"]
+mod write_detection;
 
 #[derive(Parser)]
 #[command(about = "Checks of healthy and damaged filesystems, scored")]
@@ -99,7 +99,7 @@ fn main() -> ExitCode {
     let all = [Filesystem::Ext4, Filesystem::Xfs, Filesystem::Btrfs];
     let filesystems: Vec<Filesystem> = options.filesystem.map_or(all.to_vec(), |only| vec![only]);
     let good = if options.truth_only {
-        truth::show(&filesystems, options.seed)
+        offline_baseline::show(&filesystems, options.seed)
     } else {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
@@ -123,12 +123,12 @@ async fn trials(options: &Options, filesystems: &[Filesystem]) -> bool {
         false => Plan::sample(filesystems, options.seed, options.minutes),
     };
     println!("{} trials, seed {}", plan.trials.len(), options.seed);
-    let scene = Scene::new();
-    std::fs::write(scene.path("diskvitals.toml"), CONFIG).expect("the configuration");
-    let daemon = Daemon::start_with(&Arguments::of(&scene)).await;
+    let testbed = Testbed::new();
+    std::fs::write(testbed.path("diskvitals.toml"), CONFIG).expect("the configuration");
+    let daemon = Daemon::start_with(&Arguments::of(&testbed)).await;
     let ground = Arc::new(Ground {
         socket: daemon.socket().to_owned(),
-        scene,
+        testbed,
         seed: options.seed,
         making: Arc::new(Semaphore::new(2)),
         loading: Arc::new(Semaphore::new(2)),
@@ -138,7 +138,8 @@ async fn trials(options: &Options, filesystems: &[Filesystem]) -> bool {
 
     let mut score = Score::default();
     for filesystem in filesystems {
-        for seen in untouched::watch(&ground.scene, &ground.socket, *filesystem, options.seed).await
+        for seen in
+            write_detection::watch(&ground.testbed, &ground.socket, *filesystem, options.seed).await
         {
             score::tell_seen(&seen);
             score.seen.push(seen);
@@ -150,7 +151,7 @@ async fn trials(options: &Options, filesystems: &[Filesystem]) -> bool {
         let name = format!("{}-pristine", filesystem.name());
         pristine.insert(
             filesystem.name(),
-            stage::pristine(&ground.scene, *filesystem, &name, options.seed).into(),
+            fixture::pristine(&ground.testbed, *filesystem, &name, options.seed).into(),
         );
     }
     let last_begin = began + plan.last_begin;
@@ -179,7 +180,7 @@ async fn trials(options: &Options, filesystems: &[Filesystem]) -> bool {
         options.seed
     );
     if options.verbose || !good {
-        let log = std::fs::read_to_string(ground.scene.path("daemon.log")).unwrap_or_default();
+        let log = std::fs::read_to_string(ground.testbed.path("daemon.log")).unwrap_or_default();
         let kept = std::env::temp_dir().join(format!("fscheck-trials-{}.log", std::process::id()));
         std::fs::write(&kept, log).expect("the log");
         println!("# the daemon's log: {}", kept.display());

@@ -11,9 +11,9 @@ use nix::libc;
 
 use crate::support::client::{assert_evidence, assert_finding};
 use crate::support::fuse::{Effect, Fault};
-use crate::support::scene::Claim;
+use crate::support::testbed::Claim;
 use crate::support::tools::{mount_device, run, umount};
-use crate::support::{self, Daemon, Disk, SOON, Scene, Served, eventually};
+use crate::support::{self, Daemon, Disk, SOON, Served, Testbed, eventually};
 
 const VOLUME: Claim = Claim {
     driver: "f.csi.example.com",
@@ -24,9 +24,9 @@ const VOLUME: Claim = Claim {
 const ID: &str = "csi:f.csi.example.com/v";
 const MIB: u64 = 1 << 20;
 
-fn on_a_server(scene: &Scene, image: &Path) -> (Served, Disk) {
-    let served = Served::mount(&scene.path("fuse"), image);
-    let disk = scene.attach(&served.file());
+fn on_a_server(testbed: &Testbed, image: &Path) -> (Served, Disk) {
+    let served = Served::mount(&testbed.path("fuse"), image);
+    let disk = testbed.attach(&served.file());
     (served, disk)
 }
 
@@ -61,9 +61,9 @@ async fn fail_until<T>(
 }
 
 /// Another drive with a volume, which nothing may be said of.
-fn bystander(scene: &Scene) -> Disk {
-    let disk = scene.ext4("other.img", 32, &[]);
-    mount_device(&disk.device, "ext4", &scene.path("mnt/other"), "");
+fn bystander(testbed: &Testbed) -> Disk {
+    let disk = testbed.ext4("other.img", 32, &[]);
+    mount_device(&disk.device, "ext4", &testbed.path("mnt/other"), "");
     disk
 }
 
@@ -79,13 +79,13 @@ async fn unharmed(daemon: &Daemon, disk: &Disk) {
 /// One sector is a suspicion, three are a verdict; quiet ends both.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn read_errors_are_attributed_to_the_drive_and_its_volume_only() {
-    let scene = Scene::new();
-    let image = scene.image("e.img", 64 << 20);
+    let testbed = Testbed::new();
+    let image = testbed.image("e.img", 64 << 20);
     run("/usr/sbin/mkfs.ext4", &[&"-q", &"-F", &image]);
-    let (served, disk) = on_a_server(&scene, &image);
-    scene.stage_and_publish(&disk, "ext4", "", &VOLUME);
-    let other = bystander(&scene);
-    let daemon = Daemon::start(&scene).await;
+    let (served, disk) = on_a_server(&testbed, &image);
+    testbed.stage_and_publish(&disk, "ext4", "", &VOLUME);
+    let other = bystander(&testbed);
+    let daemon = Daemon::start(&testbed).await;
     let client = &daemon.client;
     let drive_id = client.normal(ID).await.drive_ids.remove(0);
     let mut watcher = client.watch().await;
@@ -143,12 +143,12 @@ async fn read_errors_are_attributed_to_the_drive_and_its_volume_only() {
 /// Reads of the second half fail after some have worked; the rest of the device goes on working.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slow_device_is_reported_only_when_it_fails() {
-    let scene = Scene::new();
-    let image = scene.image("e.img", 64 << 20);
+    let testbed = Testbed::new();
+    let image = testbed.image("e.img", 64 << 20);
     run("/usr/sbin/mkfs.ext4", &[&"-q", &"-F", &image]);
-    let (served, disk) = on_a_server(&scene, &image);
-    scene.stage_and_publish(&disk, "ext4", "", &VOLUME);
-    let daemon = Daemon::start(&scene).await;
+    let (served, disk) = on_a_server(&testbed, &image);
+    testbed.stage_and_publish(&disk, "ext4", "", &VOLUME);
+    let daemon = Daemon::start(&testbed).await;
     let client = &daemon.client;
     let drive_id = client.normal(ID).await.drive_ids.remove(0);
 
@@ -193,12 +193,12 @@ async fn a_slow_device_is_reported_only_when_it_fails() {
 /// drive has its errors.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_ext4_with_a_failed_journal_write_is_read_only_on_kernel_evidence() {
-    let scene = Scene::new();
-    let image = scene.image("e.img", 64 << 20);
+    let testbed = Testbed::new();
+    let image = testbed.image("e.img", 64 << 20);
     run("/usr/sbin/mkfs.ext4", &[&"-q", &"-F", &image]);
-    let (served, disk) = on_a_server(&scene, &image);
-    let (staging, pod) = scene.stage_and_publish(&disk, "ext4", "", &VOLUME);
-    let daemon = Daemon::start(&scene).await;
+    let (served, disk) = on_a_server(&testbed, &image);
+    let (staging, pod) = testbed.stage_and_publish(&disk, "ext4", "", &VOLUME);
+    let daemon = Daemon::start(&testbed).await;
     let client = &daemon.client;
     let drive_id = client.normal(ID).await.drive_ids.remove(0);
 
@@ -236,13 +236,13 @@ async fn an_ext4_with_a_failed_journal_write_is_read_only_on_kernel_evidence() {
 /// XFS shuts itself down when its log cannot be written.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_xfs_that_cannot_write_its_log_has_shut_down() {
-    let scene = Scene::new();
-    let image = scene.image("x.img", 320 << 20);
+    let testbed = Testbed::new();
+    let image = testbed.image("x.img", 320 << 20);
     run("/usr/sbin/mkfs.xfs", &[&"-q", &image]);
-    let (served, disk) = on_a_server(&scene, &image);
-    let (staging, pod) = scene.stage_and_publish(&disk, "xfs", "", &VOLUME);
-    let other = bystander(&scene);
-    let daemon = Daemon::start(&scene).await;
+    let (served, disk) = on_a_server(&testbed, &image);
+    let (staging, pod) = testbed.stage_and_publish(&disk, "xfs", "", &VOLUME);
+    let other = bystander(&testbed);
+    let daemon = Daemon::start(&testbed).await;
     let client = &daemon.client;
     client.normal(ID).await;
 
@@ -268,12 +268,12 @@ async fn an_xfs_that_cannot_write_its_log_has_shut_down() {
 /// btrfs counts what it could not write, says so, and in the end gives up.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_btrfs_that_cannot_write_has_filesystem_errors() {
-    let scene = Scene::new();
-    let image = scene.image("b.img", 256 << 20);
+    let testbed = Testbed::new();
+    let image = testbed.image("b.img", 256 << 20);
     run("/usr/sbin/mkfs.btrfs", &[&"-q", &image]);
-    let (served, disk) = on_a_server(&scene, &image);
-    let (staging, pod) = scene.stage_and_publish(&disk, "btrfs", "", &VOLUME);
-    let daemon = Daemon::start(&scene).await;
+    let (served, disk) = on_a_server(&testbed, &image);
+    let (staging, pod) = testbed.stage_and_publish(&disk, "btrfs", "", &VOLUME);
+    let daemon = Daemon::start(&testbed).await;
     let client = &daemon.client;
     client.normal(ID).await;
 
@@ -295,15 +295,15 @@ async fn a_btrfs_that_cannot_write_has_filesystem_errors() {
 /// A folder whose block is damaged: the filesystem says so, the drive is not to blame.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn damage_that_ext4_finds_is_attributed_to_the_volume_and_not_the_drive() {
-    let scene = Scene::new();
-    let disk = scene.ext4("e.img", 64, &["-b", "4096"]);
-    let mnt = scene.path("mnt/e");
+    let testbed = Testbed::new();
+    let disk = testbed.ext4("e.img", 64, &["-b", "4096"]);
+    let mnt = testbed.path("mnt/e");
     mount_device(&disk.device, "ext4", &mnt, "");
     std::fs::create_dir(mnt.join("folder")).expect("a folder");
     umount(&mnt);
     support::damage::ext4_folder(&disk, "/folder");
-    let (_staging, pod) = scene.stage_and_publish(&disk, "ext4", "errors=continue", &VOLUME);
-    let daemon = Daemon::start(&scene).await;
+    let (_staging, pod) = testbed.stage_and_publish(&disk, "ext4", "errors=continue", &VOLUME);
+    let daemon = Daemon::start(&testbed).await;
     let client = &daemon.client;
     client.normal(ID).await;
 

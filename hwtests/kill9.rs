@@ -11,7 +11,7 @@ use tonic::Code;
 
 use crate::support::daemon::Arguments;
 use crate::support::tools::{bind, mount_device, statvfs, umount};
-use crate::support::{Client, Daemon, SOON, Scene, eventually, pause};
+use crate::support::{Client, Daemon, SOON, Testbed, eventually, pause};
 
 const DRIVER: &str = "k.csi.example.com";
 
@@ -21,9 +21,9 @@ fn id(handle: &str) -> String {
 
 /// Volumes that are folders of one ext4, published and bound. Returns source and the pod's path of
 /// each.
-fn volumes(scene: &Scene, handles: &[&str]) -> Vec<(PathBuf, PathBuf)> {
-    let disk = scene.ext4("e.img", 48, &[]);
-    let mount = scene.path("mnt");
+fn volumes(testbed: &Testbed, handles: &[&str]) -> Vec<(PathBuf, PathBuf)> {
+    let disk = testbed.ext4("e.img", 48, &[]);
+    let mount = testbed.path("mnt");
     mount_device(&disk.device, "ext4", &mount, "");
     handles
         .iter()
@@ -31,7 +31,7 @@ fn volumes(scene: &Scene, handles: &[&str]) -> Vec<(PathBuf, PathBuf)> {
         .map(|(number, handle)| {
             let folder = mount.join(handle);
             std::fs::create_dir(&folder).expect("a folder");
-            let pod = scene.kubelet.publish(
+            let pod = testbed.kubelet.publish(
                 DRIVER,
                 handle,
                 &format!("pvc-{handle}"),
@@ -45,10 +45,10 @@ fn volumes(scene: &Scene, handles: &[&str]) -> Vec<(PathBuf, PathBuf)> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_acknowledged_finding_stays_visible_stops_counting_and_outlives_sigkill() {
-    let scene = Scene::new();
-    let paths = volumes(&scene, &["a"]);
+    let testbed = Testbed::new();
+    let paths = volumes(&testbed, &["a"]);
     let (source, pod) = &paths[0];
-    let daemon = Daemon::start(&scene).await;
+    let daemon = Daemon::start(&testbed).await;
     let client = &daemon.client;
     client.normal(&id("a")).await;
     let counted = client.node().await.active_findings;
@@ -95,7 +95,7 @@ async fn an_acknowledged_finding_stays_visible_stops_counting_and_outlives_sigki
     );
     daemon.kill().await;
 
-    let daemon = Daemon::start(&scene).await;
+    let daemon = Daemon::start(&testbed).await;
     let client = &daemon.client;
     let kept = client
         .finding(&id("a"), "NotMounted")
@@ -156,10 +156,10 @@ async fn an_acknowledged_finding_stays_visible_stops_counting_and_outlives_sigki
 /// OutOfSpace with a little left is SUSPECT; with nothing left it is worse.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_acknowledgement_ends_when_the_finding_becomes_worse() {
-    let scene = Scene::new();
-    let paths = volumes(&scene, &["a"]);
+    let testbed = Testbed::new();
+    let paths = volumes(&testbed, &["a"]);
     let (_, pod) = &paths[0];
-    let daemon = Daemon::start(&scene).await;
+    let daemon = Daemon::start(&testbed).await;
     let client = &daemon.client;
     client.normal(&id("a")).await;
     let file = std::fs::File::create(pod.join("fill")).expect("the file");
@@ -252,11 +252,11 @@ impl Ledger {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hundred_sigkills_lose_and_duplicate_no_finding() {
     const ROUNDS: usize = 100;
-    let scene = Scene::new();
-    let paths = volumes(&scene, &["stays-a", "stays-b", "changes"]);
+    let testbed = Testbed::new();
+    let paths = volumes(&testbed, &["stays-a", "stays-b", "changes"]);
     let (source, pod) = &paths[2];
-    let arguments = Arguments::of(&scene);
-    let daemon = Daemon::start(&scene).await;
+    let arguments = Arguments::of(&testbed);
+    let daemon = Daemon::start(&testbed).await;
     // These two are wrong all the time: their findings must live through everything.
     let mut lasting = Vec::new();
     for (handle, (_, pod)) in ["stays-a", "stays-b"].into_iter().zip(&paths) {
@@ -355,7 +355,7 @@ async fn a_hundred_sigkills_lose_and_duplicate_no_finding() {
         "no database was given up"
     );
 
-    let daemon = Daemon::start(&scene).await;
+    let daemon = Daemon::start(&testbed).await;
     if !mounted {
         bind(source, pod);
     }

@@ -13,22 +13,22 @@ mod smartctl;
 mod chart;
 #[path = "kubernetes/claims.rs"]
 mod claims;
-#[path = "kubernetes/host.rs"]
-mod host;
+#[path = "kubernetes/cluster.rs"]
+mod cluster;
+#[path = "kubernetes/fake_disks.rs"]
+mod fake_disks;
+#[path = "kubernetes/fixture.rs"]
+mod fixture;
+#[path = "kubernetes/host_daemon.rs"]
+mod host_daemon;
 #[path = "kubernetes/hostile.rs"]
 mod hostile;
-#[path = "kubernetes/lab.rs"]
-mod lab;
 #[path = "kubernetes/load.rs"]
 mod load;
-#[path = "kubernetes/others.rs"]
-mod others;
-#[path = "kubernetes/played.rs"]
-mod played;
-#[path = "kubernetes/report.rs"]
-mod report;
-#[path = "kubernetes/stage.rs"]
-mod stage;
+#[path = "kubernetes/other_driver.rs"]
+mod other_driver;
+#[path = "kubernetes/reporter.rs"]
+mod reporter;
 #[path = "kubernetes/versions.rs"]
 mod versions;
 #[path = "kubernetes/volumes.rs"]

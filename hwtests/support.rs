@@ -1,4 +1,4 @@
-//! What the tests on the real kernel share: a scene (a folder with a kubelet's records, images,
+//! What the tests on the real kernel share: a testbed (a folder with a kubelet's records, images,
 //! loop devices and mounts that is taken down whatever happens), the daemon on it, and a client
 //! that asks it.
 
@@ -19,8 +19,8 @@ pub mod monitor;
 pub mod offline;
 pub mod populate;
 pub mod random;
-pub mod scene;
 pub mod shim;
+pub mod testbed;
 pub mod tools;
 pub mod wait;
 
@@ -29,7 +29,7 @@ pub use daemon::Daemon;
 pub use fuse::{Mode, Served};
 pub use kubelet::Kubelet;
 pub use monitor::Monitor;
-pub use scene::{Disk, Scene};
+pub use testbed::{Disk, Testbed};
 pub use wait::{eventually, pause};
 
 /// How long a finding may take to appear or to clear here: probes come every second, and the

@@ -5,9 +5,9 @@ use diskvitals::api::wire::*;
 use nix::mount::MsFlags;
 
 use crate::support::client::{assert_evidence, assert_finding};
-use crate::support::scene::Claim;
+use crate::support::testbed::Claim;
 use crate::support::tools::{bind, mount_device, remount, run, statvfs, umount};
-use crate::support::{Daemon, SOON, Scene, eventually};
+use crate::support::{Daemon, SOON, Testbed, eventually};
 
 const EXT4: Claim = Claim {
     driver: "ext4.csi.example.com",
@@ -26,22 +26,22 @@ const XFS_ID: &str = "csi:xfs.csi.example.com/data/vol_x20x";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn volumes_of_two_drivers_are_listed_with_mounts_usage_drives_and_pods() {
-    let scene = Scene::new();
-    let ext4 = scene.ext4("e.img", 64, &[]);
-    let xfs = scene.xfs("x.img");
-    let raw = scene.attach(&scene.image("raw.img", 96 << 20));
-    let (ext4_staging, ext4_pod) = scene.stage_and_publish(&ext4, "ext4", "", &EXT4);
-    scene.stage_and_publish(&xfs, "xfs", "", &XFS);
+    let testbed = Testbed::new();
+    let ext4 = testbed.ext4("e.img", 64, &[]);
+    let xfs = testbed.xfs("x.img");
+    let raw = testbed.attach(&testbed.image("raw.img", 96 << 20));
+    let (ext4_staging, ext4_pod) = testbed.stage_and_publish(&ext4, "ext4", "", &EXT4);
+    testbed.stage_and_publish(&xfs, "xfs", "", &XFS);
     let publish =
-        scene
+        testbed
             .kubelet
             .publish_block("ext4.csi.example.com", "vol-raw", "pvc-raw", EXT4.pod);
     bind(&raw.device, &publish);
-    scene.pod_logs("database-0", EXT4.pod);
+    testbed.pod_logs("database-0", EXT4.pod);
     std::fs::write(ext4_pod.join("file"), vec![1; 3 << 20]).expect("some data");
     run("/usr/bin/sync", &[&"-f", &ext4_pod]);
 
-    let daemon = Daemon::start(&scene).await;
+    let daemon = Daemon::start(&testbed).await;
     let monitor = daemon.monitor();
     let client = &daemon.client;
     let volume = client.normal(EXT4_ID).await;
@@ -129,7 +129,7 @@ async fn volumes_of_two_drivers_are_listed_with_mounts_usage_drives_and_pods() {
     assert_eq!(volume.pods[0].name, "", "no log folder tells its name");
     assert_eq!(volume.capacity.expect("capacity").total_bytes, {
         let seen = statvfs(
-            &scene
+            &testbed
                 .kubelet
                 .root()
                 .join("pods")
@@ -154,10 +154,10 @@ async fn volumes_of_two_drivers_are_listed_with_mounts_usage_drives_and_pods() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_vanished_mount_is_not_mounted_until_it_is_back() {
-    let scene = Scene::new();
-    let disk = scene.ext4("e.img", 64, &[]);
-    let (staging, pod) = scene.stage_and_publish(&disk, "ext4", "", &EXT4);
-    let daemon = Daemon::start(&scene).await;
+    let testbed = Testbed::new();
+    let disk = testbed.ext4("e.img", 64, &[]);
+    let (staging, pod) = testbed.stage_and_publish(&disk, "ext4", "", &EXT4);
+    let daemon = Daemon::start(&testbed).await;
     let monitor = daemon.monitor();
     let client = &daemon.client;
     client.normal(EXT4_ID).await;
@@ -213,10 +213,10 @@ async fn a_vanished_mount_is_not_mounted_until_it_is_back() {
 /// before), and no mountinfo event tells of it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_read_only_remount_by_the_kernel_is_a_finding_and_one_by_the_admin_is_not() {
-    let scene = Scene::new();
-    let disk = scene.ext4("e.img", 64, &[]);
-    let (staging, pod) = scene.stage_and_publish(&disk, "ext4", "errors=remount-ro", &EXT4);
-    let daemon = Daemon::start(&scene).await;
+    let testbed = Testbed::new();
+    let disk = testbed.ext4("e.img", 64, &[]);
+    let (staging, pod) = testbed.stage_and_publish(&disk, "ext4", "errors=remount-ro", &EXT4);
+    let daemon = Daemon::start(&testbed).await;
     let monitor = daemon.monitor();
     let client = &daemon.client;
     client.normal(EXT4_ID).await;
@@ -278,10 +278,10 @@ async fn a_read_only_remount_by_the_kernel_is_a_finding_and_one_by_the_admin_is_
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_xfs_that_has_shut_down_is_not_accessible() {
-    let scene = Scene::new();
-    let disk = scene.xfs("x.img");
-    let (staging, pod) = scene.stage_and_publish(&disk, "xfs", "", &XFS);
-    let daemon = Daemon::start(&scene).await;
+    let testbed = Testbed::new();
+    let disk = testbed.xfs("x.img");
+    let (staging, pod) = testbed.stage_and_publish(&disk, "xfs", "", &XFS);
+    let daemon = Daemon::start(&testbed).await;
     let monitor = daemon.monitor();
     let client = &daemon.client;
     client.normal(XFS_ID).await;
@@ -311,10 +311,10 @@ async fn an_xfs_that_has_shut_down_is_not_accessible() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_full_volume_is_out_of_space_until_something_is_deleted() {
-    let scene = Scene::new();
-    let disk = scene.ext4("e.img", 48, &[]);
-    let (_, pod) = scene.stage_and_publish(&disk, "ext4", "", &EXT4);
-    let daemon = Daemon::start(&scene).await;
+    let testbed = Testbed::new();
+    let disk = testbed.ext4("e.img", 48, &[]);
+    let (_, pod) = testbed.stage_and_publish(&disk, "ext4", "", &EXT4);
+    let daemon = Daemon::start(&testbed).await;
     let monitor = daemon.monitor();
     let client = &daemon.client;
     client.normal(EXT4_ID).await;
@@ -345,10 +345,10 @@ async fn a_full_volume_is_out_of_space_until_something_is_deleted() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_volume_without_inodes_is_out_of_inodes_until_files_are_deleted() {
-    let scene = Scene::new();
-    let disk = scene.ext4("e.img", 48, &["-N", "64"]);
-    let (_, pod) = scene.stage_and_publish(&disk, "ext4", "", &EXT4);
-    let daemon = Daemon::start(&scene).await;
+    let testbed = Testbed::new();
+    let disk = testbed.ext4("e.img", 48, &["-N", "64"]);
+    let (_, pod) = testbed.stage_and_publish(&disk, "ext4", "", &EXT4);
+    let daemon = Daemon::start(&testbed).await;
     let monitor = daemon.monitor();
     let client = &daemon.client;
     client.normal(EXT4_ID).await;
@@ -373,10 +373,10 @@ async fn a_volume_without_inodes_is_out_of_inodes_until_files_are_deleted() {
 /// A loop device's identity is its backing file; the kernel name is an attribute.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_removed_unused_drive_is_missing_with_severity_info_and_recognized_under_another_name() {
-    let scene = Scene::new();
-    let image = scene.image("spare.img", 32 << 20);
-    let disk = scene.attach(&image);
-    let daemon = Daemon::start(&scene).await;
+    let testbed = Testbed::new();
+    let image = testbed.image("spare.img", 32 << 20);
+    let disk = testbed.attach(&image);
+    let daemon = Daemon::start(&testbed).await;
     let monitor = daemon.monitor();
     let client = &daemon.client;
     let drive = client.drive_named(disk.name()).await;
@@ -398,9 +398,9 @@ async fn a_removed_unused_drive_is_missing_with_severity_info_and_recognized_und
     );
 
     // Takes the number that the drive had.
-    let other = scene.attach(&scene.image("other.img", 16 << 20));
+    let other = testbed.attach(&testbed.image("other.img", 16 << 20));
     assert_eq!(other.device, disk.device);
-    let back = scene.attach(&image);
+    let back = testbed.attach(&image);
     assert_ne!(back.device, disk.device);
     client.cleared(&finding.id, SOON).await;
     let returned = client.drive(&drive.id).await.expect("known");

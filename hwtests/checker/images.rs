@@ -9,8 +9,8 @@ use diskvitals::host::helper::Program;
 use diskvitals::model::check::{Filesystem, Mode, Termination};
 use diskvitals::model::policy::checks::CheckPolicy;
 
-use super::stage::{ALL, digest, make, script, text};
-use crate::support::Scene;
+use super::fixture::{ALL, digest, make, script, text};
+use crate::support::Testbed;
 use crate::support::tools::{bind, run};
 
 fn jail_of_the_command_line() -> Program {
@@ -22,9 +22,9 @@ fn jail_of_the_command_line() -> Program {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn images_are_checked_without_a_daemon_and_never_changed() {
-    let scene = Scene::new();
+    let testbed = Testbed::new();
     for filesystem in ALL {
-        let disk = make(&scene, filesystem);
+        let disk = make(&testbed, filesystem);
         disk.detach();
         // Nobody else may read it.
         std::fs::set_permissions(&disk.image, std::fs::Permissions::from_mode(0o600))
@@ -79,7 +79,7 @@ async fn images_are_checked_without_a_daemon_and_never_changed() {
             grep CapEff /proc/self/status
         "#;
         let mut policy = CheckPolicy::default();
-        let command = script(&scene, "tries", body);
+        let command = script(&testbed, "tries", body);
         (
             policy.tools.e2fsck,
             policy.tools.xfs_repair,
@@ -123,14 +123,14 @@ fn check_as_somebody(program: &Path, image: &Path) -> Output {
 
 #[test]
 fn images_are_checked_for_users_who_may_read_them_and_others_get_an_error() {
-    let scene = Scene::new();
-    // Neither the scene nor the folder of the program need be open to others.
-    std::fs::set_permissions(scene.path(""), std::fs::Permissions::from_mode(0o711))
+    let testbed = Testbed::new();
+    // Neither the testbed nor the folder of the program need be open to others.
+    std::fs::set_permissions(testbed.path(""), std::fs::Permissions::from_mode(0o711))
         .expect("the folder's mode");
-    let program = scene.path("diskvitals");
+    let program = testbed.path("diskvitals");
     bind(Path::new(env!("CARGO_BIN_EXE_diskvitals")), &program);
     for filesystem in ALL {
-        let disk = make(&scene, filesystem);
+        let disk = make(&testbed, filesystem);
         disk.detach();
         // To read and nothing else.
         chown(&disk.image, Some(SOMEBODY), None).expect("its owner");

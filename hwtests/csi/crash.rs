@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use tonic::{Code, Status};
 
-use super::stage::{Claimed, MIB, claim, configure, ext4, nothing_is_left, raw};
+use super::fixture::{Claimed, MIB, claim, configure, ext4, nothing_is_left, raw};
 use crate::support::daemon::Arguments;
 use crate::support::shim::{Csi, Shim};
-use crate::support::{Daemon, SOON, Scene, eventually, pause};
+use crate::support::{Daemon, SOON, Testbed, eventually, pause};
 use diskvitals::csi::wire::VolumeCapability;
 
 /// How long a call has gone on when the other side is killed; from "hardly begun" to "nearly done".
@@ -36,7 +36,7 @@ const LIFE: [Call; 6] = [
 
 /// A volume in the middle of its life.
 struct Story<'a> {
-    scene: &'a Scene,
+    testbed: &'a Testbed,
     capability: VolumeCapability,
     volume: Option<Claimed>,
 }
@@ -45,7 +45,12 @@ impl Story<'_> {
     async fn say(&mut self, csi: &Csi, call: Call) -> Result<(), Status> {
         if call == Call::Create {
             let handle = csi.create("pvc-a", SIZE, self.capability.clone()).await?;
-            self.volume = Some(claim(self.scene, &handle, "pvc-a", self.capability.clone()));
+            self.volume = Some(claim(
+                self.testbed,
+                &handle,
+                "pvc-a",
+                self.capability.clone(),
+            ));
             return Ok(());
         }
         let volume = self.volume.as_ref().expect("it was made");
@@ -100,15 +105,15 @@ async fn whole_life(
     capability: VolumeCapability,
     mut kill: impl AsyncFnMut(&mut Story<'_>, Call, Players) -> Players,
 ) {
-    let scene = Scene::new();
-    let arguments = configure(&scene, "");
+    let testbed = Testbed::new();
+    let arguments = configure(&testbed, "");
     let mut players = Players {
         daemon: Daemon::start_with(&arguments).await,
-        shim: Shim::start(&scene, &[]).await,
+        shim: Shim::start(&testbed, &[]).await,
         arguments,
     };
     let mut story = Story {
-        scene: &scene,
+        testbed: &testbed,
         capability,
         volume: None,
     };
@@ -119,7 +124,7 @@ async fn whole_life(
         story.insist(&players.shim.csi, call).await;
         story.look(call);
     }
-    nothing_is_left(&scene, &players.shim.csi).await;
+    nothing_is_left(&testbed, &players.shim.csi).await;
     players.daemon.stop().await;
 }
 
@@ -138,10 +143,10 @@ impl Players {
         }
     }
 
-    async fn shim_killed(self, scene: &Scene) -> Players {
+    async fn shim_killed(self, testbed: &Testbed) -> Players {
         self.shim.kill().await;
         Players {
-            shim: Shim::start(scene, &[]).await,
+            shim: Shim::start(testbed, &[]).await,
             ..self
         }
     }
@@ -184,7 +189,7 @@ async fn a_shim_killed_between_and_inside_calls_loses_no_state() {
                 _ = story.say(&csi, call) => {}
                 () = pause(Duration::from_millis(after)) => {}
             }
-            players.shim_killed(story.scene).await
+            players.shim_killed(story.testbed).await
         })
         .await;
     }
@@ -192,10 +197,10 @@ async fn a_shim_killed_between_and_inside_calls_loses_no_state() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_daemon_killed_during_staging_leaves_no_volume_half_staged() {
-    let scene = Scene::new();
-    let arguments = configure(&scene, "");
+    let testbed = Testbed::new();
+    let arguments = configure(&testbed, "");
     let daemon = Daemon::start_with(&arguments).await;
-    let shim = Shim::start(&scene, &[]).await;
+    let shim = Shim::start(&testbed, &[]).await;
     let csi = shim.csi.clone();
     let mut volumes = Vec::new();
     for number in 0..8 {
@@ -203,7 +208,7 @@ async fn a_daemon_killed_during_staging_leaves_no_volume_half_staged() {
             .create(&format!("pvc-{number}"), SIZE, ext4())
             .await
             .expect("made");
-        volumes.push(claim(&scene, &handle, &format!("pvc-{number}"), ext4()));
+        volumes.push(claim(&testbed, &handle, &format!("pvc-{number}"), ext4()));
     }
     let mut coming = tokio::task::JoinSet::new();
     for volume in volumes.clone() {
@@ -225,6 +230,6 @@ async fn a_daemon_killed_during_staging_leaves_no_volume_half_staged() {
         std::fs::write(volume.target.join("file"), b"x").expect("written");
         volume.down(&csi).await;
     }
-    nothing_is_left(&scene, &csi).await;
+    nothing_is_left(&testbed, &csi).await;
     daemon.stop().await;
 }

@@ -10,12 +10,12 @@ use diskvitals::csi::wire::{
 };
 use tonic::Code;
 
-use super::stage::{MIB, both, claim, configure, ext4};
+use super::fixture::{MIB, both, claim, configure, ext4};
 use crate::support::fuse::Fault;
-use crate::support::scene::Claim;
 use crate::support::shim::{Csi, DRIVER, Shim};
+use crate::support::testbed::Claim;
 use crate::support::tools::{bind, mount_device};
-use crate::support::{Daemon, Mode, SOON, Scene, Served, eventually};
+use crate::support::{Daemon, Mode, SOON, Served, Testbed, eventually};
 
 fn reasons(entries: &[VolumeHealthEntry]) -> Vec<&str> {
     entries.iter().map(|entry| entry.reason.as_str()).collect()
@@ -43,8 +43,8 @@ async fn round(csi: &Csi, handles: &[String]) -> Duration {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hung_volume_delays_no_other_and_is_reported() {
-    let scene = Scene::new();
-    let (daemon, shim) = both(&scene, "").await;
+    let testbed = Testbed::new();
+    let (daemon, shim) = both(&testbed, "").await;
     let csi = &shim.csi;
     let mut handles = Vec::new();
     for number in 0..10 {
@@ -52,24 +52,24 @@ async fn a_hung_volume_delays_no_other_and_is_reported() {
             .create(&format!("pvc-{number}"), 4 * MIB, ext4())
             .await
             .expect("made");
-        claim(&scene, &handle, &format!("pvc-{number}"), ext4())
+        claim(&testbed, &handle, &format!("pvc-{number}"), ext4())
             .up(csi)
             .await;
         handles.push(handle);
     }
     // A mount of this driver's that does not answer: its record and its mount are all that the
     // daemon goes by.
-    let backing = scene.image("hung.img", 1 << 20);
-    let served = Served::mount(&scene.path("fuse"), &backing);
+    let backing = testbed.image("hung.img", 1 << 20);
+    let served = Served::mount(&testbed.path("fuse"), &backing);
     let volume = Claim {
         driver: DRIVER,
         handle: "hung",
         pv: "pvc-hung",
         pod: "7c000000-0000-4000-8000-000000000001",
     };
-    let staging = scene.kubelet.stage(volume.driver, volume.handle);
-    bind(&scene.path("fuse"), &staging);
-    let target = scene
+    let staging = testbed.kubelet.stage(volume.driver, volume.handle);
+    bind(&testbed.path("fuse"), &staging);
+    let target = testbed
         .kubelet
         .publish(volume.driver, volume.handle, volume.pv, volume.pod);
     bind(&staging, &target);
@@ -115,18 +115,18 @@ async fn a_hung_volume_delays_no_other_and_is_reported() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn device_errors_below_a_volume_are_reported_until_they_end() {
-    let scene = Scene::new();
-    let image = scene.image("d.img", 64 << 20);
+    let testbed = Testbed::new();
+    let image = testbed.image("d.img", 64 << 20);
     crate::support::tools::run("/usr/sbin/mkfs.ext4", &[&"-q", &"-F", &image]);
-    let served = Served::mount(&scene.path("fuse"), &image);
-    let disk = scene.attach(&served.file());
+    let served = Served::mount(&testbed.path("fuse"), &image);
+    let disk = testbed.attach(&served.file());
     let entries = format!(
         "[[static]]\nname = \"disk-1\"\ndevice = \"{}\"\n",
         disk.device.display()
     );
-    let (daemon, shim) = both(&scene, &entries).await;
+    let (daemon, shim) = both(&testbed, &entries).await;
     let csi = &shim.csi;
-    let volume = claim(&scene, "disk-1", "disk-1", ext4());
+    let volume = claim(&testbed, "disk-1", "disk-1", ext4());
     volume.up(csi).await;
     eventually("it is well", SOON, async || {
         csi.health("disk-1").await.ok().filter(Vec::is_empty)
@@ -173,13 +173,13 @@ async fn device_errors_below_a_volume_are_reported_until_they_end() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn health_is_an_error_at_once_while_the_daemon_is_down_and_recovers() {
-    let scene = Scene::new();
-    let arguments = configure(&scene, "");
+    let testbed = Testbed::new();
+    let arguments = configure(&testbed, "");
     let daemon = Daemon::start_with(&arguments).await;
-    let shim = Shim::start(&scene, &[]).await;
+    let shim = Shim::start(&testbed, &[]).await;
     let csi = &shim.csi;
     let handle = csi.create("pvc-a", 4 * MIB, ext4()).await.expect("made");
-    let volume = claim(&scene, &handle, "pvc-a", ext4());
+    let volume = claim(&testbed, &handle, "pvc-a", ext4());
     volume.up(csi).await;
     daemon.kill().await;
     for _ in 0..5 {
@@ -219,17 +219,17 @@ async fn health_is_an_error_at_once_while_the_daemon_is_down_and_recovers() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unknown_volumes_and_those_of_other_drivers_are_not_found() {
-    let scene = Scene::new();
-    let disk = scene.ext4("theirs.img", 32, &[]);
+    let testbed = Testbed::new();
+    let disk = testbed.ext4("theirs.img", 32, &[]);
     let theirs = Claim {
         driver: "other.csi.example.com",
         handle: "v",
         pv: "pvc-v",
         pod: "7d000000-0000-4000-8000-000000000001",
     };
-    let staging = scene.kubelet.stage(theirs.driver, theirs.handle);
+    let staging = testbed.kubelet.stage(theirs.driver, theirs.handle);
     mount_device(&disk.device, "ext4", &staging, "");
-    let (daemon, shim) = both(&scene, "").await;
+    let (daemon, shim) = both(&testbed, "").await;
     daemon.client.normal("csi:other.csi.example.com/v").await;
     for handle in ["v", "no-such", "a/b", "../../etc", &"x".repeat(300)] {
         let status = shim.csi.health(handle).await.expect_err(handle);

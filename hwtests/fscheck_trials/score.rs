@@ -2,10 +2,10 @@
 
 use diskvitals::model::check::Filesystem;
 
-use crate::ask::{Answer, VERDICTS, Verdict};
+use crate::check_command::{Answer, VERDICTS, Verdict};
 use crate::support::offline::Truth;
 use crate::trial::Outcome;
-use crate::untouched::Seen;
+use crate::write_detection::Seen;
 
 /// Of the damaged ones so many in a hundred must be told, with frozen runs allowed.
 const TOLD: f64 = 95.0;

@@ -10,11 +10,11 @@ use diskvitals::model::check::Filesystem;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use crate::ask::{self, Answer, Verdict};
-use crate::stage::{self, Damaged, Mountable, Mounted};
+use crate::check_command::{self, Answer, Verdict};
+use crate::fixture::{self, Damaged, Mountable, Mounted};
 use crate::support::load::{Load, Written};
 use crate::support::offline::{self, Truth};
-use crate::support::{Scene, pause};
+use crate::support::{Testbed, pause};
 
 /// So much is done before the first question: orphans are there, the log is in use.
 const WARM: u64 = 400;
@@ -22,7 +22,7 @@ const PATIENCE_WITH_WRITERS: Duration = Duration::from_secs(10);
 
 /// What trials share.
 pub struct Ground {
-    pub scene: Scene,
+    pub testbed: Testbed,
     pub socket: PathBuf,
     pub seed: u64,
     /// Filesystems that are made or damaged at a time.
@@ -92,10 +92,10 @@ pub async fn healthy(ground: Arc<Ground>, filesystem: Filesystem, number: u64) -
     let seed = ground.seed * 1000 + number;
     let image = make(&ground, {
         let name = name.clone();
-        move |scene| stage::pristine(scene, filesystem, &name, seed)
+        move |testbed| fixture::pristine(testbed, filesystem, &name, seed)
     })
     .await;
-    let mounted = Mounted::again(&ground.scene, filesystem, &image, &name)
+    let mounted = Mounted::again(&ground.testbed, filesystem, &image, &name)
         .await
         .expect("a healthy filesystem mounts");
     let (live, frozen, written) = under_load(&ground, filesystem, &mounted.at, seed).await;
@@ -121,9 +121,9 @@ pub async fn damaged(
     last_begin: Instant,
 ) -> Result<Option<Outcome>, String> {
     let seed = ground.seed;
-    let made = make(&ground, move |scene| {
+    let made = make(&ground, move |testbed| {
         (Instant::now() <= last_begin)
-            .then(|| stage::damaged(scene, filesystem, kind, &pristine, seed))
+            .then(|| fixture::damaged(testbed, filesystem, kind, &pristine, seed))
     });
     let Some(damaged) = made.await.transpose()? else {
         return Ok(None);
@@ -137,8 +137,8 @@ pub async fn damaged(
     } = damaged;
     match mount {
         Mountable::No(why) => {
-            let disk = ground.scene.attach(&image);
-            let frozen = ask::ask(&ground.socket, filesystem, &disk.device, true).await;
+            let disk = ground.testbed.attach(&image);
+            let frozen = check_command::ask(&ground.socket, filesystem, &disk.device, true).await;
             disk.detach();
             let after = blocking(move || ended(filesystem, &image)).await;
             let damage = Some(Damage {
@@ -158,16 +158,16 @@ pub async fn damaged(
         }
         Mountable::Yes => {
             let name = format!("{}-{kind}", filesystem.name());
-            let mounted = Mounted::again(&ground.scene, filesystem, &image, &name)
+            let mounted = Mounted::again(&ground.testbed, filesystem, &image, &name)
                 .await
                 .map_err(|error| format!("it mounted before, and now not: {error}"))?;
             let (live, frozen, written) = if loaded {
                 under_load(&ground, filesystem, &mounted.at, seed).await
             } else {
-                let live = ask::ask(&ground.socket, filesystem, &mounted.at, false).await;
+                let live = check_command::ask(&ground.socket, filesystem, &mounted.at, false).await;
                 (
                     live,
-                    ask::ask(&ground.socket, filesystem, &mounted.at, true).await,
+                    check_command::ask(&ground.socket, filesystem, &mounted.at, true).await,
                     Written::default(),
                 )
             };
@@ -204,18 +204,18 @@ async fn under_load(
     while operations.load(Ordering::Relaxed) < WARM && Instant::now() < latest {
         pause(Duration::from_millis(20)).await;
     }
-    let live = ask::ask(&ground.socket, filesystem, at, false).await;
-    let frozen = ask::ask(&ground.socket, filesystem, at, true).await;
+    let live = check_command::ask(&ground.socket, filesystem, at, false).await;
+    let frozen = check_command::ask(&ground.socket, filesystem, at, true).await;
     (live, frozen, blocking(move || load.stop()).await)
 }
 
 async fn make<T: Send + 'static>(
     ground: &Arc<Ground>,
-    making: impl FnOnce(&Scene) -> T + Send + 'static,
+    making: impl FnOnce(&Testbed) -> T + Send + 'static,
 ) -> T {
     let _turn = ground.making.clone().acquire_owned().await.expect("open");
     let ground = ground.clone();
-    blocking(move || making(&ground.scene)).await
+    blocking(move || making(&ground.testbed)).await
 }
 
 pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
@@ -234,7 +234,7 @@ async fn finish(mounted: Mounted, filesystem: Filesystem, image: PathBuf) -> Tru
 
 fn ended(filesystem: Filesystem, image: &Path) -> Truth {
     let truth = offline::truth(filesystem, image);
-    // The folder is removed with the scene at the latest.
+    // The folder is removed with the testbed at the latest.
     let _ = std::fs::remove_file(image);
     truth
 }

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::lab::{NODE, get};
+use crate::cluster::{NODE, get};
 
 pub const DRIVER: &str = "csi.diskvitals.io";
 /// As scripts/image names it.

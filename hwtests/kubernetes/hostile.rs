@@ -4,10 +4,10 @@
 use serde_json::{Value, json};
 
 use crate::claims::{As, DRIVER, given, is_running, pod, restarts, volume_health};
-use crate::lab::{PATIENCE, SOON, apply, kubectl, try_kubectl, until};
-use crate::played::Played;
+use crate::cluster::{PATIENCE, SOON, apply, kubectl, try_kubectl, until};
+use crate::fake_disks::FakeDisks;
+use crate::fixture::Fixture;
 use crate::smartctl::{SelfTest, SmartctlResponse};
-use crate::stage::Stage;
 
 /// Started already: its container ends and is started again, it is deleted, and each of it shows,
 /// which it does not where the API server refuses the status.
@@ -23,7 +23,7 @@ fn lives_and_dies(name: &str) {
 }
 
 fn nothing_was_refused() {
-    let log = std::fs::read_to_string(crate::lab::run().join("log/kubelet.log"))
+    let log = std::fs::read_to_string(crate::cluster::run().join("log/kubelet.log"))
         .expect("the kubelet's log");
     let refused: Vec<&str> = log
         .lines()
@@ -33,7 +33,7 @@ fn nothing_was_refused() {
 }
 
 /// Everything at once that a disk can tell.
-fn wretched(disk: &Played) -> SmartctlResponse {
+fn wretched(disk: &FakeDisks) -> SmartctlResponse {
     let mut ata = disk.ata.clone();
     (
         ata.passed,
@@ -55,23 +55,23 @@ fn wretched(disk: &Played) -> SmartctlResponse {
 #[test]
 #[ignore = "in a cluster: scripts/test kubernetes"]
 fn a_pod_whose_drive_has_hostile_text_starts_restarts_and_is_deleted() {
-    let mut stage = Stage::new();
-    let disk = stage.sata(1, 256).remove(0);
+    let mut fixture = Fixture::new();
+    let disk = fixture.sata(1, 256).remove(0);
     let mut answer = wretched(&disk);
     let words = format!(
         "\u{1b}[31m\"}}],\n\r\u{0}\u{7}\u{202e}\u{feff}{{{{.}}}} $(reboot) 🙂{}\\",
         "ä∀".repeat(100)
     );
     spoil(&mut answer.body, &words);
-    stage
+    fixture
         .smartctl
         .set_response(&disk.name, &answer)
         .expect("an answer");
-    stage.configure(&format!(
+    fixture.configure(&format!(
         "[[static]]\nname = \"hostile\"\ndevice = \"{}\"\n",
         disk.disk.device.display()
     ));
-    stage.install(&json!({}));
+    fixture.install(&json!({}));
     let mut objects = given("a", DRIVER, "hostile", As::Filesystem);
     objects.push(pod("a", &["a"], As::Filesystem));
     apply(&objects);
@@ -86,31 +86,31 @@ fn a_pod_whose_drive_has_hostile_text_starts_restarts_and_is_deleted() {
     );
     lives_and_dies("a");
     nothing_was_refused();
-    stage.end();
+    fixture.end();
 }
 
 #[test]
 #[ignore = "in a cluster: scripts/test kubernetes"]
 fn a_pod_with_twenty_findings_on_one_volume_starts_restarts_and_is_deleted() {
-    let mut stage = Stage::new();
-    let (array, disks) = stage.striped(10, 64);
+    let mut fixture = Fixture::new();
+    let (array, disks) = fixture.striped(10, 64);
     for disk in &disks {
-        stage
+        fixture
             .smartctl
             .set_response(&disk.name, &wretched(disk))
             .expect("an answer");
     }
-    stage.configure(&format!(
+    fixture.configure(&format!(
         "[[static]]\nname = \"many\"\ndevice = \"{}\"\n",
         array.device.display()
     ));
-    stage.install(&json!({}));
+    fixture.install(&json!({}));
     let mut objects = given("a", DRIVER, "many", As::Filesystem);
     objects.push(pod("a", &["a"], As::Filesystem));
     apply(&objects);
     until("the pod runs", PATIENCE, || is_running("a").then_some(()));
     let findings = || {
-        stage.ask(&["findings"]).ok()?["findings"]
+        fixture.ask(&["findings"]).ok()?["findings"]
             .as_array()
             .map(Vec::len)
     };
@@ -132,7 +132,7 @@ fn a_pod_with_twenty_findings_on_one_volume_starts_restarts_and_is_deleted() {
         of_a_kind.len() == told.len() && told.len() <= 16,
         "{told:?}"
     );
-    let named = |disk: &Played| {
+    let named = |disk: &FakeDisks| {
         told.iter().any(|condition| {
             condition
                 .message
@@ -142,7 +142,7 @@ fn a_pod_with_twenty_findings_on_one_volume_starts_restarts_and_is_deleted() {
     assert!(disks.iter().any(named), "{told:?}");
     lives_and_dies("a");
     nothing_was_refused();
-    stage.end();
+    fixture.end();
 }
 
 /// Wherever a drive's own words may be, but for what says which drive it is and how the answer is

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use crate::claims::{As, DRIVER, given, is_running, pod, volume_health};
-use crate::lab::{self, PATIENCE, SOON, apply, metric, pause, until};
-use crate::stage::Stage;
+use crate::cluster::{self, PATIENCE, SOON, apply, metric, pause, until};
+use crate::fixture::Fixture;
 use crate::support::Mode;
 
 const PODS: usize = 10;
@@ -77,31 +77,31 @@ fn parent_is_not(parent: i32, program: &str) -> bool {
 #[test]
 #[ignore = "in a cluster: scripts/test kubernetes"]
 fn a_round_of_the_kubelet_over_a_hundred_volumes_waits_for_none_that_hangs() {
-    let mut stage = Stage::new();
-    stage.as_shipped();
-    let disk = stage.sata(1, 256).remove(0);
-    let (hung, served) = stage.failing_disk("hung", 64);
-    let folder = stage.path("static");
+    let mut fixture = Fixture::new();
+    fixture.as_shipped();
+    let disk = fixture.sata(1, 256).remove(0);
+    let (hung, served) = fixture.failing_disk("hung", 64);
+    let folder = fixture.path("static");
     crate::support::tools::mount_device(&disk.disk.device, "ext4", &folder, "");
     let name = |number: usize| format!("v-{number}");
     for number in 1..VOLUMES {
         let directory = folder.join(name(number));
         std::fs::create_dir(&directory).expect("a folder");
-        stage.configure(&format!(
+        fixture.configure(&format!(
             "[[static]]\nname = \"{}\"\ndirectory = \"{}\"\n",
             name(number),
             directory.display()
         ));
     }
-    stage.configure(&format!(
+    fixture.configure(&format!(
         "[[static]]\nname = \"{}\"\ndevice = \"{}\"\n",
         name(0),
         hung.device.display()
     ));
     let begun = Instant::now();
-    stage.install(&json!({"metrics": {"enabled": true, "address": "127.0.0.1"}}));
+    fixture.install(&json!({"metrics": {"enabled": true, "address": "127.0.0.1"}}));
     let verdict = || {
-        let drives = stage.ask(&["drives"]).ok()?;
+        let drives = fixture.ask(&["drives"]).ok()?;
         drives["drives"]
             .as_array()?
             .iter()
@@ -142,9 +142,9 @@ fn a_round_of_the_kubelet_over_a_hundred_volumes_waits_for_none_that_hangs() {
             .then_some(())
     };
     until("the daemon's metrics name the pods", SOON, || {
-        shown(lab::scrape().ok()?)
+        shown(cluster::scrape().ok()?)
     });
-    stage.served(served).set(Mode::Hang);
+    fixture.served(served).set(Mode::Hang);
     until("the volume that hangs is told of", PATIENCE, || {
         volume_health("p-0", 0).filter(|told| !told.is_empty())
     });
@@ -192,9 +192,9 @@ fn a_round_of_the_kubelet_over_a_hundred_volumes_waits_for_none_that_hangs() {
             after.rss as f64 / f64::from(1 << 20)
         );
     }
-    stage.served(served).set(Mode::Pass);
+    fixture.served(served).set(Mode::Pass);
     until("it is over", PATIENCE, || {
         volume_health("p-0", 0).filter(Vec::is_empty)
     });
-    stage.end();
+    fixture.end();
 }

@@ -6,8 +6,8 @@ use serde_json::json;
 use crate::claims::{
     As, Condition, DRIVER, claim, given, is_running, pod, restarts, storage_health, volume_health,
 };
-use crate::lab::{self, PATIENCE, SOON, apply, kubectl, metric, until};
-use crate::stage::{CLASS, Stage};
+use crate::cluster::{self, PATIENCE, SOON, apply, kubectl, metric, until};
+use crate::fixture::{CLASS, Fixture};
 use crate::support::Mode;
 use crate::support::fuse::Fault;
 
@@ -25,7 +25,7 @@ fn is_healed(pod: &str) -> Option<()> {
 #[test]
 #[ignore = "in a cluster: scripts/test kubernetes"]
 fn a_claim_of_the_pool_becomes_a_volume_that_shows_its_drives_smart_failure_until_it_is_over() {
-    let (stage, drive) = Stage::with_a_pod(As::Filesystem);
+    let (fixture, drive) = Fixture::with_a_pod(As::Filesystem);
     let of_claim = ["namespace=\"default\"", "persistentvolumeclaim=\"a\""];
     for name in [
         "capacity_bytes",
@@ -54,7 +54,7 @@ fn a_claim_of_the_pool_becomes_a_volume_that_shows_its_drives_smart_failure_unti
         "nothing is wrong yet"
     );
 
-    stage.fails(&drive, true);
+    fixture.fails(&drive, true);
     let told = until("the pod's volume says that its drive fails", SOON, || {
         volume_health("a", 0).filter(|conditions| has(conditions, "Degraded", "DriveFailing"))
     });
@@ -73,14 +73,14 @@ fn a_claim_of_the_pool_becomes_a_volume_that_shows_its_drives_smart_failure_unti
         metric("csi_node_storage_health_status", &shown)
     });
 
-    stage.fails(&drive, false);
+    fixture.fails(&drive, false);
     until("it is over", SOON, || is_healed("a"));
     until("also of the node's storage", SOON, || {
         storage_health(DRIVER).is_empty().then_some(())
     });
     assert_eq!(restarts("a"), Some(0));
     its_provisioner_makes_volumes_of_nobody_else();
-    stage.end();
+    fixture.end();
 }
 
 /// What the provisioner's token could do without the chart's policy: any folder of any node as a
@@ -88,14 +88,14 @@ fn a_claim_of_the_pool_becomes_a_volume_that_shows_its_drives_smart_failure_unti
 fn its_provisioner_makes_volumes_of_nobody_else() {
     let account = format!(
         "system:serviceaccount:{}:diskvitals-shim",
-        crate::stage::NAMESPACE
+        crate::fixture::NAMESPACE
     );
     let volume = |source: serde_json::Value| {
         let mut volume = json!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "theirs"},
             "spec": {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"]}});
         let spec = volume["spec"].as_object_mut().expect("an object");
         spec.extend(source.as_object().expect("an object").clone());
-        lab::try_kubectl(
+        cluster::try_kubectl(
             &["--as", &account, "create", "--dry-run=server", "-f", "-"],
             &volume.to_string(),
         )
@@ -127,13 +127,13 @@ fn asked(method: &str) -> Option<f64> {
 #[test]
 #[ignore = "in a cluster: scripts/test kubernetes"]
 fn device_errors_below_a_static_volume_are_shown_in_its_pod_and_clear() {
-    let mut stage = Stage::new();
-    let (disk, served) = stage.failing_disk("disk", 64);
-    stage.configure(&format!(
+    let mut fixture = Fixture::new();
+    let (disk, served) = fixture.failing_disk("disk", 64);
+    fixture.configure(&format!(
         "[[static]]\nname = \"disk-1\"\ndevice = \"{}\"\n",
         disk.device.display()
     ));
-    stage.install(&json!({}));
+    fixture.install(&json!({}));
     let mut objects = given("a", DRIVER, "disk-1", As::Filesystem);
     objects.push(pod("a", &["a"], As::Filesystem));
     apply(&objects);
@@ -150,9 +150,9 @@ fn device_errors_below_a_static_volume_are_shown_in_its_pod_and_clear() {
         "count=4",
         "conv=fsync",
     ]);
-    stage.served(served).fault(vec![Fault::reads(0..1 << 40)]);
+    fixture.served(served).fault(vec![Fault::reads(0..1 << 40)]);
     std::fs::write("/proc/sys/vm/drop_caches", "3").expect("nothing is cached");
-    lab::try_kubectl(
+    cluster::try_kubectl(
         &["exec", "a", "--", "/usr/bin/busybox", "cat", "/data/0/file"],
         "",
     )
@@ -166,19 +166,19 @@ fn device_errors_below_a_static_volume_are_shown_in_its_pod_and_clear() {
             .any(|reason| has(&told, "Degraded", reason)),
         "{told:?}"
     );
-    stage.served(served).fault(Vec::new());
+    fixture.served(served).fault(Vec::new());
     until("it is over", SOON, || is_healed("a"));
-    stage.end();
+    fixture.end();
 }
 
 #[test]
 #[ignore = "in a cluster: scripts/test kubernetes"]
 fn while_the_daemon_is_away_conditions_stay_as_they_were() {
-    let mut stage = Stage::new();
-    let drive = stage.sata(1, 2048).remove(0);
-    stage.pool_on(&drive.disk);
-    stage.fails(&drive, true);
-    stage.install(&json!({}));
+    let mut fixture = Fixture::new();
+    let drive = fixture.sata(1, 2048).remove(0);
+    fixture.pool_on(&drive.disk);
+    fixture.fails(&drive, true);
+    fixture.install(&json!({}));
     apply(&[
         claim("a", CLASS, "64Mi", As::Filesystem),
         pod("a", &["a"], As::Filesystem),
@@ -191,7 +191,7 @@ fn while_the_daemon_is_away_conditions_stay_as_they_were() {
     // Nowhere to run: its pod is taken away and none comes.
     kubectl(&[
         "-n",
-        crate::stage::NAMESPACE,
+        crate::fixture::NAMESPACE,
         "patch",
         "daemonset",
         "diskvitals-daemon",
@@ -199,7 +199,7 @@ fn while_the_daemon_is_away_conditions_stay_as_they_were() {
         NOWHERE,
     ]);
     until("the daemon is gone", PATIENCE, || {
-        stage.ask(&["status"]).is_err().then_some(())
+        fixture.ask(&["status"]).is_err().then_some(())
     });
     let asked_before = asked("NodeGetVolumeHealth").expect("it was asked for");
     // Two rounds at least of a driver that does not know.
@@ -218,41 +218,41 @@ fn while_the_daemon_is_away_conditions_stay_as_they_were() {
     assert!(is_running("a"));
     kubectl(&[
         "-n",
-        crate::stage::NAMESPACE,
+        crate::fixture::NAMESPACE,
         "patch",
         "daemonset",
         "diskvitals-daemon",
         "-p",
         ANYWHERE,
     ]);
-    stage.is_ready();
+    fixture.is_ready();
     until("the daemon is back", PATIENCE, || {
-        stage.ask(&["status"]).ok()
+        fixture.ask(&["status"]).ok()
     });
     assert_eq!(volume_health("a", 0), Some(before.clone()));
 
     // And when it is killed: its container is started again.
     let started = || {
-        stage
+        fixture
             .ask(&["status"])
             .ok()
             .map(|status| status["started"].clone())
             .filter(|time| time.is_string())
     };
     let first = started().expect("it says since when it runs");
-    let killed = lab::output(pkill(), "");
+    let killed = cluster::output(pkill(), "");
     assert!(killed.status.success(), "{killed:?}");
     until("another daemon answers", PATIENCE, || {
         started().filter(|time| *time != first)
     });
     assert_eq!(volume_health("a", 0), Some(before));
-    stage.fails(&drive, false);
+    fixture.fails(&drive, false);
     until("it is over", SOON, || is_healed("a"));
-    stage.end();
+    fixture.end();
 }
 
 fn pkill() -> std::process::Command {
-    let mut pkill = lab::command("/usr/bin/pkill");
+    let mut pkill = cluster::command("/usr/bin/pkill");
     pkill.args(["--signal", "KILL", "--exact", "diskvitalsd"]);
     pkill
 }
@@ -263,27 +263,27 @@ const ANYWHERE: &str = r#"{"spec": {"template": {"spec": {"nodeSelector": {"nowh
 #[test]
 #[ignore = "in a cluster: scripts/test kubernetes"]
 fn a_raw_block_volume_shows_its_drives_smart_failure_until_it_is_over() {
-    let (stage, drive) = Stage::with_a_pod(As::Block);
-    stage.fails(&drive, true);
+    let (fixture, drive) = Fixture::with_a_pod(As::Block);
+    fixture.fails(&drive, true);
     until("the pod's volume says that its drive fails", SOON, || {
         volume_health("a", 0).filter(|conditions| has(conditions, "Degraded", "DriveFailing"))
     });
-    stage.fails(&drive, false);
+    fixture.fails(&drive, false);
     until("it is over", SOON, || is_healed("a"));
-    stage.end();
+    fixture.end();
 }
 
 #[test]
 #[ignore = "in a cluster: scripts/test kubernetes"]
 fn a_volume_that_cannot_be_mounted_shows_its_cause_in_the_waiting_pod() {
-    let mut stage = Stage::new();
-    let (disk, served) = stage.failing_disk("disk", 64);
-    stage.configure(&format!(
+    let mut fixture = Fixture::new();
+    let (disk, served) = fixture.failing_disk("disk", 64);
+    fixture.configure(&format!(
         "[[static]]\nname = \"disk-1\"\ndevice = \"{}\"\n",
         disk.device.display()
     ));
-    stage.install(&json!({}));
-    stage.served(served).set(Mode::Fail);
+    fixture.install(&json!({}));
+    fixture.served(served).set(Mode::Fail);
     std::fs::write("/proc/sys/vm/drop_caches", "3").expect("nothing is cached");
     let mut objects = given("a", DRIVER, "disk-1", As::Filesystem);
     objects.push(pod("a", &["a"], As::Filesystem));
@@ -296,8 +296,8 @@ fn a_volume_that_cannot_be_mounted_shows_its_cause_in_the_waiting_pod() {
         "{told:?}"
     );
     assert!(!is_running("a"));
-    stage.served(served).set(Mode::Pass);
+    fixture.served(served).set(Mode::Pass);
     until("the pod runs", PATIENCE, || is_running("a").then_some(()));
     until("it is over", SOON, || is_healed("a"));
-    stage.end();
+    fixture.end();
 }

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::lab::agent::Agent;
 use crate::lab::drives::{self, Drive};
-use crate::lab::lines::Lines;
+use crate::lab::line_stream::Lines;
 use crate::lab::pause;
 use crate::lab::qmp::Qmp;
 

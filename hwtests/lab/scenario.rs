@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::lab::bench::{Bench, FIRST_PICTURE};
+use crate::lab::context::{Context, FIRST_SNAPSHOT};
 use crate::lab::drives::{self, Drive};
 use crate::lab::guest::Guest;
 
@@ -16,7 +16,7 @@ pub struct Scenario {
     /// Its own drives: it breaks them, and must find them well.
     pub breaks: &'static [Drive],
     pub limit: Duration,
-    pub run: fn(&mut Bench),
+    pub run: fn(&mut Context),
 }
 
 /// Arguments as of every test program: words that a scenario's name has in it, `--list`, and
@@ -80,28 +80,30 @@ fn round(built: &Path, chosen: &[&Scenario]) -> usize {
         "diskvitalsd runs under systemd after {:.1?}",
         started.elapsed()
     );
-    let mut bench = Bench::new(guest);
+    let mut context = Context::new(guest);
     // On a busy machine the first scan may take longer than the daemon waits for one.
-    bench.until_within(FIRST_PICTURE, "the first full picture", |bench| {
-        let settled = bench
+    context.until_within(FIRST_SNAPSHOT, "the first full picture", |context| {
+        let settled = context
             .guest
             .ask("status")
             .is_ok_and(|node| node["settled"] == true);
-        let drives = bench.guest.ask("drives").ok()?["drives"].as_array()?.len();
+        let drives = context.guest.ask("drives").ok()?["drives"]
+            .as_array()?
+            .len();
         (settled && drives >= drives::ALL.len()).then_some(())
     });
     let mut failed = Vec::new();
     for scenario in chosen {
         let began = Instant::now();
         let ended = catch_unwind(AssertUnwindSafe(|| {
-            bench.begin(scenario.limit, scenario.breaks);
-            (scenario.run)(&mut bench);
-            bench.others_are_good();
+            context.begin(scenario.limit, scenario.breaks);
+            (scenario.run)(&mut context);
+            context.others_are_good();
         }));
         let took = began.elapsed();
         if let Some(dir) = std::env::var_os("DISKVITALS_LAB_CAPTURES") {
             let file = Path::new(&dir).join(format!("{}.txt", scenario.name));
-            std::fs::write(&file, bench.raw_records())
+            std::fs::write(&file, context.raw_records())
                 .unwrap_or_else(|error| panic!("{}: {error}", file.display()));
         }
         match ended {
@@ -110,8 +112,11 @@ fn round(built: &Path, chosen: &[&Scenario]) -> usize {
             }
             Err(_) => {
                 println!("test {} ... FAILED ({took:.1?})", scenario.name);
-                let testimony = catch_unwind(AssertUnwindSafe(|| bench.testimony()));
-                println!("{}", testimony.unwrap_or_else(|_| bench.guest.console(60)));
+                let testimony = catch_unwind(AssertUnwindSafe(|| context.testimony()));
+                println!(
+                    "{}",
+                    testimony.unwrap_or_else(|_| context.guest.console(60))
+                );
                 failed.push(scenario.name);
             }
         }
@@ -119,7 +124,7 @@ fn round(built: &Path, chosen: &[&Scenario]) -> usize {
     if !failed.is_empty() {
         println!(
             "what is left of the guest: {}",
-            bench.guest.keep().display()
+            context.guest.keep().display()
         );
     }
     println!(

@@ -1,4 +1,4 @@
-//! Loop devices that checkers have: those of all, and those that stand on devices of one scene.
+//! Loop devices that checkers have: those of all, and those that stand on devices of one testbed.
 //! Others may check filesystems of this machine meanwhile.
 
 use std::fs::File;
@@ -9,7 +9,7 @@ use diskvitals::host::loops::is_ours;
 use diskvitals::model::dev::DevNo;
 use nix::sys::stat::{major, minor};
 
-use super::{SOON, Scene, eventually};
+use super::{SOON, Testbed, eventually};
 
 /// In use by checkers.
 pub fn loops_of_checkers() -> Vec<String> {
@@ -20,9 +20,9 @@ pub fn loops_of_checkers() -> Vec<String> {
         .collect()
 }
 
-/// In use by checkers of what is on this scene's loop devices.
-pub fn loops_over(scene: &Scene) -> Vec<String> {
-    let dir = scene.path("");
+/// In use by checkers of what is on this testbed's loop devices.
+pub fn loops_over(testbed: &Testbed) -> Vec<String> {
+    let dir = testbed.path("");
     let here: Vec<DevNo> = backed()
         .iter()
         .filter(|(_, backing)| Path::new(backing).starts_with(&dir))
@@ -34,9 +34,9 @@ pub fn loops_over(scene: &Scene) -> Vec<String> {
     loops
 }
 
-pub async fn no_loops_over(scene: &Scene) {
+pub async fn no_loops_over(testbed: &Testbed) {
     eventually("no loop of a checker is left", SOON, async || {
-        loops_over(scene).is_empty().then_some(())
+        loops_over(testbed).is_empty().then_some(())
     })
     .await;
 }

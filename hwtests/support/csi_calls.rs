@@ -1,4 +1,4 @@
-//! A client that calls a CSI driver as the kubelet and the sidecars do. Knows nothing of scenes:
+//! A client that calls a CSI driver as the kubelet and the sidecars do. Knows nothing of testbeds:
 //! the QEMU lab runs it in its guest.
 
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! diskvitalsd on a scene, with short intervals and loop devices as drives.
+//! diskvitalsd on a testbed, with short intervals and loop devices as drives.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use nix::unistd::Pid;
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, timeout};
 
-use super::{Client, Monitor, Scene};
+use super::{Client, Monitor, Testbed};
 
 /// What is different from the defaults: everything quick, errors over soon, loop devices admitted,
 /// small filesystems judged by percent.
@@ -53,7 +53,7 @@ pub struct Daemon {
     pub settled_after: Duration,
 }
 
-/// The command line for `scene`; tests change it.
+/// The command line for `testbed`; tests change it.
 #[derive(Clone, Debug)]
 pub struct Arguments {
     pub socket: PathBuf,
@@ -65,18 +65,18 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    pub fn of(scene: &Scene) -> Arguments {
-        let config = scene.path("diskvitals.toml");
+    pub fn of(testbed: &Testbed) -> Arguments {
+        let config = testbed.path("diskvitals.toml");
         if !config.exists() {
             std::fs::write(&config, CONFIG).expect("the configuration");
         }
         Arguments {
-            socket: scene.path("run/s"),
-            agent_socket: scene.path("run/agent"),
-            state_dir: scene.path("state"),
+            socket: testbed.path("run/s"),
+            agent_socket: testbed.path("run/agent"),
+            state_dir: testbed.path("state"),
             config,
-            kubelet_root: scene.kubelet.root().to_owned(),
-            log: scene.path("daemon.log"),
+            kubelet_root: testbed.kubelet.root().to_owned(),
+            log: testbed.path("daemon.log"),
         }
     }
 
@@ -127,8 +127,8 @@ impl Arguments {
 
 impl Daemon {
     /// Started, and with its first full picture.
-    pub async fn start(scene: &Scene) -> Daemon {
-        Daemon::start_with(&Arguments::of(scene)).await
+    pub async fn start(testbed: &Testbed) -> Daemon {
+        Daemon::start_with(&Arguments::of(testbed)).await
     }
 
     pub async fn start_with(arguments: &Arguments) -> Daemon {
@@ -170,7 +170,7 @@ impl Daemon {
 
     /// Started, not waited for.
     pub fn launch(arguments: &Arguments) -> Daemon {
-        // What an earlier daemon on the same scene said is in the same file: it is shown whole on
+        // What an earlier daemon on the same testbed said is in the same file: it is shown whole on
         // failure.
         let child = arguments.spawn();
         Daemon {

@@ -247,7 +247,7 @@ impl Served {
 
 impl Drop for Served {
     fn drop(&mut self) {
-        // Frees whoever waits; what is mounted is taken down with the scene.
+        // Frees whoever waits; what is mounted is taken down with the testbed.
         self.fault(Vec::new());
         self.switch.set(Mode::Fail);
     }

@@ -10,7 +10,7 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 /// Output of `program`; a failure ends the test with its words.
 #[expect(
     clippy::disallowed_methods,
-    reason = "a test sets its scene with the system's own tools"
+    reason = "a test sets its testbed with the system's own tools"
 )]
 pub fn run(program: &str, arguments: &[&dyn AsRef<std::ffi::OsStr>]) -> String {
     let mut command = std::process::Command::new(program);
