@@ -1,7 +1,7 @@
-//! The QEMU lab: the daemon as shipped, under systemd, in a guest whose drives really fail.
-//! `hwtests/lab/README.md` is the way in.
+//! The QEMU lab: the daemon as shipped, under systemd, in a guest whose drives really fail. Start
+//! with `hwtests/lab/README.md`.
 //!
-//! One guest for all scenarios: each has drives of its own, and after each every other drive must
+//! All scenarios share one guest. Each has drives of its own, and after each every other drive must
 //! be GOOD.
 
 use std::process::ExitCode;
@@ -43,7 +43,7 @@ mod lab {
     pub mod smart;
     pub mod timeouts;
 
-    /// Between two questions to something that can only be asked.
+    /// Between two polls of a state that sends no notification.
     #[expect(
         clippy::disallowed_methods,
         reason = "a sleep of milliseconds between two questions; what waits long waits for lines"
@@ -82,7 +82,7 @@ const SCENARIOS: &[Scenario] = &[
         name: "an_array_that_loses_a_member_is_degraded_until_the_member_is_back",
         breaks: &[drives::RAID_LEG_A, drives::RAID_LEG_B],
         limit: Duration::from_secs(180),
-        run: lab::raid::leg_failed_and_pulled,
+        run: lab::raid::member_failed_and_pulled,
     },
     Scenario {
         name: "an_unreadable_sector_of_an_nvme_drive_is_suspect_and_bad_when_it_fails_again",
@@ -166,7 +166,7 @@ const SCENARIOS: &[Scenario] = &[
         name: "a_medium_error_a_bad_link_and_a_silent_disk_are_distinguished",
         breaks: &[],
         limit: Duration::from_secs(180),
-        run: lab::scsi_debug::scsi_debug,
+        run: lab::scsi_debug::three_kinds_of_error,
     },
     Scenario {
         name: "smart_data_of_every_kind_of_drive_is_read_under_the_shipped_unit",
@@ -184,13 +184,13 @@ const SCENARIOS: &[Scenario] = &[
         name: "smart_a_scsi_disk_that_predicts_its_failure_is_bad",
         breaks: &[],
         limit: Duration::from_secs(150),
-        run: lab::smart::a_disk_that_foresees_its_end,
+        run: lab::smart::a_disk_that_predicts_its_failure,
     },
     Scenario {
         name: "smart_a_drive_unplugged_during_a_query_is_only_missing",
         breaks: &[drives::NVME_TORN],
         limit: Duration::from_secs(150),
-        run: lab::smart::unplugged_while_it_is_asked,
+        run: lab::smart::unplugged_during_a_query,
     },
     Scenario {
         name: "smart_a_smartctl_that_hangs_floods_tears_or_dies_harms_nobody",
@@ -201,13 +201,13 @@ const SCENARIOS: &[Scenario] = &[
             drives::NVME_DIES,
         ],
         limit: Duration::from_secs(300),
-        run: lab::smart::a_smartctl_that_is_none,
+        run: lab::smart::a_broken_smartctl,
     },
     Scenario {
         name: "a_daemon_that_is_killed_keeps_its_findings_and_counts_every_record_once",
         breaks: &[drives::SCSI_RESTART],
         limit: Duration::from_secs(180),
-        run: lab::restart::killed_in_the_middle,
+        run: lab::restart::killed_between_errors,
     },
     Scenario {
         name: "a_volume_whose_drive_is_gone_is_the_same_volume_after_a_restart",
@@ -243,11 +243,11 @@ const SCENARIOS: &[Scenario] = &[
         name: "a_drive_that_was_slow_once_is_good_after_a_quiet_time",
         breaks: &[],
         limit: Duration::from_secs(150),
-        run: lab::quiet_period::what_was_slow_is_good_again,
+        run: lab::quiet_period::slow_drives_become_good,
     },
 ];
 
-/// Run when asked for by name, and by `scripts/test full`: minutes each.
+/// Run when named, and by `scripts/test full`: minutes each.
 const LONG: &[Scenario] = &[
     Scenario {
         name: "steps_on_logical_volumes_make_them_blank_and_leave_nothing_of_them",

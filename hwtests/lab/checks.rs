@@ -1,6 +1,6 @@
-//! Filesystem checks under the shipped unit: of a disk, of snapshots of logical volumes
-//! (device-mapper is only here), and a daemon that is killed while a snapshot of its making exists,
-//! or a filesystem is frozen.
+//! Filesystem checks under the shipped unit: of a disk, and of snapshots of logical volumes (only
+//! the guest has device-mapper), and a daemon that is killed while its snapshot exists or a
+//! filesystem is frozen.
 
 use std::time::Duration;
 
@@ -9,10 +9,11 @@ use serde_json::Value;
 use crate::lab::context::Context;
 use crate::lab::drives;
 
-/// LVM and the checkers read much and start much, under software emulation on a busy machine.
+/// LVM and the checkers read a lot and start many processes, under software emulation on a busy
+/// machine.
 const SLOWLY: Duration = Duration::from_secs(240);
 
-/// What the policy allows, for these scenarios; once. The budget is for an emulated CPU.
+/// The policy for these scenarios; set once. The budget is for an emulated CPU.
 fn allow(context: &mut Context) {
     context.sh(
         "grep -q '^.checks.$' /etc/diskvitals/diskvitals.toml || { printf '[checks]\\nfreeze = \"on-demand\"\\nsnapshot = \"on-demand\"\\nbudget = \"60s\"\\n' \
@@ -20,7 +21,7 @@ fn allow(context: &mut Context) {
     );
 }
 
-/// The check, at its end.
+/// The check, after its end.
 fn check(context: &mut Context, arguments: &str) -> Value {
     // Its exit status is the verdict's.
     let output = context.try_sh(&format!(
@@ -69,7 +70,7 @@ fn is_back(context: &mut Context) {
     });
 }
 
-/// A probe may have it open in this moment.
+/// A probe may have it open at this moment.
 fn unmount(context: &mut Context, at: &str) {
     context.until_within(SLOWLY, &format!("{at} is unmounted"), |context| {
         (context.try_sh(&format!("umount {at}")).status == 0).then_some(())
@@ -82,8 +83,8 @@ fn is_known(context: &mut Context, mount: &str) {
     });
 }
 
-/// Writers go on: within two seconds, where the CPU is a real one; else in less than the budget,
-/// after which a freezer thaws by itself.
+/// Writers continue: within two seconds on a real CPU; otherwise in less than the budget, after
+/// which a freezer thaws by itself.
 fn is_writable(context: &mut Context, at: &str) {
     let within = if context.guest.accelerator == "kvm" {
         2
@@ -106,7 +107,7 @@ fn no_snapshot_is_left(context: &mut Context) {
     });
 }
 
-/// Anew: a scenario that failed has left its own.
+/// Created again: a scenario that failed has left its own.
 fn group(context: &mut Context) {
     let (a, b) = (drives::CHECKED_A.link(), drives::CHECKED_B.link());
     context.try_sh("systemctl stop lab-load.service; umount /mnt/ck-xfs /mnt/ck-ext4; vgs labck && vgremove -q -f labck");
@@ -133,14 +134,14 @@ pub fn a_classic_snapshot(context: &mut Context) {
     expect(&clean, "CLEAN", "snapshot");
     no_snapshot_is_left(context);
 
-    // In the middle: as soon as there is one.
+    // During the check: as soon as a snapshot exists.
     context.sh("/usr/local/bin/diskvitals check /mnt/ck-xfs --snapshot --no-wait >/dev/null; n=0; \
          until ls /dev/mapper | grep -q diskvitals--check || [ $n -gt 3000 ]; do sleep 0.05; n=$((n+1)); done; \
          systemctl kill --kill-whom=main -s KILL diskvitalsd; lvs --noheadings -o lv_name labck | grep -q diskvitals-check");
     is_back(context);
     no_snapshot_is_left(context);
     unload(context);
-    // The origin was never left suspended.
+    // The origin is not left suspended.
     is_writable(context, "/mnt/ck-xfs");
 
     let inode = context.sh("stat -c %i /mnt/ck-xfs/f7");
@@ -176,7 +177,7 @@ pub fn a_thin_snapshot(context: &mut Context) {
     ungroup(context);
 }
 
-/// The rights of the unit suffice for a live run and for an unmounted disk.
+/// The privileges of the unit suffice for a live run and for an unmounted disk.
 pub fn under_the_shipped_unit(context: &mut Context) {
     allow(context);
     let device = drives::CHECKED_DISK.link();
@@ -190,7 +191,7 @@ pub fn under_the_shipped_unit(context: &mut Context) {
     expect(&unmounted, "CORRUPTED", "unmounted");
 }
 
-/// And for frozen runs. However the daemon ends while writers are held, they go on.
+/// And for frozen runs. However the daemon ends while writers are held, they continue.
 pub fn frozen_under_the_shipped_unit(context: &mut Context) {
     allow(context);
     let device = drives::CHECKED_FROZEN.link();
@@ -205,12 +206,12 @@ pub fn frozen_under_the_shipped_unit(context: &mut Context) {
     expect(&frozen, "CORRUPTED", "frozen");
     is_writable(context, "/mnt/ckf");
 
-    // Frozen for long enough to be seen: emulated, a shell takes longer to look than a checker to
-    // run. A live run does not wait.
+    // Frozen for long enough to be observed: under emulation, the shell takes longer to look than a
+    // checker to run. A live run does not wait.
     context.sh("printf '#!/bin/sh\\nwhile pgrep -x diskvitals-frz > /dev/null; do sleep 0.3; done\\nexec /usr/sbin/e2fsck \"$@\"\\n' \
          > /usr/local/sbin/held-e2fsck; chmod 755 /usr/local/sbin/held-e2fsck");
     tools(context, "e2fsck = \"/usr/local/sbin/held-e2fsck\"");
-    // The freezer thaws as it loses its pipe.
+    // The freezer thaws when its pipe is closed.
     freeze_and_kill(context, "");
     is_writable(context, "/mnt/ckf");
     is_back(context);
@@ -223,8 +224,8 @@ pub fn frozen_under_the_shipped_unit(context: &mut Context) {
     unmount(context, "/mnt/ckf");
 }
 
-/// `also`: a command just before the daemon is killed, while the filesystem is frozen, and the
-/// daemon stopped so that it does not make it good.
+/// `also`: a command just before the daemon is killed, while the filesystem is frozen and the
+/// daemon stopped, so that it cannot thaw.
 fn freeze_and_kill(context: &mut Context, also: &str) {
     context.sh(&format!(
         "/usr/local/bin/diskvitals check /mnt/ckf --freeze --no-wait > /dev/null; n=0; \
@@ -234,7 +235,7 @@ fn freeze_and_kill(context: &mut Context, also: &str) {
     ));
 }
 
-/// The programs that check; none: those of the system.
+/// The checkers to use; none: those of the system.
 fn tools(context: &mut Context, given: &str) {
     context.sh(&format!(
         "sed -i '/^.checks.tools.$/,$d' /etc/diskvitals/diskvitals.toml; \
@@ -242,14 +243,14 @@ fn tools(context: &mut Context, given: &str) {
     ));
 }
 
-/// Where the daemon, its helpers and lvm die together, whoever writes to the origin of a snapshot
-/// goes on.
+/// When the daemon, its helpers and lvm die together, the writers to the origin of a snapshot
+/// continue.
 pub fn killed_in_the_middle_of_snapshots(context: &mut Context) {
     allow(context);
     group(context);
     context.sh("lvcreate -q -y -L 100M -n ext4 labck");
     context.mounted("/dev/labck/ext4", "ext4", "/mnt/ck-ext4");
-    // All of the unit's control group, early and late: lvm is not in it, and comes to its end.
+    // The unit's whole control group, early and late: lvm is not in it and completes.
     for later in ["0", "0.7"] {
         context.sh(&format!(
             "/usr/local/bin/diskvitals check /mnt/ck-ext4 --snapshot --no-wait > /dev/null; n=0; \
@@ -261,26 +262,26 @@ pub fn killed_in_the_middle_of_snapshots(context: &mut Context) {
         no_snapshot_is_left(context);
         no_note_is_left(context);
     }
-    // One that stays between its suspend and its resume.
+    // A command that stays between its suspend and its resume.
     context.sh(
         "printf '#!/bin/sh\n[ \"$1\" != lvcreate ] || { dmsetup suspend labck-ext4; while :; do sleep 1; done; }\nexec /usr/sbin/lvm \"$@\"\n' \
          > /usr/local/sbin/held-lvm; chmod 755 /usr/local/sbin/held-lvm",
     );
     tools(context, "lvm = \"/usr/local/sbin/held-lvm\"");
-    // Killed alone: the daemon resumes.
+    // lvm is killed alone: the daemon resumes.
     suspend_and_kill(context, "");
     is_writable(context, "/mnt/ck-ext4");
     no_note_is_left(context);
-    // Killed with the daemon: the unit's ExecStopPost resumes.
+    // lvm is killed with the daemon: the unit's ExecStopPost resumes.
     suspend_and_kill(
         context,
         "systemctl kill --kill-whom=main -s STOP diskvitalsd; kill -9 $lvm; systemctl kill --kill-whom=all -s KILL diskvitalsd;",
     );
     is_writable(context, "/mnt/ck-ext4");
     is_back(context);
-    let said = context
+    let lines = context
         .sh("journalctl -u diskvitalsd --no-pager | grep -c 'labck-ext4 was left suspended by an lvm that was killed, and is resumed'");
-    assert_eq!(said, "2", "each of the two is told once");
+    assert_eq!(lines, "2", "each of the two is logged once");
     tools(context, "");
     no_note_is_left(context);
     no_snapshot_is_left(context);
@@ -288,9 +289,9 @@ pub fn killed_in_the_middle_of_snapshots(context: &mut Context) {
     ungroup(context);
 }
 
-/// `also`: what is killed before lvm itself.
+/// `also`: what is killed before lvm.
 fn suspend_and_kill(context: &mut Context, also: &str) {
-    // The one before goes on as a live check.
+    // The previous check continues as a live check.
     context.until_within(SLOWLY, "no check goes on", |context| {
         let checks = context.guest.ask("checks").ok()?;
         let mut all = checks["checks"].as_array().into_iter().flatten();

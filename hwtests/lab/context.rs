@@ -1,5 +1,5 @@
-//! What a scenario works with: the guest with the daemon in it, a deadline, waiting, and what to
-//! tell when it failed.
+//! What a scenario works with: the guest with the daemon in it, a deadline, waiting, and the
+//! diagnostics of a failure.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -16,10 +16,10 @@ mod assertions;
 pub use assertions::{BAD, Evidence, Expected, INFO, SUSPECT};
 
 /// How long a finding may take: a probe's interval, a scan of sysfs, and software emulation, on a
-/// machine that does other things as well.
+/// busy machine.
 const SOON: Duration = Duration::from_secs(150);
-/// A scenario's limit is of a machine that is idle. It ends what hangs, and is no statement about
-/// speed.
+/// A scenario's limit is for an idle machine; on a busy one it is multiplied. It ends what hangs
+/// and asserts nothing about speed.
 const BUSY: u32 = 4;
 
 /// After the daemon's start, with all the drives.
@@ -27,8 +27,8 @@ pub const FIRST_SNAPSHOT: Duration = Duration::from_secs(240);
 
 pub struct Context {
     pub guest: Guest,
-    /// Drive ids that scenarios have broken since the boot; all others must be as if nothing had
-    /// happened.
+    /// Ids of the drives that scenarios have broken since the boot; all others must have no
+    /// finding.
     broken: BTreeSet<String>,
     deadline: Instant,
     /// Lines of the kernel log at the scenario's start.
@@ -46,7 +46,7 @@ impl Context {
         }
     }
 
-    /// A scenario begins: `breaks` are its drives, which must be well now.
+    /// A scenario starts: `breaks` are its drives, which must be healthy now.
     pub fn begin(&mut self, limit: Duration, breaks: &[Drive]) {
         self.deadline = Instant::now() + limit * BUSY;
         self.mark = self.guest.kernel_log.count();
@@ -55,7 +55,7 @@ impl Context {
             .extend(breaks.iter().map(|drive| drive.id.to_owned()));
     }
 
-    /// A drive that is not of QEMU's making.
+    /// A drive that QEMU does not emulate.
     pub fn breaks(&mut self, id: &str) {
         self.broken.insert(id.to_owned());
     }
@@ -89,7 +89,7 @@ impl Context {
         output.stdout.trim().to_owned()
     }
 
-    /// The drive's kernel name of the moment, when its link is there.
+    /// The drive's present kernel name, once its link exists.
     pub fn kernel_name(&mut self, drive: &Drive) -> String {
         let link = drive.link();
         self.until(&format!("{link} is there"), |context| {
@@ -106,13 +106,13 @@ impl Context {
 
     pub fn mounted_with(&mut self, device: &str, fs_type: &str, at: &str, options: &str) -> String {
         let force = if fs_type == "ext4" { "-F" } else { "-f" };
-        // Settled: the volume's id is made of the UUID that udev finds.
+        // Settled: the volume's id contains the UUID that udev finds.
         let uuid = self.sh(&format!(
             "mkfs.{fs_type} -q {force} {device} >&2 && udevadm settle && mkdir -p {at} && mount -o {options} {device} {at} \
              && blkid -p -o value -s UUID {device}"
         ));
         let id = format!("fs:{uuid}");
-        // On a drive that has failed before, the volume has nothing but that to tell.
+        // On a drive that has failed before, the volume may only have a finding about that.
         self.until(
             &format!("the volume {id} is known, and nothing is wrong with itself"),
             |context| {
@@ -126,8 +126,8 @@ impl Context {
         id
     }
 
-    /// Reads 4 KiB of the device itself, past all caches, at a 512-byte sector. True when it could
-    /// be read.
+    /// Reads 4 KiB of the device itself, bypassing all caches, at a 512-byte sector. True when the
+    /// read succeeded.
     pub fn read_sector(&mut self, device: &str, sector: u64) -> bool {
         self.try_sh(&format!(
             "dd if={device} of=/dev/null bs=4096 skip={} count=1 iflag=direct",
@@ -139,7 +139,7 @@ impl Context {
 
     // --- waiting
 
-    /// Asks until there is an answer: at once when the daemon's watch tells of a change, else every
+    /// Polls until there is an answer: at once when the daemon's watch reports a change, else every
     /// second.
     pub fn until<T>(&mut self, what: &str, condition: impl FnMut(&mut Context) -> Option<T>) -> T {
         self.until_within(SOON, what, condition)
@@ -154,7 +154,7 @@ impl Context {
         let began = Instant::now();
         let deadline = self.deadline.min(began + within);
         loop {
-            let seen = self.guest.watch.count();
+            let known = self.guest.watch.count();
             if let Some(value) = condition(self) {
                 step(began, what);
                 return value;
@@ -163,11 +163,12 @@ impl Context {
                 Instant::now() < deadline,
                 "not so within {within:?} and the scenario's time: {what}"
             );
-            self.guest.watch.more_than(seen, Duration::from_secs(1));
+            self.guest.watch.more_than(known, Duration::from_secs(1));
         }
     }
 
-    /// Where a rule counts time itself: two attempts must lie ten seconds apart to be two.
+    /// For rules that count time themselves: two attempts must be ten seconds apart to count as
+    /// two.
     pub fn pass(&mut self, time: Duration) {
         crate::lab::pause(time);
     }
@@ -177,12 +178,12 @@ impl Context {
         kernel_log::texts(&self.guest.kernel_log, self.mark)
     }
 
-    /// Waits for a record that has one of `patterns` in it: the fault was really made.
+    /// Waits for a record that contains one of `patterns`: proof that the fault occurred.
     pub fn record(&mut self, patterns: &[&str]) -> String {
         let within = self.deadline.saturating_duration_since(Instant::now());
         let deadline = Instant::now() + within;
         loop {
-            let seen = self.guest.kernel_log.count();
+            let known = self.guest.kernel_log.count();
             if let Some(text) = self
                 .records()
                 .into_iter()
@@ -195,7 +196,7 @@ impl Context {
                 !left.is_zero(),
                 "the kernel log has no record with any of {patterns:?}"
             );
-            self.guest.kernel_log.more_than(seen, left);
+            self.guest.kernel_log.more_than(known, left);
         }
     }
 
@@ -204,9 +205,9 @@ impl Context {
         self.guest.kernel_log.since(self.mark).join("\n") + "\n"
     }
 
-    // --- when it failed
+    // --- diagnostics
 
-    pub fn testimony(&mut self) -> String {
+    pub fn diagnostics(&mut self) -> String {
         let records = self.records();
         let mut text = format!(
             "--- the kernel's last {} records since the scenario's start\n",
@@ -222,17 +223,17 @@ impl Context {
             ("status", "/usr/local/bin/diskvitals status"),
             ("mounts", "grep /mnt/ /proc/1/mountinfo"),
         ] {
-            let said = match self.guest.agent.shell(command, Duration::from_secs(60)) {
+            let output = match self.guest.agent.shell(command, Duration::from_secs(60)) {
                 Ok(output) => output.stdout + &output.stderr,
                 Err(error) => error,
             };
-            text += &format!("\n--- {what}\n{said}");
+            text += &format!("\n--- {what}\n{output}");
         }
         text
     }
 }
 
-/// With DISKVITALS_LAB_STEPS=1 it is told what each step took.
+/// With DISKVITALS_LAB_STEPS=1 the duration of each step is printed.
 fn step(began: Instant, what: &str) {
     if std::env::var_os("DISKVITALS_LAB_STEPS").is_some() {
         println!("    {:6.1?}  {what}", began.elapsed());

@@ -1,5 +1,5 @@
-//! Volumes of a pool of logical volumes, served to a kubelet by the shim without a privilege and by
-//! the daemon under the shipped unit: what the drive beneath tells is told of the volume.
+//! Volumes of a pool of logical volumes, served by the unprivileged shim and by the daemon under
+//! the shipped unit: the findings of the drive below appear on the volume.
 
 use std::process::Command;
 
@@ -14,29 +14,29 @@ const SOCKET: &str = "/run/lab-csi/csi.sock";
 const CONFIG: &str = "/etc/diskvitals/diskvitals.toml";
 const IMAGES: &str = "/srv/images";
 const KUBELET: &str = "/var/lib/kubelet";
-/// As the documentation has it.
+/// As in the documentation.
 const UID: u32 = 65_532;
 
-fn ask(context: &mut Context, words: &str) -> Value {
-    let answer = context.sh(&format!("/lab/lab-client csi-client {SOCKET} {words}"));
-    serde_json::from_str(&answer).unwrap_or_else(|error| panic!("{words}: {answer}: {error}"))
+fn ask(context: &mut Context, arguments: &str) -> Value {
+    let answer = context.sh(&format!("/lab/lab-client csi-client {SOCKET} {arguments}"));
+    serde_json::from_str(&answer).unwrap_or_else(|error| panic!("{arguments}: {answer}: {error}"))
 }
 
-fn must(context: &mut Context, words: &str) -> Value {
-    let answer = ask(context, words);
-    assert!(answer.get("ok").is_some(), "{words}: {answer:#}");
+fn expect_ok(context: &mut Context, arguments: &str) -> Value {
+    let answer = ask(context, arguments);
+    assert!(answer.get("ok").is_some(), "{arguments}: {answer:#}");
     answer["ok"].clone()
 }
 
-/// The volume's entries, each with its reason and message; `None` while it cannot be told.
+/// The volume's entries, each with its reason and message; `None` while the call fails.
 fn health(context: &mut Context, handle: &str) -> Option<Vec<Value>> {
     ask(context, &format!("health {handle}"))["ok"]
         .as_array()
         .cloned()
 }
 
-fn told(context: &mut Context, handle: &str, reason: &str) -> Value {
-    context.until(&format!("the volume's health tells {reason}"), |context| {
+fn health_with(context: &mut Context, handle: &str, reason: &str) -> Value {
+    context.until(&format!("the volume health shows {reason}"), |context| {
         health(context, handle)?
             .into_iter()
             .find(|entry| entry["reason"] == reason)
@@ -73,19 +73,19 @@ pub fn a_pool_of_logical_volumes(context: &mut Context) {
         "pvcreate -q -y -ff {0} && vgcreate -q {GROUP} {0}",
         drive.link()
     ));
-    // A disk for images, as an admin has one.
+    // A disk for images, as an administrator sets it up.
     context.sh(&format!("lvcreate -q -y -n images -L 80M {GROUP} && mkfs.ext4 -q /dev/{GROUP}/images && mkdir -p {IMAGES}"));
     context.sh(&format!(
         "mount /dev/{GROUP}/images {IMAGES} && mkdir {IMAGES}/pool"
     ));
-    // The folders are the kubelet's own work.
+    // The kubelet creates these directories.
     context.sh(&format!(
         "cp {CONFIG} {CONFIG}.before; mkdir -p {staging} {beside} $(dirname {target})"
     ));
     context.sh(&format!(
         "printf '[csi]\\nallow_uids = [{UID}]\\n[pool]\\ndirectory = \"{IMAGES}/pool\"\\nvolume_group = \"{GROUP}\"\\n' >> {CONFIG} && systemctl restart diskvitalsd"
     ));
-    // No root, no capability, a read-only world.
+    // Not root, no capability, a read-only root filesystem.
     context.sh(&format!(
         "install -d -m 0700 -o {UID} -g {UID} /run/lab-csi && systemd-run -q --unit=lab-csi -p ProtectSystem=strict -p ReadWritePaths=/run/lab-csi \
          -p PrivateDevices=yes setpriv --reuid {UID} --regid {UID} --clear-groups --bounding-set=-all --inh-caps=-all --no-new-privs \
@@ -105,9 +105,9 @@ pub fn a_pool_of_logical_volumes(context: &mut Context) {
             .cloned()
     });
     let handle = made["handle"].as_str().expect("a handle").to_owned();
-    must(context, &format!("stage {handle} {staging}"));
-    must(context, &format!("publish {handle} {staging} {target}"));
-    // Asked of a process that the daemon did not start: the mount is in the host's own namespace.
+    expect_ok(context, &format!("stage {handle} {staging}"));
+    expect_ok(context, &format!("publish {handle} {staging} {target}"));
+    // Run from a process that the daemon did not start: the mount is in the host's own namespace.
     assert_eq!(
         context.sh(&format!("nsenter -t 1 -m findmnt -n -o FSTYPE {target}")),
         "ext4"
@@ -116,30 +116,30 @@ pub fn a_pool_of_logical_volumes(context: &mut Context) {
     let healthy = context.until("its health is known", |context| health(context, &handle));
     assert_eq!(healthy, Vec::<Value>::new());
 
-    // An image on the system's disk, in a folder of the daemon's state.
-    let image = must(context, &format!("create pvc-image loop {}", 32 << 20))["handle"]
+    // An image on the system's disk, in a directory of the daemon's state.
+    let image = expect_ok(context, &format!("create pvc-image loop {}", 32 << 20))["handle"]
         .as_str()
         .expect("a handle")
         .to_owned();
-    must(context, &format!("stage {image} {beside}"));
+    expect_ok(context, &format!("stage {image} {beside}"));
     assert_eq!(
         context.sh(&format!("nsenter -t 1 -m findmnt -n -o FSTYPE {beside}")),
         "ext4"
     );
-    must(context, &format!("unstage {image} {beside}"));
-    must(context, &format!("delete {image}"));
+    expect_ok(context, &format!("unstage {image} {beside}"));
+    expect_ok(context, &format!("delete {image}"));
     assert_eq!(context.sh("losetup --noheadings --list"), "");
 
-    // The drive's own word.
+    // The drive's own report.
     context.guest.critical_warning(&drive, 4);
-    let entry = told(context, &handle, "DriveFailing");
+    let entry = health_with(context, &handle, "DriveFailing");
     assert!(
         entry["message"]
             .as_str()
             .is_some_and(|message| message.contains(drive.serial)),
         "{entry:#}"
     );
-    let node = must(context, "storage");
+    let node = expect_ok(context, "storage");
     assert!(
         node.as_array().is_some_and(|entries| entries
             .iter()
@@ -147,18 +147,18 @@ pub fn a_pool_of_logical_volumes(context: &mut Context) {
         "{node:#}"
     );
     context.guest.critical_warning(&drive, 0);
-    context.until("the volume is well again", |context| {
+    context.until("the volume is healthy again", |context| {
         health(context, &handle).filter(Vec::is_empty)
     });
 
-    // The shim finds the daemon again, and the volume is where it was.
+    // The shim reconnects to the daemon, and the volume is unchanged.
     context.sh("systemctl restart diskvitalsd");
     context.until("its health is known after a restart", |context| {
         health(context, &handle).filter(Vec::is_empty)
     });
     assert_eq!(context.sh(&format!("cat {target}/file")), "kept");
     assert_eq!(
-        must(context, &format!("expand {handle} {target} {}", 96 << 20)),
+        expect_ok(context, &format!("expand {handle} {target} {}", 96 << 20)),
         json!(96 << 20)
     );
     let bytes: u64 = context
@@ -184,13 +184,13 @@ pub fn a_pool_of_logical_volumes(context: &mut Context) {
         !context.read_sector(&device, 100_000),
         "the sector can be read"
     );
-    let entry = told(context, &handle, "IoErrors");
+    let entry = health_with(context, &handle, "IoErrors");
     assert_eq!(entry["status"], "DEGRADED", "{entry:#}");
     context.guest.heal(&drive);
 
-    must(context, &format!("unpublish {handle} {target}"));
-    must(context, &format!("unstage {handle} {staging}"));
-    must(context, &format!("delete {handle}"));
+    expect_ok(context, &format!("unpublish {handle} {target}"));
+    expect_ok(context, &format!("unstage {handle} {staging}"));
+    expect_ok(context, &format!("delete {handle}"));
     assert_eq!(
         context.sh(&format!("lvs --noheadings -o lv_name {GROUP}")),
         "images"

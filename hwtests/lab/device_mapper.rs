@@ -1,5 +1,5 @@
-//! Device mapper between drive and filesystem: what fails is the mapping, and the drive beneath has
-//! done nothing.
+//! Device mapper between drive and filesystem: the mapping fails, and the drive below must have no
+//! finding.
 
 use crate::lab::context::{BAD, Context, Evidence, Expected, SUSPECT};
 use crate::lab::drives;
@@ -7,7 +7,7 @@ use crate::lab::drives;
 /// 300 MiB of the drive.
 const SECTORS: u64 = 614_400;
 
-/// Puts another table under a device in use.
+/// Replaces the table of a device in use.
 fn replace_table(context: &mut Context, device: &str, table: &str) {
     context.sh(&format!(
         "dmsetup suspend --noflush {device} && dmsetup load {device} --table '0 {SECTORS} {table}' && dmsetup resume {device}"
@@ -37,8 +37,8 @@ pub fn ext4_goes_read_only(context: &mut Context) {
         "Detected aborted journal",
         "Aborting journal on device",
     ];
-    // The log is the only witness: from 6.1.130 or so until 6.15 (emergency_ro) the mount's options
-    // go on saying `rw`.
+    // The log is the only evidence: from about 6.1.130 until 6.15 (emergency_ro) the mount's
+    // options still show `rw`.
     context.expect(&Expected {
         subject: &volume,
         reason: "ReadOnly",
@@ -59,7 +59,7 @@ pub fn ext4_goes_read_only(context: &mut Context) {
     context.sh("umount /mnt/dm-ext4");
     context.expect_cleared(&volume, "ReadOnly");
     context.sh("dmsetup remove lab-ext4");
-    context.never_blamed(&drive);
+    context.never_had_finding(&drive);
 }
 
 /// XFS on a flakey target that refuses writes: the log cannot be written.
@@ -94,10 +94,10 @@ pub fn xfs_shuts_down(context: &mut Context) {
     context.sh("umount /mnt/dm-xfs");
     context.expect_cleared(&volume, "NotAccessible");
     context.sh("dmsetup remove lab-xfs");
-    context.never_blamed(&drive);
+    context.never_had_finding(&drive);
 }
 
-/// A thin pool whose data space is used up, as the kernel says it; then it is extended.
+/// A thin pool whose data space is used up, as the kernel reports it; then it is extended.
 pub fn thin_pool_fills_up(context: &mut Context) {
     let drive = drives::BENEATH_POOL;
     context.sh(&format!(
@@ -114,8 +114,8 @@ pub fn thin_pool_fills_up(context: &mut Context) {
         severity: BAD,
         evidence: Evidence::Says("out_of_data_space"),
     });
-    // Space is not an error of the medium, whatever the layers above call it.
-    context.never_blamed(&drive);
+    // Lack of space is not a medium error, whatever the layers above report.
+    context.never_had_finding(&drive);
     context.sh("rm /mnt/thin/fill; lvextend -q -L +150M lab/pool");
     context.expect_cleared(&volume, "ThinPoolFull");
     context.sh("umount /mnt/thin; vgremove -q -f lab; pvremove -q -y $(ls /dev/disk/by-id/wwn-0x5000c50000000016)");

@@ -1,9 +1,9 @@
-//! Drives that are pulled and come back at another place, under another name.
+//! Drives that are pulled and return in another slot under another name.
 
 use crate::lab::context::{BAD, Context, Evidence, Expected, INFO};
 use crate::lab::drives::{self, Bus, Drive};
 
-/// With a mounted filesystem: the drive is missed, and the volume with it.
+/// With a mounted filesystem: the drive is missing, and the volume's device with it.
 fn pulled_while_mounted(context: &mut Context, drive: &Drive, returns_at: Bus, at: &str) {
     let name = context.kernel_name(drive);
     let volume = context.mounted(&drive.link(), "xfs", at);
@@ -36,31 +36,31 @@ fn pulled_while_mounted(context: &mut Context, drive: &Drive, returns_at: Bus, a
     assert_eq!(back["presence"], "PRESENCE_PRESENT");
     let now = context.kernel_name(drive);
     assert_ne!(now, name, "it came back under another name");
-    // The mount holds the device that is gone.
+    // The mount holds the removed device.
     assert!(context.active(&volume, "DeviceMissing").is_some());
     context.sh(&format!("umount -l {at}"));
     context.expect_cleared(&volume, "DeviceMissing");
     context.expect_cleared(&volume, "DriveFailing");
     context.sh(&format!("mount {} {at}", drive.link()));
-    // That its filesystem met errors, or shut down, is remembered for its time; all else must be
+    // Filesystem errors or a shutdown stay for their clearing time; all other findings must be
     // over.
     context.until(
         "the volume is on the drive that returned, and works",
         |context| {
-            let seen = context.guest.ask(&format!("volume {volume}")).ok()?;
+            let found = context.guest.ask(&format!("volume {volume}")).ok()?;
             let still = |one: &serde_json::Value| {
                 matches!(
                     one["reason"].as_str(),
                     Some("FilesystemErrors" | "IoErrors")
                 )
             };
-            let over = seen["findings"].as_array()?.iter().all(still);
-            (over && seen["health"] != "HEALTH_UNKNOWN" && seen["driveIds"][0] == drive.id)
+            let over = found["findings"].as_array()?.iter().all(still);
+            (over && found["health"] != "HEALTH_UNKNOWN" && found["driveIds"][0] == drive.id)
                 .then_some(())
         },
     );
     context.sh(&format!("umount {at}"));
-    context.never_said(drive.id, &["MediaErrors", "IoErrors", "IoTimeouts"]);
+    context.never_raised(drive.id, &["MediaErrors", "IoErrors", "IoTimeouts"]);
 }
 
 pub fn nvme(context: &mut Context) {
@@ -81,7 +81,7 @@ pub fn scsi(context: &mut Context) {
     );
 }
 
-/// Nothing was mounted: worth knowing, and no more.
+/// Nothing was mounted: missing, with severity INFO only.
 pub fn usb(context: &mut Context) {
     let drive = drives::USB_PULLED;
     context.guest.unplug(&drive);
@@ -95,7 +95,7 @@ pub fn usb(context: &mut Context) {
     context.expect_cleared(drive.id, "DriveMissing");
 }
 
-/// QEMU's AHCI takes no drive out; the kernel lets one go on request, and finds it again.
+/// QEMU's AHCI cannot unplug a drive; the kernel deletes one on request and finds it again.
 pub fn sata(context: &mut Context) {
     let drive = drives::SATA_PULLED;
     let name = context.kernel_name(&drive);

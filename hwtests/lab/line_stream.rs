@@ -1,5 +1,5 @@
-//! Lines that the guest writes into a virtio port as they come: its kernel log, and the daemon's
-//! watch. What waits for them wakes at once.
+//! Lines that the guest writes to a virtio port: its kernel log, and the output of the daemon's
+//! watch. A reader that waits for lines wakes at once.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::net::UnixStream;

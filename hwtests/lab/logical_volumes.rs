@@ -1,5 +1,5 @@
-//! Steps on logical volumes, by the process that the daemon starts for them: this machine's kernel
-//! may have no device-mapper, the guest's has.
+//! Steps on logical volumes, run by the process that the daemon starts for them. They run in the
+//! guest because the kernel of the test machine may have no device-mapper.
 
 use serde_json::{Value, json};
 
@@ -9,29 +9,29 @@ use crate::lab::drives;
 const GROUP: &str = "labvol";
 const NAME: &str = "pvc-1";
 
-/// One step, as the daemon has it taken: a line in, a greeting and a line out.
-fn take(context: &mut Context, place: &str, step: &Value) -> Value {
+/// One step in the form that the daemon uses: a line in, a greeting and a line out.
+fn run(context: &mut Context, directory: &str, step: &Value) -> Value {
     let answer = context.sh(&format!(
-        "printf '%s\\n' '{step}' | /usr/local/sbin/diskvitalsd step {place} / | tail -n 1"
+        "printf '%s\\n' '{step}' | /usr/local/sbin/diskvitalsd step {directory} / | tail -n 1"
     ));
     serde_json::from_str(&answer).unwrap_or_else(|error| panic!("{step}: {answer}: {error}"))
 }
 
-fn done(context: &mut Context, place: &str, step: &Value) -> Value {
-    let answer = take(context, place, step);
+fn expect_done(context: &mut Context, directory: &str, step: &Value) -> Value {
+    let answer = run(context, directory, step);
     assert!(answer["Ok"].is_object(), "{step}: {answer}");
     answer["Ok"].clone()
 }
 
-/// Done, and done again it is done.
+/// The step succeeds, and its repetition succeeds as well.
 fn twice(context: &mut Context, step: &Value) -> Value {
-    let first = done(context, "lvm", step);
-    assert_eq!(done(context, "lvm", step), first, "{step}");
+    let first = expect_done(context, "lvm", step);
+    assert_eq!(expect_done(context, "lvm", step), first, "{step}");
     first
 }
 
-fn refused(context: &mut Context, place: &str, step: &Value) -> String {
-    let answer = take(context, place, step);
+fn refused(context: &mut Context, directory: &str, step: &Value) -> String {
+    let answer = run(context, directory, step);
     answer["Err"]["kind"]
         .as_str()
         .unwrap_or_else(|| panic!("{step}: {answer}"))
@@ -39,7 +39,7 @@ fn refused(context: &mut Context, place: &str, step: &Value) -> String {
 }
 
 fn content(context: &mut Context, node: &str) -> String {
-    done(
+    expect_done(
         context,
         "tools",
         &json!({"step": "probe_content", "device": node}),
@@ -49,13 +49,13 @@ fn content(context: &mut Context, node: &str) -> String {
         .to_owned()
 }
 
-/// A volume of a group: made blank, inactive and tagged, mounted, grown, held, wiped, removed.
+/// A volume of a group: blanked, deactivated and tagged, mounted, grown, held, wiped, removed.
 pub fn steps_on_logical_volumes(context: &mut Context) {
     let (a, b) = (drives::CHECKED_A.link(), drives::CHECKED_B.link());
     context.try_sh(&format!(
         "umount /mnt/steps; vgremove -q -f {GROUP}; vgremove -q -f labck; wipefs -q -a {a} {b}"
     ));
-    // What the extents show before the first volume is made of them.
+    // The content of the extents before the first volume uses them.
     context.sh(&format!(
         "yes diskvitals-old-bytes | head -c 150M > {a}; sync; wipefs -q -a {a} {b}"
     ));
@@ -63,7 +63,7 @@ pub fn steps_on_logical_volumes(context: &mut Context) {
         "pvcreate -q -y -ff {a} {b} && vgcreate -q {GROUP} {a} {b}"
     ));
 
-    let room = done(
+    let room = expect_done(
         context,
         "lvm",
         &json!({"step": "volume_group_capacity", "group": GROUP}),
@@ -85,7 +85,7 @@ pub fn steps_on_logical_volumes(context: &mut Context) {
     );
     context.sh("vgchange -q -aay");
     assert_eq!(
-        done(context, "lvm", &list)["volumes"][0]["device"],
+        expect_done(context, "lvm", &list)["volumes"][0]["device"],
         Value::Null,
         "not activated by booting"
     );
@@ -98,17 +98,17 @@ pub fn steps_on_logical_volumes(context: &mut Context) {
         "blank",
         "though its extents were written to before"
     );
-    done(
+    expect_done(
         context,
         "tools",
         &json!({"step": "format", "device": node, "fs_type": "ext4", "options": []}),
     );
     assert_eq!(content(context, &node), "filesystem");
-    let place = json!({"root": "/mnt", "path": "/mnt/steps"});
-    done(
+    let directory = json!({"root": "/mnt", "path": "/mnt/steps"});
+    expect_done(
         context,
         "host",
-        &json!({"step": "mount", "device": node, "target": place, "fs_type": "ext4", "options": [], "read_only": false}),
+        &json!({"step": "mount", "device": node, "target": directory, "fs_type": "ext4", "options": [], "read_only": false}),
     );
     context.sh("yes diskvitals-secret | head -c 8M > /mnt/steps/secret; sync");
 
@@ -122,8 +122,9 @@ pub fn steps_on_logical_volumes(context: &mut Context) {
         context,
         &json!({"step": "grow_logical_volume", "group": GROUP, "name": NAME, "size": 128 << 20}),
     );
-    let grow = json!({"step": "grow_filesystem", "device": node, "at": place, "fs_type": "ext4"});
-    done(context, "host", &grow);
+    let grow =
+        json!({"step": "grow_filesystem", "device": node, "at": directory, "fs_type": "ext4"});
+    expect_done(context, "host", &grow);
     let blocks: u64 = context
         .sh("stat -f -c '%b %S' /mnt/steps | awk '{print $1 * $2}'")
         .parse()
@@ -134,18 +135,18 @@ pub fn steps_on_logical_volumes(context: &mut Context) {
         &json!({"step": "tag_logical_volume", "group": GROUP, "name": NAME, "add": ["diskvitals.x=1"], "remove": ["none"]}),
     );
     assert_eq!(
-        done(context, "lvm", &list)["volumes"][0]["tags"],
+        expect_done(context, "lvm", &list)["volumes"][0]["tags"],
         json!(["diskvitals.volume", "diskvitals.x=1"])
     );
-    done(
+    expect_done(
         context,
         "host",
-        &json!({"step": "unmount", "target": place, "lazy": false}),
+        &json!({"step": "unmount", "target": directory, "lazy": false}),
     );
 
     // Its extents are the first of the first drive.
     let secrets = format!("head -c 200M {a} | LC_ALL=C grep -c -a -F diskvitals-secret || true");
-    assert_ne!(context.sh(&secrets), "0", "it would not be seen");
+    assert_ne!(context.sh(&secrets), "0", "the secret must be detectable");
     twice(context, &deactivate);
     twice(context, &remove);
     context.sh("sync; echo 3 > /proc/sys/vm/drop_caches");
@@ -154,7 +155,7 @@ pub fn steps_on_logical_volumes(context: &mut Context) {
         "0",
         "what was in the volume is still on the drives"
     );
-    assert_eq!(done(context, "lvm", &list)["volumes"], json!([]));
+    assert_eq!(expect_done(context, "lvm", &list)["volumes"], json!([]));
     context.sh(&format!(
         "vgremove -q -f {GROUP} && pvremove -q -y {a} {b} && rmdir /mnt/steps"
     ));

@@ -1,5 +1,5 @@
-//! Sectors that cannot be read, on each transport: what the kernel says of them must reach the
-//! drive and the volume on it.
+//! Sectors that cannot be read, on each transport: the kernel's records must become findings of the
+//! drive and of the volume on it.
 
 use std::time::Duration;
 
@@ -7,36 +7,37 @@ use crate::lab::context::{BAD, Context, Evidence, Expected, SUSPECT};
 use crate::lab::drives::{self, Drive};
 use crate::lab::faults::Error;
 
-/// Where no filesystem of this size has written anything.
+/// Positions to which no filesystem of this size has written.
 const SECTORS: [u64; 3] = [409_600, 450_560, 491_520];
 
 #[derive(Clone, Copy)]
-enum Then {
-    /// It is the same sector that fails again.
+enum Repetition {
+    /// The same sector fails again.
     SameSector,
     /// Two others fail as well.
     OtherSectors,
 }
 
-/// How a drive fails, and how the kernel says so.
+/// How a drive fails, and how the kernel logs it.
 struct Failure {
     drive: Drive,
     error: Error,
     reason: &'static str,
-    /// How the block layer begins its record.
-    says: &'static str,
-    then: Then,
+    /// The start of the block layer's record.
+    record_text: &'static str,
+    then: Repetition,
 }
 
-/// One error is suspect; what follows makes it bad, and the volume's data in those sectors lost.
+/// One error is SUSPECT. The following errors make it BAD, and the volume's data in those sectors
+/// is lost.
 fn sectors_fail(context: &mut Context, failure: &Failure) {
     let Failure { drive, reason, .. } = failure;
     let name = context.kernel_name(drive);
     let at = format!("/mnt/{}", drive.node);
     let volume = context.mounted(&drive.link(), "ext4", &at);
     context.guest.fail_reads(drive, failure.error, &SECTORS);
-    let record = |sector: u64| format!("{}, dev {name}, sector {sector} ", failure.says);
-    // The first record of an incident may be quoted, or the one that decides it.
+    let record = |sector: u64| format!("{}, dev {name}, sector {sector} ", failure.record_text);
+    // The evidence may quote the first record of an incident, or the decisive one.
     let (first, of_the_disk) = (record(SECTORS[0]), format!("[{name}] "));
     let quoted = [
         first.as_str(),
@@ -56,18 +57,18 @@ fn sectors_fail(context: &mut Context, failure: &Failure) {
         severity: SUSPECT,
         evidence: Evidence::Record(&quoted),
     });
-    let seen = context
+    let found = context
         .guest
         .ask(&format!("drive {}", drive.id))
         .unwrap_or_else(|error| panic!("{error}"));
-    assert_eq!(seen["health"], "HEALTH_SUSPECT", "{seen:#}");
+    assert_eq!(found["health"], "HEALTH_SUSPECT", "{found:#}");
     context.expect(&Expected {
         subject: &volume,
         reason: "DriveFailing",
         severity: SUSPECT,
         evidence: Evidence::Says(""),
     });
-    // The sector is the volume's own.
+    // The sector belongs to the volume.
     context.expect(&Expected {
         subject: &volume,
         reason: "IoErrors",
@@ -76,12 +77,12 @@ fn sectors_fail(context: &mut Context, failure: &Failure) {
     });
 
     match failure.then {
-        Then::SameSector => {
-            // Sooner, it is the same attempt.
+        Repetition::SameSector => {
+            // Sooner, it would count as the same attempt.
             context.pass(Duration::from_secs(11));
             assert!(!context.read_sector(&drive.link(), SECTORS[0]));
         }
-        Then::OtherSectors => {
+        Repetition::OtherSectors => {
             for sector in &SECTORS[1..] {
                 assert!(!context.read_sector(&drive.link(), *sector));
                 context.record(&[&record(*sector)]);
@@ -107,21 +108,21 @@ fn sectors_fail(context: &mut Context, failure: &Failure) {
         evidence: Evidence::Record(&quoted),
     });
     let status = &lost["status"];
-    // Only the drive's own word proves a loss.
-    let said = if *reason == "MediaErrors" {
+    // Only the drive's own report proves a loss.
+    let expected_status = if *reason == "MediaErrors" {
         "FINDING_STATUS_DATA_LOSS"
     } else {
         "FINDING_STATUS_DEGRADED"
     };
-    assert_eq!(status, said);
+    assert_eq!(status, expected_status);
 
-    // A drive that answers with an error has not been slow, gone or reset.
-    context.never_said(
+    // A drive that answers with an error was not slow, removed or reset.
+    context.never_raised(
         drive.id,
         &["DriveMissing", "DriveOffline", "IoTimeouts", "LinkErrors"],
     );
-    // The filesystem was not hit: nothing of its own lies there.
-    context.never_said(
+    // The filesystem is not affected: none of its metadata is there.
+    context.never_raised(
         &volume,
         &[
             "FilesystemErrors",
@@ -142,8 +143,8 @@ pub fn nvme(context: &mut Context) {
         drive: drives::NVME_MEDIUM,
         error: Error::Io,
         reason: "MediaErrors",
-        says: MEDIUM,
-        then: Then::SameSector,
+        record_text: MEDIUM,
+        then: Repetition::SameSector,
     };
     sectors_fail(context, &failure);
 }
@@ -155,11 +156,11 @@ pub fn sata(context: &mut Context) {
         drive: drives::SATA_MEDIUM,
         error: Error::Io,
         reason: "IoErrors",
-        says: "I/O error",
-        then: Then::OtherSectors,
+        record_text: "I/O error",
+        then: Repetition::OtherSectors,
     };
     sectors_fail(context, &failure);
-    context.never_said(failure.drive.id, &["MediaErrors"]);
+    context.never_raised(failure.drive.id, &["MediaErrors"]);
 }
 
 pub fn scsi(context: &mut Context) {
@@ -167,8 +168,8 @@ pub fn scsi(context: &mut Context) {
         drive: drives::SCSI_MEDIUM,
         error: Error::Medium,
         reason: "MediaErrors",
-        says: MEDIUM,
-        then: Then::OtherSectors,
+        record_text: MEDIUM,
+        then: Repetition::OtherSectors,
     };
     sectors_fail(context, &failure);
 }
@@ -178,8 +179,8 @@ pub fn megaraid(context: &mut Context) {
         drive: drives::MEGARAID_MEDIUM,
         error: Error::Medium,
         reason: "MediaErrors",
-        says: MEDIUM,
-        then: Then::OtherSectors,
+        record_text: MEDIUM,
+        then: Repetition::OtherSectors,
     };
     sectors_fail(context, &failure);
 }
@@ -189,8 +190,8 @@ pub fn sas(context: &mut Context) {
         drive: drives::SAS_MEDIUM,
         error: Error::Medium,
         reason: "MediaErrors",
-        says: MEDIUM,
-        then: Then::OtherSectors,
+        record_text: MEDIUM,
+        then: Repetition::OtherSectors,
     };
     sectors_fail(context, &failure);
 }
@@ -200,13 +201,13 @@ pub fn usb(context: &mut Context) {
         drive: drives::USB_MEDIUM,
         error: Error::Medium,
         reason: "MediaErrors",
-        says: MEDIUM,
-        then: Then::SameSector,
+        record_text: MEDIUM,
+        then: Repetition::SameSector,
     };
     sectors_fail(context, &failure);
 }
 
-/// A folder with files, of which nothing is in any cache: the journal keeps what it wrote until the
+/// A directory with files that are in no cache: the journal keeps what it wrote until the
 /// filesystem is unmounted.
 fn with_metadata(context: &mut Context, drive: &Drive, at: &str, options: &str) {
     context.sh(&format!(
@@ -239,7 +240,7 @@ pub fn metadata_of_ext4(context: &mut Context) {
     });
     let record = format!("I/O error, dev {name}, sector ");
     context.record(&[&record]);
-    // One sector or several: that the drive is named is what counts here.
+    // One sector or several: only the drive's name matters here.
     context.until("the drive is named", |context| {
         context.active(drive.id, "IoErrors")
     });
@@ -247,7 +248,7 @@ pub fn metadata_of_ext4(context: &mut Context) {
     context.try_sh("umount /mnt/meta-ext4 || umount -l /mnt/meta-ext4");
 }
 
-/// XFS on an NVMe drive gives up when it cannot read an inode that a transaction needs.
+/// XFS on an NVMe drive shuts down when it cannot read an inode that a transaction needs.
 pub fn metadata_of_xfs(context: &mut Context) {
     let drive = drives::NVME_METADATA;
     let name = context.kernel_name(&drive);

@@ -1,11 +1,11 @@
-//! Time heals what was suspect once: after `[errors] quiet_after` without a new event the finding
-//! clears.
+//! A suspect drive recovers with time: the finding clears after `[errors] quiet_after` without a
+//! new event.
 
 use crate::lab::context::Context;
 use crate::lab::drives;
 
-/// Uses what earlier scenarios left: the slow drives are well since.
-pub fn what_was_slow_is_good_again(context: &mut Context) {
+/// Uses the state that earlier scenarios left: the slow drives work again.
+pub fn slow_drives_become_good(context: &mut Context) {
     let suspects = [
         (drives::NVME_SLOW.id, "IoTimeouts"),
         (drives::NVME_SLOW.id, "ControllerResets"),
@@ -19,10 +19,10 @@ pub fn what_was_slow_is_good_again(context: &mut Context) {
         }
     }
     for drive in [drives::NVME_SLOW, drives::SATA_SLOW] {
-        let seen = context
+        let found = context
             .guest
             .ask(&format!("drive {}", drive.id))
             .unwrap_or_else(|error| panic!("{error}"));
-        assert_eq!(seen["health"], "HEALTH_GOOD", "{seen:#}");
+        assert_eq!(found["health"], "HEALTH_GOOD", "{found:#}");
     }
 }

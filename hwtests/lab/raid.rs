@@ -1,11 +1,11 @@
-//! md: an array that loses a leg, by command and by a drive that is pulled.
+//! md: an array that loses a member, by command and because a drive is pulled.
 
 use crate::lab::context::{BAD, Context, Evidence, Expected, SUSPECT};
 use crate::lab::drives::{self, Bus};
 
 const AT: &str = "/mnt/raid";
 
-pub fn leg_failed_and_pulled(context: &mut Context) {
+pub fn member_failed_and_pulled(context: &mut Context) {
     let (a, b) = (drives::RAID_LEG_A, drives::RAID_LEG_B);
     context.sh(&format!(
         "mdadm --create /dev/md0 --run --level=1 --raid-devices=2 --metadata=1.2 --bitmap=internal --size=64M {} {} && mdadm --wait /dev/md0 || true",
@@ -20,13 +20,13 @@ pub fn leg_failed_and_pulled(context: &mut Context) {
     ));
     context.record(&["Disk failure on"]);
     degraded(context, &volume);
-    // The array says so; the drive itself has done nothing.
-    context.never_said(
+    // The array reports it; the drive itself has no finding.
+    context.never_raised(
         a.id,
         &["DriveMissing", "DriveOffline", "MediaErrors", "IoErrors"],
     );
     context.sh(&format!("mdadm --manage /dev/md0 --remove failed && mdadm --manage /dev/md0 --re-add $(readlink -f {})", a.link()));
-    // A rebuild's end is told by no event: looked at every half minute, or when asked.
+    // No event announces the end of a rebuild: it is polled every half minute, or on request.
     refreshed(context, &volume);
 
     context.guest.unplug(&b);
@@ -47,13 +47,13 @@ pub fn leg_failed_and_pulled(context: &mut Context) {
         severity: SUSPECT,
         evidence: Evidence::Says(""),
     });
-    let seen = context
+    let found = context
         .guest
         .ask(&format!("volume {volume}"))
         .unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(
-        seen["health"], "HEALTH_SUSPECT",
-        "it works on one leg: {seen:#}"
+        found["health"], "HEALTH_SUSPECT",
+        "it works on one member: {found:#}"
     );
 
     context.guest.plug(&b, Bus::Scsi(21));
@@ -86,9 +86,9 @@ fn degraded(context: &mut Context, volume: &str) {
         severity: SUSPECT,
         evidence: Evidence::Says("/md/degraded: 1"),
     });
-    let seen = context
+    let found = context
         .guest
         .ask(&format!("volume {volume}"))
         .unwrap_or_else(|error| panic!("{error}"));
-    assert_eq!(seen["health"], "HEALTH_SUSPECT", "{seen:#}");
+    assert_eq!(found["health"], "HEALTH_SUSPECT", "{found:#}");
 }

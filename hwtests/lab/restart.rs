@@ -1,5 +1,5 @@
-//! The daemon dies in the middle: what it knew is known after its restart, and the kernel's records
-//! are counted once.
+//! The daemon is killed: its knowledge survives the restart, and the kernel's records are counted
+//! once.
 
 use serde_json::Value;
 
@@ -11,7 +11,7 @@ fn sigkill(context: &mut Context) {
     let restarts = context.sh("systemctl show -P NRestarts diskvitalsd");
     context.sh("systemctl kill -s KILL diskvitalsd");
     context.until(
-        "systemd has started it again, and it has its full picture",
+        "systemd has restarted the daemon, and its snapshot is complete",
         |context| {
             let again = context.sh("systemctl show -P NRestarts diskvitalsd") != restarts;
             let node = context.guest.ask("status").ok()?;
@@ -29,11 +29,11 @@ fn kept(before: &Value, after: &Value) {
     }
 }
 
-pub fn killed_in_the_middle(context: &mut Context) {
+pub fn killed_between_errors(context: &mut Context) {
     let drive = drives::SCSI_RESTART;
     let name = context.kernel_name(&drive);
 
-    // Errors before and after: what the log holds is counted, once.
+    // Errors before and after the restart: the log's records are counted once.
     let sectors: Vec<u64> = (0..8).map(|number| 300_000 + number * 800).collect();
     context.guest.fail_reads(&drive, Error::Medium, &sectors);
     let record = format!("critical medium error, dev {name}, sector ");
@@ -48,13 +48,13 @@ pub fn killed_in_the_middle(context: &mut Context) {
         severity: BAD,
         evidence,
     });
-    // These come while it is dead, or while it starts.
+    // These occur while the daemon is down or starting.
     context.sh("systemctl kill -s KILL diskvitalsd");
     for sector in &sectors[4..] {
         assert!(!context.read_sector(&drive.link(), *sector));
         context.record(&[&format!("{record}{sector} ")]);
     }
-    context.until("it has its full picture again", |context| {
+    context.until("a complete snapshot after the restart", |context| {
         context
             .guest
             .ask("status")
@@ -62,20 +62,20 @@ pub fn killed_in_the_middle(context: &mut Context) {
             .filter(|node| node["settled"] == true)
     });
     // Each of these records ends an incident of its own.
-    let told = context
+    let counted = context
         .records()
         .iter()
         .filter(|text| text.contains(&record))
         .count()
         .to_string();
     context.until("every incident is counted, once", |context| {
-        let seen = context.guest.ask(&format!("drive {}", drive.id)).ok()?;
-        let media = seen["errors"]
+        let found = context.guest.ask(&format!("drive {}", drive.id)).ok()?;
+        let media = found["errors"]
             .as_array()?
             .iter()
             .find(|tally| tally["class"] == "medium")?
             .clone();
-        (media["incidents"] == told).then_some(())
+        (media["incidents"] == counted).then_some(())
     });
     let after = context
         .active(drive.id, "MediaErrors")
@@ -95,7 +95,7 @@ pub fn killed_in_the_middle(context: &mut Context) {
     sigkill(context);
     let after = context.expect(&missing);
     kept(&before, &after);
-    // It returns while nobody looks.
+    // The drive returns while the daemon is down.
     context.sh("systemctl stop diskvitalsd");
     context.guest.plug(&drive, Bus::Scsi(22));
     context.kernel_name(&drive);
@@ -103,8 +103,8 @@ pub fn killed_in_the_middle(context: &mut Context) {
     context.expect_cleared(drive.id, "DriveMissing");
 }
 
-/// Its device is gone, and with it the UUID that its id is made of: only the daemon's memory knows
-/// whose mount this is.
+/// Its device is missing, and with it the UUID that its id contains: only the stored state
+/// identifies the mount's volume.
 pub fn a_volume_without_its_device(context: &mut Context) {
     let drive = drives::SCSI_FORGOTTEN;
     let volume = context.mounted(&drive.link(), "ext4", "/mnt/forgotten");
@@ -117,7 +117,7 @@ pub fn a_volume_without_its_device(context: &mut Context) {
     };
     let before = context.expect(&missing);
     sigkill(context);
-    // Mounts have been read and probed anew by then.
+    // By then mounts have been read and probed again.
     context.until("the mount was probed again", |context| {
         context
             .findings(false)

@@ -1,4 +1,4 @@
-//! The kernel's own fault-injecting SCSI host, scsi_debug: errors that QEMU's disks cannot make.
+//! The kernel's fault-injecting SCSI host, scsi_debug: errors that QEMU's disks cannot produce.
 
 use serde_json::Value;
 
@@ -13,15 +13,15 @@ struct Target {
     name: String,
 }
 
-/// Three disks, one for each kind of fault: `opts` is the whole driver's, and only the disk that is
-/// read notices.
+/// Three disks, one for each kind of fault: `opts` belongs to the whole driver, and only the disk
+/// that is read is affected.
 fn load(context: &mut Context) -> Vec<Target> {
     context.sh(
         "modprobe scsi_debug dev_size_mb=64 num_tgts=3 max_luns=1 statistics=1 && udevadm settle",
     );
     let drives = context.until("three more drives", |context| {
         let answer = context.guest.ask("drives").ok()?;
-        // Its disks are known by the NAA that the driver makes up (drivers/scsi/scsi_debug.c,
+        // Its disks have the NAA that the driver generates (drivers/scsi/scsi_debug.c,
         // naa3_comp_a).
         let mine = |drive: &&Value| {
             drive["id"]
@@ -50,7 +50,7 @@ fn target(drive: &Value) -> Option<Target> {
     })
 }
 
-/// Every command that follows is answered so, until `opts` is 0 again.
+/// Every following command is answered in this manner, until `opts` is 0 again.
 fn set(context: &mut Context, opts: &str, every_nth: i32) {
     context.sh(&format!(
         "echo {opts} > {DRIVER}/opts; echo {every_nth} > {DRIVER}/every_nth"
@@ -66,7 +66,7 @@ fn read(context: &mut Context, name: &str, sector: u64) -> bool {
         == 0
 }
 
-pub fn scsi_debug(context: &mut Context) {
+pub fn three_kinds_of_error(context: &mut Context) {
     let targets = load(context);
     let [unreadable, corrupted, silent] = targets.as_slice() else {
         panic!("three")
@@ -86,7 +86,7 @@ pub fn scsi_debug(context: &mut Context) {
         evidence,
     });
 
-    // Aborted Command, Ack/nak timeout: a fault of the way to the disk.
+    // Aborted Command, Ack/nak timeout: a fault of the path to the disk.
     set(context, "0x10", 1);
     read(context, &corrupted.name, 0);
     set(context, "0", 0);
@@ -102,10 +102,9 @@ pub fn scsi_debug(context: &mut Context) {
         severity: SUSPECT,
         evidence: Evidence::Record(&record),
     });
-    context.never_said(&corrupted.id, &["MediaErrors"]);
+    context.never_raised(&corrupted.id, &["MediaErrors"]);
 
-    // No command is answered any more: the error handler tries all it has, and sets the disk
-    // offline.
+    // Commands are no longer answered: the error handler escalates and sets the disk offline.
     context.sh(&format!(
         "echo 2 > /sys/block/{0}/device/timeout; echo 1 > /sys/block/{0}/device/eh_timeout",
         silent.name
@@ -115,7 +114,7 @@ pub fn scsi_debug(context: &mut Context) {
     set(context, "0", 0);
     let offlined = ["Device offlined - not ready after error recovery"];
     context.record(&offlined);
-    // What the kernel's log and what sysfs say is the same statement.
+    // The kernel log and sysfs agree.
     let evidence = Evidence::Record(&offlined);
     context.expect(&Expected {
         subject: &silent.id,
@@ -130,13 +129,13 @@ pub fn scsi_debug(context: &mut Context) {
         severity: SUSPECT,
         evidence: Evidence::Record(&record),
     });
-    context.never_said(&silent.id, &["MediaErrors"]);
+    context.never_raised(&silent.id, &["MediaErrors"]);
     context.sh(&format!(
         "echo running > /sys/block/{}/device/state",
         silent.name
     ));
-    // The kernel tells nobody that the state was set by hand: seen at the next reconciliation, or
-    // when asked.
+    // The kernel sends no event for a state that was set by hand: it is found at the next
+    // reconciliation, or on request.
     context
         .guest
         .ask("refresh")

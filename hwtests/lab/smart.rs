@@ -1,5 +1,5 @@
-//! What drives say of themselves: asked under the shipped unit's rights, a controller's warnings as
-//! they are announced, a disk that foresees its end, and a smartctl that is none.
+//! SMART data of the drives: queries with the shipped unit's privileges, warnings that a controller
+//! announces, a disk that predicts its failure, and a broken smartctl.
 
 use std::time::{Duration, Instant};
 
@@ -8,24 +8,24 @@ use serde_json::Value;
 use crate::lab::context::{BAD, Context, Evidence, Expected, INFO, SUSPECT};
 use crate::lab::drives::{self, Bus, Drive};
 
-/// Where the unit may write, so that the program can tell what it was asked.
-const PLACE: &str = "/var/lib/diskvitals/lab";
+/// Where the unit may write, so that the program can record its calls.
+const DIRECTORY: &str = "/var/lib/diskvitals/lab";
 const CONFIG: &str = "/etc/diskvitals/diskvitals.toml";
-/// An event, one run of smartctl and a judgement, in a machine that is emulated and may have to
-/// wait; the interval of a drive that is well is ten minutes.
+/// An event, one run of smartctl and an evaluation, under emulation on a busy machine; the interval
+/// of a healthy drive is ten minutes.
 const AT_ONCE: Duration = Duration::from_secs(90);
 
-fn seen(context: &mut Context, id: &str) -> Option<Value> {
+fn shown_drive(context: &mut Context, id: &str) -> Option<Value> {
     context.guest.ask(&format!("drive {id}")).ok()
 }
 
 fn answered(context: &mut Context, id: &str) -> Value {
-    context.until(&format!("{id} has told of itself"), |context| {
-        seen(context, id).filter(|drive| drive["smart"]["state"] == "STATE_ANSWERED")
+    context.until(&format!("{id} has reported SMART data"), |context| {
+        shown_drive(context, id).filter(|drive| drive["smart"]["state"] == "STATE_ANSWERED")
     })
 }
 
-/// The rights of the unit as shipped are enough for every kind of drive that says anything.
+/// The unit's privileges suffice for every kind of drive that reports SMART data.
 pub fn under_the_shipped_unit(context: &mut Context) {
     let disk = answered(context, drives::SATA_PULLED.id);
     assert_eq!(disk["smart"]["passed"], true, "{disk:#}");
@@ -43,11 +43,11 @@ pub fn under_the_shipped_unit(context: &mut Context) {
             .is_some_and(|celsius| celsius > 0),
         "{nvme:#}"
     );
-    // A disk that has nothing to tell is no fault. MegaRAID shows its only disk as a logical one,
-    // which is not asked.
+    // A disk without SMART data is no fault. MegaRAID shows its only disk as a logical one, which
+    // is not queried.
     for drive in [drives::SAS_MEDIUM, drives::USB_PULLED] {
-        let state = context.until(&format!("{} was asked", drive.id), |context| {
-            seen(context, drive.id)
+        let state = context.until(&format!("{} was queried", drive.id), |context| {
+            shown_drive(context, drive.id)
                 .map(|drive| drive["smart"]["state"].clone())
                 .filter(|state| state.is_string() && state != "STATE_WAITING")
         });
@@ -57,7 +57,7 @@ pub fn under_the_shipped_unit(context: &mut Context) {
             drive.id
         );
     }
-    // A disk that a controller shows and that smartctl reaches behind it as well is one drive.
+    // A disk that a controller shows, and that smartctl also reaches behind it, is one drive.
     let all = context
         .guest
         .ask("drives")
@@ -83,7 +83,7 @@ pub fn under_the_shipped_unit(context: &mut Context) {
     assert_eq!(source["state"], "STATE_ACTIVE", "{source:#}");
 }
 
-/// Set while it runs: the controller announces it, and nobody waits for an interval.
+/// Set while it runs: the controller announces it, and no query interval has to pass.
 pub fn critical_warnings(context: &mut Context) {
     let drive = drives::NVME_WARNS;
     answered(context, drive.id);
@@ -123,19 +123,19 @@ pub fn critical_warnings(context: &mut Context) {
                 evidence: Evidence::Says(""),
             });
         } else {
-            context.never_said(drive.id, &["SmartFailing"]);
+            context.never_raised(drive.id, &["SmartFailing"]);
         }
-        // Nobody announces that all is well again: it is asked often while it is suspect.
+        // Recovery is not announced: a suspect drive is queried often.
         context.guest.critical_warning(&drive, 0);
         context.expect_cleared(drive.id, reason);
     }
     context.sh("umount /mnt/warns");
 }
 
-/// The kernel's own SCSI disk tells of an informational exception (SPC-6, Informational Exceptions
-/// Control mode page). It can only rehearse: 5D/FF, "(FALSE)" (drivers/scsi/scsi_debug.c,
+/// The kernel's own SCSI disk reports an informational exception (SPC-6, Informational Exceptions
+/// Control mode page). It can only report a test: 5D/FF, "(FALSE)" (drivers/scsi/scsi_debug.c,
 /// resp_ie_l_pg). The same answer with the code of a true prediction is a failure.
-pub fn a_disk_that_foresees_its_end(context: &mut Context) {
+pub fn a_disk_that_predicts_its_failure(context: &mut Context) {
     context.sh("test -d /sys/bus/pseudo/drivers/scsi_debug || modprobe scsi_debug dev_size_mb=64 num_tgts=1 max_luns=1; udevadm settle");
     let (id, name) = context.until("its disk is a drive", |context| {
         let all = context.guest.ask("drives").ok()?;
@@ -153,7 +153,7 @@ pub fn a_disk_that_foresees_its_end(context: &mut Context) {
     });
     context.breaks(&id);
     answered(context, &id);
-    // DEXCPT off, TEST on, MRIE 6: reported when asked.
+    // DEXCPT off, TEST on, MRIE 6: reported on request.
     context.sh(&format!(
         "sg_wr_mode -p 1c -c 1c,0a,0c,06,0,0,0,0,0,0,0,1 /dev/{name}"
     ));
@@ -166,7 +166,7 @@ pub fn a_disk_that_foresees_its_end(context: &mut Context) {
     });
 
     in_its_place(context);
-    context.sh(&format!("smartctl -j -x /dev/{name} | sed 's/\"ascq\": 255/\"ascq\": 16/; s/ (FALSE)//' > {PLACE}/dev/{name}.json; echo 8 > {PLACE}/dev/{name}.exit"));
+    context.sh(&format!("smartctl -j -x /dev/{name} | sed 's/\"ascq\": 255/\"ascq\": 16/; s/ (FALSE)//' > {DIRECTORY}/dev/{name}.json; echo 8 > {DIRECTORY}/dev/{name}.exit"));
     refresh(context, &id);
     context.expect(&Expected {
         subject: &id,
@@ -189,20 +189,20 @@ fn refresh(context: &mut Context, id: &str) {
         .unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// In smartctl's place, a program that does what it is told for some drives and asks smartctl for
-/// the others.
+/// Replaces smartctl: a program that misbehaves as configured for some drives and calls smartctl
+/// for the others.
 fn in_its_place(context: &mut Context) {
     let script = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/smartctl");
     std::fs::copy(script, context.guest.share().join("smartctl")).expect("copied");
     context.sh(&format!(
-        "mkdir -p {PLACE}/dev && cp /lab/smartctl {PLACE}/ && chmod 755 {PLACE}/smartctl && echo /usr/sbin/smartctl > {PLACE}/real && : > {PLACE}/calls"
+        "mkdir -p {DIRECTORY}/dev && cp /lab/smartctl {DIRECTORY}/ && chmod 755 {DIRECTORY}/smartctl && echo /usr/sbin/smartctl > {DIRECTORY}/real && : > {DIRECTORY}/calls"
     ));
-    context.sh(&format!("sed -i 's,^command = .*,command = \"{PLACE}/smartctl\",' {CONFIG} && systemctl reload diskvitalsd"));
+    context.sh(&format!("sed -i 's,^command = .*,command = \"{DIRECTORY}/smartctl\",' {CONFIG} && systemctl reload diskvitalsd"));
 }
 
 fn smartctl_again(context: &mut Context) {
     context.sh(&format!(
-        "sed -i 's,^command = .*,command = \"/usr/sbin/smartctl\",' {CONFIG} && systemctl reload diskvitalsd && rm -r {PLACE}"
+        "sed -i 's,^command = .*,command = \"/usr/sbin/smartctl\",' {CONFIG} && systemctl reload diskvitalsd && rm -r {DIRECTORY}"
     ));
 }
 
@@ -213,7 +213,7 @@ fn controller(context: &mut Context, drive: &Drive) -> String {
         .map_or(name.clone(), |(controller, _)| controller.to_owned())
 }
 
-pub fn a_smartctl_that_is_none(context: &mut Context) {
+pub fn a_broken_smartctl(context: &mut Context) {
     let odd = [
         (drives::NVME_HANGS, "hang"),
         (drives::NVME_FLOODS, "flood"),
@@ -227,20 +227,21 @@ pub fn a_smartctl_that_is_none(context: &mut Context) {
     in_its_place(context);
     for (drive, what) in &odd {
         let device = controller(context, drive);
-        context.sh(&format!("smartctl -j -x /dev/{device} > {PLACE}/dev/{device}.json; echo '{what}' > {PLACE}/dev/{device}.does"));
+        context.sh(&format!("smartctl -j -x /dev/{device} > {DIRECTORY}/dev/{device}.json; echo '{what}' > {DIRECTORY}/dev/{device}.does"));
         refresh(context, drive.id);
     }
-    // One hangs by now, and will for as long as it is given.
+    // By now one query hangs, until its time-out.
     let before = answered(context, drives::NVME_WARNS.id)["smart"]["answered"].clone();
     refresh(context, drives::NVME_WARNS.id);
     context.until("another drive answers meanwhile", |context| {
-        seen(context, drives::NVME_WARNS.id).filter(|drive| drive["smart"]["answered"] != before)
+        shown_drive(context, drives::NVME_WARNS.id)
+            .filter(|drive| drive["smart"]["answered"] != before)
     });
     for (drive, what) in &odd {
         context.until(
             &format!("of what does `{what}` nothing is known"),
             |context| {
-                let drive = seen(context, drive.id)?;
+                let drive = shown_drive(context, drive.id)?;
                 let stuck = drive["findings"]
                     .as_array()?
                     .iter()
@@ -248,7 +249,7 @@ pub fn a_smartctl_that_is_none(context: &mut Context) {
                 (drive["health"] == "HEALTH_UNKNOWN" || stuck).then_some(())
             },
         );
-        context.never_said(
+        context.never_raised(
             drive.id,
             &[
                 "SmartFailing",
@@ -281,40 +282,40 @@ pub fn a_smartctl_that_is_none(context: &mut Context) {
     smartctl_again(context);
     for (drive, what) in &odd {
         refresh(context, drive.id);
-        context.until(&format!("after `{what}` it is well"), |context| {
-            seen(context, drive.id).filter(|drive| drive["health"] == "HEALTH_GOOD")
+        context.until(&format!("after `{what}` the drive is GOOD"), |context| {
+            shown_drive(context, drive.id).filter(|drive| drive["health"] == "HEALTH_GOOD")
         });
     }
 }
 
-/// The drive goes while smartctl is asking it.
-pub fn unplugged_while_it_is_asked(context: &mut Context) {
+/// The drive is removed while smartctl queries it.
+pub fn unplugged_during_a_query(context: &mut Context) {
     let drive = drives::NVME_TORN;
     answered(context, drive.id);
     in_its_place(context);
     let device = controller(context, &drive);
-    context.sh(&format!("echo 5 > {PLACE}/dev/{device}.sleep"));
+    context.sh(&format!("echo 5 > {DIRECTORY}/dev/{device}.sleep"));
     refresh(context, drive.id);
-    context.until("it is being asked", |context| {
+    context.until("the query runs", |context| {
         (context
-            .try_sh(&format!("grep '^begin.*/dev/{device}$' {PLACE}/calls"))
+            .try_sh(&format!("grep '^begin.*/dev/{device}$' {DIRECTORY}/calls"))
             .status
             == 0)
             .then_some(())
     });
     context.guest.unplug(&drive);
-    context.until("it is missed", |context| {
+    context.until("the drive is missing", |context| {
         context.active(drive.id, "DriveMissing")
     });
-    context.sh(&format!("rm {PLACE}/dev/{device}.sleep"));
+    context.sh(&format!("rm {DIRECTORY}/dev/{device}.sleep"));
     context.guest.plug(&drive, Bus::Nvme(5));
     context.expect_cleared(drive.id, "DriveMissing");
     smartctl_again(context);
-    context.until("it is well", |context| {
-        seen(context, drive.id).filter(|drive| drive["health"] == "HEALTH_GOOD")
+    context.until("the drive is GOOD", |context| {
+        shown_drive(context, drive.id).filter(|drive| drive["health"] == "HEALTH_GOOD")
     });
     answered(context, drive.id);
-    context.never_said(
+    context.never_raised(
         drive.id,
         &[
             "SmartFailing",

@@ -1,5 +1,5 @@
-//! Drives that do not answer in time: the kernel's own recovery is told as such, and not as a bad
-//! medium.
+//! Drives that do not answer in time: the kernel's recovery is reported as a timeout or reset, and
+//! not as a bad medium.
 
 use crate::lab::context::{Context, Evidence, Expected, SUSPECT};
 use crate::lab::drives::{self, Drive};
@@ -7,14 +7,14 @@ use crate::lab::drives::{self, Drive};
 /// 4 KiB take five seconds.
 const CRAWL: u64 = 800;
 
-/// Several reads at once, in the background: the first may pass before the throttle counts.
+/// Several reads at once, in the background: the first may pass before the throttle takes effect.
 fn reads_that_wait(context: &mut Context, drive: &Drive) {
     context.guest.throttle(drive, CRAWL);
-    for place in 1..=3 {
+    for position in 1..=3 {
         context.sh(&format!(
             "systemd-run -q --collect dd if={} of=/dev/null bs=4096 skip={} count=1 iflag=direct",
             drive.link(),
-            place * 1000
+            position * 1000
         ));
     }
 }
@@ -48,7 +48,7 @@ pub fn nvme(context: &mut Context) {
     context.until("the drive reads again", |context| {
         context.read_sector(&drive.link(), 8192).then_some(())
     });
-    context.never_said(drive.id, &["MediaErrors", "DriveOffline", "DriveMissing"]);
+    context.never_raised(drive.id, &["MediaErrors", "DriveOffline", "DriveMissing"]);
 }
 
 pub fn sata(context: &mut Context) {
@@ -56,7 +56,7 @@ pub fn sata(context: &mut Context) {
     let name = context.kernel_name(&drive);
     context.sh(&format!("echo 2 > /sys/block/{name}/device/timeout"));
     reads_that_wait(context, &drive);
-    // The port, not the disk, is named: ataN, which sysfs leads to the disk.
+    // The record names the port, not the disk: ataN, which sysfs maps to the disk.
     let late = ["Emask 0x4 (timeout)", "exception Emask", "failed command"];
     context.expect(&Expected {
         subject: drive.id,
@@ -69,5 +69,5 @@ pub fn sata(context: &mut Context) {
     context.until("the drive reads again", |context| {
         context.read_sector(&drive.link(), 8192).then_some(())
     });
-    context.never_said(drive.id, &["MediaErrors", "DriveOffline", "DriveMissing"]);
+    context.never_raised(drive.id, &["MediaErrors", "DriveOffline", "DriveMissing"]);
 }

@@ -1,4 +1,4 @@
-//! Statements about findings: waited for, or the scenario fails.
+//! Assertions about findings: awaited until the deadline, then the scenario fails.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::lab::context::{Context, SOON, step};
 use crate::lab::drives::{self, Drive};
 
-/// What a finding must say.
+/// The expected content of a finding.
 #[derive(Clone, Copy, Debug)]
 pub struct Expected<'a> {
     pub subject: &'a str,
@@ -18,15 +18,15 @@ pub struct Expected<'a> {
 
 #[derive(Clone, Copy, Debug)]
 pub enum Evidence<'a> {
-    /// Some evidence, written as `source: text`, has this in it.
+    /// Some evidence, written as `source: text`, contains this.
     Says(&'a str),
-    /// What is quoted of the kernel log is there verbatim, since the scenario's start, and one of
-    /// these texts is in it. The first of them must come in the kernel log in any case: it proves
-    /// the fault. The others are in records of the same incident, any of which may be quoted.
+    /// Quotes of the kernel log are verbatim, since the scenario's start, and contain one of these
+    /// texts. The first text must appear in the kernel log in any case: it proves the fault. The
+    /// others are in records of the same incident, any of which may be quoted.
     Record(&'a [&'a str]),
 }
 
-/// The source that evidence from the kernel log names.
+/// The source name of evidence from the kernel log.
 const KERNEL_LOG: &str = "kernel log";
 
 pub const SUSPECT: &str = "SEVERITY_SUSPECT";
@@ -48,7 +48,7 @@ impl Context {
             .find(|finding| about(finding, subject, reason))
     }
 
-    /// Waits for the finding, with all of it.
+    /// Waits for the finding with all of its content.
     pub fn expect(&mut self, expected: &Expected<'_>) -> Value {
         if let Evidence::Record(patterns) = expected.evidence {
             self.record(&patterns[..1]);
@@ -58,7 +58,7 @@ impl Context {
         let began = Instant::now();
         let deadline = self.deadline.min(began + SOON);
         loop {
-            let seen = self.guest.watch.count();
+            let known = self.guest.watch.count();
             if let Some(finding) = self.active(expected.subject, expected.reason) {
                 if finding["severity"] == expected.severity
                     && self.has_evidence(&finding, expected.evidence)
@@ -72,7 +72,7 @@ impl Context {
                 Instant::now() < deadline,
                 "no such finding: {what}; there is {last:#}"
             );
-            self.guest.watch.more_than(seen, Duration::from_secs(1));
+            self.guest.watch.more_than(known, Duration::from_secs(1));
         }
     }
 
@@ -107,7 +107,7 @@ impl Context {
         }
     }
 
-    /// Waits until the finding is cleared, and is in the history as such.
+    /// Waits until the finding is cleared, and is in the history as cleared.
     pub fn expect_cleared(&mut self, subject: &str, reason: &str) {
         self.until(&format!("{reason} of {subject} is cleared"), |context| {
             let all = context.findings(true);
@@ -121,64 +121,64 @@ impl Context {
         });
     }
 
-    /// Whatever the reason: nothing was ever said of this drive.
-    pub fn never_blamed(&mut self, drive: &Drive) {
-        let said = self.findings(true);
-        let blamed: Vec<&Value> = said
+    /// This drive never had a finding, of any reason.
+    pub fn never_had_finding(&mut self, drive: &Drive) {
+        let findings = self.findings(true);
+        let wrong: Vec<&Value> = findings
             .iter()
             .filter(|finding| finding["subject"]["id"] == drive.id)
             .collect();
         assert!(
-            blamed.is_empty(),
-            "an innocent drive is blamed: {blamed:#?}"
+            wrong.is_empty(),
+            "an unbroken drive has findings: {wrong:#?}"
         );
     }
 
-    /// Never said of the subject, not even for a moment.
-    pub fn never_said(&mut self, subject: &str, reasons: &[&str]) {
-        let said = self.findings(true);
-        let wrong: Vec<&Value> = said
+    /// The subject never had this finding, not even for a moment.
+    pub fn never_raised(&mut self, subject: &str, reasons: &[&str]) {
+        let findings = self.findings(true);
+        let wrong: Vec<&Value> = findings
             .iter()
             .filter(|finding| reasons.iter().any(|reason| about(finding, subject, reason)))
             .collect();
         assert!(
             wrong.is_empty(),
-            "this must not be said of {subject}: {wrong:#?}"
+            "{subject} must not have these findings: {wrong:#?}"
         );
     }
 
-    /// Every drive that no scenario has broken is GOOD, and nothing was ever said of it.
+    /// Every drive that no scenario has broken is GOOD and never had a finding.
     pub fn others_are_good(&mut self) {
         let answer = self
             .guest
             .ask("drives")
             .unwrap_or_else(|error| panic!("{error}"));
-        let seen = answer["drives"].as_array().cloned().unwrap_or_default();
-        let said = self.findings(true);
+        let shown = answer["drives"].as_array().cloned().unwrap_or_default();
+        let findings = self.findings(true);
         for drive in drives::ALL {
             assert!(
-                seen.iter().any(|one| one["id"] == drive.id),
+                shown.iter().any(|one| one["id"] == drive.id),
                 "no drive {} in {:?}",
                 drive.id,
-                ids(&seen)
+                ids(&shown)
             );
         }
-        for drive in seen.iter().filter(|one| {
+        for drive in shown.iter().filter(|one| {
             !one["id"]
                 .as_str()
                 .is_some_and(|id| self.broken.contains(id))
         }) {
             assert!(
                 drive["health"] == "HEALTH_GOOD",
-                "an innocent drive is not GOOD: {drive:#}"
+                "an unbroken drive is not GOOD: {drive:#}"
             );
-            let blamed: Vec<&Value> = said
+            let wrong: Vec<&Value> = findings
                 .iter()
                 .filter(|finding| finding["subject"]["id"] == drive["id"])
                 .collect();
             assert!(
-                blamed.is_empty(),
-                "an innocent drive is blamed: {blamed:#?}"
+                wrong.is_empty(),
+                "an unbroken drive has findings: {wrong:#?}"
             );
         }
     }
