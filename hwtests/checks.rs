@@ -1,5 +1,5 @@
-//! Checks by the real daemon on real filesystems: what it answers, what it leaves alone, and what
-//! is left when something or somebody dies in the middle.
+//! Checks by the real daemon on real filesystems: their verdicts, what they leave untouched, and
+//! what remains when a process or device fails during a check.
 
 mod device_loss;
 mod failures;

@@ -1,5 +1,5 @@
-//! The kernel's counters of errors, on filesystems that are really damaged: read by the worker, as
-//! the daemon has it read them.
+//! The kernel's error counters on filesystems that are really damaged, read by the same worker that
+//! the daemon uses.
 
 use std::path::Path;
 use std::time::Duration;
@@ -58,7 +58,8 @@ fn now() -> jiff::Timestamp {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn errors_of_a_damaged_ext4_grow_its_counter_and_carry_the_first_and_last_error() {
     let testbed = Testbed::new();
-    // Without checksums: the damage is then found by what it says, as corruption (EFSCORRUPTED).
+    // Without checksums: the kernel detects the damage by its content, as corruption
+    // (EFSCORRUPTED).
     let disk = testbed.ext4("e.img", 64, &["-b", "4096", "-O", "^metadata_csum"]);
     let mnt = testbed.path("mnt/e");
     mount_device(&disk.device, "ext4", &mnt, "");
@@ -71,11 +72,11 @@ async fn errors_of_a_damaged_ext4_grow_its_counter_and_carry_the_first_and_last_
     let healthy = reading(&disk, "ext4").await.expect("counted");
     assert_eq!(healthy.values["errors_count"], 0);
     assert_eq!(memory.update(&healthy, now()), []);
-    // ext4 leaves out what makes no sense and tells its reader nothing (ext4_readdir()).
+    // ext4 skips invalid entries and gives its reader no error (ext4_readdir()).
     std::fs::read_dir(mnt.join("folder"))
         .expect("opens")
         .for_each(drop);
-    // The superblock's fields are filled in by a worker of ext4's own.
+    // A work item of ext4 updates the superblock's fields.
     let damaged = eventually("the error is counted", SOON, async || {
         reading(&disk, "ext4")
             .await
@@ -168,7 +169,7 @@ async fn corruption_on_a_multi_device_btrfs_grows_the_counter_of_the_corrupt_dev
     let mnt = testbed.path("mnt/b");
     let mount = || mount_device(&disks[0].device, "btrfs", &mnt, &options);
     mount();
-    // The ids have a gap, and are not in the order of the names.
+    // The ids have a gap and are not in the order of the names.
     run(
         "/usr/bin/btrfs",
         &[&"device", &"remove", &disks[0].device, &mnt],
@@ -221,7 +222,7 @@ async fn corruption_on_a_multi_device_btrfs_grows_the_counter_of_the_corrupt_dev
         })
         .collect();
     assert_eq!(seen, expected, "{readings:#?}");
-    // Which device is which is not in sysfs: there, nothing is said of it.
+    // sysfs does not show which device is which, so no counter is attributed to one.
     assert!(plain_btrfs(&disks).await.is_empty());
     umount(&mnt);
 }
@@ -265,7 +266,7 @@ async fn the_health_of_an_xfs_is_read_and_good() {
         (10, 0),
         "{health:#?}"
     );
-    // The kernel looks at the summary counters at each mount: the fields lie where we read them.
+    // The kernel verifies the summary counters at each mount: the fields are where we read them.
     assert!(health.details.contains_key("checked"));
     umount(&mnt);
 }

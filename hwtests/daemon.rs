@@ -1,5 +1,5 @@
-//! Starting and refusing to start: sockets, state directories, configuration; and names that are no
-//! text.
+//! Starting and refusing to start: sockets, state directories, configuration; and mount points
+//! whose names are not UTF-8.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -13,8 +13,7 @@ use crate::support::daemon::Arguments;
 use crate::support::tools::{bind, mount_device, mount_with, remount};
 use crate::support::{self, Daemon, SOON, Testbed, eventually};
 
-/// Arguments of a second daemon that shares nothing with the first one's but what the test makes it
-/// share.
+/// Arguments of a second daemon that shares with the first one only what the test sets.
 fn second(testbed: &Testbed) -> Arguments {
     let other = testbed.path("second");
     std::fs::create_dir_all(other.join("state")).expect("a folder");
@@ -28,10 +27,10 @@ fn second(testbed: &Testbed) -> Arguments {
 }
 
 #[track_caller]
-fn assert_says(text: &str, words: &[&str]) {
+fn assert_contains(text: &str, texts: &[&str]) {
     assert!(
-        words.iter().all(|word| text.contains(word)),
-        "should say {words:?}:\n{text}"
+        texts.iter().all(|part| text.contains(part)),
+        "should contain {texts:?}:\n{text}"
     );
     assert!(!text.contains("panicked"), "{text}");
 }
@@ -58,10 +57,13 @@ async fn a_second_daemon_on_a_live_socket_is_refused() {
         } else {
             &arguments.agent_socket
         };
-        assert_says(&text, &[shared.to_str().expect("text")]);
+        assert_contains(&text, &[shared.to_str().expect("text")]);
     }
     daemon.must_run();
-    assert!(daemon.client.node().await.settled, "the first one goes on");
+    assert!(
+        daemon.client.node().await.settled,
+        "the first one continues"
+    );
     daemon.stop().await;
 }
 
@@ -75,7 +77,7 @@ async fn a_second_daemon_on_one_state_directory_is_refused() {
     };
     let (code, text) = arguments.refused().await;
     assert_eq!(code, 1, "{text}");
-    assert_says(&text, &[arguments.state_dir.to_str().expect("text")]);
+    assert_contains(&text, &[arguments.state_dir.to_str().expect("text")]);
     eventually("history is on disk", SOON, async || {
         (daemon.client.node().await.store == "ok").then_some(())
     })
@@ -112,13 +114,13 @@ async fn a_stale_socket_is_replaced_and_a_regular_file_is_not() {
             }
         })
         .expect("removes");
-    std::fs::write(&arguments.socket, b"somebody's file").expect("writes");
+    std::fs::write(&arguments.socket, b"another file").expect("writes");
     let (code, text) = arguments.refused().await;
     assert_eq!(code, 1, "{text}");
-    assert_says(&text, &[arguments.socket.to_str().expect("text")]);
+    assert_contains(&text, &[arguments.socket.to_str().expect("text")]);
     assert_eq!(
         std::fs::read(&arguments.socket).expect("still there"),
-        b"somebody's file"
+        b"another file"
     );
 }
 
@@ -139,7 +141,7 @@ async fn on_a_read_only_state_directory_history_is_in_memory() {
         Some(daemon.client.node().await).filter(|node| node.store != "opening")
     })
     .await;
-    assert_says(
+    assert_contains(
         &node.store,
         &[
             arguments.state_dir.to_str().expect("text"),
@@ -190,7 +192,7 @@ async fn a_socket_path_that_is_too_long_is_a_clear_error() {
     };
     let (code, text) = arguments.refused().await;
     assert!(code == 1 || code == 2, "{code}: {text}");
-    assert_says(&text, &["107", folder.to_str().expect("text")]);
+    assert_contains(&text, &["107", folder.to_str().expect("text")]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -204,7 +206,7 @@ async fn bad_configuration_is_refused_with_file_line_and_key() {
     .expect("writes");
     let (code, text) = arguments.refused().await;
     assert_eq!(code, 2, "{text}");
-    assert_says(
+    assert_contains(
         &text,
         &[
             arguments.config.to_str().expect("text"),
@@ -214,14 +216,14 @@ async fn bad_configuration_is_refused_with_file_line_and_key() {
     );
 
     std::fs::remove_file(&arguments.config).expect("removes");
-    std::fs::create_dir(&arguments.config).expect("a folder in its place");
+    std::fs::create_dir(&arguments.config).expect("a directory instead of the file");
     let arguments = Arguments {
         log: testbed.path("log-2"),
         ..arguments
     };
     let (code, text) = arguments.refused().await;
     assert_eq!(code, 2, "{text}");
-    assert_says(
+    assert_contains(
         &text,
         &[arguments.config.to_str().expect("text"), "directory"],
     );
@@ -233,10 +235,10 @@ async fn bad_configuration_is_refused_with_file_line_and_key() {
     };
     let (code, text) = arguments.refused().await;
     assert_eq!(code, 2, "a named file must be there: {text}");
-    assert_says(&text, &[arguments.config.to_str().expect("text")]);
+    assert_contains(&text, &[arguments.config.to_str().expect("text")]);
 }
 
-/// A mount point is bytes. What is no text is shown with the octal escapes of mountinfo.
+/// A mount point is bytes. Bytes that are not UTF-8 are shown with the octal escapes of mountinfo.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mount_points_with_spaces_newlines_and_bytes_that_are_no_text_are_listed() {
     let testbed = Testbed::new();
@@ -286,7 +288,7 @@ async fn mount_points_with_spaces_newlines_and_bytes_that_are_no_text_are_listed
 }
 
 /// A damaged record is a warning that names its file: no finding, no crash, and the other volumes
-/// are as they are.
+/// are unchanged.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_damaged_record_of_the_kubelet_is_a_warning() {
     let testbed = Testbed::new();
@@ -326,8 +328,8 @@ async fn a_damaged_record_of_the_kubelet_is_a_warning() {
     daemon.stop().await;
 }
 
-/// SIGHUP with a bad file: refused, and the old settings stay; with a good one: in force without a
-/// restart.
+/// SIGHUP with an invalid file: rejected, and the old settings stay. With a valid one: applied
+/// without a restart.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_changed_configuration_comes_into_force_and_a_bad_one_does_not() {
     let testbed = Testbed::new();

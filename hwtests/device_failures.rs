@@ -1,5 +1,5 @@
-//! What is beneath a volume dies or hangs: a server, a loop device over a file of a server, a
-//! device that shrinks to nothing. The assertions are what Linux 6.18 really shows.
+//! The device or server below a volume dies or hangs: a FUSE server, a loop device over its file, a
+//! device that shrinks to nothing. The assertions describe the behavior of Linux 6.18.
 
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
@@ -12,7 +12,7 @@ use nix::libc;
 use crate::support::client::{assert_evidence, assert_finding};
 use crate::support::testbed::{Claim, Disk};
 use crate::support::tools::{bind, mount_device, run, umount};
-use crate::support::{Daemon, Mode, SOON, Served, Testbed, eventually};
+use crate::support::{Daemon, FuseServer, Mode, SOON, Testbed, eventually};
 
 const VOLUME: Claim = Claim {
     driver: "f.csi.example.com",
@@ -22,9 +22,9 @@ const VOLUME: Claim = Claim {
 };
 const ID: &str = "csi:f.csi.example.com/v";
 
-/// A filesystem on a loop device over a file that our server serves.
-fn on_a_server(testbed: &Testbed, image: &Path) -> (Served, Disk) {
-    let served = Served::mount(&testbed.path("fuse"), image);
+/// A filesystem on a loop device over a file of our FUSE server.
+fn on_a_server(testbed: &Testbed, image: &Path) -> (FuseServer, Disk) {
+    let served = FuseServer::mount(&testbed.path("fuse"), image);
     let disk = testbed.attach(&served.file());
     (served, disk)
 }
@@ -35,9 +35,9 @@ fn write_and_sync(file: &Path) -> std::io::Result<()> {
     file.sync_all()
 }
 
-/// Writes until the filesystem has noticed: data that is lost is the writer's error alone, and an
-/// aborted journal shows with the next write.
-async fn until_it_refuses(pod: &Path, errno: i32) {
+/// Writes until the filesystem has noticed the failure: lost data is an error of the writer only,
+/// and an aborted journal shows with the next write.
+async fn until_write_fails(pod: &Path, errno: i32) {
     let mut number = 0;
     eventually("the filesystem gives up", SOON, async || {
         number += 1;
@@ -48,15 +48,15 @@ async fn until_it_refuses(pod: &Path, errno: i32) {
     .await;
 }
 
-/// A journal that was aborted in the middle of an allocation refuses writes before ext4 says so in
-/// its options: the next one that asks for a handle makes it (fs/ext4/ext4_jbd2.c,
+/// A journal that was aborted during an allocation refuses writes before ext4 shows it in its
+/// options. The next operation that starts a handle sets them (fs/ext4/ext4_jbd2.c,
 /// ext4_journal_check_start).
-async fn until_it_says_so(pod: &Path) {
+async fn until_options_are_read_only(pod: &Path) {
     let at = format!(" {} ", pod.display());
     let mut number = 0;
-    eventually("the options say so", SOON, async || {
+    eventually("the options are read-only", SOON, async || {
         number += 1;
-        // It refuses; that is what it is asked for.
+        // It is refused, as intended.
         let _ = write_and_sync(&pod.join(format!("g{number}")));
         let table =
             String::from_utf8_lossy(&std::fs::read("/proc/self/mountinfo").expect("readable"))
@@ -69,16 +69,16 @@ async fn until_it_says_so(pod: &Path) {
     .await;
 }
 
-fn no_longer_there(served: Served, testbed: &Testbed, disk: &Disk, mounts: [&PathBuf; 2]) {
+fn no_longer_there(served: FuseServer, testbed: &Testbed, disk: &Disk, mounts: [&PathBuf; 2]) {
     mounts.into_iter().for_each(|at| umount(at));
     disk.detach();
     drop(served);
-    // The kernel lets go of the file a moment after the detach was asked for.
+    // The kernel closes the file a moment after the request to detach.
     run("/usr/bin/umount", &[&"--lazy", &testbed.path("fuse")]);
 }
 
-/// The first failed commit of the journal makes ext4 read-only (`emergency_ro`). Its folders stay
-/// readable from the cache.
+/// The first failed commit of the journal makes ext4 read-only (`emergency_ro`). Its directories
+/// stay readable from the cache.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_ext4_whose_device_fails_is_read_only_and_its_drive_is_recognized_on_return() {
     let testbed = Testbed::new();
@@ -93,8 +93,8 @@ async fn an_ext4_whose_device_fails_is_read_only_and_its_drive_is_recognized_on_
     assert_eq!(drive_ids, [client.drive_named(disk.name()).await.id]);
 
     served.die();
-    until_it_refuses(&pod, libc::EROFS).await;
-    until_it_says_so(&pod).await;
+    until_write_fails(&pod, libc::EROFS).await;
+    until_options_are_read_only(&pod).await;
     let finding = client.read_only(ID).await;
     assert_finding(&finding, Severity::Bad, FindingStatus::Degraded);
     let volume = client.volume(ID).await;
@@ -119,7 +119,7 @@ async fn an_ext4_whose_device_fails_is_read_only_and_its_drive_is_recognized_on_
             .then_some(())
     })
     .await;
-    // It returns: another number, the same file.
+    // The drive returns: another number, the same file.
     let other = testbed.attach(&testbed.image("other.img", 16 << 20));
     assert_eq!(other.device, disk.device);
     let (_served, back) = on_a_server(&testbed, &image);
@@ -143,7 +143,7 @@ async fn an_ext4_whose_device_fails_is_read_only_and_its_drive_is_recognized_on_
     daemon.stop().await;
 }
 
-/// XFS shuts down when its log cannot be written: statfs goes on answering, readdir does not.
+/// XFS shuts down when its log cannot be written: statfs still answers, readdir does not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_xfs_whose_device_fails_is_not_accessible() {
     let testbed = Testbed::new();
@@ -158,8 +158,8 @@ async fn an_xfs_whose_device_fails_is_not_accessible() {
 
     served.die();
     eventually("XFS gives up", SOON, async || {
-        // What cannot be written of a file is the writer's error alone; what cannot be written of
-        // the log is the end.
+        // A failed write of file data is an error of the writer only; a failed write of the log
+        // shuts the filesystem down.
         write_and_sync(&pod.join("f")).expect_err("the device fails");
         std::fs::read_dir(&pod)
             .and_then(|mut entries| entries.try_for_each(|entry| entry.map(drop)))
@@ -180,8 +180,8 @@ async fn an_xfs_whose_device_fails_is_not_accessible() {
     daemon.stop().await;
 }
 
-/// Linux lets no loop device go under a mount; one that shrinks to nothing is as near as it comes.
-/// It is still there, and the first write that fails makes ext4 read-only.
+/// Linux detaches no loop device below a mount; one that shrinks to nothing is the closest
+/// equivalent. It still exists, and the first write that fails makes ext4 read-only.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_device_that_shrinks_to_nothing_is_read_only_from_the_first_write() {
     let testbed = Testbed::new();
@@ -202,8 +202,8 @@ async fn a_device_that_shrinks_to_nothing_is_read_only_from_the_first_write() {
         (client.drive(&drive_id).await.expect("known").size_bytes == 0).then_some(())
     })
     .await;
-    until_it_refuses(&pod, libc::EROFS).await;
-    until_it_says_so(&pod).await;
+    until_write_fails(&pod, libc::EROFS).await;
+    until_options_are_read_only(&pod).await;
     let finding = client.read_only(ID).await;
     assert_finding(&finding, Severity::Bad, FindingStatus::Degraded);
 
@@ -224,8 +224,8 @@ async fn a_device_that_shrinks_to_nothing_is_read_only_from_the_first_write() {
     daemon.stop().await;
 }
 
-/// `losetup -d` on a mounted device waits for the unmount; then the drive goes together with its
-/// mounts, while the kubelet still wants them.
+/// `losetup -d` on a mounted device waits for the unmount. The drive then disappears together with
+/// its mounts, while the kubelet's records still require them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_removed_drive_with_a_published_volume_is_adverse() {
     let testbed = Testbed::new();
@@ -312,7 +312,7 @@ async fn a_volume_whose_server_has_died_is_not_accessible() {
     let pod = testbed
         .kubelet
         .publish(VOLUME.driver, VOLUME.handle, VOLUME.pv, VOLUME.pod);
-    let served = Served::mount(&pod, &image);
+    let served = FuseServer::mount(&pod, &image);
     let daemon = Daemon::start(&testbed).await;
     let monitor = daemon.monitor();
     let client = &daemon.client;
@@ -330,7 +330,7 @@ async fn a_volume_whose_server_has_died_is_not_accessible() {
     assert_evidence(&finding, "", "ENOTCONN");
 
     umount(&pod);
-    let _served = Served::mount(&pod, &image);
+    let _served = FuseServer::mount(&pod, &image);
     client.cleared(&finding.id, SOON).await;
     client.normal(ID).await;
     monitor.finish().await;
@@ -343,7 +343,7 @@ async fn a_hung_mount_times_out_alone_and_survives_a_restart_of_the_daemon() {
     let pod = testbed
         .kubelet
         .publish(VOLUME.driver, VOLUME.handle, VOLUME.pv, VOLUME.pod);
-    let served = Served::mount(&pod, &testbed.image("content", 4096));
+    let served = FuseServer::mount(&pod, &testbed.image("content", 4096));
     let others = five_others(&testbed);
     let others: Vec<&str> = others.iter().map(String::as_str).collect();
     let daemon = Daemon::start(&testbed).await;
@@ -355,7 +355,7 @@ async fn a_hung_mount_times_out_alone_and_survives_a_restart_of_the_daemon() {
     let hung = Instant::now();
     let finding = client.raised(ID, "ProbeTimeout", SOON).await;
     let took = hung.elapsed();
-    // One interval until it is asked, the time-out, and what a busy machine adds.
+    // One probe interval, the time-out, and the delay of a busy machine.
     assert!(took < Duration::from_secs(10), "after {took:?}");
     assert_finding(&finding, Severity::Bad, FindingStatus::Inaccessible);
     assert_evidence(&finding, pod.to_str().expect("text"), "pending since");
@@ -400,7 +400,7 @@ async fn a_hung_mount_times_out_alone_and_survives_a_restart_of_the_daemon() {
     daemon.stop().await;
 }
 
-/// Five volumes that answer: folders of one ext4. Returns their ids.
+/// Five volumes that answer: directories of one ext4. Returns their ids.
 fn five_others(testbed: &Testbed) -> Vec<String> {
     let disk = testbed.ext4("others.img", 32, &[]);
     let mount = testbed.path("mnt");

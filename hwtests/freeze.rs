@@ -1,6 +1,7 @@
-//! Holding a filesystem's writers, on the real kernel: they wait while it is frozen, and go on
-//! however that ends: told, at the death of the daemon, at signals, at the limit, after SIGKILL of
-//! the freezer, and after SIGKILL of both. Freezes nothing but its own images on loop devices.
+//! Holding the writers of a filesystem on the real kernel. They wait while it is frozen and
+//! continue however the freeze ends: on request, at the death of the daemon, at signals, at the
+//! time limit, after SIGKILL of the freezer, and after SIGKILL of both. Only the tests' own images
+//! on loop devices are frozen.
 mod failures;
 mod fixture;
 mod isolation;
@@ -19,15 +20,15 @@ use tokio::time::timeout;
 
 use crate::support::tools::{bind, run};
 use crate::support::{SOON, eventually};
-use fixture::{Fixture, LONG, MADE_GOOD, Volume, Writer, freeze, order, refused};
+use fixture::{Fixture, LONG, THAW_LIMIT, Volume, Writer, freeze, order, refused};
 
-async fn writers_wait_and_go_on(fixture: &Fixture, volume: &Volume) {
+async fn writers_wait_and_continue(fixture: &Fixture, volume: &Volume) {
     let writer = Writer::start(volume);
-    writer.goes_on(SOON).await;
+    writer.continues(SOON).await;
     let frozen = freeze(fixture, volume, LONG).await;
     writer.is_held().await;
     let thawed = frozen.thaw().await;
-    writer.goes_on(MADE_GOOD).await;
+    writer.continues(THAW_LIMIT).await;
     assert_eq!(thawed.early_reason, None);
     assert!(
         thawed.held >= thawed.freeze_duration + Duration::from_millis(200),
@@ -44,19 +45,19 @@ async fn writers_wait_and_go_on(fixture: &Fixture, volume: &Volume) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn writers_of_a_frozen_ext4_wait_until_it_is_thawed() {
     let fixture = Fixture::new();
-    writers_wait_and_go_on(&fixture, &fixture.ext4()).await;
+    writers_wait_and_continue(&fixture, &fixture.ext4()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn writers_of_a_frozen_xfs_wait_until_it_is_thawed() {
     let fixture = Fixture::new();
-    writers_wait_and_go_on(&fixture, &fixture.xfs()).await;
+    writers_wait_and_continue(&fixture, &fixture.xfs()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn writers_of_a_frozen_btrfs_wait_until_it_is_thawed() {
     let fixture = Fixture::new();
-    writers_wait_and_go_on(&fixture, &fixture.btrfs()).await;
+    writers_wait_and_continue(&fixture, &fixture.btrfs()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -67,7 +68,7 @@ async fn dropping_the_guard_of_a_frozen_filesystem_thaws_it() {
     let frozen = freeze(&fixture, &volume, LONG).await;
     writer.is_held().await;
     drop(frozen);
-    writer.goes_on(MADE_GOOD).await;
+    writer.continues(THAW_LIMIT).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -80,7 +81,8 @@ async fn cancelling_a_freeze_that_is_in_progress_thaws_the_filesystem() {
             fixture.freezer().freeze(order(&volume, LONG)),
         )
         .await;
-        // The note goes after the thaw; before it comes, nothing is frozen, and then it may yet be.
+        // The note is removed after the thaw. Before the note exists nothing is frozen, but may
+        // still become so.
         eventually(
             "it is thawed, and nothing is left of it",
             SOON,
@@ -104,7 +106,7 @@ async fn the_time_limit_thaws_the_filesystem_and_the_run_is_discarded() {
         .await
         .expect("thawed");
     assert!(why.contains("longer than 1.0s"), "{why}");
-    writer.goes_on(MADE_GOOD).await;
+    writer.continues(THAW_LIMIT).await;
     let thawed = frozen.thaw().await;
     assert_eq!(thawed.early_reason, Some(why));
     assert!(
@@ -132,7 +134,7 @@ async fn a_termination_signal_thaws_the_filesystem() {
             .await
             .expect("thawed");
         assert!(why.contains(&format!("signal {}", signal as i32)), "{why}");
-        writer.goes_on(MADE_GOOD).await;
+        writer.continues(THAW_LIMIT).await;
         fixture.is_clean();
     }
 }
@@ -154,7 +156,7 @@ async fn a_filesystem_frozen_by_another_program_is_never_thawed() {
         );
         writer.is_held().await;
         run("/usr/sbin/fsfreeze", &[&"-u", &volume.path]);
-        writer.goes_on(MADE_GOOD).await;
+        writer.continues(THAW_LIMIT).await;
     }
 }
 
@@ -179,8 +181,8 @@ async fn filesystems_that_thawing_depends_on_are_not_frozen() {
         FreezeError::Refused(why) => why,
         other => panic!("to be refused: {other:?}"),
     };
-    // The root: never frozen, so that a mistake here would hang the machine. The order names its
-    // number, which is refused before anything is opened.
+    // The root filesystem: never frozen, because a mistake here would hang the machine. The request
+    // names the wrong device number, which is refused before anything is opened.
     let root = std::fs::read_to_string("/proc/self/mountinfo").expect("readable");
     let line = root
         .lines()
@@ -250,7 +252,7 @@ async fn filesystems_that_thawing_depends_on_are_not_frozen() {
     };
     let why = said(refused(on_disk, order(&volume, LONG)).await);
     assert!(why.contains("is not in memory"), "{why}");
-    // After all that it can be frozen.
+    // After all that, it can be frozen.
     assert_eq!(
         freeze(&fixture, &volume, LONG)
             .await
@@ -306,10 +308,10 @@ async fn a_bind_mount_freezes_and_thaws_its_filesystem_after_the_first_mount_is_
     let writer = Writer::start(&volume);
     let frozen = fixture.freezer().freeze(order).await.expect("frozen");
     writer.is_held().await;
-    // The pod's mount goes while it is frozen, and then the freezer.
+    // The pod's mount disappears while the filesystem is frozen, and then the freezer.
     umount2(&bound, MntFlags::MNT_DETACH).expect("unmounted");
     kill(fixture.freezer_process(), Signal::SIGKILL).expect("sent");
-    writer.goes_on(MADE_GOOD).await;
+    writer.continues(THAW_LIMIT).await;
     let why = frozen
         .thaw()
         .await
@@ -328,7 +330,7 @@ async fn a_filesystem_unmounted_while_frozen_is_thawed() {
     writer.is_held().await;
     umount2(&volume.path, MntFlags::MNT_DETACH).expect("unmounted");
     assert_eq!(frozen.thaw().await.early_reason, None);
-    writer.goes_on(MADE_GOOD).await;
+    writer.continues(THAW_LIMIT).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -344,11 +346,11 @@ async fn a_frozen_filesystem_without_a_mount_is_reported_with_its_remedy() {
         .early_reason
         .expect("it was not asked for");
     assert!(why.contains("mount its device once more"), "{why}");
-    // The note stays until somebody does.
+    // The note stays until an administrator thaws the filesystem.
     volume.kept.thaw().expect("it was frozen");
 }
 
-/// Several threads that make, fill, rename and remove files.
+/// Several threads that create, fill, rename and remove files.
 fn load(volume: &Volume) -> Vec<Writer> {
     let busy = |number: usize| {
         let writer = Writer {
@@ -368,7 +370,7 @@ fn load(volume: &Volume) -> Vec<Writer> {
                     path.join(format!("{number}-{}", count % 200)),
                     path.join(format!("{number}-{}-b", count % 150)),
                 );
-                // Full now and then: then there is less to write.
+                // Full from time to time: then there is less to write.
                 let _ = std::fs::write(&a, &content).and_then(|()| std::fs::rename(&a, &b));
                 if count % 3 == 0 {
                     let _ = std::fs::remove_file(&b);
@@ -380,7 +382,7 @@ fn load(volume: &Volume) -> Vec<Writer> {
     (0..4).map(busy).collect()
 }
 
-/// For the figures: run alone, with `--ignored --nocapture`.
+/// For the figures in the documentation: run alone, with `--ignored --nocapture`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "measures"]
 async fn how_long_freezing_takes_idle_and_loaded() {

@@ -1,4 +1,4 @@
-//! Filesystem errors as the kernel pushes them (fanotify, FAN_FS_ERROR), heard by the helper
+//! Filesystem errors as the kernel reports them (fanotify, FAN_FS_ERROR), received by the helper
 //! process that the daemon runs.
 
 use std::path::Path;
@@ -14,11 +14,11 @@ use diskvitals::source::worker_main::{WorkerRole, arguments};
 use tokio::time::timeout;
 
 use crate::support::tools::{mount_device, umount};
-use crate::support::{Daemon, Disk, Mode, SOON, Served, Testbed, damage, eventually, pause};
+use crate::support::{Daemon, Disk, FuseServer, Mode, SOON, Testbed, damage, eventually, pause};
 
 const EFSCORRUPTED: i32 = nix::libc::EUCLEAN;
 
-/// The helper, and that it has greeted without a complaint.
+/// The helper, which has reported its start without an error.
 async fn helper() -> Helper {
     let program = Program {
         program: env!("CARGO_BIN_EXE_diskvitalsd").into(),
@@ -77,7 +77,7 @@ fn dev(path: &Path) -> DevNo {
     )
 }
 
-/// ext4 has an error, as its own tests make it.
+/// ext4 has an error, triggered as its own tests do.
 fn trigger(disk: &Disk) {
     std::fs::write(
         format!("/sys/fs/ext4/{}/trigger_fs_error", disk.name()),
@@ -118,7 +118,7 @@ async fn reading_a_damaged_ext4_folder_reports_its_inode() {
     );
     assert_eq!(error.path.as_path(), mnt);
     assert!(error.count >= 1);
-    // It keeps nothing busy.
+    // It keeps no mount busy.
     umount(&mnt);
 }
 
@@ -161,7 +161,7 @@ async fn copies_of_a_filesystem_are_distinguished_and_a_new_mount_is_marked_agai
     umount(&a);
     mount_device(&first.device, "ext4", &a, "errors=continue");
     want(&mut helper, &wanted).await;
-    // Nothing is said of what is as it was; so the first word is the error, when the mark is there.
+    // Unchanged state is not reported, so the first message is the error, once the mark exists.
     let triggered_again_and_again = async {
         loop {
             pause(Duration::from_millis(500)).await;
@@ -189,7 +189,7 @@ async fn a_hung_mount_delays_neither_marks_nor_events_of_others() {
     );
     mount_device(&before.device, "ext4", &a, "errors=continue");
     mount_device(&after.device, "ext4", &b, "errors=continue");
-    let served = Served::mount(&dead, &testbed.image("f.img", 1 << 20));
+    let served = FuseServer::mount(&dead, &testbed.image("f.img", 1 << 20));
     let nobody = dev(&dead);
     served.set(Mode::Hang);
 
@@ -235,7 +235,7 @@ async fn a_filesystem_that_cannot_be_marked_is_reported_with_the_reason() {
     let testbed = Testbed::new();
     let disk = testbed.ext4("e.img", 32, &[]);
     let mut helper = helper().await;
-    // Not mounted there: what is there is another filesystem.
+    // Nothing is mounted there: the path belongs to another filesystem.
     let (dev, path) = (dev(&disk.device), testbed.path("mnt"));
     want(&mut helper, &[(dev, &path)]).await;
     let said = hear(&mut helper).await;
@@ -254,7 +254,7 @@ async fn a_filesystem_that_cannot_be_marked_is_reported_with_the_reason() {
     );
 }
 
-/// Each thread of the daemon has children of its own.
+/// Each thread of the daemon has its own list of children.
 fn helper_of(daemon: nix::unistd::Pid) -> i32 {
     let tasks = std::fs::read_dir(format!("/proc/{daemon}/task")).expect("its threads");
     let children = tasks.flat_map(|task| {

@@ -1,8 +1,8 @@
 //! End to end on a real Kubernetes: the chart as shipped, its image, the kubelet's own calls, and
-//! what of it stands in pods and nodes. `hwtests/kubernetes/README.md` is the way in.
+//! what appears in pods and nodes. Start with `hwtests/kubernetes/README.md`.
 //!
-//! Each test installs the chart for itself and leaves nothing. They run in the cluster that
-//! `hwtests/kubernetes/cluster` makes, one after the other, and are ignored where there is none.
+//! Each test installs the chart and removes it completely. The tests run in the cluster that
+//! `hwtests/kubernetes/cluster` starts, one after the other, and are ignored outside of it.
 mod support;
 
 #[path = "../tests/support/smartctl.rs"]

@@ -8,16 +8,16 @@ use diskvitals::api::wire::*;
 use crate::support::client::assert_finding;
 use crate::support::testbed::Claim;
 use crate::support::tools::bind;
-use crate::support::{Daemon, Mode, SOON, Served, Testbed, eventually};
+use crate::support::{Daemon, FuseServer, Mode, SOON, Testbed, eventually};
 
 const DRIVER: &str = "many.csi.example.com";
 const DISKS: usize = 40;
 const PER_DISK: usize = 5;
 const TOGETHER: usize = DISKS * PER_DISK;
 
-/// Forty loop devices with five volumes each: the first is the filesystem, staged and published;
-/// the others are folders of it. The last volume of all is served by us instead.
-fn two_hundred(testbed: &Testbed) -> Served {
+/// Forty loop devices with five volumes each: the first is the filesystem, staged and published,
+/// the others are directories of it. The last volume is on a FUSE server instead.
+fn two_hundred(testbed: &Testbed) -> FuseServer {
     let mut served = None;
     for disk in 0..DISKS {
         let device = testbed.ext4(
@@ -37,7 +37,7 @@ fn two_hundred(testbed: &Testbed) -> Served {
             let (handle, pv, pod) = names(number);
             let at = testbed.kubelet.publish(DRIVER, &handle, &pv, &pod);
             if number == TOGETHER - 1 {
-                served = Some(Served::mount(&at, &testbed.image("content", 4096)));
+                served = Some(FuseServer::mount(&at, &testbed.image("content", 4096)));
             } else {
                 let folder = staging.join(&handle);
                 std::fs::create_dir(&folder).expect("a folder");
@@ -68,12 +68,12 @@ async fn one_hung_volume_of_two_hundred_delays_no_other() {
     let started = Instant::now();
     let daemon = Daemon::start(&testbed).await;
     eprintln!(
-        "{TOGETHER} volumes on {DISKS} drives, one hung: full picture after {:?}",
+        "{TOGETHER} volumes on {DISKS} drives, one hung: complete snapshot after {:?}",
         daemon.settled_after
     );
     assert!(
         daemon.settled_after < Duration::from_secs(10),
-        "full picture after {:?}",
+        "complete snapshot after {:?}",
         daemon.settled_after
     );
     let monitor = daemon.monitor();
@@ -121,18 +121,22 @@ async fn one_hung_volume_of_two_hundred_delays_no_other() {
         1
     );
 
-    // A whole round more of all the others, while one hangs.
+    // A whole probe round of all the others, while one hangs.
     let others: Vec<String> = (0..TOGETHER - 1).map(id).collect();
     client
         .probed_anew(&others.iter().map(String::as_str).collect::<Vec<_>>())
         .await;
     assert_eq!(client.node().await.stuck_probes, 1);
-    let asked = monitor.finish().await;
+    let latency = monitor.finish().await;
     eprintln!(
         "{} answers meanwhile: median {:?}, p99 {:?}, worst {:?}",
-        asked.calls, asked.median, asked.p99, asked.worst
+        latency.calls, latency.median, latency.p99, latency.worst
     );
-    assert!(asked.p99 < Duration::from_secs(1), "p99 {:?}", asked.p99);
+    assert!(
+        latency.p99 < Duration::from_secs(1),
+        "p99 {:?}",
+        latency.p99
+    );
 
     served.set(Mode::Pass);
     client.cleared(&finding.id, SOON).await;

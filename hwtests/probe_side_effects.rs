@@ -1,4 +1,4 @@
-//! Probes leave no trace, and mounts show on Watch at once.
+//! Probes change nothing on a volume, and Watch shows mounts at once.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
@@ -13,8 +13,8 @@ use crate::support::{Client, Daemon, SOON, Testbed};
 
 const DRIVER: &str = "t.csi.example.com";
 
-/// `count` published volumes, each a folder of one ext4 mounted at `mnt`. Returns the pods' paths;
-/// nothing is mounted there yet.
+/// `count` published volumes, each a directory of one ext4 mounted at `mnt`. Returns the pods'
+/// paths; nothing is mounted there yet.
 fn folders(testbed: &Testbed, count: usize) -> Vec<(PathBuf, PathBuf)> {
     let disk = testbed.ext4("e.img", 64, &[]);
     let mount = testbed.path("mnt");
@@ -67,7 +67,7 @@ async fn probes_do_not_touch_access_times() {
         daemon.client.probed_anew(&[&id(0), &id(1)]).await;
     }
     assert_eq!(times(), before, "a probe has moved an access time");
-    // And it would have been seen: strictatime is in force.
+    // An access would have been visible: strictatime is in force.
     std::fs::read_dir(&folders[0].0)
         .expect("reads")
         .for_each(drop);
@@ -91,7 +91,7 @@ async fn no_unmount_is_ever_refused_because_of_a_probe() {
             tokio::spawn(async move {
                 let id = id(number);
                 client.probed_anew(&[&id]).await;
-                // Neither busy after the probe, nor while the next volumes' probes run.
+                // Not busy after the probe, nor while the next volumes are probed.
                 umount(&pod);
             })
         })
@@ -99,21 +99,21 @@ async fn no_unmount_is_ever_refused_because_of_a_probe() {
     for task in tasks {
         task.await.expect("the unmount succeeds");
     }
-    // The folders of the kubelet around the mount points may be read at any time (that is how a
-    // volume is found): they are no part of the filesystem that is unmounted. What lies on it, or
-    // where it was mounted, is not kept open.
+    // The kubelet's directories around the mount points may be read at any time (that is how a
+    // volume is found): they are not part of the unmounted filesystem. Nothing on it, and no path
+    // where it was mounted, is kept open.
     let places: Vec<_> = pods.into_iter().chain([testbed.path("mnt")]).collect();
     let deadline = Instant::now() + SOON;
     while let Some((process, link)) = holder(daemon.pid().as_raw(), &places) {
         assert!(Instant::now() < deadline, "{process} holds {link:?}");
         tokio::task::yield_now().await;
     }
-    // The filesystem itself: nothing holds it either.
+    // The filesystem itself: no process has it open.
     umount(&testbed.path("mnt"));
     daemon.stop().await;
 }
 
-/// A process of the daemon that has something at one of `places` open, and what.
+/// A process of the daemon that has a file below one of `places` open, and that file.
 fn holder(daemon: i32, places: &[PathBuf]) -> Option<(i32, PathBuf)> {
     processes_below(daemon).into_iter().find_map(|process| {
         let descriptors = std::fs::read_dir(format!("/proc/{process}/fd"))
@@ -190,7 +190,7 @@ async fn a_mount_and_an_unmount_show_on_watch_at_once() {
     daemon.stop().await;
 }
 
-/// A drive's coming and going as well: the kernel's uevents, without udevd.
+/// The same for drives that appear and disappear: the kernel's uevents, without udevd.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_drive_that_comes_and_goes_shows_on_watch() {
     let testbed = Testbed::new();
@@ -205,7 +205,7 @@ async fn a_drive_that_comes_and_goes_shows_on_watch() {
         })
         .await;
     let came = attached.elapsed();
-    // Detaching is asked for; the kernel is done with it a moment later.
+    // The kernel detaches a moment after the request.
     disk.detach();
     let detached = Instant::now();
     watcher

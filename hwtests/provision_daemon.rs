@@ -1,5 +1,5 @@
-//! The daemon's own volumes, by the daemon as it is shipped: over the agent's socket, on real loop
-//! devices and filesystems, and killed in between.
+//! Provisioned volumes in the daemon as shipped: calls over the agent's socket on real loop devices
+//! and filesystems, with kills of the daemon in between.
 
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
@@ -54,7 +54,7 @@ impl Node {
         node
     }
 
-    /// The engine has looked around.
+    /// The engine has completed its discovery.
     async fn ready(&mut self) {
         let volumes = self.volumes.clone();
         eventually("the volumes are known", SOON, async || {
@@ -72,7 +72,7 @@ impl Node {
         .await;
     }
 
-    /// SIGKILL, and another daemon on the same folders.
+    /// SIGKILL, then another daemon with the same directories.
     async fn again(self) -> Node {
         self.daemon.kill().await;
         Node::start(self.testbed).await

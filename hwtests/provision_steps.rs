@@ -1,6 +1,6 @@
-//! Each step that is done to the host for a volume, by the real processes on real loop devices,
-//! filesystems and mounts: that it does what it says, twice as well as once, nothing to what is not
-//! ours, and that one that hangs holds up no other.
+//! Every step of a provisioned volume, run by the real step processes on real loop devices,
+//! filesystems and mounts. A step does what it promises, is idempotent, leaves foreign objects
+//! alone, and delays no other step when it hangs.
 
 mod blank_devices;
 mod fixture;

@@ -1,5 +1,5 @@
-//! Volumes on loop devices: what is said of them when all is well, and when a mount vanishes, the
-//! kernel makes them read-only, they fill up.
+//! Volumes on loop devices: their state when all is well, and when a mount vanishes, the kernel
+//! makes them read-only, or they fill up.
 
 use diskvitals::api::wire::*;
 use nix::mount::MsFlags;
@@ -101,34 +101,34 @@ async fn volumes_of_two_drivers_are_listed_with_mounts_usage_drives_and_pods() {
     );
     assert_eq!(drive.volume_ids, [EXT4_ID]);
 
-    let seen = statvfs(&ext4_pod);
+    let stat = statvfs(&ext4_pod);
     let (usage, capacity) = (
         volume.usage.expect("usage"),
         volume.capacity.expect("capacity"),
     );
-    let unit = seen.fragment_size();
+    let unit = stat.fragment_size();
     assert_eq!(
         (capacity.total_bytes, capacity.total_inodes),
-        (seen.blocks() * unit, seen.files())
+        (stat.blocks() * unit, stat.files())
     );
     assert_eq!(
         (usage.used_bytes, usage.available_bytes),
         (
-            (seen.blocks() - seen.blocks_free()) * unit,
-            seen.blocks_available() * unit
+            (stat.blocks() - stat.blocks_free()) * unit,
+            stat.blocks_available() * unit
         )
     );
     assert_eq!(
         (usage.used_inodes, usage.available_inodes),
-        (seen.files() - seen.files_free(), seen.files_available())
+        (stat.files() - stat.files_free(), stat.files_available())
     );
     assert!(usage.stale_since.is_none());
 
     let volume = client.normal(XFS_ID).await;
     assert_eq!(volume.filesystem.expect("a filesystem").r#type, "xfs");
-    assert_eq!(volume.pods[0].name, "", "no log folder tells its name");
+    assert_eq!(volume.pods[0].name, "", "no log directory has its name");
     assert_eq!(volume.capacity.expect("capacity").total_bytes, {
-        let seen = statvfs(
+        let stat = statvfs(
             &testbed
                 .kubelet
                 .root()
@@ -138,7 +138,7 @@ async fn volumes_of_two_drivers_are_listed_with_mounts_usage_drives_and_pods() {
                 .join(XFS.pv)
                 .join("mount"),
         );
-        seen.blocks() * seen.fragment_size()
+        stat.blocks() * stat.fragment_size()
     });
 
     let volume = client.normal("csi:ext4.csi.example.com/vol-raw").await;
@@ -210,7 +210,7 @@ async fn a_vanished_mount_is_not_mounted_until_it_is_back() {
 }
 
 /// ext4 after an error keeps `rw` in both option lists and adds `emergency_ro` (since 6.14; `ro`
-/// before), and no mountinfo event tells of it.
+/// before), and no mountinfo event reports it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_read_only_remount_by_the_kernel_is_a_finding_and_one_by_the_admin_is_not() {
     let testbed = Testbed::new();
@@ -264,7 +264,7 @@ async fn a_read_only_remount_by_the_kernel_is_a_finding_and_one_by_the_admin_is_
             .abnormal
     );
 
-    // The way out: unmounted, checked, mounted again.
+    // The remedy: unmount, check, mount again.
     umount(&pod);
     umount(&staging);
     run("/usr/sbin/fsck.ext4", &[&"-p", &disk.device]);
@@ -319,10 +319,10 @@ async fn a_full_volume_is_out_of_space_until_something_is_deleted() {
     let client = &daemon.client;
     client.normal(EXT4_ID).await;
 
-    let seen = statvfs(&pod);
-    // All that an unprivileged user may have, but for 1 MiB.
+    let stat = statvfs(&pod);
+    // All that an unprivileged user may have, except 1 MiB.
     let file = std::fs::File::create(pod.join("fill")).expect("the file");
-    let bytes = (seen.blocks_available() * seen.fragment_size()).saturating_sub(1 << 20);
+    let bytes = (stat.blocks_available() * stat.fragment_size()).saturating_sub(1 << 20);
     nix::fcntl::fallocate(
         &file,
         nix::fcntl::FallocateFlags::empty(),

@@ -1,5 +1,5 @@
-//! Runs whose checker, helper or device hangs, dies or goes, and devices that others use: FAILED,
-//! and nothing is left.
+//! Runs whose checker, helper or device hangs, dies or disappears, and devices that are in use: the
+//! run is FAILED and leaves nothing behind.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -13,14 +13,14 @@ use super::fixture::{ALL, make, order, processes, program, ran, script, text};
 use crate::support::checkers::{loops_over, no_loops_over};
 use crate::support::fuse::{Effect, Fault};
 use crate::support::tools::{mount_device, run, umount};
-use crate::support::{Mode as Server, SOON, Served, Testbed, eventually};
+use crate::support::{FuseServer, Mode as Server, SOON, Testbed, eventually};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_checker_that_hangs_floods_crashes_or_eats_memory_fails_and_nothing_is_left() {
     let testbed = Testbed::new();
     let disk = testbed.ext4("e.img", 64, &[]);
     let base = order(&disk, Filesystem::Ext4, Mode::Unmounted);
-    // Hangs, with a child that hangs as well.
+    // The checker hangs, with a child that hangs as well.
     let marker = "424242.4242";
     let command = script(
         &testbed,
@@ -43,7 +43,8 @@ async fn a_checker_that_hangs_floods_crashes_or_eats_memory_fails_and_nothing_is
         processes(marker).is_empty().then_some(())
     })
     .await;
-    // Floods: what is kept is bounded, all is counted, and memory is not eaten.
+    // The checker floods its output: a bounded part is kept, all of it is counted, and memory use
+    // does not grow.
     let command = script(
         &testbed,
         "floods",
@@ -62,7 +63,7 @@ async fn a_checker_that_hangs_floods_crashes_or_eats_memory_fails_and_nothing_is
         ),
         (&Termination::Exited(4), 10_400_001, 65536)
     );
-    // Crashes.
+    // The checker crashes.
     let command = script(&testbed, "crashes", "kill -SEGV $$");
     let ran3 = ran(RunRequest {
         command,
@@ -73,7 +74,7 @@ async fn a_checker_that_hangs_floods_crashes_or_eats_memory_fails_and_nothing_is
         (&ran3.run.termination, ran3.run.result),
         (&Termination::Signal(11), RunResult::Failed)
     );
-    // Eats memory: refused by its limit.
+    // The checker allocates without end: its memory limit refuses that.
     let command = script(
         &testbed,
         "eats",
@@ -92,7 +93,7 @@ async fn a_checker_that_hangs_floods_crashes_or_eats_memory_fails_and_nothing_is
         text(&ran4.run)
     );
     assert!(text(&ran4.run).contains("memory"), "{}", text(&ran4.run));
-    // Is not there; is no program.
+    // The checker does not exist, or is not executable.
     let ran5 = ran(RunRequest {
         command: "/nonexistent/e2fsck".into(),
         ..base.clone()
@@ -175,7 +176,7 @@ async fn a_run_that_is_dropped_or_whose_helper_is_killed_leaves_no_process_and_n
         .await;
         no_loops_over(&testbed).await;
     }
-    // Prepared and not run.
+    // The run is prepared and never started.
     drop(
         runner::prepare(
             &program(),
@@ -202,7 +203,7 @@ async fn a_device_in_use_is_not_checked_as_unmounted() {
             "{:?}",
             ran1.run.termination
         );
-        // Taken into use meanwhile.
+        // The device comes into use during the run.
         let go = testbed.path("go");
         let command = script(
             &testbed,
@@ -261,8 +262,8 @@ async fn another_device_with_the_same_number_is_not_checked() {
 async fn loops_that_were_left_over_are_detached() {
     let testbed = Testbed::new();
     let disk = testbed.xfs("x.img");
-    // As after a SIGKILL of everything, with somebody (udev) holding the loop open, so that
-    // autoclear waits.
+    // As after a SIGKILL of every process, while another process (udev) has the loop open, so that
+    // autoclear is delayed.
     let node = testbed.path("diskvitals-check");
     let number =
         std::fs::read_to_string(format!("/sys/block/{}/dev", disk.name())).expect("its number");
@@ -271,16 +272,16 @@ async fn loops_that_were_left_over_are_detached() {
     let ours = run("/usr/sbin/losetup", &[&"-r", &"--find", &"--show", &node]);
     let name = ours.trim_start_matches("/dev/");
     assert_eq!(loops_over(&testbed), [name]);
-    // Others may have checks of their own.
+    // Other processes may have checks of their own.
     let of_ours = |lines: Vec<String>| {
         lines
             .into_iter()
             .filter(|line| line.starts_with(&format!("{name},")))
             .collect::<Vec<_>>()
     };
-    let said = of_ours(runner::detach_leftover_loops(&program()).await);
+    let warnings = of_ours(runner::detach_leftover_loops(&program()).await);
     assert_eq!(
-        said,
+        warnings,
         [format!(
             "{name}, left over from a filesystem check, was detached"
         )]
@@ -321,7 +322,7 @@ async fn an_unmount_during_a_run_is_complete_at_once() {
     })
     .await;
     umount(&mount);
-    // Nobody has it mounted any more: it can be claimed (open(2), O_EXCL).
+    // No mount uses it anymore: it can be claimed (open(2), O_EXCL).
     std::os::unix::fs::OpenOptionsExt::custom_flags(
         std::fs::File::options().read(true),
         nix::libc::O_EXCL,
@@ -337,7 +338,7 @@ async fn a_run_fails_when_its_device_fails_disappears_or_hangs() {
         let testbed = Testbed::new();
         let disk = make(&testbed, filesystem);
         disk.detach();
-        let served = Served::mount(&testbed.path("fuse"), &disk.image);
+        let served = FuseServer::mount(&testbed.path("fuse"), &disk.image);
         let disk = testbed.attach(&served.file());
         // Reads fail.
         served.fault(vec![Fault::reads(0..1 << 40)]);
@@ -353,7 +354,8 @@ async fn a_run_fails_when_its_device_fails_disappears_or_hangs() {
             "{failed:?}"
         );
         served.fault(Vec::new());
-        // Reads are not answered: it cannot be killed, is handed back, and is gone when they are.
+        // Reads are not answered: the checker cannot be killed, is handed over as unkillable, and
+        // ends when the reads are answered.
         run("/usr/sbin/blockdev", &[&"--flushbufs", &disk.device]);
         let prepared = runner::prepare(
             &program(),
@@ -369,7 +371,7 @@ async fn a_run_fails_when_its_device_fails_disappears_or_hangs() {
             effect: Effect::Hang,
             ..Fault::reads(0..1 << 40)
         }]);
-        let asked = Instant::now();
+        let started = Instant::now();
         let hung = prepared
             .run(&watch::Sender::new(String::new()))
             .await
@@ -378,7 +380,7 @@ async fn a_run_fails_when_its_device_fails_disappears_or_hangs() {
         println!(
             "{} on a hung device after {:?}: {:?} {}",
             filesystem.name(),
-            asked.elapsed(),
+            started.elapsed(),
             hung.run.termination,
             hung.run.failure_reason
         );
@@ -391,10 +393,10 @@ async fn a_run_fails_when_its_device_fails_disappears_or_hangs() {
             hung.run
         );
         assert!(
-            asked.elapsed() < Duration::from_secs(10),
-            "nobody waits for it"
+            started.elapsed() < Duration::from_secs(10),
+            "the run does not wait for it"
         );
-        // What was waiting in a way that a signal ends (a page of the cache) is gone with it.
+        // What waited in an interruptible state (for a page of the cache) ended with the kill.
         assert!(
             hung.unkillable.is_some() || hung.run.termination == Termination::TimedOut,
             "{:?}",
@@ -404,10 +406,10 @@ async fn a_run_fails_when_its_device_fails_disappears_or_hangs() {
         if let Some(remains) = hung.unkillable {
             tokio::time::timeout(SOON, remains.exited())
                 .await
-                .expect("it goes with the device's answer");
+                .expect("it ends with the answer of the device");
         }
         no_loops_over(&testbed).await;
-        // It is gone.
+        // The process has ended.
         let command = script(
             &testbed,
             "waits",

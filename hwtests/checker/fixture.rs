@@ -1,5 +1,5 @@
-//! What the tests of checkers share: filesystems on loop devices, a run of whatever stands in a
-//! checker's place, what is left.
+//! Fixture of the checker tests: filesystems on loop devices, a run of a checker or of a script
+//! that replaces it, and checks for leftovers.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -71,12 +71,13 @@ pub fn text(run: &Run) -> String {
     text
 }
 
-/// A shell script in the place of a checker. Its last argument is the device's node.
+/// A shell script instead of a checker. Its last argument is the device node.
 pub fn script(testbed: &Testbed, name: &str, body: &str) -> PathBuf {
     let path = testbed.path(name);
     std::fs::write(&path, format!("#!/bin/sh\n{body}\n")).expect("a script");
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("its mode");
-    // The folder of the testbed is its maker's alone, and the script is read by nobody.
+    // The testbed's directory is accessible to its owner only, but the script is run as the user
+    // nobody.
     std::fs::set_permissions(testbed.path(""), std::fs::Permissions::from_mode(0o711))
         .expect("the folder's mode");
     path
@@ -86,7 +87,7 @@ pub fn digest(path: &Path) -> String {
     run("/usr/bin/sha256sum", &[&path])
 }
 
-/// Sectors written, of /sys/block/NAME/stat.
+/// Sectors written, from /sys/block/NAME/stat.
 pub fn written(name: &str) -> u64 {
     let stat = std::fs::read_to_string(format!("/sys/block/{name}/stat")).expect("its counters");
     stat.split_whitespace()
@@ -120,7 +121,7 @@ pub fn fill(at: &Path, files: usize) {
     }
 }
 
-/// Numbers of processes in whose command line `word` stands.
+/// Ids of the processes with the argument `word`.
 pub fn processes(word: &str) -> Vec<i32> {
     let all = std::fs::read_dir("/proc").expect("/proc").flatten();
     let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());

@@ -1,5 +1,5 @@
-//! What a checker in its jail can and cannot do: read every filesystem in every mode, as fast as it
-//! may, and write nothing.
+//! What a checker in its jail can do: read every filesystem in every mode, at the permitted speed,
+//! and write nothing.
 
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
@@ -51,14 +51,14 @@ async fn every_filesystem_is_read_in_every_mode_and_nothing_is_written() {
                 ran.run.peak_memory / 1024,
                 ran.run.result
             );
-            // A log that is in use is told of, and is no finding.
+            // A log in use is reported and is not a finding.
             let usual =
                 if filesystem == Filesystem::Xfs && matches!(mode, Mode::Live | Mode::Frozen) {
                     0..=1
                 } else {
                     0..=0
                 };
-            let told = format!(
+            let expected = format!(
                 "{} {}: {:?}\n{text}",
                 filesystem.name(),
                 mode.name(),
@@ -66,14 +66,14 @@ async fn every_filesystem_is_read_in_every_mode_and_nothing_is_written() {
             );
             assert!(
                 matches!(ran.run.termination, Termination::Exited(code) if usual.contains(&code)),
-                "{told}"
+                "{expected}"
             );
             assert!(
                 ran.unkillable.is_none() && ran.run.output.written > 0 && ran.run.peak_memory > 0,
                 "{:?}",
                 ran.run
             );
-            // A buffered reader may find all of it in the cache.
+            // A buffered reader may find everything in the cache.
             assert!(
                 filesystem == Filesystem::Ext4 || ran.run.bytes_read > 0,
                 "{:?}",
@@ -93,7 +93,7 @@ async fn every_filesystem_is_read_in_every_mode_and_nothing_is_written() {
     }
 }
 
-/// What a script in the jail says, a line each.
+/// The output of a script in the jail, by lines.
 async fn jailed(
     testbed: &Testbed,
     disk: &Disk,
@@ -240,8 +240,8 @@ async fn a_live_run_is_held_back_and_a_frozen_one_is_not() {
     let testbed = Testbed::new();
     for filesystem in [Filesystem::Ext4, Filesystem::Xfs] {
         let disk = make(&testbed, filesystem);
-        // Piece by piece, of one process and half a second at least: the one that watches it has
-        // only its share of two processors.
+        // The checker is paused repeatedly. Only its own process counts, for at least half a
+        // second: the supervisor shares the two processors with others.
         let body = r#"
             for last in "$@"; do :; done
             exec perl -e 'open(my $in, "<", $ARGV[0]) or die; for (1..40) { sysread($in, my $piece, 1 << 20) or die; select(undef, undef, undef, 0.01) }' $last
@@ -280,7 +280,7 @@ async fn a_live_run_is_held_back_and_a_frozen_one_is_not() {
             "{live:?} {frozen:?}"
         );
         assert!(live.duration > Duration::from_millis(1700), "{live:?}");
-        // What it was held, or stood behind others, is not its own.
+        // Time in which it was paused or waited for a processor is not its own.
         assert!(
             live.active + Duration::from_millis(300) < live.duration,
             "{live:?}"

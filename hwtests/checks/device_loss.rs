@@ -1,5 +1,5 @@
-//! Devices that hang, or are taken away, in the middle of a run: the check ends without a verdict
-//! and says why, nothing else waits for it, and nothing is left.
+//! Devices that hang or are removed during a run: the check ends without a verdict and gives the
+//! reason, nothing else waits for it, and nothing is left behind.
 
 use std::time::Duration;
 
@@ -10,21 +10,21 @@ use diskvitals::model::check::Filesystem;
 use tokio::time::Instant;
 
 use super::fixture::{
-    ALL, ENDS, ON_DEMAND, Volume, begin, check, ended, expect, get, nothing_is_left, of, of_device,
-    on_a_server, start,
+    ALL, CHECK_LIMIT, ON_DEMAND, Volume, begin, check, ended, expect, get, nothing_is_left, of,
+    of_device, on_a_server, start,
 };
 use crate::support::fuse::{Effect, Fault};
 use crate::support::tools::{mount_device, run};
-use crate::support::{Disk, SOON, Served, Testbed, eventually, pause};
+use crate::support::{Disk, FuseServer, SOON, Testbed, eventually, pause};
 
-/// Checkers have begun to read in earnest by then: superblocks and groups are behind them.
+/// By then a checker has read the superblocks and groups and is reading metadata in bulk.
 const BEFORE: usize = 12;
 
-/// Of a mounted one, much is in the page cache.
+/// Much of a mounted filesystem is in the page cache.
 const BEFORE_MOUNTED: usize = 3;
 
-/// Reads are answered so often, then not any more.
-fn hang_after(served: &Served, reads: usize) {
+/// So many reads are answered; all later reads hang.
+fn hang_after(served: &FuseServer, reads: usize) {
     served.fault(vec![Fault {
         effect: Effect::Hang,
         after: reads,
@@ -32,15 +32,17 @@ fn hang_after(served: &Served, reads: usize) {
     }]);
 }
 
-async fn hangs(served: &Served) {
-    eventually("a read waits in the middle of the run", ENDS, async || {
-        (served.held() > 0).then_some(())
-    })
+async fn hangs(served: &FuseServer) {
+    eventually(
+        "a read waits in the middle of the run",
+        CHECK_LIMIT,
+        async || (served.held() > 0).then_some(()),
+    )
     .await;
 }
 
 #[track_caller]
-fn tells_nothing(check: &Check) {
+fn is_inconclusive(check: &Check) {
     println!(
         "{}: {:?}: {}",
         check.filesystem,
@@ -52,7 +54,7 @@ fn tells_nothing(check: &Check) {
         "{check:#?}"
     );
     assert!(!check.reason.is_empty(), "{check:#?}");
-    // Also where the kernel's log cannot be read, which would have the last word.
+    // Also where the kernel log cannot be read, which would otherwise decide.
     assert!(
         check
             .runs
@@ -74,7 +76,7 @@ async fn a_device_that_hangs_during_a_run_times_out_and_delays_nothing_else() {
         )
         .await;
         hang_after(&served, BEFORE);
-        // Not forced, it would be stopped as soon as the device counts as stalled.
+        // Forced: otherwise the check would be stopped as soon as the device counts as stalled.
         let begun = begin(
             &daemon.client,
             StartCheckRequest {
@@ -91,13 +93,13 @@ async fn a_device_that_hangs_during_a_run_times_out_and_delays_nothing_else() {
             Mode::Live,
         );
         let failed = loop {
-            let asked = Instant::now();
+            let started = Instant::now();
             daemon.client.node().await;
             let now = get(&daemon.client, &begun.id).await;
             assert!(
-                asked.elapsed() < Duration::from_secs(3),
+                started.elapsed() < Duration::from_secs(3),
                 "an answer took {:?}",
-                asked.elapsed()
+                started.elapsed()
             );
             assert!(
                 matches!(now.verdict(), Verdict::Unspecified | Verdict::Failed),
@@ -106,7 +108,7 @@ async fn a_device_that_hangs_during_a_run_times_out_and_delays_nothing_else() {
             if now.state() == State::Ended {
                 break now;
             }
-            assert!(since.elapsed() < ENDS, "it does not end: {now:#?}");
+            assert!(since.elapsed() < CHECK_LIMIT, "it does not end: {now:#?}");
             pause(Duration::from_millis(100)).await;
         };
         println!(
@@ -124,12 +126,13 @@ async fn a_device_that_hangs_during_a_run_times_out_and_delays_nothing_else() {
                 .all(|run| run.ballot() == Ballot::Failed && run.exit_status.is_none()),
             "{failed:#?}"
         );
-        // Not the verdict alone: it was its own time-out, and it began.
+        // The verdict alone proves nothing: the check must have started and reached its own
+        // time-out.
         assert!(
             failed.runs.iter().any(|run| run.output_bytes > 0),
             "{failed:#?}"
         );
-        // Others go on also now that it hangs without a check that waits for it.
+        // Other checks still run while it hangs without a check that waits for it.
         expect(
             &check(&daemon.client, of(&other.at)).await,
             Verdict::Clean,
@@ -138,7 +141,7 @@ async fn a_device_that_hangs_during_a_run_times_out_and_delays_nothing_else() {
 
         served.fault(Vec::new());
         nothing_is_left(&testbed, Some(&other)).await;
-        eventually("it can be checked again", ENDS, async || {
+        eventually("another check of the device", CHECK_LIMIT, async || {
             let again = check(
                 &daemon.client,
                 StartCheckRequest {
@@ -148,7 +151,7 @@ async fn a_device_that_hangs_during_a_run_times_out_and_delays_nothing_else() {
             )
             .await;
             if again.verdict() == Verdict::Failed {
-                // What hung may need a moment to go.
+                // A hung process may need a moment to end.
                 assert!(again.reason.contains("hung"), "{again:#?}");
                 return None;
             }
@@ -161,16 +164,16 @@ async fn a_device_that_hangs_during_a_run_times_out_and_delays_nothing_else() {
     }
 }
 
-/// How a device goes away while a read of it waits.
+/// How a device disappears while a read of it waits.
 #[derive(Clone, Copy, Debug)]
 enum Removal {
-    /// As a disk image that is cut off: the device has no sectors any more.
+    /// Like a truncated disk image: the device has no sectors anymore.
     Emptied,
-    /// As a drive that is pulled: whatever is asked of it fails.
+    /// Like a pulled drive: every request fails.
     Pulled,
 }
 
-fn remove(served: &Served, disk: &Disk, how: Removal) {
+fn remove(served: &FuseServer, disk: &Disk, how: Removal) {
     match how {
         Removal::Emptied => {
             std::fs::File::options()
@@ -196,14 +199,14 @@ async fn a_device_removed_during_a_run_is_not_reported_as_damaged() {
             let begun = begin(&daemon.client, of_device(&disk, filesystem)).await;
             hangs(&served).await;
             remove(&served, &disk, how);
-            tells_nothing(&ended(&daemon.client, &begun.id, ENDS).await);
+            is_inconclusive(&ended(&daemon.client, &begun.id, CHECK_LIMIT).await);
             nothing_is_left(&testbed, None).await;
             daemon.stop().await;
         }
     }
 }
 
-/// The kernel meets the loss as well, and speaks of errors: they are the device's.
+/// The kernel notices the loss as well and logs errors; they are the device's.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_mounted_device_removed_during_a_run_is_not_reported_as_damaged() {
     for filesystem in [Filesystem::Ext4, Filesystem::Xfs] {
@@ -218,11 +221,11 @@ async fn a_mounted_device_removed_during_a_run_is_not_reported_as_damaged() {
             hangs(&served).await;
             remove(&served, &disk, how);
             let file = at.join("written-after");
-            // Whatever it answers: it brings the mount to notice.
+            // Any result will do: the access makes the mount notice the loss.
             let written = tokio::task::spawn_blocking(move || {
                 std::fs::File::create(file).and_then(|file| file.sync_all())
             });
-            tells_nothing(&ended(&daemon.client, &begun.id, ENDS).await);
+            is_inconclusive(&ended(&daemon.client, &begun.id, CHECK_LIMIT).await);
             tokio::time::timeout(SOON, written)
                 .await
                 .expect("nothing holds the writer")

@@ -1,5 +1,5 @@
-//! Devices and checkers that fail, hang, go or are killed in the middle: never CLEAN, never
-//! CORRUPTED, and the daemon answers on.
+//! Devices and checkers that fail, hang, disappear or are killed during a check: the verdict is
+//! never CLEAN or CORRUPTED, and the daemon continues to answer.
 
 use std::time::Duration;
 
@@ -10,15 +10,15 @@ use nix::unistd::Pid;
 use tokio::time::Instant;
 
 use super::fixture::{
-    ENDS, MADE_GOOD, ON_DEMAND, Script, Volume, begin, cancel, check, ended, get, make,
+    CHECK_LIMIT, ON_DEMAND, Script, THAW_LIMIT, Volume, begin, cancel, check, ended, get, make,
     nothing_is_left, of, of_device, on_a_server, phase, processes, start, try_begin,
 };
 use crate::support::fuse::{Effect, Fault};
 use crate::support::tools::run;
-use crate::support::{Mode as Server, SOON, Served, Testbed, eventually};
+use crate::support::{FuseServer, Mode as Server, SOON, Testbed, eventually};
 
 #[track_caller]
-fn tells_nothing(check: &diskvitals::api::wire::Check) {
+fn is_inconclusive(check: &diskvitals::api::wire::Check) {
     assert!(
         matches!(check.verdict(), Verdict::Failed | Verdict::Inconclusive),
         "{check:#?}"
@@ -32,14 +32,14 @@ async fn a_check_whose_device_fails_or_hangs_is_inconclusive() {
         let testbed = Testbed::new();
         let disk = make(&testbed, filesystem);
         disk.detach();
-        let served = Served::mount(&testbed.path("fuse"), &disk.image);
+        let served = FuseServer::mount(&testbed.path("fuse"), &disk.image);
         let disk = testbed.attach(&served.file());
         let daemon = start(&testbed, ON_DEMAND).await;
         served.fault(vec![Fault::reads(0..1 << 40)]);
-        tells_nothing(&check(&daemon.client, of_device(&disk, filesystem)).await);
+        is_inconclusive(&check(&daemon.client, of_device(&disk, filesystem)).await);
         served.fault(Vec::new());
 
-        // Not answered: the daemon does, and ends in time.
+        // The check is not answered, but the daemon answers and ends in time.
         run("/usr/sbin/blockdev", &[&"--flushbufs", &disk.device]);
         served.fault(vec![Fault {
             effect: Effect::Hang,
@@ -54,17 +54,17 @@ async fn a_check_whose_device_fails_or_hangs_is_inconclusive() {
         )
         .await;
         for _ in 0..20 {
-            let asked = Instant::now();
+            let started = Instant::now();
             daemon.client.node().await;
             assert!(
-                asked.elapsed() < Duration::from_secs(3),
+                started.elapsed() < Duration::from_secs(3),
                 "{:?}",
-                asked.elapsed()
+                started.elapsed()
             );
             crate::support::pause(Duration::from_millis(50)).await;
         }
         cancel(&daemon.client, &begun.id).await;
-        tells_nothing(&ended(&daemon.client, &begun.id, ENDS).await);
+        is_inconclusive(&ended(&daemon.client, &begun.id, CHECK_LIMIT).await);
         assert!(daemon.stop().await < Duration::from_secs(10));
         served.fault(Vec::new());
         nothing_is_left(&testbed, None).await;
@@ -76,7 +76,7 @@ async fn a_daemon_with_a_check_that_hangs_ends_in_time() {
     let testbed = Testbed::new();
     let disk = make(&testbed, Filesystem::Ext4);
     disk.detach();
-    let served = Served::mount(&testbed.path("fuse"), &disk.image);
+    let served = FuseServer::mount(&testbed.path("fuse"), &disk.image);
     let disk = testbed.attach(&served.file());
     let daemon = start(&testbed, ON_DEMAND).await;
     run("/usr/sbin/blockdev", &[&"--flushbufs", &disk.device]);
@@ -102,9 +102,8 @@ async fn a_check_whose_device_fails_during_a_run_is_inconclusive() {
             ..Fault::reads(0..1 << 40)
         }]);
         let check = check(&daemon.client, of_device(&disk, filesystem)).await;
-        tells_nothing(&check);
-        // What the kernel says of the drive may stop the check before its checker has come to an
-        // end.
+        is_inconclusive(&check);
+        // The kernel's records about the drive may stop the check before its checker has ended.
         assert!(
             !check.runs.is_empty() || check.reason.contains("IoErrors"),
             "{check:#?}"
@@ -138,21 +137,21 @@ async fn a_check_whose_checker_is_killed_crashes_or_lacks_memory_is_inconclusive
         nothing_is_left(&testbed, Some(&volume)).await;
         daemon.stop().await;
     }
-    // From outside, each time.
+    // Killed from outside, each time.
     let testbed = Testbed::new();
     let script = Script::by_turns(&testbed);
     let daemon = start(&testbed, &format!("{ON_DEMAND}{}", script.tools())).await;
     let volume = Volume::filled(&testbed, Filesystem::Ext4);
     let begun = begin(&daemon.client, of(&volume.at)).await;
     let path = script.path.display().to_string();
-    let ended = tokio::time::timeout(ENDS, async {
+    let ended = tokio::time::timeout(CHECK_LIMIT, async {
         loop {
-            // The shell has the script as its argument; helpers name it too, and are not meant.
+            // The shell has the script as its argument. Helpers name it too and must not be killed.
             for pid in processes(&path) {
                 let line =
                     std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
                 if line.starts_with("/bin/sh") {
-                    // Gone already is gone.
+                    // It may have ended already.
                     kill(Pid::from_raw(pid), Signal::SIGKILL).ok();
                 }
             }
@@ -193,15 +192,15 @@ async fn a_filesystem_has_one_check_at_a_time_and_others_wait_in_the_queue() {
     let second = begin(&daemon.client, of(&other.at)).await;
     let queued = get(&daemon.client, &second.id).await;
     assert_eq!(queued.state(), State::Queued, "{queued:#?}");
-    // Cancelled in the queue, at once.
+    // Cancelled in the queue: at once.
     cancel(&daemon.client, &second.id).await;
     let gone = ended(&daemon.client, &second.id, SOON).await;
     assert!(gone.cancelled && gone.runs.is_empty(), "{gone:#?}");
-    // And in a live run.
+    // Cancelled during a live run.
     cancel(&daemon.client, &first.id).await;
     let stopped = ended(&daemon.client, &first.id, SOON).await;
     assert!(stopped.cancelled, "{stopped:#?}");
-    tells_nothing(&stopped);
+    is_inconclusive(&stopped);
     nothing_is_left(&testbed, Some(&one)).await;
     daemon.stop().await;
 }
@@ -237,10 +236,10 @@ async fn checks_that_are_queued_run_one_after_the_other_to_their_ends() {
             );
             assert!(queued.phase.contains("other checks go on"), "{queued:#?}");
         }
-        // It has looked at the turn before when it sleeps; a turn that it did not see is followed
-        // by another.
+        // When it sleeps, it has read the previous turn; a turn that it missed is followed by
+        // another.
         let mut turn = 100 * u32::try_from(at).expect("few");
-        let over = eventually("it comes to its end", ENDS, async || {
+        let over = eventually("the check ends", CHECK_LIMIT, async || {
             if !processes(&path).is_empty() {
                 turn += 1;
                 script.turn_to(turn);
@@ -249,7 +248,7 @@ async fn checks_that_are_queued_run_one_after_the_other_to_their_ends() {
             Some(get(&daemon.client, id).await).filter(|check| check.state() == State::Ended)
         })
         .await;
-        // As strong as what was found, which is the script's.
+        // A check as strong as the script's that raised the finding.
         assert_eq!(
             (over.verdict(), over.runs.len()),
             (Verdict::Corrupted, 1),
@@ -266,7 +265,7 @@ async fn checks_that_are_queued_run_one_after_the_other_to_their_ends() {
 /// Seconds and nanoseconds.
 type Moment = (i64, i32);
 
-/// When each began and ended.
+/// When each check started and ended.
 async fn begin_and_end(client: &crate::support::Client, ids: &[String]) -> Vec<(Moment, Moment)> {
     let mut all = Vec::new();
     for id in ids {
@@ -288,7 +287,7 @@ async fn a_mount_that_goes_away_ends_its_check() {
     let begun = begin(&daemon.client, of(&volume.at)).await;
     phase(&daemon.client, &begun.id, "live run").await;
     volume.umount();
-    tells_nothing(&ended(&daemon.client, &begun.id, SOON + MADE_GOOD).await);
+    is_inconclusive(&ended(&daemon.client, &begun.id, SOON + THAW_LIMIT).await);
     nothing_is_left(&testbed, None).await;
     daemon.stop().await;
 }

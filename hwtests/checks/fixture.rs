@@ -1,6 +1,6 @@
-//! What the tests of checks share: a filesystem on a loop device that is thawed whatever happens, a
-//! daemon that may freeze it, checkers that are scripts and do what the test wants when it wants
-//! it, and the question itself.
+//! Fixture of the check tests: a filesystem on a loop device that is always thawed at the end, a
+//! daemon that may freeze it, scripts that replace a checker and follow the test's orders, and
+//! requests for checks.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -19,17 +19,17 @@ use tonic::Status;
 use crate::support::checkers::loops_over;
 use crate::support::daemon::{Arguments, CONFIG};
 use crate::support::tools::{mount_device, run, umount};
-use crate::support::{Client, Daemon, Disk, SOON, Served, Testbed, eventually};
+use crate::support::{Client, Daemon, Disk, FuseServer, SOON, Testbed, eventually};
 
-/// A check of a small filesystem, on a busy machine, with all its runs but the minute between two
-/// frozen ones.
-pub const ENDS: Duration = Duration::from_secs(60);
-/// After SIGKILL of whoever held the writers they go on within this.
-pub const MADE_GOOD: Duration = Duration::from_secs(5);
+/// The longest check of a small filesystem on a busy machine with all its runs, without the minute
+/// between two frozen runs.
+pub const CHECK_LIMIT: Duration = Duration::from_secs(60);
+/// After SIGKILL of the process that held the writers, they continue within this time.
+pub const THAW_LIMIT: Duration = Duration::from_secs(5);
 
 pub const ALL: [Filesystem; 3] = [Filesystem::Ext4, Filesystem::Xfs, Filesystem::Btrfs];
 
-/// Frozen runs only where they are asked for; what belongs into `[checks]` can be added behind.
+/// Frozen runs only on request. More keys of `[checks]` can be appended.
 pub const ON_DEMAND: &str = "[checks]\nfreeze = \"on-demand\"\n";
 
 pub fn configure(testbed: &Testbed, checks: &str) {
@@ -42,7 +42,7 @@ pub async fn start(testbed: &Testbed, checks: &str) -> Daemon {
     Daemon::start_with(&Arguments::of(testbed)).await
 }
 
-/// Mounted below the testbed, and thawed whatever happens. Dropped before its testbed.
+/// Mounted below the testbed and always thawed at the end. Must be dropped before its testbed.
 pub struct Volume {
     pub disk: Disk,
     pub at: PathBuf,
@@ -61,7 +61,7 @@ impl Volume {
         }
     }
 
-    /// With some files in it.
+    /// With some files.
     pub fn filled(testbed: &Testbed, filesystem: Filesystem) -> Volume {
         let disk = make(testbed, filesystem);
         let volume = Volume::mount(testbed, disk, filesystem.name(), "");
@@ -69,7 +69,7 @@ impl Volume {
         volume
     }
 
-    /// Waits until it is written.
+    /// Waits until the content is on disk.
     pub async fn is_writable(&self, within: Duration) {
         let at = self.at.join("written");
         let written = tokio::task::spawn_blocking(move || std::fs::write(at, b"x"));
@@ -80,7 +80,7 @@ impl Volume {
             .expect("written");
     }
 
-    /// Nobody else may have it frozen.
+    /// Fails if another process has frozen it.
     pub fn umount(&mut self) {
         self.kept = None;
         umount(&self.at);
@@ -112,7 +112,7 @@ pub fn make(testbed: &Testbed, filesystem: Filesystem) -> Disk {
     }
 }
 
-/// With some files in it, not mounted.
+/// With some files, not mounted.
 pub fn filled(testbed: &Testbed, filesystem: Filesystem, files: usize) -> Disk {
     let disk = make(testbed, filesystem);
     let at = testbed.path("mnt/once");
@@ -122,11 +122,11 @@ pub fn filled(testbed: &Testbed, filesystem: Filesystem, files: usize) -> Disk {
     disk
 }
 
-/// `filled`, on a device that the test answers for.
-pub fn on_a_server(testbed: &Testbed, filesystem: Filesystem) -> (Served, Disk) {
+/// Like `filled`, on a device whose I/O the test answers.
+pub fn on_a_server(testbed: &Testbed, filesystem: Filesystem) -> (FuseServer, Disk) {
     let disk = filled(testbed, filesystem, 1000);
     disk.detach();
-    let served = Served::mount(&testbed.path("fuse"), &disk.image);
+    let served = FuseServer::mount(&testbed.path("fuse"), &disk.image);
     let disk = Disk {
         image: disk.image,
         ..testbed.attach(&served.file())
@@ -144,7 +144,7 @@ pub fn fill(at: &Path, files: usize) {
     }
 }
 
-// --- the question
+// --- requests
 
 pub fn of(target: &Path) -> StartCheckRequest {
     StartCheckRequest {
@@ -153,7 +153,7 @@ pub fn of(target: &Path) -> StartCheckRequest {
     }
 }
 
-/// Without udev the node does not know what is on a device that is not mounted.
+/// Without udev the node does not know the content of a device that is not mounted.
 pub fn of_device(disk: &Disk, filesystem: Filesystem) -> StartCheckRequest {
     StartCheckRequest {
         filesystem: filesystem.name().to_owned(),
@@ -176,7 +176,7 @@ pub async fn try_begin(client: &Client, request: &StartCheckRequest) -> Result<C
         .map(tonic::Response::into_inner)
 }
 
-/// As soon as the target is known: it was made a moment ago.
+/// As soon as the target is known: it was created a moment ago.
 pub async fn begin(client: &Client, request: StartCheckRequest) -> Check {
     eventually(
         &format!("{} can be checked", request.target),
@@ -235,25 +235,25 @@ pub async fn history(client: &Client) -> Vec<Check> {
         .checks
 }
 
-/// Waits until it is being done: a part of the phase's words.
-pub async fn phase(client: &Client, id: &str, words: &str) -> Check {
+/// Waits until the check is in a phase whose text contains `text`.
+pub async fn phase(client: &Client, id: &str, text: &str) -> Check {
     let mut last = None;
-    let found = tokio::time::timeout(ENDS, async {
+    let found = tokio::time::timeout(CHECK_LIMIT, async {
         loop {
             let check = get(client, id).await;
-            if check.phase.contains(words) {
+            if check.phase.contains(text) {
                 return check;
             }
             assert!(
                 check.state() != State::Ended,
-                "it has ended before `{words}`: {check:#?}"
+                "it has ended before `{text}`: {check:#?}"
             );
             last = Some(check);
             crate::support::pause(Duration::from_millis(20)).await;
         }
     })
     .await;
-    found.unwrap_or_else(|_| panic!("never in `{words}`: {last:#?}"))
+    found.unwrap_or_else(|_| panic!("never in `{text}`: {last:#?}"))
 }
 
 pub async fn ended(client: &Client, id: &str, within: Duration) -> Check {
@@ -265,24 +265,28 @@ pub async fn ended(client: &Client, id: &str, within: Duration) -> Check {
 
 pub async fn check(client: &Client, request: StartCheckRequest) -> Check {
     let begun = begin(client, request).await;
-    ended(client, &begun.id, ENDS + Duration::from_secs(90)).await
+    ended(client, &begun.id, CHECK_LIMIT + Duration::from_secs(90)).await
 }
 
-/// Once the daemon knows that it is mounted so: a check that began before tells nothing, and says
-/// so.
+/// Repeats until the daemon knows how the filesystem is mounted: a check that started before is
+/// inconclusive and says why.
 pub async fn check_as(client: &Client, request: StartCheckRequest, mode: Mode) -> Check {
-    eventually("it is known to be mounted so", SOON + ENDS, async || {
-        let check = check(client, request.clone()).await;
-        if check.mode() != mode || check.reason.contains("while it was checked") {
-            // What was taken for live and is read-only by now has told less than it might have, and
-            // nothing wrong.
-            let weaker = check.mode() == Mode::Live && check.verdict() == Verdict::Clean;
-            let nothing = matches!(check.verdict(), Verdict::Inconclusive | Verdict::Failed);
-            assert!(weaker || nothing, "of another mode than it was: {check:#?}");
-            return None;
-        }
-        Some(check)
-    })
+    eventually(
+        "it is known to be mounted so",
+        SOON + CHECK_LIMIT,
+        async || {
+            let check = check(client, request.clone()).await;
+            if check.mode() != mode || check.reason.contains("while it was checked") {
+                // A filesystem that was live at first and is read-only now gives a weaker verdict,
+                // never a wrong one.
+                let weaker = check.mode() == Mode::Live && check.verdict() == Verdict::Clean;
+                let nothing = matches!(check.verdict(), Verdict::Inconclusive | Verdict::Failed);
+                assert!(weaker || nothing, "of another mode than it was: {check:#?}");
+                return None;
+            }
+            Some(check)
+        },
+    )
     .await
 }
 
@@ -296,9 +300,9 @@ pub fn expect(check: &Check, verdict: Verdict, mode: Mode) {
     assert!(!check.reason.is_empty(), "{check:#?}");
 }
 
-// --- what is left
+// --- leftovers
 
-/// Numbers of processes in whose command line `word` stands.
+/// Ids of the processes whose command line contains `word`.
 pub fn processes(word: &str) -> Vec<i32> {
     let all = std::fs::read_dir("/proc").expect("/proc").flatten();
     let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
@@ -319,9 +323,9 @@ pub fn notes(testbed: &Testbed) -> Vec<PathBuf> {
         .collect()
 }
 
-/// The process that holds the writers, from behind FIFREEZE.
+/// The process that holds the writers, once FIFREEZE has returned.
 pub async fn freezer(testbed: &Testbed) -> i32 {
-    eventually("it is frozen", ENDS, async || {
+    eventually("it is frozen", CHECK_LIMIT, async || {
         let found = diskvitals::host::intents::find(&testbed.path("run/freeze")).ok()?;
         let intent = found.first()?.intent.clone()?;
         let text = std::fs::read_to_string(notes(testbed).first()?).ok()?;
@@ -331,7 +335,7 @@ pub async fn freezer(testbed: &Testbed) -> i32 {
     .await
 }
 
-/// No note, no checker, no loop, and it can be written.
+/// No note, checker or loop is left, and the filesystem is writable.
 pub async fn nothing_is_left(testbed: &Testbed, volume: Option<&Volume>) {
     if let Some(volume) = volume {
         volume.is_writable(SOON).await;
@@ -352,13 +356,13 @@ pub async fn nothing_is_left(testbed: &Testbed, volume: Option<&Volume>) {
 
 // --- checkers that are scripts
 
-/// In the place of e2fsck. It sees the testbed and can write nothing.
+/// Replaces e2fsck. It can read the testbed and write nothing.
 pub struct Script {
     turn: PathBuf,
     pub path: PathBuf,
 }
 
-/// What e2fsck says of an inode with a wrong checksum, with status 4.
+/// e2fsck's output for an inode with a wrong checksum, with status 4.
 const FOUND: &str = r#"
 echo 'Pass 1: Checking inodes, blocks, and sizes'
 echo 'Inode 13 passes checks, but checksum does not match inode.  Fix? no'
@@ -374,7 +378,7 @@ exit 4
 "#;
 
 impl Script {
-    /// Waits for the next turn, then finds an inode with a wrong checksum: each run takes as long
+    /// Waits for the next turn, then reports an inode with a wrong checksum: each run takes as long
     /// as the test wants.
     pub fn by_turns(testbed: &Testbed) -> Script {
         Script::new(
@@ -397,7 +401,8 @@ impl Script {
         std::fs::write(&script.path, format!("#!/bin/sh\n{version}\n{body}\n")).expect("a script");
         std::fs::set_permissions(&script.path, std::fs::Permissions::from_mode(0o755))
             .expect("its mode");
-        // The folder of the testbed is its maker's alone, and the script is read by nobody.
+        // The testbed's directory is accessible to its owner only, but the script is run as the
+        // user nobody.
         std::fs::set_permissions(testbed.path(""), std::fs::Permissions::from_mode(0o711))
             .expect("the folder's mode");
         script
@@ -409,7 +414,7 @@ impl Script {
         std::fs::rename(&new, &self.turn).expect("the turn");
     }
 
-    /// The configuration's section that names it.
+    /// The configuration section with this script.
     pub fn tools(&self) -> String {
         format!("[checks.tools]\ne2fsck = \"{}\"\n", self.path.display())
     }

@@ -1,5 +1,5 @@
-//! While writers are held: whoever dies or is called back then, they go on soon, and nothing is
-//! left.
+//! A process dies, or the check is cancelled, while writers are held: the writers continue soon and
+//! nothing is left behind.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use nix::unistd::Pid;
 use tokio::time::Instant;
 
 use super::fixture::{
-    ENDS, MADE_GOOD, ON_DEMAND, Script, Volume, begin, cancel, ended, freezer, frozen, get,
+    CHECK_LIMIT, ON_DEMAND, Script, THAW_LIMIT, Volume, begin, cancel, ended, freezer, frozen, get,
     nothing_is_left, of, phase, start,
 };
 use crate::support::daemon::Arguments;
 use crate::support::{Daemon, SOON, Testbed, eventually, pause};
 
-/// Long enough for a test that is held up itself.
+/// Long enough for a test that is itself delayed.
 const CHECKS: &str = "budget = \"30s\"\n";
 
 struct Held {
@@ -24,13 +24,13 @@ struct Held {
     volume: Volume,
     script: Script,
     id: String,
-    /// The freezer's.
+    /// The id of the freezer's process.
     pid: i32,
     testbed: Testbed,
 }
 
-/// A check whose live run found something, and that holds the writers of a frozen run until the
-/// script has its next turn.
+/// A check whose live run has found a problem, and whose frozen run holds the writers until the
+/// script's next turn.
 async fn held() -> Held {
     let testbed = Testbed::new();
     let script = Script::by_turns(&testbed);
@@ -44,8 +44,8 @@ async fn held() -> Held {
             .copied()
     })
     .await;
-    // Its first look at the turn is behind it when it sleeps; until then nothing is lost but a
-    // round.
+    // When it sleeps, its first look at the turn is over; before that, a turn would be missed and
+    // another round needed.
     let mut turn = 0;
     let pid = loop {
         turn += 1;
@@ -79,7 +79,7 @@ async fn a_killed_daemon_leaves_nothing_frozen_and_the_next_one_knows_the_check(
         ..
     } = held().await;
     daemon.kill().await;
-    volume.is_writable(MADE_GOOD).await;
+    volume.is_writable(THAW_LIMIT).await;
     let daemon = Daemon::start_with(&Arguments::of(&testbed)).await;
     let check = get(&daemon.client, &id).await;
     assert_eq!(
@@ -102,15 +102,15 @@ async fn the_next_start_thaws_after_daemon_and_freezer_were_killed_together() {
         testbed,
         ..
     } = held().await;
-    // The freezer first: what is left of the daemon must not make it good.
+    // The freezer is killed first, so that the rest of the daemon cannot thaw.
     kill(daemon.pid(), Signal::SIGSTOP).expect("SIGSTOP");
     kill(Pid::from_raw(pid), Signal::SIGKILL).expect("SIGKILL");
     daemon.kill().await;
     let started = Instant::now();
     let daemon = Daemon::start_with(&Arguments::of(&testbed)).await;
-    volume.is_writable(MADE_GOOD).await;
+    volume.is_writable(THAW_LIMIT).await;
     println!("thawed by the next start within {:?}", started.elapsed());
-    eventually("it says what it found", SOON, async || {
+    eventually("the findings of the live run", SOON, async || {
         daemon.log().contains("was left frozen").then_some(())
     })
     .await;
@@ -131,11 +131,11 @@ async fn a_killed_freezer_is_thawed_at_once_and_its_run_is_discarded() {
         testbed,
     } = held().await;
     kill(Pid::from_raw(pid), Signal::SIGKILL).expect("SIGKILL");
-    volume.is_writable(MADE_GOOD).await;
-    // It may try again.
+    volume.is_writable(THAW_LIMIT).await;
+    // The daemon may retry the run.
     cancel(&daemon.client, &id).await;
     script.turn_to(99);
-    let check = ended(&daemon.client, &id, ENDS).await;
+    let check = ended(&daemon.client, &id, CHECK_LIMIT).await;
     assert!(
         !matches!(check.verdict(), Verdict::Clean | Verdict::Corrupted),
         "{check:#?}"
@@ -154,7 +154,7 @@ async fn a_check_cancelled_during_or_between_frozen_runs_leaves_nothing_frozen()
         ..
     } = held().await;
     cancel(&daemon.client, &id).await;
-    volume.is_writable(MADE_GOOD).await;
+    volume.is_writable(THAW_LIMIT).await;
     let check = ended(&daemon.client, &id, SOON).await;
     assert!(
         check.cancelled && check.verdict() == Verdict::Inconclusive,
@@ -172,7 +172,7 @@ async fn a_check_cancelled_during_or_between_frozen_runs_leaves_nothing_frozen()
         ..
     } = held().await;
     let mut turn = 50;
-    eventually("it waits between frozen runs", SOON, async || {
+    eventually("the check waits between frozen runs", SOON, async || {
         // The script may not have looked yet.
         turn += 1;
         script.turn_to(turn);
@@ -180,7 +180,7 @@ async fn a_check_cancelled_during_or_between_frozen_runs_leaves_nothing_frozen()
         (get(&daemon.client, &id).await.state() == State::Waiting).then_some(())
     })
     .await;
-    volume.is_writable(MADE_GOOD).await;
+    volume.is_writable(THAW_LIMIT).await;
     cancel(&daemon.client, &id).await;
     let check = ended(&daemon.client, &id, SOON).await;
     assert!(
@@ -200,6 +200,6 @@ async fn a_daemon_that_is_stopped_while_a_filesystem_is_frozen_thaws_it() {
         ..
     } = held().await;
     assert!(daemon.stop().await < Duration::from_secs(10));
-    volume.is_writable(MADE_GOOD).await;
+    volume.is_writable(THAW_LIMIT).await;
     nothing_is_left(&testbed, Some(&volume)).await;
 }

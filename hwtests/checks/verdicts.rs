@@ -1,4 +1,4 @@
-//! What is answered of healthy and damaged filesystems in each mode, and that nothing is written.
+//! Verdicts on healthy and damaged filesystems in each mode; no check writes anything.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use diskvitals::model::check::Filesystem;
 use nix::mount::MsFlags;
 
 use super::fixture::{
-    ALL, ENDS, ON_DEMAND, Volume, begin, check, check_as, configure, ended, expect, fill, filled,
-    frozen, get, history, make, nothing_is_left, of, of_device, start,
+    ALL, CHECK_LIMIT, ON_DEMAND, Volume, begin, check, check_as, configure, ended, expect, fill,
+    filled, frozen, get, history, make, nothing_is_left, of, of_device, start,
 };
 use crate::support::daemon::Arguments;
 use crate::support::digest::{digest, sectors_written};
@@ -104,7 +104,7 @@ async fn under_load_a_frozen_run_is_clean_and_a_live_run_reports_no_damage() {
 
 const DRIVER: &str = "c.csi.example.com";
 
-/// Where the kernel does not look: mounted read-only it is never read.
+/// Damage that the kernel does not read: the filesystem is mounted read-only.
 fn damage(filesystem: Filesystem, device: &std::path::Path, inode: u64) {
     match filesystem {
         Filesystem::Ext4 => drop(run(
@@ -175,7 +175,7 @@ async fn proven_damage_is_a_finding_until_a_check_as_strong_is_clean_also_after_
             "{raised:#?}"
         );
 
-        // It is remembered, with what was found.
+        // The result is remembered, with the problems found.
         daemon.stop().await;
         let daemon = Daemon::start_with(&Arguments::of(&testbed)).await;
         let remembered = get(&daemon.client, &found.id).await;
@@ -220,19 +220,28 @@ async fn damage_on_a_mounted_ext4_is_confirmed_by_two_frozen_runs_a_minute_apart
     volume.umount();
     damage(Filesystem::Ext4, &volume.disk.device, inode);
     let volume = Volume::mount(&testbed, volume.disk.clone(), "ext4", "");
-    let asked = tokio::time::Instant::now();
+    let started = tokio::time::Instant::now();
     let begun = begin(&daemon.client, frozen(of(&volume.at))).await;
-    let waiting = eventually("it waits between its frozen runs", ENDS, async || {
-        Some(get(&daemon.client, &begun.id).await)
-            .filter(|check| check.state() == State::Waiting && !check.runs.is_empty())
-    })
+    let waiting = eventually(
+        "it waits between its frozen runs",
+        CHECK_LIMIT,
+        async || {
+            Some(get(&daemon.client, &begun.id).await)
+                .filter(|check| check.state() == State::Waiting && !check.runs.is_empty())
+        },
+    )
     .await;
     assert_eq!(waiting.mode(), Mode::Frozen, "{waiting:#?}");
-    // Nobody is held meanwhile.
+    // No writer is held between the runs.
     volume.is_writable(SOON).await;
-    let found = ended(&daemon.client, &begun.id, ENDS + Duration::from_secs(90)).await;
+    let found = ended(
+        &daemon.client,
+        &begun.id,
+        CHECK_LIMIT + Duration::from_secs(90),
+    )
+    .await;
     expect(&found, Verdict::Corrupted, Mode::Frozen);
-    assert!(asked.elapsed() >= Duration::from_secs(60));
+    assert!(started.elapsed() >= Duration::from_secs(60));
     assert_eq!(
         found
             .runs
@@ -265,7 +274,7 @@ async fn a_policy_of_never_freezing_overrides_a_request_to_freeze() {
     match refused {
         Err(status) => assert!(status.message().contains("freeze"), "{status}"),
         Ok(check) => {
-            let check = ended(&daemon.client, &check.id, ENDS).await;
+            let check = ended(&daemon.client, &check.id, CHECK_LIMIT).await;
             assert!(
                 check.runs.iter().all(|run| run.mode() == Mode::Live),
                 "{check:#?}"

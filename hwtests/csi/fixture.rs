@@ -1,5 +1,5 @@
-//! What these tests share: a daemon with a pool, the shim before it, one volume with its paths, and
-//! the question what is left.
+//! Fixture of the CSI tests: a daemon with a pool, the shim in front of it, a volume with its
+//! paths, and checks for leftovers.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::support::{Daemon, SOON, Testbed, eventually, pause};
 pub const MIB: i64 = 1 << 20;
 pub const POD: &str = "7a000000-0000-4000-8000-00000000000";
 
-/// With a pool; more of the configuration can be added behind.
+/// With a pool. More configuration can be appended.
 pub fn configure(testbed: &Testbed, more: &str) -> Arguments {
     std::fs::write(
         testbed.path("diskvitals.toml"),
@@ -31,9 +31,9 @@ pub async fn both(testbed: &Testbed, more: &str) -> (Daemon, Shim) {
     (daemon, shim)
 }
 
-/// One volume as the kubelet treats it.
+/// One volume as the kubelet uses it.
 #[derive(Clone, Debug)]
-pub struct Claimed {
+pub struct Volume {
     pub handle: String,
     pub staging: PathBuf,
     pub target: PathBuf,
@@ -57,8 +57,8 @@ fn is_block(capability: &VolumeCapability) -> bool {
     )
 }
 
-/// With the kubelet's records of it, which are there before the driver is called.
-pub fn claim(testbed: &Testbed, handle: &str, pv: &str, capability: VolumeCapability) -> Claimed {
+/// With the kubelet's records, which exist before the driver is called.
+pub fn claim(testbed: &Testbed, handle: &str, pv: &str, capability: VolumeCapability) -> Volume {
     let pod = format!("{POD}{}", pv.len() % 10);
     if is_block(&capability) {
         let target = testbed.kubelet.publish_block(DRIVER, handle, pv, &pod);
@@ -67,7 +67,7 @@ pub fn claim(testbed: &Testbed, handle: &str, pv: &str, capability: VolumeCapabi
             .root()
             .join("plugins/kubernetes.io/csi/volumeDevices/staging")
             .join(pv);
-        return Claimed {
+        return Volume {
             handle: handle.to_owned(),
             staging,
             target,
@@ -76,9 +76,9 @@ pub fn claim(testbed: &Testbed, handle: &str, pv: &str, capability: VolumeCapabi
     }
     let staging = testbed.kubelet.stage(DRIVER, handle);
     let target = testbed.kubelet.publish(DRIVER, handle, pv, &pod);
-    // The kubelet makes the folder above it only.
+    // The kubelet creates only the parent directory.
     std::fs::remove_dir(&target).expect("the target");
-    Claimed {
+    Volume {
         handle: handle.to_owned(),
         staging,
         target,
@@ -86,7 +86,7 @@ pub fn claim(testbed: &Testbed, handle: &str, pv: &str, capability: VolumeCapabi
     }
 }
 
-impl Claimed {
+impl Volume {
     pub async fn stage(&self, csi: &Csi) -> Result<(), Status> {
         csi.stage(&self.handle, &self.staging, self.capability.clone())
             .await
@@ -116,7 +116,7 @@ impl Claimed {
         done(&format!("publish {}", self.handle), || self.publish(csi)).await;
     }
 
-    /// And gone.
+    /// Takes the volume down and deletes it.
     pub async fn down(&self, csi: &Csi) {
         done(&format!("unpublish {}", self.handle), || {
             self.unpublish(csi)
@@ -131,8 +131,8 @@ impl Claimed {
     }
 }
 
-/// As the kubelet has it: what is not done in its time, on a disk that is busy with others' writes,
-/// is asked for again, and goes on meanwhile.
+/// Like the kubelet: a call that exceeds its deadline on a busy disk is repeated, and continues in
+/// the meantime.
 pub async fn done<T, F: Future<Output = Result<T, Status>>>(what: &str, call: impl Fn() -> F) -> T {
     for _ in 0..5 {
         match call().await {
@@ -147,7 +147,7 @@ pub async fn done<T, F: Future<Output = Result<T, Status>>>(what: &str, call: im
     panic!("{what}: not done in five attempts");
 }
 
-/// Mount points at or below `at`, as the kernel has them.
+/// Mount points at or below `at`, from the kernel's mount table.
 pub fn mounts_below(at: &Path) -> Vec<String> {
     let text = std::fs::read_to_string("/proc/self/mountinfo").expect("the mount table");
     let points = text

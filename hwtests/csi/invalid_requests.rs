@@ -1,5 +1,5 @@
-//! What is asked wrongly: the specification's code, a message that names the field, nothing
-//! mounted, nothing left behind.
+//! Invalid requests: the status code of the CSI specification, a message that names the field, no
+//! mount and no leftovers.
 
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -131,7 +131,7 @@ async fn impossible_volumes_are_refused_and_nothing_is_created() {
         Code::InvalidArgument,
         "access_mode",
     );
-    // Ten megabytes of a name: refused, and the next is answered.
+    // A name of ten megabytes: refused, and the next call is answered.
     let large = create(csi, |request| request.name = "x".repeat(10 << 20)).await;
     assert!(
         matches!(
@@ -206,7 +206,7 @@ async fn paths_outside_the_kubelets_folder_are_refused_and_nothing_is_mounted() 
     std::fs::remove_file(&volume.target).expect("removed");
     assert_eq!(mounts_below(&outside), Vec::<String>::new());
     assert_eq!(std::fs::read_dir(&outside).expect("readable").count(), 0);
-    // And a process that exchanges folder and link all the time finds no moment.
+    // A process that swaps a directory and a link all the time gains nothing.
     volume.publish(csi).await.expect("published");
     volume.down(csi).await;
     nothing_is_left(&testbed, csi).await;

@@ -1,4 +1,4 @@
-//! Volumes from their making to their end.
+//! Volumes from creation to deletion.
 
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 use tonic::Code;
 
 use super::fixture::{
-    Claimed, MIB, both, claim, done, ext4, loops_below, mounts_below, nothing_is_left, raw,
+    MIB, Volume, both, claim, done, ext4, loops_below, mounts_below, nothing_is_left, raw,
 };
 use crate::support::Testbed;
 use crate::support::shim::mount;
@@ -59,7 +59,7 @@ async fn every_call_in_the_life_of_a_volume_is_idempotent() {
         volume.unpublish(csi).await.expect("unpublished already");
         volume.unstage(csi).await.expect("unstaged");
         volume.unstage(csi).await.expect("unstaged already");
-        // What was written is there when it comes back.
+        // The data is there after the volume is staged again.
         let volume = claim(&testbed, &handle, "pvc-b", volume.capability);
         volume.up(csi).await;
         assert_eq!(
@@ -165,7 +165,7 @@ async fn a_hundred_volumes_are_staged_and_published_at_once() {
         });
     }
     let handles = making.join_all().await;
-    let volumes: Vec<Claimed> = handles
+    let volumes: Vec<Volume> = handles
         .iter()
         .enumerate()
         .map(|(number, handle)| claim(&testbed, handle, &format!("pvc-{number}"), ext4()))
@@ -262,7 +262,7 @@ async fn a_device_with_a_signature_is_never_formatted() {
         .await
         .expect_err("there is something on it");
     assert!(refused.message().contains("swap"), "{refused}");
-    // Another filesystem than the one that is asked for.
+    // The device has another filesystem than the requested one.
     let volume = claim(&testbed, "xfs", "xfs", ext4());
     let refused = volume.stage(&shim.csi).await.expect_err("it is XFS");
     assert!(refused.message().contains("xfs"), "{refused}");
@@ -284,7 +284,7 @@ async fn a_second_writer_is_refused_and_the_first_is_named() {
             .expect("made");
         let volume = claim(&testbed, &handle, "first", capability.clone());
         volume.up(csi).await;
-        let other = Claimed {
+        let other = Volume {
             target: volume.target.with_file_name("second"),
             ..volume.clone()
         };
@@ -310,7 +310,7 @@ async fn a_second_writer_is_refused_and_the_first_is_named() {
         .expect("made");
     let volume = claim(&testbed, &handle, "first", many);
     volume.up(csi).await;
-    let other = Claimed {
+    let other = Volume {
         target: volume.target.with_file_name("second"),
         ..volume.clone()
     };
@@ -341,7 +341,7 @@ async fn a_read_only_publish_cannot_be_written() {
     daemon.stop().await;
 }
 
-/// A volume of another driver that is mounted over does not become ours.
+/// A volume of another driver that is mounted over a target does not become ours.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unpublish_leaves_foreign_mounts_alone() {
     let testbed = Testbed::new();
@@ -357,8 +357,8 @@ async fn unpublish_leaves_foreign_mounts_alone() {
     let folder = testbed.path("local");
     std::fs::create_dir_all(&folder).expect("a folder");
     bind(&folder, &theirs);
-    // The caller says that it is ours, the mount table that it is not: nobody is told that it is
-    // gone.
+    // The caller claims that the mount is ours, the mount table shows that it is not: the call must
+    // not report that it was removed.
     let refused = csi
         .unpublish(&handle, &theirs)
         .await

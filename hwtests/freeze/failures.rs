@@ -1,4 +1,4 @@
-//! Whoever dies, and whatever hangs: the filesystem is writable again.
+//! Whichever process dies and whatever hangs, the filesystem becomes writable again.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -11,7 +11,8 @@ use nix::sys::signal::{Signal, kill};
 use tokio::time::timeout;
 
 use super::fixture::{
-    Fixture, LONG, MADE_GOOD, OnServer, Volume, Writer, freeze, order, refused, waits_in_the_kernel,
+    Fixture, FuseVolume, LONG, THAW_LIMIT, Volume, Writer, freeze, order, refused,
+    waits_in_the_kernel,
 };
 use crate::support::{Mode, SOON, eventually, pause};
 
@@ -26,7 +27,7 @@ async fn a_filesystem_is_thawed_at_once_when_its_freezer_is_killed() {
         kill(fixture.freezer_process(), Signal::SIGKILL).expect("sent");
         println!(
             "writable {:?} after the freezer was killed",
-            writer.goes_on(MADE_GOOD).await
+            writer.continues(THAW_LIMIT).await
         );
         let thawed = timeout(SOON, frozen.thaw()).await.expect("an answer");
         let why = thawed.early_reason.expect("it was not asked for");
@@ -68,7 +69,7 @@ async fn writers_continue_whenever_a_freezer_is_killed() {
             Err(FreezeError::Failed(_)) => while_freezing += 1,
             Err(error) => panic!("{error}"),
         }
-        writer.goes_on(MADE_GOOD).await;
+        writer.continues(THAW_LIMIT).await;
         fixture.is_clean();
     }
     println!("killed {while_freezing} times before it was frozen, {while_frozen} times after");
@@ -87,19 +88,18 @@ async fn a_stopped_freezer_is_killed_after_the_limit_and_its_filesystem_thawed()
         .await
         .expect("thawed");
     assert!(why.contains("did not thaw when it should have"), "{why}");
-    writer.goes_on(MADE_GOOD).await;
+    writer.continues(THAW_LIMIT).await;
     fixture.is_clean();
 }
 
-/// A freezer whose pipe is held by this test alone: what the daemon would do about its end is not
-/// done.
-struct Lone {
+/// A freezer whose pipe only this test holds: nothing reacts to its end as the daemon would.
+struct LoneFreezer {
     child: Child,
     output: BufReader<ChildStdout>,
 }
 
 #[expect(clippy::disallowed_methods, reason = "a freezer without a daemon")]
-fn alone(fixture: &Fixture, volume: &Volume) -> Lone {
+fn lone_freezer(fixture: &Fixture, volume: &Volume) -> LoneFreezer {
     let Freezer { program, intents } = fixture.freezer();
     let mut child = Command::new(program.program)
         .args(program.args)
@@ -107,34 +107,34 @@ fn alone(fixture: &Fixture, volume: &Volume) -> Lone {
         .stdout(Stdio::piped())
         .spawn()
         .expect("starts");
-    let mut told = serde_json::to_vec(&FreezerRequest::Freeze {
+    let mut request = serde_json::to_vec(&FreezerRequest::Freeze {
         order: order(volume, LONG),
         intents,
     })
     .expect("encodes");
-    told.push(b'\n');
+    request.push(b'\n');
     child
         .stdin
         .as_mut()
         .expect("a pipe")
-        .write_all(&told)
-        .expect("told");
+        .write_all(&request)
+        .expect("sent");
     let output = BufReader::new(child.stdout.take().expect("a pipe"));
-    let mut lone = Lone { child, output };
-    assert_eq!(lone.hear(), FreezerEvent::AboutToFreeze);
-    assert!(matches!(lone.hear(), FreezerEvent::Frozen { .. }));
+    let mut lone = LoneFreezer { child, output };
+    assert_eq!(lone.next_event(), FreezerEvent::AboutToFreeze);
+    assert!(matches!(lone.next_event(), FreezerEvent::Frozen { .. }));
     lone
 }
 
-impl Lone {
-    fn hear(&mut self) -> FreezerEvent {
+impl LoneFreezer {
+    fn next_event(&mut self) -> FreezerEvent {
         let mut line = String::new();
         self.output.read_line(&mut line).expect("a line");
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{line}: {error}"))
     }
 }
 
-impl Drop for Lone {
+impl Drop for LoneFreezer {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -146,12 +146,12 @@ async fn closing_the_pipe_thaws_the_filesystem() {
     let fixture = Fixture::new();
     let volume = fixture.ext4();
     let writer = Writer::start(&volume);
-    let mut lone = alone(&fixture, &volume);
+    let mut lone = lone_freezer(&fixture, &volume);
     writer.is_held().await;
     drop(lone.child.stdin.take());
-    writer.goes_on(MADE_GOOD).await;
+    writer.continues(THAW_LIMIT).await;
     assert!(
-        matches!(lone.hear(), FreezerEvent::Thawed { early: Some(why), .. } if why.contains("the daemon has gone"))
+        matches!(lone.next_event(), FreezerEvent::Thawed { early: Some(why), .. } if why.contains("the daemon has gone"))
     );
     assert!(lone.child.wait().expect("ends").success());
     fixture.is_clean();
@@ -163,12 +163,12 @@ async fn the_death_of_the_daemon_thaws_even_when_another_process_holds_the_pipe(
     let volume = fixture.ext4();
     let writer = Writer::start(&volume);
     let Freezer { program, intents } = fixture.freezer();
-    let mut told = serde_json::to_vec(&FreezerRequest::Freeze {
+    let mut request = serde_json::to_vec(&FreezerRequest::Freeze {
         order: order(&volume, LONG),
         intents,
     })
     .expect("encodes");
-    told.push(b'\n');
+    request.push(b'\n');
     #[expect(
         clippy::disallowed_methods,
         reason = "a daemon that only starts a freezer, which is given this test's pipe"
@@ -185,18 +185,18 @@ async fn the_death_of_the_daemon_thaws_even_when_another_process_holds_the_pipe(
         .stdin
         .as_mut()
         .expect("a pipe")
-        .write_all(&told)
-        .expect("told");
+        .write_all(&request)
+        .expect("sent");
     let output = BufReader::new(child.stdout.take().expect("a pipe"));
     let pipe = child.stdin.take();
-    let mut daemon = Lone { child, output };
-    assert_eq!(daemon.hear(), FreezerEvent::AboutToFreeze);
-    assert!(matches!(daemon.hear(), FreezerEvent::Frozen { .. }));
+    let mut daemon = LoneFreezer { child, output };
+    assert_eq!(daemon.next_event(), FreezerEvent::AboutToFreeze);
+    assert!(matches!(daemon.next_event(), FreezerEvent::Frozen { .. }));
     writer.is_held().await;
     daemon.child.kill().expect("sent");
     println!(
         "writable {:?} after the daemon was killed",
-        writer.goes_on(MADE_GOOD).await
+        writer.continues(THAW_LIMIT).await
     );
     drop(pipe);
     fixture.is_clean();
@@ -205,7 +205,7 @@ async fn the_death_of_the_daemon_thaws_even_when_another_process_holds_the_pipe(
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_freezer_killed_during_fifreeze_is_followed_by_a_thaw_when_the_call_returns() {
     let fixture = Fixture::new();
-    let slow = OnServer::new(&fixture);
+    let slow = FuseVolume::new(&fixture);
     slow.hang_with_something_to_write();
     let freezer = fixture.freezer();
     let order = order(&slow.volume, LONG);
@@ -232,7 +232,7 @@ async fn a_freezer_killed_during_fifreeze_is_followed_by_a_thaw_when_the_call_re
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_freeze_that_exceeds_the_limit_is_abandoned_and_thawed_when_it_completes() {
     let fixture = Fixture::new();
-    let slow = OnServer::new(&fixture);
+    let slow = FuseVolume::new(&fixture);
     slow.hang_with_something_to_write();
     let error = refused(
         fixture.freezer(),
@@ -243,7 +243,7 @@ async fn a_freeze_that_exceeds_the_limit_is_abandoned_and_thawed_when_it_complet
         matches!(&error, FreezeError::TimedOut(why) if why.contains("was not frozen within")),
         "{error}"
     );
-    // Nor is it tried again meanwhile.
+    // The freeze is not retried in the meantime.
     let error = refused(
         fixture.freezer(),
         FreezeRequest {
@@ -271,7 +271,7 @@ async fn a_freeze_that_exceeds_the_limit_is_abandoned_and_thawed_when_it_complet
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_frozen_filesystem_on_a_hung_device_delays_no_other_and_is_thawed_when_it_answers() {
     let fixture = Fixture::new();
-    let slow = OnServer::new(&fixture);
+    let slow = FuseVolume::new(&fixture);
     let frozen = freeze(&fixture, &slow.volume, LONG).await;
     slow.served.set(Mode::Hang);
     let thawed = timeout(SOON, frozen.thaw()).await.expect("an answer");
@@ -298,18 +298,18 @@ async fn a_frozen_filesystem_on_a_hung_device_delays_no_other_and_is_thawed_when
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failing_test_with_a_hung_device_cleans_up() {
     let fixture = Fixture::new();
-    let slow = OnServer::new(&fixture);
+    let slow = FuseVolume::new(&fixture);
     slow.hang_with_something_to_write();
     let (freezer, order) = (fixture.freezer(), order(&slow.volume, LONG));
     let freezing = tokio::spawn(async move { freezer.freeze(order).await });
     waits_in_the_kernel(&fixture).await;
-    // As the end of a test does, in whatever way it ends.
+    // As at the end of any test, also of a failed one.
     let dropped = tokio::task::spawn_blocking(move || drop(slow));
     timeout(SOON, dropped)
         .await
         .expect("nothing waits for the device")
         .expect("no panic");
-    // What the device did not take may keep it from being frozen.
+    // Data that the device did not accept may prevent a freeze.
     drop(timeout(SOON, freezing).await.expect("an answer"));
 }
 
@@ -334,32 +334,32 @@ async fn the_unit_and_the_next_start_thaw_abandoned_filesystems() {
         (fixture.btrfs(), true),
     ] {
         let writer = Writer::start(&volume);
-        let mut lone = alone(&fixture, &volume);
+        let mut lone = lone_freezer(&fixture, &volume);
         writer.is_held().await;
         lone.child.kill().expect("sent");
-        // Not reaped yet: a zombie counts as gone.
+        // Not reaped yet: a zombie counts as ended.
         let mut rest = Vec::new();
         lone.output
             .read_to_end(&mut rest)
             .expect("the end of the pipe");
         writer.is_held().await;
         let since = Instant::now();
-        let said = if by_unit {
+        let output = if by_unit {
             thaw_as_the_unit_does(&fixture)
         } else {
             fixture.freezer().thaw_leftovers().await.join("\n")
         };
         assert!(
-            said.contains("was left frozen by a freezer that was killed, and is thawed"),
-            "{said}"
+            output.contains("was left frozen by a freezer that was killed, and is thawed"),
+            "{output}"
         );
-        writer.goes_on(MADE_GOOD).await;
+        writer.continues(THAW_LIMIT).await;
         println!(
             "{}: writable {:?} after it was looked for",
             volume.path.display(),
             since.elapsed()
         );
-        assert!(since.elapsed() < MADE_GOOD);
+        assert!(since.elapsed() < THAW_LIMIT);
         fixture.is_clean();
     }
     assert_eq!(thaw_as_the_unit_does(&fixture), "");
@@ -374,17 +374,17 @@ async fn a_freezer_killed_before_it_updated_its_note_is_followed_by_a_thaw() {
     let fixture = Fixture::new();
     let volume = fixture.ext4();
     let writer = Writer::start(&volume);
-    let mut lone = alone(&fixture, &volume);
+    let mut lone = lone_freezer(&fixture, &volume);
     lone.child.kill().expect("sent");
     lone.child.wait().expect("gone");
-    // As SIGKILL in the middle of FIFREEZE leaves it.
+    // The state that a SIGKILL during FIFREEZE leaves.
     let note = fixture.intents.join("c0ffee.json");
     let text = std::fs::read_to_string(&note).expect("the note");
     assert!(text.starts_with(r#"{"fixture":"frozen","#), "{text}");
     std::fs::write(&note, text.replacen("frozen", "asking", 1)).expect("written");
     writer.is_held().await;
     assert!(thaw_as_the_unit_does(&fixture).contains("is thawed"));
-    writer.goes_on(MADE_GOOD).await;
+    writer.continues(THAW_LIMIT).await;
     fixture.is_clean();
 }
 
@@ -403,7 +403,7 @@ async fn a_running_freezer_is_left_alone() {
 async fn stale_notes_are_removed_and_unreadable_ones_are_kept() {
     let fixture = Fixture::new();
     let volume = fixture.ext4();
-    let lone = alone(&fixture, &volume);
+    let lone = lone_freezer(&fixture, &volume);
     let note = fixture.intents.join("c0ffee.json");
     let text = std::fs::read_to_string(&note).expect("the note");
     drop(lone);
@@ -411,7 +411,7 @@ async fn stale_notes_are_removed_and_unreadable_ones_are_kept() {
     assert_eq!(thaw_as_the_unit_does(&fixture), "");
     fixture.is_clean();
 
-    // Frozen by somebody else since the boot that the note is of.
+    // Frozen by another program since the boot that the note is from.
     volume.kept.freeze().expect("frozen");
     let boot = diskvitals::host::intents::boot_id().expect("readable");
     std::fs::write(&note, text.replace(&boot, "another-boot")).expect("written");

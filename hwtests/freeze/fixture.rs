@@ -1,5 +1,5 @@
-//! What the tests of freezing share: a filesystem that is thawed whatever happens, somebody who
-//! writes, a freezer with its notes in memory.
+//! Fixture of the freeze tests: a filesystem that is always thawed at the end, a writer, and a
+//! freezer with its notes in memory.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -21,14 +21,14 @@ use nix::unistd::Pid;
 use tokio::time::timeout;
 
 use crate::support::tools::{mount_device, mount_with, run};
-use crate::support::{Disk, Mode, SOON, Served, Testbed, eventually, pause};
+use crate::support::{Disk, FuseServer, Mode, SOON, Testbed, eventually, pause};
 
-/// After SIGKILL the filesystem must be writable again within this.
-pub const MADE_GOOD: Duration = Duration::from_secs(5);
+/// After SIGKILL the filesystem must be writable again within this time.
+pub const THAW_LIMIT: Duration = Duration::from_secs(5);
 pub const LONG: Duration = Duration::from_secs(30);
 
-/// A mounted filesystem that is thawed whatever happens, also when the test fails. Dropped before
-/// its testbed.
+/// A mounted filesystem that is always thawed at the end, also when the test fails. Must be dropped
+/// before its testbed.
 pub struct Volume {
     pub path: PathBuf,
     pub dev: DevNo,
@@ -38,7 +38,7 @@ pub struct Volume {
 impl Volume {
     pub fn at(path: PathBuf) -> Volume {
         let kept = OpenMount::open(&HostPath::from(path.as_path())).expect("opens");
-        // The last is mountinfo's, which is the filesystem's own also on btrfs.
+        // The last one is mountinfo's, which is correct for btrfs as well.
         Volume {
             dev: *kept.devs.last().expect("a number"),
             path,
@@ -47,7 +47,7 @@ impl Volume {
     }
 
     pub fn is_frozen(&self) -> bool {
-        // Nobody waits for a file of its own: the only writer is the test.
+        // No other process waits for this file: the test is its only writer.
         let path = self.path.join("is-frozen");
         let (sender, receiver) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
@@ -74,7 +74,7 @@ impl Drop for Volume {
     }
 }
 
-/// A thread that writes all the time, and counts.
+/// A thread that writes without pause and counts.
 pub struct Writer {
     pub writes: Arc<AtomicU64>,
     pub stop: Arc<AtomicBool>,
@@ -108,7 +108,7 @@ impl Writer {
         self.writes.load(Ordering::Relaxed)
     }
 
-    /// It is held: nothing is written for a while.
+    /// Asserts that it is held: nothing is written for a while.
     pub async fn is_held(&self) {
         pause(Duration::from_millis(20)).await;
         let before = self.count();
@@ -120,9 +120,9 @@ impl Writer {
         );
     }
 
-    pub async fn goes_on(&self, within: Duration) -> Duration {
+    pub async fn continues(&self, within: Duration) -> Duration {
         let (before, since) = (self.count(), Instant::now());
-        eventually("the writer goes on", within, async || {
+        eventually("the writer continues", within, async || {
             (self.count() > before + 3).then_some(())
         })
         .await;
@@ -136,7 +136,7 @@ impl Drop for Writer {
     }
 }
 
-/// A testbed with a folder in memory, for the notes.
+/// A testbed with a directory on tmpfs for the notes.
 pub struct Fixture {
     pub intents: PathBuf,
     pub testbed: Testbed,
@@ -194,7 +194,7 @@ impl Fixture {
         self.mount(&self.testbed.attach(&image), "btrfs")
     }
 
-    /// No note of a freeze is left.
+    /// Asserts that no note of a freeze is left.
     pub fn is_clean(&self) {
         let left: Vec<_> = std::fs::read_dir(&self.intents)
             .into_iter()
@@ -205,7 +205,7 @@ impl Fixture {
         assert!(left.is_empty(), "{left:?}");
     }
 
-    /// The process that the only note is of.
+    /// The process that the only note names.
     pub fn freezer_process(&self) -> Pid {
         let found = diskvitals::host::intents::find(&self.intents).expect("readable");
         let pid = found
@@ -240,33 +240,33 @@ pub async fn refused(freezer: Freezer, order: FreezeRequest) -> FreezeError {
         .expect_err("not frozen")
 }
 
-/// An ext4 on a device whose writes are not answered until it is told so.
+/// An ext4 on a device that answers no write until the test allows it.
 ///
-/// Not to be taken apart: the server goes first, by which it lets go of what waits for it. The
-/// volume thaws what is left frozen, and that waits as long as the device does: a test that fails
-/// while the device hangs would hang as well, and nothing behind it would be taken down.
-pub struct OnServer {
-    pub served: Served,
+/// Drop order matters: the server goes first and thereby fails the requests that wait for it. The
+/// volume thaws what is still frozen, which waits as long as the device does: a test that fails
+/// while the device hangs would hang as well, and nothing after it would be removed.
+pub struct FuseVolume {
+    pub served: FuseServer,
     pub volume: Volume,
 }
 
-impl OnServer {
-    pub fn new(fixture: &Fixture) -> OnServer {
+impl FuseVolume {
+    pub fn new(fixture: &Fixture) -> FuseVolume {
         let image = fixture.testbed.image("slow.img", 64 << 20);
         run("/usr/sbin/mkfs.ext4", &[&"-q", &"-F", &image]);
-        let served = Served::mount(&fixture.testbed.path("fuse"), &image);
+        let served = FuseServer::mount(&fixture.testbed.path("fuse"), &image);
         let volume = fixture.mount(&fixture.testbed.attach(&served.file()), "ext4");
-        OnServer { served, volume }
+        FuseVolume { served, volume }
     }
 
-    /// There is something to write out, and the device does not answer.
+    /// Hangs the device while there is dirty data.
     pub fn hang_with_something_to_write(&self) {
         std::fs::write(self.volume.path.join("dirty"), vec![7; 1 << 20]).expect("written");
         self.served.set(Mode::Hang);
     }
 }
 
-/// The freeze waits in the kernel: something is to be written, and the device does not answer.
+/// Starts a freeze that waits in the kernel for the hung device.
 pub async fn waits_in_the_kernel(fixture: &Fixture) {
     eventually("the freezer waits in the kernel", SOON, async || {
         let found = diskvitals::host::intents::find(&fixture.intents).expect("readable");

@@ -1,4 +1,4 @@
-//! Where a freezer runs: apart from the daemon, or not at all.
+//! Where a freezer runs: in a control group of its own and in the host's namespaces, or not at all.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,10 +12,10 @@ use diskvitals::source::jobs::{Job, JobResult};
 use diskvitals::source::worker_main::{WorkerRole, arguments};
 use tokio::time::timeout;
 
-use super::fixture::{Fixture, LONG, MADE_GOOD, OnServer, Writer, freeze, order, refused};
+use super::fixture::{Fixture, FuseVolume, LONG, THAW_LIMIT, Writer, freeze, order, refused};
 use crate::support::{Mode, SOON};
 
-/// Runs the freezer by another program, which starts it in some place of its own.
+/// Starts the freezer through another program that changes its environment.
 fn through(freezer: Freezer, program: &str, arguments: &[&str]) -> Freezer {
     let before = arguments
         .iter()
@@ -68,7 +68,7 @@ impl Group {
         Group(path)
     }
 
-    /// A shell that enters it, then does `what` with the program it is given.
+    /// A shell that enters the group, then does `what` with the program it is given.
     fn shell(&self, what: &str) -> [String; 2] {
         [
             "-c".into(),
@@ -80,7 +80,7 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         for _ in 0..100 {
-            // Busy until what was killed in it has gone.
+            // Busy until the killed processes in it have ended.
             if std::fs::remove_dir(&self.0).is_ok() {
                 return;
             }
@@ -104,7 +104,7 @@ async fn a_freezer_in_a_cgroup_namespace_that_it_cannot_leave_refuses() {
     {
         Err(FreezeError::Refused(why)) => assert!(why.contains("cgroup namespace"), "{why}"),
         Err(error) => panic!("{error}"),
-        // Where PID 1's may be entered, it leaves.
+        // Where it may enter the namespace of PID 1, it leaves its own.
         Ok(frozen) => assert_eq!(frozen.thaw().await.early_reason, None),
     }
     assert!(!volume.is_frozen());
@@ -125,9 +125,9 @@ async fn the_freezer_survives_the_kill_of_the_daemons_control_group_and_thaws() 
         "{members}"
     );
     writer.is_held().await;
-    // As an OOM kill with memory.oom.group does.
+    // Like an OOM kill with memory.oom.group.
     std::fs::write(group.0.join("cgroup.kill"), "1").expect("killed");
-    writer.goes_on(MADE_GOOD).await;
+    writer.continues(THAW_LIMIT).await;
     let why = timeout(SOON, frozen.wait_thawed_early())
         .await
         .expect("thawed");
@@ -138,7 +138,7 @@ async fn the_freezer_survives_the_kill_of_the_daemons_control_group_and_thaws() 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_worker_syncs_the_filesystem_and_waits_as_long_as_the_device() {
     let fixture = Fixture::new();
-    let slow = OnServer::new(&fixture);
+    let slow = FuseVolume::new(&fixture);
     let args = arguments(WorkerRole::HostMounts, &HostRoot::new("/"));
     let spawn = WorkerPoolConfig {
         program: env!("CARGO_BIN_EXE_diskvitalsd").into(),

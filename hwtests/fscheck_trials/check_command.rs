@@ -1,4 +1,4 @@
-//! One question to the daemon, as a person asks it: `diskvitals check`.
+//! One check, requested as an administrator does: `diskvitals check`.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -10,10 +10,10 @@ use tokio::time::{Instant, timeout};
 
 use crate::support::pause;
 
-/// A frozen check waits a minute between its two runs, and others go first.
-const PATIENCE: Duration = Duration::from_secs(900);
-/// A new mount or device must be known by then.
-const KNOWN: Duration = Duration::from_secs(30);
+/// A frozen check waits a minute between its two runs, and others run first.
+const TIME_LIMIT: Duration = Duration::from_secs(900);
+/// A new mount or device must be known within this time.
+const DISCOVERY_LIMIT: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
@@ -57,21 +57,25 @@ impl Answer {
     }
 }
 
-/// Asks of a mount point or a device.
+/// Requests a check of a mount point or a device.
 pub async fn ask(socket: &Path, filesystem: Filesystem, target: &Path, freeze: bool) -> Answer {
     let started = Instant::now();
     loop {
-        let (json, said) = match timeout(PATIENCE, run(socket, filesystem, target, freeze)).await {
+        let (json, text) = match timeout(TIME_LIMIT, run(socket, filesystem, target, freeze)).await
+        {
             Ok(answer) => answer,
             Err(_) => {
-                return Answer::none(format!("no answer within {PATIENCE:?}"), started.elapsed());
+                return Answer::none(
+                    format!("no answer within {TIME_LIMIT:?}"),
+                    started.elapsed(),
+                );
             }
         };
         if let Some(check) = json {
             return read(&check, started.elapsed());
         }
-        if started.elapsed() > KNOWN {
-            return Answer::none(said, started.elapsed());
+        if started.elapsed() > DISCOVERY_LIMIT {
+            return Answer::none(text, started.elapsed());
         }
         // It was mounted a moment ago.
         pause(Duration::from_millis(500)).await;
@@ -86,15 +90,14 @@ async fn run(
     freeze: bool,
 ) -> (Option<serde_json::Value>, String) {
     let mut command = Command::new(PathBuf::from(env!("CARGO_BIN_EXE_diskvitals")));
-    // On a machine under such a load a daemon may take longer for an answer than a person would
-    // wait.
+    // Under such a load a daemon may take longer to answer than the default time-out.
     command
         .arg("--socket")
         .arg(socket)
         .args(["--timeout", "60", "--output", "json", "check"])
         .arg(target);
     if target.starts_with("/dev") {
-        // Without udev the node does not know what is on a device that is not mounted.
+        // Without udev the node does not know the content of a device that is not mounted.
         command.args(["--filesystem", filesystem.name()]);
     }
     if freeze {
@@ -109,8 +112,8 @@ async fn run(
     let json = serde_json::from_slice::<serde_json::Value>(&output.stdout)
         .ok()
         .filter(|value| value.is_object());
-    let said = [output.stdout, output.stderr].concat();
-    (json, String::from_utf8_lossy(&said).trim().to_owned())
+    let text = [output.stdout, output.stderr].concat();
+    (json, String::from_utf8_lossy(&text).trim().to_owned())
 }
 
 fn read(answer: &serde_json::Value, took: Duration) -> Answer {

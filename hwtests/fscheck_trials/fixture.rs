@@ -1,4 +1,4 @@
-//! Filesystems to check: made, filled, damaged, mounted.
+//! Filesystems to check: created, filled, damaged, mounted.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -7,15 +7,15 @@ use diskvitals::model::check::Filesystem;
 use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
-use crate::support::offline::{self, Truth};
+use crate::support::offline::{self, OfflineResult};
 use crate::support::tools::run;
 use crate::support::{Disk, Testbed, corrupt, pause, populate};
 
 const HELD_BY_OTHERS: Duration = Duration::from_secs(10);
-/// Another seed is tried when a damage does not show.
+/// Another seed is tried when a damage has no visible effect.
 const ATTEMPTS: u64 = 6;
 
-/// A filled filesystem in a file; with a UUID of its own, so that any number of them can be
+/// A filled filesystem in a file, with a UUID of its own, so that any number of them can be
 /// mounted.
 pub fn pristine(testbed: &Testbed, filesystem: Filesystem, name: &str, seed: u64) -> PathBuf {
     let mib = match filesystem {
@@ -45,7 +45,7 @@ pub fn pristine(testbed: &Testbed, filesystem: Filesystem, name: &str, seed: u64
             &[&"-q", &"-m", &"dup", &"-d", &"single", &image],
         ),
     };
-    let mounted = Mounted::new(testbed, filesystem, &image, name)
+    let mounted = MountedImage::new(testbed, filesystem, &image, name)
         .unwrap_or_else(|error| panic!("mounting {name}: {error}"));
     populate::populate(&mounted.at, populate::USUAL, seed)
         .unwrap_or_else(|error| panic!("filling {name}: {error}"));
@@ -65,35 +65,35 @@ pub fn copy(testbed: &Testbed, filesystem: Filesystem, image: &Path, name: &str)
     other
 }
 
-/// A filesystem on a loop device, mounted below the testbed. Unmounted and detached by `end`; else
-/// when the testbed is taken down.
-pub struct Mounted {
+/// A filesystem on a loop device, mounted below the testbed. Unmounted and detached by `end`, or
+/// with the testbed.
+pub struct MountedImage {
     pub disk: Disk,
     pub at: PathBuf,
 }
 
-impl Mounted {
+impl MountedImage {
     pub fn new(
         testbed: &Testbed,
         filesystem: Filesystem,
         image: &Path,
         name: &str,
-    ) -> nix::Result<Mounted> {
-        Mounted::with(testbed, filesystem, image, name, MsFlags::empty())
+    ) -> nix::Result<MountedImage> {
+        MountedImage::with(testbed, filesystem, image, name, MsFlags::empty())
     }
 
-    /// What was mounted a moment ago. A process that has just taken a copy of the mount table
-    /// (unshare(2), of another trial's checker) holds it a little longer, and XFS mounts no UUID
-    /// twice.
+    /// Mounts an image that was mounted a moment ago. A process that has just copied the mount
+    /// table (unshare(2), of another trial's checker) holds the old mount a little longer, and XFS
+    /// mounts no UUID twice.
     pub async fn again(
         testbed: &Testbed,
         filesystem: Filesystem,
         image: &Path,
         name: &str,
-    ) -> nix::Result<Mounted> {
+    ) -> nix::Result<MountedImage> {
         let end = Instant::now() + HELD_BY_OTHERS;
         loop {
-            match Mounted::new(testbed, filesystem, image, name) {
+            match MountedImage::new(testbed, filesystem, image, name) {
                 Err(Errno::EINVAL) if filesystem == Filesystem::Xfs && Instant::now() < end => {
                     pause(Duration::from_millis(50)).await
                 }
@@ -108,7 +108,7 @@ impl Mounted {
         image: &Path,
         name: &str,
         flags: MsFlags,
-    ) -> nix::Result<Mounted> {
+    ) -> nix::Result<MountedImage> {
         let disk = testbed.attach(image);
         let at = testbed.path("mnt").join(name);
         std::fs::create_dir_all(&at).expect("the mount point");
@@ -119,7 +119,7 @@ impl Mounted {
             flags,
             None::<&str>,
         ) {
-            Ok(()) => Ok(Mounted { disk, at }),
+            Ok(()) => Ok(MountedImage { disk, at }),
             Err(error) => {
                 disk.detach();
                 Err(error)
@@ -133,42 +133,42 @@ impl Mounted {
                 "unmounting {}: {error}; it goes when it is no longer used",
                 self.at.display()
             );
-            // What is busy goes with its last user; what cannot be done now is done when the testbed
-            // is taken down.
+            // A busy mount ends with its last user; what cannot be removed now is removed with the
+            // testbed.
             let _ = umount2(&self.at, MntFlags::MNT_DETACH);
         }
         self.disk.detach();
     }
 }
 
-/// A filesystem with one damage that the offline checker sees.
+/// A filesystem with one damage that the offline checker finds.
 #[derive(Clone, Debug)]
-pub struct Damaged {
+pub struct DamagedImage {
     pub kind: &'static str,
     pub image: PathBuf,
     /// What was damaged.
     pub what: String,
-    /// What the offline checker said of it, the first lines.
+    /// The offline checker's output, the first lines.
     pub truth: Vec<String>,
     pub mount: Mountable,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mountable {
-    /// And still damaged when it was unmounted again.
+    /// And still damaged after it was unmounted.
     Yes,
-    /// It is not tried while mounted; says why.
+    /// It is not tried while mounted, with the reason.
     No(String),
 }
 
-/// `Err`: says why there is no such damage.
+/// `Err`: why there is no such damage.
 pub fn damaged(
     testbed: &Testbed,
     filesystem: Filesystem,
     (kind, unmounted_only): (&'static str, Option<&'static str>),
     pristine: &Path,
     seed: u64,
-) -> Result<Damaged, String> {
+) -> Result<DamagedImage, String> {
     let name = format!("{}-{kind}", filesystem.name());
     let mut last = "nothing here can be damaged so".to_owned();
     for attempt in 0..ATTEMPTS {
@@ -176,13 +176,13 @@ pub fn damaged(
         let Some(what) = corrupt::damage(filesystem, kind, &image, seed + attempt * 1000) else {
             continue;
         };
-        match offline::truth(filesystem, &image) {
-            Truth::Damaged(truth) => {
+        match offline::check(filesystem, &image) {
+            OfflineResult::Damaged(truth) => {
                 let mount = match unmounted_only {
                     Some(why) => Mountable::No(why.to_owned()),
                     None => mountable(testbed, filesystem, &image, &name),
                 };
-                return Ok(Damaged {
+                return Ok(DamagedImage {
                     kind,
                     image,
                     what,
@@ -190,7 +190,7 @@ pub fn damaged(
                     mount,
                 });
             }
-            other => last = format!("{what}: the offline checker says {other:?}"),
+            other => last = format!("{what}: the offline checker reports {other:?}"),
         }
     }
     Err(last)
@@ -200,13 +200,15 @@ pub fn damaged(
 fn mountable(testbed: &Testbed, filesystem: Filesystem, image: &Path, name: &str) -> Mountable {
     let copy = testbed.path("images").join(format!("{name}-mounted"));
     run("/usr/bin/cp", &[&"--sparse=always", &image, &copy]);
-    let found = match Mounted::new(testbed, filesystem, &copy, &format!("{name}-probe")) {
+    let found = match MountedImage::new(testbed, filesystem, &copy, &format!("{name}-probe")) {
         Err(error) => Mountable::No(format!("the kernel does not mount it ({})", error.desc())),
         Ok(mounted) => {
             mounted.end();
-            match offline::truth(filesystem, &copy) {
-                Truth::Clean => Mountable::No("mounting and unmounting heals it".to_owned()),
-                Truth::Damaged(_) | Truth::Unknown(_) => Mountable::Yes,
+            match offline::check(filesystem, &copy) {
+                OfflineResult::Clean => {
+                    Mountable::No("mounting and unmounting heals it".to_owned())
+                }
+                OfflineResult::Damaged(_) | OfflineResult::Unknown(_) => Mountable::Yes,
             }
         }
     };

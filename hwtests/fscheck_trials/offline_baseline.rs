@@ -1,18 +1,18 @@
-//! What the offline checkers see of each kind of damage, and which of them mount: the trials' own
-//! foundations, without a daemon.
+//! What the offline checkers find of each kind of damage, and which damaged filesystems can be
+//! mounted: the baseline of the trials, without a daemon.
 
 use std::path::Path;
 use std::time::Duration;
 
 use diskvitals::model::check::Filesystem;
 
-use crate::fixture::{self, Mountable, Mounted};
+use crate::fixture::{self, Mountable, MountedImage};
 use crate::support::load::Load;
-use crate::support::offline::{self, Truth};
+use crate::support::offline::{self, OfflineResult};
 use crate::support::tools::run;
 use crate::support::{Testbed, corrupt};
 
-/// Out: all kinds are visible, and the undamaged is clean.
+/// Returns whether all kinds are visible and the undamaged filesystems are clean.
 pub fn show(filesystems: &[Filesystem], seed: u64) -> bool {
     let testbed = Testbed::new();
     let mut good = true;
@@ -24,9 +24,9 @@ pub fn show(filesystems: &[Filesystem], seed: u64) -> bool {
             &format!("{}-pristine", filesystem.name()),
             seed,
         );
-        let truth = offline::truth(filesystem, &pristine);
+        let truth = offline::check(filesystem, &pristine);
         println!("{} undamaged: {truth:?}", filesystem.name());
-        good &= truth == Truth::Clean;
+        good &= truth == OfflineResult::Clean;
         good &= under_load(&testbed, filesystem, &pristine, seed);
         let (mut visible, mut mounting) = (0, 0);
         let kinds = corrupt::kinds(filesystem);
@@ -65,12 +65,12 @@ pub fn show(filesystems: &[Filesystem], seed: u64) -> bool {
     good
 }
 
-/// Writers wait while it is frozen, go on afterwards, and leave a healthy filesystem behind.
+/// Writers wait while it is frozen, continue afterwards, and leave a healthy filesystem behind.
 fn under_load(testbed: &Testbed, filesystem: Filesystem, pristine: &Path, seed: u64) -> bool {
     let name = format!("{}-load", filesystem.name());
     let image = fixture::copy(testbed, filesystem, pristine, &name);
     let mounted =
-        Mounted::new(testbed, filesystem, &image, &name).expect("a healthy filesystem mounts");
+        MountedImage::new(testbed, filesystem, &image, &name).expect("a healthy filesystem mounts");
     let load = Load::start(&mounted.at, 3, seed);
     // Time for the load, the freeze, and the load again.
     let wait = |time| std::thread::park_timeout(time);
@@ -81,11 +81,13 @@ fn under_load(testbed: &Testbed, filesystem: Filesystem, pristine: &Path, seed: 
     wait(Duration::from_secs(1));
     let written = load.stop();
     mounted.end();
-    let truth = offline::truth(filesystem, &image);
+    let truth = offline::check(filesystem, &image);
     std::fs::remove_file(&image).expect("the image");
     println!(
         "{} under load, frozen for 1 s meanwhile: {written:?}; afterwards {truth:?}",
         filesystem.name()
     );
-    truth == Truth::Clean && written.longest >= Duration::from_millis(900) && written.stuck == 0
+    truth == OfflineResult::Clean
+        && written.longest >= Duration::from_millis(900)
+        && written.stuck == 0
 }

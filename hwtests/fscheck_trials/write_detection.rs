@@ -1,6 +1,6 @@
-//! That nothing is ever written: a digest of what lies beneath before and after a check, and the
-//! counters of what was written to the checker's own loop device. The mount's own writes are left
-//! out: unmounted and read-only there are none; of a frozen one, superblock and log do not count.
+//! A check writes nothing: a digest of the device before and after the check, and the write
+//! counters of the checker's own loop device. The mount's own writes are excluded: an unmounted or
+//! read-only filesystem has none; on a frozen one, the superblock and the log are ignored.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,27 +12,27 @@ use diskvitals::model::check::Filesystem;
 use nix::mount::MsFlags;
 
 use crate::check_command::{self, Answer};
-use crate::fixture::{self, Mounted};
+use crate::fixture::{self, MountedImage};
 use crate::support::checkers::loops_of_checkers;
 use crate::support::corrupt::{ext4, xfs};
 use crate::support::digest::{self, Range, all_loops, digest, sectors_written};
 use crate::support::{Testbed, pause};
 
 /// One check of one mode.
-pub struct Seen {
+pub struct WriteTrace {
     pub filesystem: Filesystem,
     pub mode: &'static str,
     pub answer: Answer,
-    /// None: the mount writes on its own there.
+    /// None: the mount itself writes there.
     pub changed: Option<bool>,
     /// To the device itself; None as above.
     pub device_sectors: Option<u64>,
-    /// Loop devices that the checker had, and what was written to all of them.
+    /// Loop devices of the checker, and the sum of the sectors written to them.
     pub own_loops: usize,
     pub own_sectors: u64,
 }
 
-impl Seen {
+impl WriteTrace {
     pub fn is_untouched(&self) -> bool {
         self.changed != Some(true) && self.device_sectors.unwrap_or(0) == 0 && self.own_sectors == 0
     }
@@ -44,7 +44,7 @@ pub async fn watch(
     socket: &Path,
     filesystem: Filesystem,
     seed: u64,
-) -> Vec<Seen> {
+) -> Vec<WriteTrace> {
     let name = format!("{}-untouched", filesystem.name());
     let image = fixture::pristine(testbed, filesystem, &name, seed);
     let mut all = Vec::new();
@@ -61,7 +61,7 @@ pub async fn watch(
     );
     disk.detach();
 
-    let mounted = Mounted::with(testbed, filesystem, &image, &name, MsFlags::MS_RDONLY)
+    let mounted = MountedImage::with(testbed, filesystem, &image, &name, MsFlags::MS_RDONLY)
         .expect("mounting read-only");
     all.push(
         one(
@@ -77,10 +77,10 @@ pub async fn watch(
     let own = match filesystem {
         Filesystem::Ext4 => Some(ext4::Ext4::open(&image).own_writes()),
         Filesystem::Xfs => Some(xfs::Xfs::open(&image).own_writes()),
-        // A commit writes trees anew, wherever there is room.
+        // A commit writes trees to new positions, wherever there is room.
         Filesystem::Btrfs => None,
     };
-    let mounted = Mounted::new(testbed, filesystem, &image, &name).expect("mounting");
+    let mounted = MountedImage::new(testbed, filesystem, &image, &name).expect("mounting");
     all.push(
         one(
             socket,
@@ -104,18 +104,18 @@ pub async fn watch(
     all
 }
 
-/// `except`: what does not count, in bytes; None: nothing counts but the checker's own devices.
+/// `except`: byte ranges that are ignored; None: only the checker's own devices are compared.
 async fn one(
     socket: &Path,
     (filesystem, mode): (Filesystem, &'static str),
     (image, device, target): (&Path, &Path, &Path),
     (freeze, except): (bool, Option<&[Range]>),
-) -> Seen {
+) -> WriteTrace {
     let name = device
         .file_name()
         .and_then(|name| name.to_str())
         .expect("a kernel name");
-    // What the mount still had in memory is on the device.
+    // The mount's dirty data is on the device.
     nix::unistd::sync();
     let before = except.map(|except| digest(image, except));
     let sectors = sectors_written(name).expect("its counters");
@@ -128,7 +128,7 @@ async fn one(
     let changed = before
         .zip(except)
         .map(|(before, except)| digest(image, except) != before);
-    Seen {
+    WriteTrace {
         filesystem,
         mode,
         answer,
@@ -139,10 +139,10 @@ async fn one(
     }
 }
 
-/// Looks at the loop devices of checkers, all the time.
+/// Watches the loop devices of checkers without pause.
 struct OwnLoops {
     stop: Arc<AtomicBool>,
-    seen: tokio::task::JoinHandle<BTreeMap<String, u64>>,
+    found: tokio::task::JoinHandle<BTreeMap<String, u64>>,
 }
 
 impl OwnLoops {
@@ -150,26 +150,26 @@ impl OwnLoops {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
         let before = all_loops();
-        let seen = tokio::spawn(async move {
-            let mut seen = BTreeMap::new();
+        let found = tokio::spawn(async move {
+            let mut found = BTreeMap::new();
             while !stopped.load(Ordering::Relaxed) {
                 for name in loops_of_checkers() {
                     let written = digest::sectors_written(&name).unwrap_or_default();
                     let since =
                         written.saturating_sub(before.get(&name).copied().unwrap_or_default());
-                    seen.insert(name, since);
+                    found.insert(name, since);
                 }
                 pause(Duration::from_millis(3)).await;
             }
-            seen
+            found
         });
-        OwnLoops { stop, seen }
+        OwnLoops { stop, found }
     }
 
-    /// How many there were, and what was written to them.
+    /// Their number, and the sum of the sectors written to them.
     async fn finish(self) -> (usize, u64) {
         self.stop.store(true, Ordering::Relaxed);
-        let seen = self.seen.await.expect("the watcher");
-        (seen.len(), seen.values().sum())
+        let found = self.found.await.expect("the watcher");
+        (found.len(), found.values().sum())
     }
 }

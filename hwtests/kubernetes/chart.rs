@@ -1,5 +1,4 @@
-//! The chart's sets of values against the API server itself, which knows fields that no schema
-//! does.
+//! The chart's value sets against the API server, which rejects fields that no schema covers.
 
 use crate::cluster;
 use crate::fixture::NAMESPACE;
@@ -40,8 +39,8 @@ fn every_set_of_values_is_accepted_by_the_api_server() {
             String::from_utf8_lossy(&output.stderr)
         );
         let manifest = String::from_utf8(output.stdout).expect("text");
-        // The Prometheus operator is not here; scripts/check-chart holds its kinds against its own
-        // definitions.
+        // The Prometheus operator is not installed here; scripts/check-chart validates its kinds
+        // against their definitions.
         let parts: Vec<&str> = manifest
             .split("\n---\n")
             .filter(|part| !part.contains("apiVersion: monitoring.coreos.com/"))
@@ -70,6 +69,6 @@ fn every_set_of_values_is_accepted_by_the_api_server() {
         &["apply", "--dry-run=server", "--validate=strict", "-f", "-"],
         wrong,
     )
-    .expect_err("a wrong field must be seen");
+    .expect_err("a wrong field must be rejected");
     assert!(refused.contains("unknown field"), "{refused}");
 }

@@ -1,4 +1,4 @@
-//! Asking the cluster: kubectl, the kubelet's metrics, and waiting for what they say.
+//! Access to the cluster: kubectl, the kubelet's metrics, and waiting for conditions.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -12,31 +12,30 @@ use nix::unistd::Pid;
 use serde_json::Value;
 
 pub const NODE: &str = "127.0.0.1";
-/// How long something may take that the kubelet asks for every five seconds, on a machine with two
-/// busy processors.
+/// The limit for what the kubelet polls every five seconds, on a machine with two busy processors.
 pub const SOON: Duration = Duration::from_secs(60);
-/// How long images are unpacked, pods scheduled and volumes made.
-pub const PATIENCE: Duration = Duration::from_secs(180);
+/// The limit for unpacking images, scheduling pods and creating volumes.
+pub const TIME_LIMIT: Duration = Duration::from_secs(180);
 
-/// A variable that the cluster's first process sets for all within.
-fn told(name: &str) -> PathBuf {
+/// A variable that the cluster's first process sets for all its children.
+fn variable(name: &str) -> PathBuf {
     std::env::var_os(name)
         .unwrap_or_else(|| panic!("no {name}: this runs within hwtests/kubernetes/cluster, as `scripts/test kubernetes` does it"))
         .into()
 }
 
-/// Logs, keys, and the kubelet's folder.
+/// Logs, keys, and the kubelet's directory.
 pub fn run() -> PathBuf {
-    told("DISKVITALS_LAB_RUN")
+    variable("DISKVITALS_LAB_RUN")
 }
 
 pub fn kubelet_root() -> PathBuf {
     run().join("kubelet")
 }
 
-/// Where helm and the drivers of others are.
+/// Where helm and the other drivers are.
 pub fn tool(name: &str) -> PathBuf {
-    told("DISKVITALS_LAB_TOOLS").join(name)
+    variable("DISKVITALS_LAB_TOOLS").join(name)
 }
 
 #[expect(
@@ -47,7 +46,7 @@ pub fn command(program: impl AsRef<Path>) -> Command {
     Command::new(program.as_ref())
 }
 
-/// Output of a program that gets `input`, whatever became of it.
+/// Output of a program that gets `input`, whatever its exit status.
 pub fn output(mut command: Command, input: &str) -> Output {
     command
         .stdin(Stdio::piped())
@@ -57,22 +56,25 @@ pub fn output(mut command: Command, input: &str) -> Output {
         .spawn()
         .unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let mut stdin = child.stdin.take().expect("its input");
-    // It may end before it has read all: then its status says why.
+    // It may end before it has read everything: then its status gives the reason.
     let _ = stdin.write_all(input.as_bytes());
     drop(stdin);
     child.wait_with_output().expect("its end")
 }
 
-/// What it says, or its complaint.
+/// Its output, or its error output.
 pub fn try_kubectl(arguments: &[&str], input: &str) -> Result<String, String> {
-    let mut kubectl = command(told("DISKVITALS_LAB_KUBECTL"));
+    let mut kubectl = command(variable("DISKVITALS_LAB_KUBECTL"));
     kubectl.args(arguments);
     let output = output(kubectl, input);
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let output_text = String::from_utf8_lossy(&output.stdout).into_owned();
     if output.status.success() {
-        Ok(said)
+        Ok(output_text)
     } else {
-        Err(format!("{said}{}", String::from_utf8_lossy(&output.stderr)))
+        Err(format!(
+            "{output_text}{}",
+            String::from_utf8_lossy(&output.stderr)
+        ))
     }
 }
 
@@ -81,7 +83,7 @@ pub fn kubectl(arguments: &[&str]) -> String {
         .unwrap_or_else(|error| panic!("kubectl {}: {error}", arguments.join(" ")))
 }
 
-/// `objects` as a list, made or changed.
+/// Applies `objects` as a list.
 pub fn apply(objects: &[Value]) {
     let list = serde_json::json!({"apiVersion": "v1", "kind": "List", "items": objects});
     if let Err(error) = try_kubectl(&["apply", "-f", "-"], &list.to_string()) {
@@ -89,7 +91,7 @@ pub fn apply(objects: &[Value]) {
     }
 }
 
-/// One object, where it is: `pod/a`, `csinode/127.0.0.1`.
+/// One object, if it exists: `pod/a`, `csinode/127.0.0.1`.
 pub fn get(what: &str) -> Option<Value> {
     get_in("default", what)
 }
@@ -99,8 +101,8 @@ pub fn get_in(namespace: &str, what: &str) -> Option<Value> {
     serde_json::from_str(&text).ok()
 }
 
-/// The kubelet's own metrics, as text; from itself, since the API server passes nothing on to a
-/// loopback's address.
+/// The kubelet's own metrics, as text; from the kubelet itself, because the API server does not
+/// proxy to a loopback address.
 pub fn kubelet_metrics() -> String {
     kubectl(&[
         "--server",
@@ -126,7 +128,7 @@ pub fn metric(name: &str, labels: &[&str]) -> Option<f64> {
     values.reduce(|sum, value| sum + value)
 }
 
-/// What the daemon's own metrics say, as a Prometheus on this node gets them.
+/// The daemon's own metrics, as a Prometheus on this node gets them.
 pub fn scrape() -> std::io::Result<String> {
     let mut connection = TcpStream::connect_timeout(&([127, 0, 0, 1], 9961).into(), SOON)?;
     connection.set_read_timeout(Some(SOON))?;
@@ -137,7 +139,7 @@ pub fn scrape() -> std::io::Result<String> {
     Ok(answer)
 }
 
-/// Asks until `condition` gives a value. Ends the test after `within`, naming `what`.
+/// Polls until `condition` gives a value. Ends the test after `within`, naming `what`.
 pub fn until<T>(what: &str, within: Duration, mut condition: impl FnMut() -> Option<T>) -> T {
     let begun = Instant::now();
     loop {
@@ -149,7 +151,7 @@ pub fn until<T>(what: &str, within: Duration, mut condition: impl FnMut() -> Opt
     }
 }
 
-/// For a statement that something does NOT happen, and between two questions.
+/// For an assertion that something does NOT happen, and between two polls.
 #[expect(
     clippy::disallowed_methods,
     reason = "what waits long waits for a condition"
@@ -158,7 +160,7 @@ pub fn pause(time: Duration) {
     std::thread::sleep(time);
 }
 
-/// The kubelet is ended and comes back so: `--gates` (hwtests/kubernetes/cluster).
+/// Restarts the kubelet with the given options, such as `--gates` (hwtests/kubernetes/cluster).
 pub fn restart_kubelet(arguments: &[&str]) {
     let mut cluster =
         command(Path::new(env!("CARGO_MANIFEST_DIR")).join("hwtests/kubernetes/cluster"));
@@ -171,12 +173,12 @@ pub fn restart_kubelet(arguments: &[&str]) {
     );
 }
 
-/// A program beside the cluster; it ends with the test.
-pub struct Running(Child);
+/// A program outside of the cluster; it ends with the test.
+pub struct HostProgram(Child);
 
-impl Running {
-    /// Its words go to the cluster's logs, as NAME.log.
-    pub fn start(name: &str, program: &mut Command) -> Running {
+impl HostProgram {
+    /// Its output is written to the cluster's logs, as NAME.log.
+    pub fn start(name: &str, program: &mut Command) -> HostProgram {
         let log = File::options()
             .create(true)
             .append(true)
@@ -186,7 +188,7 @@ impl Running {
             .stdin(Stdio::null())
             .stdout(log.try_clone().expect("its log"))
             .stderr(log);
-        Running(
+        HostProgram(
             program
                 .spawn()
                 .unwrap_or_else(|error| panic!("{name}: {error}")),
@@ -194,10 +196,10 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for HostProgram {
     fn drop(&mut self) {
         let pid = Pid::from_raw(i32::try_from(self.0.id()).expect("a process number"));
-        // Asked to end, as by its supervisor; it may have ended by itself.
+        // SIGTERM, as from a supervisor; it may have ended by itself.
         let _ = kill(pid, Signal::SIGTERM);
         let _ = self.0.wait();
     }

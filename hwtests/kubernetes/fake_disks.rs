@@ -1,8 +1,8 @@
-//! SATA disks that are not there: loop devices which sysfs shows as such, in the cluster's own
-//! mount namespace, so that the daemon asks smartctl about them.
+//! Simulated SATA disks: loop devices that sysfs shows as SATA disks, in the cluster's own mount
+//! namespace, so that the daemon queries them with smartctl.
 //!
-//! In: loop devices. Out: sysfs with `sdv`, `sdw`, … in their places. Everything else of sysfs
-//! stays as it is.
+//! In: loop devices. Out: sysfs with `sdv`, `sdw`, … instead of them. The rest of sysfs is
+//! unchanged.
 
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -13,23 +13,24 @@ use crate::smartctl::Ata;
 use crate::support::Disk;
 
 const CLASS: &str = "/sys/class/block";
-/// A folder of sysfs that says nothing about hardware: the disks' own folders are mounted there.
-const PLACE: &str = "/sys/devices/tracepoint";
-/// Loop devices that may yet come have their links already; sysfs cannot add to what covers it.
+/// A directory of sysfs that contains no hardware: the disks' own directories are mounted there.
+const COVERED: &str = "/sys/devices/tracepoint";
+/// Loop devices that may be created later have their links already, because the covering mount
+/// shows nothing that sysfs adds.
 const LOOPS: usize = 256;
 
 #[derive(Clone, Debug)]
 pub struct FakeDisks {
     pub disk: Disk,
-    /// `/dev/sdv`: what smartctl is asked for. No such node is needed.
+    /// `/dev/sdv`: smartctl's argument. No such node is needed.
     pub name: String,
-    /// How it is, when it is well.
+    /// Its ATA attributes while it is healthy.
     pub ata: Ata,
 }
 
-/// Where its attributes are; as every path of an AHCI controller's port.
+/// The directory of its attributes; a path like that of an AHCI controller's port.
 fn folder(port: usize) -> PathBuf {
-    Path::new(PLACE).join(format!(
+    Path::new(COVERED).join(format!(
         "ata{port}/host{port}/target{port}:0:0/{port}:0:0:0"
     ))
 }
@@ -41,7 +42,7 @@ fn put(at: &Path, text: &str) {
 }
 
 /// All disks at once, before the daemon starts.
-pub fn play(disks: Vec<Disk>) -> Vec<FakeDisks> {
+pub fn create(disks: Vec<Disk>) -> Vec<FakeDisks> {
     cover_sysfs(&disks);
     disks
         .into_iter()
@@ -50,27 +51,27 @@ pub fn play(disks: Vec<Disk>) -> Vec<FakeDisks> {
         .collect()
 }
 
-/// An array without redundancy (what concerns one of its disks concerns all of it) that lies on the
-/// disks, as sysfs shows it: its bytes are those of `array`.
-pub fn play_striped(array: Disk, disks: Vec<Disk>) -> (Disk, Vec<FakeDisks>) {
+/// A RAID 0 array on the disks, as sysfs shows it (without redundancy, a failure of one disk
+/// concerns all of it). Its content is that of `array`.
+pub fn create_striped(array: Disk, disks: Vec<Disk>) -> (Disk, Vec<FakeDisks>) {
     let all: Vec<Disk> = disks.iter().cloned().chain([array.clone()]).collect();
     cover_sysfs(&all);
-    let played: Vec<FakeDisks> = disks
+    let disks_on_sysfs: Vec<FakeDisks> = disks
         .into_iter()
         .enumerate()
         .map(|(at, disk)| show(at, disk))
         .collect();
-    let block = Path::new(PLACE).join("virtual/block").join(ARRAY);
+    let block = Path::new(COVERED).join("virtual/block").join(ARRAY);
     as_block(&block, &array);
     for (file, text) in [
         ("level", "raid0"),
-        ("raid_disks", &played.len().to_string()),
+        ("raid_disks", &disks_on_sysfs.len().to_string()),
         ("array_state", "clean"),
         ("sync_action", "idle"),
     ] {
         put(&block.join("md").join(file), text);
     }
-    for (slot, below) in played.iter().enumerate() {
+    for (slot, below) in disks_on_sysfs.iter().enumerate() {
         let name = below.name.trim_start_matches("/dev/");
         let of_disk = Path::new(CLASS).join(name);
         let member = block.join("md").join(format!("dev-{name}"));
@@ -81,13 +82,13 @@ pub fn play_striped(array: Disk, disks: Vec<Disk>) -> (Disk, Vec<FakeDisks>) {
         ] {
             put(&member.join(file), text);
         }
-        let place = of_disk.canonicalize().expect("its folder");
-        symlink(&place, member.join("block")).expect("a link");
-        symlink(&place, block.join("slaves").join(name)).expect("a link");
-        symlink(&block, place.join("holders").join(ARRAY)).expect("a link");
+        let directory = of_disk.canonicalize().expect("its folder");
+        symlink(&directory, member.join("block")).expect("a link");
+        symlink(&directory, block.join("slaves").join(name)).expect("a link");
+        symlink(&block, directory.join("holders").join(ARRAY)).expect("a link");
     }
     in_class(ARRAY, &block);
-    (array, played)
+    (array, disks_on_sysfs)
 }
 
 const ARRAY: &str = "md127";
@@ -114,7 +115,7 @@ fn cover_sysfs(disks: &[Disk]) {
         .expect("a tmpfs")
     };
     cover(CLASS);
-    cover(PLACE);
+    cover(COVERED);
     let hidden: Vec<&str> = disks.iter().map(Disk::name).collect();
     let link = |name: &str, target: &Path| {
         if !hidden.contains(&name) {
@@ -170,7 +171,7 @@ fn show(at: usize, disk: Disk) -> FakeDisks {
     }
 }
 
-/// What every block device has; its numbers are the loop device's own.
+/// The attributes of every block device, with the loop device's own numbers.
 fn as_block(block: &Path, disk: &Disk) {
     let loops = Path::new("/sys/devices/virtual/block").join(disk.name());
     for file in [
@@ -212,10 +213,10 @@ fn in_class(name: &str, block: &Path) {
     .expect("a link");
 }
 
-/// Sysfs as it is.
+/// Restores sysfs.
 pub fn end() {
-    for at in [CLASS, PLACE] {
-        // Nobody played here where nothing is mounted.
+    for at in [CLASS, COVERED] {
+        // Without a mount there is no simulated disk to remove.
         while nix::mount::umount2(at, nix::mount::MntFlags::MNT_DETACH).is_ok() {}
     }
 }

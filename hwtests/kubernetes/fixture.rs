@@ -1,5 +1,5 @@
-//! The chart on the cluster, for one test: its disks, its pool, its smartctl, its values; what is
-//! left of it is looked at in the end, whatever happens.
+//! The chart on the cluster, for one test: its disks, pool, smartctl and values. At the end, even
+//! after a failure, the fixture checks for leftovers.
 
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
@@ -8,15 +8,15 @@ use std::time::Instant;
 use serde_json::{Value, json};
 
 use crate::claims::{As, DRIVER, claim, is_registered, is_running, pod};
-use crate::cluster::{self, PATIENCE, SOON, apply, kubectl, try_kubectl, until};
+use crate::cluster::{self, SOON, TIME_LIMIT, apply, kubectl, try_kubectl, until};
 use crate::fake_disks::{self, FakeDisks};
 use crate::smartctl::Smartctl;
 use crate::support::tools::{mount_device, run};
-use crate::support::{Disk, Served, Testbed};
+use crate::support::{Disk, FuseServer, Testbed};
 
 pub const NAMESPACE: &str = "diskvitals";
 pub const CLASS: &str = "lab";
-/// Quick, and nothing admitted but what a test names.
+/// Short intervals, and no drive admitted except those that a test names.
 pub const CONFIG: &str = r#"
 [log]
 level = "info"
@@ -44,17 +44,17 @@ raise_bytes = 1048576
 clear_percent = 2
 "#;
 
-/// As shipped, but for whom to ask.
+/// As shipped, except for the smartctl command and the admitted drives.
 const SHIPPED: &str = "[smart]\ncommand = \"/smart/smartctl\"\n[drives]\n";
 
 pub struct Fixture {
     testbed: Testbed,
     pub smartctl: Smartctl,
-    served: Vec<Served>,
+    served: Vec<FuseServer>,
     admitted: Vec<String>,
     statics: String,
     base: String,
-    /// The pool lies on a disk of its own, and claims of it are made volumes.
+    /// A pool on a disk of its own; claims of it become volumes.
     pooled: bool,
     manifest: Option<String>,
 }
@@ -86,7 +86,7 @@ impl Fixture {
         fixture.pool_on(&drive.disk);
         fixture.install(&json!({}));
         apply(&[claim("a", CLASS, "64Mi", mode), pod("a", &["a"], mode)]);
-        until("the pod runs", PATIENCE, || is_running("a").then_some(()));
+        until("the pod runs", TIME_LIMIT, || is_running("a").then_some(()));
         (fixture, drive)
     }
 
@@ -100,22 +100,21 @@ impl Fixture {
         image
     }
 
-    /// A disk with ext4 on it, which counts as a drive, over a file that fails or hangs when it is
-    /// told to.
+    /// A disk with ext4, which counts as a drive, over a file that fails or hangs on request.
     pub fn failing_disk(&mut self, name: &str, mib: u64) -> (Disk, usize) {
         let image = self.formatted(name, mib);
-        let served = Served::mount(&self.testbed.path(format!("fuse-{name}")), &image);
+        let served = FuseServer::mount(&self.testbed.path(format!("fuse-{name}")), &image);
         let disk = self.testbed.attach(&served.file());
         self.admitted.push(disk.name().to_owned());
         self.served.push(served);
         (disk, self.served.len() - 1)
     }
 
-    pub fn served(&self, number: usize) -> &Served {
+    pub fn served(&self, number: usize) -> &FuseServer {
         &self.served[number]
     }
 
-    /// SATA disks that answer smartctl, well for now; once for a test.
+    /// SATA disks that answer smartctl, healthy at first; once per test.
     pub fn sata(&self, count: usize, mib: u64) -> Vec<FakeDisks> {
         let disks = (0..count)
             .map(|at| {
@@ -123,12 +122,12 @@ impl Fixture {
                     .attach(&self.formatted(&format!("sata-{at}"), mib))
             })
             .collect();
-        let played = fake_disks::play(disks);
-        played.iter().for_each(|disk| self.fails(disk, false));
-        played
+        let fakes = fake_disks::create(disks);
+        fakes.iter().for_each(|disk| self.fails(disk, false));
+        fakes
     }
 
-    /// So many SATA disks, and a striped array on them with ext4 on it; once for a test.
+    /// This many SATA disks, and a striped array on them with ext4; once per test.
     pub fn striped(&self, count: usize, mib: u64) -> (Disk, Vec<FakeDisks>) {
         let array = self.testbed.attach(&self.formatted("array", mib));
         let disks = (0..count)
@@ -137,12 +136,12 @@ impl Fixture {
                     .attach(&self.testbed.image(&format!("member-{at}"), 1 << 20))
             })
             .collect();
-        let (array, played) = fake_disks::play_striped(array, disks);
-        played.iter().for_each(|disk| self.fails(disk, false));
-        (array, played)
+        let (array, fakes) = fake_disks::create_striped(array, disks);
+        fakes.iter().for_each(|disk| self.fails(disk, false));
+        (array, fakes)
     }
 
-    /// The drive says itself that it fails, or is well again.
+    /// The drive reports that it fails, or that it is healthy again.
     pub fn fails(&self, drive: &FakeDisks, fails: bool) {
         let mut ata = drive.ata.clone();
         ata.passed = !fails;
@@ -151,7 +150,7 @@ impl Fixture {
             .expect("an answer");
     }
 
-    /// The pool lies on it.
+    /// Puts the pool on this disk.
     pub fn pool_on(&mut self, disk: &Disk) {
         self.pooled = true;
         mount_device(&disk.device, "ext4", &self.testbed.path("pool"), "");
@@ -167,7 +166,7 @@ impl Fixture {
         self.statics.push_str(lines);
     }
 
-    /// With the defaults of the lab; `more` is laid over them.
+    /// With the defaults of the lab; `more` is merged over them.
     pub fn values(&self, more: &Value) -> Value {
         let admit = serde_json::to_string(&self.admitted).expect("names");
         let mut values = json!({
@@ -185,7 +184,7 @@ impl Fixture {
         values
     }
 
-    /// `helm template | kubectl apply`, and everything Ready.
+    /// `helm template | kubectl apply`, then waits until everything is Ready.
     pub fn install(&mut self, more: &Value) {
         let begun = Instant::now();
         self.apply(more);
@@ -193,12 +192,12 @@ impl Fixture {
         println!("installed and ready after {:.1?}", begun.elapsed());
     }
 
-    /// The chart with other values, over what is there.
+    /// Applies the chart again with other values.
     pub fn apply(&mut self, more: &Value) {
         self.apply_only(&self.values(more));
     }
 
-    /// With nothing but these values, and everything Ready.
+    /// With these values only, then waits until everything is Ready.
     pub fn install_only(&mut self, values: &Value) {
         self.apply_only(values);
         self.is_ready();
@@ -248,7 +247,7 @@ impl Fixture {
                     "rollout",
                     "status",
                     &set,
-                    &format!("--timeout={}s", PATIENCE.as_secs()),
+                    &format!("--timeout={}s", TIME_LIMIT.as_secs()),
                 ]);
             }
         }
@@ -266,17 +265,17 @@ impl Fixture {
             .args(arguments)
             .args(["-o", "json"]);
         let output = cluster::output(cli, "");
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        serde_json::from_str(&said)
-            .map_err(|error| format!("{error}: {said}{}", String::from_utf8_lossy(&output.stderr)))
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        serde_json::from_str(&text)
+            .map_err(|error| format!("{error}: {text}{}", String::from_utf8_lossy(&output.stderr)))
     }
 
-    /// All pods and claims of the test go, then the chart; nothing may be left of either.
+    /// Removes all pods and claims of the test, then the chart; nothing may be left of either.
     pub fn end(self) {
         self.end_with(|| ());
     }
 
-    /// `host`: ends what the test itself has started on the node, when no pod needs it any more.
+    /// `host` ends what the test itself has started on the node, when no pod needs it any longer.
     pub fn end_with(mut self, host: impl FnOnce()) {
         self.clear().unwrap_or_else(|why| panic!("{why}"));
         host();
@@ -311,7 +310,7 @@ impl Fixture {
             served.fault(Vec::new());
             served.set(crate::support::Mode::Pass);
         }
-        let time = format!("--timeout={}s", PATIENCE.as_secs());
+        let time = format!("--timeout={}s", TIME_LIMIT.as_secs());
         let mut wrong = Vec::new();
         for kind in ["pod", "pvc", "pv"] {
             wrong.extend(try_kubectl(&["delete", kind, "--all", "--wait=true", &time], "").err());
@@ -337,7 +336,7 @@ impl Fixture {
                 try_kubectl(&["-n", NAMESPACE, "get", "pods", "-o", "name"], "")
                     .is_ok_and(|pods| pods.trim().is_empty())
             };
-            until("the chart's pods are gone", PATIENCE, || {
+            until("the chart's pods are gone", TIME_LIMIT, || {
                 gone().then_some(())
             });
         }
@@ -349,8 +348,8 @@ impl Fixture {
         }
     }
 
-    /// What somebody needs to see who was not there.
-    fn testimony(&self) {
+    /// Diagnostics for a reader of the log.
+    fn diagnostics(&self) {
         for arguments in [
             &["get", "pods,pvc,pv,csinodes", "-A", "-o", "wide"][..],
             &["get", "events", "-A", "--sort-by=.lastTimestamp"],
@@ -371,8 +370,8 @@ impl Fixture {
                 "--tail=40",
             ],
         ] {
-            let said = try_kubectl(arguments, "").unwrap_or_else(|error| error);
-            let lines: Vec<&str> = said.lines().collect();
+            let text = try_kubectl(arguments, "").unwrap_or_else(|error| error);
+            let lines: Vec<&str> = text.lines().collect();
             eprintln!(
                 "--- kubectl {}\n{}",
                 arguments.join(" "),
@@ -398,7 +397,7 @@ impl Fixture {
 impl Drop for Fixture {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.testimony();
+            self.diagnostics();
             if let Err(why) = self.clear() {
                 eprintln!("taking down: {why}");
             }
@@ -407,7 +406,7 @@ impl Drop for Fixture {
 }
 
 fn sockets_below(folder: &Path) -> Vec<PathBuf> {
-    // What was never there has none.
+    // A path that never existed has none.
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let below = entries.flat_map(|entry| match entry.file_type() {
         Ok(kind) if kind.is_dir() => sockets_below(&entry.path()),
@@ -417,8 +416,8 @@ fn sockets_below(folder: &Path) -> Vec<PathBuf> {
     below.collect()
 }
 
-/// The tests' own smartctl, as it can run in the daemon's container: there, busybox is its shell
-/// and all that it calls.
+/// The tests' own smartctl in a form that runs in the daemon's container: busybox is its shell and
+/// provides all the commands it calls.
 fn smartctl(dir: &Path) -> Smartctl {
     let smartctl = Smartctl::new(dir).expect("the program");
     let script = std::fs::read_to_string(smartctl.program()).expect("the program");

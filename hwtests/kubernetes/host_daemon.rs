@@ -3,13 +3,13 @@
 use serde_json::json;
 
 use crate::claims::{As, DRIVER, given, is_running, pod, volume_health};
-use crate::cluster::{self, PATIENCE, Running, SOON, apply, until};
+use crate::cluster::{self, HostProgram, SOON, TIME_LIMIT, apply, until};
 use crate::fixture::Fixture;
 
 /// The chart's `shim.runAsUser`.
 const SHIM: u32 = 65_532;
 
-fn daemon(fixture: &Fixture, config: &str) -> Running {
+fn daemon(fixture: &Fixture, config: &str) -> HostProgram {
     let file = fixture.path("host.toml");
     std::fs::write(&file, config).expect("the configuration");
     for folder in ["/run/diskvitals", "/run/diskvitals/csi"] {
@@ -26,7 +26,7 @@ fn daemon(fixture: &Fixture, config: &str) -> Running {
     daemon
         .args(["--log-format", "text"])
         .env_remove("NOTIFY_SOCKET");
-    Running::start("diskvitalsd", &mut daemon)
+    HostProgram::start("diskvitalsd", &mut daemon)
 }
 
 #[test]
@@ -35,7 +35,7 @@ fn a_shim_pod_with_a_host_daemon_mounts_volumes_and_reports_their_health() {
     let mut fixture = Fixture::new();
     let drive = fixture.sata(1, 256).remove(0);
     let smartctl = fixture.path("smart/on-host");
-    // The tests' smartctl as it is, for a host that has a shell.
+    // The tests' smartctl unchanged, for a host that has a shell.
     let on_host = std::fs::read_to_string(fixture.smartctl.program())
         .expect("the program")
         .replacen("#!/usr/bin/busybox sh\nPATH=/smart/bin\n", "#!/bin/sh\n", 1);
@@ -58,15 +58,15 @@ fn a_shim_pod_with_a_host_daemon_mounts_volumes_and_reports_their_health() {
     let mut objects = given("a", DRIVER, "disk-1", As::Filesystem);
     objects.push(pod("a", &["a"], As::Filesystem));
     apply(&objects);
-    until("the pod runs", PATIENCE, || is_running("a").then_some(()));
+    until("the pod runs", TIME_LIMIT, || is_running("a").then_some(()));
     fixture.fails(&drive, true);
-    until("its volume tells of its drive", SOON, || {
-        volume_health("a", 0).filter(|told| !told.is_empty())
+    until("the volume health names its drive", SOON, || {
+        volume_health("a", 0).filter(|conditions| !conditions.is_empty())
     });
     fixture.fails(&drive, false);
-    until("it is over", SOON, || {
+    until("the findings are cleared", SOON, || {
         volume_health("a", 0).filter(Vec::is_empty)
     });
-    // Its sockets go with it: it is not the chart's.
+    // Its sockets disappear with it: it is not part of the chart.
     fixture.end_with(|| drop(daemon));
 }

@@ -1,28 +1,27 @@
-//! A driver that is not ours (Kubernetes' own csi-mock), with a registrar that is not ours, and the
-//! interposer before it.
+//! Another CSI driver (Kubernetes' own csi-mock) with its own registrar, behind the interposer.
 
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
 use crate::claims::{As, given, is_registered, is_running, pod, volume_health};
-use crate::cluster::{self, PATIENCE, Running, SOON, apply, get, kubectl, metric, until};
+use crate::cluster::{self, HostProgram, SOON, TIME_LIMIT, apply, get, kubectl, metric, until};
 use crate::fixture::Fixture;
 use crate::support::tools::{bind, mount_device, umount};
 
 const MOCK: &str = "mock.csi.lab";
 
-fn tool(name: &str, arguments: &[String]) -> Running {
-    Running::start(name, cluster::command(cluster::tool(name)).args(arguments))
+fn tool(name: &str, arguments: &[String]) -> HostProgram {
+    HostProgram::start(name, cluster::command(cluster::tool(name)).args(arguments))
 }
 
 fn folder() -> PathBuf {
     cluster::kubelet_root().join("plugins").join(MOCK)
 }
 
-fn announce(socket: &Path) -> Running {
+fn announce(socket: &Path) -> HostProgram {
     let registry = cluster::kubelet_root().join("plugins_registry");
-    let told = [
+    let conditions = [
         "-name",
         MOCK,
         "-endpoint",
@@ -31,7 +30,7 @@ fn announce(socket: &Path) -> Running {
         &registry.display().to_string(),
     ]
     .map(str::to_owned);
-    tool("announce", &told)
+    tool("announce", &conditions)
 }
 
 #[test]
@@ -55,7 +54,7 @@ fn an_interposer_adds_health_to_a_driver_without_it() {
     until("the driver serves", SOON, || socket.exists().then_some(()));
     fixture.install(&json!({"shim": {"enabled": false}, "provisioner": {"enabled": false}, "interposers": [{"driver": MOCK}]}));
     let before = folder().join("diskvitals/csi.sock");
-    until("the interposer serves", PATIENCE, || {
+    until("the interposer serves", TIME_LIMIT, || {
         before.exists().then_some(())
     });
     let registrar = announce(&before);
@@ -67,7 +66,7 @@ fn an_interposer_adds_health_to_a_driver_without_it() {
     let mut objects = given("a", MOCK, "1", As::Filesystem);
     objects.extend([driver, pod("a", &["a"], As::Filesystem)]);
     apply(&objects);
-    until("the pod runs", PATIENCE, || is_running("a").then_some(()));
+    until("the pod runs", TIME_LIMIT, || is_running("a").then_some(()));
     until("the driver's own figures come through", SOON, || {
         metric(
             "kubelet_volume_stats_capacity_bytes",
@@ -75,7 +74,7 @@ fn an_interposer_adds_health_to_a_driver_without_it() {
         )
     });
 
-    // The driver mounts nothing: this is what one that does would have done.
+    // The mock driver mounts nothing: this does what a real one would have done.
     let uid = get("pod/a")
         .and_then(|pod| Some(pod["metadata"]["uid"].as_str()?.to_owned()))
         .expect("its uid");
@@ -97,19 +96,24 @@ fn an_interposer_adds_health_to_a_driver_without_it() {
     bind(&staged, &published);
     until("nothing is wrong", SOON, || {
         volume_health("a", 0)
-            .is_none_or(|told| told.is_empty())
+            .is_none_or(|conditions| conditions.is_empty())
             .then_some(())
     });
 
     fixture.fails(&drive, true);
-    until("the pod's volume says that its drive fails", SOON, || {
-        volume_health("a", 0).filter(|told| {
-            told.iter()
-                .any(|condition| condition.reason == "DriveFailing")
-        })
-    });
+    until(
+        "the volume health of the pod shows the drive failure",
+        SOON,
+        || {
+            volume_health("a", 0).filter(|conditions| {
+                conditions
+                    .iter()
+                    .any(|condition| condition.reason == "DriveFailing")
+            })
+        },
+    );
     fixture.fails(&drive, false);
-    until("it is over", SOON, || {
+    until("the findings are cleared", SOON, || {
         volume_health("a", 0).filter(Vec::is_empty)
     });
 

@@ -1,9 +1,9 @@
-//! Events and the node's condition: of a volume of ours, and of one that no driver knows.
+//! Events and the node condition: for one of our volumes, and for one without a driver.
 
 use serde_json::{Value, json};
 
 use crate::claims::{As, claim, is_running, pod, volume_health};
-use crate::cluster::{NODE, PATIENCE, SOON, apply, get, kubectl, until};
+use crate::cluster::{NODE, SOON, TIME_LIMIT, apply, get, kubectl, until};
 use crate::fixture::{CLASS, Fixture};
 use crate::support::tools::mount_device;
 
@@ -21,9 +21,9 @@ fn condition() -> Option<(String, String)> {
     ))
 }
 
-/// How many of our events with this reason there are about the object.
+/// How many of our events with this reason exist for the object.
 fn events(kind: &str, name: &str, reason: &str) -> usize {
-    let said = kubectl(&[
+    let text = kubectl(&[
         "get",
         "events",
         "-A",
@@ -32,7 +32,7 @@ fn events(kind: &str, name: &str, reason: &str) -> usize {
         "-o",
         "json",
     ]);
-    let list: Value = serde_json::from_str(&said).expect("JSON");
+    let list: Value = serde_json::from_str(&text).expect("JSON");
     let about = |event: &&Value| {
         event["reason"] == reason
             && event["involvedObject"]["kind"] == kind
@@ -46,7 +46,7 @@ fn events(kind: &str, name: &str, reason: &str) -> usize {
         .count()
 }
 
-/// A `local` volume on the folder, with its claim.
+/// A `local` volume on the directory, with its claim.
 fn local(name: &str, folder: &std::path::Path) -> [Value; 2] {
     let mut claim = claim(name, "by-hand", "64Mi", As::Filesystem);
     claim["spec"]["volumeName"] = json!(name);
@@ -78,7 +78,9 @@ fn drive_failures_and_recoveries_are_published_to_node_pods_and_claims() {
     objects.extend(local("b", &folder));
     apply(&objects);
     for name in ["a", "b"] {
-        until("the pods run", PATIENCE, || is_running(name).then_some(()));
+        until("the pods run", TIME_LIMIT, || {
+            is_running(name).then_some(())
+        });
     }
     let well = until(
         "the node has the condition, and nothing is wrong",
@@ -88,21 +90,21 @@ fn drive_failures_and_recoveries_are_published_to_node_pods_and_claims() {
     println!("{well:?}");
 
     fixture.fails(&first, true);
-    let (_, reason) = until("the node is told", SOON, || {
+    let (_, reason) = until("the node condition", SOON, || {
         condition().filter(|(status, _)| status == "False")
     });
     assert!(
         reason.starts_with("Smart"),
         "{reason}: the drive's own, before what it means for volumes"
     );
-    // The drive is the node's, what it means for the volume is the pod's.
+    // The drive is reported on the node, its effect on the volume on the pod.
     for (kind, name, reason) in [
         ("Node", NODE, "SmartFailing"),
         ("Pod", "a", "DriveFailing"),
         ("PersistentVolumeClaim", "a", "DriveFailing"),
     ] {
-        until("and it is an event", SOON, || {
-            Some(events(kind, name, reason)).filter(|told| *told > 0)
+        until("the event about the object", SOON, || {
+            Some(events(kind, name, reason)).filter(|count| *count > 0)
         });
     }
     assert_eq!(
@@ -116,19 +118,19 @@ fn drive_failures_and_recoveries_are_published_to_node_pods_and_claims() {
 
     fixture.fails(&second, true);
     for (kind, name) in [("Pod", "b"), ("PersistentVolumeClaim", "b")] {
-        until("also of the volume that has no driver", SOON, || {
-            Some(events(kind, name, "DriveFailing")).filter(|told| *told > 0)
+        until("the event of the volume without a driver", SOON, || {
+            Some(events(kind, name, "DriveFailing")).filter(|count| *count > 0)
         });
     }
     assert_eq!(
         volume_health("b", 0),
         None,
-        "the kubelet itself asks nobody about it"
+        "the kubelet itself publishes nothing about it"
     );
 
-    // What was told is not told again by a reporter that starts anew.
-    let told = |name: &str| events("Pod", name, "DriveFailing");
-    let before = (told("a"), told("b"));
+    // A restarted reporter does not repeat published events.
+    let published = |name: &str| events("Pod", name, "DriveFailing");
+    let before = (published("a"), published("b"));
     kubectl(&[
         "-n",
         crate::fixture::NAMESPACE,
@@ -140,8 +142,8 @@ fn drive_failures_and_recoveries_are_published_to_node_pods_and_claims() {
 
     fixture.fails(&first, false);
     fixture.fails(&second, false);
-    until("it is over", SOON, || {
-        Some(events("Node", NODE, "SmartFailingCleared")).filter(|told| *told > 0)
+    until("the findings are cleared", SOON, || {
+        Some(events("Node", NODE, "SmartFailingCleared")).filter(|count| *count > 0)
     });
     for (kind, name) in [
         ("Pod", "a"),
@@ -149,13 +151,13 @@ fn drive_failures_and_recoveries_are_published_to_node_pods_and_claims() {
         ("Pod", "b"),
         ("PersistentVolumeClaim", "b"),
     ] {
-        until("it is over", SOON, || {
-            Some(events(kind, name, "DriveFailingCleared")).filter(|told| *told > 0)
+        until("the findings are cleared", SOON, || {
+            Some(events(kind, name, "DriveFailingCleared")).filter(|count| *count > 0)
         });
     }
     until("also for the node", SOON, || {
-        condition().filter(|told| *told == well)
+        condition().filter(|count| *count == well)
     });
-    assert_eq!((told("a"), told("b")), before);
+    assert_eq!((published("a"), published("b")), before);
     fixture.end();
 }

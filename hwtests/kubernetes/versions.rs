@@ -1,9 +1,10 @@
-//! Newer programs under running pods, a kubelet without the gate, and one that is older than it.
+//! Upgrades under running pods, a kubelet without the feature gate, and a kubelet of an older
+//! release.
 
 use serde_json::json;
 
 use crate::claims::{As, CURRENT, DRIVER, IMAGE, claim, is_running, pod, restarts, volume_health};
-use crate::cluster::{self, PATIENCE, SOON, apply, get, kubectl, metric, restart_kubelet, until};
+use crate::cluster::{self, SOON, TIME_LIMIT, apply, get, kubectl, metric, restart_kubelet, until};
 use crate::fixture::{CLASS, Fixture, NAMESPACE};
 
 const NEXT: &str = "next";
@@ -47,8 +48,8 @@ fn daemon_and_shim_are_upgraded_under_a_pod_that_runs_on() {
         String::from_utf8_lossy(&tagged.stderr)
     );
     fixture.fails(&drive, true);
-    until("its volume tells of its drive", SOON, || {
-        volume_health("a", 0).filter(|told| !told.is_empty())
+    until("the volume health names its drive", SOON, || {
+        volume_health("a", 0).filter(|conditions| !conditions.is_empty())
     });
     let before = get("pod/a").expect("the pod");
     fixture.install(&json!({"image": {"tag": NEXT}}));
@@ -86,20 +87,20 @@ fn daemon_and_shim_are_upgraded_under_a_pod_that_runs_on() {
         claim("b", CLASS, "64Mi", As::Filesystem),
         pod("b", &["b"], As::Filesystem),
     ]);
-    until("the new programs mount new volumes", PATIENCE, || {
+    until("the new programs mount new volumes", TIME_LIMIT, || {
         is_running("b").then_some(())
     });
     fixture.fails(&drive, false);
-    until("it is over", SOON, || {
+    until("the findings are cleared", SOON, || {
         volume_health("a", 0).filter(Vec::is_empty)
     });
     fixture.end();
 }
 
-/// The kubelet as the test found it, whatever happens.
-struct AsItWas;
+/// Restores the kubelet when dropped.
+struct RestoreKubelet;
 
-impl Drop for AsItWas {
+impl Drop for RestoreKubelet {
     fn drop(&mut self) {
         restart_kubelet(&[]);
     }
@@ -109,7 +110,7 @@ impl Drop for AsItWas {
 #[ignore = "in a cluster: scripts/test kubernetes"]
 fn without_the_feature_gate_the_kubelet_gets_statistics_and_asks_for_no_health() {
     let (fixture, drive) = Fixture::with_a_pod(As::Filesystem);
-    let as_it_was = AsItWas;
+    let as_it_was = RestoreKubelet;
     restart_kubelet(&["--gates", "CSIVolumeHealth=false"]);
     fixture.fails(&drive, true);
     let calls = |method: &str| {
@@ -121,7 +122,7 @@ fn without_the_feature_gate_the_kubelet_gets_statistics_and_asks_for_no_health()
             ],
         )
     };
-    until("figures were asked for twice", SOON, || {
+    until("statistics were requested twice", SOON, || {
         calls("NodeGetVolumeStats").filter(|calls| *calls >= 2.0)
     });
     let figure = metric(
@@ -134,11 +135,13 @@ fn without_the_feature_gate_the_kubelet_gets_statistics_and_asks_for_no_health()
         (None, None)
     );
     drop(as_it_was);
-    until("with the gate its volume tells of its drive", SOON, || {
-        volume_health("a", 0).filter(|told| !told.is_empty())
-    });
+    until(
+        "with the gate the volume health names its drive",
+        SOON,
+        || volume_health("a", 0).filter(|conditions| !conditions.is_empty()),
+    );
     fixture.fails(&drive, false);
-    until("it is over", SOON, || {
+    until("the findings are cleared", SOON, || {
         volume_health("a", 0).filter(Vec::is_empty)
     });
     fixture.end();
@@ -148,7 +151,7 @@ fn without_the_feature_gate_the_kubelet_gets_statistics_and_asks_for_no_health()
 #[ignore = "in a cluster: scripts/test kubernetes"]
 fn an_older_kubelet_makes_a_pod_event_of_the_volume_condition() {
     let (fixture, drive) = Fixture::with_a_pod(As::Filesystem);
-    let as_it_was = AsItWas;
+    let as_it_was = RestoreKubelet;
     restart_kubelet(&["--release", OLDER]);
     let version = get(&format!("node/{}", cluster::NODE)).and_then(|node| {
         Some(
@@ -159,8 +162,8 @@ fn an_older_kubelet_makes_a_pod_event_of_the_volume_condition() {
     });
     assert_eq!(version, Some(format!("v{OLDER}")));
     fixture.fails(&drive, true);
-    let told = || {
-        let said = kubectl(&[
+    let event = || {
+        let text = kubectl(&[
             "get",
             "events",
             "--field-selector",
@@ -168,12 +171,12 @@ fn an_older_kubelet_makes_a_pod_event_of_the_volume_condition() {
             "-o",
             "jsonpath={.items[*].message}",
         ]);
-        Some(said).filter(|said| !said.is_empty())
+        Some(text).filter(|text| !text.is_empty())
     };
-    let told = until("its event tells of the drive", SOON, told);
+    let event = until("the pod event names the drive", SOON, event);
     assert!(
-        told.contains(&drive.ata.serial) || told.contains("DriveFailing"),
-        "{told}"
+        event.contains(&drive.ata.serial) || event.contains("DriveFailing"),
+        "{event}"
     );
     assert!(
         metric(
@@ -186,7 +189,7 @@ fn an_older_kubelet_makes_a_pod_event_of_the_volume_condition() {
     drop(as_it_was);
     until("a kubelet of today finds nothing wrong", SOON, || {
         volume_health("a", 0)
-            .is_none_or(|told| told.is_empty())
+            .is_none_or(|conditions| conditions.is_empty())
             .then_some(())
     });
     fixture.end();

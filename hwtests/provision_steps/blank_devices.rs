@@ -1,4 +1,4 @@
-//! What is not proven blank is never written over, and what is let go is wiped.
+//! A device that is not proven blank is never formatted, and a deleted volume is wiped.
 
 use std::os::unix::fs::FileExt;
 
@@ -76,12 +76,12 @@ async fn a_device_with_a_foreign_signature_is_refused_and_not_changed() {
             "without a known signature",
         ),
     ];
-    for (name, sign, told) in signs {
+    for (name, sign, expected) in signs {
         let device = fixture.attached(&format!("{name}.img"), 96 * MIB).await;
         sign(&device);
         let before = digest(&device);
         let what = what(&fixture, &device).await;
-        assert!(what.contains(told), "{name}: {what}");
+        assert!(what.contains(expected), "{name}: {what}");
         for fs_type in ["ext4", "xfs", "btrfs"] {
             let (kind, why) = fixture.refused(format(&device, fs_type)).await;
             assert_eq!(kind, StepErrorKind::ForeignData, "{name}, {fs_type}: {why}");
@@ -135,11 +135,11 @@ async fn only_leftovers_of_an_interrupted_mkfs_are_wiped_before_a_retry() {
         StepErrorKind::ForeignData
     );
     fixture
-        .take(again(&device, "ext4"))
+        .run(again(&device, "ext4"))
         .await
         .expect("what was left is cleared");
     fixture
-        .take(again(&device, "ext4"))
+        .run(again(&device, "ext4"))
         .await
         .expect("its own type is what it may have left");
     let before = digest(&device);
@@ -161,11 +161,11 @@ async fn leftovers_of_mkfs_are_wiped_unless_the_device_is_in_use() {
     let fixture = Fixture::new();
     for fs_type in ["ext4", "btrfs", "xfs"] {
         let device = fixture.attached(&format!("{fs_type}.img"), 320 * MIB).await;
-        fixture.take(format(&device, fs_type)).await.expect("blank");
+        fixture.run(format(&device, fs_type)).await.expect("blank");
         fixture
             .twice(super::fixture::mount(
                 &device,
-                fixture.place(fs_type),
+                fixture.target(fs_type),
                 fs_type,
                 false,
             ))
@@ -182,7 +182,7 @@ async fn leftovers_of_mkfs_are_wiped_unless_the_device_is_in_use() {
         );
         fixture
             .twice(Step::Unmount {
-                target: fixture.place(fs_type),
+                target: fixture.target(fs_type),
                 lazy: false,
             })
             .await;
@@ -201,7 +201,7 @@ async fn leftovers_of_mkfs_are_wiped_unless_the_device_is_in_use() {
             "{fs_type}"
         );
         fixture
-            .take(format(&device, "ext4"))
+            .run(format(&device, "ext4"))
             .await
             .expect("blank again");
     }
@@ -283,7 +283,7 @@ async fn data_of_a_deleted_volume_is_not_left_on_the_pool_disk() {
         } else {
             assert!(on_disk() >= left, "the test would see nothing");
         }
-        // What the first round left is overwritten before the second.
+        // The leftovers of the first round are overwritten before the second.
         std::fs::write(pool.join("fill"), vec![0; 40 << 20]).ok();
         run("/usr/bin/sync", &[]);
         std::fs::remove_file(pool.join("fill")).expect("the fill");

@@ -1,5 +1,5 @@
-//! What these tests share: the taker of steps, and a testbed whose folder `mnt` is the root of all
-//! places.
+//! Fixture of the step tests: the executor, and a testbed whose directory `mnt` is the root of all
+//! target paths.
 
 use std::path::Path;
 use std::time::Duration;
@@ -22,10 +22,10 @@ pub struct Fixture {
 
 impl Fixture {
     pub fn new() -> Fixture {
-        Fixture::hurried(Duration::from_secs(120))
+        Fixture::with_max_timeout(Duration::from_secs(120))
     }
 
-    pub fn hurried(longest: Duration) -> Fixture {
+    pub fn with_max_timeout(longest: Duration) -> Fixture {
         let steps = WorkerExecutor::with_max_timeout(
             &HostRoot::new("/"),
             env!("CARGO_BIN_EXE_diskvitalsd").into(),
@@ -37,18 +37,18 @@ impl Fixture {
         }
     }
 
-    pub async fn take(&self, step: Step) -> Result<StepOutput, StepError> {
+    pub async fn run(&self, step: Step) -> Result<StepOutput, StepError> {
         self.steps.execute("v", step).await
     }
 
-    /// It is done, and done again it is done.
+    /// The step succeeds, and its repetition succeeds as well.
     pub async fn twice(&self, step: Step) -> StepOutput {
         let first = self
-            .take(step.clone())
+            .run(step.clone())
             .await
             .unwrap_or_else(|error| panic!("{step:?}: {error:?}"));
         let second = self
-            .take(step.clone())
+            .run(step.clone())
             .await
             .unwrap_or_else(|error| panic!("again {step:?}: {error:?}"));
         assert_eq!(first, second, "{step:?}");
@@ -56,7 +56,7 @@ impl Fixture {
     }
 
     pub async fn refused(&self, step: Step) -> (StepErrorKind, String) {
-        match self.take(step.clone()).await {
+        match self.run(step.clone()).await {
             Err(error) => (error.kind, error.message),
             Ok(done) => panic!("{step:?}: {done:?}"),
         }
@@ -83,7 +83,7 @@ impl Fixture {
         )
     }
 
-    pub fn place(&self, below: &str) -> RootedPath {
+    pub fn target(&self, below: &str) -> RootedPath {
         let root = path(&self.testbed.path("mnt"));
         RootedPath {
             path: root.join(below),

@@ -1,4 +1,4 @@
-//! A disk that does not answer: its steps are stuck, and nobody else's.
+//! A disk that does not answer: its own steps are stuck, all others continue.
 
 use std::time::Duration;
 
@@ -7,14 +7,14 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::fixture::{Fixture, MIB};
-use crate::support::{Mode, SOON, Served, eventually};
+use crate::support::{FuseServer, Mode, SOON, eventually};
 
-const PATIENCE: Duration = Duration::from_secs(3);
+const TIME_LIMIT: Duration = Duration::from_secs(3);
 
-/// A loop device over a file whose server can hang.
-fn hanging(fixture: &Fixture) -> (Served, Step) {
+/// A loop device over a FUSE file whose server can hang.
+fn hanging(fixture: &Fixture) -> (FuseServer, Step) {
     let backing = fixture.testbed.image("backing.img", 16 * MIB);
-    let served = Served::mount(&fixture.testbed.path("fuse"), &backing);
+    let served = FuseServer::mount(&fixture.testbed.path("fuse"), &backing);
     let disk = fixture.testbed.attach(&served.file());
     (
         served,
@@ -26,7 +26,7 @@ fn hanging(fixture: &Fixture) -> (Served, Step) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_step_on_a_hung_disk_is_stuck_with_its_wait_state_and_others_continue() {
-    let fixture = Fixture::hurried(PATIENCE);
+    let fixture = Fixture::with_max_timeout(TIME_LIMIT);
     let (served, look) = hanging(&fixture);
     served.set(Mode::Hang);
     let (kind, why) = fixture.refused(look.clone()).await;
@@ -48,7 +48,7 @@ async fn a_step_on_a_hung_disk_is_stuck_with_its_wait_state_and_others_continue(
         .await;
     assert!(
         kind == StepErrorKind::Stuck && why.contains("was not begun"),
-        "the same target, though at another place: {why}"
+        "the same device, although at another path: {why}"
     );
     let other = fixture.attached_for("other", 8 * MIB).await;
     let looked = fixture
@@ -59,7 +59,7 @@ async fn a_step_on_a_hung_disk_is_stuck_with_its_wait_state_and_others_continue(
 
     served.set(Mode::Pass);
     let blank = eventually("the target is free again", SOON, async || {
-        fixture.take(look.clone()).await.ok()
+        fixture.run(look.clone()).await.ok()
     })
     .await;
     assert_eq!(blank, StepOutput::Content(Content::Blank));
@@ -74,15 +74,15 @@ async fn a_step_on_a_hung_disk_is_stuck_with_its_wait_state_and_others_continue(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hung_filesystem_is_discovered_and_lazily_unmounted_without_access_to_it() {
-    let fixture = Fixture::hurried(PATIENCE);
+    let fixture = Fixture::with_max_timeout(TIME_LIMIT);
     let backing = fixture.testbed.image("backing.img", MIB);
-    let served = Served::mount(&fixture.at("hung"), &backing);
+    let served = FuseServer::mount(&fixture.at("hung"), &backing);
     served.set(Mode::Hang);
     let StepOutput::Mounted {
         mounted: Some(mounted),
     } = fixture
         .twice(Step::FindMount {
-            target: fixture.place("hung"),
+            target: fixture.target("hung"),
         })
         .await
     else {
@@ -91,13 +91,13 @@ async fn a_hung_filesystem_is_discovered_and_lazily_unmounted_without_access_to_
     assert_eq!(mounted.fs_type, "fuse.dvhw");
     fixture
         .twice(Step::Unmount {
-            target: fixture.place("hung"),
+            target: fixture.target("hung"),
             lazy: true,
         })
         .await;
     fixture
         .twice(Step::RemoveTarget {
-            target: fixture.place("hung"),
+            target: fixture.target("hung"),
         })
         .await;
 }
@@ -106,10 +106,10 @@ async fn a_hung_filesystem_is_discovered_and_lazily_unmounted_without_access_to_
 async fn a_killed_step_worker_fails_its_step_and_another_worker_takes_the_next() {
     let fixture = Fixture::new();
     let (served, look) = hanging(&fixture);
-    fixture.take(look.clone()).await.expect("it answers");
+    fixture.run(look.clone()).await.expect("it answers");
     served.set(Mode::Hang);
     let steps = fixture.steps.clone();
-    let asked = tokio::spawn({
+    let pending = tokio::spawn({
         let look = look.clone();
         async move { steps.execute("v", look).await }
     });
@@ -125,19 +125,19 @@ async fn a_killed_step_worker_fails_its_step_and_another_worker_takes_the_next()
         Signal::SIGKILL,
     )
     .expect("it is ours");
-    let error = asked.await.expect("its task").expect_err("killed");
+    let error = pending.await.expect("its task").expect_err("killed");
     assert!(
         error.kind == StepErrorKind::Other && error.message.contains("ended without an answer"),
         "{error:?}"
     );
     served.set(Mode::Pass);
     assert_eq!(
-        fixture.take(look).await,
+        fixture.run(look).await,
         Ok(StepOutput::Content(Content::Blank))
     );
 }
 
-/// Processes that this one has started.
+/// Child processes of this process.
 fn children(of: u32) -> Vec<u32> {
     let all = std::fs::read_dir("/proc")
         .expect("/proc")

@@ -1,4 +1,4 @@
-//! From nothing to a mounted volume and back.
+//! From an empty pool to a mounted volume and back.
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
@@ -34,7 +34,7 @@ async fn every_step_of_a_volume_and_its_reversal_is_idempotent() {
     );
 
     fixture
-        .take(format(&loop_device, "ext4"))
+        .run(format(&loop_device, "ext4"))
         .await
         .expect("blank");
     let looked = fixture
@@ -59,7 +59,7 @@ async fn every_step_of_a_volume_and_its_reversal_is_idempotent() {
         "mkfs gave back what was allocated: {blocks} blocks"
     );
 
-    let (staged, pod) = (fixture.place("staged"), fixture.place("pod"));
+    let (staged, pod) = (fixture.target("staged"), fixture.target("pod"));
     fixture
         .twice(mount(&loop_device, staged.clone(), "ext4", false))
         .await;
@@ -122,17 +122,17 @@ async fn every_step_of_a_volume_and_its_reversal_is_idempotent() {
     fixture
         .twice(Step::Bind {
             source: source.clone(),
-            target: fixture.place("reader"),
+            target: fixture.target("reader"),
             read_only: true,
         })
         .await;
     let other = fixture.attached("other.img", 64 * MIB).await;
-    fixture.take(format(&other, "ext4")).await.expect("blank");
+    fixture.run(format(&other, "ext4")).await.expect("blank");
     crate::support::tools::mount_device(other.node.as_path(), "ext4", &fixture.at("staged"), "");
     let (kind, why) = fixture
         .refused(Step::Bind {
             source,
-            target: fixture.place("late"),
+            target: fixture.target("late"),
             read_only: false,
         })
         .await;
@@ -195,13 +195,13 @@ async fn every_step_of_a_volume_and_its_reversal_is_idempotent() {
     for place in ["pod", "reader", "staged"] {
         fixture
             .twice(Step::Unmount {
-                target: fixture.place(place),
+                target: fixture.target(place),
                 lazy: false,
             })
             .await;
         fixture
             .twice(Step::RemoveTarget {
-                target: fixture.place(place),
+                target: fixture.target(place),
             })
             .await;
     }
@@ -237,16 +237,16 @@ async fn every_filesystem_with_an_installed_mkfs_is_made_and_grown() {
         let fixture = Fixture::new();
         let loop_device = fixture.attached("v.img", before * MIB).await;
         fixture
-            .take(format(&loop_device, fs_type))
+            .run(format(&loop_device, fs_type))
             .await
             .expect("blank");
-        let at = fixture.place("staged");
+        let at = fixture.target("staged");
         fixture
             .twice(mount(&loop_device, at.clone(), fs_type, false))
             .await;
         let size = || {
-            let seen = statvfs(&fixture.at("staged"));
-            seen.blocks() * seen.fragment_size()
+            let stat = statvfs(&fixture.at("staged"));
+            stat.blocks() * stat.fragment_size()
         };
         let was = size();
         fixture
@@ -260,9 +260,10 @@ async fn every_filesystem_with_an_installed_mkfs_is_made_and_grown() {
             at: at.clone(),
             fs_type: fs_type.to_owned(),
         };
-        match fixture.take(grow.clone()).await {
+        match fixture.run(grow.clone()).await {
             Ok(_) => {}
-            // A container without CAP_SYS_RESOURCE: then offline, and mounted again.
+            // A container has no CAP_SYS_RESOURCE: the filesystem is then grown offline and mounted
+            // again.
             Err(error) => {
                 assert!(
                     fs_type == "ext4"
@@ -309,7 +310,7 @@ async fn every_filesystem_with_an_installed_mkfs_is_made_and_grown() {
 async fn a_block_volume_is_the_device_at_the_pods_path() {
     let fixture = Fixture::new();
     let loop_device = fixture.attached("v.img", 8 * MIB).await;
-    let target = fixture.place("dev");
+    let target = fixture.target("dev");
     let step = Step::BindDevice {
         device: loop_device.node.clone(),
         target: target.clone(),
@@ -320,7 +321,7 @@ async fn a_block_volume_is_the_device_at_the_pods_path() {
         std::fs::metadata(fixture.at("dev")),
         std::fs::metadata(loop_device.node.as_path()),
     );
-    let (shown, node) = (shown.expect("the place"), node.expect("the node"));
+    let (shown, node) = (shown.expect("the bound path"), node.expect("the node"));
     assert!(shown.file_type().is_block_device() && shown.rdev() == node.rdev());
     let other = fixture.attached("w.img", 8 * MIB).await;
     let step = Step::BindDevice {
@@ -329,7 +330,8 @@ async fn a_block_volume_is_the_device_at_the_pods_path() {
         read_only: false,
     };
     assert_eq!(fixture.refused(step).await.0, StepErrorKind::AlreadyExists);
-    // Writing through the place works: it is a device node, whatever is usual for filesystems.
+    // Writes through the path work: it is a device node, although filesystems are usually mounted
+    // with nodev.
     std::fs::File::options()
         .write(true)
         .open(fixture.at("dev"))
@@ -347,13 +349,13 @@ async fn a_block_volume_is_the_device_at_the_pods_path() {
     );
     fixture
         .twice(Step::Unmount {
-            target: fixture.place("dev"),
+            target: fixture.target("dev"),
             lazy: false,
         })
         .await;
     fixture
         .twice(Step::RemoveTarget {
-            target: fixture.place("dev"),
+            target: fixture.target("dev"),
         })
         .await;
     let resolved = fixture
@@ -378,7 +380,7 @@ async fn a_device_that_is_open_stays_attached_and_its_opener_is_named() {
         "{why}"
     );
     drop(open);
-    // It has not been left to go with its last user.
+    // Autoclear has not been set: the last close does not detach it.
     assert_eq!(
         device(
             fixture
@@ -450,7 +452,7 @@ async fn all_mounts_at_a_path_are_unmounted_and_mounts_below_it_are_named() {
     }
     fixture
         .twice(Step::Unmount {
-            target: fixture.place("pod"),
+            target: fixture.target("pod"),
             lazy: false,
         })
         .await;
@@ -470,7 +472,7 @@ async fn all_mounts_at_a_path_are_unmounted_and_mounts_below_it_are_named() {
     );
     let (kind, why) = fixture
         .refused(Step::Unmount {
-            target: fixture.place("pod"),
+            target: fixture.target("pod"),
             lazy: false,
         })
         .await;
@@ -480,7 +482,7 @@ async fn all_mounts_at_a_path_are_unmounted_and_mounts_below_it_are_named() {
     );
     fixture
         .twice(Step::Unmount {
-            target: fixture.place("pod"),
+            target: fixture.target("pod"),
             lazy: true,
         })
         .await;
@@ -513,12 +515,12 @@ async fn records_are_kept_and_a_refused_mount_reports_the_kernels_error() {
         .await;
     let loop_device = fixture.attached("v.img", 64 * MIB).await;
     fixture
-        .take(format(&loop_device, "ext4"))
+        .run(format(&loop_device, "ext4"))
         .await
         .expect("blank");
     let step = |options: &str, fs_type: &str| Step::Mount {
         device: loop_device.node.clone(),
-        target: fixture.place("staged"),
+        target: fixture.target("staged"),
         fs_type: fs_type.to_owned(),
         options: vec![options.to_owned()],
         read_only: false,
@@ -539,7 +541,7 @@ async fn records_are_kept_and_a_refused_mount_reports_the_kernels_error() {
     assert_eq!(
         fixture
             .twice(Step::FindMount {
-                target: fixture.place("staged")
+                target: fixture.target("staged")
             })
             .await,
         StepOutput::Mounted { mounted: None }

@@ -1,4 +1,4 @@
-//! Paths that lead elsewhere: nothing is made, mounted or removed there.
+//! Paths that lead elsewhere (links, `..`): nothing is created, mounted or removed there.
 
 use std::os::unix::fs::symlink;
 use std::sync::Arc;
@@ -24,11 +24,11 @@ async fn symlinks_and_dot_dot_are_refused_by_every_step_that_takes_a_path() {
     let fixture = Fixture::new();
     let loop_device = fixture.attached("v.img", 64 * MIB).await;
     fixture
-        .take(super::fixture::format(&loop_device, "ext4"))
+        .run(super::fixture::format(&loop_device, "ext4"))
         .await
         .expect("blank");
     fixture
-        .twice(mount(&loop_device, fixture.place("staged"), "ext4", false))
+        .twice(mount(&loop_device, fixture.target("staged"), "ext4", false))
         .await;
     let staged = |place: RootedPath| BindSource::Staged {
         place,
@@ -44,14 +44,14 @@ async fn symlinks_and_dot_dot_are_refused_by_every_step_that_takes_a_path() {
         "../elsewhere/empty",
         "a/../../elsewhere/empty",
     ]
-    .map(|below| fixture.place(below))
+    .map(|below| fixture.target(below))
     .into();
     places.push(RootedPath {
         path: path(&elsewhere.join("empty")),
-        ..fixture.place("x")
+        ..fixture.target("x")
     });
     for place in places {
-        let source = staged(fixture.place("staged"));
+        let source = staged(fixture.target("staged"));
         for step in [
             mount(&loop_device, place.clone(), "ext4", false),
             Step::Bind {
@@ -61,7 +61,7 @@ async fn symlinks_and_dot_dot_are_refused_by_every_step_that_takes_a_path() {
             },
             Step::Bind {
                 source: staged(place.clone()),
-                target: fixture.place("pod"),
+                target: fixture.target("pod"),
                 read_only: false,
             },
             Step::BindDevice {
@@ -88,8 +88,8 @@ async fn symlinks_and_dot_dot_are_refused_by_every_step_that_takes_a_path() {
     assert!(elsewhere.join("empty").is_dir());
     assert!(!fixture.at("pod").exists());
     let bare = Step::Bind {
-        source: staged(fixture.place("bare")),
-        target: fixture.place("pod"),
+        source: staged(fixture.target("bare")),
+        target: fixture.target("pod"),
         read_only: false,
     };
     std::fs::create_dir(fixture.at("bare")).expect("a folder");
@@ -117,7 +117,7 @@ async fn a_folder_swapped_for_a_symlink_in_a_race_redirects_no_step() {
         move || {
             std::fs::create_dir_all(&at).expect("a folder");
             while !over.load(Ordering::Relaxed) {
-                // Refused in the moment when a mount in it moves along, which is as good.
+                // Also acceptable: the step is refused while a mount moves with the directory.
                 std::fs::rename(&at, &aside).ok();
                 symlink(&elsewhere, &at).ok();
                 std::fs::remove_file(&at).ok();
@@ -129,9 +129,9 @@ async fn a_folder_swapped_for_a_symlink_in_a_race_redirects_no_step() {
     for _ in 0..150 {
         let source = BindSource::Directory { path: path(&shown) };
         match fixture
-            .take(Step::Bind {
+            .run(Step::Bind {
                 source,
-                target: fixture.place("a/pod"),
+                target: fixture.target("a/pod"),
                 read_only: false,
             })
             .await
@@ -140,10 +140,10 @@ async fn a_folder_swapped_for_a_symlink_in_a_race_redirects_no_step() {
             Err(_) => refused += 1,
         }
         assert_eq!(mounts_below(&elsewhere), 0);
-        // One of these meets it where it is; the fixture takes down the rest.
+        // One of these finds the mount where it is; the fixture removes the rest.
         fixture
-            .take(Step::Unmount {
-                target: fixture.place("a/pod"),
+            .run(Step::Unmount {
+                target: fixture.target("a/pod"),
                 lazy: false,
             })
             .await

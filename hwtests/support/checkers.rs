@@ -1,5 +1,5 @@
-//! Loop devices that checkers have: those of all, and those that stand on devices of one testbed.
-//! Others may check filesystems of this machine meanwhile.
+//! Loop devices of checkers: all of them, and those on devices of one testbed. Other processes may
+//! check filesystems of this machine at the same time.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -11,7 +11,7 @@ use nix::sys::stat::{major, minor};
 
 use super::{SOON, Testbed, eventually};
 
-/// In use by checkers.
+/// Loop devices that checkers use.
 pub fn loops_of_checkers() -> Vec<String> {
     backed()
         .into_iter()
@@ -20,7 +20,7 @@ pub fn loops_of_checkers() -> Vec<String> {
         .collect()
 }
 
-/// In use by checkers of what is on this testbed's loop devices.
+/// Those used by checkers of this testbed's loop devices.
 pub fn loops_over(testbed: &Testbed) -> Vec<String> {
     let dir = testbed.path("");
     let here: Vec<DevNo> = backed()
@@ -29,7 +29,7 @@ pub fn loops_over(testbed: &Testbed) -> Vec<String> {
         .filter_map(|(name, _)| number(name))
         .collect();
     let mut loops = loops_of_checkers();
-    // One that cannot be asked has just gone.
+    // A device that cannot be queried has just disappeared.
     loops.retain(|name| stands_on(name).is_some_and(|dev| here.contains(&dev)));
     loops
 }

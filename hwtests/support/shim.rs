@@ -15,7 +15,7 @@ use super::{SOON, Testbed, eventually};
 pub const DRIVER: &str = "csi.diskvitals.io";
 pub const NODE: &str = "node-1";
 
-/// Beside the tests' own settings: volumes are made below the testbed.
+/// In addition to the tests' own settings: volumes are created below the testbed.
 pub fn pool(testbed: &Testbed) -> String {
     std::fs::create_dir_all(testbed.path("pool")).expect("the pool's folder");
     format!(
@@ -31,7 +31,7 @@ pub struct Shim {
 }
 
 impl Shim {
-    /// In mode driver. Answers already.
+    /// In mode driver. It already answers.
     pub async fn start(testbed: &Testbed, arguments: &[&str]) -> Shim {
         Shim::start_on(testbed, &testbed.path("run/csi.sock"), arguments).await
     }
@@ -80,7 +80,7 @@ impl Shim {
         self.child.wait().await.expect("its end");
     }
 
-    /// SIGTERM: ends with 0 within 5 s and takes its socket away.
+    /// SIGTERM: must end with 0 within 5 s and remove its socket.
     pub async fn stop(mut self) {
         self.signal(Signal::SIGTERM);
         let status = tokio::time::timeout(Duration::from_secs(5), self.child.wait())

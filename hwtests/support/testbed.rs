@@ -1,6 +1,6 @@
-//! The folder in which one test plays: images, loop devices, mounts, a kubelet's root. Taken down
-//! when dropped, also by a panic; what a killed run left behind is swept by the next one (folders
-//! carry the number of the process that made them).
+//! The directory of one test: images, loop devices, mounts, a kubelet's root. It is removed when
+//! dropped, also after a panic. The next run removes what a killed run left behind (directory names
+//! contain the process number).
 
 use std::path::{Path, PathBuf};
 
@@ -17,7 +17,7 @@ const POD_LOGS: &str = "/var/log/pods";
 
 pub struct Testbed {
     dir: tempfile::TempDir,
-    /// Loop devices that were there before; the others are removed at the end.
+    /// Loop devices that existed before; all others are removed at the end.
     loops: Vec<String>,
     pub kubelet: Kubelet,
 }
@@ -39,7 +39,7 @@ impl Disk {
             .expect("a kernel name")
     }
 
-    /// `losetup -d`: at once when nothing uses it, else when the last user goes.
+    /// `losetup -d`: at once when it is not in use, else with its last user.
     pub fn detach(&self) {
         run("/usr/sbin/losetup", &[&"-d", &self.device]);
     }
@@ -56,7 +56,7 @@ impl Testbed {
         for folder in ["run", "state", "images", "mnt"] {
             std::fs::create_dir(dir.path().join(folder)).expect("a folder");
         }
-        // As /run is on every host: notes of what is frozen must die with the boot.
+        // Like /run on every host: the notes of frozen filesystems must not survive a boot.
         let run = dir.path().join("run");
         mount(
             Some("dvhw"),
@@ -104,7 +104,7 @@ impl Testbed {
         self.attach(&image)
     }
 
-    /// XFS wants 300 MiB at least; the image is sparse.
+    /// XFS needs 300 MiB at least; the image is sparse.
     pub fn xfs(&self, name: &str) -> Disk {
         let image = self.image(name, 320 << 20);
         run("/usr/sbin/mkfs.xfs", &[&"-q", &image]);
@@ -128,15 +128,15 @@ impl Testbed {
         (staging, pod)
     }
 
-    /// The folder that tells a pod's name, `/var/log/pods/NAMESPACE_NAME_UID`. Namespace `dvhw`
-    /// marks it as ours.
+    /// The directory whose name contains the pod's name, `/var/log/pods/NAMESPACE_NAME_UID`.
+    /// Namespace `dvhw` marks it as ours.
     pub fn pod_logs(&self, name: &str, uid: &str) {
         let folder = Path::new(POD_LOGS).join(format!("dvhw_{name}_{uid}"));
         std::fs::create_dir_all(folder).expect("the pod's log folder");
     }
 }
 
-/// What names a published volume in these tests.
+/// The names of a published volume in these tests.
 #[derive(Clone, Copy, Debug)]
 pub struct Claim<'a> {
     pub driver: &'a str,
@@ -160,8 +160,8 @@ impl Drop for Testbed {
                 .strip_prefix("loop")
                 .and_then(|number| number.parse().ok())
             {
-                // SAFETY: takes a number, returns one. Refused (EBUSY) while somebody uses the
-                // device: then it stays.
+                // SAFETY: takes a number, returns one. Refused (EBUSY) while the device is in use:
+                // then it stays.
                 let _ =
                     unsafe { loop_ctl_remove(std::os::fd::AsRawFd::as_raw_fd(&control), number) };
             }
@@ -184,7 +184,7 @@ fn loops() -> Vec<String> {
     names.filter(|name| name.starts_with("loop")).collect()
 }
 
-/// Leftovers of processes that are gone.
+/// Removes what ended processes have left behind.
 fn sweep() {
     let Ok(entries) = std::fs::read_dir("/tmp") else {
         return;
@@ -210,11 +210,11 @@ fn sweep() {
 }
 
 /// FUSE servers first, so that nothing below waits for one that hangs; loop devices before their
-/// mounts, so that they go with them.
+/// mounts, so that autoclear removes them.
 fn take_down(dir: &Path) {
     for (path, fs_type) in mounts_below(dir) {
         if fs_type.starts_with("fuse") {
-            // Aborts the connection; busy is what it answers then.
+            // Aborts the connection; the call itself fails with EBUSY.
             let _ = umount2(path.as_path(), MntFlags::MNT_FORCE);
         }
     }
@@ -233,7 +233,7 @@ fn take_down(dir: &Path) {
             // Ours by its name; what cannot be removed now is removed by the next run.
             let _ = std::fs::remove_dir_all(entry.path());
         }
-        // Refused while it holds anything.
+        // Refused while it is not empty.
         let _ = std::fs::remove_dir(POD_LOGS);
     }
 }
