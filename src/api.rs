@@ -4,7 +4,6 @@
 
 pub mod client;
 pub(crate) mod convert;
-mod echo;
 mod explain;
 mod finding_order;
 mod node_facts;

@@ -11,11 +11,11 @@ pub mod options;
 pub(crate) mod provisioning;
 pub(crate) mod reload;
 mod run;
+mod settings;
+mod systemd;
 pub(crate) mod watchdog;
 
-use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::CommandFactory;
 
@@ -24,7 +24,7 @@ use crate::config::{Config, LogLevel};
 use crate::logging;
 use crate::model::causes::with_causes;
 
-/// Exit statuses, as the help says.
+/// Exit statuses, as documented in the help.
 const FAILED: u8 = 1;
 const USAGE: u8 = 2;
 
@@ -32,31 +32,25 @@ const USAGE: u8 = 2;
 /// deepest: without optimisation, 256 KiB do not hold them.
 const STACK_SIZE: usize = 512 * 1024;
 
-/// One for each `BlockingLane` (two of SMART, three of the filesystem checks), and one for the
-/// reading of the configuration; two are spare.
+/// One for each `BlockingLane` (two of SMART, three of the filesystem checks) and one for reading the
+/// configuration; two are spare.
 const BLOCKING_THREADS: usize = 8;
 
-/// The whole life of the daemon.
+/// Runs the daemon until it ends.
 pub fn main(options: Options) -> ExitCode {
     if options.man {
         return print_man_page();
     }
     let config = match crate::config::load(options.config.as_deref()) {
         Ok(config) => config,
-        Err(error) => {
-            eprintln!("diskvitalsd: {}", with_causes(&error));
-            return ExitCode::from(USAGE);
-        }
+        Err(error) => return fail(USAGE, &with_causes(&error)),
     };
     if options.check_config {
         return print_settings(&options, &config);
     }
     let logging = match logging::init(options.log_format, level(config.log.level)) {
         Ok(logging) => logging,
-        Err(error) => {
-            eprintln!("diskvitalsd: {}", with_causes(&error));
-            return ExitCode::from(FAILED);
-        }
+        Err(error) => return fail(FAILED, &with_causes(&error)),
     };
     crate::host::memory::limit_arenas();
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -69,8 +63,8 @@ pub fn main(options: Options) -> ExitCode {
     let ended = match runtime {
         Ok(runtime) => {
             let ended = runtime.block_on(run::run(options, config, &logging));
-            // Never joined: a thread of it may hang on a disk.
-            runtime.shutdown_timeout(Duration::ZERO);
+            // Its threads are never joined: one may hang on a disk.
+            runtime.shutdown_background();
             ended
         }
         Err(error) => Err(run::RunError::Runtime(error)),
@@ -86,39 +80,31 @@ pub fn main(options: Options) -> ExitCode {
     status
 }
 
+fn fail(status: u8, message: &str) -> ExitCode {
+    eprintln!("diskvitalsd: {message}");
+    ExitCode::from(status)
+}
+
 fn print_man_page() -> ExitCode {
     match clap_mangen::Man::new(Options::command()).render(&mut std::io::stdout()) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("diskvitalsd: writing the man page: {error}");
-            ExitCode::from(FAILED)
-        }
+        Err(error) => fail(FAILED, &format!("writing the man page: {error}")),
     }
 }
 
 fn print_settings(options: &Options, config: &Config) -> ExitCode {
     match toml::to_string(config) {
         Ok(text) => {
-            let file = options
-                .config
-                .clone()
-                .unwrap_or_else(|| PathBuf::from(crate::config::DEFAULT_FILE));
-            println!(
-                "# in force with {}{}",
-                file.display(),
-                if file.exists() {
-                    ""
-                } else {
-                    " (missing: defaults)"
-                }
-            );
+            let file = options.config_file();
+            let missing = match file.exists() {
+                true => "",
+                false => " (missing: defaults)",
+            };
+            println!("# in force with {}{missing}", file.display());
             print!("{text}");
             ExitCode::SUCCESS
         }
-        Err(error) => {
-            eprintln!("diskvitalsd: printing the settings: {error}");
-            ExitCode::from(FAILED)
-        }
+        Err(error) => fail(FAILED, &format!("printing the settings: {error}")),
     }
 }
 

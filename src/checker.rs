@@ -87,9 +87,20 @@ const SEARCH_PATH: [&str; 6] = [
     "/usr/local/bin",
 ];
 
+/// Why there is no program, and what to change.
+#[derive(Debug, thiserror::Error)]
+pub enum ProgramError {
+    #[error("{} is not there: `checks.tools.{name}` names it", path.display())]
+    NotConfigured { path: PathBuf, name: &'static str },
+    #[error("{name} is not installed: install the package {package}")]
+    NotInstalled {
+        name: &'static str,
+        package: &'static str,
+    },
+}
+
 /// The program that checks this filesystem: the configured one, else the first in `SEARCH_PATH`.
-/// The error says what to install.
-pub(crate) fn find_program(tools: &Tools, filesystem: Filesystem) -> Result<PathBuf, String> {
+pub(crate) fn find_program(tools: &Tools, filesystem: Filesystem) -> Result<PathBuf, ProgramError> {
     let (name, package) = filesystem.checker();
     let set = match filesystem {
         Filesystem::Ext4 => &tools.e2fsck,
@@ -98,18 +109,15 @@ pub(crate) fn find_program(tools: &Tools, filesystem: Filesystem) -> Result<Path
     };
     match set {
         Some(path) if path.is_file() => Ok(path.clone()),
-        Some(path) => Err(format!(
-            "{} is not there: `checks.tools.{name}` names it",
-            path.display()
-        )),
-        None => {
-            let mut places = SEARCH_PATH
-                .iter()
-                .map(|folder| Path::new(folder).join(name));
-            places
-                .find(|path| path.is_file())
-                .ok_or_else(|| format!("{name} is not installed: install the package {package}"))
-        }
+        Some(path) => Err(ProgramError::NotConfigured {
+            path: path.clone(),
+            name,
+        }),
+        None => SEARCH_PATH
+            .iter()
+            .map(|folder| Path::new(folder).join(name))
+            .find(|path| path.is_file())
+            .ok_or(ProgramError::NotInstalled { name, package }),
     }
 }
 
@@ -142,7 +150,9 @@ mod tests {
             ..Tools::default()
         };
         assert_eq!(
-            find_program(&tools, Filesystem::Btrfs).unwrap_err(),
+            find_program(&tools, Filesystem::Btrfs)
+                .unwrap_err()
+                .to_string(),
             "/nonexistent/btrfs is not there: `checks.tools.btrfs` names it"
         );
     }

@@ -24,10 +24,10 @@ use clap::error::ErrorKind;
 
 use crate::cli::args::Args;
 use crate::cli::error::Error;
+use crate::model::causes::with_causes;
 
-/// Reads the process's arguments, does what they say, prints it. Exit codes: 0 done, 1 failed, 2
-/// wrong usage; with `--exit-code` those of a monitoring plugin, where whatever prevents an answer
-/// is 3 (unknown).
+/// Runs the command of the process's arguments. Exit codes: 0 done, 1 failed, 2 wrong usage; with
+/// `--exit-code` those of a monitoring plugin, where 3 (unknown) means that there is no answer.
 pub fn main() -> ExitCode {
     let monitoring = std::env::args_os().any(|argument| argument == "--exit-code");
     let args = match Args::try_parse() {
@@ -42,41 +42,19 @@ pub fn main() -> ExitCode {
             };
         }
     };
-    let runtime = match tokio::runtime::Builder::new_current_thread()
+    let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-    {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            complain(&format!("starting the event loop: {error}"));
-            return ExitCode::from(if monitoring { 3 } else { 1 });
-        }
-    };
-    match runtime.block_on(commands::run(args)) {
+        .map_err(Error::Runtime);
+    match runtime.and_then(|runtime| runtime.block_on(commands::run(args))) {
         Ok(code) => code,
-        // Whoever reads has had enough (`| head`): that is no failure.
+        // The reader of the pipe has closed it (`| head`): that is no failure.
         Err(Error::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => {
-            complain(&chain(&error));
+            complain(&with_causes(&error));
             ExitCode::from(if monitoring { 3 } else { 1 })
         }
     }
-}
-
-/// An error and its causes on one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        // Transparent variants repeat their cause.
-        if !text.ends_with(&cause_text) {
-            text.push_str(": ");
-            text.push_str(&cause_text);
-        }
-        source = cause.source();
-    }
-    text
 }
 
 fn complain(text: &str) {

@@ -43,6 +43,7 @@ use crate::csi::options::{Mode, Options, ReportKind};
 use crate::csi::registrar::{RegistrarError, Registration};
 use crate::csi::report::{ApiServer, ApiSetupError, EnabledReports, ReportTiming, Reporter};
 use crate::logging;
+use crate::model::causes::with_causes;
 
 /// Generated from proto/csi/v1: names and numbers of CSI 1.13, and of 1.12 where 1.13 took
 /// something away.
@@ -64,7 +65,7 @@ pub mod wire {
     pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/foreign.bin"));
 }
 
-/// Exit status, as the help says. 2, wrong usage, is clap's.
+/// Exit status, as in the help. 2 (wrong usage) is clap's.
 const EXIT_FAILED: u8 = 1;
 const EXIT_USAGE: u8 = 2;
 
@@ -100,7 +101,7 @@ pub fn main(options: Options) -> ExitCode {
     let logging = match logging::init(options.log_format, LevelFilter::INFO) {
         Ok(logging) => logging,
         Err(error) => {
-            eprintln!("diskvitals-csi: {:#}", anyhow::Error::from(error));
+            eprintln!("diskvitals-csi: {}", with_causes(&error));
             return ExitCode::from(EXIT_FAILED);
         }
     };
@@ -120,10 +121,7 @@ pub fn main(options: Options) -> ExitCode {
     let status = match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            tracing::error!(
-                error = format!("{:#}", anyhow::Error::from(error)),
-                "diskvitals-csi failed"
-            );
+            tracing::error!(error = with_causes(&error), "diskvitals-csi failed");
             ExitCode::from(EXIT_FAILED)
         }
     };
@@ -160,7 +158,7 @@ async fn run(options: Options) -> Result<(), RunError> {
 
 /// Until `stop` completes.
 async fn serve(options: &Options, stop: impl Future<Output = ()>) -> Result<(), RunError> {
-    // `Options::checked` has seen to it that each mode's flags are there.
+    // `Options::validated` has checked that each mode has its flags.
     match (options.mode(), &options.endpoint) {
         (None, _) => {
             stop.await;

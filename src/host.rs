@@ -16,6 +16,7 @@ pub mod helper;
 pub(crate) mod images;
 pub mod intents;
 pub mod jail;
+mod kernel_structs;
 pub mod listen;
 pub mod loops;
 pub(crate) mod memory;

@@ -1,5 +1,4 @@
-//! diskvitals: one daemon per node that knows how the node's drives, filesystems and volumes are,
-//! why, and since when.
+//! diskvitals: one daemon per node that monitors the health of its drives, filesystems and volumes.
 //!
 //! Data flows one way:
 //!
@@ -10,12 +9,12 @@
 //! ```
 //!
 //! Modules in reading order: [`model`] (what things are, and when one is bad), [`host`] (the only
-//! door to the operating system), [`source`] (one module per external thing), [`state`] (the owner
+//! access to the operating system), [`source`] (one module per external thing), [`state`] (the owner
 //! and its history), [`api`] (the wire), [`cli`] (for people), [`csi`] (for Kubernetes),
 //! [`metrics`] (for Prometheus), [`config`], [`logging`], [`app`].
 
-// What is `pub` is for the programs, the tests and the benches. All else is the crate's own, so that
-// the compiler tells what nobody uses.
+// Items are `pub` for the programs, the tests and the benches. All others are `pub(crate)`, so that
+// the compiler reports unused ones.
 #![warn(unreachable_pub)]
 
 pub mod analyze;

@@ -53,8 +53,8 @@ pub(crate) enum LogError {
 /// Kept by `main`: changes the level, and flushes at the end.
 pub(crate) struct Logging {
     queue: SyncSender<Message>,
-    /// Of the process, and of the sink: what one of them would take is asked of both at each place
-    /// that could log, and h2 has a hundred such places a call.
+    /// Of the process, and of the sink. An event that one of them enables is checked by both at each
+    /// log statement, and a call through h2 has a hundred of them.
     levels: [LevelHandle; 2],
 }
 
@@ -73,19 +73,18 @@ impl Logging {
         self.queue().flush(Duration::from_millis(500));
     }
 
-    /// For a thread that has a last word of its own.
+    /// For a thread that logs before it ends the process.
     pub(crate) fn queue(&self) -> LogQueue {
         LogQueue(self.queue.clone())
     }
 }
 
-/// What waits for the sink.
+/// The queue of the log thread.
 #[derive(Clone)]
 pub(crate) struct LogQueue(SyncSender<Message>);
 
 impl LogQueue {
-    /// Whether all that was queued before is written. A sink that hangs is waited for no longer
-    /// than `at_most`.
+    /// Waits until all earlier messages are written, for `at_most` at most. False if they are not.
     pub(crate) fn flush(&self, at_most: Duration) -> bool {
         let end = Instant::now() + at_most;
         let (done, wait) = sync_channel(1);
@@ -178,7 +177,7 @@ fn filtered(
 /// systemd sets JOURNAL_STREAM to device:inode of the socket it gave us (systemd.exec(5)); it is
 /// inherited by shells, hence the comparison.
 fn stderr_is_journald() -> bool {
-    let Some(stream) = std::env::var("JOURNAL_STREAM").ok() else {
+    let Ok(stream) = std::env::var("JOURNAL_STREAM") else {
         return false;
     };
     nix::sys::stat::fstat(std::io::stderr())
@@ -214,14 +213,12 @@ impl<S: Subscriber> Layer<S> for QueueLayer {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
         let mut values = FieldCollector(Vec::with_capacity(4));
         event.record(&mut values);
-        match self.queue.try_send(Message::Event(EventRecord {
+        let record = EventRecord {
             metadata: event.metadata(),
             values: values.0,
-        })) {
-            Ok(()) => {}
-            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
-                self.dropped.fetch_add(1, Ordering::Relaxed);
-            }
+        };
+        if self.queue.try_send(Message::Event(record)).is_err() {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
@@ -258,25 +255,23 @@ impl Visit for FieldCollector {
 }
 
 fn write_all(events: &Receiver<Message>, sink: &Dispatch, dropped: &AtomicU64) {
-    let mut told = 0;
+    let mut reported = 0;
     tracing::dispatcher::with_default(sink, || {
         loop {
             match events.recv_timeout(Duration::from_secs(3600)) {
                 Ok(Message::Event(record)) => record.dispatch(),
-                Ok(Message::Flush(done)) => {
-                    // Whoever waited may have given up.
-                    let _ = done.send(());
-                }
+                // The caller may have given up.
+                Ok(Message::Flush(done)) => drop(done.send(())),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
             let lost = dropped.load(Ordering::Relaxed);
-            if lost > told {
+            if lost > reported {
                 tracing::warn!(
-                    lost = lost - told,
+                    lost = lost - reported,
                     "log events were dropped because the log sink did not keep up"
                 );
-                told = lost;
+                reported = lost;
             }
         }
     });
@@ -385,7 +380,7 @@ mod tests {
         tracing::dispatcher::with_default(&front, || tracing::error!("a last word"));
         assert!(
             !LogQueue(queue.clone()).flush(Duration::ZERO),
-            "nobody writes yet"
+            "no thread writes yet"
         );
         drop(front);
         std::thread::scope(|scope| {

@@ -3,9 +3,8 @@
 //!
 //! In: the newest snapshot. Out: text. `view` defines the families and their values,
 //! `plain_text` converts OpenMetrics to the older format, `scrape_cache` renders each snapshot once
-//! for
-//! all scrapes, `serve` answers scrapes. Rendering reads the snapshot only: no device, no mount, no
-//! file. A thing that leaves the snapshot leaves the answer. docs/metrics.md documents the names.
+//! for all scrapes, `serve` answers scrapes. Rendering reads the snapshot only: no device, no mount,
+//! no file. A series ends when its subject leaves the snapshot. docs/metrics.md documents the names.
 
 pub(crate) mod plain_text;
 pub(crate) mod scrape_cache;

@@ -1,5 +1,4 @@
-//! The volumes that this node provides itself: creates, deletes, expands, stages and publishes
-//! them,
+//! The volumes that this node provides itself: creates, deletes, expands, stages and publishes them,
 //! and reverses each. An intent record precedes every operation, so that a daemon that was killed
 //! finishes or undoes it at its next start.
 //!

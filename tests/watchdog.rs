@@ -1,5 +1,5 @@
-//! The daemon as a process whose inner loop stands still: it ends. One whose drives and volumes
-//! hang, or which was stopped as a whole, lives on.
+//! The daemon as a process whose main loop stalls: it ends. A daemon whose drives and volumes hang,
+//! or which was stopped as a whole, continues.
 
 #[allow(dead_code, reason = "other tests use the rest of it")]
 #[path = "support/process.rs"]
@@ -111,7 +111,7 @@ impl Held {
         }
     }
 
-    /// Who traces has to take the end of each thread before that of the process can be seen.
+    /// A tracer must reap each thread before the end of the process is visible.
     #[allow(clippy::disallowed_methods)] // waitpid(2) of these alone takes no time-out; the next look is a little later.
     fn await_end(mut self) -> WaitStatus {
         let end = Instant::now() + PATIENCE;
@@ -136,7 +136,7 @@ impl Held {
 }
 
 impl Drop for Held {
-    /// A test that failed: nobody else could wait for the daemon's end.
+    /// After a failed test, no other process could wait for the daemon's end.
     fn drop(&mut self) {
         if self.threads.is_empty() {
             return;
@@ -209,7 +209,7 @@ fn a_daemon_with_a_stalled_main_loop_ends_and_logs_the_reason() {
     let log = log.join().expect("is read");
     assert!(
         log.iter()
-            .any(|line| line.contains("the inner loop stands still")),
+            .any(|line| line.contains("the main loop has stalled")),
         "{log:#?}"
     );
 }

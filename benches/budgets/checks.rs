@@ -101,7 +101,7 @@ impl CheckHost {
                 .arg(self.daemon.socket())
                 .args(["--output", "json", "check"])
                 .arg(target);
-            // Where no udevd is, nobody knows what is on a device that is not mounted.
+            // Without udevd, the content of a device that is not mounted is unknown.
             command.args(["--filesystem", filesystem]);
             if freeze {
                 command.arg("--freeze");
@@ -558,7 +558,7 @@ impl Drop for BackgroundLoad {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // An error is being told already.
+            // An error is being reported already.
             let _ = thread.join();
         }
     }

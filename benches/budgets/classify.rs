@@ -18,7 +18,7 @@ use crate::figures::{Figures, Goal};
 const RECORDS: usize = 400_000;
 const MEASURE_TIME: Duration = Duration::from_secs(3);
 
-/// What a healthy kernel says, much of it of disks and filesystems.
+/// Messages of a healthy kernel, many of them about disks and filesystems.
 const NOISE: [&str; 12] = [
     "usb 1-1: new high-speed USB device number 3 using xhci_hcd",
     "EXT4-fs (sda1): mounted filesystem 2a5bd0a1-3f0c-4a4b-9f1e-27d2e4a5a0f7 r/w with ordered data mode. Quota mode: none.",

@@ -16,6 +16,7 @@ use diskvitals::csi::wire::volume_capability::{AccessMode, AccessType, MountVolu
 use tempfile::TempDir;
 use tonic::transport::Channel;
 
+use crate::calls::{self, Calls};
 use crate::client::channel;
 use crate::daemon::{Daemon, Host, Program, check_snapshot};
 use crate::figures::{Figures, Goal, Samples, milliseconds};
@@ -66,7 +67,7 @@ fn start(program: &Path, arguments: &[&str]) -> anyhow::Result<KillOnDrop> {
     })?))
 }
 
-/// Until it says that it is ready.
+/// Waits until it reports that it is ready.
 async fn ready(socket: &Path) -> anyhow::Result<()> {
     let deadline = Instant::now() + Duration::from_secs(10);
     loop {
@@ -130,49 +131,41 @@ async fn measure_shim(
         .await
         .context("waiting for the hung mount to be known")?;
     let driver = &host.volumes.first().context("a volume")?.driver;
-    let asked = volumes(&daemon, driver).await?;
+    let targets = volumes(&daemon, driver).await?;
     anyhow::ensure!(
-        asked.len() >= 900,
+        targets.len() >= 900,
         "only {} volumes are mounted and measured",
-        asked.len()
+        targets.len()
     );
     figures.remark(&format!(
         "{} volumes of one driver, another hangs",
-        asked.len()
+        targets.len()
     ));
 
     let dir = tempfile::tempdir_in("/dev/shm").context("making a folder")?;
     let socket = dir.path().join("csi.sock");
     let _shim = start_shim(shim, &daemon, &socket, &["--driver-name", driver])?;
     ready(&socket).await?;
-    let mut one = run(&socket, &asked, 1, load, Call::Health).await?;
-    figures.figure_without_goal(
-        "csi_health_1_connection_p50",
-        milliseconds(one.samples.quantile(0.5)),
-        "ms",
-    );
+    let mut one = run(&socket, &targets, 1, load, Call::Health).await?;
+    one.print_median(figures, "csi_health_1_connection");
     figures.add(
         "csi_health_1_connection_p99",
-        milliseconds(one.samples.quantile(0.99)),
+        one.milliseconds(0.99),
         "ms",
         Goal::AtMost(2.0),
     );
     figures.figure_without_goal("csi_health_1_connection_rate", one.rate(), "calls/s");
-    let many = run(&socket, &asked, CONNECTIONS, load, Call::Health).await?;
+    let many = run(&socket, &targets, CONNECTIONS, load, Call::Health).await?;
     figures.figure_without_goal("csi_health_16_connections_rate", many.rate(), "calls/s");
-    let mut one = run(&socket, &asked, 1, load, Call::Stats).await?;
-    figures.figure_without_goal(
-        "csi_stats_1_connection_p50",
-        milliseconds(one.samples.quantile(0.5)),
-        "ms",
-    );
+    let mut one = run(&socket, &targets, 1, load, Call::Stats).await?;
+    one.print_median(figures, "csi_stats_1_connection");
     figures.add(
         "csi_stats_1_connection_p99",
-        milliseconds(one.samples.quantile(0.99)),
+        one.milliseconds(0.99),
         "ms",
         Goal::AtMost(2.0),
     );
-    let many = run(&socket, &asked, CONNECTIONS, load, Call::Stats).await?;
+    let many = run(&socket, &targets, CONNECTIONS, load, Call::Stats).await?;
     figures.add(
         "csi_stats_16_connections_rate",
         many.rate(),
@@ -191,11 +184,10 @@ async fn measure_shim(
         &["--mode", "interposer", "--upstream", &upstream],
     )?;
     ready(&through).await?;
-    let mut direct = run(&socket, &asked, 1, load, Call::Info).await?;
-    let mut passed = run(&through, &asked, 1, load, Call::Info).await?;
+    let mut direct = run(&socket, &targets, 1, load, Call::Info).await?;
+    let mut passed = run(&through, &targets, 1, load, Call::Info).await?;
     for (share, name, goal) in [(0.5, "p50", 0.3), (0.99, "p99", 1.0)] {
-        let cost = milliseconds(passed.samples.quantile(share))
-            - milliseconds(direct.samples.quantile(share));
+        let cost = passed.milliseconds(share) - direct.milliseconds(share);
         figures.add(
             &format!("csi_interposer_overhead_{name}"),
             cost,
@@ -217,21 +209,17 @@ async fn measure_mock(dir: &TempDir, figures: &mut Figures, load: Duration) -> a
     let endpoint = format!("unix://{}", socket.display());
     let _mock = start(&program, &["-endpoint", &endpoint, "-no-attach"])?;
     ready(&socket).await?;
-    let asked = [published_by_mock(&socket, &dir.path().join("target"))
+    let targets = [published_by_mock(&socket, &dir.path().join("target"))
         .await
         .context("publishing a volume of csi-mock")?];
-    let mut one = run(&socket, &asked, 1, load, Call::Stats).await?;
-    figures.figure_without_goal(
-        "csi_mock_stats_1_connection_p50",
-        milliseconds(one.samples.quantile(0.5)),
-        "ms",
-    );
+    let mut one = run(&socket, &targets, 1, load, Call::Stats).await?;
+    one.print_median(figures, "csi_mock_stats_1_connection");
     figures.figure_without_goal(
         "csi_mock_stats_1_connection_p99",
-        milliseconds(one.samples.quantile(0.99)),
+        one.milliseconds(0.99),
         "ms",
     );
-    let many = run(&socket, &asked, CONNECTIONS, load, Call::Stats).await?;
+    let many = run(&socket, &targets, CONNECTIONS, load, Call::Stats).await?;
     figures.figure_without_goal("csi_mock_stats_16_connections_rate", many.rate(), "calls/s");
     Ok(())
 }
@@ -252,20 +240,20 @@ async fn published_by_mock(socket: &Path, target: &Path) -> anyhow::Result<Volum
         .create_volume(request)
         .await?
         .into_inner();
-    let asked = VolumeTarget {
+    let target = VolumeTarget {
         handle: created.volume.context("a volume")?.volume_id,
         path: target.display().to_string(),
     };
     let request = wire::NodePublishVolumeRequest {
-        volume_id: asked.handle.clone(),
-        target_path: asked.path.clone(),
+        volume_id: target.handle.clone(),
+        target_path: target.path.clone(),
         volume_capability: Some(capability),
         ..Default::default()
     };
     NodeClient::new(channel(socket).await?)
         .node_publish_volume(request)
         .await?;
-    Ok(asked)
+    Ok(target)
 }
 
 fn in_path(program: &str) -> Option<PathBuf> {
@@ -327,20 +315,20 @@ impl Call {
     async fn call(
         self,
         node: &mut NodeClient<Channel>,
-        asked: &VolumeTarget,
+        target: &VolumeTarget,
     ) -> Result<(), tonic::Status> {
         match self {
             Call::Health => {
                 let request = wire::NodeGetVolumeHealthRequest {
-                    volume_id: asked.handle.clone(),
+                    volume_id: target.handle.clone(),
                     ..Default::default()
                 };
                 node.node_get_volume_health(request).await.map(drop)
             }
             Call::Stats => {
                 let request = wire::NodeGetVolumeStatsRequest {
-                    volume_id: asked.handle.clone(),
-                    volume_path: asked.path.clone(),
+                    volume_id: target.handle.clone(),
+                    volume_path: target.path.clone(),
                     ..Default::default()
                 };
                 node.node_get_volume_stats(request).await.map(drop)
@@ -353,57 +341,23 @@ impl Call {
     }
 }
 
-struct Load {
-    samples: Samples,
-    took: Duration,
-}
-
-impl Load {
-    fn rate(&self) -> f64 {
-        self.samples.len() as f64 / self.took.as_secs_f64()
-    }
-}
-
-/// As fast as each connection gets its answers, one call in flight on each.
+/// As fast as each connection gets its answers.
 async fn run(
     socket: &Path,
-    asked: &[VolumeTarget],
+    targets: &[VolumeTarget],
     connections: usize,
     load: Duration,
     call: Call,
-) -> anyhow::Result<Load> {
+) -> anyhow::Result<Calls> {
     let mut clients = Vec::new();
     for _connection in 0..connections {
         clients.push(NodeClient::new(channel(socket).await?));
     }
-    let started = Instant::now();
-    let mut callers = tokio::task::JoinSet::new();
-    for (at, mut client) in clients.into_iter().enumerate() {
-        let mut own = asked.to_vec();
-        own.rotate_left(at * asked.len() / connections);
-        callers.spawn(async move {
-            let mut samples = Samples::default();
-            for asked in own.iter().cycle() {
-                let sent = Instant::now();
-                if sent > started + load {
-                    break;
-                }
-                call.call(&mut client, asked)
-                    .await
-                    .with_context(|| format!("asking for {}", asked.handle))?;
-                samples.push(sent.elapsed());
-            }
-            anyhow::Ok(samples)
-        });
-    }
-    let mut samples = Samples::default();
-    while let Some(done) = callers.join_next().await {
-        samples.extend(done.context("calling")??);
-    }
-    Ok(Load {
-        samples,
-        took: started.elapsed(),
-    })
+    let call = move |mut client: NodeClient<Channel>, target: VolumeTarget| async move {
+        let answer = call.call(&mut client, &target).await;
+        answer.with_context(|| format!("a call for {}", target.handle))
+    };
+    calls::run(clients, targets, load, None, call).await
 }
 
 /// Create, stage and publish, one volume after the other, on this machine's own loop devices.

@@ -23,13 +23,13 @@ use crate::figures::{Figures, Goal, Samples, milliseconds};
 use crate::footprint::cpu_time;
 use crate::tree::Plan;
 
-/// Lines that a busy node was seen to write.
+/// Lines that a busy node wrote.
 const RATE: u64 = 6_400;
 const FLOOD_RECORDS: u64 = 1_000_000;
 /// Root may have no more without CAP_SYS_RESOURCE (pipe(7)); in packet mode 256 records.
 const PIPE_BYTES: i32 = 1 << 20;
 const TIMEOUT: Duration = Duration::from_secs(120);
-/// Records whose way is timed, of drives of the recorded host.
+/// Records whose latency is measured, of drives of the recorded host.
 const ROUNDS: usize = 60;
 const NVME: [&str; 2] = ["nvme0n1", "nvme1n1"];
 /// Where the daemon finds the pipe, below its host root.

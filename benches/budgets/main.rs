@@ -11,6 +11,7 @@
 // The measuring program starts what it measures; src/host is the daemon's door, not this one's.
 #![allow(clippy::disallowed_methods)]
 
+mod calls;
 mod checks;
 mod classify;
 mod client;

@@ -187,7 +187,7 @@ async fn wait(
     }
 }
 
-/// All are asked; until `enough` of them have answered anew.
+/// Refreshes all drives and waits until `enough` of them have answered again.
 async fn measure_round(
     daemon: &Daemon,
     inventory: &mut Inventory,

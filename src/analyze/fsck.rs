@@ -1,8 +1,8 @@
 //! The result of `analyze fsck`: one object for all files, each of them the output of one checker
 //! run.
 //!
-//! In: files, the filesystem, its mode, exit statuses. Out: `Fsck`, in the shape of a check. The
-//! daemon's rules give the results and the verdict.
+//! In: files, the filesystem, its mode, exit statuses. Out: `FsckAnalysis`, in the shape of a
+//! check. The daemon's rules give the results and the verdict.
 
 #[cfg(test)]
 mod tests;
@@ -11,7 +11,7 @@ use std::io;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::analyze::input_source::InputSource;
 use crate::model::check::parse::{OutputParser, ParsedOutput};
@@ -23,7 +23,7 @@ use crate::model::check::{
 /// Files do not record when they were made: frozen runs are assumed to be as far apart as required.
 const FROZEN_RUN_GAP: Duration = Duration::from_secs(60);
 
-/// Exit statuses from 128 are a signal's, as a shell tells them; but e2fsck's own library error is
+/// Exit statuses from 128 mean a signal, as in a shell; but e2fsck's own library error is
 /// 128 itself.
 const SIGNAL_STATUS_BASE: i32 = 128;
 
@@ -179,11 +179,11 @@ fn termination(filesystem: Filesystem, parsed: &ParsedOutput, status: Option<i32
 }
 
 fn fsck_run(file: String, run: Run) -> FsckRun {
-    let finding = |flaw: Problem| FsckFinding {
-        kind: flaw.kind,
-        text: flaw.text,
-        ids: flaw.ids,
-        weight: flaw.weight,
+    let finding = |problem: Problem| FsckFinding {
+        kind: problem.kind,
+        text: problem.text,
+        ids: problem.ids,
+        weight: problem.weight,
     };
     FsckRun {
         file,
@@ -201,8 +201,8 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-fn serialize_mode<S: serde::Serializer>(mode: &Mode, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(match mode {
+fn serialize_mode<S: Serializer>(mode: &Mode, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(match mode {
         Mode::Live => "MODE_LIVE",
         Mode::Frozen => "MODE_FROZEN",
         Mode::Snapshot => "MODE_SNAPSHOT",
@@ -211,11 +211,8 @@ fn serialize_mode<S: serde::Serializer>(mode: &Mode, serializer: S) -> Result<S:
     })
 }
 
-fn serialize_verdict<S: serde::Serializer>(
-    verdict: &CheckVerdict,
-    serializer: S,
-) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(match verdict {
+fn serialize_verdict<S: Serializer>(verdict: &CheckVerdict, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(match verdict {
         CheckVerdict::Clean => "VERDICT_CLEAN",
         CheckVerdict::Suspected => "VERDICT_SUSPECTED",
         CheckVerdict::Corrupted => "VERDICT_CORRUPTED",
@@ -224,22 +221,16 @@ fn serialize_verdict<S: serde::Serializer>(
     })
 }
 
-fn serialize_result<S: serde::Serializer>(
-    ballot: &RunResult,
-    serializer: S,
-) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(match ballot {
+fn serialize_result<S: Serializer>(ballot: &RunResult, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(match ballot {
         RunResult::Clean => "BALLOT_CLEAN",
         RunResult::Findings => "BALLOT_FINDINGS",
         RunResult::Failed => "BALLOT_FAILED",
     })
 }
 
-fn serialize_weight<S: serde::Serializer>(
-    weight: &Weight,
-    serializer: S,
-) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(match weight {
+fn serialize_weight<S: Serializer>(weight: &Weight, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(match weight {
         Weight::Transient => "WEIGHT_TRANSIENT",
         Weight::Bookkeeping => "WEIGHT_BOOKKEEPING",
         Weight::Damage => "WEIGHT_DAMAGE",

@@ -52,7 +52,7 @@ impl InputSource {
     }
 }
 
-/// Lines without their line ends; text of a line beyond `LONGEST_LINE` is skipped.
+/// Lines without their line ends; text of a line beyond `MAX_LINE_BYTES` is skipped.
 pub(crate) struct Lines<R> {
     input: R,
     buffer: Vec<u8>,
@@ -93,8 +93,8 @@ impl<R: BufRead> Lines<R> {
         }
     }
 
-    /// Exactly so many bytes, which are no text (journal export); None: they end before, or are too
-    /// many.
+    /// Exactly `count` bytes of binary data (journal export), cut to `MAX_LINE_BYTES`; None: the
+    /// input ends before.
     pub(crate) fn bytes(&mut self, count: usize) -> io::Result<Option<Vec<u8>>> {
         let mut bytes = Vec::with_capacity(count.min(MAX_LINE_BYTES));
         let mut left = count;

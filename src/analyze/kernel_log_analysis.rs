@@ -22,7 +22,7 @@ pub struct KernelLogAnalysis {
     pub classes: BTreeMap<Class, u64>,
     pub drive_fault: DriveFault,
     pub devices: Vec<DeviceSummary>,
-    /// The first `MOST_EVENTS`.
+    /// The first `MAX_LISTED_EVENTS`.
     pub events: Vec<EventLine>,
     /// Number of further events.
     #[serde(skip_serializing_if = "is_zero")]
@@ -52,7 +52,7 @@ pub struct EventLine {
 pub(crate) struct Unreadable {
     pub file: String,
     pub error: String,
-    /// Where the file should have told of a drive.
+    /// Where the file should have been about a drive.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub health: Option<Health>,
 }
@@ -96,28 +96,23 @@ impl AnalysisBuilder {
     }
 
     pub(crate) fn build(mut self, file: String) -> KernelLogAnalysis {
-        for (name, told) in self.tally.remove_rejected() {
+        for (name, rejected) in self.tally.remove_rejected() {
             let of = |event: &EventLine| {
                 event.class == Class::Io && device_name::whole_disk(&event.device) == name
             };
             self.events.retain(|event| !of(event));
             if let Some(count) = self.classes.get_mut(&Class::Io) {
-                *count = count.saturating_sub(told);
+                *count = count.saturating_sub(rejected);
             }
         }
         self.classes.retain(|_, count| *count > 0);
-        let told = self
+        let with_errors = self
             .tally
             .devices()
-            .filter(|(_, record)| record.classes.values().any(|count| *count > 0));
-        let devices = told.map(|(name, record)| DeviceSummary {
+            .filter(|(_, record)| !record.classes.is_empty());
+        let devices = with_errors.map(|(name, record)| DeviceSummary {
             device: name.to_owned(),
-            classes: record
-                .classes
-                .iter()
-                .filter(|(_, count)| **count > 0)
-                .map(|(class, count)| (*class, *count))
-                .collect(),
+            classes: record.classes.clone(),
             drive_fault: record.fault(name),
             distinct_sectors: record.sectors.len() as u64,
             suppressed: record.suppressed,

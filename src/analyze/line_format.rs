@@ -122,7 +122,7 @@ impl<'a> LineParser<'a> {
             self.kernel_time = Some(time);
         } else if first.starts_with('+') && parse_seconds(&first[1..]).is_some() || is_caller(stamp)
         {
-            // The time since the line before; who wrote it.
+            // The time since the previous line, or the writer.
         } else if let Some(wall) = parse_time_of_day(stamp) {
             self.wall = Some(wall);
         } else {
@@ -237,7 +237,7 @@ impl<'a> LineParser<'a> {
             let before = &head[..at];
             let own_word = before.is_empty() || before.ends_with(' ');
             if own_word && !before.contains(": ") && before.split_whitespace().count() <= 1 {
-                // `kernel:` at a line's end is an empty record, and elsewhere part of a word.
+                // `kernel:` at a line's end is an empty record, and elsewhere part of the text.
                 if length == 7 && at + 7 != self.rest.len() && !self.has_syslog_stamp {
                     continue;
                 }

@@ -1,6 +1,6 @@
 //! Analyzes a kernel log in any format, from its first line to the result.
 //!
-//! In: lines. Out: `KernelLog`. Streams: memory use does not grow with the file.
+//! In: lines. Out: `KernelLogAnalysis`. Streams: memory use does not grow with the file.
 
 use std::borrow::Cow;
 use std::io;
@@ -12,26 +12,24 @@ use crate::analyze::input_source::{InputSource, Lines};
 use crate::analyze::kernel_log_analysis::{AnalysisBuilder, KernelLogAnalysis};
 use crate::analyze::line_format::LogLine;
 use crate::analyze::{journal, line_format};
-use crate::model::kernel_log::classify::{Classifier, ClassifierOptions};
+use crate::model::kernel_log::classify::Classifier;
 use crate::model::kernel_log::event::Event;
 use crate::model::kernel_log::record;
 use crate::model::kernel_log::record::Record;
 
 /// Reads a whole log and returns its analysis.
 pub fn kernel_log(source: &InputSource) -> io::Result<KernelLogAnalysis> {
-    let mut log = LogAnalyzer::new();
-    let mut lines = source.open()?;
-    log.read(&mut lines)?;
-    Ok(log.finish(source.name()))
+    kernel_log_from(source.reader()?, source.name())
 }
 
 /// The same for bytes in memory.
 pub fn kernel_log_from(input: impl BufRead, name: String) -> io::Result<KernelLogAnalysis> {
-    let mut log = LogAnalyzer::new();
+    let mut log = LogAnalyzer::default();
     log.read(&mut Lines::new(input))?;
     Ok(log.finish(name))
 }
 
+#[derive(Debug, Default)]
 pub(crate) struct LogAnalyzer {
     classifier: Classifier,
     builder: AnalysisBuilder,
@@ -44,23 +42,11 @@ pub(crate) struct LogAnalyzer {
 }
 
 impl LogAnalyzer {
-    pub(crate) fn new() -> LogAnalyzer {
-        LogAnalyzer {
-            classifier: Classifier::new(ClassifierOptions::default()),
-            builder: AnalysisBuilder::default(),
-            events: Vec::new(),
-            line: 0,
-            time: 0,
-            boot: None,
-            export_entry: None,
-        }
-    }
-
     pub(crate) fn read<R: BufRead>(&mut self, lines: &mut Lines<R>) -> io::Result<()> {
         let (mut raw, mut raw_line): (Vec<u8>, u64) = (Vec::new(), 0);
         while let Some(line) = lines.next()? {
             self.line += 1;
-            // /dev/kmsg's fields stand on lines of their own and belong to the record before.
+            // /dev/kmsg's fields are on separate lines and belong to the previous record.
             if line.starts_with(b" ") && is_field(line) && !raw.is_empty() {
                 raw.push(b'\n');
                 raw.extend_from_slice(line);
@@ -107,9 +93,7 @@ impl LogAnalyzer {
     }
 
     pub(crate) fn finish(mut self, file: String) -> KernelLogAnalysis {
-        self.classifier
-            .finish(timestamp_from_micros(self.time), &mut self.events);
-        self.drain_events();
+        self.finish_boot();
         self.builder.build(file)
     }
 
@@ -222,16 +206,20 @@ impl LogAnalyzer {
         }
     }
 
-    fn start_boot(&mut self) {
+    fn finish_boot(&mut self) {
         self.classifier
             .finish(timestamp_from_micros(self.time), &mut self.events);
         self.drain_events();
-        self.classifier = Classifier::new(ClassifierOptions::default());
+    }
+
+    fn start_boot(&mut self) {
+        self.finish_boot();
+        self.classifier = Classifier::default();
         self.time = 0;
     }
 }
 
-/// Kernel microseconds as a time: only for evidence that nobody is shown here.
+/// Kernel microseconds as a time: only for evidence, which the analysis does not show.
 fn timestamp_from_micros(micros: u64) -> Timestamp {
     i64::try_from(micros)
         .ok()
@@ -256,21 +244,16 @@ fn is_kmsg(line: &[u8]) -> bool {
 
 /// ` SUBSYSTEM=scsi`
 fn is_field(line: &[u8]) -> bool {
-    let name = line[1..]
-        .split(|byte| *byte == b'=')
-        .next()
-        .unwrap_or_default();
-    name.len() < line.len() - 1
-        && !name.is_empty()
-        && name
-            .iter()
-            .all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || *byte == b'_')
+    line.iter()
+        .position(|byte| *byte == b'=')
+        .is_some_and(|end| is_upper_case_name(&line[1..end]))
 }
 
 fn is_field_name(name: &str) -> bool {
-    !name.is_empty()
-        && name.len() <= 64
-        && name
-            .bytes()
-            .all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_')
+    name.len() <= 64 && is_upper_case_name(name.as_bytes())
+}
+
+fn is_upper_case_name(name: &[u8]) -> bool {
+    let allowed = |byte: &u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || *byte == b'_';
+    !name.is_empty() && name.iter().all(allowed)
 }

@@ -1,7 +1,7 @@
 //! The result of `analyze smart`: one object per file of smartctl's JSON.
 //!
-//! In: a file, the limits. Out: `Smart`. Judges by the daemon's rules; without a history only
-//! levels count.
+//! In: a file, the limits. Out: `SmartAnalysis`. Judges by the daemon's rules; without a history
+//! only levels count.
 
 #[cfg(test)]
 mod tests;
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::io::Read;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::analyze::input_source::InputSource;
 use crate::model::finding::{Severity, Status};
@@ -139,39 +139,35 @@ pub(crate) fn smart_from(
     file: String,
     policy: &SmartPolicy,
 ) -> Result<SmartAnalysis, parse::ParseError> {
-    let untold =
-        |file: String, answer: ResponseKind, why: String, hint: Option<String>| SmartAnalysis {
-            file,
-            drive: DriveIdentity::default(),
-            health: Health::Unknown,
-            findings: Vec::new(),
-            response: answer,
-            why: Some(why),
-            hint,
-            passed: None,
-            values: BTreeMap::new(),
-            messages: Vec::new(),
-        };
-    Ok(match parse::parse(output)? {
-        SmartResponse::Report(report) => analysis_of_report(file, &report, policy),
-        SmartResponse::Standby { mode } => untold(
-            file,
+    let (response, why, hint) = match parse::parse(output)? {
+        SmartResponse::Report(report) => return Ok(analysis_of_report(file, &report, policy)),
+        SmartResponse::Standby { mode } => (
             ResponseKind::Standby,
             format!("the drive was asleep ({mode}) and was not woken"),
             None,
         ),
-        SmartResponse::NotApplicable { why, hint } => {
-            untold(file, ResponseKind::NotApplicable, why, hint)
-        }
+        SmartResponse::NotApplicable { why, hint } => (ResponseKind::NotApplicable, why, hint),
         SmartResponse::Failed { why } | SmartResponse::TimedOut { why } => {
-            untold(file, ResponseKind::Failed, why, None)
+            (ResponseKind::Failed, why, None)
         }
+    };
+    Ok(SmartAnalysis {
+        file,
+        drive: DriveIdentity::default(),
+        health: Health::Unknown,
+        findings: Vec::new(),
+        response,
+        why: Some(why),
+        hint,
+        passed: None,
+        values: BTreeMap::new(),
+        messages: Vec::new(),
     })
 }
 
 fn analysis_of_report(file: String, report: &SmartReport, policy: &SmartPolicy) -> SmartAnalysis {
-    let said = rules::evaluate(report, None, policy);
-    let health = match said.iter().map(|said| said.severity).max() {
+    let hits = rules::evaluate(report, None, policy);
+    let health = match hits.iter().map(|hit| hit.severity).max() {
         Some(Severity::Bad) => Health::Bad,
         Some(Severity::Suspect) => Health::Suspect,
         Some(Severity::Info) | None if report.has_health_data() => Health::Good,
@@ -194,14 +190,14 @@ fn analysis_of_report(file: String, report: &SmartReport, policy: &SmartPolicy) 
             power_on_hours: report.power_on_hours,
         },
         health,
-        findings: said
+        findings: hits
             .into_iter()
-            .map(|said| SmartFinding {
-                severity: said.severity,
-                status: said.status,
-                reason: said.reason,
-                message: said.message,
-                evidence: said.evidence,
+            .map(|hit| SmartFinding {
+                severity: hit.severity,
+                status: hit.status,
+                reason: hit.reason,
+                message: hit.message,
+                evidence: hit.evidence,
             })
             .collect(),
         response: ResponseKind::Report,
@@ -220,22 +216,16 @@ fn analysis_of_report(file: String, report: &SmartReport, policy: &SmartPolicy) 
     }
 }
 
-fn serialize_severity<S: serde::Serializer>(
-    severity: &Severity,
-    serializer: S,
-) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(match severity {
+fn serialize_severity<S: Serializer>(severity: &Severity, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(match severity {
         Severity::Info => "SEVERITY_INFO",
         Severity::Suspect => "SEVERITY_SUSPECT",
         Severity::Bad => "SEVERITY_BAD",
     })
 }
 
-fn serialize_status<S: serde::Serializer>(
-    status: &Status,
-    serializer: S,
-) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(match status {
+fn serialize_status<S: Serializer>(status: &Status, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(match status {
         Status::Information => "FINDING_STATUS_INFORMATION",
         Status::Degraded => "FINDING_STATUS_DEGRADED",
         Status::Inaccessible => "FINDING_STATUS_INACCESSIBLE",

@@ -15,7 +15,7 @@ use crate::analyze::log_analyzer::LogAnalyzer;
 const ONE: &str = "blk_update_request: critical medium error, dev sda, sector 2048";
 
 fn read(bytes: &[u8]) -> KernelLogAnalysis {
-    let mut log = LogAnalyzer::new();
+    let mut log = LogAnalyzer::default();
     log.read(&mut Lines::new(bytes)).unwrap();
     log.finish("x".to_owned())
 }
@@ -219,7 +219,7 @@ proptest! {
     #[test]
     fn chunked_input_gives_the_same_result(size in 1_usize..50) {
         let text = format!("[1.0] {ONE}\r\n\n[2.0] x\n6,1,2,-;{ONE}\n SUBSYSTEM=scsi\n");
-        let mut log = LogAnalyzer::new();
+        let mut log = LogAnalyzer::default();
         log.read(&mut Lines::new(std::io::BufReader::with_capacity(size, text.as_bytes()))).unwrap();
         prop_assert_eq!(serde_json::to_string(&log.finish("x".to_owned())).unwrap(), serde_json::to_string(&read(text.as_bytes())).unwrap());
     }

@@ -1,8 +1,8 @@
-//! The client of the daemon: typed calls over its unix socket, each with a time limit. Errors say
-//! what to do. It knows wire types only.
+//! The client of the daemon: typed calls over its unix socket, each with a time limit. Its errors
+//! name the remedy. It knows wire types only.
 
 mod storage;
-mod tracked_stream;
+pub(crate) mod tracked_stream;
 mod volumes;
 
 use std::io;
@@ -19,6 +19,7 @@ use crate::api::wire::admin_client::AdminClient;
 use crate::api::wire::checks_client::ChecksClient;
 use crate::api::wire::inventory_client::InventoryClient;
 use crate::api::wire::storage_client::StorageClient;
+use crate::api::wire::volumes_client::VolumesClient;
 
 use crate::api::client::tracked_stream::TrackedStream;
 
@@ -30,8 +31,8 @@ pub(crate) const SOCKET_GROUP: &str = "diskvitals";
 pub(crate) const DEFAULT_SOCKET: &str = "/run/diskvitals/diskvitals.sock";
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// Largest answer taken, in bytes. The daemon's pages are far below; an explanation of a drive with
-/// very many volumes may be larger.
+/// Largest answer that is accepted, in bytes. The daemon's pages are far smaller; an explanation of
+/// a drive with very many volumes may be larger than a page.
 const MAX_MESSAGE_BYTES: usize = 64 << 20;
 const PAGE_SIZE: i32 = 1000;
 
@@ -53,7 +54,7 @@ pub enum ClientError {
     RequestTimeout { path: PathBuf, timeout: Duration },
     #[error("diskvitalsd at {} broke the connection off: {}", path.display(), status_with_causes(status))]
     ConnectionLost { path: PathBuf, status: Box<Status> },
-    /// The daemon's own words.
+    /// The daemon's own message.
     #[error("{}", .0.message())]
     Rejected(Box<Status>),
 }
@@ -87,10 +88,8 @@ impl Client {
             let over = || io::Error::new(io::ErrorKind::NotConnected, "the connection is over");
             std::future::ready(stream.take().map(TokioIo::new).ok_or_else(over))
         });
-        let channel =
-            Endpoint::from_static("http://localhost").connect_with_connector_lazy(connector);
         let client = Client {
-            channel,
+            channel: endpoint().connect_with_connector_lazy(connector),
             path: path.to_owned(),
             timeout,
         };
@@ -121,11 +120,23 @@ impl Client {
         StorageClient::new(self.channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES)
     }
 
+    fn volumes_client(&self) -> VolumesClient<Channel> {
+        VolumesClient::new(self.channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES)
+    }
+
     async fn call<T>(
         &self,
         answer: impl Future<Output = Result<tonic::Response<T>, Status>>,
     ) -> Result<T, ClientError> {
         self.call_with_timeout(self.timeout, answer).await
+    }
+
+    /// A call whose answer has no content.
+    async fn call_unit<T>(
+        &self,
+        answer: impl Future<Output = Result<tonic::Response<T>, Status>>,
+    ) -> Result<(), ClientError> {
+        self.call(answer).await.map(drop)
     }
 
     async fn call_with_timeout<T>(
@@ -140,6 +151,22 @@ impl Client {
                 path: self.path.clone(),
                 timeout,
             }),
+        }
+    }
+
+    /// Joins all pages of a list. `page` requests one of them by its token.
+    async fn all_pages<P, F>(&self, page: impl Fn(String) -> F) -> Result<P, ClientError>
+    where
+        P: Page,
+        F: Future<Output = Result<tonic::Response<P>, Status>>,
+    {
+        let mut all = self.call(page(String::new())).await?;
+        loop {
+            let token = std::mem::take(all.next_page_token());
+            if token.is_empty() {
+                return Ok(all);
+            }
+            all.append(self.call(page(token)).await?);
         }
     }
 
@@ -162,16 +189,14 @@ impl Client {
     }
 
     pub async fn node(&self) -> Result<wire::Node, ClientError> {
-        self.call(self.inventory().get_node(wire::GetNodeRequest {}))
-            .await
+        let request = wire::GetNodeRequest {};
+        self.call(self.inventory().get_node(request)).await
     }
 
     pub async fn drive(&self, id: &str) -> Result<wire::Drive, ClientError> {
-        self.call(
-            self.inventory()
-                .get_drive(wire::GetDriveRequest { id: id.to_owned() }),
-        )
-        .await
+        let id = id.to_owned();
+        let request = wire::GetDriveRequest { id };
+        self.call(self.inventory().get_drive(request)).await
     }
 
     pub async fn volume(&self, id: &str) -> Result<wire::Volume, ClientError> {
@@ -188,92 +213,69 @@ impl Client {
         handle: &str,
     ) -> Result<wire::Volume, ClientError> {
         let request = wire::GetVolumeRequest {
-            id: String::new(),
             driver: driver.to_owned(),
             handle: handle.to_owned(),
+            ..Default::default()
         };
         self.call(self.inventory().get_volume(request)).await
     }
 
-    /// All pages joined.
+    /// All drives. Like all lists of this client, it joins the pages of the answer.
     pub(crate) async fn drives(&self) -> Result<wire::ListDrivesResponse, ClientError> {
-        let mut all = wire::ListDrivesResponse::default();
-        loop {
+        self.all_pages(|page_token| async move {
             let request = wire::ListDrivesRequest {
                 page_size: PAGE_SIZE,
-                page_token: std::mem::take(&mut all.next_page_token),
+                page_token,
             };
-            let page = self.call(self.inventory().list_drives(request)).await?;
-            all.drives.extend(page.drives);
-            all.next_page_token = page.next_page_token;
-            if all.next_page_token.is_empty() {
-                return Ok(all);
-            }
-        }
+            self.inventory().list_drives(request).await
+        })
+        .await
     }
 
-    /// All pages joined.
     pub async fn volumes(&self) -> Result<wire::ListVolumesResponse, ClientError> {
-        let mut all = wire::ListVolumesResponse::default();
-        loop {
+        self.all_pages(|page_token| async move {
             let request = wire::ListVolumesRequest {
                 page_size: PAGE_SIZE,
-                page_token: std::mem::take(&mut all.next_page_token),
+                page_token,
             };
-            let page = self.call(self.inventory().list_volumes(request)).await?;
-            all.volumes.extend(page.volumes);
-            all.next_page_token = page.next_page_token;
-            if all.next_page_token.is_empty() {
-                return Ok(all);
-            }
-        }
+            self.inventory().list_volumes(request).await
+        })
+        .await
     }
 
-    /// All pages joined.
     pub async fn findings(
         &self,
         include_cleared: bool,
     ) -> Result<wire::ListFindingsResponse, ClientError> {
-        let mut all = wire::ListFindingsResponse::default();
-        loop {
-            let page_token = std::mem::take(&mut all.next_page_token);
+        self.all_pages(|page_token| async move {
             let request = wire::ListFindingsRequest {
                 page_size: PAGE_SIZE,
                 page_token,
                 include_cleared,
             };
-            let page = self.call(self.inventory().list_findings(request)).await?;
-            all.findings.extend(page.findings);
-            all.next_page_token = page.next_page_token;
-            if all.next_page_token.is_empty() {
-                return Ok(all);
-            }
-        }
+            self.inventory().list_findings(request).await
+        })
+        .await
     }
 
     pub async fn explain(&self, query: &str) -> Result<wire::Explanation, ClientError> {
-        self.call(self.inventory().explain(wire::ExplainRequest {
-            query: query.to_owned(),
-        }))
-        .await
+        let query = query.to_owned();
+        let request = wire::ExplainRequest { query };
+        self.call(self.inventory().explain(request)).await
     }
 
     pub(crate) async fn smart_history(
         &self,
         drive: &str,
     ) -> Result<wire::SmartHistory, ClientError> {
-        self.call(
-            self.inventory()
-                .get_smart_history(wire::GetSmartHistoryRequest {
-                    id: drive.to_owned(),
-                }),
-        )
-        .await
+        let id = drive.to_owned();
+        let request = wire::GetSmartHistoryRequest { id };
+        self.call(self.inventory().get_smart_history(request)).await
     }
 
     pub(crate) async fn reasons(&self) -> Result<wire::ListReasonsResponse, ClientError> {
-        self.call(self.inventory().list_reasons(wire::ListReasonsRequest {}))
-            .await
+        let request = wire::ListReasonsRequest {};
+        self.call(self.inventory().list_reasons(request)).await
     }
 
     /// 0: from a full snapshot.
@@ -281,11 +283,8 @@ impl Client {
         &self,
         resume_revision: u64,
     ) -> Result<Streaming<wire::WatchEvent>, ClientError> {
-        self.call(
-            self.inventory()
-                .watch(wire::WatchRequest { resume_revision }),
-        )
-        .await
+        let request = wire::WatchRequest { resume_revision };
+        self.call(self.inventory().watch(request)).await
     }
 
     pub(crate) async fn acknowledge(
@@ -301,16 +300,12 @@ impl Client {
     }
 
     pub(crate) async fn unacknowledge(&self, finding: &str) -> Result<wire::Finding, ClientError> {
-        self.call(
-            self.admin()
-                .unacknowledge_finding(wire::UnacknowledgeFindingRequest {
-                    finding_id: finding.to_owned(),
-                }),
-        )
-        .await
+        let finding_id = finding.to_owned();
+        let request = wire::UnacknowledgeFindingRequest { finding_id };
+        self.call(self.admin().unacknowledge_finding(request)).await
     }
 
-    /// Returns when it was asked for: how it goes is in the drive's `self_tests`.
+    /// Returns once the test is requested: its progress is in the drive's `self_tests`.
     pub(crate) async fn start_self_test(
         &self,
         drive: &str,
@@ -330,79 +325,62 @@ impl Client {
         self.call(self.checks_client().start_check(request)).await
     }
 
-    /// With what the checkers wrote.
+    /// With the output of the checkers.
     pub(crate) async fn check(&self, id: &str) -> Result<wire::Check, ClientError> {
-        self.call(self.checks_client().get_check(wire::GetCheckRequest {
-            id: id.to_owned(),
-            without_output: false,
-        }))
-        .await
+        self.get_check(id, false).await
     }
 
-    /// How it goes.
+    /// Without the output of the checkers.
     pub(crate) async fn check_progress(&self, id: &str) -> Result<wire::Check, ClientError> {
-        self.call(self.checks_client().get_check(wire::GetCheckRequest {
-            id: id.to_owned(),
-            without_output: true,
-        }))
-        .await
+        self.get_check(id, true).await
+    }
+
+    async fn get_check(&self, id: &str, without_output: bool) -> Result<wire::Check, ClientError> {
+        let id = id.to_owned();
+        let request = wire::GetCheckRequest { id, without_output };
+        self.call(self.checks_client().get_check(request)).await
     }
 
     pub(crate) async fn cancel_check(&self, id: &str) -> Result<wire::Check, ClientError> {
-        self.call(
-            self.checks_client()
-                .cancel_check(wire::CancelCheckRequest { id: id.to_owned() }),
-        )
-        .await
+        let id = id.to_owned();
+        let request = wire::CancelCheckRequest { id };
+        self.call(self.checks_client().cancel_check(request)).await
     }
 
-    /// All pages joined. Empty: of everything.
+    /// An empty target: the checks of all targets.
     pub(crate) async fn checks(
         &self,
         target: &str,
     ) -> Result<wire::ListChecksResponse, ClientError> {
-        let mut all = wire::ListChecksResponse::default();
-        loop {
-            let page_token = std::mem::take(&mut all.next_page_token);
+        self.all_pages(|page_token| async move {
             let request = wire::ListChecksRequest {
                 page_size: PAGE_SIZE,
                 page_token,
                 target: target.to_owned(),
             };
-            let page = self.call(self.checks_client().list_checks(request)).await?;
-            all.checks.extend(page.checks);
-            all.next_page_token = page.next_page_token;
-            if all.next_page_token.is_empty() {
-                return Ok(all);
-            }
-        }
+            self.checks_client().list_checks(request).await
+        })
+        .await
     }
 
-    /// All pages joined. Empty texts: of any.
+    /// An empty driver or handle matches any.
     pub async fn attachments(
         &self,
         driver: &str,
         handle: &str,
         only_stale: bool,
     ) -> Result<wire::ListAttachmentsResponse, ClientError> {
-        let mut all = wire::ListAttachmentsResponse::default();
-        loop {
+        self.all_pages(|page_token| async move {
             let request = wire::ListAttachmentsRequest {
+                page_size: PAGE_SIZE,
+                page_token,
                 driver: driver.to_owned(),
                 handle: handle.to_owned(),
                 only_stale,
-                page_size: PAGE_SIZE,
-                page_token: std::mem::take(&mut all.next_page_token),
             };
-            let page = self
-                .call(self.inventory().list_attachments(request))
-                .await?;
-            all.attachments.extend(page.attachments);
-            all.next_page_token = page.next_page_token;
-            if all.next_page_token.is_empty() {
-                return Ok(all);
-            }
-        }
+            self.inventory().list_attachments(request).await
+        })
+        .await
     }
 
     /// Without `commit`, the answer lists the steps and nothing is changed.
@@ -412,22 +390,49 @@ impl Client {
         commit: bool,
         lazy: bool,
     ) -> Result<wire::ForceCleanupResponse, ClientError> {
-        self.call(self.admin().force_cleanup(wire::ForceCleanupRequest {
-            query: query.to_owned(),
+        let query = query.to_owned();
+        let request = wire::ForceCleanupRequest {
+            query,
             commit,
             lazy,
-        }))
-        .await
+        };
+        self.call(self.admin().force_cleanup(request)).await
     }
 
     /// Empty: everything.
     pub(crate) async fn refresh(&self, query: &str) -> Result<wire::RefreshResponse, ClientError> {
-        self.call(self.admin().refresh(wire::RefreshRequest {
-            query: query.to_owned(),
-        }))
-        .await
+        let query = query.to_owned();
+        let request = wire::RefreshRequest { query };
+        self.call(self.admin().refresh(request)).await
     }
 }
+
+/// One page of a list.
+trait Page {
+    fn next_page_token(&mut self) -> &mut String;
+    fn append(&mut self, next: Self);
+}
+
+macro_rules! page {
+    ($response:ident, $entries:ident) => {
+        impl Page for wire::$response {
+            fn next_page_token(&mut self) -> &mut String {
+                &mut self.next_page_token
+            }
+            fn append(&mut self, next: Self) {
+                self.$entries.extend(next.$entries);
+                self.next_page_token = next.next_page_token;
+            }
+        }
+    };
+}
+
+page!(ListDrivesResponse, drives);
+page!(ListVolumesResponse, volumes);
+page!(ListFindingsResponse, findings);
+page!(ListChecksResponse, checks);
+page!(ListAttachmentsResponse, attachments);
+page!(ListProvidedResponse, volumes);
 
 /// Whether a daemon speaks gRPC on this connection: any answer but a broken connection is one, also
 /// `permission denied`.
@@ -453,6 +458,11 @@ async fn connect_stream(path: &Path, timeout: Duration) -> Result<UnixStream, Cl
     }
 }
 
+/// HTTP/2 requires an authority; the connector ignores it.
+fn endpoint() -> Endpoint {
+    Endpoint::from_static("http://localhost")
+}
+
 /// A channel over `stream`. When that breaks, a new connection is made to `path`.
 fn channel_over(stream: UnixStream, path: PathBuf) -> Channel {
     let mut first = Some(stream);
@@ -466,11 +476,10 @@ fn channel_over(stream: UnixStream, path: PathBuf) -> Channel {
             }
         }
     });
-    // The name is only what HTTP/2 wants to see as authority.
-    Endpoint::from_static("http://localhost").connect_with_connector_lazy(connector)
+    endpoint().connect_with_connector_lazy(connector)
 }
 
-/// The transport's own words say only that it failed; its causes say how. Not the model's
+/// The transport's message says only that it failed; its causes say how. Not the model's
 /// `with_causes`: tonic's errors repeat their causes (its ConnectError reads like its source), and
 /// a Status is shown with its source in the form for debugging.
 fn status_with_causes(status: &Status) -> String {

@@ -1,5 +1,5 @@
 //! Model → wire. In: parts of a snapshot. Out: messages of diskvitals.v1. It evaluates nothing; a
-//! missing text becomes the empty text.
+//! missing text becomes an empty one.
 
 pub(crate) mod attachment;
 pub(crate) mod check;
@@ -36,8 +36,8 @@ pub(crate) fn time(at: Timestamp) -> prost_types::Timestamp {
     }
 }
 
-fn text_or_empty(value: &Option<String>) -> String {
-    value.clone().unwrap_or_default()
+fn text_or_empty(value: &Option<impl ToString>) -> String {
+    value.as_ref().map(ToString::to_string).unwrap_or_default()
 }
 
 fn strings<T: ToString>(values: &[T]) -> Vec<String> {
@@ -54,7 +54,7 @@ pub(crate) fn node(snapshot: &Snapshot, facts: &NodeFacts) -> wire::Node {
         api_revision: API_REVISION,
         started: Some(time(facts.started)),
         settled: snapshot.settled,
-        // Before the first judgement nothing is known: unknown, never good.
+        // Before the first evaluation the health is unknown, never good.
         health: health(state.health.unwrap_or(Health::Unknown)),
         sources: state
             .sources
@@ -97,17 +97,15 @@ fn source_state(name: &str, status: &SourceStatus, since: Timestamp) -> wire::So
 }
 
 fn findings(snapshot: &Snapshot, ids: &[FindingId]) -> Vec<wire::Finding> {
-    ids.iter()
-        .filter_map(|id| snapshot.findings.get(id))
-        .map(|found| finding(found))
-        .collect()
+    let found = ids.iter().filter_map(|id| snapshot.findings.get(id));
+    found.map(|it| finding(it)).collect()
 }
 
 pub(crate) fn drive(snapshot: &Snapshot, drive: &Drive) -> wire::Drive {
     let facts = &drive.facts;
-    let missing_since = match drive.presence {
-        Presence::Present => None,
-        Presence::Missing { since } => Some(time(since)),
+    let (presence, missing_since) = match drive.presence {
+        Presence::Present => (wire::Presence::Present, None),
+        Presence::Missing { since } => (wire::Presence::Missing, Some(time(since))),
     };
     wire::Drive {
         id: facts.id.to_string(),
@@ -135,12 +133,7 @@ pub(crate) fn drive(snapshot: &Snapshot, drive: &Drive) -> wire::Drive {
         state: text_or_empty(&facts.state),
         asleep: facts.asleep,
         devices: facts.devices.iter().map(drive_device).collect(),
-        presence: if missing_since.is_some() {
-            wire::Presence::Missing
-        } else {
-            wire::Presence::Present
-        }
-        .into(),
+        presence: presence.into(),
         first_seen: Some(time(drive.first_seen)),
         missing_since,
         health: health(drive.health),
@@ -153,19 +146,19 @@ pub(crate) fn drive(snapshot: &Snapshot, drive: &Drive) -> wire::Drive {
     }
 }
 
-fn error_tallies(memory: Option<&ErrorHistory>) -> Vec<wire::ErrorTally> {
+fn error_tallies(history: Option<&ErrorHistory>) -> Vec<wire::ErrorTally> {
     let record = |line: &Line| {
         Some(wire::LogRecord {
             time: Some(time(line.time)),
             text: line.text.clone(),
         })
     };
-    let sector = |place: &FailedSector| wire::FailedSector {
-        device: place.device.clone(),
-        sector: place.sector,
-        times: place.times,
+    let sector = |failed: &FailedSector| wire::FailedSector {
+        device: failed.device.clone(),
+        sector: failed.sector,
+        times: failed.times,
     };
-    let tallies = memory.into_iter().flat_map(|memory| &memory.tallies);
+    let tallies = history.into_iter().flat_map(|history| &history.tallies);
     tallies
         .map(|(class, tally)| wire::ErrorTally {
             class: class.name().to_owned(),
@@ -250,11 +243,7 @@ pub(crate) fn volume(snapshot: &Snapshot, volume: &Volume) -> wire::Volume {
         block: facts.block,
         ephemeral: facts.ephemeral,
         device: text_or_empty(&facts.device),
-        source: facts
-            .source
-            .as_ref()
-            .map(ToString::to_string)
-            .unwrap_or_default(),
+        source: text_or_empty(&facts.source),
         filesystem: facts.fs_type.as_ref().map(|kind| wire::Filesystem {
             r#type: kind.clone(),
             uuid: text_or_empty(&facts.fs_uuid),
@@ -304,20 +293,17 @@ pub(crate) fn volume(snapshot: &Snapshot, volume: &Volume) -> wire::Volume {
 }
 
 fn capacity_and_usage(usage: VolumeUsage) -> (Option<wire::Capacity>, Option<wire::Usage>) {
+    let capacity = |total_bytes, total_inodes| {
+        Some(wire::Capacity {
+            total_bytes,
+            total_inodes,
+        })
+    };
     match usage {
         VolumeUsage::NotMeasured | VolumeUsage::Unknown => (None, None),
-        VolumeUsage::Block { size_bytes } => (
-            Some(wire::Capacity {
-                total_bytes: size_bytes,
-                total_inodes: 0,
-            }),
-            None,
-        ),
+        VolumeUsage::Block { size_bytes } => (capacity(size_bytes, 0), None),
         VolumeUsage::Mounted { usage, at, stale } => (
-            Some(wire::Capacity {
-                total_bytes: usage.total_bytes,
-                total_inodes: usage.total_inodes,
-            }),
+            capacity(usage.total_bytes, usage.total_inodes),
             Some(wire::Usage {
                 used_bytes: usage.used_bytes,
                 available_bytes: usage.available_bytes,
@@ -360,15 +346,11 @@ fn missing_mount(expected: &ExpectedMount) -> wire::VolumeMount {
 }
 
 fn pod(pod: &PodUse) -> wire::PodUse {
-    let (namespace, name) = pod
-        .name
-        .as_ref()
-        .map(|name| (name.namespace.clone(), name.name.clone()))
-        .unwrap_or_default();
+    let name = pod.name.as_ref();
     wire::PodUse {
         uid: pod.uid.clone(),
-        namespace,
-        name,
+        namespace: name.map(|name| name.namespace.clone()).unwrap_or_default(),
+        name: name.map(|name| name.name.clone()).unwrap_or_default(),
         volume_name: pod.volume_name.clone(),
         path: pod.path.to_string(),
     }
@@ -438,7 +420,7 @@ pub(crate) fn finding(finding: &Finding) -> wire::Finding {
     }
 }
 
-/// A change as a watcher sees it. Findings inside a drive or volume are those of `snapshot`.
+/// A change for a watcher. Findings inside a drive or volume are those of `snapshot`.
 pub(crate) fn change(snapshot: &Snapshot, change: &Change) -> wire::WatchEvent {
     use wire::watch_event::Change as Kind;
     let kind = match change.kind {
@@ -455,11 +437,12 @@ pub(crate) fn change(snapshot: &Snapshot, change: &Change) -> wire::WatchEvent {
 }
 
 pub(crate) fn item(snapshot: &Snapshot, of: &ChangedItem) -> wire::watch_event::Item {
+    use wire::watch_event::Item;
     match of {
-        ChangedItem::Drive(it) => wire::watch_event::Item::Drive(drive(snapshot, it)),
-        ChangedItem::Volume(it) => wire::watch_event::Item::Volume(volume(snapshot, it)),
-        ChangedItem::Check(it) => wire::watch_event::Item::Check(check::check(it)),
-        ChangedItem::Finding(it) => wire::watch_event::Item::Finding(finding(it)),
+        ChangedItem::Drive(it) => Item::Drive(drive(snapshot, it)),
+        ChangedItem::Volume(it) => Item::Volume(volume(snapshot, it)),
+        ChangedItem::Check(it) => Item::Check(check::check(it)),
+        ChangedItem::Finding(it) => Item::Finding(finding(it)),
     }
 }
 

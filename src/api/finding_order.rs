@@ -3,8 +3,7 @@
 
 use crate::model::finding::Finding;
 
-/// Where a finding stands in the list. The smaller, the earlier. The last part, the id, makes it
-/// unique.
+/// Sort key of a finding in a list. Its last part, the id, makes it unique.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct FindingRank {
     /// Active before acknowledged before cleared.

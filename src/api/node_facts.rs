@@ -1,9 +1,7 @@
-//! Facts about the node that do not change while the daemon runs: `app` sets them, GetNode answers
-//! with them.
+//! Facts about the node that do not change while the daemon runs: set by `app`, returned by GetNode.
 
 use jiff::Timestamp;
 
-/// What does not change while the daemon runs.
 #[derive(Clone, Debug)]
 pub struct NodeFacts {
     pub name: String,
@@ -13,6 +11,6 @@ pub struct NodeFacts {
     /// The daemon's.
     pub version: String,
     pub started: Timestamp,
-    /// What the daemon may not see or do for want of rights.
+    /// What the daemon cannot observe or do because it lacks privileges.
     pub limitations: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! Resolves a person's name for a thing to the drive, device, volume or pod. Pure.
+//! Resolves the name that a person gives to the drive, device, volume or pod. Pure.
 //!
 //! In: a snapshot, and an id, a kernel name, a /dev path or by-id link, a serial, a WWN, a mount
 //! point, a volume handle (or `driver/handle`), a PV, a filesystem UUID, a pod as namespace/name or
@@ -7,8 +7,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::api::echo::echo;
 use crate::model::block::{BlockDevice, Layer};
+use crate::model::echo::echo;
 use crate::model::finding::Subject;
 use crate::model::ids::{DriveId, FindingId, VolumeId};
 use crate::model::path::HostPath;
@@ -65,19 +65,8 @@ pub(crate) fn resolve(snapshot: &Snapshot, query: &str) -> Result<Resolved, Reso
     let mut found = BTreeSet::new();
     found.extend(drives_matching(snapshot, query).map(Subject::Drive));
     found.extend(subjects_of_matching_devices(snapshot, query));
-    found.extend(
-        snapshot
-            .volumes
-            .values()
-            .filter(|volume| volume_matches(volume, query))
-            .map(|volume| Subject::Volume(volume.facts.id.clone())),
-    );
-    let pod: Vec<VolumeId> = snapshot
-        .volumes
-        .values()
-        .filter(|volume| pod_matches(volume, query))
-        .map(|volume| volume.facts.id.clone())
-        .collect();
+    found.extend(volume_ids(snapshot, |it| volume_matches(it, query)).map(Subject::Volume));
+    let pod: Vec<VolumeId> = volume_ids(snapshot, |it| pod_matches(it, query)).collect();
     let mut found: Vec<Subject> = found.into_iter().collect();
     match (found.len(), pod.len()) {
         (0, 0) => Err(unknown(query)),
@@ -104,25 +93,18 @@ pub(crate) fn resolve_drive<'a>(
         match subject {
             Subject::Drive(id) => drop(found.insert(id)),
             Subject::Device(name) => found.extend(underlying_drives(snapshot, &name)),
-            Subject::Volume(id) => found.extend(
-                snapshot
-                    .volumes
-                    .get(&id)
-                    .into_iter()
-                    .flat_map(|volume| volume.facts.drive_ids.iter().cloned()),
-            ),
+            Subject::Volume(id) => {
+                let volume = snapshot.volumes.get(&id).into_iter();
+                found.extend(volume.flat_map(|volume| volume.facts.drive_ids.iter().cloned()));
+            }
         }
     }
-    let subjects: Vec<Subject> = found.iter().cloned().map(Subject::Drive).collect();
-    require_single(snapshot, query, &subjects)?;
-    found
-        .first()
-        .and_then(|id| snapshot.drives.get(id))
-        .map(AsRef::as_ref)
-        .ok_or_else(|| unknown(query))
+    single(snapshot, query, found, Subject::Drive, |id| {
+        snapshot.drives.get(id).map(AsRef::as_ref)
+    })
 }
 
-/// The volume that `query` names, or the only one that stands on what it names.
+/// The volume that `query` names, or the only one on the drive or device that it names.
 pub(crate) fn resolve_volume<'a>(
     snapshot: &'a Snapshot,
     query: &str,
@@ -135,65 +117,80 @@ pub(crate) fn resolve_volume<'a>(
         match subject {
             Subject::Volume(id) => drop(found.insert(id)),
             Subject::Device(name) => found.extend(volumes_on_device(snapshot, &name)),
-            Subject::Drive(id) => found.extend(
-                snapshot
-                    .drives
-                    .get(&id)
-                    .into_iter()
-                    .flat_map(|drive| drive.volumes.iter().cloned()),
-            ),
+            Subject::Drive(id) => {
+                let drive = snapshot.drives.get(&id).into_iter();
+                found.extend(drive.flat_map(|drive| drive.volumes.iter().cloned()));
+            }
         }
     }
-    let subjects: Vec<Subject> = found.iter().cloned().map(Subject::Volume).collect();
-    require_single(snapshot, query, &subjects)?;
-    found
-        .first()
-        .and_then(|id| snapshot.volumes.get(id))
-        .map(AsRef::as_ref)
-        .ok_or_else(|| unknown(query))
+    single(snapshot, query, found, Subject::Volume, |id| {
+        snapshot.volumes.get(id).map(AsRef::as_ref)
+    })
 }
 
-fn require_single(
+/// The only one of `found`, which must be in the snapshot.
+fn single<'a, I: Ord, T>(
     snapshot: &Snapshot,
     query: &str,
-    subjects: &[Subject],
-) -> Result<(), ResolveError> {
-    if subjects.len() > 1 {
-        Err(ambiguous(snapshot, query, subjects))
-    } else {
-        Ok(())
+    found: BTreeSet<I>,
+    subject: impl Fn(I) -> Subject,
+    get: impl Fn(&I) -> Option<&'a T>,
+) -> Result<&'a T, ResolveError> {
+    if found.len() > 1 {
+        let subjects: Vec<Subject> = found.into_iter().map(subject).collect();
+        return Err(ambiguous(snapshot, query, &subjects));
     }
+    found.first().and_then(get).ok_or_else(|| unknown(query))
+}
+
+/// A block device and every device below it, by kernel name.
+pub(crate) fn underlying_devices<'a>(snapshot: &'a Snapshot, device: &'a str) -> BTreeSet<&'a str> {
+    let devices = &snapshot.inventory.devices;
+    reachable(device, |name| {
+        let below = devices.get(name).map(|device| device.underlying.iter());
+        below.into_iter().flatten().map(String::as_str)
+    })
+}
+
+/// `start` and everything that repeated steps of `next` reach from it.
+pub(crate) fn reachable<'a, I: Iterator<Item = &'a str>>(
+    start: &'a str,
+    next: impl Fn(&'a str) -> I,
+) -> BTreeSet<&'a str> {
+    let (mut found, mut todo) = (BTreeSet::new(), vec![start]);
+    while let Some(name) = todo.pop() {
+        if found.insert(name) {
+            todo.extend(next(name));
+        }
+    }
+    found
 }
 
 /// Drives below a block device, by kernel name.
 pub(crate) fn underlying_drives(snapshot: &Snapshot, device: &str) -> BTreeSet<DriveId> {
-    let mut drives = BTreeSet::new();
-    let mut seen = BTreeSet::new();
-    let mut todo = vec![device];
-    while let Some(name) = todo.pop() {
-        if !seen.insert(name) {
-            continue;
-        }
-        if let Some(device) = snapshot.inventory.devices.get(name) {
-            drives.extend(device.drive.clone());
-            todo.extend(device.underlying.iter().map(String::as_str));
-        }
-    }
-    drives
+    let devices = underlying_devices(snapshot, device).into_iter();
+    devices
+        .filter_map(|name| snapshot.inventory.devices.get(name)?.drive.clone())
+        .collect()
 }
 
 /// Volumes that depend on a block device.
 pub(crate) fn volumes_on_device(snapshot: &Snapshot, device: &str) -> Vec<VolumeId> {
-    let stands_on = |volume: &&std::sync::Arc<Volume>| {
+    let stands_on = |volume: &Volume| {
         volume.facts.devices.iter().any(|name| name == device)
             || volume.facts.device.as_deref() == Some(device)
     };
-    snapshot
-        .volumes
-        .values()
-        .filter(stands_on)
+    volume_ids(snapshot, stands_on).collect()
+}
+
+fn volume_ids(
+    snapshot: &Snapshot,
+    matches: impl Fn(&Volume) -> bool,
+) -> impl Iterator<Item = VolumeId> {
+    let volumes = snapshot.volumes.values();
+    volumes
+        .filter(move |volume| matches(volume))
         .map(|volume| volume.facts.id.clone())
-        .collect()
 }
 
 fn find_by_id(snapshot: &Snapshot, query: &str) -> Option<Subject> {
@@ -205,13 +202,11 @@ fn find_by_id(snapshot: &Snapshot, query: &str) -> Option<Subject> {
     if snapshot.volumes.contains_key(&volume) {
         return Some(Subject::Volume(volume));
     }
-    if let Some(finding) = snapshot.findings.get(&FindingId::known(query)) {
-        return Some(finding.subject.clone());
-    }
+    let mut cleared = snapshot.history.iter();
     if let Some(finding) = snapshot
-        .history
-        .iter()
-        .find(|finding| finding.id.as_str() == query)
+        .findings
+        .get(&FindingId::known(query))
+        .or_else(|| cleared.find(|finding| finding.id.as_str() == query))
     {
         return Some(finding.subject.clone());
     }
@@ -223,8 +218,8 @@ fn find_by_id(snapshot: &Snapshot, query: &str) -> Option<Subject> {
         .then(|| Subject::Device(name.to_owned()))
 }
 
-/// By kernel name, link, serial or WWN. A kernel name belongs to the drive that has it now; one
-/// that is gone answers to it only when nobody else does.
+/// By kernel name, link, serial or WWN. A kernel name belongs to the drive that has it now. A
+/// missing drive is found by it only if no present drive or device has the name.
 fn drives_matching<'a>(
     snapshot: &'a Snapshot,
     query: &'a str,
@@ -269,8 +264,8 @@ fn has_link(links: &[String], query: &str) -> bool {
         .any(|link| link == query || link.strip_prefix("/dev/disk/by-id/") == Some(query))
 }
 
-/// Block devices that are no drive: a partition, md, dm. What stands on exactly one such device is
-/// the volume itself.
+/// Block devices that are no drive: a partition, md, dm. The volumes directly on such a device
+/// stand for it.
 fn subjects_of_matching_devices(snapshot: &Snapshot, query: &str) -> Vec<Subject> {
     let mut subjects = Vec::new();
     for device in snapshot
@@ -283,15 +278,12 @@ fn subjects_of_matching_devices(snapshot: &Snapshot, query: &str) -> Vec<Subject
             subjects.push(Subject::Drive(drive.clone()));
             continue;
         }
-        let mut on_it = snapshot
-            .volumes
-            .values()
-            .filter(|volume| volume.facts.device.as_deref() == Some(device.name.as_str()))
-            .peekable();
-        if on_it.peek().is_none() {
+        let is_on = |volume: &Volume| volume.facts.device.as_ref() == Some(&device.name);
+        let mut volumes = volume_ids(snapshot, is_on).peekable();
+        if volumes.peek().is_none() {
             subjects.push(Subject::Device(device.name.clone()));
         }
-        subjects.extend(on_it.map(|volume| Subject::Volume(volume.facts.id.clone())));
+        subjects.extend(volumes.map(Subject::Volume));
     }
     subjects
 }
@@ -301,23 +293,19 @@ fn device_matches(device: &BlockDevice, query: &str) -> bool {
     if path.unwrap_or(query) == device.name || has_link(&device.links, query) {
         return true;
     }
-    match &device.layer {
-        Layer::Dm {
-            name,
-            volume_group,
-            logical_volume,
-            ..
-        } => {
-            let lv = match (volume_group, logical_volume) {
-                (Some(vg), Some(lv)) => format!("{vg}/{lv}"),
-                _ => String::new(),
-            };
-            query == name
-                || path.and_then(|p| p.strip_prefix("mapper/")) == Some(name)
-                || (!lv.is_empty() && path.unwrap_or(query) == lv)
-        }
-        _ => false,
-    }
+    let Layer::Dm {
+        name,
+        volume_group,
+        logical_volume,
+        ..
+    } = &device.layer
+    else {
+        return false;
+    };
+    let lv = volume_group.as_deref().zip(logical_volume.as_deref());
+    query == name
+        || path.and_then(|path| path.strip_prefix("mapper/")) == Some(name)
+        || lv.is_some() && path.unwrap_or(query).split_once('/') == lv
 }
 
 fn volume_matches(volume: &Volume, query: &str) -> bool {
@@ -336,12 +324,8 @@ fn volume_matches(volume: &Volume, query: &str) -> bool {
     {
         return true;
     }
-    if !query.starts_with("/dev/")
-        && facts
-            .source
-            .as_ref()
-            .is_some_and(|source| source.as_bytes() == query.as_bytes())
-    {
+    let source = facts.source.as_ref().map(HostPath::as_bytes);
+    if !query.starts_with("/dev/") && source == Some(query.as_bytes()) {
         return true;
     }
     if !query.starts_with('/') {

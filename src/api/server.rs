@@ -29,7 +29,8 @@ use std::time::Duration;
 use tokio::sync::watch as signal;
 use tonic::server::NamedService;
 use tonic_health::ServingStatus;
-use tonic_health::server::HealthReporter;
+use tonic_health::pb::health_server::HealthServer;
+use tonic_health::server::{HealthReporter, HealthService};
 
 use crate::api::server::admin::AdminService;
 use crate::api::server::caller::{caller_uid, may_call_agent};
@@ -62,7 +63,7 @@ pub struct Limits {
     pub connections: usize,
     pub connections_per_uid: usize,
     pub streams_per_connection: u32,
-    /// Answers that are on their way, counted like connections. A page has at most 256 KiB.
+    /// Answers in flight, counted like connections. A page has at most 256 KiB.
     pub responses: usize,
     pub responses_per_uid: usize,
     /// Watches are counted like connections.
@@ -72,14 +73,13 @@ pub struct Limits {
     pub preface_timeout: Duration,
     /// For one answer, from its headers on. Watch answers at once and then streams.
     pub request_timeout: Duration,
-    /// The same on the agent's socket, where a sample of I/O is asked for, and volumes are made and
-    /// mounted: longer than the engine's time limit, so that its own answer comes first.
+    /// The same on the agent's socket, where calls sample I/O, and create and mount volumes: longer than the engine's time limit, so that its own answer comes first.
     pub agent_request_timeout: Duration,
     pub keepalive_interval: Duration,
     pub keepalive_timeout: Duration,
-    /// A watcher that takes no event for so long while there are some is let go.
+    /// A watcher that reads no event for so long while events are queued is disconnected.
     pub stalled_watcher_timeout: Duration,
-    /// How long connections may finish what they have at the end.
+    /// How long connections may finish their calls at the end.
     pub drain_timeout: Duration,
     /// Largest request, in bytes.
     pub max_message_bytes: usize,
@@ -123,12 +123,12 @@ pub enum ServeError {
 pub struct Server {
     handle: Handle,
     node: Arc<NodeFacts>,
-    /// Who may call on the agent's socket beside uid 0; changes with the configuration.
+    /// The uids besides 0 that may call on the agent's socket; changes with the configuration.
     allow_uids: signal::Receiver<Vec<u32>>,
     limits: Limits,
-    /// Who unmounts what is left over.
+    /// Removes stale mounts.
     cleaner: Option<Cleaner>,
-    /// Who provides this node's own volumes, and as which CSI driver.
+    /// Provides this node's own volumes, under the name of a CSI driver.
     volumes: Option<(Engine, String)>,
 }
 
@@ -163,8 +163,8 @@ impl Server {
         }
     }
 
-    /// Serves until `stop` completes, then drains for `Limits::drain` and unlinks the sockets where
-    /// they are still ours.
+    /// Serves until `stop` completes, then drains for `Limits::drain_timeout` and unlinks the sockets
+    /// if they are still ours.
     pub async fn serve(
         self,
         main: Listener,
@@ -196,7 +196,7 @@ impl Server {
         set_serving_status(&health, ServingStatus::NotServing).await;
         stopping.send_replace(true);
         let drained = tokio::time::timeout(self.limits.drain_timeout, &mut serving).await;
-        // Whoever has not finished by now is cut off: the process ends whatever a client does.
+        // Calls that have not finished by now are aborted: no client can delay the end.
         cut.send_replace(true);
         drained.unwrap_or(Ok(()))
     }
@@ -212,37 +212,29 @@ impl Server {
             .max_decoding_message_size(self.limits.max_message_bytes);
         let checks = ChecksServer::new(ChecksService::new(self.handle.clone()))
             .max_decoding_message_size(self.limits.max_message_bytes);
-        let v1 = tonic_reflection::server::Builder::configure()
-            .register_encoded_file_descriptor_set(DESCRIPTORS);
-        let v1 = v1
-            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-            .build_v1()
-            .map_err(ServeError::Reflection)?;
-        let v1alpha = tonic_reflection::server::Builder::configure()
-            .register_encoded_file_descriptor_set(DESCRIPTORS);
-        let v1alpha = v1alpha
-            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-            .build_v1alpha()
-            .map_err(ServeError::Reflection)?;
+        let reflection = || {
+            tonic_reflection::server::Builder::configure()
+                .register_encoded_file_descriptor_set(DESCRIPTORS)
+                .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        };
         let router = self
             .transport(self.limits.request_timeout)
             .layer(self.response_quota_layer())
             .add_service(self.inventory_service(stopped))
             .add_service(admin)
             .add_service(checks)
-            .add_service(tonic_health::pb::health_server::HealthServer::new(
-                tonic_health::server::HealthService::from_health_reporter(health.clone()),
-            ))
-            .add_service(v1)
-            .add_service(v1alpha);
+            .add_service(health_service(health))
+            .add_service(reflection().build_v1().map_err(ServeError::Reflection)?)
+            .add_service(
+                reflection()
+                    .build_v1alpha()
+                    .map_err(ServeError::Reflection)?,
+            );
         let (incoming, socket) = self.incoming(listener, cut);
-        let served = router
-            .serve_with_incoming_shutdown(incoming, wait_stopped(stopped.clone()))
-            .await;
-        served.map_err(|source| ServeError::Transport {
-            socket: socket.file().path().display().to_string(),
-            source,
-        })
+        let served = router.serve_with_incoming_shutdown(incoming, wait_stopped(stopped.clone()));
+        served
+            .await
+            .map_err(|source| transport_error(&socket, source))
     }
 
     /// The agent's socket: what the CSI shim needs, this node's own volumes among it; for uid 0 and
@@ -265,31 +257,25 @@ impl Server {
                 }
             },
         );
-        let health = tonic_health::pb::health_server::HealthServer::new(
-            tonic_health::server::HealthService::from_health_reporter(health.clone()),
-        );
         let storage = StorageServer::new(StorageService::new(self.handle.clone()))
             .max_decoding_message_size(self.limits.max_message_bytes);
         let volumes = self.volumes.clone().map(|(engine, driver)| {
             let service = VolumesService::new(engine, driver, self.handle.clone());
             VolumesServer::new(service).max_decoding_message_size(self.limits.max_message_bytes)
         });
-        let transport = self.transport(self.limits.agent_request_timeout);
-        let router = transport
+        let router = self
+            .transport(self.limits.agent_request_timeout)
             .layer(gate)
             .layer(self.response_quota_layer())
             .add_service(self.inventory_service(stopped))
             .add_service(storage)
-            .add_service(health);
-        let router = router.add_optional_service(volumes);
+            .add_service(health_service(health))
+            .add_optional_service(volumes);
         let (incoming, socket) = self.incoming(listener, cut);
-        let served = router
-            .serve_with_incoming_shutdown(incoming, wait_stopped(stopped.clone()))
-            .await;
-        served.map_err(|source| ServeError::Transport {
-            socket: socket.file().path().display().to_string(),
-            source,
-        })
+        let served = router.serve_with_incoming_shutdown(incoming, wait_stopped(stopped.clone()));
+        served
+            .await
+            .map_err(|source| transport_error(&socket, source))
     }
 
     fn inventory_service(
@@ -354,13 +340,25 @@ impl Server {
     }
 }
 
+fn health_service(reporter: &HealthReporter) -> HealthServer<HealthService> {
+    HealthServer::new(HealthService::from_health_reporter(reporter.clone()))
+}
+
+fn transport_error(socket: &SocketGuard, source: tonic::transport::Error) -> ServeError {
+    ServeError::Transport {
+        socket: socket.file().path().display().to_string(),
+        source,
+    }
+}
+
 async fn set_serving_status(health: &HealthReporter, status: ServingStatus) {
-    let inventory = <InventoryServer<InventoryService> as NamedService>::NAME;
-    let (admin, checks) = (
-        <AdminServer<AdminService> as NamedService>::NAME,
-        <ChecksServer<ChecksService> as NamedService>::NAME,
-    );
-    for service in ["", inventory, admin, checks] {
+    let services = [
+        "",
+        InventoryServer::<InventoryService>::NAME,
+        AdminServer::<AdminService>::NAME,
+        ChecksServer::<ChecksService>::NAME,
+    ];
+    for service in services {
         health.set_service_status(service, status).await;
     }
 }

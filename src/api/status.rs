@@ -1,8 +1,7 @@
 //! Every gRPC status of the server, in one place.
 //!
 //! In: errors of the model, the state and the engine. Out: statuses whose message names the field
-//! or
-//! the thing. A caller's mistake is never INTERNAL.
+//! or the subject. A caller's mistake is never INTERNAL.
 
 use tonic::{Code, Status};
 
@@ -72,49 +71,51 @@ pub(crate) fn not_found(what: impl Into<String>) -> Status {
 }
 
 /// `field` is the request's field that held the query.
-pub(crate) fn from_resolve_error(field: &str, error: &ResolveError) -> Status {
-    match error {
-        ResolveError::Unknown { .. } => Status::new(Code::NotFound, error.to_string()),
+pub(crate) fn unresolved(field: &str) -> impl Fn(ResolveError) -> Status {
+    move |error| match error {
+        ResolveError::Unknown { .. } => Status::not_found(error.to_string()),
         ResolveError::Ambiguous { .. } => invalid(field, error),
     }
 }
 
-pub(crate) fn from_command_error(error: CommandError) -> Status {
-    match error {
-        CommandError::NoSuchFinding(_) => Status::not_found(error.to_string()),
-        CommandError::NotAcknowledged(_) => Status::failed_precondition(error.to_string()),
-        // What is not stored is not done: the caller may try again when the store works.
-        CommandError::NotStored(_) => Status::unavailable(error.to_string()),
-        CommandError::NoSuchCheck(_) => Status::not_found(error.to_string()),
-        CommandError::CheckRefused(StartCheckError::QueueFull(_)) => {
-            Status::resource_exhausted(error.to_string())
-        }
-        CommandError::CheckRefused(StartCheckError::VolumeGone(_)) => {
-            Status::not_found(error.to_string())
-        }
-        CommandError::CheckRefused(_) => Status::failed_precondition(error.to_string()),
-        CommandError::NoCounters => unavailable(error.to_string()),
-        CommandError::Stopping => shutting_down(),
+impl From<CommandError> for Status {
+    fn from(error: CommandError) -> Status {
+        use CommandError::{
+            CheckRefused, NoCounters, NoSuchCheck, NoSuchFinding, NotAcknowledged, NotStored,
+            Stopping,
+        };
+        let code = match error {
+            NoSuchFinding(_) | NoSuchCheck(_) => Code::NotFound,
+            CheckRefused(StartCheckError::VolumeGone(_)) => Code::NotFound,
+            CheckRefused(StartCheckError::QueueFull(_)) => Code::ResourceExhausted,
+            CheckRefused(_) | NotAcknowledged(_) => Code::FailedPrecondition,
+            // What is not stored is not done: the caller may try again when the store works.
+            NotStored(_) | NoCounters => Code::Unavailable,
+            Stopping => return shutting_down(),
+        };
+        Status::new(code, error.to_string())
     }
 }
 
 /// The status of a failed request for a volume that the node provides.
-pub(crate) fn from_provision_error(fault: ProvisionError) -> Status {
-    let code = match &fault {
-        ProvisionError::InvalidArgument { .. } => Code::InvalidArgument,
-        ProvisionError::NotFound(_) => Code::NotFound,
-        ProvisionError::AlreadyExists(_) => Code::AlreadyExists,
-        ProvisionError::FailedPrecondition(_) | ProvisionError::InUse(_) => {
-            Code::FailedPrecondition
-        }
-        ProvisionError::OutOfRange(_) => Code::OutOfRange,
-        ProvisionError::ResourceExhausted(_) => Code::ResourceExhausted,
-        ProvisionError::Aborted(_) => Code::Aborted,
-        ProvisionError::Unavailable(_) | ProvisionError::Stuck(_) => Code::Unavailable,
-        ProvisionError::DeadlineExceeded(_) => Code::DeadlineExceeded,
-        ProvisionError::Failed { .. } => Code::Internal,
-    };
-    Status::new(code, with_causes(&fault))
+impl From<ProvisionError> for Status {
+    fn from(error: ProvisionError) -> Status {
+        let code = match &error {
+            ProvisionError::InvalidArgument { .. } => Code::InvalidArgument,
+            ProvisionError::NotFound(_) => Code::NotFound,
+            ProvisionError::AlreadyExists(_) => Code::AlreadyExists,
+            ProvisionError::FailedPrecondition(_) | ProvisionError::InUse(_) => {
+                Code::FailedPrecondition
+            }
+            ProvisionError::OutOfRange(_) => Code::OutOfRange,
+            ProvisionError::ResourceExhausted(_) => Code::ResourceExhausted,
+            ProvisionError::Aborted(_) => Code::Aborted,
+            ProvisionError::Unavailable(_) | ProvisionError::Stuck(_) => Code::Unavailable,
+            ProvisionError::DeadlineExceeded(_) => Code::DeadlineExceeded,
+            ProvisionError::Failed { .. } => Code::Internal,
+        };
+        Status::new(code, with_causes(&error))
+    }
 }
 
 /// A finding's id as callers write it.
@@ -131,12 +132,12 @@ mod tests {
     fn a_subject_that_disappears_during_the_request_is_not_found() {
         let id = crate::model::ids::VolumeId::known("fs:u");
         assert_eq!(
-            from_command_error(CommandError::CheckRefused(StartCheckError::VolumeGone(id))).code(),
+            Status::from(CommandError::CheckRefused(StartCheckError::VolumeGone(id))).code(),
             Code::NotFound
         );
         let uncheckable = StartCheckError::NotCheckable("it is vfat".into());
         assert_eq!(
-            from_command_error(CommandError::CheckRefused(uncheckable)).code(),
+            Status::from(CommandError::CheckRefused(uncheckable)).code(),
             Code::FailedPrecondition
         );
     }

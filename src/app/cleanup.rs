@@ -4,7 +4,7 @@
 use crate::api::server::cleanup::CleanupBackend;
 use crate::model::path::HostPath;
 use crate::provision::engine::Engine;
-use crate::provision::step::{Step, StepError, StepExecutor, StepOutput};
+use crate::provision::step::{Step, StepError, StepErrorKind, StepExecutor, StepOutput};
 
 pub(crate) struct CleanupExecutor<S> {
     pub steps: S,
@@ -17,15 +17,14 @@ impl<S: StepExecutor> CleanupBackend for CleanupExecutor<S> {
         self.steps.execute(target, step).await
     }
 
-    async fn openers(&self, mounts: Vec<HostPath>) -> Result<Vec<String>, String> {
-        match self
-            .steps
-            .execute("openers", Step::ListOpeners { mounts })
-            .await
-        {
-            Ok(StepOutput::Openers { openers }) => Ok(openers),
-            Ok(_) => Err("a worker took another step than it was given".to_owned()),
-            Err(error) => Err(error.to_string()),
+    async fn openers(&self, mounts: Vec<HostPath>) -> Result<Vec<String>, StepError> {
+        let step = Step::ListOpeners { mounts };
+        match self.steps.execute("openers", step).await? {
+            StepOutput::Openers { openers } => Ok(openers),
+            _ => Err(StepError {
+                kind: StepErrorKind::Other,
+                message: "a worker executed another step".to_owned(),
+            }),
         }
     }
 

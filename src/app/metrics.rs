@@ -22,16 +22,13 @@ pub(crate) enum MetricsListener {
     Unix(Listener),
 }
 
-/// None where nobody asked for metrics. The command line comes before the configuration.
+/// None if no address is configured. The command line takes precedence over the configuration.
 pub(crate) async fn bind(
     options: &Options,
     config: &Config,
 ) -> Result<Option<MetricsListener>, RunError> {
-    let Some(address) = options
-        .metrics_listen
-        .clone()
-        .or_else(|| config.metrics.address())
-    else {
+    let configured = || config.metrics.address();
+    let Some(address) = options.metrics_listen.clone().or_else(configured) else {
         return Ok(None);
     };
     let refused = |source| RunError::Metrics {
@@ -62,18 +59,11 @@ impl MetricsListener {
         snapshots: watch::Receiver<Arc<Snapshot>>,
         stop: impl Future<Output = ()> + Send + 'static,
     ) -> impl Future<Output = ()> + Send + 'static {
-        let NodeFacts {
-            name,
-            kernel,
-            version,
-            started,
-            ..
-        } = facts.clone();
         let node = Node {
-            name,
-            kernel,
-            version,
-            started,
+            name: facts.name.clone(),
+            kernel: facts.kernel.clone(),
+            version: facts.version.clone(),
+            started: facts.started,
         };
         async move {
             let limits = Limits::default();

@@ -1,6 +1,6 @@
 //! The daemon's command line.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Parser;
@@ -9,14 +9,14 @@ use crate::app::watchdog::MIN_TIMEOUT;
 use crate::config::listen::Address;
 use crate::logging::LogFormat;
 
-/// Knows how this node's drives, filesystems and volumes are, why, and since when, and says so on a
-/// unix socket.
+/// Monitors the health of this node's drives, filesystems and volumes, and serves it on a unix
+/// socket.
 ///
-/// Sources (udev and sysfs, the mount table, the kubelet's records, probes of the mounted volumes)
-/// are read all the time; `diskvitals` shows what came of it. Nothing is ever written to a device
-/// or a volume that is examined; only volumes that it provides itself are made and formatted.
+/// It reads its sources (udev and sysfs, the mount table, the kubelet's records, probes of the
+/// mounted volumes) all the time; `diskvitals` shows the results. It never writes to a device or a
+/// volume that it examines; it creates and formats only volumes that it provides itself.
 ///
-/// Signals: HUP reads the configuration anew (so does a change of the file); TERM and INT stop it,
+/// Signals: HUP reads the configuration again (so does a change of the file); TERM and INT stop it,
 /// in 5 s at most, whatever hangs.
 ///
 /// Exit status: 0 stopped, 1 failed, 2 wrong usage or configuration.
@@ -27,7 +27,7 @@ pub struct Options {
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 
-    /// Where admins and tools connect
+    /// Socket for administrators and tools
     #[arg(
         long,
         value_name = "PATH",
@@ -35,7 +35,7 @@ pub struct Options {
     )]
     pub socket: PathBuf,
 
-    /// Where the CSI shim connects: uid 0 and the uids of [csi] allow_uids
+    /// Socket for the CSI shim: for uid 0 and the uids of [csi] allow_uids
     #[arg(
         long,
         value_name = "PATH",
@@ -43,7 +43,7 @@ pub struct Options {
     )]
     pub agent_socket: PathBuf,
 
-    /// Where history is kept: findings, acknowledgements, when drives were seen
+    /// Directory of the history: findings, acknowledgements, when drives were present
     #[arg(long, value_name = "DIR", default_value = "/var/lib/diskvitals")]
     pub state_dir: PathBuf,
 
@@ -52,18 +52,18 @@ pub struct Options {
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub host_root: PathBuf,
 
-    /// The kubelet's folder, as the host names it
+    /// The kubelet's directory, as the host names it
     #[arg(long, value_name = "DIR", default_value = "/var/lib/kubelet")]
     pub kubelet_root: PathBuf,
 
-    /// Where metrics are served: 127.0.0.1:9961, a pod's own address, or unix:/PATH [default:
-    /// [metrics] listen, which is nowhere]
+    /// Address of the metrics endpoint: 127.0.0.1:9961, a pod's own address, or unix:/PATH [default:
+    /// [metrics] listen, which is none]
     #[arg(long, value_name = "ADDR")]
     pub metrics_listen: Option<Address>,
 
-    /// End when the inner loop has stood still for so many seconds, so that the supervisor starts
-    /// it anew; 0: never. A hung disk does not stop that loop. Where systemd's watchdog is on, that
-    /// one does it
+    /// Exit when the main loop has stalled for so many seconds, so that the supervisor restarts the
+    /// daemon; 0: never. A hung disk does not stall that loop. Not used where systemd's watchdog is
+    /// on
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = parse_watchdog_timeout)]
     pub watchdog: WatchdogTimeout,
 
@@ -80,10 +80,17 @@ pub struct Options {
     pub man: bool,
 }
 
-/// How long the inner loop may stand still.
+impl Options {
+    pub(crate) fn config_file(&self) -> &Path {
+        self.config
+            .as_deref()
+            .unwrap_or(Path::new(crate::config::DEFAULT_FILE))
+    }
+}
+
+/// How long the main loop may stall.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatchdogTimeout {
-    /// Nobody looks.
     Off,
     After(Duration),
 }

@@ -12,10 +12,9 @@ use crate::config::{Config, provision};
 use crate::model::path::HostPath;
 use crate::model::provision::BackingKind;
 use crate::provision::engine::{Settings, StaticVolume};
-use crate::provision::step::Wipe;
 
-/// A little less than callers on the agent's socket are given (`Limits::agent_request`): the answer
-/// then says what it waits in.
+/// A little less than `Limits::agent_request_timeout` on the agent's socket: the answer then names
+/// the step that it waits for.
 const STEP_TIMEOUT: Duration = Duration::from_secs(85);
 const RESCAN_INTERVAL: Duration = Duration::from_secs(30);
 
@@ -36,31 +35,23 @@ pub(crate) fn settings(config: &Config, options: &Options) -> Settings {
             path: HostPath::from(path.as_path()),
         }
     };
+    let roots = config.csi.static_roots.iter();
     Settings {
         driver: config.csi.driver_name.clone(),
         directory: HostPath::from(folder.as_path()),
         directory_configured: config.pool.directory.is_some(),
         volume_group: config.pool.volume_group.clone(),
         kubelet_root: HostPath::from(options.kubelet_root.as_path()),
-        static_roots: config
-            .csi
-            .static_roots
-            .iter()
-            .map(|root| HostPath::from(root.as_path()))
-            .collect(),
-        wipe: match config.pool.wipe {
-            provision::Wipe::Zero => Wipe::Zero,
-            provision::Wipe::Discard => Wipe::Discard,
-            provision::Wipe::None => Wipe::None,
-        },
+        static_roots: roots.map(|root| HostPath::from(root.as_path())).collect(),
+        wipe: config.pool.wipe,
         static_volumes: config.statics.iter().map(entry).collect(),
         request_timeout: STEP_TIMEOUT,
         rescan_interval: RESCAN_INTERVAL,
     }
 }
 
-/// What a reload changes: static volumes, their roots and how is wiped. Where volumes lie and whose
-/// they are stays until the next start.
+/// What a reload changes: static volumes, their roots, and the treatment of deleted bytes. The pool
+/// and the driver's name stay until the next start.
 pub(crate) fn reload(settings: &watch::Sender<Arc<Settings>>, config: &Config, options: &Options) {
     let before = settings.borrow().clone();
     let wanted = self::settings(config, options);
@@ -95,6 +86,7 @@ mod tests {
     use clap::Parser;
 
     use super::*;
+    use crate::model::provision::Wipe;
 
     #[test]
     fn the_pool_defaults_to_the_state_directory() {
@@ -118,7 +110,7 @@ mod tests {
         let sender = watch::Sender::new(Arc::new(settings(&config, &options)));
         config.pool.directory = Some("/data/pool".into());
         config.pool.volume_group = Some("vg".into());
-        config.pool.wipe = provision::Wipe::None;
+        config.pool.wipe = Wipe::None;
         config.statics = vec![provision::StaticEntry {
             name: "a".into(),
             source: provision::StaticSource::Device("/dev/disk/by-id/a".into()),

@@ -7,15 +7,15 @@ use std::time::Duration;
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use tokio::sync::mpsc;
 
-/// Editors and the kubelet change a file in several steps; we look once they are done.
+/// Editors and the kubelet change a file in several steps; it is read after the last one.
 const DEBOUNCE: Duration = Duration::from_millis(300);
 
-/// Tells of changes of one file. Dropping it ends the watch.
+/// Reports changes of one file. Dropping it ends the watch.
 pub(crate) struct FileWatch {
     path: PathBuf,
     last: Option<Vec<u8>>,
     events: mpsc::Receiver<()>,
-    // Holds the inotify descriptor; events stop when it goes.
+    // Holds the inotify descriptor; events end when it is dropped.
     _watcher: Option<RecommendedWatcher>,
 }
 
@@ -23,38 +23,34 @@ impl FileWatch {
     /// Watches the folder of `path`, since the file itself may be replaced. Where that fails (no
     /// inotify left, no such folder), only SIGHUP reloads.
     pub(crate) fn start(path: &Path) -> FileWatch {
-        let (tell, events) = mpsc::channel(1);
+        let (changed, events) = mpsc::channel(1);
         let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
             let only_read = event.is_ok_and(|event| event.kind.is_access());
             if !only_read {
-                // One waiting hint is enough.
-                let _ = tell.try_send(());
+                // One queued event is enough.
+                let _ = changed.try_send(());
             }
         });
         let folder = path
             .parent()
             .filter(|folder| !folder.as_os_str().is_empty())
             .unwrap_or(Path::new("."));
-        let watcher = match watcher.and_then(|mut watcher| {
-            watcher
-                .watch(folder, RecursiveMode::NonRecursive)
-                .map(|()| watcher)
-        }) {
-            Ok(watcher) => Some(watcher),
-            Err(error) => {
-                tracing::info!(folder = %folder.display(), %error, "the configuration is not watched for changes; SIGHUP reads it anew");
-                None
-            }
-        };
+        let watcher = watcher.and_then(|mut watcher| {
+            watcher.watch(folder, RecursiveMode::NonRecursive)?;
+            Ok(watcher)
+        });
+        if let Err(error) = &watcher {
+            tracing::info!(folder = %folder.display(), %error, "the configuration is not watched for changes; SIGHUP reads it again");
+        }
         FileWatch {
             path: path.to_owned(),
             last: std::fs::read(path).ok(),
             events,
-            _watcher: watcher,
+            _watcher: watcher.ok(),
         }
     }
 
-    /// Returns when the file's content is another than before. Cancel-safe.
+    /// Returns when the file's content has changed. Cancel-safe.
     pub(crate) async fn changed(&mut self) {
         loop {
             if self.events.recv().await.is_none() {

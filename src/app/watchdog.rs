@@ -16,17 +16,17 @@ use nix::unistd::alarm;
 use crate::logging::LogQueue;
 use crate::state::owner::Heartbeat;
 
-/// The loop turns once a second: this is the least after which standing still can be told from
-/// being late.
+/// The loop turns once a second: after a shorter time, a stalled loop cannot be distinguished from a
+/// late one.
 pub(crate) const MIN_TIMEOUT: Duration = Duration::from_secs(2);
-/// So often within the time that it may stand still.
+/// Polls of the heartbeat within the time-out.
 const POLLS_PER_TIMEOUT: u32 = 10;
 /// The longest that the log's thread may take to write why, before the process ends.
 const LOG_FLUSH_TIMEOUT: Duration = Duration::from_millis(1500);
-/// Of the kernel's own end of the process, in seconds: longer than the last words.
+/// After this many seconds the kernel ends the process: longer than `LOG_FLUSH_TIMEOUT`.
 const ALARM_SECONDS: u32 = 3;
 
-/// Watches as long as it is there.
+/// Watches until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Watchdog {
     _stop_on_drop: SyncSender<()>,
@@ -35,33 +35,30 @@ pub(crate) struct Watchdog {
 impl Watchdog {
     pub(crate) fn start(
         heartbeat: Heartbeat,
-        patience: Duration,
+        timeout: Duration,
         log: LogQueue,
     ) -> io::Result<Watchdog> {
-        let (there, watched) = sync_channel(0);
+        let (stop_on_drop, stopped) = sync_channel(0);
         std::thread::Builder::new()
             .name("watchdog".into())
             .stack_size(128 * 1024)
             .spawn(move || {
-                watch(
-                    || heartbeat.count(),
-                    &watched,
-                    patience / POLLS_PER_TIMEOUT,
-                    || abort_daemon(patience, &log),
-                )
-            })
-            .map(|_| Watchdog {
-                _stop_on_drop: there,
-            })
+                let interval = timeout / POLLS_PER_TIMEOUT;
+                let abort = || abort_daemon(timeout, &log);
+                watch(|| heartbeat.count(), &stopped, interval, abort)
+            })?;
+        Ok(Watchdog {
+            _stop_on_drop: stop_on_drop,
+        })
     }
 }
 
-/// Looks until it is no longer needed, or until `end` has been called. Looks are counted, not time:
-/// a process that was stopped altogether (SIGSTOP, a frozen control group, a machine that was
-/// suspended) has not stood still by itself.
-fn watch(beats: impl Fn() -> u64, watched: &Receiver<()>, every: Duration, end: impl FnOnce()) {
+/// Polls until the sender of `stopped` is dropped, or `end` has been called. It counts polls, not
+/// time: a process that was stopped as a whole (SIGSTOP, a frozen control group, a suspended machine)
+/// has not stalled.
+fn watch(beats: impl Fn() -> u64, stopped: &Receiver<()>, interval: Duration, end: impl FnOnce()) {
     let (mut last, mut same) = (None, 0);
-    while watched.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
+    while stopped.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
         let now = Some(beats());
         same = if now == last { same + 1 } else { 0 };
         last = now;
@@ -71,20 +68,19 @@ fn watch(beats: impl Fn() -> u64, watched: &Receiver<()>, every: Duration, end: 
     }
 }
 
-/// Whatever the loop stands in may hold a lock that a log line or an allocation needs: the kernel
-/// ends the process if this thread does not come to it. (Not process 1 of a container, which
-/// signals do not end: the chart's pods have the host's processes.)
-fn abort_daemon(patience: Duration, log: &LogQueue) {
+/// The stalled loop may hold a lock that a log line or an allocation needs: the alarm ends the
+/// process if this thread cannot. (Not process 1 of a container, which signals do not end: the
+/// chart's pods share the host's process namespace.)
+fn abort_daemon(timeout: Duration, log: &LogQueue) {
     alarm::set(ALARM_SECONDS);
     tracing::error!(
-        seconds = patience.as_secs(),
-        "the inner loop stands still: the daemon ends, to be started anew"
+        seconds = timeout.as_secs(),
+        "the main loop has stalled; exiting so that the supervisor restarts the daemon"
     );
-    // Written or not: it ends.
+    // The process ends, whether it is written or not.
     let _ = log.flush(LOG_FLUSH_TIMEOUT);
-    // No core: it would be written to a disk that may be the one that hangs, and until it is
-    // written nothing is started anew. Without this it is one more file, and the process ends all
-    // the same.
+    // No core dump: it would be written to a disk that may be the one that hangs, and the restart
+    // would wait for it. If this call fails, there is one more file.
     let _ = set_dumpable(false);
     std::process::abort();
 }

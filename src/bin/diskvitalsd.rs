@@ -1,5 +1,5 @@
-//! The daemon: arguments, then either a worker's loop (what is looked at, what is done) or the
-//! daemon itself.
+//! The daemon: arguments, then either the loop of a worker (observations, or steps of provisioning) or
+//! the daemon itself.
 
 use std::process::ExitCode;
 

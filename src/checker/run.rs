@@ -80,12 +80,11 @@ pub(crate) fn not_started(mode: Mode, command: String, why: String) -> Run {
 pub(crate) fn run(
     order: &RunSpec,
     stop: BorrowedFd<'_>,
-    told: &mut RunCallbacks<'_>,
+    callbacks: &mut RunCallbacks<'_>,
 ) -> RunOutcome {
     let command = command_line(&order.command, &order.args);
     let started = now();
-    // From here on: whoever starts it may be kept from a processor while it runs already, and what
-    // it did meanwhile is a part of it.
+    // Taken before the start: this thread may wait for a processor while the checker runs already.
     let since = Instant::now();
     let jailed = match jail::start(&order.program, &order.plan, &order.command, &order.args) {
         Ok(jailed) => jailed,
@@ -97,35 +96,27 @@ pub(crate) fn run(
             };
         }
     };
-    let mut watched = RunMonitor::new(jailed, order, since);
-    let (end, left) = watched.run_to_end(order, stop, told);
-    let duration = watched.since.elapsed();
-    let active = watched.active(duration);
-    let RunMonitor {
-        mut reader,
-        sink,
-        bytes_read,
-        peak_memory,
-        jail_error: trouble,
-        throttle_error: blind,
-        ..
-    } = watched;
-    let output = sink.finish(&mut |line| reader.push_line(line));
-    if let Some(why) = trouble {
+    let mut monitor = RunMonitor::new(order, since);
+    let (end, unkillable) = monitor.run_to_end(jailed, order, stop, callbacks);
+    let duration = since.elapsed();
+    let active = monitor.active(duration);
+    let reader = &mut monitor.reader;
+    let output = monitor.sink.finish(&mut |line| reader.push_line(line));
+    if let Some(why) = monitor.jail_error {
         return RunOutcome {
             run: not_started(order.mode, command, why),
-            unkillable: left,
+            unkillable,
         };
     }
-    let parsed = reader.finish();
+    let parsed = monitor.reader.finish();
     // Checked only after a run that ended by itself: the device may be what blocks one that did
     // not, and would block us as well.
-    let void = if matches!(end, Termination::Exited(_)) {
-        (told.invalid_because)()
+    let invalid = if matches!(end, Termination::Exited(_)) {
+        (callbacks.invalid_because)()
     } else {
         None
     };
-    let (result, why) = match void.or(blind) {
+    let (result, failure_reason) = match invalid.or(monitor.throttle_error) {
         Some(why) => (RunResult::Failed, why),
         None => classify_run(order.filesystem, order.mode, &parsed, &end),
     };
@@ -137,32 +128,28 @@ pub(crate) fn run(
         held: None,
         termination: end,
         result,
-        failure_reason: why,
+        failure_reason,
         checker_error: parsed.failure,
         problems: parsed.problems,
         more_problems: parsed.more_problems,
         pending_replay: parsed.pending_replay,
-        bytes_read,
-        peak_memory,
+        bytes_read: monitor.bytes_read,
+        peak_memory: monitor.peak_memory,
         command,
         output,
     };
-    RunOutcome {
-        run,
-        unkillable: left,
-    }
+    RunOutcome { run, unkillable }
 }
 
 struct RunMonitor {
-    jailed: Option<JailedProcess>,
     reader: OutputParser,
     sink: OutputSink,
     since: Instant,
     /// Throttled since, and for how long before that.
     throttled_since: Option<Instant>,
     throttled: Duration,
-    /// What its threads had of the processors at the last look, and for how long none of them had
-    /// one although one was wanted: its low priority.
+    /// The scheduler's counts of its threads at the last sample, and for how long none of them had
+    /// a processor although one was wanted: the effect of its low priority.
     scheduled: BTreeMap<u32, SchedStat>,
     cpu_wait: Duration,
     bytes_read: u64,
@@ -176,9 +163,8 @@ struct RunMonitor {
 }
 
 impl RunMonitor {
-    fn new(jailed: JailedProcess, order: &RunSpec, since: Instant) -> RunMonitor {
+    fn new(order: &RunSpec, since: Instant) -> RunMonitor {
         RunMonitor {
-            jailed: Some(jailed),
             reader: OutputParser::new(order.filesystem),
             sink: OutputSink::new(),
             since,
@@ -195,24 +181,22 @@ impl RunMonitor {
         }
     }
 
-    /// Of `duration`, until now: without what it was held back, and stood behind others.
+    /// The part of `duration`, until now, in which it was neither throttled nor waiting for a
+    /// processor.
     fn active(&self, duration: Duration) -> Duration {
-        let held = self.throttled
-            + self
-                .throttled_since
-                .map_or(Duration::ZERO, |since| since.elapsed());
-        duration.saturating_sub(held).saturating_sub(self.cpu_wait)
+        let throttled = self.throttled_since.map(|since| since.elapsed());
+        duration
+            .saturating_sub(self.throttled + throttled.unwrap_or_default())
+            .saturating_sub(self.cpu_wait)
     }
 
     fn run_to_end(
         &mut self,
+        mut jailed: JailedProcess,
         order: &RunSpec,
         stop: BorrowedFd<'_>,
-        told: &mut RunCallbacks<'_>,
+        callbacks: &mut RunCallbacks<'_>,
     ) -> (Termination, Option<JailedProcess>) {
-        let Some(mut jailed) = self.jailed.take() else {
-            return (Termination::Cancelled, None);
-        };
         let mut buffer = vec![0; 64 * 1024];
         let mut readable = true;
         loop {
@@ -252,7 +236,7 @@ impl RunMonitor {
                 return self.kill(jailed, Termination::Cancelled, &mut buffer);
             }
             readable = readable && self.drain(&mut jailed, &mut buffer);
-            self.report_phase(told);
+            self.report_phase(callbacks);
             match jailed.try_wait(|jailed| self.sample(jailed)) {
                 Ok(None) => {}
                 Ok(Some(status)) => {
@@ -293,7 +277,8 @@ impl RunMonitor {
         }
     }
 
-    /// Adds the time since the last look in which it stood behind others, as a frozen run will not.
+    /// Adds the time since the last sample in which it waited for a processor, as a frozen run will
+    /// not.
     fn account_cpu_wait(&mut self, scheduled: BTreeMap<u32, SchedStat>) {
         // Throttled time is not counted twice.
         if self.throttled_since.is_none() {
@@ -330,7 +315,7 @@ impl RunMonitor {
         }
     }
 
-    fn report_phase(&mut self, told: &mut RunCallbacks<'_>) {
+    fn report_phase(&mut self, callbacks: &mut RunCallbacks<'_>) {
         let Some(phase) = self.reader.phase() else {
             return;
         };
@@ -342,7 +327,7 @@ impl RunMonitor {
             return;
         }
         self.phase = Some((Instant::now(), phase.to_owned()));
-        (told.on_phase)(phase);
+        (callbacks.on_phase)(phase);
     }
 
     fn kill(
@@ -371,8 +356,8 @@ impl RunMonitor {
     }
 }
 
-/// For how long between two looks a thread waited for a processor while none of them had one: at
-/// least, as what overlaps is not told.
+/// How long, between two samples, a thread waited for a processor while none of them had one: a
+/// lower bound, since overlaps are unknown.
 fn cpu_wait_between(before: &BTreeMap<u32, SchedStat>, now: &BTreeMap<u32, SchedStat>) -> Duration {
     let since = |of: fn(&SchedStat) -> Duration| {
         let grown = |(number, now): (&u32, &SchedStat)| {

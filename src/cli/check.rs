@@ -25,7 +25,7 @@ const CANCEL_TIMEOUT: Duration = Duration::from_secs(15);
 /// Of a shell's signal numbers: 128 + SIGINT.
 const EXIT_INTERRUPTED: u8 = 130;
 
-/// What prevents a check is not taken for its result: 3 and not 1.
+/// The check could not be done: 3, as 1 is a result.
 pub(crate) const EXIT_PREVENTED: u8 = 3;
 
 /// 0 CLEAN, 1 SUSPECTED or CORRUPTED, 3 INCONCLUSIVE or FAILED.
@@ -51,10 +51,9 @@ pub(crate) async fn run(
         snapshot: args.snapshot,
         filesystem: args
             .filesystem
-            .map(|filesystem| filesystem.name().to_owned())
-            .unwrap_or_default(),
+            .map_or_else(String::new, |kind| kind.name().to_owned()),
     };
-    let started = client.start_check(request).await.map_err(Error::Client)?;
+    let started = client.start_check(request).await?;
     if args.no_wait {
         out.show("Check", &started, || {
             format!(
@@ -66,23 +65,17 @@ pub(crate) async fn run(
     }
     let begun = Instant::now();
     let mut line = ProgressLine::new(out);
-    let mut interrupt = Interrupt::new();
+    let mut interrupted: Option<Instant> = None;
     loop {
-        let now = client
-            .check_progress(&started.id)
-            .await
-            .map_err(Error::Client)?;
+        let now = client.check_progress(&started.id).await?;
         if now.state() == wire::check::State::Ended {
             line.clear();
-            let now = client.check(&started.id).await.map_err(Error::Client)?;
+            let now = client.check(&started.id).await?;
             out.show("Check", &now, || render::checks::one(&now, &out.screen))?;
-            return Ok(if interrupt.received {
-                ExitCode::from(EXIT_INTERRUPTED)
-            } else {
-                exit_code(&now)
-            });
+            let interrupted = interrupted.map(|_| ExitCode::from(EXIT_INTERRUPTED));
+            return Ok(interrupted.unwrap_or_else(|| exit_code(&now)));
         }
-        if interrupt.received && interrupt.since.elapsed() > CANCEL_TIMEOUT {
+        if interrupted.is_some_and(|since| since.elapsed() > CANCEL_TIMEOUT) {
             line.clear();
             complain(&format!(
                 "check {} was cancelled and has not ended yet; `diskvitals checks {}` shows its state",
@@ -93,19 +86,19 @@ pub(crate) async fn run(
         line.show(&render::checks::progress(
             &now,
             begun.elapsed(),
-            interrupt.received,
+            interrupted.is_some(),
         ));
         tokio::select! {
             () = tokio::time::sleep(POLL_INTERVAL) => {}
             signal = tokio::signal::ctrl_c() => {
                 signal.map_err(Error::Signal)?;
-                if interrupt.received {
+                if interrupted.is_some() {
                     line.clear();
                     complain(&format!("check {} is being cancelled; `diskvitals checks {}` shows its state", now.id, now.id));
                     return Ok(ExitCode::from(EXIT_INTERRUPTED));
                 }
-                interrupt = Interrupt { received: true, since: Instant::now() };
-                // It may have ended in this moment: then the next look shows how.
+                interrupted = Some(Instant::now());
+                // It may have ended in this moment: then the next poll shows its result.
                 if let Err(error) = client.cancel_check(&now.id).await {
                     complain(&error.to_string());
                 }
@@ -121,7 +114,7 @@ pub(crate) async fn check_image_file(
     config: Option<&Path>,
 ) -> Result<ExitCode, Error> {
     let (file, begun) = (path.to_owned(), Instant::now());
-    let policy = offline::policy(config).map_err(Error::Config)?.checks;
+    let policy = offline::policy(config)?.checks;
     let (phases, mut news) = tokio::sync::watch::channel(String::new());
     let mut checking = tokio::task::spawn_blocking(move || {
         check_image(&file, None, &policy, &mut |phase| {
@@ -146,30 +139,14 @@ pub(crate) async fn check_image_file(
         }
     };
     line.clear();
-    let check = checked
-        .map_err(|error| Error::Signal(error.into()))?
-        .map_err(Error::Image)?;
+    let check = checked.map_err(|error| Error::Signal(error.into()))??;
     let wire = crate::api::convert::check::check_with_output(&check);
     out.show("Check", &wire, || render::checks::one(&wire, &out.screen))?;
     Ok(exit_code(&wire))
 }
 
-struct Interrupt {
-    received: bool,
-    since: Instant,
-}
-
-impl Interrupt {
-    fn new() -> Interrupt {
-        Interrupt {
-            received: false,
-            since: Instant::now(),
-        }
-    }
-}
-
-/// One line that is written over, on a terminal; elsewhere a line for each news, and nothing at all
-/// where JSON is wanted.
+/// On a terminal, one line that is overwritten; elsewhere, a line for each new phase; nothing if the
+/// output is JSON.
 pub(crate) struct ProgressLine {
     terminal: bool,
     silent: bool,
@@ -226,10 +203,7 @@ pub(crate) async fn list(out: &Printer, client: &Client, what: Option<&str>) -> 
             render::checks::in_full(&check, &out.screen)
         });
     }
-    let answer = client
-        .checks(what.unwrap_or_default())
-        .await
-        .map_err(Error::Client)?;
+    let answer = client.checks(what.unwrap_or_default()).await?;
     out.show("ListChecksResponse", &answer, || {
         render::checks::table(&answer.checks, &out.screen)
     })

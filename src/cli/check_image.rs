@@ -45,14 +45,14 @@ pub enum ImageError {
     Empty(PathBuf),
     #[error("{} holds no filesystem that can be checked: neither ext2, ext3, ext4, XFS nor btrfs", .0.display())]
     Unknown(PathBuf),
-    #[error("{0}")]
-    NoTool(String),
+    #[error(transparent)]
+    NoTool(checker::ProgramError),
     #[error("making a pipe")]
     Pipe(#[source] nix::errno::Errno),
 }
 
-/// `filesystem`: where it is known, else it is told by its superblock. `phase`: what the checker
-/// says it is doing.
+/// `filesystem`: detected by its superblock unless it is given. `phase` is called with each phase
+/// that the checker reports.
 pub(crate) fn check_image(
     path: &Path,
     filesystem: Option<Filesystem>,
@@ -67,7 +67,7 @@ pub(crate) fn check_image(
     check_image_in(&program, path, filesystem, policy, phase)
 }
 
-/// With another program that brings the jail.
+/// With another program that provides the jail.
 pub fn check_image_in(
     program: &Program,
     path: &Path,
@@ -75,7 +75,7 @@ pub fn check_image_in(
     policy: &CheckPolicy,
     phase: &mut dyn FnMut(&str),
 ) -> Result<Check, ImageError> {
-    let asked = now();
+    let requested = now();
     let absolute = path
         .canonicalize()
         .map_err(|error| ImageError::Open(path.to_owned(), error))?;
@@ -84,12 +84,11 @@ pub fn check_image_in(
         .or(found)
         .ok_or_else(|| ImageError::Unknown(path.to_owned()))?;
     let command = checker::find_program(&policy.tools, filesystem).map_err(ImageError::NoTool)?;
-    let cell = cell(&absolute)?;
-    let source = if cell.is_some() {
-        CheckerInput::Image(Path::new(IMAGE_PATH))
-    } else {
-        CheckerInput::Image(&absolute)
-    };
+    let isolation = isolation(&absolute)?;
+    let source = CheckerInput::Image(match &isolation {
+        Some(_) => Path::new(IMAGE_PATH),
+        None => &absolute,
+    });
     let order = RunSpec {
         program: program.clone(),
         filesystem,
@@ -97,7 +96,7 @@ pub fn check_image_in(
         args: checker::arguments(filesystem, source),
         command,
         plan: JailSpec {
-            isolation: cell,
+            isolation,
             memory: policy.memory_bytes,
             unlimited_files: checker::needs_unlimited_file_size(filesystem),
             low_priority: false,
@@ -110,10 +109,10 @@ pub fn check_image_in(
         &order.command,
         &checker::arguments(filesystem, CheckerInput::Image(path)),
     );
-    // Nobody writes into it: the run goes on until it has ended or we have.
+    // Nothing is written to it: the run continues until it or this process ends.
     let (stop, _held) =
         nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC).map_err(ImageError::Pipe)?;
-    // Nobody else reads from it.
+    // The file is not in use: no limit of the read rate.
     let terms = CheckTerms {
         bytes_per_second: None,
         ..policy.terms(&policy.for_names(&[]))
@@ -132,11 +131,11 @@ pub fn check_image_in(
         match decide(&situation, &so_far, now()) {
             Decision::Done(outcome) => break outcome,
             Decision::Run(Mode::Unmounted) if runs.len() < MAX_RUNS => {
-                let mut told = RunCallbacks {
+                let mut callbacks = RunCallbacks {
                     on_phase: &mut *phase,
                     invalid_because: &mut || None,
                 };
-                let mut run = checker::run(&order, stop.as_fd(), &mut told).run;
+                let mut run = checker::run(&order, stop.as_fd(), &mut callbacks).run;
                 run.command.clone_from(&shown);
                 runs.push(Arc::new(run));
             }
@@ -151,20 +150,20 @@ pub fn check_image_in(
             }
         }
     };
-    Ok(check(path, filesystem, terms, asked, runs, outcome))
+    Ok(check(path, filesystem, terms, requested, runs, outcome))
 }
 
 fn check(
     path: &Path,
     filesystem: Filesystem,
     terms: CheckTerms,
-    asked: Timestamp,
+    requested: Timestamp,
     runs: Vec<Arc<Run>>,
     outcome: CheckOutcome,
 ) -> Check {
     let name = HostPath::from(path).to_string();
     Check {
-        id: CheckId::new(&name, asked),
+        id: CheckId::new(&name, requested),
         target: CheckTarget {
             device: name.clone(),
             name,
@@ -181,8 +180,8 @@ fn check(
         },
         origin: CheckOrigin::Requested(format!("uid {}", nix::unistd::getuid())),
         terms,
-        asked,
-        started: Some(asked),
+        asked: requested,
+        started: Some(requested),
         ended: Some(now()),
         state: CheckState::Ended,
         mode: outcome.mode,
@@ -194,8 +193,9 @@ fn check(
     }
 }
 
-/// As root the checker is its image's owner, without a right to write; else it is who we are.
-fn cell(path: &Path) -> Result<Option<Isolation>, ImageError> {
+/// As root, the checker runs as the owner of the image, without write permission; otherwise it runs as
+/// the calling user.
+fn isolation(path: &Path) -> Result<Option<Isolation>, ImageError> {
     if !jail::is_possible() {
         return Ok(None);
     }
@@ -225,10 +225,10 @@ const XFS_MAGIC: &[u8] = b"XFSB";
 const BTRFS_MAGIC: &[u8] = b"_BHRfS_M";
 const BTRFS_AT: u64 = 0x10000 + 64;
 
-/// None: nothing that is known.
+/// None: no known filesystem.
 fn detect(path: &Path) -> Result<Option<Filesystem>, ImageError> {
     let opening = |error| ImageError::Open(path.to_owned(), error);
-    // Nothing waits for a pipe's other end.
+    // Opening a pipe must not wait for its other end.
     let file = File::options()
         .read(true)
         .custom_flags(nix::libc::O_NONBLOCK | nix::libc::O_NOCTTY)
@@ -299,20 +299,20 @@ mod tests {
             program: "/nonexistent".into(),
             args: Vec::new(),
         };
-        let told = |path: &Path| {
+        let error = |path: &Path| {
             check_image_in(&program, path, None, &policy, &mut |_| ())
                 .unwrap_err()
                 .to_string()
         };
         assert_eq!(
-            told(Path::new("/nonexistent/x.img")),
+            error(Path::new("/nonexistent/x.img")),
             "opening /nonexistent/x.img"
         );
-        assert_eq!(told(Path::new("/")), "/ is no file");
-        assert_eq!(told(Path::new("/dev/null")), "/dev/null is no file");
+        assert_eq!(error(Path::new("/")), "/ is no file");
+        assert_eq!(error(Path::new("/dev/null")), "/dev/null is no file");
         let empty = tempfile::NamedTempFile::new().unwrap();
         assert_eq!(
-            told(empty.path()),
+            error(empty.path()),
             format!("{} is empty", empty.path().display())
         );
         let blank = image(&[]);
@@ -320,7 +320,7 @@ mod tests {
             "{} holds no filesystem that can be checked: neither ext2, ext3, ext4, XFS nor btrfs",
             blank.path().display()
         );
-        assert_eq!(told(blank.path()), wrong);
+        assert_eq!(error(blank.path()), wrong);
         let mut missing = CheckPolicy::default();
         missing.tools.xfs_repair = Some("/nonexistent/xfs_repair".into());
         let error = check_image_in(

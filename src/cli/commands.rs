@@ -1,5 +1,5 @@
-//! One function per command: calls the daemon, then renders the answer. A command prints its output
-//! in one piece, except for `watch`.
+//! The commands: each calls the daemon, then renders the answer. A command prints its output in one
+//! piece, except for `watch`.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -12,14 +12,15 @@ use crate::api::client::{Client, ClientError};
 use crate::api::wire;
 use crate::cli::args::{Analyze, Args, CheckArgs, Command, TestKind};
 use crate::cli::error::Error;
-use crate::cli::printer::{Printer, print_bytes, print_json_line};
+use crate::cli::printer::{Printer, print_bytes};
 use crate::cli::screen::Screen;
 use crate::cli::self_test::{self, SelfTestProgress, SelfTestTracker};
 use crate::cli::{check, complain, json, offline, render};
+use crate::model::causes::with_causes;
 use crate::model::reason::UnknownReason;
 
-/// What only reads is asked once more where the connection breaks: the daemon may have been started
-/// anew just then. Nothing has been shown before its answers are complete.
+/// A command that only reads is repeated once if the connection breaks: the daemon may have been
+/// restarted just then. Nothing is printed before the answers are complete.
 pub(crate) async fn run(args: Args) -> Result<ExitCode, Error> {
     match run_command(&args).await {
         Err(Error::Client(ClientError::ConnectionLost { .. })) if only_reads(&args.command) => {
@@ -64,7 +65,7 @@ async fn run_command(args: &Args) -> Result<ExitCode, Error> {
     match &args.command {
         Command::Status { exit_code } => return status(&out, &connect().await?, *exit_code).await,
         Command::Drives { id: None } => {
-            let answer = connect().await?.drives().await.map_err(Error::Client)?;
+            let answer = connect().await?.drives().await?;
             out.show("ListDrivesResponse", &answer, || {
                 render::drives::table(&answer.drives, &out.screen)
             })?;
@@ -75,7 +76,7 @@ async fn run_command(args: &Args) -> Result<ExitCode, Error> {
             history: false,
             attributes: false,
         } => {
-            let answer = connect().await?.drive(id).await.map_err(Error::Client)?;
+            let answer = connect().await?.drive(id).await?;
             out.show("Drive", &answer, || {
                 render::drives::one(&answer, &out.screen)
             })?;
@@ -83,11 +84,7 @@ async fn run_command(args: &Args) -> Result<ExitCode, Error> {
         Command::Drive {
             id, history: true, ..
         } => {
-            let answer = connect()
-                .await?
-                .smart_history(id)
-                .await
-                .map_err(Error::Client)?;
+            let answer = connect().await?.smart_history(id).await?;
             out.show("SmartHistory", &answer, || {
                 render::smart::history::text(&answer, &out.screen)
             })?;
@@ -97,7 +94,7 @@ async fn run_command(args: &Args) -> Result<ExitCode, Error> {
             attributes: true,
             ..
         } => {
-            let answer = connect().await?.drive(id).await.map_err(Error::Client)?;
+            let answer = connect().await?.drive(id).await?;
             out.show("Drive", &answer, || {
                 render::smart::attributes(&answer, &out.screen)
             })?;
@@ -108,11 +105,7 @@ async fn run_command(args: &Args) -> Result<ExitCode, Error> {
             no_wait,
         } => return self_test(&out, &connect().await?, drive, *kind, *no_wait).await,
         Command::Volumes { stale: true, .. } => {
-            let answer = connect()
-                .await?
-                .attachments("", "", true)
-                .await
-                .map_err(Error::Client)?;
+            let answer = connect().await?.attachments("", "", true).await?;
             out.show("ListAttachmentsResponse", &answer, || {
                 render::attachments::table(&answer.attachments, &out.screen)
             })?;
@@ -121,50 +114,38 @@ async fn run_command(args: &Args) -> Result<ExitCode, Error> {
             return clean_up(&out, &connect().await?, volume, *yes, *lazy).await;
         }
         Command::Volumes { id: None, .. } => {
-            let answer = connect().await?.volumes().await.map_err(Error::Client)?;
+            let answer = connect().await?.volumes().await?;
             out.show("ListVolumesResponse", &answer, || {
                 render::volumes::table(&answer.volumes, &out.screen)
             })?;
         }
         Command::Volumes { id: Some(id), .. } | Command::Volume { id } => {
-            let answer = connect().await?.volume(id).await.map_err(Error::Client)?;
+            let answer = connect().await?.volume(id).await?;
             out.show("Volume", &answer, || {
                 render::volumes::one(&answer, &out.screen)
             })?;
         }
         Command::Findings { all } => {
-            let answer = connect()
-                .await?
-                .findings(*all)
-                .await
-                .map_err(Error::Client)?;
+            let answer = connect().await?.findings(*all).await?;
             out.show("ListFindingsResponse", &answer, || {
                 render::findings::table(&answer.findings, &out.screen)
             })?;
         }
         Command::Explain { id } => {
-            let answer = connect().await?.explain(id).await.map_err(Error::Client)?;
+            let answer = connect().await?.explain(id).await?;
             out.show("Explanation", &answer, || {
                 render::explain::tree(&answer, &out.screen)
             })?;
         }
         Command::Watch => watch(&out, &connect().await?, args).await?,
         Command::Ack { finding, note } => {
-            let answer = connect()
-                .await?
-                .acknowledge(finding, note)
-                .await
-                .map_err(Error::Client)?;
+            let answer = connect().await?.acknowledge(finding, note).await?;
             out.show("Finding", &answer, || {
                 render::findings::one(&answer, &out.screen)
             })?;
         }
         Command::Unack { finding } => {
-            let answer = connect()
-                .await?
-                .unacknowledge(finding)
-                .await
-                .map_err(Error::Client)?;
+            let answer = connect().await?.unacknowledge(finding).await?;
             out.show("Finding", &answer, || {
                 render::findings::one(&answer, &out.screen)
             })?;
@@ -175,7 +156,7 @@ async fn run_command(args: &Args) -> Result<ExitCode, Error> {
                 .or_else(|error| match error {
                     Error::Output(error) => Err(Error::Output(error)),
                     error => {
-                        complain(&super::chain(&error));
+                        complain(&with_causes(&error));
                         Ok(ExitCode::from(check::EXIT_PREVENTED))
                     }
                 });
@@ -185,8 +166,7 @@ async fn run_command(args: &Args) -> Result<ExitCode, Error> {
             let answer = connect()
                 .await?
                 .refresh(id.as_deref().unwrap_or_default())
-                .await
-                .map_err(Error::Client)?;
+                .await?;
             out.show("RefreshResponse", &answer, || {
                 format!("refreshing: {}\n", answer.asked.join(", "))
             })?;
@@ -203,35 +183,30 @@ async fn run_command(args: &Args) -> Result<ExitCode, Error> {
     Ok(ExitCode::SUCCESS)
 }
 
+fn status_of(failed: bool) -> ExitCode {
+    ExitCode::from(u8::from(failed))
+}
+
 async fn status(out: &Printer, client: &Client, exit_code: bool) -> Result<ExitCode, Error> {
-    let node = client.node().await.map_err(Error::Client)?;
-    let drives = client.drives().await.map_err(Error::Client)?.drives;
-    let volumes = client.volumes().await.map_err(Error::Client)?.volumes;
-    let findings = client
-        .findings(false)
-        .await
-        .map_err(Error::Client)?
-        .findings;
-    let picture = render::status::StatusView {
+    let node = client.node().await?;
+    let drives = client.drives().await?.drives;
+    let volumes = client.volumes().await?.volumes;
+    let findings = client.findings(false).await?.findings;
+    let view = render::status::StatusView {
         node: &node,
         drives: &drives,
         volumes: &volumes,
         findings: &findings,
     };
-    out.show("Node", &node, || {
-        render::status::screen(&picture, &out.screen)
-    })?;
-    Ok(if exit_code {
-        ExitCode::from(render::status::verdict(&picture).exit_code())
-    } else {
-        ExitCode::SUCCESS
-    })
+    out.show("Node", &node, || render::status::screen(&view, &out.screen))?;
+    let verdict = exit_code.then(|| render::status::verdict(&view).exit_code());
+    Ok(verdict.map_or(ExitCode::SUCCESS, ExitCode::from))
 }
 
 async fn reasons(out: &Printer, args: &Args, wanted: Option<&str>) -> Result<ExitCode, Error> {
     // The daemon's own table where there is one: it may be newer than this program.
     let answer = match Client::connect(&args.socket, args.timeout).await {
-        Ok(client) => client.reasons().await.map_err(Error::Client)?,
+        Ok(client) => client.reasons().await?,
         Err(_) => crate::api::convert::reasons::all(),
     };
     let Some(wanted) = wanted else {
@@ -255,7 +230,7 @@ async fn reasons(out: &Printer, args: &Args, wanted: Option<&str>) -> Result<Exi
 }
 
 async fn watch(out: &Printer, client: &Client, args: &Args) -> Result<(), Error> {
-    let mut events = client.watch(0).await.map_err(Error::Client)?;
+    let mut events = client.watch(0).await?;
     let ended = |why: String| Error::WatchEnded {
         socket: args.socket.clone(),
         why,
@@ -267,9 +242,7 @@ async fn watch(out: &Printer, client: &Client, args: &Args) -> Result<(), Error>
             Err(status) => return Err(ended(status.message().to_owned())),
         };
         if out.json {
-            let mut line = json::compact("WatchEvent", &event).map_err(Error::Json)?;
-            line.push('\n');
-            print_bytes(line.as_bytes())?;
+            print_bytes(format!("{}\n", json::compact("WatchEvent", &event)?).as_bytes())?;
         } else {
             print_bytes(render::watch::line(&event, &out.screen).as_bytes())?;
         }
@@ -287,17 +260,13 @@ where
     match (&args.target, &args.cancel) {
         (Some(target), _) => check::run(out, &connect().await?, args, target).await,
         (None, Some(id)) => {
-            let answer = connect()
-                .await?
-                .cancel_check(id)
-                .await
-                .map_err(Error::Client)?;
+            let answer = connect().await?.cancel_check(id).await?;
             out.show("Check", &answer, || {
                 format!("check {} is being cancelled\n", answer.id)
             })?;
             Ok(ExitCode::SUCCESS)
         }
-        // clap asks for one of the three.
+        // clap requires one of the three.
         (None, None) => {
             check::check_image_file(
                 out,
@@ -316,10 +285,7 @@ async fn clean_up(
     yes: bool,
     lazy: bool,
 ) -> Result<ExitCode, Error> {
-    let answer = client
-        .clean_up(volume, yes, lazy)
-        .await
-        .map_err(Error::Client)?;
+    let answer = client.clean_up(volume, yes, lazy).await?;
     out.show("ForceCleanupResponse", &answer, || {
         render::attachments::cleanup(&answer, volume, yes, &out.screen)
     })?;
@@ -327,11 +293,7 @@ async fn clean_up(
         .steps
         .iter()
         .all(|step| step.state() == wire::cleanup_step::State::Done);
-    Ok(if yes && !all_done {
-        ExitCode::FAILURE
-    } else {
-        ExitCode::SUCCESS
-    })
+    Ok(status_of(yes && !all_done))
 }
 
 /// Starts a self-test and follows it to its end; the drive continues it without this program.
@@ -342,24 +304,15 @@ async fn self_test(
     kind: TestKind,
     no_wait: bool,
 ) -> Result<ExitCode, Error> {
-    let before = client.drive(drive).await.map_err(Error::Client)?;
+    let before = client.drive(drive).await?;
     let mut test = SelfTestTracker::new(&before, kind);
-    let started = client
-        .start_self_test(drive, kind.wire())
-        .await
-        .map_err(Error::Client)?;
-    let mut told = None;
+    let started = client.start_self_test(drive, kind.wire()).await?;
+    let mut shown = None;
     loop {
-        let now = client
-            .drive(&started.drive_id)
-            .await
-            .map_err(Error::Client)?;
-        let progress = test.update(
-            &now,
-            tokio::time::Instant::now().duration_since(test.started),
-        );
-        if !out.json && told.as_ref() != Some(&progress) {
-            let first = !told.as_ref().is_some_and(SelfTestProgress::has_started);
+        let now = client.drive(&started.drive_id).await?;
+        let progress = test.update(&now, test.started.elapsed());
+        if !out.json && shown.as_ref() != Some(&progress) {
+            let first = !shown.as_ref().is_some_and(SelfTestProgress::has_started);
             print_bytes(render::smart::self_test::line(&progress, first, kind, &now).as_bytes())?;
         }
         let over = progress.is_finished() || no_wait && progress.has_started();
@@ -373,13 +326,9 @@ async fn self_test(
             )?;
         }
         if over {
-            return Ok(if progress.has_failed() {
-                ExitCode::FAILURE
-            } else {
-                ExitCode::SUCCESS
-            });
+            return Ok(status_of(progress.has_failed()));
         }
-        told = Some(progress);
+        shown = Some(progress);
         tokio::select! {
             () = tokio::time::sleep(self_test::POLL_INTERVAL) => {}
             signal = tokio::signal::ctrl_c() => {
@@ -389,10 +338,7 @@ async fn self_test(
             }
         }
         if test.take_refresh_due() {
-            client
-                .refresh(&started.drive_id)
-                .await
-                .map_err(Error::Client)?;
+            client.refresh(&started.drive_id).await?;
         }
     }
 }
@@ -407,9 +353,7 @@ fn analyze(out: &Printer, what: &Analyze) -> Result<ExitCode, Error> {
             render::kernel_log::text,
         ),
         Analyze::Smart { files, config } => {
-            let policy = offline::policy(config.as_deref())
-                .map_err(Error::Config)?
-                .smart;
+            let policy = offline::policy(config.as_deref())?.smart;
             analyze_each(
                 out,
                 files,
@@ -424,29 +368,21 @@ fn analyze(out: &Printer, what: &Analyze) -> Result<ExitCode, Error> {
             exit_status,
             files,
         } => {
-            let answer =
-                match analyze::fsck(*filesystem, mode.model(), exit_status, &sources(files)) {
-                    Ok(answer) => answer,
-                    Err(error) => {
-                        complain(&error.to_string());
-                        return Ok(ExitCode::from(2));
-                    }
-                };
-            if out.json {
-                print_json_line(&answer)?;
-            } else {
-                print_bytes(render::fsck::text(&answer, &out.screen).as_bytes())?;
-            }
-            Ok(if answer.unreadable.is_empty() {
-                ExitCode::SUCCESS
-            } else {
-                ExitCode::FAILURE
-            })
+            let sources = sources(files);
+            let answer = match analyze::fsck(*filesystem, mode.model(), exit_status, &sources) {
+                Ok(answer) => answer,
+                Err(error) => {
+                    complain(&error.to_string());
+                    return Ok(ExitCode::from(2));
+                }
+            };
+            out.show_line(&answer, |answer| render::fsck::text(answer, &out.screen))?;
+            Ok(status_of(!answer.unreadable.is_empty()))
         }
     }
 }
 
-/// One answer a file, in their order, each printed when it is there.
+/// One answer per file, in their order, each printed as soon as it is known.
 fn analyze_each<T: serde::Serialize, E: std::fmt::Display>(
     out: &Printer,
     files: &[PathBuf],
@@ -457,8 +393,7 @@ fn analyze_each<T: serde::Serialize, E: std::fmt::Display>(
     let mut code = ExitCode::SUCCESS;
     for source in sources(files) {
         match read(&source) {
-            Ok(answer) if out.json => print_json_line(&answer)?,
-            Ok(answer) => print_bytes(text(&answer, &out.screen).as_bytes())?,
+            Ok(answer) => out.show_line(&answer, |answer| text(answer, &out.screen))?,
             Err(error) => {
                 code = ExitCode::FAILURE;
                 let answer = Unreadable {
@@ -466,11 +401,7 @@ fn analyze_each<T: serde::Serialize, E: std::fmt::Display>(
                     error: error.to_string(),
                     health,
                 };
-                if out.json {
-                    print_json_line(&answer)?;
-                } else {
-                    print_bytes(render::kernel_log::unreadable(&answer).as_bytes())?;
-                }
+                out.show_line(&answer, render::kernel_log::unreadable)?;
             }
         }
     }
@@ -479,17 +410,13 @@ fn analyze_each<T: serde::Serialize, E: std::fmt::Display>(
 
 /// `-` or none: standard input.
 fn sources(files: &[PathBuf]) -> Vec<InputSource> {
-    let named = |path: &PathBuf| {
-        if path.as_os_str() == "-" {
-            InputSource::StandardInput
-        } else {
-            InputSource::File(path.clone())
-        }
+    let source = |path: &PathBuf| match path.as_os_str() == "-" {
+        true => InputSource::StandardInput,
+        false => InputSource::File(path.clone()),
     };
-    if files.is_empty() {
-        vec![InputSource::StandardInput]
-    } else {
-        files.iter().map(named).collect()
+    match files {
+        [] => vec![InputSource::StandardInput],
+        files => files.iter().map(source).collect(),
     }
 }
 

@@ -1,4 +1,4 @@
-//! The error of a command: what was being done when it failed, with its cause.
+//! The error of a command: the failed operation and its cause.
 
 use std::io;
 use std::path::PathBuf;
@@ -11,7 +11,9 @@ use crate::config::ConfigError;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     #[error(transparent)]
-    Client(ClientError),
+    Client(#[from] ClientError),
+    #[error("starting the event loop")]
+    Runtime(#[source] io::Error),
     #[error("writing the output")]
     Output(#[source] io::Error),
     #[error("writing the man pages to {}", dir.display())]
@@ -23,11 +25,11 @@ pub(crate) enum Error {
     #[error("waiting for an interrupt")]
     Signal(#[source] io::Error),
     #[error(transparent)]
-    Image(ImageError),
+    Image(#[from] ImageError),
     #[error(transparent)]
-    Config(ConfigError),
+    Config(#[from] ConfigError),
     #[error("making JSON of the answer")]
-    Json(#[source] JsonError),
+    Json(#[from] JsonError),
     #[error("diskvitalsd at {} has ended the watch: {why}", socket.display())]
     WatchEnded { socket: PathBuf, why: String },
 }

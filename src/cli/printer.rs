@@ -29,13 +29,25 @@ impl Printer {
         answer: &impl Message,
         text: impl FnOnce() -> String,
     ) -> Result<(), Error> {
-        if self.json {
-            let mut text = json::pretty(message, answer).map_err(Error::Json)?;
-            text.push('\n');
-            print_bytes(text.as_bytes())
-        } else {
-            print_bytes(text().as_bytes())
-        }
+        let text = match self.json {
+            true => format!("{}\n", json::pretty(message, answer)?),
+            false => text(),
+        };
+        print_bytes(text.as_bytes())
+    }
+
+    /// An answer that is no protobuf message; as JSON, on one line.
+    pub(crate) fn show_line<T: serde::Serialize>(
+        &self,
+        answer: &T,
+        text: impl FnOnce(&T) -> String,
+    ) -> Result<(), Error> {
+        let json = |answer| serde_json::to_string(answer).map_err(|it| Error::Output(it.into()));
+        let text = match self.json {
+            true => format!("{}\n", json(answer)?),
+            false => text(answer),
+        };
+        print_bytes(text.as_bytes())
     }
 }
 
@@ -46,24 +58,15 @@ pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Error> {
         .map_err(Error::Output)
 }
 
-/// One value a line.
-pub(crate) fn print_json_line(value: &impl serde::Serialize) -> Result<(), Error> {
-    let mut text = serde_json::to_string(value).map_err(|source| Error::Output(source.into()))?;
-    text.push('\n');
-    print_bytes(text.as_bytes())
-}
-
 fn screen_for(args: &Args) -> Screen {
     let terminal = io::stdout().is_terminal();
     let no_color =
         args.no_color || std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
     Screen {
-        width: if terminal {
-            comfy_table::Table::new().width()
-        } else {
-            None
-        },
+        width: terminal
+            .then(|| comfy_table::Table::new().width())
+            .flatten(),
         color: terminal && !no_color && !dumb,
         now: crate::host::clock::now(),
         zone: TimeZone::system(),

@@ -20,18 +20,33 @@ mod tests;
 use crate::cli::screen::{Screen, Tone, escape_control};
 
 /// `label   value` lines, aligned; empty values are left out.
-pub(crate) fn label_value_lines(pairs: &[(&str, String)]) -> String {
-    let width = pairs
-        .iter()
-        .filter(|(_, value)| !value.is_empty())
-        .map(|(label, _)| label.len())
-        .max()
-        .unwrap_or(0);
-    pairs
-        .iter()
-        .filter(|(_, value)| !value.is_empty())
-        .map(|(label, value)| format!("{label:width$}  {value}\n"))
+pub(crate) fn label_value_lines<L: AsRef<str>>(pairs: &[(L, String)]) -> String {
+    let shown = || pairs.iter().filter(|(_, value)| !value.is_empty());
+    let widths = shown().map(|(label, _)| label.as_ref().len());
+    let width = widths.max().unwrap_or(0);
+    shown()
+        .map(|(label, value)| format!("{:width$}  {value}\n", label.as_ref()))
         .collect()
+}
+
+/// One pair for each value, with the label before the first.
+pub(crate) fn labelled(
+    label: &str,
+    values: impl IntoIterator<Item = String>,
+) -> impl Iterator<Item = (&str, String)> {
+    let labels = std::iter::once(label).chain(std::iter::repeat(""));
+    labels.zip(values)
+}
+
+/// The names of the flags that are set.
+pub(crate) fn flag_names(flags: &[(bool, &str)]) -> String {
+    let set = flags.iter().filter(|(set, _)| *set);
+    set.map(|(_, name)| *name).collect::<Vec<_>>().join(", ")
+}
+
+/// `1 drive`, `2 drives`.
+pub(crate) fn counted(count: u64, name: &str) -> String {
+    format!("{count} {name}{}", if count == 1 { "" } else { "s" })
 }
 
 /// Text broken at spaces to the screen's width, each line behind `indent`.

@@ -13,10 +13,10 @@ use crate::cli::args::TestKind;
 
 /// A poll is cheap: the daemon answers from its snapshot.
 pub(crate) const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// The drive is asked anew so often. The daemon itself asks a drive at most every 30 s
+/// How often the drive is polled. The daemon itself polls a drive at most every 30 s
 /// (`smart.shortest_interval`).
 const REFRESH_INTERVAL: Duration = Duration::from_secs(30);
-/// The daemon's time-out for a drive, and room for those that are asked before it.
+/// The daemon's time-out for a drive, and room for the drives that are polled before it.
 const START_TIMEOUT: Duration = Duration::from_secs(180);
 /// For a drive that does not report the duration of its tests.
 const SHORT_TEST_TIMEOUT: Duration = Duration::from_secs(10 * 60);
@@ -26,20 +26,20 @@ const LONG_TEST_TIMEOUT: Duration = Duration::from_secs(48 * 3600);
 pub(crate) enum SelfTestProgress {
     /// The drive has not received the request yet.
     Requested,
-    /// Why the drive or smartctl would not.
+    /// With the reason that the drive or smartctl gave.
     Refused(String),
     /// It runs; remaining percent, where the drive reports them.
     Running(Option<u32>),
     Finished(wire::SelfTest),
     /// It is over or was never observed, and the drive's log has no result.
     ResultUnknown,
-    /// The daemon did not get to it.
+    /// The daemon has not started it in time.
     NotStarted,
 }
 
 pub(crate) struct SelfTestTracker {
     pub started: Instant,
-    /// What was asked for and logged before.
+    /// The earlier request and the earlier log.
     requested: Option<wire::SelfTestRequest>,
     log: Vec<wire::SelfTest>,
     was_running: bool,
@@ -76,13 +76,13 @@ impl SelfTestProgress {
 }
 
 impl SelfTestTracker {
-    /// Before it is asked for.
+    /// From the state of the drive before the request.
     pub(crate) fn new(before: &wire::Drive, kind: TestKind) -> SelfTestTracker {
         let tests = self_tests(before).cloned().unwrap_or_default();
-        let told = Duration::from_secs(60 * u64::from(minutes(&tests, kind)));
-        let at_most = match kind {
-            TestKind::Short => (told * 3).max(SHORT_TEST_TIMEOUT),
-            TestKind::Long => (told * 3).max(LONG_TEST_TIMEOUT),
+        let expected = Duration::from_secs(60 * u64::from(minutes(&tests, kind)));
+        let least = match kind {
+            TestKind::Short => SHORT_TEST_TIMEOUT,
+            TestKind::Long => LONG_TEST_TIMEOUT,
         };
         let now = Instant::now();
         SelfTestTracker {
@@ -90,28 +90,19 @@ impl SelfTestTracker {
             requested: tests.requested,
             log: tests.log,
             was_running: false,
-            timeout: at_most,
+            timeout: least.max(expected * 3),
             last_refresh: now,
         }
     }
 
     pub(crate) fn update(&mut self, now: &wire::Drive, waited: Duration) -> SelfTestProgress {
-        let Some(tests) = self_tests(now) else {
-            return if waited > START_TIMEOUT {
-                SelfTestProgress::NotStarted
-            } else {
-                SelfTestProgress::Requested
-            };
-        };
-        let Some(requested) = tests
-            .requested
-            .as_ref()
-            .filter(|requested| self.requested.as_ref() != Some(requested))
-        else {
-            return if waited > START_TIMEOUT {
-                SelfTestProgress::NotStarted
-            } else {
-                SelfTestProgress::Requested
+        let requested = self_tests(now)
+            .and_then(|tests| Some((tests, tests.requested.as_ref()?)))
+            .filter(|(_, requested)| self.requested.as_ref() != Some(requested));
+        let Some((tests, requested)) = requested else {
+            return match waited > START_TIMEOUT {
+                true => SelfTestProgress::NotStarted,
+                false => SelfTestProgress::Requested,
             };
         };
         if !requested.started {
@@ -122,13 +113,10 @@ impl SelfTestTracker {
             self.was_running = true;
             return SelfTestProgress::Running(tests.running_remaining_percent);
         }
-        // An answer from before the test says nothing of it.
-        let answered = now
-            .smart
-            .as_ref()
-            .and_then(|smart| smart.answered)
-            .map(|time| (time.seconds, time.nanos));
-        let fresh = answered > requested.time.map(|time| (time.seconds, time.nanos));
+        // An answer from before the test does not contain it.
+        let at = |time: prost_types::Timestamp| (time.seconds, time.nanos);
+        let answered = now.smart.as_ref().and_then(|smart| smart.answered);
+        let fresh = answered.map(at) > requested.time.map(at);
         match tests.log.first() {
             Some(newest) if fresh && tests.log != self.log => {
                 SelfTestProgress::Finished(newest.clone())
@@ -140,7 +128,7 @@ impl SelfTestTracker {
         }
     }
 
-    /// True once every `ASK_EVERY`.
+    /// True once every `REFRESH_INTERVAL`.
     pub(crate) fn take_refresh_due(&mut self) -> bool {
         let due = self.last_refresh.elapsed() >= REFRESH_INTERVAL;
         if due {
@@ -166,7 +154,7 @@ pub(crate) fn self_tests(drive: &wire::Drive) -> Option<&wire::SelfTests> {
 }
 
 #[cfg(test)]
-mod tests_of_it {
+mod tests {
     use super::*;
 
     fn time(seconds: i64) -> Option<prost_types::Timestamp> {

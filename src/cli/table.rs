@@ -25,8 +25,20 @@ pub(crate) const fn column(title: &'static str, shrink_to: u16, drop: u8) -> Col
     }
 }
 
-/// `rows` have one entry for each column. Ends with a newline; empty without rows.
-pub(crate) fn table(columns: &[Column], rows: &[Vec<(String, Tone)>], screen: &Screen) -> String {
+/// One cell for each column.
+pub(crate) type Cells = Vec<(String, Tone)>;
+
+pub(crate) fn plain(text: impl ToString) -> (String, Tone) {
+    (text.to_string(), Tone::Plain)
+}
+
+/// Ends with a newline; empty without rows.
+pub(crate) fn table(
+    columns: &[Column],
+    rows: impl IntoIterator<Item = Cells>,
+    screen: &Screen,
+) -> String {
+    let rows: &[Cells] = &rows.into_iter().collect::<Vec<_>>();
     if rows.is_empty() {
         return String::new();
     }
@@ -40,21 +52,15 @@ pub(crate) fn table(columns: &[Column], rows: &[Vec<(String, Tone)>], screen: &S
         let layout = layout(columns, rows, &shown, screen);
         let natural = layout.column_max_content_widths();
         let Some(widths) = fit(columns, &shown, &natural, screen.width) else {
-            let least = shown
-                .iter()
-                .enumerate()
-                .max_by_key(|(_, at)| columns[**at].drop_priority)
-                .map(|(place, _)| place);
+            let least = (0..shown.len()).max_by_key(|at| columns[shown[*at]].drop_priority);
             match least {
-                Some(place) => drop(shown.remove(place)),
+                Some(at) => drop(shown.remove(at)),
                 None => return String::new(),
             }
             continue;
         };
-        return write(
-            cut(columns, rows, &shown, screen, &natural, &widths),
-            &widths,
-        );
+        let layout = cut(columns, rows, &shown, screen, &natural, &widths);
+        return write(layout, &widths);
     }
 }
 
@@ -78,28 +84,24 @@ fn fit(
         .sum::<u32>()
         .saturating_sub(u32::from(room));
     let mut order: Vec<usize> = (0..shown.len())
-        .filter(|place| columns[shown[*place]].min_width > 0)
+        .filter(|at| columns[shown[*at]].min_width > 0)
         .collect();
-    order.sort_by_key(|place| std::cmp::Reverse(columns[shown[*place]].drop_priority));
-    for place in order {
-        let least = columns[shown[place]].min_width.min(widths[place]);
-        let cut = over.min(u32::from(widths[place] - least));
-        widths[place] -= u16::try_from(cut).unwrap_or(0);
+    order.sort_by_key(|at| std::cmp::Reverse(columns[shown[*at]].drop_priority));
+    for at in order {
+        let least = columns[shown[at]].min_width.min(widths[at]);
+        let cut = over.min(u32::from(widths[at] - least));
+        widths[at] -= u16::try_from(cut).unwrap_or(0);
         over -= cut;
     }
     let can_drop = shown.iter().any(|at| columns[*at].drop_priority > 0);
-    if over > 0 && can_drop {
-        None
-    } else {
-        Some(widths)
-    }
+    (over == 0 || !can_drop).then_some(widths)
 }
 
 /// The layout with every text cut to its column. Characters are counted, not cells: what is wider
 /// than that, the layout cuts once more.
 fn cut(
     columns: &[Column],
-    rows: &[Vec<(String, Tone)>],
+    rows: &[Cells],
     shown: &[usize],
     screen: &Screen,
     natural: &[u16],
@@ -130,12 +132,7 @@ fn cut(
     layout(columns, &rows, shown, screen)
 }
 
-fn layout(
-    columns: &[Column],
-    rows: &[Vec<(String, Tone)>],
-    shown: &[usize],
-    screen: &Screen,
-) -> Layout {
+fn layout(columns: &[Column], rows: &[Cells], shown: &[usize], screen: &Screen) -> Layout {
     let mut layout = Layout::new();
     layout
         .load_style(TableStyle::new())
@@ -166,12 +163,10 @@ fn write(mut layout: Layout, widths: &[u16]) -> String {
         column.set_padding((0, COLUMN_GAP));
         column.set_constraint(ColumnConstraint::Absolute(Width::Fixed(width + COLUMN_GAP)));
     }
-    let mut text = String::new();
-    for line in layout.lines() {
-        text.push_str(line.trim_end());
-        text.push('\n');
-    }
-    text
+    let lines = layout.lines();
+    lines
+        .map(|line| line.trim_end().to_owned() + "\n")
+        .collect()
 }
 
 fn cell(text: &str, tone: Tone) -> Cell {
@@ -197,17 +192,17 @@ mod tests {
         column("EXTRA", 0, 2),
     ];
 
-    fn rows() -> Vec<Vec<(String, Tone)>> {
+    fn rows() -> Vec<Cells> {
         vec![vec![
-            ("sda".to_owned(), Tone::Plain),
-            ("a rather long message".to_owned(), Tone::Plain),
-            ("extra".to_owned(), Tone::Plain),
+            plain("sda"),
+            plain("a rather long message"),
+            plain("extra"),
         ]]
     }
 
     #[test]
     fn without_a_terminal_nothing_is_cut() {
-        insta::assert_snapshot!(table(&COLUMNS, &rows(), &screen(None)), @"
+        insta::assert_snapshot!(table(&COLUMNS, rows(), &screen(None)), @"
         NAME  MESSAGE                EXTRA
         sda   a rather long message  extra
         ");
@@ -215,16 +210,16 @@ mod tests {
 
     #[test]
     fn the_long_column_is_cut_and_then_the_least_important_is_left_out() {
-        insta::assert_snapshot!(table(&COLUMNS, &rows(), &screen(Some(24))), @r#"
+        insta::assert_snapshot!(table(&COLUMNS, rows(), &screen(Some(24))), @r#"
         NAME  MESSAGE      EXTRA
         sda   a rather l…  extra
         "#);
-        insta::assert_snapshot!(table(&COLUMNS, &rows(), &screen(Some(16))), @r#"
+        insta::assert_snapshot!(table(&COLUMNS, rows(), &screen(Some(16))), @r#"
         NAME  MESSAGE
         sda   a rather …
         "#);
         for width in 1..60 {
-            let text = table(&COLUMNS, &rows(), &screen(Some(width)));
+            let text = table(&COLUMNS, rows(), &screen(Some(width)));
             assert!(
                 width < 14
                     || text

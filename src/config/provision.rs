@@ -1,6 +1,6 @@
 //! Settings of the volumes that this node provides itself: `[pool]`, `[[static]]` and `[csi]`. Each
-//! value is checked where it is read, so that an error shows its file, line and key; what only
-//! several values say together is checked after.
+//! value is checked when it is read, so that an error shows its file, line and key; contradictions
+//! between several values are checked afterwards.
 
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
@@ -8,14 +8,16 @@ use std::path::{Component, Path, PathBuf};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::config::InvalidValue;
 use crate::model::naming;
+use crate::model::provision::Wipe;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct CsiConfig {
-    /// Who may call on the agent socket, besides uid 0.
+    /// Uids that may call on the agent socket, besides uid 0.
     pub allow_uids: Vec<u32>,
-    /// The CSI driver that this node's own volumes are of.
+    /// The name of the CSI driver of this node's own volumes.
     #[serde(deserialize_with = "driver_name")]
     pub driver_name: String,
     /// Folders that static volumes may lie below.
@@ -33,7 +35,7 @@ impl Default for CsiConfig {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct PoolConfig {
     /// As the host names it. None: `pool` in the state directory.
@@ -44,26 +46,7 @@ pub(crate) struct PoolConfig {
     pub wipe: Wipe,
 }
 
-/// What happens to bytes before they are handed out again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Wipe {
-    Zero,
-    Discard,
-    None,
-}
-
-impl Default for PoolConfig {
-    fn default() -> Self {
-        PoolConfig {
-            directory: None,
-            volume_group: None,
-            wipe: Wipe::Zero,
-        }
-    }
-}
-
-/// A volume that is there already.
+/// A volume that exists already.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "RawEntry")]
 pub(crate) struct StaticEntry {
@@ -118,12 +101,10 @@ impl TryFrom<RawEntry> for StaticEntry {
 
 fn check_clean(key: &str, path: &Path) -> Result<(), String> {
     if !path.is_absolute() {
-        return Err(format!(
-            "{key}: `{}` is not an absolute path",
-            path.display()
-        ));
+        let path = path.display();
+        return Err(format!("{key}: `{path}` is not an absolute path"));
     }
-    // Joined again it would be another one, where it has `//`, `/./` or a closing `/`.
+    // The path joined from its components differs if it has `//`, `/./` or a closing `/`.
     let clean: PathBuf = path.components().collect();
     if path.components().any(|part| part == Component::ParentDir)
         || clean.as_os_str() != path.as_os_str()
@@ -180,46 +161,35 @@ fn volume_group<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Str
     Ok(Some(name))
 }
 
-/// What the entries say together.
-pub(crate) fn check(
-    entries: &[StaticEntry],
-    csi: &CsiConfig,
-) -> Result<(), (&'static str, String)> {
+/// Entries that contradict each other, or `[csi]`.
+pub(crate) fn check(entries: &[StaticEntry], csi: &CsiConfig) -> Result<(), InvalidValue> {
     let (mut names, mut paths) = (BTreeSet::new(), BTreeSet::new());
-    for entry in entries {
-        if !names.insert(&entry.name) {
-            return Err(("static.name", format!("`{}` is there twice", entry.name)));
+    for StaticEntry { name, source } in entries {
+        if !names.insert(name) {
+            return Err(InvalidValue::new(
+                "static.name",
+                format!("`{name}` is used twice"),
+            ));
         }
-        let (key, path) = match &entry.source {
+        let (key, path) = match source {
             StaticSource::Device(path) => ("static.device", path),
             StaticSource::Directory(path) => ("static.directory", path),
         };
+        let shown = path.display();
         if !paths.insert(path) {
-            return Err((
-                key,
-                format!(
-                    "`{}` of `{}` is there twice: two volumes would be one",
-                    path.display(),
-                    entry.name
-                ),
-            ));
+            let problem = format!("`{shown}` of `{name}` is used twice: two volumes would be one");
+            return Err(InvalidValue::new(key, problem));
         }
         let below = |root: &PathBuf| path.starts_with(root) && path != root;
         if key == "static.directory" && !csi.static_roots.iter().any(below) {
-            let roots: Vec<String> = csi
+            let roots = csi
                 .static_roots
                 .iter()
-                .map(|root| root.display().to_string())
-                .collect();
-            return Err((
-                key,
-                format!(
-                    "`{}` of `{}` is not below one of csi.static_roots ({})",
-                    path.display(),
-                    entry.name,
-                    roots.join(", ")
-                ),
-            ));
+                .map(|root| root.display().to_string());
+            let roots = roots.collect::<Vec<_>>().join(", ");
+            let problem =
+                format!("`{shown}` of `{name}` is not below one of csi.static_roots ({roots})");
+            return Err(InvalidValue::new(key, problem));
         }
     }
     Ok(())

@@ -19,6 +19,7 @@ use tonic::{Code, Status};
 use crate::api::client::{Client, ClientError, ConnectionClosed};
 use crate::api::{API_REVISION, wire};
 use crate::model::backoff::Backoff;
+use crate::model::causes::with_causes;
 
 /// Between two attempts to connect.
 const BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
@@ -116,27 +117,15 @@ impl Agent {
         F: Fn(Client) -> A,
         A: Future<Output = Result<T, ClientError>>,
     {
-        let until = Instant::now() + QUERY_TIMEOUT;
-        let mut failed = 0;
-        loop {
-            let (client, generation) = self.client(until, failed).await?;
-            match timeout_at(until, call(client)).await {
-                Ok(Ok(answer)) => return Ok(answer),
-                // The connection ended, perhaps because the daemon restarted. A query may be
-                // repeated.
-                Ok(Err(ClientError::ConnectionLost { .. })) if failed == 0 => {
-                    failed = self.mark_failed(generation)
-                }
-                Ok(Err(error)) => return Err(to_status(error)),
-                Err(_) => {
-                    self.mark_failed(generation);
-                    return Err(unavailable(format_args!(
-                        "it has not answered within {} ms",
-                        QUERY_TIMEOUT.as_millis()
-                    )));
-                }
-            }
-        }
+        self.call(Instant::now() + QUERY_TIMEOUT, call)
+            .await?
+            .map_err(|generation| {
+                self.mark_failed(generation);
+                unavailable(format_args!(
+                    "it has not answered within {} ms",
+                    QUERY_TIMEOUT.as_millis()
+                ))
+            })
     }
 
     /// Calls what takes its time: at most `limit`, and never more than [`MAX_CALL_TIMEOUT`]. The
@@ -147,20 +136,29 @@ impl Agent {
         A: Future<Output = Result<T, ClientError>>,
     {
         let until = Instant::now() + limit.min(MAX_CALL_TIMEOUT);
+        self.call(until, |client| call(client.with_timeout(MAX_CALL_TIMEOUT)))
+            .await?
+            .map_err(|_| deadline_exceeded())
+    }
+
+    /// The inner error is the generation of a connection that did not answer until `until`.
+    async fn call<T, F, A>(&self, until: Instant, call: F) -> Result<Result<T, u64>, Status>
+    where
+        F: Fn(Client) -> A,
+        A: Future<Output = Result<T, ClientError>>,
+    {
         let mut failed = 0;
         loop {
             let (client, generation) = self.client(until, failed).await?;
-            match timeout_at(until, call(client.with_timeout(MAX_CALL_TIMEOUT))).await {
-                Ok(Ok(answer)) => return Ok(answer),
+            match timeout_at(until, call(client)).await {
+                Ok(Ok(answer)) => return Ok(Ok(answer)),
+                // The connection ended, perhaps because the daemon restarted. The call may be
+                // repeated once.
                 Ok(Err(ClientError::ConnectionLost { .. })) if failed == 0 => {
                     failed = self.mark_failed(generation)
                 }
                 Ok(Err(error)) => return Err(to_status(error)),
-                Err(_) => {
-                    return Err(Status::deadline_exceeded(
-                        "diskvitalsd has not finished yet and continues: retry the call",
-                    ));
-                }
+                Err(_) => return Ok(Err(generation)),
             }
         }
     }
@@ -227,7 +225,8 @@ impl Reconnector {
     }
 
     pub(crate) async fn run(mut self) -> std::convert::Infallible {
-        let (mut generation, mut failures, mut last) = (0, 0, ConnectionError::NotConnectedYet);
+        let (mut generation, mut backoff, mut last) =
+            (0, BACKOFF, ConnectionError::NotConnectedYet);
         loop {
             self.link.send_replace(LinkState::Connecting {
                 since: Instant::now(),
@@ -239,7 +238,7 @@ impl Reconnector {
                     generation += 1;
                     self.link.send_replace(LinkState::Up { client, generation });
                     self.ready.send_replace(true);
-                    failures = 0;
+                    backoff.reset();
                     last = self.wait_closed(generation, closed).await;
                     tracing::warn!(agent = %self.path.display(), error = %last, "the connection to diskvitalsd is lost; reconnecting");
                     continue;
@@ -262,8 +261,7 @@ impl Reconnector {
             last = error;
             tokio::time::sleep(MIN_BACKOFF).await;
             // Woken or not, an attempt follows.
-            let _ = timeout(BACKOFF.delay(failures), self.wake.notified()).await;
-            failures += 1;
+            let _ = timeout(backoff.next_delay(), self.wake.notified()).await;
         }
     }
 
@@ -311,7 +309,7 @@ fn unreachable_error(error: ClientError) -> ConnectionError {
         ClientError::Rejected(status) if status.code() == Code::PermissionDenied => {
             not_admitted_message(&status)
         }
-        error => format!("{:#}", anyhow::Error::from(error)),
+        error => with_causes(&error),
     })
 }
 
@@ -324,6 +322,10 @@ fn not_admitted_message(status: &Status) -> String {
 
 fn unavailable(why: impl std::fmt::Display) -> Status {
     Status::unavailable(format!("diskvitalsd is not available: {why}"))
+}
+
+fn deadline_exceeded() -> Status {
+    Status::deadline_exceeded("diskvitalsd has not finished yet and continues: retry the call")
 }
 
 /// The daemon uses CSI's codes. Problems between shim and daemon are not the caller's mistake: they
@@ -339,10 +341,8 @@ fn to_status(error: ClientError) -> Status {
             ),
             code => Status::new(code, status.message()),
         },
-        ClientError::RequestTimeout { .. } => Status::deadline_exceeded(
-            "diskvitalsd has not finished yet and continues: retry the call",
-        ),
-        error => unavailable(format_args!("{:#}", anyhow::Error::from(error))),
+        ClientError::RequestTimeout { .. } => deadline_exceeded(),
+        error => unavailable(with_causes(&error)),
     }
 }
 

@@ -16,26 +16,23 @@ use crate::csi::parameters::parse_parameters;
 use crate::csi::stats::saturating_i64;
 use crate::csi::validate::{
     call_timeout, invalid, is_possible_id, is_single_node_mode, parse_capabilities,
-    parse_capability, parse_capacity_range, sanitized, validate_id_form, validate_map,
-    validate_name, validate_node_id, validate_volume_id, with_csi_field_names,
+    parse_capability, parse_capacity_range, validate_id_form, validate_map, validate_name,
+    validate_node_id, validate_volume_id, with_csi_field_names,
 };
 use crate::csi::wire;
 use crate::csi::wire::controller_server::Controller;
 use crate::csi::wire::controller_service_capability::rpc::Type as Can;
 use crate::csi::wire::controller_service_capability::{Rpc, Type};
+use crate::model::echo::echo;
 
-/// What new volumes are formatted with, and what of a static one is mounted.
+/// Filesystems of new volumes, and those of static volumes that can be mounted.
 const FILESYSTEMS: [&str; 3] = ["ext4", "xfs", "btrfs"];
 
 pub(crate) struct ControllerService {
-    driver: Arc<Driver>,
+    pub driver: Arc<Driver>,
 }
 
 impl ControllerService {
-    pub(crate) fn new(driver: Arc<Driver>) -> ControllerService {
-        ControllerService { driver }
-    }
-
     fn require_controller_publish(&self, call: &str) -> Result<(), Status> {
         if self.driver.controller_publish {
             return Ok(());
@@ -51,9 +48,9 @@ impl ControllerService {
 fn unsupported_reason(access: &daemon::Access, kind: daemon::ProvidedKind) -> Option<String> {
     if !is_single_node_mode(access.mode()) {
         let mode = access.mode().as_str_name();
+        let mode = mode.trim_start_matches("ACCESS_MODE_");
         return Some(format!(
-            "access_mode: {mode}: a volume of this driver is on one node only",
-            mode = mode.trim_start_matches("ACCESS_MODE_")
+            "access_mode: {mode}: a volume of this driver is on one node only"
         ));
     }
     if access.block && kind == daemon::ProvidedKind::StaticDirectory {
@@ -62,7 +59,7 @@ fn unsupported_reason(access: &daemon::Access, kind: daemon::ProvidedKind) -> Op
     if !access.fs_type.is_empty() && !FILESYSTEMS.contains(&access.fs_type.as_str()) {
         return Some(format!(
             "fs_type: `{}` is none of {}",
-            sanitized(&access.fs_type),
+            echo(&access.fs_type),
             FILESYSTEMS.join(", ")
         ));
     }
@@ -192,26 +189,21 @@ impl Controller for ControllerService {
         validate_map("volume_context", &request.volume_context)?;
         validate_id_form(&request.volume_id)?;
         let volume = self.driver.query_provided(&request.volume_id).await?;
-        let wrong = accesses
+        let unsupported = accesses
             .iter()
             .find_map(|access| unsupported_reason(access, volume.kind()));
-        let wrong = wrong.or_else(|| {
-            self.driver
-                .topology
-                .require_created_here(&request.volume_context)
-                .err()
-                .map(|status| status.message().to_owned())
-        });
-        let wrong = wrong.or_else(|| {
-            parse_parameters(&request.parameters)
-                .err()
-                .map(|status| status.message().to_owned())
-        });
-        let wrong = wrong.or_else(|| {
-            (!request.mutable_parameters.is_empty())
-                .then(|| "mutable_parameters: this driver has none".to_owned())
-        });
-        Ok(Response::new(match wrong {
+        let check = || {
+            let topology = &self.driver.topology;
+            topology.require_created_here(&request.volume_context)?;
+            parse_parameters(&request.parameters)?;
+            match request.mutable_parameters.is_empty() {
+                true => Ok(()),
+                false => Err(invalid("mutable_parameters", "this driver has none")),
+            }
+        };
+        let unsupported =
+            unsupported.or_else(|| check().err().map(|status| status.message().to_owned()));
+        Ok(Response::new(match unsupported {
             Some(message) => wire::ValidateVolumeCapabilitiesResponse {
                 confirmed: None,
                 message,
@@ -277,7 +269,7 @@ impl Controller for ControllerService {
         let here = request
             .accessible_topology
             .as_ref()
-            .is_none_or(|place| self.driver.topology.is_within(place));
+            .is_none_or(|segments| self.driver.topology.is_within(segments));
         let fit = accesses
             .iter()
             .all(|access| unsupported_reason(access, parameters.kind).is_none());
@@ -369,9 +361,7 @@ impl Controller for ControllerService {
         let volume_condition = match self.driver.health_api.includes_condition() {
             true => self
                 .driver
-                .query_health(&id)
-                .await
-                .map(|health| self.driver.wire_condition(health))?,
+                .wire_condition(self.driver.query_health(&id).await?),
             false => None,
         };
         let published_node_ids = self.driver.published_node_ids(&volume);
@@ -430,11 +420,10 @@ fn no_snapshots() -> Status {
 /// Capacity of the requested kind; without one, of the kind that the daemon chooses by default,
 /// which it lists first.
 fn capacity_response(pool: &daemon::Pool, kind: daemon::ProvidedKind) -> wire::GetCapacityResponse {
-    let of = |kind: daemon::ProvidedKind| pool.kinds.iter().find(|pool| pool.kind() == kind);
-    let pool = match kind {
-        daemon::ProvidedKind::Unspecified => pool.kinds.first(),
-        kind => of(kind),
-    };
+    let pool = pool
+        .kinds
+        .iter()
+        .find(|pool| kind == daemon::ProvidedKind::Unspecified || pool.kind() == kind);
     match pool {
         Some(pool) if pool.trouble.is_empty() => wire::GetCapacityResponse {
             available_capacity: saturating_i64(pool.available_bytes),
@@ -447,99 +436,4 @@ fn capacity_response(pool: &daemon::Pool, kind: daemon::ProvidedKind) -> wire::G
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn pool(kind: daemon::ProvidedKind, available_bytes: u64, trouble: &str) -> daemon::PoolKind {
-        let (largest_bytes, smallest_bytes) = (available_bytes, 4096);
-        daemon::PoolKind {
-            kind: kind.into(),
-            total_bytes: 1 << 40,
-            available_bytes,
-            largest_bytes,
-            smallest_bytes,
-            trouble: trouble.into(),
-        }
-    }
-
-    #[test]
-    fn capacity_is_that_of_the_pool_which_a_volume_would_be_made_in() {
-        use daemon::ProvidedKind::{Loop, Lvm, Unspecified};
-        let both = daemon::Pool {
-            kinds: vec![pool(Loop, 5000, ""), pool(Lvm, 7000, "")],
-        };
-        assert_eq!(
-            capacity_response(&both, Unspecified).available_capacity,
-            5000
-        );
-        let lvm = capacity_response(&both, Lvm);
-        assert_eq!(
-            (
-                lvm.available_capacity,
-                lvm.maximum_volume_size,
-                lvm.minimum_volume_size
-            ),
-            (7000, Some(7000), Some(4096))
-        );
-        let lvm_first = daemon::Pool {
-            kinds: vec![pool(Lvm, 7000, ""), pool(Loop, 5000, "")],
-        };
-        assert_eq!(
-            capacity_response(&lvm_first, Unspecified).available_capacity,
-            7000
-        );
-        assert_eq!(
-            capacity_response(
-                &daemon::Pool {
-                    kinds: vec![pool(Loop, 7000, "")]
-                },
-                Lvm
-            ),
-            wire::GetCapacityResponse::default()
-        );
-    }
-
-    #[test]
-    fn a_faulty_pool_has_no_capacity() {
-        let pool = daemon::Pool {
-            kinds: vec![pool(daemon::ProvidedKind::Loop, 7000, "read-only")],
-        };
-        assert_eq!(
-            capacity_response(&pool, daemon::ProvidedKind::Unspecified),
-            wire::GetCapacityResponse::default()
-        );
-    }
-
-    #[test]
-    fn an_unsupported_access_is_refused_with_its_reason() {
-        let access = |mode: daemon::AccessMode| daemon::Access {
-            mode: mode.into(),
-            ..Default::default()
-        };
-        let loops = daemon::ProvidedKind::Loop;
-        assert_eq!(
-            unsupported_reason(&access(daemon::AccessMode::SingleNodeSingleWriter), loops),
-            None
-        );
-        let many = unsupported_reason(&access(daemon::AccessMode::MultiNodeMultiWriter), loops)
-            .expect("unfit");
-        assert!(
-            many.starts_with("access_mode: MULTI_NODE_MULTI_WRITER: "),
-            "{many}"
-        );
-        let block = daemon::Access {
-            block: true,
-            ..access(daemon::AccessMode::SingleNodeWriter)
-        };
-        assert_eq!(unsupported_reason(&block, loops), None);
-        assert!(unsupported_reason(&block, daemon::ProvidedKind::StaticDirectory).is_some());
-        let ntfs = daemon::Access {
-            fs_type: "ntfs".into(),
-            ..access(daemon::AccessMode::SingleNodeWriter)
-        };
-        assert_eq!(
-            unsupported_reason(&ntfs, loops).as_deref(),
-            Some("fs_type: `ntfs` is none of ext4, xfs, btrfs")
-        );
-    }
-}
+mod tests;

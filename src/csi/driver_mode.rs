@@ -117,17 +117,24 @@ pub(crate) async fn run(
 }
 
 fn build_services(mode: Mode, driver: &Arc<Driver>, reconnector: &Reconnector) -> Routes {
-    let identity = IdentityService::new(driver.name.clone(), reconnector.ready());
-    let controller = ControllerServer::new(ControllerService::new(driver.clone()))
-        .max_decoding_message_size(MAX_MESSAGE_BYTES);
+    let identity = IdentityService {
+        driver_name: driver.name.clone(),
+        ready: reconnector.ready(),
+    };
+    let controller = ControllerService {
+        driver: driver.clone(),
+    };
+    let controller = ControllerServer::new(controller).max_decoding_message_size(MAX_MESSAGE_BYTES);
     let routes =
         Routes::new(IdentityServer::new(identity).max_decoding_message_size(MAX_MESSAGE_BYTES))
             .add_service(controller);
     if mode == Mode::Controller {
         return routes;
     }
-    let node = NodeServer::new(NodeService::new(driver.clone()))
-        .max_decoding_message_size(MAX_MESSAGE_BYTES);
+    let node = NodeService {
+        driver: driver.clone(),
+    };
+    let node = NodeServer::new(node).max_decoding_message_size(MAX_MESSAGE_BYTES);
     routes
         .add_service(node)
         .add_service(podmon_service(driver).server())

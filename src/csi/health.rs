@@ -54,7 +54,7 @@ impl HealthStatus {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VolumeCondition {
     pub abnormal: bool,
-    /// As [`limits::message`] makes it.
+    /// Made by [`limits::truncate_message`].
     pub message: String,
 }
 
@@ -69,7 +69,7 @@ pub struct VolumeHealth {
     /// Worst first, at most [`MAX_STATUSES`]; empty: healthy. Unknown health is an error of the
     /// call, because an empty list would mean healthy.
     pub statuses: Result<Vec<HealthStatus>, HealthUnknown>,
-    /// While health is unknown: the last known condition, whose message says so.
+    /// While health is unknown: the last known condition, and its message states that.
     pub condition: VolumeCondition,
     /// The drives belong to this node: what this node cannot reach, no node can reach.
     pub local: bool,

@@ -17,13 +17,7 @@ use crate::csi::interposer::health_source::{
 use crate::csi::{health, stats};
 
 pub(crate) struct HealthClient {
-    agent: Agent,
-}
-
-impl HealthClient {
-    pub(crate) fn new(agent: Agent) -> HealthClient {
-        HealthClient { agent }
-    }
+    pub agent: Agent,
 }
 
 impl HealthSource for HealthClient {

@@ -11,16 +11,10 @@ use crate::csi::wire::plugin_capability::volume_expansion::Type as Expansion;
 use crate::csi::wire::plugin_capability::{self, Type};
 
 pub(crate) struct IdentityService {
-    driver_name: String,
-    /// Once true, never false again: Probe is what liveness probes ask, and a shim that is
-    /// restarted because the daemon is away helps nobody.
-    ready: watch::Receiver<bool>,
-}
-
-impl IdentityService {
-    pub(crate) fn new(driver_name: String, ready: watch::Receiver<bool>) -> IdentityService {
-        IdentityService { driver_name, ready }
-    }
+    pub driver_name: String,
+    /// Once true, never false again: liveness probes call Probe, and restarting the shim because
+    /// the daemon is absent does not help.
+    pub ready: watch::Receiver<bool>,
 }
 
 #[tonic::async_trait]

@@ -64,7 +64,9 @@ pub(crate) async fn run(
     };
     let interposer = Interposer::new(
         Settings::new(upstream, health_apis),
-        Arc::new(HealthClient::new(agent.clone())),
+        Arc::new(HealthClient {
+            agent: agent.clone(),
+        }),
     );
     let upstream_connectivity = UpstreamConnectivity {
         driver: interposer.driver_name(),

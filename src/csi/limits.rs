@@ -16,8 +16,8 @@ pub(crate) const MAX_MESSAGE_LEN: usize = 1024;
 const UNSPECIFIED_REASON: &str = "Unspecified";
 const ELLIPSIS: &str = "…";
 
-/// `[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?`, at most [`REASON`] bytes. What does not fit becomes
-/// `_`.
+/// `[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?`, at most [`MAX_REASON_LEN`] bytes. Other characters
+/// become `_`.
 pub(crate) fn conform_reason(text: &str) -> Cow<'_, str> {
     let fits = |c: char| c.is_ascii_alphanumeric() || "_,:".contains(c);
     let begun = text.trim_start_matches(|c: char| !c.is_ascii_alphabetic());

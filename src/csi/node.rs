@@ -21,7 +21,8 @@ use crate::csi::validate::{
 use crate::csi::wire::node_server::Node;
 use crate::csi::wire::node_service_capability::rpc::Type as Can;
 use crate::csi::wire::node_service_capability::{Rpc, Type};
-use crate::csi::{stats, validate, wire};
+use crate::csi::{stats, wire};
+use crate::model::echo::echo;
 
 /// How long to wait for the first usage of a volume that was attached a moment ago.
 const FIRST_USAGE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -29,14 +30,10 @@ const FIRST_USAGE_TIMEOUT: Duration = Duration::from_secs(5);
 const USAGE_POLL_INTERVAL: Duration = Duration::from_millis(25);
 
 pub(crate) struct NodeService {
-    driver: Arc<Driver>,
+    pub driver: Arc<Driver>,
 }
 
 impl NodeService {
-    pub(crate) fn new(driver: Arc<Driver>) -> NodeService {
-        NodeService { driver }
-    }
-
     /// Usage at `path`, and the volume's health if the same answer has it. The daemon's snapshot
     /// lags behind its own actions: only for a volume that it has just attached at `path`, the
     /// query is repeated.
@@ -47,7 +44,7 @@ impl NodeService {
     ) -> Result<(Vec<wire::VolumeUsage>, Option<VolumeHealth>), Status> {
         let until = Instant::now() + FIRST_USAGE_TIMEOUT;
         loop {
-            let asked = self.driver.agent.query(|client| {
+            let answered = self.driver.agent.query(|client| {
                 fetch_usage(
                     client,
                     self.driver.name.clone(),
@@ -55,7 +52,10 @@ impl NodeService {
                     path.to_owned(),
                 )
             });
-            let (status, volume) = match asked.await.map_err(|status| with_volume_id(id, status))? {
+            let (status, volume) = match answered
+                .await
+                .map_err(|status| with_volume_id(id, status))?
+            {
                 UsageOutcome::Available(answer) => {
                     return Ok((
                         stats::to_wire(&stats::from_daemon(&answer)),
@@ -123,8 +123,8 @@ async fn fetch_usage(
 fn not_at_path(id: &str, path: &str) -> Status {
     Status::not_found(format!(
         "volume_path: the volume `{}` is not at `{}`",
-        validate::sanitized(id),
-        validate::sanitized(path)
+        echo(id),
+        echo(path)
     ))
 }
 
@@ -240,8 +240,8 @@ impl Node for NodeService {
         Ok(Response::new(wire::NodeUnpublishVolumeResponse {}))
     }
 
-    /// Unknown health is no error here: the condition says so, and is left out where no condition
-    /// is available.
+    /// Unknown health is no error here: the condition reports it, and is omitted if none is
+    /// available.
     async fn node_get_volume_stats(
         &self,
         request: Request<wire::NodeGetVolumeStatsRequest>,

@@ -192,86 +192,67 @@ impl Options {
         self.mode.or((!alone).then_some(Mode::Driver))
     }
 
+    /// The flags of single modes: whether the flag is given, the modes that use it, and whether they
+    /// need it.
+    fn mode_flags(&self) -> [(&'static str, bool, &'static [Mode], bool); 5] {
+        use Mode::{Controller, Driver, Interposer, Registrar};
+        [
+            (
+                "--registration-dir",
+                self.registration_dir.is_some(),
+                &[Registrar],
+                true,
+            ),
+            (
+                "--kubelet-registration-path",
+                self.kubelet_registration_path.is_some(),
+                &[Registrar],
+                true,
+            ),
+            ("--upstream", self.upstream.is_some(), &[Interposer], true),
+            (
+                "--controller-publish",
+                self.controller_publish,
+                &[Driver, Controller],
+                false,
+            ),
+            (
+                "--podmon-endpoint",
+                self.podmon_endpoint.is_some(),
+                &[Driver, Interposer],
+                false,
+            ),
+        ]
+    }
+
     /// Checks that each mode has its own flags and no others.
     pub(crate) fn validated(self) -> Result<Options, UsageError> {
         let Some(this) = self.mode() else {
-            return self.validated_reporter_only();
+            let given = self.mode_flags().into_iter().find(|(_, given, ..)| *given);
+            return match given {
+                Some((flag, ..)) => Err(UsageError::UnusedByReporter(flag)),
+                None => Ok(self),
+            };
         };
         let mode = this.name();
-        let Some(endpoint) = &self.endpoint else {
-            return Err(UsageError::Missing {
-                mode,
-                flag: "--endpoint",
-            });
-        };
-        let registrar = [
-            ("--registration-dir", self.registration_dir.is_some()),
-            (
-                "--kubelet-registration-path",
-                self.kubelet_registration_path.is_some(),
-            ),
-        ];
-        for (flag, given) in registrar {
-            match (this, given) {
-                (Mode::Registrar, false) => return Err(UsageError::Missing { mode, flag }),
-                (Mode::Driver | Mode::Controller | Mode::Interposer, true) => {
-                    return Err(UsageError::Unused { mode, flag });
-                }
+        if self.endpoint.is_none() {
+            let flag = "--endpoint";
+            return Err(UsageError::Missing { mode, flag });
+        }
+        for (flag, given, users, needed) in self.mode_flags() {
+            match (given, users.contains(&this)) {
+                (false, true) if needed => return Err(UsageError::Missing { mode, flag }),
+                (true, false) => return Err(UsageError::Unused { mode, flag }),
                 _ => {}
             }
         }
-        match (this, &self.upstream) {
-            (Mode::Interposer, None) => {
-                return Err(UsageError::Missing {
-                    mode,
-                    flag: "--upstream",
-                });
-            }
-            (Mode::Interposer, Some(upstream)) if upstream == endpoint => {
-                return Err(UsageError::UpstreamIsEndpoint);
-            }
-            (Mode::Driver | Mode::Controller | Mode::Registrar, Some(_)) => {
-                return Err(UsageError::Unused {
-                    mode,
-                    flag: "--upstream",
-                });
-            }
-            _ => {}
+        if self.upstream.is_some() && self.upstream == self.endpoint {
+            return Err(UsageError::UpstreamIsEndpoint);
         }
-        if self.controller_publish && !matches!(this, Mode::Driver | Mode::Controller) {
-            return Err(UsageError::Unused {
-                mode,
-                flag: "--controller-publish",
-            });
-        }
-        match &self.podmon_endpoint {
-            Some(_) if !matches!(this, Mode::Driver | Mode::Interposer) => {
-                return Err(UsageError::Unused {
-                    mode,
-                    flag: "--podmon-endpoint",
-                });
-            }
-            Some(podmon) if podmon == endpoint => return Err(UsageError::SameEndpoint),
-            _ => {}
+        if self.podmon_endpoint.is_some() && self.podmon_endpoint == self.endpoint {
+            return Err(UsageError::SameEndpoint);
         }
         Ok(self)
-    }
-
-    fn validated_reporter_only(self) -> Result<Options, UsageError> {
-        let of_modes = [
-            ("--registration-dir", self.registration_dir.is_some()),
-            (
-                "--kubelet-registration-path",
-                self.kubelet_registration_path.is_some(),
-            ),
-            ("--upstream", self.upstream.is_some()),
-            ("--podmon-endpoint", self.podmon_endpoint.is_some()),
-            ("--controller-publish", self.controller_publish),
-        ];
-        match of_modes.iter().find(|(_, given)| *given) {
-            Some((flag, _)) => Err(UsageError::UnusedByReporter(flag)),
-            None => Ok(self),
-        }
     }
 }
 
@@ -385,203 +366,4 @@ fn label_key(text: &str) -> Result<String, ValueError> {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    #[test]
-    fn an_endpoint_is_an_absolute_path_of_a_unix_socket() {
-        let parse = str::parse::<Endpoint>;
-        assert_eq!(
-            parse("unix:///csi/csi.sock").expect("right").path(),
-            Path::new("/csi/csi.sock")
-        );
-        for text in [
-            "tcp://127.0.0.1:1",
-            "/csi/csi.sock",
-            "",
-            "UNIX:///csi.sock",
-            "unix:/csi.sock",
-        ] {
-            assert_eq!(parse(text), Err(EndpointError::Scheme), "{text}");
-        }
-        assert_eq!(parse("unix://csi.sock"), Err(EndpointError::Relative));
-        assert_eq!(parse("unix://"), Err(EndpointError::Relative));
-        for text in ["unix:///", "unix:///csi/", "unix:///csi/.."] {
-            assert_eq!(parse(text), Err(EndpointError::NotAFile), "{text}");
-        }
-        assert!(parse(&format!("unix:///{}", "a".repeat(106))).is_ok());
-        assert_eq!(
-            parse(&format!("unix:///{}", "a".repeat(107))),
-            Err(EndpointError::TooLong(108))
-        );
-    }
-
-    fn usage(arguments: &str) -> Result<Options, UsageError> {
-        let words = ["diskvitals-csi", "--endpoint", "unix:///csi/csi.sock"]
-            .into_iter()
-            .chain(arguments.split_whitespace());
-        Options::try_parse_from(words).expect("parses").validated()
-    }
-
-    #[test]
-    fn each_mode_asks_for_its_own_flags_and_refuses_the_others() {
-        use UsageError::{Missing, Unused};
-        assert!(usage("").is_ok());
-        assert!(usage("--mode controller --controller-publish").is_ok());
-        assert!(usage("--mode interposer --upstream unix:///csi/real.sock").is_ok());
-        assert!(
-            usage("--mode registrar --registration-dir /r --kubelet-registration-path /k/csi.sock")
-                .is_ok()
-        );
-        for (arguments, error) in [
-            (
-                "--mode interposer",
-                Missing {
-                    mode: "interposer",
-                    flag: "--upstream",
-                },
-            ),
-            (
-                "--mode registrar",
-                Missing {
-                    mode: "registrar",
-                    flag: "--registration-dir",
-                },
-            ),
-            (
-                "--mode registrar --registration-dir /r",
-                Missing {
-                    mode: "registrar",
-                    flag: "--kubelet-registration-path",
-                },
-            ),
-            (
-                "--upstream unix:///a",
-                Unused {
-                    mode: "driver",
-                    flag: "--upstream",
-                },
-            ),
-            (
-                "--registration-dir /r",
-                Unused {
-                    mode: "driver",
-                    flag: "--registration-dir",
-                },
-            ),
-            (
-                "--mode interposer --upstream unix:///a --controller-publish",
-                Unused {
-                    mode: "interposer",
-                    flag: "--controller-publish",
-                },
-            ),
-            (
-                "--mode controller --podmon-endpoint unix:///a",
-                Unused {
-                    mode: "controller",
-                    flag: "--podmon-endpoint",
-                },
-            ),
-            (
-                "--mode interposer --upstream unix:///csi/csi.sock",
-                UsageError::UpstreamIsEndpoint,
-            ),
-            (
-                "--podmon-endpoint unix:///csi/csi.sock",
-                UsageError::SameEndpoint,
-            ),
-        ] {
-            assert_eq!(usage(arguments).expect_err(arguments), error);
-        }
-    }
-
-    #[test]
-    fn a_reporter_needs_no_endpoint_and_takes_no_flag_of_a_mode() {
-        let parse = |arguments: &str| {
-            Options::try_parse_from(
-                std::iter::once("diskvitals-csi").chain(arguments.split_whitespace()),
-            )
-        };
-        let usage = |arguments: &str| parse(arguments).expect("parses").validated();
-        let alone = usage("--report events,conditions --node-id worker-1").expect("right");
-        assert_eq!(
-            (alone.mode(), alone.report),
-            (None, vec![ReportKind::Events, ReportKind::Conditions])
-        );
-        for mode in [
-            "",
-            "--mode driver",
-            "--mode controller",
-            "--mode interposer --upstream unix:///b",
-        ] {
-            let options =
-                usage(&format!("--endpoint unix:///a {mode} --report events")).expect("right");
-            assert!(
-                options.mode().is_some() && options.report == [ReportKind::Events],
-                "{mode}"
-            );
-        }
-        assert_eq!(
-            usage("").expect_err("nothing"),
-            UsageError::Missing {
-                mode: "driver",
-                flag: "--endpoint"
-            }
-        );
-        assert_eq!(
-            usage("--mode driver --report events").expect_err("no socket"),
-            UsageError::Missing {
-                mode: "driver",
-                flag: "--endpoint"
-            }
-        );
-        assert_eq!(
-            usage("--report events --upstream unix:///b").expect_err("no mode"),
-            UsageError::UnusedByReporter("--upstream")
-        );
-        assert!(parse("--report everything").is_err());
-    }
-
-    #[test]
-    fn each_health_api_option_enables_what_it_names() {
-        let dialects = [HealthApi::Both, HealthApi::Condition, HealthApi::Health]
-            .map(|api| (api.includes_condition(), api.includes_health()));
-        assert_eq!(dialects, [(true, true), (true, false), (false, true)]);
-    }
-
-    #[test]
-    fn a_node_and_a_topology_key_have_the_form_that_kubernetes_takes() {
-        for (text, good) in [
-            ("worker-1.example", true),
-            ("", false),
-            ("a b", false),
-            ("a\nb", false),
-            (&"a".repeat(257), false),
-        ] {
-            assert_eq!(node_id(text).is_ok(), good, "{text:?}");
-        }
-        for (text, good) in [
-            ("topology.diskvitals.io/node", true),
-            ("a/b", true),
-            ("node", false),
-            ("a/b/c", false),
-            ("/b", false),
-            ("a/-b", false),
-            ("a_b/c", false),
-        ] {
-            assert_eq!(label_key(text).is_ok(), good, "{text:?}");
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn an_endpoint_reads_as_it_was_written(text in "(unix://)?/?\\PC*") {
-            if let Ok(endpoint) = text.parse::<Endpoint>() {
-                prop_assert_eq!(endpoint.to_string(), text);
-            }
-        }
-    }
-}
+mod tests;

@@ -6,7 +6,8 @@ use std::collections::HashMap;
 use tonic::Status;
 
 use crate::api::wire::ProvidedKind;
-use crate::csi::validate::{invalid, sanitized, validate_map};
+use crate::csi::validate::{invalid, validate_map};
+use crate::model::echo::echo;
 
 const KIND: &str = "diskvitals.io/kind";
 const MKFS_OPTIONS: &str = "diskvitals.io/mkfs-options";
@@ -48,12 +49,11 @@ pub(crate) fn parse_parameters(given: &HashMap<String, String>) -> Result<Parame
             FS_TYPE => value.clone_into(&mut parameters.fs_type),
             key if PROVISIONER_METADATA.contains(&key) => {}
             key => {
-                let what = format_args!(
-                    "`{}` is not known; known are {KIND}, {MKFS_OPTIONS} and {FS_TYPE}",
-                    sanitized(key)
-                )
-                .to_string();
-                return Err(invalid("parameters", what));
+                let key = echo(key);
+                return Err(invalid(
+                    "parameters",
+                    format_args!("`{key}` is unknown; known are {KIND}, {MKFS_OPTIONS}, {FS_TYPE}"),
+                ));
             }
         }
     }
@@ -66,7 +66,7 @@ fn parse_kind(value: &str) -> Result<ProvidedKind, Status> {
         "lvm" => Ok(ProvidedKind::Lvm),
         other => Err(invalid(
             "parameters",
-            format_args!("{KIND}: `{}` is neither `loop` nor `lvm`", sanitized(other)),
+            format_args!("{KIND}: `{}` is neither `loop` nor `lvm`", echo(other)),
         )),
     }
 }

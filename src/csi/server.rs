@@ -25,7 +25,7 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(4);
 /// For one answer, unless the service has reasons of its own.
 pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 const STREAMS_PER_CONNECTION: u32 = 64;
-/// Largest request, in bytes; each service is told.
+/// Largest request, in bytes; set for each service.
 pub(crate) const MAX_MESSAGE_BYTES: usize = 16 << 20;
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -67,7 +67,7 @@ pub(crate) async fn wait_stopped(mut stopped: watch::Receiver<bool>) {
     let _ = stopped.wait_for(|stopped| *stopped).await;
 }
 
-/// Serves until `stop` completes, then lets calls finish for [`DRAIN`] and removes the socket where
+/// Serves until `stop` completes, then lets calls finish for [`DRAIN_TIMEOUT`] and removes the socket where
 /// it is still ours. `request` is for one answer.
 pub(crate) async fn serve(
     listener: Listener,
@@ -94,7 +94,7 @@ pub(crate) async fn serve(
         () = stop => {}
     }
     stopping.send_replace(true);
-    // Whoever has not finished by then is cut off when the runtime ends.
+    // Calls that have not finished by then are cut off when the runtime ends.
     tokio::time::timeout(DRAIN_TIMEOUT, serving)
         .await
         .unwrap_or(Ok(()))

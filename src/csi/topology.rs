@@ -46,17 +46,17 @@ impl Topology {
         HashMap::from([(CONTEXT_KEY.to_owned(), self.value.clone())])
     }
 
-    /// Whether `place` includes this node. A place without segments is everywhere; a place with
-    /// another key does not include it.
-    pub(crate) fn is_within(&self, place: &wire::Topology) -> bool {
-        place
+    /// Whether `topology` includes this node. A topology without segments includes every node; one
+    /// with another key does not include this node.
+    pub(crate) fn is_within(&self, topology: &wire::Topology) -> bool {
+        topology
             .segments
             .iter()
             .all(|(key, value)| *key == self.key && *value == self.value)
     }
 
     /// RESOURCE_EXHAUSTED when the volume is required elsewhere (CSI, CreateVolume: unable to
-    /// provision in accessible_topology). A mere preference for another place is no obstacle.
+    /// provision in accessible_topology). A mere preference for another node is no error.
     pub(crate) fn require_accessible(
         &self,
         requirement: Option<&wire::TopologyRequirement>,
@@ -68,7 +68,7 @@ impl Topology {
         if requirement
             .requisite
             .iter()
-            .any(|place| self.is_within(place))
+            .any(|topology| self.is_within(topology))
         {
             return Ok(());
         }

@@ -15,6 +15,7 @@ use crate::csi::agent::MAX_CALL_TIMEOUT;
 use crate::csi::wire;
 use crate::csi::wire::volume_capability::AccessType;
 use crate::csi::wire::volume_capability::access_mode::Mode;
+use crate::model::echo::echo;
 use crate::model::provision::PodRef;
 
 /// CSI's limit for texts that have no other one, in bytes (Size Limits).
@@ -25,8 +26,6 @@ const MAX_PATH_LEN: usize = 4095;
 const MAX_MAP_LEN: usize = 4096;
 /// Mount options of one capability, in bytes (CSI, MountVolume.mount_flags: 4 KiB).
 const MAX_MOUNT_FLAGS_LEN: usize = 4096;
-/// Characters of a caller's text that are repeated in a message.
-const MAX_ECHO_CHARS: usize = 200;
 
 const POD_UID: &str = "csi.storage.k8s.io/pod.uid";
 const POD_NAME: &str = "csi.storage.k8s.io/pod.name";
@@ -37,25 +36,9 @@ pub(crate) fn invalid(field: &str, what: impl std::fmt::Display) -> Status {
     Status::invalid_argument(format!("{field}: {what}"))
 }
 
-/// The caller's text as messages repeat it.
-pub(crate) fn sanitized(text: &str) -> String {
-    let mut shown: String = text
-        .chars()
-        .take(MAX_ECHO_CHARS)
-        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
-        .collect();
-    if text.chars().nth(MAX_ECHO_CHARS).is_some() {
-        shown.push('…');
-    }
-    shown
-}
-
 /// NOT_FOUND: no volume of this driver has this id.
 pub(crate) fn volume_not_found(id: &str) -> Status {
-    Status::not_found(format!(
-        "volume_id: no volume has the id `{}`",
-        sanitized(id)
-    ))
+    Status::not_found(format!("volume_id: no volume has the id `{}`", echo(id)))
 }
 
 fn require_non_empty(field: &str, value: &str) -> Result<(), Status> {
@@ -63,6 +46,16 @@ fn require_non_empty(field: &str, value: &str) -> Result<(), Status> {
         Err(invalid(field, "is empty"))
     } else {
         Ok(())
+    }
+}
+
+fn validate_length(field: &str, value: &str, most: usize) -> Result<(), Status> {
+    match value.len() {
+        length if length <= most => Ok(()),
+        length => Err(invalid(
+            field,
+            format_args!("has {length} bytes, at most {most} are possible"),
+        )),
     }
 }
 
@@ -93,15 +86,7 @@ pub(crate) fn validate_node_id(id: &str) -> Result<(), Status> {
 /// CreateVolumeRequest.name).
 pub(crate) fn validate_name(name: &str) -> Result<(), Status> {
     require_non_empty("name", name)?;
-    if name.len() > MAX_STRING_LEN {
-        return Err(invalid(
-            "name",
-            format_args!(
-                "has {} bytes, at most {MAX_STRING_LEN} are possible",
-                name.len()
-            ),
-        ));
-    }
+    validate_length("name", name, MAX_STRING_LEN)?;
     if name.chars().any(char::is_control) {
         return Err(invalid("name", "has control characters"));
     }
@@ -111,22 +96,14 @@ pub(crate) fn validate_name(name: &str) -> Result<(), Status> {
 /// A path to act on: absolute, without `.`, `..`, empty parts and NUL.
 pub(crate) fn validate_path(field: &str, path: &str) -> Result<(), Status> {
     require_non_empty(field, path)?;
-    if path.len() > MAX_PATH_LEN {
-        return Err(invalid(
-            field,
-            format_args!(
-                "has {} bytes, at most {MAX_PATH_LEN} are possible",
-                path.len()
-            ),
-        ));
-    }
+    validate_length(field, path, MAX_PATH_LEN)?;
     if path.contains('\0') {
         return Err(invalid(field, "has a NUL in it"));
     }
     let Some(below) = path.strip_prefix('/') else {
         return Err(invalid(
             field,
-            format_args!("`{}` is not absolute", sanitized(path)),
+            format_args!("`{}` is not absolute", echo(path)),
         ));
     };
     let clean = below.strip_suffix('/').unwrap_or(below);
@@ -136,31 +113,27 @@ pub(crate) fn validate_path(field: &str, path: &str) -> Result<(), Status> {
     {
         return Err(invalid(
             field,
-            format_args!("`{}` has empty parts, `.` or `..` in it", sanitized(path)),
+            format_args!("`{}` has empty parts, `.` or `..` in it", echo(path)),
         ));
     }
     Ok(())
 }
 
 /// The path of a volume. False: no volume can be at this path.
-pub(crate) fn is_possible_path(field: &str, place: &str) -> Result<bool, Status> {
-    require_non_empty(field, place)?;
-    Ok(validate_path(field, place).is_ok())
+pub(crate) fn is_possible_path(field: &str, path: &str) -> Result<bool, Status> {
+    require_non_empty(field, path)?;
+    Ok(validate_path(field, path).is_ok())
 }
 
-/// Access modes that a volume on one node supports. MULTI_NODE_READER_ONLY is one of them: Kubernetes
-/// has no other mode for ReadOnlyMany, and topology lets only this node reach the volume.
+/// Access modes that a volume on one node supports, by the rule of
+/// `model::provision::AccessMode::is_for_one_node`.
 pub(crate) fn is_single_node_mode(mode: daemon::AccessMode) -> bool {
-    match mode {
-        daemon::AccessMode::SingleNodeWriter
-        | daemon::AccessMode::SingleNodeReaderOnly
-        | daemon::AccessMode::SingleNodeSingleWriter
-        | daemon::AccessMode::SingleNodeMultiWriter
-        | daemon::AccessMode::MultiNodeReaderOnly => true,
+    !matches!(
+        mode,
         daemon::AccessMode::Unspecified
-        | daemon::AccessMode::MultiNodeSingleWriter
-        | daemon::AccessMode::MultiNodeMultiWriter => false,
-    }
+            | daemon::AccessMode::MultiNodeSingleWriter
+            | daemon::AccessMode::MultiNodeMultiWriter
+    )
 }
 
 fn to_daemon_mode(mode: Mode) -> daemon::AccessMode {
@@ -182,9 +155,7 @@ pub(crate) fn parse_capability(
     field: &str,
     capability: Option<&wire::VolumeCapability>,
 ) -> Result<daemon::Access, Status> {
-    let Some(capability) = capability else {
-        return Err(invalid(field, "is missing"));
-    };
+    let capability = capability.ok_or_else(|| invalid(field, "is missing"))?;
     let asked = capability.access_mode.as_ref().map(|access| access.mode);
     let asked = asked.ok_or_else(|| invalid(field, "access_mode is missing"))?;
     let access_mode = Mode::try_from(asked).map_or(daemon::AccessMode::Unspecified, to_daemon_mode);
@@ -214,15 +185,8 @@ pub(crate) fn parse_capability(
                     "mount.volume_mount_group: this driver leaves group ownership to the kubelet",
                 ));
             }
-            if mount.fs_type.len() > MAX_STRING_LEN {
-                return Err(invalid(
-                    field,
-                    format_args!(
-                        "mount.fs_type: has {} bytes, at most {MAX_STRING_LEN} are possible",
-                        mount.fs_type.len()
-                    ),
-                ));
-            }
+            let fs_type_field = format!("{field}: mount.fs_type");
+            validate_length(&fs_type_field, &mount.fs_type, MAX_STRING_LEN)?;
             if mount.mount_flags.iter().map(String::len).sum::<usize>() > MAX_MOUNT_FLAGS_LEN {
                 return Err(invalid(
                     field,
@@ -251,7 +215,7 @@ pub(crate) fn parse_capabilities(
         .collect()
 }
 
-/// (required, limit) in bytes; 0: no wish. OUT_OF_RANGE for numbers below 0 and for a limit below
+/// (required, limit) in bytes; 0: not given. OUT_OF_RANGE for numbers below 0 and for a limit below
 /// what is required.
 pub(crate) fn parse_capacity_range(
     range: Option<&wire::CapacityRange>,
@@ -329,15 +293,15 @@ fn parse_grpc_timeout(header: &str) -> Option<Duration> {
         return None;
     }
     let number: u64 = digits.parse().ok()?;
-    match unit {
-        'H' => Some(Duration::from_secs(number * 3600)),
-        'M' => Some(Duration::from_secs(number * 60)),
-        'S' => Some(Duration::from_secs(number)),
-        'm' => Some(Duration::from_millis(number)),
-        'u' => Some(Duration::from_micros(number)),
-        'n' => Some(Duration::from_nanos(number)),
-        _ => None,
-    }
+    Some(match unit {
+        'H' => Duration::from_secs(number * 3600),
+        'M' => Duration::from_secs(number * 60),
+        'S' => Duration::from_secs(number),
+        'm' => Duration::from_millis(number),
+        'u' => Duration::from_micros(number),
+        'n' => Duration::from_nanos(number),
+        _ => return None,
+    })
 }
 
 /// The daemon's field names and those of CSI: a refusal must name the field that the caller gave.

@@ -67,7 +67,7 @@ impl DeviceFile {
         let size = sys::device_size(file.as_fd())?;
         Ok(DeviceFile {
             file,
-            dev: dev_no_from_rdev(data.rdev()),
+            dev: dev_no(data.rdev()),
             size,
         })
     }
@@ -124,9 +124,10 @@ impl DeviceFile {
     }
 }
 
-pub(crate) fn dev_no_from_rdev(rdev: u64) -> DevNo {
+/// st_dev or st_rdev (stat(2)), in two parts.
+pub(crate) fn dev_no(number: u64) -> DevNo {
     let part = |part: u64| u32::try_from(part).unwrap_or(u32::MAX);
-    DevNo::new(part(major(rdev)), part(minor(rdev)))
+    DevNo::new(part(major(number)), part(minor(number)))
 }
 
 /// FS_NOCOW_FL (linux/fs.h): an empty file's blocks are written where they are.

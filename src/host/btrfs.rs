@@ -43,7 +43,7 @@ pub enum BtrfsError {
     },
 }
 
-/// None where there is nobody to answer: a mount of one file, a filesystem that is no btrfs. Leaves
+/// None where the kernel does not answer: a mount of one file, a filesystem that is no btrfs. Leaves
 /// no trace (O_NOATIME).
 pub(crate) fn members(path: &HostPath) -> Result<Option<Members>, BtrfsError> {
     let flags = OFlag::O_RDONLY

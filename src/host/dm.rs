@@ -77,11 +77,7 @@ pub(crate) fn table(root: &HostRoot, dev: DevNo) -> Result<Vec<String>, DmError>
 /// it does so itself (dm_get_target_type(), drivers/md/dm-target.c), which nobody needs
 /// CAP_SYS_MODULE for.
 pub(crate) fn load_target(root: &HostRoot, target: &str) -> Result<(), DmError> {
-    let control = File::options()
-        .read(true)
-        .write(true)
-        .open(root.at(CONTROL))
-        .map_err(DmError::Open)?;
+    let control = open_control(root)?;
     let failed = |source| DmError::TargetVersion {
         target: target.to_owned(),
         source,
@@ -99,21 +95,21 @@ pub(crate) fn load_target(root: &HostRoot, target: &str) -> Result<(), DmError> 
 /// for it is thawed. Nothing happens to one that is not suspended and has no table waiting
 /// (do_resume(), drivers/md/dm-ioctl.c).
 pub(crate) fn resume(root: &HostRoot, dev: DevNo) -> Result<(), DmError> {
-    let control = File::options()
-        .read(true)
-        .write(true)
-        .open(root.at(CONTROL))
-        .map_err(DmError::Open)?;
+    let control = open_control(root)?;
     sys::dm_dev_suspend(control.as_fd(), &mut request(dev, DM_HEADER, 0))
         .map_err(|source| DmError::Resume { dev, source })
 }
 
-fn query_table(root: &HostRoot, dev: DevNo, flags: u32) -> Result<Vec<String>, DmError> {
-    let control = File::options()
+fn open_control(root: &HostRoot) -> Result<File, DmError> {
+    File::options()
         .read(true)
         .write(true)
         .open(root.at(CONTROL))
-        .map_err(DmError::Open)?;
+        .map_err(DmError::Open)
+}
+
+fn query_table(root: &HostRoot, dev: DevNo, flags: u32) -> Result<Vec<String>, DmError> {
+    let control = open_control(root)?;
     let mut size = FIRST_BUFFER;
     while size <= MAX_BUFFER {
         let mut buffer = request(dev, size, flags);
@@ -158,11 +154,8 @@ fn parse_targets(buffer: &[u8]) -> Option<Vec<String>> {
         let next = usize::try_from(u32_at(spec, 20)?).ok()?;
         let kind = c_string(spec.get(24..SPEC)?)?;
         let status = c_string(spec.get(SPEC..)?)?;
-        lines.push(
-            format!("{start} {length} {kind} {status}")
-                .trim_end()
-                .to_owned(),
-        );
+        let line = format!("{start} {length} {kind} {status}");
+        lines.push(line.trim_end().to_owned());
         if next <= at && lines.len() < usize::try_from(count).ok()? {
             return None;
         }

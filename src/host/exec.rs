@@ -5,7 +5,7 @@
 //! cannot be killed is never waited for: the caller gets an `UnkillableChild`, and can await its
 //! end before it starts another one.
 
-use std::ffi::{CString, OsStr, OsString};
+use std::ffi::{CString, OsString};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -16,7 +16,7 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
-use tokio::process::{Child, ChildStdin, ChildStdout};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -85,7 +85,7 @@ pub(crate) enum ExecError {
 /// Nothing waits for it.
 #[derive(Debug)]
 pub struct UnkillableChild {
-    /// The process' state and what it waits in, where /proc tells
+    /// The process' state and what it waits in, where /proc shows it
     /// (`D (disk sleep) in blk_execute_rq`).
     pub waiting_in: Option<String>,
     exited: oneshot::Receiver<()>,
@@ -100,7 +100,7 @@ impl UnkillableChild {
         let (tell, gone) = oneshot::channel();
         tokio::spawn(async move {
             end.await;
-            // Nobody may wait for it any more.
+            // Nothing may wait for it any more.
             let _ = tell.send(());
         });
         UnkillableChild {
@@ -125,33 +125,16 @@ impl UnkillableChild {
 /// Runs a program to its end. When the future is dropped, the process group is killed.
 pub(crate) async fn run(exec: &Exec) -> Result<Output, ExecError> {
     let program = &exec.program;
-    if !program.is_absolute() {
-        return Err(ExecError::NotAbsolute(program.clone()));
-    }
-    let unkillable = |remains| ExecError::Unkillable {
-        program: program.clone(),
-        timeout: exec.timeout,
-        child: remains,
-    };
-    let failed = |source| ExecError::Start {
-        program: program.clone(),
-        source,
-    };
     let deadline = Instant::now() + exec.timeout;
-    let mut starting = start(exec).map_err(failed)?;
+    let mut command = command(program, &exec.args)?;
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     let StartedChild {
         mut child,
         mut group,
-    } = match tokio::time::timeout_at(deadline, &mut starting).await {
-        Ok(started) => started.unwrap_or_else(thread_lost).map_err(failed)?,
-        // The disk that the program lies on does not answer.
-        Err(_) => {
-            return Err(unkillable(UnkillableChild::watch(
-                None,
-                kill_late_start(starting),
-            )));
-        }
-    };
+    } = start(program, command, exec.timeout).await?;
     let stdin = child.stdin.take();
     let (mut stdout, mut stderr) = (
         BoundedBuffer::new(exec.max_output),
@@ -179,7 +162,7 @@ pub(crate) async fn run(exec: &Exec) -> Result<Output, ExecError> {
             // purpose stays.
             group.release();
             if !read_all {
-                // Elapsed: what is there by now is what it said.
+                // Elapsed: the output is what has arrived by now.
                 tokio::time::timeout(LATE_OUTPUT_TIMEOUT, &mut read)
                     .await
                     .ok();
@@ -201,7 +184,11 @@ pub(crate) async fn run(exec: &Exec) -> Result<Output, ExecError> {
                     program: program.clone(),
                     timeout: exec.timeout,
                 }),
-                Some(remains) => Err(unkillable(remains)),
+                Some(child) => Err(ExecError::Unkillable {
+                    program: program.clone(),
+                    timeout: exec.timeout,
+                    child,
+                }),
             }
         }
         Ok(Err(source)) => Err(ExecError::Wait {
@@ -235,44 +222,52 @@ impl StartedChild {
 }
 
 /// Becomes another program; whatever this process holds goes with it. SIGPIPE stays ignored, as it
-/// is here: it is not killed by the end of whoever reads what it says. Out: why it did not.
+/// is here: the end of its reader does not kill it. Out: why it was not started.
 pub(crate) fn exec(program: &Path, args: &[OsString]) -> io::Error {
     if !program.is_absolute() {
         return io::Error::new(io::ErrorKind::InvalidInput, "the path is not absolute");
     }
-    let word = |word: &OsStr| CString::new(word.as_bytes());
     let words: Result<Vec<CString>, _> = std::iter::once(program.as_os_str())
         .chain(args.iter().map(OsString::as_os_str))
-        .map(word)
+        .map(|word| CString::new(word.as_bytes()))
         .collect();
     let words = match words {
         Ok(words) => words,
-        Err(error) => return io::Error::new(io::ErrorKind::InvalidInput, error),
+        Err(error) => return error.into(),
     };
-    let Some(program) = words.first() else {
-        return io::ErrorKind::InvalidInput.into();
-    };
-    match nix::unistd::execv(program, &words) {
+    match nix::unistd::execv(&words[0], &words) {
         Ok(never) => match never {},
         Err(errno) => errno.into(),
     }
 }
 
-fn start(exec: &Exec) -> io::Result<oneshot::Receiver<io::Result<StartedChild>>> {
-    let mut command = command(&exec.program, &exec.args);
-    command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    // One that nobody waits for any more is killed as it is dropped.
-    spawn_in_thread(command, StartedChild::new)
+/// An `Unkillable` error: the program is not started in time, since its disk does not answer.
+async fn start(
+    program: &Path,
+    command: Command,
+    timeout: Duration,
+) -> Result<StartedChild, ExecError> {
+    let failed = |source| ExecError::Start {
+        program: program.to_owned(),
+        source,
+    };
+    // A child that nothing waits for any more is killed as it is dropped.
+    let mut starting = spawn_in_thread(command, StartedChild::new).map_err(failed)?;
+    match tokio::time::timeout(timeout, &mut starting).await {
+        Ok(started) => started.unwrap_or_else(thread_lost).map_err(failed),
+        Err(_) => Err(ExecError::Unkillable {
+            program: program.to_owned(),
+            timeout,
+            child: UnkillableChild::watch(None, kill_late_start(starting)),
+        }),
+    }
 }
 
 /// Starts it in a thread of its own: whoever starts a process waits until its program is read from
 /// disk (vfork(2)), which on a dead disk never ends. Such a thread ends with the disk's answer, or
-/// with the daemon. What is started after nobody waits any more is dropped.
+/// with the daemon. A process that is started when nothing waits for it any more is dropped.
 pub(super) fn spawn_in_thread<T: Send + 'static>(
-    mut command: tokio::process::Command,
+    mut command: Command,
     started: impl FnOnce(Child) -> T + Send + 'static,
 ) -> io::Result<oneshot::Receiver<io::Result<T>>> {
     let (tell, told) = oneshot::channel();
@@ -318,16 +313,19 @@ async fn reap(
 
 // Descriptors of ours are CLOEXEC (the standard library opens nothing else), so the child has its
 // three only.
-#[allow(clippy::disallowed_methods)] // This is the place where processes are started.
-fn command(program: &Path, args: &[String]) -> tokio::process::Command {
-    let mut command = tokio::process::Command::new(program);
+#[allow(clippy::disallowed_methods)] // Only here are other programs started.
+fn command(program: &Path, args: &[String]) -> Result<Command, ExecError> {
+    if !program.is_absolute() {
+        return Err(ExecError::NotAbsolute(program.to_owned()));
+    }
+    let mut command = Command::new(program);
     command
         .args(args)
         .env_clear()
         .env("LANG", "C.UTF-8")
         .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
-    command.current_dir(Path::new("/")).process_group(0);
-    command
+    command.current_dir("/").process_group(0);
+    Ok(command)
 }
 
 /// A program that writes for as long as it runs. Dropping it kills its process group.
@@ -344,36 +342,22 @@ pub(crate) async fn spawn_streaming(
     program: &Path,
     args: &[String],
 ) -> Result<(StreamingChild, OwnedFd), ExecError> {
-    if !program.is_absolute() {
-        return Err(ExecError::NotAbsolute(program.to_owned()));
-    }
-    let failed = |source| ExecError::Start {
-        program: program.to_owned(),
-        source,
-    };
-    let mut command = command(program, args);
+    let mut command = command(program, args)?;
     command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::null());
-    let mut starting = spawn_in_thread(command, StartedChild::new).map_err(failed)?;
-    let StartedChild { mut child, group } =
-        match tokio::time::timeout(START_TIMEOUT, &mut starting).await {
-            Ok(started) => started.unwrap_or_else(thread_lost).map_err(failed)?,
-            Err(_) => {
-                return Err(ExecError::Unkillable {
-                    program: program.to_owned(),
-                    timeout: START_TIMEOUT,
-                    child: UnkillableChild::watch(None, kill_late_start(starting)),
-                });
-            }
-        };
+    let StartedChild { mut child, group } = start(program, command, START_TIMEOUT).await?;
     let output = child
         .stdout
         .take()
         .ok_or(io::ErrorKind::BrokenPipe.into())
-        .and_then(ChildStdout::into_owned_fd);
-    Ok((StreamingChild { child, group }, output.map_err(failed)?))
+        .and_then(ChildStdout::into_owned_fd)
+        .map_err(|source| ExecError::Start {
+            program: program.to_owned(),
+            source,
+        })?;
+    Ok((StreamingChild { child, group }, output))
 }
 
 impl StreamingChild {
@@ -471,184 +455,4 @@ pub(super) fn program_on_a_dead_disk(directory: &Path) -> (PathBuf, crate::host:
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn shell(script: &str) -> Exec {
-        Exec {
-            program: "/bin/sh".into(),
-            args: vec!["-c".to_owned(), script.to_owned()],
-            stdin: Vec::new(),
-            timeout: Duration::from_secs(60),
-            max_output: 100,
-        }
-    }
-
-    #[tokio::test]
-    async fn input_output_status_and_a_small_environment() {
-        let exec = Exec {
-            stdin: b"hello".to_vec(),
-            max_output: 1000,
-            ..shell("cat; env >&2; exit 3")
-        };
-        let output = run(&exec).await.unwrap();
-        assert_eq!(
-            (output.status, output.stdout.as_slice(), output.truncated),
-            (3 << 8, &b"hello"[..], false)
-        );
-        let env = String::from_utf8(output.stderr).unwrap();
-        let names: std::collections::BTreeSet<&str> = env
-            .lines()
-            .filter_map(|line| line.split('=').next())
-            .collect();
-        assert!(
-            names.is_subset(&["LANG", "PATH", "PWD", "OLDPWD", "SHLVL", "_"].into()),
-            "{env}"
-        );
-    }
-
-    #[tokio::test]
-    async fn output_is_bounded_and_an_unread_input_is_no_error() {
-        let exec = Exec {
-            stdin: vec![b'x'; 1 << 20],
-            ..shell("exec 0<&-; head -c 300000 /dev/zero")
-        };
-        let output = run(&exec).await.unwrap();
-        assert_eq!(
-            (output.status, output.stdout.len(), output.truncated),
-            (0, 100, true)
-        );
-    }
-
-    #[tokio::test]
-    async fn a_time_out_kills_the_children_too() {
-        let dir = tempfile::tempdir().unwrap();
-        let pids = dir.path().join("pids");
-        let exec = Exec {
-            timeout: Duration::from_millis(500),
-            ..shell(&format!("sleep 1000 & echo $! > {}; wait", pids.display()))
-        };
-        assert!(matches!(run(&exec).await, Err(ExecError::TimedOut { .. })));
-        // Killed or never started under load; it must not be running.
-        if let Ok(pid) = std::fs::read_to_string(&pids)
-            .unwrap_or_default()
-            .trim()
-            .parse::<u32>()
-        {
-            let alive = || {
-                std::fs::read_to_string(format!("/proc/{pid}/stat"))
-                    .is_ok_and(|stat| !stat.contains(") Z"))
-            };
-            for _ in 0..600 {
-                if !alive() {
-                    return;
-                }
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
-            panic!("{pid} still runs");
-        }
-    }
-
-    #[tokio::test]
-    async fn a_program_that_ignores_sigterm_is_killed() {
-        let exec = Exec {
-            timeout: Duration::from_millis(200),
-            ..shell("trap '' TERM INT HUP; while :; do sleep 1000; done")
-        };
-        assert!(matches!(run(&exec).await, Err(ExecError::TimedOut { .. })));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn an_unkillable_child_is_returned_and_its_exit_can_be_awaited() {
-        let (release, held) = oneshot::channel::<()>();
-        let end = async move {
-            held.await.ok();
-        };
-        let mut gone = Box::pin(
-            reap(Some(std::process::id()), end)
-                .await
-                .expect("it is still there")
-                .exited(),
-        );
-        assert!(
-            tokio::time::timeout(Duration::from_secs(86400), &mut gone)
-                .await
-                .is_err()
-        );
-        release.send(()).unwrap();
-        gone.await;
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_child_that_exits_soon_after_the_kill_is_reaped() {
-        assert!(
-            reap(None, tokio::time::sleep(Duration::from_millis(100)))
-                .await
-                .is_none()
-        );
-    }
-
-    #[tokio::test]
-    async fn background_children_do_not_delay_the_result() {
-        let output = run(&shell("sleep 5 & echo done")).await.unwrap();
-        assert_eq!(output.stdout, b"done\n");
-    }
-
-    #[tokio::test]
-    async fn a_dropped_streaming_child_is_killed_with_its_process_group() {
-        use std::io::BufRead;
-        let (following, output) = spawn_streaming(
-            Path::new("/bin/sh"),
-            &["-c".to_owned(), "sleep 1000 & echo $!; wait".to_owned()],
-        )
-        .await
-        .unwrap();
-        let pid = tokio::task::spawn_blocking(move || {
-            nix::fcntl::fcntl(
-                &output,
-                nix::fcntl::FcntlArg::F_SETFL(nix::fcntl::OFlag::empty()),
-            )
-            .unwrap();
-            std::io::BufReader::new(std::fs::File::from(output))
-                .lines()
-                .next()
-                .unwrap()
-                .unwrap()
-        });
-        let stat = format!("/proc/{}/stat", pid.await.unwrap());
-        assert!(std::fs::exists(&stat).unwrap());
-        drop(following);
-        while std::fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z")) {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    }
-
-    #[tokio::test]
-    async fn a_program_on_a_dead_disk_does_not_block_the_runtime() {
-        let dir = tempfile::tempdir().unwrap();
-        let (program, lease) = program_on_a_dead_disk(dir.path());
-        let mut start = Box::pin(spawn_streaming(&program, &[]));
-        let started = tokio::time::timeout(Duration::from_millis(50), &mut start).await;
-        assert!(started.is_err(), "the disk has not answered");
-        drop(lease);
-        start.await.unwrap();
-    }
-
-    #[tokio::test]
-    async fn a_relative_or_missing_program_is_an_error_that_names_it() {
-        let error = run(&Exec {
-            program: "sh".into(),
-            ..shell("")
-        })
-        .await
-        .unwrap_err();
-        assert_eq!(error.to_string(), "starting sh: the path is not absolute");
-        let error = run(&Exec {
-            program: "/nonexistent/x".into(),
-            ..shell("")
-        })
-        .await
-        .unwrap_err();
-        assert_eq!(error.to_string(), "starting /nonexistent/x");
-    }
-}
+mod tests;

@@ -11,9 +11,10 @@ use nix::fcntl::{OFlag, open};
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::fanotify::{EventFFlags, Fanotify, InitFlags, MarkFlags, MaskFlags};
-use nix::sys::stat::{Mode, fstat, major, minor};
+use nix::sys::stat::{Mode, fstat};
 use nix::sys::statfs::fstatfs;
 
+use crate::host::block::dev_no;
 use crate::host::sys;
 use crate::model::dev::DevNo;
 use crate::model::path::HostPath;
@@ -39,9 +40,7 @@ impl MarkTarget {
             OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC,
             Mode::empty(),
         )?;
-        let number = fstat(&directory)?.st_dev;
-        let part = |number: u64| u32::try_from(number).map_err(|_| Errno::EOVERFLOW);
-        let dev = DevNo::new(part(major(number))?, part(minor(number))?);
+        let dev = dev_no(fstat(&directory)?.st_dev);
         let fsid = sys::fsid_bytes(fstatfs(&directory)?.filesystem_id());
         Ok(MarkTarget {
             directory,

@@ -4,12 +4,15 @@
 //! Each of these calls may wait in the kernel for ever: they belong in processes of their own. Does
 //! not decide which filesystem may be frozen, or when.
 
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::Mode;
 
+use crate::host::block::dev_no;
+use crate::host::mounting::mount_id;
 use crate::host::sys;
 use crate::model::dev::DevNo;
 use crate::model::path::HostPath;
@@ -28,8 +31,8 @@ pub struct OpenMount {
 pub enum FreezeError {
     #[error("opening {path}: {errno}")]
     Open { path: HostPath, errno: Errno },
-    #[error("looking at what is mounted at {path}: {why}")]
-    ReadMountInfo { path: HostPath, why: String },
+    #[error("looking at what is mounted at {path}: {error}")]
+    ReadMountInfo { path: HostPath, error: io::Error },
 }
 
 impl OpenMount {
@@ -50,11 +53,11 @@ impl OpenMount {
             path: path.clone(),
             errno,
         })?;
-        let look = |why: String| FreezeError::ReadMountInfo {
+        let look = |error: io::Error| FreezeError::ReadMountInfo {
             path: path.clone(),
-            why,
+            error,
         };
-        let stat = nix::sys::stat::fstat(&fd).map_err(|errno| look(errno.to_string()))?;
+        let stat = nix::sys::stat::fstat(&fd).map_err(|errno| look(errno.into()))?;
         let mut devs = vec![dev_no(stat.st_dev)];
         devs.extend(
             mounted_dev(&fd)
@@ -82,18 +85,10 @@ impl OpenMount {
 }
 
 /// What mountinfo says of the mount that `fd` was opened through, which is the filesystem itself,
-/// also where stat(2) tells of a btrfs' subvolume.
-fn mounted_dev(fd: &OwnedFd) -> Result<Option<DevNo>, String> {
-    let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd()))
-        .map_err(|error| error.to_string())?;
-    let Some(id) = info
-        .lines()
-        .find_map(|line| line.strip_prefix("mnt_id:"))
-        .map(str::trim)
-    else {
-        return Ok(None);
-    };
-    let mounts = std::fs::read("/proc/self/mountinfo").map_err(|error| error.to_string())?;
+/// also where stat(2) has the number of a btrfs subvolume.
+fn mounted_dev(fd: &OwnedFd) -> io::Result<Option<DevNo>> {
+    let id = mount_id(fd.as_fd())?.to_string();
+    let mounts = std::fs::read("/proc/self/mountinfo")?;
     let line = mounts
         .split(|byte| *byte == b'\n')
         .find(|line| line.split(|byte| *byte == b' ').next() == Some(id.as_bytes()));
@@ -102,16 +97,7 @@ fn mounted_dev(fd: &OwnedFd) -> Result<Option<DevNo>, String> {
     Ok(dev.and_then(|dev| dev.parse().ok()))
 }
 
-/// st_dev, in two parts.
-pub(crate) fn dev_no(dev: u64) -> DevNo {
-    let part = |part: u64| u32::try_from(part).unwrap_or(u32::MAX);
-    DevNo::new(
-        part(nix::sys::stat::major(dev)),
-        part(nix::sys::stat::minor(dev)),
-    )
-}
-
-fn errno(error: std::io::Error) -> Errno {
+fn errno(error: io::Error) -> Errno {
     error
         .raw_os_error()
         .map_or(Errno::UnknownErrno, Errno::from_raw)

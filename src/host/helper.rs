@@ -7,6 +7,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::Stdio;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use serde::Serialize;
@@ -14,12 +15,18 @@ use serde::de::DeserializeOwned;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
+use tokio::sync::Semaphore;
+
 use crate::host::exec::{spawn_in_thread, thread_lost};
 
 /// Messages are small.
 const MAX_LINE: u64 = 1 << 20;
 /// A helper starts within milliseconds and always reads; one that does not is useless.
 const HELPER_TIMEOUT: Duration = Duration::from_secs(10);
+/// Starts in progress at the same time. Each has a thread of its own, which hangs as long as the
+/// disk that the program lies on.
+const MAX_STARTS: usize = 4;
+static STARTS: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(MAX_STARTS)));
 
 #[derive(Clone, Debug)]
 pub struct Program {
@@ -35,32 +42,42 @@ pub struct Helper {
     stdout: BufReader<ChildStdout>,
     /// What was read of a line.
     line: Vec<u8>,
+    max_line: u64,
 }
 
 #[derive(Debug, thiserror::Error)]
 pub enum HelperError {
-    #[error("starting a helper process")]
+    #[error("starting a child process")]
     Start(#[source] std::io::Error),
-    #[error("a helper process has not been started in {} s: the disk that its program lies on does not answer", HELPER_TIMEOUT.as_secs())]
+    #[error("a child process was not started within {} s: the disk that holds its program does not answer", HELPER_TIMEOUT.as_secs())]
     StartTimeout,
-    #[error("a helper process was started without its pipes")]
+    #[error("a child process was started without its pipes")]
     NoPipes,
-    #[error("talking to a helper process")]
+    #[error("the pipe to a child process")]
     Pipe(#[source] std::io::Error),
-    #[error("a helper process has not listened for {} s", HELPER_TIMEOUT.as_secs())]
+    #[error("a child process has not read its input for {} s", HELPER_TIMEOUT.as_secs())]
     WriteTimeout,
-    #[error("a helper process has ended")]
+    #[error("a child process ended without an answer")]
     Exited,
-    #[error("encoding a line for a helper process")]
+    #[error("encoding a message for a child process")]
     Encode(#[source] serde_json::Error),
-    #[error("what a helper process says makes no sense")]
+    #[error("a message of a child process makes no sense")]
     Decode(#[source] serde_json::Error),
 }
 
 impl Helper {
     /// A helper that is started after the time-out finds its input closed, and ends.
-    #[allow(clippy::disallowed_methods)] // Our own binary, no shell, bounded lines.
     pub async fn start(program: &Program) -> Result<Helper, HelperError> {
+        Helper::start_with(program, STARTS.clone(), MAX_LINE).await
+    }
+
+    /// `starts`: the bound on starts in progress. `max_line`: the length of the longest message.
+    #[allow(clippy::disallowed_methods)] // Our own binary, no shell, bounded lines.
+    pub(super) async fn start_with(
+        program: &Program,
+        starts: Arc<Semaphore>,
+        max_line: u64,
+    ) -> Result<Helper, HelperError> {
         let mut command = Command::new(&program.program);
         command
             .args(&program.args)
@@ -68,12 +85,18 @@ impl Helper {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .kill_on_drop(false);
-        let started = spawn_in_thread(command, |child| child).map_err(HelperError::Start)?;
-        let started = tokio::time::timeout(HELPER_TIMEOUT, started)
+        let started = async {
+            // The semaphore is never closed.
+            let permit = starts.acquire_owned().await.ok();
+            let starting = spawn_in_thread(command, move |child| {
+                drop(permit);
+                child
+            })?;
+            starting.await.unwrap_or_else(thread_lost)
+        };
+        let mut child = tokio::time::timeout(HELPER_TIMEOUT, started)
             .await
-            .map_err(|_| HelperError::StartTimeout)?;
-        let mut child = started
-            .unwrap_or_else(thread_lost)
+            .map_err(|_| HelperError::StartTimeout)?
             .map_err(HelperError::Start)?;
         let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(HelperError::NoPipes);
@@ -83,12 +106,13 @@ impl Helper {
             stdin,
             stdout: BufReader::new(stdout),
             line: Vec::new(),
+            max_line,
         })
     }
 
     /// The next message. Cancel-safe: the part of a line that was read is kept.
     pub async fn recv<T: DeserializeOwned>(&mut self) -> Result<T, HelperError> {
-        let left = MAX_LINE.saturating_sub(self.line.len() as u64);
+        let left = self.max_line.saturating_sub(self.line.len() as u64);
         (&mut self.stdout)
             .take(left)
             .read_until(b'\n', &mut self.line)
@@ -97,9 +121,9 @@ impl Helper {
         if self.line.last() != Some(&b'\n') {
             return Err(HelperError::Exited);
         }
-        let said = serde_json::from_slice(&self.line).map_err(HelperError::Decode);
+        let message = serde_json::from_slice(&self.line).map_err(HelperError::Decode);
         self.line.clear();
-        said
+        message
     }
 
     /// SIGKILL. The next `recv` reports the end.
@@ -108,8 +132,8 @@ impl Helper {
         let _ = self.child.start_kill();
     }
 
-    pub async fn send(&mut self, what: &impl Serialize) -> Result<(), HelperError> {
-        let mut line = serde_json::to_vec(what).map_err(HelperError::Encode)?;
+    pub async fn send(&mut self, message: &impl Serialize) -> Result<(), HelperError> {
+        let mut line = serde_json::to_vec(message).map_err(HelperError::Encode)?;
         line.push(b'\n');
         let written = tokio::time::timeout(HELPER_TIMEOUT, self.stdin.write_all(&line)).await;
         written
@@ -133,5 +157,38 @@ impl Helper {
     /// The process id, until the process has been reaped.
     pub(crate) fn id(&self) -> Option<u32> {
         self.child.id()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::exec::program_on_a_dead_disk;
+
+    #[tokio::test]
+    async fn starts_on_a_dead_disk_are_bounded_and_one_that_is_given_up_ends() {
+        let dir = tempfile::tempdir().unwrap();
+        let (program, lease) = program_on_a_dead_disk(dir.path());
+        let hangs = Program {
+            program,
+            args: Vec::new(),
+        };
+        let starts = Arc::new(Semaphore::new(1));
+        let start = |program| Helper::start_with(program, starts.clone(), MAX_LINE);
+        let soon = Duration::from_millis(50);
+        let first = tokio::time::timeout(soon, start(&hangs)).await;
+        assert!(first.is_err(), "the disk has not answered");
+        assert_eq!(starts.available_permits(), 0, "its thread still hangs");
+        let works = Program {
+            program: "/bin/cat".into(),
+            args: Vec::new(),
+        };
+        let mut second = Box::pin(start(&works));
+        let waiting = tokio::time::timeout(soon, &mut second).await;
+        assert!(waiting.is_err(), "there is no thread for it");
+        drop(lease);
+        let mut helper = second.await.expect("the disk has answered");
+        helper.send(&7).await.unwrap();
+        assert_eq!(helper.recv::<u8>().await.unwrap(), 7);
     }
 }

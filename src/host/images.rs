@@ -167,7 +167,7 @@ pub(crate) fn attach(image: &Path, read_only: bool) -> Result<AttachedImage, Ima
             .open(node_path(&name))
         {
             Ok(node) => node,
-            // Removed since; its node is made by devtmpfs before the number is told.
+            // Removed since; devtmpfs makes its node before the kernel returns the number.
             Err(error) if is_not_attached(&error) => continue,
             Err(error) => return Err(ImageError::Open(node_path(&name), error)),
         };
@@ -193,16 +193,12 @@ pub(crate) fn attach(image: &Path, read_only: bool) -> Result<AttachedImage, Ima
 fn configure(node: &File, file: &File, info: sys::LoopInfo) -> io::Result<()> {
     // Block size 0: 512 bytes, or what direct I/O asks for (loop_configure(),
     // drivers/block/loop.c).
-    match sys::loop_configure(node.as_fd(), file.as_fd(), 0, info) {
-        Err(error) if error.raw_os_error() == Some(Errno::EINVAL as i32) => sys::loop_configure(
-            node.as_fd(),
-            file.as_fd(),
-            0,
-            sys::LoopInfo {
-                flags: info.flags & !DIRECT_IO,
-                ..info
-            },
-        ),
+    let configure = |info| sys::loop_configure(node.as_fd(), file.as_fd(), 0, info);
+    match configure(info) {
+        Err(error) if error.raw_os_error() == Some(Errno::EINVAL as i32) => {
+            let flags = info.flags & !DIRECT_IO;
+            configure(sys::LoopInfo { flags, ..info })
+        }
         other => other,
     }
 }
@@ -230,7 +226,7 @@ pub(crate) fn detach(attached: AttachedImage) -> Result<(), ImageError> {
     let AttachedImage { name, node, .. } = attached;
     let failed = |error| ImageError::Detach(name.clone(), error);
     drop(node);
-    // A mount, and whoever wants it alone, is seen without touching anything.
+    // Finds a mount, or an exclusive user, without changing anything.
     let alone = File::options()
         .read(true)
         .custom_flags(libc::O_EXCL | libc::O_CLOEXEC)
@@ -243,16 +239,12 @@ pub(crate) fn detach(attached: AttachedImage) -> Result<(), ImageError> {
         }
         Err(error) => return Err(failed(error)),
     };
-    let before = match sys::loop_status(node.as_fd()) {
+    let status = sys::loop_status(node.as_fd());
+    let before = match status.and_then(|status| sys::loop_clear(node.as_fd()).map(|()| status)) {
         Ok(status) => status,
         Err(error) if is_not_attached(&error) => return Ok(()),
         Err(error) => return Err(failed(error)),
     };
-    match sys::loop_clear(node.as_fd()) {
-        Ok(()) => {}
-        Err(error) if is_not_attached(&error) => return Ok(()),
-        Err(error) => return Err(failed(error)),
-    }
     drop(node);
     // Where others have it open, LOOP_CLR_FD means: with the last of them.
     let is_there = || Path::new("/sys/block").join(&name).join("loop").is_dir();
@@ -272,12 +264,9 @@ pub(crate) fn detach(attached: AttachedImage) -> Result<(), ImageError> {
 
 /// Takes back that it goes with its last user: what is reported as attached stays attached.
 fn clear_autoclear(name: &str, before: sys::LoopInfo) -> io::Result<()> {
-    let gone = |error: io::Error| {
-        if is_not_attached(&error) {
-            Ok(())
-        } else {
-            Err(error)
-        }
+    let gone = |error: io::Error| match is_not_attached(&error) {
+        true => Ok(()),
+        false => Err(error),
     };
     let node = match File::open(node_path(name)) {
         Ok(node) => node,
@@ -285,14 +274,8 @@ fn clear_autoclear(name: &str, before: sys::LoopInfo) -> io::Result<()> {
     };
     match sys::loop_status(node.as_fd()) {
         Ok(now) if (now.device, now.inode) == (before.device, before.inode) => {
-            sys::loop_set_status(
-                node.as_fd(),
-                &sys::LoopInfo {
-                    flags: now.flags & !AUTOCLEAR,
-                    ..now
-                },
-            )
-            .or_else(gone)
+            let flags = now.flags & !AUTOCLEAR;
+            sys::loop_set_status(node.as_fd(), &sys::LoopInfo { flags, ..now }).or_else(gone)
         }
         // Another file's by now.
         Ok(_) => Ok(()),

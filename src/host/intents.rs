@@ -120,7 +120,7 @@ fn write_atomically(
         return Err(IntentError::NotInMemory(directory.to_owned()));
     }
     let path = directory.join(name);
-    // Whoever reads sees a whole note or none.
+    // A reader finds a whole note or none.
     let draft = directory.join(format!(".{name}.draft"));
     let text =
         serde_json::to_vec(note).map_err(|error| IntentError::Encode(path.clone(), error))?;
@@ -188,7 +188,7 @@ impl<T> StoredIntent<T> {
 }
 
 impl FreezeIntent {
-    /// Whoever wrote it, in this process' /proc, can still thaw.
+    /// Its writer, in this process' /proc, can still thaw.
     pub(crate) fn is_writer_alive(&self) -> bool {
         process_start_time(self.pid) == Some(self.started)
     }

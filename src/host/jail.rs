@@ -100,7 +100,7 @@ pub(crate) struct JailedProcess {
 }
 
 /// `program` is our own binary, with the arguments that bring it to `inside::enter`.
-#[allow(clippy::disallowed_methods)] // This is the door: absolute path, no shell, a fixed environment.
+#[allow(clippy::disallowed_methods)] // Absolute path, no shell, a fixed environment.
 pub(crate) fn start(
     program: &Program,
     plan: &JailSpec,
@@ -168,12 +168,12 @@ impl JailedProcess {
     /// Why the program did not begin. To be asked when the process has ended.
     pub(crate) fn setup_error(&mut self) -> Option<String> {
         let mut text = Vec::new();
-        // An end or an error: what is there is all that is told.
+        // An end or an error: there is no more text.
         self.setup_error.take()?.read_to_end(&mut text).ok();
         (!text.is_empty()).then(|| String::from_utf8_lossy(&text).into_owned())
     }
 
-    /// To it and whatever it has started. After its end there is nobody to be told.
+    /// To it and all that it has started. After its end the signal reaches nothing.
     pub(crate) fn signal(&self, signal: Signal) {
         killpg(self.group, signal).ok();
     }

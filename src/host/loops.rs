@@ -17,6 +17,7 @@ use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 
 use crate::host::root::HostRoot;
 use crate::host::sys;
+use crate::model::causes::with_causes;
 use crate::model::dev::DevNo;
 
 /// Name of the node that our loops stand on: `/sys/block/loopN/loop/backing_file` ends with it. As
@@ -73,16 +74,7 @@ pub fn is_ours(backing_file: &str) -> bool {
 
 /// Makes a node below `dir` and opens it for reading. `flags` of open(2) besides.
 pub(crate) fn open_node(dir: &Path, name: &str, dev: DevNo, flags: i32) -> Result<File, LoopError> {
-    let path = dir.join(name);
-    match mknod(
-        &path,
-        SFlag::S_IFBLK,
-        Mode::from_bits_truncate(0o400),
-        makedev(u64::from(dev.major), u64::from(dev.minor)),
-    ) {
-        Ok(()) | Err(Errno::EEXIST) => {}
-        Err(errno) => return Err(LoopError::Node(path, errno)),
-    }
+    let path = make_node(dir, name, SFlag::S_IFBLK, 0o400, dev)?;
     File::options()
         .read(true)
         .custom_flags(flags)
@@ -128,8 +120,9 @@ impl ReadOnlyLoop {
         let wanted = READ_ONLY | AUTOCLEAR | DIRECT_IO;
         let status = sys::loop_status(self.node.as_fd())
             .map_err(|error| LoopError::Status(self.name.clone(), error))?;
-        let shown = root.read(format!("/sys/block/{}/loop/dio", self.name));
-        let shown = shown.map_err(|error| LoopError::Status(self.name.clone(), error))?;
+        let shown = root
+            .read(format!("/sys/block/{}/loop/dio", self.name))
+            .map_err(|error| LoopError::Status(self.name.clone(), error))?;
         if status.flags & wanted == wanted && shown.trim_ascii() == b"1" {
             Ok(())
         } else {
@@ -160,17 +153,11 @@ pub(crate) fn detach_all(root: &HostRoot, dir: &Path) -> Vec<String> {
     let detached = ours.map(|name| match detach(root, dir, &name) {
         Ok(()) => format!("{name}, left over from a filesystem check, was detached"),
         Err(error) => format!(
-            "{name}, left over from a filesystem check, stays: {error}: {}",
-            cause(&error)
+            "{name}, left over from a filesystem check, stays: {}",
+            with_causes(&error)
         ),
     });
     detached.collect()
-}
-
-fn cause(error: &LoopError) -> String {
-    std::error::Error::source(error)
-        .map(ToString::to_string)
-        .unwrap_or_default()
 }
 
 fn detach(root: &HostRoot, dir: &Path, name: &str) -> Result<(), LoopError> {
@@ -188,18 +175,23 @@ fn detach(root: &HostRoot, dir: &Path, name: &str) -> Result<(), LoopError> {
     }
 }
 
-fn control(dir: &Path) -> Result<File, LoopError> {
-    let path = dir.join("loop-control");
-    let number = makedev(u64::from(CONTROL.major), u64::from(CONTROL.minor));
-    match mknod(
-        &path,
-        SFlag::S_IFCHR,
-        Mode::from_bits_truncate(0o600),
-        number,
-    ) {
-        Ok(()) | Err(Errno::EEXIST) => {}
-        Err(errno) => return Err(LoopError::Node(path, errno)),
+fn make_node(
+    dir: &Path,
+    name: &str,
+    kind: SFlag,
+    mode: u32,
+    dev: DevNo,
+) -> Result<PathBuf, LoopError> {
+    let path = dir.join(name);
+    let number = makedev(u64::from(dev.major), u64::from(dev.minor));
+    match mknod(&path, kind, Mode::from_bits_truncate(mode), number) {
+        Ok(()) | Err(Errno::EEXIST) => Ok(path),
+        Err(errno) => Err(LoopError::Node(path, errno)),
     }
+}
+
+fn control(dir: &Path) -> Result<File, LoopError> {
+    let path = make_node(dir, "loop-control", SFlag::S_IFCHR, 0o600, CONTROL)?;
     File::options()
         .read(true)
         .write(true)
@@ -215,10 +207,8 @@ fn open_loop(
 ) -> Result<Option<(String, DevNo, File)>, LoopError> {
     let name = format!("loop{number}");
     // Its minor is not its number where loops have partitions (max_part).
-    let Ok(text) = root.read(format!("/sys/block/{name}/dev")) else {
-        return Ok(None);
-    };
-    let Ok(dev) = String::from_utf8_lossy(&text).parse::<DevNo>() else {
+    let dev = root.read(format!("/sys/block/{name}/dev")).ok();
+    let Some(dev) = dev.and_then(|text| String::from_utf8_lossy(&text).parse().ok()) else {
         return Ok(None);
     };
     match open_node(dir, &name, dev, libc::O_CLOEXEC) {

@@ -4,7 +4,7 @@
 //! Not by mount(2): a mount is put onto a descriptor, so that no path is resolved a second time; it
 //! is complete, read-only included, before anybody sees it; and the kernel says in words why it
 //! refused (the context's log). In: descriptors, names and options. Out: mounts, or why not. What
-//! options mean is known here only as far as the kernel wants them told in different ways.
+//! options mean is known here only as far as the kernel takes them by different calls.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -64,7 +64,7 @@ pub(crate) enum MountError {
     },
 }
 
-/// What the kernel said besides the error's number.
+/// The kernel's messages about an error.
 #[derive(Debug, Default)]
 pub(crate) struct FsContextLog(Vec<String>);
 
@@ -111,7 +111,7 @@ fn parse_options(options: &[String]) -> ParsedOptions<'_> {
             "nodiratime" => (NO_DIR_ATIME, 0),
             "diratime" => (0, NO_DIR_ATIME),
             "nosymfollow" => (NO_SYMFOLLOW, 0),
-            // fstab(5): said to mount(8), not to the kernel.
+            // fstab(5): for mount(8), not for the kernel.
             "defaults" | "auto" | "noauto" | "_netdev" | "nofail" | "user" | "nouser" | "users"
             | "owner" | "group" | "" => continue,
             comment if comment.starts_with("x-") || comment.starts_with("X-") => continue,

@@ -4,17 +4,38 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 
+use caps::errors::CapsError;
 use caps::{CapSet, Capability, CapsHashSet};
+use nix::errno::Errno;
 use nix::sched::{CloneFlags, setns};
 
 use crate::host::root::HostRoot;
 
-/// Makes this (single-threaded) process see the mounts that PID 1 of the host sees. `Err` is a
-/// limitation in words, not a failure: what is seen then is our own namespace.
-pub(crate) fn enter_host_mounts(root: &HostRoot) -> Result<(), String> {
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NamespaceError {
+    #[error("entering the root of the host's mount namespace")]
+    EnterRoot(#[source] io::Error),
+    #[error("volumes are probed in the daemon's own mount namespace, not PID 1's ({}: {error}): what is mounted only there is not reached", host.display())]
+    NotEntered { host: PathBuf, error: io::Error },
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CapabilityError {
+    #[error("reading this process's capabilities")]
+    Read(#[source] CapsError),
+    #[error("giving up {0} capabilities")]
+    Drop(&'static str, #[source] CapsError),
+    #[error("setting no_new_privs")]
+    NoNewPrivileges(#[source] Errno),
+}
+
+/// Makes this (single-threaded) process see the mounts that PID 1 of the host sees. An error is a
+/// limitation: this process then sees its own namespace.
+pub(crate) fn enter_host_mounts(root: &HostRoot) -> Result<(), NamespaceError> {
     let host = root.at("/proc/1/ns/mnt");
-    let why = match (
+    let error = match (
         std::fs::metadata(&host),
         std::fs::metadata("/proc/self/ns/mnt"),
     ) {
@@ -25,11 +46,7 @@ pub(crate) fn enter_host_mounts(root: &HostRoot) -> Result<(), String> {
             setns(namespace, CloneFlags::CLONE_NEWNS).map_err(io::Error::from)
         }) {
             // setns(2) leaves the root and working directory of the new namespace.
-            Ok(()) => {
-                return std::env::set_current_dir("/").map_err(|error| {
-                    format!("entering the root of the host's mount namespace: {error}")
-                });
-            }
+            Ok(()) => return std::env::set_current_dir("/").map_err(NamespaceError::EnterRoot),
             Err(error) => error,
         },
         (Err(error), _) => error,
@@ -40,22 +57,15 @@ pub(crate) fn enter_host_mounts(root: &HostRoot) -> Result<(), String> {
         std::fs::read("/proc/self/mountinfo"),
     ) {
         (Ok(theirs), Ok(ours)) if theirs == ours => Ok(()),
-        _ => Err(format!(
-            "volumes are probed in the daemon's own mount namespace, not PID 1's ({}: {why}): what is mounted only there is not reached",
-            host.display()
-        )),
+        _ => Err(NamespaceError::NotEntered { host, error }),
     }
 }
 
 /// Keeps only `wanted`, for this process and whatever it could start. Not being root is no error:
 /// there is nothing to give up.
-pub(crate) fn limit_capabilities(wanted: &[Capability]) -> Result<(), String> {
-    let dropping = |what: &str| {
-        let what = what.to_owned();
-        move |error: caps::errors::CapsError| format!("giving up {what} capabilities: {error}")
-    };
-    let held = caps::read(None, CapSet::Permitted)
-        .map_err(|error| format!("reading this process's capabilities: {error}"))?;
+pub(crate) fn limit_capabilities(wanted: &[Capability]) -> Result<(), CapabilityError> {
+    let dropping = |what| move |error| CapabilityError::Drop(what, error);
+    let held = caps::read(None, CapSet::Permitted).map_err(CapabilityError::Read)?;
     if held.contains(&Capability::CAP_SETPCAP) {
         for unwanted in caps::read(None, CapSet::Bounding)
             .map_err(dropping("bounding"))?
@@ -72,5 +82,5 @@ pub(crate) fn limit_capabilities(wanted: &[Capability]) -> Result<(), String> {
     caps::clear(None, CapSet::Inheritable).map_err(dropping("inheritable"))?;
     caps::set(None, CapSet::Effective, &kept).map_err(dropping("effective"))?;
     caps::set(None, CapSet::Permitted, &kept).map_err(dropping("permitted"))?;
-    nix::sys::prctl::set_no_new_privs().map_err(|errno| format!("setting no_new_privs: {errno}"))
+    nix::sys::prctl::set_no_new_privs().map_err(CapabilityError::NoNewPrivileges)
 }

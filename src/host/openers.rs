@@ -15,7 +15,7 @@ use crate::host::root::HostRoot;
 use crate::model::dev::DevNo;
 use crate::model::path::HostPath;
 
-/// Named ones; more are counted by whoever wants to.
+/// The most that are named.
 const MAX_OPENERS: usize = 32;
 /// Descriptors of one process that are looked at: the limit of a usual server many times over.
 const MAX_FDS_PER_PROCESS: usize = 65536;

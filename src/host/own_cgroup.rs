@@ -4,9 +4,9 @@
 //! In: the host's root. Out: nothing, or why this cannot be guaranteed, and what to change. Must be
 //! called by a single-threaded process.
 
-use std::io::ErrorKind;
+use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use nix::sched::{CloneFlags, setns};
 
@@ -17,6 +17,41 @@ use crate::model::path::HostPath;
 /// not make.
 const CGROUP_NAME: &str = "diskvitals-freeze";
 
+const MOUNTINFO: &str = "/proc/self/mountinfo";
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CgroupError {
+    #[error(
+        "what holds writers would not be in the host's PID namespace, and would be killed meanwhile when the daemon's ends: run the daemon on the host, or with hostPID"
+    )]
+    ForeignPidNamespace,
+    #[error(
+        "whether what holds writers would be in the host's PID namespace is unknown: {} does not show this process", .0.display()
+    )]
+    UnknownPidNamespace(PathBuf),
+    #[error(
+        "this process is in a cgroup namespace that cannot be left, and so cannot leave the daemon's control group: run the daemon privileged, or with the host's cgroup namespace"
+    )]
+    ForeignCgroupNamespace,
+    #[error(
+        "the {hierarchy} is not mounted, and so the daemon's control group {path} cannot be left"
+    )]
+    NotMounted {
+        hierarchy: &'static str,
+        path: String,
+    },
+    #[error("leaving the daemon's control group {0}")]
+    Leave(String, #[source] Box<CgroupError>),
+    #[error("reading {0}")]
+    Read(&'static str, #[source] io::Error),
+    #[error("writing {}", .0.display())]
+    Write(PathBuf, #[source] io::Error),
+    #[error("making {}", .0.display())]
+    Create(PathBuf, #[source] io::Error),
+    #[error("making {}, which `diskvitalsd worker apart /`, run by root, makes", .0.display())]
+    CreateDenied(PathBuf, #[source] io::Error),
+}
+
 /// Whether this process is in the first PID namespace, the one that ends with the machine. `root`
 /// as it is seen from the present mount namespace.
 ///
@@ -24,15 +59,10 @@ const CGROUP_NAME: &str = "diskvitals-freeze";
 /// same is told by the namespace's own name, or, where PID 1's may not be read (Yama, a security
 /// module; also for root), by its numbers: NSpid counts one for each namespace from the proc's own
 /// on down (proc_pid_status(5)).
-pub(crate) fn check_host_pid_namespace(root: &HostRoot) -> Result<(), String> {
-    let namespace = |path: PathBuf| {
-        std::fs::metadata(path)
-            .ok()
-            .map(|data| (data.dev(), data.ino()))
-    };
+pub(crate) fn check_host_pid_namespace(root: &HostRoot) -> Result<(), CgroupError> {
     let same = match (
-        namespace(root.at("/proc/1/ns/pid")),
-        namespace(PathBuf::from("/proc/self/ns/pid")),
+        namespace_id(&root.at("/proc/1/ns/pid")),
+        namespace_id(Path::new("/proc/self/ns/pid")),
     ) {
         (Some(host), Some(own)) => Some(host == own),
         _ => {
@@ -49,25 +79,18 @@ pub(crate) fn check_host_pid_namespace(root: &HostRoot) -> Result<(), String> {
         .is_ok_and(|name| name.trim_ascii() == b"kthreadd");
     match same {
         Some(true) if is_first => Ok(()),
-        Some(_) => {
-            Err("what holds writers would not be in the host's PID namespace, and would be killed meanwhile when the daemon's ends: \
-                        run the daemon on the host, or with hostPID"
-                .into())
-        }
-        None => Err(format!(
-            "whether what holds writers would be in the host's PID namespace cannot be told: {} does not show this process",
-            root.at("/proc").display()
-        )),
+        Some(_) => Err(CgroupError::ForeignPidNamespace),
+        None => Err(CgroupError::UnknownPidNamespace(root.at("/proc"))),
     }
 }
 
 /// Moves this process into a control group of its own at the root of each hierarchy that can kill
 /// for memory: the unified one, and version 1's `memory`. In the root group it is as well off. To
 /// be called in the host's mount namespace.
-pub(crate) fn enter_own_cgroup() -> Result<(), String> {
+pub(crate) fn enter_own_cgroup() -> Result<(), CgroupError> {
     enter_host_cgroup_namespace();
-    let read = |path: &str| {
-        std::fs::read_to_string(path).map_err(|error| format!("reading {path}: {error}"))
+    let read = |path: &'static str| {
+        std::fs::read_to_string(path).map_err(|error| CgroupError::Read(path, error))
     };
     // Seen from a cgroup namespace, what is above its root begins with `/..`
     // (cgroup_namespaces(7)).
@@ -75,12 +98,9 @@ pub(crate) fn enter_own_cgroup() -> Result<(), String> {
         .lines()
         .any(|line| parse_cgroup_line(line).is_some_and(|(_, path)| path.starts_with("/..")))
     {
-        return Err("this process is in a cgroup namespace that cannot be left, and so cannot leave the daemon's control group: \
-                    run the daemon privileged, or with the host's cgroup namespace"
-            .into());
+        return Err(CgroupError::ForeignCgroupNamespace);
     }
-    let mounts = std::fs::read("/proc/self/mountinfo")
-        .map_err(|error| format!("reading /proc/self/mountinfo: {error}"))?;
+    let mounts = read_mountinfo()?;
     for line in read("/proc/self/cgroup")?.lines() {
         let Some((hierarchy, path)) = parse_cgroup_line(line) else {
             continue;
@@ -89,13 +109,13 @@ pub(crate) fn enter_own_cgroup() -> Result<(), String> {
             continue;
         }
         let Some(at) = mount_point(&mounts, hierarchy) else {
-            return Err(format!(
-                "the {} is not mounted, and so the daemon's control group {path} cannot be left",
-                hierarchy.name()
-            ));
+            return Err(CgroupError::NotMounted {
+                hierarchy: hierarchy.name(),
+                path: path.to_owned(),
+            });
         };
         enter_in_hierarchy(&at)
-            .map_err(|why| format!("leaving the daemon's control group {path}: {why}"))?;
+            .map_err(|error| CgroupError::Leave(path.to_owned(), Box::new(error)))?;
     }
     Ok(())
 }
@@ -103,9 +123,8 @@ pub(crate) fn enter_own_cgroup() -> Result<(), String> {
 /// Makes that group in the hierarchies that are there, for processes that may not: a hierarchy's
 /// root is nobody's to write to (mode 0555), which asks for CAP_DAC_OVERRIDE, and to enter a group
 /// that is there does not. To be called in the host's mount namespace.
-pub(crate) fn create_own_cgroup() -> Result<(), String> {
-    let mounts = std::fs::read("/proc/self/mountinfo")
-        .map_err(|error| format!("reading /proc/self/mountinfo: {error}"))?;
+pub(crate) fn create_own_cgroup() -> Result<(), CgroupError> {
+    let mounts = read_mountinfo()?;
     for hierarchy in [CgroupHierarchy::Unified, CgroupHierarchy::Memory] {
         if let Some(at) = mount_point(&mounts, hierarchy) {
             create_in_hierarchy(&at)?;
@@ -163,35 +182,39 @@ fn mount_point(mounts: &[u8], hierarchy: CgroupHierarchy) -> Option<HostPath> {
     })
 }
 
-fn enter_in_hierarchy(hierarchy: &HostPath) -> Result<(), String> {
-    let procs = create_in_hierarchy(hierarchy)?.join("cgroup.procs");
-    // 0 is the process that writes (cgroup_procs_write(), kernel/cgroup/cgroup.c).
-    std::fs::write(&procs, "0").map_err(|error| format!("writing {}: {error}", procs.display()))
+fn read_mountinfo() -> Result<Vec<u8>, CgroupError> {
+    std::fs::read(MOUNTINFO).map_err(|error| CgroupError::Read(MOUNTINFO, error))
 }
 
-/// Where it is there already, nobody is asked for his rights.
-fn create_in_hierarchy(hierarchy: &HostPath) -> Result<PathBuf, String> {
+fn enter_in_hierarchy(hierarchy: &HostPath) -> Result<(), CgroupError> {
+    let procs = create_in_hierarchy(hierarchy)?.join("cgroup.procs");
+    // 0 is the process that writes (cgroup_procs_write(), kernel/cgroup/cgroup.c).
+    std::fs::write(&procs, "0").map_err(|error| CgroupError::Write(procs, error))
+}
+
+/// An existing group is used as it is, which needs no rights.
+fn create_in_hierarchy(hierarchy: &HostPath) -> Result<PathBuf, CgroupError> {
     let own = hierarchy.as_path().join(CGROUP_NAME);
     match std::fs::create_dir(&own) {
-        Err(error) if error.kind() != ErrorKind::AlreadyExists => {
-            let may = if error.kind() == ErrorKind::PermissionDenied {
-                "; `diskvitalsd worker apart /`, run by root, makes it"
-            } else {
-                ""
-            };
-            Err(format!("making {}: {error}{may}", own.display()))
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            Err(CgroupError::CreateDenied(own, error))
+        }
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            Err(CgroupError::Create(own, error))
         }
         _ => Ok(own),
     }
 }
 
-/// Where it may; whether it had to is seen by the paths afterwards.
+/// Device and inode of a file in /proc/PID/ns.
+fn namespace_id(path: &Path) -> Option<(u64, u64)> {
+    let data = std::fs::metadata(path).ok()?;
+    Some((data.dev(), data.ino()))
+}
+
+/// Where this is permitted; whether it was necessary shows in the paths afterwards.
 fn enter_host_cgroup_namespace() {
-    let id = |path: &str| {
-        std::fs::metadata(path)
-            .ok()
-            .map(|data| (data.dev(), data.ino()))
-    };
+    let id = |path| namespace_id(Path::new(path));
     if id("/proc/1/ns/cgroup") != id("/proc/self/ns/cgroup")
         && let Ok(namespace) = std::fs::File::open("/proc/1/ns/cgroup")
     {
@@ -226,18 +249,15 @@ mod tests {
         let hierarchy = tempfile::tempdir().unwrap();
         let at = HostPath::from(hierarchy.path());
         assert_eq!(
-            create_in_hierarchy(&at),
-            Ok(hierarchy.path().join(CGROUP_NAME))
+            create_in_hierarchy(&at).unwrap(),
+            hierarchy.path().join(CGROUP_NAME)
         );
         assert_eq!(
-            create_in_hierarchy(&at),
-            Ok(hierarchy.path().join(CGROUP_NAME))
+            create_in_hierarchy(&at).unwrap(),
+            hierarchy.path().join(CGROUP_NAME)
         );
-        let why = create_in_hierarchy(&"/nonexistent".into()).unwrap_err();
-        assert!(
-            why.starts_with("making /nonexistent/diskvitals-freeze: "),
-            "{why}"
-        );
+        let error = create_in_hierarchy(&"/nonexistent".into()).unwrap_err();
+        assert_eq!(error.to_string(), "making /nonexistent/diskvitals-freeze");
     }
 
     #[test]

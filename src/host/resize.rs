@@ -64,7 +64,7 @@ fn grow_ext4(directory: BorrowedFd<'_>, size: u64) -> Result<(), ResizeError> {
         source: errno.into(),
     })?;
     let unit = u64::try_from(told.block_size()).unwrap_or(0).max(1024);
-    // Where it is not among the permitted ones, the kernel says EPERM, which is told below.
+    // Where it is not among the permitted ones, the kernel answers EPERM, which is reported below.
     caps::raise(None, CapSet::Effective, Capability::CAP_SYS_RESOURCE).ok();
     let grown = sys::ext4_resize(directory, size / unit);
     let dropped = caps::drop(None, CapSet::Effective, Capability::CAP_SYS_RESOURCE);

@@ -8,6 +8,8 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
+pub(crate) use crate::host::kernel_structs::*;
+
 mod raw {
     // DM_TABLE_STATUS of linux/dm-ioctl.h: _IOWR(0xfd, 12, struct dm_ioctl). The size in the number
     // is that of the header only.
@@ -56,14 +58,6 @@ mod raw {
     nix::ioctl_readwrite!(fs_thaw, b'X', 120, nix::libc::c_int);
 }
 
-/// sizeof(struct dm_ioctl).
-pub(crate) const DM_HEADER: usize = 312;
-/// sizeof(struct xfs_fsop_geom), the answer to XFS_IOC_FSGEOMETRY (fs/xfs/libxfs/xfs_fs.h).
-pub(crate) const XFS_GEOMETRY: usize = 256;
-/// sizeof(struct btrfs_ioctl_fs_info_args), sizeof(struct btrfs_ioctl_dev_info_args).
-pub(crate) const BTRFS_FS_INFO: usize = 1024;
-pub(crate) const BTRFS_DEV_INFO: usize = 4096;
-
 /// DM_TABLE_STATUS. `buffer` starts with a struct dm_ioctl; its data_size is set here to the
 /// buffer's length, so the kernel stays inside.
 pub(crate) fn dm_table_status(control: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<()> {
@@ -71,16 +65,20 @@ pub(crate) fn dm_table_status(control: BorrowedFd<'_>, buffer: &mut [u8]) -> io:
     // SAFETY: the kernel reads and writes `data_size` bytes at most from the pointer
     // (copy_params(), drivers/md/dm-ioctl.c), which is the length of `buffer`, borrowed mutably for
     // the call; bytes need no alignment for copy_from_user and copy_to_user.
-    unsafe { raw::dm_table_status(control.as_raw_fd(), buffer.as_mut_ptr().cast()) }?;
-    Ok(())
+    Ok(
+        unsafe { raw::dm_table_status(control.as_raw_fd(), buffer.as_mut_ptr().cast()) }
+            .map(drop)?,
+    )
 }
 
 /// DM_DEV_SUSPEND: by the flags in the struct dm_ioctl at the start of `buffer`, suspend or resume.
 pub(crate) fn dm_dev_suspend(control: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<()> {
     set_dm_size(buffer)?;
     // SAFETY: as of dm_table_status.
-    unsafe { raw::dm_dev_suspend(control.as_raw_fd(), buffer.as_mut_ptr().cast()) }?;
-    Ok(())
+    Ok(
+        unsafe { raw::dm_dev_suspend(control.as_raw_fd(), buffer.as_mut_ptr().cast()) }
+            .map(drop)?,
+    )
 }
 
 /// DM_GET_TARGET_VERSION, of the target that is named in the struct dm_ioctl at the start of
@@ -88,8 +86,10 @@ pub(crate) fn dm_dev_suspend(control: BorrowedFd<'_>, buffer: &mut [u8]) -> io::
 pub(crate) fn dm_target_version(control: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<()> {
     set_dm_size(buffer)?;
     // SAFETY: as of dm_table_status.
-    unsafe { raw::dm_target_version(control.as_raw_fd(), buffer.as_mut_ptr().cast()) }?;
-    Ok(())
+    Ok(
+        unsafe { raw::dm_target_version(control.as_raw_fd(), buffer.as_mut_ptr().cast()) }
+            .map(drop)?,
+    )
 }
 
 fn set_dm_size(buffer: &mut [u8]) -> io::Result<()> {
@@ -133,12 +133,6 @@ pub(crate) fn btrfs_dev_info(
     Ok(info)
 }
 
-/// sizeof(struct xfs_ag_geometry); of struct xfs_bulk_ireq and struct xfs_bulkstat, of which one
-/// request and any number of answers make a struct xfs_bulkstat_req (fs/xfs/libxfs/xfs_fs.h).
-pub(crate) const XFS_AG_GEOMETRY: usize = 128;
-pub(crate) const XFS_BULK_HEADER: usize = 64;
-pub(crate) const XFS_BULKSTAT: usize = 192;
-
 /// XFS_IOC_AG_GEOMETRY of the allocation group `number`. EINVAL beyond the last.
 pub(crate) fn xfs_ag_geometry(
     directory: BorrowedFd<'_>,
@@ -165,58 +159,13 @@ pub(crate) fn xfs_bulkstat(directory: BorrowedFd<'_>, buffer: &mut [u8]) -> io::
     // SAFETY: the kernel writes the header and `icount` answers at most behind it
     // (xfs_ioc_bulkstat(), fs/xfs/xfs_ioctl.c), which is the length of `buffer`, borrowed mutably
     // for the call; bytes need no alignment for copy_from_user and copy_to_user.
-    unsafe { raw::xfs_bulkstat(directory.as_raw_fd(), buffer.as_mut_ptr().cast()) }?;
-    Ok(())
+    Ok(
+        unsafe { raw::xfs_bulkstat(directory.as_raw_fd(), buffer.as_mut_ptr().cast()) }
+            .map(drop)?,
+    )
 }
 
-/// struct loop_info64.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct LoopInfo {
-    pub device: u64,
-    pub inode: u64,
-    pub rdevice: u64,
-    pub offset: u64,
-    pub size_limit: u64,
-    pub number: u32,
-    pub encrypt_type: u32,
-    pub encrypt_key_size: u32,
-    pub flags: u32,
-    pub file_name: [u8; 64],
-    pub crypt_name: [u8; 64],
-    pub encrypt_key: [u8; 32],
-    pub init: [u64; 2],
-}
-
-/// struct loop_config.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct LoopConfig {
-    pub fd: u32,
-    pub block_size: u32,
-    pub info: LoopInfo,
-    pub reserved: [u64; 8],
-}
-
-impl LoopInfo {
-    pub(crate) const EMPTY: LoopInfo = LoopInfo {
-        device: 0,
-        inode: 0,
-        rdevice: 0,
-        offset: 0,
-        size_limit: 0,
-        number: 0,
-        encrypt_type: 0,
-        encrypt_key_size: 0,
-        flags: 0,
-        file_name: [0; 64],
-        crypt_name: [0; 64],
-        encrypt_key: [0; 32],
-        init: [0; 2],
-    };
-}
-
-/// LOOP_CTL_GET_FREE: the number of a loop device that nobody uses, made where there is none.
+/// LOOP_CTL_GET_FREE: the number of an unused loop device, made where there is none.
 pub(crate) fn loop_get_free(control: BorrowedFd<'_>) -> io::Result<u32> {
     // SAFETY: takes no argument, returns a number.
     let number = unsafe { raw::loop_ctl_get_free(control.as_raw_fd()) }?;
@@ -240,8 +189,7 @@ pub(crate) fn loop_configure(
     // SAFETY: the struct has the kernel's layout (C, no padding: 304 bytes) and is only read,
     // during the call; the kernel takes its own reference to the file behind the descriptor, which
     // is borrowed.
-    unsafe { raw::loop_configure(device.as_raw_fd(), &raw const config) }?;
-    Ok(())
+    Ok(unsafe { raw::loop_configure(device.as_raw_fd(), &raw const config) }.map(drop)?)
 }
 
 /// LOOP_GET_STATUS64. ENXIO where nothing is attached.
@@ -256,22 +204,19 @@ pub(crate) fn loop_status(device: BorrowedFd<'_>) -> io::Result<LoopInfo> {
 /// LOOP_CLR_FD: at once, or with the last user.
 pub(crate) fn loop_clear(device: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: takes no argument.
-    unsafe { raw::loop_clr_fd(device.as_raw_fd()) }?;
-    Ok(())
+    Ok(unsafe { raw::loop_clr_fd(device.as_raw_fd()) }.map(drop)?)
 }
 
 /// LOOP_SET_STATUS64: here, only its flags change (LO_FLAGS_AUTOCLEAR).
 pub(crate) fn loop_set_status(device: BorrowedFd<'_>, info: &LoopInfo) -> io::Result<()> {
     // SAFETY: the struct has the kernel's layout and is only read, during the call.
-    unsafe { raw::loop_set_status64(device.as_raw_fd(), &raw const *info) }?;
-    Ok(())
+    Ok(unsafe { raw::loop_set_status64(device.as_raw_fd(), &raw const *info) }.map(drop)?)
 }
 
 /// LOOP_SET_CAPACITY: the device takes the size that its file has by now.
 pub(crate) fn loop_set_capacity(device: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: takes no argument.
-    unsafe { raw::loop_set_capacity(device.as_raw_fd()) }?;
-    Ok(())
+    Ok(unsafe { raw::loop_set_capacity(device.as_raw_fd()) }.map(drop)?)
 }
 
 /// BLKGETSIZE64: of a block device, in bytes.
@@ -286,53 +231,36 @@ pub(crate) fn device_size(device: BorrowedFd<'_>) -> io::Result<u64> {
 pub(crate) fn zero_out(device: BorrowedFd<'_>, start: u64, length: u64) -> io::Result<()> {
     let range = [start, length];
     // SAFETY: two u64 that are only read, during the call.
-    unsafe { raw::zero_out(device.as_raw_fd(), &raw const range) }?;
-    Ok(())
+    Ok(unsafe { raw::zero_out(device.as_raw_fd(), &raw const range) }.map(drop)?)
 }
 
 /// BLKDISCARD: what the range reads as afterwards is the device's choice.
 pub(crate) fn discard(device: BorrowedFd<'_>, start: u64, length: u64) -> io::Result<()> {
     let range = [start, length];
     // SAFETY: as for `zero_out`.
-    unsafe { raw::discard(device.as_raw_fd(), &raw const range) }?;
-    Ok(())
+    Ok(unsafe { raw::discard(device.as_raw_fd(), &raw const range) }.map(drop)?)
 }
 
 /// FS_IOC_SETFLAGS of a file (ioctl_iflags(2)).
 pub(crate) fn set_file_flags(file: BorrowedFd<'_>, flags: i32) -> io::Result<()> {
     let flags = nix::libc::c_long::from(flags);
     // SAFETY: a long that is only read, during the call.
-    unsafe { raw::set_file_flags(file.as_raw_fd(), &raw const flags) }?;
-    Ok(())
+    Ok(unsafe { raw::set_file_flags(file.as_raw_fd(), &raw const flags) }.map(drop)?)
 }
 
 /// EXT4_IOC_RESIZE_FS of the mounted filesystem, to so many of its blocks. Asks for
 /// CAP_SYS_RESOURCE (ext4_resize_begin()).
 pub(crate) fn ext4_resize(directory: BorrowedFd<'_>, blocks: u64) -> io::Result<()> {
     // SAFETY: a u64 that is only read, during the call.
-    unsafe { raw::ext4_resize(directory.as_raw_fd(), &raw const blocks) }?;
-    Ok(())
-}
-
-/// struct xfs_growfs_data: filesystem blocks, and the percentage of them that inodes may take.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct XfsGrow {
-    pub blocks: u64,
-    pub inode_percent: u32,
-    pub padding: u32,
+    Ok(unsafe { raw::ext4_resize(directory.as_raw_fd(), &raw const blocks) }.map(drop)?)
 }
 
 /// XFS_IOC_FSGROWFSDATA of the mounted filesystem.
 pub(crate) fn xfs_grow_data(directory: BorrowedFd<'_>, grow: XfsGrow) -> io::Result<()> {
     // SAFETY: the struct has the kernel's layout (16 bytes, its padding spelt out) and is only
     // read, during the call.
-    unsafe { raw::xfs_grow_data(directory.as_raw_fd(), &raw const grow) }?;
-    Ok(())
+    Ok(unsafe { raw::xfs_grow_data(directory.as_raw_fd(), &raw const grow) }.map(drop)?)
 }
-
-/// sizeof(struct btrfs_ioctl_vol_args): an s64, and a name of 4088 bytes.
-pub(crate) const BTRFS_VOL_ARGS: usize = 4096;
 
 /// BTRFS_IOC_RESIZE of the mounted filesystem; `words` as btrfs-filesystem(8) has them:
 /// `DEVID:max`.
@@ -346,8 +274,7 @@ pub(crate) fn btrfs_resize(directory: BorrowedFd<'_>, words: &str) -> io::Result
         .copy_from_slice(words.as_bytes());
     // SAFETY: the array has the struct's size and is only read, during the call; bytes need no
     // alignment for copy_from_user.
-    unsafe { raw::btrfs_resize(directory.as_raw_fd(), &raw const arguments) }?;
-    Ok(())
+    Ok(unsafe { raw::btrfs_resize(directory.as_raw_fd(), &raw const arguments) }.map(drop)?)
 }
 
 /// BLKSSZGET: the logical block size, in bytes.
@@ -361,8 +288,7 @@ pub(crate) fn logical_block_size(device: BorrowedFd<'_>) -> io::Result<u32> {
 /// BLKFLSBUF: what the page cache holds of the device is dropped.
 pub(crate) fn flush_buffers(device: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: takes no argument.
-    unsafe { raw::forget_cached(device.as_raw_fd()) }?;
-    Ok(())
+    Ok(unsafe { raw::forget_cached(device.as_raw_fd()) }.map(drop)?)
 }
 
 /// The lowest priority for I/O (IOPRIO_CLASS_IDLE, ioprio_set(2)) and a low one for the processor,
@@ -375,11 +301,7 @@ pub(crate) fn lower_priority() -> io::Result<()> {
         let idle = nix::libc::syscall(nix::libc::SYS_ioprio_set, WHO_PROCESS, 0, IDLE);
         (idle, nix::libc::setpriority(nix::libc::PRIO_PROCESS, 0, 10))
     };
-    if idle < 0 || nice < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(())
-    }
+    checked(idle.min(nice.into())).map(drop)
 }
 
 /// Writing beyond RLIMIT_FSIZE is then an error (EFBIG) and no signal, also for the program that is
@@ -410,66 +332,51 @@ const READ_ONLY: u64 = 1;
 /// Makes all mounts of this mount namespace read-only, not the filesystems (mount_setattr(2),
 /// AT_RECURSIVE; since 5.12).
 pub(crate) fn all_mounts_read_only() -> io::Result<()> {
-    let attr = MountAttr {
-        set: READ_ONLY,
-        clear: 0,
-        propagation: 0,
-        user_namespace: 0,
-    };
-    // SAFETY: the path is a C string, the struct has the kernel's layout, and its size is told.
-    let done = unsafe {
-        let call = nix::libc::SYS_mount_setattr;
-        nix::libc::syscall(
-            call,
-            -1,
-            c"/".as_ptr(),
-            nix::libc::AT_RECURSIVE,
-            &raw const attr,
-            size_of::<MountAttr>(),
-        )
-    };
-    if done < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(())
-    }
+    mount_setattr(-1, c"/", nix::libc::AT_RECURSIVE, READ_ONLY)
 }
 
 /// mount_setattr(2) of one mount: sets these MOUNT_ATTR_ flags and leaves the others.
 pub(crate) fn set_mount_flags(mount: BorrowedFd<'_>, set: u64) -> io::Result<()> {
+    // The empty path means the descriptor itself.
+    mount_setattr(mount.as_raw_fd(), c"", nix::libc::AT_EMPTY_PATH, set)
+}
+
+fn mount_setattr(directory: i32, path: &CStr, flags: i32, set: u64) -> io::Result<()> {
     let attr = MountAttr {
         set,
         clear: 0,
         propagation: 0,
         user_namespace: 0,
     };
-    // SAFETY: as for `all_mounts_read_only`; the empty path means the descriptor itself.
-    let done = unsafe {
-        let (call, flags) = (nix::libc::SYS_mount_setattr, nix::libc::AT_EMPTY_PATH);
+    // SAFETY: the path is a C string, and the struct has the kernel's layout and the size that is
+    // passed with it.
+    checked(unsafe {
         nix::libc::syscall(
-            call,
-            mount.as_raw_fd(),
-            c"".as_ptr(),
+            nix::libc::SYS_mount_setattr,
+            directory,
+            path.as_ptr(),
             flags,
             &raw const attr,
             size_of::<MountAttr>(),
         )
-    };
-    if done < 0 {
+    })
+    .map(drop)
+}
+
+/// The result of a system call, or its error.
+fn checked(result: nix::libc::c_long) -> io::Result<nix::libc::c_long> {
+    if result < 0 {
         Err(io::Error::last_os_error())
     } else {
-        Ok(())
+        Ok(result)
     }
 }
 
 /// A descriptor that a system call has just made for us, or its error.
 fn owned_fd(result: nix::libc::c_long) -> io::Result<OwnedFd> {
-    if result < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    let fd = i32::try_from(result).map_err(|_| io::ErrorKind::InvalidData)?;
-    // SAFETY: the callers hand over what fsopen, fsmount and open_tree return: a new descriptor
-    // that nobody else knows.
+    let fd = i32::try_from(checked(result)?).map_err(|_| io::ErrorKind::InvalidData)?;
+    // SAFETY: the callers pass what fsopen, fsmount, open_tree and landlock_create_ruleset return:
+    // a new descriptor that nothing else knows.
     Ok(unsafe { <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(fd) })
 }
 
@@ -498,7 +405,7 @@ pub(crate) fn fsconfig(context: BorrowedFd<'_>, what: FsConfigCommand<'_>) -> io
             FsConfigCommand::Create => (6, null, null),
         };
     // SAFETY: C strings that live for the call, or null where the command takes none.
-    let done = unsafe {
+    checked(unsafe {
         nix::libc::syscall(
             nix::libc::SYS_fsconfig,
             context.as_raw_fd(),
@@ -507,12 +414,8 @@ pub(crate) fn fsconfig(context: BorrowedFd<'_>, what: FsConfigCommand<'_>) -> io
             value,
             0,
         )
-    };
-    if done < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(())
-    }
+    })
+    .map(drop)
 }
 
 /// fsmount(2): a mount that is nowhere yet, with these MOUNT_ATTR_ flags.
@@ -544,22 +447,17 @@ pub(crate) fn move_mount(mount: BorrowedFd<'_>, target: BorrowedFd<'_>) -> io::R
     const FROM_EMPTY_PATH: u32 = 0x04;
     const TO_EMPTY_PATH: u32 = 0x40;
     // SAFETY: two descriptors, two empty C strings and a number.
-    let done = unsafe {
-        let (call, flags) = (nix::libc::SYS_move_mount, FROM_EMPTY_PATH | TO_EMPTY_PATH);
+    checked(unsafe {
         nix::libc::syscall(
-            call,
+            nix::libc::SYS_move_mount,
             mount.as_raw_fd(),
             c"".as_ptr(),
             target.as_raw_fd(),
             c"".as_ptr(),
-            flags,
+            FROM_EMPTY_PATH | TO_EMPTY_PATH,
         )
-    };
-    if done < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(())
-    }
+    })
+    .map(drop)
 }
 
 /// Landlock (landlock(7), since 5.13): this process and what it starts may change no file, and make
@@ -578,15 +476,9 @@ pub(crate) fn forbid_writing(writable: Option<BorrowedFd<'_>>) -> io::Result<()>
         allowed: u64,
         parent: i32,
     }
-    let told = |result: i64| {
-        if result < 0 {
-            Err(io::Error::last_os_error())
-        } else {
-            Ok(result)
-        }
-    };
-    // SAFETY: asked for its version, the call reads no memory.
-    let version = told(unsafe {
+
+    // SAFETY: to report its version, the call reads no memory.
+    let version = checked(unsafe {
         nix::libc::syscall(
             nix::libc::SYS_landlock_create_ruleset,
             std::ptr::null::<u64>(),
@@ -601,7 +493,7 @@ pub(crate) fn forbid_writing(writable: Option<BorrowedFd<'_>>) -> io::Result<()>
     let handled: u64 = WRITE_FILE | REMOVE_AND_MAKE | newer;
     // SAFETY: the first member of struct landlock_ruleset_attr, and its size; a shorter struct is
     // what older programs give.
-    let rules = told(unsafe {
+    let rules = owned_fd(unsafe {
         nix::libc::syscall(
             nix::libc::SYS_landlock_create_ruleset,
             &raw const handled,
@@ -609,19 +501,16 @@ pub(crate) fn forbid_writing(writable: Option<BorrowedFd<'_>>) -> io::Result<()>
             0_u32,
         )
     })?;
-    let rules = i32::try_from(rules).map_err(|_| io::ErrorKind::InvalidData)?;
-    // SAFETY: a descriptor that the kernel has just made for us.
-    let rules = unsafe { <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(rules) };
+
     if let Some(writable) = writable {
         let beneath = PathBeneathAttr {
             allowed: handled & (WRITE_FILE | TRUNCATE),
             parent: writable.as_raw_fd(),
         };
         // SAFETY: the struct has the kernel's layout (packed), and is only read, during the call.
-        let call = nix::libc::SYS_landlock_add_rule;
-        told(unsafe {
+        checked(unsafe {
             nix::libc::syscall(
-                call,
+                nix::libc::SYS_landlock_add_rule,
                 rules.as_raw_fd(),
                 PATH_BENEATH,
                 &raw const beneath,
@@ -630,52 +519,14 @@ pub(crate) fn forbid_writing(writable: Option<BorrowedFd<'_>>) -> io::Result<()>
         })?;
     }
     // SAFETY: a descriptor and a number.
-    told(unsafe {
+    checked(unsafe {
         nix::libc::syscall(
             nix::libc::SYS_landlock_restrict_self,
             rules.as_raw_fd(),
             0_u32,
         )
-    })?;
-    Ok(())
-}
-
-/// struct nvme_admin_cmd (include/uapi/linux/nvme_ioctl.h): an admin command without data, and its
-/// result.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct NvmeAdmin {
-    opcode: u8,
-    flags: u8,
-    reserved: u16,
-    nsid: u32,
-    cdw2: u32,
-    cdw3: u32,
-    metadata: u64,
-    address: u64,
-    metadata_length: u32,
-    data_length: u32,
-    cdw10: u32,
-    cdw11: u32,
-    cdw12: u32,
-    cdw13: u32,
-    cdw14: u32,
-    cdw15: u32,
-    timeout_ms: u32,
-    /// The completion's first double word.
-    pub result: u32,
-}
-
-impl NvmeAdmin {
-    pub(crate) fn new(opcode: u8, cdw10: u32, cdw11: u32, timeout_ms: u32) -> NvmeAdmin {
-        NvmeAdmin {
-            opcode,
-            cdw10,
-            cdw11,
-            timeout_ms,
-            ..NvmeAdmin::default()
-        }
-    }
+    })
+    .map(drop)
 }
 
 /// Sends a command that transfers no data. Out: the controller's status, 0 being success.
@@ -693,16 +544,14 @@ pub(crate) fn fs_freeze(file: BorrowedFd<'_>) -> io::Result<()> {
     let mut unused = 0;
     // SAFETY: the kernel does not touch the argument; it points to an int that lives for the call
     // all the same.
-    unsafe { raw::fs_freeze(file.as_raw_fd(), &raw mut unused) }?;
-    Ok(())
+    Ok(unsafe { raw::fs_freeze(file.as_raw_fd(), &raw mut unused) }.map(drop)?)
 }
 
 /// FITHAW, whoever froze it. EINVAL where it is not frozen.
 pub(crate) fn fs_thaw(file: BorrowedFd<'_>) -> io::Result<()> {
     let mut unused = 0;
     // SAFETY: as for `fs_freeze`.
-    unsafe { raw::fs_thaw(file.as_raw_fd(), &raw mut unused) }?;
-    Ok(())
+    Ok(unsafe { raw::fs_thaw(file.as_raw_fd(), &raw mut unused) }.map(drop)?)
 }
 
 /// What statfs(2) says of a filesystem's identity, as fanotify repeats it.

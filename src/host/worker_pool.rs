@@ -9,20 +9,18 @@
 use std::collections::HashMap;
 use std::marker::PhantomData;
 use std::path::PathBuf;
-use std::process::Stdio;
+
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::{Semaphore, SemaphorePermit, oneshot, watch};
 use tokio::time::{Instant, timeout_at};
 
 use crate::host::clock::now;
-use crate::host::exec::{spawn_in_thread, thread_lost};
+use crate::host::helper::{Helper, HelperError, Program};
 use crate::host::process::waiting_in;
 use crate::model::causes::with_causes;
 
@@ -46,7 +44,7 @@ pub enum WorkerOutcome<A> {
     /// Not answered in its time, or an earlier question to the same target is not.
     Stuck {
         since: Timestamp,
-        /// The process' state and what it waits in, where the kernel tells
+        /// The process' state and what it waits in, where the kernel shows it
         /// (`D (disk sleep) in wait_on_page_bit`).
         waiting_in: Option<String>,
         /// Gets the answer should it come; None where an earlier asker has it.
@@ -85,7 +83,7 @@ struct Inner {
 
 #[derive(Default)]
 struct PoolState {
-    idle: Vec<Worker>,
+    idle: Vec<Helper>,
     /// Targets with a job in flight.
     targets: HashMap<String, InFlightJob>,
     closed: bool,
@@ -100,12 +98,6 @@ struct InFlightJob {
     released: Option<watch::Sender<()>>,
 }
 
-struct Worker {
-    child: Child,
-    stdin: ChildStdin,
-    stdout: BufReader<ChildStdout>,
-}
-
 /// A healthy answer takes well under a millisecond. After this long, others no longer wait for
 /// their turn behind it.
 const SLOW_AFTER: Duration = Duration::from_millis(500);
@@ -114,24 +106,10 @@ const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Debug, thiserror::Error)]
 enum WorkerError {
-    #[error("starting a worker process")]
-    Spawn(#[source] std::io::Error),
-    #[error(
-        "a worker process was not started within 10 s: the disk that holds its program does not answer"
-    )]
-    SpawnTimeout,
-    #[error("a worker process was started without its pipes")]
-    NoPipes,
+    #[error(transparent)]
+    Process(#[from] HelperError),
     #[error("a worker process did not greet within 10 s")]
     HelloTimeout,
-    #[error("talking to a worker process")]
-    Pipe(#[source] std::io::Error),
-    #[error("a worker process ended without an answer")]
-    Exited,
-    #[error("encoding a question for a worker")]
-    Encode(#[source] serde_json::Error),
-    #[error("a worker's answer makes no sense")]
-    Decode(#[source] serde_json::Error),
     #[error("the workers are being closed")]
     Closed,
 }
@@ -144,7 +122,7 @@ pub(crate) struct Hello {
 }
 
 /// The worker's side: greets, then answers a line with a line until its standard input ends, which
-/// is how it learns that nobody waits for it any more. `misunderstood` makes an answer of what is
+/// is how it learns that nothing waits for it any more. `invalid_job` makes an answer of what is
 /// no question.
 pub(crate) fn serve<J: DeserializeOwned, A: Serialize>(
     hello: &Hello,
@@ -216,7 +194,7 @@ impl<J: Serialize, A: DeserializeOwned + Send + 'static> WorkerPool<J, A> {
                     late: None,
                 };
             }
-            // Freed or over: either way the next round tells.
+            // Released or timed out: the next round finds out which.
             let _ = tokio::time::timeout(left, freed.changed()).await;
         };
         let Ok(turn) = self.inner.permits.acquire().await else {
@@ -260,52 +238,43 @@ impl<J: Serialize, A: DeserializeOwned + Send + 'static> WorkerPool<J, A> {
                 "not asked: {overdue} questions are overdue, and no more than that may be"
             )));
         }
-        let mut line = serde_json::to_vec(&job).map_err(WorkerError::Encode)?;
-        line.push(b'\n');
         let mut worker = self.inner.acquire_worker().await?;
         let since = claim.mark_sent();
-        let mut answer = Vec::new();
-        let mut asked =
-            tokio::time::timeout(SLOW_AFTER.min(timeout), worker.exchange(&line, &mut answer))
-                .await;
+        let exchange = async {
+            worker.send(&job).await?;
+            worker.recv().await
+        };
+        let mut asked = tokio::time::timeout(SLOW_AFTER.min(timeout), exchange).await;
         let mut late = None;
         if asked.is_err() {
             // Slow is not stuck, but no reason to hold up others: a new worker takes this one's
             // turn.
             late = Some(OverdueGuard::new(&self.inner));
             drop(turn);
-            asked = tokio::time::timeout(
-                timeout.saturating_sub(SLOW_AFTER),
-                worker.read_response(&mut answer),
-            )
-            .await;
+            asked = tokio::time::timeout(timeout.saturating_sub(SLOW_AFTER), worker.recv()).await;
         }
         match asked {
-            Ok(Ok(())) => {
-                let answer = decode(&answer)?;
+            Ok(answer) => {
+                let answer = answer?;
                 self.inner.release_worker(worker);
                 Ok(WorkerOutcome::Completed(answer))
             }
-            Ok(Err(error)) => Err(error),
             Err(_) => {
                 let overdue = late;
                 let (tell, late) = oneshot::channel();
-                let waiting_in = waiting_in(worker.child.id());
+                let waiting_in = waiting_in(worker.id());
                 let inner = self.inner.clone();
                 inner.stuck.send_modify(|stuck| *stuck += 1);
                 tokio::spawn(async move {
-                    let ended = worker.read_response(&mut answer).await;
+                    let answer = worker.recv().await;
                     inner
                         .stuck
                         .send_modify(|stuck| *stuck = stuck.saturating_sub(1));
                     drop(overdue);
-                    drop(claim); // The target may be asked again before the late answer is told.
-                    let result = ended
-                        .and_then(|()| decode(&answer))
-                        .map_err(|error| with_causes(&error));
-                    // Nobody may wait for it any more.
-                    let _ = tell.send(result);
-                    worker.shut_down().await;
+                    drop(claim); // The target may be queried again before the late answer is used.
+                    // Nothing may wait for it any more.
+                    let _ = tell.send(answer.map_err(|error| with_causes(&error)));
+                    worker.close().await;
                 });
                 Ok(WorkerOutcome::Stuck {
                     since,
@@ -317,10 +286,6 @@ impl<J: Serialize, A: DeserializeOwned + Send + 'static> WorkerPool<J, A> {
     }
 }
 
-fn decode<A: DeserializeOwned>(answer: &[u8]) -> Result<A, WorkerError> {
-    serde_json::from_slice(answer).map_err(WorkerError::Decode)
-}
-
 impl Inner {
     /// The lock is held for a push or a pop, never across an await; a panic under it leaves nothing
     /// half done.
@@ -328,7 +293,7 @@ impl Inner {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn acquire_worker(&self) -> Result<Worker, WorkerError> {
+    async fn acquire_worker(&self) -> Result<Helper, WorkerError> {
         let idle = {
             let mut pool = self.lock_state();
             if pool.closed {
@@ -342,44 +307,17 @@ impl Inner {
         }
     }
 
-    #[allow(clippy::disallowed_methods)] // Our own binary, no shell, bounded answers.
-    async fn spawn(&self) -> Result<Worker, WorkerError> {
-        let mut command = Command::new(&self.spawn.program);
-        command
-            .args(&self.spawn.args)
-            .current_dir("/")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .kill_on_drop(false);
+    /// One thread at a time starts a worker, since it may wait for a dead disk.
+    async fn spawn(&self) -> Result<Helper, WorkerError> {
         let deadline = Instant::now() + HELLO_TIMEOUT;
-        // One thread at a time starts a worker, since it may wait for a dead disk.
-        let starts = timeout_at(deadline, self.starts.clone().acquire_owned())
-            .await
-            .map_err(|_| WorkerError::SpawnTimeout)?;
-        let starting = spawn_in_thread(command, move |child| {
-            drop(starts);
-            child
-        })
-        .map_err(WorkerError::Spawn)?;
-        // A worker that is started later finds its input closed, and ends.
-        let mut child = timeout_at(deadline, starting)
-            .await
-            .map_err(|_| WorkerError::SpawnTimeout)?
-            .unwrap_or_else(thread_lost)
-            .map_err(WorkerError::Spawn)?;
-        let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
-            return Err(WorkerError::NoPipes);
+        let program = Program {
+            program: self.spawn.program.clone(),
+            args: self.spawn.args.clone(),
         };
-        let mut worker = Worker {
-            child,
-            stdin,
-            stdout: BufReader::new(stdout),
-        };
-        let mut line = Vec::new();
-        timeout_at(deadline, worker.read_response(&mut line))
+        let mut worker = Helper::start_with(&program, self.starts.clone(), MAX_RESPONSE).await?;
+        let hello: Hello = timeout_at(deadline, worker.recv())
             .await
             .map_err(|_| WorkerError::HelloTimeout)??;
-        let hello: Hello = decode(&line)?;
         self.limitations.send_if_modified(|known| {
             let new: Vec<String> = hello
                 .limitations
@@ -397,7 +335,7 @@ impl Inner {
     }
 
     /// Keeps as many as can be busy at a time; a surplus one ends with its pipe.
-    fn release_worker(&self, worker: Worker) {
+    fn release_worker(&self, worker: Helper) {
         let surplus = {
             let mut pool = self.lock_state();
             if pool.closed || pool.idle.len() >= self.spawn.active {
@@ -408,42 +346,8 @@ impl Inner {
             }
         };
         if let Some(worker) = surplus {
-            tokio::spawn(worker.shut_down());
+            tokio::spawn(worker.close());
         }
-    }
-}
-
-impl Worker {
-    async fn exchange(&mut self, line: &[u8], answer: &mut Vec<u8>) -> Result<(), WorkerError> {
-        self.stdin
-            .write_all(line)
-            .await
-            .map_err(WorkerError::Pipe)?;
-        self.read_response(answer).await
-    }
-
-    /// Goes on where a time-out cut it off: what was read is kept in `answer`.
-    async fn read_response(&mut self, answer: &mut Vec<u8>) -> Result<(), WorkerError> {
-        (&mut self.stdout)
-            .take(MAX_RESPONSE)
-            .read_until(b'\n', answer)
-            .await
-            .map_err(WorkerError::Pipe)?;
-        if answer.last() == Some(&b'\n') {
-            Ok(())
-        } else {
-            Err(WorkerError::Exited)
-        }
-    }
-
-    /// Closes its pipe and reaps it whenever it ends.
-    async fn shut_down(self) {
-        let Worker {
-            mut child, stdin, ..
-        } = self;
-        drop(stdin);
-        // Its status tells nothing that its answer did not.
-        let _ = child.wait().await;
     }
 }
 
@@ -454,7 +358,7 @@ struct TargetClaim {
 }
 
 impl TargetClaim {
-    /// The error: when the question that is in flight was sent, and what tells that the target is
+    /// The error: when the job in flight was sent, and a channel that closes when the target is
     /// free.
     fn acquire(
         inner: &Arc<Inner>,

@@ -58,7 +58,7 @@ const AG_SICK: usize = 20;
 const OUT_COUNT: usize = 16;
 const BS_SICK: usize = 128;
 
-/// Of all allocation groups. None: there is nobody to answer (no XFS; a kernel before 5.3).
+/// Of all allocation groups. None: the kernel does not answer (no XFS; a kernel before 5.3).
 pub(crate) fn sick_groups(path: &HostPath) -> Result<Option<Sick>, XfsError> {
     let Some((directory, geometry)) = open_with_geometry(path)? else {
         return Ok(None);
@@ -73,13 +73,7 @@ pub(crate) fn sick_groups(path: &HostPath) -> Result<Option<Sick>, XfsError> {
             Err(error) if is_unsupported(&error) => return Ok(None),
             Err(error) => {
                 let what = format!("XFS_IOC_AG_GEOMETRY of allocation group {number}: {error}");
-                sick.errors
-                    .push(
-                        classify_error(what, error).map_err(|source| XfsError::Query {
-                            path: path.clone(),
-                            source,
-                        })?,
-                    );
+                sick.errors.push(classify_error(path, what, error)?);
             }
         }
     }
@@ -87,7 +81,7 @@ pub(crate) fn sick_groups(path: &HostPath) -> Result<Option<Sick>, XfsError> {
 }
 
 /// Of all inodes; reads their tables from the device where they are not in memory, and of each
-/// inode its core. `go_on` is asked now and then. None: there is nobody to answer.
+/// inode its core. `go_on` is asked now and then. None: the kernel does not answer.
 pub fn sick_inodes(
     path: &HostPath,
     go_on: &mut dyn FnMut() -> bool,
@@ -99,22 +93,13 @@ pub fn sick_inodes(
     let mut buffer = vec![0; sys::XFS_BULK_HEADER + INODES_PER_CALL * sys::XFS_BULKSTAT];
     while go_on() {
         // The header's first word is where to go on; the kernel sets it.
-        match sys::xfs_bulkstat(directory.as_fd(), &mut buffer) {
-            Ok(()) => {}
-            Err(error) => {
-                let what = format!(
-                    "XFS_IOC_BULKSTAT after inode {}: {error}",
-                    u64_at(&buffer, 0)
-                );
-                sick.errors
-                    .push(
-                        classify_error(what, error).map_err(|source| XfsError::Query {
-                            path: path.clone(),
-                            source,
-                        })?,
-                    );
-                break;
-            }
+        if let Err(error) = sys::xfs_bulkstat(directory.as_fd(), &mut buffer) {
+            let what = format!(
+                "XFS_IOC_BULKSTAT after inode {}: {error}",
+                u64_at(&buffer, 0)
+            );
+            sick.errors.push(classify_error(path, what, error)?);
+            break;
         }
         let (header, inodes) = buffer.split_at(sys::XFS_BULK_HEADER);
         let count = usize::try_from(u32_at(header, OUT_COUNT))
@@ -177,10 +162,17 @@ fn is_unsupported(error: &io::Error) -> bool {
 
 /// The kernel has just seen damage or could not read. The error: any other, which says nothing of
 /// the filesystem.
-fn classify_error(what: String, error: io::Error) -> Result<(Errno, String), io::Error> {
-    match error.raw_os_error().map(Errno::from_raw) {
+fn classify_error(
+    path: &HostPath,
+    what: String,
+    source: io::Error,
+) -> Result<(Errno, String), XfsError> {
+    match source.raw_os_error().map(Errno::from_raw) {
         Some(errno @ (Errno::EUCLEAN | Errno::EBADMSG | Errno::EIO)) => Ok((errno, what)),
-        _ => Err(error),
+        _ => Err(XfsError::Query {
+            path: path.clone(),
+            source,
+        }),
     }
 }
 
@@ -193,7 +185,7 @@ fn open_directory(path: &HostPath) -> Result<OwnedFd, Errno> {
     open(path.as_path(), flags, Mode::empty())
 }
 
-/// None where there is nobody to answer: a mount of one file, a filesystem that is no XFS, a kernel
+/// None where the kernel does not answer: a mount of one file, a filesystem that is no XFS, a kernel
 /// before 5.2. Leaves no trace (O_NOATIME).
 pub(crate) fn geometry(path: &HostPath) -> Result<Option<[u8; GEOMETRY]>, XfsError> {
     Ok(open_with_geometry(path)?.map(|(_, geometry)| geometry))

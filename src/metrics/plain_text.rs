@@ -4,8 +4,7 @@
 //! The formats differ little: in the older one a counter's family has `_total` in its name, and
 //! there are no units and no end mark.
 
-/// `openmetrics`: whole, as `view::render` writes it. A label's value never holds a line break, so
-/// that lines are what they seem.
+/// `openmetrics`: the whole text of `view::render`. A label's value never contains a line break.
 pub(crate) fn plain(openmetrics: &str) -> String {
     let mut plain = String::with_capacity(openmetrics.len());
     let mut help: Option<(&str, &str)> = None;
@@ -19,11 +18,11 @@ pub(crate) fn plain(openmetrics: &str) -> String {
             continue;
         };
         // Its help comes before its type, which decides the name of both.
-        if let Some(said) = comment.strip_prefix("HELP ") {
-            help = said.split_once(' ');
+        if let Some(text) = comment.strip_prefix("HELP ") {
+            help = text.split_once(' ');
         } else if let Some((name, kind)) = comment
             .strip_prefix("TYPE ")
-            .and_then(|said| said.split_once(' '))
+            .and_then(|text| text.split_once(' '))
         {
             let suffix = if kind == "counter" { "_total" } else { "" };
             if let Some((_, text)) = help.take().filter(|(of, _)| *of == name) {

@@ -20,11 +20,11 @@ use crate::metrics::plain_text;
 use crate::metrics::view::{self, Node};
 use crate::model::snapshot::Snapshot;
 
-/// All of the daemon's memory is locked: a megabyte is not kept for a scrape that comes in a
-/// minute, when most likely there is a newer picture.
+/// All of the daemon's memory is locked, so a megabyte is not kept for a scrape in a minute, when a
+/// newer snapshot is likely.
 const RETENTION: Duration = Duration::from_secs(5);
 
-/// Writing goes some calls deep, and no deeper with more drives.
+/// Rendering needs little stack, however many drives there are.
 const STACK_BYTES: usize = 512 * 1024;
 
 /// How a scraper wants its text.
@@ -58,12 +58,12 @@ struct ScrapeRequest {
     reply: oneshot::Sender<Result<Bytes, ScrapeError>>,
 }
 
-/// Whom scrapes ask.
+/// The handle that scrapes use.
 #[derive(Clone, Debug)]
 pub(crate) struct ScrapeHandle(mpsc::Sender<ScrapeRequest>);
 
 impl ScrapeHandle {
-    /// `Keeper::run` answers.
+    /// `ScrapeCache::run` answers.
     pub(crate) fn new(
         node: Node,
         snapshots: watch::Receiver<Arc<Snapshot>>,
@@ -79,11 +79,11 @@ impl ScrapeHandle {
         write: EncodeFn,
         snapshots: watch::Receiver<Arc<Snapshot>>,
     ) -> (ScrapeHandle, ScrapeCache) {
-        let (sender, asks) = mpsc::channel(1);
+        let (sender, requests) = mpsc::channel(1);
         (
             ScrapeHandle(sender),
             ScrapeCache {
-                requests: asks,
+                requests,
                 snapshots,
                 encode: write,
                 encoded_snapshot: Weak::new(),
@@ -93,7 +93,7 @@ impl ScrapeHandle {
         )
     }
 
-    /// Of the newest snapshot when its turn comes.
+    /// The text of the snapshot that is the newest when the request is handled.
     pub(crate) async fn scrape(&self, form: ScrapeFormat) -> Result<Bytes, ScrapeError> {
         let (reply, answer) = oneshot::channel();
         self.0
@@ -108,8 +108,8 @@ pub(crate) struct ScrapeCache {
     requests: mpsc::Receiver<ScrapeRequest>,
     snapshots: watch::Receiver<Arc<Snapshot>>,
     encode: EncodeFn,
-    /// Whose texts these are. What it points to is not kept, only that nothing newer can have its
-    /// place.
+    /// The snapshot of the texts. The weak reference keeps only its allocation, so that no newer
+    /// snapshot can have the same address.
     encoded_snapshot: Weak<Snapshot>,
     entries: Vec<(ScrapeFormat, Bytes)>,
     last_used: Instant,
@@ -120,11 +120,11 @@ impl ScrapeCache {
     pub(crate) async fn run(mut self) {
         loop {
             tokio::select! {
-                // What is over is let go before anybody is answered.
+                // Expired texts are dropped before a request is answered.
                 biased;
                 () = sleep_until(self.last_used + RETENTION), if !self.entries.is_empty() => self.entries = Vec::new(),
-                ask = self.requests.recv() => match ask {
-                    Some(ask) => self.respond(ask).await,
+                request = self.requests.recv() => match request {
+                    Some(request) => self.respond(request).await,
                     None => return,
                 },
             }
@@ -132,7 +132,7 @@ impl ScrapeCache {
     }
 
     async fn respond(&mut self, ScrapeRequest { form, reply }: ScrapeRequest) {
-        // A scraper that has gone needs none written.
+        // A scraper that has disconnected needs no text.
         if reply.is_closed() {
             return;
         }
@@ -156,13 +156,13 @@ impl ScrapeCache {
             }
         };
         self.last_used = Instant::now();
-        // Whoever asked may have gone.
+        // The scraper may have disconnected.
         let _ = reply.send(text);
     }
 }
 
-/// One of its own: those that the runtime has for what may block are few, and all of them may wait
-/// for a disk that hangs.
+/// A thread of its own, because the runtime's few threads for blocking calls may all wait for a disk
+/// that hangs.
 async fn encode_on_thread(
     write: EncodeFn,
     snapshot: Arc<Snapshot>,
@@ -170,7 +170,7 @@ async fn encode_on_thread(
 ) -> Result<Bytes, ScrapeError> {
     let (done, written) = oneshot::channel();
     let work = move || {
-        // Who waits for it may have gone.
+        // The receiver may be dropped.
         let _ = done.send(write(&snapshot, form));
     };
     std::thread::Builder::new()
@@ -193,8 +193,8 @@ fn encode(node: &Arc<Node>, snapshot: &Arc<Snapshot>, form: ScrapeFormat) -> io:
     if !form.gzip {
         return Ok(text.into());
     }
-    // The fastest: of such text it leaves less than a tenth, and better ones take longer than what
-    // they spare takes on the way.
+    // The fastest level leaves less than a tenth of such text. A better one takes more time than it
+    // saves in the transfer.
     let mut gzip = GzEncoder::new(Vec::with_capacity(text.len() / 8), Compression::fast());
     gzip.write_all(text.as_bytes())?;
     gzip.finish().map(Bytes::from)

@@ -36,11 +36,11 @@ const GZIP: &str = "gzip";
 /// A request line and headers; a scraper's have a few hundred bytes.
 const MAX_HEADER_BYTES: usize = 16 * 1024;
 
-/// Bounds on what scrapers can take. The defaults are for service; tests make them short.
+/// Limits on scrapers. The defaults are for production; tests use shorter ones.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub connections: usize,
-    /// For all of a connection, the taking of the answer included.
+    /// For a whole connection, including the transfer of the answer.
     pub connection_timeout: Duration,
     /// How long a scrape waits for the first complete snapshot after a start.
     pub first_snapshot_timeout: Duration,
@@ -60,7 +60,7 @@ impl Default for Limits {
     }
 }
 
-/// What a connection is answered from.
+/// The sources of a connection's answer.
 #[derive(Clone, Debug)]
 struct ScrapeContext {
     cache: ScrapeHandle,
@@ -68,7 +68,7 @@ struct ScrapeContext {
     limits: Limits,
 }
 
-/// Serves until `stop` completes; then connections have `Limits::drain` to finish.
+/// Serves until `stop` completes; then connections have `Limits::drain_timeout` to finish.
 pub(crate) async fn serve<L>(
     mut incoming: Incoming<L>,
     node: Node,
@@ -78,11 +78,11 @@ pub(crate) async fn serve<L>(
 ) where
     L: Accept<Connection: AsyncRead + AsyncWrite + Send + Unpin + 'static>,
 {
-    let (texts, keeper) = ScrapeHandle::new(node, snapshots.clone());
-    // It ends with the last who could ask.
-    tokio::spawn(keeper.run());
+    let (handle, cache) = ScrapeHandle::new(node, snapshots.clone());
+    // It ends when the last handle is dropped.
+    tokio::spawn(cache.run());
     let source = ScrapeContext {
-        cache: texts,
+        cache: handle,
         snapshots,
         limits,
     };
@@ -91,7 +91,7 @@ pub(crate) async fn serve<L>(
     loop {
         tokio::select! {
             () = &mut stop => break,
-            // How it ended is the scraper's to know.
+            // Only the scraper needs to know how a connection ended.
             Some(_) = connections.join_next(), if !connections.is_empty() => {}
             stream = incoming.accept(), if connections.len() < limits.connections => {
                 connections.spawn(serve_connection(stream, source.clone()));
@@ -137,13 +137,13 @@ async fn respond<B>(request: &Request<B>, mut source: ScrapeContext) -> Response
             .insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
         return refused;
     }
-    // Before the first full picture everything would seem good.
+    // Before the first complete snapshot everything would seem good.
     let settled = timeout(
         source.limits.first_snapshot_timeout,
         source.snapshots.wait_for(|snapshot| snapshot.settled),
     )
     .await;
-    // What it shows is let go here, or nothing newer could be published meanwhile.
+    // The borrow is released here, because it would block the publication of a newer snapshot.
     match settled.map(|shown| shown.map(drop)) {
         Ok(Ok(())) => {}
         Ok(Err(_)) => {
@@ -206,8 +206,8 @@ fn response_with_type(body: Full<Bytes>, kind: &'static str) -> Response<Full<By
     response
 }
 
-/// RFC 9110, 12.5.1 and 12.5.3, as far as scrapers use it: the newer format where it is asked for
-/// and liked as well as the older one, and gzip where it is named and not refused.
+/// RFC 9110, 12.5.1 and 12.5.3, as far as scrapers use it: the newer format if the scraper accepts it
+/// with at least the weight of the older one, and gzip if it is named and not refused.
 fn negotiate(headers: &HeaderMap) -> ScrapeFormat {
     let (mut newer, mut older, mut gzip) = (0.0_f32, 0.0_f32, false);
     for (kind, weight) in weighted_values(headers, ACCEPT) {
@@ -230,7 +230,7 @@ fn negotiate(headers: &HeaderMap) -> ScrapeFormat {
     }
 }
 
-/// What is named, in small letters, with its weight.
+/// The values of a header, in lower case, each with its weight.
 fn weighted_values(headers: &HeaderMap, of: HeaderName) -> impl Iterator<Item = (String, f32)> {
     let named = headers
         .get_all(of)

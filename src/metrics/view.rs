@@ -1,7 +1,7 @@
 //! Metric families of a snapshot. Pure; times are the snapshot's.
 //!
 //! In: a snapshot, and facts that do not change while the daemon runs. Out: OpenMetrics text. An
-//! unknown state has a series that says so and no value: outdated figures are left out, never
+//! unknown state has a series of its own and no value: outdated figures are left out, never
 //! repeated. Labels are bounded in length and number: ids, names from tables here, and names that a
 //! drive or the kubelet's records report, cut.
 
@@ -59,7 +59,7 @@ impl Collector for SnapshotCollector {
 
 /// All families, as OpenMetrics 1.0 text. Fails only where writing into memory would.
 pub(crate) fn render(node: &Arc<Node>, snapshot: &Arc<Snapshot>) -> Result<String, fmt::Error> {
-    // A registry a scrape: a series lives no longer than what it tells of.
+    // One registry per scrape, so that a series ends with its subject.
     let mut registry = Registry::default();
     registry.register_collector(Box::new(SnapshotCollector {
         node: node.clone(),

@@ -1,8 +1,8 @@
-//! One sentence a drive: what its findings mean for the data, and what to do. Pure, over what is
-//! published.
+//! The advice for a drive, in one sentence: what its findings mean for the data, and what to do.
+//! Pure; reads the published snapshot.
 //!
-//! In: a drive's findings, the volumes above it. Out: what to do, in one word and in one sentence
-//! with the numbers. May not enter: new judgement; how bad it is has been decided by `assess`.
+//! In: a drive's findings, the volumes above it. Out: the action, and a sentence with the
+//! numbers. May not enter: new judgement; how bad it is has been decided by `assess`.
 
 use crate::model::assess::{MAX_MESSAGE, truncate};
 use crate::model::finding::{Finding, Health, Severity};
@@ -16,7 +16,7 @@ use crate::model::volume::Impact;
 pub enum Action {
     /// Nothing wrong is known.
     Nothing,
-    /// Whether it gets worse decides.
+    /// Its development decides.
     Watch,
     /// Fans, filters, neighbours.
     Cool,
@@ -24,9 +24,9 @@ pub enum Action {
     LookAtPath,
     /// The cable, the slot, the backplane.
     ReseatCable,
-    /// Order another one; it need not be tonight.
+    /// Order another one; it is not urgent.
     PlanReplacement,
-    /// It is not here: bring it back, or replace it.
+    /// It is missing: bring it back, or replace it.
     BringBack,
     ReplaceNow,
 }
@@ -40,7 +40,7 @@ pub struct Advice {
     pub sentence: String,
 }
 
-/// None for a drive without an adverse finding, of which there is nothing to say.
+/// None for a drive without an adverse finding.
 pub fn advise(snapshot: &Snapshot, drive: &Drive) -> Option<Advice> {
     let mut findings: Vec<&Finding> = drive
         .findings
@@ -49,7 +49,7 @@ pub fn advise(snapshot: &Snapshot, drive: &Drive) -> Option<Advice> {
         .map(AsRef::as_ref)
         .collect();
     findings.retain(|finding| finding.severity > Severity::Info);
-    // The worst word first; among equals the one that asks for most.
+    // The worst first; among equals the one with the most urgent action.
     findings.sort_by_key(|finding| {
         std::cmp::Reverse((finding.severity, action_of(finding), finding.status))
     });
@@ -116,12 +116,12 @@ fn words(action: Action) -> &'static str {
     }
 }
 
-/// What is lost with it, and what is not.
+/// Which volumes lose data with the drive, and which do not.
 fn for_the_data(snapshot: &Snapshot, drive: &Drive, action: Action) -> String {
     if drive.facts.location.raid_controller.is_some() {
         return "It is behind a RAID controller: ask that for the array's redundancy before you pull it.".to_owned();
     }
-    // What already does not hold cannot cover this one.
+    // A drive that is BAD itself is no redundancy.
     let fails = |id: &DriveId| {
         *id == drive.facts.id
             || snapshot

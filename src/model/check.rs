@@ -2,9 +2,9 @@
 //! all runs.
 //!
 //! The types of checks are defined here. `parse` reads the output of the checkers, `run_result`
-//! classifies one run, `decision` chooses the next step and the verdict, and `schedule` says when a
-//! check is due. Pure: no clock, no process, no device. docs/checks.md has the measurements behind
-//! the rules.
+//! classifies one run, `decision` chooses the next step and the verdict, and `schedule` computes
+//! when a check is due. Pure: no clock, no process, no device. docs/checks.md has the measurements
+//! behind the rules.
 
 pub(crate) mod decision;
 pub(crate) mod parse;
@@ -142,9 +142,9 @@ pub enum Termination {
     /// Killed because the check was cancelled, or its mount has gone.
     #[serde(rename = "stopped")]
     Cancelled,
-    /// Killed, but blocked in the kernel; /proc tells where.
+    /// Killed, but blocked in the kernel, in this function (/proc).
     Stuck(Option<String>),
-    /// It never ran; the text says why.
+    /// It never ran, for this reason.
     NotStarted(String),
 }
 
@@ -188,7 +188,7 @@ pub struct Problem {
     /// found the same problem when kind and ids are equal.
     pub ids: Vec<String>,
     pub weight: Weight,
-    /// The checker's line, verbatim, at most `parse::LONGEST_TEXT` bytes.
+    /// The checker's line, verbatim, at most `parse::MAX_TEXT_BYTES` bytes.
     pub text: String,
 }
 
@@ -201,7 +201,7 @@ impl Problem {
 /// A checker's output, for people: bounded and compressed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckerOutput {
-    /// gzip (RFC 1952) of the first part of it; of at most `OUTPUT_KEPT` bytes.
+    /// gzip (RFC 1952) of the first part of it; of at most `MAX_KEPT_OUTPUT` bytes.
     #[serde(with = "base64")]
     pub gzip: Arc<[u8]>,
     /// Total bytes of output.
@@ -235,7 +235,7 @@ pub struct Run {
     /// however it ended.
     #[serde(rename = "failure", default, skip_serializing_if = "Option::is_none")]
     pub checker_error: Option<String>,
-    /// Distinct ones, worst first, at most `parse::MOST_FLAWS`.
+    /// Distinct ones, worst first, at most `parse::MAX_PROBLEMS`.
     #[serde(rename = "flaws")]
     pub problems: Vec<Problem>,
     /// Number of further problems.
@@ -294,7 +294,7 @@ pub struct CheckTarget {
     pub mount: Option<HostPath>,
     /// The number of the mounted filesystem in mountinfo; differs from `dev` for btrfs.
     pub mounted_dev: Option<DevNo>,
-    /// Unmounted, ReadOnly or Live: as the mount table says it.
+    /// Unmounted, ReadOnly or Live: from the mount table.
     pub mode: Mode,
     pub drives: Vec<DriveId>,
     /// `vg/lv` where it is a logical volume of LVM.
@@ -302,13 +302,13 @@ pub struct CheckTarget {
 }
 
 impl CheckTarget {
-    /// The number by which what is mounted is known in mountinfo.
+    /// The number of the mounted filesystem in mountinfo.
     pub(crate) fn mountinfo_dev(&self) -> DevNo {
         self.mounted_dev.unwrap_or(self.dev)
     }
 }
 
-/// What the kernel itself says of the filesystem, before anything is run.
+/// A report of the kernel about the filesystem, before any run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FilesystemSignal {
     pub kind: SignalKind,
@@ -318,14 +318,14 @@ pub struct FilesystemSignal {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SignalKind {
-    /// EUCLEAN, EBADMSG, sick bits, the log's word of corruption: the filesystem is damaged.
+    /// EUCLEAN, EBADMSG, sick bits, corruption in the kernel log: the filesystem is damaged.
     Corrupted,
-    /// EIO, a shutdown, an emergency read-only state, counted errors: something is wrong, and
-    /// checking beneath it would make it worse.
+    /// EIO, a shutdown, an emergency read-only state, counted errors: there is a fault, and
+    /// checking the underlying device would make it worse.
     Fault,
 }
 
-/// Who wanted the check.
+/// Who or what requested the check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CheckOrigin {
@@ -336,7 +336,7 @@ pub enum CheckOrigin {
     Scheduled(String),
 }
 
-/// How it is to be done: the policy for this volume, narrowed by what was asked for.
+/// The conditions of a check: the policy for this volume, narrowed by the request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckTerms {
     /// Live runs at most.
@@ -362,11 +362,11 @@ pub struct CheckTerms {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CheckState {
-    /// Not begun; says what it waits for.
+    /// Not started. `why`: what it waits for.
     Queued {
         why: String,
     },
-    /// `phase`: what is being done, in words (`live run 2 of 3: Pass 1: Checking inodes, blocks,
+    /// `phase`: the current activity (`live run 2 of 3: Pass 1: Checking inodes, blocks,
     /// and sizes`).
     Running {
         phase: String,
@@ -398,7 +398,7 @@ pub struct Check {
     pub verdict: Option<CheckVerdict>,
     /// Why the verdict is what it is, and what to do, in one or two sentences.
     pub reason: String,
-    /// Somebody wants it stopped.
+    /// It was cancelled and has not ended yet.
     pub cancelled: bool,
 }
 
@@ -408,18 +408,17 @@ impl Check {
     }
 }
 
-/// What the owner of the state wants of whoever runs checks: all checks that are not over, oldest
-/// first.
+/// A check that the owner wants to be run; the list has all that have not ended, oldest first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DesiredCheck {
     pub id: CheckId,
     pub target: CheckTarget,
     pub terms: CheckTerms,
     pub scheduled: bool,
-    /// What the kernel said since the last check that found it clean: with any of these nothing is
+    /// Reports of the kernel since the last check with verdict CLEAN: with any of these nothing is
     /// run.
     pub signals: Vec<FilesystemSignal>,
-    /// Not to be begun now: what it waits for (a RAID rebuild, a drive that is failing).
+    /// Why it must not start now (a RAID rebuild, a drive that is failing).
     pub blocked_by: Option<String>,
     /// To be stopped at once, and thawed: cancelled, its mount is gone, its pod is being deleted.
     pub cancellation: Option<Cancellation>,
@@ -427,11 +426,11 @@ pub struct DesiredCheck {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cancellation {
-    /// By whom or what, in words.
+    /// Who or what cancelled it.
     pub reason: String,
 }
 
-/// How a check is now, whole each time.
+/// The complete current state of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckProgress {
     pub id: CheckId,
@@ -439,9 +438,10 @@ pub struct CheckProgress {
     pub state: CheckState,
     /// All so far.
     pub runs: Vec<Arc<Run>>,
-    /// Found by the check itself (XFS' sick bits beyond the summary); those of `Wanted` included.
+    /// Found by the check itself (XFS' sick bits beyond the summary); those of `DesiredCheck`
+    /// included.
     pub signals: Vec<FilesystemSignal>,
-    /// With `State::Ended`.
+    /// With `CheckState::Ended`.
     pub outcome: Option<decision::CheckOutcome>,
 }
 

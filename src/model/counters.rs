@@ -71,7 +71,7 @@ impl CounterGrowth {
 }
 
 /// The history of one counter, of constant size.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Counter {
     /// The value from which growth is counted: from the first reading, or the first one after a
     /// reset.
@@ -149,12 +149,7 @@ impl Counter {
             baseline: value,
             since: at,
             last: value,
-            grown: 0,
-            total_growth: 0,
-            first_growth: None,
-            last_growth: None,
-            growth_count: 0,
-            resets: 0,
+            ..Counter::default()
         }
     }
 

@@ -8,7 +8,7 @@ use crate::model::ids::DriveId;
 
 /// The result of a hardware scan for one drive. An NVMe controller is a drive (its namespaces are
 /// `devices`), a SCSI logical unit is a drive (its multipath paths are `devices`).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DriveFacts {
     pub id: DriveId,
     /// False when the id is made from the drive's location, because the drive has no identity of
@@ -57,7 +57,7 @@ pub struct DriveDevice {
     pub hctl: Option<String>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DriveKind {
     Hdd,
@@ -70,10 +70,11 @@ pub enum DriveKind {
     Virtual,
     /// iSCSI, Fibre Channel, NVMe over fabrics, nbd, rbd: the kernel reaches it over a network.
     Remote,
+    #[default]
     Unknown,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Transport {
     Sata,
@@ -94,6 +95,7 @@ pub enum Transport {
     Loop,
     /// A logical disk of a RAID controller.
     Raid,
+    #[default]
     Unknown,
 }
 

@@ -21,6 +21,16 @@ pub enum BackingKind {
 }
 
 /// Access modes (CSI, VolumeCapability.AccessMode).
+/// Treatment of a volume's bytes before other volumes may reuse them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Wipe {
+    #[default]
+    Zero,
+    Discard,
+    None,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AccessMode {

@@ -1,10 +1,8 @@
 //! The error of a request to the engine. `api::status` maps it to gRPC codes; this module knows no
 //! gRPC.
 
+use crate::model::echo::echo;
 use crate::provision::step::{StepError, StepErrorKind};
-
-/// Characters of a caller's text that a message repeats.
-const MAX_ECHO_CHARS: usize = 140;
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProvisionError {
@@ -19,7 +17,7 @@ pub enum ProvisionError {
     /// The same name or path, with other arguments.
     #[error("{0}")]
     AlreadyExists(String),
-    /// The current state does not allow it: the text says what must change, or who uses it.
+    /// The current state does not allow it: the text names what must change, or the user.
     #[error("{0}")]
     FailedPrecondition(String),
     /// A process uses it: the text names the process. Nothing was done.
@@ -53,12 +51,7 @@ pub enum ProvisionError {
 impl ProvisionError {
     /// `handle` is any text that a caller sent: the message repeats it without control characters.
     pub(crate) fn volume_not_found(handle: &str) -> ProvisionError {
-        let shown: String = handle
-            .chars()
-            .take(MAX_ECHO_CHARS)
-            .map(|c| if c.is_control() { '\u{fffd}' } else { c })
-            .collect();
-        ProvisionError::NotFound(format!("no volume here has the handle `{shown}`"))
+        ProvisionError::NotFound(format!("no volume here has the handle `{}`", echo(handle)))
     }
 
     pub(crate) fn invalid_argument(
@@ -71,29 +64,29 @@ impl ProvisionError {
         }
     }
 
-    /// What a step's failure is to the caller. `field` is the request's field that held the path of
+    /// The caller's error for a failed step. `field` is the request's field that held the path of
     /// the step, if one did.
     pub(crate) fn from_step(
         operation: &str,
         field: Option<&'static str>,
         error: StepError,
     ) -> ProvisionError {
-        let told = || format!("{operation}: {}", error.message);
+        let message = || format!("{operation}: {}", error.message);
         match (error.kind, field) {
             (StepErrorKind::InvalidPath, Some(field)) => ProvisionError::InvalidArgument {
                 field,
                 problem: error.message,
             },
-            (StepErrorKind::InUse, _) => ProvisionError::InUse(told()),
-            (StepErrorKind::Stuck, _) => ProvisionError::Stuck(told()),
+            (StepErrorKind::InUse, _) => ProvisionError::InUse(message()),
+            (StepErrorKind::Stuck, _) => ProvisionError::Stuck(message()),
             (StepErrorKind::ForeignData | StepErrorKind::Unsupported, _) => {
-                ProvisionError::FailedPrecondition(told())
+                ProvisionError::FailedPrecondition(message())
             }
-            (StepErrorKind::AlreadyExists, _) => ProvisionError::AlreadyExists(told()),
-            (StepErrorKind::NoSpace, _) => ProvisionError::ResourceExhausted(told()),
+            (StepErrorKind::AlreadyExists, _) => ProvisionError::AlreadyExists(message()),
+            (StepErrorKind::NoSpace, _) => ProvisionError::ResourceExhausted(message()),
             // A drive that was pulled out may come back; a volume that is not there at all is
             // refused before any step.
-            (StepErrorKind::NotFound, _) => ProvisionError::Unavailable(told()),
+            (StepErrorKind::NotFound, _) => ProvisionError::Unavailable(message()),
             (StepErrorKind::InvalidPath | StepErrorKind::Other, _) => ProvisionError::Failed {
                 operation: operation.into(),
                 source: error,

@@ -6,7 +6,7 @@
 //! its target stays occupied until it has ended.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -18,11 +18,10 @@ use crate::provision::step::spec::WorkerRole;
 use crate::provision::step::{Step, StepError, StepErrorKind, StepExecutor, StepOutput};
 use crate::provision::worker::arguments;
 
-/// Steps that are slower than that no longer hold up others that wait for their turn: they are
-/// likely to hang.
+/// A step that takes longer gives its permit back, because it is likely to hang.
 const SLOW_AFTER: Duration = Duration::from_secs(10);
-/// Processes of one site that may be slow at a time. Each is a process of 3 MiB, and of a disk that
-/// hangs there are seldom more volumes on a node than these.
+/// Slow processes of one role at a time. Each needs 3 MiB, and a disk that hangs seldom has more
+/// volumes on one node.
 const MAX_SLOW: usize = 64;
 
 type StepResult = Result<StepOutput, StepError>;
@@ -34,12 +33,11 @@ pub struct WorkerExecutor {
 }
 
 struct Inner {
-    host: RolePool,
-    lvm: RolePool,
-    tools: RolePool,
-    /// No step is given longer.
+    /// By [`WorkerRole`].
+    pools: [RolePool; 3],
+    /// Upper bound of every step's time limit.
     max_timeout: Duration,
-    /// Targets with a step that is taken or waited for.
+    /// Targets with a step that runs or waits.
     targets: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
 }
 
@@ -49,203 +47,169 @@ struct RolePool {
 }
 
 impl RolePool {
-    /// `active`: steps at a time, as long as they are quick.
-    fn new(
-        site: WorkerRole,
-        root: &HostRoot,
-        program: &std::path::Path,
-        active: usize,
-    ) -> RolePool {
-        // Workers counts from half a second on as overdue whoever has not answered, the busy ones
-        // among them.
-        let spawn = WorkerPoolConfig {
+    fn new(role: WorkerRole, root: &HostRoot, program: &Path) -> RolePool {
+        // Steps at a time, as long as they are quick. mkfs takes the time, and a disk serves eight
+        // at once worse than four. lvm locks its group: more of them would only wait.
+        let active = match role {
+            WorkerRole::Host | WorkerRole::Tools => 4,
+            WorkerRole::Lvm => 2,
+        };
+        // The pool counts every worker that has not answered after half a second as overdue, a busy
+        // one included.
+        let config = WorkerPoolConfig {
             program: program.to_owned(),
-            args: arguments(site, root),
+            args: arguments(role, root),
             active,
             max_stuck: MAX_SLOW + active,
         };
         RolePool {
-            workers: WorkerPool::start(spawn),
+            workers: WorkerPool::start(config),
             permits: Semaphore::new(active),
         }
     }
 }
 
 impl WorkerExecutor {
-    /// `program`: our own binary. Processes are started when they are needed.
+    /// `program`: our own binary. Processes are started on demand.
     pub(crate) fn new(root: &HostRoot, program: PathBuf) -> WorkerExecutor {
         WorkerExecutor::with_max_timeout(root, program, Duration::MAX)
     }
 
-    /// As `new`, for who cannot wait for a step as long as it may take: it is stuck after
-    /// `longest`.
+    /// As `new`; a step counts as stuck after `max_timeout` at the latest.
     pub fn with_max_timeout(
         root: &HostRoot,
         program: PathBuf,
-        longest: Duration,
+        max_timeout: Duration,
     ) -> WorkerExecutor {
-        let pool = |site, active| RolePool::new(site, root, &program, active);
-        // mkfs is what takes time, and a disk that serves eight at once serves none of them well.
-        // lvm locks its group: it would wait for itself.
-        let inner = Inner {
-            host: pool(WorkerRole::Host, 4),
-            lvm: pool(WorkerRole::Lvm, 2),
-            tools: pool(WorkerRole::Tools, 4),
-            max_timeout: longest,
-            targets: Mutex::default(),
-        };
         WorkerExecutor {
-            inner: Arc::new(inner),
+            inner: Arc::new(Inner {
+                pools: WorkerRole::ALL.map(|role| RolePool::new(role, root, &program)),
+                max_timeout,
+                targets: Mutex::default(),
+            }),
         }
     }
 
-    /// How many steps are stuck: of mounts and images, of lvm, of tools.
+    /// The number of stuck steps: of the roles host, lvm and tools.
     pub fn stuck(&self) -> [watch::Receiver<u32>; 3] {
-        [&self.inner.host, &self.inner.lvm, &self.inner.tools]
+        self.inner
+            .pools
+            .each_ref()
             .map(|pool| pool.workers.stuck_count())
     }
 
-    /// Lets all processes go, at once; what hangs is left to the kernel, and what is being done is
-    /// done to its end.
+    /// Releases all processes at once. A running step runs to its end; a hanging one is left to the
+    /// kernel.
     pub(crate) fn close(&self) {
-        [&self.inner.host, &self.inner.lvm, &self.inner.tools]
-            .into_iter()
+        self.inner
+            .pools
+            .iter()
             .for_each(|pool| pool.workers.close());
     }
 }
 
 impl StepExecutor for WorkerExecutor {
-    async fn execute(&self, target: &str, step: Step) -> Result<StepOutput, StepError> {
+    async fn execute(&self, target: &str, step: Step) -> StepResult {
         let (inner, target) = (self.inner.clone(), target.to_owned());
-        // A task of its own: when the caller goes away in the middle, the target must stay taken
-        // until the step has ended.
-        let taken = tokio::spawn(async move { inner.execute(target, step).await });
-        taken.await.unwrap_or_else(|error| {
-            Err(StepError {
-                kind: StepErrorKind::Other,
-                message: format!("taking a step: {error}"),
-            })
-        })
+        // A task of its own: if the caller is dropped, the target must stay locked until the step
+        // has ended.
+        let task = tokio::spawn(async move { inner.execute(target, step).await });
+        task.await
+            .unwrap_or_else(|error| Err(StepError::new(StepErrorKind::Other, error.to_string())))
     }
 }
 
 impl Inner {
     async fn execute(self: Arc<Self>, target: String, step: Step) -> StepResult {
-        let about = step.spec();
-        let patience = about.timeout.min(self.max_timeout);
-        let Ok(mine) =
-            tokio::time::timeout(patience, self.clone().lock_target(target.clone())).await
-        else {
-            let message = format!(
-                "an earlier step for {target} has not ended after {} s, and this one was not begun",
-                patience.as_secs()
-            );
-            return Err(StepError {
-                kind: StepErrorKind::Stuck,
-                message,
-            });
+        let (role, timeout) = step.worker();
+        let timeout = timeout.min(self.max_timeout);
+        let lock = self.clone().lock_target(target.clone());
+        let Ok(lock) = tokio::time::timeout(timeout, lock).await else {
+            return Err(StepError::new(
+                StepErrorKind::Stuck,
+                format!(
+                    "an earlier step for {target} has not ended after {} s, and this one was not begun",
+                    timeout.as_secs()
+                ),
+            ));
         };
-        let unmounted = matches!(step, Step::GrowFilesystem { .. }).then(|| step.clone());
-        let (answer, mine) = self
-            .run_in_pool(about.role, &target, step, patience, mine)
-            .await;
-        match (answer, unmounted, mine) {
-            // Not mounted: what can grow in that state is grown by its tools.
-            (
-                Err(StepError {
-                    kind: StepErrorKind::NotFound,
-                    ..
-                }),
-                Some(step),
-                Some(mine),
-            ) => {
-                self.run_in_pool(WorkerRole::Tools, &target, step, patience, mine)
+        let retry = matches!(step, Step::GrowFilesystem { .. }).then(|| step.clone());
+        let (result, lock) = self.run_in_pool(role, &target, step, timeout, lock).await;
+        match (result, retry, lock) {
+            // The filesystem is not mounted: its tools grow it, if they can.
+            (Err(error), Some(step), Some(lock)) if error.kind == StepErrorKind::NotFound => {
+                self.run_in_pool(WorkerRole::Tools, &target, step, timeout, lock)
                     .await
                     .0
             }
-            (answer, ..) => answer,
+            (result, ..) => result,
         }
     }
 
-    /// The right to the target comes back unless the step is stuck: then it is kept until that has
-    /// ended.
+    /// Returns the lock of the target unless the step is stuck: then the lock is kept until the
+    /// step has ended.
     async fn run_in_pool(
         &self,
-        site: WorkerRole,
+        role: WorkerRole,
         target: &str,
         step: Step,
-        patience: Duration,
-        mine: TargetLock,
+        timeout: Duration,
+        lock: TargetLock,
     ) -> (StepResult, Option<TargetLock>) {
-        let pool = match site {
-            WorkerRole::Host => &self.host,
-            WorkerRole::Lvm => &self.lvm,
-            WorkerRole::Tools => &self.tools,
-        };
-        let name = step.spec().name;
+        let pool = &self.pools[role as usize];
+        let description = step.description();
         // Never closed.
-        let turn = pool.permits.acquire().await.ok();
-        let asked = pool.workers.run(target, step, patience);
-        tokio::pin!(asked);
-        let outcome = match tokio::time::timeout(SLOW_AFTER, &mut asked).await {
+        let permit = pool.permits.acquire().await.ok();
+        let running = pool.workers.run(target, step, timeout);
+        tokio::pin!(running);
+        let outcome = match tokio::time::timeout(SLOW_AFTER, &mut running).await {
             Ok(outcome) => outcome,
             Err(_) => {
-                drop(turn);
-                asked.await
+                drop(permit);
+                running.await
             }
         };
-        match outcome {
-            WorkerOutcome::Completed(answer) => (answer, Some(mine)),
-            WorkerOutcome::Failed(why) => (
-                Err(StepError {
-                    kind: StepErrorKind::Other,
-                    message: format!("{name}: {why}"),
-                }),
-                Some(mine),
-            ),
+        let (waiting_in, late) = match outcome {
+            WorkerOutcome::Completed(result) => return (result, Some(lock)),
+            WorkerOutcome::Failed(why) => {
+                return (Err(StepError::new(StepErrorKind::Other, why)), Some(lock));
+            }
             WorkerOutcome::Stuck {
                 waiting_in, late, ..
-            } => {
-                let place =
-                    waiting_in.unwrap_or_else(|| "what, the kernel does not tell".to_owned());
-                let message = format!(
-                    "{name} has not come back after {} s (it waits in {place}); whether it will be done is not known",
-                    patience.as_secs()
-                );
-                tracing::warn!(target, step = name, waiting_in = place, "a step is stuck");
-                let target = target.to_owned();
-                tokio::spawn(async move {
-                    if let Some(late) = late {
-                        match late.await {
-                            Ok(Ok(Ok(_))) => {
-                                tracing::info!(target, step = name, "a step that was stuck is done")
-                            }
-                            Ok(Ok(Err(error))) => {
-                                tracing::warn!(target, step = name, %error, "a step that was stuck has failed")
-                            }
-                            Ok(Err(error)) => {
-                                tracing::warn!(
-                                    target,
-                                    step = name,
-                                    error,
-                                    "a step that was stuck has ended without an answer"
-                                )
-                            }
-                            // The runtime ends.
-                            Err(_) => {}
-                        }
+            } => (waiting_in, late),
+        };
+        let waiting_in = waiting_in.unwrap_or_else(|| "an unknown kernel function".to_owned());
+        let message = format!(
+            "not finished after {} s (waiting in {waiting_in}); whether it will be done is not known",
+            timeout.as_secs()
+        );
+        tracing::warn!(target, step = description, waiting_in, "a step is stuck");
+        let target = target.to_owned();
+        tokio::spawn(async move {
+            // Without an outcome the runtime ends.
+            if let Some(late) = late
+                && let Ok(outcome) = late.await
+            {
+                let error = match outcome {
+                    Ok(Ok(_)) => None,
+                    Ok(Err(error)) => Some(error.message),
+                    Err(why) => Some(why),
+                };
+                match error {
+                    None => {
+                        tracing::info!(target, step = description, "a step that was stuck is done")
                     }
-                    drop(mine);
-                });
-                (
-                    Err(StepError {
-                        kind: StepErrorKind::Stuck,
-                        message,
-                    }),
-                    None,
-                )
+                    Some(error) => tracing::warn!(
+                        target,
+                        step = description,
+                        error,
+                        "a step that was stuck has failed"
+                    ),
+                }
             }
-        }
+            drop(lock);
+        });
+        (Err(StepError::new(StepErrorKind::Stuck, message)), None)
     }
 
     async fn lock_target(self: Arc<Self>, target: String) -> TargetLock {
@@ -258,13 +222,13 @@ impl Inner {
         }
     }
 
-    /// Held while the map is read, never across an await.
+    /// The guard is never held across an await.
     fn targets(&self) -> MutexGuard<'_, HashMap<String, Arc<tokio::sync::Mutex<()>>>> {
         self.targets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The right to take steps for a target. Dropping it lets the next.
+/// The exclusive right to run steps for a target, until it is dropped.
 struct TargetLock {
     inner: Arc<Inner>,
     target: String,
@@ -275,8 +239,8 @@ impl Drop for TargetLock {
     fn drop(&mut self) {
         let mut targets = self.inner.targets();
         self.guard = None;
-        // The map's own is the last: nobody waits. Who waited in vain has left his behind for the
-        // next to clear.
+        // Only the map holds the lock: no step waits. A step whose wait timed out leaves its entry to
+        // be removed by the next one.
         if targets
             .get(&self.target)
             .is_some_and(|lock| Arc::strong_count(lock) == 1)

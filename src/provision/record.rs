@@ -18,10 +18,11 @@ use crate::model::provision::{BackingKind, PodRef, ProvidedAttachment, VolumeAcc
 use crate::provision::rules::names;
 use crate::provision::step::DeviceIdentity;
 
-/// Of all records. A greater one was written by a newer program, and is left alone.
+/// The version of all records. A record with a greater one was written by a newer program, and is not
+/// used.
 pub(crate) const VERSION: u32 = 1;
 
-/// A volume of the pool, as it was made.
+/// A volume of the pool, as it was created.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct VolumeRecord {
     pub version: u32,
@@ -35,7 +36,7 @@ pub(crate) struct VolumeRecord {
     pub mkfs_options: String,
     #[serde(default)]
     pub accesses: Vec<VolumeAccess>,
-    /// Of a newer program.
+    /// Fields of a newer program.
     #[serde(flatten)]
     pub unknown_fields: Map<String, Value>,
 }
@@ -46,7 +47,7 @@ pub(crate) struct AttachmentsRecord {
     pub version: u32,
     pub handle: String,
     pub kind: BackingKind,
-    /// What a static volume's entry named when it was attached: it may have gone from the
+    /// The path of a static volume's entry when it was attached. The entry may have left the
     /// configuration since.
     #[serde(rename = "entry", default, skip_serializing_if = "Option::is_none")]
     pub static_path: Option<HostPath>,
@@ -57,19 +58,17 @@ pub(crate) struct AttachmentsRecord {
     pub unknown_fields: Map<String, Value>,
 }
 
-/// What is about to be done with a volume, written before the first step of it and removed after
-/// the last.
+/// An operation on a volume, written before its first step and removed after its last.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Intent {
     pub version: u32,
     pub handle: String,
     pub since: Timestamp,
     pub operation: Operation,
-    /// mkfs may have begun: what is on the device then is nobody's but ours, since it was blank
-    /// before.
+    /// mkfs may have begun. The device was blank before, so its content is from that mkfs.
     #[serde(default)]
     pub formatting: bool,
-    /// On which device: another may have its name when the mkfs is to be repeated.
+    /// The device of the mkfs: another one may have its name when the mkfs is repeated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<DeviceIdentity>,
     pub kind: BackingKind,
@@ -123,11 +122,15 @@ impl Operation {
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RecordError {
+    #[error("{0}")]
+    Unreadable(String),
+    #[error("its name is no handle")]
+    NotAHandle,
     #[error("it is no record")]
     Parse(#[source] serde_json::Error),
     #[error("it was written by a newer program (version {0}, this one reads {VERSION})")]
     NewerVersion(u64),
-    #[error("it speaks of another volume, {0}")]
+    #[error("it belongs to another volume, {0}")]
     WrongHandle(String),
     #[error("it cannot be written as JSON")]
     Serialize(#[source] serde_json::Error),
@@ -137,45 +140,18 @@ pub(crate) enum RecordError {
     Base64(#[source] base64::DecodeError),
 }
 
-/// A record that says whose it is.
-pub(crate) trait HasHandle {
-    fn handle(&self) -> &str;
-}
-
-impl HasHandle for VolumeRecord {
-    fn handle(&self) -> &str {
-        &self.handle
-    }
-}
-
-impl HasHandle for AttachmentsRecord {
-    fn handle(&self) -> &str {
-        &self.handle
-    }
-}
-
-impl HasHandle for Intent {
-    fn handle(&self) -> &str {
-        &self.handle
-    }
-}
-
 /// The record of volume `handle`.
-pub(crate) fn read<T: DeserializeOwned + HasHandle>(
-    handle: &str,
-    text: &[u8],
-) -> Result<T, RecordError> {
+pub(crate) fn read<T: DeserializeOwned>(handle: &str, text: &[u8]) -> Result<T, RecordError> {
     let value: Value = serde_json::from_slice(text).map_err(RecordError::Parse)?;
     if let Some(version) = value.get("version").and_then(Value::as_u64)
         && version > u64::from(VERSION)
     {
         return Err(RecordError::NewerVersion(version));
     }
-    let record: T = serde_json::from_value(value).map_err(RecordError::Parse)?;
-    if record.handle() != handle {
-        return Err(RecordError::WrongHandle(record.handle().to_owned()));
+    match value.get("handle").and_then(Value::as_str) {
+        Some(other) if other != handle => Err(RecordError::WrongHandle(other.to_owned())),
+        _ => serde_json::from_value(value).map_err(RecordError::Parse),
     }
-    Ok(record)
 }
 
 pub(crate) fn write<T: Serialize>(record: &T) -> Result<String, RecordError> {
@@ -184,8 +160,7 @@ pub(crate) fn write<T: Serialize>(record: &T) -> Result<String, RecordError> {
         .map_err(RecordError::Serialize)
 }
 
-/// The name that a record which cannot be used still tells, so that it is not given to another
-/// volume.
+/// The volume's name in an unusable record, so that the name is not given to another volume.
 pub(crate) fn name_in_unreadable(text: &[u8]) -> Option<String> {
     let value: Value = serde_json::from_slice(text).ok()?;
     Some(value.get("name")?.as_str()?.to_owned())
@@ -196,7 +171,7 @@ pub(crate) fn file_name(handle: &str) -> String {
     format!("{handle}.json")
 }
 
-/// The handle of a record's file; None: no file of ours.
+/// The handle of a record's file; None: no record.
 pub(crate) fn handle_from_file_name(file: &str) -> Option<&str> {
     file.strip_suffix(".json")
         .filter(|handle| names::is_pool_handle(handle) || names::is_static_name(handle))

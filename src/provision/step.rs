@@ -9,24 +9,16 @@ pub(crate) mod spec;
 use serde::{Deserialize, Serialize};
 
 use crate::model::path::HostPath;
+pub use crate::model::provision::Wipe;
 
-/// A path that a caller named: it is resolved below `root` and nowhere else (`host::beneath`:
-/// through no link), in the host's mount namespace.
+/// A path that a caller named: resolved below `root` only (`host::resolve_beneath`: through no link),
+/// in the host's mount namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RootedPath {
     /// The kubelet's folder, absolute.
     pub root: HostPath,
     /// Below `root`, absolute.
     pub path: HostPath,
-}
-
-/// Treatment of a volume's bytes before other volumes may reuse them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Wipe {
-    Zero,
-    Discard,
-    None,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,8 +29,7 @@ pub enum Step {
         folder: HostPath,
     },
     /// The files `*.json` in a folder of the pool with their contents → `StepOutput::Records`. An
-    /// absent
-    /// folder is an empty one.
+    /// absent folder counts as empty.
     ReadRecords {
         folder: HostPath,
     },
@@ -53,9 +44,8 @@ pub enum Step {
         folder: HostPath,
         name: String,
     },
-    /// Allocates the image (fallocate(2): a promise is kept), makes its folder →
-    /// `StepOutput::Empty`.
-    /// There with at least this size: done.
+    /// Allocates the image (fallocate(2), so that writes cannot run out of space), makes its folder →
+    /// `StepOutput::Empty`. Exists with at least this size: done.
     CreateImage {
         image: HostPath,
         size: u64,
@@ -70,8 +60,8 @@ pub enum Step {
         image: HostPath,
         wipe: Wipe,
     },
-    /// A loop device over the image with direct I/O where the filesystem can; the one that is there
-    /// already is taken → `StepOutput::Device`.
+    /// A loop device over the image, with direct I/O if the filesystem supports it; an existing one
+    /// is used → `StepOutput::Device`.
     AttachImage {
         image: HostPath,
         read_only: bool,
@@ -80,7 +70,7 @@ pub enum Step {
     DetachImage {
         image: HostPath,
     },
-    /// Which loop device the image has → `StepOutput::Device` or `StepOutput::Empty`.
+    /// The loop device of the image → `StepOutput::Device` or `StepOutput::Empty`.
     FindImage {
         image: HostPath,
     },
@@ -93,14 +83,14 @@ pub enum Step {
         group: String,
         tag: String,
     },
-    /// Made inactive for auto-activation and tagged; there already: done.
+    /// Created inactive for auto-activation, and tagged. Exists already: done.
     CreateLogicalVolume {
         group: String,
         name: String,
         size: u64,
         tags: Vec<String>,
     },
-    /// Changes its tags: the truth about a pool's volume lies in them.
+    /// Changes its tags, which hold the record of a pool's volume.
     TagLogicalVolume {
         group: String,
         name: String,
@@ -118,9 +108,8 @@ pub enum Step {
         name: String,
         wipe: Wipe,
     },
-    /// Active, with its node → `StepOutput::Device`. One whose making has not ended is
-    /// `ForeignData`: it
-    /// would show what others have left on its extents.
+    /// Active, with its node → `StepOutput::Device`. An unfinished one is `ForeignData`, because it
+    /// would show earlier data of its extents.
     ActivateLogicalVolume {
         group: String,
         name: String,
@@ -134,41 +123,36 @@ pub enum Step {
     ResolveDevice {
         path: HostPath,
     },
-    /// A configured folder: there, a folder, no symbolic link beneath one of the allowed roots →
-    /// `StepOutput::Empty`.
+    /// Checks that a configured folder exists, and that no symbolic link leads to it below one of the
+    /// allowed roots → `StepOutput::Empty`.
     CheckDirectory {
         path: HostPath,
         roots: Vec<HostPath>,
     },
-    /// What is on a device, read-only (libblkid's low-level probing, by blkid -p; never an answer
-    /// of "nothing" on doubt) → `StepOutput::Content`.
+    /// The content of a device, read-only (libblkid's low-level probing, by blkid -p; in doubt never
+    /// "blank") → `StepOutput::Content`.
     ProbeContent {
         device: HostPath,
     },
-    /// mkfs, only when `ProbeContent` within the same step says blank. `options` have been checked.
-    /// An
-    /// error that `is_refusal` comes before mkfs.
+    /// mkfs, only if `ProbeContent` within the same step finds the device blank. `options` have been
+    /// checked. An error that `is_refusal` occurs before mkfs.
     Format {
         device: HostPath,
         fs_type: String,
         options: Vec<String>,
     },
-    /// As `Format`, for a device of which a record of ours says that a `Format` of it was begun and
-    /// is not known to have ended (a crash in the middle of mkfs): what is not known there, or
-    /// looks
-    /// like this type already, is what that one left. Any other signature is `ForeignData` as
-    /// before,
-    /// and so is another device than the one that `was` there then.
+    /// As `Format`, for a device on which a record shows an interrupted `Format` (a crash in the
+    /// middle of mkfs): unknown content, or content of this type, is what that mkfs left. Any other
+    /// signature is `ForeignData`, and so is another device than the `expected` one.
     RepeatFormat {
         device: HostPath,
         expected: DeviceIdentity,
         fs_type: String,
         options: Vec<String>,
     },
-    /// Zeros where signatures are looked for, so that `ProbeContent` says blank, on a device of
-    /// ours
-    /// alone that a `Format` was begun on and did not end well. `InUse` while somebody has it, such
-    /// as that mkfs.
+    /// Clears the areas of signatures, so that `ProbeContent` finds the device blank; only on a
+    /// device of the pool whose `Format` did not succeed. `InUse` while a process, such as that mkfs,
+    /// uses it.
     WipeSignatures {
         device: HostPath,
     },
@@ -181,7 +165,7 @@ pub enum Step {
         options: Vec<String>,
         read_only: bool,
     },
-    /// Binds what is mounted at (or lies in) `source` to `target`, makes the folder.
+    /// Binds `source` to `target`, makes the folder.
     Bind {
         source: BindSource,
         target: RootedPath,
@@ -193,8 +177,8 @@ pub enum Step {
         target: RootedPath,
         read_only: bool,
     },
-    /// Unmounts what is topmost there, all of it that is ours; lazily where told (MNT_DETACH).
-    /// Nothing there: done. `InUse` while it is in use.
+    /// Unmounts everything that is mounted there, topmost first; `lazy`: by MNT_DETACH. No mount:
+    /// done. `InUse` while it is in use.
     Unmount {
         target: RootedPath,
         lazy: bool,
@@ -208,9 +192,8 @@ pub enum Step {
     FindMount {
         target: RootedPath,
     },
-    /// Who holds what is mounted at these paths, from /proc alone → `StepOutput::Openers`. What is
-    /// not
-    /// mounted is held by nobody.
+    /// The openers of the mounts at these paths, from /proc alone → `StepOutput::Openers`. A path
+    /// without a mount has none.
     ListOpeners {
         mounts: Vec<HostPath>,
     },
@@ -304,14 +287,8 @@ pub struct DeviceIdentity {
 
 impl std::fmt::Display for DeviceIdentity {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "{} with {} bytes",
-            self.name
-                .as_deref()
-                .unwrap_or("one that says nothing of itself"),
-            self.size
-        )
+        let name = self.name.as_deref().unwrap_or("an unidentified device");
+        write!(f, "{name} with {} bytes", self.size)
     }
 }
 
@@ -337,16 +314,15 @@ pub struct LogicalVolume {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "content", rename_all = "snake_case")]
 pub enum Content {
-    /// Certainly nothing: no signature, no partition table, and the places where they would be hold
-    /// zeros.
+    /// Certainly blank: no signature, no partition table, and zeros in the areas of both.
     Blank,
     Filesystem {
         fs_type: String,
         uuid: Option<String>,
-        /// Bytes that it claims, where told.
+        /// Its size in bytes by its superblock, if that is known.
         size: Option<u64>,
     },
-    /// Something else, or more than one thing: never formatted.
+    /// Other content, or more than one signature: never formatted.
     Foreign { what: String },
 }
 
@@ -366,8 +342,17 @@ pub struct MountedFilesystem {
 #[error("{message}")]
 pub struct StepError {
     pub kind: StepErrorKind,
-    /// What was being done to what, and its causes.
+    /// The operation, its object, and the causes.
     pub message: String,
+}
+
+impl StepError {
+    pub(crate) fn new(kind: StepErrorKind, message: impl Into<String>) -> StepError {
+        StepError {
+            kind,
+            message: message.into(),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -378,29 +363,29 @@ pub enum StepErrorKind {
     NotFound,
     /// Something else is there.
     AlreadyExists,
-    /// In use: the message names by whom, as far as it can be seen.
+    /// In use: the message names the users, as far as they are known.
     InUse,
     /// No room.
     NoSpace,
-    /// The kernel or a tool that is missing cannot.
+    /// The kernel does not support it, or a tool is missing.
     Unsupported,
-    /// It carries something that is not ours.
+    /// It has content that is not ours.
     ForeignData,
     /// Anything else that failed.
     Other,
-    /// It has not come back in its time, nobody knows whether it will be done.
+    /// It has not finished in its time; whether it will be done is not known.
     Stuck,
 }
 
 impl StepErrorKind {
-    /// Of a `Format`: nothing was begun. What goes wrong from mkfs on is `Failed` or `Stuck`.
+    /// Of a `Format`: mkfs was not begun. Errors from mkfs on are `Other` or `Stuck`.
     pub(crate) fn is_refusal(self) -> bool {
         !matches!(self, StepErrorKind::Other | StepErrorKind::Stuck)
     }
 }
 
-/// Who takes steps. One at a time for one `target` (a volume's handle, or `pool`): another waits,
-/// or is `Stuck` behind one that is.
+/// Executes steps, one at a time for each `target` (a volume's handle, or `pool`): another one waits,
+/// or is `Stuck` behind a stuck one.
 pub trait StepExecutor: Send + Sync + 'static {
     fn execute(
         &self,

@@ -27,22 +27,13 @@ use caps::{CapSet, Capability};
 use crate::host::root::HostRoot;
 use crate::host::worker_pool::Hello;
 use crate::host::{namespace, own_cgroup, worker_pool};
+use crate::model::causes::with_causes;
 use crate::provision::step::spec::WorkerRole;
 use crate::provision::step::{Step, StepError, StepErrorKind, StepOutput};
 use crate::provision::worker::error::StepWorkerError;
 
 impl WorkerRole {
-    const ALL: [WorkerRole; 3] = [WorkerRole::Host, WorkerRole::Lvm, WorkerRole::Tools];
-
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            WorkerRole::Host => "host",
-            WorkerRole::Lvm => "lvm",
-            WorkerRole::Tools => "tools",
-        }
-    }
-
-    /// What it keeps; all are uid 0, and open what root owns without a right.
+    /// The capabilities that it keeps. All workers are uid 0, which may open root's files.
     fn capabilities(self) -> &'static [Capability] {
         match self {
             WorkerRole::Host => &[
@@ -53,7 +44,7 @@ impl WorkerRole {
                 Capability::CAP_DAC_READ_SEARCH,
                 // Growing a mounted ext4; effective for that call only (`host::resize`).
                 Capability::CAP_SYS_RESOURCE,
-                // Who holds what: /proc/PID/fd of others.
+                // Openers: /proc/PID/fd of other processes.
                 Capability::CAP_SYS_PTRACE,
             ],
             // device-mapper's ioctls; the nodes of what it makes where udev does not; mlock(2)
@@ -71,59 +62,53 @@ impl WorkerRole {
     }
 }
 
-/// Arguments that make our binary take steps.
-pub(crate) fn arguments(site: WorkerRole, root: &HostRoot) -> Vec<OsString> {
-    vec!["step".into(), site.name().into(), root.dir().into()]
+/// The arguments of a worker process.
+pub(crate) fn arguments(role: WorkerRole, root: &HostRoot) -> Vec<OsString> {
+    vec!["step".into(), role.name().into(), root.dir().into()]
 }
 
-/// The whole life of the process. `args` are those behind the word `step`.
+/// The whole life of the process. `args` are those after the word `step`.
 pub fn main(mut args: impl Iterator<Item = OsString>) -> ExitCode {
-    let site = args
+    let role = args
         .next()
-        .and_then(|word| WorkerRole::ALL.into_iter().find(|site| word == site.name()));
-    let (Some(site), Some(root), None) = (site, args.next(), args.next()) else {
+        .and_then(|word| WorkerRole::ALL.into_iter().find(|role| word == role.name()));
+    let (Some(role), Some(root), None) = (role, args.next(), args.next()) else {
         eprintln!(
             "`diskvitalsd step` is started by the daemon, for steps that change the host; do not run it by hand"
         );
         return ExitCode::from(2);
     };
-    let taker = StepWorker::prepare(site, &HostRoot::new(PathBuf::from(root)));
+    let worker = StepWorker::prepare(role, &HostRoot::new(PathBuf::from(root)));
     let hello = Hello {
-        limitations: taker.limitations.clone(),
+        limitations: worker.limitations.clone(),
     };
-    let misunderstood = |message| {
-        Err(StepError {
-            kind: StepErrorKind::Other,
-            message,
-        })
-    };
+    let misunderstood = |message: String| Err(StepError::new(StepErrorKind::Other, message));
     match worker_pool::serve(
         &hello,
-        |step: Step| taker.execute(&step).map_err(StepError::from),
+        |step: Step| worker.execute(&step).map_err(StepError::from),
         misunderstood,
     ) {
         Ok(()) => ExitCode::SUCCESS,
-        // The daemon has ended, and nobody can receive the result.
+        // The daemon has ended, so nothing can receive the result.
         Err(_) => ExitCode::FAILURE,
     }
 }
 
-/// A process that is ready to take steps.
+/// A process that is ready to execute steps.
 struct StepWorker {
     role: WorkerRole,
-    /// The host's files as they are seen from here: `/` once PID 1's mount namespace has been
-    /// entered.
+    /// The host's files: `/` once PID 1's mount namespace has been entered.
     root: HostRoot,
-    /// Why it must not touch anything.
+    /// Why it must not change anything.
     disabled_reason: Option<String>,
     limitations: Vec<String>,
 }
 
 impl StepWorker {
-    /// Enters the namespace and gives up rights. To be called by a single-threaded process.
-    fn prepare(site: WorkerRole, root: &HostRoot) -> StepWorker {
-        let mut taker = StepWorker {
-            role: site,
+    /// Enters the namespace and drops capabilities. To be called by a single-threaded process.
+    fn prepare(role: WorkerRole, root: &HostRoot) -> StepWorker {
+        let mut worker = StepWorker {
+            role,
             root: root.clone(),
             disabled_reason: None,
             limitations: Vec::new(),
@@ -131,47 +116,47 @@ impl StepWorker {
         // A name of 15 bytes at most, for ps(1). Without it the process works as well.
         let _ = nix::sys::prctl::set_name(c"diskvitals-step");
         if root.is_recorded() {
-            taker.disabled_reason =
+            worker.disabled_reason =
                 Some("a recorded tree has nothing that could be changed".to_owned());
-        } else if site != WorkerRole::Tools {
+        } else if role != WorkerRole::Tools {
             match namespace::enter_host_mounts(root) {
-                Ok(()) => taker.root = HostRoot::new("/"),
-                // Where the host is `/`, this namespace is taken for the host's, and that it may
-                // not be is said.
-                Err(why) if root.dir() == std::path::Path::new("/") => taker
+                Ok(()) => worker.root = HostRoot::new("/"),
+                // Where the host is `/`, this namespace counts as the host's; the limitation is
+                // reported.
+                Err(error) if root.dir() == std::path::Path::new("/") => worker
                     .limitations
-                    .push(format!("volumes are mounted here: {why}")),
-                // Elsewhere paths would mean other things here than there.
-                Err(why) => {
-                    taker.disabled_reason = Some(format!("nothing is mounted or made: {why}"))
+                    .push(format!("volumes are mounted here: {}", with_causes(&error))),
+                // Elsewhere the same paths would name other files.
+                Err(error) => {
+                    worker.disabled_reason = Some(format!(
+                        "nothing is mounted or made: {}",
+                        with_causes(&error)
+                    ))
                 }
             }
         }
-        // An lvm that is killed with the daemon's group leaves what it suspended.
-        if site == WorkerRole::Lvm
-            && taker.disabled_reason.is_none()
-            && let Err(why) = own_cgroup::enter_own_cgroup()
+        // An lvm that is killed with the daemon's control group leaves devices suspended.
+        if role == WorkerRole::Lvm
+            && worker.disabled_reason.is_none()
+            && let Err(error) = own_cgroup::enter_own_cgroup()
         {
-            taker.limitations.push(why);
+            worker.limitations.push(with_causes(&error));
         }
         if !nix::unistd::geteuid().is_root() {
-            taker
+            worker
                 .limitations
                 .push("not root: volumes cannot be made or mounted".to_owned());
-        } else if let Err(why) = drop_capabilities(site) {
-            taker.limitations.push(format!(
-                "processes that take steps keep more rights than they need ({why})"
+        } else if let Err(why) = drop_capabilities(role) {
+            worker.limitations.push(format!(
+                "processes that execute steps keep more rights than they need ({why})"
             ));
         }
-        taker
+        worker
     }
 
     fn execute(&self, step: &Step) -> Result<StepOutput, StepWorkerError> {
         if let Some(why) = &self.disabled_reason {
-            return Err(StepWorkerError::new(
-                StepErrorKind::Unsupported,
-                why.clone(),
-            ));
+            return Err(StepErrorKind::Unsupported.error(why.clone()));
         }
         match self.role {
             WorkerRole::Host => self.execute_on_host(step),
@@ -245,6 +230,7 @@ impl StepWorker {
     }
 
     fn execute_with_tools(&self, step: &Step) -> Result<StepOutput, StepWorkerError> {
+        let nothing = |()| StepOutput::Empty;
         match step {
             Step::ProbeContent { device } => {
                 content::probe(&self.root, device).map(StepOutput::Content)
@@ -253,33 +239,19 @@ impl StepWorker {
                 device,
                 fs_type,
                 options,
-            } => format::format(
-                &self.root,
-                device,
-                fs_type,
-                options,
-                format::PriorFormat::Nothing,
-            )
-            .map(|()| StepOutput::Empty),
+            } => format::format(&self.root, device, fs_type, options, None).map(nothing),
             Step::RepeatFormat {
                 device,
-                expected: was,
+                expected,
                 fs_type,
                 options,
-            } => format::format(
-                &self.root,
-                device,
-                fs_type,
-                options,
-                format::PriorFormat::Interrupted(was),
-            )
-            .map(|()| StepOutput::Empty),
+            } => format::format(&self.root, device, fs_type, options, Some(expected)).map(nothing),
             Step::WipeSignatures { device } => {
-                format::wipe_signatures(&self.root, device).map(|()| StepOutput::Empty)
+                format::wipe_signatures(&self.root, device).map(nothing)
             }
             Step::GrowFilesystem {
                 device, fs_type, ..
-            } => format::grow_unmounted(&self.root, device, fs_type).map(|()| StepOutput::Empty),
+            } => format::grow_unmounted(&self.root, device, fs_type).map(nothing),
             other => Err(wrong_role(other)),
         }
     }
@@ -320,15 +292,14 @@ impl StepWorker {
     }
 }
 
-fn drop_capabilities(site: WorkerRole) -> Result<(), String> {
-    namespace::limit_capabilities(site.capabilities())?;
+fn drop_capabilities(role: WorkerRole) -> Result<(), String> {
+    namespace::limit_capabilities(role.capabilities()).map_err(|error| with_causes(&error))?;
     caps::drop(None, CapSet::Effective, Capability::CAP_SYS_RESOURCE)
         .map_err(|error| error.to_string())
 }
 
 fn wrong_role(step: &Step) -> StepWorkerError {
-    StepWorkerError::new(
-        StepErrorKind::Other,
-        format!("this process is not the one that takes this step: {step:?}"),
-    )
+    StepErrorKind::Other.error(format!(
+        "this step belongs to another worker role: {step:?}"
+    ))
 }

@@ -17,6 +17,7 @@ mod load;
 pub(crate) mod lvm;
 mod lvm_snapshot;
 mod queue;
+mod reporting;
 pub mod runner;
 mod task;
 #[cfg(test)]
@@ -28,7 +29,6 @@ pub(crate) use lvm_snapshot::PREFIX as SNAPSHOT_PREFIX;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::convert::Infallible;
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
@@ -38,21 +38,20 @@ use tokio_util::sync::CancellationToken;
 
 use crate::host::clock::now;
 use crate::model::causes::with_causes;
-use crate::model::check::decision::CheckOutcome;
-use crate::model::check::{
-    Cancellation, CheckProgress, CheckState, DesiredCheck, FilesystemSignal, Run,
-};
+
+use crate::model::check::{Cancellation, CheckState, DesiredCheck};
 use crate::model::ids::CheckId;
-use crate::model::source_update::{Source, SourceStatus, SourceUpdate};
+use crate::model::source_update::Source;
 use crate::source::checks::backend::{Backend, HostBackend};
 use crate::source::checks::load::{IoLoad, LoadError};
 use crate::source::checks::queue::{
     LoadGate, PermitRequest, PermitState, Queue, QueueAction, Stage, StuckChecker, UnfinishedCheck,
-    devices_of, differs_only_in_phase, failed_outcome,
+    devices_of, failed_outcome,
 };
 use crate::source::checks::task::{ProgressMap, TaskInputs, TaskProgress, TaskResult, run_check};
 use crate::source::checks::tools::AvailableTools;
 use crate::source::context::{CheckSettings, Context, SourceError};
+use crate::source::status_reporter::StatusReporter;
 
 /// A change of phase alone is reported this often at most.
 const PHASE_INTERVAL: Duration = Duration::from_secs(1);
@@ -105,7 +104,7 @@ struct CheckSource<W> {
     /// No check starts before.
     cleaned_up: bool,
     next_stuck: u64,
-    reported_status: Option<SourceStatus>,
+    status_reporter: StatusReporter,
 }
 
 async fn run_with<W: Backend>(context: Context, backend: W) -> Result<Infallible, SourceError> {
@@ -158,7 +157,7 @@ impl<W: Backend> CheckSource<W> {
             tools_due: Instant::now(),
             cleaned_up: false,
             next_stuck: 0,
-            reported_status: None,
+            status_reporter: StatusReporter::new(Source::Checks),
         }
     }
 
@@ -465,168 +464,5 @@ impl<W: Backend> CheckSource<W> {
             });
         }
         self.finish_with(id, outcome, runs, signals).await
-    }
-
-    /// Ends a check that has made no run, or whose task was lost.
-    async fn finish(&mut self, id: &CheckId, outcome: CheckOutcome) -> Result<(), SourceError> {
-        let Some(check) = self.queue.checks.get(id) else {
-            return Ok(());
-        };
-        let runs = match &check.stage {
-            Stage::Queued { .. } => Vec::new(),
-            Stage::Active { .. } => self
-                .progress
-                .borrow()
-                .get(id)
-                .map(|progress| progress.runs.clone())
-                .unwrap_or_default(),
-        };
-        let signals = check.desired.signals.clone();
-        self.finish_with(id, outcome, runs, signals).await
-    }
-
-    async fn finish_with(
-        &mut self,
-        id: &CheckId,
-        outcome: CheckOutcome,
-        runs: Vec<Arc<Run>>,
-        signals: Vec<FilesystemSignal>,
-    ) -> Result<(), SourceError> {
-        self.queue.checks.remove(id);
-        self.progress.send_modify(|all| drop(all.remove(id)));
-        // The check must not start again before the owner has removed it from its list.
-        if self
-            .context
-            .checks
-            .borrow()
-            .iter()
-            .any(|wanted| wanted.id == *id)
-        {
-            self.queue.finished.insert(id.clone());
-        }
-        let progress = CheckProgress {
-            id: id.clone(),
-            at: now(),
-            state: CheckState::Ended,
-            runs,
-            signals,
-            outcome: Some(outcome),
-        };
-        self.context
-            .report(SourceUpdate::Check(Box::new(progress)))
-            .await
-    }
-
-    /// Ends queued checks that cannot run: no checker program, or a stuck checker on the
-    /// filesystem.
-    async fn finish_impossible(&mut self, tools: &AvailableTools) -> Result<(), SourceError> {
-        let queued = self
-            .queue
-            .checks
-            .iter()
-            .filter(|(_, check)| !check.is_active());
-        let ending: Vec<(CheckId, CheckOutcome)> = queued
-            .filter_map(|(id, check)| {
-                let target = &check.desired.target;
-                let absent = || {
-                    tools
-                        .checker(target.filesystem)
-                        .err()
-                        .map(|why| failed_outcome(why, target.mode))
-                };
-                Some((
-                    id.clone(),
-                    self.queue.stuck_outcome(target).or_else(absent)?,
-                ))
-            })
-            .collect();
-        for (id, outcome) in ending {
-            self.finish(&id, outcome).await?;
-        }
-        Ok(())
-    }
-
-    /// Reports the changes of each check. Returns when a change that was held back is due.
-    async fn report_progress(&mut self, at: Instant) -> Result<Option<Instant>, SourceError> {
-        let mut held_back: Option<Instant> = None;
-        let mut news = Vec::new();
-        for (id, check) in &self.queue.checks {
-            let current = match &check.stage {
-                Stage::Queued { .. } => TaskProgress {
-                    state: CheckState::Queued {
-                        why: self.queue.queued_reason(
-                            id,
-                            check,
-                            self.cleaned_up && self.tools.is_some(),
-                        ),
-                    },
-                    runs: Vec::new(),
-                    signals: check.desired.signals.clone(),
-                },
-                Stage::Active { .. } => match self.progress.borrow().get(id) {
-                    Some(progress) => progress.clone(),
-                    None => continue,
-                },
-            };
-            match &check.last_reported {
-                Some(before) if *before == current => {}
-                Some(before)
-                    if differs_only_in_phase(before, &current)
-                        && at < check.last_reported_at + PHASE_INTERVAL =>
-                {
-                    let due = check.last_reported_at + PHASE_INTERVAL;
-                    held_back = Some(held_back.map_or(due, |other| other.min(due)));
-                }
-                Some(_) | None => news.push((id.clone(), current)),
-            }
-        }
-        for (id, progress) in news {
-            let Some(check) = self.queue.checks.get_mut(&id) else {
-                continue;
-            };
-            (check.last_reported, check.last_reported_at) = (Some(progress.clone()), at);
-            let TaskProgress {
-                state,
-                runs,
-                signals,
-            } = progress;
-            let progress = CheckProgress {
-                id,
-                at: now(),
-                state,
-                runs,
-                signals,
-                outcome: None,
-            };
-            self.context
-                .report(SourceUpdate::Check(Box::new(progress)))
-                .await?;
-        }
-        Ok(held_back)
-    }
-
-    async fn report_status(&mut self) -> Result<(), SourceError> {
-        let Some(tools) = &self.tools else {
-            return Ok(());
-        };
-        let status = match (tools.status(), self.queue.stuck.len()) {
-            (status, 0) => status,
-            (SourceStatus::Active(text) | SourceStatus::Limited(text), stuck) => {
-                SourceStatus::Limited(format!(
-                    "{text}; {stuck} checkers hang and cannot be killed"
-                ))
-            }
-            (status, _) => status,
-        };
-        if self.reported_status.as_ref() == Some(&status) {
-            return Ok(());
-        }
-        self.reported_status = Some(status.clone());
-        self.context
-            .report(SourceUpdate::Source {
-                source: Source::Checks,
-                status,
-            })
-            .await
     }
 }

@@ -60,7 +60,7 @@ pub(crate) struct SourceSettings {
     pub worker_timeout: Duration,
     pub disk_stats_interval: Duration,
     pub counters_interval: Duration,
-    /// Whether to have the kernel tell of filesystems' errors.
+    /// Whether to have the kernel report errors of filesystems.
     pub fs_events: bool,
     pub kernel_log: KernelLogSettings,
     pub smart: SmartSettings,
@@ -77,9 +77,7 @@ pub(crate) struct CheckSettings {
     pub tools: Tools,
 }
 
-/// Where smartctl is when nothing else is set. On a recorded tree it is not asked: it would speak
-/// of other drives than the tree's.
-pub(crate) const USUAL_SMARTCTL: &str = "/usr/sbin/smartctl";
+pub(crate) use crate::model::policy::smart::DEFAULT_SMARTCTL as USUAL_SMARTCTL;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SmartSettings {

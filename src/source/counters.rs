@@ -25,21 +25,22 @@ mod xfs;
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::time::Duration;
 
-use nix::sys::stat::{SFlag, major, minor, stat};
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use crate::host::block::dev_no;
 use crate::host::btrfs::BtrfsError;
 use crate::host::clock::now;
 use crate::host::root::HostRoot;
 use crate::host::worker_pool::WorkerOutcome;
 use crate::host::xfs::XfsError;
 use crate::model::causes::with_causes;
-use crate::model::counters::CounterReading;
+use crate::model::counters::{CounterDevice, CounterReading};
 use crate::model::dev::DevNo;
 use crate::model::observation::Observation;
 use crate::model::path::HostPath;
@@ -99,7 +100,7 @@ pub fn read(root: &HostRoot, part: &CounterGroup) -> Result<CounterReadings, Cou
         // Runs in the host's mount namespace, whose /sys is that of the host.
         CounterGroup::Xfs { path, dev } => answer
             .readings
-            .extend(xfs::read(path, device_name(*dev)?).map_err(CountersError::Xfs)?),
+            .extend(xfs::read(path, &device_name(*dev)?).map_err(CountersError::Xfs)?),
         CounterGroup::Btrfs { path } => {
             let root = HostRoot::new("/");
             let reader = SysfsReader::new(&root);
@@ -141,16 +142,29 @@ fn read_plain(reader: &SysfsReader<'_>, answer: &mut CounterReadings) -> Result<
     Ok(())
 }
 
+fn block_reading(
+    device: &str,
+    source: &str,
+    file: String,
+    values: BTreeMap<String, u64>,
+    details: BTreeMap<String, String>,
+) -> CounterReading {
+    CounterReading {
+        device: CounterDevice::Block(device.to_owned()),
+        source: source.to_owned(),
+        file,
+        values,
+        details,
+    }
+}
+
 /// The kernel's name of the block device at `path`.
 fn device_at(path: &HostPath) -> Option<String> {
-    let data = stat(path.as_path())
-        .ok()
-        .filter(|data| SFlag::from_bits_truncate(data.st_mode) & SFlag::S_IFMT == SFlag::S_IFBLK)?;
-    let dev = DevNo::new(
-        u32::try_from(major(data.st_rdev)).ok()?,
-        u32::try_from(minor(data.st_rdev)).ok()?,
-    );
-    device_name(dev).ok()
+    let data = std::fs::metadata(path.as_path()).ok()?;
+    device_name(dev_no(
+        data.file_type().is_block_device().then_some(data.rdev())?,
+    ))
+    .ok()
 }
 
 fn device_name(dev: DevNo) -> Result<String, CountersError> {

@@ -104,20 +104,19 @@ pub fn start_with(root: &HostRoot, buffer: usize) -> (SourceStatus, DeviceEvents
         .name("uevents".to_owned())
         .stack_size(STACK_SIZE)
         .spawn(move || {
+            // Each send fails only when the caller has ended; then the pipe is closed as well.
             let (status, socket) = match open(&root, buffer) {
-                Ok((status, socket)) => (status, Some(socket)),
-                Err(error) => (
-                    SourceStatus::Down(format!("no device events: {error}")),
-                    None,
-                ),
-            };
-            // Fails only when the caller has ended; then the pipe is closed as well.
-            let _ = status_sender.send(status);
-            if let Some(socket) = socket {
-                let outlet = EventSender { sender, overrun };
-                if let Err(error) = forward_events(&socket, &stopped, &outlet) {
-                    outlet.send_stopped(error);
+                Ok(opened) => opened,
+                Err(error) => {
+                    let status = SourceStatus::Down(format!("no device events: {error}"));
+                    let _ = status_sender.send(status);
+                    return;
                 }
+            };
+            let _ = status_sender.send(status);
+            let outlet = EventSender { sender, overrun };
+            if let Err(error) = forward_events(&socket, &stopped, &outlet) {
+                outlet.send_stopped(error);
             }
         });
     let status = match thread {
@@ -285,13 +284,11 @@ fn drain(socket: &MonitorSocket, outlet: &EventSender) -> Result<(), ListenError
     match Errno::last() {
         // The filter has dropped the last message.
         Errno::EAGAIN | Errno::EINTR => Ok(()),
-        Errno::ENOBUFS => {
-            outlet.send(DeviceEvent::Overrun);
-            Ok(())
-        }
         errno if errno == Errno::from_raw(0) => Ok(()),
-        // An unreadable message (from another sender, or damaged) says nothing about the socket.
-        Errno::EINVAL
+        // ENOBUFS: the buffer has overflowed. The others: an unreadable message (from another
+        // sender, or damaged), which says nothing about the socket.
+        Errno::ENOBUFS
+        | Errno::EINVAL
         | Errno::EBADMSG
         | Errno::ENODEV
         | Errno::ENOENT

@@ -8,7 +8,7 @@
 //! mounts, volumes, health.
 
 mod block;
-mod btrfs;
+pub(in crate::source) mod btrfs;
 pub(in crate::source) mod classify;
 mod drive;
 pub(in crate::source) mod formats;
@@ -87,7 +87,7 @@ pub fn scan(root: &HostRoot, admit: &[String], ignore: &[String]) -> Result<Inve
 }
 
 /// A loop of ours, through which a checker reads, or a snapshot of ours (`checks::snapshot`): gone
-/// in a moment, and nobody's device.
+/// in a moment, and no device of the node.
 fn is_check_device(entry: &block::BlockEntry) -> bool {
     match &entry.device.layer {
         Layer::Loop {

@@ -13,8 +13,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use jiff::Timestamp;
-use nix::errno::Errno;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -22,21 +20,26 @@ use crate::host::clock::{monotonic, now};
 use crate::host::exec;
 use crate::host::exec::{ExecError, StreamingChild, UnkillableChild};
 use crate::model::backoff::Backoff;
+use crate::model::causes::with_causes;
 use crate::model::kernel_log::classify::ClassifierOptions;
 use crate::model::kernel_log::event::{Batch, Cursor, ResumePoint};
 use crate::model::source_update::{Source, SourceStatus, SourceUpdate};
 use crate::source::context::{Context, KernelLogSettings, SourceError};
 use crate::source::kmsg::batcher::{Batcher, CatchUp, KernelClock, MediumProperties};
+use crate::source::kmsg::decoder::Decoder;
 use crate::source::kmsg::log_epoch::{LogEpoch, Medium, StartPosition};
 use crate::source::kmsg::log_fd::{LogFd, LogFdKind};
 use crate::source::kmsg::record_splitter::RecordSplitter;
+use crate::source::kmsg::session::{ReadOutcome, Session};
 use crate::source::status_reporter::StatusReporter;
 
 pub(crate) mod batcher;
+mod decoder;
 pub(crate) mod journal;
 pub(crate) mod log_epoch;
 pub(crate) mod log_fd;
 pub(crate) mod record_splitter;
+mod session;
 
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 /// Only for this device does journald have the same records.
@@ -106,6 +109,21 @@ async fn run_with(context: Context, journalctl: Vec<PathBuf>) -> Result<Infallib
     .await
 }
 
+/// Why journald's copy cannot be read either.
+#[derive(Debug, thiserror::Error)]
+enum JournalError {
+    #[error("and journald, which has a copy, does not run")]
+    NotRunning,
+    #[error("and journalctl cannot be started: its disk does not answer")]
+    NotStarted,
+    #[error("and there is no {} to read journald's copy with", journal::PROGRAMS[0])]
+    NoProgram,
+    #[error(transparent)]
+    Start(ExecError),
+    #[error("taking the output of {}", .0.display())]
+    Output(PathBuf, #[source] io::Error),
+}
+
 /// Lives as long as the daemon; a `Session` lives as long as its descriptor.
 struct Reader {
     context: Context,
@@ -130,46 +148,6 @@ enum SessionEnd {
     /// The recording was read to its end.
     Finished,
     Failed(String),
-}
-
-struct Session {
-    log_fd: LogFd,
-    decoder: Decoder,
-    batcher: Batcher,
-    buffer: Vec<u8>,
-    child: Option<StreamingChild>,
-    /// Status of the source, without its losses.
-    status: SourceStatus,
-    began: Instant,
-    last_read: Instant,
-    last_sent: Instant,
-    /// The last batch had events: their incidents are over soon, and the cursor may advance.
-    last_batch_had_events: bool,
-    lost_before: u64,
-    loss_reported: u64,
-    loss_reported_at: Option<Instant>,
-    junk_logged: bool,
-    cursor_ahead: bool,
-}
-
-enum Decoder {
-    Records,
-    Lines(RecordSplitter),
-    Journal {
-        lines: RecordSplitter,
-        opened: Timestamp,
-        cursor: Option<String>,
-    },
-}
-
-/// Why reading from the descriptor stopped.
-enum ReadOutcome {
-    /// No more data at present.
-    Idle,
-    /// There may be more data; the batch is due.
-    More,
-    /// End of file.
-    End,
 }
 
 impl Reader {
@@ -237,7 +215,7 @@ impl Reader {
             .unwrap_or_default();
         match LogFd::open(&root.at_host_path(path)) {
             Ok(log_fd) => {
-                let (how, decoder) = match log_fd.kind() {
+                let (how, decoder) = match log_fd.kind {
                     LogFdKind::Device => (path.to_string(), Decoder::Records),
                     LogFdKind::Stream => (
                         format!("{path}, a pipe"),
@@ -260,47 +238,40 @@ impl Reader {
                 }
                 self.open_journal(&why, &boot_id)
                     .await
-                    .map_err(|also| SourceStatus::Down(format!("{why}; {also}")))
+                    .map_err(|error| SourceStatus::Down(format!("{why}; {}", with_causes(&error))))
             }
         }
     }
 
-    async fn open_journal(&mut self, why: &str, boot_id: &str) -> Result<Session, String> {
+    async fn open_journal(&mut self, why: &str, boot_id: &str) -> Result<Session, JournalError> {
         let root = &self.context.root;
         if !journal::is_running(root) {
-            return Err("and journald, which has a copy, does not run".into());
+            return Err(JournalError::NotRunning);
         }
         if self
             .unstarted
             .as_mut()
             .is_some_and(|child| !child.has_exited())
         {
-            return Err("and journalctl cannot be started: its disk does not answer".into());
+            return Err(JournalError::NotStarted);
         }
         let arguments = journal::arguments(root, boot_id, self.journal_cursor.as_deref());
         let mut programs = self.journalctl.iter();
         let (program, child, output) = loop {
-            let Some(program) = programs.next() else {
-                return Err(format!(
-                    "and there is no {} to read journald's copy with",
-                    journal::PROGRAMS[0]
-                ));
-            };
+            let program = programs.next().ok_or(JournalError::NoProgram)?;
             match exec::spawn_streaming(program, &arguments).await {
                 Ok((child, output)) => break (program, child, output),
                 Err(ExecError::Start { source, .. })
                     if source.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => {
-                    let why = error.to_string();
-                    if let ExecError::Unkillable { child, .. } = error {
-                        self.unstarted = Some(child);
-                    }
-                    return Err(why);
+                Err(ExecError::Unkillable { child, .. }) => {
+                    self.unstarted = Some(child);
+                    return Err(JournalError::NotStarted);
                 }
+                Err(error) => return Err(JournalError::Start(error)),
             }
         };
         let log_fd = LogFd::from_output(output)
-            .map_err(|error| format!("taking the output of {}: {error}", program.display()))?;
+            .map_err(|error| JournalError::Output(program.clone(), error))?;
         let decoder = Decoder::Journal {
             lines: RecordSplitter::new(false),
             opened: now(),
@@ -346,7 +317,7 @@ impl Reader {
             }
         }
         let has_newest = match medium {
-            Medium::Kmsg => log_fd.kind() != LogFdKind::Stream,
+            Medium::Kmsg => log_fd.kind != LogFdKind::Stream,
             Medium::Journal => self.journal_cursor.is_none(),
         };
         let how = MediumProperties {
@@ -367,7 +338,7 @@ impl Reader {
         );
         let at = Instant::now();
         Session {
-            lost_before: batcher.lost(),
+            lost_before: batcher.lost,
             log_fd,
             decoder,
             batcher,
@@ -392,7 +363,7 @@ impl Reader {
     ) -> Result<SessionEnd, SourceError> {
         self.report_status(session.status.clone()).await?;
         loop {
-            let before = session.batcher.records_read();
+            let before = session.batcher.records_read;
             let outcome = session.read_available().await;
             if matches!(outcome, Ok(ReadOutcome::End) | Err(_)) {
                 session.decoder.flush(&mut session.batcher);
@@ -411,12 +382,12 @@ impl Reader {
             }
             // The backlog is sent as a whole: a name that was reassigned in it removes the former
             // device's events.
-            let in_the_past = session.batcher.is_in_backlog()
+            let in_the_past = session.batcher.in_backlog
                 && matches!(outcome, Ok(ReadOutcome::More))
                 && session.began.elapsed() < BACKLOG_TIMEOUT;
             if session.is_batch_due() && !in_the_past
                 || matches!(outcome, Ok(ReadOutcome::End) | Err(_))
-                    && session.batcher.records_since_batch() > 0
+                    && session.batcher.records_since_batch > 0
             {
                 session.batcher.finish_batch();
             }
@@ -424,7 +395,7 @@ impl Reader {
             match outcome {
                 Ok(ReadOutcome::More) => continue,
                 Ok(ReadOutcome::Idle) => {}
-                Ok(ReadOutcome::End) if session.log_fd.kind() == LogFdKind::Recording => {
+                Ok(ReadOutcome::End) if session.log_fd.kind == LogFdKind::Recording => {
                     return Ok(SessionEnd::Finished);
                 }
                 Ok(ReadOutcome::End) => {
@@ -446,12 +417,12 @@ impl Reader {
                     )));
                 }
             }
-            let pace = if session.batcher.records_read() - before >= FLOOD_RECORDS {
+            let pace = if session.batcher.records_read - before >= FLOOD_RECORDS {
                 FLOOD_READ_INTERVAL
             } else {
                 READ_INTERVAL
             };
-            if session.batcher.records_read() > before {
+            if session.batcher.records_read > before {
                 tokio::time::sleep(pace).await;
             }
             let deadline = session.deadline();
@@ -490,7 +461,7 @@ impl Reader {
             );
             self.context.report(SourceUpdate::KernelLog(batch)).await?;
         }
-        let lost = session.batcher.lost();
+        let lost = session.batcher.lost;
         if lost > session.loss_reported
             && session
                 .loss_reported_at
@@ -517,7 +488,7 @@ impl Reader {
             );
             self.report_status(SourceStatus::Limited(missing)).await?;
         }
-        let (unreadable, dropped) = (session.batcher.unreadable(), session.decoder.dropped());
+        let (unreadable, dropped) = (session.batcher.unreadable, session.decoder.dropped());
         if unreadable + dropped > 0 && !session.junk_logged {
             session.junk_logged = true;
             tracing::warn!(
@@ -538,137 +509,11 @@ impl Reader {
         if let (Decoder::Journal { cursor, .. }, true, 0) = (
             &session.decoder,
             nothing_open,
-            session.batcher.records_since_batch(),
+            session.batcher.records_since_batch,
         ) {
             self.journal_cursor.clone_from(cursor);
         }
         self.cursor = Some(batch.cursor.clone());
-    }
-}
-
-impl Session {
-    /// Reads the available records, for a limited time.
-    async fn read_available(&mut self) -> Result<ReadOutcome, io::Error> {
-        let began = Instant::now();
-        let mut reads = 0_u32;
-        loop {
-            match self.log_fd.try_read(&mut self.buffer) {
-                Ok(0) => return Ok(ReadOutcome::End),
-                Ok(read) => {
-                    self.last_read = began;
-                    let bytes = self.buffer.get(..read).unwrap_or_default();
-                    self.cursor_ahead |= self.decoder.feed(bytes, &mut self.batcher);
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    return Ok(ReadOutcome::Idle);
-                }
-                Err(error) => match error.raw_os_error().map(Errno::from_raw) {
-                    Some(Errno::EINTR) => {}
-                    // The ring buffer overran. The next read returns its oldest record, whose
-                    // number shows how many are missing.
-                    Some(Errno::EPIPE) if self.log_fd.kind() == LogFdKind::Device => {}
-                    Some(Errno::EINVAL)
-                        if self.log_fd.kind() == LogFdKind::Device
-                            && self.buffer.len() < MAX_BUFFER =>
-                    {
-                        self.buffer.resize(self.buffer.len() * 2, 0);
-                    }
-                    _ => return Err(error),
-                },
-            }
-            reads += 1;
-            // The device gives one record per read, a pipe about a hundred.
-            if self.log_fd.kind() != LogFdKind::Device || reads.is_multiple_of(64) {
-                if began.elapsed() >= READ_WINDOW || self.cursor_ahead || self.batcher.has_batches()
-                {
-                    tokio::task::yield_now().await;
-                    return Ok(ReadOutcome::More);
-                }
-                tokio::task::yield_now().await;
-            }
-        }
-    }
-
-    /// All records that existed at the start were read.
-    fn has_caught_up(&self, outcome: &Result<ReadOutcome, io::Error>) -> bool {
-        let nothing_more = match &self.decoder {
-            Decoder::Records => true,
-            Decoder::Lines(lines) => !lines.is_waiting(),
-            Decoder::Journal { .. } => {
-                self.last_read.elapsed() >= JOURNAL_IDLE_TIMEOUT
-                    && self.began.elapsed() >= JOURNAL_IDLE_TIMEOUT
-            }
-        };
-        self.batcher.is_in_backlog()
-            && matches!(
-                (outcome, &self.child),
-                (Ok(ReadOutcome::Idle), _) | (Ok(ReadOutcome::End), None)
-            )
-            && nothing_more
-    }
-
-    fn is_batch_due(&self) -> bool {
-        let moved = self.batcher.records_since_batch();
-        let owed = moved >= CURSOR_RECORDS || (self.last_batch_had_events && moved > 0);
-        self.batcher.has_events() || (owed && self.last_sent.elapsed() >= CURSOR_INTERVAL)
-    }
-
-    /// When to continue although no data has arrived.
-    fn deadline(&self) -> Option<Instant> {
-        let waiting = matches!(&self.decoder, Decoder::Lines(lines) if lines.is_waiting())
-            .then(|| Instant::now() + CONTINUATION_TIMEOUT);
-        let quiet = (matches!(self.decoder, Decoder::Journal { .. })
-            && self.batcher.is_in_backlog())
-        .then(|| self.last_read + JOURNAL_IDLE_TIMEOUT);
-        let moved = self.batcher.records_since_batch();
-        let cursor = (moved >= CURSOR_RECORDS || (self.last_batch_had_events && moved > 0))
-            .then(|| self.last_sent + CURSOR_INTERVAL);
-        let loss = self
-            .loss_reported_at
-            .filter(|_| self.batcher.lost() > self.loss_reported)
-            .map(|at| at + LOSS_REPORT_INTERVAL);
-        [waiting, quiet, cursor, loss].into_iter().flatten().min()
-    }
-}
-
-impl Decoder {
-    /// Returns whether the stored cursor belongs to another log.
-    fn feed(&mut self, bytes: &[u8], batcher: &mut Batcher) -> bool {
-        let mut future = false;
-        match self {
-            Decoder::Records => batcher.push(bytes, now(), None),
-            Decoder::Lines(lines) => lines.push(bytes, |raw| batcher.push(raw, now(), None)),
-            Decoder::Journal {
-                lines,
-                opened,
-                cursor,
-            } => lines.push(bytes, |line| match journal::parse_entry(line) {
-                Some(entry) => {
-                    if batcher.is_in_backlog()
-                        && entry.realtime.is_some_and(|written| written >= *opened)
-                    {
-                        future |= batcher.catch_up() == CatchUp::CursorAhead;
-                    }
-                    batcher.push(&entry.raw, now(), entry.realtime);
-                    *cursor = entry.cursor.or(cursor.take());
-                }
-                None => batcher.count_unreadable(),
-            }),
-        }
-        future
-    }
-
-    fn flush(&mut self, batcher: &mut Batcher) {
-        if let Decoder::Lines(lines) = self {
-            lines.flush(|raw| batcher.push(raw, now(), None));
-        }
-    }
-
-    fn dropped(&self) -> u64 {
-        match self {
-            Decoder::Records => 0,
-            Decoder::Lines(lines) | Decoder::Journal { lines, .. } => lines.dropped,
-        }
     }
 }
 

@@ -76,10 +76,9 @@ fn dm_lines(root: &HostRoot, device: &str, question: DmQuery) -> Result<String, 
         Err(source) => Err(LayerError::Read { path, source }),
     };
     if root.is_recorded() {
-        let file = if question == DmQuery::Table {
-            "table"
-        } else {
-            "status"
+        let file = match question {
+            DmQuery::Table => "table",
+            DmQuery::Status => "status",
         };
         return read(format!("/exec/dm/{device}.{file}"));
     }
@@ -92,12 +91,11 @@ fn dm_lines(root: &HostRoot, device: &str, question: DmQuery) -> Result<String, 
         path,
         text: text.trim().to_owned(),
     })?;
-    let lines = if question == DmQuery::Table {
-        dm::table(root, dev)
-    } else {
-        dm::table_status(root, dev)
-    };
-    let lines = lines.map_err(|source| LayerError::Status {
+    let lines = match question {
+        DmQuery::Table => dm::table(root, dev),
+        DmQuery::Status => dm::table_status(root, dev),
+    }
+    .map_err(|source| LayerError::Status {
         device: device.to_owned(),
         source,
     })?;

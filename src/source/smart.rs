@@ -24,6 +24,7 @@ mod plan;
 mod query;
 mod raid_members;
 mod self_test;
+mod self_test_requests;
 mod tasks;
 #[cfg(test)]
 mod tests;
@@ -358,62 +359,6 @@ impl<W: Backend> SmartSource<W> {
             | SourceRequest::DiskStats
             | SourceRequest::Probe(_) => {}
         }
-        Ok(())
-    }
-
-    /// Checked when the self-test is requested, and again when it is started: a request that waited
-    /// is refused when the conditions have changed.
-    fn check_self_test_allowed(&self, drive: &DriveId) -> Result<(), SelfTestError> {
-        if let Some(why) = self.disabled_reason() {
-            return Err(SelfTestError::Disabled(why));
-        }
-        if let ToolState::Unusable(why) = &self.tool {
-            return Err(SelfTestError::ToolUnusable(why.clone()));
-        }
-        let plan = self
-            .plans
-            .get(drive)
-            .filter(|plan| plan.wanted)
-            .ok_or(SelfTestError::NotQueried)?;
-        if let QueryState::Stuck { since } = plan.state {
-            return Err(SelfTestError::StuckSince { since });
-        }
-        if plan.target.asleep {
-            return Err(SelfTestError::Suspended);
-        }
-        Ok(())
-    }
-
-    async fn report_self_test(
-        &self,
-        drive: DriveId,
-        kind: SelfTestKind,
-        result: Result<String, SelfTestError>,
-    ) -> Result<(), SourceError> {
-        self.context
-            .report(SourceUpdate::SelfTest {
-                drive,
-                kind,
-                at: now(),
-                result: result.map_err(|error| error.to_string()),
-            })
-            .await
-    }
-
-    fn accept_self_test(
-        &mut self,
-        drive: &DriveId,
-        kind: SelfTestKind,
-    ) -> Result<(), SelfTestError> {
-        if matches!(self.tool, ToolState::Unknown) && self.disabled_reason().is_none() {
-            return Err(SelfTestError::VersionUnknown);
-        }
-        self.check_self_test_allowed(drive)?;
-        let plan = self.plans.get_mut(drive).ok_or(SelfTestError::NotQueried)?;
-        if plan.pending_self_test.is_some() {
-            return Err(SelfTestError::AnotherPending);
-        }
-        plan.pending_self_test = Some(kind);
         Ok(())
     }
 

@@ -53,30 +53,21 @@ pub enum WorkerRole {
 }
 
 impl WorkerRole {
-    const ALL: [WorkerRole; 9] = [
-        WorkerRole::OwnMounts,
-        WorkerRole::HostMounts,
-        WorkerRole::FsErrors,
-        WorkerRole::Check,
-        WorkerRole::Jail,
-        WorkerRole::Freezer,
-        WorkerRole::XfsHealth,
-        WorkerRole::Lvm,
-        WorkerRole::Replay,
+    const NAMES: [(WorkerRole, &str); 9] = [
+        (WorkerRole::OwnMounts, "own"),
+        (WorkerRole::HostMounts, "host-mounts"),
+        (WorkerRole::FsErrors, "fs-errors"),
+        (WorkerRole::Check, "check"),
+        (WorkerRole::Jail, "jail"),
+        (WorkerRole::Freezer, "freezer"),
+        (WorkerRole::XfsHealth, "xfs-health"),
+        (WorkerRole::Lvm, "lvm"),
+        (WorkerRole::Replay, "replay"),
     ];
 
     fn name(self) -> &'static str {
-        match self {
-            WorkerRole::OwnMounts => "own",
-            WorkerRole::HostMounts => "host-mounts",
-            WorkerRole::FsErrors => "fs-errors",
-            WorkerRole::Check => "check",
-            WorkerRole::Jail => "jail",
-            WorkerRole::Freezer => "freezer",
-            WorkerRole::XfsHealth => "xfs-health",
-            WorkerRole::Lvm => "lvm",
-            WorkerRole::Replay => "replay",
-        }
+        let known = Self::NAMES.iter().find(|(role, _)| *role == self);
+        known.map_or("", |(_, name)| name)
     }
 
     /// What it keeps. Reading below directories of any owner, and directories without a change of
@@ -154,9 +145,9 @@ pub fn main(mut args: impl Iterator<Item = OsString>) -> ExitCode {
     if word == "apart" {
         return make_own_cgroup(args);
     }
-    let Some(place) = WorkerRole::ALL
+    let Some((place, _)) = WorkerRole::NAMES
         .into_iter()
-        .find(|place| word == place.name())
+        .find(|(_, name)| word == *name)
     else {
         return usage_error();
     };
@@ -196,9 +187,10 @@ fn make_own_cgroup(mut args: impl Iterator<Item = OsString>) -> ExitCode {
         );
         return ExitCode::from(2);
     };
-    match freezer::enter_host_mounts(&HostRoot::new(PathBuf::from(root)))
-        .and_then(|()| own_cgroup::create_own_cgroup())
-    {
+    let made = freezer::enter_host_mounts(&HostRoot::new(PathBuf::from(root)))
+        .map_err(|error| with_causes(&error))
+        .and_then(|()| own_cgroup::create_own_cgroup().map_err(|error| with_causes(&error)));
+    match made {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
             eprintln!("diskvitalsd: nothing can be frozen: {why}");
@@ -210,7 +202,7 @@ fn make_own_cgroup(mut args: impl Iterator<Item = OsString>) -> ExitCode {
 fn exit_code(served: std::io::Result<()>) -> ExitCode {
     match served {
         Ok(()) => ExitCode::SUCCESS,
-        // The daemon is gone, and with it whoever could be told.
+        // The daemon is gone: nothing reads an error.
         Err(_) => ExitCode::FAILURE,
     }
 }
@@ -234,12 +226,17 @@ fn prepare(place: WorkerRole, root: &HostRoot) -> Vec<String> {
         let _ = std::fs::write("/proc/self/oom_score_adj", "500");
     }
     if !matches!(place, WorkerRole::OwnMounts | WorkerRole::Check) && !root.is_recorded() {
-        limitations.extend(namespace::enter_host_mounts(root).err());
+        limitations.extend(
+            namespace::enter_host_mounts(root)
+                .err()
+                .map(|error| with_causes(&error)),
+        );
     }
     if nix::unistd::geteuid().is_root() {
         if let Err(error) = namespace::limit_capabilities(place.capabilities()) {
             limitations.push(format!(
-                "probe processes keep more rights than they need ({error})"
+                "probe processes keep more rights than they need ({})",
+                with_causes(&error)
             ));
         }
     } else {

@@ -61,7 +61,7 @@ impl Daemon {
             .then(|| serde_json::from_slice(&output.stdout).expect("JSON"))
     }
 
-    /// The answer once it is full: settled, every probe told, and the same twice.
+    /// The answer once it is complete: settled, every probe reported, and the same twice.
     fn picture(&self) -> Value {
         let end = Instant::now() + Duration::from_secs(60);
         let mut last = Value::Null;
@@ -145,7 +145,7 @@ fn steady(value: &mut Value) {
                     {
                         *text = "FINDING".into()
                     }
-                    // Equally bad findings are told in the order of their times.
+                    // Equally bad findings are listed in the order of their times.
                     Value::Array(findings) if name == "findings" => {
                         findings.iter_mut().for_each(steady);
                         findings.sort_by_key(|finding| {

@@ -1,5 +1,5 @@
 //! The interposer in this process, between a caller and an upstream that are both bare HTTP/2, so
-//! that every byte can be seen.
+//! that every byte is visible.
 
 mod fixture;
 mod health;

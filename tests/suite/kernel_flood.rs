@@ -240,7 +240,7 @@ fn a_daemon_killed_repeatedly_during_a_flood_counts_every_record_once() {
     }
 }
 
-/// Takes what nobody reads any more, until the writer is done.
+/// Drains the pipe until the writer is done.
 fn drain(pipe: &Path, writer: &std::thread::JoinHandle<std::fs::File>) {
     let mut reader = std::fs::File::options()
         .read(true)

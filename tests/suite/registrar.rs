@@ -60,7 +60,7 @@ impl Registrar {
         .expect("running");
     }
 
-    /// The exit status, and what it said.
+    /// The exit status and the output.
     async fn ended(mut self) -> (Option<i32>, String) {
         let child = self.0.take().expect("running");
         let output = tokio::task::spawn_blocking(|| child.wait_with_output());

@@ -134,7 +134,7 @@ async fn a_hung_target_is_stuck_and_delays_no_other() {
         "it sleeps in a read"
     );
     assert_eq!(*workers.stuck_count().borrow(), 1);
-    // A second question to it says since when the first hangs, at once.
+    // A second request reports at once since when the first hangs.
     let again = tokio::time::timeout(PATIENCE, workers.run("h", probe("/hangs"), SHORT))
         .await
         .expect("at once");

@@ -57,7 +57,7 @@ impl Daemon {
         Daemon { child, dir, log }
     }
 
-    /// Where it serves, by its own word; it says so before it serves anything.
+    /// The address of its metrics, from its log: it is logged before anything is served.
     pub fn address(&mut self) -> SocketAddr {
         for line in self
             .log

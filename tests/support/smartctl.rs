@@ -279,14 +279,14 @@ impl Scsi {
     }
 }
 
-/// What smartctl says and how it ends.
+/// The output of smartctl and its exit status.
 #[derive(Clone, Debug)]
 pub struct SmartctlResponse {
     pub status: u8,
     pub body: Value,
 }
 
-/// A drive without SMART, as smartctl speaks of one whose device answers and has nothing to tell.
+/// A drive without SMART: smartctl's output for a device that answers without SMART data.
 pub fn without_smart(vendor: &str, product: &str, serial: &str) -> SmartctlResponse {
     let mut body = start("scsi", "SCSI", 4);
     merge(

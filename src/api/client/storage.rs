@@ -6,7 +6,7 @@ use crate::api::client::{Client, ClientError};
 use crate::api::wire;
 
 impl Client {
-    /// Empty `path`: wherever it is mounted.
+    /// An empty `path` stands for any mount of the volume.
     pub async fn usage(
         &self,
         driver: &str,
@@ -16,7 +16,7 @@ impl Client {
         self.request_usage(driver, handle, path, false).await
     }
 
-    /// With the volume itself; a daemon that is older leaves it out.
+    /// With the volume itself; an older daemon leaves it out.
     pub async fn usage_and_volume(
         &self,
         driver: &str,
@@ -33,24 +33,19 @@ impl Client {
         path: &str,
         with_volume: bool,
     ) -> Result<wire::VolumeUsageAnswer, ClientError> {
-        let (driver, handle, volume_path) = (driver.to_owned(), handle.to_owned(), path.to_owned());
-        self.call(self.storage().get_usage(wire::GetUsageRequest {
-            driver,
-            handle,
-            volume_path,
+        let request = wire::GetUsageRequest {
+            driver: driver.to_owned(),
+            handle: handle.to_owned(),
+            volume_path: path.to_owned(),
             with_volume,
-        }))
-        .await
+        };
+        self.call(self.storage().get_usage(request)).await
     }
 
     pub async fn storage_health(&self, driver: &str) -> Result<wire::StorageHealth, ClientError> {
-        self.call(
-            self.storage()
-                .get_storage_health(wire::GetStorageHealthRequest {
-                    driver: driver.to_owned(),
-                }),
-        )
-        .await
+        let driver = driver.to_owned();
+        let request = wire::GetStorageHealthRequest { driver };
+        self.call(self.storage().get_storage_health(request)).await
     }
 
     /// No handles: of all the driver's volumes. Takes as long as `sample` more.
@@ -60,15 +55,16 @@ impl Client {
         handles: Vec<String>,
         sample: Duration,
     ) -> Result<wire::Connectivity, ClientError> {
-        // Longer ones than the wire can say are refused all the same.
-        let told = prost_types::Duration::try_from(sample).unwrap_or(prost_types::Duration {
-            seconds: i64::MAX,
-            nanos: 0,
-        });
+        // The server refuses a sample that is too long for the wire, too.
+        let sample_on_wire =
+            prost_types::Duration::try_from(sample).unwrap_or(prost_types::Duration {
+                seconds: i64::MAX,
+                nanos: 0,
+            });
         let request = wire::CheckConnectivityRequest {
             driver: driver.to_owned(),
             handles,
-            sample: Some(told),
+            sample: Some(sample_on_wire),
         };
         self.call_with_timeout(
             self.timeout.saturating_add(sample),
@@ -78,6 +74,6 @@ impl Client {
     }
 
     pub async fn witness(&self, request: wire::WitnessRequest) -> Result<(), ClientError> {
-        self.call(self.storage().witness(request)).await.map(drop)
+        self.call_unit(self.storage().witness(request)).await
     }
 }

@@ -1,5 +1,6 @@
-//! A unix stream that reports its end: for a client that must notice when its one connection is
-//! over, because it has to introduce itself on every new one.
+//! A unix stream with a guard, which may end the stream and is dropped with it. The client's guard
+//! reports the end of its one connection, on which it has introduced itself; the server's limits
+//! how many connections a uid has, and for how long.
 
 use std::convert::Infallible;
 use std::io;
@@ -9,6 +10,23 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::UnixStream;
 use tokio::sync::oneshot;
+
+/// Sees the reads and writes of a stream. An error ends the connection.
+pub(crate) trait StreamGuard: Unpin {
+    fn before_io(&mut self, _cx: &mut Context<'_>) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// After each read, also one that gave no bytes yet.
+    fn after_read(&mut self, _bytes: usize, _cx: &mut Context<'_>) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+pub(crate) struct GuardedStream<G> {
+    pub stream: UnixStream,
+    pub guard: G,
+}
 
 /// Completes when the connection is over, whichever side ended it.
 pub(crate) struct ConnectionClosed(oneshot::Receiver<Infallible>);
@@ -20,34 +38,38 @@ impl ConnectionClosed {
     }
 }
 
-pub(crate) struct TrackedStream {
-    stream: UnixStream,
-    _closed: oneshot::Sender<Infallible>,
-}
+pub(crate) type TrackedStream = GuardedStream<oneshot::Sender<Infallible>>;
+
+impl StreamGuard for oneshot::Sender<Infallible> {}
 
 impl TrackedStream {
     pub(crate) fn new(stream: UnixStream) -> (TrackedStream, ConnectionClosed) {
-        let (_closed, over) = oneshot::channel();
-        (TrackedStream { stream, _closed }, ConnectionClosed(over))
+        let (guard, closed) = oneshot::channel();
+        (GuardedStream { stream, guard }, ConnectionClosed(closed))
     }
 }
 
-impl AsyncRead for TrackedStream {
+impl<G: StreamGuard> AsyncRead for GuardedStream<G> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buf)
+        self.guard.before_io(cx)?;
+        let before = buf.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(cx, buf);
+        self.guard.after_read(buf.filled().len() - before, cx)?;
+        read
     }
 }
 
-impl AsyncWrite for TrackedStream {
+impl<G: StreamGuard> AsyncWrite for GuardedStream<G> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
+        self.guard.before_io(cx)?;
         Pin::new(&mut self.stream).poll_write(cx, buf)
     }
 
@@ -64,6 +86,7 @@ impl AsyncWrite for TrackedStream {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        self.guard.before_io(cx)?;
         Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
     }
 

@@ -4,7 +4,7 @@ use std::io::Read;
 
 use flate2::read::GzDecoder;
 
-use crate::api::convert::time;
+use crate::api::convert::{evidence, text_or_empty, time};
 use crate::api::wire;
 use crate::model::check::{
     Check, CheckOrigin, CheckState, CheckVerdict, CheckerOutput, MAX_KEPT_OUTPUT, Mode, Problem,
@@ -12,24 +12,21 @@ use crate::model::check::{
 };
 use crate::model::snapshot::Snapshot;
 
-/// Without what the checkers wrote.
+/// Without the checkers' output.
 pub(crate) fn check(check: &Check) -> wire::Check {
     convert(check, |_| String::new())
 }
 
-/// With it.
+/// With the checkers' output.
 pub(crate) fn check_with_output(check: &Check) -> wire::Check {
     convert(check, text)
 }
 
-/// The newest of a volume or device, whole.
+/// The newest of the checks that `of` selects.
 pub(crate) fn newest_check(snapshot: &Snapshot, of: impl Fn(&Check) -> bool) -> Option<&Check> {
-    let all = snapshot
-        .checks
-        .values()
-        .map(AsRef::as_ref)
-        .filter(|check| of(check));
-    all.max_by_key(|check| (check.asked, &check.id))
+    let all = snapshot.checks.values().map(AsRef::as_ref);
+    all.filter(|check| of(check))
+        .max_by_key(|check| (check.asked, &check.id))
 }
 
 fn convert(check: &Check, text: impl Fn(&CheckerOutput) -> String) -> wire::Check {
@@ -41,6 +38,7 @@ fn convert(check: &Check, text: impl Fn(&CheckerOutput) -> String) -> wire::Chec
         }
         CheckState::Ended => (wire::check::State::Ended, String::new()),
     };
+    let signals = check.signals.iter();
     wire::Check {
         id: check.id.to_string(),
         target: check.target.name.clone(),
@@ -57,23 +55,14 @@ fn convert(check: &Check, text: impl Fn(&CheckerOutput) -> String) -> wire::Chec
         asked: Some(time(check.asked)),
         started: check.started.map(time),
         ended: check.ended.map(time),
-        volume_id: check
-            .target
-            .volume
-            .as_ref()
-            .map(ToString::to_string)
-            .unwrap_or_default(),
+        volume_id: text_or_empty(&check.target.volume),
         device: check.target.device.clone(),
-        uuid: check.target.uuid.clone().unwrap_or_default(),
+        uuid: text_or_empty(&check.target.uuid),
         origin: match &check.origin {
             CheckOrigin::Requested(by) => by.clone(),
             CheckOrigin::Scheduled(policy) => format!("schedule {policy}"),
         },
-        signals: check
-            .signals
-            .iter()
-            .map(|signal| super::evidence(&signal.evidence))
-            .collect(),
+        signals: signals.map(|signal| evidence(&signal.evidence)).collect(),
         freeze: check.terms.freeze,
         cancelled: check.cancelled,
     }
@@ -106,18 +95,18 @@ fn run(run: &Run, text: &impl Fn(&CheckerOutput) -> String) -> wire::CheckRun {
     }
 }
 
-fn finding(flaw: &Problem) -> wire::CheckFinding {
+fn finding(problem: &Problem) -> wire::CheckFinding {
     use wire::check_finding::Weight as Wire;
-    let weight = match flaw.weight {
+    let weight = match problem.weight {
         Weight::Transient => Wire::Transient,
         Weight::Bookkeeping => Wire::Bookkeeping,
         Weight::Damage => Wire::Damage,
     };
     wire::CheckFinding {
-        kind: flaw.kind.clone(),
-        ids: flaw.ids.clone(),
+        kind: problem.kind.clone(),
+        ids: problem.ids.clone(),
         weight: weight.into(),
-        text: flaw.text.clone(),
+        text: problem.text.clone(),
     }
 }
 
@@ -146,18 +135,15 @@ fn duration(duration: std::time::Duration) -> prost_types::Duration {
     prost_types::Duration::try_from(duration).unwrap_or_default()
 }
 
-/// What is kept was compressed by us and is bounded; what cannot be read any more is said in its
-/// place.
+/// The stored output is compressed and bounded; output that cannot be read is replaced by the
+/// error.
 fn text(output: &CheckerOutput) -> String {
     if output.gzip.is_empty() {
         return String::new();
     }
     let mut bytes = Vec::new();
-    let most = u64::try_from(MAX_KEPT_OUTPUT).unwrap_or(u64::MAX);
-    match GzDecoder::new(output.gzip.as_ref())
-        .take(most)
-        .read_to_end(&mut bytes)
-    {
+    let mut decoder = GzDecoder::new(output.gzip.as_ref()).take(MAX_KEPT_OUTPUT as u64);
+    match decoder.read_to_end(&mut bytes) {
         Ok(_) => String::from_utf8_lossy(&bytes).into_owned(),
         Err(error) => format!("(what the checker wrote cannot be read any more: {error})"),
     }

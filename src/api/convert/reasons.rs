@@ -16,17 +16,14 @@ fn reason_text(reason: Reason) -> wire::ReasonText {
         ReasonScope::Volume => "volume",
         ReasonScope::Both => "drive, volume",
     };
+    let levels = reason.levels().iter();
     wire::ReasonText {
         name: reason.name().to_owned(),
         about: about.to_owned(),
         meaning: reason.meaning().to_owned(),
         action: reason.action().to_owned(),
         data: reason.data().to_owned(),
-        levels: reason
-            .levels()
-            .iter()
-            .map(|level| severity(*level).into())
-            .collect(),
+        levels: levels.map(|level| severity(*level).into()).collect(),
         clears_when: reason.clears().to_owned(),
     }
 }

@@ -5,34 +5,32 @@ use crate::api::wire;
 use crate::model::facts::smart::{SelfTestStart, SmartFacts, SmartOutcome};
 use crate::model::smart::history::{Metric, Series};
 use crate::model::smart::report::{Attribute, Body, SelfTest, SmartReport, WhenFailed};
-use crate::model::smart::{
-    SelfTestKind, {self},
-};
+use crate::model::smart::{self, SelfTestKind};
 use crate::model::snapshot::Drive;
 
 pub(crate) fn of_drive(smart: &SmartFacts) -> wire::Smart {
     let (state, detail) = state(smart);
     let last = smart.history.last.as_ref();
     let report = last.map(|(_, report)| report.as_ref());
-    let mut told = report.map(of_report).unwrap_or_default();
-    told.state = state.into();
-    told.detail = detail;
-    told.asked = smart.outcome.as_ref().map(|(at, _)| time(*at));
-    told.answered = last.map(|(at, _)| time(*at));
-    told.values = smart
+    let mut wire = report.map(of_report).unwrap_or_default();
+    wire.state = state.into();
+    wire.detail = detail;
+    wire.asked = smart.outcome.as_ref().map(|(at, _)| time(*at));
+    wire.answered = last.map(|(at, _)| time(*at));
+    wire.values = smart
         .history
         .series
         .iter()
         .filter_map(|(metric, series)| value(*metric, series))
         .collect();
-    told.values.sort_by(|a, b| a.metric.cmp(&b.metric));
-    if let Some(asked) = &smart.self_test {
-        told.self_tests.get_or_insert_default().requested = Some(requested(asked));
+    wire.values.sort_by(|a, b| a.metric.cmp(&b.metric));
+    if let Some(start) = &smart.self_test {
+        wire.self_tests.get_or_insert_default().requested = Some(requested(start));
     }
-    told
+    wire
 }
 
-/// Everything that the report itself holds; who asked, and when, is the caller's to say.
+/// The content of the report alone; the caller adds the time and state of the query.
 pub(crate) fn of_report(report: &SmartReport) -> wire::Smart {
     let latest = |metric: Metric| smart::history::metric_values(report).get(&metric).copied();
     let attributes = match &report.body {
@@ -80,26 +78,18 @@ pub(crate) fn history(drive: &Drive) -> wire::SmartHistory {
             })
             .collect(),
     };
-    let series = drive
-        .smart
-        .iter()
-        .flat_map(|smart| &smart.history.series)
-        .map(series)
-        .collect();
+    let all = drive.smart.iter().flat_map(|smart| &smart.history.series);
     wire::SmartHistory {
         drive_id: drive.facts.id.to_string(),
-        series,
+        series: all.map(series).collect(),
     }
 }
 
 fn state(smart: &SmartFacts) -> (wire::smart::State, String) {
     use wire::smart::State;
     if let Some(stuck) = &smart.stuck {
-        let waiting = stuck
-            .waiting_in
-            .as_ref()
-            .map(|place| format!(", waiting in {place}"))
-            .unwrap_or_default();
+        let waiting = stuck.waiting_in.as_ref();
+        let waiting = waiting.map_or_else(String::new, |call| format!(", waiting in {call}"));
         return (
             State::Stuck,
             format!("smartctl has not returned since {}{waiting}", stuck.since),
@@ -112,13 +102,13 @@ fn state(smart: &SmartFacts) -> (wire::smart::State, String) {
         Some(SmartOutcome::Failed { why } | SmartOutcome::TimedOut { why }) => {
             (State::Failed, why.clone())
         }
-        Some(SmartOutcome::NotApplicable { why, hint: None }) => {
-            (State::NotApplicable, why.clone())
+        Some(SmartOutcome::NotApplicable { why, hint }) => {
+            let hint = hint.iter().map(|hint| format!("; {hint}"));
+            (
+                State::NotApplicable,
+                why.clone() + &hint.collect::<String>(),
+            )
         }
-        Some(SmartOutcome::NotApplicable {
-            why,
-            hint: Some(hint),
-        }) => (State::NotApplicable, format!("{why}; {hint}")),
     }
 }
 
@@ -170,18 +160,18 @@ fn self_test(test: &SelfTest) -> wire::SelfTest {
     }
 }
 
-fn requested(asked: &SelfTestStart) -> wire::SelfTestRequest {
-    let kind = match asked.kind {
+fn requested(start: &SelfTestStart) -> wire::SelfTestRequest {
+    let kind = match start.kind {
         SelfTestKind::Short => wire::SelfTestKind::Short,
         SelfTestKind::Long => wire::SelfTestKind::Long,
     };
-    let (started, text) = match &asked.result {
-        Ok(words) => (true, words.clone()),
+    let (started, text) = match &start.result {
+        Ok(text) => (true, text.clone()),
         Err(why) => (false, why.clone()),
     };
     wire::SelfTestRequest {
         kind: kind.into(),
-        time: Some(time(asked.at)),
+        time: Some(time(start.at)),
         started,
         text,
     }

@@ -6,8 +6,8 @@ use crate::api::resolve::{resolve, resolve_drive};
 use crate::api::server::caller::authorize_change;
 use crate::api::server::cleanup::Cleaner;
 use crate::api::status::{
-    MAX_NOTE, MAX_QUERY, bounded, failed_precondition, from_command_error, from_resolve_error,
-    invalid, required, valid_finding_id,
+    MAX_NOTE, MAX_QUERY, bounded, failed_precondition, invalid, required, unresolved,
+    valid_finding_id,
 };
 use crate::api::{convert, wire};
 use crate::model::finding::Subject;
@@ -54,8 +54,7 @@ impl wire::admin_server::Admin for AdminService {
         let finding = self
             .handle
             .acknowledge(FindingId::known(id), by, note)
-            .await
-            .map_err(from_command_error)?;
+            .await?;
         Ok(Response::new(convert::finding(&finding)))
     }
 
@@ -66,11 +65,7 @@ impl wire::admin_server::Admin for AdminService {
         authorize_change(&request, "take acknowledgements back")?;
         let id = request.into_inner().finding_id;
         valid_finding_id(&id)?;
-        let finding = self
-            .handle
-            .unacknowledge(FindingId::known(id))
-            .await
-            .map_err(from_command_error)?;
+        let finding = self.handle.unacknowledge(FindingId::known(id)).await?;
         Ok(Response::new(convert::finding(&finding)))
     }
 
@@ -85,15 +80,11 @@ impl wire::admin_server::Admin for AdminService {
             (vec![RefreshTarget::All], vec!["everything".to_owned()])
         } else {
             let snapshot = self.handle.snapshot();
-            let named =
-                resolve(&snapshot, &query).map_err(|error| from_resolve_error("query", &error))?;
+            let named = resolve(&snapshot, &query).map_err(unresolved("query"))?;
             refresh_targets(&snapshot, &named.subjects())
         };
         for target in targets {
-            self.handle
-                .refresh(target)
-                .await
-                .map_err(from_command_error)?;
+            self.handle.refresh(target).await?;
         }
         Ok(Response::new(wire::RefreshResponse { asked }))
     }
@@ -116,8 +107,7 @@ impl wire::admin_server::Admin for AdminService {
             }
         };
         let snapshot = self.handle.snapshot();
-        let drive = resolve_drive(&snapshot, &request.id)
-            .map_err(|error| from_resolve_error("id", &error))?;
+        let drive = resolve_drive(&snapshot, &request.id).map_err(unresolved("id"))?;
         if drive.smart.is_none() {
             return Err(failed_precondition(format!(
                 "drive {} is not polled for SMART data: its self-test cannot be started",
@@ -130,8 +120,7 @@ impl wire::admin_server::Admin for AdminService {
                 drive: drive_id.clone(),
                 kind,
             })
-            .await
-            .map_err(from_command_error)?;
+            .await?;
         Ok(Response::new(wire::StartSelfTestResponse {
             drive_id: drive_id.to_string(),
         }))
@@ -152,7 +141,7 @@ impl wire::admin_server::Admin for AdminService {
 }
 
 /// A volume is probed, and its records are read again; a drive or device means a new scan of the
-/// hardware, and probes of what stands on it.
+/// hardware, and probes of the volumes on it.
 fn refresh_targets(snapshot: &Snapshot, subjects: &[Subject]) -> (Vec<RefreshTarget>, Vec<String>) {
     let mut targets = Vec::new();
     let mut paths: Vec<HostPath> = Vec::new();

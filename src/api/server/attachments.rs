@@ -27,15 +27,13 @@ pub(crate) fn list(
                 && named(&request.handle, &attachment.handle)
                 && (!request.only_stale || attachment.stale_cause().is_some())
         });
-    let (attachments, last) = paging::fill_page(
+    let (attachments, next_page_token) = paging::fill_page(
+        List::Attachments,
         entries,
         size,
         |(_, attachment)| convert::attachment::attachment(attachment),
         |(path, _)| path.to_string(),
     );
-    let next_page_token = last
-        .map(|path| paging::token(List::Attachments, &path))
-        .unwrap_or_default();
     Ok(wire::ListAttachmentsResponse {
         attachments,
         next_page_token,

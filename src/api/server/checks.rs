@@ -3,16 +3,15 @@
 
 use tonic::{Request, Response, Status};
 
-use crate::api::echo::echo;
 use crate::api::resolve::resolve;
 use crate::api::server::caller::authorize_change;
 use crate::api::server::paging::{self, List};
 use crate::api::status::{
-    MAX_QUERY, bounded, failed_precondition, from_command_error, from_resolve_error, invalid,
-    not_found, required,
+    MAX_QUERY, bounded, failed_precondition, invalid, not_found, required, unresolved,
 };
 use crate::api::{convert, wire};
 use crate::model::check::{Check, Filesystem};
+use crate::model::echo::echo;
 use crate::model::facts::checks::{CheckRequest, RequestedTarget};
 use crate::model::finding::Subject;
 use crate::model::ids::CheckId;
@@ -53,7 +52,7 @@ impl wire::checks_server::Checks for ChecksService {
         };
         let snapshot = self.handle.snapshot();
         let target = check_target(&snapshot, &request.target)?;
-        let asked = CheckRequest {
+        let validated = CheckRequest {
             target,
             filesystem,
             runs: Some(request.runs).filter(|runs| *runs != 0),
@@ -62,11 +61,7 @@ impl wire::checks_server::Checks for ChecksService {
             force: request.force,
             requested_by: format!("uid {uid} (root)"),
         };
-        let check = self
-            .handle
-            .start_check(asked)
-            .await
-            .map_err(from_command_error)?;
+        let check = self.handle.start_check(validated).await?;
         Ok(Response::new(convert::check::check(&check)))
     }
 
@@ -93,7 +88,7 @@ impl wire::checks_server::Checks for ChecksService {
         bounded("target", &request.target, MAX_QUERY)?;
         let after = paging::key(List::Checks, &request.page_token)?;
         let snapshot = self.handle.snapshot();
-        // What is gone is known by the name that it was checked by.
+        // A target that no longer exists is found by the name under which it was checked.
         let called =
             |check: &Check| [&check.target.name, &check.target.device].contains(&&request.target);
         let wanted = match request.target.as_str() {
@@ -115,7 +110,7 @@ impl wire::checks_server::Checks for ChecksService {
                 check.target.device == *name
             }
         };
-        // Newest first: what is asked for later has the greater key.
+        // Newest first: a later request has the greater key.
         let mut entries: Vec<(String, &Check)> = snapshot
             .checks
             .values()
@@ -123,17 +118,15 @@ impl wire::checks_server::Checks for ChecksService {
             .filter(of)
             .map(|check| (sort_key(check), check))
             .collect();
-        entries.retain(|(place, _)| after.as_ref().is_none_or(|after| place < after));
+        entries.retain(|(key, _)| after.as_ref().is_none_or(|after| key < after));
         entries.sort_by(|(one, _), (other, _)| other.cmp(one));
-        let (checks, last) = paging::fill_page(
+        let (checks, next_page_token) = paging::fill_page(
+            List::Checks,
             entries.iter(),
             size,
             |(_, check)| convert::check::check(check),
-            |(place, _)| place.clone(),
+            |(key, _)| key.clone(),
         );
-        let next_page_token = last
-            .map(|place| paging::token(List::Checks, &place))
-            .unwrap_or_default();
         Ok(Response::new(wire::ListChecksResponse {
             checks,
             next_page_token,
@@ -150,11 +143,7 @@ impl wire::checks_server::Checks for ChecksService {
         if check.is_over() {
             return Err(failed_precondition(format!("check {} has ended", check.id)));
         }
-        let check = self
-            .handle
-            .cancel_check(check.id.clone())
-            .await
-            .map_err(from_command_error)?;
+        let check = self.handle.cancel_check(check.id.clone()).await?;
         Ok(Response::new(convert::check::check(&check)))
     }
 }
@@ -164,7 +153,7 @@ enum CheckFilter {
     RecordedName,
 }
 
-/// Sortable: when it was asked for, then the id.
+/// Sortable: the time of the request, then the id.
 fn sort_key(check: &Check) -> String {
     format!("{:020} {}", check.asked.as_microsecond(), check.id)
 }
@@ -180,9 +169,9 @@ fn find_check<'a>(snapshot: &'a Snapshot, id: &str) -> Result<&'a Check, Status>
     })
 }
 
-/// What can be checked is a volume or a device; a drive stands for what is on it as a whole.
+/// A volume or a device can be checked; a drive means the filesystem on the whole drive.
 fn check_target(snapshot: &Snapshot, query: &str) -> Result<RequestedTarget, Status> {
-    let named = resolve(snapshot, query).map_err(|error| from_resolve_error("target", &error))?;
+    let named = resolve(snapshot, query).map_err(unresolved("target"))?;
     let subjects = named.subjects();
     let volumes: Vec<_> = subjects
         .iter()

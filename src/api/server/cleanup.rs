@@ -12,7 +12,7 @@ use tokio::sync::{Mutex, OwnedMutexGuard, watch};
 use tonic::Status;
 
 use crate::api::resolve::resolve_volume;
-use crate::api::status::{failed_precondition, from_resolve_error};
+use crate::api::status::{failed_precondition, unresolved};
 use crate::api::wire;
 use crate::api::wire::cleanup_step::State;
 use crate::model::cleanup::{CleanupAction, CleanupPlan, CleanupTarget, plan};
@@ -22,30 +22,30 @@ use crate::model::source_update::SourceRequest as RefreshTarget;
 use crate::provision::step::{RootedPath, Step, StepError, StepErrorKind, StepOutput};
 use crate::state::handle::Handle;
 
-/// Below what the server allows one answer.
+/// Shorter than the server's time-out for an answer.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(9);
-/// The kernel takes a mount out of the tree first and then writes back what is not written, which a
-/// device that hangs never takes.
+/// The kernel first detaches a mount from the tree and then writes back its data, which a device that
+/// hangs never accepts.
 const UNMOUNT_TIMEOUT: Duration = Duration::from_secs(3);
 /// The records of this node's own volumes are small.
 const RESCAN_TIMEOUT: Duration = Duration::from_secs(60);
-/// Holders that a refusal names.
+/// Processes that a refusal names.
 const MAX_NAMED_OPENERS: usize = 5;
 
-/// What a clean-up needs done; in worker processes, each with its time-out.
+/// Executes steps in worker processes, each with its time-out.
 #[tonic::async_trait]
 pub trait CleanupBackend: Send + Sync + 'static {
     async fn execute(&self, target: &str, step: Step) -> Result<StepOutput, StepError>;
 
-    /// Who holds what is mounted at these places, from /proc alone: a line each
-    /// (`812 (mysqld) has /x/y open`). An error where that is unknown.
-    async fn openers(&self, mounts: Vec<HostPath>) -> Result<Vec<String>, String>;
+    /// The processes that use these mounts, from /proc alone: a line each
+    /// (`812 (mysqld) has /x/y open`). An error if that is unknown.
+    async fn openers(&self, mounts: Vec<HostPath>) -> Result<Vec<String>, StepError>;
 
     /// The engine of the node's own volumes compares its records with the host again.
     async fn rescan(&self);
 }
 
-/// One clean-up at a time, and a lazy one beside it: that is for what the other hangs in.
+/// One clean-up at a time, and one lazy clean-up besides, for the mount in which the other hangs.
 #[derive(Clone)]
 pub(crate) struct Cleaner {
     backend: Arc<dyn CleanupBackend>,
@@ -54,9 +54,9 @@ pub(crate) struct Cleaner {
 }
 
 impl Cleaner {
-    pub(crate) fn new(hands: Arc<dyn CleanupBackend>) -> Cleaner {
+    pub(crate) fn new(backend: Arc<dyn CleanupBackend>) -> Cleaner {
         Cleaner {
-            backend: hands,
+            backend,
             permit: Arc::default(),
             lazy_permit: Arc::default(),
         }
@@ -77,12 +77,11 @@ impl Cleaner {
                 steps: planned_steps(&plan),
             });
         }
-        let turn = if request.lazy {
-            &self.lazy_permit
-        } else {
-            &self.permit
+        let permit = match request.lazy {
+            true => &self.lazy_permit,
+            false => &self.permit,
         };
-        let Ok(turn) = turn.clone().try_lock_owned() else {
+        let Ok(permit) = permit.clone().try_lock_owned() else {
             return Err(failed_precondition("another clean-up is under way"));
         };
         tracing::info!(
@@ -91,44 +90,46 @@ impl Cleaner {
             steps = plan.actions.len(),
             "a clean-up begins"
         );
-        let (told, mut shown) = watch::channel(planned_steps(&plan));
+        let (progress, mut shown) = watch::channel(planned_steps(&plan));
         let root = snapshot.node_context.kubelet_root.clone();
-        let conduct = CleanupRun {
-            hands: self.backend.clone(),
+        let run = CleanupRun {
+            backend: self.backend.clone(),
             handle: handle.clone(),
             root,
             lazy: request.lazy,
-            progress: told,
-            _permit: turn,
+            progress,
+            _permit: permit,
         };
-        let mut work = tokio::spawn(conduct.run(plan));
-        // A panic has been told by its thread, and shows as steps that were not begun.
+        let mut work = tokio::spawn(run.run(plan));
+        // A panic has been logged by its thread, and shows as steps that were not started.
         let _ = tokio::time::timeout(RESPONSE_TIMEOUT, &mut work).await;
         let steps = shown.borrow_and_update().clone();
         Ok(wire::ForceCleanupResponse { volume_id, steps })
     }
 
     async fn refuse_if_in_use(&self, plan: &CleanupPlan) -> Result<(), Status> {
-        let looking =
-            tokio::time::timeout(RESPONSE_TIMEOUT, self.backend.openers(plan.mounts.clone())).await;
-        let holders = looking
-            .unwrap_or_else(|_| Err(format!("no answer within {} s", RESPONSE_TIMEOUT.as_secs())));
-        let holders = holders.map_err(|why| {
+        let openers = self.backend.openers(plan.mounts.clone());
+        let unknown = |why: String| {
             failed_precondition(format!("whether a process uses it is unknown: {why}"))
-        })?;
-        if holders.is_empty() {
+        };
+        let openers = match tokio::time::timeout(RESPONSE_TIMEOUT, openers).await {
+            Ok(openers) => openers.map_err(|error| unknown(error.to_string()))?,
+            Err(_) => {
+                let limit = RESPONSE_TIMEOUT.as_secs();
+                return Err(unknown(format!("no answer within {limit} s")));
+            }
+        };
+        if openers.is_empty() {
             return Ok(());
         }
-        let more = holders.len().saturating_sub(MAX_NAMED_OPENERS);
-        let rest = if more > 0 {
-            format!(", and {more} more")
-        } else {
-            String::new()
+        let more = openers.len().saturating_sub(MAX_NAMED_OPENERS);
+        let rest = match more {
+            0 => String::new(),
+            more => format!(", and {more} more"),
         };
-        let named: Vec<String> = holders.into_iter().take(MAX_NAMED_OPENERS).collect();
+        let named = openers[..openers.len() - more].join(", ");
         Err(failed_precondition(format!(
-            "it is held: {}{rest}; what holds it must end first",
-            named.join(", ")
+            "it is in use: {named}{rest}; these processes must end first"
         )))
     }
 }
@@ -142,9 +143,9 @@ fn make_plan(snapshot: &Snapshot, query: &str) -> Result<CleanupPlan, Status> {
     });
     let wanted = match by_path.and_then(|path| snapshot.attachments.get(&path)) {
         Some(attachment) => CleanupTarget::Attachment(attachment),
-        None => CleanupTarget::Volume(
-            resolve_volume(snapshot, query).map_err(|error| from_resolve_error("query", &error))?,
-        ),
+        None => {
+            CleanupTarget::Volume(resolve_volume(snapshot, query).map_err(unresolved("query"))?)
+        }
     };
     plan(snapshot, wanted).map_err(|refusal| failed_precondition(refusal.to_string()))
 }
@@ -160,7 +161,7 @@ fn planned_steps(plan: &CleanupPlan) -> Vec<wire::CleanupStep> {
 }
 
 struct CleanupRun {
-    hands: Arc<dyn CleanupBackend>,
+    backend: Arc<dyn CleanupBackend>,
     handle: Handle,
     root: HostPath,
     lazy: bool,
@@ -174,32 +175,20 @@ impl CleanupRun {
             self.set_step_state(at, State::Planned, "under way");
             let (state, detail) = self.execute_action(&plan, action).await;
             let (path, volume) = (action.path().to_string(), plan.volume.as_str());
+            let step = action.description();
             match state {
-                State::Failed => tracing::warn!(
-                    volume,
-                    step = action.description(),
-                    path,
-                    detail,
-                    "a step of a clean-up failed"
-                ),
-                _ => tracing::info!(
-                    volume,
-                    step = action.description(),
-                    path,
-                    detail,
-                    "a step of a clean-up is done"
-                ),
+                State::Failed => {
+                    tracing::warn!(volume, step, path, detail, "a step of a clean-up failed");
+                }
+                _ => tracing::info!(volume, step, path, detail, "a step of a clean-up is done"),
             }
             self.set_step_state(at, state, &detail);
             if state == State::Failed && action.is_required() {
                 break;
             }
         }
-        if plan.is_provided
-            && tokio::time::timeout(RESCAN_TIMEOUT, self.hands.rescan())
-                .await
-                .is_err()
-        {
+        let rescan = tokio::time::timeout(RESCAN_TIMEOUT, self.backend.rescan());
+        if plan.is_provided && rescan.await.is_err() {
             tracing::warn!(
                 "the node's own volumes were not rescanned after a clean-up: their disk does not respond"
             );
@@ -212,26 +201,20 @@ impl CleanupRun {
 
     async fn execute_action(&self, plan: &CleanupPlan, action: &CleanupAction) -> (State, String) {
         let target = self.lock_target(plan, action);
-        let mut taken = std::pin::pin!(self.hands.execute(&target, self.step(action)));
+        let mut taken = std::pin::pin!(self.backend.execute(&target, self.step(action)));
         let CleanupAction::Unmount { path } = action else {
             return self.outcome(action, taken.await);
         };
         if let Ok(taken) = tokio::time::timeout(UNMOUNT_TIMEOUT, &mut taken).await {
             return self.outcome(action, taken);
         }
-        // Under a name of its own: the step that hangs keeps the other one.
-        let look = Step::FindMount {
-            target: RootedPath {
-                root: self.root.clone(),
-                path: path.clone(),
-            },
+        // With a target of its own: the step that hangs keeps the other one.
+        let target = format!("look at {path}");
+        let find = Step::FindMount {
+            target: self.rooted(path),
         };
-        match tokio::time::timeout(
-            UNMOUNT_TIMEOUT,
-            self.hands.execute(&format!("look at {path}"), look),
-        )
-        .await
-        {
+        let found = self.backend.execute(&target, find);
+        match tokio::time::timeout(UNMOUNT_TIMEOUT, found).await {
             Ok(Ok(StepOutput::Mounted { mounted: None })) => (
                 State::Done,
                 "it is detached from the tree; the kernel has not released the device yet"
@@ -241,8 +224,8 @@ impl CleanupRun {
         }
     }
 
-    /// Whose turn a step waits for. What is taken out of the tree lazily, with the place beneath
-    /// it, waits for no step of the volume: one that hangs is what it is for.
+    /// Steps of one target wait for each other. Lazy steps wait for no other step of the volume: they
+    /// are meant for a volume with a step that hangs.
     fn lock_target(&self, plan: &CleanupPlan, action: &CleanupAction) -> String {
         match action {
             CleanupAction::Unmount { path }
@@ -256,19 +239,22 @@ impl CleanupRun {
         }
     }
 
-    fn step(&self, action: &CleanupAction) -> Step {
-        let target = |path: &HostPath| RootedPath {
+    fn rooted(&self, path: &HostPath) -> RootedPath {
+        RootedPath {
             root: self.root.clone(),
             path: path.clone(),
-        };
+        }
+    }
+
+    fn step(&self, action: &CleanupAction) -> Step {
         match action {
             CleanupAction::Unmount { path } => Step::Unmount {
-                target: target(path),
+                target: self.rooted(path),
                 lazy: self.lazy,
             },
             CleanupAction::Remove { path } | CleanupAction::RemoveIfEmpty { path } => {
                 Step::RemoveTarget {
-                    target: target(path),
+                    target: self.rooted(path),
                 }
             }
             CleanupAction::Detach { image } => Step::DetachImage {
@@ -298,10 +284,9 @@ impl CleanupRun {
                 let lazily = matches!(action, CleanupAction::Unmount { .. })
                     && !self.lazy
                     && matches!(error.kind, StepErrorKind::InUse | StepErrorKind::Stuck);
-                let hint = if lazily {
-                    "; a lazy unmount takes it out of the tree all the same"
-                } else {
-                    ""
+                let hint = match lazily {
+                    true => "; a lazy unmount detaches it from the tree anyway",
+                    false => "",
                 };
                 (State::Failed, format!("{error}{hint}"))
             }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tonic::Status;
 
 use crate::api::server::csi_volume;
-use crate::api::status::{from_command_error, unavailable};
+use crate::api::status::unavailable;
 use crate::api::wire;
 use crate::model::block::DiskStat;
 use crate::model::snapshot::{Snapshot, Volume};
@@ -89,7 +89,7 @@ fn evaluate(
 
 async fn read_counters(handle: &Handle) -> Result<Arc<Vec<DiskStat>>, Status> {
     match tokio::time::timeout(READ_TIMEOUT, handle.read_io()).await {
-        Ok(read) => read.map_err(from_command_error),
+        Ok(read) => Ok(read?),
         Err(_) => Err(unavailable(format!(
             "the I/O counters were not read within {} s",
             READ_TIMEOUT.as_secs()

@@ -2,8 +2,8 @@
 
 use tonic::Status;
 
-use crate::api::echo::echo;
 use crate::api::status::{not_found, unavailable};
+use crate::model::echo::echo;
 use crate::model::snapshot::{Snapshot, Volume};
 use crate::model::storage;
 

@@ -1,28 +1,28 @@
-//! Connections as they come in: counted per uid, closed when they do not speak HTTP/2 in time, cut
-//! off at the end.
+//! Incoming connections: counted per uid, closed when they do not speak HTTP/2 in time, and closed
+//! at the end of the daemon.
 //!
-//! In: a listening socket. Out: streams for tonic, each holding its share until it is closed.
+//! In: a listening socket. Out: streams for tonic, each with a permit until it is closed.
 
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{UnixListener, UnixStream};
+use tokio::net::UnixListener;
 use tokio::sync::watch;
 use tokio::time::{Instant, Sleep};
 use tokio_stream::Stream;
 use tokio_stream::wrappers::WatchStream;
 use tonic::transport::server::{Connected, UdsConnectInfo};
 
+use crate::api::client::tracked_stream::{GuardedStream, StreamGuard};
 use crate::api::server::connection_quota::{QuotaPermit, UidQuota};
 use crate::host::listen::Incoming;
 
 /// Length of `PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n` (RFC 9113, 3.4).
 const PREFACE_BYTES: usize = 24;
-/// Patience is counted in so many waits, one after the other: a machine that stood still altogether
-/// (suspended, a guest whose host held it) has spent one.
+/// The preface time-out consists of so many waits, one after the other. A machine that did not run
+/// for a while (suspended, a guest whose host paused it) has spent one of them.
 const TIMEOUT_SLICES: u32 = 5;
 
 pub(crate) struct QuotaIncoming {
@@ -61,8 +61,8 @@ impl Stream for QuotaIncoming {
             let uid = stream.peer_cred().ok().map(|cred| cred.uid());
             if let Some(permit) = this.quota.acquire(uid) {
                 this.refusing = false;
-                let connection = Connection::new(stream, permit, this.preface, this.cancel.clone());
-                return Poll::Ready(Some(Ok(connection)));
+                let guard = ConnectionGuard::new(permit, this.preface, this.cancel.clone());
+                return Poll::Ready(Some(Ok(GuardedStream { stream, guard })));
             }
             if !std::mem::replace(&mut this.refusing, true) {
                 tracing::warn!(
@@ -75,9 +75,10 @@ impl Stream for QuotaIncoming {
     }
 }
 
-pub(crate) struct Connection {
-    stream: UnixStream,
-    /// Until the preface is in.
+pub(crate) type Connection = GuardedStream<ConnectionGuard>;
+
+pub(crate) struct ConnectionGuard {
+    /// Until the preface is read.
     handshake: Option<Handshake>,
     cancel: WatchStream<bool>,
     _permit: QuotaPermit,
@@ -88,7 +89,6 @@ struct Handshake {
     bytes_read: usize,
     slice: Duration,
     timer: Pin<Box<Sleep>>,
-    /// That have passed.
     slices_elapsed: u32,
 }
 
@@ -116,23 +116,22 @@ impl Handshake {
     }
 }
 
-impl Connection {
+impl ConnectionGuard {
     fn new(
-        stream: UnixStream,
-        share: QuotaPermit,
+        permit: QuotaPermit,
         preface: Duration,
-        cut: watch::Receiver<bool>,
-    ) -> Connection {
-        let handshake = Some(Handshake::new(preface));
-        Connection {
-            stream,
-            handshake,
-            cancel: WatchStream::from_changes(cut),
-            _permit: share,
+        cancel: watch::Receiver<bool>,
+    ) -> ConnectionGuard {
+        ConnectionGuard {
+            handshake: Some(Handshake::new(preface)),
+            cancel: WatchStream::from_changes(cancel),
+            _permit: permit,
         }
     }
+}
 
-    fn poll_cancelled(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+impl StreamGuard for ConnectionGuard {
+    fn before_io(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         match Pin::new(&mut self.cancel).poll_next(cx) {
             Poll::Ready(_) => Err(io::Error::new(
                 io::ErrorKind::ConnectionAborted,
@@ -141,62 +140,21 @@ impl Connection {
             Poll::Pending => Ok(()),
         }
     }
-}
 
-impl AsyncRead for Connection {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let this = &mut *self;
-        this.poll_cancelled(cx)?;
-        let before = buf.filled().len();
-        let read = Pin::new(&mut this.stream).poll_read(cx, buf);
-        if let Some(handshake) = &mut this.handshake {
-            handshake.bytes_read += buf.filled().len() - before;
-            if handshake.bytes_read >= PREFACE_BYTES {
-                this.handshake = None;
-            } else if handshake.poll_timeout(cx).is_ready() {
-                return Poll::Ready(Err(io::Error::new(
-                    io::ErrorKind::TimedOut,
-                    "no HTTP/2 preface in time",
-                )));
-            }
+    fn after_read(&mut self, bytes: usize, cx: &mut Context<'_>) -> io::Result<()> {
+        let Some(handshake) = &mut self.handshake else {
+            return Ok(());
+        };
+        handshake.bytes_read += bytes;
+        if handshake.bytes_read >= PREFACE_BYTES {
+            self.handshake = None;
+        } else if handshake.poll_timeout(cx).is_ready() {
+            return Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                "no HTTP/2 preface in time",
+            ));
         }
-        read
-    }
-}
-
-impl AsyncWrite for Connection {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        self.poll_cancelled(cx)?;
-        Pin::new(&mut self.stream).poll_write(cx, buf)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        self.poll_cancelled(cx)?;
-        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
+        Ok(())
     }
 }
 
@@ -213,6 +171,7 @@ mod tests {
     use std::io::Write;
 
     use tokio::io::AsyncReadExt;
+    use tokio::net::UnixStream;
 
     use super::*;
 
@@ -234,10 +193,12 @@ mod tests {
             here.set_nonblocking(true).unwrap();
             let share = UidQuota::new(1, 1).acquire(Some(1)).unwrap();
             let (_cutter, cut) = watch::channel(false);
-            let mut connection =
-                Connection::new(UnixStream::from_std(here).unwrap(), share, preface, cut);
+            let mut connection = GuardedStream {
+                stream: UnixStream::from_std(here).unwrap(),
+                guard: ConnectionGuard::new(share, preface, cut),
+            };
             assert!(read(&mut connection).await.is_none());
-            // Far more than its patience passes at once.
+            // Far more than the time-out passes at once.
             tokio::time::advance(preface * 10).await;
             assert!(read(&mut connection).await.is_none());
             if speaks {

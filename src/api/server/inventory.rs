@@ -9,7 +9,6 @@ use tokio::sync::watch as signal;
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
-use crate::api::echo::echo;
 use crate::api::finding_order::rank;
 use crate::api::node_facts::NodeFacts;
 use crate::api::resolve::{resolve, resolve_drive, resolve_volume};
@@ -17,8 +16,9 @@ use crate::api::server::caller::caller_uid;
 use crate::api::server::connection_quota::UidQuota;
 use crate::api::server::paging::{self, List};
 use crate::api::server::{attachments, watch};
-use crate::api::status::{MAX_QUERY, exhausted, from_resolve_error, invalid, not_found, required};
+use crate::api::status::{MAX_QUERY, exhausted, invalid, not_found, required, unresolved};
 use crate::api::{convert, explain, wire};
+use crate::model::echo::echo;
 use crate::model::ids::{DriveId, VolumeId};
 use crate::state::handle::Handle;
 
@@ -69,15 +69,13 @@ impl wire::inventory_server::Inventory for InventoryService {
         let key = paging::key(List::Drives, &request.page_token)?.map(DriveId::known);
         let snapshot = self.handle.snapshot();
         let entries = snapshot.drives.range(paging::range_after(key));
-        let (drives, last) = paging::fill_page(
+        let (drives, next_page_token) = paging::fill_page(
+            List::Drives,
             entries,
             size,
             |(_, drive)| convert::drive(&snapshot, drive),
             |(id, _)| id.to_string(),
         );
-        let next_page_token = last
-            .map(|id| paging::token(List::Drives, &id))
-            .unwrap_or_default();
         Ok(Response::new(wire::ListDrivesResponse {
             drives,
             next_page_token,
@@ -91,8 +89,7 @@ impl wire::inventory_server::Inventory for InventoryService {
         let id = &request.get_ref().id;
         required("id", id, MAX_QUERY)?;
         let snapshot = self.handle.snapshot();
-        let drive =
-            resolve_drive(&snapshot, id).map_err(|error| from_resolve_error("id", &error))?;
+        let drive = resolve_drive(&snapshot, id).map_err(unresolved("id"))?;
         Ok(Response::new(convert::drive(&snapshot, drive)))
     }
 
@@ -105,15 +102,13 @@ impl wire::inventory_server::Inventory for InventoryService {
         let key = paging::key(List::Volumes, &request.page_token)?.map(VolumeId::known);
         let snapshot = self.handle.snapshot();
         let entries = snapshot.volumes.range(paging::range_after(key));
-        let (volumes, last) = paging::fill_page(
+        let (volumes, next_page_token) = paging::fill_page(
+            List::Volumes,
             entries,
             size,
             |(_, volume)| convert::volume(&snapshot, volume),
             |(id, _)| id.to_string(),
         );
-        let next_page_token = last
-            .map(|id| paging::token(List::Volumes, &id))
-            .unwrap_or_default();
         Ok(Response::new(wire::ListVolumesResponse {
             volumes,
             next_page_token,
@@ -128,8 +123,7 @@ impl wire::inventory_server::Inventory for InventoryService {
         let snapshot = self.handle.snapshot();
         if driver.is_empty() && handle.is_empty() {
             required("id", id, MAX_QUERY)?;
-            let volume =
-                resolve_volume(&snapshot, id).map_err(|error| from_resolve_error("id", &error))?;
+            let volume = resolve_volume(&snapshot, id).map_err(unresolved("id"))?;
             return Ok(Response::new(convert::volume(&snapshot, volume)));
         }
         if !id.is_empty() {
@@ -171,15 +165,13 @@ impl wire::inventory_server::Inventory for InventoryService {
             .collect();
         entries.retain(|(rank, _)| after.as_ref().is_none_or(|after| rank > after));
         entries.sort_by(|(one, _), (other, _)| one.cmp(other));
-        let (findings, last) = paging::fill_page(
+        let (findings, next_page_token) = paging::fill_page(
+            list,
             entries.iter(),
             size,
             |(_, finding)| convert::finding(finding),
             |(rank, _)| paging::rank_key(rank),
         );
-        let next_page_token = last
-            .map(|key| paging::token(list, &key))
-            .unwrap_or_default();
         Ok(Response::new(wire::ListFindingsResponse {
             findings,
             next_page_token,
@@ -193,8 +185,7 @@ impl wire::inventory_server::Inventory for InventoryService {
         let query = &request.get_ref().query;
         required("query", query, MAX_QUERY)?;
         let snapshot = self.handle.snapshot();
-        let named =
-            resolve(&snapshot, query).map_err(|error| from_resolve_error("query", &error))?;
+        let named = resolve(&snapshot, query).map_err(unresolved("query"))?;
         Ok(Response::new(explain::explain(&snapshot, &named)))
     }
 
@@ -228,8 +219,7 @@ impl wire::inventory_server::Inventory for InventoryService {
         let id = &request.get_ref().id;
         required("id", id, MAX_QUERY)?;
         let snapshot = self.handle.snapshot();
-        let drive =
-            resolve_drive(&snapshot, id).map_err(|error| from_resolve_error("id", &error))?;
+        let drive = resolve_drive(&snapshot, id).map_err(unresolved("id"))?;
         Ok(Response::new(convert::smart::history(drive)))
     }
 

@@ -1,4 +1,4 @@
-//! The sockets of the daemon. In: a path and who may connect. Out: a listening socket.
+//! The sockets of the daemon. In: a path and its permissions. Out: a listening socket.
 
 use std::path::Path;
 
@@ -9,8 +9,7 @@ use crate::host::listen::{ListenError, Listener, SocketOptions};
 pub enum SocketAccess {
     /// Mode 0660, with the group `diskvitals` where there is one.
     Group,
-    /// Mode 0666: each call is authorized by its uid, and the directory decides who reaches the
-    /// socket.
+    /// Mode 0666: each call is authorized by its uid, and the directory limits access to the socket.
     Anyone,
 }
 

@@ -12,8 +12,8 @@ use tonic::Status;
 use crate::api::finding_order::FindingRank;
 use crate::api::status::{MAX_QUERY, bounded, invalid};
 
-pub(crate) const DEFAULT_SIZE: usize = 100;
-pub(crate) const MAX_SIZE: usize = 1000;
+const DEFAULT_SIZE: usize = 100;
+const MAX_SIZE: usize = 1000;
 /// A page ends early when its entries have more bytes than this: what is not read waits in memory,
 /// and clients refuse more than 4 MiB by default.
 const MAX_BYTES: usize = 256 << 10;
@@ -46,7 +46,7 @@ impl List {
     }
 }
 
-/// Number of entries asked for.
+/// Number of entries of a page.
 pub(crate) fn size(page_size: i32) -> Result<usize, Status> {
     match usize::try_from(page_size) {
         Err(_) => Err(invalid("page_size", "is negative")),
@@ -55,14 +55,11 @@ pub(crate) fn size(page_size: i32) -> Result<usize, Status> {
     }
 }
 
-pub(crate) fn token(list: List, key: &str) -> String {
+fn token(list: List, key: &str) -> String {
     let text = format!("{VERSION}{}{key}", list.token_prefix());
-    let mut hex = String::with_capacity(2 * text.len() + 4);
-    for byte in text.bytes() {
-        hex.push_str(&format!("{byte:02x}"));
-    }
-    hex.push_str(&format!("{:04x}", checksum(text.as_bytes())));
-    hex
+    let sum = checksum(text.as_bytes()).to_be_bytes();
+    let bytes = text.bytes().chain(sum);
+    bytes.map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The key that `token` was made of; None for the empty token, which starts at the beginning.
@@ -113,13 +110,14 @@ pub(crate) fn range_after<K>(key: Option<K>) -> (Bound<K>, Bound<K>) {
     )
 }
 
-/// Takes entries until the page is full; the key of its last one when there are more.
+/// Takes entries until the page is full, and the token of the next page: empty on the last one.
 pub(crate) fn fill_page<T, M: Message>(
+    list: List,
     entries: impl Iterator<Item = T>,
     size: usize,
     convert: impl Fn(&T) -> M,
     key: impl Fn(&T) -> String,
-) -> (Vec<M>, Option<String>) {
+) -> (Vec<M>, String) {
     let mut entries = entries.peekable();
     let mut page = Vec::new();
     let mut bytes = 0;
@@ -128,10 +126,11 @@ pub(crate) fn fill_page<T, M: Message>(
         bytes += message.encoded_len();
         page.push(message);
         if page.len() >= size || bytes >= MAX_BYTES {
-            return (page, entries.peek().is_some().then(|| key(&entry)));
+            let next = entries.peek().map(|_| token(list, &key(&entry)));
+            return (page, next.unwrap_or_default());
         }
     }
-    (page, None)
+    (page, String::new())
 }
 
 pub(crate) fn rank_key(rank: &FindingRank) -> String {
@@ -175,17 +174,19 @@ mod tests {
             loop {
                 let entries = ids.range(range_after::<String>(after_id));
                 let message = |id: &&String| crate::api::wire::Subject { kind: 0, id: (*id).clone() };
-                let (page, last) = fill_page(entries, size, message, |id| (*id).clone());
+                let (page, next) = fill_page(List::Drives, entries, size, message, |id| (*id).clone());
                 prop_assert!(page.len() <= size);
                 joined.extend(page.into_iter().map(|subject| subject.id));
-                let Some(last) = last else { break };
-                after_id = key(List::Drives, &token(List::Drives, &last)).unwrap();
+                if next.is_empty() {
+                    break;
+                }
+                after_id = key(List::Drives, &next).unwrap();
             }
             prop_assert_eq!(joined, ids.into_iter().collect::<Vec<_>>());
         }
 
         #[test]
-        fn a_findings_place_survives_its_token(group in 0..3u8, severity: u8, status: u8, since: i64, id in "[0-9a-f]{12}") {
+        fn the_rank_of_a_finding_survives_its_token(group in 0..3u8, severity: u8, status: u8, since: i64, id in "[0-9a-f]{12}") {
             let rank = FindingRank { group, severity, status, since: i128::from(since), id };
             prop_assert_eq!(rank_of(&rank_key(&rank)).unwrap(), rank);
         }

@@ -8,12 +8,10 @@ use std::time::Duration;
 
 use tonic::{Request, Response, Status};
 
-use crate::api::echo::echo;
 use crate::api::server::{connectivity, csi_volume};
-use crate::api::status::{
-    MAX_QUERY, bounded, from_command_error, invalid, not_found, required, unavailable,
-};
+use crate::api::status::{MAX_QUERY, bounded, invalid, not_found, required, unavailable};
 use crate::api::{convert, wire};
+use crate::model::echo::echo;
 use crate::model::path::HostPath;
 use crate::model::reason::Reason;
 use crate::model::snapshot::{Snapshot, Volume, VolumeUsage};
@@ -21,15 +19,15 @@ use crate::model::source_update::SourceRequest as RefreshTarget;
 use crate::model::storage;
 use crate::state::handle::Handle;
 
-/// CSI's limit for names of drivers is 63; what the kubelet wrote down may be longer.
+/// CSI limits names of drivers to 63 bytes; the kubelet's records may contain longer ones.
 const MAX_DRIVER: usize = 256;
-/// Volumes in one question.
+/// Volumes in one request.
 const MAX_HANDLES: usize = 1000;
 const MAX_SAMPLE: Duration = Duration::from_secs(60);
 /// A mount appears in the snapshot some hundredths of a second after it was made.
 const MOUNT_WAIT: Duration = Duration::from_millis(250);
-/// The first figures of it follow when they are asked for; later ones are always there. Below what
-/// the shim gives an answer from memory (0.9 s): who waits for longer asks again.
+/// The first measurement follows on request; later figures always exist. Shorter than the shim's
+/// time-out for an answer from memory (0.9 s): it repeats a request that takes longer.
 const MEASURE_WAIT: Duration = Duration::from_millis(500);
 
 pub(crate) struct StorageService {
@@ -41,8 +39,8 @@ impl StorageService {
         StorageService { handle }
     }
 
-    /// From memory, whatever hangs. Only who asks in the moment in which a volume is mounted waits
-    /// for the picture of it, and for no device.
+    /// Answers from memory, whatever hangs. A request that comes while a volume is being mounted
+    /// waits for a snapshot that contains it, but for no device.
     async fn wait_for_usage(
         &self,
         request: &wire::GetUsageRequest,
@@ -55,11 +53,11 @@ impl StorageService {
         } = request;
         let mut snapshots = self.handle.snapshots();
         let began = tokio::time::Instant::now();
-        let mut asked = false;
+        let mut requested = false;
         loop {
             let snapshot = snapshots.borrow_and_update().clone();
             let volume = csi_volume::find(&snapshot, driver, handle)?;
-            let (why, patience) = match usage_at(&snapshot, volume, volume_path) {
+            let (why, timeout) = match usage_at(&snapshot, volume, volume_path) {
                 UsageLookup::Measured(answer) => {
                     let volume = with_volume.then(|| convert::volume(&snapshot, volume));
                     return Ok(wire::VolumeUsageAnswer { volume, ..*answer });
@@ -68,31 +66,22 @@ impl StorageService {
                 UsageLookup::NotMeasured(why) => (why, MEASURE_WAIT),
                 UsageLookup::NotMounted(why) => (why, MOUNT_WAIT),
             };
-            if patience == MEASURE_WAIT && !std::mem::replace(&mut asked, true) {
-                let paths = volume
-                    .facts
-                    .mounts
-                    .iter()
-                    .map(|mount| mount.path.clone())
-                    .collect();
-                self.handle
-                    .refresh(RefreshTarget::Probe(paths))
-                    .await
-                    .map_err(from_command_error)?;
+            if timeout == MEASURE_WAIT && !std::mem::replace(&mut requested, true) {
+                let mounts = volume.facts.mounts.iter();
+                let paths = mounts.map(|mount| mount.path.clone()).collect();
+                self.handle.refresh(RefreshTarget::Probe(paths)).await?;
             }
             // An error: the owner has ended, and nothing newer will come.
-            if !matches!(
-                tokio::time::timeout_at(began + patience, snapshots.changed()).await,
-                Ok(Ok(()))
-            ) {
+            let changed = tokio::time::timeout_at(began + timeout, snapshots.changed());
+            if !matches!(changed.await, Ok(Ok(()))) {
                 return Err(why);
             }
         }
     }
 }
 
-/// Why a path can be no place where a volume was staged or published; by its text alone, since
-/// nothing is looked up for it on any disk: it is a key into what is mounted.
+/// Why a path cannot be a staging or target path. Only its text is checked, as it is a key into the
+/// mount table and is not opened.
 fn invalid_mount_path(path: &str) -> Option<&'static str> {
     if path.is_empty() {
         return None;
@@ -215,35 +204,28 @@ impl wire::storage_server::Storage for StorageService {
         if call == Call::Unspecified {
             return Err(invalid("call", "is none that can be witnessed"));
         }
-        // What is shown to people must not steer their terminals.
+        // It is shown to people: control characters must not reach their terminals.
         self.handle
             .set_bypassed(echo(&request.driver), call == Call::Bypassed)
-            .await
-            .map_err(from_command_error)?;
+            .await?;
         let mut targets = vec![RefreshTarget::Mounts, RefreshTarget::Kubelet];
         if !request.path.is_empty() && matches!(call, Call::Staged | Call::Published) {
             let path = HostPath::from(request.path.as_str());
-            targets.push(RefreshTarget::Probe(vec![
-                self.handle
-                    .snapshot()
-                    .node_context
-                    .resolve_kubelet_path(&path),
-            ]));
+            let snapshot = self.handle.snapshot();
+            let path = snapshot.node_context.resolve_kubelet_path(&path);
+            targets.push(RefreshTarget::Probe(vec![path]));
         }
         for target in targets {
-            self.handle
-                .refresh(target)
-                .await
-                .map_err(from_command_error)?;
+            self.handle.refresh(target).await?;
         }
         Ok(Response::new(wire::WitnessResponse {}))
     }
 }
 
-/// Mounted there, or attached there by our own account: a folder and a raw device are staged
+/// Mounted there, or attached there by our own records: a directory and a raw device are staged
 /// without a mount.
 fn is_at(snapshot: &Snapshot, volume: &Volume, path: &str) -> bool {
-    let asked = snapshot
+    let wanted = snapshot
         .node_context
         .resolve_kubelet_path(&HostPath::from(path));
     let facts = &volume.facts;
@@ -262,7 +244,7 @@ fn is_at(snapshot: &Snapshot, volume: &Volume, path: &str) -> bool {
         .iter()
         .map(|mount| &mount.path)
         .chain(ours.map(|at| &at.path))
-        .any(|path| *path == asked && !missing(path))
+        .any(|path| *path == wanted && !missing(path))
 }
 
 fn usage_at(snapshot: &Snapshot, volume: &Volume, path: &str) -> UsageLookup {
@@ -280,12 +262,8 @@ fn usage_at(snapshot: &Snapshot, volume: &Volume, path: &str) -> UsageLookup {
         };
     }
     match volume.usage {
-        VolumeUsage::Mounted {
-            usage,
-            at,
-            stale: _,
-        } => {
-            // A filesystem without a fixed number of inodes tells none.
+        VolumeUsage::Mounted { usage, at, .. } => {
+            // A filesystem without a fixed number of inodes reports none.
             let inodes = |count: u64| (usage.total_inodes > 0).then_some(count);
             UsageLookup::Measured(Box::new(wire::VolumeUsageAnswer {
                 total_bytes: usage.total_bytes,
@@ -305,23 +283,18 @@ fn usage_at(snapshot: &Snapshot, volume: &Volume, path: &str) -> UsageLookup {
                 ..wire::VolumeUsageAnswer::default()
             }))
         }
-        VolumeUsage::Block { .. } => {
-            UsageLookup::NotMounted(unavailable(unmeasured_reason(snapshot, volume)))
+        VolumeUsage::NotMeasured => UsageLookup::NotMeasured(unmeasured(snapshot, volume)),
+        VolumeUsage::Unknown if !volume.facts.mounts.is_empty() => {
+            UsageLookup::Rejected(unmeasured(snapshot, volume))
         }
-        VolumeUsage::NotMeasured => {
-            UsageLookup::NotMeasured(unavailable(unmeasured_reason(snapshot, volume)))
-        }
-        VolumeUsage::Unknown if volume.facts.mounts.is_empty() => {
-            UsageLookup::NotMounted(unavailable(unmeasured_reason(snapshot, volume)))
-        }
-        VolumeUsage::Unknown => {
-            UsageLookup::Rejected(unavailable(unmeasured_reason(snapshot, volume)))
+        VolumeUsage::Block { .. } | VolumeUsage::Unknown => {
+            UsageLookup::NotMounted(unmeasured(snapshot, volume))
         }
     }
 }
 
-fn unmeasured_reason(snapshot: &Snapshot, volume: &Volume) -> String {
-    let told = [
+fn unmeasured(snapshot: &Snapshot, volume: &Volume) -> Status {
+    let reasons = [
         Reason::ProbeTimeout,
         Reason::NotAccessible,
         Reason::NotMounted,
@@ -332,12 +305,12 @@ fn unmeasured_reason(snapshot: &Snapshot, volume: &Volume) -> String {
         .findings
         .iter()
         .filter_map(|id| snapshot.findings.get(id))
-        .find(|finding| told.contains(&finding.reason));
-    match finding {
+        .find(|finding| reasons.contains(&finding.reason));
+    unavailable(match finding {
         Some(finding) => format!("there are no usage figures: {}", finding.message),
         None if volume.facts.mounts.is_empty() => {
             "the volume is not mounted: there are no usage figures".to_owned()
         }
         None => "the volume has not been measured yet".to_owned(),
-    }
+    })
 }

@@ -10,7 +10,7 @@ use tonic::{Request, Response, Status};
 
 use crate::api::server::attachments;
 use crate::api::server::paging::{self, List};
-use crate::api::status::{MAX_QUERY, bounded, from_provision_error, invalid, required};
+use crate::api::status::{MAX_QUERY, bounded, invalid, required};
 use crate::api::wire;
 use crate::model::provision::PodRef;
 use crate::provision::engine::{
@@ -20,16 +20,16 @@ use crate::provision::error::ProvisionError;
 use crate::provision::rules::sizes::CapacityRange;
 use crate::state::handle::Handle;
 
-/// Ways in which one volume may be wished for when it is made.
+/// Access modes that a request for a new volume may list.
 const MAX_ACCESSES: usize = 16;
-/// A list without a size has so many at most.
+/// Default page size of a list.
 const PAGE_SIZE: i32 = 1000;
 
 pub(crate) struct VolumesService {
     engine: Engine,
     /// The CSI driver's name, for attachments.
     driver: String,
-    /// Where volumes of all drivers are attached is known of the state.
+    /// The state has the attachments of all drivers.
     handle: Handle,
 }
 
@@ -51,20 +51,18 @@ impl wire::volumes_server::Volumes for VolumesService {
     ) -> Result<Response<wire::Pool>, Status> {
         let view = self.engine.view();
         if let Some(why) = &view.records_error {
-            return Err(from_provision_error(ProvisionError::Unavailable(
-                why.clone(),
-            )));
+            return Err(ProvisionError::Unavailable(why.clone()).into());
         }
         if view.capacities.is_empty() {
-            return Err(from_provision_error(ProvisionError::Unavailable(
-                "the pool's room is not known yet".into(),
-            )));
+            return Err(
+                ProvisionError::Unavailable("the pool's room is not known yet".into()).into(),
+            );
         }
         Ok(Response::new(wire::Pool {
             kinds: view
                 .capacities
                 .iter()
-                .map(|(kind, room)| convert::pool_kind(*kind, room))
+                .map(|(kind, capacity)| convert::pool_kind(*kind, capacity))
                 .collect(),
         }))
     }
@@ -97,19 +95,15 @@ impl wire::volumes_server::Volumes for VolumesService {
             required: request.required_bytes,
             limit: request.limit_bytes,
         };
-        let wish = CreateRequest {
+        let validated = CreateRequest {
             name: request.name,
             range,
             kind,
             accesses,
             mkfs_options: request.mkfs_options,
         };
-        let seen = self
-            .engine
-            .create(wish)
-            .await
-            .map_err(from_provision_error)?;
-        Ok(Response::new(convert::volume(&seen, &self.driver)))
+        let volume = self.engine.create(validated).await?;
+        Ok(Response::new(convert::volume(&volume, &self.driver)))
     }
 
     async fn delete(
@@ -117,10 +111,7 @@ impl wire::volumes_server::Volumes for VolumesService {
         request: Request<wire::DeleteRequest>,
     ) -> Result<Response<wire::DeleteResponse>, Status> {
         let handle = check_handle(request.into_inner().handle)?;
-        self.engine
-            .delete(handle)
-            .await
-            .map_err(from_provision_error)?;
+        self.engine.delete(handle).await?;
         Ok(Response::new(wire::DeleteResponse {}))
     }
 
@@ -130,8 +121,8 @@ impl wire::volumes_server::Volumes for VolumesService {
     ) -> Result<Response<wire::ProvidedVolume>, Status> {
         let handle = check_handle(request.into_inner().handle)?;
         let view = self.engine.view();
-        let seen = view.find(&handle).map_err(from_provision_error)?;
-        Ok(Response::new(convert::volume(seen, &self.driver)))
+        let volume = view.find(&handle)?;
+        Ok(Response::new(convert::volume(volume, &self.driver)))
     }
 
     async fn list_provided(
@@ -148,15 +139,13 @@ impl wire::volumes_server::Volumes for VolumesService {
         let view = self.engine.view();
         check_records_read(&view)?;
         let entries = view.volumes.range(paging::range_after(after));
-        let (volumes, last) = paging::fill_page(
+        let (volumes, next_page_token) = paging::fill_page(
+            List::ProvisionedVolumes,
             entries,
             size,
-            |(_, seen)| convert::volume(seen, &self.driver),
+            |(_, volume)| convert::volume(volume, &self.driver),
             |(handle, _)| (*handle).clone(),
         );
-        let next_page_token = last
-            .map(|handle| paging::token(List::ProvisionedVolumes, &handle))
-            .unwrap_or_default();
         Ok(Response::new(wire::ListProvidedResponse {
             volumes,
             next_page_token,
@@ -174,17 +163,13 @@ impl wire::volumes_server::Volumes for VolumesService {
             limit: request.limit_bytes,
         };
         let volume_path = Some(request.volume_path).filter(|path| !path.is_empty());
-        let wish = ExpandRequest {
+        let validated = ExpandRequest {
             handle,
             range,
             volume_path,
             device_only: request.device_only,
         };
-        let expanded = self
-            .engine
-            .expand(wish)
-            .await
-            .map_err(from_provision_error)?;
+        let expanded = self.engine.expand(validated).await?;
         let node_expansion_required = expanded.node_expansion_required;
         Ok(Response::new(wire::ExpandResponse {
             size_bytes: expanded.size,
@@ -198,19 +183,14 @@ impl wire::volumes_server::Volumes for VolumesService {
     ) -> Result<Response<wire::StageResponse>, Status> {
         let request = request.into_inner();
         let handle = check_handle(request.handle)?;
-        let access = convert::access_of(
-            request
-                .access
-                .ok_or_else(|| invalid("access", "is missing"))?,
-        )?;
+        let access = convert::required_access(request.access)?;
         self.engine
             .stage(StageRequest {
                 handle,
                 staging_path: request.staging_path,
                 access,
             })
-            .await
-            .map_err(from_provision_error)?;
+            .await?;
         Ok(Response::new(wire::StageResponse {}))
     }
 
@@ -220,10 +200,7 @@ impl wire::volumes_server::Volumes for VolumesService {
     ) -> Result<Response<wire::UnstageResponse>, Status> {
         let request = request.into_inner();
         let handle = check_handle(request.handle)?;
-        self.engine
-            .unstage(handle, request.staging_path)
-            .await
-            .map_err(from_provision_error)?;
+        self.engine.unstage(handle, request.staging_path).await?;
         Ok(Response::new(wire::UnstageResponse {}))
     }
 
@@ -233,11 +210,7 @@ impl wire::volumes_server::Volumes for VolumesService {
     ) -> Result<Response<wire::PublishResponse>, Status> {
         let request = request.into_inner();
         let handle = check_handle(request.handle)?;
-        let access = convert::access_of(
-            request
-                .access
-                .ok_or_else(|| invalid("access", "is missing"))?,
-        )?;
+        let access = convert::required_access(request.access)?;
         for (field, text) in [
             ("pod_uid", &request.pod_uid),
             ("pod_name", &request.pod_name),
@@ -250,7 +223,7 @@ impl wire::volumes_server::Volumes for VolumesService {
             name: request.pod_name,
             namespace: request.pod_namespace,
         };
-        let wish = PublishRequest {
+        let validated = PublishRequest {
             handle,
             staging_path: Some(request.staging_path).filter(|path| !path.is_empty()),
             target_path: request.target_path,
@@ -258,10 +231,7 @@ impl wire::volumes_server::Volumes for VolumesService {
             read_only: request.read_only,
             pod: Some(pod).filter(|pod| *pod != PodRef::default()),
         };
-        self.engine
-            .publish(wish)
-            .await
-            .map_err(from_provision_error)?;
+        self.engine.publish(validated).await?;
         Ok(Response::new(wire::PublishResponse {}))
     }
 
@@ -271,10 +241,7 @@ impl wire::volumes_server::Volumes for VolumesService {
     ) -> Result<Response<wire::UnpublishResponse>, Status> {
         let request = request.into_inner();
         let handle = check_handle(request.handle)?;
-        self.engine
-            .unpublish(handle, request.target_path)
-            .await
-            .map_err(from_provision_error)?;
+        self.engine.unpublish(handle, request.target_path).await?;
         Ok(Response::new(wire::UnpublishResponse {}))
     }
 
@@ -289,7 +256,7 @@ impl wire::volumes_server::Volumes for VolumesService {
 /// Names of pods and namespaces have 253 characters at most (RFC 1123 subdomains).
 const MAX_POD_NAME: usize = 253;
 
-/// Whatever it holds, it is data: what is no handle of ours is unknown.
+/// Any text is accepted: a handle that is not ours is not found.
 fn check_handle(handle: String) -> Result<String, Status> {
     if handle.is_empty() {
         return Err(invalid("handle", "is empty"));
@@ -303,10 +270,8 @@ fn check_records_read(view: &EngineView) -> Result<(), Status> {
         .as_ref()
         .or(view.volume_group_error.as_ref())
     {
-        // A list that lacks volumes would tell that they are gone.
-        Some(why) => Err(from_provision_error(ProvisionError::Unavailable(
-            why.clone(),
-        ))),
+        // A list that lacks volumes would report them as gone.
+        Some(why) => Err(ProvisionError::Unavailable(why.clone()).into()),
         None => Ok(()),
     }
 }

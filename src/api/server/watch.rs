@@ -14,7 +14,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
 use crate::api::server::connection_quota::QuotaPermit;
-use crate::api::status::{exhausted, from_command_error, shutting_down};
+use crate::api::status::{exhausted, shutting_down};
 use crate::api::{convert, wire};
 use crate::model::snapshot::Snapshot;
 use crate::state::handle::{Handle, Subscription, SubscriptionStart};
@@ -30,7 +30,7 @@ pub(crate) async fn start(
     send_timeout: Duration,
     share: QuotaPermit,
 ) -> Result<ReceiverStream<Result<wire::WatchEvent, Status>>, Status> {
-    let subscription = handle.subscribe(resume).await.map_err(from_command_error)?;
+    let subscription = handle.subscribe(resume).await?;
     let (events, stream) = mpsc::channel(QUEUE);
     let watcher = Watcher {
         handle,
@@ -93,7 +93,7 @@ impl Watcher {
             }
             subscription = match self.handle.subscribe(None).await {
                 Ok(fresh) => fresh,
-                Err(error) => return WatchEnd::Status(from_command_error(error)),
+                Err(error) => return WatchEnd::Status(error.into()),
             };
         }
     }
@@ -122,33 +122,17 @@ impl Watcher {
             item,
         };
         self.send(event(Kind::SnapshotBegin, None)).await?;
-        for drive in snapshot.drives.values() {
-            self.send(event(
-                Kind::Added,
-                Some(Item::Drive(convert::drive(snapshot, drive))),
-            ))
-            .await?;
-        }
-        for volume in snapshot.volumes.values() {
-            self.send(event(
-                Kind::Added,
-                Some(Item::Volume(convert::volume(snapshot, volume))),
-            ))
-            .await?;
-        }
-        for finding in snapshot.findings.values() {
-            self.send(event(
-                Kind::Added,
-                Some(Item::Finding(convert::finding(finding))),
-            ))
-            .await?;
-        }
-        for check in snapshot.checks.values() {
-            self.send(event(
-                Kind::Added,
-                Some(Item::Check(convert::check::check(check))),
-            ))
-            .await?;
+        let drives = snapshot.drives.values();
+        let volumes = snapshot.volumes.values();
+        let findings = snapshot.findings.values();
+        let checks = snapshot.checks.values();
+        let items = drives
+            .map(|it| Item::Drive(convert::drive(snapshot, it)))
+            .chain(volumes.map(|it| Item::Volume(convert::volume(snapshot, it))))
+            .chain(findings.map(|it| Item::Finding(convert::finding(it))))
+            .chain(checks.map(|it| Item::Check(convert::check::check(it))));
+        for item in items {
+            self.send(event(Kind::Added, Some(item))).await?;
         }
         self.send(event(Kind::SnapshotEnd, None)).await
     }

@@ -3,7 +3,7 @@
 use crate::api::wire;
 use crate::api::wire::cleanup_step::State;
 use crate::cli::screen::{Screen, Tone, escape_control, or_dash};
-use crate::cli::table::{Column, column, table as layout};
+use crate::cli::table::{Cells, Column, column, plain, table as layout};
 
 const COLUMNS: [Column; 6] = [
     column("PATH", 24, 0),
@@ -16,16 +16,13 @@ const COLUMNS: [Column; 6] = [
 
 pub(crate) fn table(attachments: &[wire::Attachment], screen: &Screen) -> String {
     if attachments.is_empty() {
-        return "nothing is left over\n".to_owned();
+        return "no stale attachments\n".to_owned();
     }
-    let rows: Vec<Vec<(String, Tone)>> = attachments
-        .iter()
-        .map(|attachment| row(attachment, screen))
-        .collect();
-    layout(&COLUMNS, &rows, screen)
+    let rows = attachments.iter().map(|it| row(it, screen));
+    layout(&COLUMNS, rows, screen)
 }
 
-fn row(attachment: &wire::Attachment, screen: &Screen) -> Vec<(String, Tone)> {
+fn row(attachment: &wire::Attachment, screen: &Screen) -> Cells {
     let role = match attachment.role() {
         wire::MountRole::Staging => "staging",
         wire::MountRole::Pod => "pod",
@@ -37,15 +34,15 @@ fn row(attachment: &wire::Attachment, screen: &Screen) -> Vec<(String, Tone)> {
     };
     vec![
         (attachment.path.clone(), Tone::Strong),
-        (owner(attachment), Tone::Plain),
-        (role.to_owned(), Tone::Plain),
-        (or_dash(&pod).to_owned(), Tone::Plain),
-        (screen.ago(attachment.since.as_ref()), Tone::Plain),
+        plain(owner(attachment)),
+        plain(role),
+        plain(or_dash(&pod)),
+        plain(screen.ago(attachment.since.as_ref())),
         (attachment.stale.clone(), Tone::Warning),
     ]
 }
 
-/// The record that named the volume may be gone, and with it everything but what lies there.
+/// The record that named the volume may no longer exist: then the path is all that is known.
 fn owner(attachment: &wire::Attachment) -> String {
     match (attachment.driver.as_str(), attachment.handle.as_str()) {
         ("", _) | (_, "") => or_dash(&attachment.volume_id).to_owned(),
@@ -53,10 +50,10 @@ fn owner(attachment: &wire::Attachment) -> String {
     }
 }
 
-/// `asked`: as the volume was named; `commit`: it was to be done.
+/// `query`: the name that the user gave; `commit`: the steps were to be executed.
 pub(crate) fn cleanup(
     answer: &wire::ForceCleanupResponse,
-    asked: &str,
+    query: &str,
     commit: bool,
     screen: &Screen,
 ) -> String {
@@ -68,10 +65,9 @@ pub(crate) fn cleanup(
             (_, true) => ("not done", Tone::Warning),
             (_, false) => ("would", Tone::Plain),
         };
-        let detail = if step.detail.is_empty() {
-            String::new()
-        } else {
-            format!(": {}", escape_control(&step.detail))
+        let detail = match step.detail.as_str() {
+            "" => String::new(),
+            detail => format!(": {}", escape_control(detail)),
         };
         text.push_str(&format!(
             "{} {} {}{detail}\n",
@@ -80,18 +76,14 @@ pub(crate) fn cleanup(
             escape_control(&step.path)
         ));
     }
-    let left = answer
-        .steps
-        .iter()
-        .any(|step| !matches!(step.state(), State::Done));
-    match (commit, left) {
+    let all_done = answer.steps.iter().all(|it| it.state() == State::Done);
+    match (commit, !all_done) {
         (false, _) => text.push_str(&format!(
-            "nothing has been done; to do it: diskvitals cleanup {} --yes\n",
-            escape_control(asked)
+            "nothing has been done; to execute these steps: diskvitals cleanup {} --yes\n",
+            escape_control(query)
         )),
-        (true, true) => text.push_str(
-            "not all of it is done; what goes on, and how it ends, is in the daemon's log\n",
-        ),
+        (true, true) => text
+            .push_str("not all steps are done; the daemon's log shows how they continue and end\n"),
         (true, false) => {}
     }
     text

@@ -7,7 +7,7 @@ use crate::api::wire::check::{Mode, State, Verdict};
 use crate::api::wire::check_run::Ballot;
 use crate::cli::render::{heading, wrapped};
 use crate::cli::screen::{Screen, Tone, bytes, enum_label, escape_control, or_dash};
-use crate::cli::table::{Column, column, table as layout};
+use crate::cli::table::{Cells, Column, column, plain, table as layout};
 
 const COLUMNS: [Column; 7] = [
     column("CHECK", 0, 0),
@@ -35,33 +35,29 @@ const MAX_LISTED_FINDINGS: usize = 20;
 
 pub(crate) fn table(checks: &[wire::Check], screen: &Screen) -> String {
     if checks.is_empty() {
-        return "no checks: `diskvitals check VOLUME` makes one\n".to_owned();
+        return "no checks: `diskvitals check VOLUME` starts one\n".to_owned();
     }
     let row = |check: &wire::Check| {
         let (verdict, tone) = verdict(check);
-        let why = if check.state() == State::Ended {
-            &check.reason
-        } else {
-            &check.phase
-        };
         vec![
-            (check.id.clone(), Tone::Plain),
+            plain(&check.id),
             (verdict, tone),
-            (check.target.clone(), Tone::Plain),
-            (check.filesystem.clone(), Tone::Plain),
-            (mode(check.mode()), Tone::Plain),
-            (
-                screen.ago(check.ended.as_ref().or(check.asked.as_ref())),
-                Tone::Plain,
-            ),
-            (why.clone(), Tone::Plain),
+            plain(&check.target),
+            plain(&check.filesystem),
+            plain(mode(check.mode())),
+            plain(screen.ago(check.ended.as_ref().or(check.asked.as_ref()))),
+            plain(reason(check)),
         ]
     };
-    layout(
-        &COLUMNS,
-        &checks.iter().map(row).collect::<Vec<_>>(),
-        screen,
-    )
+    layout(&COLUMNS, checks.iter().map(row), screen)
+}
+
+/// Of the verdict, or what a check that has not ended does.
+fn reason(check: &wire::Check) -> &str {
+    match check.state() {
+        State::Ended => &check.reason,
+        _ => &check.phase,
+    }
 }
 
 /// The verdict, why, and the runs.
@@ -81,13 +77,8 @@ pub(crate) fn one(check: &wire::Check, screen: &Screen) -> String {
         screen.paint(tone, word),
         mode(check.mode())
     ));
-    let why = if check.state() == State::Ended {
-        &check.reason
-    } else {
-        &check.phase
-    };
-    if !why.is_empty() {
-        text.push_str(&wrapped(why, "", screen));
+    if !reason(check).is_empty() {
+        text.push_str(&wrapped(reason(check), "", screen));
     }
     for signal in &check.signals {
         text.push_str(&format!(
@@ -99,40 +90,35 @@ pub(crate) fn one(check: &wire::Check, screen: &Screen) -> String {
     }
     if !check.runs.is_empty() {
         text.push('\n');
-        let rows: Vec<_> = check
-            .runs
-            .iter()
-            .enumerate()
-            .map(|(place, run)| row(place + 1, run))
-            .collect();
-        text.push_str(&layout(&RUNS, &rows, screen));
+        let rows = (1..).zip(&check.runs).map(|(number, run)| row(number, run));
+        text.push_str(&layout(&RUNS, rows, screen));
     }
-    // The deciding runs show the same: the last of them is shown. What a clean one shows, healthy
-    // filesystems in use show.
-    let found = |run: &&wire::CheckRun| {
+    // The deciding runs have the same findings: those of the last one are printed. A clean run prints
+    // what healthy filesystems in use print.
+    let decides = |run: &&wire::CheckRun| {
         run.mode == check.mode && run.ballot() == Ballot::Findings && !run.findings.is_empty()
     };
-    if let Some(run) = check.runs.iter().rev().find(found) {
+    if let Some(run) = check.runs.iter().rev().find(decides) {
         text.push_str(&findings(run, screen));
     }
     text
 }
 
-/// With what each run's checker wrote.
+/// With the output of each run.
 pub(crate) fn in_full(check: &wire::Check, screen: &Screen) -> String {
     let mut text = one(check, screen);
     text.push_str(&format!(
-        "\nasked {} by {}\n",
+        "\nrequested {} by {}\n",
         screen.date_time(check.asked.as_ref()),
         escape_control(or_dash(&check.origin))
     ));
-    for (place, run) in check.runs.iter().enumerate() {
-        text.push_str(&output(place + 1, run, screen));
+    for (number, run) in (1..).zip(&check.runs) {
+        text.push_str(&output(number, run, screen));
     }
     text
 }
 
-/// For `explain`: the newest check of each thing around, its runs' output included.
+/// For `explain`: the newest check of each related object, with the output of its runs.
 pub(crate) fn checks_of_subject(checks: &[wire::Check], screen: &Screen) -> String {
     checks
         .iter()
@@ -158,13 +144,8 @@ pub(crate) fn progress(
 }
 
 fn findings(run: &wire::CheckRun, screen: &Screen) -> String {
-    let mut text = format!(
-        "\n{}\n",
-        screen.paint(
-            Tone::Strong,
-            format!("{} found", escape_control(&run.command))
-        )
-    );
+    let title = format!("{} found", escape_control(&run.command));
+    let mut text = format!("\n{}", heading(&title, screen));
     for finding in run.findings.iter().take(MAX_LISTED_FINDINGS) {
         let tone = match finding.weight() {
             wire::check_finding::Weight::Damage => Tone::Critical,
@@ -183,17 +164,12 @@ fn findings(run: &wire::CheckRun, screen: &Screen) -> String {
     text
 }
 
-fn output(place: usize, run: &wire::CheckRun, screen: &Screen) -> String {
+fn output(number: usize, run: &wire::CheckRun, screen: &Screen) -> String {
     if run.output.is_empty() {
         return String::new();
     }
-    let mut text = format!(
-        "\n{}\n",
-        screen.paint(
-            Tone::Strong,
-            format!("run {place}: {}", escape_control(&run.command))
-        )
-    );
+    let title = format!("run {number}: {}", escape_control(&run.command));
+    let mut text = format!("\n{}", heading(&title, screen));
     for line in run.output.lines() {
         text.push_str(&format!("  {}\n", escape_control(line)));
     }
@@ -203,7 +179,7 @@ fn output(place: usize, run: &wire::CheckRun, screen: &Screen) -> String {
     text
 }
 
-fn row(place: usize, run: &wire::CheckRun) -> Vec<(String, Tone)> {
+fn row(number: usize, run: &wire::CheckRun) -> Cells {
     let (ballot, tone) = match run.ballot() {
         Ballot::Clean => ("clean", Tone::Good),
         Ballot::Findings => ("findings", Tone::Warning),
@@ -216,30 +192,18 @@ fn row(place: usize, run: &wire::CheckRun) -> Vec<(String, Tone)> {
         (None, signal) => format!("signal {signal}"),
     };
     vec![
-        (place.to_string(), Tone::Plain),
-        (mode(run.mode()), Tone::Plain),
+        plain(number),
+        plain(mode(run.mode())),
         (ballot.to_owned(), tone),
-        (
-            (run.findings.len() as u64 + run.more_findings).to_string(),
-            Tone::Plain,
-        ),
-        (seconds(run.duration.as_ref()), Tone::Plain),
-        (
-            run.held
-                .as_ref()
-                .map(|held| seconds(Some(held)))
-                .unwrap_or_default(),
-            Tone::Plain,
-        ),
-        (bytes(run.bytes_read), Tone::Plain),
-        (ended, Tone::Plain),
+        plain(run.findings.len() as u64 + run.more_findings),
+        plain(run.duration.as_ref().map_or("-".to_owned(), seconds)),
+        plain(run.held.as_ref().map(seconds).unwrap_or_default()),
+        plain(bytes(run.bytes_read)),
+        plain(ended),
     ]
 }
 
-fn seconds(duration: Option<&prost_types::Duration>) -> String {
-    let Some(duration) = duration else {
-        return "-".to_owned();
-    };
+fn seconds(duration: &prost_types::Duration) -> String {
     let millis = duration.seconds.saturating_mul(1000) + i64::from(duration.nanos / 1_000_000);
     if millis < 10_000 {
         format!("{millis} ms")
@@ -258,16 +222,12 @@ pub(crate) fn mode(mode: Mode) -> String {
 
 pub(crate) fn verdict(check: &wire::Check) -> (String, Tone) {
     if check.state() != State::Ended {
-        return (
-            enum_label(check.state().as_str_name(), "STATE_"),
-            Tone::Plain,
-        );
+        return plain(enum_label(check.state().as_str_name(), "STATE_"));
     }
     let tone = match check.verdict() {
         Verdict::Clean => Tone::Good,
-        Verdict::Suspected | Verdict::Inconclusive => Tone::Warning,
+        Verdict::Suspected | Verdict::Inconclusive | Verdict::Failed => Tone::Warning,
         Verdict::Corrupted => Tone::Critical,
-        Verdict::Failed => Tone::Warning,
         Verdict::Unspecified => Tone::Faint,
     };
     (

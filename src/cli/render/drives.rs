@@ -1,9 +1,11 @@
 //! Drives: a table, worst first, and one drive in full.
 
 use crate::api::wire;
-use crate::cli::render::{errors, findings, heading, label_value_lines, smart};
+use crate::cli::render::{
+    errors, findings, flag_names, heading, label_value_lines, labelled, smart,
+};
 use crate::cli::screen::{Screen, Tone, bytes, enum_label, escape_control, health, or_dash};
-use crate::cli::table::{Column, column, table as layout};
+use crate::cli::table::{Cells, Column, column, plain, table as layout};
 
 const COLUMNS: [Column; 10] = [
     column("NAME", 0, 0),
@@ -24,8 +26,7 @@ pub(crate) fn table(drives: &[wire::Drive], screen: &Screen) -> String {
     }
     let mut sorted: Vec<&wire::Drive> = drives.iter().collect();
     sorted.sort_by(|a, b| (rank(a.health), &a.name, &a.id).cmp(&(rank(b.health), &b.name, &b.id)));
-    let rows: Vec<Vec<(String, Tone)>> = sorted.into_iter().map(row).collect();
-    layout(&COLUMNS, &rows, screen)
+    layout(&COLUMNS, sorted.into_iter().map(row), screen)
 }
 
 /// Bad before suspect before unknown before good.
@@ -38,32 +39,25 @@ pub(crate) fn rank(health: i32) -> u8 {
     }
 }
 
-fn row(drive: &wire::Drive) -> Vec<(String, Tone)> {
+fn row(drive: &wire::Drive) -> Cells {
     let (word_of_health, tone) = health(drive.health);
-    let missing = drive.presence() == wire::Presence::Missing;
-    let mut marks: Vec<String> = drive
-        .findings
-        .iter()
-        .map(|finding| finding.reason.clone())
-        .collect();
-    marks.extend(drive.maintenance.then(|| "(maintenance)".to_owned()));
+    let health_text = match drive.presence() {
+        wire::Presence::Missing => format!("{word_of_health}, missing"),
+        _ => word_of_health.to_owned(),
+    };
+    let reasons = drive.findings.iter().map(|finding| finding.reason.as_str());
+    let maintenance = drive.maintenance.then_some("(maintenance)");
+    let marks: Vec<&str> = reasons.chain(maintenance).collect();
     vec![
         (or_dash(&drive.name).to_owned(), Tone::Strong),
-        (
-            if missing {
-                format!("{word_of_health}, missing")
-            } else {
-                word_of_health.to_owned()
-            },
-            tone,
-        ),
-        (kind(drive), Tone::Plain),
-        (bytes(drive.size_bytes), Tone::Plain),
-        (drive.model.trim().to_owned(), Tone::Plain),
-        (drive.serial.clone(), Tone::Plain),
-        (drive.volume_ids.len().to_string(), Tone::Plain),
-        (smart::temperature(drive), Tone::Plain),
-        (drive.id.clone(), Tone::Plain),
+        (health_text, tone),
+        plain(kind(drive)),
+        plain(bytes(drive.size_bytes)),
+        plain(drive.model.trim()),
+        plain(&drive.serial),
+        plain(drive.volume_ids.len()),
+        plain(smart::temperature(drive)),
+        plain(&drive.id),
         (marks.join(", "), tone),
     ]
 }
@@ -81,44 +75,33 @@ fn kind(drive: &wire::Drive) -> String {
     }
 }
 
+fn device(device: &wire::DriveDevice) -> String {
+    let size = bytes(device.size_bytes);
+    let text = format!(
+        "{} ({}) {size} {} {}",
+        device.name, device.dev, device.state, device.hctl
+    );
+    text.trim_end().to_owned()
+}
+
 pub(crate) fn one(drive: &wire::Drive, screen: &Screen) -> String {
     let (word_of_health, tone) = health(drive.health);
     let location = drive.location.clone().unwrap_or_default();
-    let seat = match (location.enclosure.as_str(), location.slot.as_str()) {
+    let slot = match (location.enclosure.as_str(), location.slot.as_str()) {
         ("", "") => String::new(),
         (enclosure, slot) => format!("enclosure {}, slot {}", or_dash(enclosure), or_dash(slot)),
     };
+    let maintenance = "under maintenance: its findings do not count";
     let flags = [
         (drive.removable, "removable"),
         (drive.asleep, "asleep"),
-        (
-            drive.maintenance,
-            "under maintenance: its findings do not count",
-        ),
+        (drive.maintenance, maintenance),
     ];
-    let devices: Vec<String> = drive
-        .devices
-        .iter()
-        .map(|d| {
-            format!(
-                "{} ({}) {} {} {}",
-                d.name,
-                d.dev,
-                bytes(d.size_bytes),
-                d.state,
-                d.hctl
-            )
-            .trim_end()
-            .to_owned()
-        })
-        .collect();
+    let devices: Vec<String> = drive.devices.iter().map(device).collect();
     let mut text = heading(&format!("drive {}", escape_control(&drive.id)), screen);
     let mut lines = vec![
         ("health", screen.paint(tone, word_of_health)),
-        (
-            "unknown, because",
-            escape_control(&drive.health_unknown_why),
-        ),
+        ("unknown because", escape_control(&drive.health_unknown_why)),
         ("name", escape_control(&drive.name)),
         (
             "id",
@@ -162,16 +145,8 @@ pub(crate) fn one(drive: &wire::Drive, screen: &Screen) -> String {
         ),
         ("write cache", escape_control(&drive.write_cache)),
         ("kernel state", escape_control(&drive.state)),
-        (
-            "remarks",
-            flags
-                .iter()
-                .filter(|(set, _)| *set)
-                .map(|(_, name)| *name)
-                .collect::<Vec<_>>()
-                .join(", "),
-        ),
-        ("seat", escape_control(&seat)),
+        ("remarks", flag_names(&flags)),
+        ("slot", escape_control(&slot)),
         ("pci", escape_control(&location.pci)),
         ("sas address", escape_control(&location.sas_address)),
         ("path", escape_control(&location.path)),
@@ -195,9 +170,7 @@ pub(crate) fn one(drive: &wire::Drive, screen: &Screen) -> String {
         ("links", &drive.links),
         ("volumes", &drive.volume_ids),
     ] {
-        for (at, value) in values.iter().enumerate() {
-            lines.push((if at == 0 { label } else { "" }, escape_control(value)));
-        }
+        lines.extend(labelled(label, values.iter().map(|it| escape_control(it))));
     }
     lines.extend(errors::lines(&drive.errors, screen));
     text.push_str(&label_value_lines(&lines));

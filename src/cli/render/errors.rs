@@ -1,25 +1,20 @@
 //! Kernel log errors of a drive or a volume: one line per class.
 
 use crate::api::wire;
+use crate::cli::render::{counted, labelled};
 use crate::cli::screen::{Screen, escape_control};
 
-/// Label and text for `pairs`; nothing without errors in the log.
+/// Label and text of each line; none without errors in the log.
 pub(crate) fn lines(errors: &[wire::ErrorTally], screen: &Screen) -> Vec<(&'static str, String)> {
-    errors
-        .iter()
-        .enumerate()
-        .map(|(at, tally)| (if at == 0 { "kernel log" } else { "" }, line(tally, screen)))
-        .collect()
+    labelled("kernel log", errors.iter().map(|it| line(it, screen))).collect()
 }
 
 fn line(tally: &wire::ErrorTally, screen: &Screen) -> String {
-    let number =
-        |count: u64, thing: &str| format!("{count} {thing}{}", if count == 1 { "" } else { "s" });
     let mut text = format!(
         "{}: {} in {}",
         escape_control(&tally.class),
-        number(tally.incidents, "incident"),
-        number(tally.records, "record")
+        counted(tally.incidents, "incident"),
+        counted(tally.records, "record")
     );
     if tally.suppressed > 0 {
         text.push_str(&format!(", at least {} more not printed", tally.suppressed));
@@ -31,7 +26,7 @@ fn line(tally: &wire::ErrorTally, screen: &Screen) -> String {
         .sectors
         .iter()
         .take(5)
-        .map(|place| format!("{} of {}", place.sector, escape_control(&place.device)))
+        .map(|failed| format!("{} of {}", failed.sector, escape_control(&failed.device)))
         .collect();
     if !sectors.is_empty() {
         let more = (tally.sectors.len() - sectors.len()) as u64 + tally.more_sectors;

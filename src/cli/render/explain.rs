@@ -68,8 +68,8 @@ pub(crate) fn tree(explanation: &wire::Explanation, screen: &Screen) -> String {
     text
 }
 
-/// Each node once in full; what stands on several things (an array, a volume over two disks) is
-/// named again and marked.
+/// Each node once in full. A node above several others (an array, a volume on two disks) is named
+/// again and marked.
 fn branch<'a>(
     node: &'a wire::ChainNode,
     depth: usize,
@@ -81,13 +81,17 @@ fn branch<'a>(
 ) {
     let indent = "  ".repeat(depth);
     let first = printed.insert(&node.id);
-    let asked = subject.is_some_and(|subject| {
+    let is_subject = subject.is_some_and(|subject| {
         node.id
             .split_once(':')
             .is_some_and(|(_, id)| id == subject.id)
     });
     let name = screen.paint(
-        if asked { Tone::Strong } else { Tone::Plain },
+        if is_subject {
+            Tone::Strong
+        } else {
+            Tone::Plain
+        },
         escape_control(&node.name),
     );
     let (word_of_health, tone) = health(node.health);

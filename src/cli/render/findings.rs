@@ -3,7 +3,7 @@
 use crate::api::wire;
 use crate::cli::render::{heading, wrapped};
 use crate::cli::screen::{Screen, Tone, enum_label, escape_control, severity};
-use crate::cli::table::{Column, column, table as layout};
+use crate::cli::table::{Cells, Column, column, plain, table as layout};
 use crate::model::reason::Reason;
 
 const COLUMNS: [Column; 6] = [
@@ -19,22 +19,19 @@ pub(crate) fn table(findings: &[wire::Finding], screen: &Screen) -> String {
     if findings.is_empty() {
         return format!("{}\n", screen.paint(Tone::Good, "no findings"));
     }
-    let rows: Vec<Vec<(String, Tone)>> = findings
-        .iter()
-        .map(|finding| row(finding, screen))
-        .collect();
-    layout(&COLUMNS, &rows, screen)
+    let rows = findings.iter().map(|finding| row(finding, screen));
+    layout(&COLUMNS, rows, screen)
 }
 
-fn row(finding: &wire::Finding, screen: &Screen) -> Vec<(String, Tone)> {
+fn row(finding: &wire::Finding, screen: &Screen) -> Cells {
     let (word_of_severity, tone) = severity(finding);
     vec![
-        (finding.id.clone(), Tone::Plain),
+        plain(&finding.id),
         (word_of_severity.to_owned(), tone),
         (finding.reason.clone(), tone),
-        (subject(finding), Tone::Plain),
-        (screen.ago(finding.since.as_ref()), Tone::Plain),
-        (finding.message.clone(), Tone::Plain),
+        plain(subject(finding)),
+        plain(screen.ago(finding.since.as_ref())),
+        plain(&finding.message),
     ]
 }
 
@@ -53,11 +50,8 @@ pub(crate) fn in_full(findings: &[wire::Finding], screen: &Screen) -> String {
     if findings.is_empty() {
         return String::new();
     }
-    let mut text = format!("\n{}", heading("findings", screen));
-    for finding in findings {
-        text.push_str(&one(finding, screen));
-    }
-    text
+    let all: String = findings.iter().map(|it| one(it, screen)).collect();
+    format!("\n{}{all}", heading("findings", screen))
 }
 
 /// The finding, its evidence verbatim, what would clear it and what to do.
@@ -106,11 +100,11 @@ pub(crate) fn one(finding: &wire::Finding, screen: &Screen) -> String {
         return text;
     }
     if !finding.clears_when.is_empty() {
-        text.push_str(&labelled("clears", &finding.clears_when, screen));
+        text.push_str(&labelled_text("clears", &finding.clears_when, screen));
     }
     // The reasons this program knows; a newer daemon may have more.
     if let Ok(reason) = finding.reason.parse::<Reason>() {
-        text.push_str(&labelled("to do", reason.action(), screen));
+        text.push_str(&labelled_text("to do", reason.action(), screen));
     }
     if let Some(ack) = &finding.acknowledged {
         text.push_str(&format!(
@@ -123,7 +117,7 @@ pub(crate) fn one(finding: &wire::Finding, screen: &Screen) -> String {
     text
 }
 
-fn labelled(label: &str, text: &str, screen: &Screen) -> String {
+fn labelled_text(label: &str, text: &str, screen: &Screen) -> String {
     let indent = " ".repeat(14);
     let wrapped = wrapped(text, &indent, screen);
     format!(

@@ -1,10 +1,10 @@
 //! The analysis of recorded checker output, for people: the verdict, then each run with its
 //! findings.
 
-use crate::analyze::fsck::{FsckAnalysis, FsckRun};
-use crate::cli::render::{heading, wrapped};
+use crate::analyze::fsck::{FsckAnalysis, FsckFinding, FsckRun};
+use crate::cli::render::{counted, heading, wrapped};
 use crate::cli::screen::{Screen, Tone, escape_control};
-use crate::cli::table::{Column, column, table};
+use crate::cli::table::{Column, column, plain, table};
 use crate::model::check::{CheckVerdict, RunResult, Weight};
 
 const FINDINGS: [Column; 3] = [
@@ -23,12 +23,7 @@ pub(crate) fn text(fsck: &FsckAnalysis, screen: &Screen) -> String {
         CheckVerdict::Inconclusive => ("inconclusive", Tone::Warning),
         CheckVerdict::Failed => ("failed", Tone::Warning),
     };
-    let runs = fsck.runs.len();
-    let runs = if runs == 1 {
-        "1 run".to_owned()
-    } else {
-        format!("{runs} runs")
-    };
+    let runs = counted(fsck.runs.len() as u64, "run");
     let mut text = format!(
         "{}  {} {}, {runs}\n",
         screen.paint(tone, verdict),
@@ -41,11 +36,8 @@ pub(crate) fn text(fsck: &FsckAnalysis, screen: &Screen) -> String {
         text.push_str(&run_text(run, screen));
     }
     for file in &fsck.unreadable {
-        text.push_str(&format!(
-            "\n{}: {}\n",
-            escape_control(&file.file),
-            escape_control(&file.error)
-        ));
+        let (file, error) = (escape_control(&file.file), escape_control(&file.error));
+        text.push_str(&format!("\n{file}: {error}\n"));
     }
     text
 }
@@ -71,24 +63,20 @@ fn run_text(run: &FsckRun, screen: &Screen) -> String {
     if let Some(words) = &run.pending_replay {
         text.push_str(&wrapped(words, "", screen));
     }
-    let rows: Vec<_> = run
-        .findings
-        .iter()
-        .take(MAX_FINDINGS)
-        .map(|finding| {
-            let (weight, tone) = match finding.weight {
-                Weight::Transient => ("transient", Tone::Faint),
-                Weight::Bookkeeping => ("bookkeeping", Tone::Warning),
-                Weight::Damage => ("damage", Tone::Critical),
-            };
-            vec![
-                (weight.to_owned(), tone),
-                (finding.kind.clone(), Tone::Plain),
-                (finding.text.clone(), Tone::Plain),
-            ]
-        })
-        .collect();
-    text.push_str(&table(&FINDINGS, &rows, screen));
+    let row = |finding: &FsckFinding| {
+        let (weight, tone) = match finding.weight {
+            Weight::Transient => ("transient", Tone::Faint),
+            Weight::Bookkeeping => ("bookkeeping", Tone::Warning),
+            Weight::Damage => ("damage", Tone::Critical),
+        };
+        vec![
+            (weight.to_owned(), tone),
+            plain(&finding.kind),
+            plain(&finding.text),
+        ]
+    };
+    let rows = run.findings.iter().take(MAX_FINDINGS).map(row);
+    text.push_str(&table(&FINDINGS, rows, screen));
     let left = run.findings.len().saturating_sub(MAX_FINDINGS) as u64 + run.more_findings;
     if left > 0 {
         text.push_str(&format!("and {left} more\n"));

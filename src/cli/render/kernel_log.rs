@@ -3,7 +3,7 @@
 use crate::analyze::kernel_log_analysis::{KernelLogAnalysis, Unreadable};
 use crate::cli::render::heading;
 use crate::cli::screen::{Screen, Tone, escape_control};
-use crate::cli::table::{Column, column, table};
+use crate::cli::table::{Column, column, plain, table};
 use crate::model::kernel_log::event::Class;
 use crate::model::kernel_log::fault::DriveFault;
 
@@ -32,55 +32,39 @@ pub(crate) fn text(log: &KernelLogAnalysis, screen: &Screen) -> String {
         ));
         return text;
     }
-    let number = |number: u64| {
-        if number == 0 {
-            String::new()
-        } else {
-            number.to_string()
-        }
+    let number = |number: u64| match number {
+        0 => String::new(),
+        number => number.to_string(),
     };
-    let rows: Vec<_> = log
-        .devices
-        .iter()
-        .map(|device| {
-            let what: Vec<String> = device
-                .classes
-                .iter()
-                .map(|(class, count)| format!("{count} {}", class.name()))
-                .collect();
-            vec![
-                (device.device.clone(), Tone::Strong),
-                fault(device.drive_fault),
-                (what.join(", "), Tone::Plain),
-                (number(device.distinct_sectors), Tone::Plain),
-                (number(device.suppressed), Tone::Faint),
-            ]
-        })
-        .collect();
-    text.push_str(&table(&DEVICES, &rows, screen));
+    let rows = log.devices.iter().map(|device| {
+        let what: Vec<String> = device
+            .classes
+            .iter()
+            .map(|(class, count)| format!("{count} {}", class.name()))
+            .collect();
+        vec![
+            (device.device.clone(), Tone::Strong),
+            fault(device.drive_fault),
+            plain(what.join(", ")),
+            plain(number(device.distinct_sectors)),
+            (number(device.suppressed), Tone::Faint),
+        ]
+    });
+    text.push_str(&table(&DEVICES, rows, screen));
     text.push('\n');
-    let rows: Vec<_> = log
-        .events
-        .iter()
-        .take(MAX_EVENTS)
-        .map(|event| {
-            let tone = if event.class == Class::Medium {
-                Tone::Critical
-            } else {
-                Tone::Warning
-            };
-            let first = event.text.lines().next().unwrap_or_default();
-            let row = [
-                (event.line.to_string(), Tone::Faint),
-                (event.class.name().to_owned(), tone),
-                (event.device.clone(), Tone::Plain),
-            ];
-            row.into_iter()
-                .chain([(first.to_owned(), Tone::Plain)])
-                .collect()
-        })
-        .collect();
-    text.push_str(&table(&EVENTS, &rows, screen));
+    let rows = log.events.iter().take(MAX_EVENTS).map(|event| {
+        let tone = match event.class {
+            Class::Medium => Tone::Critical,
+            _ => Tone::Warning,
+        };
+        vec![
+            (event.line.to_string(), Tone::Faint),
+            (event.class.name().to_owned(), tone),
+            plain(&event.device),
+            plain(event.text.lines().next().unwrap_or_default()),
+        ]
+    });
+    text.push_str(&table(&EVENTS, rows, screen));
     let left = log.events.len().saturating_sub(MAX_EVENTS) as u64 + log.more_events;
     if left > 0 {
         text.push_str(&format!("and {left} more\n"));

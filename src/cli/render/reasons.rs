@@ -21,10 +21,9 @@ pub(crate) fn one(reason: &wire::ReasonText, screen: &Screen) -> String {
             screen.paint(tone, word)
         })
         .collect();
-    let levels = if levels.is_empty() {
-        String::new()
-    } else {
-        format!("; {}", levels.join(", "))
+    let levels = match levels.as_slice() {
+        [] => String::new(),
+        levels => format!("; {}", levels.join(", ")),
     };
     let mut text = format!(
         "{} ({}{levels})\n",
@@ -32,14 +31,14 @@ pub(crate) fn one(reason: &wire::ReasonText, screen: &Screen) -> String {
         escape_control(&reason.about)
     );
     text.push_str(&wrapped(&reason.meaning, "    ", screen));
-    // A daemon that is older does not tell all of it.
-    let told = [
+    // An older daemon does not send all of them.
+    let paragraphs = [
         ("The data: ", &reason.data, ""),
         ("To do: ", &reason.action, ""),
         ("It is over when ", &reason.clears_when, "."),
     ];
-    for (before, said, after) in told.into_iter().filter(|(_, said, _)| !said.is_empty()) {
-        text.push_str(&wrapped(&format!("{before}{said}{after}"), "    ", screen));
+    for (before, body, after) in paragraphs.into_iter().filter(|it| !it.1.is_empty()) {
+        text.push_str(&wrapped(&format!("{before}{body}{after}"), "    ", screen));
     }
     text
 }

@@ -7,10 +7,12 @@ pub(crate) mod self_test;
 #[cfg(test)]
 mod tests;
 
+use std::cmp::Ordering;
+
 use crate::api::wire;
-use crate::cli::render::{heading, label_value_lines};
+use crate::cli::render::{heading, label_value_lines, labelled};
 use crate::cli::screen::{Screen, Tone, escape_control};
-use crate::cli::table::{Column, column, table};
+use crate::cli::table::{Column, column, plain, table};
 
 const ATTRIBUTES: [Column; 8] = [
     column("ID", 0, 0),
@@ -35,7 +37,7 @@ pub(crate) fn temperature(drive: &wire::Drive) -> String {
         .unwrap_or_default()
 }
 
-/// Empty where SMART is not asked for.
+/// Empty if the drive is not polled for SMART data.
 pub(crate) fn section(drive: &wire::Drive, screen: &Screen) -> String {
     let Some(smart) = &drive.smart else {
         return String::new();
@@ -46,22 +48,22 @@ pub(crate) fn section(drive: &wire::Drive, screen: &Screen) -> String {
         .map(|cycles| format!("{cycles} power cycles"))
         .unwrap_or_default();
     let value = |metric: &str| smart.values.iter().find(|value| value.metric == metric);
-    let percent = |metric: &str, told: Option<u32>, what: &str| match (value(metric), told) {
+    let percent = |metric: &str, latest: Option<u32>, what: &str| match (value(metric), latest) {
         (Some(value), _) => format!(
             "{} % {what}{}",
             value.value,
             change_text(value, " %", screen)
         ),
-        (None, Some(told)) => format!("{told} % {what}"),
+        (None, Some(latest)) => format!("{latest} % {what}"),
         (None, None) => String::new(),
     };
-    let asked = match (&smart.device[..], &smart.device_type[..]) {
+    let device = match (&smart.device[..], &smart.device_type[..]) {
         (device, "") => device.to_owned(),
         (device, kind) => format!("{device} as {kind}"),
     };
     let mut lines: Vec<(String, String)> = [
         ("state", state(smart, screen)),
-        ("drive says", painted_verdict(smart.passed, screen)),
+        ("self-assessment", painted_verdict(smart.passed, screen)),
         ("temperature", temperature(drive)),
         (
             "powered on",
@@ -103,12 +105,8 @@ pub(crate) fn section(drive: &wire::Drive, screen: &Screen) -> String {
         .map(|value| label(&value.metric))
         .collect();
     lines.push(("at zero".to_owned(), zero.join(", ")));
-    lines.extend(
-        self_tests(smart)
-            .into_iter()
-            .enumerate()
-            .map(|(at, text)| (if at == 0 { "self-tests" } else { "" }.to_owned(), text)),
-    );
+    let owned = |(label, text): (&str, String)| (label.to_owned(), text);
+    lines.extend(labelled("self-tests", self_tests(smart)).map(owned));
     if !smart.attributes.is_empty() {
         lines.push((
             "attributes".to_owned(),
@@ -116,17 +114,9 @@ pub(crate) fn section(drive: &wire::Drive, screen: &Screen) -> String {
         ));
     }
     lines.push(("family".to_owned(), escape_control(&smart.family)));
-    lines.push(("asked by".to_owned(), escape_control(&asked)));
-    lines.extend(smart.messages.iter().enumerate().map(|(at, text)| {
-        (
-            if at == 0 { "smartctl says" } else { "" }.to_owned(),
-            escape_control(text),
-        )
-    }));
-    let lines: Vec<(&str, String)> = lines
-        .iter()
-        .map(|(label, text)| (label.as_str(), text.clone()))
-        .collect();
+    lines.push(("device".to_owned(), escape_control(&device)));
+    let messages = smart.messages.iter().map(|text| escape_control(text));
+    lines.extend(labelled("smartctl", messages).map(owned));
     format!(
         "\n{}{}",
         heading("SMART", screen),
@@ -134,7 +124,7 @@ pub(crate) fn section(drive: &wire::Drive, screen: &Screen) -> String {
     )
 }
 
-/// How the last question ended, and how old the answer below is.
+/// The result of the last poll, and the age of the values below it.
 fn state(smart: &wire::Smart, screen: &Screen) -> String {
     use wire::smart::State;
     let detail = if smart.detail.is_empty() {
@@ -142,18 +132,18 @@ fn state(smart: &wire::Smart, screen: &Screen) -> String {
     } else {
         format!(": {}", escape_control(&smart.detail))
     };
-    let stands = || match &smart.answered {
+    let age = || match &smart.answered {
         Some(answered) => format!("; the values below are from {}", screen.ago(Some(answered))),
         None => "; it has reported no data yet".to_owned(),
     };
     match smart.state() {
         State::Answered => format!("answered {}", screen.ago(smart.answered.as_ref())),
         State::Waiting | State::Unspecified => "not polled yet".to_owned(),
-        State::Asleep if smart.detail.is_empty() => format!("asleep, not woken{}", stands()),
+        State::Asleep if smart.detail.is_empty() => format!("asleep, not woken{}", age()),
         State::Asleep => format!(
             "asleep ({}), not woken{}",
             escape_control(&smart.detail),
-            stands()
+            age()
         ),
         State::NotApplicable => format!("not applicable{detail}"),
         State::Failed => screen.paint(
@@ -161,10 +151,10 @@ fn state(smart: &wire::Smart, screen: &Screen) -> String {
             format!(
                 "polled without success {}{detail}{}",
                 screen.ago(smart.asked.as_ref()),
-                stands()
+                age()
             ),
         ),
-        State::Stuck => screen.paint(Tone::Warning, format!("stuck{detail}{}", stands())),
+        State::Stuck => screen.paint(Tone::Warning, format!("stuck{detail}{}", age())),
     }
 }
 
@@ -177,16 +167,16 @@ fn change_text(value: &wire::SmartValue, unit: &str, screen: &Screen) -> String 
         .map(|time| format!(", last changed {}", screen.ago(Some(time))))
         .unwrap_or_default();
     match value.value.cmp(&value.first) {
-        std::cmp::Ordering::Greater => format!(
+        Ordering::Greater => format!(
             " ({}{unit} more than {since}{changed})",
             value.value - value.first
         ),
-        std::cmp::Ordering::Less => format!(
+        Ordering::Less => format!(
             " ({}{unit} less than {since}{changed})",
             value.first - value.value
         ),
-        std::cmp::Ordering::Equal if value.changed.is_some() => format!(" (as {since}{changed})"),
-        std::cmp::Ordering::Equal => format!(
+        Ordering::Equal if value.changed.is_some() => format!(" (as {since}{changed})"),
+        Ordering::Equal => format!(
             " (unchanged since {})",
             screen.date_time(value.first_time.as_ref())
         ),
@@ -240,32 +230,24 @@ pub(crate) fn attributes(drive: &wire::Drive, screen: &Screen) -> String {
         return "no attributes: the drive has reported none, or it is not an ATA drive\n"
             .to_owned();
     }
-    let rows: Vec<Vec<(String, Tone)>> = attributes
-        .iter()
-        .map(|row| {
-            let tone = match row.failed.as_str() {
-                "now" => Tone::Critical,
-                "past" => Tone::Warning,
-                _ => Tone::Plain,
-            };
-            let means = if row.prefailure { "failure" } else { "old age" };
-            vec![
-                (row.id.to_string(), Tone::Strong),
-                (row.name.clone(), tone),
-                (row.value.to_string(), tone),
-                (row.worst.to_string(), Tone::Plain),
-                (
-                    row.threshold
-                        .map(|least| least.to_string())
-                        .unwrap_or_default(),
-                    Tone::Plain,
-                ),
-                (means.to_owned(), Tone::Faint),
-                (row.failed.clone(), tone),
-                (row.raw_text.clone(), Tone::Plain),
-            ]
-        })
-        .collect();
+    let rows = attributes.iter().map(|row| {
+        let tone = match row.failed.as_str() {
+            "now" => Tone::Critical,
+            "past" => Tone::Warning,
+            _ => Tone::Plain,
+        };
+        let means = if row.prefailure { "failure" } else { "old age" };
+        vec![
+            (row.id.to_string(), Tone::Strong),
+            (row.name.clone(), tone),
+            (row.value.to_string(), tone),
+            plain(row.worst),
+            plain(row.threshold.map_or_else(String::new, |it| it.to_string())),
+            (means.to_owned(), Tone::Faint),
+            (row.failed.clone(), tone),
+            plain(&row.raw_text),
+        ]
+    });
     let smart = drive.smart.as_ref();
     let age = smart
         .map(|smart| screen.ago(smart.answered.as_ref()))
@@ -276,7 +258,7 @@ pub(crate) fn attributes(drive: &wire::Drive, screen: &Screen) -> String {
             &format!("attributes of {}, read {age}", escape_control(&drive.id)),
             screen
         ),
-        table(&ATTRIBUTES, &rows, screen)
+        table(&ATTRIBUTES, rows, screen)
     )
 }
 
@@ -295,15 +277,9 @@ pub(crate) fn verdict(passed: Option<bool>) -> &'static str {
 }
 
 fn painted_verdict(passed: Option<bool>, screen: &Screen) -> String {
-    let tone = if passed == Some(false) {
-        Tone::Critical
-    } else {
-        Tone::Plain
-    };
-    if passed.is_some() {
-        screen.paint(tone, verdict(passed))
-    } else {
-        String::new()
+    match passed {
+        Some(false) => screen.paint(Tone::Critical, verdict(passed)),
+        _ => verdict(passed).to_owned(),
     }
 }
 

@@ -3,7 +3,7 @@
 
 use crate::api::wire;
 use crate::api::wire::source_state::State;
-use crate::cli::render::{drives, findings, heading, volumes, wrapped};
+use crate::cli::render::{counted, drives, findings, heading, volumes, wrapped};
 use crate::cli::screen::{Screen, Tone, escape_control, severity};
 
 /// Findings shown before "and N more".
@@ -41,17 +41,17 @@ impl Verdict {
 /// Critical before warning before unknown before good. The daemon's own verdict is over drives and
 /// volumes; findings about other block devices are added to it. Acknowledged findings and drives
 /// under maintenance do not count.
-pub(crate) fn verdict(picture: &StatusView) -> Verdict {
-    let node = match picture.node.health() {
-        wire::Health::Good if picture.node.settled => Verdict::Good,
+pub(crate) fn verdict(view: &StatusView) -> Verdict {
+    let node = match view.node.health() {
+        wire::Health::Good if view.node.settled => Verdict::Good,
         wire::Health::Suspect => Verdict::Warning,
         wire::Health::Bad => Verdict::Critical,
         _ => Verdict::Unknown,
     };
-    let worst = picture
+    let worst = view
         .findings
         .iter()
-        .filter(|finding| is_counted(finding, picture))
+        .filter(|finding| is_counted(finding, view))
         .map(|finding| match finding.severity() {
             wire::Severity::Bad => Verdict::Critical,
             wire::Severity::Suspect => Verdict::Warning,
@@ -60,10 +60,10 @@ pub(crate) fn verdict(picture: &StatusView) -> Verdict {
     worst.fold(node, Ord::max)
 }
 
-fn is_counted(finding: &wire::Finding, picture: &StatusView) -> bool {
+fn is_counted(finding: &wire::Finding, view: &StatusView) -> bool {
     let maintained = finding.subject.as_ref().is_some_and(|subject| {
         subject.kind() == wire::SubjectKind::Drive
-            && picture
+            && view
                 .drives
                 .iter()
                 .any(|drive| drive.maintenance && drive.id == subject.id)
@@ -71,8 +71,8 @@ fn is_counted(finding: &wire::Finding, picture: &StatusView) -> bool {
     finding.acknowledged.is_none() && finding.cleared.is_none() && !maintained
 }
 
-pub(crate) fn screen(picture: &StatusView, screen: &Screen) -> String {
-    let node = picture.node;
+pub(crate) fn screen(view: &StatusView, screen: &Screen) -> String {
+    let node = view.node;
     let mut text = format!(
         "{}  Linux {}, diskvitalsd {} started {}\n",
         screen.paint(Tone::Strong, escape_control(&node.name)),
@@ -80,58 +80,41 @@ pub(crate) fn screen(picture: &StatusView, screen: &Screen) -> String {
         escape_control(&node.version),
         screen.ago(node.started.as_ref()),
     );
-    text.push_str(&verdict_line(picture, screen));
-    text.push_str(&problems(picture, screen));
+    text.push_str(&verdict_line(view, screen));
+    text.push_str(&problems(view, screen));
     text.push_str(&monitoring_gaps(node, screen));
-    if picture.findings.is_empty() {
-        text.push_str(&brief(
-            "drives",
-            picture.drives.len(),
-            &drives::table(
-                &picture.drives[..picture.drives.len().min(MAX_BRIEF_ROWS)],
-                screen,
-            ),
-            screen,
-        ));
-        text.push_str(&brief(
-            "volumes",
-            picture.volumes.len(),
-            &volumes::table(
-                &picture.volumes[..picture.volumes.len().min(MAX_BRIEF_ROWS)],
-                screen,
-            ),
-            screen,
-        ));
+    if view.findings.is_empty() {
+        text.push_str(&brief("drives", view.drives, drives::table, screen));
+        text.push_str(&brief("volumes", view.volumes, volumes::table, screen));
     }
     text
 }
 
-fn verdict_line(picture: &StatusView, screen: &Screen) -> String {
-    let (word, tone) = match verdict(picture) {
+fn verdict_line(view: &StatusView, screen: &Screen) -> String {
+    let (word, tone) = match verdict(view) {
         Verdict::Good => ("GOOD", Tone::Good),
         Verdict::Warning => ("WARNING", Tone::Warning),
         Verdict::Critical => ("CRITICAL", Tone::Critical),
         Verdict::Unknown => ("UNKNOWN", Tone::Warning),
     };
-    let counted = picture
+    let active = view
         .findings
         .iter()
-        .filter(|finding| is_counted(finding, picture))
+        .filter(|finding| is_counted(finding, view))
         .count();
-    let aside = picture.findings.len() - counted;
+    let aside = view.findings.len() - active;
     let mut words = vec![
-        number(picture.drives.len(), "drive"),
-        number(picture.volumes.len(), "volume"),
+        counted(view.drives.len() as u64, "drive"),
+        counted(view.volumes.len() as u64, "volume"),
     ];
-    words.push(if counted == 0 {
-        "nothing wrong".to_owned()
-    } else {
-        number(counted, "finding")
+    words.push(match active {
+        0 => "nothing wrong".to_owned(),
+        _ => counted(active as u64, "finding"),
     });
     if aside > 0 {
         words.push(format!("{aside} acknowledged or under maintenance"));
     }
-    let settled = if picture.node.settled {
+    let settled = if view.node.settled {
         ""
     } else {
         "; the first scan is not complete yet"
@@ -143,18 +126,10 @@ fn verdict_line(picture: &StatusView, screen: &Screen) -> String {
     )
 }
 
-fn number(count: usize, name: &str) -> String {
-    if count == 1 {
-        format!("1 {name}")
-    } else {
-        format!("{count} {name}s")
-    }
-}
-
-fn problems(picture: &StatusView, screen: &Screen) -> String {
+fn problems(view: &StatusView, screen: &Screen) -> String {
     let mut text = String::new();
     // The daemon's order: what counts first, worst first.
-    for finding in picture.findings.iter().take(MAX_SHOWN) {
+    for finding in view.findings.iter().take(MAX_SHOWN) {
         let (word, tone) = severity(finding);
         let since = screen.ago(finding.since.as_ref());
         let reason = screen.paint(Tone::Strong, escape_control(&finding.reason));
@@ -166,19 +141,18 @@ fn problems(picture: &StatusView, screen: &Screen) -> String {
         ));
         text.push_str(&wrapped(&finding.message, "    ", screen));
     }
-    if picture.findings.len() > MAX_SHOWN {
+    if view.findings.len() > MAX_SHOWN {
         text.push_str(&format!(
             "\nand {} more: diskvitals findings\n",
-            picture.findings.len() - MAX_SHOWN
+            view.findings.len() - MAX_SHOWN
         ));
     }
-    let unknown = picture
+    let unknown = view
         .drives
         .iter()
         .map(|it| (&it.name, it.health, &it.health_unknown_why));
     let unknown = unknown.chain(
-        picture
-            .volumes
+        view.volumes
             .iter()
             .map(|it| (&it.id, it.health, &it.health_unknown_why)),
     );
@@ -202,7 +176,7 @@ fn problems(picture: &StatusView, screen: &Screen) -> String {
     text
 }
 
-/// What the daemon sees less of than it should, and what that means.
+/// What the daemon cannot observe, and what that means.
 fn monitoring_gaps(node: &wire::Node, screen: &Screen) -> String {
     let mut lines = Vec::new();
     for source in &node.sources {
@@ -211,15 +185,18 @@ fn monitoring_gaps(node: &wire::Node, screen: &Screen) -> String {
             State::Down => ("DOWN", Tone::Critical),
             State::Active | State::Absent | State::Unspecified => continue,
         };
-        let meaning = if source.state() == State::Down {
-            format!(" ({})", gap_consequence(&source.name))
-        } else {
-            String::new()
+        let meaning = match source.state() {
+            State::Down => format!(" ({})", gap_consequence(&source.name)),
+            _ => String::new(),
         };
         lines.push((
             format!("source {} {}: ", source.name, word),
             tone,
-            format!("{}, {}{meaning}", source.detail, since(source, screen)),
+            format!(
+                "{}, since {}{meaning}",
+                source.detail,
+                screen.date_time(source.since.as_ref())
+            ),
         ));
     }
     lines.extend(
@@ -228,10 +205,9 @@ fn monitoring_gaps(node: &wire::Node, screen: &Screen) -> String {
             .map(|limitation| ("limited: ".to_owned(), Tone::Warning, limitation.clone())),
     );
     if node.stuck_probes > 0 {
-        let have = if node.stuck_probes == 1 {
-            "1 probe has".to_owned()
-        } else {
-            format!("{} probes have", node.stuck_probes)
+        let have = match node.stuck_probes {
+            1 => "1 probe has".to_owned(),
+            probes => format!("{probes} probes have"),
         };
         lines.push((
             "stuck: ".to_owned(),
@@ -283,11 +259,7 @@ fn monitoring_gaps(node: &wire::Node, screen: &Screen) -> String {
     text
 }
 
-fn since(source: &wire::SourceState, screen: &Screen) -> String {
-    format!("since {}", screen.date_time(source.since.as_ref()))
-}
-
-/// What is not known while a source gives nothing.
+/// What is unknown while a source gives nothing.
 fn gap_consequence(source: &str) -> &'static str {
     match source {
         "udev" => "added and removed drives are not noticed",
@@ -302,11 +274,16 @@ fn gap_consequence(source: &str) -> &'static str {
     }
 }
 
-fn brief(name: &str, count: usize, table: &str, screen: &Screen) -> String {
-    let more = if count > MAX_BRIEF_ROWS {
-        format!("and {} more: diskvitals {name}\n", count - MAX_BRIEF_ROWS)
-    } else {
-        String::new()
+fn brief<T>(
+    name: &str,
+    all: &[T],
+    table: impl Fn(&[T], &Screen) -> String,
+    screen: &Screen,
+) -> String {
+    let (first, rest) = all.split_at(all.len().min(MAX_BRIEF_ROWS));
+    let more = match rest.len() {
+        0 => String::new(),
+        more => format!("and {more} more: diskvitals {name}\n"),
     };
-    format!("\n{}{table}{more}", heading(name, screen))
+    format!("\n{}{}{more}", heading(name, screen), table(first, screen))
 }

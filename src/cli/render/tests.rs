@@ -127,13 +127,13 @@ fn status_says_in_a_line_that_all_is_good() {
         [drive("nvme0n1", wire::Health::Good)],
         [volume(wire::Health::Good, Vec::new())],
     );
-    let picture = StatusView {
+    let view = StatusView {
         node: &node,
         drives: &drives,
         volumes: &volumes,
         findings: &[],
     };
-    insta::assert_snapshot!(status::screen(&picture, &screen(Some(80))), @r#"
+    insta::assert_snapshot!(status::screen(&view, &screen(Some(80))), @r#"
     node1  Linux 6.12.0, diskvitalsd 0.1.0 started 2 h ago
     GOOD  1 drive, 1 volume, nothing wrong
 
@@ -187,13 +187,13 @@ fn status_lists_problems_and_monitoring_gaps() {
         [drive("nvme0n1", wire::Health::Good), unknown],
         [volume(wire::Health::Bad, vec![finding()])],
     );
-    let picture = StatusView {
+    let view = StatusView {
         node: &node,
         drives: &drives,
         volumes: &volumes,
         findings: &found,
     };
-    insta::assert_snapshot!(status::screen(&picture, &screen(Some(80))), @r#"
+    insta::assert_snapshot!(status::screen(&view, &screen(Some(80))), @r#"
     node1  Linux 6.12.0, diskvitalsd 0.1.0 started 2 h ago
     CRITICAL  2 drives, 1 volume, 1 finding, 1 acknowledged or under maintenance
 
@@ -462,9 +462,9 @@ fn watch_has_a_line_for_each_change() {
         event(Change::Removed, Some(Item::Finding(finding()))),
     ];
     insta::assert_snapshot!(lines.concat(), @r#"
-    12:00:00  everything there is, at revision 7:
+    12:00:00  everything, at revision 7:
     12:00:00  added    drive    GOOD  nguid.nvme0n1 (nvme0n1)
-    12:00:00  that is all; changes follow
+    12:00:00  end of the list; changes follow
     12:00:00  changed  volume   BAD  csi:d.example/a: /var/lib/kubelet/pods/u1/volumes/kubernetes.io~csi/pv-a/mount answers readdir with: Input/output error (EIO)
     12:00:00  removed  finding  BAD  NotAccessible csi:d.example/a: /var/lib/kubelet/pods/u1/volumes/kubernetes.io~csi/pv-a/mount answers readdir with: Input/output error (EIO) [0123456789ab]
     "#);
@@ -599,7 +599,7 @@ fn attachment(role: wire::MountRole, pod: &str) -> wire::Attachment {
 fn a_stale_attachment_shows_its_owner_and_why_it_is_stale() {
     assert_eq!(
         attachments::table(&[], &screen(None)),
-        "nothing is left over\n"
+        "no stale attachments\n"
     );
     let unclaimed = wire::Attachment {
         driver: String::new(),
@@ -636,7 +636,7 @@ fn a_cleanup_is_shown_step_by_step_and_a_dry_run_names_the_command() {
     insta::assert_snapshot!(attachments::cleanup(&dry, "a", false, &screen(None)), @"
     would    unmount /k/x/mount
     would    remove /k/x/mount
-    nothing has been done; to do it: diskvitals cleanup a --yes
+    nothing has been done; to execute these steps: diskvitals cleanup a --yes
     ");
     let half = answer(vec![
         step("unmount", State::Done, ""),
@@ -647,6 +647,6 @@ fn a_cleanup_is_shown_step_by_step_and_a_dry_run_names_the_command() {
     done     unmount /k/x/mount
     FAILED   remove /k/x/mount: it is not empty
     not done detach the loop device of /k/x/mount: under way
-    not all of it is done; what goes on, and how it ends, is in the daemon's log
+    not all steps are done; the daemon's log shows how they continue and end
     ");
 }

@@ -2,11 +2,11 @@
 
 use crate::api::wire;
 use crate::cli::render::drives::rank;
-use crate::cli::render::{errors, findings, heading, label_value_lines};
+use crate::cli::render::{errors, findings, flag_names, heading, label_value_lines, labelled};
 use crate::cli::screen::{
     Screen, Tone, bytes, enum_label, escape_control, health, or_dash, used_percent,
 };
-use crate::cli::table::{Column, column, table as layout};
+use crate::cli::table::{Cells, Column, column, plain, table as layout};
 
 const COLUMNS: [Column; 8] = [
     column("ID", 24, 0),
@@ -25,11 +25,10 @@ pub(crate) fn table(volumes: &[wire::Volume], screen: &Screen) -> String {
     }
     let mut sorted: Vec<&wire::Volume> = volumes.iter().collect();
     sorted.sort_by(|a, b| (rank(a.health), &a.id).cmp(&(rank(b.health), &b.id)));
-    let rows: Vec<Vec<(String, Tone)>> = sorted.into_iter().map(row).collect();
-    layout(&COLUMNS, &rows, screen)
+    layout(&COLUMNS, sorted.into_iter().map(row), screen)
 }
 
-/// Who uses it, for people: its pods, else where it is mounted.
+/// The pods that use the volume, else where it is mounted.
 fn mount_point(volume: &wire::Volume) -> String {
     let mut pods: Vec<String> = volume.pods.iter().map(pod).collect();
     pods.dedup();
@@ -52,7 +51,7 @@ fn pod(pod: &wire::PodUse) -> String {
     }
 }
 
-fn row(volume: &wire::Volume) -> Vec<(String, Tone)> {
+fn row(volume: &wire::Volume) -> Cells {
     let (word_of_health, tone) = health(volume.health);
     let used = match &volume.usage {
         Some(usage) => {
@@ -71,35 +70,28 @@ fn row(volume: &wire::Volume) -> Vec<(String, Tone)> {
     vec![
         (volume.id.clone(), Tone::Strong),
         (word_of_health.to_owned(), tone),
-        (used, Tone::Plain),
-        (
+        plain(used),
+        plain(
             volume
                 .capacity
                 .map(|capacity| bytes(capacity.total_bytes))
                 .unwrap_or_else(|| "-".to_owned()),
-            Tone::Plain,
         ),
-        (
-            if volume.block {
-                "block".to_owned()
-            } else {
-                volume
-                    .filesystem
-                    .as_ref()
-                    .map(|fs| fs.r#type.clone())
-                    .unwrap_or_default()
-            },
-            Tone::Plain,
-        ),
-        (
-            if volume.remote {
-                "remote".to_owned()
-            } else {
-                volume.device.clone()
-            },
-            Tone::Plain,
-        ),
-        (mount_point(volume), Tone::Plain),
+        plain(if volume.block {
+            "block".to_owned()
+        } else {
+            volume
+                .filesystem
+                .as_ref()
+                .map(|fs| fs.r#type.clone())
+                .unwrap_or_default()
+        }),
+        plain(if volume.remote {
+            "remote".to_owned()
+        } else {
+            volume.device.clone()
+        }),
+        plain(mount_point(volume)),
         (reasons.join(", "), tone),
     ]
 }
@@ -116,7 +108,7 @@ pub(crate) fn one(volume: &wire::Volume, screen: &Screen) -> String {
     let mut lines = vec![
         ("health", screen.paint(tone, word_of_health)),
         (
-            "unknown, because",
+            "unknown because",
             escape_control(&volume.health_unknown_why),
         ),
         (
@@ -135,16 +127,11 @@ pub(crate) fn one(volume: &wire::Volume, screen: &Screen) -> String {
         ("PV", escape_control(&volume.pv)),
         (
             "kind",
-            [
+            flag_names(&[
                 (volume.block, "raw block"),
                 (volume.ephemeral, "ephemeral"),
                 (volume.remote, "remote"),
-            ]
-            .iter()
-            .filter(|(set, _)| *set)
-            .map(|(_, name)| *name)
-            .collect::<Vec<_>>()
-            .join(", "),
+            ]),
         ),
         ("filesystem", escape_control(&fs_text)),
         ("source", escape_control(&volume.source)),
@@ -160,7 +147,7 @@ pub(crate) fn one(volume: &wire::Volume, screen: &Screen) -> String {
                 .and_then(|usage| usage.stale_since.as_ref())
                 .map(|since| {
                     format!(
-                        "stale: asking has failed since {}",
+                        "stale: the volume has not answered since {}",
                         screen.date_time(Some(since))
                     )
                 })
@@ -202,20 +189,11 @@ pub(crate) fn one(volume: &wire::Volume, screen: &Screen) -> String {
                 .map(|use_| format!("{} as {}", pod(use_), use_.volume_name))
                 .collect(),
         ),
-        (
-            "stands on",
-            if volume.devices.is_empty() {
-                Vec::new()
-            } else {
-                vec![volume.devices.join(" → ")]
-            },
-        ),
+        ("stands on", vec![volume.devices.join(" → ")]),
         ("drives", volume.drive_ids.clone()),
     ];
     for (label, values) in &lists {
-        for (at, value) in values.iter().enumerate() {
-            lines.push((if at == 0 { label } else { "" }, escape_control(value)));
-        }
+        lines.extend(labelled(label, values.iter().map(|it| escape_control(it))));
     }
     lines.extend(errors::lines(&volume.errors, screen));
     let mut text = heading(&format!("volume {}", escape_control(&volume.id)), screen);

@@ -12,12 +12,9 @@ pub(crate) fn line(event: &wire::WatchEvent, screen: &Screen) -> String {
         Change::Modified => ("changed", Tone::Plain),
         Change::Removed => ("removed", Tone::Faint),
         Change::SnapshotBegin => {
-            return format!(
-                "{clock}  everything there is, at revision {}:\n",
-                event.revision
-            );
+            return format!("{clock}  everything, at revision {}:\n", event.revision);
         }
-        Change::SnapshotEnd => return format!("{clock}  that is all; changes follow\n"),
+        Change::SnapshotEnd => return format!("{clock}  end of the list; changes follow\n"),
         Change::Unspecified => ("?", Tone::Faint),
     };
     let what = match &event.item {
@@ -75,7 +72,7 @@ pub(crate) fn line(event: &wire::WatchEvent, screen: &Screen) -> String {
                 check.id
             )
         }
-        None => "nothing this program knows".to_owned(),
+        None => "an item of a kind that this program does not know".to_owned(),
     };
     format!(
         "{clock}  {}  {what}\n",

@@ -13,9 +13,11 @@ use crate::csi::pages::{ListKind, PageRequest};
 use crate::csi::wire;
 use crate::csi::wire::list_volumes_response::{Entry, VolumeStatus};
 
-/// Those that we provide, and what is known of the driver's volumes: by id.
+/// The driver's volumes by id.
 struct VolumesById {
+    /// Those that this node provides.
     provided: BTreeMap<String, daemon::ProvidedVolume>,
+    /// The health of these, and of all others in the daemon's snapshot of the node.
     health: BTreeMap<String, VolumeHealth>,
 }
 
@@ -31,25 +33,17 @@ pub(crate) async fn list_volumes(
     let VolumesById {
         provided,
         mut health,
-    } = driver
-        .agent
-        .query(|client| fetch_all(client, driver.name.clone()))
-        .await?;
-    let entries = provided.into_iter().map(|(id, volume)| {
-        let health = health
-            .remove(&id)
-            .unwrap_or_else(|| provided_volume_health(&volume));
+    } = query_all(driver).await?;
+    let entries = provided.into_iter().filter_map(|(id, volume)| {
         let status = VolumeStatus {
             published_node_ids: driver.published_node_ids(&volume),
-            volume_condition: driver.wire_condition(health),
+            volume_condition: driver.wire_condition(health.remove(&id)?),
         };
-        (
-            id,
-            Entry {
-                volume: Some(driver.wire_volume(&volume)),
-                status: Some(status),
-            },
-        )
+        let entry = Entry {
+            volume: Some(driver.wire_volume(&volume)),
+            status: Some(status),
+        };
+        Some((id, entry))
     });
     let (entries, next_token) = page.take_page(entries);
     Ok(wire::ListVolumesResponse {
@@ -58,8 +52,8 @@ pub(crate) async fn list_volumes(
     })
 }
 
-/// Volumes with something adverse only: who is not listed is healthy. So one whose health is not
-/// known makes it an error.
+/// Lists only volumes with adverse health. A volume that is not listed counts as healthy, so unknown
+/// health of any volume is an error.
 pub(crate) async fn list_volume_health(
     driver: &Driver,
     request: &wire::ControllerListVolumeHealthRequest,
@@ -69,18 +63,7 @@ pub(crate) async fn list_volume_health(
         request.max_entries,
         &request.starting_token,
     )?;
-    let VolumesById {
-        provided,
-        mut health,
-    } = driver
-        .agent
-        .query(|client| fetch_all(client, driver.name.clone()))
-        .await?;
-    for (id, volume) in &provided {
-        health
-            .entry(id.clone())
-            .or_insert_with(|| provided_volume_health(volume));
-    }
+    let health = query_all(driver).await?.health;
     let unknown: Vec<(&String, &HealthUnknown)> = health
         .iter()
         .filter_map(|(id, health)| Some((id, health.statuses.as_ref().err()?)))
@@ -109,8 +92,15 @@ pub(crate) async fn list_volume_health(
     })
 }
 
+async fn query_all(driver: &Driver) -> Result<VolumesById, Status> {
+    driver
+        .agent
+        .query(|client| fetch_all(client, driver.name.clone()))
+        .await
+}
+
 async fn fetch_all(client: Client, driver: String) -> Result<VolumesById, ClientError> {
-    let provided = client
+    let provided: BTreeMap<_, _> = client
         .provisioned_volumes()
         .await?
         .into_iter()
@@ -122,8 +112,13 @@ async fn fetch_all(client: Client, driver: String) -> Result<VolumesById, Client
         .volumes
         .into_iter()
         .filter(|volume| volume.driver == driver);
-    let health = ours
+    let mut health: BTreeMap<_, _> = ours
         .map(|volume| (volume.handle.clone(), health::of_volume(&volume)))
         .collect();
+    for (id, volume) in &provided {
+        health
+            .entry(id.clone())
+            .or_insert_with(|| provided_volume_health(volume));
+    }
     Ok(VolumesById { provided, health })
 }

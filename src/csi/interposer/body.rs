@@ -28,7 +28,7 @@ enum BodyRest {
     Error(hyper::Error),
     /// From the caller. When it breaks off, so does the forwarded request, for the same reason.
     Request(Incoming),
-    /// From the upstream. When the connection breaks off, the trailers say so with a gRPC status.
+    /// From the upstream. If the connection breaks off, the trailers report it as a gRPC status.
     Response(Incoming),
 }
 

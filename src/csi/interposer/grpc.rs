@@ -9,7 +9,7 @@ use http::{HeaderMap, HeaderValue, Response};
 use tonic::{Code, Status};
 
 use crate::csi::interposer::body::Body;
-use crate::csi::interposer::upstream_error;
+use crate::model::causes::with_causes;
 
 const STATUS: &str = "grpc-status";
 const MESSAGE: &str = "grpc-message";
@@ -102,7 +102,7 @@ pub(crate) fn disconnected_trailers(error: &hyper::Error) -> HeaderMap {
         &mut trailers,
         &Status::unavailable(format!(
             "the upstream driver broke the connection off: {}",
-            upstream_error::error_chain(error)
+            with_causes(error)
         )),
     );
     trailers

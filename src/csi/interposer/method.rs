@@ -29,7 +29,7 @@ pub struct EnabledHealthApis {
     pub health: bool,
 }
 
-/// Service whose capabilities are meant.
+/// The service that announces a capability.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Service {
     Node,

@@ -26,7 +26,8 @@ use crate::csi::interposer::reply::{Reply, SuccessReply};
 use crate::csi::interposer::upstream_driver::UpstreamDriver;
 use crate::csi::interposer::upstream_error::UpstreamError;
 use crate::csi::interposer::volume_tracker::VolumeTracker;
-use crate::csi::interposer::{body, grpc, local_replies, merge, raw, upstream_error};
+use crate::csi::interposer::{body, grpc, local_replies, merge, raw};
+use crate::model::causes::with_causes;
 
 /// Larger requests are not read, in bytes. CSI's are a few KiB.
 const MAX_REQUEST_BYTES: usize = 1 << 20;
@@ -447,8 +448,8 @@ pub(crate) fn local_response(message: Result<Vec<u8>, Status>) -> Response<Body>
 fn error_response(failure: UpstreamError) -> ProxyResult {
     match failure {
         UpstreamError::Reset(error) => Err(error),
-        other => Ok(grpc::error_response(&Status::unavailable(
-            upstream_error::error_chain(&other),
-        ))),
+        other => Ok(grpc::error_response(&Status::unavailable(with_causes(
+            &other,
+        )))),
     }
 }

@@ -21,13 +21,14 @@ use tonic::{Code, Status};
 
 use crate::csi::interposer::body::{Body, BufferedBody};
 use crate::csi::interposer::upstream_error::UpstreamError;
-use crate::csi::interposer::{body, grpc, upstream_error};
+use crate::csi::interposer::{body, grpc};
+use crate::model::causes::with_causes;
 
 /// For a connection to begin.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// For answers to the interposer's own calls.
 const CALL_TIMEOUT: Duration = Duration::from_secs(2);
-/// Largest answer to such a question, in bytes.
+/// Largest answer to such a call, in bytes.
 const MAX_RESPONSE_BYTES: usize = 16 << 20;
 /// Flow control, in bytes: one answer that is not read must not block the others.
 pub(crate) const STREAM_WINDOW: u32 = 512 << 10;
@@ -116,7 +117,7 @@ impl Upstream {
             let answer = self
                 .send(request)
                 .await
-                .map_err(|failure| Status::unavailable(upstream_error::error_chain(&failure)))?;
+                .map_err(|failure| Status::unavailable(with_causes(&failure)))?;
             let (head, incoming) = answer.into_parts();
             let BufferedBody::Complete(data, trailers) =
                 body::buffer_response(incoming, MAX_RESPONSE_BYTES).await
@@ -167,7 +168,7 @@ impl Upstream {
             let stream = UnixStream::connect(&self.path).await?;
             let mut builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
             // No keep-alive pings: servers of gRPC in Go end connections for more than one in five
-            // minutes, and a unix socket says itself when it ends.
+            // minutes, and a unix socket reports its own end.
             builder
                 .initial_stream_window_size(STREAM_WINDOW)
                 .initial_connection_window_size(CONNECTION_WINDOW)

@@ -41,27 +41,8 @@ impl UpstreamError {
 
 /// RST_STREAM, in contrast to the end of the whole connection.
 pub(crate) fn is_reset(error: &hyper::Error) -> bool {
-    let mut cause: Option<&dyn Error> = Some(error);
-    while let Some(error) = cause {
-        if let Some(error) = error.downcast_ref::<h2::Error>() {
-            return error.is_reset();
-        }
-        cause = error.source();
-    }
-    false
-}
-
-/// An error with its causes, in one line.
-pub(crate) fn error_chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let next = error.to_string();
-        // hyper's message repeats that of its cause.
-        if !text.ends_with(&next) {
-            text = format!("{text}: {next}");
-        }
-        cause = error.source();
-    }
-    text
+    let error: &(dyn Error + 'static) = error;
+    std::iter::successors(Some(error), |cause| (**cause).source())
+        .find_map(|cause| cause.downcast_ref::<h2::Error>())
+        .is_some_and(h2::Error::is_reset)
 }

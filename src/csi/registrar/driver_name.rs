@@ -12,6 +12,7 @@ use tonic::transport::Endpoint;
 use crate::csi::wire::GetPluginInfoRequest;
 use crate::csi::wire::identity_client::IdentityClient;
 use crate::model::backoff::Backoff;
+use crate::model::causes::with_causes;
 use crate::model::naming;
 
 /// Between two attempts. Short, because a driver starts together with its registrar, and pods wait
@@ -27,7 +28,7 @@ const MAX_RESPONSE_BYTES: usize = 64 << 10;
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("it calls itself {name:?}: {why}")]
 pub(crate) struct InvalidDriverName {
-    /// At most [`SHOWN`] characters of it.
+    /// At most [`MAX_SHOWN_CHARS`] characters of it.
     name: String,
     why: String,
 }
@@ -48,20 +49,19 @@ enum QueryError {
 /// The name that the driver at `socket` gives itself. Waits as long as there is no answer.
 pub(crate) async fn wait_for_name(socket: &Path) -> Result<String, InvalidDriverName> {
     let mut last_logged = None;
-    let mut failures = 0;
+    let mut backoff = BACKOFF;
     loop {
         let error = match tokio::time::timeout(CALL_TIMEOUT, query_name(socket)).await {
             Ok(Ok(name)) => return validate_name(name),
             Ok(Err(error)) => error,
             Err(_) => QueryError::TimedOut,
         };
-        let error = format!("{:#}", anyhow::Error::from(error));
+        let error = with_causes(&error);
         if last_logged.as_ref() != Some(&error) {
             tracing::warn!(driver = %socket.display(), %error, "the driver does not answer, so it cannot be registered yet; retrying");
             last_logged = Some(error);
         }
-        tokio::time::sleep(BACKOFF.delay(failures)).await;
-        failures += 1;
+        tokio::time::sleep(backoff.next_delay()).await;
     }
 }
 

@@ -20,6 +20,7 @@ use crate::csi::report::ReportTiming;
 use crate::csi::report::condition::{CONDITION_TYPE, StorageCondition};
 use crate::csi::report::event::{Event, Regarding, is_dns_subdomain};
 use crate::csi::report::node_snapshot::PvUse;
+use crate::model::causes::with_causes;
 
 pub use kube::Config;
 
@@ -225,7 +226,7 @@ fn classify_error(error: CallError) -> ApiError {
         CallError::Kube(kube::Error::Api(status)) => status,
         CallError::Kube(error) => {
             return ApiError::Retryable {
-                why: format!("{:#}", anyhow::Error::from(error)),
+                why: with_causes(&error),
                 after: None,
             };
         }

@@ -143,7 +143,7 @@ fn from_snapshot(snapshot: &NodeSnapshot) -> StorageCondition {
     }
 }
 
-/// Things of unknown health, each with its reason.
+/// Drives and volumes of unknown health, each with its reason.
 fn unknown_health_list(snapshot: &NodeSnapshot) -> String {
     let drives = snapshot
         .drives

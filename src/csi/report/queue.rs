@@ -48,7 +48,7 @@ impl Queue {
     }
 
     /// Returns the number of dropped transitions: the oldest ones, those of the node last, because
-    /// they say most.
+    /// they are the most informative.
     pub(crate) fn push(&mut self, transitions: Vec<StorageTransition>) -> usize {
         let since = Instant::now();
         self.entries

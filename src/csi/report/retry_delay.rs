@@ -1,7 +1,7 @@
 //! The delay before the next attempt to reach the API server: exponential backoff with a jitter that
 //! differs by node, so that not all nodes return at the same moment.
 //!
-//! In: failures and the server's own wish (Retry-After). Out: a delay. Pure.
+//! In: failures, and the delay that the server requests (Retry-After). Out: a delay. Pure.
 
 use std::time::Duration;
 
@@ -11,9 +11,8 @@ use crate::model::backoff::Backoff;
 #[derive(Debug)]
 pub(crate) struct RetryDelay {
     backoff: Backoff,
-    /// Of this node, 0 to 255.
+    /// Differs by node and by attempt.
     jitter: u32,
-    failures: u32,
 }
 
 impl RetryDelay {
@@ -24,21 +23,19 @@ impl RetryDelay {
         RetryDelay {
             backoff: Backoff::new(timing.initial_backoff, timing.max_backoff),
             jitter,
-            failures: 0,
         }
     }
 
     pub(crate) fn reset(&mut self) {
-        self.failures = 0;
+        self.backoff.reset();
     }
 
-    /// `retry_after`: the server's own wish.
+    /// `retry_after`: the delay that the server requests.
     pub(crate) fn next(&mut self, retry_after: Option<Duration>) -> Duration {
-        let delay = self.backoff.delay(self.failures);
-        self.failures = self.failures.saturating_add(1);
+        let delay = self.backoff.next_delay();
         // Between one half and the whole of the delay, another part for each attempt.
-        let part = (self.jitter.wrapping_add(self.failures.wrapping_mul(97))) & 0xff;
-        let delay = delay / 2 + delay * part / 512;
+        self.jitter = self.jitter.wrapping_add(97);
+        let delay = delay / 2 + delay * (self.jitter & 0xff) / 512;
         delay.max(retry_after.unwrap_or_default().min(self.backoff.max()))
     }
 }

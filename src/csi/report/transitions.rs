@@ -101,7 +101,7 @@ pub(crate) fn detect_transitions(
     if let Some(before) = before {
         detector.detect_health_changes(before, &mut transitions);
     }
-    // The node first: if events are dropped, these say most.
+    // The node first: if events are dropped, these are the most informative.
     transitions.sort_by_key(|transition| transition.target != EventTarget::Node);
     transitions
 }
@@ -206,41 +206,31 @@ struct TransitionDetector<'a> {
 
 impl TransitionDetector<'_> {
     fn detect_active(&self, id: &str, issue: &Issue, transitions: &mut Vec<StorageTransition>) {
-        let kind = match self.before.map(|before| {
-            before
-                .issues
-                .get(id)
-                .or_else(|| self.find_under_other_id(before, issue))
-        }) {
-            // First snapshot.
-            None if issue.severity > Severity::Info
-                && issue.since.is_some_and(|since| self.is_recent(since)) =>
-            {
+        let old = self.before.and_then(|before| {
+            let same_id = before.issues.get(id);
+            same_id.or_else(|| self.find_under_other_id(before, issue))
+        });
+        let adverse = issue.severity > Severity::Info;
+        let kind = match old {
+            None => {
+                let is_first = self.before.is_none();
+                let is_recent = issue.since.is_some_and(|since| self.is_recent(since));
+                if !adverse || (is_first && !is_recent) {
+                    return;
+                }
                 StorageTransitionKind::Raised
             }
-            None => return,
-            Some(None) if issue.severity > Severity::Info => StorageTransitionKind::Raised,
-            Some(None) => return,
-            Some(Some(old)) if (old.severity, old.status) == (issue.severity, issue.status) => {
-                return;
+            Some(old) => {
+                let (before, now) = ((old.severity, old.status), (issue.severity, issue.status));
+                let was_adverse = old.severity > Severity::Info;
+                match (was_adverse, adverse) {
+                    _ if before == now => return,
+                    (false, false) => return,
+                    (false, true) => StorageTransitionKind::Raised,
+                    _ if now > before => StorageTransitionKind::Worsened,
+                    _ => StorageTransitionKind::Eased,
+                }
             }
-            Some(Some(old))
-                if old.severity == Severity::Info && issue.severity > Severity::Info =>
-            {
-                StorageTransitionKind::Raised
-            }
-            Some(Some(old))
-                if (old.severity, issue.severity) == (Severity::Info, Severity::Info) =>
-            {
-                return;
-            }
-            Some(Some(old))
-                if issue.severity > old.severity
-                    || (issue.severity == old.severity && issue.status > old.status) =>
-            {
-                StorageTransitionKind::Worsened
-            }
-            Some(Some(_)) => StorageTransitionKind::Eased,
         };
         let words = match kind {
             StorageTransitionKind::Worsened => "worsened: ",

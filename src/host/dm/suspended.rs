@@ -1,4 +1,4 @@
-//! Which devices of device-mapper hold whoever writes to a logical volume, as sysfs tells
+//! Which devices of device-mapper hold the writers of a logical volume, from sysfs
 //! (Documentation/ABI/testing/sysfs-block-dm).
 //!
 //! In: the volume's names of LVM. Out: devices, the lowest first: the order in which they are
@@ -94,16 +94,12 @@ fn read_dm_devices(root: &HostRoot) -> io::Result<BTreeMap<String, DmDevice>> {
             continue;
         };
         let Ok(dev) = dev.parse() else { continue };
-        let is_held = suspended != "0" || size == "0";
-        let beneath = underlying_devices(&path.join("slaves"));
-        all.insert(
-            entry.file_name().to_string_lossy().into_owned(),
-            DmDevice {
-                device: SuspendedDevice { dev, name },
-                is_suspended: is_held,
-                underlying: beneath,
-            },
-        );
+        let device = DmDevice {
+            device: SuspendedDevice { dev, name },
+            is_suspended: suspended != "0" || size == "0",
+            underlying: underlying_devices(&path.join("slaves")),
+        };
+        all.insert(entry.file_name().to_string_lossy().into_owned(), device);
     }
     Ok(all)
 }

@@ -16,7 +16,7 @@ const SUFFIX: &str = ".lvm";
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LvmIntent {
     pub group: String,
-    /// Whose writers are held; empty where that is nobody's.
+    /// The volume whose writers are held; empty: none.
     pub volume: String,
     /// What is made of it, or removed.
     pub snapshot: String,
@@ -31,7 +31,7 @@ impl LvmIntent {
         write_atomically(directory, &format!("{}{SUFFIX}", self.pid), self).map(|_| ())
     }
 
-    /// Whoever wrote it will still resume what it has suspended.
+    /// Its writer will still resume what it has suspended.
     pub(crate) fn is_writer_alive(&self) -> bool {
         process_start_time(self.pid) == Some(self.started)
     }

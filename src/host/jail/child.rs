@@ -21,6 +21,7 @@ use nix::unistd::{Gid, Uid, chown, dup, dup2_stdin, getppid, setgroups, setresgi
 
 use crate::host::jail::{DeviceNode, IMAGE_PATH, Isolation, JailSpec};
 use crate::host::sys;
+use crate::model::causes::with_causes;
 use crate::model::path::HostPath;
 
 /// Descriptors that the program may have open.
@@ -55,22 +56,14 @@ enum JailError {
 /// The whole life of the jail's process before it is the program. Its standard input is a pipe that
 /// takes what goes wrong.
 pub fn enter(args: impl Iterator<Item = OsString>) -> ExitCode {
-    let told = |error: JailError| {
-        let mut text = error.to_string();
-        let mut cause = std::error::Error::source(&error);
-        while let Some(next) = cause {
-            text = format!("{text}: {next}");
-            cause = next.source();
-        }
-        text
-    };
-    let trouble = match dup(std::io::stdin()) {
-        Ok(trouble) => trouble,
-        Err(_) => return ExitCode::FAILURE,
+    let Ok(trouble) = dup(std::io::stdin()) else {
+        return ExitCode::FAILURE;
     };
     let Err(error) = confine(args, &trouble);
-    // Nobody may listen any more.
-    File::from(trouble).write_all(told(error).as_bytes()).ok();
+    // The reader may have gone.
+    File::from(trouble)
+        .write_all(with_causes(&error).as_bytes())
+        .ok();
     ExitCode::FAILURE
 }
 
@@ -86,7 +79,7 @@ fn confine(
         .and_then(|plan| serde_json::from_str::<JailSpec>(plan.to_str()?).ok())
         .ok_or(JailError::Arguments)?;
     let command = args.next().ok_or(JailError::Arguments)?;
-    let program = program(&command, args);
+    let mut program = program(&command, args);
     // The first to go when memory is short.
     std::fs::write("/proc/self/oom_score_adj", "1000")
         .map_err(|error| JailError::Io("writing oom_score_adj", error))?;
@@ -136,10 +129,9 @@ fn confine(
     for (resource, limit) in limits {
         setrlimit(resource, limit, limit).map_err(call("setting its limits"))?;
     }
-    let error = execute(program);
     Err(JailError::Start(
         command.to_string_lossy().into_owned(),
-        error,
+        program.exec(),
     ))
 }
 
@@ -156,10 +148,6 @@ fn program(command: &OsString, args: impl Iterator<Item = OsString>) -> Command 
     program
 }
 
-fn execute(mut program: Command) -> io::Error {
-    program.exec()
-}
-
 /// A mount namespace of its own, nothing in it can be written, and /dev has the cell's nodes.
 fn isolate(cell: &Isolation, command: &Path) -> Result<(), JailError> {
     let keep: Vec<&Path> = cell
@@ -171,7 +159,7 @@ fn isolate(cell: &Isolation, command: &Path) -> Result<(), JailError> {
     private_dev(&keep).map_err(|errno| JailError::Syscall("making a /dev of its own", errno))?;
     let bound = |errno| JailError::Syscall("showing it the image", errno);
     for node in &cell.nodes {
-        make_device_node(node, 0o440, cell.gid)
+        make_device_node(node, cell.gid)
             .map_err(|errno| JailError::Syscall("making a device node", errno))?;
     }
     if let Some(image) = &cell.image {
@@ -204,7 +192,7 @@ fn isolate(cell: &Isolation, command: &Path) -> Result<(), JailError> {
     }
 }
 
-/// What programs are made of, and what the kernel tells.
+/// The files of programs, and those of the kernel.
 const BASE_PATHS: [&str; 10] = [
     "/usr",
     "/bin",
@@ -286,7 +274,7 @@ pub fn private_dev(keep: &[&Path]) -> Result<(), Errno> {
 
 /// A node for reading; opening it for writing is refused to all but those who may override
 /// permissions.
-fn make_device_node(node: &DeviceNode, mode: u32, gid: u32) -> Result<(), Errno> {
+fn make_device_node(node: &DeviceNode, gid: u32) -> Result<(), Errno> {
     // A name is no path.
     if node.name.is_empty() || node.name.contains('/') || node.name.starts_with('.') {
         return Err(Errno::EINVAL);
@@ -296,7 +284,7 @@ fn make_device_node(node: &DeviceNode, mode: u32, gid: u32) -> Result<(), Errno>
     mknod(
         &path,
         SFlag::S_IFBLK,
-        Mode::from_bits_truncate(mode),
+        Mode::from_bits_truncate(0o440),
         number,
     )?;
     chown(&path, None, Some(Gid::from_raw(gid)))

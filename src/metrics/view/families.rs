@@ -22,7 +22,7 @@ impl<'e> Families<'e> {
         Families { encoder }
     }
 
-    /// The unit is put behind the name.
+    /// The unit is appended to the name.
     pub(super) fn gauge(
         &mut self,
         name: &'static str,
@@ -32,7 +32,7 @@ impl<'e> Families<'e> {
         self.family(name, unit, help, MetricType::Gauge)
     }
 
-    /// `_total` is put behind the name, after the unit.
+    /// `_total` is appended to the name, after the unit.
     pub(super) fn counter(
         &mut self,
         name: &'static str,
@@ -119,8 +119,8 @@ impl Family<'_> {
             )
     }
 
-    /// One series a state, 1 for the one that holds: a question for a state that is gone is then
-    /// answered by 0, not by nothing.
+    /// One series per state, 1 for the current one: a query for a former state then gives 0, not no
+    /// result.
     pub(super) fn states(
         &mut self,
         of: Option<(&'static str, &str)>,

@@ -110,7 +110,7 @@ pub(super) fn encode(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::R
     checks(families, snapshot)
 }
 
-/// One without names where no pod has it; a pod whose name is not known by its uid.
+/// A pair without names if no pod uses the volume; a pod without a known name by its uid.
 fn pods(facts: &VolumeFacts) -> BTreeSet<(Cow<'_, str>, Cow<'_, str>)> {
     let mut pods: BTreeSet<_> = facts
         .pods
@@ -126,7 +126,7 @@ fn pods(facts: &VolumeFacts) -> BTreeSet<(Cow<'_, str>, Cow<'_, str>)> {
     pods
 }
 
-/// Figures of a volume that does not answer are of some time ago: they are left out until it does.
+/// Figures of a volume that does not answer are outdated: they are left out until it answers.
 fn fresh_usage(volume: &Volume) -> Option<&Usage> {
     match &volume.usage {
         VolumeUsage::Mounted {
@@ -218,12 +218,12 @@ fn checks(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::Result {
         None,
         "1 for the verdict of the volume's last filesystem check.",
     )?;
-    for (id, (_, said)) in &newest {
+    for (id, (_, outcome)) in &newest {
         family.states(
             Some(("volume", id.as_str())),
             "verdict",
             &VERDICTS,
-            verdict(*said),
+            verdict(*outcome),
         )?;
     }
     let help = "When the last filesystem check of it was over, since the epoch.";

@@ -192,7 +192,7 @@ mod tests {
     #[test]
     fn every_smart_rule_has_a_reason_about_drives() {
         for row in RULES {
-            assert_ne!(row.reason.scope(), ReasonScope::Volume, "{}", row.id);
+            assert_ne!(row.reason.scope(), ReasonScope::Volume, "{}", row.reason);
         }
     }
 }

@@ -39,7 +39,7 @@ pub struct CheckOutcome {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DecisionInput<'a> {
     pub filesystem: Filesystem,
-    /// Unmounted, ReadOnly or Live, as the mount table says.
+    /// Unmounted, ReadOnly or Live, from the mount table.
     pub mode: Mode,
     pub terms: &'a CheckTerms,
     pub signals: &'a [FilesystemSignal],
@@ -62,12 +62,29 @@ pub(crate) enum Decision {
     Done(CheckOutcome),
 }
 
-fn done(verdict: CheckVerdict, mode: Mode, reason: String) -> Decision {
-    Decision::Done(CheckOutcome {
-        verdict,
-        reason,
-        mode,
-    })
+impl CheckOutcome {
+    pub(crate) fn new(verdict: CheckVerdict, mode: Mode, reason: String) -> CheckOutcome {
+        CheckOutcome {
+            verdict,
+            reason,
+            mode,
+        }
+    }
+}
+
+fn runs_in_mode<'a>(runs: &[&'a Run], mode: Mode) -> Vec<&'a Run> {
+    let runs = runs.iter().copied();
+    runs.filter(|run| run.mode == mode).collect()
+}
+
+fn completed<'a>(runs: &[&'a Run]) -> Vec<&'a Run> {
+    let runs = runs.iter().copied();
+    runs.filter(|run| run.result != RunResult::Failed).collect()
+}
+
+fn any_timed_out(runs: &[&Run]) -> bool {
+    runs.iter()
+        .any(|run| run.termination == Termination::TimedOut)
 }
 
 /// Chooses the next step.
@@ -79,11 +96,12 @@ pub(crate) fn decide(situation: &DecisionInput<'_>, runs: &[&Run], now: Timestam
         .iter()
         .find(|run| run.termination == Termination::Cancelled)
     {
-        return done(
+        let reason = "The check was stopped before it could tell anything; ask for it again.";
+        return Decision::Done(CheckOutcome::new(
             CheckVerdict::Failed,
             run.mode,
-            "The check was stopped before it could tell anything; ask for it again.".to_owned(),
-        );
+            reason.to_owned(),
+        ));
     }
     // A device on which a checker hangs is not read again.
     if let Some(run) = runs
@@ -94,7 +112,7 @@ pub(crate) fn decide(situation: &DecisionInput<'_>, runs: &[&Run], now: Timestam
             "{}. See to the device first; the filesystem cannot be checked as long as it hangs.",
             outcome_text::without_full_stop(&run.failure_reason)
         );
-        return done(CheckVerdict::Failed, run.mode, reason);
+        return Decision::Done(CheckOutcome::new(CheckVerdict::Failed, run.mode, reason));
     }
     if situation.mode.is_quiescent() {
         return decide_quiescent(situation, runs, situation.mode).unwrap_or_else(Decision::Done);
@@ -104,13 +122,10 @@ pub(crate) fn decide(situation: &DecisionInput<'_>, runs: &[&Run], now: Timestam
         && !runs
             .iter()
             .any(|run| matches!(run.mode, Mode::Live | Mode::Frozen))
+        // If no snapshot could be checked, a live run is better than nothing.
+        && let Ok(step) = decide_quiescent(situation, runs, Mode::Snapshot)
     {
-        match decide_quiescent(situation, runs, Mode::Snapshot) {
-            Ok(step) => return step,
-            Err(_) => {
-                // No snapshot could be checked: a live run is better than nothing.
-            }
-        }
+        return step;
     }
     frozen::decide(situation, runs, now).unwrap_or_else(|| live::decide(situation, runs))
 }
@@ -122,22 +137,22 @@ fn decide_by_signals(situation: &DecisionInput<'_>) -> Option<CheckOutcome> {
             "The kernel itself found this filesystem damaged: {}. Back up what can still be read, unmount it and repair it.",
             outcome_text::quoted(&signal.evidence.text)
         );
-        return Some(CheckOutcome {
-            verdict: CheckVerdict::Corrupted,
+        return Some(CheckOutcome::new(
+            CheckVerdict::Corrupted,
+            situation.mode,
             reason,
-            mode: situation.mode,
-        });
+        ));
     }
     let signal = of(SignalKind::Fault)?;
     let reason = format!(
         "The kernel reports trouble beneath this filesystem, and checking it now could make that worse: {}. See to the drive first, then unmount the filesystem and check it.",
         outcome_text::quoted(&signal.evidence.text)
     );
-    Some(CheckOutcome {
-        verdict: CheckVerdict::Inconclusive,
+    Some(CheckOutcome::new(
+        CheckVerdict::Inconclusive,
+        situation.mode,
         reason,
-        mode: situation.mode,
-    })
+    ))
 }
 
 /// For data that does not change, the first completed run counts. An error: none was completed.
@@ -146,31 +161,20 @@ fn decide_quiescent(
     runs: &[&Run],
     mode: Mode,
 ) -> Result<Decision, CheckOutcome> {
-    let runs: Vec<&Run> = runs
-        .iter()
-        .copied()
-        .filter(|run| run.mode == mode)
-        .collect();
+    let runs = runs_in_mode(runs, mode);
     if let Some(run) = runs.iter().find(|run| run.result != RunResult::Failed) {
         return Ok(Decision::Done(outcome_of_run(situation.filesystem, run)));
     }
-    let hopeless = runs
-        .iter()
-        .any(|run| run.termination == Termination::TimedOut);
-    if runs.len() < MAX_ATTEMPTS && !hopeless {
+    if runs.len() < MAX_ATTEMPTS && !any_timed_out(&runs) {
         Ok(Decision::Run(mode))
     } else {
         Err(outcome_text::failed_outcome(&runs, mode))
     }
 }
 
-/// A run of what holds still, as it stands.
+/// The outcome of one run over data that does not change.
 fn outcome_of_run(filesystem: Filesystem, run: &Run) -> CheckOutcome {
-    let outcome = |verdict, reason| CheckOutcome {
-        verdict,
-        reason,
-        mode: run.mode,
-    };
+    let outcome = |verdict, reason| CheckOutcome::new(verdict, run.mode, reason);
     if let Some(words) = &run.pending_replay {
         return outcome(
             CheckVerdict::Inconclusive,
@@ -207,11 +211,7 @@ pub(crate) fn conclude(
     runs: &[&Run],
     gap: Duration,
 ) -> CheckOutcome {
-    let good: Vec<&Run> = runs
-        .iter()
-        .copied()
-        .filter(|run| run.result != RunResult::Failed)
-        .collect();
+    let good = completed(runs);
     let Some(last) = good.last() else {
         return outcome_text::failed_outcome(runs, mode);
     };
@@ -237,23 +237,14 @@ pub(crate) fn conclude(
                 .filter(|run| run.result == RunResult::Clean)
                 .count();
             if clean == 0 || clean == good.len() {
-                return good
-                    .iter()
-                    .find(|run| run.pending_replay.is_some())
-                    .map_or_else(
-                        || outcome_of_run(filesystem, last),
-                        |run| outcome_of_run(filesystem, run),
-                    );
+                let replay = good.iter().find(|run| run.pending_replay.is_some());
+                return outcome_of_run(filesystem, replay.unwrap_or(last));
             }
             let reason = format!(
                 "Of {} runs {clean} found nothing, although nothing should have moved between them; check again.",
                 good.len()
             );
-            CheckOutcome {
-                verdict: CheckVerdict::Inconclusive,
-                reason,
-                mode,
-            }
+            CheckOutcome::new(CheckVerdict::Inconclusive, mode, reason)
         }
     }
 }

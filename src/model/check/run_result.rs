@@ -20,44 +20,72 @@ pub(crate) fn classify_run(
     match is_clean(filesystem, mode, parsed, end) {
         Ok(true) => (RunResult::Clean, String::new()),
         Ok(false) => (RunResult::Findings, String::new()),
-        Err(why) => (RunResult::Failed, why),
+        Err(failure) => {
+            let checker = filesystem.checker().0;
+            (RunResult::Failed, format!("{checker} {failure}"))
+        }
     }
 }
 
 /// Filter F: the problems of a frozen run that are not transient. Only these are real.
-pub(crate) fn non_transient(flaws: &[Problem]) -> impl Iterator<Item = &Problem> {
-    flaws.iter().filter(|flaw| flaw.weight > Weight::Transient)
+pub(crate) fn non_transient(problems: &[Problem]) -> impl Iterator<Item = &Problem> {
+    problems
+        .iter()
+        .filter(|problem| problem.weight > Weight::Transient)
 }
 
-/// Whether the run is clean. An error: the run failed; says why.
+/// Why a run is no statement about the filesystem; continues a sentence that begins with the
+/// checker's name.
+#[derive(Debug, thiserror::Error)]
+enum RunFailure {
+    #[error("could not do its work: {0}")]
+    CheckerError(String),
+    #[error("ended with status {0} before it was through")]
+    Incomplete(i32),
+    #[error("ended with status {0} and told nothing that it found")]
+    NothingReported(i32),
+    #[error("was ended by signal {0}{name}", name = signal_name(*.0))]
+    Signal(i32),
+    #[error("was not through in time")]
+    TimedOut,
+    #[error("was stopped")]
+    Cancelled,
+    #[error("hangs in the kernel: the device does not answer")]
+    Stuck,
+    #[error("hangs in the kernel ({0}): the device does not answer")]
+    StuckAt(String),
+    #[error("could not be started: {0}")]
+    NotStarted(String),
+    #[error("ended with status {0} ({bits})", bits = e2fsck_status_text(*.0))]
+    E2fsckStatus(i32),
+    #[error("ended with status {0}, which it does not use for findings")]
+    UnknownStatus(i32),
+}
+
+/// Whether the run is clean.
 fn is_clean(
     filesystem: Filesystem,
     mode: Mode,
     parsed: &ParsedOutput,
     end: &Termination,
-) -> Result<bool, String> {
-    let (checker, _) = filesystem.checker();
-    let status = exit_status(checker, end)?;
+) -> Result<bool, RunFailure> {
+    let status = exit_status(end)?;
     if aborted_on_damage(filesystem, mode, status, parsed) {
         return Ok(false);
     }
-    if let Some(words) = &parsed.failure {
-        return Err(format!("{checker} could not do its work: {words}"));
+    if let Some(message) = &parsed.failure {
+        return Err(RunFailure::CheckerError(message.clone()));
     }
     let errors = errors_left(filesystem, status)?;
     if !parsed.complete {
-        return Err(format!(
-            "{checker} ended with status {status} before it was through"
-        ));
+        return Err(RunFailure::Incomplete(status));
     }
     // A mounted XFS usually has a dirty log, which is no finding. If only the log caused the
     // status, nothing was found.
     let dirty_log = filesystem == Filesystem::Xfs && parsed.pending_replay.is_some();
     let nothing = parsed.problems.is_empty() && parsed.more_problems == 0;
     if errors && nothing && !dirty_log {
-        return Err(format!(
-            "{checker} ended with status {status} and told nothing that it found"
-        ));
+        return Err(RunFailure::NothingReported(status));
     }
     let real = non_transient(&parsed.problems).next().is_some();
     Ok(match mode {
@@ -66,9 +94,9 @@ fn is_clean(
     })
 }
 
-/// e2fsck finds damage and then cannot go on because of it (status 12: 4 errors left, 8
-/// operational). While writers go on a healthy filesystem makes it do that too; where nothing
-/// moves, what it had named by then is so. A device that fails and want of memory have words of
+/// e2fsck finds damage and cannot continue because of it (status 12: 4 errors left, 8 operational).
+/// On a live filesystem this also happens without damage; where the data does not change, the
+/// problems reported until then are real. A failing device and a lack of memory have messages of
 /// their own.
 fn aborted_on_damage(
     filesystem: Filesystem,
@@ -76,67 +104,58 @@ fn aborted_on_damage(
     status: i32,
     parsed: &ParsedOutput,
 ) -> bool {
-    let named = |flaw: &&Problem| flaw.weight == Weight::Damage && !flaw.text.starts_with("Error ");
+    let named = |problem: &&Problem| {
+        problem.weight == Weight::Damage && !problem.text.starts_with("Error ")
+    };
     let aborted = filesystem == Filesystem::Ext4
         && status == 12
         && parsed.failure.as_deref() == Some(crate::model::check::parse::E2FSCK_ABORTED);
-    aborted && mode != Mode::Live && parsed.problems.iter().any(|flaw| named(&flaw))
+    aborted && mode != Mode::Live && parsed.problems.iter().any(|problem| named(&problem))
 }
 
-fn exit_status(checker: &str, end: &Termination) -> Result<i32, String> {
-    match end {
-        Termination::Exited(status) => Ok(*status),
-        Termination::Signal(number) => Err(format!(
-            "{checker} was ended by signal {number}{}",
-            signal_name(*number)
-        )),
-        Termination::TimedOut => Err(format!("{checker} was not through in time")),
-        Termination::Cancelled => Err(format!("{checker} was stopped")),
-        Termination::Stuck(Some(place)) => Err(format!(
-            "{checker} hangs in the kernel ({place}): the device does not answer"
-        )),
-        Termination::Stuck(None) => Err(format!(
-            "{checker} hangs in the kernel: the device does not answer"
-        )),
-        Termination::NotStarted(why) => Err(format!("{checker} could not be started: {why}")),
-    }
+fn exit_status(end: &Termination) -> Result<i32, RunFailure> {
+    Err(match end {
+        Termination::Exited(status) => return Ok(*status),
+        Termination::Signal(number) => RunFailure::Signal(*number),
+        Termination::TimedOut => RunFailure::TimedOut,
+        Termination::Cancelled => RunFailure::Cancelled,
+        Termination::Stuck(Some(function)) => RunFailure::StuckAt(function.clone()),
+        Termination::Stuck(None) => RunFailure::Stuck,
+        Termination::NotStarted(why) => RunFailure::NotStarted(why.clone()),
+    })
 }
 
-/// Whether the exit status means that errors are left. An error: the status is no result; says why.
-fn errors_left(filesystem: Filesystem, status: i32) -> Result<bool, String> {
+/// Whether the exit status means that errors are left.
+fn errors_left(filesystem: Filesystem, status: i32) -> Result<bool, RunFailure> {
     match (filesystem, status) {
         (_, 0) => Ok(false),
         // e2fsck(8): 4 errors left uncorrected; 8 operational, 16 usage, 32 cancelled, 128 library:
         // with any of the latter the run was not completed.
-        (Filesystem::Ext4, 4) => Ok(true),
-        (Filesystem::Ext4, status) => {
-            let bits = [
-                (1, "errors corrected"),
-                (2, "reboot needed"),
-                (8, "operational error"),
-                (16, "wrong usage"),
-                (32, "cancelled"),
-                (128, "library error"),
-            ];
-            let said: Vec<&str> = bits
-                .iter()
-                .filter(|(bit, _)| status & bit != 0)
-                .map(|(_, words)| *words)
-                .collect();
-            Err(format!(
-                "e2fsck ended with status {status} ({})",
-                if said.is_empty() {
-                    "unknown".to_owned()
-                } else {
-                    said.join(", ")
-                }
-            ))
-        }
-        (Filesystem::Xfs | Filesystem::Btrfs, 1) => Ok(true),
-        (filesystem, status) => Err(format!(
-            "{} ended with status {status}, which it does not use for findings",
-            filesystem.checker().0
-        )),
+        (Filesystem::Ext4, 4) | (Filesystem::Xfs | Filesystem::Btrfs, 1) => Ok(true),
+        (Filesystem::Ext4, status) => Err(RunFailure::E2fsckStatus(status)),
+        (_, status) => Err(RunFailure::UnknownStatus(status)),
+    }
+}
+
+/// The bits of e2fsck's exit status that are no result.
+fn e2fsck_status_text(status: i32) -> String {
+    let bits = [
+        (1, "errors corrected"),
+        (2, "reboot needed"),
+        (8, "operational error"),
+        (16, "wrong usage"),
+        (32, "cancelled"),
+        (128, "library error"),
+    ];
+    let set: Vec<&str> = bits
+        .iter()
+        .filter(|(bit, _)| status & bit != 0)
+        .map(|(_, text)| *text)
+        .collect();
+    if set.is_empty() {
+        "unknown".to_owned()
+    } else {
+        set.join(", ")
     }
 }
 

@@ -19,8 +19,8 @@ const MAX_SEARCH_DAYS: u32 = 63;
 /// `daily 03:00`, `Sun 03:00`, `Mon,Thu 02:30`, `1 04:00` (the first of each month), `1,15 04:00`;
 /// local time.
 ///
-/// A month without that day is passed over. A time that a change of the clock leaves out is as much
-/// later; one that comes twice counts at its first.
+/// A month without that day is skipped. A time that a clock change skips is later by that amount;
+/// of a time that occurs twice, the first counts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Calendar {
@@ -123,7 +123,7 @@ impl Calendar {
             .date()
             .yesterday()
             .ok()?;
-        let strike = |date: Date| {
+        let occurrence = |date: Date| {
             date.to_datetime(self.time)
                 .to_zoned(zone.clone())
                 .ok()?
@@ -135,7 +135,7 @@ impl Calendar {
             .series(jiff::Span::new().days(1))
             .take(MAX_SEARCH_DAYS as usize + 2)
             .filter(|date| self.includes(*date))
-            .filter_map(strike)
+            .filter_map(occurrence)
             .find(|at| *at > after)
     }
 }
@@ -148,9 +148,10 @@ pub(crate) enum Schedule {
     At(Calendar),
 }
 
-/// The next time after `last` (the last check's end, or when the volume was first seen), spread by
-/// up to `jitter` by the volume's own `name`: the same volume always has the same share of it. A
-/// calendar's jitter longer than the time between its strikes still leaves one check for each.
+/// The next time after `last` (the last check's end, or the time when the volume was first found),
+/// spread by up to `jitter` by the volume's own `name`: the same volume always has the same share
+/// of it. Where the jitter is longer than a calendar's interval, each occurrence still has one
+/// check.
 pub(crate) fn next_due(
     schedule: &Schedule,
     last: Timestamp,

@@ -1,26 +1,27 @@
 //! The classifier of kernel records: reports an incident at the record that decides it.
 //!
 //! In: records in order, each with the time that its evidence carries. Out: `Event`s and
-//! `NameAssignment`s. Pure and bounded: open incidents expire, and `oldest_open` tells a restarted
-//! reader where to read again so that it decides them the same way.
+//! `NameAssignment`s. Pure and bounded: open incidents expire, and `oldest_open` gives a restarted
+//! reader the record from which it decides them with the same result.
 
 mod host_state;
 mod incident_update;
+mod topology;
 
 use jiff::Timestamp;
 
 use crate::model::kernel_log::classify::host_state::HostState;
 use crate::model::kernel_log::classify::incident_update::IncidentUpdate;
 use crate::model::kernel_log::event::{
-    Blame, Class, DeviceName, Domain, Event, Line, LineOrigin, MAX_LINE_BYTES, NameAssignment,
+    Blame, Class, DeviceName, Domain, Event, Line, MAX_LINE_BYTES, NameAssignment,
 };
 use crate::model::kernel_log::incident::{Incident, LogPosition};
 use crate::model::kernel_log::parsed_record::{
-    AtaRecord, DeviceKind, ParsedRecord, RecordKind, ScsiRecord, TopologyUpdate,
+    AtaRecord, DeviceKind, ParsedRecord, RecordKind, ScsiRecord,
 };
 use crate::model::kernel_log::record::Record;
 use crate::model::kernel_log::rule::{Role, Rule};
-use crate::model::kernel_log::{device_map, device_name, rules};
+use crate::model::kernel_log::{device_map, rules};
 
 /// Incidents that are open at once; with more failing drives, the oldest is decided early.
 const MAX_OPEN_INCIDENTS: usize = 64;
@@ -32,8 +33,8 @@ const MAX_PENDING_NOTICES: usize = 1_024;
 /// The host's settings for the classifier.
 #[derive(Clone, Debug, Default)]
 pub struct ClassifierOptions {
-    /// Kernel names that count as drives although they usually do not; `*` at the end stands for
-    /// anything (`loop*`).
+    /// Kernel names that count as drives although they usually do not; a final `*` matches any end
+    /// (`loop*`).
     pub admit: Vec<String>,
 }
 
@@ -100,10 +101,11 @@ struct UnnamedRecovery {
 }
 
 /// A parsed record with its rule and its evidence.
+#[derive(Clone, Copy)]
 struct RecordContext<'a> {
     rule: &'static Rule,
     parsed: &'a ParsedRecord,
-    line: Line,
+    line: &'a Line,
     position: LogPosition,
 }
 
@@ -146,20 +148,14 @@ impl Classifier {
             {
                 incident.key = renamed.block;
             }
-            let line = Line {
-                time,
-                text: truncate(&record.text),
-                origin: LineOrigin::KernelLog,
+            let text = &record.text[..record.text.floor_char_boundary(MAX_LINE_BYTES)];
+            let context = RecordContext {
+                rule,
+                parsed: &parsed,
+                line: &Line::of_kernel_log(time, text.to_owned()),
+                position: now,
             };
-            self.apply_record(
-                &RecordContext {
-                    rule,
-                    parsed: &parsed,
-                    line,
-                    position: now,
-                },
-                out,
-            );
+            self.apply_record(&context, out);
         }
         self.update_open_since(record.seq);
     }
@@ -186,7 +182,7 @@ impl Classifier {
         self.open_since = None;
     }
 
-    /// Sequence number from which a new reader must start to decide the open incidents the same way.
+    /// Sequence number from which a new reader must start to decide the open incidents equally.
     /// None: nothing is open.
     pub fn oldest_open(&self) -> Option<u64> {
         self.open_since
@@ -197,7 +193,8 @@ impl Classifier {
         std::mem::take(&mut self.name_assignments)
     }
 
-    /// Requests that devices rejected as impossible since the last call: their errors are no errors.
+    /// Requests that devices rejected as impossible since the last call: their errors are no
+    /// errors.
     pub(crate) fn take_rejected_requests(&mut self) -> Vec<RejectedRequest> {
         std::mem::take(&mut self.pending.rejected_requests)
     }
@@ -269,7 +266,7 @@ impl Classifier {
 
     fn apply_record(&mut self, context: &RecordContext<'_>, out: &mut Vec<Event>) {
         let parsed = context.parsed;
-        let of_filesystem = context.rule.behavior.domain == Domain::Filesystem;
+        let of_filesystem = context.rule.family.domain == Domain::Filesystem;
         match &parsed.kind {
             RecordKind::Topology(learn) => return self.apply_topology(learn, context, out),
             RecordKind::Suppressed(count) => {
@@ -291,7 +288,7 @@ impl Classifier {
         if !of_filesystem && self.host.is_excluded(parsed, &context.line.text) {
             return;
         }
-        let role = context.rule.behavior.role;
+        let role = context.rule.family.role;
         if role == Some(Role::NetworkOutage) {
             self.host.network_outage = Some(context.position);
         }
@@ -309,14 +306,8 @@ impl Classifier {
                     .set_kind(&DeviceName::ScsiHost(host), DeviceKind::Usb);
             }
         }
-        let key = if of_filesystem {
-            format!("fs:{}", parsed.device)
-        } else {
-            self.host.devices.drive_key(&parsed.device)
-        };
-        let mut incident =
-            self.take_incident(key, parsed, context.position, context.line.time, out);
-        incident.touch(context.position);
+        let key = self.incident_key(&parsed.device, of_filesystem);
+        let mut incident = self.take_incident(key, context, out);
         // This record only announces the report to come, and is no evidence.
         if parsed.kind != RecordKind::Ata(AtaRecord::NcqLogUnreadable) {
             if incident.first_unreported.is_none() && incident.unreported_records == 0 {
@@ -328,25 +319,46 @@ impl Classifier {
         self.open_incidents.push(incident);
     }
 
-    /// The incident that is open on this device, or a new one.
+    fn incident_key(&self, device: &DeviceName, of_filesystem: bool) -> String {
+        if of_filesystem {
+            format!("fs:{device}")
+        } else {
+            self.host.devices.drive_key(device)
+        }
+    }
+
+    fn take_open_incident(&mut self, key: &str) -> Option<Incident> {
+        let at = self
+            .open_incidents
+            .iter()
+            .position(|incident| incident.key == key)?;
+        Some(self.open_incidents.swap_remove(at))
+    }
+
+    /// The incident that is open on this device, or a new one, with this record as its last.
     fn take_incident(
         &mut self,
         key: String,
-        parsed: &ParsedRecord,
-        now: LogPosition,
-        time: Timestamp,
+        context: &RecordContext<'_>,
         out: &mut Vec<Event>,
     ) -> Incident {
-        if let Some(at) = self
-            .open_incidents
-            .iter()
-            .position(|incident| incident.key == key)
-        {
-            return self.open_incidents.swap_remove(at);
+        let mut incident = self.find_or_open_incident(key, context, out);
+        incident.touch(context.position);
+        incident
+    }
+
+    fn find_or_open_incident(
+        &mut self,
+        key: String,
+        context: &RecordContext<'_>,
+        out: &mut Vec<Event>,
+    ) -> Incident {
+        if let Some(incident) = self.take_open_incident(&key) {
+            return incident;
         }
         // The SCSI layer repeats libata's report of a port whose disk was not known yet: now it is.
         if let (RecordKind::Scsi(_), Some(DeviceName::Hctl(hctl))) =
-            (&parsed.kind, &parsed.other_name)
+            (&context.parsed.kind, &context.parsed.other_name)
         {
             let port = self.open_incidents.iter().position(|incident| {
                 (incident.pending_repeats > 0 || incident.ata.failed_command_unknown)
@@ -368,9 +380,10 @@ impl Classifier {
         }
         if self.open_incidents.len() >= MAX_OPEN_INCIDENTS {
             let mut oldest = self.open_incidents.swap_remove(0);
-            self.update(&mut oldest, out).finish_command(now, time);
+            self.update(&mut oldest, out)
+                .finish_command(context.position, context.line.time);
         }
-        Incident::open(key, now)
+        Incident::open(key, context.position)
     }
 
     /// `attempting task abort!`: the next record names the command's device, or is unrelated.
@@ -412,145 +425,16 @@ impl Classifier {
         };
         self.last_addressed = Some((address, parsed.device.clone(), parsed.other_name.clone()));
         self.host.prefer_block_name(&mut parsed);
-        self.apply_record(
-            &RecordContext {
-                rule,
-                parsed: &parsed,
-                line,
-                position: now,
-            },
-            out,
-        );
+        let context = RecordContext {
+            rule,
+            parsed: &parsed,
+            line: &line,
+            position: now,
+        };
+        self.apply_record(&context, out);
     }
-
-    fn apply_topology(
-        &mut self,
-        learn: &TopologyUpdate,
-        context: &RecordContext<'_>,
-        out: &mut Vec<Event>,
-    ) {
-        let parsed = context.parsed;
-        match learn {
-            TopologyUpdate::DiskAttached | TopologyUpdate::FilesystemMounted => {
-                let (DeviceName::Block(name) | DeviceName::Nvme(name)) = &parsed.device else {
-                    return;
-                };
-                let filesystem = *learn == TopologyUpdate::FilesystemMounted;
-                if let Some(DeviceName::Block(host)) = &parsed.other_name
-                    && device_name::is_mmc_host(host)
-                {
-                    self.host.devices.add_card(host, name);
-                }
-                // The open incident belongs to the former device of this name.
-                let key = if filesystem {
-                    format!("fs:{name}")
-                } else {
-                    self.host.devices.drive_key(&parsed.device)
-                };
-                if let Some(at) = self
-                    .open_incidents
-                    .iter()
-                    .position(|incident| incident.key == key)
-                {
-                    let mut former = self.open_incidents.swap_remove(at);
-                    self.update(&mut former, out)
-                        .finish_command(context.position, context.line.time);
-                }
-                if self.name_assignments.len() >= MAX_PENDING_NOTICES {
-                    self.name_assignments.remove(0);
-                }
-                self.name_assignments.push(NameAssignment {
-                    seq: context.position.seq,
-                    name: name.clone(),
-                    at: context.line.time,
-                    is_filesystem: filesystem,
-                });
-            }
-            TopologyUpdate::ScsiHost { host, driver } => {
-                self.host.devices.add_scsi_host(*host, driver)
-            }
-            TopologyUpdate::AtaPort(port) => self.host.devices.add_ata_port(*port),
-            TopologyUpdate::AtaPortOfHost => {
-                if let (DeviceName::Ata { port, .. }, Some(DeviceName::Hctl(hctl))) =
-                    (&parsed.device, &parsed.other_name)
-                    && let Some(host) = device_map::scsi_host_of(hctl)
-                {
-                    self.host.devices.link_port_to_host(*port, host);
-                }
-            }
-            TopologyUpdate::Model(model) => {
-                if is_virtual_model(model) {
-                    self.host
-                        .devices
-                        .set_kind(&parsed.device, DeviceKind::Virtual);
-                }
-            }
-            TopologyUpdate::Kind(kind) => self.host.devices.set_kind(&parsed.device, *kind),
-            TopologyUpdate::UsbReset(path) => {
-                if let Some(host) = self.host.devices.host_of_usb_path(path) {
-                    let parsed = ParsedRecord::new(
-                        DeviceName::ScsiHost(host),
-                        RecordKind::Cause(Class::Reset, Blame::No),
-                    );
-                    let key = self.host.devices.drive_key(&parsed.device);
-                    let mut incident =
-                        self.take_incident(key, &parsed, context.position, context.line.time, out);
-                    incident.touch(context.position);
-                    let new = !incident.reported.contains(Class::Reset);
-                    let context = RecordContext {
-                        rule: context.rule,
-                        parsed: &parsed,
-                        line: context.line.clone(),
-                        position: context.position,
-                    };
-                    self.update(&mut incident, out)
-                        .emit(&context, Class::Reset, Blame::No, new);
-                    self.open_incidents.push(incident);
-                }
-            }
-            TopologyUpdate::SlotEmptied => self.host.slot_outage = Some(context.position),
-            TopologyUpdate::UsbDisconnect(path) => {
-                if let Some(host) = self.host.devices.host_of_usb_path(path) {
-                    self.host
-                        .devices
-                        .set_kind(&DeviceName::ScsiHost(host), DeviceKind::Usb);
-                }
-            }
-            TopologyUpdate::VirtualMachine => self.host.devices.is_virtual_machine = true,
-            TopologyUpdate::Boot => self.reset_for_boot(),
-        }
-    }
-}
-
-fn is_virtual_model(model: &str) -> bool {
-    [
-        "QEMU",
-        "VMware",
-        "VBOX",
-        "Msft",
-        "Virtual",
-        "VIRTUAL",
-        "LIO-ORG",
-        "IET",
-        "scsi_debug",
-        "Google  PersistentDisk",
-        "Google",
-        "XENSRC",
-        "Nutanix",
-        "NUTANIX",
-    ]
-    .iter()
-    .any(|word| model.contains(word))
 }
 
 fn ata_port_of(key: &str) -> Option<u32> {
     key.strip_prefix("ata")?.parse().ok()
-}
-
-fn truncate(text: &str) -> String {
-    let mut end = text.len().min(MAX_LINE_BYTES);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    text[..end].to_owned()
 }

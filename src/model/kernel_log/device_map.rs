@@ -202,16 +202,16 @@ impl DeviceMap {
                 .get(hctl)
                 .cloned()
                 .unwrap_or_else(|| hctl.clone()),
-            DeviceName::Ata { port, device } => {
+            DeviceName::Ata { port, device: unit } => {
                 let hctl = self
                     .host_of_port(*port)
-                    .map(|host| format!("{host}:0:{}:0", device.unwrap_or(0)));
+                    .map(|host| format!("{host}:0:{}:0", unit.unwrap_or(0)));
                 match hctl.and_then(|hctl| self.name_by_hctl.get(&hctl)) {
                     Some(name) => name.clone(),
                     // A port and its only device have one key; the slave on a PATA cable has
                     // another.
-                    None if device.unwrap_or(0) == 0 => format!("ata{port}"),
-                    None => ata_key(*port, *device),
+                    None if unit.unwrap_or(0) == 0 => format!("ata{port}"),
+                    None => device.to_string(),
                 }
             }
             other => other.to_string(),
@@ -234,10 +234,6 @@ impl DeviceMap {
             _ => None,
         }
     }
-}
-
-fn ata_key(port: u32, device: Option<u32>) -> String {
-    DeviceName::Ata { port, device }.to_string()
 }
 
 fn scsi_host_key(host: u32) -> String {

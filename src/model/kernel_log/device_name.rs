@@ -10,28 +10,22 @@ use crate::model::kernel_log::event::DeviceName;
 pub(crate) fn find_in_text(text: &str) -> (DeviceName, Option<DeviceName>) {
     let text = text.trim_start();
     let (first, rest) = token(text);
-    match first {
-        "sd" | "scsi" | "sr" | "st" | "ses" | "osst" | "ch" | "sg" => parse_scsi_prefix(rest),
-        "nvme" => (
-            rest.split([':', ' '])
-                .next()
-                .and_then(parse_nvme_controller)
-                .or_else(|| parse_pci(rest))
-                .unwrap_or(DeviceName::Unnamed),
-            None,
-        ),
-        "block" => (
-            rest.split(':')
-                .next()
-                .and_then(parse_block)
-                .unwrap_or(DeviceName::Unnamed),
-            None,
-        ),
+    let device = match first {
+        "sd" | "scsi" | "sr" | "st" | "ses" | "osst" | "ch" | "sg" => {
+            return parse_scsi_prefix(rest);
+        }
+        "nvme" => rest
+            .split([':', ' '])
+            .next()
+            .and_then(parse_nvme_controller)
+            .or_else(|| parse_pci(rest)),
+        "block" => rest.split(':').next().and_then(parse_block),
         "XFS" | "EXT4-fs" | "EXT3-fs" | "EXT2-fs" | "F2FS-fs" | "FAT-fs" | "BTRFS" | "BTRFS:"
-        | "GFS2:" | "ext4" | "JFS" | "EROFS" => (parse_parenthesized(text), None),
-        "device-mapper:" => (parse_dm_prefix(rest), None),
-        _ => (parse_driver_prefix(first, rest), None),
-    }
+        | "GFS2:" | "ext4" | "JFS" | "EROFS" => parse_parenthesized(text),
+        "device-mapper:" => parse_dm_prefix(rest),
+        _ => parse_driver_prefix(first, rest),
+    };
+    (device.unwrap_or(DeviceName::Unnamed), None)
 }
 
 /// `2:0:0:0: [sdb] …`, `host6: …`
@@ -59,25 +53,24 @@ fn parse_scsi_prefix(rest: &str) -> (DeviceName, Option<DeviceName>) {
 
 /// A name before the first colon: `ata3.00:`, `nvme0n1:`, `mmcblk0:`, `md/raid1:md0:`,
 /// `md: sdb1 …`, `virtio_blk virtio1: [vda]`.
-fn parse_driver_prefix(first: &str, rest: &str) -> DeviceName {
+fn parse_driver_prefix(first: &str, rest: &str) -> Option<DeviceName> {
     if let Some((_, array)) = first.trim_end_matches(':').split_once("md/raid") {
         return array
             .split_once(':')
-            .and_then(|(_, name)| parse_block(name))
-            .unwrap_or(DeviceName::Unnamed);
+            .and_then(|(_, name)| parse_block(name));
     }
     let name = first.split(':').next().unwrap_or_default();
     if let Some(ata) = parse_ata(name) {
-        return ata;
+        return Some(ata);
     }
     if let Some(host) = name.strip_prefix("scsi").and_then(|host| host.parse().ok()) {
-        return DeviceName::ScsiHost(host);
+        return Some(DeviceName::ScsiHost(host));
     }
     if first.ends_with(':') && is_disk_name(name) {
-        return parse_block(name).unwrap_or(DeviceName::Unnamed);
+        return parse_block(name);
     }
     if let Some(nvme) = parse_nvme_controller(name) {
-        return nvme;
+        return Some(nvme);
     }
     if let Some(device) = rest
         .split_once('[')
@@ -85,35 +78,26 @@ fn parse_driver_prefix(first: &str, rest: &str) -> DeviceName {
         .and_then(|after| after.split_once(']'))
         && is_disk_name(device.0)
     {
-        return parse_block(device.0).unwrap_or(DeviceName::Unnamed);
+        return parse_block(device.0);
     }
-    parse_pci(rest).unwrap_or(DeviceName::Unnamed)
+    parse_pci(rest)
 }
 
 /// `(device sda1)`, `(device sda1 state EA)`, `(dm-4)`, `(device <uuid>)`
-pub(crate) fn parse_parenthesized(text: &str) -> DeviceName {
+fn parse_parenthesized(text: &str) -> Option<DeviceName> {
     let head = text
         .char_indices()
         .nth(90)
         .map_or(text, |(end, _)| &text[..end]);
-    let Some((inside, _)) = head
-        .split_once('(')
-        .and_then(|(_, rest)| rest.split_once(')'))
-    else {
-        return DeviceName::Unnamed;
-    };
+    let (inside, _) = head.split_once('(')?.1.split_once(')')?;
     let name = inside.strip_prefix("device ").unwrap_or(inside);
     let name = name.strip_prefix("dev ").unwrap_or(name);
-    parse(name.split(' ').next().unwrap_or_default()).unwrap_or(DeviceName::Unnamed)
+    parse(name.split(' ').next().unwrap_or_default())
 }
 
 /// `thin: 253:5: …`, `multipath: Failing path 8:176.`, `integrity: dm-0: …`
-fn parse_dm_prefix(rest: &str) -> DeviceName {
-    rest.split(": ")
-        .skip(1)
-        .take(2)
-        .find_map(parse)
-        .unwrap_or(DeviceName::Unnamed)
+fn parse_dm_prefix(rest: &str) -> Option<DeviceName> {
+    rest.split(": ").skip(1).take(2).find_map(parse)
 }
 
 /// A device name of any form.
@@ -196,18 +180,12 @@ fn is_disk_name(name: &str) -> bool {
     ]
     .iter()
     .any(|prefix| {
-        name.strip_prefix(prefix)
-            .is_some_and(|rest| !rest.is_empty())
-            && name
-                .bytes()
-                .any(|byte| byte.is_ascii_digit() || rest_is_letters(name, prefix))
+        name.strip_prefix(prefix).is_some_and(|rest| {
+            !rest.is_empty()
+                && (name.bytes().any(|byte| byte.is_ascii_digit())
+                    || rest.bytes().all(|byte| byte.is_ascii_lowercase()))
+        })
     })
-}
-
-fn rest_is_letters(name: &str, prefix: &str) -> bool {
-    name[prefix.len()..]
-        .bytes()
-        .all(|byte| byte.is_ascii_lowercase())
 }
 
 /// The whole disk of a partition: `sda1` → `sda`, `nvme0n1p2` → `nvme0n1`.
@@ -244,12 +222,16 @@ pub(crate) fn drive_of(name: &str) -> &str {
 
 /// Never a drive: a software device, optical, tape, or a flash translation layer (mtdblock).
 pub(crate) fn is_never_drive(name: &str) -> bool {
-    [
+    const PREFIXES: [&str; 16] = [
         "loop", "sr", "scd", "fd", "ram", "zram", "nbd", "mtdblock", "st", "nst", "rbd", "drbd",
         "nullb", "ubiblock", "romblock", "cdrom",
-    ]
-    .iter()
-    .any(|prefix| {
+    ];
+    has_numbered_prefix(name, &PREFIXES)
+}
+
+/// One of the prefixes, followed by a digit.
+fn has_numbered_prefix(name: &str, prefixes: &[&str]) -> bool {
+    prefixes.iter().any(|prefix| {
         name.strip_prefix(prefix)
             .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
     })
@@ -272,10 +254,7 @@ pub(crate) fn is_virtual(name: &str) -> bool {
 
 /// A device that is stacked on others.
 pub(crate) fn is_stacked(name: &str) -> bool {
-    ["dm-", "md", "bcache"].iter().any(|prefix| {
-        name.strip_prefix(prefix)
-            .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
-    })
+    has_numbered_prefix(name, &["dm-", "md", "bcache"])
 }
 
 #[cfg(test)]

@@ -91,7 +91,7 @@ impl ErrorHistory {
             return false;
         };
         let before = tally.sectors.len();
-        tally.sectors.retain(|place| place.sector != sector);
+        tally.sectors.retain(|failed| failed.sector != sector);
         if tally.sectors.len() == before {
             return false;
         }
@@ -216,16 +216,16 @@ impl ErrorTally {
         last: Timestamp,
         read: bool,
     ) -> bool {
-        if let Some(place) = self
+        if let Some(failed) = self
             .sectors
             .iter_mut()
-            .find(|place| place.sector == sector && place.device == device)
+            .find(|failed| failed.sector == sector && failed.device == device)
         {
             // Time between two attempts; failures that came together are one attempt.
-            let again = elapsed(place.last, first) >= RETRY_WINDOW;
-            place.times = place.times.saturating_add(u32::from(again));
-            place.last = place.last.max(last);
-            place.is_read |= read;
+            let again = elapsed(failed.last, first) >= RETRY_WINDOW;
+            failed.times = failed.times.saturating_add(u32::from(again));
+            failed.last = failed.last.max(last);
+            failed.is_read |= read;
             return again;
         }
         let full = self.sectors.len() >= MAX_FAILED_SECTORS;
@@ -235,7 +235,7 @@ impl ErrorTally {
                 .sectors
                 .iter()
                 .enumerate()
-                .min_by_key(|(_, place)| place.last)
+                .min_by_key(|(_, failed)| failed.last)
                 .map(|(at, _)| at);
             oldest.map(|at| self.sectors.remove(at));
             self.more_sectors = self.more_sectors.saturating_add(1);
@@ -276,19 +276,19 @@ impl ErrorTally {
         self.episodes.dedup();
         let surplus = self.episodes.len().saturating_sub(MAX_EPISODES);
         self.episodes.drain(..surplus);
-        for place in old.sectors {
+        for failed in old.sectors {
             let room = self.sectors.len() < MAX_FAILED_SECTORS;
             match self
                 .sectors
                 .iter_mut()
-                .find(|known| known.sector == place.sector && known.device == place.device)
+                .find(|known| known.sector == failed.sector && known.device == failed.device)
             {
                 Some(known) => {
-                    known.times = known.times.saturating_add(place.times);
-                    known.first = known.first.min(place.first);
-                    known.last = known.last.max(place.last);
+                    known.times = known.times.saturating_add(failed.times);
+                    known.first = known.first.min(failed.first);
+                    known.last = known.last.max(failed.last);
                 }
-                None if room => self.sectors.push(place),
+                None if room => self.sectors.push(failed),
                 None => self.more_sectors = self.more_sectors.saturating_add(1),
             }
         }
@@ -307,22 +307,22 @@ impl ErrorTally {
         let within = self
             .sectors
             .iter()
-            .filter(|place| elapsed(place.last, self.last.time) <= window)
+            .filter(|failed| elapsed(failed.last, self.last.time) <= window)
             .count() as u64;
         within.saturating_add(self.more_sectors)
     }
 
     /// The sector failed within `window` before the last record.
-    pub(crate) fn is_recent(&self, place: &FailedSector, window: Duration) -> bool {
-        elapsed(place.last, self.last.time) <= window
+    pub(crate) fn is_recent(&self, failed: &FailedSector, window: Duration) -> bool {
+        elapsed(failed.last, self.last.time) <= window
     }
 
     /// A sector that failed in more than one attempt within `window` before the last record.
     pub(crate) fn repeatedly_failed_sector(&self, window: Duration) -> Option<&FailedSector> {
         self.sectors
             .iter()
-            .filter(|place| elapsed(place.last, self.last.time) <= window)
-            .find(|place| place.times > 1)
+            .filter(|failed| elapsed(failed.last, self.last.time) <= window)
+            .find(|failed| failed.times > 1)
     }
 }
 
@@ -352,7 +352,7 @@ mod tests {
         assert_eq!(
             tally
                 .repeatedly_failed_sector(Duration::MAX)
-                .map(|place| (place.sector, place.times)),
+                .map(|failed| (failed.sector, failed.times)),
             Some((2048, 2))
         );
         assert_eq!(

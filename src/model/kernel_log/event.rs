@@ -180,6 +180,14 @@ pub enum LineOrigin {
 }
 
 impl Line {
+    pub(crate) fn of_kernel_log(time: Timestamp, text: String) -> Line {
+        Line {
+            time,
+            text,
+            origin: LineOrigin::KernelLog,
+        }
+    }
+
     /// Whether a filesystem of this type (mountinfo's) can have printed the line: each fs/*/ prints
     /// its name first. True where the text names no filesystem.
     pub(crate) fn matches_fs_type(&self, fs_type: &str) -> bool {

@@ -33,18 +33,12 @@ pub enum DriveFault {
 /// The events of one device in a log, summed up.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DeviceSummary {
+    /// Incidents of each class.
     pub classes: BTreeMap<Class, u64>,
     pub sectors: BTreeSet<u64>,
     pub suppressed: u64,
     blame: Option<Blame>,
-    offlined: bool,
-    failed_by_md: bool,
-    reset_unanswered: bool,
-    /// The sense data are those of a software target.
-    software_sense: bool,
-    medium_without_sector: bool,
-    /// ATA's or NVMe's own status, which no software target forwards.
-    reported_by_drive: bool,
+    evidence: BTreeSet<Evidence>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -71,29 +65,14 @@ impl FaultSummary {
     /// Removes devices whose errors have no cause and lie in sectors that the device rejected: the
     /// same rejections, printed without their reason.
     pub(crate) fn remove_rejected(&mut self) -> Vec<(String, u64)> {
-        let only_io = |record: &DeviceSummary| {
-            record
-                .classes
-                .iter()
-                .all(|(class, count)| *class == Class::Io || *count == 0)
-        };
-        let refused = |name: &str, sectors: &BTreeSet<u64>| {
-            self.devices
-                .get(name)
-                .is_some_and(|record| only_io(record) && record.sectors.is_subset(sectors))
-        };
-        let gone: Vec<String> = self
-            .rejected_sectors
+        self.rejected_sectors
             .iter()
-            .filter(|(name, sectors)| refused(name, sectors))
-            .map(|(name, _)| name.clone())
-            .collect();
-        let count = |record: DeviceSummary| record.classes.values().sum();
-        gone.into_iter()
-            .filter_map(|name| {
-                self.devices
-                    .remove(&name)
-                    .map(|record| (name, count(record)))
+            .filter_map(|(name, sectors)| {
+                self.devices.get(name).filter(|summary| {
+                    summary.has_only_io() && summary.sectors.is_subset(sectors)
+                })?;
+                let summary = self.devices.remove(name)?;
+                Some((name.clone(), summary.classes.values().sum()))
             })
             .collect()
     }
@@ -158,31 +137,35 @@ impl FaultSummary {
 
 impl DeviceSummary {
     fn add(&mut self, event: &Event) {
-        *self.classes.entry(event.class).or_default() += event.count;
+        if event.count > 0 {
+            *self.classes.entry(event.class).or_default() += event.count;
+            self.blame = self.blame.max(Some(event.blame));
+        }
         for sector in &event.sectors {
             if self.sectors.len() < MAX_DEVICE_SECTORS {
                 self.sectors.insert(*sector);
             }
         }
         self.suppressed += event.suppressed;
-        if event.count > 0 {
-            self.blame = self.blame.max(Some(event.blame));
-        }
         let evidence = rules::table()
             .find(&event.rule)
-            .and_then(|rule| rule.behavior.evidence);
-        match (evidence, event.blame) {
-            (Some(Evidence::Offlined), Blame::Unclear) => self.offlined = true,
-            (Some(Evidence::ResetUnanswered), Blame::Unclear) => self.reset_unanswered = true,
-            (Some(Evidence::DriveStatus), Blame::Yes) => self.reported_by_drive = true,
-            (Some(Evidence::FailedByRedundancy), _) => self.failed_by_md = true,
-            (Some(Evidence::SoftwareSense), _) => self.software_sense = true,
-            (Some(Evidence::MediumWithoutSector), _) => self.medium_without_sector = true,
-            (
-                Some(Evidence::Offlined | Evidence::ResetUnanswered | Evidence::DriveStatus) | None,
-                _,
-            ) => {}
-        }
+            .and_then(|rule| rule.family.evidence)
+            .filter(|evidence| match evidence {
+                Evidence::Offlined | Evidence::ResetUnanswered => event.blame == Blame::Unclear,
+                Evidence::DriveStatus => event.blame == Blame::Yes,
+                Evidence::FailedByRedundancy
+                | Evidence::SoftwareSense
+                | Evidence::MediumWithoutSector => true,
+            });
+        self.evidence.extend(evidence);
+    }
+
+    fn has(&self, evidence: Evidence) -> bool {
+        self.evidence.contains(&evidence)
+    }
+
+    fn has_only_io(&self) -> bool {
+        self.classes.keys().all(|class| *class == Class::Io)
     }
 
     fn merge(&mut self, other: DeviceSummary) {
@@ -192,12 +175,7 @@ impl DeviceSummary {
         self.sectors.extend(other.sectors);
         self.suppressed += other.suppressed;
         self.blame = self.blame.max(other.blame);
-        self.offlined |= other.offlined;
-        self.failed_by_md |= other.failed_by_md;
-        self.reset_unanswered |= other.reset_unanswered;
-        self.reported_by_drive |= other.reported_by_drive;
-        self.software_sense |= other.software_sense;
-        self.medium_without_sector |= other.medium_without_sector;
+        self.evidence.extend(other.evidence);
     }
 
     pub(crate) fn fault(&self, name: &str) -> DriveFault {
@@ -216,14 +194,19 @@ impl DeviceSummary {
     fn fault_from_blame(&self) -> DriveFault {
         match self.blame {
             Some(Blame::Yes)
-                if !self.reported_by_drive
-                    && (self.software_sense || self.medium_without_sector) =>
+                if !self.has(Evidence::DriveStatus)
+                    && (self.has(Evidence::SoftwareSense)
+                        || self.has(Evidence::MediumWithoutSector)) =>
             {
                 DriveFault::Unclear
             }
             Some(Blame::Yes) => DriveFault::Yes,
-            Some(Blame::Unclear) if self.offlined && self.failed_by_md => DriveFault::Yes,
-            Some(Blame::Unclear) if self.reset_unanswered => DriveFault::Yes,
+            Some(Blame::Unclear)
+                if self.has(Evidence::ResetUnanswered)
+                    || self.has(Evidence::Offlined) && self.has(Evidence::FailedByRedundancy) =>
+            {
+                DriveFault::Yes
+            }
             Some(Blame::Unclear) => DriveFault::Unclear,
             Some(Blame::No) | None => DriveFault::No,
         }
@@ -238,7 +221,7 @@ mod tests {
     fn a_fault_of_an_unnamed_device_is_unclear() {
         let record = DeviceSummary {
             blame: Some(Blame::Yes),
-            reported_by_drive: true,
+            evidence: BTreeSet::from([Evidence::DriveStatus]),
             ..DeviceSummary::default()
         };
         assert_eq!(

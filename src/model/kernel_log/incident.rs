@@ -104,52 +104,32 @@ impl ScsiCommand {
         if self.is_unit_ready_check {
             return Interpretation::Expected;
         }
-        if let Some(Interpretation::Cause(class, blame)) =
-            self.host_byte.map(scsi_sense::interpret_host_byte)
-        {
-            return Interpretation::Cause(class, blame);
+        let by_host = self.host_byte.map(scsi_sense::interpret_host_byte);
+        if let Some(cause @ Interpretation::Cause(..)) = by_host {
+            return cause;
         }
+        let additional =
+            |sense| scsi_sense::interpret_additional_sense(self.sense_key, sense, self.is_write);
+        let by_sense = self.sense.map(additional);
         let Some(key) = self.sense_key else {
-            return match self.host_byte.map(scsi_sense::interpret_host_byte) {
+            return match by_host {
                 Some(Interpretation::Expected) => Interpretation::Expected,
                 // A status without sense data, or a torn report: the block layer's record decides.
-                _ => self
-                    .sense
+                _ => by_sense
                     .filter(|_| whole)
-                    .map_or(Interpretation::Undecided, |code| {
-                        scsi_sense::interpret_additional_sense(None, code, self.is_write)
-                    }),
+                    .unwrap_or(Interpretation::Undecided),
             };
         };
-        match scsi_sense::interpret_sense_key(key) {
+        match (scsi_sense::interpret_sense_key(key), by_sense) {
             // A key that blames the drive waits for the command, because the meaning depends on it.
-            Interpretation::Cause(..) if !whole => Interpretation::Undecided,
-            Interpretation::Cause(class, blame) => match self
-                .sense
-                .map(|code| scsi_sense::interpret_additional_sense(Some(key), code, self.is_write))
-            {
-                Some(Interpretation::Cause(class, blame)) => Interpretation::Cause(class, blame),
-                Some(Interpretation::Expected) => Interpretation::Expected,
-                _ => Interpretation::Cause(class, blame),
-            },
-            Interpretation::Expected => match self
-                .sense
-                .map(|code| scsi_sense::interpret_additional_sense(Some(key), code, self.is_write))
-            {
-                Some(Interpretation::Cause(class, blame)) => Interpretation::Cause(class, blame),
-                _ => Interpretation::Expected,
-            },
-            Interpretation::Undecided => match self.sense {
-                Some(code) => {
-                    scsi_sense::interpret_additional_sense(Some(key), code, self.is_write)
-                }
-                None if whole => scsi_sense::interpret_additional_sense(
-                    Some(key),
-                    AdditionalSense::Unknown,
-                    self.is_write,
-                ),
-                None => Interpretation::Undecided,
-            },
+            (Interpretation::Cause(..), _) if !whole => Interpretation::Undecided,
+            (Interpretation::Cause(..), Some(decided)) if decided != Interpretation::Undecided => {
+                decided
+            }
+            (Interpretation::Expected, Some(cause @ Interpretation::Cause(..))) => cause,
+            (Interpretation::Undecided, Some(decided)) => decided,
+            (Interpretation::Undecided, None) if whole => additional(AdditionalSense::Unknown),
+            (by_key, _) => by_key,
         }
     }
 

@@ -11,6 +11,10 @@ pub(crate) struct MatchedText<'a> {
     pub after: &'a str,
 }
 
+pub(crate) fn leading_digits(text: &str) -> &str {
+    &text[..text.bytes().take_while(u8::is_ascii_digit).count()]
+}
+
 /// One record as its rule parsed it.
 #[derive(Clone, Debug)]
 pub(crate) struct ParsedRecord {
@@ -146,11 +150,11 @@ pub(crate) enum DeviceKind {
 }
 
 impl ParsedRecord {
-    pub(crate) fn new(device: DeviceName, part: RecordKind) -> ParsedRecord {
+    pub(crate) fn new(device: DeviceName, kind: RecordKind) -> ParsedRecord {
         ParsedRecord {
             device,
             other_name: None,
-            kind: part,
+            kind,
             sector: None,
             operation: None,
             corrected: false,
@@ -158,11 +162,11 @@ impl ParsedRecord {
         }
     }
 
-    pub(crate) fn from_text(text: &MatchedText<'_>, part: RecordKind) -> ParsedRecord {
-        let (device, also) = device_name::find_in_text(text.all);
+    pub(crate) fn from_text(text: &MatchedText<'_>, kind: RecordKind) -> ParsedRecord {
+        let (device, other_name) = device_name::find_in_text(text.all);
         ParsedRecord {
-            other_name: also,
-            ..ParsedRecord::new(device, part)
+            other_name,
+            ..ParsedRecord::new(device, kind)
         }
     }
 }

@@ -48,13 +48,13 @@ impl MergeBoundaries<'_> {
 
 /// At most `MAX_EVENTS` events, in the order of `seq`. The sums of counts, records and suppressed
 /// stay the same.
-pub(crate) fn rollup(events: Vec<Event>, fences: MergeBoundaries<'_>) -> Vec<Event> {
+pub(crate) fn rollup(events: Vec<Event>, boundaries: MergeBoundaries<'_>) -> Vec<Event> {
     if events.len() < 2 {
         return events;
     }
     let same_kind = |event: &Event| {
         (
-            fences.segment(event),
+            boundaries.segment(event),
             event.device.clone(),
             event.class,
             event.blame,
@@ -80,17 +80,17 @@ pub(crate) fn rollup(events: Vec<Event>, fences: MergeBoundaries<'_>) -> Vec<Eve
     }
     let events = merge(
         events,
-        |event| (fences.segment(event), event.device.clone(), event.class),
+        |event| (boundaries.segment(event), event.device.clone(), event.class),
         |_, _| true,
     );
     if events.len() <= MAX_EVENTS {
         return events;
     }
-    fold(events, fences)
+    fold(events, boundaries)
 }
 
 /// The events with the highest weight keep their device; the rest is folded by class.
-fn fold(events: Vec<Event>, fences: MergeBoundaries<'_>) -> Vec<Event> {
+fn fold(events: Vec<Event>, boundaries: MergeBoundaries<'_>) -> Vec<Event> {
     let mut by_weight: Vec<(std::cmp::Reverse<(Blame, u64)>, u64)> = events
         .iter()
         .map(|event| (std::cmp::Reverse((event.blame, event.count)), event.seq))
@@ -113,7 +113,7 @@ fn fold(events: Vec<Event>, fences: MergeBoundaries<'_>) -> Vec<Event> {
         .collect();
     named.extend(merge(
         unnamed,
-        |event| (fences.is_counted(event), event.class),
+        |event| (boundaries.is_counted(event), event.class),
         |_, _| true,
     ));
     named.sort_by_key(|event| event.seq);
@@ -358,7 +358,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(48))]
 
         #[test]
-        fn counts_add_up_and_the_batch_is_bounded(mut events in prop::collection::vec(any_event(), 0..1500), counted in prop::option::of(0..20_000_u64), fences in prop::collection::btree_set(0..40_000_u64, 0..20)) {
+        fn counts_add_up_and_the_batch_is_bounded(mut events in prop::collection::vec(any_event(), 0..1500), counted in prop::option::of(0..20_000_u64), boundaries in prop::collection::btree_set(0..40_000_u64, 0..20)) {
             // The steps become growing sequence numbers and times.
             let mut seq = 0;
             for event in &mut events {
@@ -366,16 +366,16 @@ mod tests {
                 let at = line(seq.cast_signed() * 10, &format!("#{seq}"));
                 (event.seq, event.first, event.last) = (seq, at.clone(), at);
             }
-            let attached: Vec<NameAssignment> = fences.into_iter().map(|seq| NameAssignment { seq, name: "sda".into(), at: Timestamp::UNIX_EPOCH, is_filesystem: false }).collect();
-            let fences = MergeBoundaries { counted_to: counted, name_assignments: &attached };
-            let rolled = rollup(events.clone(), fences);
-            let sum = |events: &[Event], of: fn(&Event) -> u64, counted: bool| events.iter().filter(|event| fences.is_counted(event) == counted).map(of).sum::<u64>();
+            let attached: Vec<NameAssignment> = boundaries.into_iter().map(|seq| NameAssignment { seq, name: "sda".into(), at: Timestamp::UNIX_EPOCH, is_filesystem: false }).collect();
+            let boundaries = MergeBoundaries { counted_to: counted, name_assignments: &attached };
+            let rolled = rollup(events.clone(), boundaries);
+            let sum = |events: &[Event], of: fn(&Event) -> u64, counted: bool| events.iter().filter(|event| boundaries.is_counted(event) == counted).map(of).sum::<u64>();
             for side in [false, true] {
                 for of in [(|event: &Event| event.count) as fn(&Event) -> u64, |event| event.records, |event| event.suppressed] {
                     prop_assert_eq!(sum(&rolled, of, side), sum(&events, of, side));
                 }
                 for class in Class::ALL {
-                    let of_class = |events: &[Event]| events.iter().filter(|event| event.class == class && fences.is_counted(event) == side).map(|event| event.count).sum::<u64>();
+                    let of_class = |events: &[Event]| events.iter().filter(|event| event.class == class && boundaries.is_counted(event) == side).map(|event| event.count).sum::<u64>();
                     prop_assert_eq!(of_class(&rolled), of_class(&events));
                 }
             }
@@ -391,7 +391,7 @@ mod tests {
                 prop_assert_eq!(&rolled[rolled.len() - 1].last.text, &last.last.text);
             }
             // Merging again changes nothing that counts.
-            let again = rollup(rolled.clone(), fences);
+            let again = rollup(rolled.clone(), boundaries);
             prop_assert_eq!(sum(&again, |event| event.count, false), sum(&rolled, |event| event.count, false));
         }
     }

@@ -1,7 +1,8 @@
 //! A row of the rule table: how one kernel message is recognized, and how it is treated.
 //!
 //! In: a record's text that contains the row's needle. Out: a `ParsedRecord`. Every property that
-//! the classifier or the drive's verdict depends on is a field here; no code looks at a rule's name.
+//! the classifier or the drive's verdict depends on is a field here; no code looks at a rule's
+//! name.
 
 use crate::model::kernel_log::event::{Blame, Class, Domain};
 use crate::model::kernel_log::parsed_record::{MatchedText, ParsedRecord, RecordKind};
@@ -11,12 +12,10 @@ use crate::model::kernel_log::parsed_record::{MatchedText, ParsedRecord, RecordK
 pub(crate) struct Rule {
     /// Shown in `Event.rule`; `family-message`.
     pub name: &'static str,
-    /// The text begins with this prefix; "" matches every text.
-    pub prefix: &'static str,
+    pub family: RuleFamily,
     /// The text contains this; the prefilter looks for it.
     pub needle: &'static str,
     pub action: RuleAction,
-    pub behavior: Behavior,
     /// Where the kernel prints it, and since when: file, function, versions.
     #[cfg_attr(
         not(test),
@@ -27,7 +26,7 @@ pub(crate) struct Rule {
 
 /// What a record means. The device comes from `device_name::find_in_text`, unless a `Parse`
 /// function finds another.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) enum RuleAction {
     /// Names a cause. Joins an open incident of the same class on the same device, or opens one.
     Cause(Class, Blame),
@@ -38,13 +37,20 @@ pub(crate) enum RuleAction {
     Continuation,
     /// Means nothing; keeps a broader row below from matching.
     Ignore,
+    /// Any other kind.
+    Record(RecordKind),
+    /// The text decides the kind.
+    ParseKind(fn(&MatchedText<'_>) -> Option<RecordKind>),
     Parse(fn(&MatchedText<'_>) -> Option<ParsedRecord>),
 }
 
-/// How the records of a rule are treated, whatever their text contains. A row is built from its
-/// behavior (`DRIVE.rule(…)`), so that no row can be written without one.
+/// What the rules of a family have in common: how their texts begin, and how their records are
+/// treated. A row is built from its family (`DRIVE.rule(…)`), so that no row can be written without
+/// one.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Behavior {
+pub(crate) struct RuleFamily {
+    /// The text begins with this prefix; "" matches every text.
+    pub prefix: &'static str,
     /// Whose incident the record belongs to.
     pub domain: Domain,
     /// The kernel limits the rate of these records and reports how many it suppressed.
@@ -71,7 +77,7 @@ pub(crate) enum Role {
 }
 
 /// How a record weighs in the verdict over a whole log (`fault`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Evidence {
     /// SCSI error recovery gave up on the device.
     Offlined,
@@ -87,35 +93,40 @@ pub(crate) enum Evidence {
     MediumWithoutSector,
 }
 
-pub(crate) const DRIVE: Behavior = Behavior {
+pub(crate) const DRIVE: RuleFamily = RuleFamily {
+    prefix: "",
     domain: Domain::Drive,
     is_rate_limited: false,
     role: None,
     evidence: None,
 };
 
-pub(crate) const FILESYSTEM: Behavior = Behavior {
+pub(crate) const FILESYSTEM: RuleFamily = RuleFamily {
     domain: Domain::Filesystem,
     ..DRIVE
 };
 
-impl Behavior {
-    pub(crate) const fn rate_limited(self) -> Behavior {
-        Behavior {
+impl RuleFamily {
+    pub(crate) const fn with_prefix(self, prefix: &'static str) -> RuleFamily {
+        RuleFamily { prefix, ..self }
+    }
+
+    pub(crate) const fn rate_limited(self) -> RuleFamily {
+        RuleFamily {
             is_rate_limited: true,
             ..self
         }
     }
 
-    pub(crate) const fn with_role(self, role: Role) -> Behavior {
-        Behavior {
+    pub(crate) const fn with_role(self, role: Role) -> RuleFamily {
+        RuleFamily {
             role: Some(role),
             ..self
         }
     }
 
-    pub(crate) const fn with_evidence(self, evidence: Evidence) -> Behavior {
-        Behavior {
+    pub(crate) const fn with_evidence(self, evidence: Evidence) -> RuleFamily {
+        RuleFamily {
             evidence: Some(evidence),
             ..self
         }
@@ -125,24 +136,22 @@ impl Behavior {
     pub(crate) const fn rule(
         self,
         name: &'static str,
-        prefix: &'static str,
         needle: &'static str,
         action: RuleAction,
         kernel_source: &'static str,
     ) -> Rule {
         Rule {
             name,
-            prefix,
+            family: self,
             needle,
             action,
-            behavior: self,
             kernel_source,
         }
     }
 
     /// A rule that no single record matches: the classifier concludes it from several.
     pub(crate) const fn derived_rule(self, name: &'static str) -> Rule {
-        self.rule(name, "", "", RuleAction::Ignore, "")
+        self.rule(name, "", RuleAction::Ignore, "")
     }
 }
 
@@ -154,11 +163,13 @@ impl Rule {
             before: all.get(..at)?,
             after: all.get(at + self.needle.len()..)?,
         };
-        let kind = match self.action {
-            RuleAction::Cause(class, blame) => RecordKind::Cause(class, blame),
-            RuleAction::Effect(class, blame) => RecordKind::Effect(class, blame),
+        let kind = match &self.action {
+            RuleAction::Cause(class, blame) => RecordKind::Cause(*class, *blame),
+            RuleAction::Effect(class, blame) => RecordKind::Effect(*class, *blame),
             RuleAction::Continuation => RecordKind::Continuation,
             RuleAction::Ignore => return None,
+            RuleAction::Record(kind) => kind.clone(),
+            RuleAction::ParseKind(parse) => parse(&text)?,
             RuleAction::Parse(parse) => return parse(&text),
         };
         Some(ParsedRecord::from_text(&text, kind))

@@ -100,7 +100,7 @@ impl RuleTable {
             let Some(rule) = self.rules.get(at) else {
                 continue;
             };
-            if !start.starts_with(rule.prefix) {
+            if !start.starts_with(rule.family.prefix) {
                 continue;
             }
             if matches!(rule.action, RuleAction::Ignore) {

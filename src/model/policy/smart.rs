@@ -9,6 +9,10 @@ use crate::model::graph::mounts;
 use crate::model::policy::seconds;
 use crate::model::reason::Reason;
 
+/// Where smartctl is unless another path is configured. It is not used for a recorded tree, whose
+/// drives it would not find.
+pub(crate) const DEFAULT_SMARTCTL: &str = "/usr/sbin/smartctl";
+
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SmartPolicy {

@@ -17,6 +17,13 @@ use crate::model::smart::report::{
     SelfTests, SmartReport, WhenFailed,
 };
 
+/// Carries several fields of `$now` forward.
+macro_rules! carry_fields {
+    ($now:ident, $before:ident, $($field:ident),+) => {
+        $(carry(&mut $now.$field, &$before.$field);)+
+    };
+}
+
 /// The messages kept for one drive, carried-forward ones included.
 const MAX_MESSAGES: usize = 32;
 
@@ -31,12 +38,16 @@ impl SmartReport {
         }
         self.carry_messages(before);
         self.carry_overall_health(before);
-        carry(&mut self.available, &before.available);
-        carry(&mut self.enabled, &before.enabled);
-        carry(&mut self.temperature, &before.temperature);
-        carry(&mut self.temperature_limit, &before.temperature_limit);
-        carry(&mut self.power_on_hours, &before.power_on_hours);
-        carry(&mut self.power_cycles, &before.power_cycles);
+        carry_fields!(
+            self,
+            before,
+            available,
+            enabled,
+            temperature,
+            temperature_limit,
+            power_on_hours,
+            power_cycles
+        );
         self.identity.carry_forward(&before.identity);
         self.self_tests.carry_forward(&before.self_tests);
         match (&mut self.body, &before.body) {
@@ -52,14 +63,14 @@ impl SmartReport {
     /// NVMe equals its warnings (nvmeprint.cpp), so other warnings invalidate an old verdict. The
     /// note that smartctl derived the verdict goes with it.
     fn carry_overall_health(&mut self, before: &SmartReport) {
-        let told = self.overall_passed();
-        if told.is_some() {
+        let passed = self.overall_passed();
+        if passed.is_some() {
             if let (Body::Scsi(now), Body::Scsi(before), Some(false)) =
-                (&mut self.body, &before.body, told)
+                (&mut self.body, &before.body, passed)
             {
                 carry(&mut now.exception, &before.exception);
             }
-            self.passed = told;
+            self.passed = passed;
             return;
         }
         let is_outdated = match (&self.body, &before.body) {
@@ -86,7 +97,7 @@ impl SmartReport {
     }
 
     /// Firmware notices are only in the text output, which a quick query does not have. Another
-    /// firmware may be the fix that a notice asked for.
+    /// firmware may be the fix that a notice requires.
     fn carry_messages(&mut self, before: &SmartReport) {
         let other_firmware =
             self.identity.firmware.is_some() && self.identity.firmware != before.identity.firmware;
@@ -123,13 +134,17 @@ fn append_messages<'a>(messages: &mut Vec<Message>, before: impl Iterator<Item =
 
 impl Identity {
     fn carry_forward(&mut self, before: &Identity) {
-        carry(&mut self.vendor, &before.vendor);
-        carry(&mut self.model, &before.model);
-        carry(&mut self.serial, &before.serial);
-        carry(&mut self.firmware, &before.firmware);
-        carry(&mut self.wwn, &before.wwn);
-        carry(&mut self.size_bytes, &before.size_bytes);
-        carry(&mut self.rotation_rate, &before.rotation_rate);
+        carry_fields!(
+            self,
+            before,
+            vendor,
+            model,
+            serial,
+            firmware,
+            wwn,
+            size_bytes,
+            rotation_rate
+        );
         // A drive that the database does not know has no family.
         if self.in_database.is_none() && self.family.is_none() {
             self.in_database = before.in_database;
@@ -140,8 +155,7 @@ impl Identity {
 
 impl SelfTests {
     fn carry_forward(&mut self, before: &SelfTests) {
-        carry(&mut self.short_minutes, &before.short_minutes);
-        carry(&mut self.long_minutes, &before.long_minutes);
+        carry_fields!(self, before, short_minutes, long_minutes);
         if self.log_read {
             return;
         }
@@ -157,7 +171,7 @@ impl SelfTests {
         if self.last == Some(SelfTestOutcome::Passed) {
             log.retain(|test| !test.is_status_only());
         }
-        // A failure by the drive's word that the log of before does not hold came after it.
+        // A failure in the drive's status that the earlier log does not have is newer than the log.
         if log
             .first()
             .is_none_or(|newest| newest.outcome != SelfTestOutcome::Failed)
@@ -200,15 +214,19 @@ impl Ata {
             .filter(|then| !self.statistics.iter().any(|now| now.page == then.page));
         let missing: Vec<_> = missing.cloned().collect();
         self.statistics.extend(missing);
-        carry(&mut self.endurance_used, &before.endurance_used);
-        carry(&mut self.spare_available, &before.spare_available);
-        carry(&mut self.spare_threshold, &before.spare_threshold);
+        carry_fields!(
+            self,
+            before,
+            endurance_used,
+            spare_available,
+            spare_threshold
+        );
     }
 }
 
 impl Attribute {
-    /// The threshold is the maker's and does not change; the value that is told now may have come
-    /// to it, or away from it.
+    /// The threshold is the maker's and does not change; the current value may have reached it or
+    /// left it.
     fn carry_forward(&mut self, before: &Attribute) {
         carry(&mut self.threshold, &before.threshold);
         let below = self
@@ -229,25 +247,20 @@ impl Nvme {
         if self.error_log_entries.is_none() && self.last_errors.is_empty() {
             self.last_errors.clone_from(&before.last_errors);
         }
-        carry(&mut self.critical_warning, &before.critical_warning);
-        carry(&mut self.available_spare, &before.available_spare);
-        carry(
-            &mut self.available_spare_threshold,
-            &before.available_spare_threshold,
-        );
-        carry(&mut self.percentage_used, &before.percentage_used);
-        carry(&mut self.media_errors, &before.media_errors);
-        carry(&mut self.error_log_entries, &before.error_log_entries);
-        carry(&mut self.unsafe_shutdowns, &before.unsafe_shutdowns);
-        carry(&mut self.data_units_written, &before.data_units_written);
-        carry(&mut self.data_units_read, &before.data_units_read);
-        carry(
-            &mut self.warning_temperature_minutes,
-            &before.warning_temperature_minutes,
-        );
-        carry(
-            &mut self.critical_temperature_minutes,
-            &before.critical_temperature_minutes,
+        carry_fields!(
+            self,
+            before,
+            critical_warning,
+            available_spare,
+            available_spare_threshold,
+            percentage_used,
+            media_errors,
+            error_log_entries,
+            unsafe_shutdowns,
+            data_units_written,
+            data_units_read,
+            warning_temperature_minutes,
+            critical_temperature_minutes
         );
     }
 }
@@ -255,11 +268,15 @@ impl Nvme {
 impl Scsi {
     /// Except the exception, which goes with the verdict.
     fn carry_forward(&mut self, before: &Scsi) {
-        carry(&mut self.grown_defects, &before.grown_defects);
-        carry(&mut self.pending_defects, &before.pending_defects);
-        carry(&mut self.percentage_used, &before.percentage_used);
-        carry(&mut self.background_scan, &before.background_scan);
-        carry(&mut self.background_errors, &before.background_errors);
+        carry_fields!(
+            self,
+            before,
+            grown_defects,
+            pending_defects,
+            percentage_used,
+            background_scan,
+            background_errors
+        );
         for (now, before) in [
             (&mut self.read, &before.read),
             (&mut self.write, &before.write),
@@ -275,8 +292,6 @@ impl Scsi {
 
 impl ErrorCounter {
     fn carry_forward(&mut self, before: &ErrorCounter) {
-        carry(&mut self.corrected, &before.corrected);
-        carry(&mut self.uncorrected, &before.uncorrected);
-        carry(&mut self.gigabytes, &before.gigabytes);
+        carry_fields!(self, before, corrected, uncorrected, gigabytes);
     }
 }

@@ -18,37 +18,61 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::smart::report::{Identity, SmartReport};
 
+pub(crate) use metric_values::metric_values;
 pub(super) use metric_values::{
     attribute_metric, endurance_used, is_solid_state, is_temperature, spare_available,
     spare_percent, wear_percent,
 };
 pub(crate) use series::Growth;
 
-/// The metrics of which a series is kept: the first value, each change, and the last reading.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Metric {
-    Reallocated,
-    ReallocationEvents,
-    Pending,
-    OfflineUncorrectable,
-    ReportedUncorrectable,
-    SoftReadErrors,
-    EndToEndErrors,
-    CommandTimeouts,
-    SpinRetries,
-    CrcErrors,
-    LoggedErrors,
-    MediaErrors,
-    GrownDefects,
-    UncorrectedErrors,
-    /// The used share of the designed life, in percent.
-    WearPercent,
+/// The table of metrics: each row gives the variant, its name, and whether the value never
+/// decreases in one drive. `name` and serde's names are generated from it.
+macro_rules! metrics {
+    ($($(#[$doc:meta])* $metric:ident = $name:literal, $monotonic:literal;)*) => {
+        /// The metrics of which a series is kept: the first value, each change, and the last
+        /// reading.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        pub enum Metric {
+            $($(#[$doc])* #[serde(rename = $name)] $metric,)*
+        }
+
+        impl Metric {
+            /// The serialized name, also on the wire and in the store.
+            pub(crate) fn name(self) -> &'static str {
+                match self { $(Metric::$metric => $name,)* }
+            }
+
+            /// Whether the value never decreases in one drive: a lower value restarts the series.
+            pub(crate) fn is_monotonic(self) -> bool {
+                match self { $(Metric::$metric => $monotonic,)* }
+            }
+        }
+    };
+}
+
+metrics! {
+    Reallocated = "reallocated", true;
+    ReallocationEvents = "reallocation_events", true;
+    Pending = "pending", false;
+    OfflineUncorrectable = "offline_uncorrectable", false;
+    ReportedUncorrectable = "reported_uncorrectable", true;
+    SoftReadErrors = "soft_read_errors", true;
+    EndToEndErrors = "end_to_end_errors", true;
+    CommandTimeouts = "command_timeouts", true;
+    SpinRetries = "spin_retries", true;
+    CrcErrors = "crc_errors", true;
+    LoggedErrors = "logged_errors", true;
+    MediaErrors = "media_errors", true;
+    GrownDefects = "grown_defects", true;
+    UncorrectedErrors = "uncorrected_errors", true;
+    /// The used share of the designed life, in percent. Several sources report it. They need not
+    /// agree to the percent, and not every reading has all of them.
+    WearPercent = "wear_percent", false;
     /// The remaining spare blocks, in percent.
-    SparePercent,
-    Temperature,
-    PowerOnHours,
-    UnsafeShutdowns,
+    SparePercent = "spare_percent", false;
+    Temperature = "temperature", false;
+    PowerOnHours = "power_on_hours", true;
+    UnsafeShutdowns = "unsafe_shutdowns", true;
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -89,65 +113,6 @@ pub struct Point {
     pub value: u64,
 }
 
-impl Metric {
-    /// The serialized name, also on the wire and in the store.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Metric::Reallocated => "reallocated",
-            Metric::ReallocationEvents => "reallocation_events",
-            Metric::Pending => "pending",
-            Metric::OfflineUncorrectable => "offline_uncorrectable",
-            Metric::ReportedUncorrectable => "reported_uncorrectable",
-            Metric::SoftReadErrors => "soft_read_errors",
-            Metric::EndToEndErrors => "end_to_end_errors",
-            Metric::CommandTimeouts => "command_timeouts",
-            Metric::SpinRetries => "spin_retries",
-            Metric::CrcErrors => "crc_errors",
-            Metric::LoggedErrors => "logged_errors",
-            Metric::MediaErrors => "media_errors",
-            Metric::GrownDefects => "grown_defects",
-            Metric::UncorrectedErrors => "uncorrected_errors",
-            Metric::WearPercent => "wear_percent",
-            Metric::SparePercent => "spare_percent",
-            Metric::Temperature => "temperature",
-            Metric::PowerOnHours => "power_on_hours",
-            Metric::UnsafeShutdowns => "unsafe_shutdowns",
-        }
-    }
-
-    /// Whether the value never decreases in one drive: a lower value then restarts the series.
-    pub(crate) fn is_monotonic(self) -> bool {
-        match self {
-            Metric::Reallocated
-            | Metric::ReallocationEvents
-            | Metric::ReportedUncorrectable
-            | Metric::SoftReadErrors
-            | Metric::EndToEndErrors
-            | Metric::CommandTimeouts
-            | Metric::SpinRetries
-            | Metric::CrcErrors
-            | Metric::LoggedErrors
-            | Metric::MediaErrors
-            | Metric::GrownDefects
-            | Metric::UncorrectedErrors
-            | Metric::PowerOnHours
-            | Metric::UnsafeShutdowns => true,
-            // Several sources report wear. They need not agree to the percent, and not every
-            // reading has all of them.
-            Metric::Pending
-            | Metric::OfflineUncorrectable
-            | Metric::WearPercent
-            | Metric::SparePercent
-            | Metric::Temperature => false,
-        }
-    }
-}
-
-/// The metrics of one report. A value that the drive did not report is absent.
-pub(crate) fn metric_values(report: &SmartReport) -> BTreeMap<Metric, u64> {
-    metric_values::metric_values(report)
-}
-
 impl SmartHistory {
     /// Records a report. A report of another drive starts a new history. The same report again
     /// changes nothing.
@@ -170,10 +135,10 @@ impl SmartHistory {
         // A value that is not in the report has no reading. A partial value (one of several summed
         // counters) is recorded with the carried-forward part: otherwise the missing part would
         // look like growth in the next report.
-        let told = metric_values(report);
+        let reported = metric_values(report);
         for (metric, value) in metric_values(&merged)
             .into_iter()
-            .filter(|(metric, _)| told.contains_key(metric))
+            .filter(|(metric, _)| reported.contains_key(metric))
         {
             self.series.entry(metric).or_default().record(
                 value,
@@ -185,9 +150,7 @@ impl SmartHistory {
         self.asleep_since = None;
         self.last = Some((at, merged));
     }
-}
 
-impl SmartHistory {
     /// Puts the history from the store before the readings since the start: the store may be slower
     /// than a drive.
     pub(crate) fn prepend(&mut self, older: SmartHistory) {
@@ -235,22 +198,20 @@ impl SmartHistory {
 /// Whether two identities differ in known fields. A missing name is no difference. Where both have
 /// a world wide name, it decides alone: bridges and versions of smartctl write models differently.
 fn is_different_drive(before: &Identity, now: &Identity) -> bool {
-    let differ =
-        |a: &Option<String>, b: &Option<String>| a.as_ref().zip(b.as_ref()).map(|(a, b)| a != b);
-    if let Some(differ) = differ(&before.wwn, &now.wwn) {
-        return differ;
+    if before.wwn.is_some() && now.wwn.is_some() {
+        return before.wwn != now.wwn;
     }
-    differ(&before.serial, &now.serial) == Some(true)
-        || differ(&before.model, &now.model) == Some(true)
+    differ(&before.serial, &now.serial) || differ(&before.model, &now.model)
+}
+
+fn differ<T: PartialEq>(before: &Option<T>, now: &Option<T>) -> bool {
+    before.is_some() && now.is_some() && before != now
 }
 
 /// Whether a step between two reports is no growth: another firmware may count differently, and
 /// another smartctl or drive database may decode the same bytes differently. A missing field is no
 /// difference.
 fn is_incomparable(before: &SmartReport, now: &SmartReport) -> bool {
-    fn differ<T: PartialEq>(before: &Option<T>, now: &Option<T>) -> bool {
-        before.is_some() && now.is_some() && before != now
-    }
     before.smartctl != now.smartctl
         || differ(&before.identity.firmware, &now.identity.firmware)
         || differ(&before.identity.family, &now.identity.family)

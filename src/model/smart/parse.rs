@@ -4,8 +4,8 @@
 //! drive. May not enter: evaluation.
 //!
 //! A field of an unexpected type is skipped: one odd value must not lose the verdict of a drive. A
-//! truncated document is an error. `smartctl.exit_status` says how smartctl ended (smartctl(8),
-//! EXIT STATUS). Bits 0 to 2 are about the command and say nothing about the drive; bit 2 is common
+//! truncated document is an error. `smartctl.exit_status` is how smartctl ended (smartctl(8),
+//! EXIT STATUS). Bits 0 to 2 are about the command and not about the drive; bit 2 is common
 //! for healthy drives behind bridges and means nothing when health data is present.
 
 mod ata;

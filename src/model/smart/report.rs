@@ -102,7 +102,7 @@ pub struct Attribute {
     /// 1 to 253, higher is better; how the value falls depends on the vendor.
     pub value: u8,
     pub worst: u8,
-    /// Absent where the drive tells none.
+    /// Absent where the drive reports none.
     pub threshold: Option<u8>,
     pub when_failed: WhenFailed,
     /// Below the threshold means failure soon (else: the end of its designed life).
@@ -119,7 +119,7 @@ pub enum WhenFailed {
     Never,
     Now,
     Past,
-    /// The drive told no threshold.
+    /// The drive reported no threshold.
     #[default]
     #[serde(rename = "untold")]
     Unknown,
@@ -139,7 +139,7 @@ pub struct Statistic {
     pub offset: u32,
     pub name: String,
     pub value: i64,
-    /// Normalised (0 to 100 or so) rather than an amount.
+    /// Normalized (0 to 100 or so) rather than an amount.
     pub normalized: bool,
 }
 
@@ -163,7 +163,7 @@ pub struct Nvme {
     /// Minutes above the warning and the critical composite temperature.
     pub warning_temperature_minutes: Option<u64>,
     pub critical_temperature_minutes: Option<u64>,
-    /// The newest entries of the error log that are about the medium, in words.
+    /// The newest entries of the error log that are about the medium, as text.
     pub last_errors: Vec<LoggedError>,
 }
 
@@ -208,16 +208,16 @@ pub struct ErrorCounter {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SelfTests {
-    /// Percent that remain of the one that runs.
+    /// Remaining percent of the running test.
     pub running: Option<u8>,
     /// Newest first.
     pub log: Vec<SelfTest>,
-    /// The log was read: an empty one is of a drive that has tested nothing.
+    /// The log was read: an empty one means that no test was made.
     #[serde(rename = "told")]
     pub log_read: bool,
-    /// How the last one ended by the drive's status, where the log was not read (ATA).
+    /// The outcome of the last test from the drive's status, where the log was not read (ATA).
     pub last: Option<SelfTestOutcome>,
-    /// Minutes that a test takes by the drive's own account.
+    /// Minutes that a test takes, as the drive reports.
     pub short_minutes: Option<u32>,
     pub long_minutes: Option<u32>,
 }
@@ -225,12 +225,12 @@ pub struct SelfTests {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SelfTest {
-    /// `Short offline`, `Extended`, `Background long`: smartctl's words.
+    /// `Short offline`, `Extended`, `Background long`: smartctl's text.
     pub kind: String,
     /// Reads the whole medium: its success outdates the failures before it.
     pub extended: bool,
     pub outcome: SelfTestOutcome,
-    /// smartctl's words: `Completed: read failure`.
+    /// smartctl's text: `Completed: read failure`.
     pub text: String,
     /// Hour of the drive's life; ATA's counts 16 bits in older logs and may have wrapped.
     pub hours: Option<u64>,
@@ -248,7 +248,7 @@ pub enum SelfTestOutcome {
     Other,
 }
 
-/// As what kind of test a failure is logged that the drive's status alone tells of.
+/// The kind of the log entry for a failure that only the drive's status reports.
 pub(crate) const STATUS_ONLY_KIND: &str = "The last";
 
 impl SelfTest {
@@ -258,7 +258,7 @@ impl SelfTest {
 }
 
 impl Message {
-    /// Of the model or its firmware, and not of this reading.
+    /// About the model or its firmware, and not about this reading.
     pub(crate) fn is_firmware_notice(&self) -> bool {
         self.severity != "error"
             && (self.text.contains("==> WARNING") || self.text.to_lowercase().contains("firmware"))
@@ -272,7 +272,7 @@ impl Message {
 }
 
 impl SmartReport {
-    /// The overall verdict of the drive. Where it is missing, exit status bit 3 says that it was
+    /// The overall verdict of the drive. Where it is missing, exit status bit 3 means that it was
     /// bad (smartctl(8), EXIT STATUS).
     pub(crate) fn overall_passed(&self) -> Option<bool> {
         self.passed.or((self.exit_status & 8 != 0).then_some(false))

@@ -47,9 +47,6 @@ pub(crate) struct RuleHit {
 
 /// A row of the table.
 pub(crate) struct Rule {
-    /// A unique name, for tests and people.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for the reader of the table"))]
-    pub id: &'static str,
     pub reason: Reason,
     /// The document that defines the meaning.
     #[cfg_attr(not(test), expect(dead_code, reason = "for the reader of the table"))]
@@ -64,179 +61,160 @@ struct Symptom {
     evidence: Vec<String>,
 }
 
+impl Symptom {
+    fn suspect(message: impl Into<String>, evidence: Vec<String>) -> Symptom {
+        Symptom {
+            severity: Severity::Suspect,
+            message: message.into(),
+            evidence,
+        }
+    }
+}
+
 /// All rules. Several rules may have one reason: their symptoms are merged, the worst first,
 /// otherwise in this order.
 pub(crate) const RULES: &[Rule] = &[
     rule(
-        "overall-verdict",
         Reason::SmartFailing,
         "smartctl(8), EXIT STATUS bit 3; ACS-4, SMART RETURN STATUS",
         self_assessment::overall,
     ),
     rule(
-        "scsi-predicts-failure",
         Reason::SmartFailing,
         "SPC-6, additional sense codes, 5Dh; Informational Exceptions log page",
         self_assessment::scsi_predicts_failure,
     ),
     rule(
-        "nvme-reliability",
         Reason::SmartFailing,
         "NVMe Base 2.0 5.16.1.3, Critical Warning bit 2",
         self_assessment::nvme_reliability,
     ),
     rule(
-        "nvme-backup",
         Reason::SmartFailing,
         "NVMe Base 2.0 5.16.1.3, Critical Warning bit 4",
         self_assessment::nvme_backup,
     ),
     rule(
-        "nvme-read-only",
         Reason::DriveReadOnly,
         "NVMe Base 2.0 5.16.1.3, Critical Warning bit 3",
         self_assessment::nvme_read_only,
     ),
     rule(
-        "nvme-spare",
         Reason::SpareLow,
         "NVMe Base 2.0 5.16.1.3, Critical Warning bit 0, Available Spare",
         wear::nvme_spare,
     ),
     rule(
-        "ata-reserve",
         Reason::SpareLow,
         "drivedb.h, attributes of the reserve; smartctl(8) -A, VALUE and THRESH",
         wear::ata_spare,
     ),
     rule(
-        "prefailure-threshold",
         Reason::SmartAttributeFailing,
         "smartctl(8) -A, Pre-failure; EXIT STATUS bit 4",
         attributes::prefailure,
     ),
     rule(
-        "pending",
         Reason::PendingSectors,
         "drivedb.h 197, 198; ACS-4, Pending Defects log; SBC-4, Pending Defects log page",
         counters::pending,
     ),
     rule(
-        "background-scan",
         Reason::PendingSectors,
         "SBC-4, Background Scan log page",
         counters::background_scan,
     ),
     rule(
-        "uncorrected",
         Reason::MediaErrors,
         "drivedb.h 187; NVMe Base 2.0 5.16.1.3, Media and Data Integrity Errors; SPC-6, error counter log pages",
         counters::uncorrected,
     ),
     rule(
-        "logged-errors",
         Reason::MediaErrors,
         "smartctl(8) -l error, EXIT STATUS bit 6",
         counters::logged_errors,
     ),
     rule(
-        "self-test",
         Reason::SelfTestFailed,
         "smartctl(8), EXIT STATUS bit 7; self-test logs of ACS-4, NVMe Base 2.0 5.16.1.7, SPC-6",
         self_tests::failed,
     ),
     rule(
-        "reallocated",
         Reason::ReallocatedSectors,
         "drivedb.h 5; ACS-4, Device Statistics page 03h; SBC-4, READ DEFECT DATA (grown list)",
         counters::reallocated,
     ),
     rule(
-        "end-to-end",
         Reason::SmartAttributeSuspect,
         "drivedb.h 184",
         counters::end_to_end,
     ),
     rule(
-        "spin-retries",
         Reason::SmartAttributeSuspect,
         "drivedb.h 10",
         counters::spin_retries,
     ),
     rule(
-        "command-timeouts",
         Reason::SmartAttributeSuspect,
         "drivedb.h 188 and its raw16 format for Seagate",
         counters::command_timeouts,
     ),
     rule(
-        "soft-read-errors",
         Reason::SmartAttributeSuspect,
         "drivedb.h 201",
         counters::soft_read_errors,
     ),
     rule(
-        "old-age-threshold",
         Reason::SmartAttributeSuspect,
         "smartctl(8) -A, Old_age; EXIT STATUS bit 5",
         attributes::old_age,
     ),
     rule(
-        "nvme-persistent-memory",
         Reason::SmartAttributeSuspect,
         "NVMe Base 2.0 5.16.1.3, Critical Warning bit 5 and reserved",
         self_assessment::nvme_other_warnings,
     ),
     rule(
-        "scsi-warning",
         Reason::SmartAttributeSuspect,
         "SPC-6, additional sense codes, 0Bh",
         self_assessment::scsi_warning,
     ),
     rule(
-        "wear-threshold",
         Reason::WornOut,
         "smartctl(8) -A, Old_age; drivedb.h, attributes of wear",
         wear::threshold,
     ),
     rule(
-        "wear",
         Reason::WornOut,
         "NVMe Base 2.0 5.16.1.3, Percentage Used; ACS-4, Device Statistics page 07h; SBC-4, Solid State Media log page; drivedb.h",
         wear::percent_used,
     ),
     rule(
-        "nvme-temperature",
         Reason::Overheating,
         "NVMe Base 2.0 5.16.1.3, Critical Warning bit 1",
         temperature::nvme_warning,
     ),
     rule(
-        "scsi-temperature",
         Reason::Overheating,
         "SPC-6, additional sense codes, 0Bh/01h",
         temperature::scsi_warning,
     ),
     rule(
-        "temperature-threshold",
         Reason::Overheating,
         "smartctl(8) -A; drivedb.h 190, 194",
         temperature::attribute_threshold,
     ),
     rule(
-        "temperature",
         Reason::Overheating,
         "NVMe WCTEMP; SCSI trip temperature; ACS-4 SCT status; the drive's sheet",
         temperature::above_limit,
     ),
     rule(
-        "crc-errors",
         Reason::LinkErrors,
         "drivedb.h 199; ACS-4, Device Statistics page 06h",
         counters::crc,
     ),
     rule(
-        "firmware",
         Reason::FirmwareNotice,
         "drivedb.h, warnings",
         notices::firmware,
@@ -244,13 +222,11 @@ pub(crate) const RULES: &[Rule] = &[
 ];
 
 const fn rule(
-    id: &'static str,
     reason: Reason,
     source: &'static str,
     evaluate: fn(&RuleInput) -> Option<Symptom>,
 ) -> Rule {
     Rule {
-        id,
         reason,
         source,
         evaluate,
@@ -277,12 +253,10 @@ pub(crate) fn evaluate(
         limits: &terms.limits,
     };
     let mut by_reason: BTreeMap<Reason, (usize, Vec<Symptom>)> = BTreeMap::new();
-    for (row, rule) in RULES
-        .iter()
-        .enumerate()
-        .filter(|(_, rule)| !terms.ignore_reasons.contains(&rule.reason))
-    {
-        if let Some(cause) = (rule.evaluate)(&case) {
+    for (row, rule) in RULES.iter().enumerate() {
+        if !terms.ignore_reasons.contains(&rule.reason)
+            && let Some(cause) = (rule.evaluate)(&case)
+        {
             by_reason
                 .entry(rule.reason)
                 .or_insert((row, Vec::new()))
@@ -290,12 +264,12 @@ pub(crate) fn evaluate(
                 .push(cause);
         }
     }
-    let mut said: Vec<(usize, RuleHit)> = by_reason
+    let mut hits: Vec<(usize, RuleHit)> = by_reason
         .into_iter()
         .filter_map(|(reason, (row, causes))| Some((row, merge(reason, causes)?)))
         .collect();
-    said.sort_by_key(|(row, said)| (std::cmp::Reverse(said.severity), *row));
-    said.into_iter().map(|(_, said)| said).collect()
+    hits.sort_by_key(|(row, hit)| (std::cmp::Reverse(hit.severity), *row));
+    hits.into_iter().map(|(_, hit)| hit).collect()
 }
 
 fn merge(reason: Reason, mut causes: Vec<Symptom>) -> Option<RuleHit> {
@@ -349,31 +323,34 @@ struct RuleInput<'a> {
 
 impl RuleInput<'_> {
     fn ata(&self) -> Option<&Ata> {
-        if let Body::Ata(ata) = &self.report.body {
-            Some(ata)
-        } else {
-            None
+        match &self.report.body {
+            Body::Ata(ata) => Some(ata),
+            _ => None,
         }
     }
 
     fn nvme(&self) -> Option<&Nvme> {
-        if let Body::Nvme(nvme) = &self.report.body {
-            Some(nvme)
-        } else {
-            None
+        match &self.report.body {
+            Body::Nvme(nvme) => Some(nvme),
+            _ => None,
         }
     }
 
     fn scsi(&self) -> Option<&Scsi> {
-        if let Body::Scsi(scsi) = &self.report.body {
-            Some(scsi)
-        } else {
-            None
+        match &self.report.body {
+            Body::Scsi(scsi) => Some(scsi),
+            _ => None,
         }
     }
 
     fn value(&self, metric: Metric) -> Option<u64> {
         self.values.get(&metric).copied()
+    }
+
+    /// The value, where it has reached the limit.
+    fn value_from(&self, metric: Metric, limit: u64) -> Option<u64> {
+        self.value(metric)
+            .filter(|value| reaches_limit(*value, limit))
     }
 
     /// The series of a metric that this report contains.

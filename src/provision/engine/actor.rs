@@ -1,10 +1,8 @@
 //! The engine's actor: the one task that owns all volumes.
 //!
 //! In: requests (checked in `admit`), settings, results of operations. Out: operations, each in a
-//! task
-//! of its own with a copy of its volume; the view; `SourceUpdate::Provision` on each change. It
-//! waits
-//! for channels only.
+//! task of its own with a copy of its volume; the view; `SourceUpdate::Provision` on each change. It
+//! waits for channels only.
 
 mod admit;
 
@@ -24,8 +22,8 @@ use crate::model::provision::{BackingKind, ProvisionState};
 use crate::model::source_update::SourceUpdate;
 use crate::provision::engine::discover::{self, DiscoveredRecords};
 use crate::provision::engine::handle::{Engine, REQUEST_QUEUE};
-use crate::provision::engine::job::{JobOutcome, VolumeJob};
-use crate::provision::engine::request::{Message, Reply, Response};
+use crate::provision::engine::job::{Message, Reply, VolumeJob};
+use crate::provision::engine::request::Response;
 use crate::provision::engine::settings::Settings;
 use crate::provision::engine::step_context::{POOL_TARGET, StepContext};
 use crate::provision::engine::view::EngineView;
@@ -74,7 +72,7 @@ enum TaskResult {
     /// The volume after the operation; the caller is answered once the actor has stored it.
     Operation {
         volume: Box<Volume>,
-        reply: Option<(Reply, Result<JobOutcome, ProvisionError>)>,
+        reply: Option<(Reply, Result<Response, ProvisionError>)>,
     },
 }
 
@@ -90,7 +88,7 @@ pub struct Actor<S> {
     /// None once the records were read.
     records_error: Option<String>,
     volume_group_error: Option<String>,
-    /// Files among the records that are none; they are in the log.
+    /// Files in the directories of records that are no records; they are logged.
     unrecognized_files: BTreeSet<String>,
     is_discovering: bool,
     is_measuring: bool,
@@ -100,29 +98,29 @@ pub struct Actor<S> {
 }
 
 impl Engine {
-    /// What is asked, and who answers: the actor is to be run.
+    /// A handle and its actor, which must be run.
     pub fn new<S: StepExecutor>(
-        steps: S,
+        executor: S,
         settings: watch::Receiver<Arc<Settings>>,
-        reports: mpsc::Sender<SourceUpdate>,
+        updates: mpsc::Sender<SourceUpdate>,
     ) -> (Engine, Actor<S>) {
-        let (ask, messages) = mpsc::channel(REQUEST_QUEUE);
+        let (sender, messages) = mpsc::channel(REQUEST_QUEUE);
         let unknown = Some("the daemon has not read its volumes' records yet".to_owned());
         let first = Arc::new(EngineView {
             records_error: unknown.clone(),
             ..EngineView::default()
         });
-        let (view, seen) = watch::channel(first);
+        let (view, views) = watch::channel(first);
         let engine = Engine {
-            messages: ask,
-            view: seen,
+            messages: sender,
+            view: views,
             request_timeout: settings.borrow().request_timeout,
         };
         let actor = Actor {
-            executor: Arc::new(steps),
+            executor: Arc::new(executor),
             settings,
             messages,
-            updates: reports,
+            updates,
             view,
             tasks: JoinSet::new(),
             volumes: BTreeMap::new(),
@@ -169,17 +167,17 @@ impl<S: StepExecutor> Actor<S> {
         self.settings.borrow().clone()
     }
 
+    fn pool_context(&self) -> StepContext<S> {
+        let (executor, settings) = (self.executor.clone(), self.settings());
+        StepContext::new(executor, settings, POOL_TARGET, "reading the pool").0
+    }
+
     fn start_discovery(&mut self) {
         if self.is_discovering {
             return;
         }
         self.is_discovering = true;
-        let (ctx, _) = StepContext::new(
-            self.executor.clone(),
-            self.settings(),
-            POOL_TARGET.into(),
-            "reading the pool",
-        );
+        let ctx = self.pool_context();
         self.tasks
             .spawn(async move { TaskResult::Discovered(discover::read_records(&ctx).await) });
     }
@@ -189,12 +187,7 @@ impl<S: StepExecutor> Actor<S> {
             return;
         }
         self.is_measuring = true;
-        let (ctx, _) = StepContext::new(
-            self.executor.clone(),
-            self.settings(),
-            POOL_TARGET.into(),
-            "reading the pool",
-        );
+        let ctx = self.pool_context();
         self.tasks
             .spawn(async move { TaskResult::Capacities(discover::measure_capacities(&ctx).await) });
     }
@@ -209,8 +202,7 @@ impl<S: StepExecutor> Actor<S> {
         }
         self.start_measuring();
         for entry in self.volumes.values_mut() {
-            // What static volumes are may change at any time: a drive is pulled out, and comes
-            // back.
+            // Static volumes may change at any time: a drive is removed and inserted again.
             entry.volume.is_reconciled &= !entry.volume.is_static() || entry.volume.is_attached();
         }
         self.recover_all();
@@ -227,7 +219,7 @@ impl<S: StepExecutor> Actor<S> {
     }
 
     fn recover_all(&mut self) {
-        let unsettled = |entry: &VolumeEntry| {
+        let needs_recovery = |entry: &VolumeEntry| {
             entry.activity.is_none()
                 && entry.volume.check_detachable().is_ok()
                 && (!entry.volume.is_reconciled || entry.volume.intent.is_some())
@@ -235,7 +227,7 @@ impl<S: StepExecutor> Actor<S> {
         let handles: Vec<String> = self
             .volumes
             .iter()
-            .filter(|(_, entry)| unsettled(entry))
+            .filter(|(_, entry)| needs_recovery(entry))
             .map(|(handle, _)| handle.clone())
             .collect();
         for handle in handles {
@@ -245,28 +237,27 @@ impl<S: StepExecutor> Actor<S> {
     }
 
     fn notify_rescan_waiters(&mut self) {
-        let looking = self.volumes.values().any(|entry| {
+        let is_recovering = self.volumes.values().any(|entry| {
             entry.activity.is_some()
                 && (!entry.volume.is_reconciled || entry.volume.intent.is_some())
         });
-        if !looking {
-            for looker in self.rescan_waiters.drain(..) {
+        if !is_recovering {
+            for waiter in self.rescan_waiters.drain(..) {
                 // The caller may have stopped waiting.
-                let _ = looker.send(());
+                let _ = waiter.send(());
             }
         }
     }
 
     /// Starts an operation on an idle volume, with a copy of it. An interrupted operation is
-    /// recovered
-    /// first.
+    /// recovered first.
     fn start_job(&mut self, handle: &str, job: VolumeJob, reply: Option<Reply>) {
-        let (steps, settings) = (self.executor.clone(), self.settings());
+        let (executor, settings) = (self.executor.clone(), self.settings());
         let Some(entry) = self.volumes.get_mut(handle) else {
             return;
         };
-        let (ctx, doing) = StepContext::new(steps, settings, handle.to_owned(), job.description());
-        entry.activity = Some(doing);
+        let (ctx, activity) = StepContext::new(executor, settings, handle, job.description());
+        entry.activity = Some(activity);
         entry.is_recovering = matches!(job, VolumeJob::Recover);
         let mut volume = entry.volume.clone();
         self.tasks.spawn(async move {
@@ -292,27 +283,16 @@ impl<S: StepExecutor> Actor<S> {
                     }
                 }
             }
-            TaskResult::Capacities(rooms) => {
+            TaskResult::Capacities(capacities) => {
                 self.is_measuring = false;
-                self.capacities = rooms;
+                self.capacities = capacities;
             }
-            TaskResult::Operation {
-                volume,
-                reply: answered,
-            } => {
+            TaskResult::Operation { volume, reply } => {
                 let handle = volume.handle.clone();
                 let changed_size = self.volumes.get(&handle).is_some_and(|entry| {
                     (entry.volume.size, entry.volume.exists) != (volume.size, volume.exists)
                 });
                 let stays = volume.exists || volume.intent.is_some();
-                let answer = answered.map(|(reply, result)| {
-                    let answer = result.map(|came| match came {
-                        JobOutcome::Volume => Response::Volume(Box::new(volume.view(None))),
-                        JobOutcome::Expanded(expanded) => Response::Expanded(expanded),
-                        JobOutcome::Done => Response::Done,
-                    });
-                    (reply, answer)
-                });
                 let before = self.volumes.remove(&handle);
                 if stays {
                     self.volumes
@@ -325,11 +305,11 @@ impl<S: StepExecutor> Actor<S> {
                 self.notify_rescan_waiters();
                 self.publish_view();
                 if let Some(waiting) = before.and_then(|before| before.queued) {
-                    self.resume_queued(&handle, waiting);
+                    self.resume_queued(handle, waiting);
                 }
-                if let Some((reply, answer)) = answer {
+                if let Some((reply, result)) = reply {
                     // A caller that stopped waiting finds it done at its next request.
-                    let _ = reply.send(answer);
+                    let _ = reply.send(result);
                 }
             }
         }
@@ -337,14 +317,14 @@ impl<S: StepExecutor> Actor<S> {
 
     /// A volume that is known already is newer than its records as they were read.
     fn merge_discovered(&mut self, found: DiscoveredRecords) {
-        let group_unknown = found.logical_volumes.as_ref().err().map(|error| {
+        let group_error = found.logical_volumes.as_ref().err().map(|error| {
             let why = with_causes(error);
             format!("the volumes of the volume group are not known: {why}")
         });
-        let strays = found.unrecognized_files();
+        let unrecognized = found.unrecognized_files();
         // Records are read again while some are unknown: only changes are logged.
-        match &group_unknown {
-            Some(why) if self.volume_group_error != group_unknown => {
+        match &group_error {
+            Some(why) if self.volume_group_error != group_error => {
                 tracing::warn!(%why, "volumes may be missing")
             }
             None if self.volume_group_error.is_some() => {
@@ -352,18 +332,18 @@ impl<S: StepExecutor> Actor<S> {
             }
             _ => {}
         }
-        for file in strays.difference(&self.unrecognized_files) {
+        for file in unrecognized.difference(&self.unrecognized_files) {
             tracing::warn!(
                 file,
-                "a file that is no record lies among the pool's records"
+                "a file in the directory of the pool's records is no record"
             );
         }
-        (self.volume_group_error, self.unrecognized_files) = (group_unknown, strays);
+        (self.volume_group_error, self.unrecognized_files) = (group_error, unrecognized);
         let settings = self.settings();
         for (handle, volume) in discover::build_volumes(&settings, found) {
             if let btree_map::Entry::Vacant(place) = self.volumes.entry(handle) {
                 if let Some(why) = &volume.record_problem {
-                    tracing::error!(volume = volume.handle, ?why, "a volume is left alone");
+                    tracing::error!(volume = volume.handle, %why, "a volume is left alone");
                 }
                 place.insert(VolumeEntry::idle(volume));
             }
@@ -419,11 +399,9 @@ impl<S: StepExecutor> Actor<S> {
         let volumes = volumes
             .map(|(handle, entry)| (handle.clone(), entry.volume.view(entry.activity.clone())))
             .collect();
-        let (unknown, group_unknown) =
-            (self.records_error.clone(), self.volume_group_error.clone());
         self.view.send_replace(Arc::new(EngineView {
-            records_error: unknown,
-            volume_group_error: group_unknown,
+            records_error: self.records_error.clone(),
+            volume_group_error: self.volume_group_error.clone(),
             volumes,
             capacities: self.capacities.clone(),
         }));
@@ -433,7 +411,7 @@ impl<S: StepExecutor> Actor<S> {
     async fn publish_inventory(&mut self) -> Result<(), EngineError> {
         self.publish_view();
         let settings = self.settings();
-        let seen = match &self.records_error {
+        let observation = match &self.records_error {
             Some(error) => Observation::failed(clock::now(), error),
             None => {
                 let volumes = self
@@ -442,34 +420,26 @@ impl<S: StepExecutor> Actor<S> {
                     .filter(|entry| entry.volume.exists)
                     .map(|entry| entry.volume.to_provisioned())
                     .collect();
-                let (driver, folder, group) = (
-                    settings.driver.clone(),
-                    Some(settings.directory.clone()),
-                    settings.volume_group.clone(),
-                );
-                Observation::ok(
-                    clock::now(),
-                    ProvisionState {
-                        driver,
-                        volumes,
-                        directory: folder,
-                        volume_group: group,
-                    },
-                )
+                let state = ProvisionState {
+                    driver: settings.driver.clone(),
+                    volumes,
+                    directory: Some(settings.directory.clone()),
+                    volume_group: settings.volume_group.clone(),
+                };
+                Observation::ok(clock::now(), state)
             }
         };
-        let same = self
-            .last_published
-            .as_ref()
-            .is_some_and(|before| before.value() == seen.value() && before.error() == seen.error());
+        let same = self.last_published.as_ref().is_some_and(|last| {
+            last.value() == observation.value() && last.error() == observation.error()
+        });
         // Before the first discovery has ended there is nothing to publish, and nothing to take
         // back.
         if same || (self.last_published.is_none() && self.is_discovering) {
             return Ok(());
         }
-        self.last_published = Some(seen.clone());
+        self.last_published = Some(observation.clone());
         self.updates
-            .send(SourceUpdate::Provision(seen))
+            .send(SourceUpdate::Provision(observation))
             .await
             .map_err(|_| EngineError::OwnerGone)
     }

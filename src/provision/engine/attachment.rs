@@ -12,7 +12,7 @@ use crate::provision::error::ProvisionError;
 use crate::provision::record::Operation;
 use crate::provision::rules::filesystem::Filesystem;
 use crate::provision::rules::{access, mkfs, mount};
-use crate::provision::step::{Content, Device, RootedPath, Step, StepExecutor};
+use crate::provision::step::{Content, Device, MountedFilesystem, RootedPath, Step, StepExecutor};
 
 /// Attaches the device and, if `place` is given, mounts its filesystem there. Returns whether the
 /// attachment is read-only.
@@ -20,7 +20,7 @@ pub(crate) async fn attach_and_mount<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
     wanted: &VolumeAccess,
-    place: Option<&RootedPath>,
+    target: Option<&RootedPath>,
     field: &'static str,
     read_only: bool,
 ) -> Result<bool, ProvisionError> {
@@ -39,22 +39,22 @@ pub(crate) async fn attach_and_mount<S: StepExecutor>(
             device.name, volume.handle
         )));
     }
-    let Some(place) = place else {
+    let Some(target) = target else {
         return Ok(read_only);
     };
-    refuse_foreign_mount(ctx, volume, place, field).await?;
+    refuse_foreign_mount(ctx, volume, target, field).await?;
     let (filesystem, size) = ensure_filesystem(ctx, volume, &device, wanted).await?;
     if let (Filesystem::Ext4, Some(size), Some(_)) = (filesystem, size, &volume.record)
         && is_smaller_than_device(size, device.size)
     {
-        grow_before_mount(ctx, volume, &device, place).await?;
+        grow_before_mount(ctx, volume, &device, target).await?;
     }
     mount::check(filesystem, true, &wanted.mount_flags)?;
     let fs_type = filesystem.name().to_owned();
     ctx.run_for_field(
         Step::Mount {
             device: device.node,
-            target: place.clone(),
+            target: target.clone(),
             fs_type,
             options,
             read_only,
@@ -69,33 +69,29 @@ pub(crate) async fn attach_and_mount<S: StepExecutor>(
 pub(crate) async fn refuse_foreign_mount<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &Volume,
-    place: &RootedPath,
+    target: &RootedPath,
     field: &'static str,
 ) -> Result<(), ProvisionError> {
-    match ctx.find_mount(place, Some(field)).await? {
+    match ctx.find_mount(target, Some(field)).await? {
         Some(other) if !volume.matches_mount(&other) => {
             Err(ProvisionError::AlreadyExists(format!(
                 "{field}: {} is mounted at {} already",
-                other.source, place.path
+                other.source, target.path
             )))
         }
         _ => Ok(()),
     }
 }
 
-/// The filesystem that is wanted of a blank device: who stages it may leave it to who made the
-/// volume.
+/// The filesystem for a blank device: the one that the staging request names, or else the one that
+/// the creation requested.
 fn requested_fs_type<'a>(volume: &'a Volume, wanted: &'a VolumeAccess) -> Option<&'a str> {
-    let made = volume.record.as_ref().and_then(|record| {
-        record
-            .accesses
-            .iter()
-            .find_map(|access| access.fs_type.as_deref())
-    });
-    wanted.fs_type.as_deref().or(made)
+    let accesses = volume.record.iter().flat_map(|record| &record.accesses);
+    let mut of_record = accesses.filter_map(|access| access.fs_type.as_deref());
+    wanted.fs_type.as_deref().or_else(|| of_record.next())
 }
 
-/// What is on it, made first when there is certainly nothing.
+/// The filesystem on the device, created first if the device is certainly blank.
 async fn ensure_filesystem<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
@@ -124,8 +120,8 @@ async fn ensure_filesystem<S: StepExecutor>(
         }
         Content::Blank => {
             let filesystem = Filesystem::requested(requested_fs_type(volume, wanted))?;
-            if device.size < filesystem.min_size() {
-                let (name, least) = (filesystem.name(), filesystem.min_size());
+            let (name, least) = (filesystem.name(), filesystem.min_size());
+            if device.size < least {
                 return Err(ProvisionError::FailedPrecondition(format!(
                     "{} has {} bytes, {name} needs {least}",
                     device.name, device.size
@@ -134,9 +130,8 @@ async fn ensure_filesystem<S: StepExecutor>(
             let options = volume
                 .record
                 .as_ref()
-                .map(|record| record.mkfs_options.clone())
-                .unwrap_or_default();
-            let options = mkfs::parse_options(filesystem, &options)?;
+                .map_or("", |record| &record.mkfs_options);
+            let options = mkfs::parse_options(filesystem, options)?;
             format(ctx, volume, device, filesystem, options).await?;
             Ok((filesystem, None))
         }
@@ -157,40 +152,39 @@ async fn format<S: StepExecutor>(
         fs_type: filesystem.name().to_owned(),
         options,
     };
-    let what = step.spec().description;
+    let operation = step.description();
     match ctx.execute(step).await {
         Ok(_) => ctx.set_formatting(volume, None).await,
         Err(error) => {
-            // The content is not our mkfs's, and must not be taken for that later.
+            // The content is not from our mkfs, and must not count as such later.
             if error.kind.is_refusal()
                 && let Err(left) = ctx.set_formatting(volume, None).await
             {
-                tracing::warn!(volume = volume.handle, error = %left, "a mkfs that was refused may still be written down as begun");
+                tracing::warn!(volume = volume.handle, error = %left, "the intent may still record a refused mkfs as begun");
             }
-            Err(ProvisionError::from_step(&what, None, error))
+            Err(ProvisionError::from_step(&operation, None, error))
         }
     }
 }
 
-/// A volume that was grown, and its filesystem not with it. A filesystem of full size may lack a
-/// tail that is too short for a group's own metadata.
+/// Whether a volume was grown without its filesystem. A filesystem of full size may omit a tail that
+/// is too short for the metadata of a block group.
 fn is_smaller_than_device(filesystem: u64, device: u64) -> bool {
     let missing = device.saturating_sub(filesystem);
     missing >= 8 << 20 || missing >= device / 8
 }
 
-/// Growing a mounted ext4 takes a right (CAP_SYS_RESOURCE) that not every machine gives; before it
-/// is mounted it takes none. Where it cannot be grown now, it is mounted as large as it is: its
-/// files matter more than its size.
+/// Growing a mounted ext4 needs CAP_SYS_RESOURCE, which not every machine grants; an unmounted one
+/// needs no capability. A filesystem that cannot be grown now is mounted with its present size.
 async fn grow_before_mount<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &Volume,
     device: &Device,
-    place: &RootedPath,
+    target: &RootedPath,
 ) -> Result<(), ProvisionError> {
     let step = Step::GrowFilesystem {
         device: device.node.clone(),
-        at: place.clone(),
+        at: target.clone(),
         fs_type: Filesystem::Ext4.name().to_owned(),
     };
     match ctx.run(step).await {
@@ -240,10 +234,10 @@ pub(crate) async fn release_device<S: StepExecutor>(
     Ok(())
 }
 
-/// Blank before mkfs began, and never mounted since: nothing of anybody's is lost. A cut mkfs
-/// leaves what is neither blank nor a filesystem, and no later mkfs would be allowed over it. The
-/// volume itself is not let go meanwhile: its place could be somebody else's then, and with a
-/// logical volume goes its record.
+/// The device was blank before mkfs began and has not been mounted since, so no data is lost. An
+/// interrupted mkfs leaves content that is neither blank nor a filesystem, over which no later mkfs
+/// is allowed. The volume itself is kept, because its extents could be allocated to another one, and
+/// a logical volume holds its own record.
 async fn wipe_interrupted_format<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
@@ -268,9 +262,8 @@ async fn wipe_interrupted_format<S: StepExecutor>(
     }
 }
 
-/// A static volume is not ours to make anew: its mkfs is begun once more. What is there meanwhile
-/// that no mkfs of ours has left stays, and so does whatever is on another device that has the same
-/// name by now.
+/// A static volume cannot be created again: its mkfs is repeated. Content that no mkfs of ours has
+/// left is kept, and so is the content of another device that has the same name now.
 async fn repeat_interrupted_format<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &Volume,
@@ -285,20 +278,17 @@ async fn repeat_interrupted_format<S: StepExecutor>(
     let fs_type = Filesystem::requested(requested_fs_type(volume, access))?
         .name()
         .to_owned();
-    let was = intent.device.clone().unwrap_or_default();
-    match ctx
-        .run(Step::RepeatFormat {
-            device: device.node.clone(),
-            expected: was,
-            fs_type,
-            options: Vec::new(),
-        })
-        .await
-    {
-        // The mkfs that was left alone may still be at it.
+    let step = Step::RepeatFormat {
+        device: device.node.clone(),
+        expected: intent.device.clone().unwrap_or_default(),
+        fs_type,
+        options: Vec::new(),
+    };
+    match ctx.run(step).await {
+        // The abandoned mkfs may still run.
         Err(fault @ (ProvisionError::InUse(_) | ProvisionError::Stuck(_))) => Err(fault),
         Err(error) => {
-            tracing::error!(volume = volume.handle, %error, "a mkfs that was cut off could not be repeated: look what is on the device");
+            tracing::error!(volume = volume.handle, %error, "an interrupted mkfs could not be repeated: check what is on the device");
             Ok(())
         }
         Ok(()) => Ok(()),
@@ -310,27 +300,27 @@ pub(crate) async fn check_unattached<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
 ) -> Result<(), ProvisionError> {
-    let looked = match volume.backing.clone() {
-        Backing::Directory(path) => check_directory(ctx, &path).await,
+    let checked = match &volume.backing {
+        Backing::Directory(path) => check_directory(ctx, path).await,
         Backing::Device(_) | Backing::Image(_) | Backing::LogicalVolume { .. } => {
             ctx.find_device(volume).await
         }
     };
-    match looked {
+    match checked {
         Ok(()) => {
-            if let Some(device) = &volume.device {
-                volume.size = device.size;
-            }
+            volume.size = volume
+                .device
+                .as_ref()
+                .map_or(volume.size, |device| device.size);
             volume.error = None;
-            Ok(())
         }
-        Err(fault @ ProvisionError::Stuck(_)) => Err(fault),
+        Err(fault @ ProvisionError::Stuck(_)) => return Err(fault),
         Err(fault) => {
             volume.device = None;
             volume.error = Some(fault.to_string());
-            Ok(())
         }
     }
+    Ok(())
 }
 
 pub(crate) async fn check_directory<S: StepExecutor>(
@@ -342,6 +332,31 @@ pub(crate) async fn check_directory<S: StepExecutor>(
         roots: ctx.settings.static_roots.clone(),
     })
     .await
+}
+
+/// Whether the volume is mounted at a path where no record lists it. Another mount there is an
+/// error.
+pub(crate) async fn is_mounted_unrecorded<S: StepExecutor>(
+    ctx: &StepContext<S>,
+    volume: &mut Volume,
+    target: &RootedPath,
+    field: &'static str,
+) -> Result<bool, ProvisionError> {
+    find_remaining_device(ctx, volume).await?;
+    match ctx.find_mount(target, Some(field)).await? {
+        None => Ok(false),
+        Some(mounted) if volume.matches_mount(&mounted) => Ok(true),
+        Some(other) => Err(ProvisionError::FailedPrecondition(foreign_mount(
+            &other, target,
+        ))),
+    }
+}
+
+pub(crate) fn foreign_mount(other: &MountedFilesystem, target: &RootedPath) -> String {
+    format!(
+        "{} is mounted at {}, not this volume",
+        other.source, target.path
+    )
 }
 
 /// Whether the kind of volume permits the requested access.

@@ -1,8 +1,7 @@
 //! The second half of an operation, which begins after its intent is on disk: an operation that
 //! creates something is undone, one that removes or grows something is finished.
 //!
-//! In: a volume's copy with an intent. Out: steps, and the volume without the intent. The
-//! operations
+//! In: a volume's copy with an intent. Out: steps, and the volume without the intent. The operations
 //! themselves and `recover` call it; each function may be repeated.
 
 use crate::model::path::HostPath;
@@ -11,10 +10,9 @@ use crate::provision::engine::step_context::{ATTACHMENTS_DIR, StepContext, VOLUM
 use crate::provision::engine::volume::{Backing, Volume};
 use crate::provision::error::ProvisionError;
 use crate::provision::record::VolumeRecord;
-use crate::provision::step::{Step, StepExecutor, Wipe};
+use crate::provision::step::{RootedPath, Step, StepExecutor, Wipe};
 
-/// Undoes staging. A filesystem that mkfs may have begun is in nobody's use; a volume of the pool
-/// is
+/// Undoes staging. No process uses a filesystem whose mkfs may have begun; a volume of the pool is
 /// made blank again.
 pub(crate) async fn undo_stage<S: StepExecutor>(
     ctx: &StepContext<S>,
@@ -24,8 +22,8 @@ pub(crate) async fn undo_stage<S: StepExecutor>(
     let place = ctx.rooted_path("path", path)?;
     attachment::find_remaining_device(ctx, volume).await?;
     match ctx.unmount(volume, &place, Some("path"), false).await {
-        // It leads through a link now, or did from the start: what is ours is nowhere that it
-        // names. A mount that is left elsewhere holds the device.
+        // The path leads through a link, so our mount is not there. A mount that is left elsewhere
+        // keeps the device busy.
         Err(ProvisionError::InvalidArgument { .. }) => {}
         unmounted => drop(unmounted?),
     }
@@ -42,25 +40,15 @@ pub(crate) async fn finish_unstage<S: StepExecutor>(
 ) -> Result<(), ProvisionError> {
     let place = ctx.rooted_path("staging_path", path)?;
     attachment::find_remaining_device(ctx, volume).await?;
-    let mounted_there = volume
+    let is_mounted = volume
         .staged
         .as_ref()
         .is_some_and(|staged| !staged.access.block)
         && !matches!(volume.backing, Backing::Directory(_));
-    if (mounted_there || volume.staged.is_none())
-        && let Some(other) = ctx.unmount(volume, &place, field, mounted_there).await?
-    {
-        return Err(ProvisionError::InUse(format!(
-            "{} is mounted at {}, not this volume",
-            other.source, place.path
-        )));
+    if is_mounted || volume.staged.is_none() {
+        unmount_own(ctx, volume, &place, field, is_mounted).await?;
     }
-    if volume.published.is_empty()
-        && volume
-            .staged
-            .as_ref()
-            .is_none_or(|staged| staged.path == *path)
-    {
+    if volume.published.is_empty() && (volume.staged.is_none() || volume.is_staged_at(path)) {
         ctx.detach_device(volume).await?;
     }
     let staged = volume.staged.take_if(|staged| staged.path == *path);
@@ -70,6 +58,22 @@ pub(crate) async fn finish_unstage<S: StepExecutor>(
     }
     volume.error = None;
     ctx.end_operation(volume).await
+}
+
+/// Unmounts the volume; `InUse` if something else is mounted there.
+async fn unmount_own<S: StepExecutor>(
+    ctx: &StepContext<S>,
+    volume: &Volume,
+    target: &RootedPath,
+    field: Option<&'static str>,
+    known: bool,
+) -> Result<(), ProvisionError> {
+    match ctx.unmount(volume, target, field, known).await? {
+        Some(other) => Err(ProvisionError::InUse(attachment::foreign_mount(
+            &other, target,
+        ))),
+        None => Ok(()),
+    }
 }
 
 pub(crate) async fn undo_publish<S: StepExecutor>(
@@ -82,14 +86,13 @@ pub(crate) async fn undo_publish<S: StepExecutor>(
     // Nothing else was mounted there when it began.
     match ctx.unmount(volume, &place, Some("path"), true).await {
         Ok(None) => match ctx.run(Step::RemoveTarget { target: place }).await {
-            // What is in it was there before us.
+            // Its content was there before the publication.
             Err(ProvisionError::InUse(why)) => {
                 tracing::info!(volume = volume.handle, %why, "a target is left as it was")
             }
             removed => removed?,
         },
-        // Somebody else's is there now; or it leads through a link, and what is ours is nowhere
-        // that it names.
+        // Another mount is there now; or the path leads through a link, so our mount is not there.
         Ok(Some(_)) | Err(ProvisionError::InvalidArgument { .. }) => {}
         Err(fault) => return Err(fault),
     }
@@ -106,13 +109,8 @@ pub(crate) async fn finish_unpublish<S: StepExecutor>(
 ) -> Result<(), ProvisionError> {
     let place = ctx.rooted_path("target_path", path)?;
     attachment::find_remaining_device(ctx, volume).await?;
-    let known = volume.published.iter().any(|held| held.path == *path);
-    if let Some(other) = ctx.unmount(volume, &place, field, known).await? {
-        return Err(ProvisionError::InUse(format!(
-            "{} is mounted at {}, not this volume",
-            other.source, place.path
-        )));
-    }
+    let known = volume.is_published_at(path);
+    unmount_own(ctx, volume, &place, field, known).await?;
     let published = volume.published.clone();
     volume.published.retain(|held| held.path != *path);
     if let Err(fault) = ctx.write_attachments(volume).await {
@@ -126,9 +124,9 @@ pub(crate) async fn finish_unpublish<S: StepExecutor>(
     ctx.end_operation(volume).await
 }
 
-/// The record (or the tagged logical volume, which is the same) is what makes it: without one
-/// nobody was told of it. A logical volume that is not finished shows what others have left on its
-/// extents: it is none yet.
+/// A volume exists if its record (or its tagged logical volume) does: without one, no caller has
+/// received it. An unfinished logical volume does not exist yet, because it shows earlier data of its
+/// extents.
 pub(crate) async fn undo_create<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
@@ -143,7 +141,7 @@ pub(crate) async fn undo_create<S: StepExecutor>(
     }
     if !volume.exists {
         ctx.remove_record(VOLUMES_DIR, &volume.handle).await?;
-        // Nothing was ever written into it.
+        // Nothing was ever written to it.
         ctx.remove_backing(volume, Wipe::None).await?;
     }
     ctx.end_operation(volume).await

@@ -1,10 +1,8 @@
 //! Discovery: builds the volumes from the records on disk and from the volume group.
 //!
-//! In: records as they were read. Out: volumes, not yet compared with the host. A record that
-//! cannot
+//! In: records as they were read. Out: volumes, not yet compared with the host. A record that cannot
 //! be read makes a volume that no operation touches. If the volume group cannot be listed, its
-//! volumes
-//! are unknown, not absent.
+//! volumes are unknown, not absent.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,14 +11,15 @@ use serde::de::DeserializeOwned;
 use crate::model::causes::with_causes;
 use crate::model::path::HostPath;
 use crate::model::provision::BackingKind;
+use crate::provision::engine::backing::pool_backing;
 use crate::provision::engine::settings::Settings;
 use crate::provision::engine::step_context::{
-    ATTACHMENTS_DIR, INTENTS_DIR, StepContext, VOLUMES_DIR, pool_backing,
+    ATTACHMENTS_DIR, INTENTS_DIR, StepContext, VOLUMES_DIR,
 };
 use crate::provision::engine::volume::{Backing, RecordProblem, Volume, static_backing};
 use crate::provision::error::ProvisionError;
 use crate::provision::record::{
-    self, AttachmentsRecord, HasHandle, Intent, Operation, RecordError, VolumeRecord, tags,
+    self, AttachmentsRecord, Intent, Operation, RecordError, VolumeRecord, tags,
 };
 use crate::provision::rules::names;
 use crate::provision::step::{LogicalVolume, PoolCapacity, RecordFile, StepExecutor};
@@ -38,8 +37,7 @@ pub(crate) async fn read_records<S: StepExecutor>(
     ctx: &StepContext<S>,
 ) -> Result<DiscoveredRecords, ProvisionError> {
     if ctx.settings.directory_configured {
-        // Where its disk is not mounted the folder is not there, which is not a folder without
-        // volumes.
+        // If its disk is not mounted the folder is missing; it does not count as empty.
         ctx.capacity(BackingKind::Loop).await?;
     }
     // Intents last: one that is removed meanwhile was done, and its records are read already.
@@ -62,22 +60,21 @@ pub(crate) async fn read_records<S: StepExecutor>(
 pub(crate) async fn measure_capacities<S: StepExecutor>(
     ctx: &StepContext<S>,
 ) -> Vec<(BackingKind, Result<PoolCapacity, ProvisionError>)> {
-    let mut rooms = vec![(BackingKind::Loop, ctx.capacity(BackingKind::Loop).await)];
+    let mut capacities = vec![(BackingKind::Loop, ctx.capacity(BackingKind::Loop).await)];
     if ctx.settings.volume_group.is_some() {
-        rooms.push((BackingKind::Lvm, ctx.capacity(BackingKind::Lvm).await));
+        capacities.push((BackingKind::Lvm, ctx.capacity(BackingKind::Lvm).await));
     }
-    rooms.sort_by_key(|(kind, _)| *kind != ctx.settings.default_kind());
-    rooms
+    capacities.sort_by_key(|(kind, _)| *kind != ctx.settings.default_kind());
+    capacities
 }
 
 pub(crate) fn build_volumes(
     settings: &Settings,
     found: DiscoveredRecords,
 ) -> BTreeMap<String, Volume> {
-    let mut book: BTreeMap<String, Volume> = BTreeMap::new();
-    for (handle, text) in records_by_handle(&found.volumes) {
-        let volume = image_volume(settings, &handle, text.as_ref());
-        book.insert(handle, volume);
+    let mut volumes: BTreeMap<String, Volume> = BTreeMap::new();
+    for (handle, file) in records_by_handle(&found.volumes) {
+        volumes.insert(handle.to_owned(), image_volume(settings, handle, file));
     }
     let listed = found.logical_volumes.is_ok();
     let mut unfinished = BTreeSet::new();
@@ -86,139 +83,118 @@ pub(crate) fn build_volumes(
             if logical.unfinished {
                 unfinished.insert(logical.name.clone());
             }
-            book.insert(logical.name.clone(), logical_volume(group, &logical));
+            volumes.insert(logical.name.clone(), logical_volume(group, &logical));
         }
     }
     for entry in &settings.static_volumes {
-        book.entry(entry.name.clone())
+        volumes
+            .entry(entry.name.clone())
             .or_insert_with(|| Volume::from_static(entry));
     }
-    let waits = |kind: BackingKind| kind == BackingKind::Lvm && !listed;
-    for (handle, text) in records_by_handle(&found.intents) {
-        match parse_record::<Intent>(&handle, &text) {
-            Ok(intent) if waits(intent.kind) => {}
-            Ok(intent) => {
-                let making = matches!(
-                    intent.operation,
-                    Operation::Create { .. } | Operation::Delete
-                );
-                if let Some(volume) = volume_for_record(
-                    &mut book,
-                    settings,
-                    &handle,
-                    intent.kind,
-                    intent.static_path.as_ref(),
-                    making,
-                ) {
-                    if let Operation::Create { record } = &intent.operation {
-                        if volume.record.is_none() {
-                            *volume = volume.clone().with_record(record.clone());
-                        }
-                        // No caller was told of it.
-                        volume.exists &= !unfinished.contains(&handle);
-                    }
-                    volume.intent = Some(intent);
-                }
+    let is_unlisted = |kind: BackingKind| kind == BackingKind::Lvm && !listed;
+    for (handle, file) in records_by_handle(&found.intents) {
+        let intent = match parse_record::<Intent>(handle, file) {
+            Ok(intent) if is_unlisted(intent.kind) => continue,
+            Ok(intent) => intent,
+            Err(error) => {
+                let why = format!("its intent cannot be read: {}", with_causes(&error));
+                mark_unreadable(&mut volumes, settings, handle, why);
+                continue;
             }
-            Err(why) => mark_unreadable(
-                &mut book,
-                settings,
-                &handle,
-                format!("its intent cannot be read: {why}"),
-            ),
+        };
+        let incomplete = matches!(
+            intent.operation,
+            Operation::Create { .. } | Operation::Delete
+        );
+        let path = intent.static_path.as_ref();
+        if let Some(volume) = volume_for_record(
+            &mut volumes,
+            settings,
+            handle,
+            intent.kind,
+            path,
+            incomplete,
+        ) {
+            if let Operation::Create { record } = &intent.operation {
+                if volume.record.is_none() {
+                    *volume = volume.clone().with_record(record.clone());
+                }
+                // No caller has received it.
+                volume.exists &= !unfinished.contains(handle);
+            }
+            volume.intent = Some(intent);
         }
     }
-    for (handle, text) in records_by_handle(&found.attachments) {
-        match parse_record::<AttachmentsRecord>(&handle, &text) {
-            Ok(record) if waits(record.kind) => {}
-            Ok(record) => {
-                if let Some(volume) = volume_for_record(
-                    &mut book,
-                    settings,
-                    &handle,
-                    record.kind,
-                    record.static_path.as_ref(),
-                    false,
-                ) {
-                    if let (true, Some(entry)) = (volume.is_static(), record.static_path) {
-                        // As it was when it was attached; the configuration's word counts again
-                        // when it is not.
-                        volume.backing = static_backing(record.kind, entry);
-                        volume.kind = record.kind;
-                    }
-                    (volume.staged, volume.published, volume.unknown_fields) =
-                        (record.staged, record.published, record.unknown_fields);
-                }
+    for (handle, file) in records_by_handle(&found.attachments) {
+        let record = match parse_record::<AttachmentsRecord>(handle, file) {
+            Ok(record) if is_unlisted(record.kind) => continue,
+            Ok(record) => record,
+            Err(error) => {
+                let error = with_causes(&error);
+                let why = format!("the record of its attachments cannot be read: {error}");
+                mark_unreadable(&mut volumes, settings, handle, why);
+                continue;
             }
-            Err(why) => mark_unreadable(
-                &mut book,
-                settings,
-                &handle,
-                format!("the record of its attachments cannot be read: {why}"),
-            ),
+        };
+        let path = record.static_path.as_ref();
+        if let Some(volume) =
+            volume_for_record(&mut volumes, settings, handle, record.kind, path, false)
+        {
+            if let (true, Some(path)) = (volume.is_static(), record.static_path) {
+                // As it was attached. The configuration applies again once it is detached.
+                volume.backing = static_backing(record.kind, path);
+                volume.kind = record.kind;
+            }
+            (volume.staged, volume.published, volume.unknown_fields) =
+                (record.staged, record.published, record.unknown_fields);
         }
     }
-    book
+    volumes
 }
 
 impl DiscoveredRecords {
-    /// Files among the records that are none, by their folders.
+    /// Files in the directories of records that are no records.
     pub(crate) fn unrecognized_files(&self) -> BTreeSet<String> {
         let folders = [
             (VOLUMES_DIR, &self.volumes),
             (INTENTS_DIR, &self.intents),
             (ATTACHMENTS_DIR, &self.attachments),
         ];
-        let stray = |record: &&RecordFile| record::handle_from_file_name(&record.name).is_none();
-        let of = |(folder, records): (&str, &'_ Vec<RecordFile>)| -> Vec<String> {
-            records
-                .iter()
-                .filter(stray)
-                .map(|record| format!("{folder}/{}", record.name))
-                .collect()
-        };
-        folders.into_iter().flat_map(of).collect()
+        let is_unrecognized =
+            |file: &&RecordFile| record::handle_from_file_name(&file.name).is_none();
+        folders
+            .into_iter()
+            .flat_map(|(folder, files)| {
+                let files = files.iter().filter(is_unrecognized);
+                files.map(move |file| format!("{folder}/{}", file.name))
+            })
+            .collect()
     }
 }
 
-/// Records by their handles. Other files in our folders are not ours.
-fn records_by_handle(
-    records: &[RecordFile],
-) -> impl Iterator<Item = (String, Result<&[u8], &str>)> {
-    records.iter().filter_map(|found| {
-        let handle = record::handle_from_file_name(&found.name)?;
-        Some((
-            handle.to_owned(),
-            found
-                .text
-                .as_ref()
-                .map(String::as_bytes)
-                .map_err(String::as_str),
-        ))
-    })
+/// Records by their handles. Other files in the directories are ignored.
+fn records_by_handle(files: &[RecordFile]) -> impl Iterator<Item = (&str, &RecordFile)> {
+    files
+        .iter()
+        .filter_map(|file| Some((record::handle_from_file_name(&file.name)?, file)))
 }
 
-fn parse_record<T: DeserializeOwned + HasHandle>(
-    handle: &str,
-    text: &Result<&[u8], &str>,
-) -> Result<T, String> {
-    let text = text.map_err(str::to_owned)?;
-    record::read(handle, text).map_err(|error: RecordError| with_causes(&error))
+fn parse_record<T: DeserializeOwned>(handle: &str, file: &RecordFile) -> Result<T, RecordError> {
+    match &file.text {
+        Ok(text) => record::read(handle, text.as_bytes()),
+        Err(why) => Err(RecordError::Unreadable(why.clone())),
+    }
 }
 
-fn image_volume(settings: &Settings, handle: &str, text: Result<&&[u8], &&str>) -> Volume {
-    let text = text.copied().map_err(|why| *why);
+fn image_volume(settings: &Settings, handle: &str, file: &RecordFile) -> Volume {
     let backing = pool_backing(settings, BackingKind::Loop, handle)
         .unwrap_or(Backing::Image(HostPath::default()));
     let volume = Volume::new(handle, BackingKind::Loop, backing);
-    match parse_record::<VolumeRecord>(handle, &text) {
-        Ok(record) => volume.with_record(record),
-        Err(why) => with_unreadable_record(
-            volume,
-            text.ok().and_then(record::name_in_unreadable),
-            format!("its record cannot be read: {why}"),
-        ),
-    }
+    let text = file
+        .text
+        .as_ref()
+        .map_or(b"".as_slice(), |text| text.as_bytes());
+    with_record_or_problem(volume, parse_record(handle, file), text)
 }
 
 fn logical_volume(group: &str, logical: &LogicalVolume) -> Volume {
@@ -227,22 +203,16 @@ fn logical_volume(group: &str, logical: &LogicalVolume) -> Volume {
         name: logical.name.clone(),
     };
     let volume = Volume::new(&logical.name, BackingKind::Lvm, backing);
-    let text = tags::decode(&logical.tags).map_err(|error| with_causes(&error));
+    let text = tags::decode(&logical.tags);
     let parsed = match &text {
-        Ok(text) if names::is_pool_handle(&logical.name) => {
-            record::read(&logical.name, text).map_err(|error| with_causes(&error))
-        }
-        Ok(_) => Err("its name is no handle".to_owned()),
-        Err(why) => Err(why.clone()),
+        Ok(text) if names::is_pool_handle(&logical.name) => record::read(&logical.name, text),
+        _ => Err(RecordError::NotAHandle),
     };
-    let mut volume = match parsed {
-        Ok(record) => volume.with_record(record),
-        Err(why) => with_unreadable_record(
-            volume,
-            text.ok().as_deref().and_then(record::name_in_unreadable),
-            format!("its record cannot be read: {why}"),
-        ),
+    let (parsed, text) = match text {
+        Ok(text) => (parsed, text),
+        Err(error) => (Err(error), Vec::new()),
     };
+    let mut volume = with_record_or_problem(volume, parsed, &text);
     volume.size = logical.size;
     if logical.unfinished {
         volume.error = Some(
@@ -252,64 +222,58 @@ fn logical_volume(group: &str, logical: &LogicalVolume) -> Volume {
     volume
 }
 
-fn with_unreadable_record(mut volume: Volume, name: Option<String>, why: String) -> Volume {
-    volume.record_problem = Some(RecordProblem::Unreadable(why));
-    if let Some(name) = name {
-        volume.name = name;
+fn with_record_or_problem(
+    mut volume: Volume,
+    record: Result<VolumeRecord, RecordError>,
+    text: &[u8],
+) -> Volume {
+    match record {
+        Ok(record) => volume.with_record(record),
+        Err(error) => {
+            let why = format!("its record cannot be read: {}", with_causes(&error));
+            volume.record_problem = Some(RecordProblem::Unreadable(why));
+            volume.name = record::name_in_unreadable(text).unwrap_or(volume.name);
+            volume
+        }
     }
-    volume
 }
 
-/// The volume that a record speaks of. One whose own record is not there: being made or deleted, or
-/// a static one that left the configuration, or an orphan.
+/// The volume that a record belongs to. A volume without its own record is being created or deleted
+/// (`incomplete`), is a static one that left the configuration, or is an orphan.
 fn volume_for_record<'a>(
-    book: &'a mut BTreeMap<String, Volume>,
+    volumes: &'a mut BTreeMap<String, Volume>,
     settings: &Settings,
     handle: &str,
     kind: BackingKind,
-    entry: Option<&HostPath>,
-    making: bool,
+    static_path: Option<&HostPath>,
+    incomplete: bool,
 ) -> Option<&'a mut Volume> {
-    if !book.contains_key(handle) {
-        let backing = match (kind, entry) {
-            (BackingKind::StaticDevice | BackingKind::StaticDirectory, Some(path)) => {
-                static_backing(kind, path.clone())
-            }
-            (BackingKind::StaticDevice | BackingKind::StaticDirectory, None) => {
-                mark_unreadable(
-                    book,
-                    settings,
-                    handle,
-                    "a record of it does not name its device or directory".into(),
-                );
+    if !volumes.contains_key(handle) {
+        let backing = match kind {
+            BackingKind::StaticDevice | BackingKind::StaticDirectory => static_path
+                .map(|path| static_backing(kind, path.clone()))
+                .ok_or("a record of it does not name its device or directory"),
+            BackingKind::Loop | BackingKind::Lvm => pool_backing(settings, kind, handle)
+                .ok_or("it lies in a volume group, and [pool] volume_group is not set"),
+        };
+        let mut volume = match backing {
+            Ok(backing) => Volume::new(handle, kind, backing),
+            Err(why) => {
+                mark_unreadable(volumes, settings, handle, why.into());
                 return None;
             }
-            (BackingKind::Loop | BackingKind::Lvm, _) => match pool_backing(settings, kind, handle)
-            {
-                Some(backing) => backing,
-                None => {
-                    mark_unreadable(
-                        book,
-                        settings,
-                        handle,
-                        "it lies in a volume group, and [pool] volume_group is not set".into(),
-                    );
-                    return None;
-                }
-            },
         };
-        let mut volume = Volume::new(handle, kind, backing);
-        volume.exists = !making;
-        if !making && !volume.is_static() {
-            volume.record_problem = Some(RecordProblem::Orphan("its own record is missing".into()));
+        volume.exists = !incomplete;
+        if !incomplete && !volume.is_static() {
+            volume.record_problem = Some(RecordProblem::Orphan);
         }
-        book.insert(handle.to_owned(), volume);
+        volumes.insert(handle.to_owned(), volume);
     }
-    book.get_mut(handle)
+    volumes.get_mut(handle)
 }
 
 fn mark_unreadable(
-    book: &mut BTreeMap<String, Volume>,
+    volumes: &mut BTreeMap<String, Volume>,
     settings: &Settings,
     handle: &str,
     why: String,
@@ -321,7 +285,7 @@ fn mark_unreadable(
     };
     let backing =
         pool_backing(settings, kind, handle).unwrap_or(Backing::Device(HostPath::default()));
-    let volume = book
+    let volume = volumes
         .entry(handle.to_owned())
         .or_insert_with(|| Volume::new(handle, kind, backing));
     volume.record_problem = Some(RecordProblem::Unreadable(why));

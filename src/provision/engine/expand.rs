@@ -17,9 +17,7 @@ pub(crate) async fn expand<S: StepExecutor>(
     volume.check_usable()?;
     if let Some(path) = &request.volume_path
         && !volume
-            .staged
-            .iter()
-            .chain(&volume.published)
+            .attachments()
             .any(|held| held.path.as_bytes() == path.as_bytes())
     {
         return Err(ProvisionError::NotFound(format!(
@@ -64,13 +62,10 @@ pub(crate) async fn expand<S: StepExecutor>(
             grown?;
         }
     }
-    let mounted: Option<ProvidedAttachment> = volume
-        .staged
-        .iter()
-        .chain(&volume.published)
+    let mounted = volume
+        .attachments()
         .find(|held| !held.access.block)
         .cloned();
-    let only_block = volume.staged.is_some() || !volume.published.is_empty();
     let never_mounted = volume.record.as_ref().is_some_and(|record| {
         !record.accesses.is_empty() && record.accesses.iter().all(|access| access.block)
     });
@@ -80,7 +75,7 @@ pub(crate) async fn expand<S: StepExecutor>(
             false
         }
         Some(_) => true,
-        None => !only_block && !never_mounted,
+        None => !volume.is_attached() && !never_mounted,
     };
     Ok(ExpandResponse {
         size: volume.size,
@@ -107,14 +102,8 @@ async fn grow_filesystem<S: StepExecutor>(
         )));
     };
     ctx.find_device(volume).await?;
-    let Some(device) = &volume.device else {
-        return Err(ProvisionError::Unavailable(format!(
-            "volume {} has no device",
-            volume.handle
-        )));
-    };
     ctx.run(Step::GrowFilesystem {
-        device: device.node.clone(),
+        device: volume.require_device()?.node.clone(),
         at: place,
         fs_type: mounted.fs_type,
     })

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
 
+use crate::provision::engine::job::{Message, Request, VolumeJob};
 use crate::provision::engine::request::{
-    CreateRequest, ExpandRequest, ExpandResponse, Message, PublishRequest, Request, Response,
-    StageRequest,
+    CreateRequest, ExpandRequest, ExpandResponse, PublishRequest, Response, StageRequest,
 };
 use crate::provision::engine::view::{EngineView, VolumeView};
 use crate::provision::error::ProvisionError;
@@ -42,32 +42,29 @@ impl Engine {
         request: CreateRequest,
     ) -> Result<VolumeView, ProvisionError> {
         match self.call(None, Request::Create(request)).await? {
-            Response::Volume(seen) => Ok(*seen),
+            Response::Volume(view) => Ok(*view),
             Response::Expanded(_) | Response::Done => Err(shutting_down()),
         }
     }
 
     pub(crate) async fn delete(&self, handle: String) -> Result<(), ProvisionError> {
-        self.call(Some(handle.clone()), Request::Delete { handle })
-            .await
-            .map(drop)
+        self.operate(handle, VolumeJob::Delete).await.map(drop)
     }
 
     pub(crate) async fn expand(
         &self,
         request: ExpandRequest,
     ) -> Result<ExpandResponse, ProvisionError> {
-        match self
-            .call(Some(request.handle.clone()), Request::Expand(request))
-            .await?
-        {
+        let handle = request.handle.clone();
+        match self.operate(handle, VolumeJob::Expand(request)).await? {
             Response::Expanded(expanded) => Ok(expanded),
             Response::Volume(_) | Response::Done => Err(shutting_down()),
         }
     }
 
     pub(crate) async fn stage(&self, request: StageRequest) -> Result<(), ProvisionError> {
-        self.call(Some(request.handle.clone()), Request::Stage(request))
+        let handle = request.handle.clone();
+        self.operate(handle, VolumeJob::Stage(request))
             .await
             .map(drop)
     }
@@ -77,19 +74,13 @@ impl Engine {
         handle: String,
         staging_path: String,
     ) -> Result<(), ProvisionError> {
-        self.call(
-            Some(handle.clone()),
-            Request::Unstage {
-                handle,
-                staging_path,
-            },
-        )
-        .await
-        .map(drop)
+        let job = VolumeJob::Unstage(staging_path);
+        self.operate(handle, job).await.map(drop)
     }
 
     pub(crate) async fn publish(&self, request: PublishRequest) -> Result<(), ProvisionError> {
-        self.call(Some(request.handle.clone()), Request::Publish(request))
+        let handle = request.handle.clone();
+        self.operate(handle, VolumeJob::Publish(request))
             .await
             .map(drop)
     }
@@ -99,15 +90,8 @@ impl Engine {
         handle: String,
         target_path: String,
     ) -> Result<(), ProvisionError> {
-        self.call(
-            Some(handle.clone()),
-            Request::Unpublish {
-                handle,
-                target_path,
-            },
-        )
-        .await
-        .map(drop)
+        let job = VolumeJob::Unpublish(target_path);
+        self.operate(handle, job).await.map(drop)
     }
 
     /// After another component changed our mounts (a clean-up): compares all records with the host
@@ -120,23 +104,28 @@ impl Engine {
         }
     }
 
+    async fn operate(&self, handle: String, job: VolumeJob) -> Result<Response, ProvisionError> {
+        self.call(Some(&handle), Request::Operation(handle.clone(), job))
+            .await
+    }
+
     /// The operation continues after the time limit: a later call finds it done or still running.
     async fn call(
         &self,
-        handle: Option<String>,
+        handle: Option<&str>,
         request: Request,
     ) -> Result<Response, ProvisionError> {
         let (reply, answer) = oneshot::channel();
-        let asked = async {
+        let answered = async {
             self.messages
                 .send(Message::Request(Box::new(request), reply))
                 .await
                 .map_err(|_| shutting_down())?;
             answer.await.map_err(|_| shutting_down())?
         };
-        tokio::time::timeout(self.request_timeout, asked)
+        tokio::time::timeout(self.request_timeout, answered)
             .await
-            .unwrap_or_else(|_| Err(self.deadline_exceeded(handle.as_deref())))
+            .unwrap_or_else(|_| Err(self.deadline_exceeded(handle)))
     }
 
     fn deadline_exceeded(&self, handle: Option<&str>) -> ProvisionError {

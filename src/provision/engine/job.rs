@@ -1,8 +1,10 @@
 //! One operation on one volume, in a task of its own: first recovers the volume from an interrupted
-//! operation, then executes the request.
+//! operation, then executes the request. Also the messages that bring requests to the actor.
+
+use tokio::sync::oneshot;
 
 use crate::provision::engine::request::{
-    CreateRequest, ExpandRequest, ExpandResponse, PublishRequest, StageRequest,
+    CreateRequest, ExpandRequest, PublishRequest, Response, StageRequest,
 };
 use crate::provision::engine::step_context::StepContext;
 use crate::provision::engine::volume::Volume;
@@ -12,7 +14,7 @@ use crate::provision::step::StepExecutor;
 
 pub(crate) enum VolumeJob {
     Recover,
-    /// With the smallest size that is possible.
+    /// With the smallest possible size.
     Create(CreateRequest, u64),
     Delete,
     Expand(ExpandRequest),
@@ -22,11 +24,18 @@ pub(crate) enum VolumeJob {
     Unpublish(String),
 }
 
-/// The result of an operation; the actor makes a volume's view once it has stored the volume.
-pub(crate) enum JobOutcome {
-    Volume,
-    Expanded(ExpandResponse),
-    Done,
+pub(crate) enum Request {
+    Create(CreateRequest),
+    /// Neither `Recover` nor `Create`.
+    Operation(String, VolumeJob),
+}
+
+pub(crate) type Reply = oneshot::Sender<Result<Response, ProvisionError>>;
+
+/// A message to the actor.
+pub(crate) enum Message {
+    Request(Box<Request>, Reply),
+    Rescan(oneshot::Sender<()>),
 }
 
 impl VolumeJob {
@@ -48,11 +57,10 @@ impl VolumeJob {
         self,
         ctx: &StepContext<S>,
         volume: &mut Volume,
-    ) -> Result<JobOutcome, ProvisionError> {
+    ) -> Result<Response, ProvisionError> {
         if let VolumeJob::Create(request, least) = &self {
-            return pool::create(ctx, volume, request, *least)
-                .await
-                .map(|()| JobOutcome::Volume);
+            pool::create(ctx, volume, request, *least).await?;
+            return Ok(Response::Volume(Box::new(volume.view(None))));
         }
         match self {
             VolumeJob::Delete | VolumeJob::Unstage(_) | VolumeJob::Unpublish(_) => {
@@ -61,9 +69,9 @@ impl VolumeJob {
             _ => recover::recover(ctx, volume).await?,
         }
         if !volume.exists {
-            // Its deletion was cut off before, and is finished now.
+            // Its deletion was interrupted before, and is finished now.
             return if matches!(self, VolumeJob::Delete | VolumeJob::Recover) {
-                Ok(JobOutcome::Done)
+                Ok(Response::Done)
             } else {
                 Err(ProvisionError::volume_not_found(&volume.handle))
             };
@@ -72,9 +80,8 @@ impl VolumeJob {
             VolumeJob::Recover | VolumeJob::Create(..) => {}
             VolumeJob::Delete => pool::delete(ctx, volume).await?,
             VolumeJob::Expand(request) => {
-                return expand::expand(ctx, volume, &request)
-                    .await
-                    .map(JobOutcome::Expanded);
+                let expanded = expand::expand(ctx, volume, &request).await?;
+                return Ok(Response::Expanded(expanded));
             }
             VolumeJob::Stage(request) => stage::stage(ctx, volume, &request).await?,
             VolumeJob::Unstage(path) => stage::unstage(ctx, volume, &path).await?,
@@ -82,6 +89,6 @@ impl VolumeJob {
             VolumeJob::Unpublish(path) => publish::unpublish(ctx, volume, &path).await?,
         }
         recover::drop_detached_orphan(volume);
-        Ok(JobOutcome::Done)
+        Ok(Response::Done)
     }
 }

@@ -1,6 +1,6 @@
 //! Creation and deletion of volumes in the pool.
 
-use crate::model::provision::BackingKind;
+use crate::model::provision::{BackingKind, VolumeAccess};
 use crate::provision::engine::request::CreateRequest;
 use crate::provision::engine::step_context::StepContext;
 use crate::provision::engine::volume::{Backing, Volume};
@@ -44,7 +44,7 @@ pub(crate) fn check_request(request: &CreateRequest) -> Result<u64, ProvisionErr
     {
         return Err(ProvisionError::invalid_argument(
             "mkfs_options",
-            "are no mkfs's that is used here",
+            "are not permitted for any supported mkfs",
         ));
     }
     Ok(least)
@@ -80,15 +80,12 @@ pub(crate) fn check_same_volume(
     {
         return differs("mkfs_options");
     }
-    let within = |one: &[_], other: &[_]| {
-        one.iter().all(|wanted| {
-            other
-                .iter()
-                .any(|known| access::is_compatible(wanted, known))
-        })
+    let within = |some: &[VolumeAccess], others: &[VolumeAccess]| {
+        let is_among = |one| others.iter().any(|other| access::is_compatible(one, other));
+        some.iter().all(is_among)
     };
-    if !within(&request.accesses, &record.accesses) || !within(&record.accesses, &request.accesses)
-    {
+    let (wanted, known) = (&request.accesses, &record.accesses);
+    if !within(wanted, known) || !within(known, wanted) {
         return differs("access");
     }
     Ok(())
@@ -128,20 +125,17 @@ pub(crate) async fn create<S: StepExecutor>(
     volume.size = size;
     let Some(record) = &mut volume.record else {
         return Err(ProvisionError::Unavailable(
-            "the volume has no record to make it by".into(),
+            "the volume has no record to create it from".into(),
         ));
     };
     record.size = size;
     let record = record.clone();
-    ctx.begin_operation(
-        volume,
-        Operation::Create {
-            record: record.clone(),
-        },
-    )
-    .await?;
-    let made = create_and_record(ctx, volume, &record).await;
-    recover::finish_or_undo(ctx, volume, made).await
+    let operation = Operation::Create {
+        record: record.clone(),
+    };
+    ctx.begin_operation(volume, operation).await?;
+    let created = create_and_record(ctx, volume, &record).await;
+    recover::finish_or_undo(ctx, volume, created).await
 }
 
 async fn create_and_record<S: StepExecutor>(

@@ -35,7 +35,7 @@ pub(crate) async fn publish<S: StepExecutor>(
         }
         volume.is_reconciled = false;
         recover::recover(ctx, volume).await?;
-        if volume.published.iter().any(|held| held.path == place.path) {
+        if volume.is_published_at(&place.path) {
             return Ok(());
         }
     }
@@ -48,17 +48,13 @@ pub(crate) async fn publish<S: StepExecutor>(
     }
     let staged = staging_path_for(ctx, volume, request, read_only)?;
     attachment::refuse_foreign_mount(ctx, volume, &place, TARGET_FIELD).await?;
-    let (access, pod) = (request.access.clone(), request.pod.clone());
-    ctx.begin_operation(
-        volume,
-        Operation::Publish {
-            path: place.path.clone(),
-            access,
-            read_only,
-            pod,
-        },
-    )
-    .await?;
+    let operation = Operation::Publish {
+        path: place.path.clone(),
+        access: request.access.clone(),
+        read_only,
+        pod: request.pod.clone(),
+    };
+    ctx.begin_operation(volume, operation).await?;
     let published = bind_and_record(ctx, volume, request, &place, staged, read_only).await;
     recover::finish_or_undo(ctx, volume, published).await
 }
@@ -72,11 +68,7 @@ fn staging_path_for<S: StepExecutor>(
 ) -> Result<Option<RootedPath>, ProvisionError> {
     if let Some(path) = &request.staging_path {
         let place = ctx.rooted_path(STAGING_FIELD, &HostPath::from(path.as_str()))?;
-        if volume
-            .staged
-            .as_ref()
-            .is_none_or(|staged| staged.path != place.path)
-        {
+        if !volume.is_staged_at(&place.path) {
             return Err(ProvisionError::FailedPrecondition(format!(
                 "volume {} is not staged at {}",
                 volume.handle, place.path
@@ -86,15 +78,12 @@ fn staging_path_for<S: StepExecutor>(
     let Some(staged) = &volume.staged else {
         return Ok(None);
     };
-    let sort = |block| {
-        if block {
-            "a block volume"
-        } else {
-            "a filesystem"
-        }
-    };
     if staged.access.block != request.access.block {
-        let (is, wanted) = (sort(staged.access.block), sort(request.access.block));
+        let (block, filesystem) = ("a block volume", "a filesystem");
+        let (is, wanted) = match staged.access.block {
+            true => (block, filesystem),
+            false => (filesystem, block),
+        };
         return Err(ProvisionError::FailedPrecondition(format!(
             "volume {} is staged as {is} and requested as {wanted}",
             volume.handle
@@ -117,71 +106,40 @@ async fn bind_and_record<S: StepExecutor>(
     staged: Option<RootedPath>,
     read_only: bool,
 ) -> Result<(), ProvisionError> {
-    let (target, block) = (place.clone(), request.access.block);
+    let (target, access) = (place.clone(), &request.access);
     match (volume.backing.clone(), staged) {
         (Backing::Directory(path), _) => {
             attachment::check_directory(ctx, &path).await?;
-            ctx.run_for_field(
-                Step::Bind {
-                    source: BindSource::Directory { path },
-                    target,
-                    read_only,
-                },
-                TARGET_FIELD,
-            )
-            .await?;
-        }
-        (_, _) if block => {
-            attachment::attach_and_mount(
-                ctx,
-                volume,
-                &request.access,
-                None,
-                TARGET_FIELD,
+            let step = Step::Bind {
+                source: BindSource::Directory { path },
+                target,
                 read_only,
-            )
-            .await?;
-            let Some(device) = &volume.device else {
-                return Err(ProvisionError::Unavailable(format!(
-                    "volume {} has no device",
-                    volume.handle
-                )));
             };
-            ctx.run_for_field(
-                Step::BindDevice {
-                    device: device.node.clone(),
+            ctx.run_for_field(step, TARGET_FIELD).await?;
+        }
+        (_, Some(staged)) if !access.block => {
+            bind_staged(ctx, volume, staged, target, read_only).await?
+        }
+        _ => {
+            let mounted = (!access.block).then_some(place);
+            attachment::attach_and_mount(ctx, volume, access, mounted, TARGET_FIELD, read_only)
+                .await?;
+            if access.block {
+                let step = Step::BindDevice {
+                    device: volume.require_device()?.node.clone(),
                     target,
                     read_only,
-                },
-                TARGET_FIELD,
-            )
-            .await?;
-        }
-        (_, Some(staged)) => bind_staged(ctx, volume, staged, target, read_only).await?,
-        (_, None) => {
-            attachment::attach_and_mount(
-                ctx,
-                volume,
-                &request.access,
-                Some(place),
-                TARGET_FIELD,
-                read_only,
-            )
-            .await?;
+                };
+                ctx.run_for_field(step, TARGET_FIELD).await?;
+            }
         }
     }
-    let (path, access, pod, since) = (
-        place.path.clone(),
-        request.access.clone(),
-        request.pod.clone(),
-        clock::now(),
-    );
     volume.published.push(ProvidedAttachment {
-        path,
-        access,
+        path: place.path.clone(),
+        access: access.clone(),
         read_only,
-        pod,
-        since,
+        pod: request.pod.clone(),
+        since: clock::now(),
     });
     let written = ctx.write_attachments(volume).await;
     if written.is_err() {
@@ -201,26 +159,15 @@ async fn bind_staged<S: StepExecutor>(
     if volume.device.is_none() {
         ctx.find_device(volume).await?;
     }
-    let Some(device) = &volume.device else {
-        return Err(ProvisionError::Unavailable(format!(
-            "volume {} has no device",
-            volume.handle
-        )));
+    let step = Step::Bind {
+        source: BindSource::Staged {
+            place,
+            device: volume.require_device()?.node.clone(),
+        },
+        target,
+        read_only,
     };
-    let source = BindSource::Staged {
-        place,
-        device: device.node.clone(),
-    };
-    let bound = ctx
-        .run_for_field(
-            Step::Bind {
-                source,
-                target,
-                read_only,
-            },
-            TARGET_FIELD,
-        )
-        .await;
+    let bound = ctx.run_for_field(step, TARGET_FIELD).await;
     if let Err(ProvisionError::FailedPrecondition(_)) = &bound {
         // Or its device has changed: the next recovery finds out.
         volume.is_reconciled = false;
@@ -235,44 +182,29 @@ pub(crate) async fn unpublish<S: StepExecutor>(
 ) -> Result<(), ProvisionError> {
     volume.check_detachable()?;
     let place = ctx.rooted_path(TARGET_FIELD, &HostPath::from(path))?;
-    if !volume.published.iter().any(|held| held.path == place.path) {
-        // A staging path is no target: it would be unmounted under all pods.
-        if volume
-            .staged
-            .as_ref()
-            .is_some_and(|staged| staged.path == place.path)
-        {
+    if !volume.is_published_at(&place.path) {
+        // A staging path is no target: its unmount would affect all pods.
+        if volume.is_staged_at(&place.path) {
             return Err(ProvisionError::FailedPrecondition(format!(
                 "volume {} is staged at {}, not published there",
                 volume.handle, place.path
             )));
         }
-        attachment::find_remaining_device(ctx, volume).await?;
-        match ctx.find_mount(&place, Some(TARGET_FIELD)).await? {
-            // After a reboot the folder may be left. A path that is not a pod's is nobody's that we
-            // know.
-            None if !paths::is_publish_target(&place) => return Ok(()),
-            None => {
-                return ctx
-                    .run_for_field(Step::RemoveTarget { target: place }, TARGET_FIELD)
-                    .await;
-            }
-            Some(mounted) if volume.matches_mount(&mounted) => {}
-            Some(other) => {
-                return Err(ProvisionError::FailedPrecondition(format!(
-                    "{} is mounted at {}, not this volume",
-                    other.source, place.path
-                )));
-            }
+        if !attachment::is_mounted_unrecorded(ctx, volume, &place, TARGET_FIELD).await? {
+            // After a reboot the folder may be left. Other paths than a pod's are not removed.
+            return match paths::is_publish_target(&place) {
+                true => {
+                    let step = Step::RemoveTarget { target: place };
+                    ctx.run_for_field(step, TARGET_FIELD).await
+                }
+                false => Ok(()),
+            };
         }
     }
-    ctx.begin_operation(
-        volume,
-        Operation::Unpublish {
-            path: place.path.clone(),
-        },
-    )
-    .await?;
+    let operation = Operation::Unpublish {
+        path: place.path.clone(),
+    };
+    ctx.begin_operation(volume, operation).await?;
     let unpublished =
         completion::finish_unpublish(ctx, volume, &place.path, Some(TARGET_FIELD)).await;
     recover::finish_removal(ctx, volume, unpublished).await

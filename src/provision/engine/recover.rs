@@ -1,15 +1,11 @@
-//! Recovery of a volume after an operation was interrupted, by an error or by the end of the
-//! daemon:
+//! Recovery of a volume after an operation was interrupted, by an error or by the end of the daemon:
 //! an operation that creates something is undone unless its record exists, one that removes
-//! something
-//! is finished. Then the records are compared with the host.
+//! something is finished. Then the records are compared with the host.
 //!
-//! In: a volume's copy, as its records describe it. Out: the same without an intent, or an error.
-//! It
+//! In: a volume's copy, as its records describe it. Out: the same without an intent, or an error. It
 //! runs before every other operation on the volume, so that no operation meets half of another.
 
 use crate::model::causes::with_causes;
-use crate::model::path::HostPath;
 use crate::model::provision::ProvidedAttachment;
 use crate::provision::engine::step_context::StepContext;
 use crate::provision::engine::volume::{Backing, RecordProblem, Volume};
@@ -28,16 +24,15 @@ pub(crate) async fn recover<S: StepExecutor>(
     settled
 }
 
-/// Before something of the volume is unmade. Growth that cannot be finished is given up then: as
-/// long as it is not told as done it was promised to nobody, its caller asks again, and the record
-/// tells the size.
+/// Recovery before a removal. Growth that cannot be finished is given up: no caller has received it
+/// as done, its caller repeats the request, and the record has the size.
 pub(crate) async fn recover_before_removal<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
 ) -> Result<(), ProvisionError> {
     volume.check_detachable()?;
     match &volume.intent {
-        // What is written down of the unmaking takes its place.
+        // The intent of the removal replaces it.
         Some(intent) if matches!(intent.operation, Operation::Expand { .. }) => {
             reconcile_once(ctx, volume).await
         }
@@ -45,8 +40,8 @@ pub(crate) async fn recover_before_removal<S: StepExecutor>(
     }
 }
 
-/// The end of what makes a thing: its intent goes, or everything is taken back. What has not come
-/// back keeps its intent: nobody knows how it went.
+/// The end of an operation that creates something: removes its intent, or undoes everything. A stuck
+/// operation keeps its intent, because its outcome is unknown.
 pub(crate) async fn finish_or_undo<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
@@ -54,8 +49,7 @@ pub(crate) async fn finish_or_undo<S: StepExecutor>(
 ) -> Result<(), ProvisionError> {
     match result {
         Ok(()) => {
-            // It is done and recorded; an intent that stays is found to be done when the volume is
-            // settled next.
+            // The operation is done and recorded; the next recovery removes an intent that is left.
             if let Err(error) = ctx.end_operation(volume).await {
                 tracing::warn!(volume = volume.handle, %error, "an intent could not be removed");
             }
@@ -70,7 +64,8 @@ pub(crate) async fn finish_or_undo<S: StepExecutor>(
     }
 }
 
-/// The end of what unmakes a thing: who holds it keeps it, everything else is finished later.
+/// The end of an operation that removes something: what is in use stays, everything else is finished
+/// later.
 pub(crate) async fn finish_removal<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
@@ -131,7 +126,7 @@ fn log_recovery(volume: &mut Volume, error: Option<&ProvisionError>) {
 
 /// Drops a volume whose own record is missing, once nothing of it is attached.
 pub(crate) fn drop_detached_orphan(volume: &mut Volume) {
-    if matches!(volume.record_problem, Some(RecordProblem::Orphan(_)))
+    if matches!(volume.record_problem, Some(RecordProblem::Orphan))
         && !volume.is_attached()
         && volume.intent.is_none()
     {
@@ -159,44 +154,35 @@ async fn recover_operation<S: StepExecutor>(
             Ok(()) | Err(ProvisionError::ResourceExhausted(_)) => ctx.end_operation(volume).await,
             Err(fault) => Err(fault),
         },
-        Operation::Stage { path, .. } if has_path(&path)(volume.staged.as_ref()) => {
+        Operation::Stage { path, .. } if volume.is_staged_at(&path) => {
             ctx.end_operation(volume).await
         }
         Operation::Stage { path, .. } => completion::undo_stage(ctx, volume, &path).await,
         Operation::Unstage { path } => {
-            finish_unless_in_use(ctx, volume, Removal::Unstage(path)).await
+            let finished = completion::finish_unstage(ctx, volume, &path, None).await;
+            end_if_in_use(ctx, volume, finished).await
         }
-        Operation::Publish { path, .. }
-            if volume.published.iter().any(|held| held.path == path) =>
-        {
+        Operation::Publish { path, .. } if volume.is_published_at(&path) => {
             ctx.end_operation(volume).await
         }
         Operation::Publish { path, .. } => completion::undo_publish(ctx, volume, &path).await,
         Operation::Unpublish { path } => {
-            finish_unless_in_use(ctx, volume, Removal::Unpublish(path)).await
+            let finished = completion::finish_unpublish(ctx, volume, &path, None).await;
+            end_if_in_use(ctx, volume, finished).await
         }
     }
 }
 
-enum Removal {
-    Unstage(HostPath),
-    Unpublish(HostPath),
-}
-
 /// A volume in use was not removed: its user keeps it, and the caller will repeat the request.
-async fn finish_unless_in_use<S: StepExecutor>(
+async fn end_if_in_use<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
-    step: Removal,
+    finished: Result<(), ProvisionError>,
 ) -> Result<(), ProvisionError> {
-    let finished = match step {
-        Removal::Unstage(path) => completion::finish_unstage(ctx, volume, &path, None).await,
-        Removal::Unpublish(path) => completion::finish_unpublish(ctx, volume, &path, None).await,
-    };
     match finished {
         Err(ProvisionError::InUse(why)) => {
             tracing::warn!(volume = volume.handle, %why, "what was about to be unmounted is in use, and stays");
-            // What of it is there still is compared with the records.
+            // The records are compared with what is left.
             volume.is_reconciled = false;
             ctx.end_operation(volume).await
         }
@@ -204,12 +190,8 @@ async fn finish_unless_in_use<S: StepExecutor>(
     }
 }
 
-fn has_path(path: &HostPath) -> impl Fn(Option<&ProvidedAttachment>) -> bool + '_ {
-    move |held| held.is_some_and(|held| held.path == *path)
-}
-
-/// Records without a mount, after a reboot or an administrator's umount, are dropped. What cannot
-/// be asked stays as it is.
+/// Drops records without a mount (after a reboot or an administrator's umount). If the host cannot
+/// be read, the records stay as they are.
 async fn reconcile<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
@@ -232,21 +214,21 @@ async fn reconcile<S: StepExecutor>(
             volume.error = None;
         }
     }
-    let mut trouble = None;
+    let mut problem = None;
     if let Some(staged) = volume.staged.clone()
-        && !is_still_attached(ctx, volume, &staged, true, &mut trouble).await?
+        && !is_still_attached(ctx, volume, &staged, true, &mut problem).await?
     {
         volume.staged = None;
     }
     let mut published = Vec::new();
     for held in volume.published.clone() {
-        if is_still_attached(ctx, volume, &held, false, &mut trouble).await? {
+        if is_still_attached(ctx, volume, &held, false, &mut problem).await? {
             published.push(held);
         }
     }
     volume.published = published;
-    if trouble.is_some() {
-        volume.error = trouble;
+    if problem.is_some() {
+        volume.error = problem;
     }
     if before != (volume.staged.clone(), volume.published.clone()) {
         tracing::info!(
@@ -261,13 +243,13 @@ async fn reconcile<S: StepExecutor>(
     Ok(())
 }
 
-/// Whether an attachment of the records is there still.
+/// Whether an attachment of the records still exists.
 async fn is_still_attached<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &Volume,
     held: &ProvidedAttachment,
     staged: bool,
-    trouble: &mut Option<String>,
+    problem: &mut Option<String>,
 ) -> Result<bool, ProvisionError> {
     if staged && matches!(volume.backing, Backing::Directory(_)) {
         // Nothing is done to stage a folder.
@@ -281,7 +263,7 @@ async fn is_still_attached<S: StepExecutor>(
         return Ok(false);
     };
     if volume.device.is_some() && !volume.matches_mount(&mounted) {
-        *trouble = Some(format!(
+        *problem = Some(format!(
             "{} is mounted at {}, where this volume should be",
             mounted.source, held.path
         ));

@@ -1,11 +1,7 @@
-//! Requests to the engine and its responses: what callers of `Engine` pass in and get back, and the
-//! messages that carry both to the actor.
-
-use tokio::sync::oneshot;
+//! Requests to the engine and its responses: the arguments and results of `Engine`'s methods.
 
 use crate::model::provision::{BackingKind, PodRef, VolumeAccess};
 use crate::provision::engine::view::VolumeView;
-use crate::provision::error::ProvisionError;
 use crate::provision::rules::sizes::CapacityRange;
 
 #[derive(Clone, Debug)]
@@ -52,33 +48,8 @@ pub(crate) struct ExpandResponse {
     pub node_expansion_required: bool,
 }
 
-pub(crate) enum Request {
-    Create(CreateRequest),
-    Delete {
-        handle: String,
-    },
-    Expand(ExpandRequest),
-    Stage(StageRequest),
-    Unstage {
-        handle: String,
-        staging_path: String,
-    },
-    Publish(PublishRequest),
-    Unpublish {
-        handle: String,
-        target_path: String,
-    },
-}
-
 pub(crate) enum Response {
     Volume(Box<VolumeView>),
     Expanded(ExpandResponse),
     Done,
-}
-
-pub(crate) type Reply = oneshot::Sender<Result<Response, ProvisionError>>;
-
-pub(crate) enum Message {
-    Request(Box<Request>, Reply),
-    Rescan(oneshot::Sender<()>),
 }

@@ -21,7 +21,7 @@ pub struct Settings {
     /// The pool's volume group, where there is one.
     pub volume_group: Option<String>,
     pub kubelet_root: HostPath,
-    /// Folders that static volumes may lie below.
+    /// Static volumes must be below one of these folders.
     pub static_roots: Vec<HostPath>,
     pub wipe: Wipe,
     pub static_volumes: Vec<StaticVolume>,

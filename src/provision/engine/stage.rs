@@ -22,12 +22,10 @@ pub(crate) async fn stage<S: StepExecutor>(
 ) -> Result<(), ProvisionError> {
     volume.check_usable()?;
     attachment::check_access(volume, &request.access)?;
-    let place = ctx.rooted_path(
-        STAGING_FIELD,
-        &HostPath::from(request.staging_path.as_str()),
-    )?;
+    let path = HostPath::from(request.staging_path.as_str());
+    let target = ctx.rooted_path(STAGING_FIELD, &path)?;
     if let Some(staged) = volume.staged.clone() {
-        if staged.path != place.path {
+        if staged.path != target.path {
             return Err(ProvisionError::FailedPrecondition(format!(
                 "volume {} is staged at {} already",
                 volume.handle, staged.path
@@ -47,20 +45,20 @@ pub(crate) async fn stage<S: StepExecutor>(
     }
     if !request.access.block
         && !matches!(volume.backing, Backing::Directory(_))
-        && ctx.find_mount(&place, Some(STAGING_FIELD)).await?.is_some()
+        && ctx
+            .find_mount(&target, Some(STAGING_FIELD))
+            .await?
+            .is_some()
     {
         attachment::find_remaining_device(ctx, volume).await?;
-        attachment::refuse_foreign_mount(ctx, volume, &place, STAGING_FIELD).await?;
+        attachment::refuse_foreign_mount(ctx, volume, &target, STAGING_FIELD).await?;
     }
-    ctx.begin_operation(
-        volume,
-        Operation::Stage {
-            path: place.path.clone(),
-            access: request.access.clone(),
-        },
-    )
-    .await?;
-    let staged = attach_and_record(ctx, volume, &request.access, &place).await;
+    let operation = Operation::Stage {
+        path: target.path.clone(),
+        access: request.access.clone(),
+    };
+    ctx.begin_operation(volume, operation).await?;
+    let staged = attach_and_record(ctx, volume, &request.access, &target).await;
     recover::finish_or_undo(ctx, volume, staged).await
 }
 
@@ -68,7 +66,7 @@ async fn attach_and_record<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
     wanted: &VolumeAccess,
-    place: &RootedPath,
+    target: &RootedPath,
 ) -> Result<(), ProvisionError> {
     let read_only = match &volume.backing {
         Backing::Directory(path) => {
@@ -76,24 +74,17 @@ async fn attach_and_record<S: StepExecutor>(
             access::is_read_only(wanted.mode)
         }
         Backing::Image(_) | Backing::LogicalVolume { .. } | Backing::Device(_) => {
-            attachment::attach_and_mount(
-                ctx,
-                volume,
-                wanted,
-                (!wanted.block).then_some(place),
-                STAGING_FIELD,
-                false,
-            )
-            .await?
+            let mount_target = (!wanted.block).then_some(target);
+            attachment::attach_and_mount(ctx, volume, wanted, mount_target, STAGING_FIELD, false)
+                .await?
         }
     };
-    let since = clock::now();
     volume.staged = Some(ProvidedAttachment {
-        path: place.path.clone(),
+        path: target.path.clone(),
         access: wanted.clone(),
         read_only,
         pod: None,
-        since,
+        since: clock::now(),
     });
     let written = ctx.write_attachments(volume).await;
     if written.is_err() {
@@ -108,7 +99,7 @@ pub(crate) async fn unstage<S: StepExecutor>(
     path: &str,
 ) -> Result<(), ProvisionError> {
     volume.check_detachable()?;
-    let place = ctx.rooted_path(STAGING_FIELD, &HostPath::from(path))?;
+    let target = ctx.rooted_path(STAGING_FIELD, &HostPath::from(path))?;
     if let Some(held) = volume.published.first() {
         return Err(ProvisionError::FailedPrecondition(format!(
             "volume {} is published to {}",
@@ -116,31 +107,16 @@ pub(crate) async fn unstage<S: StepExecutor>(
             access::describe(held)
         )));
     }
-    if volume
-        .staged
-        .as_ref()
-        .is_none_or(|staged| staged.path != place.path)
+    // No record says that it is staged there; it may be mounted there all the same.
+    if !volume.is_staged_at(&target.path)
+        && !attachment::is_mounted_unrecorded(ctx, volume, &target, STAGING_FIELD).await?
     {
-        // Never staged there, as far as we know; perhaps something of it is there all the same.
-        attachment::find_remaining_device(ctx, volume).await?;
-        match ctx.find_mount(&place, Some(STAGING_FIELD)).await? {
-            None => return Ok(()),
-            Some(mounted) if volume.matches_mount(&mounted) => {}
-            Some(other) => {
-                return Err(ProvisionError::FailedPrecondition(format!(
-                    "{} is mounted at {}, not this volume",
-                    other.source, place.path
-                )));
-            }
-        }
+        return Ok(());
     }
-    ctx.begin_operation(
-        volume,
-        Operation::Unstage {
-            path: place.path.clone(),
-        },
-    )
-    .await?;
-    let unstaged = completion::finish_unstage(ctx, volume, &place.path, Some(STAGING_FIELD)).await;
+    let operation = Operation::Unstage {
+        path: target.path.clone(),
+    };
+    ctx.begin_operation(volume, operation).await?;
+    let unstaged = completion::finish_unstage(ctx, volume, &target.path, Some(STAGING_FIELD)).await;
     recover::finish_removal(ctx, volume, unstaged).await
 }

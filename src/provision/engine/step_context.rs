@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use serde::Serialize;
 use tokio::sync::watch;
 
 use crate::host::clock;
@@ -14,20 +15,18 @@ use crate::model::provision::BackingKind;
 use crate::provision::engine::settings::Settings;
 use crate::provision::engine::volume::{Backing, Volume};
 use crate::provision::error::ProvisionError;
-use crate::provision::record::{self, Operation, VERSION, VolumeRecord, tags};
+use crate::provision::record::{self, Operation, RecordError, VERSION, VolumeRecord, tags};
 use crate::provision::rules::paths;
 use crate::provision::step::{
     Content, Device, DeviceIdentity, LogicalVolume, MountedFilesystem, PoolCapacity, RecordFile,
-    RootedPath, Step, StepError, StepErrorKind, StepExecutor, StepOutput, Wipe,
+    RootedPath, Step, StepError, StepErrorKind, StepExecutor, StepOutput,
 };
 
-/// Where records and images lie in the pool's folder.
+/// Directories of records in the pool's folder.
 pub(crate) const VOLUMES_DIR: &str = "volumes";
-pub(crate) const IMAGES_DIR: &str = "images";
 pub(crate) const INTENTS_DIR: &str = "intents";
 pub(crate) const ATTACHMENTS_DIR: &str = "attachments";
-/// Whose steps the reading of records and of rooms is; and the record that says that a folder is a
-/// pool.
+/// The target of steps that concern the whole pool, and the record that marks a folder as a pool.
 pub(crate) const POOL_TARGET: &str = "pool";
 
 pub(crate) struct StepContext<S> {
@@ -42,27 +41,25 @@ pub(crate) struct StepContext<S> {
 
 impl<S: StepExecutor> StepContext<S> {
     pub(crate) fn new(
-        steps: Arc<S>,
+        executor: Arc<S>,
         settings: Arc<Settings>,
-        target: String,
-        purpose: &'static str,
+        target: &str,
+        operation: &'static str,
     ) -> (StepContext<S>, watch::Receiver<String>) {
-        let (doing, told) = watch::channel(purpose.to_owned());
-        (
-            StepContext {
-                executor: steps,
-                settings,
-                target,
-                operation: purpose,
-                activity: doing,
-            },
-            told,
-        )
+        let (activity, receiver) = watch::channel(operation.to_owned());
+        let context = StepContext {
+            executor,
+            settings,
+            target: target.to_owned(),
+            operation,
+            activity,
+        };
+        (context, receiver)
     }
 
     pub(crate) async fn execute(&self, step: Step) -> Result<StepOutput, StepError> {
         self.activity
-            .send_replace(format!("{}: {}", self.operation, step.spec().description));
+            .send_replace(format!("{}: {}", self.operation, step.description()));
         self.executor.execute(&self.target, step).await
     }
 
@@ -72,10 +69,10 @@ impl<S: StepExecutor> StepContext<S> {
         step: Step,
         field: Option<&'static str>,
     ) -> Result<StepOutput, ProvisionError> {
-        let what = step.spec().description;
+        let operation = step.description();
         self.execute(step)
             .await
-            .map_err(|error| ProvisionError::from_step(&what, field, error))
+            .map_err(|error| ProvisionError::from_step(&operation, field, error))
     }
 
     pub(crate) async fn run(&self, step: Step) -> Result<(), ProvisionError> {
@@ -90,7 +87,10 @@ impl<S: StepExecutor> StepContext<S> {
         self.run_with_output(step, Some(field)).await.map(drop)
     }
 
-    async fn run_for_device(&self, step: Step) -> Result<Option<Device>, ProvisionError> {
+    pub(super) async fn run_for_device(
+        &self,
+        step: Step,
+    ) -> Result<Option<Device>, ProvisionError> {
         match self.run_with_output(step, None).await? {
             StepOutput::Device(device) => Ok(Some(device)),
             StepOutput::Empty => Ok(None),
@@ -105,57 +105,45 @@ impl<S: StepExecutor> StepContext<S> {
         }
     }
 
-    /// Of the pool's folder; of the one above it, where it will be made when it is needed.
+    /// The capacity of the pool's folder, or of its parent if the folder is made on demand.
     async fn directory_capacity(&self) -> Result<PoolCapacity, ProvisionError> {
         let folder = self.settings.directory.clone();
+        let parent = folder.as_path().parent().map(HostPath::from);
         match (
-            self.run_for_capacity(Step::DirectoryCapacity {
-                folder: folder.clone(),
-            })
-            .await,
-            folder.as_path().parent(),
+            self.run_for_capacity(Step::DirectoryCapacity { folder })
+                .await,
+            parent,
         ) {
-            (Err(ProvisionError::Unavailable(_)), Some(above))
+            (Err(ProvisionError::Unavailable(_)), Some(folder))
                 if !self.settings.directory_configured =>
             {
-                self.run_for_capacity(Step::DirectoryCapacity {
-                    folder: HostPath::from(above),
-                })
-                .await
+                self.run_for_capacity(Step::DirectoryCapacity { folder })
+                    .await
             }
-            (room, _) => room,
+            (capacity, _) => capacity,
         }
     }
 
-    /// What the pool has left for volumes of `kind`.
+    /// The space that the pool has left for volumes of `kind`.
     pub(crate) async fn capacity(&self, kind: BackingKind) -> Result<PoolCapacity, ProvisionError> {
         match (kind, &self.settings.volume_group) {
             (BackingKind::Loop, _) => self.directory_capacity().await,
             (BackingKind::Lvm, Some(group)) => {
-                self.run_for_capacity(Step::VolumeGroupCapacity {
-                    group: group.clone(),
-                })
-                .await
+                let group = group.clone();
+                self.run_for_capacity(Step::VolumeGroupCapacity { group })
+                    .await
             }
             (BackingKind::Lvm | BackingKind::StaticDevice | BackingKind::StaticDirectory, _) => {
-                Err(ProvisionError::invalid_argument(
-                    "kind",
-                    "is not configured here: [pool] volume_group is not set",
-                ))
+                Err(no_volume_group())
             }
         }
     }
 
     pub(crate) async fn probe_content(&self, device: &Device) -> Result<Content, ProvisionError> {
-        match self
-            .run_with_output(
-                Step::ProbeContent {
-                    device: device.node.clone(),
-                },
-                None,
-            )
-            .await?
-        {
+        let step = Step::ProbeContent {
+            device: device.node.clone(),
+        };
+        match self.run_with_output(step, None).await? {
             StepOutput::Content(content) => Ok(content),
             other => Err(unexpected_output(&other)),
         }
@@ -166,15 +154,10 @@ impl<S: StepExecutor> StepContext<S> {
         target: &RootedPath,
         field: Option<&'static str>,
     ) -> Result<Option<MountedFilesystem>, ProvisionError> {
-        match self
-            .run_with_output(
-                Step::FindMount {
-                    target: target.clone(),
-                },
-                field,
-            )
-            .await?
-        {
+        let step = Step::FindMount {
+            target: target.clone(),
+        };
+        match self.run_with_output(step, field).await? {
             StepOutput::Mounted { mounted } => Ok(mounted),
             other => Err(unexpected_output(&other)),
         }
@@ -184,15 +167,10 @@ impl<S: StepExecutor> StepContext<S> {
         &self,
         folder: &str,
     ) -> Result<Vec<RecordFile>, ProvisionError> {
-        match self
-            .run_with_output(
-                Step::ReadRecords {
-                    folder: self.settings.directory.join(folder),
-                },
-                None,
-            )
-            .await?
-        {
+        let step = Step::ReadRecords {
+            folder: self.settings.directory.join(folder),
+        };
+        match self.run_with_output(step, None).await? {
             StepOutput::Records { records } => Ok(records),
             other => Err(unexpected_output(&other)),
         }
@@ -202,16 +180,11 @@ impl<S: StepExecutor> StepContext<S> {
         &self,
         group: &str,
     ) -> Result<Vec<LogicalVolume>, ProvisionError> {
-        match self
-            .run_with_output(
-                Step::ListLogicalVolumes {
-                    group: group.to_owned(),
-                    tag: tags::VOLUME_TAG.to_owned(),
-                },
-                None,
-            )
-            .await?
-        {
+        let step = Step::ListLogicalVolumes {
+            group: group.to_owned(),
+            tag: tags::VOLUME_TAG.to_owned(),
+        };
+        match self.run_with_output(step, None).await? {
             StepOutput::LogicalVolumes { volumes } => Ok(volumes),
             other => Err(unexpected_output(&other)),
         }
@@ -222,14 +195,11 @@ impl<S: StepExecutor> StepContext<S> {
         group: &str,
         name: &str,
     ) -> Result<Option<LogicalVolume>, ProvisionError> {
-        Ok(self
-            .list_logical_volumes(group)
-            .await?
-            .into_iter()
-            .find(|volume| volume.name == name))
+        let volumes = self.list_logical_volumes(group).await?;
+        Ok(volumes.into_iter().find(|volume| volume.name == name))
     }
 
-    /// A path of ours, or one that a record tells: checked as a caller's is.
+    /// A path of the engine's or of a record, checked like a caller's.
     pub(crate) fn rooted_path(
         &self,
         field: &'static str,
@@ -240,8 +210,8 @@ impl<S: StepExecutor> StepContext<S> {
         paths::rooted_path(&self.settings.kubelet_root, field, text)
     }
 
-    /// Writes down what is about to be done. It may be there whatever the step answers, so the
-    /// volume has it from now on.
+    /// Writes the intent of an operation. The record may exist whatever the step returns, so the
+    /// volume has the intent from now on.
     pub(crate) async fn begin_operation(
         &self,
         volume: &mut Volume,
@@ -249,19 +219,16 @@ impl<S: StepExecutor> StepContext<S> {
     ) -> Result<(), ProvisionError> {
         volume.intent = Some(volume.new_intent(operation, clock::now()));
         let written = self.write_intent(volume).await;
-        if let Err(fault) = written {
-            // No step has begun. If this fails too, recovery removes the intent later.
-            if !matches!(fault, ProvisionError::Stuck(_))
-                && let Err(left) = self.end_operation(volume).await
-            {
-                tracing::warn!(volume = volume.handle, error = %left, "an intent that could not be written may be left");
-            }
-            return Err(fault);
+        // After an error no step has begun. If this fails too, recovery removes the intent later.
+        if !matches!(written, Ok(()) | Err(ProvisionError::Stuck(_)))
+            && let Err(error) = self.end_operation(volume).await
+        {
+            tracing::warn!(volume = volume.handle, %error, "an intent that could not be written may be left");
         }
-        Ok(())
+        written
     }
 
-    /// From now on, what is on this device is our mkfs's; None: no longer so.
+    /// Records that mkfs is about to write to this device; None: no longer.
     pub(crate) async fn set_formatting(
         &self,
         volume: &mut Volume,
@@ -277,25 +244,16 @@ impl<S: StepExecutor> StepContext<S> {
         let Some(intent) = &volume.intent else {
             return Ok(());
         };
-        let text = record::write(intent).map_err(record_write_error)?;
-        match self
-            .write_record(INTENTS_DIR, &volume.handle, text.clone())
-            .await
-        {
+        match self.write_record(INTENTS_DIR, &volume.handle, intent).await {
             Err(ProvisionError::Unavailable(_)) if !self.settings.directory_configured => {
-                // The first record ever: a step makes the folder that it writes into, and none
-                // above it.
-                let (folder, name) = (
-                    self.settings.directory.clone(),
-                    record::file_name(POOL_TARGET),
-                );
+                // The first record: a step makes the folder that it writes to, but no parent of it.
                 self.run(Step::WriteRecord {
-                    folder,
-                    name,
+                    folder: self.settings.directory.clone(),
+                    name: record::file_name(POOL_TARGET),
                     text: format!("{{ \"version\": {VERSION} }}\n"),
                 })
                 .await?;
-                self.write_record(INTENTS_DIR, &volume.handle, text).await
+                self.write_record(INTENTS_DIR, &volume.handle, intent).await
             }
             written => written,
         }
@@ -312,33 +270,34 @@ impl<S: StepExecutor> StepContext<S> {
         if !volume.is_attached() {
             return self.remove_record(ATTACHMENTS_DIR, &volume.handle).await;
         }
-        let text = record::write(&volume.attachments_record()).map_err(record_write_error)?;
-        self.write_record(ATTACHMENTS_DIR, &volume.handle, text)
-            .await
+        self.write_record(
+            ATTACHMENTS_DIR,
+            &volume.handle,
+            &volume.attachments_record(),
+        )
+        .await
     }
 
     async fn write_record(
         &self,
         folder: &str,
         handle: &str,
-        text: String,
+        record: &impl Serialize,
     ) -> Result<(), ProvisionError> {
         self.run(Step::WriteRecord {
             folder: self.settings.directory.join(folder),
             name: record::file_name(handle),
-            text,
+            text: record::write(record).map_err(record_write_error)?,
         })
         .await
     }
 
-    /// The record of a volume that lies in an image.
+    /// The record of a volume in an image.
     pub(crate) async fn write_volume_record(
         &self,
         record: &VolumeRecord,
     ) -> Result<(), ProvisionError> {
-        let text = record::write(record)
-            .map_err(|error| ProvisionError::FailedPrecondition(with_causes(&error)))?;
-        self.write_record(VOLUMES_DIR, &record.handle, text).await
+        self.write_record(VOLUMES_DIR, &record.handle, record).await
     }
 
     pub(crate) async fn remove_record(
@@ -353,138 +312,8 @@ impl<S: StepExecutor> StepContext<S> {
         .await
     }
 
-    /// The volume's device, made where there is none. None for a folder.
-    pub(crate) async fn attach_device(
-        &self,
-        volume: &mut Volume,
-        read_only: bool,
-    ) -> Result<Option<Device>, ProvisionError> {
-        let step = match &volume.backing {
-            Backing::Image(image) => Step::AttachImage {
-                image: image.clone(),
-                read_only,
-            },
-            Backing::LogicalVolume { group, name } => Step::ActivateLogicalVolume {
-                group: group.clone(),
-                name: name.clone(),
-            },
-            Backing::Device(path) => Step::ResolveDevice { path: path.clone() },
-            Backing::Directory(_) => return Ok(None),
-        };
-        volume.device = self.run_for_device(step).await?;
-        match &volume.device {
-            Some(device) => Ok(Some(device.clone())),
-            None => Err(ProvisionError::Unavailable(format!(
-                "volume {} has no device",
-                volume.handle
-            ))),
-        }
-    }
-
-    /// Finds the device that it has already.
-    pub(crate) async fn find_device(&self, volume: &mut Volume) -> Result<(), ProvisionError> {
-        volume.device = match &volume.backing {
-            Backing::Image(image) => {
-                self.run_for_device(Step::FindImage {
-                    image: image.clone(),
-                })
-                .await?
-            }
-            Backing::LogicalVolume { group, name } => self
-                .find_logical_volume(group, name)
-                .await?
-                .and_then(|volume| {
-                    let name = volume.device?;
-                    Some(Device {
-                        node: HostPath::from(format!("/dev/{name}").as_str()),
-                        name,
-                        size: volume.size,
-                        read_only: false,
-                        identity: None,
-                    })
-                }),
-            Backing::Device(path) => {
-                self.run_for_device(Step::ResolveDevice { path: path.clone() })
-                    .await?
-            }
-            Backing::Directory(_) => None,
-        };
-        Ok(())
-    }
-
-    /// A static volume's device is not ours to take away.
-    pub(crate) async fn detach_device(&self, volume: &mut Volume) -> Result<(), ProvisionError> {
-        match &volume.backing {
-            Backing::Image(image) => {
-                self.run(Step::DetachImage {
-                    image: image.clone(),
-                })
-                .await?
-            }
-            Backing::LogicalVolume { group, name } => {
-                self.run(Step::DeactivateLogicalVolume {
-                    group: group.clone(),
-                    name: name.clone(),
-                })
-                .await?
-            }
-            Backing::Device(_) | Backing::Directory(_) => return Ok(()),
-        }
-        volume.device = None;
-        Ok(())
-    }
-
-    /// Makes what it lies in, with `size` bytes, blank.
-    pub(crate) async fn create_backing(&self, volume: &Volume) -> Result<(), ProvisionError> {
-        match (&volume.backing, &volume.record) {
-            (Backing::Image(image), Some(_)) => {
-                self.run(Step::CreateImage {
-                    image: image.clone(),
-                    size: volume.size,
-                })
-                .await
-            }
-            (Backing::LogicalVolume { group, name }, Some(record)) => {
-                let tags = tags::encode(record).map_err(record_write_error)?;
-                self.run(Step::CreateLogicalVolume {
-                    group: group.clone(),
-                    name: name.clone(),
-                    size: volume.size,
-                    tags,
-                })
-                .await
-            }
-            _ => Ok(()),
-        }
-    }
-
-    pub(crate) async fn remove_backing(
-        &self,
-        volume: &Volume,
-        wipe: Wipe,
-    ) -> Result<(), ProvisionError> {
-        match &volume.backing {
-            Backing::Image(image) => {
-                self.run(Step::RemoveImage {
-                    image: image.clone(),
-                    wipe,
-                })
-                .await
-            }
-            Backing::LogicalVolume { group, name } => {
-                self.run(Step::RemoveLogicalVolume {
-                    group: group.clone(),
-                    name: name.clone(),
-                    wipe,
-                })
-                .await
-            }
-            Backing::Device(_) | Backing::Directory(_) => Ok(()),
-        }
-    }
-
     /// Unmounts the volume; a mount of something else stays and is returned. `known`: a
-    /// record says that it is there, which must do for a folder that is the whole of its
+    /// record lists it, which must suffice for a folder that is the whole of its
     /// filesystem.
     pub(crate) async fn unmount(
         &self,
@@ -493,67 +322,37 @@ impl<S: StepExecutor> StepContext<S> {
         field: Option<&'static str>,
         known: bool,
     ) -> Result<Option<MountedFilesystem>, ProvisionError> {
-        let told = known && matches!(volume.backing, Backing::Directory(_));
+        let recorded = known && matches!(volume.backing, Backing::Directory(_));
         match self.find_mount(target, field).await? {
             None => Ok(None),
-            Some(mounted) if !told && !volume.matches_mount(&mounted) => Ok(Some(mounted)),
+            Some(mounted) if !recorded && !volume.matches_mount(&mounted) => Ok(Some(mounted)),
             Some(_) => {
-                self.run_with_output(
-                    Step::Unmount {
-                        target: target.clone(),
-                        lazy: false,
-                    },
-                    field,
-                )
-                .await?;
-                Ok(None)
+                let step = Step::Unmount {
+                    target: target.clone(),
+                    lazy: false,
+                };
+                self.run_with_output(step, field).await.map(|_| None)
             }
         }
     }
 }
 
-fn record_write_error(error: record::RecordError) -> ProvisionError {
-    let source = StepError {
-        kind: StepErrorKind::Other,
-        message: with_causes(&error),
-    };
-    ProvisionError::Failed {
-        operation: "writing a record".into(),
-        source,
-    }
+pub(crate) fn record_write_error(error: RecordError) -> ProvisionError {
+    let error = StepError::new(StepErrorKind::Other, with_causes(&error));
+    ProvisionError::from_step("writing a record", None, error)
 }
 
-fn unexpected_output(done: &StepOutput) -> ProvisionError {
-    let source = StepError {
-        kind: StepErrorKind::Other,
-        message: format!("the worker answered another question: {done:?}"),
-    };
-    ProvisionError::Failed {
-        operation: "taking a step".into(),
-        source,
-    }
+fn unexpected_output(output: &StepOutput) -> ProvisionError {
+    let error = StepError::new(
+        StepErrorKind::Other,
+        format!("unexpected output: {output:?}"),
+    );
+    ProvisionError::from_step("executing a step", None, error)
 }
 
-/// The backing of a volume of the pool.
-pub(crate) fn pool_backing(
-    settings: &Settings,
-    kind: BackingKind,
-    handle: &str,
-) -> Option<Backing> {
-    match kind {
-        BackingKind::Loop => Some(Backing::Image(
-            settings
-                .directory
-                .join(IMAGES_DIR)
-                .join(format!("{handle}.img")),
-        )),
-        BackingKind::Lvm => settings
-            .volume_group
-            .clone()
-            .map(|group| Backing::LogicalVolume {
-                group,
-                name: handle.to_owned(),
-            }),
-        BackingKind::StaticDevice | BackingKind::StaticDirectory => None,
-    }
+pub(crate) fn no_volume_group() -> ProvisionError {
+    ProvisionError::invalid_argument(
+        "kind",
+        "is not configured here: [pool] volume_group is not set",
+    )
 }

@@ -1,5 +1,6 @@
 //! The engine over a host of values.
 
+mod availability;
 mod crash;
 mod fake;
 mod invariants;

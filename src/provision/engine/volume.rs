@@ -22,19 +22,21 @@ pub(crate) enum Backing {
 }
 
 /// Why a volume cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum RecordProblem {
-    /// A record of it cannot be read: nothing is done with it at all.
+    /// A record of it cannot be read: the volume is not touched.
+    #[error("{0}")]
     Unreadable(String),
-    /// Its own record is missing: it can be detached, nothing else.
-    Orphan(String),
+    /// It can only be detached.
+    #[error("its own record is missing")]
+    Orphan,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct Volume {
     pub handle: String,
-    /// Under which it was asked for; also of one that is not made yet, or whose record tells no
-    /// more.
+    /// The requested name, also of a volume that is not created yet; the handle if the name is
+    /// unknown.
     pub name: String,
     pub kind: BackingKind,
     pub backing: Backing,
@@ -50,8 +52,7 @@ pub(crate) struct Volume {
     /// The intent of the running or interrupted operation, as it is on disk.
     pub intent: Option<Intent>,
     /// It is complete and visible to callers. The actor drops a volume that neither exists nor has
-    /// an
-    /// intent.
+    /// an intent.
     pub exists: bool,
     /// Its records were compared with the host since the start.
     pub is_reconciled: bool,
@@ -110,7 +111,27 @@ impl Volume {
         self.staged.is_some() || !self.published.is_empty()
     }
 
-    /// What a static volume's entry names.
+    pub(crate) fn is_staged_at(&self, path: &HostPath) -> bool {
+        self.staged
+            .as_ref()
+            .is_some_and(|staged| staged.path == *path)
+    }
+
+    pub(crate) fn is_published_at(&self, path: &HostPath) -> bool {
+        self.published.iter().any(|held| held.path == *path)
+    }
+
+    pub(crate) fn attachments(&self) -> impl Iterator<Item = &ProvidedAttachment> {
+        self.staged.iter().chain(&self.published)
+    }
+
+    pub(crate) fn require_device(&self) -> Result<&Device, ProvisionError> {
+        self.device.as_ref().ok_or_else(|| {
+            ProvisionError::Unavailable(format!("volume {} has no device", self.handle))
+        })
+    }
+
+    /// The path that a static volume's entry names.
     pub(crate) fn static_path(&self) -> Option<HostPath> {
         match &self.backing {
             Backing::Device(path) | Backing::Directory(path) => Some(path.clone()),
@@ -130,9 +151,9 @@ impl Volume {
         }
     }
 
-    /// Whether what is mounted somewhere is this volume. Device nodes are bound from a filesystem
-    /// of nodes, by their name; a folder by its path within its filesystem, where it is not the
-    /// whole of it: then it could be anybody's.
+    /// Whether a mount shows this volume. A device node is recognized by its name, because it is
+    /// bound from a filesystem of nodes; a folder by its path within its filesystem. A mount of a
+    /// whole filesystem does not identify a folder.
     pub(crate) fn matches_mount(&self, mounted: &MountedFilesystem) -> bool {
         if let Backing::Directory(path) = &self.backing {
             let root = mounted.root.as_bytes();
@@ -141,13 +162,8 @@ impl Volume {
         let Some(device) = &self.device else {
             return false;
         };
-        let last = |bytes: &[u8]| {
-            bytes
-                .rsplit(|byte| *byte == b'/')
-                .next()
-                .map(<[u8]>::to_vec)
-        };
-        let name = Some(device.name.as_bytes().to_vec());
+        let last = |bytes| <[u8]>::rsplit(bytes, |byte| *byte == b'/').next();
+        let name = Some(device.name.as_bytes());
         let mapped = match &self.backing {
             // Device-mapper doubles the dashes within a part of a name (lvm(8)).
             Backing::LogicalVolume { group, name } => Some(format!(
@@ -161,27 +177,25 @@ impl Volume {
         source == name
             || last(mounted.root.as_bytes()) == name
             || mounted.source.as_bytes() == device.node.as_bytes()
-            || mapped.is_some_and(|mapped| source == Some(mapped.into_bytes()))
+            || mapped.is_some_and(|mapped| source == Some(mapped.as_bytes()))
     }
 
-    /// Everything can be done with it, as far as its records go.
+    /// Its records allow every operation.
     pub(crate) fn check_usable(&self) -> Result<(), ProvisionError> {
         match &self.record_problem {
             None => Ok(()),
-            Some(RecordProblem::Unreadable(why) | RecordProblem::Orphan(why)) => {
-                Err(ProvisionError::FailedPrecondition(format!(
-                    "volume {} cannot be used: {why}",
-                    self.handle
-                )))
-            }
+            Some(problem) => Err(ProvisionError::FailedPrecondition(format!(
+                "volume {} cannot be used: {problem}",
+                self.handle
+            ))),
         }
     }
 
-    /// At least it can be detached.
+    /// Its records allow at least detaching it.
     pub(crate) fn check_detachable(&self) -> Result<(), ProvisionError> {
         match &self.record_problem {
             Some(RecordProblem::Unreadable(_)) => self.check_usable(),
-            Some(RecordProblem::Orphan(_)) | None => Ok(()),
+            Some(RecordProblem::Orphan) | None => Ok(()),
         }
     }
 
@@ -206,10 +220,7 @@ impl Volume {
                 HostPath::from(format!("/dev/{group}/{name}").as_str())
             }
         };
-        let broken = self
-            .record_problem
-            .as_ref()
-            .map(|(RecordProblem::Unreadable(why) | RecordProblem::Orphan(why))| why.clone());
+        let problem = self.record_problem.as_ref().map(ToString::to_string);
         let unfinished = || {
             let intent = self.intent.as_ref()?;
             Some(format!(
@@ -225,33 +236,28 @@ impl Volume {
             backing,
             staged: self.staged.clone(),
             published: self.published.clone(),
-            error: broken.or_else(|| self.error.clone()).or_else(unfinished),
+            error: problem.or_else(|| self.error.clone()).or_else(unfinished),
         }
     }
 
-    pub(crate) fn view(&self, busy: Option<watch::Receiver<String>>) -> VolumeView {
+    pub(crate) fn view(&self, activity: Option<watch::Receiver<String>>) -> VolumeView {
         let record = self.record.as_ref();
         let mut provided = self.to_provisioned();
-        if busy.is_some() && self.record_problem.is_none() && self.error.is_none() {
+        if activity.is_some() && self.record_problem.is_none() && self.error.is_none() {
             provided.error = None;
         }
         VolumeView {
             provided,
             name: self.name.clone(),
             created: record.map(|record| record.created),
-            mkfs_options: record
-                .map(|record| record.mkfs_options.clone())
-                .unwrap_or_default(),
-            accesses: record
-                .map(|record| record.accesses.clone())
-                .unwrap_or_default(),
-            activity: busy,
+            mkfs_options: record.map_or_else(String::new, |record| record.mkfs_options.clone()),
+            accesses: record.map_or_else(Vec::new, |record| record.accesses.clone()),
+            activity,
         }
     }
 
     /// An intent for `operation`.
     pub(crate) fn new_intent(&self, operation: Operation, now: Timestamp) -> Intent {
-        let entry = self.static_path();
         Intent {
             version: VERSION,
             handle: self.handle.clone(),
@@ -260,7 +266,7 @@ impl Volume {
             formatting: false,
             device: None,
             kind: self.kind,
-            static_path: entry,
+            static_path: self.static_path(),
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::provision::error::ProvisionError;
 use crate::provision::rules::filesystem::Filesystem;
 use crate::provision::rules::mount;
 
-/// Whether it may be wished for at all.
+/// Whether any volume of this node can have this access.
 pub(crate) fn check(access: &VolumeAccess) -> Result<(), ProvisionError> {
     if !access.mode.is_for_one_node() {
         return Err(ProvisionError::invalid_argument(
@@ -15,19 +15,15 @@ pub(crate) fn check(access: &VolumeAccess) -> Result<(), ProvisionError> {
         ));
     }
     if access.block {
-        if access.fs_type.is_some() {
-            return Err(ProvisionError::invalid_argument(
-                "access.fs_type",
-                "has no meaning for a block volume",
-            ));
-        }
-        if !access.mount_flags.is_empty() {
-            return Err(ProvisionError::invalid_argument(
-                "access.mount_flags",
-                "have no meaning for a block volume",
-            ));
-        }
-        return Ok(());
+        let field = if access.fs_type.is_some() {
+            "access.fs_type"
+        } else if !access.mount_flags.is_empty() {
+            "access.mount_flags"
+        } else {
+            return Ok(());
+        };
+        let problem = "is only possible with a filesystem, not for a block volume";
+        return Err(ProvisionError::invalid_argument(field, problem));
     }
     mount::check(
         Filesystem::requested(access.fs_type.as_deref())?,
@@ -43,7 +39,7 @@ pub(crate) fn is_read_only(mode: AccessMode) -> bool {
     )
 }
 
-/// Whether it may be had at several paths at a time. SINGLE_NODE_WRITER and SINGLE_NODE_READER_ONLY
+/// Whether a volume may be published at several paths at a time. SINGLE_NODE_WRITER and SINGLE_NODE_READER_ONLY
 /// may not: "Non MULTI_NODE_*" in both tables.
 fn is_shared(mode: AccessMode) -> bool {
     matches!(
@@ -65,7 +61,7 @@ pub(crate) fn is_compatible(one: &VolumeAccess, other: &VolumeAccess) -> bool {
     one.mode == other.mode && one.block == other.block && types_agree && flags(one) == flags(other)
 }
 
-/// Who stands in the way of one more path.
+/// The attachment that conflicts with one more path.
 pub(crate) fn conflicting_attachment(
     wanted: AccessMode,
     published: &[ProvidedAttachment],
@@ -75,7 +71,7 @@ pub(crate) fn conflicting_attachment(
         .find(|held| !is_shared(wanted) || !is_shared(held.access.mode))
 }
 
-/// A holder by its name: the pod, where the caller told it, and the path.
+/// An attachment for messages: the pod, if it is known, and the path.
 pub(crate) fn describe(held: &ProvidedAttachment) -> String {
     match &held.pod {
         Some(pod) if !pod.name.is_empty() => {

@@ -3,185 +3,92 @@
 //! device or a file, force, or only simulate (-F, -f, -n of mke2fs, -N of mkfs.xfs, journal
 //! devices) are not permitted.
 
+use OptionValue::{Features, Label, List, Nothing, Number, OneOf};
+
+use crate::model::echo::echo;
 use crate::provision::error::ProvisionError;
 use crate::provision::rules::filesystem::Filesystem;
 
-/// What follows an option.
+/// The value of an option. The words of a text are separated by blanks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OptionValue {
     Nothing,
     /// Digits, with a suffix that mkfs knows.
     Number,
-    /// Words of `[A-Za-z0-9_^-]`, separated by commas, each of which may have `=NUMBER` where its
-    /// name is in the list; the first part is checked by it.
-    List(&'static [&'static str]),
-    /// Features by their names, each perhaps with `^` before it.
+    /// `NAME` or `NAME=NUMBER`, separated by commas; the names are listed.
+    List(&'static str),
+    /// Features by their names, each may begin with `^`.
     Features,
     Label,
-    OneOf(&'static [&'static str]),
+    OneOf(&'static str),
 }
 
+/// The option's names, and its value.
 type Row = (&'static str, OptionValue);
 
 const EXT4: &[Row] = &[
-    ("-b", OptionValue::Number),
-    ("-C", OptionValue::Number),
-    ("-e", OptionValue::OneOf(&["continue", "remount-ro"])),
+    ("-b -C -g -G -i -I -m -N", Number),
+    ("-e", OneOf("continue remount-ro")),
     (
         "-E",
-        OptionValue::List(&[
-            "stride",
-            "stripe_width",
-            "stripe-width",
-            "lazy_itable_init",
-            "lazy_journal_init",
-            "num_backup_sb",
-            "packed_meta_blocks",
-            "nodiscard",
-            "discard",
-            "resize",
-        ]),
+        List(
+            "stride stripe_width stripe-width lazy_itable_init lazy_journal_init num_backup_sb \
+             packed_meta_blocks nodiscard discard resize",
+        ),
     ),
-    ("-g", OptionValue::Number),
-    ("-G", OptionValue::Number),
-    ("-i", OptionValue::Number),
-    ("-I", OptionValue::Number),
-    ("-j", OptionValue::Nothing),
-    ("-J", OptionValue::List(&["size", "fast_commit_size"])),
-    ("-L", OptionValue::Label),
-    ("-m", OptionValue::Number),
-    ("-N", OptionValue::Number),
-    ("-O", OptionValue::Features),
-    ("-q", OptionValue::Nothing),
+    ("-j -q", Nothing),
+    ("-J", List("size fast_commit_size")),
+    ("-L", Label),
+    ("-O", Features),
     (
         "-T",
-        OptionValue::OneOf(&[
-            "small",
-            "floppy",
-            "big",
-            "huge",
-            "news",
-            "largefile",
-            "largefile4",
-            "default",
-        ]),
+        OneOf("small floppy big huge news largefile largefile4 default"),
     ),
 ];
 
 const XFS: &[Row] = &[
-    ("-b", OptionValue::List(&["size"])),
+    ("-b -s", List("size")),
     (
         "-d",
-        OptionValue::List(&[
-            "agcount",
-            "agsize",
-            "sunit",
-            "swidth",
-            "su",
-            "sw",
-            "noalign",
-            "concurrency",
-        ]),
+        List("agcount agsize sunit swidth su sw noalign concurrency"),
     ),
     (
         "-i",
-        OptionValue::List(&[
-            "size",
-            "perblock",
-            "maxpct",
-            "align",
-            "attr",
-            "projid32bit",
-            "sparse",
-            "nrext64",
-            "exchange",
-        ]),
+        List("size perblock maxpct align attr projid32bit sparse nrext64 exchange"),
     ),
-    ("-K", OptionValue::Nothing),
+    ("-K -q", Nothing),
     (
         "-l",
-        OptionValue::List(&[
-            "size",
-            "version",
-            "sunit",
-            "su",
-            "lazy-count",
-            "internal",
-            "concurrency",
-        ]),
+        List("size version sunit su lazy-count internal concurrency"),
     ),
-    ("-L", OptionValue::Label),
+    ("-L", Label),
     (
         "-m",
-        OptionValue::List(&[
-            "bigtime",
-            "crc",
-            "finobt",
-            "inobtcount",
-            "reflink",
-            "rmapbt",
-            "autofsck",
-        ]),
+        List("bigtime crc finobt inobtcount reflink rmapbt autofsck"),
     ),
-    (
-        "-n",
-        OptionValue::List(&["size", "version", "ftype", "parent"]),
-    ),
-    ("-q", OptionValue::Nothing),
-    ("-s", OptionValue::List(&["size"])),
+    ("-n", List("size version ftype parent")),
 ];
 
 const BTRFS: &[Row] = &[
-    ("-d", OptionValue::OneOf(&["single", "dup"])),
-    ("--data", OptionValue::OneOf(&["single", "dup"])),
-    ("-m", OptionValue::OneOf(&["single", "dup"])),
-    ("--metadata", OptionValue::OneOf(&["single", "dup"])),
-    ("-M", OptionValue::Nothing),
-    ("--mixed", OptionValue::Nothing),
-    ("-n", OptionValue::Number),
-    ("--nodesize", OptionValue::Number),
-    ("-s", OptionValue::Number),
-    ("--sectorsize", OptionValue::Number),
-    (
-        "--csum",
-        OptionValue::OneOf(&["crc32c", "xxhash", "sha256", "blake2"]),
-    ),
-    (
-        "--checksum",
-        OptionValue::OneOf(&["crc32c", "xxhash", "sha256", "blake2"]),
-    ),
-    ("-O", OptionValue::Features),
-    ("--features", OptionValue::Features),
-    ("-K", OptionValue::Nothing),
-    ("--nodiscard", OptionValue::Nothing),
-    ("-L", OptionValue::Label),
-    ("--label", OptionValue::Label),
-    ("-q", OptionValue::Nothing),
-    ("--quiet", OptionValue::Nothing),
+    ("-d --data -m --metadata", OneOf("single dup")),
+    ("-M --mixed -K --nodiscard -q --quiet", Nothing),
+    ("-n --nodesize -s --sectorsize", Number),
+    ("--csum --checksum", OneOf("crc32c xxhash sha256 blake2")),
+    ("-O --features", Features),
+    ("-L --label", Label),
 ];
 
-/// Features that put something elsewhere, or lock data to keys that are not here.
+/// Features that put something on another device, or encrypt data with keys that are elsewhere.
 const FORBIDDEN_FEATURES: &[&str] = &["journal_dev", "encrypt", "raid56", "zoned"];
 const MAX_OPTIONS_BYTES: usize = 512;
 
-fn table(filesystem: Filesystem) -> &'static [Row] {
-    match filesystem {
-        Filesystem::Ext4 => EXT4,
-        Filesystem::Xfs => XFS,
-        Filesystem::Btrfs => BTRFS,
-    }
-}
-
-/// Splits `text` at blanks and checks each option with its value. What comes out is given to mkfs
-/// as it is, an argument each.
+/// Splits `text` at blanks and checks each option with its value. The result is passed to mkfs, one
+/// argument per word.
 pub(crate) fn parse_options(
     filesystem: Filesystem,
     text: &str,
 ) -> Result<Vec<String>, ProvisionError> {
-    let wrong = |problem: String| ProvisionError::InvalidArgument {
-        field: "mkfs_options",
-        problem,
-    };
+    let wrong = |problem| ProvisionError::invalid_argument("mkfs_options", problem);
     if text.len() > MAX_OPTIONS_BYTES {
         return Err(wrong(format!(
             "has {} bytes, at most {MAX_OPTIONS_BYTES} are allowed",
@@ -191,75 +98,75 @@ pub(crate) fn parse_options(
     let mut words = text.split_ascii_whitespace();
     let mut arguments = Vec::new();
     while let Some(word) = words.next() {
-        let refused = || {
+        let (name, form, attached) = find_option(filesystem, word).ok_or_else(|| {
             wrong(format!(
-                "`{}` is not among what mkfs.{} may be given",
-                printable(word),
+                "`{}` is not a permitted option of mkfs.{}",
+                echo(word),
                 filesystem.name()
             ))
-        };
-        let (name, attached) = split_option(filesystem, word).ok_or_else(refused)?;
-        let form = table(filesystem)
-            .iter()
-            .find(|(known, _)| *known == name)
-            .map(|(_, form)| *form)
-            .ok_or_else(refused)?;
-        if form == OptionValue::Nothing {
+        })?;
+        arguments.push(name.to_owned());
+        if form == Nothing {
             if attached.is_some() {
                 return Err(wrong(format!("`{name}` takes no value")));
             }
-            arguments.push(name.to_owned());
             continue;
         }
         let value = attached
             .or_else(|| words.next())
             .ok_or_else(|| wrong(format!("`{name}` has no value")))?;
         if value.starts_with('-') || !is_valid_value(form, value) {
-            return Err(wrong(format!(
-                "`{}` is no value for `{name}`",
-                printable(value)
-            )));
+            return Err(wrong(format!("`{}` is no value for `{name}`", echo(value))));
         }
-        arguments.extend([name.to_owned(), value.to_owned()]);
+        arguments.push(value.to_owned());
     }
     Ok(arguments)
 }
 
-/// The option's name and what is attached to it: `-b4096`, `--nodesize=16k`.
-fn split_option(filesystem: Filesystem, word: &str) -> Option<(&'static str, Option<&str>)> {
-    let (head, attached) = match word.split_once('=') {
-        Some((head, value)) if head.starts_with("--") => (head, Some(value)),
+/// The option's name, the form of its value, and the value if it is attached: `-b4096`,
+/// `--nodesize=16k`.
+fn find_option(filesystem: Filesystem, word: &str) -> Option<(&str, OptionValue, Option<&str>)> {
+    let (name, attached) = match word.split_once('=') {
+        Some((name, value)) if name.starts_with("--") => (name, Some(value)),
         _ if word.starts_with("--") => (word, None),
-        _ => word
-            .split_at_checked(2)
-            .map(|(head, rest)| (head, Some(rest).filter(|rest| !rest.is_empty())))?,
+        _ => {
+            let (name, rest) = word.split_at_checked(2)?;
+            (name, Some(rest).filter(|rest| !rest.is_empty()))
+        }
     };
-    table(filesystem)
-        .iter()
-        .find(|(known, _)| *known == head)
-        .map(|(known, _)| (*known, attached))
+    let table = match filesystem {
+        Filesystem::Ext4 => EXT4,
+        Filesystem::Xfs => XFS,
+        Filesystem::Btrfs => BTRFS,
+    };
+    let (_, form) = table.iter().find(|(names, _)| has_word(names, name))?;
+    Some((name, *form, attached))
+}
+
+fn has_word(words: &str, word: &str) -> bool {
+    words.split_ascii_whitespace().any(|known| known == word)
 }
 
 fn is_valid_value(form: OptionValue, value: &str) -> bool {
     match form {
-        OptionValue::Nothing => false,
-        OptionValue::Number => is_number(value),
-        OptionValue::OneOf(words) => words.contains(&value),
-        OptionValue::Label => {
+        Nothing => false,
+        Number => is_number(value),
+        OneOf(words) => has_word(words, value),
+        Label => {
             (1..=12).contains(&value.len())
                 && value
                     .bytes()
                     .all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
         }
-        OptionValue::Features => value.split(',').all(|word| {
+        Features => value.split(',').all(|word| {
             let name = word.strip_prefix('^').unwrap_or(word);
             is_word(name) && !FORBIDDEN_FEATURES.contains(&name)
         }),
-        OptionValue::List(known) => value.split(',').all(|part| {
+        List(known) => value.split(',').all(|part| {
             let (name, value) = part
                 .split_once('=')
                 .map_or((part, None), |(name, value)| (name, Some(value)));
-            known.contains(&name) && value.is_none_or(is_number)
+            has_word(known, name) && value.is_none_or(is_number)
         }),
     }
 }
@@ -281,13 +188,6 @@ fn is_number(text: &str) -> bool {
         && digits
             .bytes()
             .all(|byte| byte.is_ascii_digit() || byte == b'.')
-}
-
-fn printable(word: &str) -> String {
-    word.chars()
-        .take(64)
-        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
-        .collect()
 }
 
 #[cfg(test)]

@@ -3,175 +3,82 @@
 //! device=), change the kind of mount (bind, move, remount, loop, shared …) or stop the node on an
 //! error of the filesystem (errors=panic).
 
+use crate::model::echo::echo;
 use crate::provision::error::ProvisionError;
 use crate::provision::rules::filesystem::Filesystem;
 
-/// What may stand behind the `=`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum FlagValue {
-    None,
-    Number,
-    /// With a suffix k, m or g.
-    Size,
-    OneOf(&'static [&'static str]),
+/// Flags by the form of their values. The words of a text are separated by blanks.
+struct FlagTable {
+    /// Flags without a value.
+    bare: &'static str,
+    number: &'static str,
+    /// A number, which may have the suffix k, m or g.
+    size: &'static str,
+    /// Flags, each with its possible values.
+    choice: &'static [(&'static str, &'static str)],
 }
 
-use FlagValue::{None as Bare, Number, OneOf, Size};
+/// Flags of every mount, without a value.
+const COMMON_FLAGS: &str = "defaults ro rw atime noatime relatime norelatime strictatime diratime \
+    nodiratime lazytime nolazytime exec noexec suid nosuid nodev nosymfollow sync async dirsync \
+    discard nodiscard";
 
-type Row = (&'static str, FlagValue);
+const EXT4: FlagTable = FlagTable {
+    bare: "acl noacl user_xattr auto_da_alloc noauto_da_alloc barrier nobarrier block_validity \
+        delalloc nodelalloc dioread_lock dioread_nolock noinit_itable journal_async_commit \
+        journal_checksum prefetch_block_bitmaps no_prefetch_block_bitmaps grpquota usrquota \
+        prjquota noquota quota",
+    number: "commit init_itable inode_readahead_blks journal_ioprio max_batch_time \
+        min_batch_time stripe",
+    size: "",
+    choice: &[
+        ("barrier", "0 1"),
+        ("data", "journal ordered writeback"),
+        ("dax", "always never inode"),
+        ("errors", "continue remount-ro"),
+    ],
+};
 
-/// Of each mount, whatever the filesystem.
-const COMMON_FLAGS: &[Row] = &[
-    ("defaults", Bare),
-    ("ro", Bare),
-    ("rw", Bare),
-    ("atime", Bare),
-    ("noatime", Bare),
-    ("relatime", Bare),
-    ("norelatime", Bare),
-    ("strictatime", Bare),
-    ("diratime", Bare),
-    ("nodiratime", Bare),
-    ("lazytime", Bare),
-    ("nolazytime", Bare),
-    ("exec", Bare),
-    ("noexec", Bare),
-    ("suid", Bare),
-    ("nosuid", Bare),
-    ("nodev", Bare),
-    ("nosymfollow", Bare),
-    ("sync", Bare),
-    ("async", Bare),
-    ("dirsync", Bare),
-    ("discard", Bare),
-    ("nodiscard", Bare),
-];
+const XFS: FlagTable = FlagTable {
+    bare: "attr2 filestreams inode32 inode64 largeio nolargeio noalign nouuid noquota quota \
+        uquota usrquota gquota grpquota pquota prjquota uqnoenforce gqnoenforce pqnoenforce \
+        swalloc wsync",
+    number: "logbufs sunit swidth",
+    size: "allocsize logbsize",
+    choice: &[("dax", "always never inode")],
+};
 
-const EXT4: &[Row] = &[
-    ("acl", Bare),
-    ("noacl", Bare),
-    ("user_xattr", Bare),
-    ("auto_da_alloc", Bare),
-    ("noauto_da_alloc", Bare),
-    ("barrier", OneOf(&["0", "1"])),
-    ("barrier", Bare),
-    ("nobarrier", Bare),
-    ("block_validity", Bare),
-    ("commit", Number),
-    ("data", OneOf(&["journal", "ordered", "writeback"])),
-    ("dax", OneOf(&["always", "never", "inode"])),
-    ("delalloc", Bare),
-    ("nodelalloc", Bare),
-    ("dioread_lock", Bare),
-    ("dioread_nolock", Bare),
-    ("errors", OneOf(&["continue", "remount-ro"])),
-    ("init_itable", Number),
-    ("noinit_itable", Bare),
-    ("inode_readahead_blks", Number),
-    ("journal_async_commit", Bare),
-    ("journal_checksum", Bare),
-    ("journal_ioprio", Number),
-    ("max_batch_time", Number),
-    ("min_batch_time", Number),
-    ("prefetch_block_bitmaps", Bare),
-    ("no_prefetch_block_bitmaps", Bare),
-    ("stripe", Number),
-    ("grpquota", Bare),
-    ("usrquota", Bare),
-    ("prjquota", Bare),
-    ("noquota", Bare),
-    ("quota", Bare),
-];
+const BTRFS: FlagTable = FlagTable {
+    bare: "acl noacl autodefrag noautodefrag barrier nobarrier compress compress-force datacow \
+        nodatacow datasum nodatasum flushoncommit noflushoncommit ssd nossd ssd_spread \
+        nossd_spread treelog notreelog user_subvol_rm_allowed",
+    number: "commit metadata_ratio thread_pool",
+    size: "max_inline",
+    choice: &[
+        ("compress", BTRFS_COMPRESSION),
+        ("compress-force", BTRFS_COMPRESSION),
+        ("discard", "sync async"),
+        ("space_cache", "v1 v2"),
+    ],
+};
 
-const XFS: &[Row] = &[
-    ("allocsize", Size),
-    ("attr2", Bare),
-    ("dax", OneOf(&["always", "never", "inode"])),
-    ("filestreams", Bare),
-    ("inode32", Bare),
-    ("inode64", Bare),
-    ("largeio", Bare),
-    ("nolargeio", Bare),
-    ("logbsize", Size),
-    ("logbufs", Number),
-    ("noalign", Bare),
-    ("nouuid", Bare),
-    ("noquota", Bare),
-    ("quota", Bare),
-    ("uquota", Bare),
-    ("usrquota", Bare),
-    ("gquota", Bare),
-    ("grpquota", Bare),
-    ("pquota", Bare),
-    ("prjquota", Bare),
-    ("uqnoenforce", Bare),
-    ("gqnoenforce", Bare),
-    ("pqnoenforce", Bare),
-    ("sunit", Number),
-    ("swidth", Number),
-    ("swalloc", Bare),
-    ("wsync", Bare),
-];
-
-const BTRFS: &[Row] = &[
-    ("acl", Bare),
-    ("noacl", Bare),
-    ("autodefrag", Bare),
-    ("noautodefrag", Bare),
-    ("barrier", Bare),
-    ("nobarrier", Bare),
-    ("commit", Number),
-    ("compress", Bare),
-    ("compress", OneOf(BTRFS_COMPRESSION)),
-    ("compress-force", Bare),
-    ("compress-force", OneOf(BTRFS_COMPRESSION)),
-    ("datacow", Bare),
-    ("nodatacow", Bare),
-    ("datasum", Bare),
-    ("nodatasum", Bare),
-    ("discard", OneOf(&["sync", "async"])),
-    ("flushoncommit", Bare),
-    ("noflushoncommit", Bare),
-    ("max_inline", Size),
-    ("metadata_ratio", Number),
-    ("space_cache", OneOf(&["v1", "v2"])),
-    ("ssd", Bare),
-    ("nossd", Bare),
-    ("ssd_spread", Bare),
-    ("nossd_spread", Bare),
-    ("thread_pool", Number),
-    ("treelog", Bare),
-    ("notreelog", Bare),
-    ("user_subvol_rm_allowed", Bare),
-];
-
-const BTRFS_COMPRESSION: &[&str] = &[
-    "no", "none", "zlib", "lzo", "zstd", "zlib:1", "zlib:3", "zlib:6", "zlib:9", "zstd:1",
-    "zstd:3", "zstd:6", "zstd:9", "zstd:15",
-];
+const BTRFS_COMPRESSION: &str = "no none zlib lzo zstd zlib:1 zlib:3 zlib:6 zlib:9 zstd:1 zstd:3 \
+    zstd:6 zstd:9 zstd:15";
 /// Flags of one mount.
 const MAX_FLAGS: usize = 32;
 
-fn table(filesystem: Filesystem) -> &'static [Row] {
-    match filesystem {
-        Filesystem::Ext4 => EXT4,
-        Filesystem::Xfs => XFS,
-        Filesystem::Btrfs => BTRFS,
-    }
-}
-
-/// Each flag is one option. Where the filesystem was not `named`, it is the one that will be found:
-/// then each one's flags are well-formed, and those of another are refused when it is known.
+/// Checks each flag. If the filesystem was not `named`, it will be found on the device later: until
+/// then the flags of every filesystem are accepted.
 pub(crate) fn check(
     filesystem: Filesystem,
     named: bool,
     flags: &[String],
 ) -> Result<(), ProvisionError> {
-    let wrong = |problem: String| {
-        Err(ProvisionError::InvalidArgument {
-            field: "access.mount_flags",
+    let wrong = |problem| {
+        Err(ProvisionError::invalid_argument(
+            "access.mount_flags",
             problem,
-        })
+        ))
     };
     if flags.len() > MAX_FLAGS {
         return wrong(format!(
@@ -179,64 +86,54 @@ pub(crate) fn check(
             flags.len()
         ));
     }
-    for flag in flags {
-        let allowed = if named {
-            allows(filesystem, flag)
-        } else {
-            Filesystem::ALL
-                .into_iter()
-                .any(|filesystem| allows(filesystem, flag))
-        };
-        if !allowed {
-            let shown: String = flag
-                .chars()
-                .take(64)
-                .map(|c| if c.is_control() { '\u{fffd}' } else { c })
-                .collect();
-            let on = if named {
-                filesystem.name()
-            } else {
-                "ext4, xfs or btrfs"
-            };
-            return wrong(format!(
-                "`{shown}` is not among what volumes with {on} may be mounted with"
-            ));
-        }
+    let single = [filesystem];
+    let (possible, names): (&[Filesystem], _) = if named {
+        (&single, filesystem.name())
+    } else {
+        (&Filesystem::ALL, "ext4, xfs or btrfs")
+    };
+    match flags
+        .iter()
+        .find(|flag| !possible.iter().any(|one| allows(*one, flag)))
+    {
+        Some(flag) => wrong(format!(
+            "`{}` is not permitted for volumes with {names}",
+            echo(flag)
+        )),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 fn allows(filesystem: Filesystem, flag: &str) -> bool {
-    let (name, value) = flag
-        .split_once('=')
-        .map_or((flag, None), |(name, value)| (name, Some(value)));
-    COMMON_FLAGS
-        .iter()
-        .chain(table(filesystem))
-        .any(|(known, form)| *known == name && is_valid_value(*form, value))
-}
-
-fn is_valid_value(form: FlagValue, value: Option<&str>) -> bool {
-    let digits = |text: &str| {
-        (1..=12).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit())
+    let table = match filesystem {
+        Filesystem::Ext4 => EXT4,
+        Filesystem::Xfs => XFS,
+        Filesystem::Btrfs => BTRFS,
     };
-    match (form, value) {
-        (Bare, value) => value.is_none(),
-        (_, None) => false,
-        (Number, Some(text)) => digits(text),
-        (Size, Some(text)) => {
-            digits(text.trim_end_matches(['k', 'm', 'g', 'K', 'M', 'G']))
-                && !text
-                    .bytes()
-                    .rev()
-                    .nth(1)
-                    .is_some_and(|byte| byte.is_ascii_alphabetic())
+    let has = |words: &str, word: &str| words.split_ascii_whitespace().any(|known| known == word);
+    match flag.split_once('=') {
+        None => has(COMMON_FLAGS, flag) || has(table.bare, flag),
+        Some((name, value)) => {
+            has(table.number, name) && is_number(value)
+                || has(table.size, name)
+                    && is_number(
+                        value
+                            .strip_suffix(['k', 'm', 'g', 'K', 'M', 'G'])
+                            .unwrap_or(value),
+                    )
+                || table
+                    .choice
+                    .iter()
+                    .any(|(known, values)| *known == name && has(values, value))
         }
-        (OneOf(words), Some(text)) => words.contains(&text),
     }
 }
 
-/// The flags for the mount itself, and whether they ask for a read-only one.
+fn is_number(text: &str) -> bool {
+    (1..=12).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// The options for the filesystem, and whether the flags request a read-only mount.
 pub(crate) fn options(flags: &[String]) -> (Vec<String>, bool) {
     let read_only = flags.iter().rev().find_map(|flag| match flag.as_str() {
         "ro" => Some(true),

@@ -5,17 +5,15 @@ use crate::model::naming;
 use crate::model::naming::POOL_PREFIX;
 use crate::provision::error::ProvisionError;
 
-/// CSI, "Size Limits": 128 bytes for what is not said otherwise.
+/// CSI, "Size Limits": 128 bytes unless the specification names another limit.
 pub(crate) const MAX_NAME_BYTES: usize = 128;
 
-/// A handle of the pool's, of random bits.
+/// A handle of a pool volume, from random bits.
 pub(crate) fn pool_handle(bits: [u8; 16]) -> String {
-    bits.iter().fold(POOL_PREFIX.to_owned(), |text, byte| {
-        text + &format!("{byte:02x}")
-    })
+    format!("{POOL_PREFIX}{:032x}", u128::from_be_bytes(bits))
 }
 
-/// Whether `text` is a handle as the pool gives them.
+/// Whether `text` has the form of a pool handle.
 pub(crate) fn is_pool_handle(text: &str) -> bool {
     text.strip_prefix(POOL_PREFIX).is_some_and(|rest| {
         rest.len() == 32
@@ -30,27 +28,15 @@ pub(crate) fn is_static_name(text: &str) -> bool {
     naming::validate_static_volume(text).is_ok()
 }
 
-/// A volume's name as the caller asks for it: data, never part of a path.
+/// The name that a caller requests for a volume. It is data, never part of a path.
 pub(crate) fn check_name(name: &str) -> Result<(), ProvisionError> {
-    if name.is_empty() {
-        return Err(ProvisionError::invalid_argument("name", "is empty"));
-    }
-    if name.len() > MAX_NAME_BYTES {
-        return Err(ProvisionError::invalid_argument(
-            "name",
-            format!(
-                "has {} bytes, at most {MAX_NAME_BYTES} are allowed",
-                name.len()
-            ),
-        ));
-    }
-    if name.chars().any(char::is_control) {
-        return Err(ProvisionError::invalid_argument(
-            "name",
-            "has control characters",
-        ));
-    }
-    Ok(())
+    let problem = match name.len() {
+        0 => "is empty".to_owned(),
+        1..=MAX_NAME_BYTES if !name.chars().any(char::is_control) => return Ok(()),
+        1..=MAX_NAME_BYTES => "has control characters".to_owned(),
+        length => format!("has {length} bytes, at most {MAX_NAME_BYTES} are allowed"),
+    };
+    Err(ProvisionError::invalid_argument("name", problem))
 }
 
 #[cfg(test)]

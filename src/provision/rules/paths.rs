@@ -14,27 +14,27 @@ pub(crate) fn rooted_path(
     field: &'static str,
     path: &str,
 ) -> Result<RootedPath, ProvisionError> {
-    let wrong = |problem: String| Err(ProvisionError::InvalidArgument { field, problem });
+    let wrong = |problem: &str| Err(ProvisionError::invalid_argument(field, problem));
     if path.is_empty() {
-        return wrong("is empty".into());
+        return wrong("is empty");
     }
     if path.len() > MAX_PATH_BYTES {
-        return wrong(format!(
-            "has {} bytes, at most {MAX_PATH_BYTES} are possible",
-            path.len()
+        let length = path.len();
+        return wrong(&format!(
+            "has {length} bytes, at most {MAX_PATH_BYTES} are possible"
         ));
     }
     if path.contains('\0') {
-        return wrong("has a NUL".into());
+        return wrong("has a NUL");
     }
     let Some(names) = path.strip_prefix('/') else {
-        return wrong("is not an absolute path".into());
+        return wrong("is not an absolute path");
     };
     if names
         .split('/')
         .any(|name| name.is_empty() || name == "." || name == "..")
     {
-        return wrong("is not a clean path: no `.`, `..`, `//` or closing `/`".into());
+        return wrong("is not a clean path: no `.`, `..`, `//` or closing `/`");
     }
     let path = HostPath::from(path);
     match path.strip_prefix(root) {
@@ -42,14 +42,14 @@ pub(crate) fn rooted_path(
             root: root.clone(),
             path,
         }),
-        _ => wrong(format!("is not below {root}")),
+        _ => wrong(&format!("is not below {root}")),
     }
 }
 
-/// Whether the kubelet keeps a CSI volume of a pod there (csiMountMgr.GetPath() and
+/// Whether it is a path where the kubelet publishes a pod's CSI volume (csiMountMgr.GetPath() and
 /// csiBlockMapper.getPublishPath(), pkg/volume/csi).
-pub(crate) fn is_publish_target(place: &RootedPath) -> bool {
-    let Some(below) = place.path.strip_prefix(&place.root) else {
+pub(crate) fn is_publish_target(target: &RootedPath) -> bool {
+    let Some(below) = target.path.strip_prefix(&target.root) else {
         return false;
     };
     let names: Vec<&[u8]> = below

@@ -2,14 +2,14 @@
 
 use crate::provision::error::ProvisionError;
 
-/// Where no size is asked for.
+/// The size if a request names none.
 pub(crate) const DEFAULT_SIZE: u64 = 1 << 30;
-/// The smallest volume: below it no filesystem of ours is of use.
+/// The smallest volume: a smaller filesystem is of no use.
 pub(crate) const MIN_SIZE: u64 = 1 << 20;
 /// The wire counts capacities in int64.
 const MAX_SIZE: u64 = i64::MAX as u64;
 
-/// What was asked for: 0 is "nothing said", for either.
+/// A requested size in bytes; 0 means that the bound is not given.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CapacityRange {
     pub required: u64,
@@ -42,11 +42,7 @@ impl CapacityRange {
     pub(crate) fn size_for_new(self, least: u64, unit: u64) -> Result<u64, ProvisionError> {
         self.check()?;
         let least = least.max(MIN_SIZE);
-        let most = if self.limit == 0 {
-            MAX_SIZE
-        } else {
-            self.limit
-        };
+        let most = self.most();
         if most < least {
             return Err(ProvisionError::OutOfRange(format!(
                 "limit_bytes {most} is less than {least}, the smallest that is possible here"
@@ -58,10 +54,18 @@ impl CapacityRange {
             self.required
         }
         .max(least);
-        self.round_to_unit(wanted, least, most, unit)
+        self.round_to_unit(wanted, least, unit)
     }
 
-    /// The size to grow to, from `now`. What is large enough stays as it is.
+    fn most(self) -> u64 {
+        if self.limit == 0 {
+            MAX_SIZE
+        } else {
+            self.limit
+        }
+    }
+
+    /// The size to grow to from `now`. A volume that is large enough keeps its size.
     pub(crate) fn size_for_growth(self, now: u64, unit: u64) -> Result<u64, ProvisionError> {
         self.check()?;
         if self.limit != 0 && self.limit < now {
@@ -73,22 +77,11 @@ impl CapacityRange {
         if self.required <= now {
             return Ok(now);
         }
-        let most = if self.limit == 0 {
-            MAX_SIZE
-        } else {
-            self.limit
-        };
-        self.round_to_unit(self.required, self.required, most, unit)
+        self.round_to_unit(self.required, self.required, unit)
     }
 
-    fn round_to_unit(
-        self,
-        wanted: u64,
-        least: u64,
-        most: u64,
-        unit: u64,
-    ) -> Result<u64, ProvisionError> {
-        let unit = unit.max(1);
+    fn round_to_unit(self, wanted: u64, least: u64, unit: u64) -> Result<u64, ProvisionError> {
+        let (most, unit) = (self.most(), unit.max(1));
         let up = wanted
             .div_ceil(unit)
             .checked_mul(unit)

@@ -1,8 +1,8 @@
 //! Detects the content of a device: by blkid's low-level probing (`blkid -p`, libblkid), and by
-//! reading the places of signatures. The device is opened read-only.
+//! reading the areas of signatures. The device is opened read-only.
 //!
 //! "Blank" permits overwriting, and is answered only when both agree: blkid finds nothing, and the
-//! places where filesystems, volume managers and partition tables keep their headers and copies
+//! areas where filesystems, volume managers and partition tables keep their headers and copies
 //! contain zeros. In any doubt the content is foreign.
 
 use std::path::Path;
@@ -12,15 +12,15 @@ use crate::host::block::{DeviceFile, OpenMode};
 use crate::host::root::HostRoot;
 use crate::model::path::HostPath;
 use crate::provision::step::{Content, StepErrorKind};
-use crate::provision::worker::error::StepWorkerError;
+use crate::provision::worker::error::{StepWorkerError, io_error};
 use crate::provision::worker::tool;
 
 /// It reads some hundred KiB.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(60);
 const MIB: u64 = 1 << 20;
-/// Places that must hold zeros besides the first and the last MiB: start and length. Copies of
-/// superblocks of ext4 (second group, with blocks of 1 and 4 KiB) and btrfs (64 MiB, 256 GiB): who
-/// lost the first one can still be helped, unless we write over it.
+/// Areas that must hold zeros besides the first and the last MiB: start and length. They hold copies
+/// of superblocks of ext4 (second group, with blocks of 1 and 4 KiB) and btrfs (64 MiB, 256 GiB). A
+/// filesystem whose first superblock is lost can be restored from them.
 pub(crate) const BACKUP_AREAS: [(u64, u64); 4] = [
     (8 * MIB, 65536),
     (64 * MIB, 65536),
@@ -28,7 +28,7 @@ pub(crate) const BACKUP_AREAS: [(u64, u64); 4] = [
     (256 << 30, 65536),
 ];
 
-/// `COPIES` with the first and the last MiB of a device of this size.
+/// [`BACKUP_AREAS`] with the first and the last MiB of a device of this size.
 pub(crate) fn signature_areas(size: u64) -> impl Iterator<Item = (u64, u64)> {
     [(0, MIB), (size.saturating_sub(MIB), MIB)]
         .into_iter()
@@ -36,7 +36,7 @@ pub(crate) fn signature_areas(size: u64) -> impl Iterator<Item = (u64, u64)> {
         .filter(move |(start, _)| *start < size)
 }
 
-/// What was found, before it is judged whether it may be written over.
+/// What was found on a device. Whether it may be overwritten is decided elsewhere.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ProbedContent {
     Blank,
@@ -55,8 +55,7 @@ pub(crate) enum ProbedContent {
 
 pub(crate) fn probe(root: &HostRoot, device: &HostPath) -> Result<Content, StepWorkerError> {
     let path = root.at_host_path(device);
-    let block = DeviceFile::open(&path, OpenMode::Read)
-        .map_err(|error| StepWorkerError::io(format!("opening {device}"), error))?;
+    let block = DeviceFile::open(&path, OpenMode::Read).map_err(io_error("opening", device))?;
     Ok(match probe_block(&block, &path, device)? {
         ProbedContent::Blank => Content::Blank,
         ProbedContent::UnknownData { at } => Content::Foreign {
@@ -80,77 +79,66 @@ pub(crate) fn probe_block(
     path: &Path,
     device: &HostPath,
 ) -> Result<ProbedContent, StepWorkerError> {
-    let args = ["-p", "-o", "export", "--"]
-        .into_iter()
-        .map(str::to_owned)
-        .chain([path.to_string_lossy().into_owned()]);
-    let ran = tool::run("blkid", &args.collect::<Vec<_>>(), PROBE_TIMEOUT)?;
-    let told = ran.stdout();
-    let seen = match ran.exit_code() {
-        Some(0) if !ran.output.truncated => parse_blkid(&told),
-        // 2: nothing found (blkid(8)), also where it could not read: which the reading below tells.
-        Some(2) if told.trim().is_empty() => BlkidResult::Nothing,
-        Some(8) => {
-            BlkidResult::Other("more than one signature, which contradict each other".to_owned())
-        }
+    let ran = tool::run(
+        "blkid",
+        &["-p", "-o", "export", "--", &path.to_string_lossy()],
+        PROBE_TIMEOUT,
+    )?;
+    let output = ran.stdout();
+    let signature = match ran.exit_code() {
+        Some(0) if !ran.output.truncated => parse_blkid(&output),
+        // 2: nothing found (blkid(8)), or nothing could be read. The reads below find the latter.
+        Some(2) if output.trim().is_empty() => None,
+        Some(8) => Some(other_content(
+            "more than one signature, which contradict each other",
+        )),
         _ => return Err(ran.to_error(StepErrorKind::Other, &format!("probing {device}"))),
     };
-    match seen {
-        BlkidResult::Filesystem { fs_type, uuid } => {
-            Ok(ProbedContent::Filesystem { fs_type, uuid })
-        }
-        BlkidResult::Other(what) => Ok(ProbedContent::Other { what }),
-        BlkidResult::Nothing => {
-            for (start, length) in signature_areas(block.size) {
-                let zero = block.is_zero(start, length);
-                if !zero.map_err(|error| {
-                    StepWorkerError::io(format!("reading {device} at byte {start}"), error)
-                })? {
-                    return Ok(ProbedContent::UnknownData { at: start });
-                }
-            }
-            Ok(ProbedContent::Blank)
+    if let Some(signature) = signature {
+        return Ok(signature);
+    }
+    for (start, length) in signature_areas(block.size) {
+        let is_zero = block.is_zero(start, length).map_err(|error| {
+            StepWorkerError::io(format!("reading {device} at byte {start}"), error)
+        })?;
+        if !is_zero {
+            return Ok(ProbedContent::UnknownData { at: start });
         }
     }
+    Ok(ProbedContent::Blank)
 }
 
-#[derive(Debug, PartialEq, Eq)]
-enum BlkidResult {
-    Nothing,
-    Filesystem {
-        fs_type: String,
-        uuid: Option<String>,
-    },
-    Other(String),
+fn other_content(what: impl Into<String>) -> ProbedContent {
+    ProbedContent::Other { what: what.into() }
 }
 
-/// `KEY=value` a line (blkid(8), export); what is unsafe in a shell is escaped with a backslash.
-fn parse_blkid(text: &str) -> BlkidResult {
+/// None: no signature. One `KEY=value` per line (blkid(8), export); characters that are unsafe in a
+/// shell are escaped with a backslash.
+fn parse_blkid(text: &str) -> Option<ProbedContent> {
     let value = |wanted: &str| {
         let line = text
             .lines()
             .find_map(|line| line.split_once('=').filter(|(key, _)| *key == wanted));
         line.map(|(_, value)| value.replace('\\', ""))
     };
-    // What the device is (a partition of a disk: PART_ENTRY_…) says nothing of what is on it.
-    let telling = |line: &&str| {
+    // The properties of a partition (PART_ENTRY_…) do not describe its content.
+    text.lines().find(|line| {
         !line.trim().is_empty() && !line.starts_with("DEVNAME=") && !line.starts_with("PART_ENTRY_")
-    };
-    if !text.lines().any(|line| telling(&line)) {
-        return BlkidResult::Nothing;
-    }
-    match (value("TYPE"), value("USAGE").as_deref(), value("PTTYPE")) {
-        (Some(fs_type), Some("filesystem"), None) => BlkidResult::Filesystem {
-            fs_type,
-            uuid: value("UUID").filter(|uuid| !uuid.is_empty()),
+    })?;
+    Some(
+        match (value("TYPE"), value("USAGE").as_deref(), value("PTTYPE")) {
+            (Some(fs_type), Some("filesystem"), None) => ProbedContent::Filesystem {
+                fs_type,
+                uuid: value("UUID").filter(|uuid| !uuid.is_empty()),
+            },
+            (Some(fs_type), _, Some(table)) => {
+                other_content(format!("{fs_type} and a partition table ({table})"))
+            }
+            (None, _, Some(table)) => other_content(format!("a partition table ({table})")),
+            (Some(other), ..) => other_content(other),
+            (None, _, None) => other_content("a signature that blkid does not name"),
         },
-        (Some(fs_type), _, Some(table)) => {
-            BlkidResult::Other(format!("{fs_type} and a partition table ({table})"))
-        }
-        (None, _, Some(table)) => BlkidResult::Other(format!("a partition table ({table})")),
-        (Some(other), ..) => BlkidResult::Other(other),
-        (None, _, None) => BlkidResult::Other("a signature that blkid does not name".to_owned()),
-    }
+    )
 }
 
 /// Bytes that the filesystem's superblock claims; None where we do not know how to read it.
@@ -164,13 +152,13 @@ pub(crate) fn filesystem_size(block: &DeviceFile, fs_type: &str) -> Option<u64> 
     size_in_superblock(fs_type, &block.read(start, 1024).ok()?)
 }
 
-/// Whether less than a block is left behind it; false on doubt.
+/// Whether less than a block of the device is unused; false in doubt.
 pub(crate) fn fills_device(block: &DeviceFile, fs_type: &str) -> bool {
     filesystem_size(block, fs_type)
         .is_some_and(|claimed| claimed.saturating_add(LARGEST_BLOCK) > block.size)
 }
 
-/// Of any filesystem whose size we read.
+/// The largest block of the filesystems whose size is read.
 const LARGEST_BLOCK: u64 = 65536;
 
 /// Offsets: struct ext4_super_block (s_blocks_count_lo 4, s_log_block_size 24, s_feature_incompat
@@ -178,21 +166,15 @@ const LARGEST_BLOCK: u64 = 65536;
 /// btrfs_super_block (total_bytes 112).
 fn size_in_superblock(fs_type: &str, superblock: &[u8]) -> Option<u64> {
     let word = |at: usize| {
-        superblock
-            .get(at..at + 4)?
-            .try_into()
-            .ok()
-            .map(u32::from_le_bytes)
+        Some(u32::from_le_bytes(
+            superblock.get(at..at + 4)?.try_into().ok()?,
+        ))
     };
     let quad = |at: usize| -> Option<[u8; 8]> { superblock.get(at..at + 8)?.try_into().ok() };
     const INCOMPAT_64BIT: u32 = 0x80;
     match fs_type {
         "xfs" => {
-            let unit = superblock
-                .get(4..8)?
-                .try_into()
-                .ok()
-                .map(u32::from_be_bytes)?;
+            let unit = word(4)?.swap_bytes();
             u64::from_be_bytes(quad(8)?).checked_mul(u64::from(unit))
         }
         "btrfs" => Some(u64::from_le_bytes(quad(112)?)),
@@ -219,24 +201,24 @@ mod tests {
         let uuid = Some("f0e6a351-b4e2-4bcd-a714-3b8581972fc0".to_owned());
         assert_eq!(
             parse_blkid(text),
-            BlkidResult::Filesystem {
+            Some(ProbedContent::Filesystem {
                 fs_type: "ext4".into(),
                 uuid
-            }
+            })
         );
     }
 
     #[test]
     fn that_a_device_is_a_partition_says_nothing_of_what_is_on_it() {
         let text = "DEVNAME=/dev/sdb1\nPART_ENTRY_SCHEME=gpt\nPART_ENTRY_NAME=a\\ b\nPART_ENTRY_NUMBER=1\n";
-        assert_eq!(parse_blkid(text), BlkidResult::Nothing);
-        assert_eq!(parse_blkid(""), BlkidResult::Nothing);
+        assert_eq!(parse_blkid(text), None);
+        assert_eq!(parse_blkid(""), None);
     }
 
     #[test]
     fn partition_tables_array_members_and_unknown_signatures_are_foreign() {
         let other = |text: &str| match parse_blkid(text) {
-            BlkidResult::Other(what) => what,
+            Some(ProbedContent::Other { what }) => what,
             other => panic!("{text}: {other:?}"),
         };
         assert_eq!(
@@ -302,7 +284,7 @@ mod tests {
         fn only_empty_blkid_output_means_blank(lines in proptest::collection::vec("[A-Z_]{1,12}=[a-z0-9]{0,8}", 0..6)) {
             let text = lines.join("\n");
             let silent = lines.iter().all(|line| line.starts_with("DEVNAME=") || line.starts_with("PART_ENTRY_"));
-            prop_assert_eq!(parse_blkid(&text) == BlkidResult::Nothing, silent);
+            prop_assert_eq!(parse_blkid(&text).is_none(), silent);
         }
 
         #[test]

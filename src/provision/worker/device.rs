@@ -6,69 +6,55 @@ use std::path::Path;
 
 use nix::sys::stat::{SFlag, fstat};
 
-use crate::host::block::{DeviceFile, OpenMode, dev_no_from_rdev};
+use crate::host::block::{DeviceFile, OpenMode, dev_no};
 use crate::host::openers::{OpenTarget, find_openers, summary};
 use crate::host::resolve_beneath;
 use crate::host::root::HostRoot;
 use crate::model::dev::DevNo;
 use crate::model::path::HostPath;
 use crate::provision::step::{Device, StepErrorKind};
-use crate::provision::worker::error::StepWorkerError;
+use crate::provision::worker::error::{StepWorkerError, io_error};
 
-/// `path` may be a link (by-id); what it leads to is a block device or nothing.
+/// `path` may be a link (by-id); its target must be a block device.
 pub(crate) fn resolve(path: &HostPath) -> Result<Device, StepWorkerError> {
-    let node = std::fs::canonicalize(path.as_path())
-        .map_err(|error| StepWorkerError::io(format!("looking for {path}"), error))?;
-    let data = std::fs::metadata(&node)
-        .map_err(|error| StepWorkerError::io(format!("looking at {path}"), error))?;
+    let node = std::fs::canonicalize(path.as_path()).map_err(io_error("looking for", path))?;
+    let data = std::fs::metadata(&node).map_err(io_error("looking at", path))?;
     if !data.file_type().is_block_device() {
-        return Err(StepWorkerError::new(
-            StepErrorKind::InvalidPath,
-            format!("{path} is no block device"),
-        ));
+        return Err(StepErrorKind::InvalidPath.error(format!("{path} is no block device")));
     }
-    let dev = dev_no_from_rdev(data.rdev());
+    let dev = dev_no(data.rdev());
     let name = kernel_name(dev)?;
-    // The name that the kernel gave its node; another one (a container runtime's, mknod's) where
-    // that is missing.
+    // The kernel's name of the node, unless that node is missing (a container runtime or mknod may
+    // have made another).
     let usual = Path::new("/dev").join(name.replace('!', "/"));
-    let is_it = std::fs::metadata(&usual)
+    let is_same = std::fs::metadata(&usual)
         .is_ok_and(|usual| usual.file_type().is_block_device() && usual.rdev() == data.rdev());
-    describe(
-        if is_it {
-            usual.as_path()
-        } else {
-            node.as_path()
-        },
-        dev,
-        name,
-    )
+    describe(if is_same { &usual } else { &node }, dev, name)
 }
 
-/// By its number; its node is the kernel's.
+/// Finds a device by its number; the node is the kernel's.
 pub(crate) fn by_number(dev: DevNo) -> Result<Device, StepWorkerError> {
     let name = kernel_name(dev)?;
     describe(&Path::new("/dev").join(name.replace('!', "/")), dev, name)
 }
 
 fn describe(node: &Path, dev: DevNo, name: String) -> Result<Device, StepWorkerError> {
-    let asking = |what: &str| format!("asking {} for its {what}", node.display());
+    let reading = |what: &str| format!("reading the {what} of {}", node.display());
     let block = DeviceFile::open(node, OpenMode::Read)
-        .map_err(|error| StepWorkerError::io(asking("size"), error))?;
+        .map_err(|error| StepWorkerError::io(reading("size"), error))?;
     let flag = std::fs::read(format!("/sys/dev/block/{dev}/ro"))
-        .map_err(|error| StepWorkerError::io(asking("write protection"), error))?;
-    let identity = identity(Path::new("/"), dev);
+        .map_err(|error| StepWorkerError::io(reading("write protection"), error))?;
     Ok(Device {
         node: HostPath::from(node),
         name,
         size: block.size,
         read_only: flag.trim_ascii() == b"1",
-        identity,
+        identity: identity(Path::new("/"), dev),
     })
 }
 
-/// What says in sysfs which drive, array, mapping or card it is, the surest first
-/// (Documentation/ABI/stable/sysfs-block and its drivers').
+/// Files in sysfs that identify a drive, array, mapping or card, the most reliable first
+/// (Documentation/ABI/stable/sysfs-block and the drivers' own).
 const IDENTITY_FILES: [&str; 7] = [
     "wwid",
     "device/wwid",
@@ -79,17 +65,17 @@ const IDENTITY_FILES: [&str; 7] = [
     "serial",
 ];
 
-/// A partition is known by its disk, its number and its start. A disk that has no name of its own
-/// is known for as long as it stays where it is, in this boot (diskseq, Linux 5.15). `root` has
-/// `sys` and `proc`.
+/// A partition is identified by its disk, its number and its start. A disk without an identity of its
+/// own is identified for this boot, until it is removed (diskseq, Linux 5.15). `root` contains `sys`
+/// and `proc`.
 pub(crate) fn identity(root: &Path, dev: DevNo) -> Option<String> {
-    let said = |path: &Path| {
+    let read = |path: &Path| {
         let text = std::fs::read_to_string(path).ok()?;
         Some(text.trim().to_owned()).filter(|text| !text.is_empty())
     };
     let folder = std::fs::canonicalize(root.join(format!("sys/dev/block/{dev}"))).ok()?;
-    let part = match said(&folder.join("partition")) {
-        Some(number) => format!(", partition {number} from {}", said(&folder.join("start"))?),
+    let part = match read(&folder.join("partition")) {
+        Some(number) => format!(", partition {number} from {}", read(&folder.join("start"))?),
         None => String::new(),
     };
     let disk = if part.is_empty() {
@@ -99,12 +85,12 @@ pub(crate) fn identity(root: &Path, dev: DevNo) -> Option<String> {
     };
     let named = IDENTITY_FILES
         .iter()
-        .find_map(|name| Some(format!("{name} {}", said(&disk.join(name))?)));
+        .find_map(|name| Some(format!("{name} {}", read(&disk.join(name))?)));
     let disk = named.or_else(|| {
-        let boot = said(&root.join("proc/sys/kernel/random/boot_id"))?;
+        let boot = read(&root.join("proc/sys/kernel/random/boot_id"))?;
         Some(format!(
             "disk {} of boot {boot}",
-            said(&disk.join("diskseq"))?
+            read(&disk.join("diskseq"))?
         ))
     })?;
     Some(disk + &part)
@@ -113,63 +99,49 @@ pub(crate) fn identity(root: &Path, dev: DevNo) -> Option<String> {
 /// The kernel's name of a device: `loop3`, `dm-2`, `cciss!c0d0`.
 pub(crate) fn kernel_name(dev: DevNo) -> Result<String, StepWorkerError> {
     let link = std::fs::read_link(format!("/sys/dev/block/{dev}"))
-        .map_err(|error| StepWorkerError::io(format!("looking for the device {dev}"), error))?;
+        .map_err(io_error("looking for the device", &dev))?;
     let name = link
         .file_name()
         .map(|name| name.to_string_lossy().into_owned());
     name.ok_or_else(|| {
-        StepWorkerError::new(
-            StepErrorKind::Other,
-            format!("the device {dev} has no name in /sys/dev/block"),
-        )
+        StepErrorKind::Other.error(format!("the device {dev} has no name in /sys/dev/block"))
     })
 }
 
-/// Beneath one of `roots` (or one of them itself), reached without a link from there on.
+/// Checks that the path is one of `roots`, or is below one and reached from it without a link.
 pub(crate) fn check_directory(path: &HostPath, roots: &[HostPath]) -> Result<(), StepWorkerError> {
-    let not_allowed = || {
-        StepWorkerError::new(
-            StepErrorKind::InvalidPath,
-            format!("{path} is not below a directory that static volumes may use"),
-        )
+    let is_directory = if roots.contains(path) {
+        std::fs::symlink_metadata(path.as_path())
+            .map_err(io_error("looking at", path))?
+            .is_dir()
+    } else {
+        let root = roots.iter().find(|root| path.strip_prefix(root).is_some());
+        let root = root.ok_or_else(|| {
+            StepErrorKind::InvalidPath.error(format!(
+                "{path} is not below a directory that static volumes may use"
+            ))
+        })?;
+        let opened = resolve_beneath::resolve(root, path)?
+            .open()
+            .map_err(io_error("looking for", path))?;
+        let data = fstat(&opened).map_err(io_error("looking at", path))?;
+        SFlag::from_bits_truncate(data.st_mode) & SFlag::S_IFMT == SFlag::S_IFDIR
     };
-    if roots.contains(path) {
-        let data = std::fs::symlink_metadata(path.as_path())
-            .map_err(|error| StepWorkerError::io(format!("looking at {path}"), error))?;
-        return if data.is_dir() {
-            Ok(())
-        } else {
-            Err(not_a_directory(path))
-        };
-    }
-    let root = roots
-        .iter()
-        .find(|root| path.strip_prefix(root).is_some())
-        .ok_or_else(not_allowed)?;
-    let there = resolve_beneath::resolve(root, path)?
-        .open()
-        .map_err(|errno| StepWorkerError::io(format!("looking for {path}"), errno))?;
-    let data =
-        fstat(&there).map_err(|errno| StepWorkerError::io(format!("looking at {path}"), errno))?;
-    if SFlag::from_bits_truncate(data.st_mode) & SFlag::S_IFMT == SFlag::S_IFDIR {
+    if is_directory {
         Ok(())
     } else {
-        Err(not_a_directory(path))
+        Err(StepErrorKind::InvalidPath.error(format!("{path} is no folder")))
     }
-}
-
-fn not_a_directory(path: &HostPath) -> StepWorkerError {
-    StepWorkerError::new(StepErrorKind::InvalidPath, format!("{path} is no folder"))
 }
 
 /// Opens the device exclusively; `InUse` names its other users.
 pub(crate) fn open_exclusive(
     root: &HostRoot,
     device: &HostPath,
-    way: OpenMode,
+    mode: OpenMode,
 ) -> Result<DeviceFile, StepWorkerError> {
     let path = root.at_host_path(device);
-    DeviceFile::open(&path, way).map_err(|error| match error.raw_os_error() {
+    DeviceFile::open(&path, mode).map_err(|error| match error.raw_os_error() {
         Some(nix::libc::EBUSY) => in_use(root, device),
         _ if error.kind() == io::ErrorKind::InvalidInput => StepWorkerError::with_source(
             StepErrorKind::InvalidPath,
@@ -180,10 +152,10 @@ pub(crate) fn open_exclusive(
     })
 }
 
-/// Says by whom, as far as it can be seen.
+/// Names the users, as far as they can be found.
 pub(crate) fn in_use(root: &HostRoot, device: &HostPath) -> StepWorkerError {
     let dev = std::fs::metadata(root.at_host_path(device))
-        .map(|data| dev_no_from_rdev(data.rdev()))
+        .map(|data| dev_no(data.rdev()))
         .unwrap_or_default();
     let what = OpenTarget {
         dev,
@@ -191,7 +163,7 @@ pub(crate) fn in_use(root: &HostRoot, device: &HostPath) -> StepWorkerError {
         node: Some(device.clone()),
     };
     let by = summary(&find_openers(root, &what)).unwrap_or_else(|| mounted_at(dev));
-    StepWorkerError::new(StepErrorKind::InUse, format!("{device} is in use: {by}"))
+    StepErrorKind::InUse.error(format!("{device} is in use: {by}"))
 }
 
 fn mounted_at(dev: DevNo) -> String {

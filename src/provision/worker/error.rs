@@ -1,6 +1,7 @@
 //! The error of a step with its cause, before it is sent to the daemon as text.
 
 use std::error::Error;
+use std::fmt::Display;
 use std::io;
 
 use nix::errno::Errno;
@@ -14,43 +15,57 @@ use crate::provision::step::{StepError, StepErrorKind};
 #[error("{operation}")]
 pub(crate) struct StepWorkerError {
     pub kind: StepErrorKind,
-    /// The operation and what it was done to; or all there is to say.
+    /// The operation and its object, or the whole message.
     operation: String,
     #[source]
     source: Option<Box<dyn Error + Send + Sync>>,
 }
 
-impl StepWorkerError {
-    pub(crate) fn new(kind: StepErrorKind, message: impl Into<String>) -> StepWorkerError {
+impl StepErrorKind {
+    /// An error of this kind without a cause.
+    pub(crate) fn error(self, message: impl Into<String>) -> StepWorkerError {
         StepWorkerError {
-            kind,
+            kind: self,
             operation: message.into(),
             source: None,
         }
     }
+}
 
+impl StepWorkerError {
     pub(crate) fn with_source(
         kind: StepErrorKind,
-        doing: impl Into<String>,
+        operation: impl Into<String>,
         source: impl Error + Send + Sync + 'static,
     ) -> StepWorkerError {
         StepWorkerError {
             kind,
-            operation: doing.into(),
+            operation: operation.into(),
             source: Some(Box::new(source)),
         }
     }
 
-    /// The same, for who knows better what it means.
     pub(crate) fn with_kind(self, kind: StepErrorKind) -> StepWorkerError {
         StepWorkerError { kind, ..self }
     }
 
-    /// An error of the operating system: its number tells the kind.
-    pub(crate) fn io(doing: impl Into<String>, source: impl Into<io::Error>) -> StepWorkerError {
+    /// An error of the operating system: its number determines the kind.
+    pub(crate) fn io(
+        operation: impl Into<String>,
+        source: impl Into<io::Error>,
+    ) -> StepWorkerError {
         let source = source.into();
-        StepWorkerError::with_source(kind_of_io_error(&source), doing, source)
+        StepWorkerError::with_source(kind_of_io_error(&source), operation, source)
     }
+}
+
+/// Converts an error of the operating system during the operation `doing` on `object`.
+pub(crate) fn io_error<E: Into<io::Error>>(
+    doing: &str,
+    object: &dyn Display,
+) -> impl Fn(E) -> StepWorkerError + use<E> {
+    let operation = format!("{doing} {object}");
+    move |error| StepWorkerError::io(operation.clone(), error)
 }
 
 impl From<StepWorkerError> for StepError {
@@ -76,11 +91,11 @@ impl From<PathResolveError> for StepWorkerError {
 impl From<MountError> for StepWorkerError {
     fn from(error: MountError) -> StepWorkerError {
         let kind = match &error {
-            // What a caller asked for is not among what this kernel has.
+            // This kernel does not support what the caller requested.
             MountError::Nul(_) | MountError::OpenFsContext { .. } | MountError::Option { .. } => {
                 StepErrorKind::Unsupported
             }
-            // ENOENT is its device, EINVAL its content: not the caller's path.
+            // ENOENT concerns the device, EINVAL its content, and neither the caller's path.
             MountError::Create { source, .. } | MountError::Call { source, .. } => {
                 match kind_of_io_error(source) {
                     kind @ (StepErrorKind::InUse
@@ -94,7 +109,7 @@ impl From<MountError> for StepWorkerError {
     }
 }
 
-/// What an error's number says of its kind, in steps that name paths, devices and files.
+/// The kind by the error's number, in steps that name paths, devices and files.
 fn kind_of_io_error(error: &io::Error) -> StepErrorKind {
     match error.raw_os_error().map(Errno::from_raw) {
         Some(Errno::ENOSPC | Errno::EDQUOT | Errno::EFBIG) => StepErrorKind::NoSpace,

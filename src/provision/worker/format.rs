@@ -14,7 +14,7 @@ use crate::host::root::HostRoot;
 use crate::model::path::HostPath;
 use crate::provision::step::{DeviceIdentity, StepErrorKind};
 use crate::provision::worker::content::ProbedContent;
-use crate::provision::worker::error::StepWorkerError;
+use crate::provision::worker::error::{StepWorkerError, io_error};
 use crate::provision::worker::{content, device, tool};
 
 /// mkfs writes some hundred MiB at most: metadata of the largest volume, on the slowest disk.
@@ -22,20 +22,14 @@ const MKFS_TIMEOUT: Duration = Duration::from_secs(1800);
 /// e2fsck reads all metadata, resize2fs may move some of it.
 const GROW_TIMEOUT: Duration = Duration::from_secs(4 * 3600);
 
-/// What a record of ours says of the device.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum PriorFormat<'a> {
-    Nothing,
-    /// A mkfs was begun on it, which was this one, when it was blank, and nobody heard of its end.
-    Interrupted(&'a DeviceIdentity),
-}
-
+/// `interrupted`: a record names the device on which an earlier mkfs was begun while it was blank,
+/// and whose end is not recorded.
 pub(crate) fn format(
     root: &HostRoot,
     device: &HostPath,
     fs_type: &str,
     options: &[String],
-    before: PriorFormat<'_>,
+    interrupted: Option<&DeviceIdentity>,
 ) -> Result<(), StepWorkerError> {
     let arguments = mkfs_arguments(fs_type, options)?;
     let program = format!("mkfs.{fs_type}");
@@ -43,35 +37,28 @@ pub(crate) fn format(
     // A missing program is an error before the device is touched.
     tool::find(&program)?;
     let block = device::open_exclusive(root, device, OpenMode::ReadExclusive)?;
-    if let PriorFormat::Interrupted(was) = before {
-        let is = DeviceIdentity {
+    if let Some(expected) = interrupted {
+        let found = DeviceIdentity {
             size: block.size,
             name: device::identity(Path::new("/"), block.dev),
         };
-        if !was.is_certainly_same(&is) {
-            let message = format!(
-                "{device} is not known to be the device whose mkfs was cut off, and is not cleared: that was {was}, this is {is}"
-            );
-            return Err(StepWorkerError::new(StepErrorKind::ForeignData, message));
+        if !expected.is_certainly_same(&found) {
+            return Err(StepErrorKind::ForeignData.error(format!(
+                "{device} is not known to be the device whose mkfs was interrupted, and is not cleared: expected {expected}, found {found}"
+            )));
         }
     }
     match content::probe_block(&block, &path, device)? {
         ProbedContent::Blank => drop(block),
-        seen if matches!(before, PriorFormat::Interrupted(_))
-            && may_be_interrupted_mkfs(&seen, fs_type) =>
-        {
+        found if interrupted.is_some() && may_be_interrupted_mkfs(&found, fs_type) => {
             drop(block);
             wipe_signatures(root, device)?;
         }
-        seen => return Err(not_blank(device, &seen)),
+        found => return Err(not_blank(device, &found)),
     }
-    let arguments: Vec<String> = arguments
-        .into_iter()
-        .chain(["--".to_owned(), path.to_string_lossy().into_owned()])
-        .collect();
-    // Whatever kind of error it is from here on, mkfs may have written.
+    // Whatever error occurs from here on, mkfs may have written.
     run_mkfs(&program, &arguments, &path, root, device, fs_type)
-        .map_err(|failure| failure.with_kind(StepErrorKind::Other))
+        .map_err(|error| error.with_kind(StepErrorKind::Other))
 }
 
 fn run_mkfs(
@@ -82,38 +69,31 @@ fn run_mkfs(
     device: &HostPath,
     fs_type: &str,
 ) -> Result<(), StepWorkerError> {
-    let ran = tool::run(program, arguments, MKFS_TIMEOUT)?;
-    if ran.exit_code() != Some(0) {
-        return Err(ran.to_error(
-            StepErrorKind::Other,
-            &format!("making an {fs_type} on {device}"),
-        ));
-    }
-    // A program that says 0 and made nothing has been seen (a full thin pool): the truth is on the
-    // device.
+    let path_argument = path.to_string_lossy();
+    let arguments = arguments.iter().map(String::as_str);
+    let arguments: Vec<&str> = arguments.chain(["--", &path_argument]).collect();
+    tool::run(program, &arguments, MKFS_TIMEOUT)?
+        .require_success(&format!("making an {fs_type} on {device}"))?;
+    // On a full thin pool mkfs has returned 0 without a filesystem: the device is read again.
     let block = device::open_exclusive(root, device, OpenMode::WriteExclusive)?;
-    block
-        .sync()
-        .map_err(|error| StepWorkerError::io(format!("synchronising {device}"), error))?;
+    block.sync().map_err(io_error("synchronising", device))?;
     match content::probe_block(&block, path, device)? {
         ProbedContent::Filesystem { fs_type: made, .. } if made == fs_type => Ok(()),
-        seen => Err(StepWorkerError::new(
-            StepErrorKind::Other,
-            format!("after {program} on {device} there is no {fs_type} but {seen:?}"),
-        )),
+        found => Err(StepErrorKind::Other.error(format!(
+            "after {program} on {device} there is no {fs_type} but {found:?}"
+        ))),
     }
 }
 
-/// What lies elsewhere a mkfs writes over, or it means nothing without a superblock.
+/// Clears the areas of signatures. A mkfs overwrites the rest, or the rest is meaningless without a
+/// superblock.
 pub(crate) fn wipe_signatures(root: &HostRoot, device: &HostPath) -> Result<(), StepWorkerError> {
     let block = device::open_exclusive(root, device, OpenMode::WriteExclusive)?;
     for (start, length) in content::signature_areas(block.size) {
-        block.zero(start, length).map_err(|error| {
-            StepWorkerError::io(
-                format!("clearing what a cut-off mkfs left on {device}"),
-                error,
-            )
-        })?;
+        block.zero(start, length).map_err(io_error(
+            "clearing what an interrupted mkfs left on",
+            device,
+        ))?;
     }
     match content::probe_block(&block, &root.at_host_path(device), device)? {
         ProbedContent::Blank => Ok(()),
@@ -121,17 +101,17 @@ pub(crate) fn wipe_signatures(root: &HostRoot, device: &HostPath) -> Result<(), 
     }
 }
 
-/// What a mkfs of this type, killed in the middle, may have left.
-fn may_be_interrupted_mkfs(seen: &ProbedContent, wanted: &str) -> bool {
-    match seen {
+/// Whether a mkfs of this type that was killed may have left this content.
+fn may_be_interrupted_mkfs(found: &ProbedContent, wanted: &str) -> bool {
+    match found {
         ProbedContent::UnknownData { .. } => true,
         ProbedContent::Filesystem { fs_type, .. } => fs_type == wanted,
         ProbedContent::Blank | ProbedContent::Other { .. } => false,
     }
 }
 
-fn not_blank(device: &HostPath, seen: &ProbedContent) -> StepWorkerError {
-    let what = match seen {
+fn not_blank(device: &HostPath, found: &ProbedContent) -> StepWorkerError {
+    let what = match found {
         ProbedContent::Blank => "nothing".to_owned(),
         ProbedContent::UnknownData { at } => {
             format!("data without a known signature at byte {at} or behind")
@@ -139,51 +119,38 @@ fn not_blank(device: &HostPath, seen: &ProbedContent) -> StepWorkerError {
         ProbedContent::Filesystem { fs_type, .. } => format!("a filesystem ({fs_type})"),
         ProbedContent::Other { what } => what.clone(),
     };
-    StepWorkerError::new(
-        StepErrorKind::ForeignData,
-        format!("{device} is not blank and is not formatted: it carries {what}"),
-    )
+    StepErrorKind::ForeignData.error(format!(
+        "{device} is not blank and is not formatted: it carries {what}"
+    ))
 }
 
-/// Ours before the caller's, so that his hold where both say something.
+/// The defaults, followed by the caller's options, which override them.
 ///
-/// Nothing is discarded: an image's or a thin volume's blocks would be given back, and with them
-/// the promise that there is room. ext4's inode tables and journal are zeroed by the kernel after
-/// the first mount (lazy_itable_init, lazy_journal_init), so that the time does not grow with the
-/// size; none of it is kept for root (-m 0), whom a volume of a pod does not serve.
+/// Nothing is discarded: the blocks of an image or a thin volume would be freed, and the reserved
+/// space with them. The kernel zeroes ext4's inode tables and journal after the first mount
+/// (lazy_itable_init, lazy_journal_init), so the time does not grow with the size. No blocks are
+/// reserved for root (-m 0), because a pod's volume does not serve root.
 fn mkfs_arguments(fs_type: &str, options: &[String]) -> Result<Vec<String>, StepWorkerError> {
-    let words = |words: &[&str]| {
-        words
-            .iter()
-            .map(|word| (*word).to_owned())
-            .collect::<Vec<_>>()
-    };
-    let mut arguments = match fs_type {
+    let (defaults, options): (&[&str], Vec<String>) = match fs_type {
         "ext4" => {
-            const DEFAULT_EXTENDED: &str = "nodiscard,lazy_itable_init=1,lazy_journal_init=1";
-            let (extended, rest) = split_extended_options(options);
-            // mke2fs(8) takes the last -E only.
-            let all = extended
-                .iter()
-                .fold(DEFAULT_EXTENDED.to_owned(), |all, more| {
-                    format!("{all},{more}")
-                });
-            return Ok(words(&["-q", "-m", "0", "-E"])
-                .into_iter()
-                .chain([all])
-                .chain(rest)
-                .collect());
+            let (mut extended, rest) = split_extended_options(options);
+            extended.insert(
+                0,
+                "nodiscard,lazy_itable_init=1,lazy_journal_init=1".to_owned(),
+            );
+            // mke2fs(8) uses the last -E only.
+            let options = [extended.join(",")].into_iter().chain(rest).collect();
+            (&["-q", "-m", "0", "-E"], options)
         }
-        "xfs" | "btrfs" => words(&["-q", "-K"]),
+        "xfs" | "btrfs" => (&["-q", "-K"], options.to_vec()),
         other => {
-            return Err(StepWorkerError::new(
-                StepErrorKind::Unsupported,
-                format!("making an {other}: only ext4, xfs and btrfs are made"),
-            ));
+            return Err(StepErrorKind::Unsupported.error(format!(
+                "making an {other}: only ext4, xfs and btrfs are supported"
+            )));
         }
     };
-    arguments.extend(options.iter().cloned());
-    Ok(arguments)
+    let defaults = defaults.iter().map(|word| (*word).to_owned());
+    Ok(defaults.chain(options).collect())
 }
 
 /// The values of `-E`, and the other words.
@@ -207,10 +174,9 @@ pub(crate) fn grow_unmounted(
     fs_type: &str,
 ) -> Result<(), StepWorkerError> {
     if fs_type != "ext4" {
-        return Err(StepWorkerError::new(
-            StepErrorKind::NotFound,
-            format!("the {fs_type} on {device} is not mounted, and grows only while it is"),
-        ));
+        return Err(StepErrorKind::NotFound.error(format!(
+            "the {fs_type} on {device} is not mounted, and grows only while it is"
+        )));
     }
     let path = root.at_host_path(device);
     let block = device::open_exclusive(root, device, OpenMode::ReadExclusive)?;
@@ -218,28 +184,18 @@ pub(crate) fn grow_unmounted(
         return Ok(());
     }
     drop(block);
-    let path = path.to_string_lossy().into_owned();
-    // resize2fs(8) wants it checked; -p repairs what is safe without asking. 1: something was
+    let path = path.to_string_lossy();
+    // resize2fs(8) requires a check; -p repairs what is safe without a question. 1: something was
     // repaired.
-    let checked = tool::run(
-        "e2fsck",
-        &["-f".to_owned(), "-p".to_owned(), path.clone()],
-        GROW_TIMEOUT,
-    )?;
+    let checked = tool::run("e2fsck", &["-f", "-p", &path], GROW_TIMEOUT)?;
     if !matches!(checked.exit_code(), Some(0 | 1)) {
         return Err(checked.to_error(
             StepErrorKind::Other,
             &format!("checking the ext4 on {device} before it is grown"),
         ));
     }
-    let grown = tool::run("resize2fs", &[path], GROW_TIMEOUT)?;
-    if grown.exit_code() != Some(0) {
-        return Err(grown.to_error(
-            StepErrorKind::Other,
-            &format!("growing the ext4 on {device}"),
-        ));
-    }
-    Ok(())
+    tool::run("resize2fs", &[&path], GROW_TIMEOUT)?
+        .require_success(&format!("growing the ext4 on {device}"))
 }
 
 #[cfg(test)]

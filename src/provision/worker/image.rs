@@ -20,13 +20,8 @@ use crate::host::root::HostRoot;
 use crate::host::{block, images};
 use crate::model::path::HostPath;
 use crate::provision::step::{Device, StepErrorKind, Wipe};
-use crate::provision::worker::error::StepWorkerError;
+use crate::provision::worker::error::{StepWorkerError, io_error};
 use crate::provision::worker::{device, records};
-
-fn io_error(doing: &'static str, image: &HostPath) -> impl Fn(io::Error) -> StepWorkerError {
-    let what = format!("{doing} {image}");
-    move |error| StepWorkerError::io(what.clone(), error)
-}
 
 fn image_error(error: ImageError) -> StepWorkerError {
     let kind = match &error {
@@ -44,10 +39,7 @@ fn image_error(error: ImageError) -> StepWorkerError {
 
 fn file_length(size: u64) -> Result<i64, StepWorkerError> {
     i64::try_from(size).map_err(|_| {
-        StepWorkerError::new(
-            StepErrorKind::NoSpace,
-            format!("{size} bytes are more than a file can have"),
-        )
+        StepErrorKind::NoSpace.error(format!("{size} bytes are more than a file can have"))
     })
 }
 
@@ -55,17 +47,13 @@ pub(crate) fn create(image: &HostPath, size: u64) -> Result<(), StepWorkerError>
     let length = file_length(size)?;
     match std::fs::symlink_metadata(image.as_path()) {
         Ok(data) if data.is_file() && data.len() >= size => return Ok(()),
-        Ok(data) if data.is_file() => {
-            return Err(StepWorkerError::new(
-                StepErrorKind::AlreadyExists,
-                format!("{image} exists with {} bytes instead of {size}", data.len()),
-            ));
-        }
-        Ok(_) => {
-            return Err(StepWorkerError::new(
-                StepErrorKind::AlreadyExists,
-                format!("{image} exists but is not a file"),
-            ));
+        Ok(data) => {
+            let found = if data.is_file() {
+                format!("with {} bytes instead of {size}", data.len())
+            } else {
+                "but is not a file".to_owned()
+            };
+            return Err(StepErrorKind::AlreadyExists.error(format!("{image} exists {found}")));
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(io_error("looking for", image)(error)),
@@ -79,15 +67,10 @@ pub(crate) fn create(image: &HostPath, size: u64) -> Result<(), StepWorkerError>
         .open(folder.as_path());
     let file = file.map_err(io_error("making a file for", image))?;
     disable_copy_on_write(&file, image)?;
-    fallocate(&file, FallocateFlags::empty(), 0, length)
-        .map_err(|errno| io_error("allocating", image)(errno.into()))?;
+    fallocate(&file, FallocateFlags::empty(), 0, length).map_err(io_error("allocating", image))?;
     file.sync_all().map_err(io_error("synchronising", image))?;
-    let name = CString::new(image.as_bytes()).map_err(|_| {
-        StepWorkerError::new(
-            StepErrorKind::InvalidPath,
-            format!("{image} has a NUL in it"),
-        )
-    })?;
+    let name = CString::new(image.as_bytes())
+        .map_err(|_| StepErrorKind::InvalidPath.error(format!("{image} has a NUL in it")))?;
     match linkat(
         &file,
         c"",
@@ -96,26 +79,22 @@ pub(crate) fn create(image: &HostPath, size: u64) -> Result<(), StepWorkerError>
         AtFlags::AT_EMPTY_PATH,
     ) {
         Ok(()) => records::sync_directory(&folder),
-        Err(errno) => Err(io_error("giving its name to", image)(errno.into())),
+        Err(errno) => Err(io_error("naming", image)(errno)),
     }
 }
 
 fn parent_directory(image: &HostPath) -> Result<HostPath, StepWorkerError> {
     let parent = image.as_path().parent().map(HostPath::from);
-    parent.ok_or_else(|| {
-        StepWorkerError::new(
-            StepErrorKind::InvalidPath,
-            format!("{image} is no file in a folder"),
-        )
-    })
+    parent
+        .ok_or_else(|| StepErrorKind::InvalidPath.error(format!("{image} is no file in a folder")))
 }
 
-/// btrfs writes a file's blocks elsewhere each time, unless it is told not to while the file is
-/// empty (FS_NOCOW_FL, btrfs(5)): then what was allocated would not be what is written to.
+/// Without FS_NOCOW_FL btrfs writes a file's blocks to new extents each time (btrfs(5)), so that the
+/// allocated ones would not be used. The flag must be set while the file is empty.
 fn disable_copy_on_write(file: &File, image: &HostPath) -> Result<(), StepWorkerError> {
-    let told = fstatfs(file.as_fd())
-        .map_err(|errno| io_error("asking for the filesystem of", image)(errno.into()))?;
-    if told.filesystem_type() != BTRFS_SUPER_MAGIC {
+    let filesystem =
+        fstatfs(file.as_fd()).map_err(io_error("reading the filesystem type of", image))?;
+    if filesystem.filesystem_type() != BTRFS_SUPER_MAGIC {
         return Ok(());
     }
     block::disable_copy_on_write(file).map_err(io_error("keeping in place the blocks of", image))
@@ -125,16 +104,12 @@ fn disable_copy_on_write(file: &File, image: &HostPath) -> Result<(), StepWorker
 pub(crate) fn grow(image: &HostPath, size: u64) -> Result<(), StepWorkerError> {
     let length = file_length(size)?;
     let file = open(image)?;
-    let before = file
-        .metadata()
-        .map_err(io_error("looking at", image))?
-        .len();
+    let before = file_size(&file, image)?;
     if before < size {
         if let Err(errno) = fallocate(&file, FallocateFlags::empty(), 0, length) {
-            // What it has got already is given back. Should that fail as well, a later growth finds
-            // it.
+            // Frees what was allocated. If this fails too, a later growth uses it.
             file.set_len(before).ok();
-            return Err(io_error("allocating", image)(errno.into()));
+            return Err(io_error("allocating", image)(errno));
         }
         file.sync_all().map_err(io_error("synchronising", image))?;
     }
@@ -144,6 +119,11 @@ pub(crate) fn grow(image: &HostPath, size: u64) -> Result<(), StepWorkerError> {
     }
 }
 
+fn file_size(file: &File, image: &HostPath) -> Result<u64, StepWorkerError> {
+    let data = file.metadata().map_err(io_error("looking at", image))?;
+    Ok(data.len())
+}
+
 fn open(image: &HostPath) -> Result<File, StepWorkerError> {
     let opened = File::options()
         .read(true)
@@ -151,39 +131,27 @@ fn open(image: &HostPath) -> Result<File, StepWorkerError> {
         .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
         .open(image.as_path());
     let file = opened.map_err(io_error("opening", image))?;
-    if file
-        .metadata()
-        .map_err(io_error("looking at", image))?
-        .is_file()
-    {
+    let data = file.metadata().map_err(io_error("looking at", image))?;
+    if data.is_file() {
         return Ok(file);
     }
-    Err(StepWorkerError::new(
-        StepErrorKind::InvalidPath,
-        format!("{image} is no file"),
-    ))
+    Err(StepErrorKind::InvalidPath.error(format!("{image} is no file")))
 }
 
-/// A filesystem never shows a file's old bytes in a new file, so that unlinking would do for what
-/// is handed out by it. Who reads the pool's disk itself would still find them: `Zero` overwrites
-/// in place what was ever written (allocated and unwritten extents hold nothing and are passed
-/// over, lseek(2) SEEK_DATA), which takes as long as writing it took. FALLOC_FL_ZERO_RANGE would
-/// not do: it only marks extents as unwritten.
+/// A filesystem never shows the old bytes of a removed file, but they can still be read from the
+/// pool's disk. `Zero` overwrites in place everything that was ever written; unwritten extents are
+/// skipped (lseek(2) SEEK_DATA). This takes as long as writing took. FALLOC_FL_ZERO_RANGE is not
+/// sufficient: it only marks extents as unwritten.
 pub(crate) fn remove(root: &HostRoot, image: &HostPath, wipe: Wipe) -> Result<(), StepWorkerError> {
     let file = match open(image) {
         Err(failure) if failure.kind == StepErrorKind::NotFound => return Ok(()),
         opened => opened?,
     };
     if let Some(attached) = images::find(image.as_path()).map_err(image_error)? {
-        return Err(device::in_use(
-            root,
-            &HostPath::from(attached.node_path().as_path()),
-        ));
+        let node = HostPath::from(attached.node_path().as_path());
+        return Err(device::in_use(root, &node));
     }
-    let size = file
-        .metadata()
-        .map_err(io_error("looking at", image))?
-        .len();
+    let size = file_size(&file, image)?;
     match wipe {
         Wipe::None => {}
         Wipe::Zero => overwrite_data(&file, size).map_err(io_error("overwriting", image))?,
@@ -191,7 +159,7 @@ pub(crate) fn remove(root: &HostRoot, image: &HostPath, wipe: Wipe) -> Result<()
         Wipe::Discard => {
             let punch = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
             fallocate(&file, punch, 0, file_length(size)?)
-                .map_err(|errno| io_error("giving back the blocks of", image)(errno.into()))?;
+                .map_err(io_error("freeing the blocks of", image))?;
         }
     }
     std::fs::remove_file(image.as_path()).map_err(io_error("removing", image))?;
@@ -205,17 +173,15 @@ fn overwrite_data(file: &File, size: u64) -> io::Result<()> {
         let end = seek(file, data, Whence::SeekHole)?.unwrap_or(size);
         at = data;
         while at < end {
-            let piece = usize::try_from(end - at)
-                .unwrap_or(usize::MAX)
-                .min(ZEROS.len());
-            file.write_all_at(&ZEROS[..piece], at)?;
-            at += piece as u64;
+            let length = (end - at).min(ZEROS.len() as u64);
+            file.write_all_at(&ZEROS[..length as usize], at)?;
+            at += length;
         }
     }
     file.sync_all()
 }
 
-/// None behind the last data.
+/// None after the last data.
 fn seek(file: &File, from: u64, whence: Whence) -> io::Result<Option<u64>> {
     let from = i64::try_from(from).map_err(|_| io::ErrorKind::InvalidInput)?;
     match lseek(file, from, whence) {
@@ -226,7 +192,7 @@ fn seek(file: &File, from: u64, whence: Whence) -> io::Result<Option<u64>> {
 }
 
 pub(crate) fn attach(image: &HostPath, read_only: bool) -> Result<Device, StepWorkerError> {
-    // No link, no pipe: what is attached is the file that is named.
+    // The path must name the file itself, no link and no pipe.
     drop(open(image)?);
     let attached = images::attach(image.as_path(), read_only).map_err(image_error)?;
     device::resolve(&HostPath::from(attached.node_path().as_path()))

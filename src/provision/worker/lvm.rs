@@ -11,27 +11,27 @@
 use std::time::Duration;
 
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 use crate::host::block::OpenMode;
 use crate::host::root::HostRoot;
 use crate::model::dev::DevNo;
 use crate::provision::step::{Device, LogicalVolume, PoolCapacity, StepErrorKind, Wipe};
 use crate::provision::worker::error::StepWorkerError;
-use crate::provision::worker::tool::ToolOutput;
 use crate::provision::worker::{content, device, tool};
 
-/// Reading a group's metadata; on a drive that does not answer the kernel gives up after some tries
-/// of 30 s.
+/// For reading a group's metadata. On a drive that does not answer the kernel gives up after some
+/// attempts of 30 s.
 const READ_TIMEOUT: Duration = Duration::from_secs(180);
-/// As good as never: see above.
+/// Practically unlimited: see above.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(30 * 86_400);
-/// On a volume between its making and the zeroing of the places where signatures are looked for:
-/// until then it shows what was on its extents before.
+/// The tag of a volume from its creation until the areas of signatures are cleared: until then it
+/// shows the earlier content of its extents.
 const UNFINISHED_TAG: &str = "diskvitals.unfinished";
 const VOLUME_FIELDS: &str =
     "lv_name,lv_size,lv_tags,lv_kernel_major,lv_kernel_minor,lv_device_open";
 
-/// What lvm says of one volume; all values are texts.
+/// lvm's row of one volume; all values are texts.
 #[derive(Debug, Deserialize)]
 struct VolumeRow {
     lv_name: String,
@@ -51,20 +51,21 @@ struct GroupRow {
 
 #[derive(Debug, Deserialize)]
 struct LvmReport<T> {
-    report: Vec<T>,
+    report: Vec<Rows<T>>,
 }
 
 #[derive(Debug, Deserialize)]
-struct LvsRows {
-    lv: Vec<VolumeRow>,
+struct Rows<T> {
+    #[serde(rename = "lv", alias = "vg")]
+    rows: Vec<T>,
 }
 
-#[derive(Debug, Deserialize)]
-struct VgsRows {
-    vg: Vec<GroupRow>,
+fn parse_rows<T: DeserializeOwned>(text: &str) -> Option<impl Iterator<Item = T>> {
+    let report: LvmReport<T> = serde_json::from_str(text).ok()?;
+    Some(report.report.into_iter().flat_map(|part| part.rows))
 }
 
-/// A logical volume as it is.
+/// The state of a logical volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct LvState {
     name: String,
@@ -81,44 +82,27 @@ impl LvState {
     }
 }
 
-/// Names and tags as lvm(8) allows them; none can be taken for an option, another path or a list.
+/// A name as lvm(8) allows it. It cannot be mistaken for an option, another path or a list.
 fn check_name(word: &str) -> Result<&str, StepWorkerError> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_.+-".contains(c);
     let begins = word.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
     if begins && word.len() <= 127 && word.chars().all(plain) {
         return Ok(word);
     }
-    Err(StepWorkerError::new(
-        StepErrorKind::InvalidPath,
-        format!("`{}` is no name for lvm", word.escape_debug()),
-    ))
+    Err(StepErrorKind::InvalidPath.error(format!("`{}` is no name for lvm", word.escape_debug())))
 }
 
-/// A tag may have some more characters, and begin with none that is an option's.
+/// A tag may have some more characters, but must not begin like an option.
 fn check_tag(tag: &str) -> Result<&str, StepWorkerError> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_.+-/=!:&#".contains(c);
     if !tag.is_empty() && !tag.starts_with('-') && tag.len() <= 1024 && tag.chars().all(plain) {
         return Ok(tag);
     }
-    Err(StepWorkerError::new(
-        StepErrorKind::InvalidPath,
-        format!("`{}` is no tag for lvm", tag.escape_debug()),
-    ))
-}
-
-fn run_lvm(words: &[&str], timeout: Duration) -> Result<ToolOutput, StepWorkerError> {
-    tool::run(
-        "lvm",
-        &words
-            .iter()
-            .map(|word| (*word).to_owned())
-            .collect::<Vec<_>>(),
-        timeout,
-    )
+    Err(StepErrorKind::InvalidPath.error(format!("`{}` is no tag for lvm", tag.escape_debug())))
 }
 
 fn run_change(doing: &str, words: &[&str]) -> Result<(), StepWorkerError> {
-    let ran = run_lvm(words, CHANGE_TIMEOUT)?;
+    let ran = tool::run("lvm", words, CHANGE_TIMEOUT)?;
     if ran.exit_code() == Some(0) {
         Ok(())
     } else {
@@ -126,10 +110,10 @@ fn run_change(doing: &str, words: &[&str]) -> Result<(), StepWorkerError> {
     }
 }
 
-/// lvm has one status for all that goes wrong (5); what it was is in its words
+/// lvm has one exit status for all errors (5); the message names the cause
 /// (lib/metadata/lv_manip.c, tools/toollib.c).
-fn error_kind(said: &str) -> StepErrorKind {
-    let has = |words: &[&str]| words.iter().any(|word| said.contains(word));
+fn error_kind(message: &str) -> StepErrorKind {
+    let has = |words: &[&str]| words.iter().any(|word| message.contains(word));
     if has(&[
         "insufficient free space",
         "Insufficient free space",
@@ -145,57 +129,56 @@ fn error_kind(said: &str) -> StepErrorKind {
         StepErrorKind::InUse
     } else if has(&["not found", "Failed to find logical volume"]) {
         StepErrorKind::NotFound
-    } else if said.contains("already exists") {
+    } else if message.contains("already exists") {
         StepErrorKind::AlreadyExists
     } else {
         StepErrorKind::Other
     }
 }
 
-fn run_report(doing: &str, words: &[&str]) -> Result<String, StepWorkerError> {
-    let ran = run_lvm(words, READ_TIMEOUT)?;
-    if ran.exit_code() == Some(0) && !ran.output.truncated {
-        Ok(ran.stdout())
-    } else {
-        Err(ran.to_error(error_kind(&ran.message()), doing))
+/// Runs `lvs` or `vgs` for one group.
+fn run_report<T>(
+    command: &str,
+    fields: &str,
+    group: &str,
+    parse: fn(&str) -> Option<T>,
+) -> Result<T, StepWorkerError> {
+    let doing = format!("reading the volume group {}", check_name(group)?);
+    let command = format!("{command} --reportformat json --units b --nosuffix -o {fields} {group}");
+    let words: Vec<&str> = command.split(' ').collect();
+    let ran = tool::run("lvm", &words, READ_TIMEOUT)?;
+    if ran.exit_code() != Some(0) || ran.output.truncated {
+        return Err(ran.to_error(error_kind(&ran.message()), &doing));
     }
-}
-
-pub(crate) fn capacity(group: &str) -> Result<PoolCapacity, StepWorkerError> {
-    let doing = format!(
-        "asking for the room in the volume group {}",
-        check_name(group)?
-    );
-    let fields = "vg_size,vg_free,vg_extent_size";
-    let text = run_report(
-        &doing,
-        &[
-            "vgs",
-            "--reportformat",
-            "json",
-            "--units",
-            "b",
-            "--nosuffix",
-            "-o",
-            fields,
-            group,
-        ],
-    )?;
-    parse_capacity(&text).ok_or_else(|| {
-        StepWorkerError::new(
-            StepErrorKind::Other,
-            format!("{doing}: lvm's answer makes no sense"),
-        )
+    parse(&ran.stdout()).ok_or_else(|| {
+        StepErrorKind::Other.error(format!("{doing}: lvm's answer is not understood"))
     })
 }
 
+pub(crate) fn capacity(group: &str) -> Result<PoolCapacity, StepWorkerError> {
+    run_report(
+        "vgs",
+        "vg_size,vg_free,vg_extent_size",
+        group,
+        parse_capacity,
+    )
+}
+
+/// `NoSpace` unless the group has `bytes` left, rounded up to extents.
+fn require_space(group: &str, bytes: u64) -> Result<(), StepWorkerError> {
+    let room = capacity(group)?;
+    let unit = room.unit.max(1);
+    if room.available >= bytes.div_ceil(unit).saturating_mul(unit) {
+        return Ok(());
+    }
+    Err(StepErrorKind::NoSpace.error(format!(
+        "the volume group {group} has {} bytes left, {bytes} are needed",
+        room.available
+    )))
+}
+
 fn parse_capacity(text: &str) -> Option<PoolCapacity> {
-    let report: LvmReport<VgsRows> = serde_json::from_str(text).ok()?;
-    let row = report
-        .report
-        .into_iter()
-        .flat_map(|groups| groups.vg)
-        .next()?;
+    let row: GroupRow = parse_rows(text)?.next()?;
     let bytes = |text: &str| text.trim().parse::<u64>().ok();
     Some(PoolCapacity {
         total: bytes(&row.vg_size)?,
@@ -205,34 +188,12 @@ fn parse_capacity(text: &str) -> Option<PoolCapacity> {
 }
 
 fn list_volumes(group: &str) -> Result<Vec<LvState>, StepWorkerError> {
-    let doing = format!("listing the volume group {}", check_name(group)?);
-    let text = run_report(
-        &doing,
-        &[
-            "lvs",
-            "--reportformat",
-            "json",
-            "--units",
-            "b",
-            "--nosuffix",
-            "-o",
-            VOLUME_FIELDS,
-            group,
-        ],
-    )?;
-    parse_volumes(&text).ok_or_else(|| {
-        StepWorkerError::new(
-            StepErrorKind::Other,
-            format!("{doing}: lvm's answer makes no sense"),
-        )
-    })
+    run_report("lvs", VOLUME_FIELDS, group, parse_volumes)
 }
 
-/// None on any row that is not understood: a volume that is left out would be taken for one that is
-/// not there.
+/// None if any row is not understood, because an omitted volume would count as absent.
 fn parse_volumes(text: &str) -> Option<Vec<LvState>> {
-    let report: LvmReport<LvsRows> = serde_json::from_str(text).ok()?;
-    let known = |row: VolumeRow| {
+    let parse = |row: VolumeRow| {
         let number = |text: &str| text.trim().parse::<u32>().ok();
         let dev = number(&row.lv_kernel_major)
             .zip(number(&row.lv_kernel_minor))
@@ -250,12 +211,7 @@ fn parse_volumes(text: &str) -> Option<Vec<LvState>> {
             open: matches!(row.lv_device_open.trim(), "open" | "1"),
         })
     };
-    report
-        .report
-        .into_iter()
-        .flat_map(|volumes| volumes.lv)
-        .map(known)
-        .collect()
+    parse_rows(text)?.map(parse).collect()
 }
 
 fn find_volume(group: &str, name: &str) -> Result<Option<LvState>, StepWorkerError> {
@@ -267,10 +223,7 @@ fn find_volume(group: &str, name: &str) -> Result<Option<LvState>, StepWorkerErr
 
 fn require_volume(group: &str, name: &str) -> Result<LvState, StepWorkerError> {
     find_volume(group, name)?.ok_or_else(|| {
-        StepWorkerError::new(
-            StepErrorKind::NotFound,
-            format!("there is no logical volume {name} in {group}"),
-        )
+        StepErrorKind::NotFound.error(format!("there is no logical volume {name} in {group}"))
     })
 }
 
@@ -278,7 +231,7 @@ pub(crate) fn list_tagged(group: &str, tag: &str) -> Result<Vec<LogicalVolume>, 
     let ours = list_volumes(group)?
         .into_iter()
         .filter(|volume| volume.tags.iter().any(|known| known == tag));
-    let told = ours.map(|volume| LogicalVolume {
+    let listed = ours.map(|volume| LogicalVolume {
         device: volume.dev.and_then(|dev| device::kernel_name(dev).ok()),
         unfinished: volume.is_unfinished(),
         name: volume.name,
@@ -290,7 +243,7 @@ pub(crate) fn list_tagged(group: &str, tag: &str) -> Result<Vec<LogicalVolume>, 
             .collect(),
         open: volume.open,
     });
-    Ok(told.collect())
+    Ok(listed.collect())
 }
 
 pub(crate) fn create(
@@ -303,44 +256,20 @@ pub(crate) fn create(
     let known = find_volume(group, name)?;
     match &known {
         Some(known) if known.size < size => {
-            return Err(StepWorkerError::new(
-                StepErrorKind::AlreadyExists,
-                format!(
-                    "{group}/{name} exists with {} bytes instead of {size}",
-                    known.size
-                ),
-            ));
+            return Err(StepErrorKind::AlreadyExists.error(format!(
+                "{group}/{name} exists with {} bytes instead of {size}",
+                known.size
+            )));
         }
-        Some(known) => add_tags(group, known, tags)?,
+        Some(known) => update_tags(group, known, tags, &[])?,
         None => {
-            let room = capacity(group)?;
-            if room.available
-                < size
-                    .div_ceil(room.unit.max(1))
-                    .saturating_mul(room.unit.max(1))
-            {
-                let message = format!(
-                    "the volume group {group} has {} bytes left, {size} are needed",
-                    room.available
-                );
-                return Err(StepWorkerError::new(StepErrorKind::NoSpace, message));
-            }
+            require_space(group, size)?;
             let size = format!("{size}b");
-            // Inactive: nothing can be zeroed or wiped by lvcreate itself then (-Z, -W); it is done
-            // below, and its tag tells that it still has to be.
-            let mut words = vec![
-                "lvcreate",
-                "--yes",
-                "-an",
-                "-Zn",
-                "-Wn",
-                "--setactivationskip",
-                "y",
-                "--addtag",
-                UNFINISHED_TAG,
-            ];
-            tags.iter()
-                .for_each(|tag| words.extend(["--addtag", tag.as_str()]));
+            // Inactive, so that lvcreate itself can neither zero nor wipe it (-Z, -W). That is done
+            // below; until then the volume has the tag.
+            let flags = "lvcreate --yes -an -Zn -Wn --setactivationskip y --addtag";
+            let mut words: Vec<&str> = flags.split(' ').chain([UNFINISHED_TAG]).collect();
+            words.extend(tags.iter().flat_map(|tag| ["--addtag", tag]));
             words.extend(["-L", &size, "-n", name, group]);
             run_change(&format!("making the logical volume {group}/{name}"), &words)?;
         }
@@ -352,21 +281,8 @@ pub(crate) fn create(
     }
 }
 
-fn add_tags(group: &str, known: &LvState, tags: &[String]) -> Result<(), StepWorkerError> {
-    let missing: Vec<String> = tags
-        .iter()
-        .filter(|tag| !known.tags.contains(tag))
-        .cloned()
-        .collect();
-    if missing.is_empty() {
-        Ok(())
-    } else {
-        change_tags(group, &known.name, &missing, &[])
-    }
-}
-
-/// Makes it blank where one looks for signatures, and takes the mark away. The rest was wiped when
-/// its extents were let go, where that is wanted.
+/// Clears the areas of signatures, then removes the tag. The rest was wiped when the extents were
+/// released, if that is configured.
 fn wipe_and_untag(group: &str, name: &str) -> Result<(), StepWorkerError> {
     let device = lvchange_activate(group, name)?;
     let block =
@@ -390,23 +306,26 @@ pub(crate) fn change_tags(
     add: &[String],
     remove: &[String],
 ) -> Result<(), StepWorkerError> {
-    let known = require_volume(group, name)?;
-    let add: Vec<&String> = add.iter().filter(|tag| !known.tags.contains(tag)).collect();
-    let remove: Vec<&String> = remove
-        .iter()
-        .filter(|tag| known.tags.contains(tag))
-        .collect();
-    if add.is_empty() && remove.is_empty() {
-        return Ok(());
-    }
-    let volume = format!("{group}/{name}");
+    update_tags(group, &require_volume(group, name)?, add, remove)
+}
+
+fn update_tags(
+    group: &str,
+    known: &LvState,
+    add: &[String],
+    remove: &[String],
+) -> Result<(), StepWorkerError> {
     let mut words = vec!["lvchange", "--yes"];
-    for tag in add {
+    for tag in add.iter().filter(|tag| !known.tags.contains(tag)) {
         words.extend(["--addtag", check_tag(tag)?]);
     }
-    for tag in remove {
+    for tag in remove.iter().filter(|tag| known.tags.contains(tag)) {
         words.extend(["--deltag", check_tag(tag)?]);
     }
+    if words.len() == 2 {
+        return Ok(());
+    }
+    let volume = format!("{group}/{}", known.name);
     words.push(&volume);
     run_change(&format!("changing the tags of {volume}"), &words)
 }
@@ -416,14 +335,7 @@ pub(crate) fn grow(group: &str, name: &str, size: u64) -> Result<(), StepWorkerE
     if known.size >= size {
         return Ok(());
     }
-    let (room, more) = (capacity(group)?, size - known.size);
-    if room.available < more {
-        let message = format!(
-            "the volume group {group} has {} bytes left, {more} are needed",
-            room.available
-        );
-        return Err(StepWorkerError::new(StepErrorKind::NoSpace, message));
-    }
+    require_space(group, size - known.size)?;
     let (volume, size) = (format!("{group}/{name}"), format!("{size}b"));
     run_change(
         &format!("growing {volume}"),
@@ -431,9 +343,9 @@ pub(crate) fn grow(group: &str, name: &str, size: u64) -> Result<(), StepWorkerE
     )
 }
 
-/// `Zero` writes zeros over all of it (BLKZEROOUT): a volume that is made of the same extents later
-/// would show what was there. What is discarded reads as the device likes: whoever configures that
-/// knows his.
+/// `Zero` overwrites all of it (BLKZEROOUT), because a later volume on the same extents would show
+/// the old data. What a discarded block reads as depends on the device: the administrator who
+/// configures `Discard` knows it.
 pub(crate) fn remove(
     root: &HostRoot,
     group: &str,
@@ -470,7 +382,7 @@ fn check_unused(root: &HostRoot, known: &LvState) -> Result<(), StepWorkerError>
     }
 }
 
-/// For who uses it: one that is not finished would show him what was on its extents before.
+/// Activates a volume for use. An unfinished one would show the earlier content of its extents.
 pub(crate) fn activate(group: &str, name: &str) -> Result<Device, StepWorkerError> {
     check_finished(group, &require_volume(group, name)?)?;
     lvchange_activate(group, name)
@@ -479,10 +391,10 @@ pub(crate) fn activate(group: &str, name: &str) -> Result<Device, StepWorkerErro
 fn check_finished(group: &str, known: &LvState) -> Result<(), StepWorkerError> {
     if known.is_unfinished() {
         let message = format!(
-            "the logical volume {group}/{} was never finished: it may show what others have left on its extents",
+            "the creation of the logical volume {group}/{} has not finished: it may show earlier data of its extents",
             known.name
         );
-        return Err(StepWorkerError::new(StepErrorKind::ForeignData, message));
+        return Err(StepErrorKind::ForeignData.error(message));
     }
     Ok(())
 }
@@ -497,10 +409,7 @@ fn lvchange_activate(group: &str, name: &str) -> Result<Device, StepWorkerError>
     }
     let dev = require_volume(group, name)?.dev;
     let dev = dev.ok_or_else(|| {
-        StepWorkerError::new(
-            StepErrorKind::Other,
-            format!("{volume} has no device after it was activated"),
-        )
+        StepErrorKind::Other.error(format!("{volume} has no device after it was activated"))
     })?;
     device::by_number(dev)
 }
@@ -524,117 +433,4 @@ fn lvchange_deactivate(group: &str, name: &str) -> Result<(), StepWorkerError> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// As lvm 2.03.16 answers.
-    const LVS: &str = r#"
-  {
-      "report": [
-          {
-              "lv": [
-                  {"lv_name":"root", "lv_size":"1073741824", "lv_tags":"", "lv_kernel_major":"254", "lv_kernel_minor":"0", "lv_device_open":"open"},
-                  {"lv_name":"pvc-1", "lv_size":"4194304", "lv_tags":"diskvitals.unfinished,diskvitals.volume", "lv_kernel_major":"-1", "lv_kernel_minor":"-1", "lv_device_open":""}
-              ]
-          }
-      ]
-  }
-"#;
-
-    #[test]
-    fn volumes_are_read_with_their_device_while_they_are_active() {
-        let known = parse_volumes(LVS).unwrap();
-        let root = LvState {
-            name: "root".into(),
-            size: 1 << 30,
-            tags: Vec::new(),
-            dev: Some(DevNo::new(254, 0)),
-            open: true,
-        };
-        let tags = vec![
-            "diskvitals.unfinished".to_owned(),
-            "diskvitals.volume".to_owned(),
-        ];
-        let ours = LvState {
-            name: "pvc-1".into(),
-            size: 4 << 20,
-            tags,
-            dev: None,
-            open: false,
-        };
-        assert_eq!(known, [root, ours]);
-        assert_eq!(parse_volumes(r#"{"report":[{"lv":[]}]}"#), Some(vec![]));
-    }
-
-    #[test]
-    fn an_unfinished_logical_volume_is_never_activated() {
-        let known = parse_volumes(LVS).unwrap();
-        assert_eq!(
-            check_finished("vg", &known[0]).map_err(|failure| failure.kind),
-            Ok(())
-        );
-        assert_eq!(
-            check_finished("vg", &known[1]).map_err(|failure| failure.kind),
-            Err(StepErrorKind::ForeignData)
-        );
-    }
-
-    #[test]
-    fn an_answer_with_a_row_that_makes_no_sense_is_no_answer() {
-        assert_eq!(parse_volumes(&LVS.replace("4194304", "4,00m")), None);
-        assert_eq!(parse_volumes("{}"), None);
-        assert_eq!(parse_capacity("WARNING: x"), None);
-    }
-
-    #[test]
-    fn capacity_is_read_in_bytes() {
-        let text = r#"{"report":[{"vg":[{"vg_size":"1069547520", "vg_free":"536870912", "vg_extent_size":"4194304"}]}]}"#;
-        assert_eq!(
-            parse_capacity(text),
-            Some(PoolCapacity {
-                total: 1_069_547_520,
-                available: 536_870_912,
-                unit: 4_194_304
-            })
-        );
-    }
-
-    #[test]
-    fn names_that_lvm_could_take_for_something_else_are_refused() {
-        for wrong in ["", "-f", "a/b", "a b", ".", "..", "@tag", "a,b", "a\nb"] {
-            assert_eq!(
-                check_name(wrong).unwrap_err().kind,
-                StepErrorKind::InvalidPath,
-                "{wrong:?}"
-            );
-        }
-        assert!(check_name("pvc-1_a.b").is_ok() && check_tag("diskvitals.size=1").is_ok());
-        assert!(check_tag("--all").is_err() && check_tag("a,b").is_err());
-    }
-
-    #[test]
-    fn the_error_kind_is_read_from_lvms_messages() {
-        let of = |said| error_kind(said);
-        assert_eq!(
-            of("Volume group \"x\" has insufficient free space (1 extents): 25 required."),
-            StepErrorKind::NoSpace
-        );
-        assert_eq!(
-            of("Logical volume vg/a contains a filesystem in use."),
-            StepErrorKind::InUse
-        );
-        assert_eq!(
-            of("Failed to find logical volume \"vg/a\""),
-            StepErrorKind::NotFound
-        );
-        assert_eq!(of("Volume group \"vg\" not found"), StepErrorKind::NotFound);
-        assert_eq!(
-            of("Logical Volume \"a\" already exists in volume group \"vg\""),
-            StepErrorKind::AlreadyExists
-        );
-        assert_eq!(
-            of("device-mapper: reload ioctl failed"),
-            StepErrorKind::Other
-        );
-    }
-}
+mod tests;

@@ -9,7 +9,7 @@ use crate::model::path::HostPath;
 use crate::provision::worker::error::StepWorkerError;
 use crate::provision::worker::mounts::mount_table;
 
-/// A line each, sorted. Only /proc is read: nothing that hangs is asked.
+/// One line per opener, sorted. Only /proc is read, because a mount may hang.
 pub(crate) fn openers_of_mounts(
     root: &HostRoot,
     places: &[HostPath],
@@ -48,9 +48,9 @@ fn is_device_node(mount: &Mount) -> bool {
     mount.fs_type == "devtmpfs"
 }
 
-/// Whoever shows the kubelet's folder to a container gives it copies of all mounts in it: they go
-/// with the mount, and are nobody's use of it. Of a device's node the filesystem is /dev itself,
-/// which every privileged container has.
+/// A container that mounts the kubelet's directory has copies of all mounts in it: they disappear
+/// with the mount, and do not use it. A device's node is in the filesystem /dev, which every
+/// privileged container has.
 fn is_propagated_copy(holder: &Opener, mount: &Mount) -> bool {
     match &holder.kind {
         OpenKind::MountedElsewhere(at) => {

@@ -14,27 +14,26 @@ use nix::sys::statvfs::statvfs;
 
 use crate::model::path::HostPath;
 use crate::provision::step::{PoolCapacity, RecordFile, StepErrorKind};
-use crate::provision::worker::error::StepWorkerError;
+use crate::provision::worker::error::{StepWorkerError, io_error};
 
 const SUFFIX: &str = ".json";
-/// A record is a few hundred bytes; what is longer is none of ours.
+/// A record has a few hundred bytes; a longer file is no record.
 const MAX_RECORD_BYTES: u64 = 1 << 20;
 
 pub(crate) fn capacity(folder: &HostPath) -> Result<PoolCapacity, StepWorkerError> {
-    let told = statvfs(folder.as_path())
-        .map_err(|errno| StepWorkerError::io(format!("asking for the room in {folder}"), errno))?;
-    let unit = told.fragment_size();
+    let stat = statvfs(folder.as_path()).map_err(io_error("reading the free space of", folder))?;
+    let unit = stat.fragment_size();
     Ok(PoolCapacity {
-        total: told.blocks().saturating_mul(unit),
-        available: told.blocks_available().saturating_mul(unit),
+        total: stat.blocks().saturating_mul(unit),
+        available: stat.blocks_available().saturating_mul(unit),
         unit,
     })
 }
 
-/// By name. Drafts of writes that were cut off are no records; the next write of the same name
-/// takes their place.
+/// Sorted by name. Drafts of interrupted writes are no records; the next write of the same name
+/// replaces them.
 pub(crate) fn read(folder: &HostPath) -> Result<Vec<RecordFile>, StepWorkerError> {
-    let listing = |error: io::Error| StepWorkerError::io(format!("listing {folder}"), error);
+    let listing = io_error("listing", folder);
     let entries = match std::fs::read_dir(folder.as_path()) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -42,8 +41,8 @@ pub(crate) fn read(folder: &HostPath) -> Result<Vec<RecordFile>, StepWorkerError
     };
     let mut records = Vec::new();
     for entry in entries {
-        let entry = entry.map_err(listing)?;
-        // Names of ours are plain; one that is not text is not ours.
+        let entry = entry.map_err(&listing)?;
+        // The names of records are plain text.
         let Ok(name) = entry.file_name().into_string() else {
             continue;
         };
@@ -58,7 +57,7 @@ pub(crate) fn read(folder: &HostPath) -> Result<Vec<RecordFile>, StepWorkerError
 }
 
 fn read_text(path: &Path) -> io::Result<String> {
-    // A link or a pipe in its place is not followed and not waited for.
+    // A link is not followed, and a pipe is not waited for.
     let file = File::options()
         .read(true)
         .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
@@ -79,11 +78,8 @@ pub(crate) fn write(folder: &HostPath, name: &str, text: &str) -> Result<(), Ste
     let path = record_path(folder, name)?;
     create_directory(folder)?;
     let draft = folder.as_path().join(format!(".{name}.draft"));
-    let failed = |doing: &'static str| {
-        let path = path.display().to_string();
-        move |error: io::Error| StepWorkerError::io(format!("{doing} {path}"), error)
-    };
-    // What an earlier write left there is removed, not written into: it could be a link.
+    let failed = |doing| io_error::<io::Error>(doing, &path.display());
+    // An earlier draft is removed, not written into, because it could be a link.
     match std::fs::remove_file(&draft) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             return Err(failed("clearing the draft of")(error));
@@ -100,11 +96,11 @@ pub(crate) fn write(folder: &HostPath, name: &str, text: &str) -> Result<(), Ste
         .write_all(text.as_bytes())
         .and_then(|()| file.sync_all());
     if let Err(error) = written {
-        // A full disk should not keep half a record; what cannot be removed is no record either.
+        // A full disk should not keep half a record. A draft that cannot be removed is no record.
         std::fs::remove_file(&draft).ok();
         return Err(failed("writing")(error));
     }
-    std::fs::rename(&draft, &path).map_err(failed("giving its name to"))?;
+    std::fs::rename(&draft, &path).map_err(failed("naming"))?;
     sync_directory(folder)
 }
 
@@ -113,15 +109,12 @@ pub(crate) fn remove(folder: &HostPath, name: &str) -> Result<(), StepWorkerErro
     match std::fs::remove_file(&path) {
         Ok(()) => sync_directory(folder),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(StepWorkerError::io(
-            format!("removing {}", path.display()),
-            error,
-        )),
+        Err(error) => Err(io_error("removing", &path.display())(error)),
     }
 }
 
-/// Without parents that are missing: a pool on a disk that is not mounted must not come into being
-/// on the one below.
+/// Does not make missing parents: a pool whose disk is not mounted must not be made on the disk
+/// below.
 pub(crate) fn create_directory(folder: &HostPath) -> Result<(), StepWorkerError> {
     match DirBuilder::new().mode(0o700).create(folder.as_path()) {
         Ok(()) => match folder.as_path().parent() {
@@ -133,20 +126,18 @@ pub(crate) fn create_directory(folder: &HostPath) -> Result<(), StepWorkerError>
     }
 }
 
-/// Names in it are on disk when this returns.
+/// Writes the directory's entries to disk.
 pub(crate) fn sync_directory(folder: &HostPath) -> Result<(), StepWorkerError> {
     File::open(folder.as_path())
         .and_then(|folder| folder.sync_all())
-        .map_err(|error| StepWorkerError::io(format!("synchronising {folder}"), error))
+        .map_err(io_error("synchronising", folder))
 }
 
-/// A name is a name: nothing that leads elsewhere, or that would not be found again.
+/// The name must be a plain file name that `read` lists.
 fn record_path(folder: &HostPath, name: &str) -> Result<PathBuf, StepWorkerError> {
     if name.contains(['/', '\0']) || name.starts_with('.') || !name.ends_with(SUFFIX) {
-        return Err(StepWorkerError::new(
-            StepErrorKind::InvalidPath,
-            format!("`{}` is no name of a record", name.escape_debug()),
-        ));
+        return Err(StepErrorKind::InvalidPath
+            .error(format!("`{}` is no name of a record", name.escape_debug())));
     }
     Ok(folder.as_path().join(name))
 }

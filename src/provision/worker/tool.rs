@@ -9,60 +9,55 @@ use std::time::Duration;
 use crate::host::exec;
 use crate::host::exec::{Exec, Output};
 use crate::provision::step::StepErrorKind;
-use crate::provision::worker::error::StepWorkerError;
+use crate::provision::worker::error::{StepWorkerError, io_error};
 
-/// Where distributions put them.
+/// Where distributions install programs.
 const SEARCH_PATH: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"];
-/// lvm's list of thousands of volumes; everything else is far below.
+/// Enough for lvm's list of thousands of volumes; all other output is much smaller.
 const MAX_OUTPUT: usize = 16 << 20;
-/// Of what a program complains about, so much goes into a message.
+/// The part of a program's complaint that a message repeats.
 const MAX_MESSAGE_CHARS: usize = 600;
 
-/// Absolute, of a regular file that can be run.
+/// The absolute path of an executable regular file.
 pub(crate) fn find(name: &str) -> Result<PathBuf, StepWorkerError> {
     let runs = |path: &PathBuf| {
         std::fs::metadata(path).is_ok_and(|file| file.is_file() && file.mode() & 0o111 != 0)
     };
     let found = SEARCH_PATH
         .iter()
-        .map(|place| Path::new(place).join(name))
+        .map(|folder| Path::new(folder).join(name))
         .find(runs);
     found.ok_or_else(|| {
-        StepWorkerError::new(
-            StepErrorKind::Unsupported,
-            format!(
-                "{name} is not installed (looked for in {})",
-                SEARCH_PATH.join(", ")
-            ),
-        )
+        let folders = SEARCH_PATH.join(", ");
+        StepErrorKind::Unsupported.error(format!("{name} is not installed (searched {folders})"))
     })
 }
 
-/// What a program left.
+/// Status and output of a program.
 #[derive(Debug)]
 pub(crate) struct ToolOutput {
     name: String,
     pub output: Output,
 }
 
-/// `timeout`: then it is killed. One runtime a run: this process waits for nothing else meanwhile.
+/// Runs a program, and kills it after `timeout`. Each run has its own runtime: this process waits for
+/// nothing else meanwhile.
 pub(crate) fn run(
     name: &str,
-    args: &[String],
+    args: &[&str],
     timeout: Duration,
 ) -> Result<ToolOutput, StepWorkerError> {
     let exec = Exec {
         program: find(name)?,
-        args: args.to_vec(),
+        args: args.iter().map(|word| (*word).to_owned()).collect(),
         stdin: Vec::new(),
         timeout,
         max_output: MAX_OUTPUT,
     };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
-        .build();
-    let runtime =
-        runtime.map_err(|error| StepWorkerError::io(format!("preparing to run {name}"), error))?;
+        .build()
+        .map_err(io_error("preparing to run", &name))?;
     let output = runtime.block_on(exec::run(&exec)).map_err(|error| {
         StepWorkerError::with_source(StepErrorKind::Other, format!("running {name}"), error)
     })?;
@@ -73,7 +68,7 @@ pub(crate) fn run(
 }
 
 impl ToolOutput {
-    /// None where a signal ended it.
+    /// None if a signal terminated it.
     pub(crate) fn exit_code(&self) -> Option<i32> {
         ExitStatus::from_raw(self.output.status).code()
     }
@@ -82,7 +77,7 @@ impl ToolOutput {
         String::from_utf8_lossy(&self.output.stdout).into_owned()
     }
 
-    /// What it complained of, as one line.
+    /// Its complaint, as one line.
     pub(crate) fn message(&self) -> String {
         let text = String::from_utf8_lossy(if self.output.stderr.trim_ascii().is_empty() {
             &self.output.stdout
@@ -101,15 +96,16 @@ impl ToolOutput {
             .collect()
     }
 
+    pub(crate) fn require_success(&self, doing: &str) -> Result<(), StepWorkerError> {
+        match self.exit_code() {
+            Some(0) => Ok(()),
+            _ => Err(self.to_error(StepErrorKind::Other, doing)),
+        }
+    }
+
     pub(crate) fn to_error(&self, kind: StepErrorKind, doing: &str) -> StepWorkerError {
-        StepWorkerError::new(
-            kind,
-            format!(
-                "{doing}: {}: {} {}",
-                self.name,
-                ExitStatus::from_raw(self.output.status),
-                self.message()
-            ),
-        )
+        let (name, message) = (&self.name, self.message());
+        let status = ExitStatus::from_raw(self.output.status);
+        kind.error(format!("{doing}: {name}: {status} {message}"))
     }
 }

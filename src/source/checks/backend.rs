@@ -3,7 +3,7 @@
 //! frozen.
 
 use std::future::Future;
-use std::path::PathBuf;
+
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use crate::host::helper::Program;
 use crate::host::root::HostRoot;
-use crate::host::worker_pool::WorkerOutcome;
+
 use crate::model::check::decision::{self, Decision, DecisionInput};
 use crate::model::check::{FilesystemSignal, Run};
 use crate::model::dev::DevNo;
@@ -29,12 +29,11 @@ use crate::source::checks::runner::{
     self, Device, FinishedRun, OrphanedRuns, PreparedRun, ReapedRun, RunRequest,
 };
 use crate::source::checks::tools::{self, AvailableTools};
-use crate::source::checks::xfs_health::{self, HealthScope};
+use crate::source::checks::xfs_health::{self, HealthError, HealthScope};
 use crate::source::context::{Context, JobWorkers};
 use crate::source::jobs::{Job, JobResult};
+use crate::source::worker_job::{JobError, answer};
 use crate::source::worker_main::{WorkerRole, arguments};
-
-const UNEXPECTED_RESPONSE: &str = "a worker answers what it was not asked";
 
 pub(crate) trait Backend: Clone + Send + Sync + 'static {
     type PreparedRun: Send + 'static;
@@ -85,7 +84,7 @@ pub(crate) trait Backend: Clone + Send + Sync + 'static {
         mount: HostPath,
         dev: DevNo,
         limit: Duration,
-    ) -> impl Future<Output = Result<Duration, String>> + Send;
+    ) -> impl Future<Output = Result<Duration, JobError>> + Send;
 
     /// The health that the kernel tracks for an XFS. An error: the query failed.
     fn query_health(
@@ -93,7 +92,7 @@ pub(crate) trait Backend: Clone + Send + Sync + 'static {
         mount: HostPath,
         dev: DevNo,
         scope: HealthScope,
-    ) -> impl Future<Output = Result<Vec<FilesystemSignal>, String>> + Send;
+    ) -> impl Future<Output = Result<Vec<FilesystemSignal>, HealthError>> + Send;
 
     fn freeze(
         &self,
@@ -128,13 +127,12 @@ pub(crate) trait Backend: Clone + Send + Sync + 'static {
 #[derive(Clone)]
 pub(crate) struct HostBackend {
     root: HostRoot,
+    /// Its program is our own binary.
     checker_helper: Program,
     freezer: Freezer,
     health_helper: Program,
     /// In the host's mount namespace.
     workers: JobWorkers,
-    /// Our own binary: the process that becomes lvm in the host's mount namespace.
-    program: PathBuf,
 }
 
 impl HostBackend {
@@ -151,7 +149,6 @@ impl HostBackend {
                 args: arguments(WorkerRole::XfsHealth, &context.root),
             },
             workers: context.probe_workers.clone(),
-            program: context.checker.program.clone(),
         }
     }
 }
@@ -170,8 +167,8 @@ impl Backend for HostBackend {
         // Frozen filesystems first: their writers wait.
         let mut lines = self.freezer.thaw_leftovers().await;
         lines.extend(runner::detach_leftover_loops(&self.checker_helper).await);
-        lines
-            .extend(lvm_snapshot::clean_up(&self.root, &tools, &self.program, &self.freezer).await);
+        let program = &self.checker_helper.program;
+        lines.extend(lvm_snapshot::clean_up(&self.root, &tools, program, &self.freezer).await);
         lines
     }
 
@@ -204,30 +201,16 @@ impl Backend for HostBackend {
         mount: HostPath,
         dev: DevNo,
         limit: Duration,
-    ) -> Result<Duration, String> {
-        match self
-            .workers
-            .run(
-                &format!("syncfs {dev}"),
-                Job::SyncFs { path: mount, dev },
-                limit,
-            )
-            .await
-        {
-            WorkerOutcome::Completed(JobResult::SyncFs { elapsed: took }) => Ok(took),
-            WorkerOutcome::Completed(JobResult::Failed { error })
-            | WorkerOutcome::Failed(error) => Err(error),
-            WorkerOutcome::Completed(_) => Err(UNEXPECTED_RESPONSE.to_owned()),
-            WorkerOutcome::Stuck { waiting_in, .. } => {
-                let place = waiting_in
-                    .map(|place| format!(" ({place})"))
-                    .unwrap_or_default();
-                Err(format!(
-                    "syncfs took longer than {} s{place}: a freeze would take longer still",
-                    limit.as_secs()
-                ))
-            }
-        }
+    ) -> Result<Duration, JobError> {
+        let job = Job::SyncFs { path: mount, dev };
+        let target = format!("syncfs {dev}");
+        answer(
+            self.workers.run(&target, job, limit).await,
+            |result| match result {
+                JobResult::SyncFs { elapsed } => Some(elapsed),
+                _ => None,
+            },
+        )
     }
 
     async fn query_health(
@@ -235,7 +218,7 @@ impl Backend for HostBackend {
         mount: HostPath,
         dev: DevNo,
         scope: HealthScope,
-    ) -> Result<Vec<FilesystemSignal>, String> {
+    ) -> Result<Vec<FilesystemSignal>, HealthError> {
         xfs_health::query(&self.health_helper, mount, dev, scope).await
     }
 
@@ -255,12 +238,11 @@ impl Backend for HostBackend {
         &self,
         request: LvmSnapshotRequest,
     ) -> Result<LvmSnapshot<HostLvm>, LvmSnapshotError> {
-        let freezer = self.freezer.clone();
         let host = HostLvm {
             root: self.root.clone(),
-            worker: self.program.clone(),
+            worker: self.checker_helper.program.clone(),
             lvm: request.lvm.clone(),
-            freezer,
+            freezer: self.freezer.clone(),
         };
         lvm_snapshot::create(host, request).await
     }

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
-use tokio::time::error::Elapsed;
+
 use tokio::time::{Instant, timeout};
 
 use crate::host::helper::{Helper, HelperError, Program};
@@ -75,6 +75,48 @@ pub enum FreezeError {
     /// The filesystem may still be frozen, possibly with nothing left to thaw it.
     #[error("{0}")]
     Unconfirmed(String),
+}
+
+/// Why a helper has not repaired or resumed anything.
+#[derive(Debug, thiserror::Error)]
+enum RequestError {
+    #[error(transparent)]
+    Helper(HelperError),
+    #[error("the helper has not answered within {} s", REPAIR_TIMEOUT.as_secs())]
+    TimedOut,
+    #[error("the helper sent {0:?}, which was not requested")]
+    Unexpected(Box<FreezerEvent>),
+}
+
+fn repair_failure(error: &RequestError) -> String {
+    format!(
+        "looking for filesystems that were left frozen: {}",
+        with_causes(error)
+    )
+}
+
+/// The filesystem may still be frozen; the text says why this is unknown.
+#[derive(Debug, thiserror::Error)]
+#[error("whether it is thawed is unknown ({0})")]
+struct ThawUnknown(String);
+
+/// The end of a freeze that holds no writers.
+fn freeze_error(event: FreezerEvent) -> FreezeError {
+    match event {
+        FreezerEvent::Refused { why } => FreezeError::Refused(why),
+        FreezerEvent::AlreadyFrozen => FreezeError::AlreadyFrozen,
+        FreezerEvent::Failed { why } => FreezeError::Failed(why),
+        // Frozen only after the limit, and thawed at once.
+        FreezerEvent::Thawed { early, .. } => {
+            FreezeError::TimedOut(early.unwrap_or_else(|| "it was thawed at once".into()))
+        }
+        FreezerEvent::AboutToFreeze
+        | FreezerEvent::Frozen { .. }
+        | FreezerEvent::Repaired(_)
+        | FreezerEvent::Resumed(_) => {
+            FreezeError::Failed("the freezer sent an event that was not requested".into())
+        }
+    }
 }
 
 /// Writers are held. Dropping the guard thaws, as does the end of this process.
@@ -143,9 +185,10 @@ impl Freezer {
     /// At the daemon's start: thaws what an earlier daemon left frozen. Returns a log line for
     /// each.
     pub async fn thaw_leftovers(&self) -> Vec<String> {
-        self.repair(None)
-            .await
-            .map_or_else(|why| vec![why], |repaired| repaired.lines)
+        self.repair(None).await.map_or_else(
+            |error| vec![repair_failure(&error)],
+            |repaired| repaired.lines,
+        )
     }
 
     /// The life cycle of one helper. None: nothing was frozen, and `frozen` has received the
@@ -170,19 +213,7 @@ impl Freezer {
                 return None;
             }
         };
-        let refused = |said: FreezerEvent| match said {
-            FreezerEvent::Refused { why } => Some(FreezeError::Refused(why)),
-            FreezerEvent::AlreadyFrozen => Some(FreezeError::AlreadyFrozen),
-            FreezerEvent::Failed { why } => Some(FreezeError::Failed(why)),
-            // Frozen only after the limit, and thawed at once.
-            FreezerEvent::Thawed { early, .. } => Some(FreezeError::TimedOut(
-                early.unwrap_or_else(|| "it was thawed at once".into()),
-            )),
-            FreezerEvent::AboutToFreeze
-            | FreezerEvent::Frozen { .. }
-            | FreezerEvent::Repaired(_)
-            | FreezerEvent::Resumed(_) => None,
-        };
+
         let mut patience = START_TIMEOUT;
         let mut asking = false;
         let freezing = loop {
@@ -192,24 +223,17 @@ impl Freezer {
                     asking = true;
                     patience = limit + LIMIT_GRACE;
                 }
-                Ok(Ok(FreezerEvent::Frozen {
-                    freeze_duration: freezing,
-                })) => break freezing,
-                Ok(Ok(said)) => {
-                    let error = refused(said).unwrap_or_else(|| {
-                        FreezeError::Failed("the freezer says what it was not asked".into())
-                    });
-                    let _ = frozen.send(Err(error)); // as above
+                Ok(Ok(FreezerEvent::Frozen { freeze_duration })) => break freeze_duration,
+                Ok(Ok(event)) => {
+                    let _ = frozen.send(Err(freeze_error(event))); // as above
                     return None;
                 }
                 // The helper may have died inside the call, which the kernel still completes.
                 Ok(Err(error)) => {
-                    let gone = |what: String| {
-                        format!("the freezer has gone ({}); {what}", with_causes(&error))
-                    };
+                    let gone = format!("the freezer has gone ({})", with_causes(&error));
                     let error = match self.ensure_thawed(&check).await {
-                        Ok(made_good) => FreezeError::Failed(gone(made_good)),
-                        Err(why) => FreezeError::Unconfirmed(gone(why)),
+                        Ok(repaired) => FreezeError::Failed(format!("{gone}; {repaired}")),
+                        Err(error) => FreezeError::Unconfirmed(format!("{gone}; {error}")),
                     };
                     let _ = frozen.send(Err(error)); // as above
                     return None;
@@ -252,14 +276,17 @@ impl Freezer {
     /// A helper that waits in the kernel thaws as soon as its call returns; if it is killed there,
     /// another helper must thaw.
     async fn await_abandoned(&self, mut helper: Helper, check: &CheckId) -> Option<ThawResult> {
-        let told = helper.send(&FreezerRequest::Thaw).await.is_ok();
+        let sent = helper.send(&FreezerRequest::Thaw).await.is_ok();
         loop {
             match helper.recv::<FreezerEvent>().await {
-                Ok(FreezerEvent::AboutToFreeze | FreezerEvent::Frozen { .. }) if told => {}
+                Ok(FreezerEvent::AboutToFreeze | FreezerEvent::Frozen { .. }) if sent => {}
                 Ok(_) => return None,
                 Err(_) => {
-                    let made_good = self.ensure_thawed(check).await.unwrap_or_else(|why| why);
-                    tracing::warn!(%check, made_good, "a freezer that waited in the kernel has gone");
+                    let repaired = match self.ensure_thawed(check).await {
+                        Ok(repaired) => repaired,
+                        Err(error) => error.to_string(),
+                    };
+                    tracing::warn!(%check, repaired, "a freezer that waited in the kernel has gone");
                     return None;
                 }
             }
@@ -276,12 +303,12 @@ impl Freezer {
         freezing: Duration,
         mut wanted: oneshot::Receiver<()>,
     ) -> ThawResult {
-        let mut told = false;
+        let mut requested = false;
         let mut killed = false;
         let mut patience = Instant::now() + limit + LIMIT_GRACE;
         let gone = loop {
             tokio::select! {
-                said = helper.recv::<FreezerEvent>() => match said {
+                event = helper.recv::<FreezerEvent>() => match event {
                     Ok(FreezerEvent::Thawed { held, freeze_duration, early: early_reason, late }) => {
                         let cause = match &early_reason {
                             None => ThawCause::Requested,
@@ -293,8 +320,8 @@ impl Freezer {
                     Ok(_) => {}
                     Err(error) => break with_causes(&error),
                 },
-                _ = &mut wanted, if !told => {
-                    told = true;
+                _ = &mut wanted, if !requested => {
+                    requested = true;
                     // An error means that the helper has exited, which is handled above.
                     let _ = helper.send(&FreezerRequest::Thaw).await;
                     patience = patience.min(Instant::now() + THAW_TIMEOUT);
@@ -314,18 +341,12 @@ impl Freezer {
                 }
             }
         };
-        let (made_good, way) = match self.ensure_thawed(check).await {
+        let (repaired, cause) = match self.ensure_thawed(check).await {
             // The helper was killed because it was late after its limit or after the request to
             // thaw.
-            Ok(made_good) => (
-                made_good,
-                if killed {
-                    ThawCause::Limit
-                } else {
-                    ThawCause::Unexpected
-                },
-            ),
-            Err(why) => (why, ThawCause::Unconfirmed),
+            Ok(repaired) if killed => (repaired, ThawCause::Limit),
+            Ok(repaired) => (repaired, ThawCause::Unexpected),
+            Err(error) => (error.to_string(), ThawCause::Unconfirmed),
         };
         let why = if killed {
             "the freezer did not thaw when it should have, and was killed".into()
@@ -335,93 +356,73 @@ impl Freezer {
         ThawResult {
             held: asked.elapsed(),
             freeze_duration: freezing,
-            early_reason: Some(format!("{why}; {made_good}")),
-            cause: way,
+            early_reason: Some(format!("{why}; {repaired}")),
+            cause,
         }
     }
 
     /// Returns what was done, as text. An error: the filesystem may still be frozen.
-    async fn ensure_thawed(&self, check: &CheckId) -> Result<String, String> {
+    async fn ensure_thawed(&self, check: &CheckId) -> Result<String, ThawUnknown> {
         let mut failed = String::new();
         for _ in 0..MAX_REPAIR_ATTEMPTS {
             match self.repair(Some(check)).await {
-                Ok(RepairResult {
-                    lines,
-                    maybe_frozen: false,
-                }) if lines.is_empty() => return Ok("nothing was left frozen".into()),
-                Ok(RepairResult {
-                    lines,
-                    maybe_frozen: false,
-                }) => return Ok(lines.join("; ")),
-                Ok(RepairResult {
-                    lines,
-                    maybe_frozen: true,
-                }) => {
-                    failed = lines.join("; ");
+                Ok(repaired) if repaired.maybe_frozen => {
+                    failed = repaired.lines.join("; ");
                     break;
                 }
-                Err(why) => failed = why,
+                Ok(repaired) if repaired.lines.is_empty() => {
+                    return Ok("nothing was left frozen".into());
+                }
+                Ok(repaired) => return Ok(repaired.lines.join("; ")),
+                Err(error) => failed = repair_failure(&error),
             }
         }
         tracing::error!(%check, why = failed, "a filesystem may be frozen still: thaw it by `fsfreeze -u`");
-        Err(format!("whether it is thawed is unknown ({failed})"))
+        Err(ThawUnknown(failed))
     }
 
-    async fn repair(&self, only: Option<&CheckId>) -> Result<RepairResult, String> {
-        let told = FreezerRequest::Repair {
+    async fn repair(&self, only: Option<&CheckId>) -> Result<RepairResult, RequestError> {
+        let request = FreezerRequest::Repair {
             intents: self.intents.clone(),
             only: only.map(intent_name),
         };
-        match self.request(&told).await {
-            Ok(Ok(FreezerEvent::Repaired(repaired))) => Ok(repaired),
-            Ok(Ok(other)) => Err(format!("the freezer says what it was not asked: {other:?}")),
-            Ok(Err(error)) => Err(format!(
-                "looking for what was left frozen: {}",
-                with_causes(&error)
-            )),
-            Err(_) => Err(format!(
-                "looking for what was left frozen takes longer than {} s",
-                REPAIR_TIMEOUT.as_secs()
-            )),
+        match self.request(&request).await? {
+            FreezerEvent::Repaired(repaired) => Ok(repaired),
+            other => Err(RequestError::Unexpected(Box::new(other))),
         }
     }
 
     /// Resumes volumes that dead lvm processes left suspended. `forget`: removes their intents too.
     pub(crate) async fn resume_suspended(&self, forget: bool) -> ResumeResult {
-        let failed = |why: String| ResumeResult {
+        let request = FreezerRequest::Resume {
+            intents: self.intents.clone(),
+            forget,
+        };
+        let error = match self.request(&request).await {
+            Ok(FreezerEvent::Resumed(resumed)) => return resumed,
+            Ok(other) => RequestError::Unexpected(Box::new(other)),
+            Err(error) => error,
+        };
+        ResumeResult {
             lines: vec![format!(
-                "looking for volumes that were left suspended: {why}"
+                "looking for volumes that were left suspended: {}; see `dmsetup info`",
+                with_causes(&error)
             )],
             ..ResumeResult::default()
-        };
-        match self
-            .request(&FreezerRequest::Resume {
-                intents: self.intents.clone(),
-                forget,
-            })
-            .await
-        {
-            Ok(Ok(FreezerEvent::Resumed(resumed))) => resumed,
-            Ok(Ok(other)) => failed(format!("the helper says what it was not asked: {other:?}")),
-            Ok(Err(error)) => failed(with_causes(&error)),
-            Err(_) => failed(format!(
-                "it takes longer than {} s; see `dmsetup info`",
-                REPAIR_TIMEOUT.as_secs()
-            )),
         }
     }
 
     /// Sends one request to a helper of its own.
-    async fn request(
-        &self,
-        told: &FreezerRequest,
-    ) -> Result<Result<FreezerEvent, HelperError>, Elapsed> {
-        let asking = async {
+    async fn request(&self, request: &FreezerRequest) -> Result<FreezerEvent, RequestError> {
+        let response = async {
             let mut helper = Helper::start(&self.program).await?;
-            helper.send(told).await?;
+            helper.send(request).await?;
             helper.recv::<FreezerEvent>().await
         };
-        timeout(REPAIR_TIMEOUT, asking).await
+        timeout(REPAIR_TIMEOUT, response)
+            .await
+            .map_err(|_| RequestError::TimedOut)?
+            .map_err(RequestError::Helper)
     }
 }
 

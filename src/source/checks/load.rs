@@ -120,28 +120,28 @@ pub(crate) async fn measure(root: &HostRoot, devices: Vec<DevNo>) -> Result<IoLo
             source: LoadSource::Pressure,
         });
     }
-    let wrong = |source| LoadError::Read {
+    let failed = |source| LoadError::Read {
         path: DISKSTATS,
         source,
     };
     let tree = root.clone();
-    let looked = LOAD_FILES.run(move || {
-        devices
+    let devices = LOAD_FILES.run(move || {
+        let underlying = devices
             .iter()
-            .flat_map(|dev| underlying_devices(&tree, *dev))
-            .collect::<BTreeSet<_>>()
+            .flat_map(|dev| underlying_devices(&tree, *dev));
+        underlying.collect::<BTreeSet<_>>()
     });
-    let devices = looked.await.map_err(|_| LoadError::TaskLost)?;
-    let (before, from) = (
-        parse_io_ticks(&read(root, DISKSTATS).await.map_err(wrong)?),
-        Instant::now(),
-    );
+    let devices = devices.await.map_err(|_| LoadError::TaskLost)?;
+    let ticks = async || {
+        let text = read(root, DISKSTATS).await;
+        text.map(|text| parse_io_ticks(&text)).map_err(failed)
+    };
+    let before = ticks().await?;
+    let from = Instant::now();
     tokio::time::sleep(SAMPLE_GAP).await;
-    let (after, apart) = (
-        parse_io_ticks(&read(root, DISKSTATS).await.map_err(wrong)?),
-        from.elapsed(),
-    );
-    let percent = busiest(&devices, &before, &after, apart).ok_or(LoadError::UnknownDrives)?;
+    let after = ticks().await?;
+    let percent =
+        busiest(&devices, &before, &after, from.elapsed()).ok_or(LoadError::UnknownDrives)?;
     Ok(IoLoad {
         percent,
         source: LoadSource::Drive,

@@ -120,11 +120,11 @@ impl UnfinishedCheck {
     }
 
     pub(crate) fn cancelled_outcome(&self) -> CheckOutcome {
-        let reason = match &self.cancellation {
-            Some(cancellation) => cancellation.reason.clone(),
-            // Only the end of the source cancels without a reason.
-            None => "the daemon ends".to_owned(),
-        };
+        // Only the end of the source cancels without a reason.
+        let reason = self.cancellation.as_ref().map_or_else(
+            || "the daemon ends".to_owned(),
+            |cancellation| cancellation.reason.clone(),
+        );
         CheckOutcome {
             verdict: CheckVerdict::Inconclusive,
             reason,
@@ -232,9 +232,7 @@ impl Queue {
                 LoadGate::Quiet { until } if at < *until => {
                     return Some(QueueAction::Start(id.clone()));
                 }
-                LoadGate::Busy {
-                    retry_at: again, ..
-                } if at < *again => {}
+                LoadGate::Busy { retry_at, .. } if at < *retry_at => {}
                 // A check keeps its place while the load is sampled: no later check starts before
                 // it.
                 LoadGate::Sampling => free -= 1,
@@ -269,11 +267,9 @@ impl Queue {
     pub(crate) fn next_load_sample(&self, at: Instant) -> Option<Instant> {
         let again = self.checks.values().filter_map(|check| match &check.stage {
             Stage::Queued {
-                gate: LoadGate::Busy {
-                    retry_at: again, ..
-                },
+                gate: LoadGate::Busy { retry_at, .. },
                 ..
-            } => Some(*again),
+            } => Some(*retry_at),
             Stage::Queued { .. } | Stage::Active { .. } => None,
         });
         again.filter(|again| *again > at).min()
@@ -327,12 +323,8 @@ impl Queue {
             return Ok(());
         };
         let Some(why) = why else {
-            (*gate, *busy_since) = (
-                LoadGate::Quiet {
-                    until: at + LOAD_INTERVAL,
-                },
-                None,
-            );
+            let until = at + LOAD_INTERVAL;
+            (*gate, *busy_since) = (LoadGate::Quiet { until }, None);
             return Ok(());
         };
         let since = *busy_since.get_or_insert(at);
@@ -358,11 +350,7 @@ impl Queue {
             .stuck
             .values()
             .find(|stuck| !stuck.devices.is_disjoint(&mine))?;
-        let place = stuck
-            .waiting_in
-            .as_ref()
-            .map(|place| format!(" ({place})"))
-            .unwrap_or_default();
+        let place = in_parentheses(stuck.waiting_in.as_deref());
         let reason = format!(
             "a checker has hung on this filesystem since {:.0} and cannot be killed{place}: the device does not answer, and until it does nothing else checks it",
             stuck.since
@@ -379,9 +367,14 @@ pub(crate) fn failed_outcome(reason: String, mode: Mode) -> CheckOutcome {
     }
 }
 
+/// Where a process waits in the kernel, for a message.
+pub(crate) fn in_parentheses(place: Option<&str>) -> String {
+    place.map_or_else(String::new, |place| format!(" ({place})"))
+}
+
 /// Whether `now` differs from `before` only in the phase of a run.
 pub(crate) fn differs_only_in_phase(before: &TaskProgress, now: &TaskProgress) -> bool {
-    let running = |said: &TaskProgress| matches!(said.state, CheckState::Running { .. });
+    let running = |progress: &TaskProgress| matches!(progress.state, CheckState::Running { .. });
     running(before) && running(now) && before.runs == now.runs && before.signals == now.signals
 }
 

@@ -3,7 +3,7 @@
 //! its output as a stream, and throttles it to spare the drive.
 //!
 //! In: a request. Out: one `model::check::Run` with its result. Dropping the run kills the checker;
-//! `OrphanedRuns` tells whether the checker exited. Freezing is not done here.
+//! `OrphanedRuns` reports whether the checker exited. Freezing is not done here.
 
 mod orphans;
 pub(crate) mod protocol;
@@ -60,6 +60,15 @@ pub struct RunRequest {
     pub bytes_per_second: Option<u64>,
 }
 
+impl RunRequest {
+    /// The checker's command as messages show it.
+    pub(crate) fn command_line(&self) -> String {
+        let node = Path::new("/dev").join(&self.device.name);
+        let input = CheckerInput::BlockDevice(&node);
+        command_line(&self.command, &arguments(self.filesystem, input))
+    }
+}
+
 /// A run that can start: its devices are open and its loops are made.
 pub struct PreparedRun {
     request: RunRequest,
@@ -113,7 +122,7 @@ pub async fn prepare(
 ) -> Result<PreparedRun, Box<ReapedRun>> {
     let failed = |why: String| {
         Box::new(ReapedRun {
-            run: not_started(request.mode, shown_command(&request), why),
+            run: not_started(request.mode, request.command_line(), why),
             unkillable: None,
         })
     };
@@ -159,36 +168,23 @@ impl PreparedRun {
     /// the checker prints. Dropping the future kills the checker.
     pub async fn run(mut self, phase: &watch::Sender<String>) -> FinishedRun {
         let deadline = Instant::now() + self.request.timeout + HELPER_GRACE;
-        match timeout_at(deadline, self.follow(phase)).await {
-            Ok(Ok(run)) => FinishedRun {
-                run,
-                helper: self.helper,
-            },
-            Ok(Err(error)) => {
-                let run = self.lost_run(
-                    Termination::Signal(9),
-                    format!(
-                        "the helper that runs the checker was lost: {}",
-                        with_causes(&error)
-                    ),
-                );
-                self.helper.kill();
-                FinishedRun {
-                    run,
-                    helper: self.helper,
-                }
-            }
-            Err(_) => {
-                let run = self.lost_run(
-                    Termination::TimedOut,
-                    "the helper that runs the checker does not answer".to_owned(),
-                );
-                self.helper.kill();
-                FinishedRun {
-                    run,
-                    helper: self.helper,
-                }
-            }
+        let run = match timeout_at(deadline, self.follow(phase)).await {
+            Ok(Ok(run)) => run,
+            Ok(Err(error)) => self.kill_lost_run(
+                Termination::Signal(9),
+                format!(
+                    "the helper that runs the checker was lost: {}",
+                    with_causes(&error)
+                ),
+            ),
+            Err(_) => self.kill_lost_run(
+                Termination::TimedOut,
+                "the helper that runs the checker does not answer".to_owned(),
+            ),
+        };
+        FinishedRun {
+            run,
+            helper: self.helper,
         }
     }
 
@@ -204,12 +200,13 @@ impl PreparedRun {
         }
     }
 
-    fn lost_run(&self, end: Termination, why: String) -> Run {
+    fn kill_lost_run(&mut self, termination: Termination, why: String) -> Run {
+        self.helper.kill();
         Run {
-            termination: end,
+            termination,
             result: RunResult::Failed,
             failure_reason: why.clone(),
-            ..not_started(self.request.mode, shown_command(&self.request), why)
+            ..not_started(self.request.mode, self.request.command_line(), why)
         }
     }
 }
@@ -253,14 +250,4 @@ async fn await_exit(helper: Helper, within: Duration) -> Option<UnkillableChild>
             end,
         )),
     }
-}
-
-fn shown_command(request: &RunRequest) -> String {
-    command_line(
-        &request.command,
-        &arguments(
-            request.filesystem,
-            CheckerInput::BlockDevice(&Path::new("/dev").join(&request.device.name)),
-        ),
-    )
 }

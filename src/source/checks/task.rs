@@ -8,6 +8,7 @@
 //! The nested futures are boxed: together they would overflow the stack of our threads.
 
 mod frozen;
+mod snapshot;
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -22,17 +23,16 @@ use tokio_util::sync::CancellationToken;
 
 use crate::host::clock;
 use crate::host::exec::UnkillableChild;
+use crate::model::causes::with_causes;
 use crate::model::check::decision::{CheckOutcome, Decision, DecisionInput};
 use crate::model::check::{
-    CheckState, CheckVerdict, DesiredCheck, Filesystem, FilesystemSignal, Mode, Run, RunResult,
-    Termination,
+    CheckState, DesiredCheck, Filesystem, FilesystemSignal, Mode, Run, Termination,
 };
 use crate::model::ids::CheckId;
 use crate::source::checks::backend::Backend;
-use crate::source::checks::lvm_snapshot::{LvmSnapshotError, LvmSnapshotRequest};
-use crate::source::checks::queue::{Permit, PermitRequest};
+use crate::source::checks::queue::{Permit, PermitRequest, failed_outcome, in_parentheses};
 use crate::source::checks::runner::{Device, OrphanedRuns, ReapedRun, RunRequest};
-use crate::source::checks::xfs_health::HealthScope;
+use crate::source::checks::xfs_health::{HealthError, HealthScope};
 
 /// A freeze would take even longer than a syncfs this slow.
 const SYNCFS_TIMEOUT: Duration = Duration::from_secs(5);
@@ -109,7 +109,9 @@ pub(crate) async fn run_check<W: Backend>(
         Ok(outcome) => Some(outcome),
         Err(Abort::Cancelled) => None,
         Err(Abort::ThawUnconfirmed(why)) => Some(task.thaw_unconfirmed_outcome(&why)),
-        Err(Abort::Stuck(waiting_in)) => Some(stuck_outcome(waiting_in, task.strongest_mode())),
+        Err(Abort::Stuck(waiting_in)) => {
+            Some(stuck_outcome(waiting_in.as_deref(), task.strongest_mode()))
+        }
     };
     // Before the task ends: until then no other check of this filesystem starts.
     task.collect_orphans().await;
@@ -123,18 +125,12 @@ pub(crate) async fn run_check<W: Backend>(
     }
 }
 
-fn stuck_outcome(waiting_in: Option<String>, mode: Mode) -> CheckOutcome {
-    let place = waiting_in
-        .map(|place| format!(" ({place})"))
-        .unwrap_or_default();
+fn stuck_outcome(waiting_in: Option<&str>, mode: Mode) -> CheckOutcome {
     let reason = format!(
-        "the checker hangs in the kernel{place} and cannot be killed: the device does not answer"
+        "the checker hangs in the kernel{} and cannot be killed: the device does not answer",
+        in_parentheses(waiting_in)
     );
-    CheckOutcome {
-        verdict: CheckVerdict::Failed,
-        reason,
-        mode,
-    }
+    failed_outcome(reason, mode)
 }
 
 /// Wall-clock time that never jumps during a check: runs that it shows 60 s apart are 60 s apart.
@@ -177,12 +173,11 @@ struct CheckTask<W> {
 impl<W: Backend> CheckTask<W> {
     async fn run_to_outcome(&mut self) -> Result<CheckOutcome, Abort> {
         // A live run does not need this answer; a frozen run queries again.
-        if let Err(why) = self.query_xfs_health(HealthScope::Inodes).await? {
-            tracing::info!(check = %self.desired.id, why, "a filesystem's own word of its health is not known");
+        if let Err(error) = self.query_xfs_health(HealthScope::Inodes).await? {
+            tracing::info!(check = %self.desired.id, error = with_causes(&error), "the health that the kernel tracks for a filesystem is unknown");
         }
         for _ in 0..MAX_STEPS {
-            let step = self.decide();
-            match step {
+            match self.decide() {
                 Decision::Done(outcome) => return Ok(outcome),
                 Decision::Wait { until } => self.wait(until).await?,
                 Decision::Run(mode) => {
@@ -198,11 +193,7 @@ impl<W: Backend> CheckTask<W> {
             }
         }
         let reason = format!("an internal error: no verdict after {MAX_STEPS} steps");
-        Ok(CheckOutcome {
-            verdict: CheckVerdict::Failed,
-            reason,
-            mode: self.desired.target.mode,
-        })
+        Ok(failed_outcome(reason, self.desired.target.mode))
     }
 
     fn decide(&self) -> Decision {
@@ -224,13 +215,11 @@ impl<W: Backend> CheckTask<W> {
     /// The kernel's current signals, and those that this check has found.
     fn signals(&self) -> Vec<FilesystemSignal> {
         let mut signals = self.inputs.signals.borrow().clone();
-        signals.extend(
-            self.own_signals
-                .iter()
-                .filter(|found| !signals.contains(found))
-                .cloned()
-                .collect::<Vec<_>>(),
-        );
+        for found in &self.own_signals {
+            if !signals.contains(found) {
+                signals.push(found.clone());
+            }
+        }
         signals
     }
 
@@ -389,9 +378,10 @@ impl<W: Backend> CheckTask<W> {
     }
 
     fn ensure_none_stuck(&self) -> Result<(), Abort> {
-        self.unkillable.first().map_or(Ok(()), |unkillable| {
-            Err(Abort::Stuck(unkillable.waiting_in.clone()))
-        })
+        match self.unkillable.first() {
+            Some(unkillable) => Err(Abort::Stuck(unkillable.waiting_in.clone())),
+            None => Ok(()),
+        }
     }
 
     async fn collect_orphans(&mut self) {
@@ -445,7 +435,10 @@ impl<W: Backend> CheckTask<W> {
     }
 
     /// The inner error: the query failed.
-    async fn query_xfs_health(&mut self, scope: HealthScope) -> Result<Result<(), String>, Abort> {
+    async fn query_xfs_health(
+        &mut self,
+        scope: HealthScope,
+    ) -> Result<Result<(), HealthError>, Abort> {
         let target = &self.desired.target;
         let (Filesystem::Xfs, Some(mount)) = (target.filesystem, target.mount.clone()) else {
             return Ok(Ok(()));
@@ -453,93 +446,10 @@ impl<W: Backend> CheckTask<W> {
         let dev = target.mountinfo_dev();
         self.set_phase("asking XFS for its health".to_owned());
         let backend = self.backend.clone();
-        match self
+        let queried = self
             .or_cancelled(Box::pin(backend.query_health(mount, dev, scope)))
-            .await?
-        {
-            Ok(signals) => {
-                self.own_signals.extend(signals);
-                Ok(Ok(()))
-            }
-            Err(why) => Ok(Err(why)),
-        }
-    }
-
-    async fn snapshot_run(&mut self) -> Result<(), Abort> {
-        let (Some((group, volume)), Some(lvm)) = (
-            self.desired.target.logical_volume.clone(),
-            self.inputs.lvm.clone(),
-        ) else {
-            self.snapshot_unavailable = true;
-            return Ok(());
-        };
-        let started = self.clock.now();
-        let began = Instant::now();
-        // LVM suspends the writers while it creates a snapshot: the same conditions apply as for a
-        // freeze.
-        if let Some(mount) = self.desired.target.mount.clone() {
-            let dev = self.desired.target.mountinfo_dev();
-            if let Err(why) = self.probe_syncfs("snapshot", mount, dev).await? {
-                tracing::info!(check = %self.desired.id, why, "no snapshot is made");
-                self.snapshot_unavailable = true;
-                return Ok(());
-            }
-            if self.has_signals() {
-                return Ok(());
-            }
-        }
-        self.set_phase(format!("making a snapshot of {group}/{volume}"));
-        let request = LvmSnapshotRequest {
-            check: self.desired.id.clone(),
-            group,
-            volume,
-            filesystem: self.desired.target.filesystem,
-            lvm,
-        };
-        let backend = self.backend.clone();
-        let snapshot = match self
-            .or_cancelled(Box::pin(backend.snapshot(request)))
-            .await?
-        {
-            Ok(snapshot) => snapshot,
-            Err(LvmSnapshotError::Refused(why)) => {
-                tracing::info!(check = %self.desired.id, why, "no snapshot is made");
-                self.snapshot_unavailable = true;
-                return Ok(());
-            }
-            Err(LvmSnapshotError::Damaged(signal)) => {
-                self.own_signals.push(*signal);
-                return Ok(());
-            }
-            Err(LvmSnapshotError::Failed(why)) => {
-                self.snapshot_unavailable = true;
-                self.record_run(failed_run(
-                    Mode::Snapshot,
-                    started,
-                    began.elapsed(),
-                    Termination::NotStarted(why.clone()),
-                    why,
-                ));
-                return Ok(());
-            }
-        };
-        let before = self.runs.len();
-        let device = backend.device_of(&snapshot);
-        let result = Box::pin(self.run_checker(Mode::Snapshot, device)).await;
-        if result.is_ok()
-            && let Some(why) = Box::pin(backend.overflow_reason(&snapshot)).await
-        {
-            for run in self.runs.iter_mut().skip(before) {
-                let run = Arc::make_mut(run);
-                run.result = RunResult::Failed;
-                run.failure_reason.clone_from(&why);
-            }
-        }
-        self.set_phase("removing the snapshot".to_owned());
-        // A checker that was killed keeps the device busy for a moment.
-        self.collect_orphans().await;
-        Box::pin(backend.remove(snapshot)).await;
-        result
+            .await?;
+        Ok(queried.map(|signals| self.own_signals.extend(signals)))
     }
 }
 

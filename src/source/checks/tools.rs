@@ -129,7 +129,9 @@ pub(crate) async fn find_tools(
     // The programs may be on a failing disk.
     let looked = PROGRAM_FILES.run(move || {
         let paths = FILESYSTEMS.map(|filesystem| {
-            let there = checker::find_program(&tools, filesystem).and_then(|path| {
+            let found =
+                checker::find_program(&tools, filesystem).map_err(|error| error.to_string());
+            let there = found.and_then(|path| {
                 let file = std::fs::metadata(&path)
                     .map_err(|error| format!("looking at {}: {error}", path.display()))?;
                 Ok((path, (file.ino(), file.size(), file.mtime())))

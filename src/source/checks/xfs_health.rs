@@ -53,37 +53,37 @@ pub(crate) enum HealthResponse {
     Failed { error: String },
 }
 
-/// Dropping the future ends the helper. An error: the query failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum HealthError {
+    #[error("the XFS at {} has not reported its health within {} s", .0, QUERY_TIMEOUT.as_secs())]
+    TimedOut(HostPath),
+    #[error(transparent)]
+    Helper(#[from] HelperError),
+    /// The helper's error, with its causes.
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// Dropping the future ends the helper.
 pub(crate) async fn query(
     program: &Program,
     mount: HostPath,
     dev: DevNo,
-    extent: HealthScope,
-) -> Result<Vec<FilesystemSignal>, String> {
+    scope: HealthScope,
+) -> Result<Vec<FilesystemSignal>, HealthError> {
     let until = Instant::now() + QUERY_TIMEOUT;
-    let late = || {
-        format!(
-            "the XFS at {mount} has not told its health in {} s",
-            QUERY_TIMEOUT.as_secs()
-        )
+    let late = || HealthError::TimedOut(mount.clone());
+    let query = HealthQuery {
+        mount: mount.clone(),
+        dev,
+        scope,
     };
-    let begun = timeout_at(
-        until,
-        start_query(
-            program,
-            HealthQuery {
-                mount: mount.clone(),
-                dev,
-                scope: extent,
-            },
-        ),
-    )
-    .await
-    .map_err(|_| late())?;
-    let (mut helper, mut said) = begun.map_err(|error| with_causes(&error))??;
-    if extent == HealthScope::Inodes && said.is_empty() {
+    let (mut helper, mut sick) = timeout_at(until, start_query(program, query))
+        .await
+        .map_err(|_| late())??;
+    if scope == HealthScope::Inodes && sick.is_empty() {
         match timeout_at(until, helper.recv::<HealthResponse>()).await {
-            Ok(Ok(HealthResponse::Sick(inodes))) => said.extend(inodes),
+            Ok(Ok(HealthResponse::Sick(inodes))) => sick.extend(inodes),
             // The groups are healthy; the state of the inodes is unknown.
             Ok(Ok(HealthResponse::Failed { error })) => {
                 tracing::info!(%mount, error, "the inodes of an XFS were not asked for their health")
@@ -105,16 +105,17 @@ pub(crate) async fn query(
             text,
         },
     };
-    Ok(said.into_iter().map(signal).collect())
+    Ok(sick.into_iter().map(signal).collect())
 }
 
-type StartedQuery = Result<(Helper, Vec<Sickness>), String>;
-
-async fn start_query(program: &Program, ask: HealthQuery) -> Result<StartedQuery, HelperError> {
+async fn start_query(
+    program: &Program,
+    query: HealthQuery,
+) -> Result<(Helper, Vec<Sickness>), HealthError> {
     let mut helper = Helper::start(program).await?;
-    helper.send(&ask).await?;
-    Ok(match helper.recv::<HealthResponse>().await? {
+    helper.send(&query).await?;
+    match helper.recv::<HealthResponse>().await? {
         HealthResponse::Sick(groups) => Ok((helper, groups)),
-        HealthResponse::Failed { error } => Err(error),
-    })
+        HealthResponse::Failed { error } => Err(HealthError::Failed(error)),
+    }
 }

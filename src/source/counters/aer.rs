@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::model::counters::{CounterDevice, CounterReading};
+use crate::source::inventory::classify;
 use crate::source::inventory::sysfs::{DeviceRemoved, SysfsReader};
 
 /// The severities, as they end the names of the attributes and begin ours: fatal and non-fatal
@@ -27,27 +28,6 @@ pub(crate) fn parse(text: &str) -> Option<Vec<(&str, u64)>> {
         .collect()
 }
 
-/// The PCI function nearest to the device at the end of `path`: the last `0000:03:00.0` in it.
-pub(crate) fn nearest_pci_function(path: &str) -> Option<&str> {
-    path.split('/').rev().find(|part| is_function(part))
-}
-
-/// DOMAIN:BUS:DEVICE.FUNCTION, the domain of four digits or more (Intel's VMD has five).
-fn is_function(name: &str) -> bool {
-    let mut parts = name.split(':');
-    let (Some(domain), Some(bus), Some(rest), None) =
-        (parts.next(), parts.next(), parts.next(), parts.next())
-    else {
-        return false;
-    };
-    let hex = |text: &str, digits: std::ops::RangeInclusive<usize>| {
-        digits.contains(&text.len()) && text.bytes().all(|b| b.is_ascii_hexdigit())
-    };
-    rest.split_once('.').is_some_and(|(device, function)| {
-        hex(domain, 4..=8) && hex(bus, 2..=2) && hex(device, 2..=2) && hex(function, 1..=1)
-    })
-}
-
 /// Of the functions below which the block devices `names` and the NVMe controllers are, each once.
 pub(crate) fn read(reader: &SysfsReader<'_>, names: &[String]) -> Vec<CounterReading> {
     let blocks = names.iter().map(|name| format!("/sys/class/block/{name}"));
@@ -62,7 +42,7 @@ pub(crate) fn read(reader: &SysfsReader<'_>, names: &[String]) -> Vec<CounterRea
         .collect();
     // Their folders are cut off behind the function's name.
     let folder = |path: &str| {
-        nearest_pci_function(path).and_then(|name| {
+        classify::pci_address(path).and_then(|name| {
             Some((
                 name.to_owned(),
                 path[..path.rfind(name)? + name.len()].to_owned(),
@@ -121,19 +101,19 @@ mod tests {
     #[test]
     fn the_function_is_the_nearest_one_above_the_device() {
         let path = "/sys/devices/pci0000:00/0000:00:1c.0/0000:03:00.0/host0/port-0:0/end_device-0:0/target0:0:0/0:0:0:0/block/sda";
-        assert_eq!(nearest_pci_function(path), Some("0000:03:00.0"));
+        assert_eq!(classify::pci_address(path), Some("0000:03:00.0"));
         assert_eq!(
-            nearest_pci_function(
+            classify::pci_address(
                 "/sys/devices/pci0000:00/0000:00:0e.0/pci10000:e0/10000:e0:06.0/10000:e1:00.0/nvme/nvme0"
             ),
             Some("10000:e1:00.0")
         );
         assert_eq!(
-            nearest_pci_function("/sys/devices/virtual/block/loop0"),
+            classify::pci_address("/sys/devices/virtual/block/loop0"),
             None
         );
         assert_eq!(
-            nearest_pci_function(
+            classify::pci_address(
                 "/sys/devices/platform/ahci/ata1/host0/target0:0:0/0:0:0:0/block/sda"
             ),
             None

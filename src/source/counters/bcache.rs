@@ -7,7 +7,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::counters::{CounterDevice, CounterReading};
+use crate::model::counters::CounterReading;
+use crate::source::counters::block_reading;
 use crate::source::inventory::sysfs::{DeviceRemoved, SysfsReader};
 
 /// Whether the block device is part of a bcache. Reads no attribute.
@@ -20,13 +21,8 @@ pub(crate) fn read(
     name: &str,
 ) -> Result<Option<CounterReading>, DeviceRemoved> {
     let file = format!("/sys/class/block/{name}/bcache/io_errors");
-    let of = CounterDevice::Block(name.to_owned());
-    let reading = |value| CounterReading {
-        device: of,
-        source: "bcache".into(),
-        file: file.clone(),
-        values: BTreeMap::from([("io_errors".to_owned(), value)]),
-        details: BTreeMap::new(),
-    };
-    Ok(reader.number(&file)?.map(reading))
+    Ok(reader.number(&file)?.map(|value| {
+        let values = BTreeMap::from([("io_errors".to_owned(), value)]);
+        block_reading(name, "bcache", file, values, BTreeMap::new())
+    }))
 }

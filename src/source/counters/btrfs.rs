@@ -2,15 +2,17 @@
 //! 5.14; fs/btrfs/sysfs.c).
 //!
 //! sysfs names a member by its id within the filesystem and does not say which block device that
-//! is; with one member there is no doubt. The members of larger ones are told apart by ioctls on
+//! is; with one member there is no doubt. The members of larger ones are distinguished by ioctls on
 //! the mount (`host::btrfs`), for which its directory is opened, as by a probe: drives that sleep
 //! are not asked.
 
 use std::collections::BTreeMap;
 
 use crate::host::btrfs::{BtrfsError, members};
-use crate::model::counters::{CounterDevice, CounterReading};
+use crate::model::counters::CounterReading;
 use crate::model::path::HostPath;
+use crate::source::counters::block_reading;
+use crate::source::inventory::btrfs::uuids;
 use crate::source::inventory::sysfs::{DeviceRemoved, SysfsReader};
 
 const DIR: &str = "/sys/fs/btrfs";
@@ -29,11 +31,7 @@ pub(crate) fn parse(text: &str) -> Option<BTreeMap<String, u64>> {
 }
 
 pub(crate) fn read(reader: &SysfsReader<'_>) -> Vec<CounterReading> {
-    let uuids = reader
-        .list(DIR)
-        .into_iter()
-        .filter(|name| name.len() == 36 && name.matches('-').count() == 4);
-    uuids
+    uuids(reader)
         .filter_map(|uuid| read_one(reader, &uuid).ok().flatten())
         .collect()
 }
@@ -50,7 +48,7 @@ fn read_one(reader: &SysfsReader<'_>, uuid: &str) -> Result<Option<CounterReadin
     reading(reader, uuid, member, device)
 }
 
-/// Of all members of the btrfs mounted at `path`, where it has several. `name` tells the kernel's
+/// Of all members of the btrfs mounted at `path`, where it has several. `name` returns the kernel's
 /// name of the block device at a path.
 pub(crate) fn read_members(
     reader: &SysfsReader<'_>,
@@ -105,13 +103,7 @@ fn reading(
         ("filesystem".to_owned(), uuid.to_owned()),
         ("devid".to_owned(), id.to_owned()),
     ]);
-    Ok(Some(CounterReading {
-        device: CounterDevice::Block(device.to_owned()),
-        source: "btrfs".into(),
-        file,
-        values,
-        details,
-    }))
+    Ok(Some(block_reading(device, "btrfs", file, values, details)))
 }
 
 #[cfg(test)]

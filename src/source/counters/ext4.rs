@@ -3,7 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::counters::{CounterDevice, CounterReading};
+use crate::model::counters::CounterReading;
+use crate::source::counters::block_reading;
 use crate::source::inventory::sysfs::{DeviceRemoved, SysfsReader};
 
 const DIR: &str = "/sys/fs/ext4";
@@ -47,11 +48,5 @@ fn read_one(reader: &SysfsReader<'_>, name: &str) -> Result<Option<CounterReadin
             );
         }
     }
-    Ok(Some(CounterReading {
-        device: CounterDevice::Block(name.to_owned()),
-        source: "ext4".into(),
-        file,
-        values,
-        details,
-    }))
+    Ok(Some(block_reading(name, "ext4", file, values, details)))
 }

@@ -4,7 +4,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::counters::{CounterDevice, CounterReading};
+use crate::model::counters::CounterReading;
+use crate::source::counters::block_reading;
 use crate::source::inventory::sysfs::{DeviceRemoved, SysfsReader};
 
 /// `mismatch_cnt` is of the array, in sectors, set to 0 when a check begins; `errors` is of the
@@ -14,22 +15,16 @@ pub(crate) fn read(
     array: &str,
 ) -> Result<Vec<CounterReading>, DeviceRemoved> {
     let dir = format!("/sys/block/{array}/md");
-    let reading = |device: &str, file: String, name: &str, value: u64| CounterReading {
-        device: CounterDevice::Block(device.to_owned()),
-        source: "md".into(),
-        file,
-        values: BTreeMap::from([(name.to_owned(), value)]),
-        details: BTreeMap::from([("array".to_owned(), array.to_owned())]),
+    let reading = |device: &str, file: String, name: &str, value: u64| {
+        let values = BTreeMap::from([(name.to_owned(), value)]);
+        let details = BTreeMap::from([("array".to_owned(), array.to_owned())]);
+        block_reading(device, "md", file, values, details)
     };
     let mut readings = Vec::new();
     // Levels without redundancy have none.
-    if let Some(value) = reader.number(&format!("{dir}/mismatch_cnt"))? {
-        readings.push(reading(
-            array,
-            format!("{dir}/mismatch_cnt"),
-            "mismatch_cnt",
-            value,
-        ));
+    let file = format!("{dir}/mismatch_cnt");
+    if let Some(value) = reader.number(&file)? {
+        readings.push(reading(array, file, "mismatch_cnt", value));
     }
     for member in reader
         .list(&dir)
@@ -42,13 +37,9 @@ pub(crate) fn read(
             continue;
         };
         let device = block.rsplit('/').next().unwrap_or_default();
-        if let Some(value) = reader.number(&format!("{dir}/{member}/errors"))? {
-            readings.push(reading(
-                device,
-                format!("{dir}/{member}/errors"),
-                "errors",
-                value,
-            ));
+        let file = format!("{dir}/{member}/errors");
+        if let Some(value) = reader.number(&file)? {
+            readings.push(reading(device, file, "errors", value));
         }
     }
     Ok(readings)

@@ -4,7 +4,7 @@
 //!
 //! `ioerr_cnt` counts every command whose result is not 0 (scsi_complete(),
 //! drivers/scsi/scsi_lib.c): also a page that the disk does not know, or the unit attention behind
-//! a reset. Alone it accuses nobody.
+//! a reset. Alone it proves nothing.
 //!
 //! `iotmo_cnt` of a disk of libata's counts more than time-outs: whatever libata hands to its error
 //! handler goes by way of the block layer's time-out (ata_qc_schedule_eh(), blk_abort_request();
@@ -13,7 +13,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::counters::{CounterDevice, CounterReading};
+use crate::model::counters::CounterReading;
+use crate::source::counters::block_reading;
 use crate::source::inventory::classify;
 use crate::source::inventory::sysfs::{DeviceRemoved, SysfsReader};
 
@@ -67,13 +68,8 @@ pub(crate) fn read(
                 .map(|text| (attribute.to_owned(), text)),
         );
     }
-    Ok(Some(CounterReading {
-        device: CounterDevice::Block(name.to_owned()),
-        source: "scsi".into(),
-        file: format!("/sys/block/{name}/device"),
-        values,
-        details,
-    }))
+    let file = format!("/sys/block/{name}/device");
+    Ok(Some(block_reading(name, "scsi", file, values, details)))
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@ use std::path::Path;
 use proptest::prelude::*;
 
 use super::*;
+use crate::source::inventory::classify;
 
 fn put(root: &Path, path: &str, text: &str) {
     let path = root.join(path);
@@ -279,6 +280,6 @@ proptest! {
         let _counts = scsi::parse(&text);
         let _counts = btrfs::parse(&text);
         let _counts = aer::parse(&text);
-        let _function = aer::nearest_pci_function(&text);
+        let _function = classify::pci_address(&text);
     }
 }

@@ -12,8 +12,9 @@
 use std::collections::BTreeMap;
 
 use crate::host::xfs::{GEOMETRY, XfsError, geometry};
-use crate::model::counters::{CounterDevice, CounterReading};
+use crate::model::counters::CounterReading;
 use crate::model::path::HostPath;
+use crate::source::counters::block_reading;
 
 /// XFS_FSOP_GEOM_SICK_*, from bit 0.
 const SICK_BITS: [&str; 10] = [
@@ -66,19 +67,14 @@ pub(crate) fn parse(
 
 /// Of the XFS mounted at `path`, which lies on the block device `device`. None where the kernel
 /// does not answer the question.
-pub(crate) fn read(path: &HostPath, device: String) -> Result<Option<CounterReading>, XfsError> {
+pub(crate) fn read(path: &HostPath, device: &str) -> Result<Option<CounterReading>, XfsError> {
     let Some(geometry) = geometry(path)? else {
         return Ok(None);
     };
     let (values, mut details) = parse(&geometry);
     details.insert("mount".into(), path.to_string());
-    Ok(Some(CounterReading {
-        device: CounterDevice::Block(device),
-        source: "xfs".into(),
-        file: "XFS_IOC_FSGEOMETRY".into(),
-        values,
-        details,
-    }))
+    let file = "XFS_IOC_FSGEOMETRY".into();
+    Ok(Some(block_reading(device, "xfs", file, values, details)))
 }
 
 #[cfg(test)]

@@ -7,14 +7,15 @@ use crate::source::inventory::sysfs::{DeviceRemoved, SysfsReader};
 const DIR: &str = "/sys/fs/btrfs";
 
 pub(crate) fn read(reader: &SysfsReader<'_>) -> Vec<BtrfsFs> {
-    // `features` and `debug` lie beside the filesystems, whose folders are named by their UUIDs.
-    let uuids = reader
-        .list(DIR)
-        .into_iter()
-        .filter(|name| name.len() == 36 && name.matches('-').count() == 4);
-    uuids
+    uuids(reader)
         .filter_map(|uuid| read_one(reader, uuid).ok())
         .collect()
+}
+
+/// `features` and `debug` lie beside the filesystems, whose folders are named by their UUIDs.
+pub(in crate::source) fn uuids(reader: &SysfsReader<'_>) -> impl Iterator<Item = String> + use<> {
+    let names = reader.list(DIR).into_iter();
+    names.filter(|name| name.len() == 36 && name.matches('-').count() == 4)
 }
 
 fn read_one(reader: &SysfsReader<'_>, uuid: String) -> Result<BtrfsFs, DeviceRemoved> {

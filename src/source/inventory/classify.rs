@@ -159,6 +159,7 @@ pub(crate) fn pci_address(sysfs: &str) -> Option<&str> {
     components(sysfs).filter(|part| is_pci_address(part)).last()
 }
 
+/// DOMAIN:BUS:DEVICE.FUNCTION.
 fn is_pci_address(part: &str) -> bool {
     let mut fields = part.split([':', '.']);
     let mut hex = |length: std::ops::RangeInclusive<usize>| {

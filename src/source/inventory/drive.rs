@@ -6,7 +6,7 @@
 
 use crate::model::block::Layer;
 use crate::model::drive::{DriveDevice, DriveFacts, Location, Transport, WriteCache};
-use crate::model::ids::DriveId;
+
 use crate::source::inventory::block::{BlockEntry, file_name, parent};
 use crate::source::inventory::classify::{self, DiskProperties};
 use crate::source::inventory::formats::{self, AtaIdentify, Wwid};
@@ -47,7 +47,7 @@ pub(crate) fn build_drives(found: Vec<DetectedDrive>) -> Vec<DriveFacts> {
 }
 
 /// `sdb` before `sdaa`, as the kernel counts.
-fn compare_kernel_names(a: &str, b: &str) -> std::cmp::Ordering {
+pub(super) fn compare_kernel_names(a: &str, b: &str) -> std::cmp::Ordering {
     a.len().cmp(&b.len()).then_with(|| a.cmp(b))
 }
 
@@ -146,8 +146,6 @@ pub(crate) fn common_facts(
         .iter()
         .filter(|link| link.starts_with("/dev/disk/by-"));
     Ok(DriveFacts {
-        id: DriveId::default(),
-        id_stable: false,
         name: device.name.clone(),
         devices: vec![DriveDevice {
             name: device.name.clone(),
@@ -157,13 +155,6 @@ pub(crate) fn common_facts(
             hctl: None,
         }],
         links: by_id_or_path.cloned().collect(),
-        vendor: None,
-        model: None,
-        serial: None,
-        firmware: None,
-        wwn: None,
-        kind: crate::model::drive::DriveKind::Unknown,
-        transport: Transport::Unknown,
         size_bytes: device.size_bytes,
         logical_block_size: block_size("logical_block_size")?,
         physical_block_size: block_size("physical_block_size")?,
@@ -179,8 +170,7 @@ pub(crate) fn common_facts(
             path: entry.udev.get("ID_PATH").map(str::to_owned),
             ..Location::default()
         },
-        state: None,
-        asleep: false,
+        ..DriveFacts::default()
     })
 }
 
@@ -350,7 +340,7 @@ fn scsi_target(facts: &DriveFacts) -> Option<String> {
         .map(|(target, _lun)| target.to_owned())
 }
 
-fn is_bogus_wwid(wwid: &Wwid) -> bool {
+pub(super) fn is_bogus_wwid(wwid: &Wwid) -> bool {
     match wwid {
         Wwid::Naa(digits) | Wwid::Eui(digits) | Wwid::Nguid(digits) | Wwid::Uuid(digits) => {
             identity::is_bogus_number(digits)

@@ -25,7 +25,7 @@ pub(crate) struct IdentityCandidate {
     /// Where it sits, for the fallback; differs between any two nodes that exist at once, except
     /// for namespaces of one place.
     pub path: String,
-    /// Where it sits in sysfs, without its kernel name: tells two apart whose `path` is the same.
+    /// Where it sits in sysfs, without its kernel name: distinguishes two whose `path` is the same.
     pub exact_path: String,
     /// Non-bogus only.
     pub serial: Option<String>,

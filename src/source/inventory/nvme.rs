@@ -4,8 +4,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::drive::{DriveDevice, DriveFacts, DriveKind, Location, Transport};
-use crate::model::ids::DriveId;
+use crate::model::drive::{DriveDevice, DriveFacts, DriveKind, Transport};
+
 use crate::source::inventory::block::{BlockEntry, file_name};
 use crate::source::inventory::classify::{self, DiskProperties, is_numbered_name};
 use crate::source::inventory::drive::{self, DetectedDrive};
@@ -153,12 +153,9 @@ fn drive(
         .iter()
         .map(|namespace| device(namespace, &controllers, state.as_ref()))
         .collect();
-    facts.devices.sort_by(|a, b| {
-        a.name
-            .len()
-            .cmp(&b.name.len())
-            .then_with(|| a.name.cmp(&b.name))
-    });
+    facts
+        .devices
+        .sort_by(|a, b| drive::compare_kernel_names(&a.name, &b.name));
     facts.name = facts
         .devices
         .first()
@@ -252,7 +249,7 @@ fn device(namespace: &Namespace<'_>, controllers: &[&Member], any: Option<&Strin
     let own = controllers
         .iter()
         .find(|member| namespace.entry.nvme_parent.as_ref() == Some(&member.sysfs));
-    let state = own.map_or_else(|| any.cloned(), |member| member.state.clone());
+    let state = own.map_or(any, |member| member.state.as_ref()).cloned();
     DriveDevice {
         name: block.name.clone(),
         dev: block.dev,
@@ -280,12 +277,7 @@ fn identity_candidate(
     let number = namespaces
         .iter()
         .filter_map(|namespace| namespace.wwid.as_ref())
-        .find(|wwid| match wwid {
-            Wwid::Naa(digits) | Wwid::Eui(digits) | Wwid::Nguid(digits) | Wwid::Uuid(digits) => {
-                !identity::is_bogus_number(digits)
-            }
-            Wwid::Text(_) => false,
-        });
+        .find(|wwid| !drive::is_bogus_wwid(wwid));
     identities.extend(number.and_then(Wwid::number));
     let exact_path = first
         .sysfs
@@ -318,26 +310,10 @@ fn identity_candidate(
 /// A controller with no namespace: nothing to read blocks from, but a drive.
 fn empty_facts() -> DriveFacts {
     DriveFacts {
-        id: DriveId::default(),
-        id_stable: false,
-        name: String::new(),
-        devices: Vec::new(),
-        links: Vec::new(),
-        vendor: None,
-        model: None,
-        serial: None,
-        firmware: None,
-        wwn: None,
         kind: DriveKind::Nvme,
         transport: Transport::Nvme,
-        size_bytes: 0,
         logical_block_size: 512,
         physical_block_size: 512,
-        rotational: None,
-        removable: false,
-        write_cache: None,
-        location: Location::default(),
-        state: None,
-        asleep: false,
+        ..DriveFacts::default()
     }
 }

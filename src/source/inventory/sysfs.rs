@@ -155,7 +155,7 @@ impl<'a> SysfsReader<'a> {
     /// udev's record of a device; None where udev has none (or does not run).
     pub(crate) fn udev(&self, id: &str) -> Option<UdevRecord> {
         let path = format!("/run/udev/data/{id}");
-        // A record that goes is a device that goes; the device's own attributes will tell.
+        // A record that goes is a device that goes; the device's own attributes will show it.
         let record = udev_db::parse(&self.bytes(&path).ok().flatten()?);
         if record.has_invalid_utf8 {
             self.warn(format!("{path}: not UTF-8 in places"));

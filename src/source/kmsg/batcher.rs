@@ -78,8 +78,8 @@ pub(crate) struct Batcher {
     counted_to: Option<u64>,
     /// Events up to this record were counted by earlier runs.
     resumed_at: Option<u64>,
-    lost: u64,
-    in_backlog: bool,
+    pub lost: u64,
+    pub in_backlog: bool,
     /// Events of the backlog are dropped.
     skip_backlog: bool,
     events: Vec<Event>,
@@ -90,10 +90,11 @@ pub(crate) struct Batcher {
     refused: Vec<RejectedSector>,
     ready: Vec<Batch>,
     /// Records since the last batch.
-    records_since_batch: u64,
-    records_read: u64,
+    pub records_since_batch: u64,
+    /// Number of all records that were read.
+    pub records_read: u64,
     /// Entries that could not be parsed as records.
-    unreadable: u64,
+    pub unreadable: u64,
 }
 
 impl Batcher {
@@ -205,23 +206,9 @@ impl Batcher {
         CatchUp::Live
     }
 
-    pub(crate) fn is_in_backlog(&self) -> bool {
-        self.in_backlog
-    }
-
     /// There are events that the owner waits for.
     pub(crate) fn has_events(&self) -> bool {
         !self.events.is_empty() || !self.attached.is_empty()
-    }
-
-    /// Records since the last batch.
-    pub(crate) fn records_since_batch(&self) -> u64 {
-        self.records_since_batch
-    }
-
-    /// Number of all records that were read.
-    pub(crate) fn records_read(&self) -> u64 {
-        self.records_read
     }
 
     pub(crate) fn has_batches(&self) -> bool {
@@ -231,14 +218,6 @@ impl Batcher {
     pub(crate) fn count_unreadable(&mut self) {
         self.records_read += 1;
         self.unreadable += 1;
-    }
-
-    pub(crate) fn lost(&self) -> u64 {
-        self.lost
-    }
-
-    pub(crate) fn unreadable(&self) -> u64 {
-        self.unreadable
     }
 
     /// Finishes the batch with what has been read.

@@ -29,7 +29,7 @@ pub(crate) enum LogFdKind {
 }
 
 pub(crate) struct LogFd {
-    kind: LogFdKind,
+    pub kind: LogFdKind,
     fd: Fd,
 }
 
@@ -92,10 +92,6 @@ impl LogFd {
     #[cfg(test)]
     pub(crate) fn from_datagrams(fd: OwnedFd) -> io::Result<LogFd> {
         LogFd::polled(LogFdKind::Device, fd)
-    }
-
-    pub(crate) fn kind(&self) -> LogFdKind {
-        self.kind
     }
 
     /// `WouldBlock`: no data at present. 0: end of file.

@@ -18,6 +18,8 @@ pub(crate) struct VolumeData {
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RecordError {
+    #[error("{0}")]
+    Read(std::io::Error),
     #[error("not a record of the kubelet: {0}")]
     Json(#[from] serde_json::Error),
     #[error("it names no {0}")]

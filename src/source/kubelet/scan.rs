@@ -9,7 +9,9 @@ use std::os::unix::ffi::OsStrExt;
 use crate::host::root::HostRoot;
 use crate::model::kubelet::{KubeletRecords, KubeletVolume, Publication};
 use crate::model::path::HostPath;
-use crate::source::kubelet::records::{VolumeData, parse_pod_log_folder, parse_volume_data};
+use crate::source::kubelet::records::{
+    RecordError, VolumeData, parse_pod_log_folder, parse_volume_data,
+};
 
 const POD_LOGS: &str = "/var/log/pods";
 /// The kubelet's own records have a few hundred bytes.
@@ -180,7 +182,7 @@ impl Scan<'_> {
                 continue;
             };
             let published = folder.join("publish").join(&name);
-            let pods = self.list_any(&published)?;
+            let pods = self.list_matching(&published, |_| true)?;
             let pv = String::from_utf8_lossy(&name).into_owned();
             let volume = self.volume(&data, record);
             volume.block = true;
@@ -219,17 +221,11 @@ impl Scan<'_> {
 
     /// None: no such record, or one that makes no sense, which is a warning.
     fn read_record(&mut self, path: &HostPath) -> Option<(VolumeData, HostPath)> {
-        let text = match self.read(path) {
-            Ok(text) => text,
-            // A folder that is being made or removed has no record yet, or no more.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
-            Err(error) => {
-                self.warnings.push(format!("{path}: {error}"));
-                return None;
-            }
-        };
-        match parse_volume_data(&text) {
+        let read = self.read(path).map_err(RecordError::Read);
+        match read.and_then(|text| parse_volume_data(&text)) {
             Ok(data) => Some((data, path.clone())),
+            // A folder that is being made or removed has no record yet, or no more.
+            Err(RecordError::Read(error)) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => {
                 self.warnings.push(format!("{path}: {error}"));
                 None
@@ -238,23 +234,20 @@ impl Scan<'_> {
     }
 
     fn read(&self, path: &HostPath) -> io::Result<Vec<u8>> {
+        let invalid = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);
         let local = self.root.at_host_path(path);
         // A regular file: opening a FIFO in its place would wait for ever.
         if !std::fs::symlink_metadata(&local)?.is_file() {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                "not a regular file",
-            ));
+            return Err(invalid("not a regular file".to_owned()));
         }
         let mut text = Vec::new();
         File::open(local)?
             .take(MAX_RECORD + 1)
             .read_to_end(&mut text)?;
         if text.len() as u64 > MAX_RECORD {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                format!("longer than the {MAX_RECORD} bytes a record may have"),
-            ));
+            return Err(invalid(format!(
+                "longer than the {MAX_RECORD} bytes a record may have"
+            )));
         }
         Ok(text)
     }
@@ -262,10 +255,6 @@ impl Scan<'_> {
     /// Names of the folders in a folder, sorted; links are not followed. No such folder: none.
     fn list(&self, path: &HostPath) -> Result<Vec<Vec<u8>>, KubeletError> {
         self.list_matching(path, |kind| kind.is_dir())
-    }
-
-    fn list_any(&self, path: &HostPath) -> Result<Vec<Vec<u8>>, KubeletError> {
-        self.list_matching(path, |_| true)
     }
 
     fn list_matching(

@@ -9,14 +9,12 @@ pub(crate) fn read(root: &HostRoot, device: &str) -> Result<MdState, LayerError>
     let dir = format!("/sys/block/{device}/md");
     let attributes = MdAttributes { root, dir: &dir };
     let mut members = Vec::new();
-    for entry in std::fs::read_dir(root.at(&dir)).map_err(|source| LayerError::Read {
+    let failed = |source| LayerError::Read {
         path: dir.clone(),
         source,
-    })? {
-        let entry = entry.map_err(|source| LayerError::Read {
-            path: dir.clone(),
-            source,
-        })?;
+    };
+    for entry in std::fs::read_dir(root.at(&dir)).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
         // A member whose name is no UTF-8 does not exist: the kernel makes them of device names.
         if let Some(name) = entry
             .file_name()
@@ -56,12 +54,8 @@ fn member(attributes: &MdAttributes<'_>, name: &str) -> Result<Option<MdMember>,
         })
         .transpose()?;
     let errors = attributes.number(&format!("{name}/errors"))?.unwrap_or(0);
-    let block = std::fs::read_link(
-        attributes
-            .root
-            .at(format!("{}/{name}/block", attributes.dir)),
-    )
-    .ok();
+    let block = format!("{}/{name}/block", attributes.dir);
+    let block = std::fs::read_link(attributes.root.at(block)).ok();
     // The block device of a member that was pulled out is gone; its name remains.
     let device = block
         .as_ref()

@@ -8,7 +8,7 @@ use crate::host::exec::UnkillableChild;
 use crate::model::drive::Transport;
 use crate::model::facts::elapsed;
 use crate::model::ids::DriveId;
-use crate::model::smart::{SelfTestKind, SmartResponse};
+use crate::model::smart::SmartResponse;
 use crate::model::source_update::{SmartTarget, SourceRequest, SourceUpdate, StuckSmartctl};
 use crate::source::context::{DeviceType, SourceError};
 use crate::source::inventory::formats::matches_pattern;
@@ -17,11 +17,9 @@ use crate::source::smart::controller_locks::ControllerLockGuard;
 use crate::source::smart::controllers::enumerate::StuckSlot;
 use crate::source::smart::plan::{Plan, QueryState};
 use crate::source::smart::query::{self, Query, QueryOutcome, QueryResponse, ReadScope};
-use crate::source::smart::self_test::{SelfTestError, SelfTestStartResult};
 use crate::source::smart::tasks::TASK_LOST;
 use crate::source::smart::{
     CHECK_RETRY_INTERVAL, MAX_STUCK, SUSPEND_UNKNOWN, SmartSource, SmartTaskResult, ToolState,
-    self_test,
 };
 
 impl<W: Backend> SmartSource<W> {
@@ -79,10 +77,7 @@ impl<W: Backend> SmartSource<W> {
         );
         let given = self.configured_type(&plan.target).map(str::to_owned);
         // The end of the process that holds the lock continues.
-        let Some(QueryLocks {
-            slot: slot_lock,
-            controller: controller_lock,
-        }) = self.lock_target(&plan.target, given.as_deref())
+        let Some((slot_lock, controller_lock)) = self.lock_target(&plan.target, given.as_deref())
         else {
             return;
         };
@@ -111,15 +106,17 @@ impl<W: Backend> SmartSource<W> {
         self.in_flight += 1;
         let (backend, since) = (self.backend.clone(), now());
         let outcome_of = |response: SmartResponse| QueryOutcome::Response(response.into());
-        let lost = outcome_of(SmartResponse::Failed {
-            why: TASK_LOST.to_owned(),
-        });
+        let failed = move |why: &str| {
+            outcome_of(SmartResponse::Failed {
+                why: why.to_owned(),
+            })
+        };
         let lost = SmartTaskResult::Queried {
             drive: drive.clone(),
             scope,
             since,
             lock: None,
-            outcome: lost,
+            outcome: failed(TASK_LOST),
         };
         self.tasks.spawn(lost, async move {
             let _held = controller_lock;
@@ -128,9 +125,7 @@ impl<W: Backend> SmartSource<W> {
                     mode: "suspended".to_owned(),
                 }),
                 Some(false) => query::query(&backend, &query).await,
-                None => outcome_of(SmartResponse::Failed {
-                    why: SUSPEND_UNKNOWN.to_owned(),
-                }),
+                None => failed(SUSPEND_UNKNOWN),
             };
             SmartTaskResult::Queried {
                 drive,
@@ -143,104 +138,22 @@ impl<W: Backend> SmartSource<W> {
     }
 
     /// None: a lock is held.
-    fn lock_target(&self, target: &SmartTarget, device_type: Option<&str>) -> Option<QueryLocks> {
-        let mut locks = QueryLocks {
-            slot: None,
-            controller: None,
+    pub(super) fn lock_target(
+        &self,
+        target: &SmartTarget,
+        device_type: Option<&str>,
+    ) -> Option<QueryLocks> {
+        let slot = match &target.device_type {
+            Some(slot) => Some(self.locks.lock_slot(&target.device, slot)?),
+            None => None,
         };
-        if let Some(slot) = &target.device_type {
-            locks.slot = Some(self.locks.lock_slot(&target.device, slot)?);
-        }
-        if device_type.is_some_and(|device_type| device_type.starts_with("areca,")) {
-            locks.controller = Some(self.locks.lock_controller(&target.device)?);
-        }
-        Some(locks)
-    }
-
-    pub(super) async fn start_self_tests(&mut self, at: Instant) -> Result<(), SourceError> {
-        let waiting = |(drive, plan): (&DriveId, &Plan)| {
-            plan.pending_self_test.map(|kind| (drive.clone(), kind))
-        };
-        let waiting: Vec<(DriveId, SelfTestKind)> = self.plans.iter().filter_map(waiting).collect();
-        for (drive, kind) in waiting {
-            if let Err(error) = self.check_self_test_allowed(&drive) {
-                if let Some(plan) = self.plans.get_mut(&drive) {
-                    plan.pending_self_test = None;
-                }
-                self.plans.retain(|_, plan| plan.is_needed());
-                self.report_self_test(drive, kind, Err(error)).await?;
-            } else if self.is_ready() && self.in_flight < self.settings.at_once {
-                self.start_self_test(drive, kind, at);
+        let controller = match device_type {
+            Some(name) if name.starts_with("areca,") => {
+                Some(self.locks.lock_controller(&target.device)?)
             }
-        }
-        Ok(())
-    }
-
-    fn start_self_test(&mut self, drive: DriveId, kind: SelfTestKind, at: Instant) {
-        let Some(plan) = self
-            .plans
-            .get(&drive)
-            .filter(|plan| matches!(plan.state, QueryState::Idle))
-        else {
-            return;
+            _ => None,
         };
-        let target = &plan.target;
-        let (device, implied) =
-            query::device_node(&self.context.root, &target.device, target.transport);
-        let given = self.configured_type(target);
-        let Some(QueryLocks {
-            slot: slot_lock,
-            controller: controller_lock,
-        }) = self.lock_target(target, given)
-        else {
-            return;
-        };
-        let device_type = given.or(plan.hints.device_type.as_deref()).or(implied);
-        let command = &self.settings.command;
-        // A USB device's serial number is the bridge's.
-        let usb = target.transport == Transport::Usb;
-        let serial = if usb {
-            &plan.hints.serial
-        } else {
-            &target.serial
-        }
-        .clone();
-        let identify = serial.map(|serial| {
-            (
-                self_test::identify_command(command, &device, device_type),
-                serial,
-            )
-        });
-        let exec = self_test::start_command(command, device, device_type, kind);
-        let host_device = target.device.clone();
-        if let Some(plan) = self.plans.get_mut(&drive) {
-            plan.pending_self_test = None;
-            plan.mark_started(at, false);
-        }
-        self.in_flight += 1;
-        let (backend, since) = (self.backend.clone(), now());
-        let lost = SmartTaskResult::SelfTestStarted {
-            drive: drive.clone(),
-            kind,
-            since,
-            lock: None,
-            result: SelfTestStartResult::Response(Err(SelfTestError::TaskLost)),
-        };
-        self.tasks.spawn(lost, async move {
-            let _held = controller_lock;
-            let result = match backend.is_suspended(host_device).await {
-                Some(true) => SelfTestStartResult::Response(Err(SelfTestError::Suspended)),
-                Some(false) => self_test::start(backend, exec, identify).await,
-                None => SelfTestStartResult::Response(Err(SelfTestError::SuspendUnknown)),
-            };
-            SmartTaskResult::SelfTestStarted {
-                drive,
-                kind,
-                since,
-                lock: slot_lock,
-                result,
-            }
-        });
+        Some((slot, controller))
     }
 
     pub(super) async fn finish_query(
@@ -385,9 +298,6 @@ impl<W: Backend> SmartSource<W> {
     }
 }
 
-/// The locks of one run of smartctl.
-struct QueryLocks {
-    /// Held until smartctl has exited, even when it cannot be killed.
-    slot: Option<ControllerLockGuard>,
-    controller: Option<ControllerLockGuard>,
-}
+/// The locks of one run of smartctl: of the slot, which is held until smartctl has exited, even
+/// when it cannot be killed, and of the controller.
+pub(super) type QueryLocks = (Option<ControllerLockGuard>, Option<ControllerLockGuard>);

@@ -81,6 +81,14 @@ struct ControllerState {
     error: Option<String>,
 }
 
+impl ControllerState {
+    /// Enumerates now, or `after` the last time.
+    fn enumerate_soon(&mut self, after: Duration, at: Instant) {
+        let earliest = self.last_enumerated.map_or(at, |last| last + after);
+        self.due = self.due.min(earliest.max(at));
+    }
+}
+
 impl RaidMembers {
     pub(crate) fn new(at: Instant) -> RaidMembers {
         RaidMembers {
@@ -103,8 +111,7 @@ impl RaidMembers {
     pub(crate) fn refresh(&mut self, shortest: Duration, at: Instant) {
         self.discover_soon(at);
         for state in self.controllers.values_mut() {
-            let earliest = state.last_enumerated.map_or(at, |asked| asked + shortest);
-            state.due = state.due.min(earliest.max(at));
+            state.enumerate_soon(shortest, at);
         }
     }
 
@@ -118,10 +125,7 @@ impl RaidMembers {
                 && state.known.disks.contains_key(slot)
         };
         for state in self.controllers.values_mut().filter(is_its) {
-            let earliest = state
-                .last_enumerated
-                .map_or(at, |asked| asked + ENUMERATE_RETRY_INTERVAL);
-            state.due = state.due.min(earliest.max(at));
+            state.enumerate_soon(ENUMERATE_RETRY_INTERVAL, at);
         }
     }
 
@@ -289,51 +293,45 @@ impl RaidMembers {
     fn update_controllers(&mut self, found: Vec<Controller>, at: Instant) -> Vec<SourceUpdate> {
         let mut updates = Vec::new();
         let names: BTreeSet<String> = found.iter().map(Controller::name).collect();
-        for gone in self
+        for (gone, _) in self
             .controllers
-            .keys()
-            .filter(|name| !names.contains(*name))
+            .extract_if(.., |name, _| !names.contains(name))
         {
             updates.push(SourceUpdate::RaidMembers {
-                controller: gone.clone(),
+                controller: gone,
                 drives: Observation::ok(now(), Vec::new()),
             });
         }
-        self.controllers.retain(|name, _| names.contains(name));
         for controller in found {
             let name = controller.name();
-            let before = self.controllers.remove(&name);
-            let mut state = match before {
-                Some(mut state) => {
-                    if state.controller != controller {
-                        state.due = at;
-                    }
-                    ControllerState {
-                        controller,
-                        ..state
-                    }
-                }
-                None => ControllerState {
-                    controller,
+            let state = self
+                .controllers
+                .entry(name.clone())
+                .or_insert_with(|| ControllerState {
+                    controller: controller.clone(),
                     due: at,
                     last_enumerated: None,
                     enumerating: false,
                     known: KnownDisks::default(),
                     error: None,
-                },
-            };
+                });
+            if state.controller != controller {
+                state.due = at;
+                state.controller = controller;
+            }
             let missing = state.controller.device_error.clone();
-            if missing.is_some() && state.error != missing {
-                let why = missing.clone().unwrap_or_default();
+            if let Some(why) = missing
+                .as_ref()
+                .filter(|why| state.error.as_ref() != Some(why))
+            {
                 updates.push(SourceUpdate::RaidMembers {
-                    controller: name.clone(),
+                    controller: name,
                     drives: Observation::failed(now(), why),
                 });
             }
             if missing.is_some() || state.controller.device.is_none() {
                 state.error = missing;
             }
-            self.controllers.insert(name, state);
         }
         let names: Vec<String> = names.into_iter().collect();
         if self.reported_names.as_ref() != Some(&names) {

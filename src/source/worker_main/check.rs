@@ -51,7 +51,7 @@ pub(crate) fn serve(root: &HostRoot) -> io::Result<()> {
                         &mut output,
                         &RunnerEvent::Finished(Box::new(not_started(
                             order.mode,
-                            command_line(&order),
+                            order.command_line(),
                             why,
                         ))),
                     );
@@ -82,16 +82,6 @@ fn recv(input: &mut impl BufRead) -> io::Result<Option<RunnerRequest>> {
     serde_json::from_str(&line)
         .map(Some)
         .map_err(io::Error::from)
-}
-
-fn command_line(order: &RunRequest) -> String {
-    checker::command_line(
-        &order.command,
-        &checker::arguments(
-            order.filesystem,
-            CheckerInput::BlockDevice(&Path::new(DEV_DIR).join(&order.device.name)),
-        ),
-    )
 }
 
 fn enter_private_dev(root: &HostRoot, command: Option<&Path>) -> Result<(), Errno> {
@@ -191,7 +181,7 @@ impl OpenDevices {
             return (
                 not_started(
                     order.mode,
-                    command_line(order),
+                    order.command_line(),
                     "without a device".to_owned(),
                 ),
                 None,
@@ -204,7 +194,7 @@ impl OpenDevices {
         for attached in &self.loops {
             if let Err(error) = attached.flush_buffers() {
                 return (
-                    not_started(order.mode, command_line(order), with_causes(&error)),
+                    not_started(order.mode, order.command_line(), with_causes(&error)),
                     None,
                 );
             }
@@ -253,8 +243,8 @@ impl OpenDevices {
                 invalid_because: &mut void,
             },
         );
-        // The loop's name is nobody's business, and another one each time.
-        done.run.command = command_line(order);
+        // The loop's name is of no interest, and another one each time.
+        done.run.command = order.command_line();
         (done.run, done.unkillable)
     }
 

@@ -20,9 +20,11 @@ use nix::sys::resource::{Resource, setrlimit};
 use nix::unistd::{Pid, getppid};
 
 use super::{WorkerRole, thaw};
+use crate::host::block::dev_no;
 use crate::host::clock::monotonic;
-use crate::host::freeze::{OpenMount, dev_no};
+use crate::host::freeze::OpenMount;
 use crate::host::intents::{self, FreezeIntent, IntentFile, Stage};
+use crate::host::namespace::NamespaceError;
 use crate::host::root::HostRoot;
 use crate::host::signals::{BlockedSignals, WakeReason};
 use crate::host::{memory, namespace, own_cgroup};
@@ -107,6 +109,10 @@ fn refused(why: impl Into<String>) -> FreezerEvent {
     FreezerEvent::Refused { why: why.into() }
 }
 
+fn refused_by(error: impl std::error::Error) -> FreezerEvent {
+    refused(with_causes(&error))
+}
+
 fn failed(why: impl Into<String>) -> FreezerEvent {
     FreezerEvent::Failed { why: why.into() }
 }
@@ -125,11 +131,11 @@ fn prepare_and_freeze(
     if !nix::unistd::geteuid().is_root() {
         return Err(refused("freezing needs root"));
     }
-    own_cgroup::check_host_pid_namespace(root).map_err(refused)?;
+    own_cgroup::check_host_pid_namespace(root).map_err(refused_by)?;
     let (ours, layers) = daemon_devices(needed);
-    enter_host_mounts(root).map_err(refused)?;
-    own_cgroup::enter_own_cgroup().map_err(refused)?;
-    memory::lock_all().map_err(refused)?;
+    enter_host_mounts(root).map_err(refused_by)?;
+    own_cgroup::enter_own_cgroup().map_err(refused_by)?;
+    memory::lock_all().map_err(refused_by)?;
     if let Some(why) = refusal(&read_host(needed, ours, layers)?, &[order.dev]) {
         return Err(refused(why));
     }
@@ -145,7 +151,7 @@ fn prepare_and_freeze(
         .map_err(|errno| failed(format!("holding back signals: {errno}")))?;
     let noted = write_intent(order, intents)?;
     let settled = (|| {
-        namespace::limit_capabilities(WorkerRole::Freezer.capabilities()).map_err(refused)?;
+        namespace::limit_capabilities(WorkerRole::Freezer.capabilities()).map_err(refused_by)?;
         send(&FreezerEvent::AboutToFreeze)
             .map_err(|error| failed(format!("the daemon has gone: {error}")))?;
         set_nonblocking().map_err(|errno| failed(format!("preparing the pipes: {errno}")))
@@ -191,7 +197,7 @@ fn freeze(
     let early = match (thawed, woken) {
         // Somebody else did (FITHAW asks for no owner).
         (Err(Errno::EINVAL), _) => Some("somebody else thawed it".to_owned()),
-        // Left to whoever repairs, as after a death: the note stays.
+        // Left to a repair, as after a death: the note stays.
         (Err(_), _) => std::process::exit(1),
         (Ok(()), None) => Some(format!(
             "freezing took {freezing:.1?}, longer than writers may be held ({:.1?})",
@@ -243,7 +249,11 @@ fn set_nonblocking() -> Result<(), Errno> {
     Ok(())
 }
 
-pub(super) fn enter_host_mounts(root: &HostRoot) -> Result<(), String> {
+#[derive(Debug, thiserror::Error)]
+#[error("the host's mount namespace is not reached, and so what is frozen cannot be known")]
+pub(super) struct HostMountsError(#[source] NamespaceError);
+
+pub(super) fn enter_host_mounts(root: &HostRoot) -> Result<(), HostMountsError> {
     let mut result = Ok(());
     for _ in 0..MAX_ATTEMPTS {
         result = namespace::enter_host_mounts(root);
@@ -251,12 +261,12 @@ pub(super) fn enter_host_mounts(root: &HostRoot) -> Result<(), String> {
             break;
         }
     }
-    result.map_err(|why| format!("the host's mount namespace is not reached, and so what is frozen cannot be known: {why}"))
+    result.map_err(HostMountsError)
 }
 
-/// A freeze that has not come back from the kernel, or one that nobody has thawed.
+/// A freeze that has not come back from the kernel, or one that was never thawed.
 fn thaw_earlier(intents: &Path, dev: DevNo) -> Result<(), FreezerEvent> {
-    let found = intents::find(intents).map_err(|error| refused(with_causes(&error)))?;
+    let found = intents::find(intents).map_err(refused_by)?;
     for earlier in found.iter().filter(|found| {
         found
             .intent
@@ -291,8 +301,7 @@ fn write_intent(order: &FreezeRequest, intents: &Path) -> Result<IntentFile, Fre
         started,
         boot_id,
     };
-    IntentFile::create(intents, &intent_name(&order.check), &intent)
-        .map_err(|error| refused(with_causes(&error)))
+    IntentFile::create(intents, &intent_name(&order.check), &intent).map_err(refused_by)
 }
 
 /// What the daemon has where, by the kernel's numbers: what it calls `/var/lib/diskvitals` may be
@@ -397,5 +406,5 @@ fn list_loops() -> Result<Vec<(String, HostPath)>, FreezerEvent> {
     Ok(loops.collect())
 }
 
-/// To be asked again in a moment; nothing else tells of the end of a process that is not a child.
+/// Between two checks for the end of a process that is not a child: it is not reported.
 pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(10);

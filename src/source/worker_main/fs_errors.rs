@@ -12,7 +12,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::BufRead;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -209,11 +209,12 @@ fn run_marker(table: &Arc<GroupTable>, asked: &Receiver<Filesystem>, tell: &Send
 }
 
 /// Groups, and which filesystem an id in one's events means. Copies of a filesystem have one id (a
-/// snapshot, a dd): each is then in another group, so that an event is never said of the wrong one.
+/// snapshot, a dd): each is then in another group, so no event has two meanings.
 struct GroupTable {
     groups: Mutex<Vec<GroupEntry>>,
 }
 
+#[derive(Clone)]
 struct GroupEntry {
     group: Arc<FanotifyGroup>,
     filesystems: Arc<FsidMap>,
@@ -235,17 +236,13 @@ impl GroupTable {
             group: Arc::new(FanotifyGroup::new()?),
             filesystems: Arc::default(),
         };
-        let (group, names) = (entry.group.clone(), entry.filesystems.clone());
-        spawn("events", move || read_events(&group, &names)).map_err(|_| Errno::EAGAIN)?;
-        let copy = GroupEntry {
-            group: entry.group.clone(),
-            filesystems: entry.filesystems.clone(),
-        };
-        self.groups
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(entry);
-        Ok(copy)
+        let read = entry.clone();
+        spawn("events", move || {
+            read_events(&read.group, &read.filesystems);
+        })
+        .map_err(|_| Errno::EAGAIN)?;
+        self.lock().push(entry.clone());
+        Ok(entry)
     }
 
     /// By the first of its mounts that serves. May block: no lock is held then.
@@ -262,7 +259,7 @@ impl GroupTable {
 
     fn mark_at(&self, dev: DevNo, path: &HostPath) -> Result<(), Errno> {
         let mounted = MarkTarget::open(path)?;
-        // Something else is mounted there by now. btrfs tells stat(2) a number of each subvolume's
+        // Something else is mounted there by now. btrfs gives stat(2) a number of each subvolume's
         // own, so there it cannot be compared.
         if !dev.is_anonymous() && mounted.dev != dev {
             return Err(Errno::ESTALE);
@@ -279,42 +276,35 @@ impl GroupTable {
 
     /// The group in which the id means `dev`, or nothing yet.
     fn group_for(&self, dev: DevNo, fsid: FsId) -> Result<GroupEntry, Errno> {
-        {
-            let groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
-            let is_of = |entry: &&GroupEntry| {
-                lock_fsids(&entry.filesystems)
-                    .get(&fsid)
-                    .is_some_and(|(known, _)| *known == dev)
-            };
-            let is_free = |entry: &&GroupEntry| !lock_fsids(&entry.filesystems).contains_key(&fsid);
-            if let Some(entry) = groups
-                .iter()
-                .find(is_of)
-                .or_else(|| groups.iter().find(is_free))
-            {
-                return Ok(GroupEntry {
-                    group: entry.group.clone(),
-                    filesystems: entry.filesystems.clone(),
-                });
-            }
-        }
-        self.add()
+        let is_of = |entry: &&GroupEntry| {
+            lock_fsids(&entry.filesystems)
+                .get(&fsid)
+                .is_some_and(|(known, _)| *known == dev)
+        };
+        let is_free = |entry: &&GroupEntry| !lock_fsids(&entry.filesystems).contains_key(&fsid);
+        let groups = self.lock();
+        let known = groups
+            .iter()
+            .find(is_of)
+            .or_else(|| groups.iter().find(is_free))
+            .cloned();
+        drop(groups);
+        known.map_or_else(|| self.add(), Ok)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<GroupEntry>> {
+        self.groups.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Marks go with their filesystems; only the names stay.
     fn forget_others(&self, devs: &BTreeSet<DevNo>) {
-        for entry in self
-            .groups
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .iter()
-        {
+        for entry in self.lock().iter() {
             lock_fsids(&entry.filesystems).retain(|_, (dev, _)| devs.contains(dev));
         }
     }
 }
 
-fn lock_fsids(names: &FsidMap) -> std::sync::MutexGuard<'_, BTreeMap<FsId, (DevNo, HostPath)>> {
+fn lock_fsids(names: &FsidMap) -> MutexGuard<'_, BTreeMap<FsId, (DevNo, HostPath)>> {
     names.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -337,7 +327,7 @@ fn read_events(group: &FanotifyGroup, filesystems: &FsidMap) {
                     count,
                     inode,
                 } => {
-                    // Of a filesystem that is no longer wanted: there is nobody to tell of it.
+                    // Of a filesystem that is no longer wanted: it is not reported.
                     let Some((dev, path)) =
                         fsid.and_then(|fsid| lock_fsids(filesystems).get(&fsid).cloned())
                     else {

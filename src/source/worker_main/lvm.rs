@@ -16,7 +16,9 @@ use nix::sched::{CloneFlags, unshare};
 use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 use nix::unistd::{Pid, getpgid, getppid, setpgid};
 
+use crate::host::intents::IntentError;
 use crate::host::intents::lvm_intent::LvmIntent;
+use crate::host::own_cgroup::CgroupError;
 use crate::host::root::HostRoot;
 use crate::host::{dm, exec, intents, own_cgroup};
 use crate::model::causes::with_causes;
@@ -50,9 +52,9 @@ pub(crate) fn become_lvm(
         return refused(limitation);
     }
     if let Some(changes) = changes
-        && let Err(why) = detach_from_daemon(root, changes)
+        && let Err(error) = detach_from_daemon(root, changes)
     {
-        return refused(&why);
+        return refused(&with_causes(&error));
     }
     // lvm would run modprobe, which has no right to load anything here. Where the kernel does not
     // know the question either, lvcreate tells what it misses. Of a thin volume too: lvcreate asks
@@ -66,10 +68,10 @@ pub(crate) fn become_lvm(
 
 /// From here on this process survives its parent, and an intent records what it changes. In the
 /// host's mount namespace.
-fn detach_from_daemon(root: &HostRoot, changes: LvmChange) -> Result<(), String> {
+fn detach_from_daemon(root: &HostRoot, changes: LvmChange) -> Result<(), DetachError> {
     getpgid(Some(getppid()))
         .and_then(|group| setpgid(Pid::from_raw(0), group))
-        .map_err(|errno| format!("leaving the process group: {errno}"))?;
+        .map_err(DetachError::ProcessGroup)?;
     // The process is in the host's mount namespace by now.
     let here = if root.is_recorded() {
         root.clone()
@@ -79,8 +81,7 @@ fn detach_from_daemon(root: &HostRoot, changes: LvmChange) -> Result<(), String>
     own_cgroup::check_host_pid_namespace(&here)?;
     own_cgroup::enter_own_cgroup()?;
     let pid = std::process::id();
-    let started =
-        intents::process_start_time(pid).ok_or("this process' own /proc cannot be read")?;
+    let started = intents::process_start_time(pid).ok_or(DetachError::OwnProc)?;
     let LvmChange {
         intents,
         group,
@@ -94,8 +95,20 @@ fn detach_from_daemon(root: &HostRoot, changes: LvmChange) -> Result<(), String>
         pid,
         started,
     }
-    .write(&intents)
-    .map_err(|error| with_causes(&error))
+    .write(&intents)?;
+    Ok(())
+}
+
+#[derive(Debug, thiserror::Error)]
+enum DetachError {
+    #[error("leaving the process group")]
+    ProcessGroup(#[source] Errno),
+    #[error(transparent)]
+    Cgroup(#[from] CgroupError),
+    #[error("this process' own /proc cannot be read")]
+    OwnProc,
+    #[error(transparent)]
+    Intent(#[from] IntentError),
 }
 
 /// `args`: the filesystem's type, and the snapshot's device number.

@@ -47,27 +47,16 @@ fn usage(path: &HostPath) -> Result<Usage, ProbeError> {
 /// opened and not read.
 fn read_directory(path: &HostPath) -> Result<(), ProbeError> {
     let plain = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
-    let directory = match open(
-        path.as_path(),
-        plain | OFlag::O_DIRECTORY | OFlag::O_NOATIME,
-        Mode::empty(),
-    ) {
-        Ok(directory) => directory,
-        Err(Errno::ENOTDIR) => {
-            return open(path.as_path(), plain, Mode::empty())
-                .map(drop)
-                .map_err(|errno| probe_error("open", errno));
-        }
+    let open = |flags| open(path.as_path(), plain | flags, Mode::empty());
+    let opened = match open(OFlag::O_DIRECTORY | OFlag::O_NOATIME) {
+        Ok(directory) => return first_entry(directory),
+        Err(Errno::ENOTDIR) => open(OFlag::empty()),
         // Not the owner and without the right to leave atime alone: opening is all that leaves no
         // trace.
-        Err(Errno::EPERM) => {
-            return open(path.as_path(), plain | OFlag::O_DIRECTORY, Mode::empty())
-                .map(drop)
-                .map_err(|errno| probe_error("open", errno));
-        }
-        Err(errno) => return Err(probe_error("open", errno)),
+        Err(Errno::EPERM) => open(OFlag::O_DIRECTORY),
+        Err(errno) => Err(errno),
     };
-    first_entry(directory)
+    opened.map(drop).map_err(|errno| probe_error("open", errno))
 }
 
 fn first_entry(directory: OwnedFd) -> Result<(), ProbeError> {

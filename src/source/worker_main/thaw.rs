@@ -22,12 +22,12 @@ use caps::Capability;
 use nix::errno::Errno;
 use nix::poll::PollTimeout;
 
-use super::freezer::{POLL_INTERVAL, enter_host_mounts};
+use super::freezer::{HostMountsError, POLL_INTERVAL, enter_host_mounts};
 use super::resume;
 use crate::host::clock::monotonic;
 use crate::host::freeze::OpenMount;
 use crate::host::intents::{self, FreezeIntent, StoredIntent, lvm_intent};
-use crate::host::namespace;
+use crate::host::namespace::{self, CapabilityError};
 use crate::host::root::HostRoot;
 use crate::model::causes::with_causes;
 use crate::model::path::HostPath;
@@ -71,10 +71,6 @@ pub(crate) fn main(mut args: impl Iterator<Item = OsString>) -> ExitCode {
 
 /// Calls `resume::resume` in the host's mount namespace.
 pub(super) fn resume_on_host(root: &HostRoot, intents: &Path, forget: bool) -> ResumeResult {
-    let failed = |why: String| ResumeResult {
-        lines: vec![why],
-        ..ResumeResult::default()
-    };
     if root.is_recorded() {
         return ResumeResult::default();
     }
@@ -84,20 +80,25 @@ pub(super) fn resume_on_host(root: &HostRoot, intents: &Path, forget: bool) -> R
     match enter_host(root, none) {
         Ok(true) => {}
         Ok(false) => return ResumeResult::default(),
-        Err(why) => return failed(why),
+        Err(error) => {
+            return ResumeResult {
+                lines: vec![with_causes(&error)],
+                ..ResumeResult::default()
+            };
+        }
     }
     resume::resume(&HostRoot::new("/"), intents, forget)
 }
 
 /// Enters the host's mount namespace with the capabilities that are needed there. False: it is not
 /// reachable, and there is nothing to repair.
-fn enter_host(root: &HostRoot, nothing_is_noted: impl Fn() -> bool) -> Result<bool, String> {
-    if let Err(why) = enter_host_mounts(root) {
-        return if nothing_is_noted() {
-            Ok(false)
-        } else {
-            Err(why)
-        };
+fn enter_host(
+    root: &HostRoot,
+    nothing_is_noted: impl Fn() -> bool,
+) -> Result<bool, EnterHostError> {
+    match enter_host_mounts(root) {
+        Err(_) if nothing_is_noted() => return Ok(false),
+        entered => entered?,
     }
     if nix::unistd::geteuid().is_root() {
         namespace::limit_capabilities(CAPABILITIES)?;
@@ -105,12 +106,16 @@ fn enter_host(root: &HostRoot, nothing_is_noted: impl Fn() -> bool) -> Result<bo
     Ok(true)
 }
 
+#[derive(Debug, thiserror::Error)]
+enum EnterHostError {
+    #[error(transparent)]
+    Mounts(#[from] HostMountsError),
+    #[error(transparent)]
+    Capabilities(#[from] CapabilityError),
+}
+
 /// `only`: the intent of this name.
 pub(crate) fn repair(root: &HostRoot, intents: &Path, only: Option<&str>) -> RepairResult {
-    let unknown = |why: String| RepairResult {
-        lines: vec![why],
-        maybe_frozen: true,
-    };
     if root.is_recorded() {
         return RepairResult::default();
     }
@@ -119,7 +124,12 @@ pub(crate) fn repair(root: &HostRoot, intents: &Path, only: Option<&str>) -> Rep
     match enter_host(root, none) {
         Ok(true) => {}
         Ok(false) => return RepairResult::default(),
-        Err(why) => return unknown(why),
+        Err(error) => {
+            return RepairResult {
+                lines: vec![with_causes(&error)],
+                maybe_frozen: true,
+            };
+        }
     }
     let wanted = |found: &StoredIntent| {
         only.is_none_or(|only| found.path.file_stem().is_some_and(|name| name == only))
@@ -165,7 +175,7 @@ pub(crate) fn repair(root: &HostRoot, intents: &Path, only: Option<&str>) -> Rep
             }));
             return repaired;
         }
-        // Waits for nothing but time: not a child, so nothing tells of its end.
+        // Waits for time only: the end of a process that is not a child is not reported.
         let _ = nix::poll::poll(
             &mut [],
             PollTimeout::try_from(POLL_INTERVAL).unwrap_or(PollTimeout::ZERO),

@@ -12,7 +12,7 @@ use std::os::fd::AsFd;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use crate::host::freeze::dev_no;
+use crate::host::block::dev_no;
 use crate::host::process;
 use crate::host::root::HostRoot;
 use crate::host::xfs::{self, Sick, XfsError};

@@ -1,4 +1,4 @@
-//! Filesystem checks over the socket: what they came to, page by page; who may start and cancel.
+//! Filesystem checks over the socket: results, pages, and the permission to start and cancel.
 
 use std::io::Write;
 use std::sync::Arc;

@@ -57,7 +57,7 @@ fn attachment(handle: &str, role: MountRole, stale: bool) -> Attachment {
     }
 }
 
-/// Volume `a` is left over, volume `b` is in use; so are `more`.
+/// Volume `a` is stale, volume `b` and `more` others are in use.
 fn picture(more: usize) -> Snapshot {
     let mut picture = snapshot(more);
     let root = HostPath::from(K);
@@ -79,17 +79,17 @@ fn picture(more: usize) -> Snapshot {
 }
 
 #[derive(Default)]
-struct Hands {
+struct RecordingBackend {
     taken: Mutex<Vec<(String, Step)>>,
-    holders: Mutex<Option<Result<Vec<String>, String>>>,
-    /// What to answer to unmounts.
+    openers: Mutex<Option<Result<Vec<String>, StepError>>>,
+    /// The answer to unmounts.
     unmount: Mutex<Option<StepError>>,
-    /// Every step whose turn is this one's waits for one that hangs.
+    /// Every step of this target hangs.
     hung: Mutex<Option<String>>,
 }
 
 #[tonic::async_trait]
-impl CleanupBackend for Hands {
+impl CleanupBackend for RecordingBackend {
     async fn execute(&self, target: &str, step: Step) -> Result<StepOutput, StepError> {
         let is_unmount = matches!(step, Step::Unmount { .. });
         let is_parent = matches!(&step, Step::RemoveTarget { target } if !target.path.to_string().ends_with("mount"));
@@ -105,23 +105,20 @@ impl CleanupBackend for Hands {
         refused.or(not_empty).map_or(Ok(StepOutput::Empty), Err)
     }
 
-    async fn openers(&self, _: Vec<HostPath>) -> Result<Vec<String>, String> {
-        self.holders
-            .lock()
-            .unwrap()
-            .clone()
-            .unwrap_or(Ok(Vec::new()))
+    async fn openers(&self, _: Vec<HostPath>) -> Result<Vec<String>, StepError> {
+        let openers = self.openers.lock().unwrap().clone();
+        openers.unwrap_or(Ok(Vec::new()))
     }
 
     async fn rescan(&self) {}
 }
 
-async fn served(picture: Snapshot) -> (Served, Arc<Hands>) {
-    let hands = Arc::new(Hands::default());
-    let given = hands.clone();
+async fn served(picture: Snapshot) -> (Served, Arc<RecordingBackend>) {
+    let backend = Arc::new(RecordingBackend::default());
+    let given = backend.clone();
     (
         Served::build(picture, |server| server.with_cleanup(given)).await,
-        hands,
+        backend,
     )
 }
 
@@ -231,7 +228,7 @@ async fn a_dry_run_lists_the_steps_and_takes_none() {
     if !is_root() {
         return;
     }
-    let (served, hands) = served(picture(0)).await;
+    let (served, backend) = served(picture(0)).await;
     let answer = served
         .client()
         .await
@@ -249,7 +246,7 @@ async fn a_dry_run_lists_the_steps_and_takes_none() {
     assert_eq!(
         (
             answer.steps[0].path.as_str(),
-            hands.taken.lock().unwrap().len()
+            backend.taken.lock().unwrap().len()
         ),
         (target("a").as_str(), 0)
     );
@@ -260,7 +257,7 @@ async fn cleanup_steps_run_in_order_and_are_reported() {
     if !is_root() {
         return;
     }
-    let (served, hands) = served(picture(0)).await;
+    let (served, backend) = served(picture(0)).await;
     let answer = served
         .client()
         .await
@@ -272,7 +269,7 @@ async fn cleanup_steps_run_in_order_and_are_reported() {
         "{answer:?}"
     );
     assert_eq!(answer.steps[2].detail, "it is not empty and stays");
-    let taken = hands.taken.lock().unwrap();
+    let taken = backend.taken.lock().unwrap();
     assert_eq!(taken.len(), 6);
     assert!(
         matches!(&taken[0].1, Step::Unmount { target: place, lazy: true } if place.path == HostPath::from(target("a").as_str()) && place.root == HostPath::from(K))
@@ -289,8 +286,8 @@ async fn a_failed_cleanup_step_stops_the_cleanup() {
     if !is_root() {
         return;
     }
-    let (served, hands) = served(picture(0)).await;
-    *hands.unmount.lock().unwrap() = Some(StepError {
+    let (served, backend) = served(picture(0)).await;
+    *backend.unmount.lock().unwrap() = Some(StepError {
         kind: StepErrorKind::InUse,
         message: "unmounting /x: in use".into(),
     });
@@ -308,7 +305,7 @@ async fn a_failed_cleanup_step_stops_the_cleanup() {
             .starts_with("unmounting /x: in use; a lazy unmount"),
         "{answer:?}"
     );
-    assert_eq!(hands.taken.lock().unwrap().len(), 1);
+    assert_eq!(backend.taken.lock().unwrap().len(), 1);
 }
 
 #[tokio::test]
@@ -316,15 +313,15 @@ async fn a_lazy_cleanup_does_not_wait_for_a_hung_volume() {
     if !is_root() {
         return;
     }
-    let (served, hands) = served(picture(0)).await;
+    let (served, backend) = served(picture(0)).await;
     let client = served.client().await;
     let turn = {
         client.clean_up("a", true, false).await.unwrap();
-        hands.taken.lock().unwrap().drain(..).next().unwrap().0
+        backend.taken.lock().unwrap().drain(..).next().unwrap().0
     };
-    *hands.hung.lock().unwrap() = Some(turn);
+    *backend.hung.lock().unwrap() = Some(turn);
     let (hanging, lazy) = tokio::join!(client.clean_up("a", true, false), async {
-        while hands.taken.lock().unwrap().is_empty() {
+        while backend.taken.lock().unwrap().is_empty() {
             tokio::task::yield_now().await;
         }
         client.clean_up("a", true, true).await
@@ -342,7 +339,7 @@ async fn cleanup_is_refused_while_the_volume_is_or_may_be_in_use() {
     if !is_root() {
         return;
     }
-    let (served, hands) = served(picture(0)).await;
+    let (served, backend) = served(picture(0)).await;
     let client = served.client().await;
     for commit in [false, true] {
         let (code, said) = refused(client.clean_up("b", commit, true).await);
@@ -351,19 +348,22 @@ async fn cleanup_is_refused_while_the_volume_is_or_may_be_in_use() {
             (Code::FailedPrecondition, true),
             "{said}"
         );
-        *hands.holders.lock().unwrap() = Some(Ok(vec!["812 (mysqld) has /x/y open".into()]));
+        *backend.openers.lock().unwrap() = Some(Ok(vec!["812 (mysqld) has /x/y open".into()]));
         let (code, said) = refused(client.clean_up("a", commit, true).await);
         assert_eq!(
             (code, said.contains("812 (mysqld) has /x/y open")),
             (Code::FailedPrecondition, true),
             "{said}"
         );
-        *hands.holders.lock().unwrap() = Some(Err("the worker does not answer".into()));
+        *backend.openers.lock().unwrap() = Some(Err(StepError {
+            kind: StepErrorKind::Stuck,
+            message: "the worker does not answer".into(),
+        }));
         assert_eq!(
             refused(client.clean_up("a", commit, true).await).0,
             Code::FailedPrecondition
         );
-        *hands.holders.lock().unwrap() = None;
+        *backend.openers.lock().unwrap() = None;
     }
     assert_eq!(
         refused(client.clean_up("nope", true, false).await).0,
@@ -378,7 +378,7 @@ async fn cleanup_is_refused_while_the_volume_is_or_may_be_in_use() {
         refused(client.clean_up("a", true, false).await).0,
         Code::FailedPrecondition
     );
-    assert!(hands.taken.lock().unwrap().is_empty());
+    assert!(backend.taken.lock().unwrap().is_empty());
 }
 
 #[tokio::test]
@@ -416,16 +416,18 @@ async fn the_command_line_prints_the_planned_steps_and_the_command_to_run_them()
     if !is_root() {
         return;
     }
-    let (served, hands) = served(picture(0)).await;
+    let (served, backend) = served(picture(0)).await;
     let (code, printed, _) = diskvitals(&served.socket(), &["volumes", "--stale"]).await;
     assert_eq!((code, printed.lines().count()), (Some(0), 3), "{printed}");
     let (code, printed, _) = diskvitals(&served.socket(), &["cleanup", "a"]).await;
     assert_eq!(code, Some(0));
     assert!(
-        printed.ends_with("nothing has been done; to do it: diskvitals cleanup a --yes\n"),
+        printed.ends_with(
+            "nothing has been done; to execute these steps: diskvitals cleanup a --yes\n"
+        ),
         "{printed}"
     );
-    assert!(hands.taken.lock().unwrap().is_empty());
+    assert!(backend.taken.lock().unwrap().is_empty());
     let (code, printed, _) =
         diskvitals(&served.socket(), &["cleanup", "a", "--yes", "-o", "json"]).await;
     let answer: serde_json::Value = serde_json::from_str(&printed).unwrap();

@@ -22,12 +22,12 @@ async fn diskvitals(socket: &Path, arguments: &[&str]) -> Output {
         .unwrap()
 }
 
-/// As nobody. The folder and the socket are opened wide first, so that the daemon's own rules are
+/// As the user `nobody`. The folder and the socket are opened wide first, so that the daemon's own rules are
 /// what is met.
 #[allow(clippy::disallowed_methods)] // As above.
 async fn as_nobody(socket: &Path, arguments: &[&str]) -> Output {
     use std::os::unix::process::CommandExt;
-    // Where it was built may be out of nobody's reach.
+    // The build directory may not be accessible to the user `nobody`.
     let program = tempfile::Builder::new()
         .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o755))
         .tempdir()
@@ -252,45 +252,26 @@ async fn a_single_reason_is_printed_with_and_without_a_daemon() {
 
 #[tokio::test]
 async fn exit_codes_are_those_of_a_monitoring_plugin() {
-    for (health, code) in [(Some(Health::Good), 2), (Some(Health::Bad), 2), (None, 2)] {
-        let mut picture = snapshot(0);
-        picture.node = Arc::new(NodeState {
-            health,
-            ..NodeState::default()
-        });
-        // The picture has a bad finding.
-        assert_eq!(
-            diskvitals(
-                &Served::start(picture).await.socket(),
-                &["status", "--exit-code"]
-            )
-            .await
-            .status
-            .code(),
-            Some(code)
-        );
-    }
-    for (health, code) in [
-        (Some(Health::Good), 0),
-        (Some(Health::Suspect), 1),
-        (None, 3),
+    for (has_finding, health, code) in [
+        (true, Some(Health::Good), 2),
+        (true, Some(Health::Bad), 2),
+        (true, None, 2),
+        (false, Some(Health::Good), 0),
+        (false, Some(Health::Suspect), 1),
+        (false, None, 3),
     ] {
-        let mut picture = snapshot(0);
-        picture.findings.clear();
-        picture.node = Arc::new(NodeState {
+        // The snapshot has a bad finding.
+        let mut snapshot = snapshot(0);
+        if !has_finding {
+            snapshot.findings.clear();
+        }
+        snapshot.node = Arc::new(NodeState {
             health,
             ..NodeState::default()
         });
-        assert_eq!(
-            diskvitals(
-                &Served::start(picture).await.socket(),
-                &["status", "--exit-code"]
-            )
-            .await
-            .status
-            .code(),
-            Some(code)
-        );
+        let served = Served::start(snapshot).await;
+        let ended = diskvitals(&served.socket(), &["status", "--exit-code"]).await;
+        assert_eq!(ended.status.code(), Some(code));
     }
 }
 

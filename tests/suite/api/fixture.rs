@@ -350,7 +350,7 @@ impl Owner {
         revision
     }
 
-    /// A picture that nobody watches the change of.
+    /// A snapshot whose changes have no watcher.
     pub fn redraw(&self, change: impl FnOnce(&mut Snapshot)) {
         self.snapshots
             .send_modify(|snapshot| change(Arc::make_mut(snapshot)));

@@ -1,4 +1,4 @@
-//! What is told over the socket of a drive's own statements: advice, history, self-tests.
+//! A drive's SMART data over the socket: advice, history, self-tests.
 
 use std::sync::Arc;
 

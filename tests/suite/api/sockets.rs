@@ -221,7 +221,7 @@ async fn a_silent_connection_is_closed() {
         .unwrap();
     half.write_all(b"PRI * HT").await.unwrap();
     for stream in [&mut silent, &mut half] {
-        // What the server says first (SETTINGS) may come; then the end.
+        // The server's first frame (SETTINGS) may come; then the end.
         let mut bytes = Vec::new();
         let _ = within(30, stream.read_to_end(&mut bytes)).await;
     }

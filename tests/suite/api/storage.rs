@@ -89,7 +89,7 @@ async fn statistics_come_from_memory_with_the_time_of_measurement() {
             .seconds,
         now().as_second()
     );
-    // Without a fixed number of inodes none are told.
+    // Without a fixed number of inodes none are reported.
     served.owner.redraw(|picture| {
         change_volume(picture, "a", |volume| {
             if let VolumeUsage::Mounted { usage, .. } = &mut volume.usage {

@@ -226,36 +226,13 @@ async fn every_invalid_argument_has_the_specified_code_and_names_its_field() {
         Code::InvalidArgument,
         "access.mode",
     );
-    refused(
-        client
-            .create(CreateRequest {
-                kind: 3,
-                ..create("a")
-            })
-            .await,
-        Code::InvalidArgument,
-        "kind",
-    );
-    refused(
-        client
-            .create(CreateRequest {
-                kind: 2,
-                ..create("a")
-            })
-            .await,
-        Code::InvalidArgument,
-        "kind",
-    );
-    refused(
-        client
-            .create(CreateRequest {
-                kind: 99,
-                ..create("a")
-            })
-            .await,
-        Code::InvalidArgument,
-        "kind",
-    );
+    for kind in [3, 2, 99] {
+        let request = CreateRequest {
+            kind,
+            ..create("a")
+        };
+        refused(client.create(request).await, Code::InvalidArgument, "kind");
+    }
     refused(
         client
             .create(CreateRequest {

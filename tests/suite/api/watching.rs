@@ -82,7 +82,7 @@ async fn a_slow_watcher_gets_a_new_snapshot_and_others_are_not_delayed() {
     let served = Served::start(snapshot(0)).await;
     let mut slow = served.client().await.watch(0).await.unwrap();
     first_picture(&mut slow).await;
-    // Far more than the broadcast, the queue and the connection's window hold, while nobody reads.
+    // Far more than the broadcast, the queue and the connection's window hold, without a reader.
     let mut big = drive("sdz", "S9");
     big.health_unknown_why = "x".repeat(100_000);
     for n in 0..200 {

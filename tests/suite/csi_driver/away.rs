@@ -73,7 +73,7 @@ async fn health_calls_are_unavailable_within_a_second_while_the_daemon_is_down_a
         assert_eq!(status.expect("away").code(), Code::Unavailable);
     }
     assert!(asked.elapsed() < Duration::from_secs(4));
-    // Probe does not follow: a shim that is restarted helps nobody. Readiness does.
+    // Probe does not follow: restarting the shim would not help. Readiness does.
     shim.ready().await;
     awaited("readiness is lost", async || {
         (serving(&shim).await == 2).then_some(())

@@ -17,7 +17,7 @@ use tokio_stream::Stream;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::{Request, Response, Status};
 
-/// What it says.
+/// The configured answers.
 #[derive(Default)]
 pub struct State {
     /// By handle.

@@ -38,6 +38,15 @@ fn publish(id: &str) -> wire::NodePublishVolumeRequest {
     }
 }
 
+async fn validated(
+    shim: &Shim,
+    request: wire::ValidateVolumeCapabilitiesRequest,
+) -> wire::ValidateVolumeCapabilitiesResponse {
+    let mut controller = shim.controller();
+    let answer = controller.validate_volume_capabilities(request).await;
+    answer.expect("an answer").into_inner()
+}
+
 #[tokio::test]
 async fn a_volume_is_created_with_its_parameters_and_topology() {
     let shim = Shim::start(&[]).await;
@@ -261,12 +270,7 @@ async fn a_volume_made_under_another_topology_value_is_not_staged() {
         volume_capabilities: vec![mounted(Mode::SingleNodeWriter)],
         ..Default::default()
     };
-    let answer = shim
-        .controller()
-        .validate_volume_capabilities(request)
-        .await
-        .expect("an answer")
-        .into_inner();
+    let answer = validated(&shim, request).await;
     assert!(
         answer.confirmed.is_none() && answer.message.contains("worker-9"),
         "{answer:?}"
@@ -370,12 +374,7 @@ async fn capabilities_are_confirmed_or_refused_with_a_message() {
     ];
     for mode in served {
         for capability in [mounted(mode), block(mode)] {
-            let answer = shim
-                .controller()
-                .validate_volume_capabilities(validate(capability.clone()))
-                .await
-                .expect("an answer")
-                .into_inner();
+            let answer = validated(&shim, validate(capability.clone())).await;
             assert_eq!(
                 answer.confirmed.expect("confirmed").volume_capabilities,
                 [capability]
@@ -383,12 +382,7 @@ async fn capabilities_are_confirmed_or_refused_with_a_message() {
         }
     }
     for mode in [Mode::MultiNodeSingleWriter, Mode::MultiNodeMultiWriter] {
-        let answer = shim
-            .controller()
-            .validate_volume_capabilities(validate(mounted(mode)))
-            .await
-            .expect("an answer")
-            .into_inner();
+        let answer = validated(&shim, validate(mounted(mode))).await;
         assert!(
             answer.confirmed.is_none() && answer.message.contains("one node only"),
             "{answer:?}"

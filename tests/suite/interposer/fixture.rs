@@ -1,4 +1,4 @@
-//! An upstream that answers as it is told, a witness that knows what it is told, and a caller.
+//! An upstream with configured answers, a witness with configured knowledge, and a caller.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -60,7 +60,7 @@ pub type Body = UnsyncBoxBody<Bytes, Error>;
 type Answer = Pin<Box<dyn Future<Output = Result<Response<Body>, Error>> + Send>>;
 type Handler = Arc<dyn Fn(Request<Incoming>) -> Answer + Send + Sync>;
 
-/// A body of these frames, whose length nobody is told.
+/// A body of these frames, without a content length.
 pub fn body(chunks: Vec<Bytes>, trailers: Option<HeaderMap>) -> Body {
     let frames = chunks
         .into_iter()
@@ -144,7 +144,7 @@ pub fn handler<F: Future<Output = Result<Response<Body>, Error>> + Send + 'stati
     Arc::new(move |request| Box::pin(answer(request)))
 }
 
-/// What a driver says to a call: a message, or a status.
+/// The answer of a driver to a call: a message, or a status.
 pub type Said = Result<Vec<u8>, Code>;
 /// Calls and messages, in their order.
 pub type Asked = Arc<Mutex<Vec<(String, Vec<u8>)>>>;

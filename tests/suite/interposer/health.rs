@@ -157,7 +157,7 @@ async fn each_csi_version_announces_its_own_capabilities_once() {
 #[tokio::test]
 async fn statistics_get_a_condition_and_keep_all_else() {
     let setup = Setup::new(BOTH);
-    // Field 1000 is nobody's.
+    // Field 1000 is not defined.
     let theirs = [stats(None), vec![0xc2, 0x3e, 1, b'u']].concat();
     let (handler, _) = driver(&[(STATS, Ok(theirs.clone()))]);
     let _upstream = setup.upstream(handler);

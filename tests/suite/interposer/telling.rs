@@ -1,4 +1,4 @@
-//! What the daemon is told of calls that pass, and of those that do not.
+//! The notifications to the daemon about calls that pass, and about those that do not.
 
 use std::io;
 use std::sync::{Arc, Mutex};

@@ -78,7 +78,7 @@ fn without_a_daemon_the_node_is_never_called_healthy() {
     assert_only_the_drive_is_news(&scene);
 }
 
-/// Events are told in order: when one that comes now is there, those before it would be.
+/// Events are published in order: when a new one is there, all before it are.
 fn assert_only_the_drive_is_news(scene: &Scene) {
     scene.break_drive();
     scene.until_told(&format!("Node {NODE} Warning SmartFailing"));
@@ -113,7 +113,14 @@ fn events_during_a_daemons_absence_are_published_when_it_is_back() {
     scene.until_told(&format!("Pod {POD} Warning DriveFailing"));
 }
 
-/// The daemon ends, and what it remembers is gone.
+fn long_grace() -> ReportTiming {
+    ReportTiming {
+        absence_grace: Duration::from_secs(60),
+        ..brisk()
+    }
+}
+
+/// Ends the daemon and deletes its history.
 fn forget(scene: &Scene, daemon: Daemon) {
     daemon.kill();
     std::fs::remove_dir_all(scene.dir().join("state")).expect("it has written there");
@@ -123,13 +130,7 @@ fn forget(scene: &Scene, daemon: Daemon) {
 fn a_daemon_that_comes_back_without_its_history_repeats_nothing() {
     let scene = Scene::stage();
     let daemon = started(&scene);
-    let _reporter = scene.report(
-        BOTH,
-        ReportTiming {
-            absence_grace: Duration::from_secs(60),
-            ..brisk()
-        },
-    );
+    let _reporter = scene.report(BOTH, long_grace());
     scene.break_drive();
     scene.until_told(&format!("Node {NODE} Warning SmartFailing"));
     scene.until_told(&format!("Pod {POD} Warning DriveFailing"));
@@ -165,13 +166,7 @@ fn a_daemon_that_comes_back_without_its_history_repeats_nothing() {
 fn recoveries_during_a_daemons_absence_are_published_even_without_its_history() {
     let scene = Scene::stage();
     let daemon = started(&scene);
-    let _reporter = scene.report(
-        BOTH,
-        ReportTiming {
-            absence_grace: Duration::from_secs(60),
-            ..brisk()
-        },
-    );
+    let _reporter = scene.report(BOTH, long_grace());
     scene.break_drive();
     scene.until_told(&format!("Pod {POD} Warning DriveFailing"));
     forget(&scene, daemon);

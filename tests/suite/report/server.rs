@@ -1,5 +1,5 @@
 //! An API server as small as can be: it keeps events, one node's conditions and PersistentVolumes,
-//! remembers what it was asked, and fails as it is told.
+//! records its requests, and fails as configured.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
@@ -57,7 +57,7 @@ pub struct State {
     /// For the next requests, and then for all.
     pub faults: VecDeque<Fault>,
     pub always: Option<Fault>,
-    /// For all whose path contains this.
+    /// For all paths that contain this.
     pub of_path: Option<(&'static str, Fault)>,
 }
 

@@ -3,7 +3,7 @@
 use super::host::{Host, OFTEN, pause, sas, sata, state};
 use crate::smartctl::{Ata, Scsi, without_smart};
 
-/// The source has said that it cannot work, and why; no drive suffers from it.
+/// The source has reported that it cannot work, and why; no drive is affected.
 fn no_smartctl(settings: &str, why: &str, prepare: impl FnOnce(&Host)) {
     let host = Host::new(OFTEN);
     prepare(&host);
@@ -190,7 +190,7 @@ fn changed_limits_and_overrides_take_effect_without_a_restart() {
         daemon.finding("sdb", "ReallocatedSectors").is_some(),
         "of the other it is still told"
     );
-    // `ignore`: nobody asks. What was decided before the file was read is still asked.
+    // `ignore`: the drive is not polled, except for a poll that was planned before the file was read.
     host.configure_also("[[smart.override]]\nserial = \"ZL200000\"\ndevice_type = \"ignore\"\n");
     let polls = || (host.polls("/dev/sda"), host.polls("/dev/sdb"));
     let mut before = polls();

@@ -1,5 +1,5 @@
-//! A recorded host with three drives that tell of themselves (`sda` SATA, `sdb` SAS, `nvme0n1`),
-//! the daemon on it, and waiting.
+//! A recorded host with three drives that report SMART data (`sda` SATA, `sdb` SAS, `nvme0n1`), the
+//! daemon on it, and waiting.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -124,7 +124,24 @@ impl Host {
         }
     }
 
-    /// Started, and every drive has told something of itself.
+    /// A started daemon with the finding `PendingSectors` of `sda`.
+    pub fn with_pending_sectors(settings: &str) -> (Host, Daemon, Value) {
+        let host = Host::new(settings);
+        let sda = Ata {
+            pending: 8,
+            ..sata()
+        };
+        host.smartctl
+            .set_response("/dev/sda", &sda.response())
+            .expect("written");
+        let daemon = host.started();
+        let finding = daemon.until("sectors wait", |daemon| {
+            daemon.finding("sda", "PendingSectors")
+        });
+        (host, daemon, finding)
+    }
+
+    /// Started, and every drive has reported something.
     pub fn started(&self) -> Daemon {
         let daemon = self.start();
         for drive in ["sda", "sdb", "nvme0n1"] {
@@ -207,7 +224,7 @@ impl Daemon {
             .find(|finding| finding["reason"] == reason)
     }
 
-    /// What the source of SMART data says of itself.
+    /// The state of the source of SMART data.
     pub fn source(&self) -> Option<Value> {
         self.ask(&["status"]).ok()?["sources"]
             .as_array()?

@@ -103,7 +103,7 @@ fn pending_sectors_that_are_reallocated_are_reported_with_their_growth() {
         "how many more: {grown:#}"
     );
 
-    // Written anew, they are replaced.
+    // A new answer replaces them.
     host.smartctl
         .set_response(
             "/dev/sda",
@@ -224,7 +224,7 @@ fn another_drive_in_the_same_slot_starts_a_new_history() {
 
 #[test]
 fn an_answer_with_another_serial_number_is_not_added_to_the_history() {
-    // The slot's new drive is asked before the kernel's picture of it is read anew.
+    // The slot's new drive is polled before the kernel's state of it is read again.
     let host = Host::new(OFTEN);
     host.smartctl
         .set_response(
@@ -261,21 +261,7 @@ fn an_answer_with_another_serial_number_is_not_added_to_the_history() {
 
 #[test]
 fn a_drive_in_standby_is_not_woken_and_judged_by_its_last_answer() {
-    let host = Host::new(OFTEN);
-    host.smartctl
-        .set_response(
-            "/dev/sda",
-            &Ata {
-                pending: 8,
-                ..sata()
-            }
-            .response(),
-        )
-        .expect("written");
-    let daemon = host.started();
-    let before = daemon.until("sectors wait", |daemon| {
-        daemon.finding("sda", "PendingSectors")
-    });
+    let (host, daemon, before) = Host::with_pending_sectors(OFTEN);
     host.smartctl
         .set_behavior("/dev/sda", "asleep")
         .expect("written");
@@ -485,22 +471,9 @@ fn stored(host: &Host, rows: &str) -> i64 {
 
 #[test]
 fn a_killed_daemon_restores_its_state_and_does_not_poll_early() {
-    let host =
-        Host::new("interval = \"1h\"\nsuspect_interval = \"1h\"\nshortest_interval = \"1s\"\n");
-    host.smartctl
-        .set_response(
-            "/dev/sda",
-            &Ata {
-                pending: 8,
-                ..sata()
-            }
-            .response(),
-        )
-        .expect("written");
-    let daemon = host.started();
-    let before = daemon.until("sectors wait", |daemon| {
-        daemon.finding("sda", "PendingSectors")
-    });
+    let (host, daemon, before) = Host::with_pending_sectors(
+        "interval = \"1h\"\nsuspect_interval = \"1h\"\nshortest_interval = \"1s\"\n",
+    );
     // Killed before that, it would ask again, and rightly.
     daemon.until("the finding and three answers are stored", |_| {
         stored(&host, "findings") > 0 && stored(&host, "memories WHERE topic = 'smart'") == 3

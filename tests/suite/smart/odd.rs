@@ -6,25 +6,11 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::host::{Daemon, Host, OFTEN, nvme, sas, sata, state, value};
-use crate::smartctl::{Ata, Nvme, Scsi};
+use crate::smartctl::{Nvme, Scsi};
 
 /// `sda` has a finding, then smartctl does `what` for it.
 fn misbehaves(what: &str, why: &[&str]) {
-    let host = Host::new(OFTEN);
-    host.smartctl
-        .set_response(
-            "/dev/sda",
-            &Ata {
-                pending: 8,
-                ..sata()
-            }
-            .response(),
-        )
-        .expect("written");
-    let daemon = host.started();
-    let before = daemon.until("sectors wait", |daemon| {
-        daemon.finding("sda", "PendingSectors")
-    });
+    let (host, daemon, before) = Host::with_pending_sectors(OFTEN);
     host.smartctl
         .set_behavior("/dev/sda", what)
         .expect("written");
@@ -64,7 +50,7 @@ fn misbehaves(what: &str, why: &[&str]) {
     });
 }
 
-/// Both are asked on, and what they say is heard.
+/// Both are still polled, and their answers are read.
 fn the_others_answer(host: &Host, daemon: &Daemon) {
     host.smartctl
         .set_response(

@@ -126,17 +126,21 @@ fn every_disk_behind_a_controller_is_a_drive_with_its_slot_and_is_judged() {
     );
 }
 
+fn wait_for_seven_answers(daemon: &Daemon) {
+    daemon.until("seven disks have answered", |daemon| {
+        let drives = behind(daemon);
+        let answered = drives
+            .iter()
+            .filter(|drive| state(drive, "STATE_ANSWERED").is_some());
+        answered.count() == 7
+    });
+}
+
 #[test]
 fn a_hung_disk_behind_a_controller_delays_no_other() {
     let host = host();
     let daemon = host.started();
-    daemon.until("seven disks have answered", |daemon| {
-        behind(daemon)
-            .iter()
-            .filter(|drive| state(drive, "STATE_ANSWERED").is_some())
-            .count()
-            == 7
-    });
+    wait_for_seven_answers(&daemon);
     host.smartctl
         .set_behavior(&device(FAILING), "hang")
         .expect("written");
@@ -152,7 +156,7 @@ fn a_hung_disk_behind_a_controller_delays_no_other() {
             )
             .expect("written");
     }
-    daemon.until("the others are heard", |daemon| {
+    daemon.until("the others have answered", |daemon| {
         behind(daemon)
             .iter()
             .filter(|drive| drive["smart"]["temperatureCelsius"] == 44)
@@ -173,13 +177,7 @@ fn a_hung_disk_behind_a_controller_delays_no_other() {
 fn a_disk_that_is_pulled_from_behind_a_controller_is_missing() {
     let host = host();
     let daemon = host.started();
-    daemon.until("seven disks have answered", |daemon| {
-        behind(daemon)
-            .iter()
-            .filter(|drive| state(drive, "STATE_ANSWERED").is_some())
-            .count()
-            == 7
-    });
+    wait_for_seven_answers(&daemon);
     let folder = host
         .smartctl
         .program()

@@ -36,6 +36,10 @@ pub(crate) fn kind_of(number: i32) -> Result<Option<BackingKind>, Status> {
     }
 }
 
+pub(crate) fn required_access(access: Option<wire::Access>) -> Result<VolumeAccess, Status> {
+    access_of(access.ok_or_else(|| invalid("access", "is missing"))?)
+}
+
 pub(crate) fn access_of(access: wire::Access) -> Result<VolumeAccess, Status> {
     let mode = match access.mode() {
         wire::AccessMode::Unspecified => {
@@ -68,10 +72,15 @@ fn access(access: &VolumeAccess) -> wire::Access {
 
 pub(crate) fn pool_kind(
     kind_of: BackingKind,
-    room: &Result<PoolCapacity, ProvisionError>,
+    capacity: &Result<PoolCapacity, ProvisionError>,
 ) -> wire::PoolKind {
-    let (total, available, unit, trouble) = match room {
-        Ok(room) => (room.total, room.available, room.unit.max(1), String::new()),
+    let (total, available, unit, trouble) = match capacity {
+        Ok(capacity) => (
+            capacity.total,
+            capacity.available,
+            capacity.unit.max(1),
+            String::new(),
+        ),
         Err(error) => (0, 0, 1, with_causes(error)),
     };
     let multiple = |bytes: u64| bytes / unit * unit;
@@ -85,9 +94,9 @@ pub(crate) fn pool_kind(
     }
 }
 
-pub(crate) fn volume(seen: &VolumeView, driver: &str) -> wire::ProvidedVolume {
-    let provided = &seen.provided;
-    let one = |role, held| attachment(driver, &provided.handle, role, held);
+pub(crate) fn volume(view: &VolumeView, driver: &str) -> wire::ProvidedVolume {
+    let provided = &view.provided;
+    let one = |role, attached| attachment(driver, &provided.handle, role, attached);
     let staged = provided
         .staged
         .iter()
@@ -95,18 +104,18 @@ pub(crate) fn volume(seen: &VolumeView, driver: &str) -> wire::ProvidedVolume {
     let published = provided
         .published
         .iter()
-        .map(|held| one(wire::MountRole::Pod, held));
+        .map(|attached| one(wire::MountRole::Pod, attached));
     wire::ProvidedVolume {
         handle: provided.handle.clone(),
-        name: seen.name.clone(),
+        name: view.name.clone(),
         kind: kind(provided.kind).into(),
         size_bytes: provided.size,
-        created: seen.created.map(time),
-        mkfs_options: seen.mkfs_options.clone(),
-        accesses: seen.accesses.iter().map(access).collect(),
+        created: view.created.map(time),
+        mkfs_options: view.mkfs_options.clone(),
+        accesses: view.accesses.iter().map(access).collect(),
         attachments: staged.chain(published).collect(),
         device: provided.device.clone().unwrap_or_default(),
-        busy: seen.current_activity().unwrap_or_default(),
+        busy: view.current_activity().unwrap_or_default(),
         trouble: provided.error.clone().unwrap_or_default(),
     }
 }
@@ -115,22 +124,22 @@ pub(crate) fn attachment(
     driver: &str,
     handle: &str,
     role: wire::MountRole,
-    held: &ProvidedAttachment,
+    attached: &ProvidedAttachment,
 ) -> wire::Attachment {
-    let pod = held.pod.clone().unwrap_or_default();
+    let pod = attached.pod.clone().unwrap_or_default();
     wire::Attachment {
         driver: driver.to_owned(),
         handle: handle.to_owned(),
         volume_id: crate::model::ids::VolumeId::csi(driver, handle).to_string(),
         role: role.into(),
-        path: held.path.to_string(),
-        read_only: held.read_only,
-        mode: access_mode(held.access.mode).into(),
-        block: held.access.block,
+        path: attached.path.to_string(),
+        read_only: attached.read_only,
+        mode: access_mode(attached.access.mode).into(),
+        block: attached.access.block,
         pod_uid: pod.uid,
         pod_name: pod.name,
         pod_namespace: pod.namespace,
-        since: Some(time(held.since)),
+        since: Some(time(attached.since)),
         stale: String::new(),
     }
 }

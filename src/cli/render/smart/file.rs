@@ -2,7 +2,7 @@
 
 use crate::analyze::smart::{Health, SmartAnalysis, SmartFinding};
 use crate::cli::render::smart::{hours, label, verdict};
-use crate::cli::render::{heading, label_value_lines, wrapped};
+use crate::cli::render::{heading, label_value_lines, labelled, wrapped};
 use crate::cli::screen::{Screen, Tone, bytes, escape_control};
 use crate::model::finding::Severity;
 
@@ -30,7 +30,7 @@ pub(crate) fn text(smart: &SmartAnalysis, screen: &Screen) -> String {
         ("serial", or_empty(&drive.serial)),
         ("firmware", or_empty(&drive.firmware)),
         ("size", drive.size_bytes.map(bytes).unwrap_or_default()),
-        ("drive says", verdict(smart.passed).to_owned()),
+        ("self-assessment", verdict(smart.passed).to_owned()),
         (
             "temperature",
             drive
@@ -43,7 +43,7 @@ pub(crate) fn text(smart: &SmartAnalysis, screen: &Screen) -> String {
             drive.power_on_hours.map(hours).unwrap_or_default(),
         ),
     ];
-    // What never went wrong is not worth a line.
+    // A count of zero has no line.
     let shown = |metric: &str, value: u64| match metric {
         "temperature" | "power_on_hours" => None,
         "wear_percent" | "spare_percent" => Some(format!("{value} %")),
@@ -60,12 +60,8 @@ pub(crate) fn text(smart: &SmartAnalysis, screen: &Screen) -> String {
             .iter()
             .map(|(label, value)| (label.as_str(), value.clone())),
     );
-    lines.extend(smart.messages.iter().enumerate().map(|(at, text)| {
-        (
-            if at == 0 { "smartctl says" } else { "" },
-            escape_control(text),
-        )
-    }));
+    let messages = smart.messages.iter().map(|text| escape_control(text));
+    lines.extend(labelled("smartctl", messages));
     let mut text = heading(&escape_control(&smart.file), screen);
     text.push_str(&label_value_lines(&lines));
     smart

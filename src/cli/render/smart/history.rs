@@ -4,7 +4,7 @@ use crate::api::wire;
 use crate::cli::render::heading;
 use crate::cli::render::smart::label;
 use crate::cli::screen::{Screen, Tone, escape_control};
-use crate::cli::table::{Column, column, table};
+use crate::cli::table::{Cells, Column, column, plain, table};
 
 const COLUMNS: [Column; 8] = [
     column("VALUE", 0, 0),
@@ -20,11 +20,8 @@ const WIDTH: usize = 24;
 const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
 pub(crate) fn text(history: &wire::SmartHistory, screen: &Screen) -> String {
-    let rows: Vec<Vec<(String, Tone)>> = history
-        .series
-        .iter()
-        .filter_map(|series| row(series, screen))
-        .collect();
+    let series = history.series.iter();
+    let rows: Vec<Cells> = series.filter_map(|it| row(it, screen)).collect();
     let title = heading(
         &format!("history of {}", escape_control(&history.drive_id)),
         screen,
@@ -34,10 +31,10 @@ pub(crate) fn text(history: &wire::SmartHistory, screen: &Screen) -> String {
             "{title}nothing yet: the drive has reported no attribute that decides its health\n"
         );
     }
-    format!("{title}{}", table(&COLUMNS, &rows, screen))
+    format!("{title}{}", table(&COLUMNS, rows, screen))
 }
 
-fn row(series: &wire::SmartSeries, screen: &Screen) -> Option<Vec<(String, Tone)>> {
+fn row(series: &wire::SmartSeries, screen: &Screen) -> Option<Cells> {
     let (first, last) = (series.points.first()?, series.points.last()?);
     let values = || series.points.iter().map(|point| point.value);
     let (least, most) = (values().min()?, values().max()?);
@@ -50,17 +47,17 @@ fn row(series: &wire::SmartSeries, screen: &Screen) -> Option<Vec<(String, Tone)
     };
     Some(vec![
         (label(&series.metric), Tone::Strong),
-        (sparkline(&series.points), Tone::Plain),
-        (first.value.to_string(), Tone::Plain),
+        plain(sparkline(&series.points)),
+        plain(first.value),
         (last.value.to_string(), Tone::Strong),
-        (least.to_string(), Tone::Plain),
-        (most.to_string(), Tone::Plain),
+        plain(least),
+        plain(most),
         (minute(first), Tone::Faint),
         (minute(last), Tone::Faint),
     ])
 }
 
-/// One block for each equal part of the time from the first to the last point. A value stands until
+/// One block for each equal part of the time from the first to the last point. A value holds until
 /// the next point; what rose and fell within a part is shown by its greatest value.
 fn sparkline(points: &[wire::SmartPoint]) -> String {
     let second = |point: &wire::SmartPoint| point.time.as_ref().map_or(0, |time| time.seconds);
@@ -76,7 +73,7 @@ fn sparkline(points: &[wire::SmartPoint]) -> String {
     let block = |value: u64| {
         let range = u128::from(most - least).max(1);
         let step = u128::from(value.saturating_sub(least)) * (BLOCKS.len() as u128 - 1) / range;
-        // What is more than the least is seen to be.
+        // Any value above the least is visibly higher.
         let step = if value > least { step.max(1) } else { step };
         usize::try_from(step)
             .ok()

@@ -108,26 +108,26 @@ fn a_drive_shows_its_values_and_their_changes() {
     insta::assert_snapshot!(smart::section(&drive(smart_response()), &screen(Some(100))), @r#"
 
     SMART
-    state          answered 2 min ago
-    drive says     passed
-    temperature    36 °C
-    powered on     29798 h (3.4 years), 120 power cycles
-    wear           3 % used (1 % more than 3 days ago, last changed 1 day ago)
-    pending        269 (12 more than 3 days ago, last changed 2 h ago)
-    reallocated    4 (unchanged since 2026-02-26 12:00:00)
-    at zero        CRC errors, reported uncorrectable
-    self-tests     one runs, 70 % remain
-                   Extended offline failed: Completed: read failure, 98 hours of power ago
-                   Short offline passed: Completed without error, 798 hours of power ago
-    attributes     2: --attributes shows them
-    family         Acme Spinner
-    asked by       /dev/sda as sat
-    smartctl says  ==> WARNING: a firmware update is available
+    state            answered 2 min ago
+    self-assessment  passed
+    temperature      36 °C
+    powered on       29798 h (3.4 years), 120 power cycles
+    wear             3 % used (1 % more than 3 days ago, last changed 1 day ago)
+    pending          269 (12 more than 3 days ago, last changed 2 h ago)
+    reallocated      4 (unchanged since 2026-02-26 12:00:00)
+    at zero          CRC errors, reported uncorrectable
+    self-tests       one runs, 70 % remain
+                     Extended offline failed: Completed: read failure, 98 hours of power ago
+                     Short offline passed: Completed without error, 798 hours of power ago
+    attributes       2: --attributes shows them
+    family           Acme Spinner
+    device           /dev/sda as sat
+    smartctl         ==> WARNING: a firmware update is available
     "#);
     assert_eq!(
         smart::section(&wire::Drive::default(), &screen(None)),
         "",
-        "SMART is not asked for"
+        "the drive is not polled"
     );
 }
 
@@ -274,13 +274,13 @@ fn a_recorded_answer_is_shown_with_what_it_means() {
         "power_on_time": {"hours": 100}, "user_capacity": {"bytes": 4000787030016}}"#;
     insta::assert_snapshot!(text(healthy), @r#"
     sda.json
-    health       GOOD
-    model        ACME SPIN4000-A
-    serial       AC1
-    size         3.6 TiB
-    drive says   passed
-    temperature  31 °C
-    powered on   100 h
+    health           GOOD
+    model            ACME SPIN4000-A
+    serial           AC1
+    size             3.6 TiB
+    self-assessment  passed
+    temperature      31 °C
+    powered on       100 h
     "#);
     let asleep = r#"{"smartctl": {"version": [7, 3], "exit_status": 2, "messages":
         [{"string": "Device is in STANDBY mode, exit(2)", "severity": "information"}]}, "device": {"name": "/dev/sda", "protocol": "ATA"}}"#;

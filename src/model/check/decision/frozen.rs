@@ -6,7 +6,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::model::check::decision::{
-    CheckOutcome, Decision, DecisionInput, MIN_FROZEN_GAP, live, outcome_text,
+    CheckOutcome, Decision, DecisionInput, MIN_FROZEN_GAP, any_timed_out, completed, live,
+    outcome_text, runs_in_mode,
 };
 use crate::model::check::parse::E2FSCK_ABORTED;
 use crate::model::check::{CheckVerdict, Filesystem, Mode, Problem, Run, RunResult, Termination};
@@ -20,16 +21,8 @@ pub(crate) fn decide(
     runs: &[&Run],
     now: Timestamp,
 ) -> Option<Decision> {
-    let frozen: Vec<&Run> = runs
-        .iter()
-        .copied()
-        .filter(|run| run.mode == Mode::Frozen)
-        .collect();
-    let good: Vec<&Run> = frozen
-        .iter()
-        .copied()
-        .filter(|run| run.result != RunResult::Failed)
-        .collect();
+    let frozen = runs_in_mode(runs, Mode::Frozen);
+    let good = completed(&frozen);
     let gap = situation.terms.gap.max(MIN_FROZEN_GAP);
     if let Some(outcome) = compare_runs(situation.filesystem, &good, gap) {
         return Some(Decision::Done(outcome));
@@ -67,12 +60,9 @@ fn run_after_gap(frozen: &[&Run], gap: Duration, now: Timestamp) -> Decision {
 }
 
 fn refusal(situation: &DecisionInput<'_>, frozen: &[&Run], failed: usize) -> Option<String> {
-    let hopeless = frozen
-        .iter()
-        .find(|run| run.termination == Termination::TimedOut);
     match situation.freeze_refusal {
         Some(why) => Some(why.to_owned()),
-        None if failed >= MAX_FAILED_RUNS || hopeless.is_some() => {
+        None if failed >= MAX_FAILED_RUNS || any_timed_out(frozen) => {
             frozen.last().map(|run| run.failure_reason.clone())
         }
         None => None,
@@ -91,17 +81,17 @@ fn fits_budget(situation: &DecisionInput<'_>, runs: &[&Run]) -> bool {
     fits && !live().any(|run| run.result == RunResult::Clean)
 }
 
-/// A checker stumbles over metadata that moves beneath it, which it does not while writers are
-/// held: xfs_repair crashes, e2fsck gives up in the midst of what it finds. SIGKILL is no
-/// stumbling: it came from outside.
+/// The checker aborted because the metadata changed while it was reading, which cannot happen while
+/// writers are held: xfs_repair crashes, e2fsck gives up between its findings. SIGKILL comes from
+/// outside.
 fn aborted_on_changing_metadata(filesystem: Filesystem, run: &Run) -> bool {
     const SIGKILL: i32 = 9;
     match (filesystem, &run.termination) {
         (Filesystem::Xfs, Termination::Signal(number)) => {
             *number != SIGKILL && run.checker_error.is_none()
         }
-        // Findings, and an operational error: its own words say that it gave up, and nothing else
-        // that anything else went wrong.
+        // Findings, and an operational error: its message reports that it gave up, and no other
+        // message reports another error.
         (Filesystem::Ext4, Termination::Exited(12)) => {
             run.checker_error.as_deref() == Some(E2FSCK_ABORTED) && !run.problems.is_empty()
         }
@@ -119,13 +109,7 @@ pub(crate) fn compare_runs(
     good: &[&Run],
     gap: Duration,
 ) -> Option<CheckOutcome> {
-    let outcome = |verdict, reason| {
-        Some(CheckOutcome {
-            verdict,
-            reason,
-            mode: Mode::Frozen,
-        })
-    };
+    let outcome = |verdict, reason| Some(CheckOutcome::new(verdict, Mode::Frozen, reason));
     let checker = filesystem.checker().0;
     let clean = good
         .iter()
@@ -193,9 +177,5 @@ pub(crate) fn unconfirmed(filesystem: Filesystem, run: &Run, todo: &str) -> Chec
         "With all writers held {}. This is no proof yet; {todo}.",
         outcome_text::describe_run(filesystem, run)
     );
-    CheckOutcome {
-        verdict: CheckVerdict::Inconclusive,
-        reason,
-        mode: Mode::Frozen,
-    }
+    CheckOutcome::new(CheckVerdict::Inconclusive, Mode::Frozen, reason)
 }

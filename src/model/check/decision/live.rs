@@ -1,9 +1,11 @@
 //! Runs over a filesystem that is being written: each run is a vote. The votes can clear the
 //! filesystem, and at most make it suspected.
 
-use crate::model::check::decision::{CheckOutcome, Decision, DecisionInput, outcome_text};
+use crate::model::check::decision::{
+    CheckOutcome, Decision, DecisionInput, any_timed_out, completed, outcome_text, runs_in_mode,
+};
 use crate::model::check::run_result::non_transient;
-use crate::model::check::{CheckVerdict, Filesystem, Mode, Problem, Run, RunResult, Termination};
+use crate::model::check::{CheckVerdict, Filesystem, Mode, Problem, Run, RunResult};
 
 /// Minimum number of votes for a suspicion.
 pub(crate) const MIN_VOTES: usize = 3;
@@ -17,8 +19,8 @@ const LIVE_ARTIFACTS: [&str; 2] = ["block-bitmap-checksum", "inode-bitmap-checks
 /// e2fsck's own hint that counts changed while it was reading.
 const COUNTS_CHANGED: &str = "WARNING: PROGRAMMING BUG IN E2FSCK!";
 
-fn is_live_artifact(flaw: &Problem) -> bool {
-    LIVE_ARTIFACTS.contains(&flaw.kind.as_str()) || flaw.text.starts_with(COUNTS_CHANGED)
+fn is_live_artifact(problem: &Problem) -> bool {
+    LIVE_ARTIFACTS.contains(&problem.kind.as_str()) || problem.text.starts_with(COUNTS_CHANGED)
 }
 
 /// Why no frozen run decided.
@@ -31,23 +33,13 @@ pub(crate) enum NotFrozen {
 }
 
 pub(crate) fn decide(situation: &DecisionInput<'_>, runs: &[&Run]) -> Decision {
-    let live: Vec<&Run> = runs
-        .iter()
-        .copied()
-        .filter(|run| run.mode == Mode::Live)
-        .collect();
-    let good: Vec<&Run> = live
-        .iter()
-        .copied()
-        .filter(|run| run.result != RunResult::Failed)
-        .collect();
+    let live = runs_in_mode(runs, Mode::Live);
+    let good = completed(&live);
     let failed = live.len() - good.len();
     let wanted = usize::try_from(situation.terms.runs)
         .unwrap_or(MIN_VOTES)
         .max(MIN_VOTES);
-    let hopeless = live
-        .iter()
-        .any(|run| run.termination == Termination::TimedOut);
+    let hopeless = any_timed_out(&live);
     let left = why_not_frozen(situation, runs, &live);
     if good.is_empty() && (failed >= MAX_FAILED_RUNS || hopeless) {
         return Decision::Done(outcome_text::failed_outcome(&live, Mode::Live));
@@ -97,11 +89,7 @@ fn why_not_frozen(situation: &DecisionInput<'_>, runs: &[&Run], live: &[&Run]) -
 
 /// The verdict of the completed runs, at least one.
 pub(crate) fn tally_votes(filesystem: Filesystem, good: &[&Run], left: NotFrozen) -> CheckOutcome {
-    let outcome = |verdict, reason| CheckOutcome {
-        verdict,
-        reason,
-        mode: Mode::Live,
-    };
+    let outcome = |verdict, reason| CheckOutcome::new(verdict, Mode::Live, reason);
     let checker = filesystem.checker().0;
     if good.iter().any(|run| run.result == RunResult::Clean) {
         return outcome(
@@ -125,7 +113,7 @@ pub(crate) fn tally_votes(filesystem: Filesystem, good: &[&Run], left: NotFrozen
     };
     let shared: Vec<&Problem> = common_problems(good)
         .into_iter()
-        .filter(|flaw| !is_live_artifact(flaw))
+        .filter(|problem| !is_live_artifact(problem))
         .collect();
     let votes = good.len();
     if filesystem != Filesystem::Xfs && votes >= MIN_VOTES && !shared.is_empty() {
@@ -136,7 +124,7 @@ pub(crate) fn tally_votes(filesystem: Filesystem, good: &[&Run], left: NotFrozen
         );
         return outcome(CheckVerdict::Suspected, reason);
     }
-    let said = if last.problems.is_empty() && last.pending_replay.is_some() {
+    let statement = if last.problems.is_empty() && last.pending_replay.is_some() {
         format!(
             "{checker} found only that the log is dirty, as it is while a filesystem is mounted"
         )
@@ -155,7 +143,7 @@ pub(crate) fn tally_votes(filesystem: Filesystem, good: &[&Run], left: NotFrozen
             "{votes} live runs of {checker} found something, but nothing lasting that all of them share: so does a healthy filesystem under load"
         )
     };
-    outcome(CheckVerdict::Inconclusive, format!("{said}. {todo}."))
+    outcome(CheckVerdict::Inconclusive, format!("{statement}. {todo}."))
 }
 
 /// Problems found by all runs, except those that are transient on healthy filesystems.
@@ -165,10 +153,10 @@ pub(crate) fn common_problems<'a>(runs: &[&'a Run]) -> Vec<&'a Problem> {
     };
     let real = |run: &'a Run| non_transient(&run.problems);
     real(first)
-        .filter(|flaw| {
+        .filter(|problem| {
             others
                 .iter()
-                .all(|run| real(run).any(|other| other.is_same_problem(flaw)))
+                .all(|run| real(run).any(|other| other.is_same_problem(problem)))
         })
         .collect()
 }

@@ -27,8 +27,13 @@ pub(crate) fn describe_run(filesystem: Filesystem, run: &Run) -> String {
     )
 }
 
-pub(crate) fn describe_problems(flaws: &[Problem], more: u64) -> String {
-    let of = |weight| flaws.iter().filter(|flaw| flaw.weight == weight).count();
+pub(crate) fn describe_problems(problems: &[Problem], more: u64) -> String {
+    let of = |weight| {
+        problems
+            .iter()
+            .filter(|problem| problem.weight == weight)
+            .count()
+    };
     let (damage, bookkeeping, transient) = (
         of(Weight::Damage),
         of(Weight::Bookkeeping),
@@ -39,40 +44,35 @@ pub(crate) fn describe_problems(flaws: &[Problem], more: u64) -> String {
         (bookkeeping, "bookkeeping"),
         (transient, "also seen on healthy mounted filesystems"),
     ];
-    let said: Vec<String> = parts
+    let counts: Vec<String> = parts
         .iter()
         .filter(|(count, _)| *count > 0)
         .map(|(count, words)| format!("{count} {words}"))
         .collect();
-    let Some(worst) = flaws.first() else {
+    let Some(worst) = problems.first() else {
         return "nothing in particular".to_owned();
     };
-    let all = flaws.len() as u64 + more;
+    let all = problems.len() as u64 + more;
     let beyond = if more > 0 {
         format!(", {more} more")
     } else {
         String::new()
     };
-    let kind = if damage == 0 {
+    let kind = if damage == 0 && bookkeeping > 0 {
         "; only bookkeeping is wrong"
     } else {
         ""
     };
-    let kind = if bookkeeping == 0 && damage == 0 {
-        ""
-    } else {
-        kind
-    };
     if all == 1 {
         return format!(
             "one flaw ({}{kind}): {}",
-            said.join(", "),
+            counts.join(", "),
             quoted(&worst.text)
         );
     }
     format!(
         "{all} flaws ({}{beyond}{kind}), the worst of them {}",
-        said.join(", "),
+        counts.join(", "),
         quoted(&worst.text)
     )
 }
@@ -104,12 +104,12 @@ pub(crate) fn describe_pending_replay(filesystem: Filesystem, run: &Run, words: 
     };
     let then = match run.mode {
         Mode::Unmounted => {
-            "mount it once, which replays the ".to_owned() + log + ", unmount it and check again"
+            format!("mount it once, which replays the {log}, unmount it and check again")
         }
         Mode::ReadOnly => {
-            "mount it writable once, which replays the ".to_owned() + log + ", and check again"
+            format!("mount it writable once, which replays the {log}, and check again")
         }
-        _ => "replay the ".to_owned() + log + " and check again",
+        _ => format!("replay the {log} and check again"),
     };
     format!(
         "Its {log} waits to be replayed ({}): {what}. To know more, {then}.",
@@ -119,36 +119,24 @@ pub(crate) fn describe_pending_replay(filesystem: Filesystem, run: &Run, words: 
 
 /// No run was completed.
 pub(crate) fn failed_outcome(runs: &[&Run], mode: Mode) -> CheckOutcome {
-    let reason = match runs.last() {
-        None => "Nothing was run.".to_owned(),
-        Some(run) => {
-            let runs = if runs.len() == 1 {
-                "The run".to_owned()
-            } else {
-                format!("None of {} runs", runs.len())
-            };
-            let could = if runs == "The run" {
-                "could not do its work"
-            } else {
-                "could do its work"
-            };
-            let seen = if run.problems.is_empty() {
-                String::new()
-            } else {
-                format!(
-                    " Before that it named {}, which proves nothing so far.",
-                    describe_problems(&run.problems, run.more_problems)
-                )
-            };
-            format!(
-                "{runs} {could}: {}. This says nothing of the filesystem.{seen}",
-                without_full_stop(&run.failure_reason)
-            )
-        }
+    let Some(run) = runs.last() else {
+        return CheckOutcome::new(CheckVerdict::Failed, mode, "Nothing was run.".to_owned());
     };
-    CheckOutcome {
-        verdict: CheckVerdict::Failed,
-        reason,
-        mode,
-    }
+    let subject = match runs.len() {
+        1 => "The run could not do its work".to_owned(),
+        count => format!("None of {count} runs could do its work"),
+    };
+    let found = if run.problems.is_empty() {
+        String::new()
+    } else {
+        format!(
+            " Before that it named {}, which proves nothing so far.",
+            describe_problems(&run.problems, run.more_problems)
+        )
+    };
+    let reason = format!(
+        "{subject}: {}. This says nothing of the filesystem.{found}",
+        without_full_stop(&run.failure_reason)
+    );
+    CheckOutcome::new(CheckVerdict::Failed, mode, reason)
 }

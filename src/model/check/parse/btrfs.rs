@@ -138,8 +138,8 @@ impl State {
 }
 
 /// `Error reading 30474240, -1`: pread(2) failed (read_data_from_disk(),
-/// kernel-shared/extent_io.c). What the block holds is not known then, and all that is said of it
-/// afterwards follows from that.
+/// kernel-shared/extent_io.c). The content of the block is unknown then, and the problems
+/// reported after it follow from that.
 fn is_read_error(line: &str) -> bool {
     let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let parts = line

@@ -175,7 +175,7 @@ const RULES: [ProblemRule; 34] = [
 /// The last line of a run that could not continue.
 pub(crate) const E2FSCK_ABORTED: &str = "e2fsck: aborted";
 
-/// The device does not give what is asked of it: nothing is said of the filesystem.
+/// Errors of the device: no statement about the filesystem.
 /// `(Invalid argument)`: there is nothing where it seeks, since the device has become smaller or
 /// has gone (blkdev_llseek(), block/fops.c); not the library's own
 /// `Invalid argument passed to ext2 library`.
@@ -190,8 +190,8 @@ const DEVICE_ERRORS: [&str; 8] = [
     "Memory allocation failed",
 ];
 
-/// What a bitmap has and the filesystem has not (`-`), or the other way round (`+`). e2fsck tells
-/// of each bitmap once, in one line that may come in parts: what the whole list is decides.
+/// Items that a bitmap has and the filesystem has not (`-`), or the reverse (`+`). e2fsck reports
+/// each bitmap once, in one line that may come in parts; the whole list decides.
 #[derive(Debug, Default)]
 struct Differences {
     problems: ProblemCollector,
@@ -304,8 +304,8 @@ impl State {
         found.begin_problem(kind, ids, weight, line);
     }
 
-    /// `+33618 -(100--200)`: each item is a flaw of its own, so that what two runs share is seen
-    /// among what moves.
+    /// `+33618 -(100--200)`: each item is a flaw of its own, so that problems common to two runs
+    /// are found among those that change.
     fn push_differences(
         &mut self,
         kind: &'static str,
@@ -320,21 +320,13 @@ impl State {
             }
             return;
         }
-        let list = if kind == "block-bitmap" {
-            &mut self.blocks
-        } else {
-            &mut self.inodes
+        let (name, list) = match kind {
+            "block-bitmap" => ("Block", &mut self.blocks),
+            _ => ("Inode", &mut self.inodes),
         };
         list.has_missing |= items.split_whitespace().any(|item| item.starts_with('+'));
         for item in items.split_whitespace() {
-            let text = format!(
-                "{} bitmap differences: {item}",
-                if kind == "block-bitmap" {
-                    "Block"
-                } else {
-                    "Inode"
-                }
-            );
+            let text = format!("{name} bitmap differences: {item}");
             let flaw = Problem {
                 kind: kind.to_owned(),
                 ids: vec![truncate(item, 80).to_owned()],
@@ -350,13 +342,10 @@ impl State {
             found.set_failure(&words);
         }
         for list in [self.blocks, self.inodes] {
+            let transient = self.orphans && !list.has_missing;
             found.merge(
                 list.problems,
-                if self.orphans && !list.has_missing {
-                    Transient
-                } else {
-                    Bookkeeping
-                },
+                if transient { Transient } else { Bookkeeping },
             );
         }
     }
@@ -398,7 +387,7 @@ fn without_question(line: &str) -> &str {
     }
 }
 
-/// Some: the line says nothing about the filesystem; true: it names a phase.
+/// Some: the line is not about the filesystem; true: it names a phase.
 fn boilerplate(line: &str, shape: &str) -> Option<bool> {
     let after_number = line.split_once(": ").map(|(_, rest)| rest);
     match line {

@@ -18,7 +18,7 @@ pub(crate) struct LineTemplate {
     pub ids: Vec<String>,
 }
 
-/// Lines whose template contains `words` are of this kind; the first `ids` of their ids name the
+/// Lines whose template contains `pattern` are of this kind; the first `ids` of their ids name the
 /// objects.
 pub(crate) struct ProblemRule {
     pub pattern: &'static str,
@@ -28,13 +28,13 @@ pub(crate) struct ProblemRule {
 }
 
 pub(crate) const fn rule(
-    words: &'static str,
+    pattern: &'static str,
     kind: &'static str,
     weight: Weight,
     ids: usize,
 ) -> ProblemRule {
     ProblemRule {
-        pattern: words,
+        pattern,
         kind,
         weight,
         ids,
@@ -43,19 +43,15 @@ pub(crate) const fn rule(
 
 /// The first `longest` bytes, at most, in whole characters.
 pub(crate) fn truncate(text: &str, longest: usize) -> &str {
-    let mut end = text.len().min(longest);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    text.get(..end).unwrap_or_default()
+    &text[..text.floor_char_boundary(longest)]
 }
 
 /// A label (`Block bitmap differences:`) is no longer than this, in bytes.
 const MAX_LABEL_BYTES: usize = 64;
 
-/// Of a line that is longer than `longest` bytes: where its first part ends, and the label that
-/// stands before each part. Lists are broken before an item, whatever else has blanks at a blank;
-/// the label's own blanks are none of these. None: it is short enough.
+/// For a line longer than `longest` bytes: the end of its first part, and the label that precedes
+/// each part. A list is split before an item, other text at a blank; the blanks of the label do not
+/// count. None: the line is short enough.
 pub(crate) fn split_point(line: &[u8], longest: usize) -> Option<(usize, &[u8])> {
     if line.len() <= longest {
         return None;
@@ -66,7 +62,7 @@ pub(crate) fn split_point(line: &[u8], longest: usize) -> Option<(usize, &[u8])>
         .position(|byte| *byte == b':')
         .and_then(|colon| line.get(..=colon))
         .unwrap_or_default();
-    // The blank behind the label breaks nothing off.
+    // Not at the blank after the label.
     let after = label.len() + 1;
     let head = line.get(after..=longest).unwrap_or_default();
     let item = head
@@ -74,7 +70,7 @@ pub(crate) fn split_point(line: &[u8], longest: usize) -> Option<(usize, &[u8])>
         .rposition(|pair| matches!(pair, [b' ', b'+' | b'-']));
     let blank = || head.iter().rposition(|byte| *byte == b' ');
     let at = item.or_else(blank).map(|at| at + after).unwrap_or(longest);
-    // A part must be longer than its label, or there is no end to it.
+    // A part must be longer than its label, or splitting would not end.
     Some((
         at.max(after),
         if at > label.len() * 2 { label } else { &[] },
@@ -89,7 +85,7 @@ pub(crate) fn split_line(line: &str, longest: usize) -> Vec<Cow<'_, str>> {
         let head = truncate(&line, at).to_owned();
         let label = line.get(..label.len()).unwrap_or_default();
         let rest = format!("{label}{}", line.get(head.len()..).unwrap_or_default());
-        // Not one character of it: it is passed on as it is.
+        // Nothing was split off: the line is passed on unchanged.
         if rest.len() >= line.len() {
             break;
         }

@@ -44,33 +44,33 @@ impl ProblemCollector {
 
     /// Adds a line to the open problem. False: none is open.
     pub(crate) fn continue_problem(&mut self, text: &str) -> bool {
-        let Some(flaw) = &mut self.open else {
+        let Some(problem) = &mut self.open else {
             return false;
         };
-        let whole = format!("{} {}", flaw.text, text.trim());
-        flaw.text = line_template::truncate(&whole, MAX_TEXT_BYTES).to_owned();
+        let whole = format!("{} {}", problem.text, text.trim());
+        problem.text = line_template::truncate(&whole, MAX_TEXT_BYTES).to_owned();
         true
     }
 
     pub(crate) fn end_problem(&mut self) {
-        if let Some(flaw) = self.open.take() {
-            self.add(flaw);
+        if let Some(problem) = self.open.take() {
+            self.add(problem);
         }
     }
 
-    pub(crate) fn add(&mut self, flaw: Problem) {
+    pub(crate) fn add(&mut self, problem: Problem) {
         if self.seen.len() < MAX_DISTINCT {
             let mut hasher = DefaultHasher::new();
-            (&flaw.kind, &flaw.ids).hash(&mut hasher);
+            (&problem.kind, &problem.ids).hash(&mut hasher);
             if !self.seen.insert(hasher.finish()) {
                 return;
             }
         }
         let place = self
             .problems
-            .partition_point(|kept| kept.weight >= flaw.weight);
+            .partition_point(|kept| kept.weight >= problem.weight);
         if place < MAX_PROBLEMS {
-            self.problems.insert(place, flaw);
+            self.problems.insert(place, problem);
         } else {
             self.omitted = self.omitted.saturating_add(1);
         }
@@ -82,8 +82,8 @@ impl ProblemCollector {
 
     /// Adds all problems of another collector, with a weight that is known only now.
     pub(crate) fn merge(&mut self, other: ProblemCollector, weight: Weight) {
-        for flaw in other.problems {
-            self.add(Problem { weight, ..flaw });
+        for problem in other.problems {
+            self.add(Problem { weight, ..problem });
         }
         self.omitted = self.omitted.saturating_add(other.omitted);
     }
@@ -110,7 +110,7 @@ impl ProblemCollector {
     pub(crate) fn has_kind(&self, kinds: &[&str]) -> bool {
         self.problems
             .iter()
-            .any(|flaw| kinds.contains(&flaw.kind.as_str()))
+            .any(|problem| kinds.contains(&problem.kind.as_str()))
     }
 
     pub(crate) fn any_above(&self, weight: Weight) -> bool {

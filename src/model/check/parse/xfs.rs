@@ -237,7 +237,7 @@ impl State {
             }
             return found.begin_problem("inode-links", shape.ids, Transient, line);
         }
-        // In one phase it says what is wrong, in a later one what it would do about it: the same
+        // One phase reports the problem, a later one the repair that it would make: the same
         // flaw.
         let head = addressless
             .find(", would ")
@@ -284,7 +284,7 @@ fn is_phase(line: &str) -> bool {
     })
 }
 
-/// Without the place in the program's code, which differs with each run: `detected at
+/// Without the address in the program's code, which differs with each run: `detected at
 /// 0x55c1e0a2d1a0, xfs_agf block 0x1/0x200`.
 fn without_address(line: &str) -> String {
     let Some((before, after)) = line.split_once(" detected at 0x") else {

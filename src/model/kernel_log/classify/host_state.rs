@@ -113,11 +113,10 @@ impl HostState {
             (RecordKind::Ata(_), DeviceName::Ata { .. }) => {
                 self.last_ata = Some((parsed.device.clone(), now.seq))
             }
-            (RecordKind::Scsi(_), DeviceName::Hctl(_)) => {
-                self.last_scsi = Some((parsed.device.clone(), parsed.other_name.clone(), now.seq))
-            }
-            (RecordKind::Scsi(_), DeviceName::Block(_))
-                if matches!(parsed.other_name, Some(DeviceName::Hctl(_))) =>
+            (RecordKind::Scsi(_), device)
+                if matches!(device, DeviceName::Hctl(_))
+                    || matches!(device, DeviceName::Block(_))
+                        && matches!(parsed.other_name, Some(DeviceName::Hctl(_))) =>
             {
                 self.last_scsi = Some((parsed.device.clone(), parsed.other_name.clone(), now.seq));
             }

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use crate::model::kernel_log::classify::host_state::HostState;
 use crate::model::kernel_log::classify::{PendingNotices, RecordContext};
-use crate::model::kernel_log::event::{Blame, Class, Domain, Event, Line, LineOrigin};
+use crate::model::kernel_log::event::{Blame, Class, Domain, Event, Line};
 use crate::model::kernel_log::incident::{
     ClassSet, ExpectedFailure, Incident, LogPosition, ScsiCommand,
 };
@@ -28,7 +28,7 @@ pub(super) struct IncidentUpdate<'a> {
 impl IncidentUpdate<'_> {
     pub(crate) fn apply(&mut self, context: &RecordContext<'_>) {
         let parsed = context.parsed;
-        let of_filesystem = context.rule.behavior.domain == Domain::Filesystem;
+        let of_filesystem = context.rule.family.domain == Domain::Filesystem;
         if !matches!(parsed.kind, RecordKind::Scsi(_)) {
             self.finish_command(context.position, context.line.time);
         }
@@ -42,13 +42,11 @@ impl IncidentUpdate<'_> {
                 if !of_filesystem {
                     self.incident.expected_failure = None;
                 }
-                let role = context.rule.behavior.role;
+                let role = context.rule.family.role;
                 if role == Some(Role::TargetReset) && self.incident.device_reset {
                     let stronger = RecordContext {
                         rule: &derived::RESET_UNANSWERED,
-                        parsed,
-                        line: context.line.clone(),
-                        position: context.position,
+                        ..*context
                     };
                     return self.emit(&stronger, *class, *blame, true);
                 }
@@ -70,21 +68,19 @@ impl IncidentUpdate<'_> {
             RecordKind::Effect(class @ Class::Io, blame)
                 if self.incident.ata.failed_command_unknown =>
             {
-                let placeless = ParsedRecord {
+                let without_sector = ParsedRecord {
                     sector: None,
                     ..parsed.clone()
                 };
                 let context = RecordContext {
-                    rule: context.rule,
-                    parsed: &placeless,
-                    line: context.line.clone(),
-                    position: context.position,
+                    parsed: &without_sector,
+                    ..*context
                 };
                 self.apply_effect(&context, *class, *blame);
             }
             RecordKind::Effect(class, blame) => self.apply_effect(context, *class, *blame),
             RecordKind::Continuation => {
-                if context.rule.behavior.role == Some(Role::FailedRequest)
+                if context.rule.family.role == Some(Role::FailedRequest)
                     && !self.incident.reported.contains(Class::Medium)
                 {
                     self.pending.add_rejected_request(parsed);
@@ -140,9 +136,7 @@ impl IncidentUpdate<'_> {
             {
                 let weaker = RecordContext {
                     rule: &derived::MEDIUM_WITHOUT_SECTOR,
-                    parsed: context.parsed,
-                    line: context.line.clone(),
-                    position: context.position,
+                    ..*context
                 };
                 return if joins {
                     self.emit_continuation(&weaker, Some(blame))
@@ -245,9 +239,8 @@ impl IncidentUpdate<'_> {
             }
             Interpretation::Cause(class, blame) => {
                 let device = self.host.device_of_key(&self.incident.key);
-                let also = self.host.recent_other_name(&device);
                 let parsed = ParsedRecord {
-                    other_name: also,
+                    other_name: self.host.recent_other_name(&device),
                     ..ParsedRecord::new(device, RecordKind::Cause(class, blame))
                 };
                 let line = self
@@ -255,11 +248,7 @@ impl IncidentUpdate<'_> {
                     .decisive_line
                     .take()
                     .or_else(|| self.incident.first_unreported.clone())
-                    .unwrap_or(Line {
-                        time,
-                        text: String::new(),
-                        origin: LineOrigin::KernelLog,
-                    });
+                    .unwrap_or_else(|| Line::of_kernel_log(time, String::new()));
                 let rule = match class {
                     Class::Medium if command.is_software_sense() => &derived::SOFTWARE_SENSE,
                     Class::Medium => &derived::SENSE_MEDIUM,
@@ -276,7 +265,7 @@ impl IncidentUpdate<'_> {
                 let context = RecordContext {
                     rule,
                     parsed: &parsed,
-                    line,
+                    line: &line,
                     position: now,
                 };
                 let again = class == Class::Medium && self.incident.pending_repeats > 0;
@@ -356,7 +345,7 @@ impl IncidentUpdate<'_> {
         new: bool,
     ) {
         let parsed = context.parsed;
-        let suppressed = if context.rule.behavior.is_rate_limited {
+        let suppressed = if context.rule.family.is_rate_limited {
             self.pending.suppressed.take().map_or(0, |(count, _)| count)
         } else {
             0

@@ -10,239 +10,216 @@ use crate::model::kernel_log::parsed_record::{
     AtaRecord, DeviceKind, MatchedText, ParsedRecord, RecordKind, TopologyUpdate,
 };
 use crate::model::kernel_log::rule::RuleAction::*;
-use crate::model::kernel_log::rule::{Behavior, DRIVE, Evidence, Rule};
+use crate::model::kernel_log::rule::{DRIVE, Evidence, Rule, RuleAction, RuleFamily};
 
-const ATA: Behavior = DRIVE.with_evidence(Evidence::DriveStatus);
+const ATA: RuleFamily = DRIVE
+    .with_prefix("ata")
+    .with_evidence(Evidence::DriveStatus);
+
+/// The device has not come back from a reset.
+const RESET_FAILED: RuleAction = Record(RecordKind::Ata(AtaRecord::ResetFailed));
 
 pub(crate) const RULES: &[Rule] = &[
-    ATA.rule(
+    ATA.with_prefix("").rule(
         "ata-outcome",
-        "",
         "Emask 0x",
-        Parse(error_mask),
+        ParseKind(error_mask),
         "drivers/ata/libata-eh.c ata_eh_link_report(), ata_err_string(); 3.10-6.18",
     ),
     ATA.rule(
         "ata-exception",
-        "ata",
         ": exception ",
-        Parse(exception),
+        ParseKind(exception),
         "drivers/ata/libata-eh.c ata_eh_link_report(); 3.10-6.18",
     ),
+    // Precedes the exception that it belongs to.
     ATA.rule(
         "ata-queue-log",
-        "ata",
         ": failed to read log page 10h",
-        Parse(ncq_log_unreadable),
+        Record(RecordKind::Ata(AtaRecord::NcqLogUnreadable)),
         "drivers/ata/libata-eh.c, libata-sata.c ata_eh_analyze_ncq_error(); 3.10-6.18",
     ),
     ATA.rule(
         "ata-command",
-        "ata",
         ": failed command: ",
         Continuation,
         "drivers/ata/libata-eh.c ata_eh_link_report(); 3.10-6.18",
     ),
     ATA.rule(
         "ata-status",
-        "ata",
         ": status: {",
         Continuation,
         "drivers/ata/libata-eh.c ata_eh_link_report(); 3.10-6.18",
     ),
     ATA.rule(
         "ata-error",
-        "ata",
         ": error: {",
-        Parse(error_register),
+        ParseKind(error_register),
         "drivers/ata/libata-eh.c ata_eh_link_report(); 3.10-6.18",
     ),
     ATA.rule(
         "ata-serror",
-        "ata",
         ": SError: {",
-        Parse(serror),
+        ParseKind(serror),
         "drivers/ata/libata-eh.c ata_eh_link_report(); 3.10-6.18",
     ),
     ATA.rule(
         "ata-interface",
-        "ata",
         "interface fatal error",
-        Parse(interface_error),
+        Record(RecordKind::Ata(AtaRecord::Error(Transport, Unclear))),
         "drivers/ata/libahci.c ahci_error_intr(); 3.10-6.18",
     ),
     ATA.rule(
         "ata-hard-reset",
-        "ata",
         ": hard resetting ",
-        Parse(link_reset),
+        Record(RecordKind::Ata(AtaRecord::LinkReset)),
         "drivers/ata/libata-eh.c ata_eh_reset(); 3.10-6.18",
     ),
     ATA.rule(
         "ata-soft-reset",
-        "ata",
         ": soft resetting ",
-        Parse(link_reset),
+        Record(RecordKind::Ata(AtaRecord::LinkReset)),
         "drivers/ata/libata-eh.c ata_eh_reset(); 3.10-6.18",
     ),
     ATA.rule(
         "ata-slow",
-        "ata",
         ": link is slow to respond",
-        Parse(reset_failed),
+        RESET_FAILED,
         "drivers/ata/libata-core.c ata_wait_ready(); 3.10-6.18",
     ),
     ATA.rule(
         "ata-comreset",
-        "ata",
         ": COMRESET failed",
-        Parse(reset_failed),
+        RESET_FAILED,
         "drivers/ata/libata-core.c sata_link_hardreset(); 3.10-6.18",
     ),
     ATA.rule(
         "ata-srst",
-        "ata",
         ": SRST failed",
-        Parse(reset_failed),
+        RESET_FAILED,
         "drivers/ata/libata-sff.c ata_sff_softreset(); 3.10-6.18",
     ),
     ATA.rule(
         "ata-softreset",
-        "ata",
         ": softreset failed",
-        Parse(reset_failed),
+        RESET_FAILED,
         "drivers/ata/libahci.c ahci_do_softreset(); 3.10-6.18",
     ),
     ATA.rule(
         "ata-reset-failed",
-        "ata",
         ": reset failed",
-        Parse(reset_failed),
+        RESET_FAILED,
         "drivers/ata/libata-eh.c ata_eh_reset(); 3.10-6.18",
     ),
     ATA.rule(
         "ata-device-not-ready",
-        "ata",
         ": device not ready",
-        Parse(reset_failed),
+        RESET_FAILED,
         "drivers/ata/libahci.c, libata-core.c; 3.10-6.18",
     ),
     ATA.rule(
         "ata-speed",
-        "ata",
         ": limiting SATA link speed to",
         Continuation,
         "drivers/ata/libata-core.c sata_down_spd_limit(); 3.10-6.18",
     ),
     ATA.rule(
         "ata-identify",
-        "ata",
         ": failed to IDENTIFY",
-        Parse(reset_failed),
+        RESET_FAILED,
         "drivers/ata/libata-core.c ata_dev_read_id(); 3.10-6.18",
     ),
     ATA.rule(
         "ata-revalidation",
-        "ata",
         ": revalidation failed",
-        Parse(reset_failed),
+        RESET_FAILED,
         "drivers/ata/libata-core.c ata_dev_revalidate(); 3.10-6.18",
     ),
     ATA.rule(
         "ata-identify-aborted",
-        "ata",
         ": both IDENTIFYs aborted",
-        Parse(reset_failed),
+        RESET_FAILED,
         "drivers/ata/libata-core.c ata_dev_read_id(); 3.10-6.18",
     ),
     ATA.rule(
         "ata-qc-timeout",
-        "ata",
         ": qc timeout",
-        Parse(reset_failed),
+        RESET_FAILED,
         "drivers/ata/libata-core.c ata_exec_internal_sg(); 3.10-6.18",
     ),
     ATA.rule(
         "ata-link-down",
-        "ata",
         ": SATA link down",
-        Parse(link_down),
+        Record(RecordKind::Ata(AtaRecord::LinkDown)),
         "drivers/ata/libata-core.c sata_print_link_status(); 3.10-6.18",
     ),
     ATA.rule(
         "ata-works",
-        "ata",
         ": configured for ",
-        Parse(configured),
+        Record(RecordKind::Ata(AtaRecord::Configured)),
         "drivers/ata/libata-core.c ata_dev_set_mode(); 3.10-6.18",
     ),
     ATA.rule(
         "ata-complete",
-        "ata",
         ": EH complete",
         Continuation,
         "drivers/ata/libata-eh.c ata_scsi_port_error_handler(); 3.10-6.18",
     ),
     ATA.rule(
         "ata-disabled",
-        "ata",
         ": disabled",
-        Parse(disabled),
+        ParseKind(disabled),
         "drivers/ata/libata-eh.c ata_dev_disable(); 3.10-6.11",
     ),
     ATA.rule(
         "ata-disable-device",
-        "ata",
         ": disable device",
-        Parse(disabled),
+        ParseKind(disabled),
         "drivers/ata/libata-eh.c ata_dev_disable(); 6.1-6.18",
     ),
     ATA.rule(
         "ata-standby",
-        "ata",
         ": Entering standby power mode",
-        Parse(standby),
+        Record(RecordKind::Ata(AtaRecord::Standby)),
         "drivers/ata/libata-core.c ata_dev_power_set_standby(); 6.7-6.18, and stable",
     ),
     ATA.rule(
         "ata-detaching",
-        "ata",
         ": detaching (SCSI ",
         Parse(detaching),
         "drivers/ata/libata-scsi.c ata_scsi_remove_dev(); 3.10-6.18",
     ),
     ATA.rule(
         "ata-atapi",
-        "ata",
         ": ATAPI: ",
-        Parse(atapi),
+        Record(RecordKind::Topology(TopologyUpdate::Kind(
+            DeviceKind::Other,
+        ))),
         "drivers/ata/libata-core.c ata_dev_configure(); 3.10-6.18",
     ),
     ATA.rule(
         "ata-port",
-        "ata",
         "ATA max ",
         Parse(port),
         "drivers/ata/libata-core.c ata_host_register(); 3.10-6.18",
     ),
     ATA.rule(
         "ata-model",
-        "ata",
         ": ATA-",
-        Parse(model),
+        ParseKind(model),
         "drivers/ata/libata-core.c ata_dev_print_features(); 3.10-6.18",
     ),
 ];
 
 /// `res 41/40:… Emask 0x409 (media error) <F>`; in texts also with rsyslog's `#012` and torn lines.
 /// The exception's own Emask has no text.
-fn error_mask(text: &MatchedText<'_>) -> Option<ParsedRecord> {
+fn error_mask(text: &MatchedText<'_>) -> Option<RecordKind> {
     let at = text.before.rfind("res ")?;
     if text.before[at..].len() > 80 {
         return None;
     }
     let words = text.after.split_once('(')?.1.split_once(')')?.0;
-    let part = match words {
+    let record = match words {
         "media error" => AtaRecord::Error(Medium, Yes),
         "timeout" => AtaRecord::Error(Timeout, Unclear),
         "ATA bus error" => AtaRecord::Error(Transport, Unclear),
@@ -251,10 +228,10 @@ fn error_mask(text: &MatchedText<'_>) -> Option<ParsedRecord> {
         // "device error", "invalid argument", "unknown error", "NCQ error"
         _ => AtaRecord::DeviceError,
     };
-    Some(ParsedRecord::from_text(text, RecordKind::Ata(part)))
+    Some(RecordKind::Ata(record))
 }
 
-fn exception(text: &MatchedText<'_>) -> Option<ParsedRecord> {
+fn exception(text: &MatchedText<'_>) -> Option<RecordKind> {
     let active = text
         .after
         .split_once("SAct 0x")
@@ -263,26 +240,15 @@ fn exception(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     let queued = active
         .and_then(|bits| u32::from_str_radix(bits, 16).ok())
         .map_or(0, u32::count_ones);
-    Some(ParsedRecord::from_text(
-        text,
-        RecordKind::Ata(AtaRecord::Exception { queued }),
-    ))
-}
-
-/// Precedes the exception that it belongs to.
-fn ncq_log_unreadable(text: &MatchedText<'_>) -> Option<ParsedRecord> {
-    Some(ParsedRecord::from_text(
-        text,
-        RecordKind::Ata(AtaRecord::NcqLogUnreadable),
-    ))
+    Some(RecordKind::Ata(AtaRecord::Exception { queued }))
 }
 
 /// `error: { UNC }`: the sector cannot be read. `{ ICRC ABRT }`: the cable corrupted the data. A
 /// value with all bits set is not a register's content.
-fn error_register(text: &MatchedText<'_>) -> Option<ParsedRecord> {
+fn error_register(text: &MatchedText<'_>) -> Option<RecordKind> {
     let bits = text.after.split('}').next()?;
     let has = |bit: &str| bits.split(' ').any(|word| word == bit);
-    let part = match () {
+    Some(match () {
         () if has("UNC") && has("ICRC") => RecordKind::Continuation,
         () if has("ICRC") => RecordKind::Ata(AtaRecord::Error(Transport, Unclear)),
         () if has("UNC") || has("AMNF") => RecordKind::Ata(AtaRecord::Error(Medium, Yes)),
@@ -290,12 +256,11 @@ fn error_register(text: &MatchedText<'_>) -> Option<ParsedRecord> {
         // beyond its end.
         () if has("IDNF") => RecordKind::Ata(AtaRecord::Error(Medium, Unclear)),
         () => RecordKind::Continuation,
-    };
-    Some(ParsedRecord::from_text(text, part))
+    })
 }
 
 /// Errors on the link; hot plugging sets other bits (PHYRdyChg, CommWake, DevExch).
-fn serror(text: &MatchedText<'_>) -> Option<ParsedRecord> {
+fn serror(text: &MatchedText<'_>) -> Option<RecordKind> {
     let bits = text.after.split('}').next()?;
     let wire = [
         "10B8B",
@@ -308,61 +273,16 @@ fn serror(text: &MatchedText<'_>) -> Option<ParsedRecord> {
         "UnrecovData",
     ];
     let bad = bits.split(' ').any(|word| wire.contains(&word));
-    Some(ParsedRecord::from_text(
-        text,
-        if bad {
-            RecordKind::Ata(AtaRecord::Error(Transport, Unclear))
-        } else {
-            RecordKind::Continuation
-        },
-    ))
+    Some(if bad {
+        RecordKind::Ata(AtaRecord::Error(Transport, Unclear))
+    } else {
+        RecordKind::Continuation
+    })
 }
 
-fn interface_error(text: &MatchedText<'_>) -> Option<ParsedRecord> {
-    Some(ParsedRecord::from_text(
-        text,
-        RecordKind::Ata(AtaRecord::Error(Transport, Unclear)),
-    ))
-}
-
-fn link_reset(text: &MatchedText<'_>) -> Option<ParsedRecord> {
-    Some(ParsedRecord::from_text(
-        text,
-        RecordKind::Ata(AtaRecord::LinkReset),
-    ))
-}
-
-fn reset_failed(text: &MatchedText<'_>) -> Option<ParsedRecord> {
-    Some(ParsedRecord::from_text(
-        text,
-        RecordKind::Ata(AtaRecord::ResetFailed),
-    ))
-}
-
-fn link_down(text: &MatchedText<'_>) -> Option<ParsedRecord> {
-    Some(ParsedRecord::from_text(
-        text,
-        RecordKind::Ata(AtaRecord::LinkDown),
-    ))
-}
-
-fn configured(text: &MatchedText<'_>) -> Option<ParsedRecord> {
-    Some(ParsedRecord::from_text(
-        text,
-        RecordKind::Ata(AtaRecord::Configured),
-    ))
-}
-
-fn disabled(text: &MatchedText<'_>) -> Option<ParsedRecord> {
+fn disabled(text: &MatchedText<'_>) -> Option<RecordKind> {
     let whole = text.after.trim().is_empty();
-    whole.then(|| ParsedRecord::from_text(text, RecordKind::Ata(AtaRecord::Disabled)))
-}
-
-fn standby(text: &MatchedText<'_>) -> Option<ParsedRecord> {
-    Some(ParsedRecord::from_text(
-        text,
-        RecordKind::Ata(AtaRecord::Standby),
-    ))
+    whole.then_some(RecordKind::Ata(AtaRecord::Disabled))
 }
 
 fn detaching(text: &MatchedText<'_>) -> Option<ParsedRecord> {
@@ -373,19 +293,11 @@ fn detaching(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     })
 }
 
-fn atapi(text: &MatchedText<'_>) -> Option<ParsedRecord> {
-    Some(ParsedRecord::from_text(
-        text,
-        RecordKind::Topology(TopologyUpdate::Kind(DeviceKind::Other)),
-    ))
-}
-
-fn model(text: &MatchedText<'_>) -> Option<ParsedRecord> {
+fn model(text: &MatchedText<'_>) -> Option<RecordKind> {
     let model = text.after.split_once(": ")?.1;
-    Some(ParsedRecord::from_text(
-        text,
-        RecordKind::Topology(TopologyUpdate::Model(model.chars().take(60).collect())),
-    ))
+    Some(RecordKind::Topology(TopologyUpdate::Model(
+        model.chars().take(60).collect(),
+    )))
 }
 
 fn port(text: &MatchedText<'_>) -> Option<ParsedRecord> {

@@ -3,7 +3,6 @@
 use crate::model::kernel_log::device_name;
 use crate::model::kernel_log::event::Blame::*;
 use crate::model::kernel_log::event::Class::*;
-use crate::model::kernel_log::event::DeviceName;
 use crate::model::kernel_log::parsed_record::{MatchedText, ParsedRecord, RecordKind};
 use crate::model::kernel_log::rule::RuleAction::*;
 use crate::model::kernel_log::rule::{DRIVE, Rule};
@@ -11,42 +10,37 @@ use crate::model::kernel_log::rule::{DRIVE, Rule};
 pub(crate) const RULES: &[Rule] = &[
     DRIVE.rule(
         "bcache-backing-ahead",
-        "",
         "Read-ahead I/O failed on backing device, ignore",
         Ignore,
         "drivers/md/bcache/io.c bch_count_backing_io_errors(); 5.0-6.18",
     ),
     DRIVE.rule(
         "bcache-backing",
-        "",
         "IO error on backing device, unrecoverable",
         Parse(device_before_colon),
         "drivers/md/bcache/io.c bch_count_backing_io_errors(); 4.18-6.18",
     ),
     DRIVE.rule(
         "bcache-cache",
-        "",
         "bch_count_io_errors()",
         Parse(device_after),
         "drivers/md/bcache/io.c bch_count_io_errors(); 3.10-6.18",
     ),
     DRIVE.rule(
         "bcache-too-many",
-        "",
         "too many IO errors",
         Parse(device_before_colon),
         "drivers/md/bcache/io.c bch_count_io_errors(); 3.10-6.18",
     ),
+    // The cache is disabled; the record does not name its device.
     DRIVE.rule(
         "bcache-set",
-        "",
         "bch_cache_set_error()",
-        Parse(cache_set),
+        Cause(Removed, Unclear),
         "drivers/md/bcache/super.c bch_cache_set_error(); 3.10-6.18",
     ),
     DRIVE.rule(
         "bcache-insert",
-        "",
         "bch_btree_insert() error",
         Continuation,
         "drivers/md/bcache/btree.c bch_btree_insert(); 3.10-6.18",
@@ -76,12 +70,4 @@ fn device_before_colon(text: &MatchedText<'_>) -> Option<ParsedRecord> {
             .next()?,
     )?;
     Some(ParsedRecord::new(device, RecordKind::Effect(Io, Unclear)))
-}
-
-/// The cache is disabled; the record does not name its device.
-fn cache_set(_: &MatchedText<'_>) -> Option<ParsedRecord> {
-    Some(ParsedRecord::new(
-        DeviceName::Unnamed,
-        RecordKind::Cause(Removed, Unclear),
-    ))
 }

@@ -5,51 +5,47 @@ use crate::model::kernel_log::device_name;
 use crate::model::kernel_log::event::Blame::*;
 use crate::model::kernel_log::event::Class::*;
 use crate::model::kernel_log::event::{DeviceName, Operation};
-use crate::model::kernel_log::parsed_record::{MatchedText, ParsedRecord, RecordKind};
+use crate::model::kernel_log::parsed_record::{
+    MatchedText, ParsedRecord, RecordKind, leading_digits,
+};
 use crate::model::kernel_log::rule::RuleAction::*;
-use crate::model::kernel_log::rule::{Behavior, DRIVE, Role, Rule};
+use crate::model::kernel_log::rule::{DRIVE, Role, Rule, RuleFamily};
 
-const BLOCK: Behavior = DRIVE.rate_limited();
+const BLOCK: RuleFamily = DRIVE.rate_limited();
 
 pub(crate) const RULES: &[Rule] = &[
     BLOCK.with_role(Role::FailedRequest).rule(
         "block-error",
-        "",
         " error, dev ",
         Parse(status),
         "block/blk-core.c blk_update_request(), print_req_error(), blk-mq.c blk_print_req_error(); 3.10-6.18",
     ),
     BLOCK.rule(
         "block-buffer",
-        "",
         "Buffer I/O error on dev",
         Parse(buffer),
         "fs/buffer.c buffer_io_error(), fs/ext4/page-io.c; 3.10-6.18",
     ),
-    BLOCK.rule(
+    BLOCK.with_prefix("lost page write due to").rule(
         "block-lost-page",
-        "lost page write due to",
         "I/O error on ",
         Parse(lost_page),
         "fs/buffer.c end_buffer_async_write(); up to 4.3",
     ),
     BLOCK.rule(
         "block-lost-write",
-        "",
         "lost async page write due to",
         Parse(lost_page),
         "fs/buffer.c; 4.4.0",
     ),
     BLOCK.rule(
         "block-gone",
-        "",
         " detected capacity change from ",
         Parse(capacity_change),
         "block/genhd.c, fs/block_dev.c check_disk_size_change(); 3.10-6.18",
     ),
     BLOCK.rule(
         "block-beyond",
-        "",
         ": rw=",
         Parse(beyond_end_of_device),
         "block/blk-core.c handle_bad_sector(), bio_check_eod(): 3.10-4.4 a record of its own, 4.5-5.11 `\n%s: rw=%d, want=%llu, limit=%llu`, \
@@ -57,21 +53,18 @@ pub(crate) const RULES: &[Rule] = &[
     ),
     BLOCK.rule(
         "block-beyond-head",
-        "",
         "attempt to access beyond end of device",
         Ignore,
         "block/blk-core.c handle_bad_sector(): the next line names the device; 3.10-6.18",
     ),
     BLOCK.rule(
         "block-io-hung",
-        "",
         "blk_cloned_rq_check_limits: over max size limit",
         Ignore,
         "block/blk-core.c; 3.10-5.15",
     ),
     DRIVE.rule(
         "suppressed",
-        "",
         " callbacks suppressed",
         Parse(suppressed),
         "lib/ratelimit.c ___ratelimit(); 3.10-6.18",
@@ -90,8 +83,8 @@ fn status(text: &MatchedText<'_>) -> Option<ParsedRecord> {
         "device offline" => RecordKind::Effect(Removed, Unclear),
         // BLK_STS_PROTECTION: the integrity tags of the data are wrong; the culprit is unknown.
         "protection" => RecordKind::Effect(Io, Unclear),
-        // Target (illegal request, hardware error: the sense data tell which), nexus, space, zones,
-        // resources: without sense data the host is the cause.
+        // Target (illegal request, hardware error: the sense data distinguish them), nexus, space,
+        // zones, resources: without sense data the host is the cause.
         _ => RecordKind::Continuation,
     };
     let device = device_name::parse_block(text.after)?;
@@ -99,10 +92,6 @@ fn status(text: &MatchedText<'_>) -> Option<ParsedRecord> {
         .after
         .split_once("sector ")
         .map_or("", |(_, rest)| rest);
-    let end = rest
-        .bytes()
-        .position(|byte| !byte.is_ascii_digit())
-        .unwrap_or(rest.len());
     let operation = rest
         .split_once(":(")
         .and_then(|(_, rest)| rest.split_once(')'))
@@ -113,7 +102,7 @@ fn status(text: &MatchedText<'_>) -> Option<ParsedRecord> {
             _ => Operation::Other,
         });
     // (sector_t)-1 stands for no sector.
-    let sector = rest[..end]
+    let sector = leading_digits(rest)
         .parse()
         .ok()
         .filter(|sector| *sector < u64::MAX >> 9);
@@ -176,11 +165,7 @@ fn beyond_end_of_device(text: &MatchedText<'_>) -> Option<ParsedRecord> {
         return None;
     }
     let limit = text.after.split_once(" limit=")?.1;
-    let digits = limit
-        .bytes()
-        .position(|byte| !byte.is_ascii_digit())
-        .unwrap_or(limit.len());
-    if limit[..digits].parse::<u64>().ok()? == 0 {
+    if leading_digits(limit).parse::<u64>().ok()? == 0 {
         return None;
     }
     Some(ParsedRecord::new(

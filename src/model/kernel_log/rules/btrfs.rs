@@ -6,196 +6,169 @@ use crate::model::kernel_log::event::Class::*;
 use crate::model::kernel_log::event::DeviceName;
 use crate::model::kernel_log::parsed_record::{MatchedText, ParsedRecord, RecordKind};
 use crate::model::kernel_log::rule::RuleAction::*;
-use crate::model::kernel_log::rule::{Behavior, FILESYSTEM, Rule};
+use crate::model::kernel_log::rule::{FILESYSTEM, Rule, RuleFamily};
 
-const BTRFS: Behavior = FILESYSTEM.rate_limited();
+const BTRFS: RuleFamily = FILESYSTEM.rate_limited();
 
 pub(crate) const RULES: &[Rule] = &[
-    BTRFS.rule(
+    BTRFS.with_prefix("BTRFS info").rule(
         "btrfs-info",
-        "BTRFS info",
         " errs: wr ",
         Ignore,
         "fs/btrfs/volumes.c btrfs_dev_stat_print_on_load(): counters at mount are of the past; 3.10-6.18",
     ),
     BTRFS.rule(
         "btrfs-counters",
-        "",
         " errs: wr ",
         Parse(counters),
         "fs/btrfs/volumes.c btrfs_dev_stat_print_on_error(); 3.10-6.18",
     ),
     BTRFS.rule(
         "btrfs-lost-page",
-        "",
         "lost page write due to ",
         Parse(lost_page),
         "fs/btrfs/disk-io.c btrfs_end_super_write(); 3.10-6.18",
     ),
     BTRFS.rule(
         "btrfs-super",
-        "",
         "error writing primary super block to device",
         Effect(FsError, Unclear),
         "fs/btrfs/disk-io.c write_dev_supers(); 4.20-6.18",
     ),
     BTRFS.rule(
         "btrfs-read-only",
-        "",
         "forced readonly",
         Cause(ReadOnly, Unclear),
         "fs/btrfs/super.c, messages.c btrfs_handle_fs_error(); 3.10-6.18",
     ),
     BTRFS.rule(
         "btrfs-csum",
-        "",
         "csum failed ",
         Cause(FsCorruption, Unclear),
         "fs/btrfs/btrfs_inode.h btrfs_print_data_csum_error(), inode.c; 3.10-6.18",
     ),
     BTRFS.rule(
         "btrfs-checksum-at",
-        "",
         "checksum error at logical ",
         Cause(FsCorruption, Unclear),
         "fs/btrfs/scrub.c scrub_print_warning(); 3.10-6.18",
     ),
     BTRFS.rule(
         "btrfs-verify",
-        "",
         "checksum verify failed on ",
         Cause(FsCorruption, Unclear),
         "fs/btrfs/disk-io.c; 3.10-6.18",
     ),
     BTRFS.rule(
         "btrfs-transid",
-        "",
         "parent transid verify failed on ",
         Cause(FsCorruption, Unclear),
         "fs/btrfs/disk-io.c verify_parent_transid(); 3.10-6.18",
     ),
     BTRFS.rule(
         "btrfs-tree-start",
-        "",
         "bad tree block start",
         Cause(FsCorruption, Unclear),
         "fs/btrfs/disk-io.c btree_readpage_end_io_hook(); 3.10-6.18",
     ),
     BTRFS.rule(
         "btrfs-tree-level",
-        "",
         "bad tree block level",
         Cause(FsCorruption, Unclear),
         "fs/btrfs/disk-io.c; 3.10-6.18",
     ),
-    BTRFS.rule(
+    BTRFS.with_prefix("BTRFS ").rule(
         "btrfs-leaf",
-        "BTRFS ",
         "corrupt leaf",
         Cause(FsCorruption, Unclear),
         "fs/btrfs/tree-checker.c; 3.10-6.18",
     ),
-    BTRFS.rule(
+    BTRFS.with_prefix("BTRFS ").rule(
         "btrfs-node",
-        "BTRFS ",
         "corrupt node",
         Cause(FsCorruption, Unclear),
         "fs/btrfs/tree-checker.c; 4.14-6.18",
     ),
-    BTRFS.rule(
+    BTRFS.with_prefix("BTRFS ").rule(
         "btrfs-tree-block",
-        "BTRFS ",
         "tree block corruption",
         Cause(FsCorruption, Unclear),
         "fs/btrfs/disk-io.c; 4.20-6.18",
     ),
-    BTRFS.rule(
+    BTRFS.with_prefix("BTRFS ").rule(
         "btrfs-header",
-        "BTRFS ",
         "header error at logical",
         Cause(FsCorruption, Unclear),
         "fs/btrfs/scrub.c; 3.10-6.18",
     ),
     BTRFS.rule(
         "btrfs-fixed",
-        "",
         "fixed up error at logical ",
         Parse(fixed),
         "fs/btrfs/scrub.c scrub_handle_errored_block(); 3.10-6.18",
     ),
     BTRFS.rule(
         "btrfs-corrected",
-        "",
         "read error corrected: ",
         Parse(corrected),
         "fs/btrfs/bio.c, extent_io.c repair_io_failure(); 3.10-6.18",
     ),
     BTRFS.rule(
         "btrfs-unfixable",
-        "",
         "unable to fixup (",
         Cause(FsCorruption, Unclear),
         "fs/btrfs/scrub.c scrub_handle_errored_block(); 3.10-6.18",
     ),
-    BTRFS.rule(
+    BTRFS.with_prefix("BTRFS ").rule(
         "btrfs-scrub-io",
-        "BTRFS ",
         "i/o error at logical ",
         Effect(FsError, Unclear),
         "fs/btrfs/scrub.c scrub_print_warning(); 3.10-6.18",
     ),
-    BTRFS.rule(
+    BTRFS.with_prefix("BTRFS").rule(
         "btrfs-errno",
-        "BTRFS",
         "errno=",
-        Parse(errno),
+        ParseKind(errno),
         "fs/btrfs/super.c, messages.c __btrfs_handle_fs_error(); 3.10-6.18",
     ),
-    BTRFS.rule(
+    BTRFS.with_prefix("BTRFS").rule(
         "btrfs-aborted",
-        "BTRFS",
         "Transaction aborted (error ",
-        Parse(aborted),
+        ParseKind(aborted),
         "fs/btrfs/transaction.h, ctree.h btrfs_abort_transaction(); 3.10-6.18",
     ),
-    BTRFS.rule(
+    BTRFS.with_prefix("BTRFS error (device ").rule(
         "btrfs-old-error",
-        "BTRFS error (device ",
         ") in ",
-        Parse(old_error),
+        ParseKind(old_error),
         "fs/btrfs/super.c __btrfs_std_error(): `…: IO failure`; up to 4.0",
     ),
-    BTRFS.rule(
+    BTRFS.with_prefix("BTRFS").rule(
         "btrfs-commit",
-        "BTRFS",
         "Skipping commit of aborted transaction",
         Continuation,
         "fs/btrfs/transaction.c cleanup_transaction(); 3.10-6.18",
     ),
-    BTRFS.rule(
+    BTRFS.with_prefix("BTRFS").rule(
         "btrfs-open",
-        "BTRFS",
         "open_ctree failed",
         Continuation,
         "fs/btrfs/super.c btrfs_fill_super(); 3.10-6.18",
     ),
-    BTRFS.rule(
+    BTRFS.with_prefix("BTRFS").rule(
         "btrfs-chunk",
-        "BTRFS",
         "failed to read chunk ",
         Effect(FsCorruption, Unclear),
         "fs/btrfs/disk-io.c open_ctree(); 3.10-6.18",
     ),
-    BTRFS.rule(
+    BTRFS.with_prefix("BTRFS").rule(
         "btrfs-tree-root",
-        "BTRFS",
         "failed to read tree root",
         Effect(FsCorruption, Unclear),
         "fs/btrfs/disk-io.c open_ctree(); 3.10-6.18",
     ),
-    BTRFS.rule(
+    BTRFS.with_prefix("BTRFS").rule(
         "btrfs-missing",
-        "BTRFS",
         "too many missing devices, writeable mount is not allowed",
         Effect(Removed, Unclear),
         "fs/btrfs/disk-io.c, volumes.c; 3.10-6.18",
@@ -265,31 +238,29 @@ fn corrected(text: &MatchedText<'_>) -> Option<ParsedRecord> {
 
 /// -28: no space. -5: the underlying device. -30: read-only already. -117, -74, -2, -17: the
 /// filesystem's trees contradict each other.
-fn errno(text: &MatchedText<'_>) -> Option<ParsedRecord> {
-    let part = match text.after.split(' ').next()?.trim_end_matches(['.', ',']) {
+fn errno(text: &MatchedText<'_>) -> Option<RecordKind> {
+    let code = text.after.split(' ').next()?;
+    Some(match code.trim_end_matches(['.', ',']) {
         "-28" | "-12" | "-122" => RecordKind::Continuation,
         "-5" | "-30" | "-19" | "-110" => RecordKind::Effect(FsError, Unclear),
         _ => RecordKind::Cause(FsCorruption, Unclear),
-    };
-    Some(ParsedRecord::from_text(text, part))
+    })
 }
 
-fn aborted(text: &MatchedText<'_>) -> Option<ParsedRecord> {
-    let part = match text.after.split(')').next()? {
+fn aborted(text: &MatchedText<'_>) -> Option<RecordKind> {
+    Some(match text.after.split(')').next()? {
         "-28" | "-12" => RecordKind::Continuation,
         "-5" | "-30" => RecordKind::Effect(FsError, Unclear),
         _ => RecordKind::Effect(FsCorruption, Unclear),
-    };
-    Some(ParsedRecord::from_text(text, part))
+    })
 }
 
-fn old_error(text: &MatchedText<'_>) -> Option<ParsedRecord> {
-    let part = if text.after.contains("No space left") {
+fn old_error(text: &MatchedText<'_>) -> Option<RecordKind> {
+    Some(if text.after.contains("No space left") {
         RecordKind::Continuation
     } else if text.after.contains("IO failure") || text.after.contains("Readonly filesystem") {
         RecordKind::Effect(FsError, Unclear)
     } else {
         RecordKind::Cause(FsCorruption, Unclear)
-    };
-    Some(ParsedRecord::from_text(text, part))
+    })
 }

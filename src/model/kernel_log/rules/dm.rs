@@ -9,152 +9,131 @@ use crate::model::kernel_log::rule::RuleAction::*;
 use crate::model::kernel_log::rule::{DRIVE, FILESYSTEM, Rule};
 
 pub(crate) const RULES: &[Rule] = &[
-    DRIVE.rule(
+    DRIVE.with_prefix("device-mapper: multipath").rule(
         "dm-path",
-        "device-mapper: multipath",
         "Failing path ",
         Parse(path_failed),
         "drivers/md/dm-mpath.c fail_path(); 3.10-6.18",
     ),
-    FILESYSTEM.rule(
+    FILESYSTEM.with_prefix("device-mapper: thin").rule(
         "dm-thin-operation",
-        "device-mapper: thin",
         "metadata operation '",
-        Parse(metadata),
+        ParseKind(metadata),
         "drivers/md/dm-thin.c metadata_operation_failed(); 3.10-6.18",
     ),
-    FILESYSTEM.rule(
+    FILESYSTEM.with_prefix("device-mapper: thin").rule(
         "dm-thin-abort",
-        "device-mapper: thin",
         "aborting current metadata transaction",
         Effect(ReadOnly, No),
         "drivers/md/dm-thin.c abort_transaction(); 3.10-6.18",
     ),
-    FILESYSTEM.rule(
+    FILESYSTEM.with_prefix("device-mapper: thin").rule(
         "dm-thin-read-only",
-        "device-mapper: thin",
         "switching pool to read-only mode",
         Cause(ReadOnly, No),
         "drivers/md/dm-thin.c notify_of_pool_mode_change(); 3.10-6.18",
     ),
-    FILESYSTEM.rule(
+    FILESYSTEM.with_prefix("device-mapper: thin").rule(
         "dm-thin-fail",
-        "device-mapper: thin",
         "switching pool to fail",
         Cause(ReadOnly, No),
         "drivers/md/dm-thin.c notify_of_pool_mode_change(); 3.10-6.18",
     ),
-    FILESYSTEM.rule(
+    FILESYSTEM.with_prefix("device-mapper: thin").rule(
         "dm-thin-no-space",
-        "device-mapper: thin",
         "switching pool to out-of-data-space (error IO)",
         Cause(ReadOnly, No),
         "drivers/md/dm-thin.c notify_of_pool_mode_change(): writes that need room are refused; 4.3-6.18",
     ),
-    FILESYSTEM.rule(
+    FILESYSTEM.with_prefix("device-mapper: thin").rule(
         "dm-thin-check",
-        "device-mapper: thin",
         "failed to set 'needs_check'",
         Continuation,
         "drivers/md/dm-thin.c abort_transaction(); 3.16-6.18",
     ),
-    DRIVE.rule(
+    DRIVE.with_prefix("device-mapper: cache").rule(
         "dm-cache-read-only",
-        "device-mapper: cache",
         "switching cache to ",
-        Parse(cache_mode),
+        ParseKind(cache_mode),
         "drivers/md/dm-cache-target.c notify_mode_switch(); 4.2-6.18",
     ),
-    FILESYSTEM.rule(
+    FILESYSTEM.with_prefix("device-mapper: crypt").rule(
         "dm-crypt",
-        "device-mapper: crypt",
         "INTEGRITY AEAD ERROR",
         Cause(FsCorruption, Unclear),
         "drivers/md/dm-crypt.c crypt_dec_pending(); 4.12-6.18",
     ),
-    FILESYSTEM.rule(
+    FILESYSTEM.with_prefix("device-mapper: integrity").rule(
         "dm-integrity",
-        "device-mapper: integrity",
         "Checksum failed at sector",
         Cause(FsCorruption, Unclear),
         "drivers/md/dm-integrity.c integrity_metadata(); 4.12-6.18",
     ),
     FILESYSTEM.rule(
         "dm-integrity-old",
-        "",
         "integrity: Checksum failed at sector",
         Cause(FsCorruption, Unclear),
         "drivers/md/dm-integrity.c; 4.12-5.7",
     ),
-    FILESYSTEM.rule(
+    FILESYSTEM.with_prefix("device-mapper: verity").rule(
         "dm-verity",
-        "device-mapper: verity",
         " is corrupted",
         Cause(FsCorruption, Unclear),
         "drivers/md/dm-verity-target.c verity_handle_err(); 3.10-6.18",
     ),
-    FILESYSTEM.rule(
+    FILESYSTEM.with_prefix("device-mapper: verity").rule(
         "dm-verity-max",
-        "device-mapper: verity",
         "reached maximum errors",
         Continuation,
         "drivers/md/dm-verity-target.c verity_handle_err(); 3.10-6.18",
     ),
-    DRIVE.rule(
+    DRIVE.with_prefix("device-mapper: raid1").rule(
         "dm-mirror",
-        "device-mapper: raid1",
         "Mirror read failed",
         Parse(mirror),
         "drivers/md/dm-raid1.c read_callback(); 3.10-6.18",
     ),
     // The record names no device and is of no use: the underlying device reported the failure
     // itself.
-    DRIVE.rule(
+    DRIVE.with_prefix("device-mapper: snapshots").rule(
         "dm-snapshot",
-        "device-mapper: snapshots",
         "Invalidating snapshot: ",
         Ignore,
         "drivers/md/dm-snap.c __invalidate_snapshot(); 3.10-6.18",
     ),
     // The same here; the pool's own `switching pool to read-only mode` names it.
-    DRIVE.rule(
+    DRIVE.with_prefix("device-mapper: space map metadata").rule(
         "dm-space-map",
-        "device-mapper: space map metadata",
         "unable to allocate new metadata block",
         Ignore,
         "drivers/md/persistent-data/dm-space-map-metadata.c sm_metadata_new_block(); 3.10-6.18",
     ),
-    DRIVE.rule(
+    DRIVE.with_prefix("device-mapper: raid1").rule(
         "dm-mirror-all",
-        "device-mapper: raid1",
         "All sides of mirror have failed",
         Effect(Io, Unclear),
         "drivers/md/dm-raid1.c fail_mirror(); 3.10-6.18",
     ),
-    DRIVE.rule(
+    DRIVE.with_prefix("device-mapper: ").rule(
         "dm-btree",
-        "device-mapper: ",
         "node_check failed",
         Effect(FsCorruption, Unclear),
         "drivers/md/persistent-data/dm-btree-spine.c node_check(); 3.10-6.18",
     ),
-    DRIVE.rule(
+    DRIVE.with_prefix("device-mapper: ").rule(
         "dm-block-check",
-        "device-mapper: ",
         "validator check failed for block",
         Cause(FsCorruption, Unclear),
         "drivers/md/persistent-data/dm-block-manager.c; 3.10-6.18",
     ),
-    DRIVE.rule(
+    DRIVE.with_prefix("device-mapper: ").rule(
         "dm-checksum",
-        "device-mapper: ",
         " csum ",
-        Parse(checksum),
+        ParseKind(checksum),
         "drivers/md/persistent-data/dm-space-map-common.c, dm-thin-metadata.c sb_check(); 3.10-6.18",
     ),
-    DRIVE.rule(
+    DRIVE.with_prefix("device-mapper: raid").rule(
         "dm-raid-failed",
-        "device-mapper: raid",
         "Failed to read superblock of device",
         Effect(Io, Unclear),
         "drivers/md/dm-raid.c super_validate(); 3.10-6.18",
@@ -194,21 +173,18 @@ fn mirror(text: &MatchedText<'_>) -> Option<ParsedRecord> {
 
 /// The pool accepts no more changes after this record (set_pool_mode(PM_READ_ONLY)). -28: the pool
 /// is full; -5: the underlying device failed.
-fn metadata(text: &MatchedText<'_>) -> Option<ParsedRecord> {
+fn metadata(text: &MatchedText<'_>) -> Option<RecordKind> {
     let full = text.after.contains("-28") || text.after.contains("-61");
-    Some(ParsedRecord::from_text(
-        text,
-        RecordKind::Cause(ReadOnly, if full { No } else { Unclear }),
-    ))
+    Some(RecordKind::Cause(ReadOnly, if full { No } else { Unclear }))
 }
 
-fn cache_mode(text: &MatchedText<'_>) -> Option<ParsedRecord> {
+fn cache_mode(text: &MatchedText<'_>) -> Option<RecordKind> {
     (text.after.starts_with("read-only") || text.after.starts_with("fail"))
-        .then(|| ParsedRecord::from_text(text, RecordKind::Cause(ReadOnly, No)))
+        .then_some(RecordKind::Cause(ReadOnly, No))
 }
 
-fn checksum(text: &MatchedText<'_>) -> Option<ParsedRecord> {
+fn checksum(text: &MatchedText<'_>) -> Option<RecordKind> {
     text.all
         .contains("failed")
-        .then(|| ParsedRecord::from_text(text, RecordKind::Cause(FsCorruption, Unclear)))
+        .then_some(RecordKind::Cause(FsCorruption, Unclear))
 }

@@ -4,214 +4,189 @@
 use crate::model::kernel_log::device_name;
 use crate::model::kernel_log::event::Blame::*;
 use crate::model::kernel_log::event::Class::*;
-use crate::model::kernel_log::event::DeviceName;
 use crate::model::kernel_log::parsed_record::{MatchedText, ParsedRecord, RecordKind};
 use crate::model::kernel_log::rule::RuleAction::*;
-use crate::model::kernel_log::rule::{Behavior, FILESYSTEM, Rule};
+use crate::model::kernel_log::rule::{FILESYSTEM, Rule, RuleFamily};
 
-const EXT4: Behavior = FILESYSTEM.rate_limited();
+const EXT: RuleFamily = FILESYSTEM.with_prefix("EXT").rate_limited();
+const JBD2: RuleFamily = FILESYSTEM.with_prefix("JBD2: ");
 
 pub(crate) const RULES: &[Rule] = &[
-    EXT4.rule(
+    EXT.with_prefix("EXT4-fs (").rule(
         "ext4-error-old",
-        "EXT4-fs (",
         "error count",
         Ignore,
-        "fs/ext4/super.c print_daily_error_info(): told once a day, of errors long past; 3.10-6.18",
+        "fs/ext4/super.c print_daily_error_info(): printed once a day, about past errors; 3.10-6.18",
     ),
-    EXT4.rule(
+    EXT.rule(
         "ext4-error",
-        "EXT",
         "-fs error (device ",
-        Parse(error),
+        ParseKind(error),
         "fs/ext4/super.c __ext4_error(), __ext4_error_inode(), __ext4_std_error(), ext3, ext2; 3.10-6.18",
     ),
-    EXT4.rule(
+    EXT.rule(
         "ext4-critical",
-        "EXT",
         "-fs critical (device ",
-        Parse(error),
+        ParseKind(error),
         "fs/ext4/super.c; 3.10-6.18",
     ),
-    EXT4.rule(
+    EXT.rule(
         "ext4-panic",
-        "EXT",
         "-fs (device ",
         Continuation,
         "fs/ext4/super.c __ext4_abort(); up to 5.9",
     ),
-    EXT4.rule(
+    EXT.rule(
         "ext4-read-only",
-        "EXT",
         "Remounting filesystem read-only",
         Cause(ReadOnly, Unclear),
         "fs/ext4/super.c ext4_handle_error(), ext3, ext2; 3.10-6.18",
     ),
-    EXT4.rule(
+    EXT.rule(
         "ext4-superblock",
-        "EXT",
         "I/O error while writing superblock",
         Effect(FsError, Unclear),
         "fs/ext4/super.c ext4_commit_super(); 3.10-6.18",
     ),
-    EXT4.rule(
+    EXT.rule(
         "ext4-superblock-before",
-        "EXT",
         "previous I/O error to superblock detected",
         Effect(FsError, Unclear),
         "fs/ext4/super.c ext4_commit_super(); 3.10-6.18",
     ),
-    EXT4.rule(
+    EXT.rule(
         "ext4-superblock-read",
-        "EXT",
         "unable to read superblock",
         Effect(FsError, Unclear),
         "fs/ext4/super.c ext4_load_super(); 3.10-6.18",
     ),
-    EXT4.rule(
+    EXT.rule(
         "ext4-end-bio",
-        "EXT",
         "I/O error ",
-        Parse(end_bio),
+        ParseKind(end_bio),
         "fs/ext4/page-io.c ext4_end_bio(); 3.10-6.18",
     ),
-    EXT4.rule(
+    EXT.rule(
         "ext4-loss",
-        "EXT",
         "This should not happen!! Data will be lost",
         Effect(FsError, Unclear),
         "fs/ext4/inode.c mpage_map_and_submit_extent(); 3.10-6.18",
     ),
-    EXT4.rule(
+    EXT.rule(
         "ext4-unwritten",
-        "EXT",
         "failed to convert unwritten extents",
         Effect(FsError, Unclear),
         "fs/ext4/page-io.c ext4_end_io_end(); 3.10-6.18",
     ),
-    EXT4.rule(
+    EXT.rule(
         "ext4-delayed",
-        "EXT",
         "Delayed block allocation failed",
-        Parse(delayed_allocation),
+        ParseKind(delayed_allocation),
         "fs/ext4/inode.c mpage_map_and_submit_extent(); 3.10-6.18",
     ),
-    EXT4.rule(
+    EXT.rule(
         "ext4-checksum",
-        "EXT",
         "hecksum invalid",
         Effect(FsCorruption, Unclear),
         "fs/ext4/namei.c, bitmap.c; 3.10-6.18",
     ),
-    EXT4.rule(
+    EXT.rule(
         "ext4-group",
-        "EXT",
         "group descriptors corrupted",
         Cause(FsCorruption, Unclear),
         "fs/ext4/super.c ext4_fill_super(); 3.10-6.18",
     ),
-    EXT4.rule(
+    EXT.rule(
         "ext4-not-in-group",
-        "EXT",
         "ext4_check_descriptors",
-        Parse(descriptors),
+        ParseKind(descriptors),
         "fs/ext4/super.c ext4_check_descriptors(); 3.10-6.18",
     ),
-    EXT4.rule(
+    EXT.rule(
         "ext4-journal",
-        "EXT",
         "error loading journal",
         Effect(FsCorruption, Unclear),
         "fs/ext4/super.c ext4_load_journal(); 3.10-6.18",
     ),
-    EXT4.rule(
+    EXT.rule(
         "ext4-no-journal",
-        "EXT",
         "no journal found",
         Effect(FsCorruption, Unclear),
         "fs/ext4/super.c ext4_get_journal_inode(); 3.10-6.18",
     ),
-    EXT4.rule(
+    // The journal abort and the rejected writes that follow were requested as well.
+    EXT.with_prefix("EXT4-fs (").rule(
         "ext4-shut-down",
-        "EXT4-fs (",
         "shut down requested",
-        Parse(shutdown_requested),
-        "fs/ext4/ioctl.c ext4_force_shutdown(): somebody asked for it; 4.11-6.18",
+        Record(RecordKind::ExpectedFailure { medium: false }),
+        "fs/ext4/ioctl.c ext4_force_shutdown(): an operator requested it; 4.11-6.18",
     ),
     FILESYSTEM.rule(
         "jbd2-aborting",
-        "",
         "Aborting journal on device ",
         Parse(journal_of),
         "fs/jbd2/journal.c __jbd2_journal_abort_hard(), jbd; 3.10-6.18",
     ),
-    FILESYSTEM.rule(
+    JBD2.rule(
         "jbd2-superblock",
-        "JBD2: ",
         "when updating journal superblock for ",
         Parse(journal_of),
         "fs/jbd2/journal.c jbd2_write_superblock(); 3.10-6.18",
     ),
-    FILESYSTEM.rule(
+    JBD2.rule(
         "jbd2-flush",
-        "JBD2: ",
         "Detected IO errors while flushing file data on ",
         Parse(journal_of),
         "fs/jbd2/commit.c jbd2_journal_commit_transaction(); 3.10-6.18",
     ),
-    FILESYSTEM.rule(
+    JBD2.rule(
         "jbd2-commit",
-        "JBD2: ",
         "IO error reading journal superblock",
         Effect(FsError, Unclear),
         "fs/jbd2/journal.c journal_get_superblock(); 3.10-6.18",
     ),
-    FILESYSTEM.rule(
+    JBD2.rule(
         "jbd2-read",
-        "JBD2: ",
         "Failed to read block at offset",
         Effect(FsError, Unclear),
         "fs/jbd2/recovery.c jread(); 3.10-6.18",
     ),
-    FILESYSTEM.rule(
+    // ext4's own record with the device name follows.
+    JBD2.rule(
         "jbd2-checksum",
-        "JBD2: ",
         "Invalid checksum recovering",
-        Parse(journal_corrupt),
+        Cause(FsCorruption, Unclear),
         "fs/jbd2/recovery.c do_one_pass(); 3.10-6.18",
     ),
-    FILESYSTEM.rule(
+    JBD2.rule(
         "jbd2-superblock-checksum",
-        "JBD2: ",
         "ournal checksum error",
-        Parse(journal_corrupt),
+        Cause(FsCorruption, Unclear),
         "fs/jbd2/journal.c; 3.10-6.18",
     ),
-    FILESYSTEM.rule(
+    JBD2.rule(
         "jbd2-recovery",
-        "JBD2: ",
         "recovery failed",
-        Parse(journal_corrupt),
+        Cause(FsCorruption, Unclear),
         "fs/jbd2/journal.c jbd2_journal_load(); 3.10-6.18",
     ),
-    FILESYSTEM.rule(
+    JBD2.rule(
         "jbd2-risk",
-        "JBD2: ",
         "risk of filesystem corruption",
         Continuation,
-        "fs/jbd2/transaction.c warn_dirty_buffer(): a program writes to the device below; 3.10-6.18",
+        "fs/jbd2/transaction.c warn_dirty_buffer(): a program writes to the underlying device; 3.10-6.18",
     ),
 ];
 
 /// Distinguishes corruption of the filesystem's own structures from I/O errors of the underlying
 /// device.
-fn error(text: &MatchedText<'_>) -> Option<ParsedRecord> {
+fn error(text: &MatchedText<'_>) -> Option<RecordKind> {
     let (_, message) = text
         .after
         .split_once("): ")
         .or_else(|| text.after.split_once(") in "))?;
     let says = |words: &[&str]| words.iter().any(|word| message.contains(word));
-    let part = match () {
+    Some(match () {
         // The errno of __ext4_std_error(): aborted or read-only before, so nothing new.
         () if says(&[
             "Detected aborted journal",
@@ -244,13 +219,12 @@ fn error(text: &MatchedText<'_>) -> Option<ParsedRecord> {
             RecordKind::Effect(FsError, Unclear)
         }
         () => RecordKind::Cause(FsCorruption, Unclear),
-    };
-    Some(ParsedRecord::from_text(text, part))
+    })
 }
 
 /// `I/O error 10 writing to inode 2 …` (block status; an errno before 4.13): lack of space is not
 /// an error of the device.
-fn end_bio(text: &MatchedText<'_>) -> Option<ParsedRecord> {
+fn end_bio(text: &MatchedText<'_>) -> Option<RecordKind> {
     let code: String = text
         .after
         .chars()
@@ -259,39 +233,25 @@ fn end_bio(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     if !text.after.contains("writing to inode") {
         return None;
     }
-    Some(ParsedRecord::from_text(
-        text,
-        if matches!(code.as_str(), "3" | "-28") {
-            RecordKind::Continuation
-        } else {
-            RecordKind::Effect(FsError, Unclear)
-        },
-    ))
+    Some(if matches!(code.as_str(), "3" | "-28") {
+        RecordKind::Continuation
+    } else {
+        RecordKind::Effect(FsError, Unclear)
+    })
 }
 
-fn delayed_allocation(text: &MatchedText<'_>) -> Option<ParsedRecord> {
-    Some(ParsedRecord::from_text(
-        text,
-        if text.after.contains("error 28") {
-            RecordKind::Continuation
-        } else {
-            RecordKind::Effect(FsError, Unclear)
-        },
-    ))
+fn delayed_allocation(text: &MatchedText<'_>) -> Option<RecordKind> {
+    Some(if text.after.contains("error 28") {
+        RecordKind::Continuation
+    } else {
+        RecordKind::Effect(FsError, Unclear)
+    })
 }
 
-fn descriptors(text: &MatchedText<'_>) -> Option<ParsedRecord> {
+fn descriptors(text: &MatchedText<'_>) -> Option<RecordKind> {
     text.after
         .contains("not in group")
-        .then(|| ParsedRecord::from_text(text, RecordKind::Cause(FsCorruption, Unclear)))
-}
-
-/// The journal abort and the rejected writes that follow were requested as well.
-fn shutdown_requested(text: &MatchedText<'_>) -> Option<ParsedRecord> {
-    Some(ParsedRecord::from_text(
-        text,
-        RecordKind::ExpectedFailure { medium: false },
-    ))
+        .then_some(RecordKind::Cause(FsCorruption, Unclear))
 }
 
 /// `dm-2-8`: the journal is inode 8 of dm-2. After its abort, every write is rejected.
@@ -304,18 +264,10 @@ fn journal_of(text: &MatchedText<'_>) -> Option<ParsedRecord> {
                 || name.matches('-').count() > 1
         })
         .map_or(name, |(disk, _)| disk);
-    let part = if text.all.contains("Aborting journal") {
+    let kind = if text.all.contains("Aborting journal") {
         RecordKind::Cause(ReadOnly, Unclear)
     } else {
         RecordKind::Effect(FsError, Unclear)
     };
-    Some(ParsedRecord::new(device_name::parse_block(name)?, part))
-}
-
-fn journal_corrupt(_: &MatchedText<'_>) -> Option<ParsedRecord> {
-    // ext4's own record with the device name follows.
-    Some(ParsedRecord::new(
-        DeviceName::Unnamed,
-        RecordKind::Cause(FsCorruption, Unclear),
-    ))
+    Some(ParsedRecord::new(device_name::parse_block(name)?, kind))
 }

@@ -9,287 +9,247 @@ use crate::model::kernel_log::event::Class::*;
 use crate::model::kernel_log::event::{Blame, Class, DeviceName};
 use crate::model::kernel_log::parsed_record::{MatchedText, ParsedRecord, RecordKind, ScsiRecord};
 use crate::model::kernel_log::rule::RuleAction::*;
-use crate::model::kernel_log::rule::{Behavior, DRIVE, Role, Rule};
+use crate::model::kernel_log::rule::{DRIVE, Role, Rule, RuleFamily};
 
-const NETWORK: Behavior = DRIVE.with_role(Role::NetworkOutage);
+const NETWORK: RuleFamily = DRIVE.with_role(Role::NetworkOutage);
 
 pub(crate) const RULES: &[Rule] = &[
     DRIVE.rule(
         "hba-abort",
-        "",
         "attempting task abort!",
         Parse(abort),
         "drivers/scsi/mpt3sas/mpt3sas_scsih.c scsih_abort(), message/fusion/mptscsih.c, megaraid_sas_fusion.c; 3.10-6.18",
     ),
     DRIVE.with_role(Role::DeviceReset).rule(
         "hba-device-reset",
-        "",
         "attempting device reset!",
         Parse(reset),
         "drivers/scsi/mpt3sas/mpt3sas_scsih.c scsih_dev_reset(); 3.10-6.18",
     ),
     DRIVE.with_role(Role::TargetReset).rule(
         "hba-target-reset",
-        "",
         "attempting target reset!",
         Parse(reset),
         "drivers/scsi/mpt3sas/mpt3sas_scsih.c scsih_target_reset(), mptscsih.c, megaraid_sas; 3.10-6.18",
     ),
     DRIVE.rule(
         "hba-bus-reset",
-        "",
         "attempting bus reset!",
-        Parse(adapter_reset),
+        Cause(Reset, No),
         "drivers/message/fusion/mptscsih.c mptscsih_bus_reset(); 3.10-6.18",
     ),
     DRIVE.rule(
         "hba-host-reset",
-        "",
         "attempting host reset!",
-        Parse(adapter_reset),
+        Cause(Reset, No),
         "drivers/scsi/mpt3sas/mpt3sas_scsih.c scsih_host_reset(); 3.10-6.18",
     ),
-    DRIVE.rule(
+    DRIVE.with_prefix("mpt").rule(
         "mpt-diag-reset",
-        "mpt",
         "sending diag reset",
-        Parse(adapter_reset),
+        Cause(Reset, No),
         "drivers/scsi/mpt3sas/mpt3sas_base.c _base_diag_reset(); 3.10-6.18",
     ),
-    DRIVE.rule(
+    DRIVE.with_prefix("mpt").rule(
         "mpt-fault",
-        "mpt",
         "fault_state(0x",
-        Parse(adapter_reset),
+        Cause(Reset, No),
         "drivers/scsi/mpt3sas/mpt3sas_base.c mpt3sas_base_fault_info(); 3.10-6.18",
     ),
-    DRIVE.rule(
+    DRIVE.with_prefix("mpt").rule(
         "mpt-smp",
-        "mpt",
         "SMP command sent to the expander",
-        Parse(transport_error),
+        Cause(Transport, No),
         "drivers/scsi/mpt3sas/mpt3sas_transport.c; 4.10-6.18",
     ),
-    DRIVE.rule(
+    DRIVE.with_prefix("sd ").rule(
         "mega-smid",
-        "sd ",
         "Abort request is for SMID",
         Continuation,
         "drivers/scsi/megaraid/megaraid_sas_fusion.c megasas_task_abort_fusion(); 4.20-6.18",
     ),
-    DRIVE.rule(
+    DRIVE.with_prefix("megaraid").rule(
         "mega-waiting",
-        "megaraid",
         "commands to complete",
-        Parse(transport_error),
+        Cause(Transport, No),
         "drivers/scsi/megaraid/megaraid_sas_base.c megasas_wait_for_outstanding(); 3.10-6.18",
     ),
-    DRIVE.rule(
+    DRIVE.with_prefix("megaraid").rule(
         "mega-fault",
-        "megaraid",
         "FW detected to be in fault",
-        Parse(adapter_reset),
+        Cause(Reset, No),
         "drivers/scsi/megaraid/megaraid_sas_fusion.c; 3.10-6.18",
     ),
-    DRIVE.rule(
+    DRIVE.with_prefix("megaraid").rule(
         "mega-killed",
-        "megaraid",
         "HBA is killed",
-        Parse(adapter_removed),
+        Cause(Removed, No),
         "drivers/scsi/megaraid/megaraid_sas_fusion.c; 4.1-6.18",
     ),
-    DRIVE.rule(
+    DRIVE.with_prefix("megaraid").rule(
         "mega-killing",
-        "megaraid",
         "Killing HBA",
-        Parse(adapter_removed),
+        Cause(Removed, No),
         "drivers/scsi/megaraid/megaraid_sas_fusion.c; 3.10-6.18",
     ),
-    DRIVE.rule(
+    DRIVE.with_prefix("megaraid").rule(
         "mega-resetting",
-        "megaraid",
         "resetting fusion adapter",
-        Parse(adapter_reset),
+        Cause(Reset, No),
         "drivers/scsi/megaraid/megaraid_sas_fusion.c megasas_reset_fusion(); 3.10-6.18",
     ),
     DRIVE.rule(
         "hpsa-reset",
-        "",
         "resetting logical",
         Parse(reset_logical),
         "drivers/scsi/hpsa.c hpsa_show_dev_msg(); 4.2-6.18",
     ),
     DRIVE.rule(
         "hpsa-reset-physical",
-        "",
         "resetting physical",
         Parse(reset),
         "drivers/scsi/hpsa.c hpsa_show_dev_msg(); 4.2-6.18",
     ),
     DRIVE.rule(
         "hpsa-lockup",
-        "",
         "ontroller lockup detected",
-        Parse(adapter_reset),
+        Cause(Reset, No),
         "drivers/scsi/hpsa.c controller_lockup_detected(), smartpqi; 3.10-6.18",
     ),
-    DRIVE.rule(
+    DRIVE.with_prefix("smartpqi").rule(
         "pqi-reset",
-        "smartpqi",
         "resetting scsi",
         Parse(reset_logical),
         "drivers/scsi/smartpqi/smartpqi_init.c pqi_device_reset(); 4.9-6.18",
     ),
-    DRIVE.rule(
+    DRIVE.with_prefix("smartpqi").rule(
         "pqi-offline",
-        "smartpqi",
         "controller offline",
-        Parse(adapter_removed),
+        Cause(Removed, No),
         "drivers/scsi/smartpqi/smartpqi_init.c pqi_take_ctrl_offline(); 4.9-6.18",
     ),
-    DRIVE.rule(
+    DRIVE.with_prefix("aacraid").rule(
         "aacraid-abort",
-        "aacraid",
         "Host adapter abort request",
         Parse(adapter_timeout),
         "drivers/scsi/aacraid/linit.c aac_eh_abort(); 3.10-6.18",
     ),
-    DRIVE.rule(
+    DRIVE.with_prefix("aacraid").rule(
         "aacraid-reset",
-        "aacraid",
         "Host adapter reset request",
-        Parse(adapter_reset),
+        Cause(Reset, No),
         "drivers/scsi/aacraid/linit.c aac_eh_host_reset(); 3.10-6.18",
     ),
-    DRIVE.rule(
+    DRIVE.with_prefix("aacraid").rule(
         "aacraid-bus-reset",
-        "aacraid",
         "Host bus reset request",
-        Parse(adapter_reset),
+        Cause(Reset, No),
         "drivers/scsi/aacraid/linit.c aac_eh_bus_reset(); 4.11-6.18",
     ),
-    DRIVE.rule(
+    DRIVE.with_prefix("aacraid").rule(
         "aacraid-target-reset",
-        "aacraid",
         "Host target reset request",
-        Parse(adapter_reset),
+        Cause(Reset, No),
         "drivers/scsi/aacraid/linit.c aac_eh_target_reset(); 4.11-6.18",
     ),
-    DRIVE.rule(
+    DRIVE.with_prefix("aacraid").rule(
         "aacraid-device-reset",
-        "aacraid",
         "Host device reset request",
-        Parse(adapter_reset),
+        Cause(Reset, No),
         "drivers/scsi/aacraid/linit.c aac_eh_dev_reset(); 4.11-6.18",
     ),
-    DRIVE.rule(
+    DRIVE.with_prefix("AAC").rule(
         "aacraid-blink",
-        "AAC",
         "adapter blinkLED",
-        Parse(adapter_reset),
+        Cause(Reset, No),
         "drivers/scsi/aacraid/commsup.c aac_check_health(); 3.10-6.18",
     ),
-    DRIVE.rule(
+    DRIVE.with_prefix("arcmsr").rule(
         "arcmsr-abort",
-        "arcmsr",
         "abort device command",
         Parse(adapter_timeout),
         "drivers/scsi/arcmsr/arcmsr_hba.c arcmsr_abort(); 3.10-6.18",
     ),
-    DRIVE.rule(
+    DRIVE.with_prefix("arcmsr").rule(
         "arcmsr-reset",
-        "arcmsr",
         "executing bus reset",
-        Parse(adapter_reset),
+        Cause(Reset, No),
         "drivers/scsi/arcmsr/arcmsr_hba.c arcmsr_bus_reset(); 3.10-6.18",
     ),
-    DRIVE.rule(
+    DRIVE.with_prefix("3w-").rule(
         "3w-timeout",
-        "3w-",
         "Command (0x",
         Parse(adapter_timeout),
         "drivers/scsi/3w-9xxx.c twa_scsi_eh_reset(); 3.10-6.18",
     ),
-    DRIVE.rule(
+    DRIVE.with_prefix("qla2xxx").rule(
         "qla-abort",
-        "qla2xxx",
         ": Abort command issued",
-        Parse(path_timeout),
+        Cause(Timeout, No),
         "drivers/scsi/qla2xxx/qla_os.c qla2xxx_eh_abort(); 3.10-6.18",
     ),
-    DRIVE.rule(
+    DRIVE.with_prefix("qla2xxx").rule(
         "qla-reset",
-        "qla2xxx",
         "RESET ISSUED nexus",
-        Parse(path_reset),
+        Cause(Reset, No),
         "drivers/scsi/qla2xxx/qla_os.c __qla2xxx_eh_generic_reset(); 3.10-6.18",
     ),
-    NETWORK.rule(
+    NETWORK.with_prefix("qla2xxx").rule(
         "qla-loop-down",
-        "qla2xxx",
         "LOOP DOWN detected",
-        Parse(transport_error),
+        Cause(Transport, No),
         "drivers/scsi/qla2xxx/qla_isr.c qla2x00_async_event(); 3.10-6.18",
     ),
-    NETWORK.rule(
+    NETWORK.with_prefix("lpfc").rule(
         "lpfc-link-down",
-        "lpfc",
         "Link Down Event",
-        Parse(transport_error),
+        Cause(Transport, No),
         "drivers/scsi/lpfc/lpfc_hbadisc.c; 3.10-6.18",
     ),
-    DRIVE.rule(
+    DRIVE.with_prefix("lpfc").rule(
         "lpfc-timeout",
-        "lpfc",
         "SCSI Layer I/O Abort Request",
-        Parse(path_timeout),
+        Cause(Timeout, No),
         "drivers/scsi/lpfc/lpfc_scsi.c lpfc_abort_handler(); 3.10-6.18",
     ),
-    DRIVE.rule(
+    DRIVE.with_prefix("lpfc").rule(
         "lpfc-reset",
-        "lpfc",
         "SCSI layer issued",
-        Parse(path_reset),
+        Cause(Reset, No),
         "drivers/scsi/lpfc/lpfc_scsi.c lpfc_device_reset_handler(); 3.10-6.18",
     ),
     NETWORK.rule(
         "fc-port",
-        "",
         "blocked FC remote port time out",
-        Parse(transport_error),
+        Cause(Transport, No),
         "drivers/scsi/scsi_transport_fc.c fc_timeout_deleted_rport(); 3.10-6.18",
     ),
     NETWORK.rule(
         "iscsi-conn",
-        "",
         "detected conn error (",
-        Parse(transport_error),
+        Cause(Transport, No),
         "drivers/scsi/scsi_transport_iscsi.c iscsi_conn_error_event(); 3.10-6.18",
     ),
     NETWORK.rule(
         "iscsi-session",
-        "",
         "session recovery timed out after",
-        Parse(transport_error),
+        Cause(Transport, No),
         "drivers/scsi/scsi_transport_iscsi.c session_recovery_timedout(); 3.10-6.18",
     ),
     NETWORK.rule(
         "iscsi-ping",
-        "",
         "ping timeout of ",
-        Parse(transport_error),
+        Cause(Transport, No),
         "drivers/scsi/libiscsi.c iscsi_check_transport_timeouts(); 3.10-6.18",
     ),
-    DRIVE.rule(
+    DRIVE.with_prefix("vmw_pvscsi").rule(
         "pvscsi-abort",
-        "vmw_pvscsi",
         "abort:",
         Continuation,
         "drivers/scsi/vmw_pvscsi.c pvscsi_abort(); 3.10-6.18",
     ),
-    DRIVE.rule(
+    DRIVE.with_prefix("sas: ").rule(
         "sas-task",
-        "sas: ",
         "task: ",
         Continuation,
         "drivers/scsi/libsas/sas_scsi_host.c; 3.10-6.18",
@@ -335,15 +295,11 @@ fn reset(text: &MatchedText<'_>) -> Option<ParsedRecord> {
 /// successfully` is another message.
 fn reset_logical(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     let at = text.all.find("scsi ")?;
-    let (device, also) = crate::model::kernel_log::device_name::find_in_text(&text.all[at..]);
+    let (device, other_name) = crate::model::kernel_log::device_name::find_in_text(&text.all[at..]);
     Some(ParsedRecord {
-        other_name: also,
+        other_name,
         ..ParsedRecord::new(device, RecordKind::Cause(Reset, Unclear))
     })
-}
-
-fn adapter_reset(text: &MatchedText<'_>) -> Option<ParsedRecord> {
-    Some(ParsedRecord::from_text(text, RecordKind::Cause(Reset, No)))
 }
 
 fn adapter_timeout(text: &MatchedText<'_>) -> Option<ParsedRecord> {
@@ -351,30 +307,4 @@ fn adapter_timeout(text: &MatchedText<'_>) -> Option<ParsedRecord> {
         secondary: Some((Reset, No)),
         ..ParsedRecord::from_text(text, RecordKind::Cause(Timeout, No))
     })
-}
-
-fn adapter_removed(text: &MatchedText<'_>) -> Option<ParsedRecord> {
-    Some(ParsedRecord::from_text(
-        text,
-        RecordKind::Cause(Removed, No),
-    ))
-}
-
-/// An error of cables, expanders or networks.
-fn transport_error(text: &MatchedText<'_>) -> Option<ParsedRecord> {
-    Some(ParsedRecord::from_text(
-        text,
-        RecordKind::Cause(Transport, No),
-    ))
-}
-
-fn path_timeout(text: &MatchedText<'_>) -> Option<ParsedRecord> {
-    Some(ParsedRecord::from_text(
-        text,
-        RecordKind::Cause(Timeout, No),
-    ))
-}
-
-fn path_reset(text: &MatchedText<'_>) -> Option<ParsedRecord> {
-    Some(ParsedRecord::from_text(text, RecordKind::Cause(Reset, No)))
 }

@@ -9,107 +9,92 @@ use crate::model::kernel_log::rule::RuleAction::*;
 use crate::model::kernel_log::rule::{DRIVE, Evidence, Rule};
 
 pub(crate) const RULES: &[Rule] = &[
-    DRIVE.with_evidence(Evidence::FailedByRedundancy).rule(
+    DRIVE.with_evidence(Evidence::FailedByRedundancy).with_prefix("md/").rule(
         "md-failed",
-        "md/",
         ": Disk failure on ",
         Parse(member_failed),
         "drivers/md/raid1.c, raid10.c raid1_error(), raid5.c raid5_error(), raid0.c; 3.10-6.18",
     ),
-    DRIVE.rule(
+    DRIVE.with_prefix("md: ").rule(
         "md-superblock",
-        "md: ",
         "gets error=",
         Parse(superblock),
         "drivers/md/md.c super_written(); 3.10-6.18",
     ),
-    DRIVE.rule(
+    DRIVE.with_prefix("md/").rule(
         "md-corrected",
-        "md/",
         "read error corrected (",
         Parse(corrected),
         "drivers/md/raid1.c, raid10.c fix_read_error(), raid5.c raid5_end_read_request(); 3.10-6.18",
     ),
-    DRIVE.rule(
+    DRIVE.with_prefix("md/").rule(
         "md-not-corrected",
-        "md/",
         "read error NOT corrected",
         Parse(member_read_error),
         "drivers/md/raid5.c raid5_end_read_request(), raid10.c; 3.10-6.18",
     ),
-    DRIVE.rule(
+    DRIVE.with_prefix("md/").rule(
         "md-not-correctable",
-        "md/",
         "read error not correctable",
         Parse(member_read_error),
         "drivers/md/raid5.c raid5_end_read_request(); 3.10-6.18",
     ),
-    DRIVE.rule(
+    DRIVE.with_prefix("md/").rule(
         "md-correction-write",
-        "md/",
         "read correction write failed",
         Parse(member_read_error),
         "drivers/md/raid10.c fix_read_error(); 3.10-6.18",
     ),
-    DRIVE.rule(
+    DRIVE.with_prefix("md/").rule(
         "md-many",
-        "md/",
         "Too many read errors, failing device ",
         Parse(too_many_read_errors),
         "drivers/md/raid5.c raid5_end_read_request(); 3.10-6.18",
     ),
-    DRIVE.rule(
+    DRIVE.with_prefix("md/").rule(
         "md-too-many",
-        "md/",
         "Raid device exceeded read_error threshold",
         Parse(read_error_threshold),
         "drivers/md/raid10.c, raid1.c fix_read_error(); 3.10-6.18",
     ),
-    DRIVE.rule(
+    DRIVE.with_prefix("md/").rule(
         "md-lost",
-        "md/",
         "unrecoverable I/O read error for block",
         Effect(Io, Unclear),
         "drivers/md/raid1.c raid1_read_request(), raid10.c; 3.10-6.18",
     ),
-    DRIVE.rule(
+    DRIVE.with_prefix("md/").rule(
         "md-recovery-lost",
-        "md/",
         "unrecoverable I/O error",
         Effect(Io, Unclear),
         "drivers/md/raid1.c, raid10.c; 3.10-6.18",
     ),
-    DRIVE.rule(
+    DRIVE.with_prefix("md/").rule(
         "md-rescheduling",
-        "md/",
         ": rescheduling sector ",
         Continuation,
         "drivers/md/raid1.c raid1_end_read_request(), raid10.c; 3.10-6.18",
     ),
-    DRIVE.rule(
+    DRIVE.with_prefix("md/").rule(
         "md-redirecting",
-        "md/",
         ": redirecting sector ",
         Continuation,
         "drivers/md/raid1.c, raid10.c; 3.10-6.18",
     ),
-    DRIVE.rule(
+    DRIVE.with_prefix("md: ").rule(
         "md-stale",
-        "md: ",
         "kicking non-fresh ",
         Ignore,
         "drivers/md/md.c analyze_sbs(); 3.10-6.18",
     ),
-    DRIVE.rule(
+    DRIVE.with_prefix("md/").rule(
         "md-cannot",
-        "md/",
         "Cannot continue operation (",
         Effect(Removed, Unclear),
         "drivers/md/raid5.c raid5_error(); 5.15-6.18",
     ),
-    DRIVE.rule(
+    DRIVE.with_prefix("md/").rule(
         "md-cannot-start",
-        "md/",
         "not enough operational ",
         Effect(Removed, Unclear),
         "drivers/md/raid5.c setup_conf(), raid10.c raid10_run(); 3.10-6.18",

@@ -4,78 +4,68 @@ use crate::model::kernel_log::event::Blame::*;
 use crate::model::kernel_log::event::Class::*;
 use crate::model::kernel_log::event::DeviceName;
 use crate::model::kernel_log::parsed_record::{
-    MatchedText, ParsedRecord, RecordKind, TopologyUpdate,
+    MatchedText, ParsedRecord, RecordKind, TopologyUpdate, leading_digits,
 };
 use crate::model::kernel_log::rule::RuleAction::*;
 use crate::model::kernel_log::rule::{DRIVE, Rule};
 
 pub(crate) const RULES: &[Rule] = &[
-    DRIVE.rule(
+    DRIVE.with_prefix("mmcblk").rule(
         "mmc-attached",
-        "mmcblk",
         ": mmc",
         Parse(attached),
         "drivers/mmc/core/block.c mmc_blk_alloc_req(): `mmcblk0: mmc0:0001 …`; 3.10-6.18",
     ),
-    DRIVE.rule(
+    DRIVE.with_prefix("mmcblk").rule(
         "mmc-status",
-        "mmcblk",
         "requesting status",
-        Parse(error),
+        ParseKind(error),
         "drivers/mmc/card/block.c mmc_blk_cmd_recovery(), core/block.c; 3.10-6.18",
     ),
-    DRIVE.rule(
+    DRIVE.with_prefix("mmcblk").rule(
         "mmc-transfer",
-        "mmcblk",
         "transferring data",
-        Parse(error),
+        ParseKind(error),
         "drivers/mmc/card/block.c mmc_blk_err_check(); 3.10-4.14",
     ),
-    DRIVE.rule(
+    DRIVE.with_prefix("mmcblk").rule(
         "mmc-command",
-        "mmcblk",
         "timed out sending",
         Cause(Timeout, Unclear),
         "drivers/mmc/card/block.c mmc_blk_cmd_error(); 3.10-4.14",
     ),
-    DRIVE.rule(
+    DRIVE.with_prefix("mmcblk").rule(
         "mmc-send",
-        "mmcblk",
         "sending r/w cmd command",
-        Parse(error),
+        ParseKind(error),
         "drivers/mmc/card/block.c; up to 3.19, and vendors'",
     ),
-    DRIVE.rule(
+    DRIVE.with_prefix("mmcblk").rule(
         "mmc-recovery",
-        "mmcblk",
         "recovery failed!",
         Cause(Removed, Unclear),
         "drivers/mmc/core/block.c mmc_blk_mq_rw_recovery(); 4.16-6.18",
     ),
-    DRIVE.rule(
+    DRIVE.with_prefix("mmc").rule(
         "mmc-stuck",
-        "mmc",
         "Card stuck in ",
         Parse(host_timeout),
         "drivers/mmc/core/mmc_ops.c mmc_poll_for_busy(), block.c; 3.10-6.18",
     ),
-    DRIVE.rule(
+    DRIVE.with_prefix("mmc").rule(
         "mmc-interrupt",
-        "mmc",
         "Timeout waiting for hardware interrupt",
         Parse(host_timeout),
         "drivers/mmc/host/sdhci.c sdhci_timeout_timer(); 3.10-6.18",
     ),
-    DRIVE.rule(
+    DRIVE.with_prefix("mmc").rule(
         "mmc-cqhci",
-        "mmc",
         "cqhci: timeout for tag",
         Parse(host_timeout),
         "drivers/mmc/host/cqhci-core.c cqhci_timeout(); 4.16-6.18",
     ),
-    DRIVE.rule(
+    DRIVE.with_prefix("mmc").rule(
         "mmc-never-busy",
-        "mmc",
         "card never left busy state",
         Parse(host_timeout),
         "drivers/mmc/core/core.c mmc_wait_for_req_done(); 3.10-6.18",
@@ -95,28 +85,19 @@ fn attached(text: &MatchedText<'_>) -> Option<ParsedRecord> {
 }
 
 /// -110 is a timeout, -84 a CRC error on the bus.
-fn error(text: &MatchedText<'_>) -> Option<ParsedRecord> {
+fn error(text: &MatchedText<'_>) -> Option<RecordKind> {
     let class = if text.before.contains("-84") {
         Transport
     } else {
         Timeout
     };
-    Some(ParsedRecord::from_text(
-        text,
-        RecordKind::Cause(class, Unclear),
-    ))
+    Some(RecordKind::Cause(class, Unclear))
 }
 
 /// The host's number is not the card's: `mmc0` usually, but not always, has `mmcblk0`.
 /// `DeviceMap::add_card` records the pair from `mmc-attached`.
 fn host_timeout(text: &MatchedText<'_>) -> Option<ParsedRecord> {
-    let host: String = text
-        .all
-        .trim_start()
-        .strip_prefix("mmc")?
-        .chars()
-        .take_while(char::is_ascii_digit)
-        .collect();
+    let host = leading_digits(text.all.trim_start().strip_prefix("mmc")?);
     (!host.is_empty()).then(|| {
         ParsedRecord::new(
             DeviceName::Block(format!("mmc{host}")),

@@ -11,58 +11,50 @@ use crate::model::kernel_log::rule::{DRIVE, Rule};
 pub(crate) const RULES: &[Rule] = &[
     DRIVE.rule(
         "name-capacity",
-        "",
         ": detected capacity change from 0 to ",
         Parse(capacity_change),
         "block/genhd.c set_capacity_and_notify(): loop devices and the like when they are set up; 3.10-6.18",
     ),
-    DRIVE.rule(
+    DRIVE.with_prefix("virtio_blk ").rule(
         "name-virtio",
-        "virtio_blk ",
         "-byte logical blocks",
         Parse(virtio),
         "drivers/block/virtio_blk.c virtblk_update_capacity(); 4.12-6.18",
     ),
-    DRIVE.rule(
+    DRIVE.with_prefix("EXT4-fs (").rule(
         "name-ext4",
-        "EXT4-fs (",
         "): mounted filesystem ",
-        Parse(mounted),
+        Record(RecordKind::Topology(TopologyUpdate::FilesystemMounted)),
         "fs/ext4/super.c ext4_fill_super(); 3.10-6.18",
     ),
-    DRIVE.rule(
+    DRIVE.with_prefix("EXT3-fs (").rule(
         "name-ext3",
-        "EXT3-fs (",
         "): mounted filesystem ",
-        Parse(mounted),
+        Record(RecordKind::Topology(TopologyUpdate::FilesystemMounted)),
         "fs/ext3/super.c ext3_fill_super(); 3.10-4.2",
     ),
-    DRIVE.rule(
+    DRIVE.with_prefix("EXT4-fs (").rule(
         "name-ext4-again",
-        "EXT4-fs (",
         "): re-mounted",
-        Parse(mounted),
+        Record(RecordKind::Topology(TopologyUpdate::FilesystemMounted)),
         "fs/ext4/super.c ext4_remount(), __ext4_remount(); 3.10-6.18",
     ),
-    DRIVE.rule(
+    DRIVE.with_prefix("XFS (").rule(
         "name-xfs",
-        "XFS (",
         "): Mounting V",
-        Parse(mounted),
+        Record(RecordKind::Topology(TopologyUpdate::FilesystemMounted)),
         "fs/xfs/xfs_log.c xfs_log_mount(); 3.15-6.18",
     ),
-    DRIVE.rule(
+    DRIVE.with_prefix("XFS (").rule(
         "name-xfs-old",
-        "XFS (",
         "): Mounting Filesystem",
-        Parse(mounted),
+        Record(RecordKind::Topology(TopologyUpdate::FilesystemMounted)),
         "fs/xfs/xfs_log.c xfs_log_mount(); 3.10-3.14",
     ),
-    DRIVE.rule(
+    DRIVE.with_prefix("BTRFS").rule(
         "name-btrfs",
-        "BTRFS",
         "first mount of filesystem ",
-        Parse(mounted),
+        Record(RecordKind::Topology(TopologyUpdate::FilesystemMounted)),
         "fs/btrfs/super.c btrfs_fill_super(); 6.7-6.18",
     ),
 ];
@@ -82,12 +74,5 @@ fn virtio(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     Some(ParsedRecord::new(
         device_name::parse_block(disk)?,
         RecordKind::Topology(TopologyUpdate::DiskAttached),
-    ))
-}
-
-fn mounted(text: &MatchedText<'_>) -> Option<ParsedRecord> {
-    Some(ParsedRecord::from_text(
-        text,
-        RecordKind::Topology(TopologyUpdate::FilesystemMounted),
     ))
 }

@@ -9,228 +9,203 @@ use crate::model::kernel_log::parsed_record::{
     DeviceKind, MatchedText, ParsedRecord, RecordKind, TopologyUpdate,
 };
 use crate::model::kernel_log::rule::RuleAction::*;
-use crate::model::kernel_log::rule::{Behavior, DRIVE, Evidence, Role, Rule};
+use crate::model::kernel_log::rule::{DRIVE, Evidence, Role, Rule, RuleFamily};
 
-const NVME: Behavior = DRIVE
+const NVME: RuleFamily = DRIVE
+    .with_prefix("nvme ")
     .with_role(Role::NvmeController)
     .with_evidence(Evidence::DriveStatus);
 
 pub(crate) const RULES: &[Rule] = &[
     NVME.rule(
         "nvme-timeout",
-        "nvme ",
         " timeout, ",
         Parse(timeout),
         "drivers/nvme/host/pci.c nvme_timeout(), tcp.c, rdma.c; 4.4-6.18",
     ),
     NVME.rule(
         "nvme-timeout-old",
-        "nvme ",
         "Timeout I/O ",
         Cause(Timeout, Unclear),
         "drivers/block/nvme-core.c nvme_timeout(); 3.19-4.4",
     ),
     NVME.rule(
         "nvme-cancel",
-        "nvme ",
         "Cancelling I/O ",
         Continuation,
         "drivers/block/nvme-core.c, nvme/host/core.c nvme_cancel_request(); 3.10-4.20",
     ),
     NVME.rule(
         "nvme-aborting",
-        "nvme ",
         "Aborting I/O ",
         Cause(Timeout, Unclear),
         "drivers/block/nvme-core.c nvme_abort_req(); 3.14-4.4",
     ),
     NVME.rule(
         "nvme-abort-status",
-        "nvme ",
         "Abort status",
         Continuation,
         "drivers/nvme/host/pci.c abort_endio(); 3.14-6.18",
     ),
     NVME.rule(
         "nvme-failed-status",
-        "nvme ",
         "Failed status: ",
         Cause(Reset, Unclear),
         "drivers/block/nvme-core.c nvme_kthread(); 3.14-4.5",
     ),
     NVME.rule(
         "nvme-down",
-        "nvme ",
         "controller is down; will reset",
         Cause(Reset, Unclear),
         "drivers/nvme/host/pci.c nvme_warn_reset(); 4.8-6.18",
     ),
     NVME.rule(
         "nvme-not-ready",
-        "nvme ",
         "Device not ready; aborting ",
-        Parse(not_ready),
+        ParseKind(not_ready),
         "drivers/nvme/host/core.c nvme_wait_ready(); 3.10-6.18",
     ),
     NVME.rule(
         "nvme-shutdown",
-        "nvme ",
         "Device shutdown incomplete",
         Continuation,
         "drivers/nvme/host/core.c nvme_shutdown_ctrl(); 3.10-6.18",
     ),
     NVME.rule(
         "nvme-removing",
-        "nvme ",
         "Removing after probe failure",
-        Parse(controller_removed),
+        ParseKind(controller_removed),
         "drivers/nvme/host/pci.c nvme_remove_dead_ctrl(); 4.5-6.3",
     ),
     NVME.rule(
         "nvme-disabling",
-        "nvme ",
         "Disabling device after reset failure",
-        Parse(controller_removed),
+        ParseKind(controller_removed),
         "drivers/nvme/host/pci.c nvme_reset_work(); 6.4-6.18",
     ),
     NVME.rule(
         "nvme-live",
-        "nvme ",
         "failed to mark controller live",
         Continuation,
         "drivers/nvme/host/pci.c nvme_reset_work(); 4.20-6.18",
     ),
     NVME.rule(
         "nvme-aer",
-        "nvme ",
         "resetting controller due to AER",
         Cause(Reset, Unclear),
         "drivers/nvme/host/pci.c nvme_slot_reset(), core.c; 4.12-6.18",
     ),
     NVME.rule(
         "nvme-frozen",
-        "nvme ",
         "frozen state error detected, reset controller",
         Cause(Reset, Unclear),
         "drivers/nvme/host/pci.c nvme_error_detected(); 4.6-6.18",
     ),
     NVME.rule(
         "nvme-internal",
-        "nvme ",
         "resetting controller due to persistent internal error",
         Cause(Reset, Yes),
         "drivers/nvme/host/core.c nvme_handle_aer_persistent_error(); 6.0-6.18",
     ),
     NVME.rule(
         "nvme-fatal",
-        "nvme ",
         "controller fatal status, resetting",
         Cause(Reset, Yes),
         "drivers/nvme/host/core.c nvme_fw_act_work(); 4.15-6.18",
     ),
     NVME.rule(
         "nvme-identify-timeout",
-        "nvme ",
         "Identify Controller failed",
         Continuation,
         "drivers/nvme/host/core.c nvme_init_identify(); 3.10-6.18",
     ),
-    NVME.rate_limited().rule(
+    NVME.rate_limited().with_prefix("nvme").rule(
         "nvme-status",
-        "nvme",
         " (sct 0x",
         Parse(status),
         "drivers/nvme/host/core.c nvme_log_error(), nvme_log_err_passthru(); 5.17-6.18",
     ),
-    NVME.rule(
+    NVME.with_prefix("block nvme").rule(
         "nvme-no-path",
-        "block nvme",
         "no available path - failing I/O",
         Effect(Transport, No),
         "drivers/nvme/host/multipath.c nvme_ns_head_submit_bio(); 4.15-6.18",
     ),
     NVME.rule(
         "nvme-duplicate",
-        "nvme ",
         "Duplicate cntlid",
         Continuation,
         "drivers/nvme/host/core.c nvme_validate_cntlid(); 4.18-6.18",
     ),
+    // Only NVMe over fabrics prints these records.
     NVME.rule(
         "nvme-recovery",
-        "nvme ",
         "starting error recovery",
-        Parse(fabric_error),
+        Cause(Transport, No),
         "drivers/nvme/host/tcp.c, rdma.c nvme_tcp_error_recovery(); 5.0-6.18",
     ),
     NVME.rule(
         "nvme-keep-alive",
-        "nvme ",
         "keep-alive",
-        Parse(fabric_error),
+        Cause(Transport, No),
         "drivers/nvme/host/core.c nvme_keep_alive_end_io(); 4.8-6.18",
     ),
     NVME.rule(
         "nvme-keep-alive-failed",
-        "nvme ",
         "failed nvme_keep_alive",
-        Parse(fabric_error),
+        Cause(Transport, No),
         "drivers/nvme/host/core.c nvme_keep_alive_end_io(); 4.8-6.18",
     ),
     NVME.rule(
         "nvme-reconnecting",
-        "nvme ",
         "Reconnecting in ",
-        Parse(fabric_error),
+        Cause(Transport, No),
         "drivers/nvme/host/tcp.c, rdma.c nvme_tcp_reconnect_or_remove(); 4.8-6.18",
     ),
     NVME.rule(
         "nvme-reconnect",
-        "nvme ",
         "Failed reconnect attempt",
-        Parse(fabric_error),
+        Cause(Transport, No),
         "drivers/nvme/host/tcp.c, rdma.c, fc.c; 4.8-6.18",
     ),
     NVME.rule(
         "nvme-transport-error",
-        "nvme ",
         "transport error",
-        Parse(fabric_error),
+        Cause(Transport, No),
         "drivers/nvme/host/fc.c nvme_fc_error_recovery(); 4.10-6.18",
     ),
     NVME.rule(
         "nvme-association",
-        "nvme ",
         "association lost",
-        Parse(fabric_error),
+        Cause(Transport, No),
         "drivers/nvme/host/fc.c nvme_fc_ctrl_connectivity_loss(); 4.10-6.18",
     ),
     NVME.rule(
         "nvme-connectivity",
-        "nvme ",
         "connectivity lost",
-        Parse(fabric_error),
+        Cause(Transport, No),
         "drivers/nvme/host/fc.c nvme_fc_ctrl_connectivity_loss(); 4.10-6.18",
     ),
     NVME.rule(
         "nvme-fabric",
-        "nvme ",
         ": new ctrl: ",
-        Parse(fabric),
+        Record(RecordKind::Topology(TopologyUpdate::Kind(
+            DeviceKind::Network,
+        ))),
         "drivers/nvme/host/tcp.c, rdma.c, fc.c, target/loop.c; 4.8-6.18",
     ),
     NVME.rule(
         "nvme-unfabric",
-        "nvme ",
         "Removing ctrl: NQN",
-        Parse(fabric),
+        Record(RecordKind::Topology(TopologyUpdate::Kind(
+            DeviceKind::Network,
+        ))),
         "drivers/nvme/host/core.c, fabrics.c; 4.19-6.18",
     ),
     NVME.rule(
         "nvme-attached",
-        "nvme ",
         ": pci function ",
-        Parse(attached),
+        Record(RecordKind::Topology(TopologyUpdate::DiskAttached)),
         "drivers/nvme/host/pci.c nvme_probe(); 4.5-6.18",
     ),
 ];
@@ -245,7 +220,7 @@ fn timeout(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     {
         return None;
     }
-    let (part, then) = match text.after {
+    let (kind, then) = match text.after {
         after if after.starts_with("completion polled") => (RecordKind::Cause(Timeout, No), None),
         after if after.starts_with("reset controller") => {
             (RecordKind::Cause(Timeout, Unclear), Some((Reset, Unclear)))
@@ -255,31 +230,28 @@ fn timeout(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     };
     Some(ParsedRecord {
         secondary: then,
-        ..ParsedRecord::from_text(text, part)
+        ..ParsedRecord::from_text(text, kind)
     })
 }
 
 /// CSTS.RDY does not follow CC.EN within CAP.TO, the controller's own limit: the controller failed.
 /// Exceptions: it is absent from the bus (all ones), or it is shutting down (`aborting shutdown`:
 /// CSTS.SHST, nvme_disable_ctrl(), 6.2-6.18).
-fn not_ready(text: &MatchedText<'_>) -> Option<ParsedRecord> {
+fn not_ready(text: &MatchedText<'_>) -> Option<RecordKind> {
     let absent = text.after.to_ascii_lowercase().contains("csts=0xffffffff");
-    Some(ParsedRecord::from_text(
-        text,
-        RecordKind::Cause(
-            Timeout,
-            if absent || text.after.starts_with("shutdown") {
-                Unclear
-            } else {
-                Yes
-            },
-        ),
+    Some(RecordKind::Cause(
+        Timeout,
+        if absent || text.after.starts_with("shutdown") {
+            Unclear
+        } else {
+            Yes
+        },
     ))
 }
 
 /// -ENODEV, -EIO and -ETIMEDOUT mean a drive that does not answer. Other errors mean that the
 /// driver rejects the drive (-EINVAL: a quirk is missing).
-fn controller_removed(text: &MatchedText<'_>) -> Option<ParsedRecord> {
+fn controller_removed(text: &MatchedText<'_>) -> Option<RecordKind> {
     let status = text
         .after
         .rsplit(' ')
@@ -290,10 +262,7 @@ fn controller_removed(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     } else {
         No
     };
-    Some(ParsedRecord::from_text(
-        text,
-        RecordKind::Cause(Removed, blame),
-    ))
+    Some(RecordKind::Cause(Removed, blame))
 }
 
 /// Status code type and status code (NVM Express Base 2.0, figures 97-103; include/linux/nvme.h).
@@ -303,7 +272,7 @@ fn status(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     let sct = number(sct)?;
     let sc = number(rest.split(')').next()?)?;
     let each = |class: Class, blame| RecordKind::SeparateCause(class, blame);
-    let part = match (sct, sc) {
+    let kind = match (sct, sc) {
         (0, 0x04) => each(Transport, Unclear),
         // Internal error: reported by the controller, but not about the medium.
         (0, 0x06) => each(Io, Unclear),
@@ -314,8 +283,8 @@ fn status(text: &MatchedText<'_>) -> Option<ParsedRecord> {
         (0, 0x82) => each(Io, Unclear),
         // Write fault, unrecovered read error.
         (2, 0x80 | 0x81) => each(Medium, Yes),
-        // Guard, application and reference tag: the data differ from the data written; the place of
-        // the corruption is unknown.
+        // Guard, application and reference tag: the data differ from the data written; where they
+        // were corrupted is unknown.
         (2, 0x82..=0x84 | 0x88) => each(Medium, Unclear),
         // For an admin command, which no block layer reports again.
         (0..=2, _) if matches!(device_name::find_in_text(text.all).0, DeviceName::Nvme(_)) => {
@@ -337,28 +306,6 @@ fn status(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     // the sector.
     Some(ParsedRecord {
         operation,
-        ..ParsedRecord::from_text(text, part)
+        ..ParsedRecord::from_text(text, kind)
     })
-}
-
-/// Only NVMe over fabrics prints these records.
-fn fabric_error(text: &MatchedText<'_>) -> Option<ParsedRecord> {
-    Some(ParsedRecord::from_text(
-        text,
-        RecordKind::Cause(Transport, No),
-    ))
-}
-
-fn fabric(text: &MatchedText<'_>) -> Option<ParsedRecord> {
-    Some(ParsedRecord::from_text(
-        text,
-        RecordKind::Topology(TopologyUpdate::Kind(DeviceKind::Network)),
-    ))
-}
-
-fn attached(text: &MatchedText<'_>) -> Option<ParsedRecord> {
-    Some(ParsedRecord::from_text(
-        text,
-        RecordKind::Topology(TopologyUpdate::DiskAttached),
-    ))
 }

@@ -11,123 +11,95 @@ use crate::model::kernel_log::rule::RuleAction::*;
 use crate::model::kernel_log::rule::{DRIVE, FILESYSTEM, Rule};
 
 pub(crate) const RULES: &[Rule] = &[
-    FILESYSTEM.rule(
+    FILESYSTEM.with_prefix("FAT-fs (").rule(
         "fat-error",
-        "FAT-fs (",
         "error, ",
         Cause(FsCorruption, Unclear),
         "fs/fat/misc.c __fat_fs_error(); 3.10-6.18",
     ),
-    FILESYSTEM.rule(
+    FILESYSTEM.with_prefix("FAT-fs (").rule(
         "fat-read-only",
-        "FAT-fs (",
         "Filesystem has been set read-only",
         Cause(ReadOnly, Unclear),
         "fs/fat/misc.c __fat_fs_error(); 3.10-6.18",
     ),
-    FILESYSTEM.rule(
+    FILESYSTEM.with_prefix("F2FS-fs (").rule(
         "f2fs-inconsistent",
-        "F2FS-fs (",
         "nconsistent",
         Cause(FsCorruption, Unclear),
         "fs/f2fs/; 4.0-6.18",
     ),
-    FILESYSTEM.rule(
+    FILESYSTEM.with_prefix("F2FS-fs (").rule(
         "f2fs-stopped",
-        "F2FS-fs (",
         "Stopped filesystem due to reason",
         Cause(FsShutdown, Unclear),
         "fs/f2fs/super.c f2fs_handle_critical_error(); 6.6-6.18",
     ),
     // A task waits, for any reason; the record names no drive.
-    DRIVE.rule(
+    DRIVE.with_prefix("INFO: task ").rule(
         "hung-task",
-        "INFO: task ",
         " blocked for more than ",
         Ignore,
         "kernel/hung_task.c check_hung_task(); 3.10-6.18",
     ),
-    DRIVE.rule(
+    DRIVE.with_prefix("pciehp").rule(
         "slot-emptied",
-        "pciehp",
         "Card not present",
-        Parse(slot_emptied),
+        Record(RecordKind::Topology(TopologyUpdate::SlotEmptied)),
         "drivers/pci/hotplug/pciehp_ctrl.c; 3.10-6.18",
     ),
-    DRIVE.rule(
+    DRIVE.with_prefix("pcieport").rule(
         "slot-emptied-port",
-        "pcieport",
         "Card not present",
-        Parse(slot_emptied),
+        Record(RecordKind::Topology(TopologyUpdate::SlotEmptied)),
         "drivers/pci/hotplug/pciehp_ctrl.c; 4.20-6.18",
     ),
-    DRIVE.rule(
+    DRIVE.with_prefix("pcieport").rule(
         "slot-down",
-        "pcieport",
         "): Link Down",
-        Parse(slot_emptied),
+        Record(RecordKind::Topology(TopologyUpdate::SlotEmptied)),
         "drivers/pci/hotplug/pciehp_ctrl.c pciehp_handle_presence_or_link_change(); 3.10-6.18",
     ),
-    DRIVE.rule(
+    DRIVE.with_prefix("pcieport").rule(
         "slot-button",
-        "pcieport",
         "ttention button pressed",
-        Parse(slot_emptied),
+        Record(RecordKind::Topology(TopologyUpdate::SlotEmptied)),
         "drivers/pci/hotplug/pciehp_ctrl.c; 3.10-6.18",
     ),
-    DRIVE.rule(
+    DRIVE.with_prefix("Hypervisor detected: ").rule(
         "guest",
         "Hypervisor detected: ",
-        "Hypervisor detected: ",
-        Parse(virtual_machine),
+        Record(RecordKind::Topology(TopologyUpdate::VirtualMachine)),
         "arch/x86/kernel/cpu/hypervisor.c; 3.10-6.18",
     ),
-    DRIVE.rule(
+    DRIVE.with_prefix("Booting paravirtualized kernel on ").rule(
         "guest-kvm",
-        "Booting paravirtualized kernel on ",
         "on KVM",
-        Parse(virtual_machine),
+        Record(RecordKind::Topology(TopologyUpdate::VirtualMachine)),
         "arch/x86/kernel/paravirt.c; 3.10-6.18",
     ),
-    DRIVE.rule(
+    DRIVE.with_prefix("DMI: ").rule(
         "guest-dmi",
         "DMI: ",
-        "DMI: ",
-        Parse(dmi),
+        ParseKind(dmi),
         "arch/x86/kernel/setup.c, drivers/firmware/dmi_scan.c dmi_scan_machine(); 3.10-6.18",
     ),
-    DRIVE.rule(
+    DRIVE.with_prefix("scsi").rule(
         "scsi-host",
-        "scsi",
         "scsi",
         Parse(scsi_host),
         "drivers/scsi/hosts.c scsi_add_host(): `scsi6 : ahci`, since 3.18 `scsi host6: ahci`; 3.10-6.18",
     ),
-    DRIVE.rule(
+    DRIVE.with_prefix("Linux version ").rule(
         "boot",
         "Linux version ",
-        "Linux version ",
-        Parse(boot),
+        Record(RecordKind::Topology(TopologyUpdate::Boot)),
         "init/version.c linux_banner; 3.10-6.18",
     ),
 ];
 
-fn slot_emptied(_: &MatchedText<'_>) -> Option<ParsedRecord> {
-    Some(ParsedRecord::new(
-        DeviceName::Unnamed,
-        RecordKind::Topology(TopologyUpdate::SlotEmptied),
-    ))
-}
-
-fn virtual_machine(_: &MatchedText<'_>) -> Option<ParsedRecord> {
-    Some(ParsedRecord::new(
-        DeviceName::Unnamed,
-        RecordKind::Topology(TopologyUpdate::VirtualMachine),
-    ))
-}
-
 /// The machine's model and vendor.
-fn dmi(text: &MatchedText<'_>) -> Option<ParsedRecord> {
+fn dmi(text: &MatchedText<'_>) -> Option<RecordKind> {
     let made = [
         "QEMU",
         "VMware",
@@ -141,19 +113,9 @@ fn dmi(text: &MatchedText<'_>) -> Option<ParsedRecord> {
         "RHEV",
         "Nutanix AHV",
     ];
-    made.iter().any(|name| text.after.contains(name)).then(|| {
-        ParsedRecord::new(
-            DeviceName::Unnamed,
-            RecordKind::Topology(TopologyUpdate::VirtualMachine),
-        )
-    })
-}
-
-fn boot(_: &MatchedText<'_>) -> Option<ParsedRecord> {
-    Some(ParsedRecord::new(
-        DeviceName::Unnamed,
-        RecordKind::Topology(TopologyUpdate::Boot),
-    ))
+    made.iter()
+        .any(|name| text.after.contains(name))
+        .then_some(RecordKind::Topology(TopologyUpdate::VirtualMachine))
 }
 
 /// The last row: adapters' own messages begin with the same text.

@@ -2,217 +2,190 @@
 
 use crate::model::kernel_log::event::Blame::*;
 use crate::model::kernel_log::event::Class::*;
-use crate::model::kernel_log::parsed_record::{MatchedText, ParsedRecord, RecordKind};
+use crate::model::kernel_log::parsed_record::{MatchedText, RecordKind, leading_digits};
 use crate::model::kernel_log::rule::RuleAction::*;
-use crate::model::kernel_log::rule::{FILESYSTEM, Rule};
+use crate::model::kernel_log::rule::{FILESYSTEM, Rule, RuleFamily};
+
+const XFS: RuleFamily = FILESYSTEM.with_prefix("XFS");
 
 pub(crate) const RULES: &[Rule] = &[
-    FILESYSTEM.rule(
+    // The consequences of a requested shutdown were requested as well.
+    XFS.rule(
         "xfs-user",
-        "XFS",
         "User initiated shutdown",
-        Parse(shutdown_requested),
-        "fs/xfs/xfs_fsops.c xfs_do_force_shutdown(): somebody asked for it; 3.10-6.18",
+        Record(RecordKind::ExpectedFailure { medium: false }),
+        "fs/xfs/xfs_fsops.c xfs_do_force_shutdown(): an operator requested it; 3.10-6.18",
     ),
-    FILESYSTEM.rule(
+    XFS.rule(
         "xfs-shutdown-memory",
-        "XFS",
         "Corruption of in-memory data detected.",
         Cause(FsShutdown, Unclear),
         "fs/xfs/xfs_fsops.c xfs_do_force_shutdown(); 3.10-5.14",
     ),
-    FILESYSTEM.rule(
+    XFS.rule(
         "xfs-shutdown-memory-at",
-        "XFS",
         "Corruption of in-memory data (0x",
         Cause(FsShutdown, Unclear),
         "fs/xfs/xfs_fsops.c xfs_do_force_shutdown(); 5.15-6.18",
     ),
-    FILESYSTEM.rule(
+    XFS.rule(
         "xfs-shutdown-disk",
-        "XFS",
         "Corruption of on-disk metadata (0x",
         Cause(FsShutdown, Unclear),
         "fs/xfs/xfs_fsops.c xfs_do_force_shutdown(); 6.1-6.18",
     ),
-    FILESYSTEM.rule(
+    XFS.rule(
         "xfs-shutdown-log",
-        "XFS",
         "og I/O Error",
-        Parse(shutdown),
+        ParseKind(shutdown),
         "fs/xfs/xfs_fsops.c xfs_do_force_shutdown(); 3.10-6.18",
     ),
-    FILESYSTEM.rule(
+    XFS.rule(
         "xfs-shutdown-io",
-        "XFS",
         "I/O Error Detected.",
         Cause(FsShutdown, Unclear),
         "fs/xfs/xfs_fsops.c xfs_do_force_shutdown(); 3.10-5.14",
     ),
-    FILESYSTEM.rule(
+    XFS.rule(
         "xfs-shutdown-metadata",
-        "XFS",
         "Metadata I/O Error (0x",
         Cause(FsShutdown, Unclear),
         "fs/xfs/xfs_fsops.c xfs_do_force_shutdown(); 5.15-6.18",
     ),
-    FILESYSTEM.rule(
+    XFS.rule(
         "xfs-shutdown-error",
-        "XFS",
         "Filesystem has been shut down due to log error",
         Cause(FsShutdown, Unclear),
         "fs/xfs/xfs_log.c xlog_force_shutdown(); 5.16-6.18",
     ),
-    FILESYSTEM.rule(
+    XFS.rule(
         "xfs-shutdown-any",
-        "XFS",
         "hutting down filesystem",
         Cause(FsShutdown, Unclear),
         "fs/xfs/xfs_fsops.c xfs_do_force_shutdown(); 3.10-6.18",
     ),
-    FILESYSTEM.rule(
+    XFS.rule(
         "xfs-force",
-        "XFS",
         "xfs_do_force_shutdown(0x",
         Continuation,
         "fs/xfs/xfs_fsops.c xfs_do_force_shutdown(); 3.10-5.14",
     ),
-    FILESYSTEM.rule(
+    XFS.rule(
         "xfs-internal",
-        "XFS",
         "Internal error ",
         Cause(FsCorruption, Unclear),
         "fs/xfs/xfs_error.c xfs_error_report(); 3.10-6.18",
     ),
-    FILESYSTEM.rule(
+    XFS.rule(
         "xfs-metadata",
-        "XFS",
         "Metadata corruption detected at ",
         Cause(FsCorruption, Unclear),
         "fs/xfs/xfs_error.c xfs_verifier_error(); 3.10-6.18",
     ),
-    FILESYSTEM.rule(
+    XFS.rule(
         "xfs-crc",
-        "XFS",
         "Metadata CRC error detected at ",
         Cause(FsCorruption, Unclear),
         "fs/xfs/xfs_error.c xfs_verifier_error(); 3.15-6.18",
     ),
-    FILESYSTEM.rule(
+    XFS.rule(
         "xfs-corruption",
-        "XFS",
         "Corruption detected",
         Cause(FsCorruption, Unclear),
         "fs/xfs/xfs_error.c xfs_corruption_error(); 3.10-6.18",
     ),
-    FILESYSTEM.rule(
+    XFS.rule(
         "xfs-repair",
-        "XFS",
         "nmount and run xfs_repair",
         Effect(FsCorruption, Unclear),
         "fs/xfs/xfs_error.c, libxfs/xfs_inode_buf.c; 3.10-6.18",
     ),
-    FILESYSTEM.rule(
+    XFS.rule(
         "xfs-dinode",
-        "XFS",
         "corrupt dinode ",
         Cause(FsCorruption, Unclear),
         "fs/xfs/xfs_inode.c xfs_iformat(); up to 4.16",
     ),
-    FILESYSTEM.rule(
+    XFS.rule(
         "xfs-inode",
-        "XFS",
         "corrupt inode ",
         Cause(FsCorruption, Unclear),
         "fs/xfs/xfs_inode.c; up to 4.16",
     ),
-    FILESYSTEM.rule(
+    XFS.rule(
         "xfs-bad-inode",
-        "XFS",
         "bad inode magic",
         Cause(FsCorruption, Unclear),
         "fs/xfs/libxfs/xfs_inode_buf.c; 3.10-4.16",
     ),
-    FILESYSTEM.rule(
+    XFS.rule(
         "xfs-summary",
-        "XFS",
         "SB summary counter sanity check failed",
         Cause(FsCorruption, Unclear),
         "fs/xfs/xfs_mount.c xfs_check_summary_counts(); 4.19-6.18",
     ),
-    FILESYSTEM.rule(
+    XFS.rule(
         "xfs-sb-validate",
-        "XFS",
         "SB validate failed",
         Effect(FsCorruption, Unclear),
         "fs/xfs/libxfs/xfs_sb.c xfs_sb_read_verify(); 3.10-6.18",
     ),
-    FILESYSTEM.rule(
+    XFS.rule(
         "xfs-sb-check",
-        "XFS",
         "SB sanity check failed",
         Effect(FsCorruption, Unclear),
         "fs/xfs/libxfs/xfs_sb.c xfs_validate_sb_common(); 3.10-6.18",
     ),
-    FILESYSTEM.rule(
+    XFS.rule(
         "xfs-alert",
-        "XFS",
         "Corruption Alert: ",
         Effect(FsError, Unclear),
         "fs/xfs/xfs_buf.c xfs_buf_ioerror_permanent(): permanent write failures; 4.7-6.18",
     ),
-    FILESYSTEM.rule(
+    XFS.rule(
         "xfs-metadata-io",
-        "XFS",
         "metadata I/O error",
-        Parse(io_error),
+        ParseKind(io_error),
         "fs/xfs/xfs_buf.c xfs_buf_ioerror_alert(); 3.10-6.18",
     ),
-    FILESYSTEM.rule(
+    XFS.rule(
         "xfs-log-io",
-        "XFS",
         "log I/O error ",
-        Parse(io_error),
+        ParseKind(io_error),
         "fs/xfs/xfs_log.c xlog_ioend_work(); 5.4-6.18",
     ),
-    FILESYSTEM.rule(
+    XFS.rule(
         "xfs-writeback",
-        "XFS",
         "writeback error on ",
-        Parse(io_error),
+        ParseKind(io_error),
         "fs/xfs/xfs_aops.c xfs_destroy_ioend(), xfs_end_ioend(); 3.10-6.18",
     ),
-    FILESYSTEM.rule(
+    XFS.rule(
         "xfs-async",
-        "XFS",
         "Failing async write",
         Effect(FsError, Unclear),
         "fs/xfs/xfs_buf.c xfs_buf_iodone_callback_error(); 3.10-6.18",
     ),
-    FILESYSTEM.rule(
+    XFS.rule(
         "xfs-read",
-        "XFS",
         "read error on ",
         Effect(FsError, Unclear),
         "fs/xfs/xfs_aops.c; 6.11-6.18",
     ),
-    FILESYSTEM.rule(
+    XFS.rule(
         "xfs-mount-failed",
-        "XFS",
         "log mount/recovery failed: error ",
-        Parse(mount_failed),
+        ParseKind(mount_failed),
         "fs/xfs/xfs_log.c xfs_log_mount(); 3.10-6.18",
     ),
-    FILESYSTEM.rule(
+    XFS.rule(
         "xfs-health",
-        "XFS",
         "health status reported",
         Continuation,
         "fs/xfs/xfs_health.c; 5.4-6.18",
     ),
-    FILESYSTEM.rule(
+    XFS.rule(
         "xfs-unhealthy",
-        "XFS",
         "metadata corruption has been found",
         Cause(FsCorruption, Unclear),
         "fs/xfs/xfs_health.c xfs_health_unmount(); 5.4-6.18",
@@ -221,42 +194,25 @@ pub(crate) const RULES: &[Rule] = &[
 
 /// `error 5` (EIO), 61 (ENODATA: the medium), 19 (ENODEV), 117 (EUCLEAN) and 74 (EBADMSG:
 /// checksums), 28 (ENOSPC), 12 (ENOMEM)
-fn io_error(text: &MatchedText<'_>) -> Option<ParsedRecord> {
-    let number = text.all.rsplit("error ").next().map(|rest| {
-        rest.trim_start_matches('-')
-            .chars()
-            .take_while(char::is_ascii_digit)
-            .collect::<String>()
-    });
-    let part = match number.as_deref() {
-        Some("117" | "74") => RecordKind::Cause(FsCorruption, Unclear),
-        Some("28") => RecordKind::Continuation,
+fn io_error(text: &MatchedText<'_>) -> Option<RecordKind> {
+    let number = text.all.rsplit("error ").next().unwrap_or_default();
+    Some(match leading_digits(number.trim_start_matches('-')) {
+        "117" | "74" => RecordKind::Cause(FsCorruption, Unclear),
+        "28" => RecordKind::Continuation,
         _ => RecordKind::Effect(FsError, Unclear),
-    };
-    Some(ParsedRecord::from_text(text, part))
+    })
 }
 
-fn mount_failed(text: &MatchedText<'_>) -> Option<ParsedRecord> {
+fn mount_failed(text: &MatchedText<'_>) -> Option<RecordKind> {
     let corrupt = text.after.contains("117") || text.after.contains("74");
-    Some(ParsedRecord::from_text(
-        text,
-        if corrupt {
-            RecordKind::Cause(FsCorruption, Unclear)
-        } else {
-            RecordKind::Effect(FsError, Unclear)
-        },
-    ))
+    Some(if corrupt {
+        RecordKind::Cause(FsCorruption, Unclear)
+    } else {
+        RecordKind::Effect(FsError, Unclear)
+    })
 }
 
-fn shutdown(text: &MatchedText<'_>) -> Option<ParsedRecord> {
+fn shutdown(text: &MatchedText<'_>) -> Option<RecordKind> {
     (text.after.starts_with(" Detected") || text.after.starts_with(" (0x"))
-        .then(|| ParsedRecord::from_text(text, RecordKind::Cause(FsShutdown, Unclear)))
-}
-
-/// The consequences of a requested shutdown were requested as well.
-fn shutdown_requested(text: &MatchedText<'_>) -> Option<ParsedRecord> {
-    Some(ParsedRecord::from_text(
-        text,
-        RecordKind::ExpectedFailure { medium: false },
-    ))
+        .then_some(RecordKind::Cause(FsShutdown, Unclear))
 }

@@ -59,7 +59,7 @@ const CONVENTIONAL_IDS: &[(u8, Metric)] = &[
     (199, Metric::CrcErrors),
 ];
 
-/// Attributes whose normalised value is the percent of life that is left, by drivedb.h's comments
+/// Attributes whose normalized value is the percent of life that is left, by drivedb.h's comments
 /// and the makers' sheets it cites.
 const LIFE_LEFT_NAMES: &[&str] = &[
     "Media_Wearout_Indicator",
@@ -80,8 +80,8 @@ const LIFE_LEFT_NAMES: &[&str] = &[
     "Drive_Life_Remaining%",
 ];
 
-/// Of those, the ones whose raw value counts the same percent down, where the normalised value
-/// stays at 100 (Silicon Motion, Phison).
+/// Those of them whose raw value counts the same percent down while the normalized value stays at
+/// 100 (Silicon Motion, Phison).
 const RAW_LIFE_LEFT_NAMES: &[&str] = &[
     "SSD_Life_Left",
     "SSD_Life_Left_Perc",
@@ -103,7 +103,7 @@ const RAW_LIFE_USED_NAMES: &[&str] = &[
     "DriveLife_Used%",
 ];
 
-/// Attributes whose normalised value is the percent of reserve blocks that are left.
+/// Attributes whose normalized value is the percent of reserve blocks that are left.
 const SPARE_LEFT_NAMES: &[&str] = &[
     "Available_Reservd_Space",
     "Available_Reserved_Space",
@@ -112,7 +112,8 @@ const SPARE_LEFT_NAMES: &[&str] = &[
     "Reserved_Block_Pct",
 ];
 
-pub(super) fn metric_values(report: &SmartReport) -> BTreeMap<Metric, u64> {
+/// The metrics of one report. A value that the drive did not report is absent.
+pub(crate) fn metric_values(report: &SmartReport) -> BTreeMap<Metric, u64> {
     let mut values = BTreeMap::new();
     let mut record = |metric: Metric, value: Option<u64>| {
         if let Some(value) = value {
@@ -153,15 +154,15 @@ fn record_ata(ata: &Ata, identity: &Identity, record: &mut impl FnMut(Metric, Op
         }
         record(metric, value);
     }
-    // ACS-4, Device Statistics: the same things without a maker's packing. Read more rarely, so
-    // only where no attribute tells them.
+    // ACS-4, Device Statistics: the same values without a vendor's packing. They are read less
+    // often, so they count only where no attribute has the value.
     let statistic = |page: u8, offset: u32| {
         let found = ata.statistics.iter().find(|statistic| {
             statistic.page == page && statistic.offset == offset && !statistic.normalized
         });
         found.and_then(|statistic| u64::try_from(statistic.value).ok())
     };
-    for (told, metric, value) in [
+    for (by_attribute, metric, value) in [
         (by_attribute[0], Metric::Reallocated, statistic(3, 0x20)),
         (
             by_attribute[1],
@@ -170,7 +171,7 @@ fn record_ata(ata: &Ata, identity: &Identity, record: &mut impl FnMut(Metric, Op
         ),
         (by_attribute[2], Metric::CrcErrors, statistic(6, 0x18)),
     ] {
-        record(metric, value.filter(|_| !told));
+        record(metric, value.filter(|_| !by_attribute));
     }
     record(Metric::Pending, ata.pending_defects);
     record(Metric::LoggedErrors, ata.error_count);
@@ -192,8 +193,8 @@ fn record_ata(ata: &Ata, identity: &Identity, record: &mut impl FnMut(Metric, Op
 
 fn record_nvme(nvme: &Nvme, record: &mut impl FnMut(Metric, Option<u64>)) {
     record(Metric::WearPercent, nvme.percentage_used.map(u64::from));
-    // 0 % with a threshold of 0 % is what those say that count no spare blocks (QEMU's
-    // hw/nvme/ctrl.c leaves both empty).
+    // Drives that count no spare blocks report 0 % with a threshold of 0 % (QEMU's hw/nvme/ctrl.c
+    // leaves both empty).
     let counts = nvme.available_spare != Some(0) || nvme.available_spare_threshold.unwrap_or(0) > 0;
     record(
         Metric::SparePercent,
@@ -211,18 +212,18 @@ fn record_scsi(scsi: &Scsi, record: &mut impl FnMut(Metric, Option<u64>)) {
     record(Metric::WearPercent, scsi.percentage_used.map(u64::from));
     let uncorrected =
         |counter: &Option<ErrorCounter>| counter.as_ref().and_then(|counter| counter.uncorrected);
-    let told = [
+    let counts = [
         uncorrected(&scsi.read),
         uncorrected(&scsi.write),
         uncorrected(&scsi.verify),
     ];
-    let sum = told
+    let sum = counts
         .iter()
         .flatten()
         .fold(0_u64, |sum, value| sum.saturating_add(*value));
     record(
         Metric::UncorrectedErrors,
-        told.iter().any(Option::is_some).then_some(sum),
+        counts.iter().any(Option::is_some).then_some(sum),
     );
 }
 
@@ -260,8 +261,8 @@ fn in_database(identity: &Identity) -> bool {
     identity.in_database.unwrap_or(identity.family.is_some())
 }
 
-/// Rotation rate 0 says so (ACS-4, IDENTIFY DEVICE word 217). Old rotating drives tell none, but
-/// how long they took to spin up.
+/// Rotation rate 0 means solid state (ACS-4, IDENTIFY DEVICE word 217). Old rotating drives report
+/// no rate, but have an attribute for their spin-up.
 pub(in crate::model::smart) fn is_solid_state(ata: &Ata, identity: &Identity) -> bool {
     match identity.rotation_rate {
         Some(rate) => rate == 0,
@@ -284,14 +285,13 @@ fn raw_count(metric: Metric, attribute: &Attribute) -> Option<u64> {
         // s, above 5 s, all time-outs.
         (Metric::CommandTimeouts, [_, _, all]) => Some(*all),
         (Metric::CommandTimeouts, [packed, ..]) if *packed > 0xffff => Some(packed & 0xffff),
-        // Whether a plain number is packed is for drivedb to know: guessing would have a count of
-        // 65,536 begin anew at 1. But nothing that a drive counts of its faults needs more than 32
-        // bits: that is something else.
+        // Only drivedb knows whether a plain number is packed: by a guess, a count of 65,536 would
+        // restart at 1. No error counter needs more than 32 bits: a larger value is another one.
         (_, [first, ..]) => Some(*first).filter(|count| *count <= u64::from(u32::MAX)),
     }
 }
 
-/// Percent of the designed life that is used, where this attribute tells it.
+/// Percent of the designed life that is used, where this attribute has it.
 pub(in crate::model::smart) fn wear_percent(
     attribute: &Attribute,
     ata: &Ata,
@@ -314,10 +314,10 @@ pub(in crate::model::smart) fn wear_percent(
     });
     match (by_value, used, left) {
         (_, _, Some(left)) => Some(100 - left),
-        // Named for what is used up, so that the normalised value may be either.
+        // The name is about the used share, so the normalized value may be either.
         (_, Some(used), _) if name.contains("Used") => Some(used),
-        // Where both are told they have to agree; 112 % used reads as a value of 244 in firmware
-        // that lets it wrap.
+        // Where both are reported they have to agree; 112 % used is a value of 244 in firmware that
+        // lets it wrap.
         (None, Some(used), _) if (value + used) % 256 == 100 => Some(used),
         (by_value, ..) => by_value,
     }
@@ -325,24 +325,25 @@ pub(in crate::model::smart) fn wear_percent(
 
 /// ACS-4, Device Statistics, Solid State Device page: Percentage Used Endurance Indicator.
 fn endurance_statistic(ata: &Ata) -> Option<u64> {
-    let told = ata
+    let found = ata
         .statistics
         .iter()
         .find(|statistic| statistic.page == 7 && statistic.offset == 8);
-    told.and_then(|statistic| u64::try_from(statistic.value).ok())
+    found.and_then(|statistic| u64::try_from(statistic.value).ok())
 }
 
-/// What smartctl makes of attributes and statistics from 7.5 on, also for models that drivedb does
-/// not know; where they tell it here, they do.
+/// The value that smartctl 7.5 and later derives from attributes and statistics, also for models
+/// that drivedb does not know. The attributes and statistics themselves take precedence.
 pub(in crate::model::smart) fn endurance_used(ata: &Ata, identity: &Identity) -> Option<u64> {
     let by_attribute = ata
         .attributes
         .iter()
         .any(|attribute| wear_percent(attribute, ata, identity).is_some());
-    let told = ata.endurance_used.filter(|_| {
-        !by_attribute && endurance_statistic(ata).is_none() && is_solid_state(ata, identity)
-    });
-    told.map(u64::from)
+    ata.endurance_used
+        .filter(|_| {
+            !by_attribute && endurance_statistic(ata).is_none() && is_solid_state(ata, identity)
+        })
+        .map(u64::from)
 }
 
 /// Percent of spare blocks that are left, likewise.
@@ -356,20 +357,20 @@ pub(in crate::model::smart) fn spare_available(ata: &Ata, identity: &Identity) -
         .map(u64::from)
 }
 
-/// Percent of reserve blocks that are left, where this attribute tells it.
+/// Percent of reserve blocks that are left, where this attribute has it.
 pub(in crate::model::smart) fn spare_percent(
     attribute: &Attribute,
     ata: &Ata,
     identity: &Identity,
 ) -> Option<u64> {
-    let told = in_database(identity)
+    let known = in_database(identity)
         && is_solid_state(ata, identity)
         && SPARE_LEFT_NAMES.contains(&attribute.name.as_str())
         && attribute.value <= 100;
-    told.then_some(u64::from(attribute.value))
+    known.then_some(u64::from(attribute.value))
 }
 
-/// Whether an attribute is about the temperature: heat is not failure, and its normalised value is
+/// Whether an attribute is about the temperature: heat is not failure, and its normalized value is
 /// often the temperature itself.
 pub(in crate::model::smart) fn is_temperature(attribute: &Attribute) -> bool {
     attribute.name.contains("Temp")

@@ -10,29 +10,29 @@ use crate::model::smart::history::{Point, Reset, Series};
 /// store.
 pub(crate) const MAX_POINTS: usize = 64;
 
-/// The newest points, which thinning leaves alone.
+/// The newest points; thinning removes none of them.
 const RECENT_POINTS: usize = 32;
 
-/// Increases within this time of the first of them are one occasion: a scrub or a backup that meets
-/// a damaged place meets its neighbours next.
+/// Increases within this time of the first of them are one occasion: a scrub or a backup that reads
+/// a damaged area reads its neighbors next.
 pub(crate) const OCCASION_GAP: SignedDuration = SignedDuration::from_hours(1);
 
-/// By how much a value rose above all that it had been.
+/// The increase of a value above its earlier maximum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Growth {
     pub by: u64,
-    /// The first and the last time that more was seen.
+    /// The times of the first and the last increase.
     pub first: Timestamp,
     pub last: Timestamp,
     /// The last reading.
     pub last_reading: Timestamp,
-    /// Separate times at which more was seen.
+    /// Number of separate increases.
     pub occasions: u64,
 }
 
 impl Series {
-    /// One reading. `counts_up`: a lower value means that counting began anew. `reads_otherwise`:
-    /// this reading cannot be compared with the last.
+    /// Adds a reading. `monotonic`: a lower value restarts the series. `incomparable`: this reading
+    /// cannot be compared with the last one.
     pub(super) fn record(
         &mut self,
         value: u64,
@@ -66,8 +66,7 @@ impl Series {
         self.thin();
     }
 
-    /// Of a value that stays, the first and the last reading are kept; the last one only until it
-    /// changes.
+    /// Of an unchanged value, only the first and the last reading are kept.
     fn push_point(&mut self, point: Point) {
         if let [.., before, last] = self.points.as_mut_slice()
             && before.value == last.value
@@ -81,7 +80,7 @@ impl Series {
     }
 
     /// Drops one point between the first and the recent ones: of those that are not the highest,
-    /// the one whose neighbours are closest together.
+    /// the one whose neighbors are closest together.
     fn thin(&mut self) {
         while self.points.len() > MAX_POINTS {
             let highest = self
@@ -108,8 +107,8 @@ impl Series {
         }
     }
 
-    /// What rose within `window` of the last reading, above the highest value of before. The first
-    /// reading of all is no growth.
+    /// The increase above the earlier maximum within `window` before the last reading. The very
+    /// first reading is no growth.
     pub(crate) fn growth(&self, window: SignedDuration) -> Option<Growth> {
         let (first, last) = (self.points.first()?, self.points.last()?);
         let mut highest = first.value;
@@ -145,7 +144,7 @@ impl Series {
         growth
     }
 
-    /// How long the last value has stood, as far as is known.
+    /// How long the value has been unchanged, as far as known.
     pub(crate) fn unchanged_for(&self) -> SignedDuration {
         let Some(last) = self.points.last() else {
             return SignedDuration::ZERO;

@@ -1,6 +1,6 @@
 //! ATA: attributes, the error log, pending defects, device statistics (ataprint.cpp; ACS-4).
 
-use crate::model::smart::parse::fields::Field;
+use crate::model::smart::parse::fields::{Field, endurance_used};
 use crate::model::smart::report::{Ata, Attribute, LoggedError, Statistic, WhenFailed};
 
 /// A drive has at most 30 attributes.
@@ -9,6 +9,7 @@ const MAX_ERRORS: usize = 8;
 const MAX_STATISTICS: usize = 256;
 
 pub(crate) fn body(root: Field<'_>) -> Ata {
+    let spare = root.get("spare_available");
     let log = root.get("ata_smart_error_log");
     // The extended log counts to 65535 and holds more; the summary is what older drives have.
     let log = ["extended", "comprehensive", "summary"]
@@ -38,18 +39,9 @@ pub(crate) fn body(root: Field<'_>) -> Ata {
             .flat_map(statistics)
             .take(MAX_STATISTICS)
             .collect(),
-        endurance_used: root
-            .get("endurance_used")
-            .get("current_percent")
-            .as_unsigned(),
-        spare_threshold: root
-            .get("spare_available")
-            .get("threshold_percent")
-            .as_unsigned(),
-        spare_available: root
-            .get("spare_available")
-            .get("current_percent")
-            .as_unsigned(),
+        endurance_used: endurance_used(root),
+        spare_threshold: spare.get("threshold_percent").as_unsigned(),
+        spare_available: spare.get("current_percent").as_unsigned(),
     }
 }
 
@@ -60,7 +52,7 @@ fn attribute(row: Field<'_>) -> Option<Attribute> {
     let when_failed = match (row.get("when_failed").as_text().as_deref(), threshold) {
         (Some("now"), _) => WhenFailed::Now,
         (Some("past"), _) => WhenFailed::Past,
-        // An empty word is trimmed to none: it is an answer only beside a threshold.
+        // An empty text is trimmed to none: it counts only with a threshold.
         (None, Some(_)) if row.get("when_failed").is_some() => WhenFailed::Never,
         (Some(_) | None, _) => WhenFailed::Unknown,
     };
@@ -115,7 +107,7 @@ fn describe_error_register(register: u64, lba: Option<u64>) -> Option<String> {
     (!names.is_empty()).then(|| format!("Error: {}{place}", names.join(", ")))
 }
 
-/// Those that the drive calls valid.
+/// The statistics that the drive marks as valid.
 fn statistics(page: Field<'_>) -> impl Iterator<Item = Statistic> {
     let number = page.get("number").as_unsigned();
     page.get("table").items().filter_map(move |row| {

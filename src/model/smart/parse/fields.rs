@@ -1,12 +1,11 @@
-//! Reading fields of a JSON document that may be missing or of another type than expected: then
-//! they are absent.
+//! Reads fields of a JSON document. A field of an unexpected type counts as absent.
 
 use serde_json::Value;
 
-/// What is kept of one text: the longest of smartctl's lines are drivedb's warnings.
+/// Maximum length of a text: smartctl's longest lines are drivedb's warnings.
 const MAX_TEXT_LENGTH: usize = 400;
 
-/// A place in the document, there or not.
+/// A position in the document, which may be absent.
 #[derive(Clone, Copy)]
 pub(crate) struct Field<'a>(Option<&'a Value>);
 
@@ -48,8 +47,8 @@ impl<'a> Field<'a> {
         self.0.and_then(Value::as_bool)
     }
 
-    /// Without blanks and control characters at its ends; an empty one is absent. A number is as
-    /// good as its digits.
+    /// Without blanks and control characters at its ends; an empty one is absent. A number
+    /// becomes its digits.
     pub(crate) fn as_text(self) -> Option<String> {
         let text = match self.0? {
             Value::String(text) => text
@@ -61,7 +60,7 @@ impl<'a> Field<'a> {
         (!text.is_empty()).then(|| text.chars().take(MAX_TEXT_LENGTH).collect())
     }
 
-    /// An amount. Those of 128 bits (NVMe) that do not fit are the greatest that does.
+    /// An amount. One of 128 bits (NVMe) that does not fit becomes the maximum.
     fn as_u64(self) -> Option<u64> {
         match self.0? {
             Value::Number(number) => number.as_u64().or_else(|| {
@@ -99,4 +98,10 @@ impl<'a> Field<'a> {
             Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
         }
     }
+}
+
+/// Percent of the designed life: of all protocols, from 7.5 on.
+pub(crate) fn endurance_used(root: Field<'_>) -> Option<u8> {
+    let endurance = root.get("endurance_used");
+    endurance.get("current_percent").as_unsigned()
 }

@@ -42,8 +42,8 @@ pub(crate) fn identity(root: Field<'_>) -> Identity {
     }
 }
 
-/// `device.protocol` is in every version's answer; this is for documents that were cut down by
-/// others.
+/// `device.protocol` is in every version's output; this is for documents that were shortened
+/// elsewhere.
 fn guess_protocol(root: Field<'_>) -> &'static str {
     let has = |start: &str| root.entries().any(|(key, _)| key.starts_with(start));
     if has("ata_") {
@@ -107,20 +107,20 @@ fn parse_designator(text: &str) -> Option<String> {
 /// Degrees Celsius. RAID controllers report 0 for their volumes, and so do drives without a sensor.
 /// No sensor measures values outside this range.
 pub(crate) fn temperature(root: Field<'_>) -> Option<i64> {
-    let told = root.get("temperature").get("current").as_i64();
-    let told = told.or_else(|| {
+    let celsius = root.get("temperature").get("current").as_i64();
+    let celsius = celsius.or_else(|| {
         root.get("nvme_smart_health_information_log")
             .get("temperature")
             .as_i64()
     });
-    told.filter(|celsius| (-40..=150).contains(celsius) && *celsius != 0)
+    celsius.filter(|celsius| (-40..=150).contains(celsius) && *celsius != 0)
 }
 
 /// The temperature limit: the trip temperature of SCSI (7.3 moved it), the SCT over-limit of ATA,
 /// the critical composite temperature of NVMe; else the highest operating temperature.
 pub(crate) fn temperature_limit(root: Field<'_>) -> Option<i64> {
     let temperature = root.get("temperature");
-    let places = [
+    let fields = [
         temperature.get("drive_trip"),
         root.get("scsi_temperature").get("drive_trip"),
         temperature.get("limit_max"),
@@ -131,7 +131,7 @@ pub(crate) fn temperature_limit(root: Field<'_>) -> Option<i64> {
         root.get("nvme_composite_temperature_threshold")
             .get("warning"),
     ];
-    places
+    fields
         .into_iter()
         .filter_map(Field::as_i64)
         .find(|celsius| (30..=150).contains(celsius))

@@ -117,8 +117,8 @@ fn not_applicable(
     let unavailable = report.available == Some(false)
         || mentions("does not support smart")
         || mentions("lacks smart capability");
-    // Up to 7.2 the JSON does not say whether SMART is supported: a device that was identified and
-    // failed a command without a word has none.
+    // Up to 7.2 the JSON does not show whether SMART is supported: a device that was identified and
+    // failed a command without a message has none.
     let silent = report.available.is_none()
         && identified
         && report.exit_status & COMMAND_FAILED != 0
@@ -147,7 +147,7 @@ fn bridge_refuses(line: &str) -> bool {
         && refused.iter().any(|words| line.contains(words))
 }
 
-/// `Read NVMe SMART/Health Information failed: NVMe Status 0x2002`, in words from 7.4 on. Generic
+/// `Read NVMe SMART/Health Information failed: NVMe Status 0x2002`, as text from 7.4 on. Generic
 /// status 1 and 2, command specific status 9 (NVM Express Base 2.0, 3.3.3.2): opcode, field, log
 /// page unknown. Clouds' disks answer so; every real drive has the log.
 fn no_health_log(line: &str) -> bool {

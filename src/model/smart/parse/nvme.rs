@@ -1,7 +1,7 @@
 //! NVMe: the SMART / Health Information log and the error log (nvmeprint.cpp; NVM Express Base 2.0
 //! §5.16.1.2, §5.16.1.3).
 
-use crate::model::smart::parse::fields::Field;
+use crate::model::smart::parse::fields::{Field, endurance_used};
 use crate::model::smart::report::{LoggedError, Nvme};
 
 const MAX_ERRORS: usize = 8;
@@ -26,11 +26,10 @@ pub(crate) fn body(root: Field<'_>) -> Nvme {
             .get("available_spare_threshold")
             .as_unsigned()
             .or_else(|| spare.get("threshold_percent").as_unsigned()),
-        percentage_used: log.get("percentage_used").as_unsigned().or_else(|| {
-            root.get("endurance_used")
-                .get("current_percent")
-                .as_unsigned()
-        }),
+        percentage_used: log
+            .get("percentage_used")
+            .as_unsigned()
+            .or_else(|| endurance_used(root)),
         media_errors: log.get_u64("media_errors"),
         error_log_entries: log.get_u64("num_err_log_entries"),
         unsafe_shutdowns: log.get_u64("unsafe_shutdowns"),

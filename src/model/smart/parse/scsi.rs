@@ -1,7 +1,7 @@
 //! SCSI: informational exceptions, defects, error counters, wear, the background scan
 //! (scsiprint.cpp; SPC-6, SBC-4).
 
-use crate::model::smart::parse::fields::Field;
+use crate::model::smart::parse::fields::{Field, endurance_used};
 use crate::model::smart::report::{ErrorCounter, InformationalException, Scsi};
 
 /// The first version that counts grown defects in elements.
@@ -27,16 +27,12 @@ pub(crate) fn body(root: Field<'_>, smartctl: [u32; 2]) -> Scsi {
             }),
         grown_defects: root
             .get_u64("scsi_grown_defect_list")
-            .map(|told| grown_defect_elements(told, smartctl)),
+            .map(|reported| grown_defect_elements(reported, smartctl)),
         pending_defects: root.get("scsi_pending_defects").get_u64("count"),
         read: counter("read"),
         write: counter("write"),
         verify: counter("verify"),
-        percentage_used: endurance.or_else(|| {
-            root.get("endurance_used")
-                .get("current_percent")
-                .as_unsigned()
-        }),
+        percentage_used: endurance.or_else(|| endurance_used(root)),
         background_scan: scan.get("status").get("string").as_text(),
         background_errors: scan.is_object().then(|| {
             scan.entries()
@@ -46,10 +42,10 @@ pub(crate) fn body(root: Field<'_>, smartctl: [u32; 2]) -> Scsi {
     }
 }
 
-/// 7.0 and 7.1 tell the list's length in bytes. An element has 8 bytes in the format that smartctl
-/// asks for (4, bytes from index) and in all others but the short block format, where it has 4;
-/// which one the drive chose is not told. 8 is taken wherever it divides: the smaller count, and
-/// never none where there are some.
+/// 7.0 and 7.1 report the list's length in bytes. An element has 8 bytes in the format that
+/// smartctl requests (4, bytes from index) and in all others but the short block format, where it
+/// has 4; the format that the drive chose is not reported. 8 is used wherever it divides: the
+/// smaller count, and never 0 where there are elements.
 fn grown_defect_elements(reported: u64, smartctl: [u32; 2]) -> u64 {
     if smartctl >= FIRST_VERSION_COUNTING_ELEMENTS {
         reported

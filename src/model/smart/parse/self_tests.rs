@@ -49,23 +49,11 @@ fn log(root: Field<'_>) -> Option<Vec<SelfTest>> {
         .into_iter()
         .find(|log| log.get_u64("count").is_some() || log.get("table").is_some());
     if let Some(log) = ata {
-        return Some(
-            log.get("table")
-                .items()
-                .filter_map(ata_test)
-                .take(MAX_ENTRIES)
-                .collect(),
-        );
+        return Some(table_entries(log, ata_test));
     }
     let nvme = root.get("nvme_self_test_log");
     if nvme.is_object() {
-        return Some(
-            nvme.get("table")
-                .items()
-                .filter_map(nvme_test)
-                .take(MAX_ENTRIES)
-                .collect(),
-        );
+        return Some(table_entries(nvme, nvme_test));
     }
     let scsi: Vec<SelfTest> = (0..20)
         .map_while(|number| scsi_test(root.get(&format!("scsi_self_test_{number}"))))
@@ -73,7 +61,12 @@ fn log(root: Field<'_>) -> Option<Vec<SelfTest>> {
     (!scsi.is_empty()).then_some(scsi)
 }
 
-/// Self-test execution status, ACS-4: the high nibble how it goes, the low one what remains in
+fn table_entries(log: Field<'_>, parse: fn(Field<'_>) -> Option<SelfTest>) -> Vec<SelfTest> {
+    let rows = log.get("table").items();
+    rows.filter_map(parse).take(MAX_ENTRIES).collect()
+}
+
+/// Self-test execution status, ACS-4: the high nibble is the state, the low one the remaining
 /// tenths.
 fn ata_running(status: Field<'_>) -> Option<u8> {
     let remaining = status.get("remaining_percent").as_unsigned::<u8>();
@@ -139,7 +132,7 @@ fn ata_outcome(status: Field<'_>) -> Option<SelfTestOutcome> {
     }
 }
 
-/// The last test by the status of the drive. A running or aborted test says nothing about earlier
+/// The last test by the status of the drive. A running or aborted test proves nothing about earlier
 /// ones.
 fn last_outcome(status: Field<'_>) -> Option<SelfTestOutcome> {
     ata_outcome(status)

@@ -35,9 +35,7 @@ fn unreadable_sectors(
     (one, many): (&str, &str),
     what: &str,
 ) -> Option<Symptom> {
-    let count = case
-        .value(metric)
-        .filter(|count| *count > 0 && reaches_limit(*count, case.limits.pending_suspect))?;
+    let count = case.value_from(metric, case.limits.pending_suspect)?;
     let bad =
         reaches_limit(count, case.limits.pending_bad) || case.repeated_growth(metric).is_some();
     let message = format!(
@@ -72,11 +70,7 @@ pub(crate) fn background_scan(case: &RuleInput) -> Option<Symptom> {
         .into_iter()
         .chain([format!("Background scan results with errors: {count}")])
         .collect();
-    Some(Symptom {
-        severity: Severity::Suspect,
-        message,
-        evidence,
-    })
+    Some(Symptom::suspect(message, evidence))
 }
 
 /// Errors that the drive could not correct and reported to the host (drivedb.h 187; NVMe Base 2.0
@@ -84,10 +78,8 @@ pub(crate) fn background_scan(case: &RuleInput) -> Option<Symptom> {
 /// `uncorrected_suspect`. BAD when the count grows, and for SCSI drives also from
 /// `uncorrected_bad`. Does not clear: it is a lifetime counter.
 pub(crate) fn uncorrected(case: &RuleInput) -> Option<Symptom> {
-    let told = |metric: Metric, bad_from: u64| {
-        let count = case
-            .value(metric)
-            .filter(|count| reaches_limit(*count, case.limits.uncorrected_suspect))?;
+    let symptom = |metric: Metric, bad_from: u64| {
+        let count = case.value_from(metric, case.limits.uncorrected_suspect)?;
         let bad = reaches_limit(count, bad_from) || case.repeated_growth(metric).is_some();
         let errors = pluralize(
             count,
@@ -101,11 +93,11 @@ pub(crate) fn uncorrected(case: &RuleInput) -> Option<Symptom> {
         })
     };
     // Makers differ in how often attribute 187 and the NVMe counter count repeated reads of one bad
-    // place. A large value alone proves nothing.
+    // sector. A large value alone proves nothing.
     let found = [
-        told(Metric::ReportedUncorrectable, 0),
-        told(Metric::MediaErrors, 0),
-        told(Metric::UncorrectedErrors, case.limits.uncorrected_bad),
+        symptom(Metric::ReportedUncorrectable, 0),
+        symptom(Metric::MediaErrors, 0),
+        symptom(Metric::UncorrectedErrors, case.limits.uncorrected_bad),
     ];
     let mut cause = merge_worst_first(found)?;
     let last_errors = case
@@ -128,16 +120,11 @@ pub(crate) fn uncorrected(case: &RuleInput) -> Option<Symptom> {
 /// after the window without growth.
 pub(crate) fn logged_errors(case: &RuleInput) -> Option<Symptom> {
     case.repeated_growth(Metric::LoggedErrors)?;
-    let about_medium = |text: &str| {
+    let newest = case.ata()?.last_errors.first().filter(|error| {
         ["UNC", "AMNF", "IDNF"]
             .iter()
-            .any(|word| text.contains(word))
-    };
-    let newest = case
-        .ata()?
-        .last_errors
-        .first()
-        .filter(|error| about_medium(&error.text))?;
+            .any(|word| error.text.contains(word))
+    })?;
     let count = case.value(Metric::LoggedErrors)?;
     let message = format!(
         "{} in the drive's log{}",
@@ -146,11 +133,7 @@ pub(crate) fn logged_errors(case: &RuleInput) -> Option<Symptom> {
     );
     let mut evidence = metric_lines(case, Metric::LoggedErrors);
     evidence.push(newest.text.clone());
-    Some(Symptom {
-        severity: Severity::Suspect,
-        message,
-        evidence,
-    })
+    Some(Symptom::suspect(message, evidence))
 }
 
 /// Remapped sectors of a hard disk and blocks of an SSD (drivedb.h 5; ACS-4, Device Statistics page
@@ -169,9 +152,7 @@ pub(crate) fn reallocated(case: &RuleInput) -> Option<Symptom> {
             ("reallocated sector", "reallocated sectors"),
         ),
     };
-    let count = case
-        .value(metric)
-        .filter(|count| reaches_limit(*count, case.limits.reallocated_suspect))?;
+    let count = case.value_from(metric, case.limits.reallocated_suspect)?;
     let many = reaches_limit(count, case.limits.reallocated_bad) && !is_negligible_for_ssd(case);
     let fast = case
         .repeated_growth(metric)
@@ -192,7 +173,7 @@ pub(crate) fn reallocated(case: &RuleInput) -> Option<Symptom> {
     })
 }
 
-/// The SSD's normalized value of 90 to 100 says that nearly all of its reserve is left.
+/// The SSD's normalized value of 90 to 100 means that nearly all of its reserve is left.
 fn is_negligible_for_ssd(case: &RuleInput) -> bool {
     let Some(ata) = case.ata() else { return false };
     let identity = &case.report.identity;
@@ -210,27 +191,22 @@ fn is_solid_state(case: &RuleInput) -> bool {
 /// Data corrupted between the drive's cache and its medium (drivedb.h 184). SUSPECT from
 /// `end_to_end_suspect`. Does not clear.
 pub(crate) fn end_to_end(case: &RuleInput) -> Option<Symptom> {
-    let count = case
-        .value(Metric::EndToEndErrors)
-        .filter(|count| reaches_limit(*count, case.limits.end_to_end_suspect))?;
-    suspect(
+    level_symptom(
         case,
         Metric::EndToEndErrors,
-        pluralize(count, "end-to-end error", "end-to-end errors"),
+        case.limits.end_to_end_suspect,
+        ("end-to-end error", "end-to-end errors"),
     )
 }
 
 /// Spin-ups that needed another attempt (drivedb.h 10): a fault of the motor, the bearing or the
 /// power supply. SUSPECT from `spin_retries_suspect`. Does not clear.
 pub(crate) fn spin_retries(case: &RuleInput) -> Option<Symptom> {
-    let count = case
-        .value(Metric::SpinRetries)
-        .filter(|count| reaches_limit(*count, case.limits.spin_retries_suspect))?;
-    suspect(
+    level_symptom(
         case,
         Metric::SpinRetries,
-        pluralize(
-            count,
+        case.limits.spin_retries_suspect,
+        (
             "spin-up had to be tried again",
             "spin-ups had to be tried again",
         ),
@@ -241,25 +217,15 @@ pub(crate) fn spin_retries(case: &RuleInput) -> Option<Symptom> {
 /// Seagate). SUSPECT when the count grows: an old count may come from a pulled cable or a reset.
 /// Clears after the window without growth.
 pub(crate) fn command_timeouts(case: &RuleInput) -> Option<Symptom> {
-    case.repeated_growth(Metric::CommandTimeouts)?;
-    let count = case.value(Metric::CommandTimeouts)?;
-    suspect(
-        case,
-        Metric::CommandTimeouts,
-        pluralize(count, "command timed out", "commands timed out"),
-    )
+    let nouns = ("command timed out", "commands timed out");
+    growth_symptom(case, Metric::CommandTimeouts, "", nouns)
 }
 
 /// Off-track reads (drivedb.h 201). Some makers store a rate there, so only growth counts. SUSPECT
 /// when the count grows. Clears after the window without growth.
 pub(crate) fn soft_read_errors(case: &RuleInput) -> Option<Symptom> {
-    case.repeated_growth(Metric::SoftReadErrors)?;
-    let count = case.value(Metric::SoftReadErrors)?;
-    suspect(
-        case,
-        Metric::SoftReadErrors,
-        pluralize(count, "soft read error", "soft read errors"),
-    )
+    let nouns = ("soft read error", "soft read errors");
+    growth_symptom(case, Metric::SoftReadErrors, "", nouns)
 }
 
 /// Data corrupted on the cable and sent again (drivedb.h 199; ACS-4, Device Statistics page 06h).
@@ -267,24 +233,33 @@ pub(crate) fn soft_read_errors(case: &RuleInput) -> Option<Symptom> {
 /// may come from a cable that was replaced, and no one can reset it. Clears after the window
 /// without growth.
 pub(crate) fn crc(case: &RuleInput) -> Option<Symptom> {
-    case.repeated_growth(Metric::CrcErrors)?;
-    let count = case.value(Metric::CrcErrors)?;
-    let errors = pluralize(count, "CRC error", "CRC errors");
-    suspect(
-        case,
-        Metric::CrcErrors,
-        format!(
-            "The cable, slot or adapter damages data on its way; the drive itself does not: {errors}"
-        ),
-    )
+    let cause = "The cable, slot or adapter damages data on its way; the drive itself does not: ";
+    growth_symptom(case, Metric::CrcErrors, cause, ("CRC error", "CRC errors"))
 }
 
-fn suspect(case: &RuleInput, metric: Metric, what: String) -> Option<Symptom> {
-    Some(Symptom {
-        severity: Severity::Suspect,
-        message: format!("{what}{}", trend(case, metric)),
-        evidence: metric_lines(case, metric),
-    })
+/// SUSPECT: the value has reached the limit.
+fn level_symptom(
+    case: &RuleInput,
+    metric: Metric,
+    limit: u64,
+    (one, many): (&str, &str),
+) -> Option<Symptom> {
+    let count = case.value_from(metric, limit)?;
+    let message = format!("{}{}", pluralize(count, one, many), trend(case, metric));
+    Some(Symptom::suspect(message, metric_lines(case, metric)))
+}
+
+/// SUSPECT: the value grows.
+fn growth_symptom(
+    case: &RuleInput,
+    metric: Metric,
+    cause: &str,
+    (one, many): (&str, &str),
+) -> Option<Symptom> {
+    case.repeated_growth(metric)?;
+    let count = pluralize(case.value(metric)?, one, many);
+    let message = format!("{cause}{count}{}", trend(case, metric));
+    Some(Symptom::suspect(message, metric_lines(case, metric)))
 }
 
 fn suspect_or_bad(bad: bool) -> Severity {

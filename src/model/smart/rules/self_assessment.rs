@@ -6,7 +6,7 @@
 use crate::model::finding::Severity;
 use crate::model::smart::history::is_temperature;
 use crate::model::smart::report::{InformationalException, Message, WhenFailed};
-use crate::model::smart::rules::text::attribute_line;
+use crate::model::smart::rules::text::attribute_lines;
 use crate::model::smart::rules::{RuleInput, Symptom};
 
 /// ASC 5Dh: failure prediction threshold exceeded.
@@ -39,13 +39,11 @@ pub(crate) fn overall(case: &RuleInput) -> Option<Symptom> {
             .and_then(|scsi| scsi.exception.as_ref())
             .map(exception_line),
     );
-    evidence.extend(
-        case.ata()
-            .into_iter()
-            .flat_map(|ata| &ata.attributes)
-            .filter(|attribute| attribute.when_failed == WhenFailed::Now)
-            .map(attribute_line),
-    );
+    if let Some(ata) = case.ata() {
+        evidence.extend(attribute_lines(ata, |attribute| {
+            attribute.when_failed == WhenFailed::Now
+        }));
+    }
     Some(Symptom {
         severity: Severity::Bad,
         message: "The drive says that it is failing".into(),
@@ -104,12 +102,10 @@ pub(crate) fn scsi_warning(case: &RuleInput) -> Option<Symptom> {
         .exception
         .as_ref()
         .filter(|exception| exception.asc == ASC_WARNING && exception.ascq != 1)?;
-    let message = format!("The drive warns: {}", exception.text);
-    Some(Symptom {
-        severity: Severity::Suspect,
-        message,
-        evidence: vec![exception_line(exception)],
-    })
+    Some(Symptom::suspect(
+        format!("The drive warns: {}", exception.text),
+        vec![exception_line(exception)],
+    ))
 }
 
 /// Reliability is degraded by significant media errors or an internal error (NVMe Base 2.0

@@ -5,9 +5,9 @@
 
 use crate::model::finding::Severity;
 use crate::model::smart::history::{Metric, is_solid_state, is_temperature};
-use crate::model::smart::report::{Attribute, Body, WhenFailed};
+use crate::model::smart::report::{Body, WhenFailed};
 use crate::model::smart::rules::self_assessment::{critical_warning_symptom, exception_line};
-use crate::model::smart::rules::text::attribute_line;
+use crate::model::smart::rules::text::attribute_lines;
 use crate::model::smart::rules::{RuleInput, Symptom};
 
 /// Plausible limits in °C. Drives report 0 and 255 for "no limit".
@@ -43,12 +43,10 @@ pub(crate) fn scsi_warning(case: &RuleInput) -> Option<Symptom> {
         .exception
         .as_ref()
         .filter(|exception| (exception.asc, exception.ascq) == (0x0b, 1))?;
-    let message = "The drive says that it is warmer than it should be".to_owned();
-    Some(Symptom {
-        severity: Severity::Suspect,
-        message,
-        evidence: vec![exception_line(exception)],
-    })
+    Some(Symptom::suspect(
+        "The drive says that it is warmer than it should be",
+        vec![exception_line(exception)],
+    ))
 }
 
 /// A temperature attribute at its threshold now (smartctl(8) -A; drivedb.h 190, 194). SUSPECT;
@@ -56,15 +54,9 @@ pub(crate) fn scsi_warning(case: &RuleInput) -> Option<Symptom> {
 /// heat is over.
 pub(crate) fn attribute_threshold(case: &RuleInput) -> Option<Symptom> {
     let ata = case.ata()?;
-    let failed = |attribute: &&Attribute| {
+    let evidence = attribute_lines(ata, |attribute| {
         attribute.when_failed == WhenFailed::Now && is_temperature(attribute)
-    };
-    let evidence: Vec<String> = ata
-        .attributes
-        .iter()
-        .filter(failed)
-        .map(attribute_line)
-        .collect();
+    });
     let cool = match (case.value(Metric::Temperature), effective_limit(case)) {
         (Some(celsius), Some(limit)) => celsius + THRESHOLD_MARGIN < limit,
         _ => false,
@@ -105,11 +97,8 @@ pub(crate) fn above_limit(case: &RuleInput) -> Option<Symptom> {
     let evidence = vec![format!(
         "Current Drive Temperature: {celsius} C, limit {limit} C"
     )];
-    (decided > limit).then(|| Symptom {
-        severity: Severity::Suspect,
-        message: format!("The drive has {celsius} °C; its limit is {limit} °C"),
-        evidence,
-    })
+    let message = format!("The drive has {celsius} °C; its limit is {limit} °C");
+    (decided > limit).then(|| Symptom::suspect(message, evidence))
 }
 
 /// The limit, by precedence: the policy for this drive, the drive's own limit, the policy for its

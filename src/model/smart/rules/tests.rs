@@ -48,14 +48,9 @@ fn healthy_drives_raise_no_finding() {
 }
 
 #[test]
-fn every_rule_has_a_name_of_its_own_and_a_source() {
-    for (row, rule) in RULES.iter().enumerate() {
-        assert!(!rule.source.is_empty(), "{}", rule.id);
-        assert!(
-            RULES.iter().skip(row + 1).all(|other| other.id != rule.id),
-            "{} is there twice",
-            rule.id
-        );
+fn every_rule_has_a_source() {
+    for rule in RULES {
+        assert!(!rule.source.is_empty(), "{}", rule.reason);
     }
 }
 

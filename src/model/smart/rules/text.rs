@@ -1,10 +1,10 @@
-//! Text of findings: counts, growth and times in words, and lines of evidence as smartctl prints
+//! Text of findings: counts, growth and times as text, and lines of evidence as smartctl prints
 //! them.
 
 use jiff::SignedDuration;
 
 use crate::model::smart::history::{self, Growth, Metric};
-use crate::model::smart::report::{Attribute, SelfTest};
+use crate::model::smart::report::{Ata, Attribute, SelfTest};
 use crate::model::smart::rules::RuleInput;
 
 /// `1 sector`, `12 sectors`.
@@ -86,6 +86,15 @@ pub(crate) fn attribute_line(attribute: &Attribute) -> String {
     )
 }
 
+/// The lines of the attributes of this kind.
+pub(crate) fn attribute_lines(ata: &Ata, of_kind: impl Fn(&Attribute) -> bool) -> Vec<String> {
+    ata.attributes
+        .iter()
+        .filter(|attribute| of_kind(attribute))
+        .map(attribute_line)
+        .collect()
+}
+
 /// `Extended offline: Completed: read failure, at 27196 hours, first error at LBA 4132075584`.
 pub(crate) fn self_test_line(test: &SelfTest) -> String {
     let hours = test
@@ -104,14 +113,9 @@ pub(crate) fn metric_lines(case: &RuleInput, metric: Metric) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     if let Some(ata) = case.ata() {
         let identity = &case.report.identity;
-        lines.extend(
-            ata.attributes
-                .iter()
-                .filter(|attribute| {
-                    history::attribute_metric(attribute, ata, identity) == Some(metric)
-                })
-                .map(attribute_line),
-        );
+        lines.extend(attribute_lines(ata, |attribute| {
+            history::attribute_metric(attribute, ata, identity) == Some(metric)
+        }));
         let page = match metric {
             Metric::Reallocated => Some((3, 0x20)),
             Metric::ReportedUncorrectable => Some((4, 0x08)),
@@ -173,11 +177,12 @@ pub(crate) fn metric_lines(case: &RuleInput, metric: Metric) -> Vec<String> {
                     ("write", &scsi.write),
                     ("verify", &scsi.verify),
                 ];
-                let told = counters
+                let reported = counters
                     .into_iter()
                     .filter_map(|(name, counter)| Some((name, counter.as_ref()?.uncorrected?)));
                 lines.extend(
-                    told.map(|(name, count)| format!("{name}: total uncorrected errors {count}")),
+                    reported
+                        .map(|(name, count)| format!("{name}: total uncorrected errors {count}")),
                 );
             }
             _ => {}

@@ -6,35 +6,28 @@ use crate::model::finding::Severity;
 use crate::model::smart::history::{
     Metric, endurance_used, spare_available, spare_percent, wear_percent,
 };
-use crate::model::smart::report::{Attribute, WhenFailed};
+use crate::model::smart::report::WhenFailed;
 use crate::model::smart::rules::self_assessment::critical_warning_symptom;
-use crate::model::smart::rules::text::{attribute_line, metric_lines};
+use crate::model::smart::rules::text::{attribute_lines, metric_lines};
 use crate::model::smart::rules::{RuleInput, Symptom, reaches_limit};
 
 /// The used share of the designed life (NVMe Base 2.0 5.16.1.3, Percentage Used; ACS-4, Device
 /// Statistics page 07h; SBC-4, Solid State Media log page; drivedb.h). SUSPECT from
 /// `wear_suspect_percent`, never BAD. Does not clear.
 pub(crate) fn percent_used(case: &RuleInput) -> Option<Symptom> {
-    let percent = case
-        .value(Metric::WearPercent)
-        .filter(|percent| reaches_limit(*percent, case.limits.wear_suspect_percent))?;
+    let percent = case.value_from(Metric::WearPercent, case.limits.wear_suspect_percent)?;
     let mut evidence = metric_lines(case, Metric::WearPercent);
     if let Some(ata) = case.ata() {
-        let telling = ata
-            .attributes
-            .iter()
-            .filter(|attribute| wear_percent(attribute, ata, &case.report.identity).is_some());
-        evidence.extend(telling.map(attribute_line));
+        evidence.extend(attribute_lines(ata, |attribute| {
+            wear_percent(attribute, ata, &case.report.identity).is_some()
+        }));
         evidence.extend(
             endurance_used(ata, &case.report.identity)
                 .map(|percent| format!("Endurance used: {percent}%")),
         );
     }
-    Some(Symptom {
-        severity: Severity::Suspect,
-        message: format!("{percent} % of the designed life is used"),
-        evidence,
-    })
+    let message = format!("{percent} % of the designed life is used");
+    Some(Symptom::suspect(message, evidence))
 }
 
 /// A wear attribute at its threshold (smartctl(8) -A, Old_age; drivedb.h). SUSPECT. A wear
@@ -42,28 +35,18 @@ pub(crate) fn percent_used(case: &RuleInput) -> Option<Symptom> {
 /// value is above the threshold.
 pub(crate) fn threshold(case: &RuleInput) -> Option<Symptom> {
     let ata = case.ata()?;
-    let wears = |attribute: &&Attribute| {
+    let evidence = attribute_lines(ata, |attribute| {
         attribute.when_failed == WhenFailed::Now
             && !attribute.prefailure
             && wear_percent(attribute, ata, &case.report.identity).is_some()
-    };
-    let evidence: Vec<String> = ata
-        .attributes
-        .iter()
-        .filter(wears)
-        .map(attribute_line)
-        .collect();
-    let message = "The flash has reached the end of the life that its maker gave it".to_owned();
-    (!evidence.is_empty()).then_some(Symptom {
-        severity: Severity::Suspect,
-        message,
-        evidence,
-    })
+    });
+    let message = "The flash has reached the end of the life that its maker gave it";
+    (!evidence.is_empty()).then(|| Symptom::suspect(message, evidence))
 }
 
 /// Available spare of an NVMe drive (NVMe Base 2.0 5.16.1.3, Critical Warning bit 0, Available
 /// Spare). BAD when the drive sets bit 0, or when the value is below the threshold of the drive.
-/// SUSPECT when `reserve_suspect_percent` of the way from 100 to the threshold is used.
+/// SUSPECT when `reserve_suspect_percent` of the range from 100 to the threshold is used.
 pub(crate) fn nvme_spare(case: &RuleInput) -> Option<Symptom> {
     let nvme = case.nvme()?;
     let spare = case.value(Metric::SparePercent);
@@ -100,20 +83,18 @@ pub(crate) fn nvme_spare(case: &RuleInput) -> Option<Symptom> {
             evidence,
         });
     }
-    let low = is_spare_low(case, spare, threshold);
-    low.then(|| Symptom {
-        severity: Severity::Suspect,
-        message: format!("The drive's spare blocks run low{numbers}"),
-        evidence,
+    is_spare_low(case, spare, threshold).then(|| {
+        let message = format!("The drive's spare blocks run low{numbers}");
+        Symptom::suspect(message, evidence)
     })
 }
 
 /// Spare blocks of a SATA drive, where drivedb.h knows the attribute or smartctl reports it (7.5
-/// and later). SUSPECT when `reserve_suspect_percent` of the way to the threshold is used. At its
+/// and later). SUSPECT when `reserve_suspect_percent` of the range to the threshold is used. At its
 /// threshold the attribute has failed, and other rules report that.
 pub(crate) fn ata_spare(case: &RuleInput) -> Option<Symptom> {
     let ata = case.ata()?;
-    let low = |attribute: &&Attribute| {
+    let mut evidence = attribute_lines(ata, |attribute| {
         let left = spare_percent(attribute, ata, &case.report.identity);
         let threshold = attribute
             .threshold
@@ -121,13 +102,7 @@ pub(crate) fn ata_spare(case: &RuleInput) -> Option<Symptom> {
             .filter(|threshold| (1..100).contains(threshold));
         left.zip(threshold)
             .is_some_and(|(left, threshold)| is_spare_low(case, left, threshold))
-    };
-    let mut evidence: Vec<String> = ata
-        .attributes
-        .iter()
-        .filter(low)
-        .map(attribute_line)
-        .collect();
+    });
     let threshold = ata
         .spare_threshold
         .map(u64::from)
@@ -139,15 +114,11 @@ pub(crate) fn ata_spare(case: &RuleInput) -> Option<Symptom> {
     }
     let left = case.value(Metric::SparePercent)?;
     let message = format!("The drive's reserve of blocks runs low ({left} % left)");
-    (!evidence.is_empty()).then_some(Symptom {
-        severity: Severity::Suspect,
-        message,
-        evidence,
-    })
+    (!evidence.is_empty()).then(|| Symptom::suspect(message, evidence))
 }
 
-/// Whether `reserve_suspect_percent` of the way from 100 to the threshold is used. A threshold near
-/// 100 leaves hardly any way; such a drive reports a shortage itself.
+/// Whether `reserve_suspect_percent` of the range from 100 to the threshold is used. A threshold
+/// near 100 leaves hardly any range; such a drive reports a shortage itself.
 fn is_spare_low(case: &RuleInput, left: u64, threshold: u64) -> bool {
     let (used, range) = (
         100_u64.saturating_sub(left),

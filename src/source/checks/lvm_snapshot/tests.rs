@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::host::exec::Output;
+
 use super::*;
 
 /// A volume group `vg` with what is in it; answers as lvs does, and changes as it is told.
@@ -202,7 +204,7 @@ fn order(filesystem: Filesystem) -> LvmSnapshotRequest {
 
 fn refusal(made: Result<LvmSnapshot<FakeLvm>, LvmSnapshotError>) -> String {
     match made {
-        Err(LvmSnapshotError::Refused(why)) => why,
+        Err(LvmSnapshotError::Refused(error)) => error.to_string(),
         other => panic!("not refused: {other:?}"),
     }
 }
@@ -305,8 +307,8 @@ async fn a_failed_replay_removes_the_snapshot() {
     let lvm = classic(2 * GIB);
     lvm.with_state(|group| group.replay = (1, "mounting the snapshot: I/O error (EIO)\n"));
     match create(lvm.clone(), order(Filesystem::Xfs)).await {
-        Err(LvmSnapshotError::Failed(why)) => assert_eq!(
-            why,
+        Err(error) => assert_eq!(
+            error.to_string(),
             "replaying the log of a snapshot: mounting the snapshot: I/O error (EIO)"
         ),
         other => panic!("{other:?}"),
@@ -372,8 +374,8 @@ async fn a_failed_lvcreate_reports_its_stderr_and_its_snapshot_is_removed() {
     let lvm = classic(2 * GIB);
     lvm.with_state(|group| group.lvcreate_fails = true);
     match create(lvm.clone(), order(Filesystem::Xfs)).await {
-        Err(LvmSnapshotError::Failed(why)) => assert_eq!(
-            why,
+        Err(error) => assert_eq!(
+            error.to_string(),
             "lvcreate: Logical volume vg/home is used by another device."
         ),
         other => panic!("{other:?}"),
@@ -389,7 +391,9 @@ fn a_usage_error_of_lvcreate_reports_the_cause_without_the_help_hint() {
     let why = "lvcreate: modprobe: ERROR: could not insert 'dm_snapshot': Operation not permitted; /sbin/modprobe failed: 1; \
                snapshot: Required device-mapper target(s) not detected in your kernel.";
     assert_eq!(
-        require_success(Ok(output(3, "", stderr)), "lvcreate").unwrap_err(),
+        require_success(Ok(output(3, "", stderr)), "lvcreate")
+            .unwrap_err()
+            .to_string(),
         why
     );
 }

@@ -1,20 +1,34 @@
 //! A frozen run: everything is prepared before the writers are held, and the writers continue
 //! before anything is waited for.
 
+use crate::model::causes::with_causes;
 use crate::model::check::decision::CheckOutcome;
-use crate::model::check::{CheckVerdict, Mode, RunResult, Termination};
+use crate::model::check::{Mode, RunResult, Termination};
 use crate::model::dev::DevNo;
 use crate::model::path::HostPath;
 use crate::source::checks::backend::Backend;
 use crate::source::checks::freezer::{FreezeError, FreezeRequest, ThawCause, ThawResult};
+use crate::source::checks::queue::{failed_outcome, in_parentheses};
 use crate::source::checks::task::{
     Abort, CheckTask, EXIT_TIMEOUT, SYNCFS_TIMEOUT, THAW_TIMEOUT, failed_run, with_phase,
 };
 use crate::source::checks::xfs_health::HealthScope;
+use crate::source::worker_job::JobError;
 use jiff::Timestamp;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
+
+/// Why a freeze would hold the writers for too long.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum SyncFsError {
+    #[error("syncfs took {:.1} s, longer than {} s: a freeze would take longer still", .0.as_secs_f64(), SYNCFS_TIMEOUT.as_secs())]
+    Slow(Duration),
+    #[error("syncfs took longer than {} s{}: a freeze would take longer still", SYNCFS_TIMEOUT.as_secs(), in_parentheses(.0.as_deref()))]
+    Stuck(Option<String>),
+    #[error(transparent)]
+    NotCalled(JobError),
+}
 
 impl<W: Backend> CheckTask<W> {
     pub(super) async fn frozen_run(&mut self) -> Result<(), Abort> {
@@ -26,8 +40,8 @@ impl<W: Backend> CheckTask<W> {
         let dev = self.desired.target.mountinfo_dev();
         // Needed even when no signal is new: a filesystem that was damaged since the check started
         // might never thaw.
-        if let Err(why) = self.query_xfs_health(HealthScope::Groups).await? {
-            self.freeze_refusal = Some(why);
+        if let Err(error) = self.query_xfs_health(HealthScope::Groups).await? {
+            self.freeze_refusal = Some(with_causes(&error));
             return Ok(());
         }
         if self.has_signals() {
@@ -40,8 +54,8 @@ impl<W: Backend> CheckTask<W> {
             return Ok(());
         };
         let name = self.run_label(Mode::Frozen);
-        if let Err(why) = self.probe_syncfs(&name, mount.clone(), dev).await? {
-            self.freeze_refusal = Some(why);
+        if let Err(error) = self.probe_syncfs(&name, mount.clone(), dev).await? {
+            self.freeze_refusal = Some(error.to_string());
             return Ok(());
         }
         if self.has_signals() {
@@ -64,36 +78,23 @@ impl<W: Backend> CheckTask<W> {
                 self.freeze_refusal = Some(error.to_string());
                 Ok(())
             }
-            Err(FreezeError::Failed(why)) => {
+            Err(error) => {
+                let termination = match &error {
+                    // The writers were held for the whole limit, as by a run that takes too long.
+                    FreezeError::TimedOut(_) => Termination::TimedOut,
+                    error => Termination::NotStarted(error.to_string()),
+                };
                 self.record_run(failed_run(
                     Mode::Frozen,
                     started,
                     began.elapsed(),
-                    Termination::NotStarted(why.clone()),
-                    format!("freezing: {why}"),
+                    termination,
+                    format!("freezing: {error}"),
                 ));
-                Ok(())
-            }
-            // The writers were held for the whole limit, as by a run that takes too long.
-            Err(FreezeError::TimedOut(why)) => {
-                self.record_run(failed_run(
-                    Mode::Frozen,
-                    started,
-                    began.elapsed(),
-                    Termination::TimedOut,
-                    format!("freezing: {why}"),
-                ));
-                Ok(())
-            }
-            Err(FreezeError::Unconfirmed(why)) => {
-                self.record_run(failed_run(
-                    Mode::Frozen,
-                    started,
-                    began.elapsed(),
-                    Termination::NotStarted(why.clone()),
-                    format!("freezing: {why}"),
-                ));
-                Err(Abort::ThawUnconfirmed(why))
+                match error {
+                    FreezeError::Unconfirmed(why) => Err(Abort::ThawUnconfirmed(why)),
+                    _ => Ok(()),
+                }
             }
         }
     }
@@ -178,21 +179,19 @@ impl<W: Backend> CheckTask<W> {
     }
 
     async fn thaw(&self, frozen: W::FreezeGuard, began: Instant) -> ThawResult {
-        match tokio::time::timeout(THAW_TIMEOUT, Box::pin(self.backend.thaw(frozen))).await {
-            Ok(thawed) => thawed,
-            Err(_) => {
-                tracing::error!(check = %self.desired.id, target = %self.desired.target.name, "a thaw was not confirmed in {} s", THAW_TIMEOUT.as_secs());
-                let early = Some(format!(
-                    "that it was thawed was not confirmed in {} s",
-                    THAW_TIMEOUT.as_secs()
-                ));
-                ThawResult {
-                    held: began.elapsed(),
-                    freeze_duration: Duration::ZERO,
-                    early_reason: early,
-                    cause: ThawCause::Unconfirmed,
-                }
-            }
+        let thaw = Box::pin(self.backend.thaw(frozen));
+        if let Ok(thawed) = tokio::time::timeout(THAW_TIMEOUT, thaw).await {
+            return thawed;
+        }
+        tracing::error!(check = %self.desired.id, target = %self.desired.target.name, "a thaw was not confirmed in {} s", THAW_TIMEOUT.as_secs());
+        ThawResult {
+            held: began.elapsed(),
+            freeze_duration: Duration::ZERO,
+            early_reason: Some(format!(
+                "the thaw was not confirmed in {} s",
+                THAW_TIMEOUT.as_secs()
+            )),
+            cause: ThawCause::Unconfirmed,
         }
     }
 
@@ -206,36 +205,27 @@ impl<W: Backend> CheckTask<W> {
         let reason = format!(
             "The filesystem at {mount} may be frozen still, and then all that write to it wait: {why}. Thaw it by `fsfreeze -u {mount}`, which does no harm where it is not frozen, then check it again."
         );
-        CheckOutcome {
-            verdict: CheckVerdict::Failed,
-            reason,
-            mode: self.strongest_mode(),
-        }
+        failed_outcome(reason, self.strongest_mode())
     }
 
     /// Checks that dirty data is written in time. Otherwise the freeze, which waits for it, would
-    /// hold the writers for longer. The inner error says why not.
+    /// hold the writers for longer.
     pub(super) async fn probe_syncfs(
         &mut self,
         name: &str,
         mount: HostPath,
         dev: DevNo,
-    ) -> Result<Result<(), String>, Abort> {
+    ) -> Result<Result<(), SyncFsError>, Abort> {
         self.set_phase(format!("{name}: syncfs"));
         let backend = self.backend.clone();
-        Ok(
-            match self
-                .or_cancelled(Box::pin(backend.syncfs(mount, dev, SYNCFS_TIMEOUT)))
-                .await?
-            {
-                Ok(took) if took <= SYNCFS_TIMEOUT => Ok(()),
-                Ok(took) => Err(format!(
-                    "syncfs took {:.1} s, longer than {} s: a freeze would take longer still",
-                    took.as_secs_f64(),
-                    SYNCFS_TIMEOUT.as_secs()
-                )),
-                Err(why) => Err(why),
-            },
-        )
+        let synced = self
+            .or_cancelled(Box::pin(backend.syncfs(mount, dev, SYNCFS_TIMEOUT)))
+            .await?;
+        Ok(match synced {
+            Ok(elapsed) if elapsed <= SYNCFS_TIMEOUT => Ok(()),
+            Ok(elapsed) => Err(SyncFsError::Slow(elapsed)),
+            Err(JobError::Stuck { waiting_in, .. }) => Err(SyncFsError::Stuck(waiting_in)),
+            Err(error) => Err(SyncFsError::NotCalled(error)),
+        })
     }
 }

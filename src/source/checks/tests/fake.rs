@@ -27,7 +27,8 @@ use crate::source::checks::load::{IoLoad, LoadError, LoadSource};
 use crate::source::checks::lvm_snapshot::{LvmSnapshotError, LvmSnapshotRequest};
 use crate::source::checks::runner::{Device, OrphanedRuns, ReapedRun, RunRequest};
 use crate::source::checks::tools::AvailableTools;
-use crate::source::checks::xfs_health::HealthScope;
+use crate::source::checks::xfs_health::{HealthError, HealthScope};
+use crate::source::worker_job::JobError;
 
 pub(crate) use fixtures::{all_tools, desired, desired_frozen, desired_scheduled, signal, target};
 pub(crate) use harness::{Harness, harness, harness_at, harness_with};
@@ -44,7 +45,7 @@ pub(crate) struct FakeBehavior {
     /// The same, at the moment at which it is stopped.
     pub unstoppable: bool,
     pub panics: bool,
-    pub syncfs: Result<Duration, String>,
+    pub syncfs: Result<Duration, JobError>,
     pub freeze_takes: Duration,
     pub freeze_error: Option<FreezeError>,
     /// It is thawed by somebody else after so long.
@@ -454,11 +455,14 @@ impl Backend for FakeBackend {
         mount: HostPath,
         _dev: DevNo,
         limit: Duration,
-    ) -> Result<Duration, String> {
+    ) -> Result<Duration, JobError> {
         let long = self.behavior(&device_of(&mount)).syncfs?;
         tokio::time::sleep(long.min(limit)).await;
         if long > limit {
-            Err(format!("syncfs took longer than {} s", limit.as_secs()))
+            Err(JobError::Stuck {
+                since: crate::host::clock::now(),
+                waiting_in: None,
+            })
         } else {
             Ok(long)
         }
@@ -469,8 +473,10 @@ impl Backend for FakeBackend {
         mount: HostPath,
         _dev: DevNo,
         _extent: HealthScope,
-    ) -> Result<Vec<FilesystemSignal>, String> {
-        self.behavior(&device_of(&mount)).health
+    ) -> Result<Vec<FilesystemSignal>, HealthError> {
+        self.behavior(&device_of(&mount))
+            .health
+            .map_err(HealthError::Failed)
     }
 
     async fn freeze(&self, order: FreezeRequest) -> Result<FakeFreezeGuard, FreezeError> {

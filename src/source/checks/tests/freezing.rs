@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::fake::{FakeBehavior, Harness, desired_frozen, harness, harness_with, signal};
 use crate::model::check::{CheckVerdict, Filesystem, Mode, RunResult, Termination};
 use crate::source::checks::freezer::FreezeError;
+use crate::source::worker_job::JobError;
 
 fn with(how: FakeBehavior) -> Harness {
     harness_with(vec![desired_frozen("sda1")], |world| {
@@ -67,7 +68,7 @@ async fn a_slow_syncfs_forbids_the_freeze() {
 #[tokio::test(start_paused = true)]
 async fn a_failed_syncfs_forbids_the_freeze() {
     let lab = with(FakeBehavior {
-        syncfs: Err("syncfs /mnt/sda1: EIO".to_owned()),
+        syncfs: Err(JobError::Failed("syncfs /mnt/sda1: EIO".to_owned())),
         ..FakeBehavior::default()
     });
     assert_never_frozen(&lab, CheckVerdict::Inconclusive, "EIO").await;

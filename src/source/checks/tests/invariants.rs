@@ -7,6 +7,7 @@ use proptest::prelude::*;
 
 use super::fake::{FakeBehavior, Harness, desired, desired_scheduled, harness, signal};
 use crate::source::checks::freezer::FreezeError;
+use crate::source::worker_job::JobError;
 
 const DEVICES: [&str; 3] = ["sda1", "sdb1", "sdc1"];
 
@@ -54,7 +55,7 @@ fn behavior() -> impl Strategy<Value = FakeBehavior> {
                 run_takes: runs,
                 unkillable,
                 panics: runs.as_millis().is_multiple_of(11),
-                syncfs: syncs.ok_or_else(|| "EIO".to_owned()),
+                syncfs: syncs.ok_or_else(|| JobError::Failed("EIO".to_owned())),
                 freeze_takes: freezes,
                 freeze_error: match refuses {
                     0 => Some(FreezeError::AlreadyFrozen),

@@ -2,7 +2,7 @@
 
 use super::fake::{FakeBehavior, Harness, desired, harness_with, signal};
 use crate::model::check::{CheckVerdict, Mode};
-use crate::source::checks::lvm_snapshot::LvmSnapshotError;
+use crate::source::checks::lvm_snapshot::{LvmSnapshotError, PlanError};
 
 fn with(how: FakeBehavior) -> Harness {
     let mut wanted = desired("sda1");
@@ -61,7 +61,7 @@ async fn an_overflowed_snapshot_is_a_failed_run() {
 #[tokio::test(start_paused = true)]
 async fn without_space_for_a_snapshot_the_live_filesystem_is_checked() {
     let lab = with(FakeBehavior {
-        snapshot_error: Some(|| LvmSnapshotError::Refused("no room".to_owned())),
+        snapshot_error: Some(|| LvmSnapshotError::Refused(PlanError::IsSnapshot)),
         ..FakeBehavior::default()
     });
     let (verdict, _, modes) = outcome(&lab).await;
@@ -71,13 +71,17 @@ async fn without_space_for_a_snapshot_the_live_filesystem_is_checked() {
 #[tokio::test(start_paused = true)]
 async fn a_snapshot_that_could_not_be_made_is_a_failed_run() {
     let lab = with(FakeBehavior {
-        snapshot_error: Some(|| LvmSnapshotError::Failed("lvcreate: no".to_owned())),
+        snapshot_error: Some(|| LvmSnapshotError::NoDevice),
         ..FakeBehavior::default()
     });
     let (verdict, reason, modes) = outcome(&lab).await;
     assert_eq!(
         (verdict, reason.as_str(), modes),
-        (CheckVerdict::Failed, "lvcreate: no", vec![Mode::Snapshot])
+        (
+            CheckVerdict::Failed,
+            "lvs does not report the device of the snapshot",
+            vec![Mode::Snapshot]
+        )
     );
 }
 

@@ -438,7 +438,7 @@ fn junk_is_skipped_and_counted() {
     }
     assert_eq!(
         (
-            reading.unreadable(),
+            reading.unreadable,
             reading.has_events(),
             reading.cursor().counted_to
         ),

@@ -367,8 +367,6 @@ fn facts(
         id,
         id_stable,
         name: format!("{slot}@host{}", controller.host),
-        devices: Vec::new(),
-        links: Vec::new(),
         vendor: disk.vendor.clone(),
         model: disk.model.clone(),
         serial: disk.serial.clone(),
@@ -380,16 +378,13 @@ fn facts(
         logical_block_size: 512,
         physical_block_size: 512,
         rotational: disk.rotation_rate.map(|rate| rate > 0),
-        removable: false,
-        write_cache: None,
         location: Location {
             pci: controller.pci.clone(),
             hctl: hctl(controller, slot),
             slot: Some(slot.to_owned()),
             ..Location::default()
         },
-        state: None,
-        asleep: false,
+        ..DriveFacts::default()
     }
 }
 

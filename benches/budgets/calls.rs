@@ -1,0 +1,84 @@
+//! Clients that call a server in a loop, and the time of each call.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use tokio::time::MissedTickBehavior;
+
+use crate::figures::{Figures, Samples, milliseconds};
+
+pub struct Calls {
+    pub samples: Samples,
+    took: Duration,
+}
+
+impl Calls {
+    pub fn rate(&self) -> f64 {
+        self.samples.len() as f64 / self.took.as_secs_f64()
+    }
+
+    pub fn milliseconds(&mut self, quantile: f64) -> f64 {
+        milliseconds(self.samples.quantile(quantile))
+    }
+
+    /// Prints `{name}_p50`, a figure without a goal.
+    pub fn print_median(&mut self, figures: &Figures, name: &str) {
+        figures.figure_without_goal(&format!("{name}_p50"), self.milliseconds(0.5), "ms");
+    }
+}
+
+/// One call in flight on each client. Each client begins at its own part of the requests. With an
+/// `interval`, each client calls so often, however long the answers take; without one, as fast as it
+/// gets its answers.
+pub async fn run<C, R, F>(
+    clients: Vec<C>,
+    requests: &[R],
+    duration: Duration,
+    interval: Option<Duration>,
+    call: impl Fn(C, R) -> F + Clone + Send + 'static,
+) -> anyhow::Result<Calls>
+where
+    C: Clone + Send + 'static,
+    R: Clone + Send + Sync + 'static,
+    F: Future<Output = anyhow::Result<()>> + Send,
+{
+    let connections = clients.len();
+    let started = Instant::now();
+    let mut callers = tokio::task::JoinSet::new();
+    for (at, client) in clients.into_iter().enumerate() {
+        let mut requests = requests.to_vec();
+        requests.rotate_left(at * requests.len() / connections);
+        let phase = interval.unwrap_or_default() * u32::try_from(at)? / u32::try_from(connections)?;
+        let call = call.clone();
+        callers.spawn(async move {
+            let mut samples = Samples::default();
+            let mut ticks = interval.map(|interval| {
+                let first = tokio::time::Instant::now() + phase;
+                let mut ticks = tokio::time::interval_at(first, interval);
+                // A late tick is made up for, so that the rate is kept.
+                ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
+                ticks
+            });
+            for request in requests.iter().cycle() {
+                if let Some(ticks) = &mut ticks {
+                    ticks.tick().await;
+                }
+                let sent = Instant::now();
+                if sent > started + duration {
+                    break;
+                }
+                call(client.clone(), request.clone()).await?;
+                samples.push(sent.elapsed());
+            }
+            anyhow::Ok(samples)
+        });
+    }
+    let mut samples = Samples::default();
+    while let Some(done) = callers.join_next().await {
+        samples.extend(done.context("calling")??);
+    }
+    Ok(Calls {
+        samples,
+        took: started.elapsed(),
+    })
+}

@@ -1,0 +1,119 @@
+//! The configuration and the options as settings of each part of the daemon, and the channels that
+//! carry them: a reload sends new ones.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use crate::app::options::Options;
+use crate::app::provisioning;
+use crate::config::{Config, SmartConfig};
+use crate::model::ledger::RetentionLimits;
+use crate::model::path::HostPath;
+use crate::model::policy::smart::SmartOverride;
+use crate::provision::engine::Settings as VolumesSettings;
+use crate::source::context::{
+    CheckSettings, DeviceType, KernelLogSettings, SmartSettings, SourceSettings,
+};
+use crate::state::notify::NotifySettings;
+use crate::state::settings::{AssessmentSettings, SharedAssessmentSettings};
+
+/// Scans of sysfs and of the kubelet's directory take milliseconds.
+const SCAN_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// What a reload changes.
+pub(crate) struct ReloadChannels {
+    pub assessment: watch::Sender<SharedAssessmentSettings>,
+    pub sources: watch::Sender<Arc<SourceSettings>>,
+    pub notify: watch::Sender<NotifySettings>,
+    pub allow_uids: watch::Sender<Vec<u32>>,
+    pub volumes: watch::Sender<Arc<VolumesSettings>>,
+}
+
+impl ReloadChannels {
+    pub(crate) fn new(config: &Config, options: &Options) -> ReloadChannels {
+        ReloadChannels {
+            assessment: watch::Sender::new(assessment_settings(config, options)),
+            sources: watch::Sender::new(source_settings(config, options)),
+            notify: watch::Sender::new(notify_settings(config)),
+            allow_uids: watch::Sender::new(config.csi.allow_uids.clone()),
+            volumes: watch::Sender::new(Arc::new(provisioning::settings(config, options))),
+        }
+    }
+
+    pub(crate) fn update(&self, config: &Config, options: &Options) {
+        self.assessment
+            .send_replace(assessment_settings(config, options));
+        self.sources.send_replace(source_settings(config, options));
+        self.notify.send_replace(notify_settings(config));
+        self.allow_uids.send_replace(config.csi.allow_uids.clone());
+        provisioning::reload(&self.volumes, config, options);
+    }
+}
+
+fn assessment_settings(config: &Config, options: &Options) -> SharedAssessmentSettings {
+    Arc::new(AssessmentSettings {
+        policy: config.policy(),
+        volumes: config.volume_settings(HostPath::from(options.kubelet_root.as_path())),
+        history: RetentionLimits {
+            max_age: config.history.keep,
+            max_count: config.history.max_findings as usize,
+        },
+    })
+}
+
+fn source_settings(config: &Config, options: &Options) -> Arc<SourceSettings> {
+    Arc::new(SourceSettings {
+        kubelet_root: HostPath::from(options.kubelet_root.as_path()),
+        admit: config.drives.admit.clone(),
+        ignore: config.drives.ignore.clone(),
+        reconcile_interval: config.drives.reconcile_interval,
+        probe_interval: config.probes.interval,
+        probe_timeout: config.probes.timeout,
+        worker_timeout: SCAN_TIMEOUT,
+        disk_stats_interval: config.io.interval,
+        counters_interval: config.counters.interval,
+        fs_events: config.fs_events.enabled,
+        kernel_log: KernelLogSettings {
+            enabled: config.kernel_log.enabled,
+            path: HostPath::from(config.kernel_log.path.as_path()),
+            admit: config.drives.admit.clone(),
+        },
+        smart: smart_settings(&config.smart),
+        checks: CheckSettings {
+            at_once: config.checks.at_once as usize,
+            max_io_pressure: config.checks.max_io_pressure,
+            tools: config.checks.tools.clone(),
+        },
+    })
+}
+
+fn smart_settings(smart: &SmartConfig) -> SmartSettings {
+    let device_type = |given: &SmartOverride| {
+        Some(DeviceType {
+            model: given.model.clone(),
+            serial: given.serial.clone(),
+            device_type: given.device_type.clone()?,
+        })
+    };
+    SmartSettings {
+        enabled: smart.enabled,
+        command: smart.command.clone(),
+        interval: smart.interval,
+        suspect_interval: smart.suspect_interval,
+        shortest_interval: smart.shortest_interval,
+        slow_interval: smart.slow_interval,
+        timeout: smart.timeout,
+        at_once: smart.at_once as usize,
+        nvme_events: smart.nvme_events,
+        device_types: smart.overrides.iter().filter_map(device_type).collect(),
+    }
+}
+
+fn notify_settings(config: &Config) -> NotifySettings {
+    NotifySettings {
+        exec: config.notify.exec.clone(),
+        timeout: config.notify.timeout,
+    }
+}

@@ -1,0 +1,117 @@
+//! The configuration file: what is refused, and the commented example.
+
+use super::*;
+
+fn error(text: &str) -> String {
+    parse(Path::new("/etc/x.toml"), text)
+        .expect_err("refused")
+        .to_string()
+}
+
+#[test]
+fn an_unknown_key_is_an_error_that_names_file_line_and_key() {
+    let message = error("[drives]\nadmit = []\nadmitt = [\"loop*\"]\n");
+    assert!(
+        message.contains("/etc/x.toml") && message.contains("line 3") && message.contains("admitt"),
+        "{message}"
+    );
+}
+
+#[test]
+fn durations_are_written_as_people_write_them() {
+    let config = parse(
+        Path::new("x"),
+        "[probes]\ninterval = \"2min\"\ntimeout = 5\n",
+    )
+    .expect("good");
+    assert_eq!(
+        (config.probes.interval, config.probes.timeout),
+        (Duration::from_secs(120), Duration::from_secs(5))
+    );
+    assert!(error("[probes]\ninterval = \"soon\"\n").contains("`soon` is not a duration"));
+}
+
+#[test]
+fn values_that_contradict_each_other_are_refused() {
+    assert!(
+        error("[space]\nraise_percent = 10\nclear_percent = 5\n").contains("space.clear_percent")
+    );
+    assert!(error("[thin_pool]\nbad_percent = 50\n").contains("thin_pool"));
+    assert!(error("[notify]\nexec = \"mail\"\n").contains("absolute"));
+    assert!(error("[kernel_log]\npath = \"kmsg\"\n").contains("absolute"));
+    assert!(
+        error("[metrics]\nlisten = \"0.0.0.0:9961\"\n")
+            .contains("metrics.listen: `0.0.0.0:9961` means every address")
+    );
+    assert!(
+        error("[smart.limits]\npending_bad = 5\npending_suspect = 6\n")
+            .contains("smart.limits.pending_bad")
+    );
+    assert!(
+        error("[[smart.override]]\nmodel = \"X*\"\nlimits = { pending_suspect = 101 }\n")
+            .contains("smart.limits.pending_bad")
+    );
+    assert!(error("[space]\nraise_percent = 101\nclear_percent = 102\n").contains("more than 100"));
+}
+
+#[test]
+fn smart_interval_and_timeout_have_upper_limits() {
+    for key in [
+        "interval",
+        "suspect_interval",
+        "shortest_interval",
+        "slow_interval",
+    ] {
+        let with = |value: &str| format!("[smart]\n{key} = \"{value}\"\n");
+        assert!(parse(Path::new("x"), &with("2592000s")).is_ok(), "{key}");
+        let message = error(&with("2592001s"));
+        assert!(
+            message.contains(&format!(
+                "smart.{key}: 2592001s is too long: at most 2592000s"
+            )),
+            "{message}"
+        );
+    }
+    let message = error("[smart]\ntimeout = \"3601s\"\n");
+    assert!(
+        message.contains("smart.timeout: 3601s is too long: at most 3600s"),
+        "{message}"
+    );
+}
+
+#[test]
+fn the_commented_example_holds_every_key_with_its_default() {
+    let example = include_str!("../../systemd/diskvitals.toml");
+    let uncommented: String = example
+        .lines()
+        .filter_map(|line| {
+            line.strip_prefix("#: ")
+                .or((!line.starts_with('#')).then_some(line))
+        })
+        .fold(String::new(), |text, line| text + line + "\n");
+    let config =
+        parse(Path::new("systemd/diskvitals.toml"), &uncommented).expect("the example is valid");
+    let mut expected = Config::default();
+    expected.notify.exec = config.notify.exec.clone(); // Has no default to show.
+    assert_eq!(config, expected);
+    for line in toml::to_string(&Config::default())
+        .expect("serialises")
+        .lines()
+        .filter_map(|line| line.split_once(" = "))
+    {
+        assert!(
+            example.contains(&format!("#: {} = ", line.0)),
+            "{} is not in the example",
+            line.0
+        );
+    }
+}
+
+#[test]
+fn effective_settings_read_back_as_themselves() {
+    let text = toml::to_string(&Config::default()).expect("serialises");
+    assert_eq!(
+        parse(Path::new("x"), &text).expect("reads back"),
+        Config::default()
+    );
+}

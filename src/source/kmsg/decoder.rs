@@ -1,0 +1,59 @@
+//! `Decoder`: turns the bytes of a descriptor into records for the batcher, by the medium's format.
+
+use jiff::Timestamp;
+
+use crate::host::clock::now;
+use crate::source::kmsg::batcher::{Batcher, CatchUp};
+use crate::source::kmsg::journal;
+use crate::source::kmsg::record_splitter::RecordSplitter;
+
+pub(crate) enum Decoder {
+    Records,
+    Lines(RecordSplitter),
+    Journal {
+        lines: RecordSplitter,
+        opened: Timestamp,
+        cursor: Option<String>,
+    },
+}
+
+impl Decoder {
+    /// Returns whether the stored cursor belongs to another log.
+    pub(crate) fn feed(&mut self, bytes: &[u8], batcher: &mut Batcher) -> bool {
+        let mut future = false;
+        match self {
+            Decoder::Records => batcher.push(bytes, now(), None),
+            Decoder::Lines(lines) => lines.push(bytes, |raw| batcher.push(raw, now(), None)),
+            Decoder::Journal {
+                lines,
+                opened,
+                cursor,
+            } => lines.push(bytes, |line| match journal::parse_entry(line) {
+                Some(entry) => {
+                    if batcher.in_backlog
+                        && entry.realtime.is_some_and(|written| written >= *opened)
+                    {
+                        future |= batcher.catch_up() == CatchUp::CursorAhead;
+                    }
+                    batcher.push(&entry.raw, now(), entry.realtime);
+                    *cursor = entry.cursor.or(cursor.take());
+                }
+                None => batcher.count_unreadable(),
+            }),
+        }
+        future
+    }
+
+    pub(crate) fn flush(&mut self, batcher: &mut Batcher) {
+        if let Decoder::Lines(lines) = self {
+            lines.flush(|raw| batcher.push(raw, now(), None));
+        }
+    }
+
+    pub(crate) fn dropped(&self) -> u64 {
+        match self {
+            Decoder::Records => 0,
+            Decoder::Lines(lines) | Decoder::Journal { lines, .. } => lines.dropped,
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! `Session`: the reading of one descriptor, until it ends or the settings change.
+
+use std::io;
+
+use nix::errno::Errno;
+use tokio::time::Instant;
+
+use crate::host::exec::StreamingChild;
+use crate::model::source_update::SourceStatus;
+use crate::source::kmsg::batcher::Batcher;
+use crate::source::kmsg::decoder::Decoder;
+use crate::source::kmsg::log_fd::{LogFd, LogFdKind};
+use crate::source::kmsg::{
+    CONTINUATION_TIMEOUT, CURSOR_INTERVAL, CURSOR_RECORDS, JOURNAL_IDLE_TIMEOUT,
+    LOSS_REPORT_INTERVAL, MAX_BUFFER, READ_WINDOW,
+};
+
+pub(crate) struct Session {
+    pub log_fd: LogFd,
+    pub decoder: Decoder,
+    pub batcher: Batcher,
+    pub buffer: Vec<u8>,
+    pub child: Option<StreamingChild>,
+    /// Status of the source, without its losses.
+    pub status: SourceStatus,
+    pub began: Instant,
+    pub last_read: Instant,
+    pub last_sent: Instant,
+    /// The last batch had events: their incidents are over soon, and the cursor may advance.
+    pub last_batch_had_events: bool,
+    pub lost_before: u64,
+    pub loss_reported: u64,
+    pub loss_reported_at: Option<Instant>,
+    pub junk_logged: bool,
+    pub cursor_ahead: bool,
+}
+
+/// Why reading from the descriptor stopped.
+pub(crate) enum ReadOutcome {
+    /// No more data at present.
+    Idle,
+    /// There may be more data; the batch is due.
+    More,
+    /// End of file.
+    End,
+}
+
+impl Session {
+    /// Reads the available records, for a limited time.
+    pub(crate) async fn read_available(&mut self) -> Result<ReadOutcome, io::Error> {
+        let began = Instant::now();
+        let mut reads = 0_u32;
+        loop {
+            match self.log_fd.try_read(&mut self.buffer) {
+                Ok(0) => return Ok(ReadOutcome::End),
+                Ok(read) => {
+                    self.last_read = began;
+                    let bytes = self.buffer.get(..read).unwrap_or_default();
+                    self.cursor_ahead |= self.decoder.feed(bytes, &mut self.batcher);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return Ok(ReadOutcome::Idle);
+                }
+                Err(error) => match error.raw_os_error().map(Errno::from_raw) {
+                    Some(Errno::EINTR) => {}
+                    // The ring buffer overran. The next read returns its oldest record, whose
+                    // number shows how many are missing.
+                    Some(Errno::EPIPE) if self.log_fd.kind == LogFdKind::Device => {}
+                    Some(Errno::EINVAL)
+                        if self.log_fd.kind == LogFdKind::Device
+                            && self.buffer.len() < MAX_BUFFER =>
+                    {
+                        self.buffer.resize(self.buffer.len() * 2, 0);
+                    }
+                    _ => return Err(error),
+                },
+            }
+            reads += 1;
+            // The device gives one record per read, a pipe about a hundred.
+            if self.log_fd.kind != LogFdKind::Device || reads.is_multiple_of(64) {
+                if began.elapsed() >= READ_WINDOW || self.cursor_ahead || self.batcher.has_batches()
+                {
+                    tokio::task::yield_now().await;
+                    return Ok(ReadOutcome::More);
+                }
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
+    /// All records that existed at the start were read.
+    pub(crate) fn has_caught_up(&self, outcome: &Result<ReadOutcome, io::Error>) -> bool {
+        let nothing_more = match &self.decoder {
+            Decoder::Records => true,
+            Decoder::Lines(lines) => !lines.is_waiting(),
+            Decoder::Journal { .. } => {
+                self.last_read.elapsed() >= JOURNAL_IDLE_TIMEOUT
+                    && self.began.elapsed() >= JOURNAL_IDLE_TIMEOUT
+            }
+        };
+        self.batcher.in_backlog
+            && matches!(
+                (outcome, &self.child),
+                (Ok(ReadOutcome::Idle), _) | (Ok(ReadOutcome::End), None)
+            )
+            && nothing_more
+    }
+
+    pub(crate) fn is_batch_due(&self) -> bool {
+        let moved = self.batcher.records_since_batch;
+        let owed = moved >= CURSOR_RECORDS || (self.last_batch_had_events && moved > 0);
+        self.batcher.has_events() || (owed && self.last_sent.elapsed() >= CURSOR_INTERVAL)
+    }
+
+    /// When to continue although no data has arrived.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        let waiting = matches!(&self.decoder, Decoder::Lines(lines) if lines.is_waiting())
+            .then(|| Instant::now() + CONTINUATION_TIMEOUT);
+        let quiet = (matches!(self.decoder, Decoder::Journal { .. }) && self.batcher.in_backlog)
+            .then(|| self.last_read + JOURNAL_IDLE_TIMEOUT);
+        let moved = self.batcher.records_since_batch;
+        let cursor = (moved >= CURSOR_RECORDS || (self.last_batch_had_events && moved > 0))
+            .then(|| self.last_sent + CURSOR_INTERVAL);
+        let loss = self
+            .loss_reported_at
+            .filter(|_| self.batcher.lost > self.loss_reported)
+            .map(|at| at + LOSS_REPORT_INTERVAL);
+        [waiting, quiet, cursor, loss].into_iter().flatten().min()
+    }
+}
