@@ -1,23 +1,23 @@
-//! Checkers in their jail, on real devices: they read what is there, and nothing is ever written.
+//! Checkers in their jail on real devices: they read the filesystem and never write.
 
+mod failures;
+mod fixture;
 mod images;
-mod reading;
-mod stage;
-mod trouble;
+mod jail;
 
 use std::os::unix::fs::{FileExt, MetadataExt};
 
 use diskvitals::model::path::HostPath;
 
-use crate::support::Scene;
+use crate::support::Testbed;
 use crate::support::tools::{mount_device, umount};
-use stage::fill;
+use fixture::fill;
 
 #[test]
-fn the_sickness_that_the_kernel_reports_of_an_xfs_is_passed_on() {
-    let scene = Scene::new();
-    let disk = scene.xfs("x.img");
-    let mount = scene.path("mnt");
+fn the_sick_inodes_that_the_kernel_reports_of_an_xfs_are_passed_on() {
+    let testbed = Testbed::new();
+    let disk = testbed.xfs("x.img");
+    let mount = testbed.path("mnt");
     mount_device(&disk.device, "xfs", &mount, "");
     fill(&mount, 3000);
     let path = HostPath::from(mount.as_path());
@@ -27,12 +27,12 @@ fn the_sickness_that_the_kernel_reports_of_an_xfs_is_passed_on() {
             .expect("an XFS")
     };
     assert_eq!(sick(), diskvitals::host::xfs::Sick::default());
-    // An inode in the first group: inodes are numbered by their place there (512 bytes each).
-    let folders = std::fs::read_dir(&mount)
-        .expect("folders")
+    // An inode in the first group, where an inode number is a position (512 bytes each).
+    let directories = std::fs::read_dir(&mount)
+        .expect("directories")
         .flatten()
-        .map(|folder| folder.metadata().expect("a folder").ino());
-    let inode = folders
+        .map(|directory| directory.metadata().expect("a directory").ino());
+    let inode = directories
         .filter(|inode| *inode < 1 << 17)
         .max()
         .expect("a folder in the first group");
@@ -46,7 +46,7 @@ fn the_sickness_that_the_kernel_reports_of_an_xfs_is_passed_on() {
         .and_then(|()| device.sync_all())
         .expect("the damage");
     mount_device(&disk.device, "xfs", &mount, "");
-    // Whoever needs it finds it; the mount itself does not.
+    // An access finds the damage; the mount does not.
     let found = sick();
     println!("inode {inode}: {found:?}");
     assert_ne!(found, diskvitals::host::xfs::Sick::default());

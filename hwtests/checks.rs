@@ -1,8 +1,8 @@
-//! Checks by the real daemon on real filesystems: what it answers, what it leaves alone, and what
-//! is left when something or somebody dies in the middle.
+//! Checks by the real daemon on real filesystems: their verdicts, what they leave untouched, and
+//! what remains when a process or device fails during a check.
 
-mod answers;
-mod frozen;
-mod midway;
-mod stage;
-mod trouble;
+mod device_loss;
+mod failures;
+mod fixture;
+mod freezing;
+mod verdicts;

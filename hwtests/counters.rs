@@ -1,5 +1,5 @@
-//! The kernel's counters of errors, on filesystems that are really damaged: read by the worker, as
-//! the daemon has it read them.
+//! The kernel's error counters on filesystems that are really damaged, read by the same worker that
+//! the daemon uses.
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use diskvitals::source::jobs::{CounterGroup, Job, JobResult};
 use diskvitals::source::worker_main::{WorkerRole, arguments};
 
 use crate::support::tools::{mount_device, run, umount};
-use crate::support::{self, Daemon, Disk, SOON, Scene, damage, eventually};
+use crate::support::{self, Daemon, Disk, SOON, Testbed, damage, eventually};
 
 fn workers(place: WorkerRole) -> JobWorkers {
     let args = arguments(place, &HostRoot::new("/"));
@@ -57,10 +57,11 @@ fn now() -> jiff::Timestamp {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn errors_of_a_damaged_ext4_grow_its_counter_and_carry_the_first_and_last_error() {
-    let scene = Scene::new();
-    // Without checksums: the damage is then found by what it says, as corruption (EFSCORRUPTED).
-    let disk = scene.ext4("e.img", 64, &["-b", "4096", "-O", "^metadata_csum"]);
-    let mnt = scene.path("mnt/e");
+    let testbed = Testbed::new();
+    // Without checksums: the kernel detects the damage by its content, as corruption
+    // (EFSCORRUPTED).
+    let disk = testbed.ext4("e.img", 64, &["-b", "4096", "-O", "^metadata_csum"]);
+    let mnt = testbed.path("mnt/e");
     mount_device(&disk.device, "ext4", &mnt, "");
     std::fs::create_dir(mnt.join("folder")).expect("a folder");
     umount(&mnt);
@@ -71,11 +72,11 @@ async fn errors_of_a_damaged_ext4_grow_its_counter_and_carry_the_first_and_last_
     let healthy = reading(&disk, "ext4").await.expect("counted");
     assert_eq!(healthy.values["errors_count"], 0);
     assert_eq!(memory.update(&healthy, now()), []);
-    // ext4 leaves out what makes no sense and tells its reader nothing (ext4_readdir()).
+    // ext4 skips invalid entries and gives its reader no error (ext4_readdir()).
     std::fs::read_dir(mnt.join("folder"))
         .expect("opens")
         .for_each(drop);
-    // The superblock's fields are filled in by a worker of ext4's own.
+    // A work item of ext4 updates the superblock's fields.
     let damaged = eventually("the error is counted", SOON, async || {
         reading(&disk, "ext4")
             .await
@@ -108,11 +109,11 @@ async fn errors_of_a_damaged_ext4_grow_its_counter_and_carry_the_first_and_last_
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn corruption_on_a_btrfs_grows_the_counter_of_its_device() {
     const PATTERN: &[u8] = b"diskvitals was here: 5fb1b0c2";
-    let scene = Scene::new();
-    let image = scene.image("b.img", 128 << 20);
+    let testbed = Testbed::new();
+    let image = testbed.image("b.img", 128 << 20);
     run("/usr/sbin/mkfs.btrfs", &[&"-q", &image]);
-    let disk = scene.attach(&image);
-    let mnt = scene.path("mnt/b");
+    let disk = testbed.attach(&image);
+    let mnt = testbed.path("mnt/b");
     mount_device(&disk.device, "btrfs", &mnt, "");
     let block: Vec<u8> = PATTERN.iter().copied().cycle().take(4096).collect();
     std::fs::write(mnt.join("file"), block.repeat(8)).expect("the file");
@@ -148,11 +149,11 @@ async fn corruption_on_a_btrfs_grows_the_counter_of_its_device() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn corruption_on_a_multi_device_btrfs_grows_the_counter_of_the_corrupt_device() {
     const PATTERN: &[u8] = b"diskvitals was here: 0d9a44e1";
-    let scene = Scene::new();
+    let testbed = Testbed::new();
     let images = [
-        scene.image("a.img", 128 << 20),
-        scene.image("b.img", 128 << 20),
-        scene.image("c.img", 128 << 20),
+        testbed.image("a.img", 128 << 20),
+        testbed.image("b.img", 128 << 20),
+        testbed.image("c.img", 128 << 20),
     ];
     run(
         "/usr/sbin/mkfs.btrfs",
@@ -160,15 +161,15 @@ async fn corruption_on_a_multi_device_btrfs_grows_the_counter_of_the_corrupt_dev
             &"-q", &"-d", &"single", &"-m", &"raid1", &images[0], &images[1], &images[2],
         ],
     );
-    let disks = images.each_ref().map(|image| scene.attach(image));
+    let disks = images.each_ref().map(|image| testbed.attach(image));
     let options = disks
         .each_ref()
         .map(|disk| format!("device={}", disk.device.display()))
         .join(",");
-    let mnt = scene.path("mnt/b");
+    let mnt = testbed.path("mnt/b");
     let mount = || mount_device(&disks[0].device, "btrfs", &mnt, &options);
     mount();
-    // The ids have a gap, and are not in the order of the names.
+    // The ids have a gap and are not in the order of the names.
     run(
         "/usr/bin/btrfs",
         &[&"device", &"remove", &disks[0].device, &mnt],
@@ -221,7 +222,7 @@ async fn corruption_on_a_multi_device_btrfs_grows_the_counter_of_the_corrupt_dev
         })
         .collect();
     assert_eq!(seen, expected, "{readings:#?}");
-    // Which device is which is not in sysfs: there, nothing is said of it.
+    // sysfs does not show which device is which, so no counter is attributed to one.
     assert!(plain_btrfs(&disks).await.is_empty());
     umount(&mnt);
 }
@@ -241,9 +242,9 @@ async fn plain_btrfs(disks: &[Disk]) -> Vec<CounterReading> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_health_of_an_xfs_is_read_and_good() {
-    let scene = Scene::new();
-    let disk = scene.xfs("x.img");
-    let mnt = scene.path("mnt/x");
+    let testbed = Testbed::new();
+    let disk = testbed.xfs("x.img");
+    let mnt = testbed.path("mnt/x");
     mount_device(&disk.device, "xfs", &mnt, "");
     let read = read(
         WorkerRole::HostMounts,
@@ -265,20 +266,20 @@ async fn the_health_of_an_xfs_is_read_and_good() {
         (10, 0),
         "{health:#?}"
     );
-    // The kernel looks at the summary counters at each mount: the fields lie where we read them.
+    // The kernel verifies the summary counters at each mount: the fields are where we read them.
     assert!(health.details.contains_key("checked"));
     umount(&mnt);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_daemon_lists_its_error_counters() {
-    let scene = Scene::new();
-    let disk = scene.xfs("x.img");
-    let mnt = scene.path("mnt/x");
+    let testbed = Testbed::new();
+    let disk = testbed.xfs("x.img");
+    let mnt = testbed.path("mnt/x");
     mount_device(&disk.device, "xfs", &mnt, "");
-    let config = scene.path("diskvitals.toml");
+    let config = testbed.path("diskvitals.toml");
     std::fs::write(&config, support::daemon::CONFIG).expect("the configuration");
-    let daemon = Daemon::start(&scene).await;
+    let daemon = Daemon::start(&testbed).await;
     eventually("ext4 or XFS is counted", SOON, async || {
         let sources = daemon.client.node().await.sources;
         sources.into_iter().find(|source| {

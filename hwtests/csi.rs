@@ -1,8 +1,8 @@
-//! The shim and the daemon with real volumes: made, staged, published and taken away on real loop
-//! devices, while one or the other is killed, and as the kubelet asks for their health.
+//! The shim and the daemon with real volumes on loop devices: created, staged, published and
+//! deleted, while either process is killed, and queried for health as the kubelet does.
 
 mod crash;
+mod fixture;
 mod health;
-mod life;
-mod refused;
-mod stage;
+mod invalid_requests;
+mod lifecycle;

@@ -1,5 +1,5 @@
-//! Starting and refusing to start: sockets, state directories, configuration; and names that are no
-//! text.
+//! Starting and refusing to start: sockets, state directories, configuration; and mount points
+//! whose names are not UTF-8.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -11,44 +11,43 @@ use nix::mount::MsFlags;
 
 use crate::support::daemon::Arguments;
 use crate::support::tools::{bind, mount_device, mount_with, remount};
-use crate::support::{self, Daemon, SOON, Scene, eventually};
+use crate::support::{self, Daemon, SOON, Testbed, eventually};
 
-/// Arguments of a second daemon that shares nothing with the first one's but what the test makes it
-/// share.
-fn second(scene: &Scene) -> Arguments {
-    let other = scene.path("second");
+/// Arguments of a second daemon that shares with the first one only what the test sets.
+fn second(testbed: &Testbed) -> Arguments {
+    let other = testbed.path("second");
     std::fs::create_dir_all(other.join("state")).expect("a folder");
     Arguments {
         socket: other.join("s"),
         agent_socket: other.join("agent"),
         state_dir: other.join("state"),
         log: other.join("log"),
-        ..Arguments::of(scene)
+        ..Arguments::of(testbed)
     }
 }
 
 #[track_caller]
-fn assert_says(text: &str, words: &[&str]) {
+fn assert_contains(text: &str, texts: &[&str]) {
     assert!(
-        words.iter().all(|word| text.contains(word)),
-        "should say {words:?}:\n{text}"
+        texts.iter().all(|part| text.contains(part)),
+        "should contain {texts:?}:\n{text}"
     );
     assert!(!text.contains("panicked"), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_second_daemon_on_a_live_socket_is_refused() {
-    let scene = Scene::new();
-    let first = Arguments::of(&scene);
-    let mut daemon = Daemon::start(&scene).await;
+    let testbed = Testbed::new();
+    let first = Arguments::of(&testbed);
+    let mut daemon = Daemon::start(&testbed).await;
     for arguments in [
         Arguments {
             socket: first.socket.clone(),
-            ..second(&scene)
+            ..second(&testbed)
         },
         Arguments {
             agent_socket: first.agent_socket.clone(),
-            ..second(&scene)
+            ..second(&testbed)
         },
     ] {
         let (code, text) = arguments.refused().await;
@@ -58,24 +57,27 @@ async fn a_second_daemon_on_a_live_socket_is_refused() {
         } else {
             &arguments.agent_socket
         };
-        assert_says(&text, &[shared.to_str().expect("text")]);
+        assert_contains(&text, &[shared.to_str().expect("text")]);
     }
     daemon.must_run();
-    assert!(daemon.client.node().await.settled, "the first one goes on");
+    assert!(
+        daemon.client.node().await.settled,
+        "the first one continues"
+    );
     daemon.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_second_daemon_on_one_state_directory_is_refused() {
-    let scene = Scene::new();
-    let daemon = Daemon::start(&scene).await;
+    let testbed = Testbed::new();
+    let daemon = Daemon::start(&testbed).await;
     let arguments = Arguments {
-        state_dir: Arguments::of(&scene).state_dir,
-        ..second(&scene)
+        state_dir: Arguments::of(&testbed).state_dir,
+        ..second(&testbed)
     };
     let (code, text) = arguments.refused().await;
     assert_eq!(code, 1, "{text}");
-    assert_says(&text, &[arguments.state_dir.to_str().expect("text")]);
+    assert_contains(&text, &[arguments.state_dir.to_str().expect("text")]);
     eventually("history is on disk", SOON, async || {
         (daemon.client.node().await.store == "ok").then_some(())
     })
@@ -85,16 +87,16 @@ async fn a_second_daemon_on_one_state_directory_is_refused() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stale_socket_is_replaced_and_a_regular_file_is_not() {
-    let scene = Scene::new();
-    let arguments = Arguments::of(&scene);
-    Daemon::start(&scene).await.kill().await;
+    let testbed = Testbed::new();
+    let arguments = Arguments::of(&testbed);
+    Daemon::start(&testbed).await.kill().await;
     assert!(
         std::fs::symlink_metadata(&arguments.socket)
             .expect("left by SIGKILL")
             .file_type()
             .is_socket()
     );
-    let daemon = Daemon::start(&scene).await;
+    let daemon = Daemon::start(&testbed).await;
     let mode = std::fs::metadata(&arguments.socket)
         .expect("the socket")
         .permissions()
@@ -112,20 +114,20 @@ async fn a_stale_socket_is_replaced_and_a_regular_file_is_not() {
             }
         })
         .expect("removes");
-    std::fs::write(&arguments.socket, b"somebody's file").expect("writes");
+    std::fs::write(&arguments.socket, b"another file").expect("writes");
     let (code, text) = arguments.refused().await;
     assert_eq!(code, 1, "{text}");
-    assert_says(&text, &[arguments.socket.to_str().expect("text")]);
+    assert_contains(&text, &[arguments.socket.to_str().expect("text")]);
     assert_eq!(
         std::fs::read(&arguments.socket).expect("still there"),
-        b"somebody's file"
+        b"another file"
     );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_a_read_only_state_directory_history_is_in_memory() {
-    let scene = Scene::new();
-    let arguments = Arguments::of(&scene);
+    let testbed = Testbed::new();
+    let arguments = Arguments::of(&testbed);
     mount_with(
         Path::new("tmpfs"),
         "tmpfs",
@@ -134,12 +136,12 @@ async fn on_a_read_only_state_directory_history_is_in_memory() {
         "size=16m",
     );
     remount(&arguments.state_dir, MsFlags::MS_RDONLY);
-    let daemon = Daemon::start(&scene).await;
+    let daemon = Daemon::start(&testbed).await;
     let node = eventually("the store has been tried", SOON, async || {
         Some(daemon.client.node().await).filter(|node| node.store != "opening")
     })
     .await;
-    assert_says(
+    assert_contains(
         &node.store,
         &[
             arguments.state_dir.to_str().expect("text"),
@@ -152,14 +154,14 @@ async fn on_a_read_only_state_directory_history_is_in_memory() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_damaged_database_is_set_aside() {
-    let scene = Scene::new();
-    let arguments = Arguments::of(&scene);
+    let testbed = Testbed::new();
+    let arguments = Arguments::of(&testbed);
     std::fs::write(
         arguments.state_dir.join("state.db"),
         [b"SQLite format 3\0".as_slice(), &[0xee; 8192]].concat(),
     )
     .expect("writes");
-    let daemon = Daemon::start(&scene).await;
+    let daemon = Daemon::start(&testbed).await;
     eventually("history is on disk", SOON, async || {
         (daemon.client.node().await.store == "ok").then_some(())
     })
@@ -181,22 +183,22 @@ async fn a_damaged_database_is_set_aside() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_socket_path_that_is_too_long_is_a_clear_error() {
-    let scene = Scene::new();
-    let folder = scene.path("long").join("x".repeat(100));
+    let testbed = Testbed::new();
+    let folder = testbed.path("long").join("x".repeat(100));
     std::fs::create_dir_all(&folder).expect("a folder");
     let arguments = Arguments {
         socket: folder.join("s"),
-        ..Arguments::of(&scene)
+        ..Arguments::of(&testbed)
     };
     let (code, text) = arguments.refused().await;
     assert!(code == 1 || code == 2, "{code}: {text}");
-    assert_says(&text, &["107", folder.to_str().expect("text")]);
+    assert_contains(&text, &["107", folder.to_str().expect("text")]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bad_configuration_is_refused_with_file_line_and_key() {
-    let scene = Scene::new();
-    let arguments = Arguments::of(&scene);
+    let testbed = Testbed::new();
+    let arguments = Arguments::of(&testbed);
     std::fs::write(
         &arguments.config,
         "[probes]\ninterval = \"1s\"\nintervall = \"1s\"\n",
@@ -204,7 +206,7 @@ async fn bad_configuration_is_refused_with_file_line_and_key() {
     .expect("writes");
     let (code, text) = arguments.refused().await;
     assert_eq!(code, 2, "{text}");
-    assert_says(
+    assert_contains(
         &text,
         &[
             arguments.config.to_str().expect("text"),
@@ -214,39 +216,39 @@ async fn bad_configuration_is_refused_with_file_line_and_key() {
     );
 
     std::fs::remove_file(&arguments.config).expect("removes");
-    std::fs::create_dir(&arguments.config).expect("a folder in its place");
+    std::fs::create_dir(&arguments.config).expect("a directory instead of the file");
     let arguments = Arguments {
-        log: scene.path("log-2"),
+        log: testbed.path("log-2"),
         ..arguments
     };
     let (code, text) = arguments.refused().await;
     assert_eq!(code, 2, "{text}");
-    assert_says(
+    assert_contains(
         &text,
         &[arguments.config.to_str().expect("text"), "directory"],
     );
 
     std::fs::remove_dir(&arguments.config).expect("removes");
     let arguments = Arguments {
-        log: scene.path("log-3"),
+        log: testbed.path("log-3"),
         ..arguments
     };
     let (code, text) = arguments.refused().await;
     assert_eq!(code, 2, "a named file must be there: {text}");
-    assert_says(&text, &[arguments.config.to_str().expect("text")]);
+    assert_contains(&text, &[arguments.config.to_str().expect("text")]);
 }
 
-/// A mount point is bytes. What is no text is shown with the octal escapes of mountinfo.
+/// A mount point is bytes. Bytes that are not UTF-8 are shown with the octal escapes of mountinfo.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mount_points_with_spaces_newlines_and_bytes_that_are_no_text_are_listed() {
-    let scene = Scene::new();
-    let disk = scene.ext4("e.img", 32, &[]);
-    let base = scene.path("mnt");
+    let testbed = Testbed::new();
+    let disk = testbed.ext4("e.img", 32, &[]);
+    let base = testbed.path("mnt");
     let at = base.join(OsStr::from_bytes(b"a b\nc\xff\\d\te"));
     mount_device(&disk.device, "ext4", &at, "");
     let spaced = base.join("with space");
     bind(&at, &spaced);
-    let daemon = Daemon::start(&scene).await;
+    let daemon = Daemon::start(&testbed).await;
     let monitor = daemon.monitor();
     let client = &daemon.client;
     let wanted = [
@@ -286,19 +288,19 @@ async fn mount_points_with_spaces_newlines_and_bytes_that_are_no_text_are_listed
 }
 
 /// A damaged record is a warning that names its file: no finding, no crash, and the other volumes
-/// are as they are.
+/// are unchanged.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_damaged_record_of_the_kubelet_is_a_warning() {
-    let scene = Scene::new();
-    let disk = scene.ext4("e.img", 32, &[]);
-    let claim = support::scene::Claim {
+    let testbed = Testbed::new();
+    let disk = testbed.ext4("e.img", 32, &[]);
+    let claim = support::testbed::Claim {
         driver: "d.csi.example.com",
         handle: "good",
         pv: "pvc-good",
         pod: "5e000000-0000-4000-8000-000000000001",
     };
-    scene.stage_and_publish(&disk, "ext4", "", &claim);
-    let mount = scene.kubelet.publish(
+    testbed.stage_and_publish(&disk, "ext4", "", &claim);
+    let mount = testbed.kubelet.publish(
         "d.csi.example.com",
         "bad",
         "pvc-bad",
@@ -306,7 +308,7 @@ async fn a_damaged_record_of_the_kubelet_is_a_warning() {
     );
     let record = mount.parent().expect("its folder").join("vol_data.json");
     std::fs::write(&record, b"{\"driverName\": \"d.csi").expect("writes");
-    let daemon = Daemon::start(&scene).await;
+    let daemon = Daemon::start(&testbed).await;
     daemon.client.normal("csi:d.csi.example.com/good").await;
     let warnings = daemon.client.node().await.warnings;
     assert!(
@@ -326,15 +328,15 @@ async fn a_damaged_record_of_the_kubelet_is_a_warning() {
     daemon.stop().await;
 }
 
-/// SIGHUP with a bad file: refused, and the old settings stay; with a good one: in force without a
-/// restart.
+/// SIGHUP with an invalid file: rejected, and the old settings stay. With a valid one: applied
+/// without a restart.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_changed_configuration_comes_into_force_and_a_bad_one_does_not() {
-    let scene = Scene::new();
-    let disk = scene.ext4("e.img", 32, &[]);
-    mount_device(&disk.device, "ext4", &scene.path("mnt"), "");
-    let arguments = Arguments::of(&scene);
-    let mut daemon = Daemon::start(&scene).await;
+    let testbed = Testbed::new();
+    let disk = testbed.ext4("e.img", 32, &[]);
+    mount_device(&disk.device, "ext4", &testbed.path("mnt"), "");
+    let arguments = Arguments::of(&testbed);
+    let mut daemon = Daemon::start(&testbed).await;
     let id = daemon.client.drive_named(disk.name()).await.id;
     std::fs::write(
         &arguments.config,

@@ -1,9 +1,10 @@
-//! Holding a filesystem's writers, on the real kernel: they wait while it is frozen, and go on
-//! however that ends: told, at the death of the daemon, at signals, at the limit, after SIGKILL of
-//! the freezer, and after SIGKILL of both. Freezes nothing but its own images on loop devices.
-mod killed;
-mod place;
-mod stage;
+//! Holding the writers of a filesystem on the real kernel. They wait while it is frozen and
+//! continue however the freeze ends: on request, at the death of the daemon, at signals, at the
+//! time limit, after SIGKILL of the freezer, and after SIGKILL of both. Only the tests' own images
+//! on loop devices are frozen.
+mod failures;
+mod fixture;
+mod isolation;
 
 use std::fs::File;
 use std::path::Path;
@@ -19,15 +20,15 @@ use tokio::time::timeout;
 
 use crate::support::tools::{bind, run};
 use crate::support::{SOON, eventually};
-use stage::{LONG, MADE_GOOD, Stage, Volume, Writer, freeze, order, refused};
+use fixture::{Fixture, LONG, THAW_LIMIT, Volume, Writer, freeze, order, refused};
 
-async fn writers_wait_and_go_on(stage: &Stage, volume: &Volume) {
+async fn writers_wait_and_continue(fixture: &Fixture, volume: &Volume) {
     let writer = Writer::start(volume);
-    writer.goes_on(SOON).await;
-    let frozen = freeze(stage, volume, LONG).await;
+    writer.continues(SOON).await;
+    let frozen = freeze(fixture, volume, LONG).await;
     writer.is_held().await;
     let thawed = frozen.thaw().await;
-    writer.goes_on(MADE_GOOD).await;
+    writer.continues(THAW_LIMIT).await;
     assert_eq!(thawed.early_reason, None);
     assert!(
         thawed.held >= thawed.freeze_duration + Duration::from_millis(200),
@@ -38,54 +39,55 @@ async fn writers_wait_and_go_on(stage: &Stage, volume: &Volume) {
         volume.path.display(),
         thawed.freeze_duration
     );
-    stage.is_clean();
+    fixture.is_clean();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn writers_of_a_frozen_ext4_wait_until_it_is_thawed() {
-    let stage = Stage::new();
-    writers_wait_and_go_on(&stage, &stage.ext4()).await;
+    let fixture = Fixture::new();
+    writers_wait_and_continue(&fixture, &fixture.ext4()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn writers_of_a_frozen_xfs_wait_until_it_is_thawed() {
-    let stage = Stage::new();
-    writers_wait_and_go_on(&stage, &stage.xfs()).await;
+    let fixture = Fixture::new();
+    writers_wait_and_continue(&fixture, &fixture.xfs()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn writers_of_a_frozen_btrfs_wait_until_it_is_thawed() {
-    let stage = Stage::new();
-    writers_wait_and_go_on(&stage, &stage.btrfs()).await;
+    let fixture = Fixture::new();
+    writers_wait_and_continue(&fixture, &fixture.btrfs()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dropping_the_guard_of_a_frozen_filesystem_thaws_it() {
-    let stage = Stage::new();
-    let volume = stage.ext4();
+    let fixture = Fixture::new();
+    let volume = fixture.ext4();
     let writer = Writer::start(&volume);
-    let frozen = freeze(&stage, &volume, LONG).await;
+    let frozen = freeze(&fixture, &volume, LONG).await;
     writer.is_held().await;
     drop(frozen);
-    writer.goes_on(MADE_GOOD).await;
+    writer.continues(THAW_LIMIT).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cancelling_a_freeze_that_is_in_progress_thaws_the_filesystem() {
-    let stage = Stage::new();
-    let volume = stage.ext4();
+    let fixture = Fixture::new();
+    let volume = fixture.ext4();
     for after in [0, 5, 20, 50, 100, 200] {
         let _ = timeout(
             Duration::from_millis(after),
-            stage.freezer().freeze(order(&volume, LONG)),
+            fixture.freezer().freeze(order(&volume, LONG)),
         )
         .await;
-        // The note goes after the thaw; before it comes, nothing is frozen, and then it may yet be.
+        // The note is removed after the thaw. Before the note exists nothing is frozen, but may
+        // still become so.
         eventually(
             "it is thawed, and nothing is left of it",
             SOON,
             async || {
-                let helpers = diskvitals::host::intents::find(&stage.intents).expect("readable");
+                let helpers = diskvitals::host::intents::find(&fixture.intents).expect("readable");
                 (helpers.is_empty() && !volume.is_frozen()).then_some(())
             },
         )
@@ -95,29 +97,29 @@ async fn cancelling_a_freeze_that_is_in_progress_thaws_the_filesystem() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_time_limit_thaws_the_filesystem_and_the_run_is_discarded() {
-    let stage = Stage::new();
-    let volume = stage.xfs();
+    let fixture = Fixture::new();
+    let volume = fixture.xfs();
     let writer = Writer::start(&volume);
-    let mut frozen = freeze(&stage, &volume, Duration::from_secs(1)).await;
+    let mut frozen = freeze(&fixture, &volume, Duration::from_secs(1)).await;
     writer.is_held().await;
     let why = timeout(SOON, frozen.wait_thawed_early())
         .await
         .expect("thawed");
     assert!(why.contains("longer than 1.0s"), "{why}");
-    writer.goes_on(MADE_GOOD).await;
+    writer.continues(THAW_LIMIT).await;
     let thawed = frozen.thaw().await;
     assert_eq!(thawed.early_reason, Some(why));
     assert!(
         thawed.held >= Duration::from_secs(1) && thawed.held < Duration::from_secs(10),
         "{thawed:?}"
     );
-    stage.is_clean();
+    fixture.is_clean();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_termination_signal_thaws_the_filesystem() {
-    let stage = Stage::new();
-    let volume = stage.ext4();
+    let fixture = Fixture::new();
+    let volume = fixture.ext4();
     let writer = Writer::start(&volume);
     for signal in [
         Signal::SIGTERM,
@@ -125,41 +127,44 @@ async fn a_termination_signal_thaws_the_filesystem() {
         Signal::SIGHUP,
         Signal::SIGUSR1,
     ] {
-        let mut frozen = freeze(&stage, &volume, LONG).await;
+        let mut frozen = freeze(&fixture, &volume, LONG).await;
         writer.is_held().await;
-        kill(stage.freezer_process(), signal).expect("sent");
+        kill(fixture.freezer_process(), signal).expect("sent");
         let why = timeout(SOON, frozen.wait_thawed_early())
             .await
             .expect("thawed");
         assert!(why.contains(&format!("signal {}", signal as i32)), "{why}");
-        writer.goes_on(MADE_GOOD).await;
-        stage.is_clean();
+        writer.continues(THAW_LIMIT).await;
+        fixture.is_clean();
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_filesystem_frozen_by_another_program_is_never_thawed() {
-    let stage = Stage::new();
-    for volume in [stage.ext4(), stage.xfs(), stage.btrfs()] {
+    let fixture = Fixture::new();
+    for volume in [fixture.ext4(), fixture.xfs(), fixture.btrfs()] {
         let writer = Writer::start(&volume);
         run("/usr/sbin/fsfreeze", &[&"-f", &volume.path]);
         assert_eq!(
-            refused(stage.freezer(), order(&volume, LONG)).await,
+            refused(fixture.freezer(), order(&volume, LONG)).await,
             FreezeError::AlreadyFrozen
         );
-        stage.is_clean();
-        assert_eq!(stage.freezer().thaw_leftovers().await, Vec::<String>::new());
+        fixture.is_clean();
+        assert_eq!(
+            fixture.freezer().thaw_leftovers().await,
+            Vec::<String>::new()
+        );
         writer.is_held().await;
         run("/usr/sbin/fsfreeze", &[&"-u", &volume.path]);
-        writer.goes_on(MADE_GOOD).await;
+        writer.continues(THAW_LIMIT).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thaw_by_another_program_is_reported() {
-    let stage = Stage::new();
-    let volume = stage.ext4();
-    let frozen = freeze(&stage, &volume, LONG).await;
+    let fixture = Fixture::new();
+    let volume = fixture.ext4();
+    let frozen = freeze(&fixture, &volume, LONG).await;
     run("/usr/sbin/fsfreeze", &[&"-u", &volume.path]);
     let thawed = frozen.thaw().await;
     assert_eq!(
@@ -170,14 +175,14 @@ async fn a_thaw_by_another_program_is_reported() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn filesystems_that_thawing_depends_on_are_not_frozen() {
-    let stage = Stage::new();
-    let volume = stage.ext4();
+    let fixture = Fixture::new();
+    let volume = fixture.ext4();
     let said = |error: FreezeError| match error {
         FreezeError::Refused(why) => why,
         other => panic!("to be refused: {other:?}"),
     };
-    // The root: never frozen, so that a mistake here would hang the machine. The order names its
-    // number, which is refused before anything is opened.
+    // The root filesystem: never frozen, because a mistake here would hang the machine. The request
+    // names the wrong device number, which is refused before anything is opened.
     let root = std::fs::read_to_string("/proc/self/mountinfo").expect("readable");
     let line = root
         .lines()
@@ -191,7 +196,7 @@ async fn filesystems_that_thawing_depends_on_are_not_frozen() {
         .expect("a number");
     let why = said(
         refused(
-            stage.freezer(),
+            fixture.freezer(),
             FreezeRequest {
                 mount: volume.path.as_path().into(),
                 dev,
@@ -204,7 +209,7 @@ async fn filesystems_that_thawing_depends_on_are_not_frozen() {
 
     let state = volume.path.join("state");
     std::fs::create_dir(&state).expect("a folder");
-    let why = said(refused(stage.freezer_that_needs(&[&state]), order(&volume, LONG)).await);
+    let why = said(refused(fixture.freezer_that_needs(&[&state]), order(&volume, LONG)).await);
     assert!(
         why.contains("what diskvitals or the kubelet needs"),
         "{why}"
@@ -214,8 +219,8 @@ async fn filesystems_that_thawing_depends_on_are_not_frozen() {
     File::create(&image)
         .and_then(|file| file.set_len(1 << 20))
         .expect("an image");
-    let inner = stage.scene.attach(&image);
-    let why = said(refused(stage.freezer(), order(&volume, LONG)).await);
+    let inner = fixture.testbed.attach(&image);
+    let why = said(refused(fixture.freezer(), order(&volume, LONG)).await);
     assert!(
         why.contains(&format!("{} is made of {}", inner.name(), image.display())),
         "{why}"
@@ -236,20 +241,20 @@ async fn filesystems_that_thawing_depends_on_are_not_frozen() {
     run("/usr/sbin/mkswap", &[&image]);
     if Path::new("/proc/swaps").exists() {
         run("/usr/sbin/swapon", &[&image]);
-        let refusal = refused(stage.freezer(), order(&volume, LONG)).await;
+        let refusal = refused(fixture.freezer(), order(&volume, LONG)).await;
         run("/usr/sbin/swapoff", &[&image]);
         assert!(said(refusal).contains("swaps to"));
     }
 
     let on_disk = Freezer {
-        intents: stage.scene.path("notes"),
-        ..stage.freezer()
+        intents: fixture.testbed.path("notes"),
+        ..fixture.freezer()
     };
     let why = said(refused(on_disk, order(&volume, LONG)).await);
     assert!(why.contains("is not in memory"), "{why}");
-    // After all that it can be frozen.
+    // After all that, it can be frozen.
     assert_eq!(
-        freeze(&stage, &volume, LONG)
+        freeze(&fixture, &volume, LONG)
             .await
             .thaw()
             .await
@@ -260,92 +265,92 @@ async fn filesystems_that_thawing_depends_on_are_not_frozen() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_path_with_another_filesystem_or_none_is_not_frozen() {
-    let stage = Stage::new();
-    let volume = stage.ext4();
+    let fixture = Fixture::new();
+    let volume = fixture.ext4();
     let wrong = FreezeRequest {
         dev: DevNo::new(259, 77),
         ..order(&volume, LONG)
     };
-    let error = refused(stage.freezer(), wrong).await;
+    let error = refused(fixture.freezer(), wrong).await;
     assert!(
         matches!(&error, FreezeError::Failed(why) if why.contains("another filesystem")),
         "{error}"
     );
     let gone = FreezeRequest {
-        mount: stage.scene.path("mnt/none").as_path().into(),
+        mount: fixture.testbed.path("mnt/none").as_path().into(),
         ..order(&volume, LONG)
     };
-    let error = refused(stage.freezer(), gone).await;
+    let error = refused(fixture.freezer(), gone).await;
     assert!(
         matches!(&error, FreezeError::Failed(why) if why.contains("opening")),
         "{error}"
     );
-    let memory = Volume::at(stage.scene.path("memory"));
-    let error = refused(stage.freezer(), order(&memory, LONG)).await;
+    let memory = Volume::at(fixture.testbed.path("memory"));
+    let error = refused(fixture.freezer(), order(&memory, LONG)).await;
     assert!(
         matches!(&error, FreezeError::Refused(why) if why.contains("cannot be frozen")),
         "{error}"
     );
-    stage.is_clean();
+    fixture.is_clean();
     assert!(!volume.is_frozen());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_bind_mount_freezes_and_thaws_its_filesystem_after_the_first_mount_is_gone() {
-    let stage = Stage::new();
-    let volume = stage.ext4();
-    let bound = stage.scene.path("mnt/bound");
+    let fixture = Fixture::new();
+    let volume = fixture.ext4();
+    let bound = fixture.testbed.path("mnt/bound");
     bind(&volume.path, &bound);
     let order = FreezeRequest {
         mount: bound.as_path().into(),
         ..order(&volume, LONG)
     };
     let writer = Writer::start(&volume);
-    let frozen = stage.freezer().freeze(order).await.expect("frozen");
+    let frozen = fixture.freezer().freeze(order).await.expect("frozen");
     writer.is_held().await;
-    // The pod's mount goes while it is frozen, and then the freezer.
+    // The pod's mount disappears while the filesystem is frozen, and then the freezer.
     umount2(&bound, MntFlags::MNT_DETACH).expect("unmounted");
-    kill(stage.freezer_process(), Signal::SIGKILL).expect("sent");
-    writer.goes_on(MADE_GOOD).await;
+    kill(fixture.freezer_process(), Signal::SIGKILL).expect("sent");
+    writer.continues(THAW_LIMIT).await;
     let why = frozen
         .thaw()
         .await
         .early_reason
         .expect("it was not asked for");
     assert!(why.contains("is thawed"), "{why}");
-    stage.is_clean();
+    fixture.is_clean();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_filesystem_unmounted_while_frozen_is_thawed() {
-    let stage = Stage::new();
-    let volume = stage.xfs();
+    let fixture = Fixture::new();
+    let volume = fixture.xfs();
     let writer = Writer::start(&volume);
-    let frozen = freeze(&stage, &volume, LONG).await;
+    let frozen = freeze(&fixture, &volume, LONG).await;
     writer.is_held().await;
     umount2(&volume.path, MntFlags::MNT_DETACH).expect("unmounted");
     assert_eq!(frozen.thaw().await.early_reason, None);
-    writer.goes_on(MADE_GOOD).await;
+    writer.continues(THAW_LIMIT).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_frozen_filesystem_without_a_mount_is_reported_with_its_remedy() {
-    let stage = Stage::new();
-    let volume = stage.ext4();
-    let frozen = freeze(&stage, &volume, LONG).await;
+    let fixture = Fixture::new();
+    let volume = fixture.ext4();
+    let frozen = freeze(&fixture, &volume, LONG).await;
     umount2(&volume.path, MntFlags::MNT_DETACH).expect("unmounted");
-    kill(stage.freezer_process(), Signal::SIGKILL).expect("sent");
+    kill(fixture.freezer_process(), Signal::SIGKILL).expect("sent");
     let why = timeout(SOON, frozen.thaw())
         .await
         .expect("an answer")
         .early_reason
         .expect("it was not asked for");
     assert!(why.contains("mount its device once more"), "{why}");
-    // The note stays until somebody does.
+    // The note stays until an administrator thaws the filesystem.
     volume.kept.thaw().expect("it was frozen");
 }
 
-/// Several threads that make, fill, rename and remove files.
+/// Several threads that create, fill, rename and remove files.
 fn load(volume: &Volume) -> Vec<Writer> {
     let busy = |number: usize| {
         let writer = Writer {
@@ -365,7 +370,7 @@ fn load(volume: &Volume) -> Vec<Writer> {
                     path.join(format!("{number}-{}", count % 200)),
                     path.join(format!("{number}-{}-b", count % 150)),
                 );
-                // Full now and then: then there is less to write.
+                // Full from time to time: then there is less to write.
                 let _ = std::fs::write(&a, &content).and_then(|()| std::fs::rename(&a, &b));
                 if count % 3 == 0 {
                     let _ = std::fs::remove_file(&b);
@@ -377,22 +382,22 @@ fn load(volume: &Volume) -> Vec<Writer> {
     (0..4).map(busy).collect()
 }
 
-/// For the figures: run alone, with `--ignored --nocapture`.
+/// For the figures in the documentation: run alone, with `--ignored --nocapture`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "measures"]
 async fn how_long_freezing_takes_idle_and_loaded() {
-    let stage = Stage::new();
+    let fixture = Fixture::new();
     for (name, volume) in [
-        ("ext4", stage.ext4()),
-        ("xfs", stage.xfs()),
-        ("btrfs", stage.btrfs()),
+        ("ext4", fixture.ext4()),
+        ("xfs", fixture.xfs()),
+        ("btrfs", fixture.btrfs()),
     ] {
         for loaded in [false, true] {
             let writers = loaded.then(|| load(&volume));
             let (mut freezing, mut overhead, mut total) = (Vec::new(), Vec::new(), Vec::new());
             for _ in 0..20 {
                 let since = Instant::now();
-                let frozen = freeze(&stage, &volume, LONG).await;
+                let frozen = freeze(&fixture, &volume, LONG).await;
                 let thawed = frozen.thaw().await;
                 assert_eq!(thawed.early_reason, None);
                 total.push(since.elapsed());

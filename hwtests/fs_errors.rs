@@ -1,4 +1,4 @@
-//! Filesystem errors as the kernel pushes them (fanotify, FAN_FS_ERROR), heard by the helper
+//! Filesystem errors as the kernel reports them (fanotify, FAN_FS_ERROR), received by the helper
 //! process that the daemon runs.
 
 use std::path::Path;
@@ -14,11 +14,11 @@ use diskvitals::source::worker_main::{WorkerRole, arguments};
 use tokio::time::timeout;
 
 use crate::support::tools::{mount_device, umount};
-use crate::support::{Daemon, Disk, Mode, SOON, Scene, Served, damage, eventually, pause};
+use crate::support::{Daemon, Disk, FuseServer, Mode, SOON, Testbed, damage, eventually, pause};
 
 const EFSCORRUPTED: i32 = nix::libc::EUCLEAN;
 
-/// The helper, and that it has greeted without a complaint.
+/// The helper, which has reported its start without an error.
 async fn helper() -> Helper {
     let program = Program {
         program: env!("CARGO_BIN_EXE_diskvitalsd").into(),
@@ -77,7 +77,7 @@ fn dev(path: &Path) -> DevNo {
     )
 }
 
-/// ext4 has an error, as its own tests make it.
+/// ext4 has an error, triggered as its own tests do.
 fn trigger(disk: &Disk) {
     std::fs::write(
         format!("/sys/fs/ext4/{}/trigger_fs_error", disk.name()),
@@ -88,9 +88,9 @@ fn trigger(disk: &Disk) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reading_a_damaged_ext4_folder_reports_its_inode() {
-    let scene = Scene::new();
-    let disk = scene.ext4("e.img", 64, &["-b", "4096", "-O", "^metadata_csum"]);
-    let mnt = scene.path("mnt/e");
+    let testbed = Testbed::new();
+    let disk = testbed.ext4("e.img", 64, &["-b", "4096", "-O", "^metadata_csum"]);
+    let mnt = testbed.path("mnt/e");
     mount_device(&disk.device, "ext4", &mnt, "");
     std::fs::create_dir(mnt.join("folder")).expect("a folder");
     umount(&mnt);
@@ -118,18 +118,18 @@ async fn reading_a_damaged_ext4_folder_reports_its_inode() {
     );
     assert_eq!(error.path.as_path(), mnt);
     assert!(error.count >= 1);
-    // It keeps nothing busy.
+    // It keeps no mount busy.
     umount(&mnt);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn copies_of_a_filesystem_are_distinguished_and_a_new_mount_is_marked_again() {
-    let scene = Scene::new();
-    let first = scene.ext4("a.img", 32, &[]);
-    let copy = scene.path("images/b.img");
+    let testbed = Testbed::new();
+    let first = testbed.ext4("a.img", 32, &[]);
+    let copy = testbed.path("images/b.img");
     std::fs::copy(&first.image, &copy).expect("a copy");
-    let second = scene.attach(&copy);
-    let (a, b) = (scene.path("mnt/a"), scene.path("mnt/b"));
+    let second = testbed.attach(&copy);
+    let (a, b) = (testbed.path("mnt/a"), testbed.path("mnt/b"));
     mount_device(&first.device, "ext4", &a, "errors=continue");
     mount_device(&second.device, "ext4", &b, "errors=continue");
     let wanted = [
@@ -161,7 +161,7 @@ async fn copies_of_a_filesystem_are_distinguished_and_a_new_mount_is_marked_agai
     umount(&a);
     mount_device(&first.device, "ext4", &a, "errors=continue");
     want(&mut helper, &wanted).await;
-    // Nothing is said of what is as it was; so the first word is the error, when the mark is there.
+    // Unchanged state is not reported, so the first message is the error, once the mark exists.
     let triggered_again_and_again = async {
         loop {
             pause(Duration::from_millis(500)).await;
@@ -177,16 +177,19 @@ async fn copies_of_a_filesystem_are_distinguished_and_a_new_mount_is_marked_agai
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hung_mount_delays_neither_marks_nor_events_of_others() {
-    let scene = Scene::new();
-    let (before, after) = (scene.ext4("a.img", 32, &[]), scene.ext4("b.img", 32, &[]));
+    let testbed = Testbed::new();
+    let (before, after) = (
+        testbed.ext4("a.img", 32, &[]),
+        testbed.ext4("b.img", 32, &[]),
+    );
     let (a, b, dead) = (
-        scene.path("mnt/a"),
-        scene.path("mnt/b"),
-        scene.path("mnt/dead"),
+        testbed.path("mnt/a"),
+        testbed.path("mnt/b"),
+        testbed.path("mnt/dead"),
     );
     mount_device(&before.device, "ext4", &a, "errors=continue");
     mount_device(&after.device, "ext4", &b, "errors=continue");
-    let served = Served::mount(&dead, &scene.image("f.img", 1 << 20));
+    let served = FuseServer::mount(&dead, &testbed.image("f.img", 1 << 20));
     let nobody = dev(&dead);
     served.set(Mode::Hang);
 
@@ -229,11 +232,11 @@ async fn a_hung_mount_delays_neither_marks_nor_events_of_others() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_filesystem_that_cannot_be_marked_is_reported_with_the_reason() {
-    let scene = Scene::new();
-    let disk = scene.ext4("e.img", 32, &[]);
+    let testbed = Testbed::new();
+    let disk = testbed.ext4("e.img", 32, &[]);
     let mut helper = helper().await;
-    // Not mounted there: what is there is another filesystem.
-    let (dev, path) = (dev(&disk.device), scene.path("mnt"));
+    // Nothing is mounted there: the path belongs to another filesystem.
+    let (dev, path) = (dev(&disk.device), testbed.path("mnt"));
     want(&mut helper, &[(dev, &path)]).await;
     let said = hear(&mut helper).await;
     assert!(
@@ -251,7 +254,7 @@ async fn a_filesystem_that_cannot_be_marked_is_reported_with_the_reason() {
     );
 }
 
-/// Each thread of the daemon has children of its own.
+/// Each thread of the daemon has its own list of children.
 fn helper_of(daemon: nix::unistd::Pid) -> i32 {
     let tasks = std::fs::read_dir(format!("/proc/{daemon}/task")).expect("its threads");
     let children = tasks.flat_map(|task| {
@@ -274,11 +277,11 @@ fn helper_of(daemon: nix::unistd::Pid) -> i32 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_daemon_lists_watched_filesystems_and_restarts_its_helper() {
-    let scene = Scene::new();
-    let disk = scene.ext4("e.img", 32, &[]);
-    let mnt = scene.path("mnt/e");
+    let testbed = Testbed::new();
+    let disk = testbed.ext4("e.img", 32, &[]);
+    let mnt = testbed.path("mnt/e");
     mount_device(&disk.device, "ext4", &mnt, "");
-    let daemon = Daemon::start(&scene).await;
+    let daemon = Daemon::start(&testbed).await;
     let is = async |state: State, text: &str| {
         eventually(text, SOON, async || {
             let sources = daemon.client.node().await.sources;

@@ -1,9 +1,9 @@
-//! Checks of real filesystems, scored: healthy ones under load, and ones that are damaged in every
-//! way that `support::corrupt` knows, each asked of a real daemon. The truth is what the offline
-//! checker says of the unmounted image.
+//! Scored checks of real filesystems: healthy ones under load, and ones with every kind of damage
+//! that `support::corrupt` knows. A real daemon checks each of them. The context truth is the
+//! offline checker's result for the unmounted image.
 //!
 //! In: options. Out: a table on standard output; exit status 1 when a goal is missed (of a sample:
-//! when an answer is wrong). Run by hwtests/fscheck-trials.
+//! when a verdict is wrong). Run by hwtests/fscheck-trials.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,26 +18,26 @@ use tokio::time::Instant;
 
 use plan::{Plan, Trial};
 use score::Score;
-use support::Scene;
+use support::Testbed;
 use support::daemon::{Arguments, Daemon};
-use trial::{Ground, Outcome};
+use trial::{Context, Outcome};
 
 mod support;
 
-#[path = "fscheck_trials/ask.rs"]
-mod ask;
+#[path = "fscheck_trials/check_command.rs"]
+mod check_command;
+#[path = "fscheck_trials/fixture.rs"]
+mod fixture;
+#[path = "fscheck_trials/offline_baseline.rs"]
+mod offline_baseline;
 #[path = "fscheck_trials/plan.rs"]
 mod plan;
 #[path = "fscheck_trials/score.rs"]
 mod score;
-#[path = "fscheck_trials/stage.rs"]
-mod stage;
 #[path = "fscheck_trials/trial.rs"]
 mod trial;
-#[path = "fscheck_trials/truth.rs"]
-mod truth;
-#[path = "fscheck_trials/untouched.rs"]
-mod untouched;
+#[path = "fscheck_trials/write_detection.rs"]
+mod write_detection;
 
 #[derive(Parser)]
 #[command(about = "Checks of healthy and damaged filesystems, scored")]
@@ -55,7 +55,8 @@ struct Options {
     /// The same seed gives the same filesystems and the same damage
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Only shows which damage the offline checkers see, and which of it mounts; needs no daemon
+    /// Only shows which damage the offline checkers find, and which of it can be mounted; needs no
+    /// daemon
     #[arg(long)]
     truth_only: bool,
     /// Shows the daemon's log at the end
@@ -63,8 +64,8 @@ struct Options {
     verbose: bool,
 }
 
-/// Loop devices are drives, nothing of a busy machine counts as a hang, frozen runs are allowed
-/// when they are asked for.
+/// Loop devices count as drives, a slow machine does not count as a hang, and frozen runs are
+/// allowed on request.
 const CONFIG: &str = r#"
 [log]
 level = "debug"
@@ -99,7 +100,7 @@ fn main() -> ExitCode {
     let all = [Filesystem::Ext4, Filesystem::Xfs, Filesystem::Btrfs];
     let filesystems: Vec<Filesystem> = options.filesystem.map_or(all.to_vec(), |only| vec![only]);
     let good = if options.truth_only {
-        truth::show(&filesystems, options.seed)
+        offline_baseline::show(&filesystems, options.seed)
     } else {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
@@ -115,7 +116,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Out: every goal is met.
+/// Returns whether every goal is met.
 async fn trials(options: &Options, filesystems: &[Filesystem]) -> bool {
     let began = Instant::now();
     let plan = match options.full {
@@ -123,12 +124,12 @@ async fn trials(options: &Options, filesystems: &[Filesystem]) -> bool {
         false => Plan::sample(filesystems, options.seed, options.minutes),
     };
     println!("{} trials, seed {}", plan.trials.len(), options.seed);
-    let scene = Scene::new();
-    std::fs::write(scene.path("diskvitals.toml"), CONFIG).expect("the configuration");
-    let daemon = Daemon::start_with(&Arguments::of(&scene)).await;
-    let ground = Arc::new(Ground {
+    let testbed = Testbed::new();
+    std::fs::write(testbed.path("diskvitals.toml"), CONFIG).expect("the configuration");
+    let daemon = Daemon::start_with(&Arguments::of(&testbed)).await;
+    let context = Arc::new(Context {
         socket: daemon.socket().to_owned(),
-        scene,
+        testbed,
         seed: options.seed,
         making: Arc::new(Semaphore::new(2)),
         loading: Arc::new(Semaphore::new(2)),
@@ -138,10 +139,12 @@ async fn trials(options: &Options, filesystems: &[Filesystem]) -> bool {
 
     let mut score = Score::default();
     for filesystem in filesystems {
-        for seen in untouched::watch(&ground.scene, &ground.socket, *filesystem, options.seed).await
+        for trace in
+            write_detection::watch(&context.testbed, &context.socket, *filesystem, options.seed)
+                .await
         {
-            score::tell_seen(&seen);
-            score.seen.push(seen);
+            score::print_writes(&trace);
+            score.write_traces.push(trace);
         }
     }
 
@@ -150,21 +153,21 @@ async fn trials(options: &Options, filesystems: &[Filesystem]) -> bool {
         let name = format!("{}-pristine", filesystem.name());
         pristine.insert(
             filesystem.name(),
-            stage::pristine(&ground.scene, *filesystem, &name, options.seed).into(),
+            fixture::pristine(&context.testbed, *filesystem, &name, options.seed).into(),
         );
     }
     let last_begin = began + plan.last_begin;
     let mut running = JoinSet::new();
     for trial in plan.trials {
-        let ground = ground.clone();
+        let context = context.clone();
         let pristine = pristine.clone();
-        running.spawn(async move { (trial, begin(ground, trial, &pristine, last_begin).await) });
+        running.spawn(async move { (trial, begin(context, trial, &pristine, last_begin).await) });
     }
     let mut left_out = 0;
     while let Some(ended) = running.join_next().await {
         match ended {
             Ok((_, Ok(Some(outcome)))) => {
-                score::tell(&outcome);
+                score::print_outcome(&outcome);
                 score.outcomes.push(outcome);
             }
             Ok((_, Ok(None))) => left_out += 1,
@@ -179,7 +182,7 @@ async fn trials(options: &Options, filesystems: &[Filesystem]) -> bool {
         options.seed
     );
     if options.verbose || !good {
-        let log = std::fs::read_to_string(ground.scene.path("daemon.log")).unwrap_or_default();
+        let log = std::fs::read_to_string(context.testbed.path("daemon.log")).unwrap_or_default();
         let kept = std::env::temp_dir().join(format!("fscheck-trials-{}.log", std::process::id()));
         std::fs::write(&kept, log).expect("the log");
         println!("# the daemon's log: {}", kept.display());
@@ -190,14 +193,14 @@ async fn trials(options: &Options, filesystems: &[Filesystem]) -> bool {
 
 /// None: there was no time for it.
 async fn begin(
-    ground: Arc<Ground>,
+    context: Arc<Context>,
     trial: Trial,
     pristine: &BTreeMap<&'static str, Arc<Path>>,
     last_begin: Instant,
 ) -> Result<Option<Outcome>, String> {
     match trial {
         Trial::Healthy(filesystem, number) => {
-            let _loading = ground
+            let _loading = context
                 .loading
                 .clone()
                 .acquire_owned()
@@ -206,11 +209,11 @@ async fn begin(
             if Instant::now() > last_begin {
                 return Ok(None);
             }
-            Ok(Some(trial::healthy(ground, filesystem, number).await))
+            Ok(Some(trial::healthy(context, filesystem, number).await))
         }
         Trial::Damaged(filesystem, kind, loaded) => {
-            // Writers of many would leave the checkers no processor. Who waits for that takes
-            // nobody's place.
+            // Writers of many filesystems would leave the checkers no processor time. A trial that
+            // waits for this limit occupies no other slot.
             let turn = async |of: &Arc<Semaphore>| {
                 of.clone()
                     .acquire_owned()
@@ -218,16 +221,16 @@ async fn begin(
                     .map_err(|error| error.to_string())
             };
             let _loading = if loaded {
-                Some(turn(&ground.loading_damaged).await?)
+                Some(turn(&context.loading_damaged).await?)
             } else {
                 None
             };
-            let _place = turn(&ground.at_once).await?;
+            let _place = turn(&context.at_once).await?;
             let pristine = pristine
                 .get(filesystem.name())
                 .ok_or("no pristine one")?
                 .clone();
-            trial::damaged(ground, filesystem, kind, pristine, loaded, last_begin).await
+            trial::damaged(context, filesystem, kind, pristine, loaded, last_begin).await
         }
     }
 }

@@ -1,22 +1,23 @@
-//! Tests on this machine's kernel: root, loop devices, FUSE, mounts. One program, so that the
-//! library is linked once; run with --test-threads=1, since the tests share the kernel's loop
-//! devices. `hwtests/uevents.rs` is a program of its own: it binds its threads to a processor and
-//! counts them.
+//! Tests on this machine's kernel: root, loop devices, FUSE, mounts. They form one program, so that
+//! the library is linked once. Run it with --test-threads=1, because the tests share the kernel's
+//! loop devices.
+//!
+//! `hwtests/uevents.rs` is a separate program: it binds its threads to a processor and counts them.
 
-mod attach_daemon;
-mod attach_steps;
 mod checker;
 mod checks;
 mod counters;
 mod csi;
 mod daemon;
-mod faults;
+mod device_failures;
 mod freeze;
 mod fs_errors;
 mod kernel_errors;
 mod kill9;
-mod many;
-mod traces;
+mod many_volumes;
+mod probe_side_effects;
+mod provision_daemon;
+mod provision_steps;
 mod volumes;
 
 mod support;

@@ -1,5 +1,5 @@
-//! Real errors on the real kernel: parts of a served file fail beneath a loop device, and the
-//! kernel's log tells of it.
+//! Real errors on the real kernel: parts of a FUSE file fail below a loop device, and the kernel
+//! log reports it.
 
 use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;
@@ -11,9 +11,9 @@ use nix::libc;
 
 use crate::support::client::{assert_evidence, assert_finding};
 use crate::support::fuse::{Effect, Fault};
-use crate::support::scene::Claim;
+use crate::support::testbed::Claim;
 use crate::support::tools::{mount_device, run, umount};
-use crate::support::{self, Daemon, Disk, SOON, Scene, Served, eventually};
+use crate::support::{self, Daemon, Disk, FuseServer, SOON, Testbed, eventually};
 
 const VOLUME: Claim = Claim {
     driver: "f.csi.example.com",
@@ -24,50 +24,50 @@ const VOLUME: Claim = Claim {
 const ID: &str = "csi:f.csi.example.com/v";
 const MIB: u64 = 1 << 20;
 
-fn on_a_server(scene: &Scene, image: &Path) -> (Served, Disk) {
-    let served = Served::mount(&scene.path("fuse"), image);
-    let disk = scene.attach(&served.file());
+fn on_a_server(testbed: &Testbed, image: &Path) -> (FuseServer, Disk) {
+    let served = FuseServer::mount(&testbed.path("fuse"), image);
+    let disk = testbed.attach(&served.file());
     (served, disk)
 }
 
-/// Past the page cache.
+/// Bypasses the page cache.
 fn read_sector(device: &Path, offset: u64) -> std::io::Result<()> {
     let mut file = std::fs::File::options()
         .read(true)
         .custom_flags(libc::O_DIRECT)
         .open(device)?;
     file.seek(SeekFrom::Start(offset))?;
-    // O_DIRECT wants memory aligned as the device's blocks are.
+    // O_DIRECT needs memory that is aligned to the device's blocks.
     let mut buffer = vec![0_u8; 8192];
     let start = buffer.as_ptr().align_offset(4096);
     file.read_exact(&mut buffer[start..start + 4096])
 }
 
-/// The kernel prints ten such records in five seconds (blk_print_req_error()): what a test before
-/// did may be held against this one. Fails again and again until somebody has told of it; within
-/// ten seconds that is one attempt.
+/// The kernel prints ten such records in five seconds (blk_print_req_error()), so an earlier test
+/// may have used up the limit. Repeats the failure until it is reported; within ten seconds that is
+/// one attempt.
 async fn fail_until<T>(
     device: &Path,
     sectors: &[u64],
-    mut told: impl AsyncFnMut() -> Option<T>,
+    mut reported: impl AsyncFnMut() -> Option<T>,
 ) -> T {
-    eventually("the failure is told of", SOON, async || {
+    eventually("the failure is reported", SOON, async || {
         for at in sectors {
             read_sector(device, at * MIB).expect_err("the range fails");
         }
-        told().await
+        reported().await
     })
     .await
 }
 
-/// Another drive with a volume, which nothing may be said of.
-fn bystander(scene: &Scene) -> Disk {
-    let disk = scene.ext4("other.img", 32, &[]);
-    mount_device(&disk.device, "ext4", &scene.path("mnt/other"), "");
+/// Another drive with a volume, which must have no finding.
+fn control_disk(testbed: &Testbed) -> Disk {
+    let disk = testbed.ext4("other.img", 32, &[]);
+    mount_device(&disk.device, "ext4", &testbed.path("mnt/other"), "");
     disk
 }
 
-async fn unharmed(daemon: &Daemon, disk: &Disk) {
+async fn assert_no_finding(daemon: &Daemon, disk: &Disk) {
     let drive = daemon.client.drive_named(disk.name()).await;
     assert_eq!(
         (drive.health(), drive.findings.len(), drive.errors.len()),
@@ -76,16 +76,16 @@ async fn unharmed(daemon: &Daemon, disk: &Disk) {
     );
 }
 
-/// One sector is a suspicion, three are a verdict; quiet ends both.
+/// One sector is SUSPECT, three are BAD; a quiet period ends both.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn read_errors_are_attributed_to_the_drive_and_its_volume_only() {
-    let scene = Scene::new();
-    let image = scene.image("e.img", 64 << 20);
+    let testbed = Testbed::new();
+    let image = testbed.image("e.img", 64 << 20);
     run("/usr/sbin/mkfs.ext4", &[&"-q", &"-F", &image]);
-    let (served, disk) = on_a_server(&scene, &image);
-    scene.stage_and_publish(&disk, "ext4", "", &VOLUME);
-    let other = bystander(&scene);
-    let daemon = Daemon::start(&scene).await;
+    let (served, disk) = on_a_server(&testbed, &image);
+    testbed.stage_and_publish(&disk, "ext4", "", &VOLUME);
+    let other = control_disk(&testbed);
+    let daemon = Daemon::start(&testbed).await;
     let client = &daemon.client;
     let drive_id = client.normal(ID).await.drive_ids.remove(0);
     let mut watcher = client.watch().await;
@@ -117,7 +117,7 @@ async fn read_errors_are_attributed_to_the_drive_and_its_volume_only() {
     let volume = client.raised(ID, "IoErrors", SOON).await;
     assert_finding(&volume, Severity::Suspect, FindingStatus::Degraded);
     client.raised(ID, "DriveFailing", SOON).await;
-    unharmed(&daemon, &other).await;
+    assert_no_finding(&daemon, &other).await;
     client.cleared(&finding.id, SOON).await;
     client.normal(ID).await;
 
@@ -133,22 +133,22 @@ async fn read_errors_are_attributed_to_the_drive_and_its_volume_only() {
         finding.evidence.first().map(|record| record.text.clone())
     );
     assert!(bad.message.contains("at 3 distinct sectors"), "{bad:#?}");
-    unharmed(&daemon, &other).await;
+    assert_no_finding(&daemon, &other).await;
     served.fault(Vec::new());
     client.cleared(&bad.id, SOON).await;
     client.normal(ID).await;
     daemon.stop().await;
 }
 
-/// Reads of the second half fail after some have worked; the rest of the device goes on working.
+/// Reads of the second half fail after some have worked; the rest of the device still works.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slow_device_is_reported_only_when_it_fails() {
-    let scene = Scene::new();
-    let image = scene.image("e.img", 64 << 20);
+    let testbed = Testbed::new();
+    let image = testbed.image("e.img", 64 << 20);
     run("/usr/sbin/mkfs.ext4", &[&"-q", &"-F", &image]);
-    let (served, disk) = on_a_server(&scene, &image);
-    scene.stage_and_publish(&disk, "ext4", "", &VOLUME);
-    let daemon = Daemon::start(&scene).await;
+    let (served, disk) = on_a_server(&testbed, &image);
+    testbed.stage_and_publish(&disk, "ext4", "", &VOLUME);
+    let daemon = Daemon::start(&testbed).await;
     let client = &daemon.client;
     let drive_id = client.normal(ID).await.drive_ids.remove(0);
 
@@ -189,16 +189,16 @@ async fn a_slow_device_is_reported_only_when_it_fails() {
     daemon.stop().await;
 }
 
-/// ext4's journal cannot be written: it is read-only, by its own record and by its options, and the
-/// drive has its errors.
+/// ext4's journal cannot be written: the filesystem is read-only according to its own record and to
+/// its options, and the drive has its errors.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_ext4_with_a_failed_journal_write_is_read_only_on_kernel_evidence() {
-    let scene = Scene::new();
-    let image = scene.image("e.img", 64 << 20);
+    let testbed = Testbed::new();
+    let image = testbed.image("e.img", 64 << 20);
     run("/usr/sbin/mkfs.ext4", &[&"-q", &"-F", &image]);
-    let (served, disk) = on_a_server(&scene, &image);
-    let (staging, pod) = scene.stage_and_publish(&disk, "ext4", "", &VOLUME);
-    let daemon = Daemon::start(&scene).await;
+    let (served, disk) = on_a_server(&testbed, &image);
+    let (staging, pod) = testbed.stage_and_publish(&disk, "ext4", "", &VOLUME);
+    let daemon = Daemon::start(&testbed).await;
     let client = &daemon.client;
     let drive_id = client.normal(ID).await.drive_ids.remove(0);
 
@@ -206,7 +206,7 @@ async fn an_ext4_with_a_failed_journal_write_is_read_only_on_kernel_evidence() {
     let mut number = 0;
     let finding = eventually("it is read-only", SOON, async || {
         number += 1;
-        // It fails; what the kernel makes of it is looked at.
+        // It fails; the test examines how the kernel reports it.
         let _ =
             std::fs::File::create(pod.join(format!("f{number}"))).and_then(|file| file.sync_all());
         client.finding(ID, "ReadOnly").await
@@ -236,13 +236,13 @@ async fn an_ext4_with_a_failed_journal_write_is_read_only_on_kernel_evidence() {
 /// XFS shuts itself down when its log cannot be written.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_xfs_that_cannot_write_its_log_has_shut_down() {
-    let scene = Scene::new();
-    let image = scene.image("x.img", 320 << 20);
+    let testbed = Testbed::new();
+    let image = testbed.image("x.img", 320 << 20);
     run("/usr/sbin/mkfs.xfs", &[&"-q", &image]);
-    let (served, disk) = on_a_server(&scene, &image);
-    let (staging, pod) = scene.stage_and_publish(&disk, "xfs", "", &VOLUME);
-    let other = bystander(&scene);
-    let daemon = Daemon::start(&scene).await;
+    let (served, disk) = on_a_server(&testbed, &image);
+    let (staging, pod) = testbed.stage_and_publish(&disk, "xfs", "", &VOLUME);
+    let other = control_disk(&testbed);
+    let daemon = Daemon::start(&testbed).await;
     let client = &daemon.client;
     client.normal(ID).await;
 
@@ -253,7 +253,7 @@ async fn an_xfs_that_cannot_write_its_log_has_shut_down() {
     let finding = client.raised(ID, "FilesystemShutdown", SOON).await;
     assert_finding(&finding, Severity::Bad, FindingStatus::Inaccessible);
     assert_evidence(&finding, "kernel log", &format!("XFS ({})", disk.name()));
-    unharmed(&daemon, &other).await;
+    assert_no_finding(&daemon, &other).await;
 
     served.fault(Vec::new());
     umount(&pod);
@@ -265,20 +265,20 @@ async fn an_xfs_that_cannot_write_its_log_has_shut_down() {
     daemon.stop().await;
 }
 
-/// btrfs counts what it could not write, says so, and in the end gives up.
+/// btrfs counts failed writes, logs them, and finally gives up.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_btrfs_that_cannot_write_has_filesystem_errors() {
-    let scene = Scene::new();
-    let image = scene.image("b.img", 256 << 20);
+    let testbed = Testbed::new();
+    let image = testbed.image("b.img", 256 << 20);
     run("/usr/sbin/mkfs.btrfs", &[&"-q", &image]);
-    let (served, disk) = on_a_server(&scene, &image);
-    let (staging, pod) = scene.stage_and_publish(&disk, "btrfs", "", &VOLUME);
-    let daemon = Daemon::start(&scene).await;
+    let (served, disk) = on_a_server(&testbed, &image);
+    let (staging, pod) = testbed.stage_and_publish(&disk, "btrfs", "", &VOLUME);
+    let daemon = Daemon::start(&testbed).await;
     let client = &daemon.client;
     client.normal(ID).await;
 
     served.fault(vec![Fault::writes(0..256 * MIB)]);
-    // It fails; what btrfs makes of it is looked at.
+    // It fails; the test examines how btrfs reports it.
     let _ = std::fs::write(pod.join("f"), vec![7; 100_000])
         .and_then(|()| std::fs::File::open(pod.join("f"))?.sync_all());
     let finding = client.raised(ID, "FilesystemErrors", SOON).await;
@@ -292,22 +292,22 @@ async fn a_btrfs_that_cannot_write_has_filesystem_errors() {
     daemon.stop().await;
 }
 
-/// A folder whose block is damaged: the filesystem says so, the drive is not to blame.
+/// A damaged directory block: the filesystem reports it, and the drive is not blamed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn damage_that_ext4_finds_is_attributed_to_the_volume_and_not_the_drive() {
-    let scene = Scene::new();
-    let disk = scene.ext4("e.img", 64, &["-b", "4096"]);
-    let mnt = scene.path("mnt/e");
+    let testbed = Testbed::new();
+    let disk = testbed.ext4("e.img", 64, &["-b", "4096"]);
+    let mnt = testbed.path("mnt/e");
     mount_device(&disk.device, "ext4", &mnt, "");
     std::fs::create_dir(mnt.join("folder")).expect("a folder");
     umount(&mnt);
     support::damage::ext4_folder(&disk, "/folder");
-    let (_staging, pod) = scene.stage_and_publish(&disk, "ext4", "errors=continue", &VOLUME);
-    let daemon = Daemon::start(&scene).await;
+    let (_staging, pod) = testbed.stage_and_publish(&disk, "ext4", "errors=continue", &VOLUME);
+    let daemon = Daemon::start(&testbed).await;
     let client = &daemon.client;
     client.normal(ID).await;
 
-    // ext4 tells the reader as little as it likes; the log has it.
+    // ext4 may give the reader no error; the kernel log has it.
     if let Ok(entries) = std::fs::read_dir(pod.join("folder")) {
         entries.for_each(drop);
     }
@@ -318,6 +318,6 @@ async fn damage_that_ext4_finds_is_attributed_to_the_volume_and_not_the_drive() 
         "kernel log",
         &format!("EXT4-fs error (device {})", disk.name()),
     );
-    unharmed(&daemon, &disk).await;
+    assert_no_finding(&daemon, &disk).await;
     daemon.stop().await;
 }

@@ -1,5 +1,5 @@
-//! Acknowledgements, and what a SIGKILL at any moment leaves: nothing acknowledged is lost, no
-//! finding is doubled, the database is whole.
+//! Acknowledgements, and what a SIGKILL at any moment leaves: no confirmed acknowledgement is lost,
+//! no finding is duplicated, the database is intact.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use tonic::Code;
 
 use crate::support::daemon::Arguments;
 use crate::support::tools::{bind, mount_device, statvfs, umount};
-use crate::support::{Client, Daemon, SOON, Scene, eventually, pause};
+use crate::support::{Client, Daemon, SOON, Testbed, eventually, pause};
 
 const DRIVER: &str = "k.csi.example.com";
 
@@ -19,11 +19,11 @@ fn id(handle: &str) -> String {
     format!("csi:{DRIVER}/{handle}")
 }
 
-/// Volumes that are folders of one ext4, published and bound. Returns source and the pod's path of
-/// each.
-fn volumes(scene: &Scene, handles: &[&str]) -> Vec<(PathBuf, PathBuf)> {
-    let disk = scene.ext4("e.img", 48, &[]);
-    let mount = scene.path("mnt");
+/// Volumes that are directories of one ext4, published and bound. Returns the source and the pod's
+/// path of each.
+fn volumes(testbed: &Testbed, handles: &[&str]) -> Vec<(PathBuf, PathBuf)> {
+    let disk = testbed.ext4("e.img", 48, &[]);
+    let mount = testbed.path("mnt");
     mount_device(&disk.device, "ext4", &mount, "");
     handles
         .iter()
@@ -31,7 +31,7 @@ fn volumes(scene: &Scene, handles: &[&str]) -> Vec<(PathBuf, PathBuf)> {
         .map(|(number, handle)| {
             let folder = mount.join(handle);
             std::fs::create_dir(&folder).expect("a folder");
-            let pod = scene.kubelet.publish(
+            let pod = testbed.kubelet.publish(
                 DRIVER,
                 handle,
                 &format!("pvc-{handle}"),
@@ -45,10 +45,10 @@ fn volumes(scene: &Scene, handles: &[&str]) -> Vec<(PathBuf, PathBuf)> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_acknowledged_finding_stays_visible_stops_counting_and_outlives_sigkill() {
-    let scene = Scene::new();
-    let paths = volumes(&scene, &["a"]);
+    let testbed = Testbed::new();
+    let paths = volumes(&testbed, &["a"]);
     let (source, pod) = &paths[0];
-    let daemon = Daemon::start(&scene).await;
+    let daemon = Daemon::start(&testbed).await;
     let client = &daemon.client;
     client.normal(&id("a")).await;
     let counted = client.node().await.active_findings;
@@ -95,7 +95,7 @@ async fn an_acknowledged_finding_stays_visible_stops_counting_and_outlives_sigki
     );
     daemon.kill().await;
 
-    let daemon = Daemon::start(&scene).await;
+    let daemon = Daemon::start(&testbed).await;
     let client = &daemon.client;
     let kept = client
         .finding(&id("a"), "NotMounted")
@@ -123,7 +123,7 @@ async fn an_acknowledged_finding_stays_visible_stops_counting_and_outlives_sigki
 
     let open = client.unacknowledge(&finding.id).await.expect("undone");
     assert_eq!(open.acknowledged, None);
-    eventually("it counts again", SOON, async || {
+    eventually("the finding counts again", SOON, async || {
         (client.node().await.health() == Health::Bad).then_some(())
     })
     .await;
@@ -136,7 +136,7 @@ async fn an_acknowledged_finding_stays_visible_stops_counting_and_outlives_sigki
     assert!(cleared.cleared.is_some());
     client.normal(&id("a")).await;
 
-    // It comes again: another finding, which nobody has acknowledged.
+    // The problem recurs: it is another finding, which is not acknowledged.
     umount(pod);
     let again = client.raised(&id("a"), "NotMounted", SOON).await;
     assert_ne!(again.id, finding.id);
@@ -153,21 +153,21 @@ async fn an_acknowledged_finding_stays_visible_stops_counting_and_outlives_sigki
     daemon.stop().await;
 }
 
-/// OutOfSpace with a little left is SUSPECT; with nothing left it is worse.
+/// OutOfSpace with a little space left is SUSPECT; with no space left it is worse.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_acknowledgement_ends_when_the_finding_becomes_worse() {
-    let scene = Scene::new();
-    let paths = volumes(&scene, &["a"]);
+    let testbed = Testbed::new();
+    let paths = volumes(&testbed, &["a"]);
     let (_, pod) = &paths[0];
-    let daemon = Daemon::start(&scene).await;
+    let daemon = Daemon::start(&testbed).await;
     let client = &daemon.client;
     client.normal(&id("a")).await;
     let file = std::fs::File::create(pod.join("fill")).expect("the file");
-    // `left` for an unprivileged user; below 0 it is of what root has reserved.
+    // `left` for an unprivileged user; below 0, part of root's reserve is used.
     let fill = |left: i64| {
-        let seen = statvfs(pod);
+        let stat = statvfs(pod);
         let have = std::fs::metadata(pod.join("fill")).expect("stat").len();
-        let bytes = (have + seen.blocks_available() * seen.fragment_size())
+        let bytes = (have + stat.blocks_available() * stat.fragment_size())
             .checked_add_signed(-left)
             .expect("small");
         nix::fcntl::fallocate(
@@ -206,12 +206,12 @@ async fn an_acknowledgement_ends_when_the_finding_becomes_worse() {
     daemon.stop().await;
 }
 
-/// What has been answered, and what has been asked without an answer.
+/// Confirmed acknowledgements, and requests without an answer.
 #[derive(Default)]
 struct Ledger {
     /// The last acknowledged note by finding.
     notes: BTreeMap<String, String>,
-    /// Asked when the daemon was killed: the finding may carry this note or the one before.
+    /// Sent when the daemon was killed: the finding may carry this note or the previous one.
     in_flight: Option<(String, String)>,
 }
 
@@ -252,20 +252,19 @@ impl Ledger {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hundred_sigkills_lose_and_duplicate_no_finding() {
     const ROUNDS: usize = 100;
-    let scene = Scene::new();
-    let paths = volumes(&scene, &["stays-a", "stays-b", "changes"]);
+    let testbed = Testbed::new();
+    let paths = volumes(&testbed, &["stays-a", "stays-b", "changes"]);
     let (source, pod) = &paths[2];
-    let arguments = Arguments::of(&scene);
-    let daemon = Daemon::start(&scene).await;
-    // These two are wrong all the time: their findings must live through everything.
+    let arguments = Arguments::of(&testbed);
+    let daemon = Daemon::start(&testbed).await;
+    // These two problems persist: their findings must survive every kill.
     let mut lasting = Vec::new();
     for (handle, (_, pod)) in ["stays-a", "stays-b"].into_iter().zip(&paths) {
         daemon.client.normal(&id(handle)).await;
         umount(pod);
         lasting.push(daemon.client.raised(&id(handle), "NotMounted", SOON).await);
     }
-    // Whoever has seen a finding may be killed before it is on disk; an acknowledged one is on
-    // disk.
+    // The daemon may be killed before a visible finding is on disk; an acknowledged one is on disk.
     let mut ledger = Ledger::default();
     for finding in &lasting {
         daemon
@@ -283,7 +282,7 @@ async fn a_hundred_sigkills_lose_and_duplicate_no_finding() {
     let mut changes = 0;
     for round in 0..ROUNDS {
         let mut daemon = Daemon::launch(&arguments);
-        eventually("it answers", SOON, async || {
+        eventually("the daemon answers", SOON, async || {
             daemon.must_run();
             daemon
                 .client
@@ -317,13 +316,13 @@ async fn a_hundred_sigkills_lose_and_duplicate_no_finding() {
         let target = &lasting[round % 2].id;
         let note = format!("round {round}");
         if round % 4 == 3 {
-            // Killed while it is being asked, a few milliseconds into it.
+            // Killed a few milliseconds into the request.
             let client = Client::new(daemon.socket());
-            let (asked, text) = (target.clone(), note.clone());
-            let question = tokio::spawn(async move { client.acknowledge(&asked, &text).await });
+            let (target_id, text) = (target.clone(), note.clone());
+            let request = tokio::spawn(async move { client.acknowledge(&target_id, &text).await });
             pause(Duration::from_micros(round as u64 * 97)).await;
             kill(daemon.pid(), Signal::SIGKILL).expect("SIGKILL");
-            match question.await.expect("the question") {
+            match request.await.expect("the question") {
                 Ok(_) => drop(ledger.notes.insert(target.clone(), note)),
                 Err(_) => ledger.in_flight = Some((target.clone(), note)),
             }
@@ -338,7 +337,7 @@ async fn a_hundred_sigkills_lose_and_duplicate_no_finding() {
         daemon.kill().await;
     }
 
-    // As the last SIGKILL left it.
+    // The state after the last SIGKILL.
     let database = rusqlite::Connection::open_with_flags(
         arguments.state_dir.join("state.db"),
         rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY,
@@ -355,7 +354,7 @@ async fn a_hundred_sigkills_lose_and_duplicate_no_finding() {
         "no database was given up"
     );
 
-    let daemon = Daemon::start(&scene).await;
+    let daemon = Daemon::start(&testbed).await;
     if !mounted {
         bind(source, pod);
     }

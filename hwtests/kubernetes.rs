@@ -1,8 +1,8 @@
 //! End to end on a real Kubernetes: the chart as shipped, its image, the kubelet's own calls, and
-//! what of it stands in pods and nodes. `hwtests/kubernetes/README.md` is the way in.
+//! what appears in pods and nodes. Start with `hwtests/kubernetes/README.md`.
 //!
-//! Each test installs the chart for itself and leaves nothing. They run in the cluster that
-//! `hwtests/kubernetes/cluster` makes, one after the other, and are ignored where there is none.
+//! Each test installs the chart and removes it completely. The tests run in the cluster that
+//! `hwtests/kubernetes/cluster` starts, one after the other, and are ignored outside of it.
 mod support;
 
 #[path = "../tests/support/smartctl.rs"]
@@ -13,22 +13,22 @@ mod smartctl;
 mod chart;
 #[path = "kubernetes/claims.rs"]
 mod claims;
-#[path = "kubernetes/host.rs"]
-mod host;
+#[path = "kubernetes/cluster.rs"]
+mod cluster;
+#[path = "kubernetes/fake_disks.rs"]
+mod fake_disks;
+#[path = "kubernetes/fixture.rs"]
+mod fixture;
+#[path = "kubernetes/host_daemon.rs"]
+mod host_daemon;
 #[path = "kubernetes/hostile.rs"]
 mod hostile;
-#[path = "kubernetes/lab.rs"]
-mod lab;
 #[path = "kubernetes/load.rs"]
 mod load;
-#[path = "kubernetes/others.rs"]
-mod others;
-#[path = "kubernetes/played.rs"]
-mod played;
-#[path = "kubernetes/report.rs"]
-mod report;
-#[path = "kubernetes/stage.rs"]
-mod stage;
+#[path = "kubernetes/other_driver.rs"]
+mod other_driver;
+#[path = "kubernetes/reporter.rs"]
+mod reporter;
 #[path = "kubernetes/versions.rs"]
 mod versions;
 #[path = "kubernetes/volumes.rs"]

@@ -1,7 +1,7 @@
-//! The QEMU lab: the daemon as shipped, under systemd, in a guest whose drives really fail.
-//! `hwtests/lab/README.md` is the way in.
+//! The QEMU lab: the daemon as shipped, under systemd, in a guest whose drives really fail. Start
+//! with `hwtests/lab/README.md`.
 //!
-//! One guest for all scenarios: each has drives of its own, and after each every other drive must
+//! All scenarios share one guest. Each has drives of its own, and after each every other drive must
 //! be GOOD.
 
 use std::process::ExitCode;
@@ -19,31 +19,31 @@ mod csi_calls;
 
 mod lab {
     pub mod agent;
-    pub mod bench;
     pub mod checks;
+    pub mod context;
     pub mod csi;
     pub mod csi_client;
     pub mod daemon;
+    pub mod device_mapper;
     pub mod drives;
     pub mod faults;
     pub mod guest;
     pub mod hotplug;
     pub mod json_socket;
     pub mod kernel_log;
-    pub mod lines;
-    pub mod logical;
-    pub mod mapper;
-    pub mod medium;
-    pub mod pseudo;
+    pub mod line_stream;
+    pub mod logical_volumes;
+    pub mod medium_errors;
     pub mod qmp;
-    pub mod quiet;
+    pub mod quiet_period;
     pub mod raid;
     pub mod restart;
     pub mod scenario;
-    pub mod slow;
+    pub mod scsi_debug;
     pub mod smart;
+    pub mod timeouts;
 
-    /// Between two questions to something that can only be asked.
+    /// Between two polls of a state that sends no notification.
     #[expect(
         clippy::disallowed_methods,
         reason = "a sleep of milliseconds between two questions; what waits long waits for lines"
@@ -55,13 +55,13 @@ mod lab {
 
 const SCENARIOS: &[Scenario] = &[
     Scenario {
-        name: "an_nvme_drive_pulled_while_mounted_is_missed_and_is_itself_when_it_returns",
+        name: "an_nvme_drive_pulled_while_mounted_is_missing_and_recognized_when_it_returns",
         breaks: &[drives::NVME_PULLED],
         limit: Duration::from_secs(120),
         run: lab::hotplug::nvme,
     },
     Scenario {
-        name: "a_scsi_disk_pulled_while_mounted_is_missed_and_is_itself_when_it_returns",
+        name: "a_scsi_disk_pulled_while_mounted_is_missing_and_recognized_when_it_returns",
         breaks: &[drives::SCSI_PULLED],
         limit: Duration::from_secs(120),
         run: lab::hotplug::scsi,
@@ -79,94 +79,94 @@ const SCENARIOS: &[Scenario] = &[
         run: lab::hotplug::sata,
     },
     Scenario {
-        name: "an_array_that_loses_a_leg_is_degraded_until_the_leg_is_back",
+        name: "an_array_that_loses_a_member_is_degraded_until_the_member_is_back",
         breaks: &[drives::RAID_LEG_A, drives::RAID_LEG_B],
         limit: Duration::from_secs(180),
-        run: lab::raid::leg_failed_and_pulled,
+        run: lab::raid::member_failed_and_pulled,
     },
     Scenario {
         name: "an_unreadable_sector_of_an_nvme_drive_is_suspect_and_bad_when_it_fails_again",
         breaks: &[drives::NVME_MEDIUM],
         limit: Duration::from_secs(120),
-        run: lab::medium::nvme,
+        run: lab::medium_errors::nvme,
     },
     Scenario {
         name: "an_unreadable_sector_of_a_sata_disk_is_an_io_error_on_that_disk",
         breaks: &[drives::SATA_MEDIUM],
         limit: Duration::from_secs(120),
-        run: lab::medium::sata,
+        run: lab::medium_errors::sata,
     },
     Scenario {
         name: "three_unreadable_sectors_of_a_scsi_disk_are_bad",
         breaks: &[drives::SCSI_MEDIUM],
         limit: Duration::from_secs(120),
-        run: lab::medium::scsi,
+        run: lab::medium_errors::scsi,
     },
     Scenario {
         name: "three_unreadable_sectors_behind_a_raid_controller_are_bad",
         breaks: &[drives::MEGARAID_MEDIUM],
         limit: Duration::from_secs(120),
-        run: lab::medium::megaraid,
+        run: lab::medium_errors::megaraid,
     },
     Scenario {
         name: "an_unreadable_sector_behind_a_sas_adapter_is_bad_when_it_fails_again",
         breaks: &[drives::SAS_MEDIUM],
         limit: Duration::from_secs(120),
-        run: lab::medium::sas,
+        run: lab::medium_errors::sas,
     },
     Scenario {
         name: "an_unreadable_sector_of_a_usb_drive_is_bad_when_it_fails_again",
         breaks: &[drives::USB_MEDIUM],
         limit: Duration::from_secs(120),
-        run: lab::medium::usb,
+        run: lab::medium_errors::usb,
     },
     Scenario {
-        name: "metadata_that_ext4_cannot_read_is_told_of_the_volume_and_of_the_drive",
+        name: "metadata_that_ext4_cannot_read_is_attributed_to_the_volume_and_the_drive",
         breaks: &[drives::SATA_METADATA],
         limit: Duration::from_secs(150),
-        run: lab::medium::metadata_of_ext4,
+        run: lab::medium_errors::metadata_of_ext4,
     },
     Scenario {
-        name: "metadata_that_xfs_cannot_read_is_told_of_the_volume_and_of_the_drive",
+        name: "metadata_that_xfs_cannot_read_is_attributed_to_the_volume_and_the_drive",
         breaks: &[drives::NVME_METADATA],
         limit: Duration::from_secs(120),
-        run: lab::medium::metadata_of_xfs,
+        run: lab::medium_errors::metadata_of_xfs,
     },
     Scenario {
         name: "an_nvme_drive_that_is_too_slow_has_timed_out_and_was_reset",
         breaks: &[drives::NVME_SLOW],
         limit: Duration::from_secs(120),
-        run: lab::slow::nvme,
+        run: lab::timeouts::nvme,
     },
     Scenario {
         name: "a_sata_disk_that_is_too_slow_has_timed_out",
         breaks: &[drives::SATA_SLOW],
         limit: Duration::from_secs(150),
-        run: lab::slow::sata,
+        run: lab::timeouts::sata,
     },
     Scenario {
-        name: "ext4_on_a_failing_mapping_goes_read_only_and_the_drive_beneath_is_innocent",
+        name: "ext4_on_a_failing_mapping_becomes_read_only_and_the_drive_below_has_no_finding",
         breaks: &[],
         limit: Duration::from_secs(120),
-        run: lab::mapper::ext4_goes_read_only,
+        run: lab::device_mapper::ext4_goes_read_only,
     },
     Scenario {
-        name: "xfs_on_a_failing_mapping_shuts_down_and_the_drive_beneath_is_innocent",
+        name: "xfs_on_a_failing_mapping_shuts_down_and_the_drive_below_has_no_finding",
         breaks: &[],
         limit: Duration::from_secs(120),
-        run: lab::mapper::xfs_shuts_down,
+        run: lab::device_mapper::xfs_shuts_down,
     },
     Scenario {
         name: "a_thin_pool_that_fills_up_is_full_until_it_is_extended",
         breaks: &[],
         limit: Duration::from_secs(150),
-        run: lab::mapper::thin_pool_fills_up,
+        run: lab::device_mapper::thin_pool_fills_up,
     },
     Scenario {
-        name: "a_medium_error_a_bad_link_and_a_silent_disk_are_told_apart",
+        name: "a_medium_error_a_bad_link_and_a_silent_disk_are_distinguished",
         breaks: &[],
         limit: Duration::from_secs(180),
-        run: lab::pseudo::scsi_debug,
+        run: lab::scsi_debug::three_kinds_of_error,
     },
     Scenario {
         name: "smart_data_of_every_kind_of_drive_is_read_under_the_shipped_unit",
@@ -175,22 +175,22 @@ const SCENARIOS: &[Scenario] = &[
         run: lab::smart::under_the_shipped_unit,
     },
     Scenario {
-        name: "smart_a_critical_warning_of_an_nvme_drive_is_found_as_it_is_announced",
+        name: "smart_a_critical_warning_of_an_nvme_drive_is_found_when_it_is_announced",
         breaks: &[drives::NVME_WARNS],
         limit: Duration::from_secs(240),
         run: lab::smart::critical_warnings,
     },
     Scenario {
-        name: "smart_a_scsi_disk_that_foresees_its_end_is_bad",
+        name: "smart_a_scsi_disk_that_predicts_its_failure_is_bad",
         breaks: &[],
         limit: Duration::from_secs(150),
-        run: lab::smart::a_disk_that_foresees_its_end,
+        run: lab::smart::a_disk_that_predicts_its_failure,
     },
     Scenario {
-        name: "smart_a_drive_that_is_unplugged_while_it_is_asked_is_missing_and_no_more",
+        name: "smart_a_drive_unplugged_during_a_query_is_only_missing",
         breaks: &[drives::NVME_TORN],
         limit: Duration::from_secs(150),
-        run: lab::smart::unplugged_while_it_is_asked,
+        run: lab::smart::unplugged_during_a_query,
     },
     Scenario {
         name: "smart_a_smartctl_that_hangs_floods_tears_or_dies_harms_nobody",
@@ -201,13 +201,13 @@ const SCENARIOS: &[Scenario] = &[
             drives::NVME_DIES,
         ],
         limit: Duration::from_secs(300),
-        run: lab::smart::a_smartctl_that_is_none,
+        run: lab::smart::a_broken_smartctl,
     },
     Scenario {
         name: "a_daemon_that_is_killed_keeps_its_findings_and_counts_every_record_once",
         breaks: &[drives::SCSI_RESTART],
         limit: Duration::from_secs(180),
-        run: lab::restart::killed_in_the_middle,
+        run: lab::restart::killed_between_errors,
     },
     Scenario {
         name: "a_volume_whose_drive_is_gone_is_the_same_volume_after_a_restart",
@@ -228,13 +228,13 @@ const SCENARIOS: &[Scenario] = &[
         run: lab::checks::under_the_shipped_unit,
     },
     Scenario {
-        name: "check_of_a_frozen_disk_under_the_shipped_unit_holds_nobody_whoever_is_killed",
+        name: "check_of_a_frozen_disk_under_the_shipped_unit_leaves_no_writer_held_after_any_kill",
         breaks: &[drives::CHECKED_FROZEN],
         limit: Duration::from_secs(1200),
         run: lab::checks::frozen_under_the_shipped_unit,
     },
     Scenario {
-        name: "csi_volumes_of_a_volume_group_tell_what_their_drive_tells",
+        name: "csi_volumes_of_a_volume_group_have_the_findings_of_their_drive",
         breaks: &[drives::NVME_POOL],
         limit: Duration::from_secs(300),
         run: lab::csi::a_pool_of_logical_volumes,
@@ -243,17 +243,17 @@ const SCENARIOS: &[Scenario] = &[
         name: "a_drive_that_was_slow_once_is_good_after_a_quiet_time",
         breaks: &[],
         limit: Duration::from_secs(150),
-        run: lab::quiet::what_was_slow_is_good_again,
+        run: lab::quiet_period::slow_drives_become_good,
     },
 ];
 
-/// Run when asked for by name, and by `scripts/test full`: minutes each.
+/// Run when named, and by `scripts/test full`: minutes each.
 const LONG: &[Scenario] = &[
     Scenario {
         name: "steps_on_logical_volumes_make_them_blank_and_leave_nothing_of_them",
         breaks: &[drives::CHECKED_A, drives::CHECKED_B],
         limit: Duration::from_secs(600),
-        run: lab::logical::steps_on_logical_volumes,
+        run: lab::logical_volumes::steps_on_logical_volumes,
     },
     Scenario {
         name: "check_of_a_classic_snapshot_is_right_under_load_and_leaves_none_behind",

@@ -1,6 +1,6 @@
-//! What the tests on the real kernel share: a scene (a folder with a kubelet's records, images,
-//! loop devices and mounts that is taken down whatever happens), the daemon on it, and a client
-//! that asks it.
+//! What the tests on the real kernel share: a testbed (a directory with a kubelet's records,
+//! images, loop devices and mounts that is always removed), the daemon on it, and a client of the
+//! daemon.
 
 // Each test program uses a part of this.
 #![allow(dead_code, unused_imports)]
@@ -19,17 +19,17 @@ pub mod monitor;
 pub mod offline;
 pub mod populate;
 pub mod random;
-pub mod scene;
 pub mod shim;
+pub mod testbed;
 pub mod tools;
 pub mod wait;
 
 pub use client::{Client, Watcher};
 pub use daemon::Daemon;
-pub use fuse::{Mode, Served};
+pub use fuse::{FuseServer, Mode};
 pub use kubelet::Kubelet;
 pub use monitor::Monitor;
-pub use scene::{Disk, Scene};
+pub use testbed::{Disk, Testbed};
 pub use wait::{eventually, pause};
 
 /// How long a finding may take to appear or to clear here: probes come every second, and the

@@ -1,4 +1,4 @@
-//! Events and the scan on the real kernel. Needs root: writes into /sys/block/loopN/uevent and
+//! uevents and the scan on the real kernel. Needs root: it writes to /sys/block/loopN/uevent and
 //! attaches loop devices.
 
 use std::path::Path;
@@ -11,13 +11,13 @@ use diskvitals::model::source_update::SourceStatus;
 use diskvitals::source::events::{self, DeviceEvent, DeviceEvents};
 use diskvitals::source::inventory;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 fn root() -> HostRoot {
     HostRoot::new("/")
 }
 
-/// Any loop device there is; none of its state is changed.
+/// Any existing loop device; its state is not changed.
 fn a_loop_device() -> String {
     let names = std::fs::read_dir("/sys/block")
         .unwrap()
@@ -41,13 +41,13 @@ fn last_seqnum() -> u64 {
 }
 
 async fn next(events: &mut DeviceEvents) -> DeviceEvent {
-    tokio::time::timeout(PATIENCE, events.recv())
+    tokio::time::timeout(TIME_LIMIT, events.recv())
         .await
         .expect("an event in time")
         .expect("the source lives")
 }
 
-/// True for an event that makes the receiver look at everything as it is after `seqnum`.
+/// True for an event that makes the receiver read the state after `seqnum`.
 fn tells_of(event: &DeviceEvent, seqnum: u64) -> bool {
     match event {
         DeviceEvent::Changed { seqnum: own, .. } => *own >= seqnum,
@@ -68,18 +68,18 @@ async fn the_last_of_ten_thousand_events_is_delivered() {
         }
         last_seqnum()
     });
-    // A receiver that takes part of them while they come, and the rest afterwards.
+    // A receiver that reads some of them while they arrive, and the rest afterwards.
     for _ in 0..100 {
         next(&mut events).await;
     }
     let last = burst.await.unwrap();
-    // Those before the burst's end may be followed by more; the last, or an overrun raised after
-    // the last was dropped, must come.
+    // Events before the end of the burst may be followed by more. The last one, or an overrun
+    // raised after it was dropped, must arrive.
     while !tells_of(&next(&mut events).await, last) {}
 }
 
-/// On the one processor that the listening thread may use, at a priority that does not let it run
-/// meanwhile.
+/// Runs on the one processor that the listening thread may use, at a priority that keeps it from
+/// running.
 #[allow(clippy::disallowed_methods)] // A test starts what it needs.
 fn burst_that_starves_the_listener(device: &str) {
     let script = format!(
@@ -105,24 +105,24 @@ async fn an_overflowing_socket_becomes_an_overrun() {
     let device = a_loop_device();
     let mut first = nix::sched::CpuSet::new();
     first.set(0).unwrap();
-    // Threads inherit it: the listener has one processor.
+    // Threads inherit the mask: the listener has one processor.
     nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &first).unwrap();
     // The kernel's smallest buffer holds a handful of events.
     let (_status, mut events) = events::start_with(&root(), 1);
-    let mut seen = false;
-    // Fewer than the channel holds, so that only the socket can overflow.
+    let mut overrun = false;
+    // Fewer than the channel's capacity, so that only the socket can overflow.
     for _ in 0..20 {
         burst_that_starves_the_listener(&device);
         while let Ok(event) = tokio::time::timeout(Duration::from_millis(200), events.recv()).await
         {
-            seen |= event.expect("the source lives") == DeviceEvent::Overrun;
+            overrun |= event.expect("the source lives") == DeviceEvent::Overrun;
         }
-        if seen {
+        if overrun {
             break;
         }
     }
-    assert!(seen);
-    // It goes on afterwards.
+    assert!(overrun);
+    // The source continues afterwards.
     change(&device);
     let last = last_seqnum();
     while !tells_of(&next(&mut events).await, last) {}
@@ -139,7 +139,7 @@ async fn dropping_the_receiver_ends_the_thread() {
             })
             .count()
     };
-    // Other tests of this file run beside.
+    // Other tests of this file run at the same time.
     let all: Vec<_> = (0..20).map(|_| events::start(&root())).collect();
     assert!(threads() >= 20);
     drop(all);
@@ -148,13 +148,13 @@ async fn dropping_the_receiver_ends_the_thread() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, fewer)
+    tokio::time::timeout(TIME_LIMIT, fewer)
         .await
         .expect("the threads end");
 }
 
-/// As in a pod that has a network of its own. The host's PID 1 is played by this process, whose
-/// namespaces can be read without more rights.
+/// As in a pod with a network namespace of its own. This process stands for the host's PID 1: its
+/// namespaces can be read without privileges.
 #[test]
 fn events_are_received_from_another_network_namespace() {
     let host = tempfile::tempdir().unwrap();
@@ -232,7 +232,7 @@ async fn a_loop_device_is_a_drive_only_when_admitted() {
         .unwrap();
     let (_status, mut events) = events::start(&root());
     let device = LoopDevice::attach(&file);
-    // Attaching is told.
+    // Attaching is reported.
     while !matches!(
         next(&mut events).await,
         DeviceEvent::Overrun | DeviceEvent::Changed { .. }

@@ -1,13 +1,13 @@
-//! Volumes on loop devices: what is said of them when all is well, and when a mount vanishes, the
-//! kernel makes them read-only, they fill up.
+//! Volumes on loop devices: their state when all is well, and when a mount vanishes, the kernel
+//! makes them read-only, or they fill up.
 
 use diskvitals::api::wire::*;
 use nix::mount::MsFlags;
 
 use crate::support::client::{assert_evidence, assert_finding};
-use crate::support::scene::Claim;
+use crate::support::testbed::Claim;
 use crate::support::tools::{bind, mount_device, remount, run, statvfs, umount};
-use crate::support::{Daemon, SOON, Scene, eventually};
+use crate::support::{Daemon, SOON, Testbed, eventually};
 
 const EXT4: Claim = Claim {
     driver: "ext4.csi.example.com",
@@ -26,22 +26,22 @@ const XFS_ID: &str = "csi:xfs.csi.example.com/data/vol_x20x";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn volumes_of_two_drivers_are_listed_with_mounts_usage_drives_and_pods() {
-    let scene = Scene::new();
-    let ext4 = scene.ext4("e.img", 64, &[]);
-    let xfs = scene.xfs("x.img");
-    let raw = scene.attach(&scene.image("raw.img", 96 << 20));
-    let (ext4_staging, ext4_pod) = scene.stage_and_publish(&ext4, "ext4", "", &EXT4);
-    scene.stage_and_publish(&xfs, "xfs", "", &XFS);
+    let testbed = Testbed::new();
+    let ext4 = testbed.ext4("e.img", 64, &[]);
+    let xfs = testbed.xfs("x.img");
+    let raw = testbed.attach(&testbed.image("raw.img", 96 << 20));
+    let (ext4_staging, ext4_pod) = testbed.stage_and_publish(&ext4, "ext4", "", &EXT4);
+    testbed.stage_and_publish(&xfs, "xfs", "", &XFS);
     let publish =
-        scene
+        testbed
             .kubelet
             .publish_block("ext4.csi.example.com", "vol-raw", "pvc-raw", EXT4.pod);
     bind(&raw.device, &publish);
-    scene.pod_logs("database-0", EXT4.pod);
+    testbed.pod_logs("database-0", EXT4.pod);
     std::fs::write(ext4_pod.join("file"), vec![1; 3 << 20]).expect("some data");
     run("/usr/bin/sync", &[&"-f", &ext4_pod]);
 
-    let daemon = Daemon::start(&scene).await;
+    let daemon = Daemon::start(&testbed).await;
     let monitor = daemon.monitor();
     let client = &daemon.client;
     let volume = client.normal(EXT4_ID).await;
@@ -101,35 +101,35 @@ async fn volumes_of_two_drivers_are_listed_with_mounts_usage_drives_and_pods() {
     );
     assert_eq!(drive.volume_ids, [EXT4_ID]);
 
-    let seen = statvfs(&ext4_pod);
+    let stat = statvfs(&ext4_pod);
     let (usage, capacity) = (
         volume.usage.expect("usage"),
         volume.capacity.expect("capacity"),
     );
-    let unit = seen.fragment_size();
+    let unit = stat.fragment_size();
     assert_eq!(
         (capacity.total_bytes, capacity.total_inodes),
-        (seen.blocks() * unit, seen.files())
+        (stat.blocks() * unit, stat.files())
     );
     assert_eq!(
         (usage.used_bytes, usage.available_bytes),
         (
-            (seen.blocks() - seen.blocks_free()) * unit,
-            seen.blocks_available() * unit
+            (stat.blocks() - stat.blocks_free()) * unit,
+            stat.blocks_available() * unit
         )
     );
     assert_eq!(
         (usage.used_inodes, usage.available_inodes),
-        (seen.files() - seen.files_free(), seen.files_available())
+        (stat.files() - stat.files_free(), stat.files_available())
     );
     assert!(usage.stale_since.is_none());
 
     let volume = client.normal(XFS_ID).await;
     assert_eq!(volume.filesystem.expect("a filesystem").r#type, "xfs");
-    assert_eq!(volume.pods[0].name, "", "no log folder tells its name");
+    assert_eq!(volume.pods[0].name, "", "no log directory has its name");
     assert_eq!(volume.capacity.expect("capacity").total_bytes, {
-        let seen = statvfs(
-            &scene
+        let stat = statvfs(
+            &testbed
                 .kubelet
                 .root()
                 .join("pods")
@@ -138,7 +138,7 @@ async fn volumes_of_two_drivers_are_listed_with_mounts_usage_drives_and_pods() {
                 .join(XFS.pv)
                 .join("mount"),
         );
-        seen.blocks() * seen.fragment_size()
+        stat.blocks() * stat.fragment_size()
     });
 
     let volume = client.normal("csi:ext4.csi.example.com/vol-raw").await;
@@ -154,10 +154,10 @@ async fn volumes_of_two_drivers_are_listed_with_mounts_usage_drives_and_pods() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_vanished_mount_is_not_mounted_until_it_is_back() {
-    let scene = Scene::new();
-    let disk = scene.ext4("e.img", 64, &[]);
-    let (staging, pod) = scene.stage_and_publish(&disk, "ext4", "", &EXT4);
-    let daemon = Daemon::start(&scene).await;
+    let testbed = Testbed::new();
+    let disk = testbed.ext4("e.img", 64, &[]);
+    let (staging, pod) = testbed.stage_and_publish(&disk, "ext4", "", &EXT4);
+    let daemon = Daemon::start(&testbed).await;
     let monitor = daemon.monitor();
     let client = &daemon.client;
     client.normal(EXT4_ID).await;
@@ -210,13 +210,13 @@ async fn a_vanished_mount_is_not_mounted_until_it_is_back() {
 }
 
 /// ext4 after an error keeps `rw` in both option lists and adds `emergency_ro` (since 6.14; `ro`
-/// before), and no mountinfo event tells of it.
+/// before), and no mountinfo event reports it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_read_only_remount_by_the_kernel_is_a_finding_and_one_by_the_admin_is_not() {
-    let scene = Scene::new();
-    let disk = scene.ext4("e.img", 64, &[]);
-    let (staging, pod) = scene.stage_and_publish(&disk, "ext4", "errors=remount-ro", &EXT4);
-    let daemon = Daemon::start(&scene).await;
+    let testbed = Testbed::new();
+    let disk = testbed.ext4("e.img", 64, &[]);
+    let (staging, pod) = testbed.stage_and_publish(&disk, "ext4", "errors=remount-ro", &EXT4);
+    let daemon = Daemon::start(&testbed).await;
     let monitor = daemon.monitor();
     let client = &daemon.client;
     client.normal(EXT4_ID).await;
@@ -264,7 +264,7 @@ async fn a_read_only_remount_by_the_kernel_is_a_finding_and_one_by_the_admin_is_
             .abnormal
     );
 
-    // The way out: unmounted, checked, mounted again.
+    // The remedy: unmount, check, mount again.
     umount(&pod);
     umount(&staging);
     run("/usr/sbin/fsck.ext4", &[&"-p", &disk.device]);
@@ -278,10 +278,10 @@ async fn a_read_only_remount_by_the_kernel_is_a_finding_and_one_by_the_admin_is_
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_xfs_that_has_shut_down_is_not_accessible() {
-    let scene = Scene::new();
-    let disk = scene.xfs("x.img");
-    let (staging, pod) = scene.stage_and_publish(&disk, "xfs", "", &XFS);
-    let daemon = Daemon::start(&scene).await;
+    let testbed = Testbed::new();
+    let disk = testbed.xfs("x.img");
+    let (staging, pod) = testbed.stage_and_publish(&disk, "xfs", "", &XFS);
+    let daemon = Daemon::start(&testbed).await;
     let monitor = daemon.monitor();
     let client = &daemon.client;
     client.normal(XFS_ID).await;
@@ -311,18 +311,18 @@ async fn an_xfs_that_has_shut_down_is_not_accessible() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_full_volume_is_out_of_space_until_something_is_deleted() {
-    let scene = Scene::new();
-    let disk = scene.ext4("e.img", 48, &[]);
-    let (_, pod) = scene.stage_and_publish(&disk, "ext4", "", &EXT4);
-    let daemon = Daemon::start(&scene).await;
+    let testbed = Testbed::new();
+    let disk = testbed.ext4("e.img", 48, &[]);
+    let (_, pod) = testbed.stage_and_publish(&disk, "ext4", "", &EXT4);
+    let daemon = Daemon::start(&testbed).await;
     let monitor = daemon.monitor();
     let client = &daemon.client;
     client.normal(EXT4_ID).await;
 
-    let seen = statvfs(&pod);
-    // All that an unprivileged user may have, but for 1 MiB.
+    let stat = statvfs(&pod);
+    // All that an unprivileged user may have, except 1 MiB.
     let file = std::fs::File::create(pod.join("fill")).expect("the file");
-    let bytes = (seen.blocks_available() * seen.fragment_size()).saturating_sub(1 << 20);
+    let bytes = (stat.blocks_available() * stat.fragment_size()).saturating_sub(1 << 20);
     nix::fcntl::fallocate(
         &file,
         nix::fcntl::FallocateFlags::empty(),
@@ -345,10 +345,10 @@ async fn a_full_volume_is_out_of_space_until_something_is_deleted() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_volume_without_inodes_is_out_of_inodes_until_files_are_deleted() {
-    let scene = Scene::new();
-    let disk = scene.ext4("e.img", 48, &["-N", "64"]);
-    let (_, pod) = scene.stage_and_publish(&disk, "ext4", "", &EXT4);
-    let daemon = Daemon::start(&scene).await;
+    let testbed = Testbed::new();
+    let disk = testbed.ext4("e.img", 48, &["-N", "64"]);
+    let (_, pod) = testbed.stage_and_publish(&disk, "ext4", "", &EXT4);
+    let daemon = Daemon::start(&testbed).await;
     let monitor = daemon.monitor();
     let client = &daemon.client;
     client.normal(EXT4_ID).await;
@@ -373,10 +373,10 @@ async fn a_volume_without_inodes_is_out_of_inodes_until_files_are_deleted() {
 /// A loop device's identity is its backing file; the kernel name is an attribute.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_removed_unused_drive_is_missing_with_severity_info_and_recognized_under_another_name() {
-    let scene = Scene::new();
-    let image = scene.image("spare.img", 32 << 20);
-    let disk = scene.attach(&image);
-    let daemon = Daemon::start(&scene).await;
+    let testbed = Testbed::new();
+    let image = testbed.image("spare.img", 32 << 20);
+    let disk = testbed.attach(&image);
+    let daemon = Daemon::start(&testbed).await;
     let monitor = daemon.monitor();
     let client = &daemon.client;
     let drive = client.drive_named(disk.name()).await;
@@ -398,9 +398,9 @@ async fn a_removed_unused_drive_is_missing_with_severity_info_and_recognized_und
     );
 
     // Takes the number that the drive had.
-    let other = scene.attach(&scene.image("other.img", 16 << 20));
+    let other = testbed.attach(&testbed.image("other.img", 16 << 20));
     assert_eq!(other.device, disk.device);
-    let back = scene.attach(&image);
+    let back = testbed.attach(&image);
     assert_ne!(back.device, disk.device);
     client.cleared(&finding.id, SOON).await;
     let returned = client.drive(&drive.id).await.expect("known");

@@ -1,4 +1,4 @@
-"""A daemon on a recorded host, a Prometheus that scrapes it, and what both say. Run by scripts/check-metrics; argument: the folder of the programs."""
+"""A daemon on a recorded host, a Prometheus that scrapes it, and a comparison of both. Run by scripts/check-metrics; argument: the directory of the programs."""
 
 import json, os, re, shutil, signal, socket, subprocess, sys, tempfile, time, urllib.parse, urllib.request
 
@@ -33,7 +33,7 @@ def nvme(device, serial):
 
 
 def host(at):
-    """tests/hosts/kubernetes-node, with drives that tell of themselves and a kernel's log that has something to say."""
+    """tests/hosts/kubernetes-node, with drives that report SMART data and a kernel log with incidents."""
     root, tools = os.path.join(at, "host"), os.path.join(at, "smart")
     shutil.copytree("tests/hosts/kubernetes-node", root, symlinks=True)
     os.makedirs(os.path.join(root, "dev"))
@@ -61,11 +61,11 @@ def until(what, is_so):
     end = time.monotonic() + PATIENCE
     while True:
         try:
-            said = is_so()
+            value = is_so()
         except OSError as error:
-            said, last = None, error
-        if said:
-            return said
+            value, last = None, error
+        if value:
+            return value
         if time.monotonic() > end:
             sys.exit(f"error: not within {PATIENCE} s: {what}")
         time.sleep(0.1)
@@ -73,10 +73,10 @@ def until(what, is_so):
 
 def served(log):
     for line in open(log):
-        # The last line may be half written.
-        said = json.loads(line) if line.endswith("\n") else {}
-        if said.get("message") == "metrics are served":
-            return said["address"]
+        # The last line may be incomplete.
+        event = json.loads(line) if line.endswith("\n") else {}
+        if event.get("message") == "metrics are served":
+            return event["address"]
 
 
 def names(query):
@@ -99,7 +99,7 @@ def concrete(query):
     query = query.replace("$__rate_interval", "1m").replace("$__interval", "1m").replace("$__range", "1h")
     query = re.sub(r"\$(instance|drive|volume|namespace|pod)\b", ".*", query)
     if "$" in query:
-        wrong.append(f"a variable that nobody sets: {query}")
+        wrong.append(f"a variable that is never set: {query}")
     return query
 
 
@@ -111,7 +111,7 @@ def main(at, running):
          "--state-dir", f"{at}/state", "--log-format", "json", "--metrics-listen", "127.0.0.1:0"], stderr=open(log, "w")))
     address = until("the daemon serves metrics", lambda: served(log))
     scrape = lambda accept=None: get(f"http://{address}/metrics", accept)
-    until("all drives have told of themselves", lambda: scrape().count('outcome="ok"} 1') == 3)
+    until("all drives have reported SMART data", lambda: scrape().count('outcome="ok"} 1') == 3)
 
     lint = subprocess.run(["promtool", "check", "metrics"], input=scrape(), text=True, capture_output=True)
     if lint.returncode != 0 or lint.stderr.strip():
@@ -129,7 +129,7 @@ def main(at, running):
         stdout=subprocess.DEVNULL, stderr=open(os.path.join(at, "prometheus.log"), "w")))
     api = lambda path, **parameters: json.loads(get(f"http://127.0.0.1:{port}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"))["data"]
     ask = lambda query: api("query", query=query)["result"]
-    # Rates need some scrapes, and rules some rounds.
+    # Rates need several scrapes, and rules several evaluations.
     until("Prometheus has scraped it", lambda: (ask("count_over_time(diskvitals_build_info[1m])") or [{"value": [0, "0"]}])[0]["value"][1] >= "4")
     until("the alert of the drive with pending sectors", lambda: ask('ALERTS{alertname=~"DiskvitalsDrive(Failing|Suspect)"}'))
     until("the names of smartctl_exporter", lambda: ask("smartctl_device_attribute"))
@@ -140,20 +140,20 @@ def main(at, running):
     known = {name for name in api("label/__name__/values") if name.startswith(("diskvitals_", "smartctl_"))}
     scraped = {line.split("{")[0].split(" ")[0] for line in scrape("application/openmetrics-text").splitlines() if not line.startswith("#")}
     if scraped - known:
-        wrong.append(f"told and not taken by Prometheus: {sorted(scraped - known)}")
+        wrong.append(f"exported and not accepted by Prometheus: {sorted(scraped - known)}")
     for group in api("rules")["groups"]:
         wrong.extend(f"rule {rule['name']}: {rule.get('lastError')}" for rule in group["rules"] if rule["health"] != "ok")
     documented = open("docs/metrics.md").read()
-    # A name that is written wrong anywhere is not in the page; what this host has must be.
+    # A misspelled name is not in the page; every metric of this host must be.
     rules = "".join(open(f"alerts/{file}").read() for file in ("diskvitals.rules.yaml", "smartctl-exporter.rules.yaml"))
     rules = re.sub("(?m)^#.*$", "", rules)
     used = {re.sub("(_seconds)_(bucket|sum|count)$", r"\1", name) for name in known | names(rules) | set().union(*(names(query) for _, query in queries()))}
-    told = set(re.findall(r"`([a-z0-9_]+)`", documented))
-    wrong.extend(f"docs/metrics.md says nothing of {name}" for name in sorted(used - told))
+    listed = set(re.findall(r"`([a-z0-9_]+)`", documented))
+    wrong.extend(f"docs/metrics.md lacks {name}" for name in sorted(used - listed))
 
-    asked, empty = 0, 0
+    queries, empty = 0, 0
     for where, query in queries():
-        query, asked = concrete(query), asked + 1
+        query, queries = concrete(query), queries + 1
         try:
             result = ask(query)
         except urllib.error.HTTPError as error:
@@ -162,14 +162,14 @@ def main(at, running):
         if result:
             continue
         empty += 1
-        # A comparison may find nothing; series that are not there (no check has run, no SCSI drive) have nothing to show.
+        # A comparison may have no result; missing series (no check has run, no SCSI drive) give none.
         if names(query) <= known and not re.search(r"==|[<>]", query):
             wrong.append(f"{where} shows nothing: {query}")
     # There is no SCSI drive on this host.
     absent = {"smartctl_scsi_grown_defect_list"}
     records = set(re.findall(r"- record: (\S+)", open("alerts/smartctl-exporter.rules.yaml").read()))
     wrong.extend(f"recorded nothing: {name}" for name in sorted(records - known - absent))
-    print(f"{len(scraped)} metrics, {asked} queries of the dashboard ({empty} of series that this host has not), {len(records)} names of smartctl_exporter")
+    print(f"{len(scraped)} metrics, {queries} queries of the dashboard ({empty} of series that this host lacks), {len(records)} names of smartctl_exporter")
 
 
 running = []

@@ -1,4 +1,4 @@
-# Shared by the scripts beside it: where things are, and installing what is missing (named first). Sourced, never run.
+# Shared by the scripts in this directory: paths, and installation of missing packages (named first). Sourced, never run.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-never}
@@ -9,7 +9,7 @@ say() { printf '== %s\n' "$*"; }
 die() { printf 'error: %s\n' "$*" >&2; exit 1; }
 is_root() { [ "$(id -u)" = 0 ]; }
 
-# need_packages PACKAGE...: installs the Debian packages that are missing, by name; without root it says which and goes on only if none is.
+# need_packages PACKAGE...: installs the Debian packages that are missing, by name; without root it lists them and fails if any is missing.
 need_packages() {
     local missing=() package
     for package in "$@"; do
@@ -22,14 +22,14 @@ need_packages() {
     DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null || die "apt-get install ${missing[*]}"
 }
 
-# need_smartctl: drives are asked through it; without root its absence is said, and all else works.
+# need_smartctl: drives are queried with it; without root its absence is reported, and everything else works.
 need_smartctl() {
     command -v smartctl >/dev/null && return 0
     if is_root && command -v apt-get >/dev/null; then need_packages smartmontools
     else say "smartctl is missing: drives are not asked for their SMART data until smartmontools is installed"; fi
 }
 
-# need_checkers: the programs that check filesystems; without root what is missing is said, and all else works.
+# need_checkers: the programs that check filesystems; without root missing ones are reported, and everything else works.
 need_checkers() {
     local program missing=()
     for program in e2fsck:e2fsprogs xfs_repair:xfsprogs btrfs:btrfs-progs; do
@@ -49,7 +49,7 @@ need_cargo_tool() {
     cargo install --quiet --locked "$1" --version "$2"
 }
 
-# need_nightly TOOLCHAIN: prints the name of a nightly compiler: the pinned one, the one that is there, or the pinned one after installing it.
+# need_nightly TOOLCHAIN: prints the name of a nightly compiler: the pinned one, an installed one, or the pinned one after installing it.
 need_nightly() {
     local have; have=$(rustup toolchain list)
     if grep -q "^$1" <<<"$have"; then echo "$1"; return; fi

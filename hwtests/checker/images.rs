@@ -1,4 +1,4 @@
-//! `check --image`: files, without a daemon, by root and by whoever may read them.
+//! `check --image`: files, without a daemon, for root and for any user who may read them.
 
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
@@ -9,8 +9,8 @@ use diskvitals::host::helper::Program;
 use diskvitals::model::check::{Filesystem, Mode, Termination};
 use diskvitals::model::policy::checks::CheckPolicy;
 
-use super::stage::{ALL, digest, make, script, text};
-use crate::support::Scene;
+use super::fixture::{ALL, digest, make, script, text};
+use crate::support::Testbed;
 use crate::support::tools::{bind, run};
 
 fn jail_of_the_command_line() -> Program {
@@ -22,11 +22,11 @@ fn jail_of_the_command_line() -> Program {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn images_are_checked_without_a_daemon_and_never_changed() {
-    let scene = Scene::new();
+    let testbed = Testbed::new();
     for filesystem in ALL {
-        let disk = make(&scene, filesystem);
+        let disk = make(&testbed, filesystem);
         disk.detach();
-        // Nobody else may read it.
+        // No other user may read it.
         std::fs::set_permissions(&disk.image, std::fs::Permissions::from_mode(0o600))
             .expect("its mode");
         let before = (
@@ -47,7 +47,8 @@ async fn images_are_checked_without_a_daemon_and_never_changed() {
             .expect("a check")
         };
         let usual = check(&CheckPolicy::default());
-        // What `steps` makes of runs is not this test's: the run is looked at where there is one.
+        // What `steps` derives from runs is tested elsewhere: the run itself is examined if there
+        // is one.
         for run in &usual.runs {
             assert_eq!(
                 (&run.termination, run.mode),
@@ -65,7 +66,7 @@ async fn images_are_checked_without_a_daemon_and_never_changed() {
             (usual.target.filesystem, usual.target.name.as_str()),
             (filesystem, disk.image.to_str().expect("text"))
         );
-        // Whatever it tries.
+        // Whatever the checker tries.
         let body = r#"
             for last in "$@"; do :; done
             dd if=/dev/zero of=$last bs=512 count=1 conv=notrunc 2>/dev/null && echo POSSIBLE
@@ -79,7 +80,7 @@ async fn images_are_checked_without_a_daemon_and_never_changed() {
             grep CapEff /proc/self/status
         "#;
         let mut policy = CheckPolicy::default();
-        let command = script(&scene, "tries", body);
+        let command = script(&testbed, "tries", body);
         (
             policy.tools.e2fsck,
             policy.tools.xfs_repair,
@@ -99,17 +100,17 @@ async fn images_are_checked_without_a_daemon_and_never_changed() {
     }
 }
 
-/// `nobody`: neither root nor the image's maker.
-const SOMEBODY: u32 = 65534;
+/// `nobody`: neither root nor the owner of the image.
+const NOBODY_UID: u32 = 65534;
 
 #[expect(
     clippy::disallowed_methods,
     reason = "the program under test, as another user"
 )]
-fn check_as_somebody(program: &Path, image: &Path) -> Output {
+fn check_as_nobody(program: &Path, image: &Path) -> Output {
     let user = [
-        format!("--reuid={SOMEBODY}"),
-        format!("--regid={SOMEBODY}"),
+        format!("--reuid={NOBODY_UID}"),
+        format!("--regid={NOBODY_UID}"),
         "--clear-groups".to_owned(),
     ];
     let mut command = std::process::Command::new("/usr/bin/setpriv");
@@ -123,63 +124,63 @@ fn check_as_somebody(program: &Path, image: &Path) -> Output {
 
 #[test]
 fn images_are_checked_for_users_who_may_read_them_and_others_get_an_error() {
-    let scene = Scene::new();
-    // Neither the scene nor the folder of the program need be open to others.
-    std::fs::set_permissions(scene.path(""), std::fs::Permissions::from_mode(0o711))
+    let testbed = Testbed::new();
+    // Other users need no access to the testbed or to the directory of the program.
+    std::fs::set_permissions(testbed.path(""), std::fs::Permissions::from_mode(0o711))
         .expect("the folder's mode");
-    let program = scene.path("diskvitals");
+    let program = testbed.path("diskvitals");
     bind(Path::new(env!("CARGO_BIN_EXE_diskvitals")), &program);
     for filesystem in ALL {
-        let disk = make(&scene, filesystem);
+        let disk = make(&testbed, filesystem);
         disk.detach();
-        // To read and nothing else.
-        chown(&disk.image, Some(SOMEBODY), None).expect("its owner");
+        // Readable, and nothing else.
+        chown(&disk.image, Some(NOBODY_UID), None).expect("its owner");
         std::fs::set_permissions(&disk.image, std::fs::Permissions::from_mode(0o400))
             .expect("its mode");
         let before = digest(&disk.image);
         let verdict = |output: &Output| {
-            let said = String::from_utf8_lossy(&[&output.stdout[..], &output.stderr].concat())
+            let text = String::from_utf8_lossy(&[&output.stdout[..], &output.stderr].concat())
                 .into_owned();
             let check: serde_json::Value = serde_json::from_slice(&output.stdout)
-                .unwrap_or_else(|error| panic!("{error}: {said}"));
+                .unwrap_or_else(|error| panic!("{error}: {text}"));
             (
                 output.status.code(),
-                check["verdict"].as_str().unwrap_or(&said).to_owned(),
+                check["verdict"].as_str().unwrap_or(&text).to_owned(),
             )
         };
         assert_eq!(
-            verdict(&check_as_somebody(&program, &disk.image)),
+            verdict(&check_as_nobody(&program, &disk.image)),
             (Some(0), "VERDICT_CLEAN".to_owned()),
             "{}",
             filesystem.name()
         );
         assert_eq!(digest(&disk.image), before);
 
-        // What is found in it is told as well: lost+found is gone.
+        // The problems are reported as well: lost+found is missing.
         if filesystem == Filesystem::Ext4 {
             run(
                 "/usr/sbin/debugfs",
                 &[&"-w", &"-R", &"clri <11>", &disk.image],
             );
-            let (status, verdict) = verdict(&check_as_somebody(&program, &disk.image));
+            let (status, verdict) = verdict(&check_as_nobody(&program, &disk.image));
             assert_eq!((status, verdict.as_str()), (Some(1), "VERDICT_CORRUPTED"));
         }
 
         std::fs::set_permissions(&disk.image, std::fs::Permissions::from_mode(0o000))
             .expect("its mode");
-        let refused = check_as_somebody(&program, &disk.image);
-        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        let refused = check_as_nobody(&program, &disk.image);
+        let text = String::from_utf8_lossy(&refused.stderr).into_owned();
         assert_eq!(
             (refused.status.code(), refused.stdout.len()),
             (Some(3), 0),
-            "{said}"
+            "{text}"
         );
         assert!(
-            said.contains(&format!(
+            text.contains(&format!(
                 "opening {}: Permission denied",
                 disk.image.display()
             )),
-            "{said}"
+            "{text}"
         );
     }
 }

@@ -1,18 +1,19 @@
-//! The daemon or the shim is killed between any two calls and inside each: what was begun is
-//! finished or undone, saying it again succeeds, nothing is left.
+//! The daemon or the shim is killed between any two calls and during each call: what was started is
+//! finished or undone, a repeated call succeeds, and nothing is left behind.
 
 use std::time::Duration;
 
 use tonic::{Code, Status};
 
-use super::stage::{Claimed, MIB, claim, configure, ext4, nothing_is_left, raw};
+use super::fixture::{MIB, Volume, claim, configure, ext4, nothing_is_left, raw};
 use crate::support::daemon::Arguments;
 use crate::support::shim::{Csi, Shim};
-use crate::support::{Daemon, SOON, Scene, eventually, pause};
+use crate::support::{Daemon, SOON, Testbed, eventually, pause};
 use diskvitals::csi::wire::VolumeCapability;
 
-/// How long a call has gone on when the other side is killed; from "hardly begun" to "nearly done".
-const INSIDE: [u64; 6] = [0, 2, 5, 10, 20, 60];
+/// Milliseconds from the start of a call to the kill of the other process: from hardly started to
+/// nearly done.
+const KILL_DELAYS_MS: [u64; 6] = [0, 2, 5, 10, 20, 60];
 const SIZE: i64 = 16 * MIB;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +26,7 @@ enum Call {
     Delete,
 }
 
-const LIFE: [Call; 6] = [
+const CALLS: [Call; 6] = [
     Call::Create,
     Call::Stage,
     Call::Publish,
@@ -35,20 +36,25 @@ const LIFE: [Call; 6] = [
 ];
 
 /// A volume in the middle of its life.
-struct Story<'a> {
-    scene: &'a Scene,
+struct Lifecycle<'a> {
+    testbed: &'a Testbed,
     capability: VolumeCapability,
-    volume: Option<Claimed>,
+    volume: Option<Volume>,
 }
 
-impl Story<'_> {
-    async fn say(&mut self, csi: &Csi, call: Call) -> Result<(), Status> {
+impl Lifecycle<'_> {
+    async fn send(&mut self, csi: &Csi, call: Call) -> Result<(), Status> {
         if call == Call::Create {
             let handle = csi.create("pvc-a", SIZE, self.capability.clone()).await?;
-            self.volume = Some(claim(self.scene, &handle, "pvc-a", self.capability.clone()));
+            self.volume = Some(claim(
+                self.testbed,
+                &handle,
+                "pvc-a",
+                self.capability.clone(),
+            ));
             return Ok(());
         }
-        let volume = self.volume.as_ref().expect("it was made");
+        let volume = self.volume.as_ref().expect("it was created");
         match call {
             Call::Create => Ok(()),
             Call::Stage => volume.stage(csi).await,
@@ -59,14 +65,14 @@ impl Story<'_> {
         }
     }
 
-    /// As callers do it: again, until it is done.
-    async fn insist(&mut self, csi: &Csi, call: Call) {
+    /// Retries until the call succeeds, as callers do.
+    async fn retry(&mut self, csi: &Csi, call: Call) {
         let deadline = tokio::time::Instant::now() + SOON;
         loop {
-            match self.say(csi, call).await {
+            match self.send(csi, call).await {
                 Ok(()) => return,
                 Err(status) => {
-                    let passing = matches!(
+                    let transient = matches!(
                         status.code(),
                         Code::Unavailable
                             | Code::Aborted
@@ -74,7 +80,7 @@ impl Story<'_> {
                             | Code::Cancelled
                     ) || status.code() == Code::Unknown
                         && status.message().contains("transport");
-                    assert!(passing, "{call:?} after a kill: {status:?}");
+                    assert!(transient, "{call:?} after a kill: {status:?}");
                     assert!(
                         tokio::time::Instant::now() < deadline,
                         "{call:?} is not done within {SOON:?}: {status:?}"
@@ -85,8 +91,8 @@ impl Story<'_> {
         }
     }
 
-    /// What a pod would see.
-    fn look(&self, after: Call) {
+    /// The state that a pod would see.
+    fn assert_usable(&self, after: Call) {
         let Some(volume) = &self.volume else { return };
         if after == Call::Publish && self.capability == ext4() {
             let file = volume.target.join("file");
@@ -96,52 +102,52 @@ impl Story<'_> {
     }
 }
 
-async fn whole_life(
+async fn run_lifecycle(
     capability: VolumeCapability,
-    mut kill: impl AsyncFnMut(&mut Story<'_>, Call, Players) -> Players,
+    mut kill: impl AsyncFnMut(&mut Lifecycle<'_>, Call, Processes) -> Processes,
 ) {
-    let scene = Scene::new();
-    let arguments = configure(&scene, "");
-    let mut players = Players {
+    let testbed = Testbed::new();
+    let arguments = configure(&testbed, "");
+    let mut processes = Processes {
         daemon: Daemon::start_with(&arguments).await,
-        shim: Shim::start(&scene, &[]).await,
+        shim: Shim::start(&testbed, &[]).await,
         arguments,
     };
-    let mut story = Story {
-        scene: &scene,
+    let mut lifecycle = Lifecycle {
+        testbed: &testbed,
         capability,
         volume: None,
     };
-    for call in LIFE {
-        players = kill(&mut story, call, players).await;
-        story.insist(&players.shim.csi, call).await;
-        // And once more: said twice is done once.
-        story.insist(&players.shim.csi, call).await;
-        story.look(call);
+    for call in CALLS {
+        processes = kill(&mut lifecycle, call, processes).await;
+        lifecycle.retry(&processes.shim.csi, call).await;
+        // A repeated call changes nothing.
+        lifecycle.retry(&processes.shim.csi, call).await;
+        lifecycle.assert_usable(call);
     }
-    nothing_is_left(&scene, &players.shim.csi).await;
-    players.daemon.stop().await;
+    nothing_is_left(&testbed, &processes.shim.csi).await;
+    processes.daemon.stop().await;
 }
 
-struct Players {
+struct Processes {
     daemon: Daemon,
     shim: Shim,
     arguments: Arguments,
 }
 
-impl Players {
-    async fn daemon_killed(self) -> Players {
+impl Processes {
+    async fn daemon_killed(self) -> Processes {
         self.daemon.kill().await;
-        Players {
+        Processes {
             daemon: Daemon::start_with(&self.arguments).await,
             ..self
         }
     }
 
-    async fn shim_killed(self, scene: &Scene) -> Players {
+    async fn shim_killed(self, testbed: &Testbed) -> Processes {
         self.shim.kill().await;
-        Players {
-            shim: Shim::start(scene, &[]).await,
+        Processes {
+            shim: Shim::start(testbed, &[]).await,
             ..self
         }
     }
@@ -150,8 +156,8 @@ impl Players {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_daemon_killed_between_any_two_calls_continues_after_its_restart() {
     for capability in [ext4(), raw()] {
-        whole_life(capability, async |_, _, players| {
-            players.daemon_killed().await
+        run_lifecycle(capability, async |_, _, processes| {
+            processes.daemon_killed().await
         })
         .await;
     }
@@ -160,15 +166,15 @@ async fn a_daemon_killed_between_any_two_calls_continues_after_its_restart() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_call_interrupted_by_sigkill_is_finished_or_undone() {
     for capability in [ext4(), raw()] {
-        for after in INSIDE {
-            whole_life(capability.clone(), async |story, call, players| {
-                let csi = players.shim.csi.clone();
-                // Answered or broken off: either is fine, it is said again.
+        for after in KILL_DELAYS_MS {
+            run_lifecycle(capability.clone(), async |lifecycle, call, processes| {
+                let csi = processes.shim.csi.clone();
+                // Answered or aborted: both are acceptable, the call is repeated.
                 tokio::select! {
-                    _ = story.say(&csi, call) => {}
+                    _ = lifecycle.send(&csi, call) => {}
                     () = pause(Duration::from_millis(after)) => {}
                 }
-                players.daemon_killed().await
+                processes.daemon_killed().await
             })
             .await;
         }
@@ -177,14 +183,14 @@ async fn a_call_interrupted_by_sigkill_is_finished_or_undone() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_shim_killed_between_and_inside_calls_loses_no_state() {
-    for after in INSIDE {
-        whole_life(ext4(), async |story, call, players| {
-            let csi = players.shim.csi.clone();
+    for after in KILL_DELAYS_MS {
+        run_lifecycle(ext4(), async |lifecycle, call, processes| {
+            let csi = processes.shim.csi.clone();
             tokio::select! {
-                _ = story.say(&csi, call) => {}
+                _ = lifecycle.send(&csi, call) => {}
                 () = pause(Duration::from_millis(after)) => {}
             }
-            players.shim_killed(story.scene).await
+            processes.shim_killed(lifecycle.testbed).await
         })
         .await;
     }
@@ -192,10 +198,10 @@ async fn a_shim_killed_between_and_inside_calls_loses_no_state() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_daemon_killed_during_staging_leaves_no_volume_half_staged() {
-    let scene = Scene::new();
-    let arguments = configure(&scene, "");
+    let testbed = Testbed::new();
+    let arguments = configure(&testbed, "");
     let daemon = Daemon::start_with(&arguments).await;
-    let shim = Shim::start(&scene, &[]).await;
+    let shim = Shim::start(&testbed, &[]).await;
     let csi = shim.csi.clone();
     let mut volumes = Vec::new();
     for number in 0..8 {
@@ -203,7 +209,7 @@ async fn a_daemon_killed_during_staging_leaves_no_volume_half_staged() {
             .create(&format!("pvc-{number}"), SIZE, ext4())
             .await
             .expect("made");
-        volumes.push(claim(&scene, &handle, &format!("pvc-{number}"), ext4()));
+        volumes.push(claim(&testbed, &handle, &format!("pvc-{number}"), ext4()));
     }
     let mut coming = tokio::task::JoinSet::new();
     for volume in volumes.clone() {
@@ -225,6 +231,6 @@ async fn a_daemon_killed_during_staging_leaves_no_volume_half_staged() {
         std::fs::write(volume.target.join("file"), b"x").expect("written");
         volume.down(&csi).await;
     }
-    nothing_is_left(&scene, &csi).await;
+    nothing_is_left(&testbed, &csi).await;
     daemon.stop().await;
 }

@@ -1,5 +1,5 @@
-//! Health as the kubelet asks for it: one volume after another, while one hangs, a device fails, or
-//! the daemon is away.
+//! Health requests as the kubelet sends them, one volume after another, while a volume hangs, a
+//! device fails, or the daemon is down.
 
 use std::time::{Duration, Instant};
 
@@ -10,12 +10,12 @@ use diskvitals::csi::wire::{
 };
 use tonic::Code;
 
-use super::stage::{MIB, both, claim, configure, ext4};
+use super::fixture::{MIB, both, claim, configure, ext4};
 use crate::support::fuse::Fault;
-use crate::support::scene::Claim;
 use crate::support::shim::{Csi, DRIVER, Shim};
+use crate::support::testbed::Claim;
 use crate::support::tools::{bind, mount_device};
-use crate::support::{Daemon, Mode, SOON, Scene, Served, eventually};
+use crate::support::{Daemon, FuseServer, Mode, SOON, Testbed, eventually};
 
 fn reasons(entries: &[VolumeHealthEntry]) -> Vec<&str> {
     entries.iter().map(|entry| entry.reason.as_str()).collect()
@@ -43,8 +43,8 @@ async fn round(csi: &Csi, handles: &[String]) -> Duration {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hung_volume_delays_no_other_and_is_reported() {
-    let scene = Scene::new();
-    let (daemon, shim) = both(&scene, "").await;
+    let testbed = Testbed::new();
+    let (daemon, shim) = both(&testbed, "").await;
     let csi = &shim.csi;
     let mut handles = Vec::new();
     for number in 0..10 {
@@ -52,30 +52,33 @@ async fn a_hung_volume_delays_no_other_and_is_reported() {
             .create(&format!("pvc-{number}"), 4 * MIB, ext4())
             .await
             .expect("made");
-        claim(&scene, &handle, &format!("pvc-{number}"), ext4())
+        claim(&testbed, &handle, &format!("pvc-{number}"), ext4())
             .up(csi)
             .await;
         handles.push(handle);
     }
-    // A mount of this driver's that does not answer: its record and its mount are all that the
-    // daemon goes by.
-    let backing = scene.image("hung.img", 1 << 20);
-    let served = Served::mount(&scene.path("fuse"), &backing);
+    // A mount of this driver that does not answer. The daemon knows it by its record and its mount
+    // only.
+    let backing = testbed.image("hung.img", 1 << 20);
+    let served = FuseServer::mount(&testbed.path("fuse"), &backing);
     let volume = Claim {
         driver: DRIVER,
         handle: "hung",
         pv: "pvc-hung",
         pod: "7c000000-0000-4000-8000-000000000001",
     };
-    let staging = scene.kubelet.stage(volume.driver, volume.handle);
-    bind(&scene.path("fuse"), &staging);
-    let target = scene
+    let staging = testbed.kubelet.stage(volume.driver, volume.handle);
+    bind(&testbed.path("fuse"), &staging);
+    let target = testbed
         .kubelet
         .publish(volume.driver, volume.handle, volume.pv, volume.pod);
     bind(&staging, &target);
-    eventually("it is known", SOON, async || csi.health("hung").await.ok()).await;
+    eventually("the volume is known", SOON, async || {
+        csi.health("hung").await.ok()
+    })
+    .await;
     served.set(Mode::Hang);
-    let entries = eventually("it is told that it hangs", SOON, async || {
+    let entries = eventually("the hang is reported", SOON, async || {
         let entries = csi.health("hung").await.ok()?;
         entries
             .iter()
@@ -97,16 +100,16 @@ async fn a_hung_volume_delays_no_other_and_is_reported() {
             "a round of eleven volumes took {took:?}"
         );
     }
-    // Its statistics are the last known ones or an error, at once.
-    let asked = Instant::now();
+    // Its statistics are the last known ones or an error, without delay.
+    let started = Instant::now();
     let _ = csi.stats("hung", &target).await;
     assert!(
-        asked.elapsed() < Duration::from_secs(3),
+        started.elapsed() < Duration::from_secs(3),
         "{:?}",
-        asked.elapsed()
+        started.elapsed()
     );
     served.set(Mode::Pass);
-    eventually("it is over", SOON, async || {
+    eventually("the errors are over", SOON, async || {
         csi.health("hung").await.ok().filter(Vec::is_empty)
     })
     .await;
@@ -115,20 +118,20 @@ async fn a_hung_volume_delays_no_other_and_is_reported() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn device_errors_below_a_volume_are_reported_until_they_end() {
-    let scene = Scene::new();
-    let image = scene.image("d.img", 64 << 20);
+    let testbed = Testbed::new();
+    let image = testbed.image("d.img", 64 << 20);
     crate::support::tools::run("/usr/sbin/mkfs.ext4", &[&"-q", &"-F", &image]);
-    let served = Served::mount(&scene.path("fuse"), &image);
-    let disk = scene.attach(&served.file());
+    let served = FuseServer::mount(&testbed.path("fuse"), &image);
+    let disk = testbed.attach(&served.file());
     let entries = format!(
         "[[static]]\nname = \"disk-1\"\ndevice = \"{}\"\n",
         disk.device.display()
     );
-    let (daemon, shim) = both(&scene, &entries).await;
+    let (daemon, shim) = both(&testbed, &entries).await;
     let csi = &shim.csi;
-    let volume = claim(&scene, "disk-1", "disk-1", ext4());
+    let volume = claim(&testbed, "disk-1", "disk-1", ext4());
     volume.up(csi).await;
-    eventually("it is well", SOON, async || {
+    eventually("the volume is healthy", SOON, async || {
         csi.health("disk-1").await.ok().filter(Vec::is_empty)
     })
     .await;
@@ -141,7 +144,7 @@ async fn device_errors_below_a_volume_are_reported_until_they_end() {
         .await
         .expect("no panic");
     assert!(read.is_err(), "the read should have failed");
-    let told = eventually("the volume's health tells of it", SOON, async || {
+    let entries = eventually("the errors are in the volume health", SOON, async || {
         csi.health("disk-1")
             .await
             .ok()
@@ -149,9 +152,10 @@ async fn device_errors_below_a_volume_are_reported_until_they_end() {
     })
     .await;
     assert!(
-        told.iter()
+        entries
+            .iter()
             .any(|entry| ["IoErrors", "DriveFailing"].contains(&entry.reason.as_str())),
-        "{told:?}"
+        "{entries:?}"
     );
     let condition = csi
         .stats("disk-1", &volume.target)
@@ -160,11 +164,11 @@ async fn device_errors_below_a_volume_are_reported_until_they_end() {
         .volume_condition
         .expect("a condition");
     assert!(condition.abnormal, "{condition:?}");
-    for entry in reasons(&told) {
+    for entry in reasons(&entries) {
         assert!(condition.message.len() <= 1024 && !entry.is_empty());
     }
     served.fault(Vec::new());
-    eventually("it is over", SOON, async || {
+    eventually("the errors are over", SOON, async || {
         csi.health("disk-1").await.ok().filter(Vec::is_empty)
     })
     .await;
@@ -173,32 +177,32 @@ async fn device_errors_below_a_volume_are_reported_until_they_end() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn health_is_an_error_at_once_while_the_daemon_is_down_and_recovers() {
-    let scene = Scene::new();
-    let arguments = configure(&scene, "");
+    let testbed = Testbed::new();
+    let arguments = configure(&testbed, "");
     let daemon = Daemon::start_with(&arguments).await;
-    let shim = Shim::start(&scene, &[]).await;
+    let shim = Shim::start(&testbed, &[]).await;
     let csi = &shim.csi;
     let handle = csi.create("pvc-a", 4 * MIB, ext4()).await.expect("made");
-    let volume = claim(&scene, &handle, "pvc-a", ext4());
+    let volume = claim(&testbed, &handle, "pvc-a", ext4());
     volume.up(csi).await;
     daemon.kill().await;
     for _ in 0..5 {
-        let asked = Instant::now();
-        let away = csi.health(&handle).await.expect_err("nobody knows");
+        let started = Instant::now();
+        let away = csi.health(&handle).await.expect_err("an error");
         assert_eq!(away.code(), Code::Unavailable, "{away}");
         assert!(
-            asked.elapsed() < Duration::from_secs(3),
+            started.elapsed() < Duration::from_secs(3),
             "{:?}",
-            asked.elapsed()
+            started.elapsed()
         );
         let storage = csi
             .node()
             .node_get_storage_health(NodeGetStorageHealthRequest::default())
             .await
-            .expect_err("nobody knows");
+            .expect_err("an error");
         assert_eq!(storage.code(), Code::Unavailable, "{storage}");
     }
-    // A liveness probe must not end a shim for it.
+    // A liveness probe must not restart the shim for this.
     assert_eq!(
         csi.identity()
             .probe(ProbeRequest {})
@@ -209,7 +213,7 @@ async fn health_is_an_error_at_once_while_the_daemon_is_down_and_recovers() {
         Some(true)
     );
     let daemon = Daemon::start_with(&arguments).await;
-    eventually("it is told again", SOON, async || {
+    eventually("health is known again", SOON, async || {
         csi.health(&handle).await.ok().filter(Vec::is_empty)
     })
     .await;
@@ -219,17 +223,17 @@ async fn health_is_an_error_at_once_while_the_daemon_is_down_and_recovers() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unknown_volumes_and_those_of_other_drivers_are_not_found() {
-    let scene = Scene::new();
-    let disk = scene.ext4("theirs.img", 32, &[]);
+    let testbed = Testbed::new();
+    let disk = testbed.ext4("theirs.img", 32, &[]);
     let theirs = Claim {
         driver: "other.csi.example.com",
         handle: "v",
         pv: "pvc-v",
         pod: "7d000000-0000-4000-8000-000000000001",
     };
-    let staging = scene.kubelet.stage(theirs.driver, theirs.handle);
+    let staging = testbed.kubelet.stage(theirs.driver, theirs.handle);
     mount_device(&disk.device, "ext4", &staging, "");
-    let (daemon, shim) = both(&scene, "").await;
+    let (daemon, shim) = both(&testbed, "").await;
     daemon.client.normal("csi:other.csi.example.com/v").await;
     for handle in ["v", "no-such", "a/b", "../../etc", &"x".repeat(300)] {
         let status = shim.csi.health(handle).await.expect_err(handle);

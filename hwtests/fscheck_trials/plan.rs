@@ -1,4 +1,5 @@
-//! What is tried: everything, or a sample that fits the time and is the same for the same seed.
+//! The trials to run: all of them, or a sample that fits the time and is the same for the same
+//! seed.
 
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use crate::support::random::Random;
 
 pub struct Plan {
     pub trials: Vec<Trial>,
-    /// When no more are begun.
+    /// When no more trials are started.
     pub last_begin: Duration,
 }
 
@@ -20,8 +21,8 @@ pub enum Trial {
     Damaged(Filesystem, (&'static str, Option<&'static str>), bool),
 }
 
-/// A check with two frozen runs takes 60 s and a bit.
-const TAIL: Duration = Duration::from_secs(110);
+/// A check with two frozen runs takes slightly more than 60 s.
+const LONGEST_CHECK: Duration = Duration::from_secs(110);
 
 impl Plan {
     pub fn full(filesystems: &[Filesystem], seed: u64) -> Plan {
@@ -41,7 +42,7 @@ impl Plan {
         Plan::of(
             filesystems,
             seed,
-            Duration::from_secs(minutes * 60).saturating_sub(TAIL),
+            Duration::from_secs(minutes * 60).saturating_sub(LONGEST_CHECK),
             |filesystem| match filesystem {
                 Filesystem::Ext4 | Filesystem::Xfs => {
                     ((share / 2).max(2), (share as usize * 6 / 5).max(3))
@@ -64,7 +65,7 @@ impl Plan {
             healthy.extend((0..count).map(|number| Trial::Healthy(*filesystem, number)));
             let mut kinds = corrupt::kinds(*filesystem);
             random.shuffle(&mut kinds);
-            // By turns idle and loaded.
+            // Alternately idle and under load.
             damaged.extend(
                 kinds
                     .into_iter()
@@ -73,10 +74,11 @@ impl Plan {
                     .map(|(at, kind)| Trial::Damaged(*filesystem, kind, at % 2 == 1)),
             );
         }
-        // Of every filesystem some early: what is left out for lack of time must not be all of one.
+        // Some of every filesystem come early: what is skipped for lack of time must not be all of
+        // one type.
         random.shuffle(&mut healthy);
         random.shuffle(&mut damaged);
-        // The damaged ones wait for a minute each without work: they begin first.
+        // The damaged ones each wait for a minute without work: they start first.
         let mut trials = damaged;
         trials.extend(healthy);
         Plan { trials, last_begin }

@@ -1,27 +1,27 @@
-//! The table, and the goals.
+//! The table of results, and the goals.
 
 use diskvitals::model::check::Filesystem;
 
-use crate::ask::{Answer, VERDICTS, Verdict};
-use crate::support::offline::Truth;
+use crate::check_command::{Answer, VERDICTS, Verdict};
+use crate::support::offline::OfflineResult;
 use crate::trial::Outcome;
-use crate::untouched::Seen;
+use crate::write_detection::WriteTrace;
 
-/// Of the damaged ones so many in a hundred must be told, with frozen runs allowed.
-const TOLD: f64 = 95.0;
+/// The percentage of damaged filesystems that must be detected with frozen runs allowed.
+const DETECTED_PERCENT: f64 = 95.0;
 
 #[derive(Default)]
 pub struct Score {
     pub outcomes: Vec<Outcome>,
-    pub seen: Vec<Seen>,
-    /// Trials that could not be made.
+    pub write_traces: Vec<WriteTrace>,
+    /// Trials that could not be run.
     pub broken: Vec<String>,
 }
 
 impl Score {
-    /// Out: every goal is met. Of a sample the shares are shown and do not count: one of six is no
-    /// share, and a machine under load takes longer than writers may be held. What is wrong counts
-    /// in any number.
+    /// Returns whether every goal is met. For a sample the percentages are shown and do not count:
+    /// one of six is no percentage, and on a busy machine runs exceed the time for which writers
+    /// may be held. Wrong verdicts always count.
     pub fn print(&self, filesystems: &[Filesystem], sample: bool) -> bool {
         println!(
             "\n{:<44} {:>6} {:>9} {:>9} {:>12} {:>6} {:>7}",
@@ -64,11 +64,15 @@ impl Score {
         for filesystem in filesystems {
             good &= self.goals(*filesystem, sample);
         }
-        let touched = self.seen.iter().filter(|seen| !seen.is_untouched()).count();
+        let touched = self
+            .write_traces
+            .iter()
+            .filter(|trace| !trace.is_untouched())
+            .count();
         good &= at_most(
             "modes_in_which_something_was_written",
             touched,
-            self.seen.len(),
+            self.write_traces.len(),
             0,
         );
         good &= at_most(
@@ -122,7 +126,7 @@ impl Score {
                 healthy.len(),
                 0,
             );
-            // Else a checker that never runs would score well.
+            // Otherwise a checker that never runs would score well.
             let clean = healthy
                 .iter()
                 .filter(|outcome| outcome.frozen.verdict == Verdict::Clean)
@@ -135,7 +139,7 @@ impl Score {
             ) || sample;
             let sick = healthy
                 .iter()
-                .filter(|outcome| outcome.after != Truth::Clean)
+                .filter(|outcome| outcome.after != OfflineResult::Clean)
                 .count();
             good &= at_most(
                 &format!("{name}_healthy_not_clean_offline"),
@@ -145,15 +149,15 @@ impl Score {
             );
         }
         if !damaged.is_empty() {
-            let told = damaged
+            let detected = damaged
                 .iter()
                 .filter(|outcome| outcome.frozen.verdict == Verdict::Corrupted)
                 .count();
             good &= at_least(
                 &format!("{name}_damaged_corrupted"),
-                told,
+                detected,
                 damaged.len(),
-                TOLD,
+                DETECTED_PERCENT,
             ) || sample;
             let missed = damaged
                 .iter()
@@ -203,7 +207,7 @@ fn row<'a>(name: &str, answers: impl Iterator<Item = &'a Answer>) {
 
 fn at_most(name: &str, count: usize, of: usize, most: usize) -> bool {
     let good = count <= most;
-    println!("{name} {count} of_{of} <={most} {}", word(good));
+    println!("{name} {count} of_{of} <={most} {}", pass_mark(good));
     good
 }
 
@@ -212,17 +216,17 @@ fn at_least(name: &str, count: usize, of: usize, percent: f64) -> bool {
     let good = share >= percent;
     println!(
         "{name} {share:.1} % >={percent} {} ({count} of {of})",
-        word(good)
+        pass_mark(good)
     );
     good
 }
 
-fn word(good: bool) -> &'static str {
+fn pass_mark(good: bool) -> &'static str {
     if good { "ok" } else { "SHORT" }
 }
 
 /// As soon as it is known.
-pub fn tell(outcome: &Outcome) {
+pub fn print_outcome(outcome: &Outcome) {
     let what = outcome
         .damage
         .as_ref()
@@ -271,27 +275,27 @@ pub fn tell(outcome: &Outcome) {
         );
     }
     match (&outcome.damage, &outcome.after) {
-        (None, Truth::Clean) | (Some(_), Truth::Damaged(_)) => {}
+        (None, OfflineResult::Clean) | (Some(_), OfflineResult::Damaged(_)) => {}
         (_, after) => println!("    afterwards the offline checker says: {after:?}"),
     }
 }
 
-pub fn tell_seen(seen: &Seen) {
-    let changed = match seen.changed {
+pub fn print_writes(trace: &WriteTrace) {
+    let changed = match trace.changed {
         None => "not compared",
         Some(true) => "CHANGED",
         Some(false) => "the same",
     };
-    let device = seen
+    let device = trace
         .device_sectors
         .map_or("not compared".to_owned(), |sectors| sectors.to_string());
     println!(
         "{} {}: {:?} {}; digest {changed}, sectors written to the device {device}, to {} devices of the checker {}",
-        seen.filesystem.name(),
-        seen.mode,
-        seen.answer.verdict,
-        seen.answer.reason,
-        seen.own_loops,
-        seen.own_sectors
+        trace.filesystem.name(),
+        trace.mode,
+        trace.answer.verdict,
+        trace.answer.reason,
+        trace.own_loops,
+        trace.own_sectors
     );
 }

@@ -1,5 +1,5 @@
-//! One filesystem, healthy or damaged, and what the daemon answers of it: live, and with frozen
-//! runs allowed.
+//! One filesystem, healthy or damaged, and the daemon's verdicts on it: live, and with frozen runs
+//! allowed.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,22 +10,22 @@ use diskvitals::model::check::Filesystem;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use crate::ask::{self, Answer, Verdict};
-use crate::stage::{self, Damaged, Mountable, Mounted};
+use crate::check_command::{self, Answer, Verdict};
+use crate::fixture::{self, DamagedImage, Mountable, MountedImage};
 use crate::support::load::{Load, Written};
-use crate::support::offline::{self, Truth};
-use crate::support::{Scene, pause};
+use crate::support::offline::{self, OfflineResult};
+use crate::support::{Testbed, pause};
 
-/// So much is done before the first question: orphans are there, the log is in use.
+/// The load's operations before the first check: by then there are orphans, and the log is in use.
 const WARM: u64 = 400;
-const PATIENCE_WITH_WRITERS: Duration = Duration::from_secs(10);
+const WRITER_TIME_LIMIT: Duration = Duration::from_secs(10);
 
 /// What trials share.
-pub struct Ground {
-    pub scene: Scene,
+pub struct Context {
+    pub testbed: Testbed,
     pub socket: PathBuf,
     pub seed: u64,
-    /// Filesystems that are made or damaged at a time.
+    /// Filesystems that are created or damaged at a time.
     pub making: Arc<Semaphore>,
     /// Healthy filesystems under load at a time, and damaged ones: these wait for a minute each.
     pub loading: Arc<Semaphore>,
@@ -56,13 +56,13 @@ pub struct Outcome {
     /// None: healthy.
     pub damage: Option<Damage>,
     pub state: State,
-    /// None where it is not mounted: one question is enough.
+    /// None where it is not mounted: one check is enough.
     pub live: Option<Answer>,
-    /// With frozen runs allowed; of what is not mounted, the only answer.
+    /// With frozen runs allowed; of an unmounted filesystem, the only verdict.
     pub frozen: Answer,
     pub written: Written,
-    /// What the offline checker says when all is over.
-    pub after: Truth,
+    /// The offline checker's result at the end.
+    pub after: OfflineResult,
 }
 
 pub struct Damage {
@@ -77,9 +77,9 @@ impl Outcome {
         self.live.iter().chain(std::iter::once(&self.frozen))
     }
 
-    /// It was damaged all the time: mounting, writing or unmounting did not heal it.
+    /// It was damaged all the time: mounting, writing and unmounting did not repair it.
     pub fn is_damaged(&self) -> bool {
-        self.damage.is_some() && self.after != Truth::Clean
+        self.damage.is_some() && self.after != OfflineResult::Clean
     }
 
     pub fn has(&self, verdict: Verdict) -> bool {
@@ -87,18 +87,18 @@ impl Outcome {
     }
 }
 
-pub async fn healthy(ground: Arc<Ground>, filesystem: Filesystem, number: u64) -> Outcome {
+pub async fn healthy(context: Arc<Context>, filesystem: Filesystem, number: u64) -> Outcome {
     let name = format!("{}-healthy-{number}", filesystem.name());
-    let seed = ground.seed * 1000 + number;
-    let image = make(&ground, {
+    let seed = context.seed * 1000 + number;
+    let image = make(&context, {
         let name = name.clone();
-        move |scene| stage::pristine(scene, filesystem, &name, seed)
+        move |testbed| fixture::pristine(testbed, filesystem, &name, seed)
     })
     .await;
-    let mounted = Mounted::again(&ground.scene, filesystem, &image, &name)
+    let mounted = MountedImage::again(&context.testbed, filesystem, &image, &name)
         .await
         .expect("a healthy filesystem mounts");
-    let (live, frozen, written) = under_load(&ground, filesystem, &mounted.at, seed).await;
+    let (live, frozen, written) = under_load(&context, filesystem, &mounted.at, seed).await;
     let after = finish(mounted, filesystem, image).await;
     Outcome {
         filesystem,
@@ -111,24 +111,24 @@ pub async fn healthy(ground: Arc<Ground>, filesystem: Filesystem, number: u64) -
     }
 }
 
-/// None: there was no time for it. `Err`: says why there is no such damage.
+/// None: there was no time for it. `Err`: why there is no such damage.
 pub async fn damaged(
-    ground: Arc<Ground>,
+    context: Arc<Context>,
     filesystem: Filesystem,
     kind: (&'static str, Option<&'static str>),
     pristine: Arc<Path>,
     loaded: bool,
     last_begin: Instant,
 ) -> Result<Option<Outcome>, String> {
-    let seed = ground.seed;
-    let made = make(&ground, move |scene| {
+    let seed = context.seed;
+    let made = make(&context, move |testbed| {
         (Instant::now() <= last_begin)
-            .then(|| stage::damaged(scene, filesystem, kind, &pristine, seed))
+            .then(|| fixture::damaged(testbed, filesystem, kind, &pristine, seed))
     });
     let Some(damaged) = made.await.transpose()? else {
         return Ok(None);
     };
-    let Damaged {
+    let DamagedImage {
         kind,
         image,
         what,
@@ -137,8 +137,8 @@ pub async fn damaged(
     } = damaged;
     match mount {
         Mountable::No(why) => {
-            let disk = ground.scene.attach(&image);
-            let frozen = ask::ask(&ground.socket, filesystem, &disk.device, true).await;
+            let disk = context.testbed.attach(&image);
+            let frozen = check_command::ask(&context.socket, filesystem, &disk.device, true).await;
             disk.detach();
             let after = blocking(move || ended(filesystem, &image)).await;
             let damage = Some(Damage {
@@ -158,16 +158,17 @@ pub async fn damaged(
         }
         Mountable::Yes => {
             let name = format!("{}-{kind}", filesystem.name());
-            let mounted = Mounted::again(&ground.scene, filesystem, &image, &name)
+            let mounted = MountedImage::again(&context.testbed, filesystem, &image, &name)
                 .await
                 .map_err(|error| format!("it mounted before, and now not: {error}"))?;
             let (live, frozen, written) = if loaded {
-                under_load(&ground, filesystem, &mounted.at, seed).await
+                under_load(&context, filesystem, &mounted.at, seed).await
             } else {
-                let live = ask::ask(&ground.socket, filesystem, &mounted.at, false).await;
+                let live =
+                    check_command::ask(&context.socket, filesystem, &mounted.at, false).await;
                 (
                     live,
-                    ask::ask(&ground.socket, filesystem, &mounted.at, true).await,
+                    check_command::ask(&context.socket, filesystem, &mounted.at, true).await,
                     Written::default(),
                 )
             };
@@ -192,7 +193,7 @@ pub async fn damaged(
 }
 
 async fn under_load(
-    ground: &Ground,
+    context: &Context,
     filesystem: Filesystem,
     at: &Path,
     seed: u64,
@@ -200,22 +201,22 @@ async fn under_load(
     let load = Load::start(at, 2, seed);
     let operations = load.counter();
     // A damaged filesystem may refuse everything: then there is no load.
-    let latest = Instant::now() + PATIENCE_WITH_WRITERS;
+    let latest = Instant::now() + WRITER_TIME_LIMIT;
     while operations.load(Ordering::Relaxed) < WARM && Instant::now() < latest {
         pause(Duration::from_millis(20)).await;
     }
-    let live = ask::ask(&ground.socket, filesystem, at, false).await;
-    let frozen = ask::ask(&ground.socket, filesystem, at, true).await;
+    let live = check_command::ask(&context.socket, filesystem, at, false).await;
+    let frozen = check_command::ask(&context.socket, filesystem, at, true).await;
     (live, frozen, blocking(move || load.stop()).await)
 }
 
 async fn make<T: Send + 'static>(
-    ground: &Arc<Ground>,
-    making: impl FnOnce(&Scene) -> T + Send + 'static,
+    context: &Arc<Context>,
+    making: impl FnOnce(&Testbed) -> T + Send + 'static,
 ) -> T {
-    let _turn = ground.making.clone().acquire_owned().await.expect("open");
-    let ground = ground.clone();
-    blocking(move || making(&ground.scene)).await
+    let _turn = context.making.clone().acquire_owned().await.expect("open");
+    let context = context.clone();
+    blocking(move || making(&context.testbed)).await
 }
 
 pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
@@ -224,7 +225,7 @@ pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'stat
         .expect("it does not panic")
 }
 
-async fn finish(mounted: Mounted, filesystem: Filesystem, image: PathBuf) -> Truth {
+async fn finish(mounted: MountedImage, filesystem: Filesystem, image: PathBuf) -> OfflineResult {
     blocking(move || {
         mounted.end();
         ended(filesystem, &image)
@@ -232,9 +233,9 @@ async fn finish(mounted: Mounted, filesystem: Filesystem, image: PathBuf) -> Tru
     .await
 }
 
-fn ended(filesystem: Filesystem, image: &Path) -> Truth {
-    let truth = offline::truth(filesystem, image);
-    // The folder is removed with the scene at the latest.
+fn ended(filesystem: Filesystem, image: &Path) -> OfflineResult {
+    let truth = offline::check(filesystem, image);
+    // The directory is removed with the testbed at the latest.
     let _ = std::fs::remove_file(image);
     truth
 }

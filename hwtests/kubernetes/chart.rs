@@ -1,15 +1,14 @@
-//! The chart's sets of values against the API server itself, which knows fields that no schema
-//! does.
+//! The chart's value sets against the API server, which rejects fields that no schema covers.
 
-use crate::lab;
-use crate::stage::NAMESPACE;
+use crate::cluster;
+use crate::fixture::NAMESPACE;
 
 #[test]
 #[ignore = "in a cluster: scripts/test kubernetes"]
 fn every_set_of_values_is_accepted_by_the_api_server() {
     let home = tempfile::tempdir().expect("a folder");
     let namespace = format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: {NAMESPACE}}}\n");
-    lab::try_kubectl(&["apply", "-f", "-"], &namespace).expect("the namespace");
+    cluster::try_kubectl(&["apply", "-f", "-"], &namespace).expect("the namespace");
     let sets: Vec<_> = std::fs::read_dir("helm/diskvitals/ci")
         .expect("the sets of values")
         .flatten()
@@ -17,7 +16,7 @@ fn every_set_of_values_is_accepted_by_the_api_server() {
         .collect();
     assert!(sets.len() >= 5, "{sets:?}");
     for set in sets {
-        let mut helm = lab::command(lab::tool("helm"));
+        let mut helm = cluster::command(cluster::tool("helm"));
         helm.args([
             "template",
             "diskvitals",
@@ -32,7 +31,7 @@ fn every_set_of_values_is_accepted_by_the_api_server() {
         for variable in ["HELM_CONFIG_HOME", "HELM_CACHE_HOME", "HELM_DATA_HOME"] {
             helm.env(variable, home.path());
         }
-        let output = lab::output(helm, "");
+        let output = cluster::output(helm, "");
         assert!(
             output.status.success(),
             "{}: {}",
@@ -40,13 +39,13 @@ fn every_set_of_values_is_accepted_by_the_api_server() {
             String::from_utf8_lossy(&output.stderr)
         );
         let manifest = String::from_utf8(output.stdout).expect("text");
-        // The Prometheus operator is not here; scripts/check-chart holds its kinds against its own
-        // definitions.
+        // The Prometheus operator is not installed here; scripts/check-chart validates its kinds
+        // against their definitions.
         let parts: Vec<&str> = manifest
             .split("\n---\n")
             .filter(|part| !part.contains("apiVersion: monitoring.coreos.com/"))
             .collect();
-        let taken = lab::try_kubectl(
+        let taken = cluster::try_kubectl(
             &[
                 "-n",
                 NAMESPACE,
@@ -66,10 +65,10 @@ fn every_set_of_values_is_accepted_by_the_api_server() {
         );
     }
     let wrong = "apiVersion: storage.k8s.io/v1\nkind: CSIDriver\nmetadata: {name: a.example.com}\nspec: {attachRequire: false}\n";
-    let refused = lab::try_kubectl(
+    let refused = cluster::try_kubectl(
         &["apply", "--dry-run=server", "--validate=strict", "-f", "-"],
         wrong,
     )
-    .expect_err("a wrong field must be seen");
+    .expect_err("a wrong field must be rejected");
     assert!(refused.contains("unknown field"), "{refused}");
 }

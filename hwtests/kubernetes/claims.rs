@@ -1,9 +1,9 @@
-//! What a user of the cluster writes: claims, volumes and pods, as JSON; and what Kubernetes shows
-//! of them.
+//! What a user of the cluster creates, as JSON (claims, volumes, pods), and what Kubernetes shows
+//! of it.
 
 use serde_json::{Value, json};
 
-use crate::lab::{NODE, get};
+use crate::cluster::{NODE, get};
 
 pub const DRIVER: &str = "csi.diskvitals.io";
 /// As scripts/image names it.
@@ -33,7 +33,7 @@ pub fn claim(name: &str, class: &str, size: &str, mode: As) -> Value {
     })
 }
 
-/// A volume that is there already, of any driver, with its claim.
+/// An existing volume, of any driver, with its claim.
 pub fn given(name: &str, driver: &str, handle: &str, mode: As) -> Vec<Value> {
     let mut volume = json!({
         "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name},
@@ -48,7 +48,7 @@ pub fn given(name: &str, driver: &str, handle: &str, mode: As) -> Vec<Value> {
     vec![volume, claim]
 }
 
-/// A pod that says hello into each of its volumes (`data-0`, `data-1`, … at /data/N) and stays.
+/// A pod that writes `hello` into each of its volumes (`data-0`, `data-1`, … at /data/N) and stays.
 pub fn pod(name: &str, claims: &[&str], mode: As) -> Value {
     let names: Vec<String> = (0..claims.len())
         .map(|number| format!("data-{number}"))
@@ -58,7 +58,7 @@ pub fn pod(name: &str, claims: &[&str], mode: As) -> Value {
         .zip(claims)
         .map(|(name, claim)| json!({"name": name, "persistentVolumeClaim": {"claimName": claim}}))
         .collect();
-    let places: Vec<Value> = names
+    let volume_mounts: Vec<Value> = names
         .iter()
         .enumerate()
         .map(|(number, name)| match mode {
@@ -67,10 +67,10 @@ pub fn pod(name: &str, claims: &[&str], mode: As) -> Value {
         })
         .collect();
     let hello = match mode {
-        As::Filesystem => "for place in /data/*; do echo hello >$place/hello || exit 1; done",
-        As::Block => "for place in /dev/data-*; do echo hello >$place || exit 1; done",
+        As::Filesystem => "for path in /data/*; do echo hello >$path/hello || exit 1; done",
+        As::Block => "for path in /dev/data-*; do echo hello >$path || exit 1; done",
     };
-    // `stop` in its /tmp ends it: it is started again.
+    // A file `stop` in its /tmp ends it: it is restarted.
     let script = format!("set -e; {hello}; while ! [ -e /tmp/stop ]; do busybox sleep 0.2; done");
     let mut container = json!({
         "name": "box", "image": IMAGE, "imagePullPolicy": "Never", "command": ["/usr/bin/busybox", "sh", "-c", script],
@@ -80,7 +80,7 @@ pub fn pod(name: &str, claims: &[&str], mode: As) -> Value {
         "volumeDevices"
     } else {
         "volumeMounts"
-    }] = json!(places);
+    }] = json!(volume_mounts);
     json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"},
         "spec": {"hostNetwork": true, "terminationGracePeriodSeconds": 1, "automountServiceAccountToken": false, "containers": [container], "volumes": volumes}
@@ -112,8 +112,7 @@ fn named<'a>(list: &'a Value, name: &str) -> Option<&'a Value> {
     list.as_array()?.iter().find(|entry| entry["name"] == name)
 }
 
-/// Of the pod's volume of that number. None: it has no entry, as of one that was never anything but
-/// healthy.
+/// Of the pod's volume with that number. None: it has no entry, because it has always been healthy.
 pub fn volume_health(pod: &str, number: usize) -> Option<Vec<Condition>> {
     let pod = get(&format!("pod/{pod}"))?;
     named(&pod["status"]["volumeHealth"], &format!("data-{number}")).map(conditions)
@@ -139,7 +138,7 @@ pub fn is_running(pod: &str) -> bool {
     })
 }
 
-/// How often its container was started again.
+/// How often its container was restarted.
 pub fn restarts(pod: &str) -> Option<u64> {
     get(&format!("pod/{pod}"))?["status"]["containerStatuses"][0]["restartCount"].as_u64()
 }

@@ -1,7 +1,7 @@
-//! A hundred volumes, one of which hangs: how long the kubelet's own round takes, and what the
-//! containers cost.
+//! A hundred volumes, one of which hangs: the duration of a kubelet round, and the resource use of
+//! the containers.
 //!
-//! `DISKVITALS_MINUTES`: so long is measured what they cost (half a minute unless told). The
+//! `DISKVITALS_MINUTES` sets how long resource use is measured (default: half a minute). The
 //! figures are printed; docs/operations.md has those of a release image.
 
 use std::time::{Duration, Instant};
@@ -9,17 +9,17 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use crate::claims::{As, DRIVER, given, is_running, pod, volume_health};
-use crate::lab::{self, PATIENCE, SOON, apply, metric, pause, until};
-use crate::stage::Stage;
+use crate::cluster::{self, SOON, TIME_LIMIT, apply, metric, pause, until};
+use crate::fixture::Fixture;
 use crate::support::Mode;
 
 const PODS: usize = 10;
 const OF_EACH: usize = 10;
 const VOLUMES: usize = PODS * OF_EACH;
-/// What the kubelet calls in a row for each volume.
+/// The kubelet's calls for each volume of a round.
 const ROUND: [&str; 2] = ["NodeGetCapabilities", "NodeGetVolumeHealth"];
 
-/// Seconds that the calls of health rounds took, and how many volumes were asked for.
+/// Duration in seconds of each health round's calls, and the number of volumes.
 fn rounds() -> (f64, f64) {
     let of = |what: &str, method: &str| {
         metric(
@@ -37,16 +37,17 @@ fn rounds() -> (f64, f64) {
     )
 }
 
-/// Of all processes in a container.
+/// Sums over all processes in a container.
 #[derive(Clone, Debug)]
 struct Cost {
-    /// Its first argument tells what it is there for.
+    /// The program and its first argument.
     program: String,
     cpu: Duration,
     rss: u64,
 }
 
-/// By the name of its first process; what it started counts as its own. Of several, each.
+/// By the name of the container's first process; its children count as its own. Containers with the
+/// same name are listed separately.
 fn costs(program: &str) -> Vec<Cost> {
     let mut costs = Vec::new();
     for process in procfs::process::all_processes().expect("/proc").flatten() {
@@ -56,8 +57,8 @@ fn costs(program: &str) -> Vec<Cost> {
             let ticks = procfs::ticks_per_second();
             let own =
                 stat.utime + stat.stime + u64::try_from(stat.cutime + stat.cstime).unwrap_or(0);
-            let words = process.cmdline().unwrap_or_default();
-            let program = format!("{program} {}", words.get(1).map_or("", String::as_str));
+            let arguments = process.cmdline().unwrap_or_default();
+            let program = format!("{program} {}", arguments.get(1).map_or("", String::as_str));
             costs.push(Cost {
                 program,
                 cpu: Duration::from_millis(own * 1000 / ticks),
@@ -77,31 +78,31 @@ fn parent_is_not(parent: i32, program: &str) -> bool {
 #[test]
 #[ignore = "in a cluster: scripts/test kubernetes"]
 fn a_round_of_the_kubelet_over_a_hundred_volumes_waits_for_none_that_hangs() {
-    let mut stage = Stage::new();
-    stage.as_shipped();
-    let disk = stage.sata(1, 256).remove(0);
-    let (hung, served) = stage.failing_disk("hung", 64);
-    let folder = stage.path("static");
+    let mut fixture = Fixture::new();
+    fixture.as_shipped();
+    let disk = fixture.sata(1, 256).remove(0);
+    let (hung, served) = fixture.failing_disk("hung", 64);
+    let folder = fixture.path("static");
     crate::support::tools::mount_device(&disk.disk.device, "ext4", &folder, "");
     let name = |number: usize| format!("v-{number}");
     for number in 1..VOLUMES {
         let directory = folder.join(name(number));
         std::fs::create_dir(&directory).expect("a folder");
-        stage.configure(&format!(
+        fixture.configure(&format!(
             "[[static]]\nname = \"{}\"\ndirectory = \"{}\"\n",
             name(number),
             directory.display()
         ));
     }
-    stage.configure(&format!(
+    fixture.configure(&format!(
         "[[static]]\nname = \"{}\"\ndevice = \"{}\"\n",
         name(0),
         hung.device.display()
     ));
     let begun = Instant::now();
-    stage.install(&json!({"metrics": {"enabled": true, "address": "127.0.0.1"}}));
+    fixture.install(&json!({"metrics": {"enabled": true, "address": "127.0.0.1"}}));
     let verdict = || {
-        let drives = stage.ask(&["drives"]).ok()?;
+        let drives = fixture.ask(&["drives"]).ok()?;
         drives["drives"]
             .as_array()?
             .iter()
@@ -128,7 +129,7 @@ fn a_round_of_the_kubelet_over_a_hundred_volumes_waits_for_none_that_hangs() {
     let begun = Instant::now();
     apply(&objects);
     for number in 0..PODS {
-        until("all pods run", PATIENCE * 2, || {
+        until("all pods run", TIME_LIMIT * 2, || {
             is_running(&format!("p-{number}")).then_some(())
         });
     }
@@ -142,22 +143,22 @@ fn a_round_of_the_kubelet_over_a_hundred_volumes_waits_for_none_that_hangs() {
             .then_some(())
     };
     until("the daemon's metrics name the pods", SOON, || {
-        shown(lab::scrape().ok()?)
+        shown(cluster::scrape().ok()?)
     });
-    stage.served(served).set(Mode::Hang);
-    until("the volume that hangs is told of", PATIENCE, || {
-        volume_health("p-0", 0).filter(|told| !told.is_empty())
+    fixture.served(served).set(Mode::Hang);
+    until("the hung volume is reported", TIME_LIMIT, || {
+        volume_health("p-0", 0).filter(|conditions| !conditions.is_empty())
     });
 
-    // Three rounds at least, each of all volumes.
+    // At least three rounds, each of all volumes.
     let before = rounds();
     let volumes = until("three rounds", SOON * 2, || {
         Some(rounds().1 - before.1).filter(|more| *more >= 3.0 * VOLUMES as f64)
     });
     let round = (rounds().0 - before.0) / volumes * VOLUMES as f64;
     println!("a round of {VOLUMES} volumes takes the kubelet {round:.3} s");
-    // Of a release image the goal; one that is being developed is slower, and waits for what hangs
-    // no more than that.
+    // The goal is for a release image. A debug build is slower, but does not wait for the hung
+    // volume either.
     let goal = if std::env::var("DISKVITALS_PROFILE").is_ok_and(|profile| profile == "release") {
         2.0
     } else {
@@ -166,7 +167,7 @@ fn a_round_of_the_kubelet_over_a_hundred_volumes_waits_for_none_that_hangs() {
     assert!(round < goal, "{round} s");
     let others = (1..OF_EACH)
         .filter_map(|number| volume_health("p-0", number))
-        .filter(|told| !told.is_empty())
+        .filter(|conditions| !conditions.is_empty())
         .count();
     assert_eq!(others, 0, "nothing is wrong with the others");
 
@@ -181,7 +182,7 @@ fn a_round_of_the_kubelet_over_a_hundred_volumes_waits_for_none_that_hangs() {
     assert_eq!(
         before.len(),
         after.len(),
-        "something was started anew: {after:?}"
+        "something was restarted: {after:?}"
     );
     for (before, after) in before.iter().zip(&after) {
         let share =
@@ -192,9 +193,9 @@ fn a_round_of_the_kubelet_over_a_hundred_volumes_waits_for_none_that_hangs() {
             after.rss as f64 / f64::from(1 << 20)
         );
     }
-    stage.served(served).set(Mode::Pass);
-    until("it is over", PATIENCE, || {
+    fixture.served(served).set(Mode::Pass);
+    until("the findings are cleared", TIME_LIMIT, || {
         volume_health("p-0", 0).filter(Vec::is_empty)
     });
-    stage.end();
+    fixture.end();
 }

@@ -27,7 +27,7 @@ export KUBECONFIG=$RUN/pki/admin.kubeconfig
 kubectl() { "$LAB/$RELEASE/kubectl" "$@"; }
 ctr() { command ctr --address "$CONTAINERD" --namespace k8s.io "$@"; }
 
-# start NAME COMMAND...: in the background, its words in $RUN/log/NAME.log.
+# start NAME COMMAND...: in the background, its output in $RUN/log/NAME.log.
 start() {
     local name=$1 open; shift
     (
@@ -42,7 +42,7 @@ start() {
 }
 runs() { [ -r "$RUN/pids/$1" ] && kill -0 "$(<"$RUN/pids/$1")" 2>/dev/null; }
 ended() { ! runs "$1"; }
-# stop NAME: asked to end, and killed when it does not.
+# stop NAME: terminated, and killed if it does not end.
 stop() {
     runs "$1" || return 0
     kill "$(<"$RUN/pids/$1")"

@@ -1,17 +1,18 @@
-//! Newer programs under running pods, a kubelet without the gate, and one that is older than it.
+//! Upgrades under running pods, a kubelet without the feature gate, and a kubelet of an older
+//! release.
 
 use serde_json::json;
 
 use crate::claims::{As, CURRENT, DRIVER, IMAGE, claim, is_running, pod, restarts, volume_health};
-use crate::lab::{self, PATIENCE, SOON, apply, get, kubectl, metric, restart_kubelet, until};
-use crate::stage::{CLASS, NAMESPACE, Stage};
+use crate::cluster::{self, SOON, TIME_LIMIT, apply, get, kubectl, metric, restart_kubelet, until};
+use crate::fixture::{CLASS, Fixture, NAMESPACE};
 
 const NEXT: &str = "next";
 /// hwtests/kubernetes/settings.sh: the last release before the gate's new meaning.
 const OLDER: &str = "1.36.3";
 
 fn image_of(part: &str) -> Option<String> {
-    let pods = lab::get_in(NAMESPACE, "pods")?;
+    let pods = cluster::get_in(NAMESPACE, "pods")?;
     let of_part = pods["items"]
         .as_array()?
         .iter()
@@ -26,11 +27,11 @@ fn image_of(part: &str) -> Option<String> {
 #[test]
 #[ignore = "in a cluster: scripts/test kubernetes"]
 fn daemon_and_shim_are_upgraded_under_a_pod_that_runs_on() {
-    let (mut stage, drive) = Stage::with_a_pod(As::Filesystem);
+    let (mut fixture, drive) = Fixture::with_a_pod(As::Filesystem);
     let next = IMAGE.replace(CURRENT, NEXT);
-    let mut ctr = lab::command("/usr/bin/ctr");
+    let mut ctr = cluster::command("/usr/bin/ctr");
     ctr.arg("--address")
-        .arg(lab::run().join("containerd.sock"))
+        .arg(cluster::run().join("containerd.sock"))
         .args([
             "--namespace",
             "k8s.io",
@@ -40,18 +41,18 @@ fn daemon_and_shim_are_upgraded_under_a_pod_that_runs_on() {
             IMAGE,
             &next,
         ]);
-    let tagged = lab::output(ctr, "");
+    let tagged = cluster::output(ctr, "");
     assert!(
         tagged.status.success(),
         "{}",
         String::from_utf8_lossy(&tagged.stderr)
     );
-    stage.fails(&drive, true);
-    until("its volume tells of its drive", SOON, || {
-        volume_health("a", 0).filter(|told| !told.is_empty())
+    fixture.fails(&drive, true);
+    until("the volume health names its drive", SOON, || {
+        volume_health("a", 0).filter(|conditions| !conditions.is_empty())
     });
     let before = get("pod/a").expect("the pod");
-    stage.install(&json!({"image": {"tag": NEXT}}));
+    fixture.install(&json!({"image": {"tag": NEXT}}));
     for part in ["daemon", "shim"] {
         assert_eq!(image_of(part).as_deref(), Some(next.as_str()), "{part}");
     }
@@ -86,20 +87,20 @@ fn daemon_and_shim_are_upgraded_under_a_pod_that_runs_on() {
         claim("b", CLASS, "64Mi", As::Filesystem),
         pod("b", &["b"], As::Filesystem),
     ]);
-    until("the new programs mount new volumes", PATIENCE, || {
+    until("the new programs mount new volumes", TIME_LIMIT, || {
         is_running("b").then_some(())
     });
-    stage.fails(&drive, false);
-    until("it is over", SOON, || {
+    fixture.fails(&drive, false);
+    until("the findings are cleared", SOON, || {
         volume_health("a", 0).filter(Vec::is_empty)
     });
-    stage.end();
+    fixture.end();
 }
 
-/// The kubelet as the test found it, whatever happens.
-struct AsItWas;
+/// Restores the kubelet when dropped.
+struct RestoreKubelet;
 
-impl Drop for AsItWas {
+impl Drop for RestoreKubelet {
     fn drop(&mut self) {
         restart_kubelet(&[]);
     }
@@ -108,10 +109,10 @@ impl Drop for AsItWas {
 #[test]
 #[ignore = "in a cluster: scripts/test kubernetes"]
 fn without_the_feature_gate_the_kubelet_gets_statistics_and_asks_for_no_health() {
-    let (stage, drive) = Stage::with_a_pod(As::Filesystem);
-    let as_it_was = AsItWas;
+    let (fixture, drive) = Fixture::with_a_pod(As::Filesystem);
+    let as_it_was = RestoreKubelet;
     restart_kubelet(&["--gates", "CSIVolumeHealth=false"]);
-    stage.fails(&drive, true);
+    fixture.fails(&drive, true);
     let calls = |method: &str| {
         metric(
             "csi_operations_seconds_count",
@@ -121,7 +122,7 @@ fn without_the_feature_gate_the_kubelet_gets_statistics_and_asks_for_no_health()
             ],
         )
     };
-    until("figures were asked for twice", SOON, || {
+    until("statistics were requested twice", SOON, || {
         calls("NodeGetVolumeStats").filter(|calls| *calls >= 2.0)
     });
     let figure = metric(
@@ -134,23 +135,25 @@ fn without_the_feature_gate_the_kubelet_gets_statistics_and_asks_for_no_health()
         (None, None)
     );
     drop(as_it_was);
-    until("with the gate its volume tells of its drive", SOON, || {
-        volume_health("a", 0).filter(|told| !told.is_empty())
-    });
-    stage.fails(&drive, false);
-    until("it is over", SOON, || {
+    until(
+        "with the gate the volume health names its drive",
+        SOON,
+        || volume_health("a", 0).filter(|conditions| !conditions.is_empty()),
+    );
+    fixture.fails(&drive, false);
+    until("the findings are cleared", SOON, || {
         volume_health("a", 0).filter(Vec::is_empty)
     });
-    stage.end();
+    fixture.end();
 }
 
 #[test]
 #[ignore = "in a cluster: scripts/test kubernetes"]
 fn an_older_kubelet_makes_a_pod_event_of_the_volume_condition() {
-    let (stage, drive) = Stage::with_a_pod(As::Filesystem);
-    let as_it_was = AsItWas;
+    let (fixture, drive) = Fixture::with_a_pod(As::Filesystem);
+    let as_it_was = RestoreKubelet;
     restart_kubelet(&["--release", OLDER]);
-    let version = get(&format!("node/{}", lab::NODE)).and_then(|node| {
+    let version = get(&format!("node/{}", cluster::NODE)).and_then(|node| {
         Some(
             node["status"]["nodeInfo"]["kubeletVersion"]
                 .as_str()?
@@ -158,9 +161,9 @@ fn an_older_kubelet_makes_a_pod_event_of_the_volume_condition() {
         )
     });
     assert_eq!(version, Some(format!("v{OLDER}")));
-    stage.fails(&drive, true);
-    let told = || {
-        let said = kubectl(&[
+    fixture.fails(&drive, true);
+    let event = || {
+        let text = kubectl(&[
             "get",
             "events",
             "--field-selector",
@@ -168,12 +171,12 @@ fn an_older_kubelet_makes_a_pod_event_of_the_volume_condition() {
             "-o",
             "jsonpath={.items[*].message}",
         ]);
-        Some(said).filter(|said| !said.is_empty())
+        Some(text).filter(|text| !text.is_empty())
     };
-    let told = until("its event tells of the drive", SOON, told);
+    let event = until("the pod event names the drive", SOON, event);
     assert!(
-        told.contains(&drive.ata.serial) || told.contains("DriveFailing"),
-        "{told}"
+        event.contains(&drive.ata.serial) || event.contains("DriveFailing"),
+        "{event}"
     );
     assert!(
         metric(
@@ -182,12 +185,12 @@ fn an_older_kubelet_makes_a_pod_event_of_the_volume_condition() {
         )
         .is_some_and(|bytes| bytes > 0.0)
     );
-    stage.fails(&drive, false);
+    fixture.fails(&drive, false);
     drop(as_it_was);
     until("a kubelet of today finds nothing wrong", SOON, || {
         volume_health("a", 0)
-            .is_none_or(|told| told.is_empty())
+            .is_none_or(|conditions| conditions.is_empty())
             .then_some(())
     });
-    stage.end();
+    fixture.end();
 }

@@ -1,13 +1,13 @@
-//! Volumes of the pool and given ones, from the claim to what the kubelet shows of them, while
-//! something below fails and heals.
+//! Pool volumes and static volumes, from the claim to what the kubelet shows, while something below
+//! fails and recovers.
 
 use serde_json::json;
 
 use crate::claims::{
     As, Condition, DRIVER, claim, given, is_running, pod, restarts, storage_health, volume_health,
 };
-use crate::lab::{self, PATIENCE, SOON, apply, kubectl, metric, until};
-use crate::stage::{CLASS, Stage};
+use crate::cluster::{self, SOON, TIME_LIMIT, apply, kubectl, metric, until};
+use crate::fixture::{CLASS, Fixture};
 use crate::support::Mode;
 use crate::support::fuse::Fault;
 
@@ -17,7 +17,7 @@ fn has(conditions: &[Condition], status: &str, reason: &str) -> bool {
         .any(|condition| condition.status == status && condition.reason == reason)
 }
 
-/// A pod's volume that was ill and is not any more keeps its entry, without conditions.
+/// A pod's volume that has recovered keeps its entry, without conditions.
 fn is_healed(pod: &str) -> Option<()> {
     volume_health(pod, 0).filter(Vec::is_empty).map(drop)
 }
@@ -25,7 +25,7 @@ fn is_healed(pod: &str) -> Option<()> {
 #[test]
 #[ignore = "in a cluster: scripts/test kubernetes"]
 fn a_claim_of_the_pool_becomes_a_volume_that_shows_its_drives_smart_failure_until_it_is_over() {
-    let (stage, drive) = Stage::with_a_pod(As::Filesystem);
+    let (fixture, drive) = Fixture::with_a_pod(As::Filesystem);
     let of_claim = ["namespace=\"default\"", "persistentvolumeclaim=\"a\""];
     for name in [
         "capacity_bytes",
@@ -45,8 +45,8 @@ fn a_claim_of_the_pool_becomes_a_volume_that_shows_its_drives_smart_failure_unti
         capacity < f64::from(64 << 20),
         "the volume has {capacity} bytes, more than its claim: it is its pool that is measured"
     );
-    until("health was asked for", SOON, || {
-        asked("NodeGetVolumeHealth").filter(|asked| *asked >= 1.0)
+    until("health was requested", SOON, || {
+        call_count("NodeGetVolumeHealth").filter(|count| *count >= 1.0)
     });
     assert_eq!(
         (volume_health("a", 0), storage_health(DRIVER)),
@@ -54,48 +54,54 @@ fn a_claim_of_the_pool_becomes_a_volume_that_shows_its_drives_smart_failure_unti
         "nothing is wrong yet"
     );
 
-    stage.fails(&drive, true);
-    let told = until("the pod's volume says that its drive fails", SOON, || {
-        volume_health("a", 0).filter(|conditions| has(conditions, "Degraded", "DriveFailing"))
-    });
-    assert!(
-        told.iter().all(|condition| !condition.message.is_empty()),
-        "{told:?}"
+    fixture.fails(&drive, true);
+    let conditions = until(
+        "the volume health of the pod shows the drive failure",
+        SOON,
+        || volume_health("a", 0).filter(|conditions| has(conditions, "Degraded", "DriveFailing")),
     );
-    until("the node's storage says so", SOON, || {
-        Some(storage_health(DRIVER)).filter(|told| !told.is_empty())
+    assert!(
+        conditions
+            .iter()
+            .all(|condition| !condition.message.is_empty()),
+        "{conditions:?}"
+    );
+    until("the storage health of the node shows it", SOON, || {
+        Some(storage_health(DRIVER)).filter(|conditions| !conditions.is_empty())
     });
     let shown = [
         "driver_name=\"csi.diskvitals.io\"",
         "status=\"StorageDegraded\"",
     ];
-    until("the kubelet counts it", SOON, || {
-        metric("csi_node_storage_health_status", &shown)
-    });
+    until(
+        "the storage health is in the metrics of the kubelet",
+        SOON,
+        || metric("csi_node_storage_health_status", &shown),
+    );
 
-    stage.fails(&drive, false);
-    until("it is over", SOON, || is_healed("a"));
+    fixture.fails(&drive, false);
+    until("the findings are cleared", SOON, || is_healed("a"));
     until("also of the node's storage", SOON, || {
         storage_health(DRIVER).is_empty().then_some(())
     });
     assert_eq!(restarts("a"), Some(0));
-    its_provisioner_makes_volumes_of_nobody_else();
-    stage.end();
+    the_provisioner_cannot_create_volumes_of_other_drivers();
+    fixture.end();
 }
 
-/// What the provisioner's token could do without the chart's policy: any folder of any node as a
-/// volume.
-fn its_provisioner_makes_volumes_of_nobody_else() {
+/// Without the chart's policy the provisioner's token could create a volume from any directory of
+/// any node.
+fn the_provisioner_cannot_create_volumes_of_other_drivers() {
     let account = format!(
         "system:serviceaccount:{}:diskvitals-shim",
-        crate::stage::NAMESPACE
+        crate::fixture::NAMESPACE
     );
     let volume = |source: serde_json::Value| {
         let mut volume = json!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "theirs"},
             "spec": {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"]}});
         let spec = volume["spec"].as_object_mut().expect("an object");
         spec.extend(source.as_object().expect("an object").clone());
-        lab::try_kubectl(
+        cluster::try_kubectl(
             &["--as", &account, "create", "--dry-run=server", "-f", "-"],
             &volume.to_string(),
         )
@@ -113,8 +119,8 @@ fn its_provisioner_makes_volumes_of_nobody_else() {
     volume(json!({"csi": {"driver": DRIVER, "volumeHandle": "1"}})).expect("its own it may make");
 }
 
-/// How often the kubelet has called so on our driver.
-fn asked(method: &str) -> Option<f64> {
+/// How often the kubelet has called this method of our driver.
+fn call_count(method: &str) -> Option<f64> {
     metric(
         "csi_operations_seconds_count",
         &[
@@ -127,17 +133,17 @@ fn asked(method: &str) -> Option<f64> {
 #[test]
 #[ignore = "in a cluster: scripts/test kubernetes"]
 fn device_errors_below_a_static_volume_are_shown_in_its_pod_and_clear() {
-    let mut stage = Stage::new();
-    let (disk, served) = stage.failing_disk("disk", 64);
-    stage.configure(&format!(
+    let mut fixture = Fixture::new();
+    let (disk, served) = fixture.failing_disk("disk", 64);
+    fixture.configure(&format!(
         "[[static]]\nname = \"disk-1\"\ndevice = \"{}\"\n",
         disk.device.display()
     ));
-    stage.install(&json!({}));
+    fixture.install(&json!({}));
     let mut objects = given("a", DRIVER, "disk-1", As::Filesystem);
     objects.push(pod("a", &["a"], As::Filesystem));
     apply(&objects);
-    until("the pod runs", PATIENCE, || is_running("a").then_some(()));
+    until("the pod runs", TIME_LIMIT, || is_running("a").then_some(()));
     kubectl(&[
         "exec",
         "a",
@@ -150,61 +156,63 @@ fn device_errors_below_a_static_volume_are_shown_in_its_pod_and_clear() {
         "count=4",
         "conv=fsync",
     ]);
-    stage.served(served).fault(vec![Fault::reads(0..1 << 40)]);
+    fixture.served(served).fault(vec![Fault::reads(0..1 << 40)]);
     std::fs::write("/proc/sys/vm/drop_caches", "3").expect("nothing is cached");
-    lab::try_kubectl(
+    cluster::try_kubectl(
         &["exec", "a", "--", "/usr/bin/busybox", "cat", "/data/0/file"],
         "",
     )
     .expect_err("it cannot be read");
-    let told = until("the pod's volume tells of the errors", SOON, || {
-        volume_health("a", 0).filter(|conditions| !conditions.is_empty())
-    });
+    let conditions = until(
+        "the volume health of the pod shows the errors",
+        SOON,
+        || volume_health("a", 0).filter(|conditions| !conditions.is_empty()),
+    );
     assert!(
         ["IoErrors", "DriveFailing"]
             .iter()
-            .any(|reason| has(&told, "Degraded", reason)),
-        "{told:?}"
+            .any(|reason| has(&conditions, "Degraded", reason)),
+        "{conditions:?}"
     );
-    stage.served(served).fault(Vec::new());
-    until("it is over", SOON, || is_healed("a"));
-    stage.end();
+    fixture.served(served).fault(Vec::new());
+    until("the findings are cleared", SOON, || is_healed("a"));
+    fixture.end();
 }
 
 #[test]
 #[ignore = "in a cluster: scripts/test kubernetes"]
 fn while_the_daemon_is_away_conditions_stay_as_they_were() {
-    let mut stage = Stage::new();
-    let drive = stage.sata(1, 2048).remove(0);
-    stage.pool_on(&drive.disk);
-    stage.fails(&drive, true);
-    stage.install(&json!({}));
+    let mut fixture = Fixture::new();
+    let drive = fixture.sata(1, 2048).remove(0);
+    fixture.pool_on(&drive.disk);
+    fixture.fails(&drive, true);
+    fixture.install(&json!({}));
     apply(&[
         claim("a", CLASS, "64Mi", As::Filesystem),
         pod("a", &["a"], As::Filesystem),
     ]);
     let before = until(
-        "the pod's volume says that its drive fails",
-        PATIENCE,
+        "the volume health of the pod shows the drive failure",
+        TIME_LIMIT,
         || volume_health("a", 0).filter(|conditions| has(conditions, "Degraded", "DriveFailing")),
     );
-    // Nowhere to run: its pod is taken away and none comes.
+    // No node matches: its pod is deleted and none is created.
     kubectl(&[
         "-n",
-        crate::stage::NAMESPACE,
+        crate::fixture::NAMESPACE,
         "patch",
         "daemonset",
         "diskvitals-daemon",
         "-p",
         NOWHERE,
     ]);
-    until("the daemon is gone", PATIENCE, || {
-        stage.ask(&["status"]).is_err().then_some(())
+    until("the daemon is gone", TIME_LIMIT, || {
+        fixture.ask(&["status"]).is_err().then_some(())
     });
-    let asked_before = asked("NodeGetVolumeHealth").expect("it was asked for");
-    // Two rounds at least of a driver that does not know.
-    until("health was asked for again", SOON, || {
-        asked("NodeGetVolumeHealth").filter(|asked| *asked >= asked_before + 2.0)
+    let count_before = call_count("NodeGetVolumeHealth").expect("it was requested");
+    // At least two rounds in which the driver does not know the health.
+    until("health was requested again", SOON, || {
+        call_count("NodeGetVolumeHealth").filter(|count| *count >= count_before + 2.0)
     });
     assert_eq!(
         volume_health("a", 0),
@@ -218,41 +226,41 @@ fn while_the_daemon_is_away_conditions_stay_as_they_were() {
     assert!(is_running("a"));
     kubectl(&[
         "-n",
-        crate::stage::NAMESPACE,
+        crate::fixture::NAMESPACE,
         "patch",
         "daemonset",
         "diskvitals-daemon",
         "-p",
         ANYWHERE,
     ]);
-    stage.is_ready();
-    until("the daemon is back", PATIENCE, || {
-        stage.ask(&["status"]).ok()
+    fixture.is_ready();
+    until("the daemon is back", TIME_LIMIT, || {
+        fixture.ask(&["status"]).ok()
     });
     assert_eq!(volume_health("a", 0), Some(before.clone()));
 
-    // And when it is killed: its container is started again.
+    // The same after a kill: its container is restarted.
     let started = || {
-        stage
+        fixture
             .ask(&["status"])
             .ok()
             .map(|status| status["started"].clone())
             .filter(|time| time.is_string())
     };
-    let first = started().expect("it says since when it runs");
-    let killed = lab::output(pkill(), "");
+    let first = started().expect("its start time");
+    let killed = cluster::output(pkill(), "");
     assert!(killed.status.success(), "{killed:?}");
-    until("another daemon answers", PATIENCE, || {
+    until("another daemon answers", TIME_LIMIT, || {
         started().filter(|time| *time != first)
     });
     assert_eq!(volume_health("a", 0), Some(before));
-    stage.fails(&drive, false);
-    until("it is over", SOON, || is_healed("a"));
-    stage.end();
+    fixture.fails(&drive, false);
+    until("the findings are cleared", SOON, || is_healed("a"));
+    fixture.end();
 }
 
 fn pkill() -> std::process::Command {
-    let mut pkill = lab::command("/usr/bin/pkill");
+    let mut pkill = cluster::command("/usr/bin/pkill");
     pkill.args(["--signal", "KILL", "--exact", "diskvitalsd"]);
     pkill
 }
@@ -263,41 +271,47 @@ const ANYWHERE: &str = r#"{"spec": {"template": {"spec": {"nodeSelector": {"nowh
 #[test]
 #[ignore = "in a cluster: scripts/test kubernetes"]
 fn a_raw_block_volume_shows_its_drives_smart_failure_until_it_is_over() {
-    let (stage, drive) = Stage::with_a_pod(As::Block);
-    stage.fails(&drive, true);
-    until("the pod's volume says that its drive fails", SOON, || {
-        volume_health("a", 0).filter(|conditions| has(conditions, "Degraded", "DriveFailing"))
-    });
-    stage.fails(&drive, false);
-    until("it is over", SOON, || is_healed("a"));
-    stage.end();
+    let (fixture, drive) = Fixture::with_a_pod(As::Block);
+    fixture.fails(&drive, true);
+    until(
+        "the volume health of the pod shows the drive failure",
+        SOON,
+        || volume_health("a", 0).filter(|conditions| has(conditions, "Degraded", "DriveFailing")),
+    );
+    fixture.fails(&drive, false);
+    until("the findings are cleared", SOON, || is_healed("a"));
+    fixture.end();
 }
 
 #[test]
 #[ignore = "in a cluster: scripts/test kubernetes"]
 fn a_volume_that_cannot_be_mounted_shows_its_cause_in_the_waiting_pod() {
-    let mut stage = Stage::new();
-    let (disk, served) = stage.failing_disk("disk", 64);
-    stage.configure(&format!(
+    let mut fixture = Fixture::new();
+    let (disk, served) = fixture.failing_disk("disk", 64);
+    fixture.configure(&format!(
         "[[static]]\nname = \"disk-1\"\ndevice = \"{}\"\n",
         disk.device.display()
     ));
-    stage.install(&json!({}));
-    stage.served(served).set(Mode::Fail);
+    fixture.install(&json!({}));
+    fixture.served(served).set(Mode::Fail);
     std::fs::write("/proc/sys/vm/drop_caches", "3").expect("nothing is cached");
     let mut objects = given("a", DRIVER, "disk-1", As::Filesystem);
     objects.push(pod("a", &["a"], As::Filesystem));
     apply(&objects);
-    let told = until("the waiting pod's volume says what is wrong", SOON, || {
-        volume_health("a", 0).filter(|conditions| !conditions.is_empty())
-    });
+    let conditions = until(
+        "the volume health of the waiting pod shows the cause",
+        SOON,
+        || volume_health("a", 0).filter(|conditions| !conditions.is_empty()),
+    );
     assert!(
-        told.iter().all(|condition| !condition.message.is_empty()),
-        "{told:?}"
+        conditions
+            .iter()
+            .all(|condition| !condition.message.is_empty()),
+        "{conditions:?}"
     );
     assert!(!is_running("a"));
-    stage.served(served).set(Mode::Pass);
-    until("the pod runs", PATIENCE, || is_running("a").then_some(()));
-    until("it is over", SOON, || is_healed("a"));
-    stage.end();
+    fixture.served(served).set(Mode::Pass);
+    until("the pod runs", TIME_LIMIT, || is_running("a").then_some(()));
+    until("the findings are cleared", SOON, || is_healed("a"));
+    fixture.end();
 }

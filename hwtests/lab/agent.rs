@@ -10,16 +10,17 @@ use serde_json::{Value, json};
 use crate::lab::json_socket::JsonSocket;
 use crate::lab::pause;
 
-/// An answer of the agent itself; it works in the guest's user space, which may starve.
-const PATIENCE: Duration = Duration::from_secs(150);
+/// The limit for an answer of the agent itself; it runs in the guest's user space, which may
+/// starve.
+const TIME_LIMIT: Duration = Duration::from_secs(150);
 
 pub struct Agent {
     path: PathBuf,
     socket: JsonSocket,
     synced: u64,
-    /// Of the last question. The agent repeats it in the answer (QMP's `id`): one that comes too
-    /// late is not taken for the next question's.
-    asked: u64,
+    /// The number of the last request. The agent repeats it in its answer (QMP's `id`), so that a
+    /// late answer is not mistaken for the next one.
+    requests: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -32,26 +33,26 @@ pub struct Output {
 
 impl Agent {
     pub fn connect(path: &Path) -> Result<Agent, String> {
-        let socket = JsonSocket::connect(path, PATIENCE)
+        let socket = JsonSocket::connect(path, TIME_LIMIT)
             .map_err(|error| format!("connecting to the agent's port: {error}"))?;
         Ok(Agent {
             path: path.to_owned(),
             socket,
             synced: 0,
-            asked: 0,
+            requests: 0,
         })
     }
 
-    /// True when the agent answers within `within`. What is sent before it runs is kept or lost, as
-    /// the port likes: each question has its number.
+    /// True when the agent answers within `within`. A request that is sent before it runs may be
+    /// kept or lost by the port: each request has its number.
     pub fn answers(&mut self, within: Duration) -> bool {
         self.synced += 1;
         let number = self.synced;
-        let asked = self
+        let answer = self
             .socket
             .send(&json!({ "execute": "guest-sync", "arguments": { "id": number } }));
         let deadline = Instant::now() + within;
-        if asked.is_ok() {
+        if answer.is_ok() {
             loop {
                 match self
                     .socket
@@ -72,13 +73,13 @@ impl Agent {
     }
 
     fn ask(&mut self, command: &str, arguments: Value) -> Result<Value, String> {
-        self.asked += 1;
-        let number = self.asked;
+        self.requests += 1;
+        let number = self.requests;
         let question = json!({ "execute": command, "arguments": arguments, "id": number });
         self.socket
             .send(&question)
             .map_err(|error| format!("{command}: {error}"))?;
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIME_LIMIT;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             let mut answer = self

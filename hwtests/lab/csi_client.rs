@@ -1,5 +1,5 @@
-//! What the kubelet asks of a CSI driver, from a command line in the guest: this same program,
-//! copied there (`lab csi-client SOCKET CALL …`).
+//! The kubelet's requests to a CSI driver, from a command line in the guest. It is this same
+//! program, copied there (`lab csi-client SOCKET CALL …`).
 //!
 //! One call, one line of JSON: `{"ok": …}`, or `{"error": …}` with the gRPC code.
 
@@ -29,12 +29,12 @@ pub fn main(arguments: &[String]) -> ExitCode {
 }
 
 async fn call(arguments: &[String]) -> Result<Value, Status> {
-    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let [socket, words @ ..] = words.as_slice() else {
+    let parts: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let [socket, parts @ ..] = parts.as_slice() else {
         return Err(Status::invalid_argument("no socket"));
     };
     let csi = Csi::new(Path::new(socket));
-    match *words {
+    match *parts {
         ["create", name, kind, bytes] => {
             let made = csi
                 .create_with(
@@ -68,8 +68,8 @@ async fn call(arguments: &[String]) -> Result<Value, Status> {
             .await
             .map(Value::from),
         ["health", handle] => {
-            let told = csi.health(handle).await?;
-            Ok(told
+            let entries = csi.health(handle).await?;
+            Ok(entries
                 .iter()
                 .map(|entry| {
                     entry_json(entry.status().as_str_name(), &entry.reason, &entry.message)
@@ -77,15 +77,15 @@ async fn call(arguments: &[String]) -> Result<Value, Status> {
                 .collect())
         }
         ["storage"] => {
-            let told = csi.storage().await?;
-            Ok(told
+            let entries = csi.storage().await?;
+            Ok(entries
                 .iter()
                 .map(|entry| {
                     entry_json(entry.status().as_str_name(), &entry.reason, &entry.message)
                 })
                 .collect())
         }
-        _ => Err(Status::invalid_argument(format!("no such call: {words:?}"))),
+        _ => Err(Status::invalid_argument(format!("no such call: {parts:?}"))),
     }
 }
 

@@ -1,5 +1,5 @@
-//! diskvitalsd in the guest: installed as an admin does it (scripts/install), run by systemd as
-//! shipped, asked with its own command line.
+//! diskvitalsd in the guest: installed as an administrator does (scripts/install), run by systemd
+//! as shipped, queried with its own command line.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,8 +9,8 @@ use serde_json::Value;
 
 use crate::lab::guest::Guest;
 
-/// Short intervals where a scenario would wait for them otherwise. Not `reconcile_interval`: that
-/// drives come and go must be told by udev's events.
+/// Short intervals where a scenario would wait for them. `reconcile_interval` keeps its default:
+/// drives that appear and disappear must be noticed through udev's events.
 const CONFIG: &str = r#"
 [probes]
 interval = "2s"
@@ -24,14 +24,13 @@ timeout = "20s"
 nvme_events = true
 "#;
 
-/// A line of its own, taken in only by a build that knows it. With it, what was suspect is quiet
-/// again within a scenario's time.
+/// Short quiet periods, so that suspect drives recover within a scenario. Added separately.
 const QUIET_SOON: &str = "[errors]\nquiet_after = \"20s\"\n";
 
 const CONFIG_FILE: &str = "/etc/diskvitals/diskvitals.toml";
 
-/// Below `share`, everything that `scripts/install` puts on a host. Debug information stays here:
-/// it would be locked in the guest's memory.
+/// Below `share`, everything that `scripts/install` puts on a host, without debug information,
+/// which would be locked in the guest's memory.
 #[expect(clippy::disallowed_methods, reason = "the script under test")]
 pub fn install_into(share: &Path) {
     let root = share.join("root");
@@ -61,34 +60,34 @@ pub fn install_into(share: &Path) {
 }
 
 impl Guest {
-    /// Installs and starts it, and lets the guest tell what happens: its kernel log and the
-    /// daemon's watch.
+    /// Installs and starts it, and streams the guest's kernel log and the output of the daemon's
+    /// watch.
     pub fn start_daemon(&mut self) {
         install_into(&self.share());
-        // The agent may answer before the shared folder is there.
-        self.must("systemctl start lab.mount && udevadm settle --timeout=120");
-        self.must("cp -a /lab/root/. /");
-        self.must(&format!("cat > {CONFIG_FILE} <<'END'{CONFIG}END"));
-        // cat reads one record at a time; a ring that ran over ends it, and it begins anew at what
-        // is left.
+        // The agent may answer before the shared directory is mounted.
+        self.expect_ok("systemctl start lab.mount && udevadm settle --timeout=120");
+        self.expect_ok("cp -a /lab/root/. /");
+        self.expect_ok(&format!("cat > {CONFIG_FILE} <<'END'{CONFIG}END"));
+        // cat reads one record at a time; a ring buffer that overflows ends it, and it restarts at
+        // the oldest record that is left.
         for (unit, command) in [
             ("lab-kmsg", "cat /dev/kmsg"),
             ("lab-watch", "/usr/local/bin/diskvitals watch -o json"),
         ] {
             let port = unit.replace('-', ".");
-            self.must(&format!(
+            self.expect_ok(&format!(
                 "systemd-run -q --unit={unit} -p Restart=always -p RestartSec=1 -p StartLimitIntervalSec=0 \
                  /bin/sh -c 'exec {command} > /dev/virtio-ports/{port}'"
             ));
         }
-        self.must("systemd-sysusers diskvitals.conf && systemd-tmpfiles --create diskvitals.conf && systemctl daemon-reload");
-        // The unit is of Type=notify: start returns when the daemon has said that it is ready.
-        self.must("systemctl start diskvitalsd");
+        self.expect_ok("systemd-sysusers diskvitals.conf && systemd-tmpfiles --create diskvitals.conf && systemctl daemon-reload");
+        // The unit is of Type=notify: start returns when the daemon has reported that it is ready.
+        self.expect_ok("systemctl start diskvitalsd");
     }
 
-    /// Quiet times are short from now on.
+    /// Quiet periods are short from now on.
     pub fn quiet_soon(&mut self) {
-        self.must(&format!(
+        self.expect_ok(&format!(
             "cat >> {CONFIG_FILE} <<'END'\n{QUIET_SOON}END\nsystemctl reload diskvitalsd"
         ));
     }
@@ -111,7 +110,7 @@ impl Guest {
             .unwrap_or_else(|error| panic!("{error}"))
     }
 
-    fn must(&mut self, command: &str) -> String {
+    fn expect_ok(&mut self, command: &str) -> String {
         let output = self.shell(command);
         assert!(
             output.status == 0,

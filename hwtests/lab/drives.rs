@@ -1,5 +1,5 @@
-//! The drives of the guest: what QEMU is told of each, how each is addressed in the guest, and the
-//! id that diskvitals must give it.
+//! The drives of the guest: QEMU's options for each, its address in the guest, and the id that
+//! diskvitals must give it.
 
 use serde_json::{Value, json};
 
@@ -21,21 +21,21 @@ pub enum Bus {
 
 #[derive(Clone, Copy, Debug)]
 pub struct Drive {
-    /// QEMU's names are made of it: the block node, `f-` + it for the file beneath, `d-` + it for
-    /// the device.
+    /// The base of QEMU's names: the block node, `f-` + it for the file below, `d-` + it for the
+    /// device.
     pub node: &'static str,
     pub bus: Bus,
     pub serial: &'static str,
     /// The last two digits of its WWN; 0 for buses that have none.
     wwn: u8,
-    /// What diskvitals calls it.
+    /// The id that diskvitals must give it.
     pub id: &'static str,
 }
 
 pub const SIZE_MIB: u64 = 320;
 
-/// Free root ports and USB ports for what returns at another place: root port 9, USB port 4, SCSI
-/// targets from 20.
+/// Free root ports and USB ports for drives that return in another slot: root port 9, USB port 4,
+/// SCSI targets from 20.
 pub const NVME_PORTS: u8 = 12;
 
 const fn nvme(node: &'static str, port: u8, serial: &'static str, id: &'static str) -> Drive {
@@ -69,7 +69,7 @@ pub const NVME_PULLED: Drive = nvme("nv0", 0, "NVSER0001", "QEMU_NVMe_Ctrl_NVSER
 pub const NVME_MEDIUM: Drive = nvme("nv1", 1, "NVSER0002", "QEMU_NVMe_Ctrl_NVSER0002");
 pub const NVME_SLOW: Drive = nvme("nv2", 2, "NVSER0003", "QEMU_NVMe_Ctrl_NVSER0003");
 pub const NVME_METADATA: Drive = nvme("nv3", 3, "NVSER0004", "QEMU_NVMe_Ctrl_NVSER0004");
-/// The scenarios about what a drive says of itself; only of NVMe does QEMU emulate enough.
+/// For the scenarios about SMART; QEMU emulates enough of it only for NVMe.
 pub const NVME_WARNS: Drive = nvme("nv4", 4, "NVSER0005", "QEMU_NVMe_Ctrl_NVSER0005");
 pub const NVME_TORN: Drive = nvme("nv5", 5, "NVSER0006", "QEMU_NVMe_Ctrl_NVSER0006");
 pub const NVME_HANGS: Drive = nvme("nv6", 6, "NVSER0007", "QEMU_NVMe_Ctrl_NVSER0007");
@@ -162,7 +162,7 @@ pub const SCSI_FORGOTTEN: Drive = disk(
     0x19,
     "naa.5000c50000000019",
 );
-/// Filesystem checks: two for a volume group, and one by itself.
+/// Filesystem checks: two for a volume group, and one alone.
 pub const CHECKED_A: Drive = disk(
     "sc9",
     Bus::Scsi(9),
@@ -191,7 +191,7 @@ pub const CHECKED_FROZEN: Drive = disk(
     0x1d,
     "naa.5000c5000000001d",
 );
-/// Nothing is ever done to it: the innocent one on the same adapter.
+/// Never broken: the control on the same adapter.
 pub const SCSI_INNOCENT: Drive = disk(
     "sc7",
     Bus::Scsi(7),
@@ -251,12 +251,12 @@ impl Drive {
         format!("d-{}", self.node)
     }
 
-    /// The node of the file beneath; faults go between the two.
+    /// The node of the file below; faults are inserted between the two.
     pub fn file_node(&self) -> String {
         format!("f-{}", self.node)
     }
 
-    /// As `-device` and `device_add` take it, at `bus`: its own place, or another one when it
+    /// As `-device` and `device_add` take it, at `bus`: its own slot, or another one when it
     /// returns.
     pub fn properties(&self, bus: Bus) -> Value {
         let mut device =
@@ -281,7 +281,7 @@ impl Drive {
         };
         merge(&mut device, more);
         if self.wwn > 0 {
-            // Errors go to the guest; QEMU's default stops it for some.
+            // Errors are passed to the guest; QEMU's default pauses it for some.
             merge(
                 &mut device,
                 json!({ "wwn": 0x5000_c500_0000_0000_u64 + u64::from(self.wwn), "rerror": "report", "werror": "report" }),

@@ -1,5 +1,5 @@
-//! Faults of the hardware, made by QEMU while the guest runs. Each is undone by name, so that a
-//! scenario says when a drive is well again.
+//! Hardware faults that QEMU injects while the guest runs. Each is undone explicitly, so that a
+//! scenario decides when a drive works again.
 
 use serde_json::json;
 
@@ -51,7 +51,7 @@ impl Guest {
         );
     }
 
-    /// The drive takes so long for each request that the kernel gives it up. 0 ends it.
+    /// Delays each request so long that the kernel aborts it. 0 removes the delay.
     pub fn throttle(&mut self, drive: &Drive, bytes_per_second: u64) {
         let none = json!({ "bps_rd": 0, "bps_wr": 0, "iops": 0, "iops_rd": 0, "iops_wr": 0 });
         let mut arguments = json!({ "id": drive.device_id(), "bps": bytes_per_second });
@@ -61,8 +61,8 @@ impl Guest {
         self.qmp.run("block_set_io_throttle", arguments);
     }
 
-    /// An NVMe controller's critical_warning (NVM Express Base 2.0, figure 207). Bits that are new
-    /// are announced, where the host has asked for it.
+    /// An NVMe controller's critical_warning (NVM Express Base 2.0, figure 207). New bits are
+    /// announced if the host has enabled that.
     pub fn critical_warning(&mut self, drive: &Drive, bits: u8) {
         let path = format!("/machine/peripheral/{}", drive.device_id());
         self.qmp.run(

@@ -1,5 +1,5 @@
 //! The guest: QEMU with all the drives, booted straight into the kernel. It never outlives this
-//! process: killed when dropped, and by the kernel when this process dies in whatever way.
+//! process: it is killed when dropped, and by the kernel when this process dies.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -11,33 +11,33 @@ use tempfile::TempDir;
 
 use crate::lab::agent::Agent;
 use crate::lab::drives::{self, Drive};
-use crate::lab::lines::Lines;
+use crate::lab::line_stream::Lines;
 use crate::lab::pause;
 use crate::lab::qmp::Qmp;
 
 /// Under software emulation on a busy machine. Ten to thirty seconds are usual.
 const BOOT: Duration = Duration::from_secs(300);
-/// Where /dev/kvm is there and does not work, the guest stands still or QEMU ends.
+/// Where /dev/kvm exists and does not work, the guest hangs or QEMU ends.
 const BOOT_WITH_KVM: Duration = Duration::from_secs(45);
 
 pub struct Guest {
     qemu: Qemu,
     pub qmp: Qmp,
     pub agent: Agent,
-    /// What the guest writes into its port `lab.kmsg`.
+    /// Lines that the guest writes to its port `lab.kmsg`.
     pub kernel_log: Lines,
-    /// What the guest writes into its port `lab.watch`.
+    /// Lines that the guest writes to its port `lab.watch`.
     pub watch: Lines,
-    /// Images, sockets, the console, and the folder that the guest has at /lab.
+    /// Images, sockets, the console, and the directory that the guest mounts at /lab.
     dir: TempDir,
     pub accelerator: &'static str,
     pub booted_in: Duration,
 }
 
 impl Guest {
-    /// `built` is what `build-guest` made.
+    /// `built` is the output of `build-guest`.
     pub fn boot(built: &Path, scratch: &Path) -> Guest {
-        // Whether KVM works is known after one boot with it, until the host boots anew.
+        // Whether KVM works is known after one boot with it, and remembered until the host reboots.
         let verdict = scratch.join("kvm");
         let this_boot =
             std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
@@ -66,11 +66,12 @@ impl Guest {
             .expect("a folder for the guest");
         std::fs::create_dir(dir.path().join("share")).expect("the shared folder");
         let qemu = Qemu(spawn(built, dir.path(), accelerator));
-        // Kept open: its folder goes with the guest.
-        let mut said = std::fs::File::open(dir.path().join("qemu.err")).expect("QEMU's words");
+        // Kept open: its directory is removed with the guest.
+        let mut errors =
+            std::fs::File::open(dir.path().join("qemu.err")).expect("the error output of QEMU");
         Guest::reach(qemu, dir, accelerator, started + within).map_err(|why| {
             let mut text = String::new();
-            let _ = said.read_to_string(&mut text);
+            let _ = errors.read_to_string(&mut text);
             format!("{why}\n{text}")
         })
     }
@@ -110,19 +111,19 @@ impl Guest {
         Ok(guest)
     }
 
-    /// The folder that the guest has at /lab.
+    /// The directory that the guest mounts at /lab.
     pub fn share(&self) -> PathBuf {
         self.dir.path().join("share")
     }
 
-    /// The last lines of the console: what there is when not even the agent answers.
+    /// The last lines of the console, for when not even the agent answers.
     pub fn console(&self, lines: usize) -> String {
         let text = read(&self.dir.path().join("console.log"));
         let all: Vec<&str> = text.lines().collect();
         all[all.len().saturating_sub(lines)..].join("\n")
     }
 
-    /// The folder stays after this, for a person to look into.
+    /// Keeps the directory for an inspection.
     pub fn keep(&mut self) -> &Path {
         self.dir.disable_cleanup(true);
         self.dir.path()
@@ -142,7 +143,7 @@ impl Qemu {
 
 impl Drop for Qemu {
     fn drop(&mut self) {
-        // Nothing of the guest is worth a shutdown: its disks are thrown away.
+        // The guest needs no shutdown: its disks are discarded.
         if let Err(error) = self.0.kill().and_then(|()| self.0.wait()) {
             eprintln!("ending QEMU: {error}");
         }

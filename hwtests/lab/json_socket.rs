@@ -1,4 +1,4 @@
-//! One JSON value a line over a unix socket: what QMP and the guest's agent both speak.
+//! One JSON value per line over a unix socket, as QMP and the guest agent use it.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -11,12 +11,12 @@ use crate::lab::pause;
 
 pub struct JsonSocket {
     stream: UnixStream,
-    /// Received and not yet a whole line.
+    /// Received, and not yet a complete line.
     pending: Vec<u8>,
 }
 
 impl JsonSocket {
-    /// QEMU makes the socket a moment after it was started.
+    /// QEMU creates the socket a moment after its start.
     pub fn connect(path: &Path, within: Duration) -> io::Result<JsonSocket> {
         let deadline = Instant::now() + within;
         loop {
@@ -39,13 +39,13 @@ impl JsonSocket {
         self.stream.write_all(&line)
     }
 
-    /// The next value. After `TimedOut` the connection is as good as before: half a line is kept.
+    /// The next value. The connection is still usable after `TimedOut`: a partial line is kept.
     pub fn receive(&mut self, within: Duration) -> io::Result<Value> {
         let deadline = Instant::now() + within;
         loop {
             if let Some(end) = self.pending.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = self.pending.drain(..=end).collect();
-                // The agent puts 0xff before the answer to the first request after a reset.
+                // The agent sends 0xff before the answer to the first request after a reset.
                 let text: Vec<u8> = line.into_iter().filter(|byte| *byte != 0xff).collect();
                 if text.trim_ascii().is_empty() {
                     continue;

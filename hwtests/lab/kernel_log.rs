@@ -1,7 +1,7 @@
 //! The guest's kernel log as it came through the port: raw records of /dev/kmsg
 //! (Documentation/ABI/testing/dev-kmsg).
 
-use crate::lab::lines::Lines;
+use crate::lab::line_stream::Lines;
 
 /// The texts of the records that came after `mark`, without those of user space. Line breaks within
 /// a record are `\n` here.

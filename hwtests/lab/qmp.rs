@@ -1,5 +1,5 @@
-//! QMP (docs/interop/qmp-spec in QEMU): the hand on the hardware. A refused command ends the
-//! scenario: it is the scenario's mistake.
+//! QMP (docs/interop/qmp-spec in QEMU) controls the guest's hardware. A refused command ends the
+//! scenario, because the scenario is wrong.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::lab::json_socket::JsonSocket;
 
 /// QEMU answers at once; under software emulation on a busy machine not always.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 pub struct Qmp {
     socket: JsonSocket,
@@ -17,12 +17,12 @@ pub struct Qmp {
 }
 
 impl Qmp {
-    /// Fails when QEMU ends meanwhile, as it does where an accelerator does not work.
+    /// Fails when QEMU ends in the meantime, as it does where an accelerator does not work.
     pub fn connect(path: &Path) -> Result<Qmp, String> {
-        let mut socket = JsonSocket::connect(path, PATIENCE)
+        let mut socket = JsonSocket::connect(path, TIME_LIMIT)
             .map_err(|error| format!("connecting to QMP: {error}"))?;
         socket
-            .receive(PATIENCE)
+            .receive(TIME_LIMIT)
             .map_err(|error| format!("QMP's greeting: {error}"))?;
         let mut qmp = Qmp {
             socket,
@@ -44,7 +44,7 @@ impl Qmp {
         loop {
             let mut answer = self
                 .socket
-                .receive(PATIENCE)
+                .receive(TIME_LIMIT)
                 .map_err(|error| error.to_string())?;
             if let Some(value) = answer.get_mut("return") {
                 return Ok(value.take());
@@ -56,11 +56,11 @@ impl Qmp {
         }
     }
 
-    /// Takes a device out and waits until the guest has let it go.
+    /// Removes a device and waits until the guest has released it.
     pub fn unplug(&mut self, id: &str) {
         self.events.clear();
         self.run("device_del", json!({ "id": id }));
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIME_LIMIT;
         let gone =
             |event: &Value| event["event"] == "DEVICE_DELETED" && event["data"]["device"] == id;
         while !self.events.iter().any(gone) {

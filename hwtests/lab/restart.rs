@@ -1,20 +1,20 @@
-//! The daemon dies in the middle: what it knew is known after its restart, and the kernel's records
-//! are counted once.
+//! The daemon is killed: its knowledge survives the restart, and the kernel's records are counted
+//! once.
 
 use serde_json::Value;
 
-use crate::lab::bench::{BAD, Bench, Evidence, Expected};
+use crate::lab::context::{BAD, Context, Evidence, Expected};
 use crate::lab::drives::{self, Bus};
 use crate::lab::faults::Error;
 
-fn sigkill(bench: &mut Bench) {
-    let restarts = bench.sh("systemctl show -P NRestarts diskvitalsd");
-    bench.sh("systemctl kill -s KILL diskvitalsd");
-    bench.until(
-        "systemd has started it again, and it has its full picture",
-        |bench| {
-            let again = bench.sh("systemctl show -P NRestarts diskvitalsd") != restarts;
-            let node = bench.guest.ask("status").ok()?;
+fn sigkill(context: &mut Context) {
+    let restarts = context.sh("systemctl show -P NRestarts diskvitalsd");
+    context.sh("systemctl kill -s KILL diskvitalsd");
+    context.until(
+        "systemd has restarted the daemon, and its snapshot is complete",
+        |context| {
+            let again = context.sh("systemctl show -P NRestarts diskvitalsd") != restarts;
+            let node = context.guest.ask("status").ok()?;
             (again && node["settled"] == true).then_some(())
         },
     );
@@ -29,105 +29,105 @@ fn kept(before: &Value, after: &Value) {
     }
 }
 
-pub fn killed_in_the_middle(bench: &mut Bench) {
+pub fn killed_between_errors(context: &mut Context) {
     let drive = drives::SCSI_RESTART;
-    let name = bench.kernel_name(&drive);
+    let name = context.kernel_name(&drive);
 
-    // Errors before and after: what the log holds is counted, once.
+    // Errors before and after the restart: the log's records are counted once.
     let sectors: Vec<u64> = (0..8).map(|number| 300_000 + number * 800).collect();
-    bench.guest.fail_reads(&drive, Error::Medium, &sectors);
+    context.guest.fail_reads(&drive, Error::Medium, &sectors);
     let record = format!("critical medium error, dev {name}, sector ");
     for sector in &sectors[..4] {
-        assert!(!bench.read_sector(&drive.link(), *sector));
+        assert!(!context.read_sector(&drive.link(), *sector));
     }
     let (first, of_the_disk) = (format!("{record}{} ", sectors[0]), format!("[{name}] "));
     let evidence = Evidence::Record(&[&first, &of_the_disk]);
-    let before = bench.expect(&Expected {
+    let before = context.expect(&Expected {
         subject: drive.id,
         reason: "MediaErrors",
         severity: BAD,
         evidence,
     });
-    // These come while it is dead, or while it starts.
-    bench.sh("systemctl kill -s KILL diskvitalsd");
+    // These occur while the daemon is down or starting.
+    context.sh("systemctl kill -s KILL diskvitalsd");
     for sector in &sectors[4..] {
-        assert!(!bench.read_sector(&drive.link(), *sector));
-        bench.record(&[&format!("{record}{sector} ")]);
+        assert!(!context.read_sector(&drive.link(), *sector));
+        context.record(&[&format!("{record}{sector} ")]);
     }
-    bench.until("it has its full picture again", |bench| {
-        bench
+    context.until("a complete snapshot after the restart", |context| {
+        context
             .guest
             .ask("status")
             .ok()
             .filter(|node| node["settled"] == true)
     });
     // Each of these records ends an incident of its own.
-    let told = bench
+    let counted = context
         .records()
         .iter()
         .filter(|text| text.contains(&record))
         .count()
         .to_string();
-    bench.until("every incident is counted, once", |bench| {
-        let seen = bench.guest.ask(&format!("drive {}", drive.id)).ok()?;
-        let media = seen["errors"]
+    context.until("every incident is counted, once", |context| {
+        let found = context.guest.ask(&format!("drive {}", drive.id)).ok()?;
+        let media = found["errors"]
             .as_array()?
             .iter()
             .find(|tally| tally["class"] == "medium")?
             .clone();
-        (media["incidents"] == told).then_some(())
+        (media["incidents"] == counted).then_some(())
     });
-    let after = bench
+    let after = context
         .active(drive.id, "MediaErrors")
         .expect("the finding is kept");
     kept(&before, &after);
-    bench.guest.heal(&drive);
+    context.guest.heal(&drive);
 
-    bench.mounted(&drive.link(), "ext4", "/mnt/restart");
-    bench.guest.unplug(&drive);
+    context.mounted(&drive.link(), "ext4", "/mnt/restart");
+    context.guest.unplug(&drive);
     let missing = Expected {
         subject: drive.id,
         reason: "DriveMissing",
         severity: BAD,
         evidence: Evidence::Says(""),
     };
-    let before = bench.expect(&missing);
-    sigkill(bench);
-    let after = bench.expect(&missing);
+    let before = context.expect(&missing);
+    sigkill(context);
+    let after = context.expect(&missing);
     kept(&before, &after);
-    // It returns while nobody looks.
-    bench.sh("systemctl stop diskvitalsd");
-    bench.guest.plug(&drive, Bus::Scsi(22));
-    bench.kernel_name(&drive);
-    bench.sh("umount -l /mnt/restart; systemctl start diskvitalsd");
-    bench.expect_cleared(drive.id, "DriveMissing");
+    // The drive returns while the daemon is down.
+    context.sh("systemctl stop diskvitalsd");
+    context.guest.plug(&drive, Bus::Scsi(22));
+    context.kernel_name(&drive);
+    context.sh("umount -l /mnt/restart; systemctl start diskvitalsd");
+    context.expect_cleared(drive.id, "DriveMissing");
 }
 
-/// Its device is gone, and with it the UUID that its id is made of: only the daemon's memory knows
-/// whose mount this is.
-pub fn a_volume_without_its_device(bench: &mut Bench) {
+/// Its device is missing, and with it the UUID that its id contains: only the stored state
+/// identifies the mount's volume.
+pub fn a_volume_without_its_device(context: &mut Context) {
     let drive = drives::SCSI_FORGOTTEN;
-    let volume = bench.mounted(&drive.link(), "ext4", "/mnt/forgotten");
-    bench.guest.unplug(&drive);
+    let volume = context.mounted(&drive.link(), "ext4", "/mnt/forgotten");
+    context.guest.unplug(&drive);
     let missing = Expected {
         subject: &volume,
         reason: "DeviceMissing",
         severity: BAD,
         evidence: Evidence::Says("/mnt/forgotten"),
     };
-    let before = bench.expect(&missing);
-    sigkill(bench);
-    // Mounts have been read and probed anew by then.
-    bench.until("the mount was probed again", |bench| {
-        bench
+    let before = context.expect(&missing);
+    sigkill(context);
+    // By then mounts have been read and probed again.
+    context.until("the mount was probed again", |context| {
+        context
             .findings(false)
             .into_iter()
             .find(|one| one["reason"] == "NotAccessible")
     });
-    let after = bench.expect(&missing);
+    let after = context.expect(&missing);
     kept(&before, &after);
-    bench.sh("umount -l /mnt/forgotten");
-    bench.guest.plug(&drive, Bus::Scsi(23));
-    bench.expect_cleared(&volume, "DeviceMissing");
-    bench.expect_cleared(drive.id, "DriveMissing");
+    context.sh("umount -l /mnt/forgotten");
+    context.guest.plug(&drive, Bus::Scsi(23));
+    context.expect_cleared(&volume, "DeviceMissing");
+    context.expect_cleared(drive.id, "DriveMissing");
 }

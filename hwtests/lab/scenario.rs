@@ -1,37 +1,36 @@
-//! The runner: which scenarios, in which order, on one guest; what each took; what a failed one
-//! left behind.
+//! The runner: selects the scenarios, runs them on one guest, and reports durations and what a
+//! failed scenario left behind.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::lab::bench::{Bench, FIRST_PICTURE};
+use crate::lab::context::{Context, FIRST_SNAPSHOT};
 use crate::lab::drives::{self, Drive};
 use crate::lab::guest::Guest;
 
 pub struct Scenario {
-    /// A sentence that holds when it passes.
+    /// A statement that is true when it passes.
     pub name: &'static str,
-    /// Its own drives: it breaks them, and must find them well.
+    /// Its own drives: it breaks them, and they must be healthy at its start.
     pub breaks: &'static [Drive],
     pub limit: Duration,
-    pub run: fn(&mut Bench),
+    pub run: fn(&mut Context),
 }
 
-/// Arguments as of every test program: words that a scenario's name has in it, `--list`, and
-/// options for threads and output that mean nothing here. DISKVITALS_LAB_REPEAT boots and runs it
-/// all so many times; DISKVITALS_LAB_CAPTURES is a folder for what the kernel said in each
-/// scenario. DISKVITALS_LAB_LONG adds the long ones, which are else only run when a word names
-/// them.
+/// Arguments as of every test program: parts of scenario names, `--list`, and options for threads
+/// and output, which are ignored. DISKVITALS_LAB_REPEAT boots and runs everything that many times.
+/// DISKVITALS_LAB_CAPTURES is a directory for the kernel log of each scenario. DISKVITALS_LAB_LONG
+/// adds the long scenarios, which otherwise run only when named.
 pub fn main(scenarios: &[Scenario], long: &[Scenario]) -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let words: Vec<&String> = arguments
+    let filters: Vec<&String> = arguments
         .iter()
         .filter(|argument| !argument.starts_with('-'))
         .collect();
-    let named = |scenario: &&Scenario| words.iter().any(|word| scenario.name.contains(*word));
-    let all = words.is_empty();
+    let named = |scenario: &&Scenario| filters.iter().any(|filter| scenario.name.contains(*filter));
+    let all = filters.is_empty();
     let all_long = all && std::env::var_os("DISKVITALS_LAB_LONG").is_some();
     let short = scenarios.iter().filter(|scenario| all || named(scenario));
     let chosen: Vec<&Scenario> = short
@@ -45,9 +44,9 @@ pub fn main(scenarios: &[Scenario], long: &[Scenario]) -> ExitCode {
     }
     let built = match prepare() {
         Ok(built) => built,
-        Err(why) => {
-            println!("the QEMU lab was left out: {why}");
-            // Asked for by name, it must not seem to have run.
+        Err(reason) => {
+            println!("the QEMU lab was left out: {reason}");
+            // Requested explicitly, it must not seem to have run.
             return if std::env::var_os("DISKVITALS_LAB_REQUIRED").is_some() {
                 ExitCode::FAILURE
             } else {
@@ -80,28 +79,30 @@ fn round(built: &Path, chosen: &[&Scenario]) -> usize {
         "diskvitalsd runs under systemd after {:.1?}",
         started.elapsed()
     );
-    let mut bench = Bench::new(guest);
+    let mut context = Context::new(guest);
     // On a busy machine the first scan may take longer than the daemon waits for one.
-    bench.until_within(FIRST_PICTURE, "the first full picture", |bench| {
-        let settled = bench
+    context.until_within(FIRST_SNAPSHOT, "the first complete snapshot", |context| {
+        let settled = context
             .guest
             .ask("status")
             .is_ok_and(|node| node["settled"] == true);
-        let drives = bench.guest.ask("drives").ok()?["drives"].as_array()?.len();
+        let drives = context.guest.ask("drives").ok()?["drives"]
+            .as_array()?
+            .len();
         (settled && drives >= drives::ALL.len()).then_some(())
     });
     let mut failed = Vec::new();
     for scenario in chosen {
         let began = Instant::now();
         let ended = catch_unwind(AssertUnwindSafe(|| {
-            bench.begin(scenario.limit, scenario.breaks);
-            (scenario.run)(&mut bench);
-            bench.others_are_good();
+            context.begin(scenario.limit, scenario.breaks);
+            (scenario.run)(&mut context);
+            context.others_are_good();
         }));
         let took = began.elapsed();
         if let Some(dir) = std::env::var_os("DISKVITALS_LAB_CAPTURES") {
             let file = Path::new(&dir).join(format!("{}.txt", scenario.name));
-            std::fs::write(&file, bench.raw_records())
+            std::fs::write(&file, context.raw_records())
                 .unwrap_or_else(|error| panic!("{}: {error}", file.display()));
         }
         match ended {
@@ -110,8 +111,11 @@ fn round(built: &Path, chosen: &[&Scenario]) -> usize {
             }
             Err(_) => {
                 println!("test {} ... FAILED ({took:.1?})", scenario.name);
-                let testimony = catch_unwind(AssertUnwindSafe(|| bench.testimony()));
-                println!("{}", testimony.unwrap_or_else(|_| bench.guest.console(60)));
+                let diagnostics = catch_unwind(AssertUnwindSafe(|| context.diagnostics()));
+                println!(
+                    "{}",
+                    diagnostics.unwrap_or_else(|_| context.guest.console(60))
+                );
                 failed.push(scenario.name);
             }
         }
@@ -119,7 +123,7 @@ fn round(built: &Path, chosen: &[&Scenario]) -> usize {
     if !failed.is_empty() {
         println!(
             "what is left of the guest: {}",
-            bench.guest.keep().display()
+            context.guest.keep().display()
         );
     }
     println!(
@@ -129,7 +133,7 @@ fn round(built: &Path, chosen: &[&Scenario]) -> usize {
         started.elapsed()
     );
     if !failed.is_empty() {
-        // As every test program lists them: scripts/test runs these once more.
+        // In the format of every test program: scripts/test runs these again.
         println!("\nfailures:");
         failed.iter().for_each(|name| println!("    {name}"));
         println!();
@@ -137,7 +141,7 @@ fn round(built: &Path, chosen: &[&Scenario]) -> usize {
     failed.len()
 }
 
-/// Guests that were built, and the folders of those that run.
+/// Built guests, and the directories of running ones.
 fn scratch() -> PathBuf {
     // target/PROFILE/diskvitalsd
     Path::new(env!("CARGO_BIN_EXE_diskvitalsd"))
@@ -147,7 +151,7 @@ fn scratch() -> PathBuf {
         .join("lab")
 }
 
-/// The built guest, or why there can be none.
+/// The built guest, or why there is none.
 #[expect(
     clippy::disallowed_methods,
     reason = "the script that builds the guest"
@@ -171,5 +175,5 @@ fn prepare() -> Result<PathBuf, String> {
     text.lines()
         .last()
         .map(PathBuf::from)
-        .ok_or_else(|| "building the guest said nothing".to_owned())
+        .ok_or_else(|| "building the guest printed nothing".to_owned())
 }

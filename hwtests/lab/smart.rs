@@ -1,33 +1,33 @@
-//! What drives say of themselves: asked under the shipped unit's rights, a controller's warnings as
-//! they are announced, a disk that foresees its end, and a smartctl that is none.
+//! SMART data of the drives: queries with the shipped unit's privileges, warnings that a controller
+//! announces, a disk that predicts its failure, and a broken smartctl.
 
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::lab::bench::{BAD, Bench, Evidence, Expected, INFO, SUSPECT};
+use crate::lab::context::{BAD, Context, Evidence, Expected, INFO, SUSPECT};
 use crate::lab::drives::{self, Bus, Drive};
 
-/// Where the unit may write, so that the program can tell what it was asked.
-const PLACE: &str = "/var/lib/diskvitals/lab";
+/// Where the unit may write, so that the program can record its calls.
+const DIRECTORY: &str = "/var/lib/diskvitals/lab";
 const CONFIG: &str = "/etc/diskvitals/diskvitals.toml";
-/// An event, one run of smartctl and a judgement, in a machine that is emulated and may have to
-/// wait; the interval of a drive that is well is ten minutes.
+/// An event, one run of smartctl and an evaluation, under emulation on a busy machine; the interval
+/// of a healthy drive is ten minutes.
 const AT_ONCE: Duration = Duration::from_secs(90);
 
-fn seen(bench: &mut Bench, id: &str) -> Option<Value> {
-    bench.guest.ask(&format!("drive {id}")).ok()
+fn shown_drive(context: &mut Context, id: &str) -> Option<Value> {
+    context.guest.ask(&format!("drive {id}")).ok()
 }
 
-fn answered(bench: &mut Bench, id: &str) -> Value {
-    bench.until(&format!("{id} has told of itself"), |bench| {
-        seen(bench, id).filter(|drive| drive["smart"]["state"] == "STATE_ANSWERED")
+fn answered(context: &mut Context, id: &str) -> Value {
+    context.until(&format!("{id} has reported SMART data"), |context| {
+        shown_drive(context, id).filter(|drive| drive["smart"]["state"] == "STATE_ANSWERED")
     })
 }
 
-/// The rights of the unit as shipped are enough for every kind of drive that says anything.
-pub fn under_the_shipped_unit(bench: &mut Bench) {
-    let disk = answered(bench, drives::SATA_PULLED.id);
+/// The unit's privileges suffice for every kind of drive that reports SMART data.
+pub fn under_the_shipped_unit(context: &mut Context) {
+    let disk = answered(context, drives::SATA_PULLED.id);
     assert_eq!(disk["smart"]["passed"], true, "{disk:#}");
     assert!(
         disk["smart"]["attributes"]
@@ -35,7 +35,7 @@ pub fn under_the_shipped_unit(bench: &mut Bench) {
             .is_some_and(|table| table.len() > 3),
         "{disk:#}"
     );
-    let nvme = answered(bench, drives::NVME_WARNS.id);
+    let nvme = answered(context, drives::NVME_WARNS.id);
     assert_eq!(nvme["smart"]["passed"], true, "{nvme:#}");
     assert!(
         nvme["smart"]["temperatureCelsius"]
@@ -43,11 +43,11 @@ pub fn under_the_shipped_unit(bench: &mut Bench) {
             .is_some_and(|celsius| celsius > 0),
         "{nvme:#}"
     );
-    // A disk that has nothing to tell is no fault. MegaRAID shows its only disk as a logical one,
-    // which is not asked.
+    // A disk without SMART data is no fault. MegaRAID shows its only disk as a logical one, which
+    // is not queried.
     for drive in [drives::SAS_MEDIUM, drives::USB_PULLED] {
-        let state = bench.until(&format!("{} was asked", drive.id), |bench| {
-            seen(bench, drive.id)
+        let state = context.until(&format!("{} was queried", drive.id), |context| {
+            shown_drive(context, drive.id)
                 .map(|drive| drive["smart"]["state"].clone())
                 .filter(|state| state.is_string() && state != "STATE_WAITING")
         });
@@ -57,8 +57,8 @@ pub fn under_the_shipped_unit(bench: &mut Bench) {
             drive.id
         );
     }
-    // A disk that a controller shows and that smartctl reaches behind it as well is one drive.
-    let all = bench
+    // A disk that a controller shows, and that smartctl also reaches behind it, is one drive.
+    let all = context
         .guest
         .ask("drives")
         .unwrap_or_else(|error| panic!("{error}"));
@@ -69,7 +69,7 @@ pub fn under_the_shipped_unit(bench: &mut Bench) {
         .filter(|drive| drive["serial"] == drives::MEGARAID_MEDIUM.serial)
         .collect();
     assert_eq!(same.len(), 1, "{same:#?}");
-    let node = bench
+    let node = context
         .guest
         .ask("status")
         .unwrap_or_else(|error| panic!("{error}"));
@@ -83,21 +83,21 @@ pub fn under_the_shipped_unit(bench: &mut Bench) {
     assert_eq!(source["state"], "STATE_ACTIVE", "{source:#}");
 }
 
-/// Set while it runs: the controller announces it, and nobody waits for an interval.
-pub fn critical_warnings(bench: &mut Bench) {
+/// Set while it runs: the controller announces it, and no query interval has to pass.
+pub fn critical_warnings(context: &mut Context) {
     let drive = drives::NVME_WARNS;
-    answered(bench, drive.id);
-    let volume = bench.mounted(&drive.link(), "ext4", "/mnt/warns");
+    answered(context, drive.id);
+    let volume = context.mounted(&drive.link(), "ext4", "/mnt/warns");
     for (bits, reason, severity) in [
         (2, "Overheating", SUSPECT),
         (1, "SpareLow", BAD),
         (4, "SmartFailing", BAD),
     ] {
         let began = Instant::now();
-        bench.guest.critical_warning(&drive, bits);
-        let finding = bench.until(
+        context.guest.critical_warning(&drive, bits);
+        let finding = context.until(
             &format!("{reason} after critical_warning {bits:#x}"),
-            |bench| bench.active(drive.id, reason),
+            |context| context.active(drive.id, reason),
         );
         let took = began.elapsed();
         println!("    critical_warning {bits:#x} became {reason} in {took:.1?}");
@@ -110,35 +110,35 @@ pub fn critical_warnings(bench: &mut Bench) {
             "heat is no failure, the others are: {finding:#}"
         );
         if reason == "SmartFailing" {
-            bench.expect(&Expected {
+            context.expect(&Expected {
                 subject: drive.id,
                 reason,
                 severity,
                 evidence: Evidence::Says("Critical Warning: 0x04"),
             });
-            bench.expect(&Expected {
+            context.expect(&Expected {
                 subject: &volume,
                 reason: "DriveFailing",
                 severity: BAD,
                 evidence: Evidence::Says(""),
             });
         } else {
-            bench.never_said(drive.id, &["SmartFailing"]);
+            context.never_raised(drive.id, &["SmartFailing"]);
         }
-        // Nobody announces that all is well again: it is asked often while it is suspect.
-        bench.guest.critical_warning(&drive, 0);
-        bench.expect_cleared(drive.id, reason);
+        // Recovery is not announced: a suspect drive is queried often.
+        context.guest.critical_warning(&drive, 0);
+        context.expect_cleared(drive.id, reason);
     }
-    bench.sh("umount /mnt/warns");
+    context.sh("umount /mnt/warns");
 }
 
-/// The kernel's own SCSI disk tells of an informational exception (SPC-6, Informational Exceptions
-/// Control mode page). It can only rehearse: 5D/FF, "(FALSE)" (drivers/scsi/scsi_debug.c,
+/// The kernel's own SCSI disk reports an informational exception (SPC-6, Informational Exceptions
+/// Control mode page). It can only report a test: 5D/FF, "(FALSE)" (drivers/scsi/scsi_debug.c,
 /// resp_ie_l_pg). The same answer with the code of a true prediction is a failure.
-pub fn a_disk_that_foresees_its_end(bench: &mut Bench) {
-    bench.sh("test -d /sys/bus/pseudo/drivers/scsi_debug || modprobe scsi_debug dev_size_mb=64 num_tgts=1 max_luns=1; udevadm settle");
-    let (id, name) = bench.until("its disk is a drive", |bench| {
-        let all = bench.guest.ask("drives").ok()?;
+pub fn a_disk_that_predicts_its_failure(context: &mut Context) {
+    context.sh("test -d /sys/bus/pseudo/drivers/scsi_debug || modprobe scsi_debug dev_size_mb=64 num_tgts=1 max_luns=1; udevadm settle");
+    let (id, name) = context.until("its disk is a drive", |context| {
+        let all = context.guest.ask("drives").ok()?;
         let mine = |drive: &&Value| {
             drive["id"]
                 .as_str()
@@ -151,96 +151,97 @@ pub fn a_disk_that_foresees_its_end(bench: &mut Bench) {
             drive["name"].as_str()?.to_owned(),
         ))
     });
-    bench.breaks(&id);
-    answered(bench, &id);
-    // DEXCPT off, TEST on, MRIE 6: reported when asked.
-    bench.sh(&format!(
+    context.breaks(&id);
+    answered(context, &id);
+    // DEXCPT off, TEST on, MRIE 6: reported on request.
+    context.sh(&format!(
         "sg_wr_mode -p 1c -c 1c,0a,0c,06,0,0,0,0,0,0,0,1 /dev/{name}"
     ));
-    refresh(bench, &id);
-    bench.expect(&Expected {
+    refresh(context, &id);
+    context.expect(&Expected {
         subject: &id,
         reason: "SmartFailing",
         severity: INFO,
         evidence: Evidence::Says("asc=5d"),
     });
 
-    in_its_place(bench);
-    bench.sh(&format!("smartctl -j -x /dev/{name} | sed 's/\"ascq\": 255/\"ascq\": 16/; s/ (FALSE)//' > {PLACE}/dev/{name}.json; echo 8 > {PLACE}/dev/{name}.exit"));
-    refresh(bench, &id);
-    bench.expect(&Expected {
+    in_its_place(context);
+    context.sh(&format!("smartctl -j -x /dev/{name} | sed 's/\"ascq\": 255/\"ascq\": 16/; s/ (FALSE)//' > {DIRECTORY}/dev/{name}.json; echo 8 > {DIRECTORY}/dev/{name}.exit"));
+    refresh(context, &id);
+    context.expect(&Expected {
         subject: &id,
         reason: "SmartFailing",
         severity: BAD,
         evidence: Evidence::Says("asc=5d"),
     });
-    smartctl_again(bench);
-    bench.sh(&format!(
+    smartctl_again(context);
+    context.sh(&format!(
         "sg_wr_mode -p 1c -c 1c,0a,08,06,0,0,0,0,0,0,0,1 /dev/{name}"
     ));
-    refresh(bench, &id);
-    bench.expect_cleared(&id, "SmartFailing");
+    refresh(context, &id);
+    context.expect_cleared(&id, "SmartFailing");
 }
 
-fn refresh(bench: &mut Bench, id: &str) {
-    bench
+fn refresh(context: &mut Context, id: &str) {
+    context
         .guest
         .ask(&format!("refresh {id}"))
         .unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// In smartctl's place, a program that does what it is told for some drives and asks smartctl for
-/// the others.
-fn in_its_place(bench: &mut Bench) {
+/// Replaces smartctl: a program that misbehaves as configured for some drives and calls smartctl
+/// for the others.
+fn in_its_place(context: &mut Context) {
     let script = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/smartctl");
-    std::fs::copy(script, bench.guest.share().join("smartctl")).expect("copied");
-    bench.sh(&format!(
-        "mkdir -p {PLACE}/dev && cp /lab/smartctl {PLACE}/ && chmod 755 {PLACE}/smartctl && echo /usr/sbin/smartctl > {PLACE}/real && : > {PLACE}/calls"
+    std::fs::copy(script, context.guest.share().join("smartctl")).expect("copied");
+    context.sh(&format!(
+        "mkdir -p {DIRECTORY}/dev && cp /lab/smartctl {DIRECTORY}/ && chmod 755 {DIRECTORY}/smartctl && echo /usr/sbin/smartctl > {DIRECTORY}/real && : > {DIRECTORY}/calls"
     ));
-    bench.sh(&format!("sed -i 's,^command = .*,command = \"{PLACE}/smartctl\",' {CONFIG} && systemctl reload diskvitalsd"));
+    context.sh(&format!("sed -i 's,^command = .*,command = \"{DIRECTORY}/smartctl\",' {CONFIG} && systemctl reload diskvitalsd"));
 }
 
-fn smartctl_again(bench: &mut Bench) {
-    bench.sh(&format!(
-        "sed -i 's,^command = .*,command = \"/usr/sbin/smartctl\",' {CONFIG} && systemctl reload diskvitalsd && rm -r {PLACE}"
+fn smartctl_again(context: &mut Context) {
+    context.sh(&format!(
+        "sed -i 's,^command = .*,command = \"/usr/sbin/smartctl\",' {CONFIG} && systemctl reload diskvitalsd && rm -r {DIRECTORY}"
     ));
 }
 
 /// `nvme6` of `nvme6n1`.
-fn controller(bench: &mut Bench, drive: &Drive) -> String {
-    let name = bench.kernel_name(drive);
+fn controller(context: &mut Context, drive: &Drive) -> String {
+    let name = context.kernel_name(drive);
     name.rsplit_once('n')
         .map_or(name.clone(), |(controller, _)| controller.to_owned())
 }
 
-pub fn a_smartctl_that_is_none(bench: &mut Bench) {
+pub fn a_broken_smartctl(context: &mut Context) {
     let odd = [
         (drives::NVME_HANGS, "hang"),
         (drives::NVME_FLOODS, "flood"),
         (drives::NVME_HALF, "half"),
         (drives::NVME_DIES, "signal SEGV"),
     ];
-    let restarts = bench.sh("systemctl show -P NRestarts diskvitalsd");
+    let restarts = context.sh("systemctl show -P NRestarts diskvitalsd");
     for (drive, _) in &odd {
-        answered(bench, drive.id);
+        answered(context, drive.id);
     }
-    in_its_place(bench);
+    in_its_place(context);
     for (drive, what) in &odd {
-        let device = controller(bench, drive);
-        bench.sh(&format!("smartctl -j -x /dev/{device} > {PLACE}/dev/{device}.json; echo '{what}' > {PLACE}/dev/{device}.does"));
-        refresh(bench, drive.id);
+        let device = controller(context, drive);
+        context.sh(&format!("smartctl -j -x /dev/{device} > {DIRECTORY}/dev/{device}.json; echo '{what}' > {DIRECTORY}/dev/{device}.does"));
+        refresh(context, drive.id);
     }
-    // One hangs by now, and will for as long as it is given.
-    let before = answered(bench, drives::NVME_WARNS.id)["smart"]["answered"].clone();
-    refresh(bench, drives::NVME_WARNS.id);
-    bench.until("another drive answers meanwhile", |bench| {
-        seen(bench, drives::NVME_WARNS.id).filter(|drive| drive["smart"]["answered"] != before)
+    // By now one query hangs, until its time-out.
+    let before = answered(context, drives::NVME_WARNS.id)["smart"]["answered"].clone();
+    refresh(context, drives::NVME_WARNS.id);
+    context.until("another drive answers meanwhile", |context| {
+        shown_drive(context, drives::NVME_WARNS.id)
+            .filter(|drive| drive["smart"]["answered"] != before)
     });
     for (drive, what) in &odd {
-        bench.until(
+        context.until(
             &format!("of what does `{what}` nothing is known"),
-            |bench| {
-                let drive = seen(bench, drive.id)?;
+            |context| {
+                let drive = shown_drive(context, drive.id)?;
                 let stuck = drive["findings"]
                     .as_array()?
                     .iter()
@@ -248,7 +249,7 @@ pub fn a_smartctl_that_is_none(bench: &mut Bench) {
                 (drive["health"] == "HEALTH_UNKNOWN" || stuck).then_some(())
             },
         );
-        bench.never_said(
+        context.never_raised(
             drive.id,
             &[
                 "SmartFailing",
@@ -259,7 +260,7 @@ pub fn a_smartctl_that_is_none(bench: &mut Bench) {
             ],
         );
     }
-    let status = bench.sh("cat /proc/$(systemctl show -P MainPID diskvitalsd)/status");
+    let status = context.sh("cat /proc/$(systemctl show -P MainPID diskvitalsd)/status");
     let peak: u64 = status
         .lines()
         .find_map(|line| {
@@ -273,48 +274,48 @@ pub fn a_smartctl_that_is_none(bench: &mut Bench) {
         .expect("a number");
     assert!(peak < 64 << 10, "the daemon has grown to {peak} KiB");
     assert_eq!(
-        bench.sh("systemctl show -P NRestarts diskvitalsd"),
+        context.sh("systemctl show -P NRestarts diskvitalsd"),
         restarts,
         "the daemon has been restarted"
     );
 
-    smartctl_again(bench);
+    smartctl_again(context);
     for (drive, what) in &odd {
-        refresh(bench, drive.id);
-        bench.until(&format!("after `{what}` it is well"), |bench| {
-            seen(bench, drive.id).filter(|drive| drive["health"] == "HEALTH_GOOD")
+        refresh(context, drive.id);
+        context.until(&format!("after `{what}` the drive is GOOD"), |context| {
+            shown_drive(context, drive.id).filter(|drive| drive["health"] == "HEALTH_GOOD")
         });
     }
 }
 
-/// The drive goes while smartctl is asking it.
-pub fn unplugged_while_it_is_asked(bench: &mut Bench) {
+/// The drive is removed while smartctl queries it.
+pub fn unplugged_during_a_query(context: &mut Context) {
     let drive = drives::NVME_TORN;
-    answered(bench, drive.id);
-    in_its_place(bench);
-    let device = controller(bench, &drive);
-    bench.sh(&format!("echo 5 > {PLACE}/dev/{device}.sleep"));
-    refresh(bench, drive.id);
-    bench.until("it is being asked", |bench| {
-        (bench
-            .try_sh(&format!("grep '^begin.*/dev/{device}$' {PLACE}/calls"))
+    answered(context, drive.id);
+    in_its_place(context);
+    let device = controller(context, &drive);
+    context.sh(&format!("echo 5 > {DIRECTORY}/dev/{device}.sleep"));
+    refresh(context, drive.id);
+    context.until("the query runs", |context| {
+        (context
+            .try_sh(&format!("grep '^begin.*/dev/{device}$' {DIRECTORY}/calls"))
             .status
             == 0)
             .then_some(())
     });
-    bench.guest.unplug(&drive);
-    bench.until("it is missed", |bench| {
-        bench.active(drive.id, "DriveMissing")
+    context.guest.unplug(&drive);
+    context.until("the drive is missing", |context| {
+        context.active(drive.id, "DriveMissing")
     });
-    bench.sh(&format!("rm {PLACE}/dev/{device}.sleep"));
-    bench.guest.plug(&drive, Bus::Nvme(5));
-    bench.expect_cleared(drive.id, "DriveMissing");
-    smartctl_again(bench);
-    bench.until("it is well", |bench| {
-        seen(bench, drive.id).filter(|drive| drive["health"] == "HEALTH_GOOD")
+    context.sh(&format!("rm {DIRECTORY}/dev/{device}.sleep"));
+    context.guest.plug(&drive, Bus::Nvme(5));
+    context.expect_cleared(drive.id, "DriveMissing");
+    smartctl_again(context);
+    context.until("the drive is GOOD", |context| {
+        shown_drive(context, drive.id).filter(|drive| drive["health"] == "HEALTH_GOOD")
     });
-    answered(bench, drive.id);
-    bench.never_said(
+    answered(context, drive.id);
+    context.never_raised(
         drive.id,
         &[
             "SmartFailing",

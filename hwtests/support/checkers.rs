@@ -1,5 +1,5 @@
-//! Loop devices that checkers have: those of all, and those that stand on devices of one scene.
-//! Others may check filesystems of this machine meanwhile.
+//! Loop devices of checkers: all of them, and those on devices of one testbed. Other processes may
+//! check filesystems of this machine at the same time.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -9,9 +9,9 @@ use diskvitals::host::loops::is_ours;
 use diskvitals::model::dev::DevNo;
 use nix::sys::stat::{major, minor};
 
-use super::{SOON, Scene, eventually};
+use super::{SOON, Testbed, eventually};
 
-/// In use by checkers.
+/// Loop devices that checkers use.
 pub fn loops_of_checkers() -> Vec<String> {
     backed()
         .into_iter()
@@ -20,23 +20,23 @@ pub fn loops_of_checkers() -> Vec<String> {
         .collect()
 }
 
-/// In use by checkers of what is on this scene's loop devices.
-pub fn loops_over(scene: &Scene) -> Vec<String> {
-    let dir = scene.path("");
+/// Those used by checkers of this testbed's loop devices.
+pub fn loops_over(testbed: &Testbed) -> Vec<String> {
+    let dir = testbed.path("");
     let here: Vec<DevNo> = backed()
         .iter()
         .filter(|(_, backing)| Path::new(backing).starts_with(&dir))
         .filter_map(|(name, _)| number(name))
         .collect();
     let mut loops = loops_of_checkers();
-    // One that cannot be asked has just gone.
+    // A device that cannot be queried has just disappeared.
     loops.retain(|name| stands_on(name).is_some_and(|dev| here.contains(&dev)));
     loops
 }
 
-pub async fn no_loops_over(scene: &Scene) {
+pub async fn no_loops_over(testbed: &Testbed) {
     eventually("no loop of a checker is left", SOON, async || {
-        loops_over(scene).is_empty().then_some(())
+        loops_over(testbed).is_empty().then_some(())
     })
     .await;
 }

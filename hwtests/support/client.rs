@@ -1,4 +1,4 @@
-//! Asking the daemon, as any client does. A refused question ends the test.
+//! Requests to the daemon, as any client sends them. A refused request ends the test.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -21,11 +21,11 @@ pub struct Client {
     channel: Channel,
 }
 
-/// Every answer of 1,000 volumes fits.
+/// Large enough for every answer with 1,000 volumes.
 const MAX_ANSWER: usize = 64 << 20;
 
 impl Client {
-    /// Connects with the first question, and again after a restart of the daemon.
+    /// Connects with the first request, and again after a restart of the daemon.
     pub fn new(socket: &Path) -> Client {
         let socket: PathBuf = socket.to_owned();
         let channel = Endpoint::from_static("http://localhost")
@@ -146,7 +146,7 @@ impl Client {
         }
     }
 
-    /// The present drive of that kernel name, once it is there.
+    /// The present drive with that kernel name, as soon as there is one.
     pub async fn drive_named(&self, name: &str) -> Drive {
         eventually(&format!("a drive named {name}"), SOON, async || {
             self.drives()
@@ -195,7 +195,7 @@ impl Client {
         found.pop()
     }
 
-    /// Waits for it.
+    /// Waits for the finding.
     pub async fn raised(&self, subject: &str, reason: &str, within: Duration) -> Finding {
         let deadline = Instant::now() + within;
         loop {
@@ -216,7 +216,7 @@ impl Client {
         }
     }
 
-    /// Waits for it, with the mount table's word in its evidence: the kernel's log may tell first.
+    /// Waits for the finding with evidence from the mount table: the kernel log may be first.
     pub async fn read_only(&self, subject: &str) -> Finding {
         let says_so = |record: &Evidence| {
             record.source.contains("mountinfo") && record.text.contains("emergency_ro")
@@ -233,7 +233,7 @@ impl Client {
         .await
     }
 
-    /// Waits until it is active no more, and returns it from the history.
+    /// Waits until it is no longer active, and returns it from the history.
     pub async fn cleared(&self, id: &str, within: Duration) -> Finding {
         let deadline = Instant::now() + within;
         loop {
@@ -254,8 +254,7 @@ impl Client {
         }
     }
 
-    /// Waits until the volume has been measured (raw block has no usage) and nothing is wrong with
-    /// it.
+    /// Waits until the volume has been measured (raw block has no usage) and has no finding.
     pub async fn normal(&self, id: &str) -> Volume {
         let deadline = Instant::now() + SOON;
         loop {
@@ -280,7 +279,7 @@ impl Client {
         }
     }
 
-    /// Waits until each of these volumes has been probed once more.
+    /// Waits until each of these volumes has been probed again.
     pub async fn probed_anew(&self, ids: &[&str]) {
         let mut before = Vec::new();
         for id in ids {
@@ -318,7 +317,7 @@ impl Client {
             .map(tonic::Response::into_inner)
     }
 
-    /// Asks the sources to look again now. Empty: all of them.
+    /// Requests a new reading from the sources. Empty: all of them.
     pub async fn refresh(&self, query: &str) {
         self.admin()
             .refresh(RefreshRequest {
@@ -328,9 +327,9 @@ impl Client {
             .unwrap_or_else(|status| panic!("Refresh {query}: {status}"));
     }
 
-    /// A stream that has told all there is: only changes follow.
+    /// A stream that has sent the initial state: only changes follow.
     pub async fn watch(&self) -> Watcher {
-        // Without the time-out of a single answer: it stays open.
+        // Without the time-out of a unary call: it stays open.
         let stream = self
             .inventory()
             .watch(WatchRequest { resume_revision: 0 })
@@ -356,7 +355,7 @@ impl Watcher {
         let event = timeout(within, self.stream.message())
             .await
             .unwrap_or_else(|_| panic!("no event within {within:?}"));
-        event.expect("Watch goes on").expect("Watch does not end")
+        event.expect("Watch continues").expect("Watch does not end")
     }
 
     /// The first volume event for which `wanted` holds.
@@ -396,9 +395,9 @@ impl Watcher {
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             let Ok(event) = timeout(left, self.stream.message()).await else {
-                panic!("not seen on Watch within {within:?}: {what}")
+                panic!("not on Watch within {within:?}: {what}")
             };
-            let event = event.expect("Watch goes on").expect("Watch does not end");
+            let event = event.expect("Watch continues").expect("Watch does not end");
             let change = event.change();
             if let Some(found) = event.item.and_then(|item| wanted(item, change)) {
                 return found;
@@ -436,7 +435,8 @@ fn titles(findings: &[Finding]) -> String {
         .collect()
 }
 
-/// Reason, subject and meaning at once; the message and the clearing rule are there.
+/// Compares reason, subject and meaning at once; the message and the clearing rule must not be
+/// empty.
 #[track_caller]
 pub fn assert_finding(finding: &Finding, severity: Severity, status: FindingStatus) {
     assert_eq!(
@@ -458,7 +458,7 @@ pub fn assert_finding(finding: &Finding, severity: Severity, status: FindingStat
     );
 }
 
-/// Some record of the evidence comes from `source` and says `text`.
+/// Some record of the evidence is from `source` and contains `text`.
 #[track_caller]
 pub fn assert_evidence(finding: &Finding, source: &str, text: &str) {
     assert!(
@@ -466,6 +466,6 @@ pub fn assert_evidence(finding: &Finding, source: &str, text: &str) {
             .evidence
             .iter()
             .any(|record| record.source.contains(source) && record.text.contains(text)),
-        "no evidence from `{source}` that says `{text}`: {finding:#?}"
+        "no evidence from `{source}` that contains `{text}`: {finding:#?}"
     );
 }

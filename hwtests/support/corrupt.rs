@@ -1,9 +1,9 @@
-//! Damage to filesystems that are not mounted, by bytes of the image: where a structure lies is
-//! computed from the superblock, and checksums are recomputed where damage must be one that only
-//! its meaning gives away.
+//! Damage to unmounted filesystems by changing bytes of the image. The position of a structure is
+//! computed from the superblock. Checksums are recomputed where only the meaning of a value shall
+//! be wrong.
 //!
-//! In: an image, a kind, a seed. Out: what was damaged, in words. Whether it is damage is for the
-//! offline checker to say (`offline`).
+//! In: an image, a kind, a seed. Out: a description of the damage. Whether it is damage is decided
+//! by the offline checker (`offline`).
 
 pub mod btrfs;
 pub mod btrfs_kinds;
@@ -19,12 +19,12 @@ use diskvitals::model::check::Filesystem;
 
 use super::random::Random;
 
-/// One way of damaging a filesystem that `L` can read.
+/// A kind of damage to a filesystem whose layout `L` knows.
 pub struct Kind<L> {
     pub name: &'static str,
-    /// None: there is nothing here that could be damaged so.
+    /// None: this filesystem has no structure that could be damaged in this manner.
     pub damage: fn(&L, &mut Random) -> Option<String>,
-    /// Told of each trial: of what is not tried while mounted, why.
+    /// For kinds that are not tried while mounted: the reason. Printed with each trial.
     pub unmounted_only: Option<&'static str>,
 }
 
@@ -50,7 +50,7 @@ impl<L> Kind<L> {
     }
 }
 
-/// Name, and why it is not to be tried while mounted.
+/// Name, and why it is not tried while mounted.
 pub fn kinds(filesystem: Filesystem) -> Vec<(&'static str, Option<&'static str>)> {
     fn listed<L>(kinds: &[Kind<L>]) -> Vec<(&'static str, Option<&'static str>)> {
         kinds
@@ -65,7 +65,7 @@ pub fn kinds(filesystem: Filesystem) -> Vec<(&'static str, Option<&'static str>)
     }
 }
 
-/// Damages `image`. Out: what was damaged; None where nothing suits.
+/// Damages `image`. Returns what was damaged; None where no structure is suitable.
 pub fn damage(filesystem: Filesystem, kind: &str, image: &Path, seed: u64) -> Option<String> {
     fn by_name<L>(
         kinds: &[Kind<L>],

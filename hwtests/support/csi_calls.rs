@@ -1,5 +1,5 @@
-//! A client that calls a CSI driver as the kubelet and the sidecars do. Knows nothing of scenes:
-//! the QEMU lab runs it in its guest.
+//! A client that calls a CSI driver as the kubelet and the sidecars do. It does not depend on the
+//! testbed, because the QEMU lab runs it in its guest.
 
 use std::path::Path;
 use std::time::Duration;
@@ -15,10 +15,10 @@ use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Response, Status};
 
-/// As long as the kubelet waits for one call.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// The kubelet's deadline for one call.
+const TIME_LIMIT: Duration = Duration::from_secs(120);
 
-/// A client; connects with the first call, and again after its server was started anew.
+/// A client. Connects with the first call, and again after a restart of the server.
 #[derive(Clone, Debug)]
 pub struct Csi {
     channel: Channel,
@@ -33,7 +33,7 @@ impl Csi {
         });
         Csi {
             channel: Endpoint::from_static("http://localhost")
-                .timeout(PATIENCE)
+                .timeout(TIME_LIMIT)
                 .connect_with_connector_lazy(connector),
         }
     }
@@ -59,7 +59,7 @@ impl Csi {
         self.create_with(name, bytes, capability, &[]).await
     }
 
-    /// With a StorageClass's parameters.
+    /// With the parameters of a StorageClass.
     pub async fn create_with(
         &self,
         name: &str,

@@ -1,4 +1,4 @@
-//! diskvitalsd on a scene, with short intervals and loop devices as drives.
+//! diskvitalsd on a testbed, with short intervals and loop devices as drives.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -10,10 +10,10 @@ use nix::unistd::Pid;
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, timeout};
 
-use super::{Client, Monitor, Scene};
+use super::{Client, Monitor, Testbed};
 
-/// What is different from the defaults: everything quick, errors over soon, loop devices admitted,
-/// small filesystems judged by percent.
+/// Differences from the defaults: short intervals and quiet periods, loop devices admitted, small
+/// filesystems judged by percent.
 pub const CONFIG: &str = r#"
 [log]
 level = "debug"
@@ -41,19 +41,20 @@ raise_inodes_percent = 5
 clear_inodes_percent = 10
 "#;
 
-/// A started daemon must have its first full picture by then (a debug build on a busy machine).
-const SETTLE: Duration = Duration::from_secs(20);
+/// A started daemon must have its first complete snapshot by then (a debug build on a busy
+/// machine).
+const START_LIMIT: Duration = Duration::from_secs(20);
 
 pub struct Daemon {
     child: Child,
     log: PathBuf,
     socket: PathBuf,
     pub client: Client,
-    /// From start to the first full picture.
+    /// From the start to the first complete snapshot.
     pub settled_after: Duration,
 }
 
-/// The command line for `scene`; tests change it.
+/// The command line for `testbed`; tests change it.
 #[derive(Clone, Debug)]
 pub struct Arguments {
     pub socket: PathBuf,
@@ -65,18 +66,18 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    pub fn of(scene: &Scene) -> Arguments {
-        let config = scene.path("diskvitals.toml");
+    pub fn of(testbed: &Testbed) -> Arguments {
+        let config = testbed.path("diskvitals.toml");
         if !config.exists() {
             std::fs::write(&config, CONFIG).expect("the configuration");
         }
         Arguments {
-            socket: scene.path("run/s"),
-            agent_socket: scene.path("run/agent"),
-            state_dir: scene.path("state"),
+            socket: testbed.path("run/s"),
+            agent_socket: testbed.path("run/agent"),
+            state_dir: testbed.path("state"),
             config,
-            kubelet_root: scene.kubelet.root().to_owned(),
-            log: scene.path("daemon.log"),
+            kubelet_root: testbed.kubelet.root().to_owned(),
+            log: testbed.path("daemon.log"),
         }
     }
 
@@ -108,7 +109,7 @@ impl Arguments {
             .expect("diskvitalsd starts")
     }
 
-    /// Starts it and expects it to end by itself, soon. Returns its exit code and what it said.
+    /// Starts it and expects it to end by itself, soon. Returns its exit code and its output.
     pub async fn refused(&self) -> (i32, String) {
         let mut child = self.spawn();
         let status = timeout(Duration::from_secs(10), child.wait()).await;
@@ -126,9 +127,9 @@ impl Arguments {
 }
 
 impl Daemon {
-    /// Started, and with its first full picture.
-    pub async fn start(scene: &Scene) -> Daemon {
-        Daemon::start_with(&Arguments::of(scene)).await
+    /// Started, with its first complete snapshot.
+    pub async fn start(testbed: &Testbed) -> Daemon {
+        Daemon::start_with(&Arguments::of(testbed)).await
     }
 
     pub async fn start_with(arguments: &Arguments) -> Daemon {
@@ -144,23 +145,23 @@ impl Daemon {
             }
             daemon.must_run();
             assert!(
-                started.elapsed() < SETTLE,
-                "no full picture within {SETTLE:?}"
+                started.elapsed() < START_LIMIT,
+                "no complete snapshot within {START_LIMIT:?}"
             );
             super::pause(Duration::from_millis(10)).await;
         }
     }
 
-    /// What was in the kernel's log before has been read, a moment after the first full picture:
-    /// what a test breaks from now on is news, not history. Where the log is not read, or less is
-    /// logged, there is nothing to wait for.
+    /// Waits until the existing kernel log has been read, a moment after the first complete
+    /// snapshot: later records are new, not history. Where the log is not read, or less is logged,
+    /// there is nothing to wait for.
     async fn has_read_the_log(&self) {
         let deadline = Instant::now() + Duration::from_secs(5);
-        let told = |log: &str, words: &str| log.matches(words).count();
+        let count = |log: &str, text: &str| log.matches(text).count();
         while Instant::now() < deadline {
             let log = self.log();
             if !log.contains(" DEBUG ")
-                || told(&log, "history=true") >= told(&log, "the kernel log is read from")
+                || count(&log, "history=true") >= count(&log, "the kernel log is read from")
             {
                 return;
             }
@@ -168,9 +169,9 @@ impl Daemon {
         }
     }
 
-    /// Started, not waited for.
+    /// Started, without waiting.
     pub fn launch(arguments: &Arguments) -> Daemon {
-        // What an earlier daemon on the same scene said is in the same file: it is shown whole on
+        // An earlier daemon on the same testbed wrote to the same file: it is printed whole on
         // failure.
         let child = arguments.spawn();
         Daemon {
@@ -194,7 +195,7 @@ impl Daemon {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// Asks all the time, from now until its `finish`.
+    /// Sends requests without pause, from now until `finish`.
     pub fn monitor(&self) -> Monitor {
         Monitor::start(&self.socket)
     }
@@ -205,13 +206,13 @@ impl Daemon {
         }
     }
 
-    /// SIGTERM: must end with 0 within 5 s, whatever hangs. Returns how long it took.
+    /// SIGTERM: must end with 0 within 5 s, even if something hangs. Returns how long it took.
     pub async fn stop(mut self) -> Duration {
-        let asked = Instant::now();
+        let started = Instant::now();
         kill(self.pid(), Signal::SIGTERM).expect("SIGTERM");
         let status = self.ended(Duration::from_secs(5)).await;
         assert_eq!(status.code(), Some(0), "after SIGTERM: {status}");
-        asked.elapsed()
+        started.elapsed()
     }
 
     /// SIGKILL.
@@ -234,7 +235,7 @@ impl Drop for Daemon {
             let text = self.log();
             let lines: Vec<&str> = text.lines().collect();
             eprintln!(
-                "--- the daemon's last words\n{}\n---",
+                "--- the end of the daemon log\n{}\n---",
                 lines[lines.len().saturating_sub(60)..].join("\n")
             );
         }

@@ -1,5 +1,5 @@
-//! Damage to filesystems that are not mounted: what lies on the device is changed below them.
-//! Through the device and not its image: the device has a page cache of its own.
+//! Damage to unmounted filesystems by writing to the device. The image is not written, because the
+//! device has a page cache of its own.
 
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -7,8 +7,8 @@ use std::path::Path;
 use super::Disk;
 use super::tools::run;
 
-/// Overwrites the first block of the ext4 folder `folder` (as seen from its top), and returns the
-/// folder's inode. Blocks must be of 4096 bytes.
+/// Overwrites the first block of the ext4 directory `folder` (relative to its root), and returns
+/// the directory's inode. The block size must be 4096 bytes.
 pub fn ext4_folder(disk: &Disk, folder: &str) -> u64 {
     let debugfs = |request: String| run("/usr/sbin/debugfs", &[&"-R", &request, &disk.device]);
     let blocks = debugfs(format!("blocks {folder}"));
@@ -26,8 +26,8 @@ pub fn ext4_folder(disk: &Disk, folder: &str) -> u64 {
         .unwrap_or_else(|| panic!("no inode: {stat}"))
 }
 
-/// Changes one byte of each place where `pattern` is found on the device, aligned to 4096 bytes.
-/// Returns how many there were.
+/// Changes one byte of each occurrence of `pattern` on the device, aligned to 4096 bytes. Returns
+/// how many there were.
 pub fn each_block_that_begins_with(disk: &Disk, pattern: &[u8]) -> usize {
     let device = std::fs::read(&disk.device).expect("the device");
     let hits: Vec<usize> = (0..device.len())

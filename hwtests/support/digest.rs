@@ -1,16 +1,17 @@
-//! Whether anything was written: digests of what lies on a device, and the kernel's counters of
-//! what was written to one.
+//! Detection of writes: digests of a device's content, and the kernel's counters of writes to it.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// What the mount itself writes when it is frozen and thawed: superblock and log. Left out of a
-/// digest.
+/// Ranges that the mount itself writes when it is frozen and thawed: superblock and log. A digest
+/// excludes them.
 pub type Range = std::ops::Range<u64>;
 
-/// Of all bytes of a device or a file, without `except`. Any changed bit gives another one, but for
-/// a chance of 2^-64.
+/// Digest of all bytes of a device or a file, without `except`. Any changed bit changes it, except
+/// with a probability of 2
+///
+/// -64.
 pub fn digest(path: &Path, except: &[Range]) -> u64 {
     let file =
         std::fs::File::open(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
@@ -31,7 +32,7 @@ pub fn digest(path: &Path, except: &[Range]) -> u64 {
             block[from as usize..to as usize].fill(0);
         }
         if block[..read] == zeroes[..read] {
-            // Most of an image; where the others lie is in the sum.
+            // Most of an image is zero; the positions of the other bytes are part of the sum.
             at += read as u64;
             continue;
         }
@@ -49,14 +50,14 @@ pub fn digest(path: &Path, except: &[Range]) -> u64 {
     }
 }
 
-/// Sectors (512 bytes) written to a block device since it was made: /sys/block/NAME/stat, the
+/// Sectors (512 bytes) written to a block device since it was created: /sys/block/NAME/stat, the
 /// seventh number (Documentation/block/stat.rst).
 pub fn sectors_written(name: &str) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/sys/block/{name}/stat")).ok()?;
     text.split_whitespace().nth(6)?.parse().ok()
 }
 
-/// Loop devices, in use or not, and what was written to each.
+/// Loop devices, in use or not, and the sectors written to each.
 pub fn all_loops() -> BTreeMap<String, u64> {
     let entries = std::fs::read_dir("/sys/block")
         .into_iter()

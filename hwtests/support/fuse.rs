@@ -1,8 +1,8 @@
-//! A filesystem of ours with one file, whose server answers, fails, hangs or dies when told so. The
-//! file can carry a loop device.
+//! A FUSE filesystem with one file, whose server answers, fails, hangs or dies as the test orders.
+//! The file can back a loop device.
 //!
-//! The server is a thread of the test. When the test ends in whatever way, the kernel aborts the
-//! connection: nothing hangs on.
+//! The server is a thread of the test. When the test ends for any reason, the kernel aborts the
+//! connection, and nothing stays hung.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -26,20 +26,20 @@ const TTL: Duration = Duration::ZERO;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     Pass,
-    /// Every question about content is answered with EIO.
+    /// Every request for content is answered with EIO.
     Fail,
-    /// The request that comes next, and all behind it, are not answered.
+    /// The next request, and all after it, are not answered.
     Hang,
 }
 
-/// What goes wrong with some of the file, while everything else works.
+/// A fault of part of the file, while everything else works.
 #[derive(Clone, Debug)]
 pub struct Fault {
     /// In bytes.
     pub range: Range<u64>,
     pub reads: bool,
     pub writes: bool,
-    /// So many requests that touch the range still work.
+    /// This many requests that touch the range still succeed.
     pub after: usize,
     pub effect: Effect,
 }
@@ -50,7 +50,7 @@ pub enum Effect {
     Fail,
     /// Answered late.
     Slow(Duration),
-    /// Not answered before the faults change.
+    /// Not answered until the faults change.
     Hang,
 }
 
@@ -93,12 +93,12 @@ struct Switch {
     changed: Condvar,
     faults: Mutex<Vec<Fault>>,
     faults_changed: Condvar,
-    /// Requests that a fault has left without an answer so far.
+    /// Requests that a fault has left unanswered so far.
     held: AtomicUsize,
 }
 
 impl Switch {
-    /// Waits while it hangs. Err: to be answered with an error.
+    /// Waits while it hangs. Err: answer with an error.
     fn pass(&self) -> Result<(), Errno> {
         let mode = self
             .changed
@@ -113,8 +113,8 @@ impl Switch {
         }
     }
 
-    /// What the faults say of one request, besides the mode.
-    #[expect(clippy::disallowed_methods, reason = "a slow drive is what is played")]
+    /// The effect of the faults on one request, besides the mode.
+    #[expect(clippy::disallowed_methods, reason = "simulates a slow drive")]
     fn touch(&self, offset: u64, length: u64, write: bool) -> Result<(), Errno> {
         self.pass()?;
         let mut faults = self.faults.lock().expect("the faults");
@@ -156,14 +156,14 @@ impl Switch {
 }
 
 /// Mounted, with its server running.
-pub struct Served {
+pub struct FuseServer {
     at: PathBuf,
     switch: Arc<Switch>,
 }
 
-impl Served {
+impl FuseServer {
     /// Mounts at `at` a filesystem whose file `disk.img` has the content of `backing`.
-    pub fn mount(at: &Path, backing: &Path) -> Served {
+    pub fn mount(at: &Path, backing: &Path) -> FuseServer {
         std::fs::create_dir_all(at).expect("the mount point");
         let content = File::options()
             .read(true)
@@ -203,9 +203,9 @@ impl Served {
         config.acl = SessionACL::All;
         let session = Session::from_fd(filesystem, OwnedFd::from(device), SessionACL::All, config)
             .expect("FUSE's handshake");
-        // Ends with the connection; nobody waits for it.
+        // Ends with the connection and is not joined.
         std::thread::spawn(move || session.run());
-        Served {
+        FuseServer {
             at: at.to_owned(),
             switch,
         }
@@ -219,19 +219,19 @@ impl Served {
         self.switch.set(mode);
     }
 
-    /// From now on; an empty list heals everything.
+    /// From now on; an empty list repairs everything.
     pub fn fault(&self, faults: Vec<Fault>) {
         *self.switch.faults.lock().expect("the faults") = faults;
         self.switch.faults_changed.notify_all();
     }
 
-    /// How many requests `Effect::Hang` has left without an answer, now or before.
+    /// How many requests `Effect::Hang` has left unanswered, now or before.
     pub fn held(&self) -> usize {
         self.switch.held.load(Ordering::Relaxed)
     }
 
-    /// The server is gone, the mount stays: everything answers ENOTCONN from now on. The mount must
-    /// be in use (a loop device over its file, or an open descriptor), else this unmounts it as
+    /// The server is gone, the mount stays: every access fails with ENOTCONN from now on. The mount
+    /// must be in use (a loop device over its file, or an open descriptor), else it is unmounted as
     /// well.
     pub fn die(&self) {
         // MNT_FORCE aborts the connection (fuse_umount_begin) before it finds the mount busy.
@@ -245,9 +245,9 @@ impl Served {
     }
 }
 
-impl Drop for Served {
+impl Drop for FuseServer {
     fn drop(&mut self) {
-        // Frees whoever waits; what is mounted is taken down with the scene.
+        // Releases every waiting request; the testbed removes what is mounted.
         self.fault(Vec::new());
         self.switch.set(Mode::Fail);
     }
@@ -319,7 +319,8 @@ impl Filesystem for OneFile {
     fn open(&self, _request: &Request, _ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
         match self.switch.pass() {
             Err(error) => reply.error(error),
-            // Direct: what the server does not answer is not answered from the page cache either.
+            // Direct: a request that the server does not answer is not answered from the page cache
+            // either.
             Ok(()) => reply.opened(FileHandle(0), FopenFlags::FOPEN_DIRECT_IO),
         }
     }

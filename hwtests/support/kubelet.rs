@@ -1,6 +1,6 @@
-//! A folder with the kubelet's records of CSI volumes, as the kubelet of 1.24 and later writes them
-//! (pkg/volume/csi: csi_attacher.go, csi_mounter.go, csi_block.go, csi_util.go). Mounting what they
-//! speak of is the test's business.
+//! A directory with the kubelet's records of CSI volumes, in the format of the kubelet 1.24 and
+//! later (pkg/volume/csi: csi_attacher.go, csi_mounter.go, csi_block.go, csi_util.go). The tests
+//! make the mounts that the records describe.
 
 use std::path::{Path, PathBuf};
 

@@ -1,6 +1,6 @@
-//! Writers that never rest: create, append, rename, truncate, link, remove, files without names,
-//! files that are removed while open, attributes, folders. Bounded in what they use; while the
-//! filesystem is frozen they wait as any program does, and go on when it is thawed.
+//! Writers without pause: create, append, rename, truncate, link, remove, unnamed files, files
+//! removed while open, attributes, directories. Their resource use is bounded. They wait while the
+//! filesystem is frozen, as any program does.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -19,8 +19,8 @@ const FILES: u64 = 150;
 const SIZE: u64 = 96 << 10;
 /// Removed while open, of one writer at most: the orphans.
 const OPEN: usize = 12;
-/// A writer that waits in the kernel for longer is left to itself.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// A writer that waits in the kernel for longer than this is abandoned.
+const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 pub struct Load {
     stop: Arc<AtomicBool>,
@@ -29,7 +29,7 @@ pub struct Load {
     writers: usize,
 }
 
-/// What writers did, all together.
+/// The operations of all writers together.
 #[derive(Clone, Debug, Default)]
 pub struct Written {
     pub operations: u64,
@@ -42,7 +42,7 @@ pub struct Written {
 }
 
 impl Load {
-    /// Below `dir`, which must be a folder of the filesystem.
+    /// Below `dir`, which must be a directory of the filesystem.
     pub fn start(dir: &Path, writers: usize, seed: u64) -> Load {
         let stop = Arc::new(AtomicBool::new(false));
         let operations = Arc::new(AtomicU64::new(0));
@@ -63,7 +63,7 @@ impl Load {
                     written: Written::default(),
                 };
                 writer.write_until(&stop, &operations);
-                // Nobody listens any more when it took too long.
+                // The receiver is gone when it took too long.
                 let _ = tell.send(writer.written);
             });
         }
@@ -82,7 +82,7 @@ impl Load {
 
     pub fn stop(self) -> Written {
         self.stop.store(true, Ordering::Relaxed);
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIME_LIMIT;
         let mut all = Written::default();
         for ended in 0..self.writers {
             match self
@@ -120,7 +120,7 @@ struct Writer {
 
 impl Writer {
     fn write_until(&mut self, stop: &AtomicBool, operations: &AtomicU64) {
-        // It is there already after an earlier load.
+        // It exists already after an earlier load.
         let _ = fs::create_dir_all(&self.dir);
         while !stop.load(Ordering::Relaxed) {
             let began = Instant::now();
@@ -129,7 +129,7 @@ impl Writer {
                     self.written.operations += 1;
                     operations.fetch_add(1, Ordering::Relaxed);
                 }
-                // What was removed meanwhile is no error of the filesystem.
+                // A file that was removed in the meantime is no error of the filesystem.
                 Err(error)
                     if matches!(
                         error.kind(),
@@ -139,7 +139,7 @@ impl Writer {
                     ) => {}
                 Err(_) => {
                     self.written.errors += 1;
-                    // A filesystem that refuses everything is asked less often.
+                    // A filesystem that refuses everything is tried less often.
                     std::thread::park_timeout(Duration::from_millis(2));
                 }
             }
@@ -190,7 +190,7 @@ impl Writer {
                 fs::hard_link(&file, &link).or_else(|_| fs::remove_file(&link))
             }
             15 => {
-                // No name, and sometimes one later.
+                // A file without a name, which sometimes gets one later.
                 let unnamed = File::options()
                     .write(true)
                     .custom_flags(nix::libc::O_TMPFILE)
@@ -224,7 +224,7 @@ impl Writer {
         }
     }
 
-    /// Open for a while; then it is gone for good.
+    /// Open for a while, then deleted.
     fn keep(&mut self, file: File) {
         self.open.push(file);
         if self.open.len() > OPEN {

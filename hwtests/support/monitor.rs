@@ -1,4 +1,4 @@
-//! A client that never stops asking while a scenario plays: no RPC may wait for a device or a
+//! A client that sends requests without pause during a test: no RPC may wait for a device or a
 //! mount.
 
 use std::path::Path;
@@ -12,8 +12,7 @@ use tonic::Code;
 
 use super::{Client, pause};
 
-/// A machine that runs other things besides delays any process; a question that waits for a mount
-/// takes far longer.
+/// A busy machine delays any process; a request that waits for a mount takes far longer.
 const FAST: Duration = Duration::from_millis(900);
 
 pub struct Monitor {
@@ -21,7 +20,7 @@ pub struct Monitor {
     task: JoinHandle<Vec<Duration>>,
 }
 
-pub struct Asked {
+pub struct Latency {
     pub calls: usize,
     pub median: Duration,
     pub p99: Duration,
@@ -47,28 +46,28 @@ impl Monitor {
         Monitor { stop, task }
     }
 
-    /// Every question was answered, and fast.
-    pub async fn finish(self) -> Asked {
-        // Gone already when the task has panicked; the await below tells.
+    /// Every request was answered, and fast.
+    pub async fn finish(self) -> Latency {
+        // Closed already when the task has panicked; the await below reports it.
         let _ = self.stop.send(());
         let mut took = self.task.await.expect("every question was answered");
         took.sort();
-        assert!(!took.is_empty(), "nothing was asked");
-        let asked = Asked {
+        assert!(!took.is_empty(), "no request was sent");
+        let latency = Latency {
             calls: took.len(),
             median: took[took.len() / 2],
             p99: took[(took.len() - 1) * 99 / 100],
             worst: took[took.len() - 1],
         };
         assert!(
-            asked.worst < FAST,
+            latency.worst < FAST,
             "an answer took {:?} (of {}: median {:?}, p99 {:?})",
-            asked.worst,
-            asked.calls,
-            asked.median,
-            asked.p99
+            latency.worst,
+            latency.calls,
+            latency.median,
+            latency.p99
         );
-        asked
+        latency
     }
 }
 
@@ -91,7 +90,7 @@ async fn ask(client: &Client, took: &mut Vec<Duration>) {
             .await;
         took.push(started.elapsed());
         if let Err(status) = answer {
-            // It may have gone since it was listed.
+            // It may have disappeared since it was listed.
             assert_eq!(status.code(), Code::NotFound, "GetVolume: {status}");
         }
     }

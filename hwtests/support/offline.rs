@@ -1,28 +1,28 @@
-//! The truth about an image: what the offline checker says of it while nothing uses it.
+//! The ground truth about an image: what the offline checker finds while the image is not in use.
 //!
-//! Reads its output with rules of its own and not with those of the program under test.
+//! The output is read by rules of its own, not by those of the program under test.
 
 use std::path::Path;
 
 use diskvitals::model::check::Filesystem;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Truth {
+pub enum OfflineResult {
     Clean,
-    /// What was found: the first lines of it.
+    /// The problems found: the first lines of output.
     Damaged(Vec<String>),
-    /// The checker cannot tell: a log that must be replayed, another failure of its own.
+    /// Inconclusive: a log that must be replayed, or a failure of the checker itself.
     Unknown(String),
 }
 
 const SHOWN: usize = 3;
 
-/// Of an image (or a device) that nobody has mounted.
+/// Of an image (or a device) that is not mounted.
 #[expect(
     clippy::disallowed_methods,
-    reason = "a test asks the system's own checkers"
+    reason = "a test runs the checkers of the system"
 )]
-pub fn truth(filesystem: Filesystem, image: &Path) -> Truth {
+pub fn check(filesystem: Filesystem, image: &Path) -> OfflineResult {
     let (program, arguments): (&str, &[&str]) = match filesystem {
         Filesystem::Ext4 => ("/usr/sbin/e2fsck", &["-fn"]),
         Filesystem::Xfs => ("/usr/sbin/xfs_repair", &["-n", "-f"]),
@@ -48,22 +48,22 @@ pub fn truth(filesystem: Filesystem, image: &Path) -> Truth {
         .collect();
     let shown = || found.iter().take(SHOWN).cloned().collect::<Vec<_>>();
     let Some(code) = output.status.code() else {
-        return Truth::Unknown(format!("{program}: {}", output.status));
+        return OfflineResult::Unknown(format!("{program}: {}", output.status));
     };
     match filesystem {
         Filesystem::Xfs if text.contains("valuable metadata changes in a log") => {
-            Truth::Unknown("its log is not replayed".to_owned())
+            OfflineResult::Unknown("its log is not replayed".to_owned())
         }
         Filesystem::Ext4 if text.contains("skipping journal recovery") => {
-            Truth::Unknown("its journal is not replayed".to_owned())
+            OfflineResult::Unknown("its journal is not replayed".to_owned())
         }
-        // 8: it cannot tell; but what it found before counts.
+        // 8: inconclusive; but the problems found before count.
         Filesystem::Ext4 if code & !0xc != 0 => {
-            Truth::Unknown(format!("exit status {code}: {}", shown().join(" | ")))
+            OfflineResult::Unknown(format!("exit status {code}: {}", shown().join(" | ")))
         }
-        _ if found.is_empty() && code == 0 => Truth::Clean,
-        _ if found.is_empty() => Truth::Damaged(vec![format!("exit status {code}")]),
-        _ => Truth::Damaged(shown()),
+        _ if found.is_empty() && code == 0 => OfflineResult::Clean,
+        _ if found.is_empty() => OfflineResult::Damaged(vec![format!("exit status {code}")]),
+        _ => OfflineResult::Damaged(shown()),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Fills a mounted filesystem with what filesystems hold: wide and deep folders, long and short
+//! Fills a mounted filesystem with typical content: wide and deep directories, long and short
 //! symbolic links, attributes in and outside of inodes, hard links, sparse and fragmented files,
 //! sockets, devices. The same seed gives the same tree.
 
@@ -52,7 +52,7 @@ fn wide(dir: &Path, plan: Plan, random: &mut Random) -> io::Result<()> {
             random.next(),
             "n".repeat(random.between(1, 24) as usize)
         );
-        // Most of them are empty: it is the folder that counts.
+        // Most of them are empty: the directory is what matters.
         let size = if at % 8 == 0 {
             random.below(plan.small)
         } else {

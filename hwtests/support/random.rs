@@ -1,5 +1,5 @@
-//! Numbers that are the same for the same seed, on every machine: what a trial did can be done
-//! again.
+//! Random numbers that are the same for the same seed on every machine, so that a trial can be
+//! repeated.
 
 /// SplitMix64 (Steele, Lea and Flood, 2014).
 #[derive(Clone, Debug)]

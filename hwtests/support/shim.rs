@@ -1,4 +1,4 @@
-//! diskvitals-csi on a scene, and a client that calls it as the kubelet and the sidecars do.
+//! diskvitals-csi on a testbed, and a client that calls it as the kubelet and the sidecars do.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -10,15 +10,18 @@ use nix::unistd::Pid;
 use tokio::process::{Child, Command};
 
 pub use super::csi_calls::{Csi, block, mount};
-use super::{SOON, Scene, eventually};
+use super::{SOON, Testbed, eventually};
 
 pub const DRIVER: &str = "csi.diskvitals.io";
 pub const NODE: &str = "node-1";
 
-/// Beside the tests' own settings: volumes are made below the scene.
-pub fn pool(scene: &Scene) -> String {
-    std::fs::create_dir_all(scene.path("pool")).expect("the pool's folder");
-    format!("[pool]\ndirectory = \"{}\"\n", scene.path("pool").display())
+/// In addition to the tests' own settings: volumes are created below the testbed.
+pub fn pool(testbed: &Testbed) -> String {
+    std::fs::create_dir_all(testbed.path("pool")).expect("the pool's folder");
+    format!(
+        "[pool]\ndirectory = \"{}\"\n",
+        testbed.path("pool").display()
+    )
 }
 
 pub struct Shim {
@@ -28,23 +31,23 @@ pub struct Shim {
 }
 
 impl Shim {
-    /// In mode driver. Answers already.
-    pub async fn start(scene: &Scene, arguments: &[&str]) -> Shim {
-        Shim::start_on(scene, &scene.path("run/csi.sock"), arguments).await
+    /// In mode driver. It already answers.
+    pub async fn start(testbed: &Testbed, arguments: &[&str]) -> Shim {
+        Shim::start_on(testbed, &testbed.path("run/csi.sock"), arguments).await
     }
 
     #[expect(clippy::disallowed_methods, reason = "the program under test")]
-    pub async fn start_on(scene: &Scene, endpoint: &Path, arguments: &[&str]) -> Shim {
+    pub async fn start_on(testbed: &Testbed, endpoint: &Path, arguments: &[&str]) -> Shim {
         let log = std::fs::File::options()
             .create(true)
             .append(true)
-            .open(scene.path("shim.log"))
+            .open(testbed.path("shim.log"))
             .expect("the log");
         let child = Command::new(env!("CARGO_BIN_EXE_diskvitals-csi"))
             .arg("--endpoint")
             .arg(format!("unix://{}", endpoint.display()))
             .arg("--agent")
-            .arg(scene.path("run/agent"))
+            .arg(testbed.path("run/agent"))
             .args(["--node-id", NODE, "--log-format", "text"])
             .args(arguments)
             .stdin(Stdio::null())
@@ -77,7 +80,7 @@ impl Shim {
         self.child.wait().await.expect("its end");
     }
 
-    /// SIGTERM: ends with 0 within 5 s and takes its socket away.
+    /// SIGTERM: must end with 0 within 5 s and remove its socket.
     pub async fn stop(mut self) {
         self.signal(Signal::SIGTERM);
         let status = tokio::time::timeout(Duration::from_secs(5), self.child.wait())

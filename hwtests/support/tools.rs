@@ -1,5 +1,5 @@
-//! Running the system's own tools, and system calls on paths of any bytes. Synchronous: these
-//! answer at once or the test is over anyway.
+//! Runs the system's tools, and makes system calls on paths of any bytes. Synchronous: a call
+//! answers at once, or the test has failed anyway.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
-/// Output of `program`; a failure ends the test with its words.
+/// Output of `program`; a failure ends the test and shows the output.
 #[expect(
     clippy::disallowed_methods,
-    reason = "a test sets its scene with the system's own tools"
+    reason = "a test sets its testbed with the system's own tools"
 )]
 pub fn run(program: &str, arguments: &[&dyn AsRef<std::ffi::OsStr>]) -> String {
     let mut command = std::process::Command::new(program);
@@ -45,7 +45,7 @@ pub fn mount_with(source: &Path, fs_type: &str, at: &Path, flags: MsFlags, optio
     });
 }
 
-/// Binds a folder, or a file (a device node, as for raw block).
+/// Bind-mounts a directory, or a file (a device node, as for raw block).
 pub fn bind(source: &Path, at: &Path) {
     if source.is_dir() {
         std::fs::create_dir_all(at).expect("the mount point");
@@ -58,7 +58,7 @@ pub fn bind(source: &Path, at: &Path) {
     bind_over(source, at);
 }
 
-/// Binds over what is there, without looking at it: for a mount whose server may hang.
+/// Bind-mounts over `at` without a stat of it: for a mount whose server may hang.
 pub fn bind_over(source: &Path, at: &Path) {
     mount(
         Some(source),
@@ -70,7 +70,7 @@ pub fn bind_over(source: &Path, at: &Path) {
     .unwrap_or_else(|error| panic!("binding {} at {}: {error}", source.display(), at.display()));
 }
 
-/// As the admin does it: `mount -o remount,OPTIONS` on the filesystem.
+/// As an administrator does: `mount -o remount,OPTIONS` on the filesystem.
 pub fn remount(at: &Path, flags: MsFlags) {
     mount(
         None::<&str>,
@@ -82,16 +82,15 @@ pub fn remount(at: &Path, flags: MsFlags) {
     .unwrap_or_else(|error| panic!("remounting {}: {error}", at.display()));
 }
 
-/// How long a probe, of a daemon that was just killed perhaps, may have a mount open that it is
-/// looking at.
-const GLANCE: Duration = Duration::from_secs(5);
+/// How long a probe, perhaps of a daemon that was just killed, may keep a mount open.
+const PROBE_LIMIT: Duration = Duration::from_secs(5);
 
 /// Must not stay busy.
 pub fn umount(at: &Path) {
     let began = Instant::now();
     loop {
         match umount2(at, MntFlags::empty()) {
-            Err(Errno::EBUSY) if began.elapsed() < GLANCE => {
+            Err(Errno::EBUSY) if began.elapsed() < PROBE_LIMIT => {
                 std::thread::park_timeout(Duration::from_millis(5))
             }
             done => {
@@ -101,7 +100,7 @@ pub fn umount(at: &Path) {
     }
 }
 
-/// Size, free blocks and inodes as the test itself sees them.
+/// Size, free blocks and inodes, read by the test itself.
 pub fn statvfs(at: &Path) -> nix::sys::statvfs::Statvfs {
     nix::sys::statvfs::statvfs(at)
         .unwrap_or_else(|error| panic!("statvfs {}: {error}", at.display()))

@@ -1,10 +1,10 @@
-//! Waiting for conditions, never for time alone.
+//! Waits for conditions, never for time alone.
 
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-/// Asks until `condition` gives a value. Ends the test after `within`, naming `what`.
+/// Polls until `condition` gives a value. Ends the test after `within`, naming `what`.
 pub async fn eventually<T>(
     what: &str,
     within: Duration,
@@ -23,7 +23,7 @@ pub async fn eventually<T>(
     }
 }
 
-/// For a statement that something does NOT happen; every other wait has a condition.
+/// For an assertion that something does NOT happen; every other wait has a condition.
 pub async fn pause(time: Duration) {
     sleep(time).await;
 }

@@ -63,7 +63,7 @@ hostNetwork: true
 {{- end }}
 {{- end -}}
 
-{{/* No right at all, as any container of the shim's pods. dict "user" 65532. */}}
+{{/* No privilege, as for any container of the shim's pods. dict "user" 65532. */}}
 {{- define "diskvitals.unprivileged" -}}
 runAsUser: {{ .user }}
 runAsGroup: {{ .group | default .user }}
@@ -75,7 +75,7 @@ readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]{{ with .add }}, add: [{{ . }}]{{ end }}}
 {{- end -}}
 
-{{/* Who may call on the agent's socket, besides root. */}}
+{{/* The uids that may call on the agent's socket, besides root. */}}
 {{- define "diskvitals.uids" -}}
 {{- $uids := list -}}
 {{- if or .Values.shim.enabled .Values.report.events .Values.report.conditions }}{{ $uids = append $uids (int64 .Values.shim.runAsUser) }}{{ end -}}
@@ -138,16 +138,16 @@ projected:
 {{ .Values.kubeletRoot }}/plugins/{{ .Values.driver.name }}
 {{- end -}}
 
-{{/* Of whoever scrapes. */}}
+{{/* Relabeling of the scraped series. */}}
 {{- define "diskvitals.relabelings" -}}
-# The alerts know the job by this name, and people the node by its own.
+# The alerts use this job name; the instance is the name of the node.
 - {targetLabel: job, replacement: diskvitals}
 - {sourceLabels: [__meta_kubernetes_pod_node_name], targetLabel: instance}
-# Who shows up in the metrics by pod and namespace is whose volume it is, and the node is what lasts: not the pod that was scraped.
+# The labels pod and namespace name the user of a volume, and the instance is the node: not the scraped pod.
 - {action: labeldrop, regex: namespace|pod|container|endpoint|service}
 {{- end -}}
 
-{{/* Whom the admission policies of reporters concern, and the node that its token was made for: the API server's word (Kubernetes 1.30 and later). */}}
+{{/* The accounts that the admission policies of reporters concern, and the node that its token was made for: as the API server states it (Kubernetes 1.30 and later). */}}
 {{- define "diskvitals.ofReporter" -}}
 matchConditions:
   - name: of-a-reporter
@@ -164,7 +164,7 @@ variables:
   message: the token is bound to no node
 {{- end -}}
 
-{{/* Values that a schema cannot hold against each other. */}}
+{{/* Values that a schema cannot compare. */}}
 {{- define "diskvitals.check" -}}
 {{- if and .Values.provisioner.enabled (not .Values.shim.enabled) }}{{ fail "provisioner.enabled needs shim.enabled" }}{{ end }}
 {{- if and .Values.provisioner.enabled (not .Values.provisioner.image) }}{{ fail "provisioner.enabled needs provisioner.image: where your mirror has csi-provisioner" }}{{ end }}
@@ -175,7 +175,7 @@ variables:
 {{- if regexMatch "(?m)^[ \\t]*\\[+[ \\t]*(csi|pool)[ \\t]*[.\\]]" .Values.daemon.config }}{{ fail "daemon.config: [csi] and [pool] are written from the values `driver` and `pool`" }}{{ end }}
 {{- if and .Values.daemon.config (not .Values.daemon.enabled) }}{{ fail "daemon.config has no effect with daemon.enabled=false: the daemon of the host reads its own file" }}{{ end }}
 {{- if and .Values.metrics.enabled (not .Values.daemon.enabled) }}{{ fail "metrics.enabled has no effect with daemon.enabled=false: set them in the host's own configuration" }}{{ end }}
-{{- if and .Values.metrics.enabled .Values.hostNetwork (not .Values.metrics.address) }}{{ fail "metrics.address: with hostNetwork everybody who reaches the node could read them: name one address" }}{{ end }}
+{{- if and .Values.metrics.enabled .Values.hostNetwork (not .Values.metrics.address) }}{{ fail "metrics.address: with hostNetwork every client that reaches the node could read them: name one address" }}{{ end }}
 {{- if has .Values.metrics.address (list "0.0.0.0" "[::]") }}{{ fail "metrics.address: the daemon refuses to listen everywhere: leave it empty for the pod's own" }}{{ end }}
 {{- if and .Values.metrics.podMonitor.enabled .Values.metrics.serviceMonitor.enabled }}{{ fail "metrics.podMonitor or metrics.serviceMonitor: with both each daemon is scraped twice" }}{{ end }}
 {{- range list "podMonitor" "serviceMonitor" }}

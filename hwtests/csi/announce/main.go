@@ -1,4 +1,4 @@
-// announce tells the kubelet of a CSI driver that serves a socket, as the standard node-driver-registrar does, until it is stopped: a registrar that is
+// announce registers a CSI driver that serves a socket with the kubelet, as the standard node-driver-registrar does, until it is stopped: a registrar that is
 // not ours.
 //
 //	announce -name DRIVER -endpoint /path/to/csi.sock -folder /var/lib/kubelet/plugins_registry

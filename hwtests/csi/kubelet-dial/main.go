@@ -1,5 +1,5 @@
 // kubelet-dial registers a plugin as the kubelet does: it dials the bare path of the registration socket (so that gRPC makes an :authority of that path,
-// percent-encoded), asks GetInfo, and tells the plugin what became of it.
+// percent-encoded), asks GetInfo, and reports the result to the plugin.
 //
 // Prints GetInfo's answer as one line of JSON. Exit status: 0 both calls answered, 1 not, 2 wrong usage.
 package main

@@ -1,4 +1,4 @@
-//! Where things lie in a btrfs on one device, and their checksums (fs/btrfs and
+//! The layout of a btrfs on one device, and its checksums (fs/btrfs and
 //! include/uapi/linux/btrfs_tree.h of the kernel). For crc32c.
 
 use std::path::Path;
@@ -131,7 +131,7 @@ impl Btrfs {
             chunks: Vec::new(),
             image,
         };
-        // The first chunks, with which the tree of all others is found.
+        // The first chunks, which locate the tree of all others.
         let (mut at, end) = (0x32b, 0x32b + le32(&sb, 0xa0) as usize);
         while at < end {
             let logical = le64(&sb, at + 9);

@@ -1,5 +1,5 @@
-//! Ways in which a btrfs is damaged here. Those named `…-value` have right checksums: only their
-//! meaning is wrong.
+//! Kinds of damage to a btrfs. Those named `…-value` have correct checksums: only their meaning is
+//! wrong.
 
 use super::super::random::Random;
 use super::Kind;
@@ -8,45 +8,45 @@ use super::bytes::{le32, le64, put};
 
 pub const KINDS: &[Kind<Btrfs>] = &[
     Kind::new("file-leaf-zeroed-once", |fs, random| {
-        spoil(fs, random, tree::FILES, Copies::One, Way::Zero)
+        corrupt_leaf(fs, random, tree::FILES, Copies::One, Method::Zero)
     }),
     Kind::new("file-leaf-zeroed", |fs, random| {
-        spoil(fs, random, tree::FILES, Copies::All, Way::Zero)
+        corrupt_leaf(fs, random, tree::FILES, Copies::All, Method::Zero)
     }),
     Kind::new("file-leaf-bit-once", |fs, random| {
-        spoil(fs, random, tree::FILES, Copies::One, Way::Flip)
+        corrupt_leaf(fs, random, tree::FILES, Copies::One, Method::Flip)
     }),
     Kind::new("file-leaf-bit", |fs, random| {
-        spoil(fs, random, tree::FILES, Copies::All, Way::Flip)
+        corrupt_leaf(fs, random, tree::FILES, Copies::All, Method::Flip)
     }),
     Kind::new("extent-leaf-zeroed-once", |fs, random| {
-        spoil(fs, random, tree::EXTENT, Copies::One, Way::Zero)
+        corrupt_leaf(fs, random, tree::EXTENT, Copies::One, Method::Zero)
     }),
     Kind::new("extent-leaf-zeroed", |fs, random| {
-        spoil(fs, random, tree::EXTENT, Copies::All, Way::Zero)
+        corrupt_leaf(fs, random, tree::EXTENT, Copies::All, Method::Zero)
     }),
     Kind::new("extent-leaf-bit", |fs, random| {
-        spoil(fs, random, tree::EXTENT, Copies::All, Way::Flip)
+        corrupt_leaf(fs, random, tree::EXTENT, Copies::All, Method::Flip)
     }),
     Kind::new("checksum-leaf-bit-once", |fs, random| {
-        spoil(fs, random, tree::CHECKSUMS, Copies::One, Way::Flip)
+        corrupt_leaf(fs, random, tree::CHECKSUMS, Copies::One, Method::Flip)
     }),
     Kind::new("checksum-leaf-bit", |fs, random| {
-        spoil(fs, random, tree::CHECKSUMS, Copies::All, Way::Flip)
+        corrupt_leaf(fs, random, tree::CHECKSUMS, Copies::All, Method::Flip)
     }),
     Kind::new("device-leaf-bit", |fs, random| {
-        spoil(fs, random, tree::DEVICE, Copies::All, Way::Flip)
+        corrupt_leaf(fs, random, tree::DEVICE, Copies::All, Method::Flip)
     }),
     Kind::new("root-leaf-bit-once", |fs, random| {
-        spoil(fs, random, tree::ROOT, Copies::One, Way::Flip)
+        corrupt_leaf(fs, random, tree::ROOT, Copies::One, Method::Flip)
     }),
     Kind::new("file-root-bit-once", |fs, random| {
         let root = fs.tree(tree::FILES).into_iter().next()?;
-        spoil_node(fs, random, &root, Copies::One, Way::Flip)
+        corrupt_node(fs, random, &root, Copies::One, Method::Flip)
     }),
     Kind::new("file-root-zeroed", |fs, random| {
         let root = fs.tree(tree::FILES).into_iter().next()?;
-        spoil_node(fs, random, &root, Copies::All, Way::Zero)
+        corrupt_node(fs, random, &root, Copies::All, Method::Zero)
     }),
     Kind::new("key-order-value", |fs, random| {
         let mut leaf = leaf(fs, random, tree::FILES, |leaf| leaf.count() > 4)?;
@@ -58,17 +58,13 @@ pub const KINDS: &[Kind<Btrfs>] = &[
         );
         put(&mut leaf.bytes, at, &second);
         put(&mut leaf.bytes, at + ITEM, &first);
-        told(
-            fs,
-            leaf,
-            &format!("items {index} and the next have changed places"),
-        )
+        write_node(fs, leaf, &format!("items {index} and the next are swapped"))
     }),
     Kind::new("generation-value", |fs, random| {
         let mut leaf = leaf(fs, random, tree::FILES, |_| true)?;
         let generation = le64(&leaf.bytes, GENERATION) + 77;
         put(&mut leaf.bytes, GENERATION, &generation.to_le_bytes());
-        told(
+        write_node(
             fs,
             leaf,
             "its generation is not the one that its parent knows",
@@ -78,7 +74,7 @@ pub const KINDS: &[Kind<Btrfs>] = &[
         let (mut leaf, item) = item(fs, random, tree::EXTENT, |_, item| item.kind == key::EXTENT)?;
         let references = le64(&leaf.bytes, item.data) + random.between(1, 9);
         put(&mut leaf.bytes, item.data, &references.to_le_bytes());
-        told(
+        write_node(
             fs,
             leaf,
             &format!("extent {} counts {references} references", item.object),
@@ -98,7 +94,7 @@ pub const KINDS: &[Kind<Btrfs>] = &[
         let (mut leaf, item) = item(fs, random, tree::EXTENT, |_, item| item.kind == key::GROUP)?;
         let used = le64(&leaf.bytes, item.data) / 2 + 4096;
         put(&mut leaf.bytes, item.data, &used.to_le_bytes());
-        told(
+        write_node(
             fs,
             leaf,
             &format!("block group {} counts {used} bytes as used", item.object),
@@ -109,7 +105,7 @@ pub const KINDS: &[Kind<Btrfs>] = &[
         // Generation, transaction, size, bytes, group: 8 each.
         let links = le32(&leaf.bytes, item.data + 40) + random.between(1, 9) as u32;
         put(&mut leaf.bytes, item.data + 40, &links.to_le_bytes());
-        told(
+        write_node(
             fs,
             leaf,
             &format!("inode {} counts {links} links", item.object),
@@ -119,7 +115,7 @@ pub const KINDS: &[Kind<Btrfs>] = &[
         let (mut leaf, item) = file(fs, random)?;
         let bytes = le64(&leaf.bytes, item.data + 24) + 4096 * random.between(1, 9);
         put(&mut leaf.bytes, item.data + 24, &bytes.to_le_bytes());
-        told(
+        write_node(
             fs,
             leaf,
             &format!("inode {} counts {bytes} bytes", item.object),
@@ -133,7 +129,7 @@ pub const KINDS: &[Kind<Btrfs>] = &[
         })?;
         let size = le64(&leaf.bytes, item.data + 16) + 11;
         put(&mut leaf.bytes, item.data + 16, &size.to_le_bytes());
-        told(
+        write_node(
             fs,
             leaf,
             &format!("folder {} has a size of {size}", item.object),
@@ -160,7 +156,7 @@ pub const KINDS: &[Kind<Btrfs>] = &[
     Kind::new("entry-inode-value", |fs, random| {
         let (mut leaf, item) = item(fs, random, tree::FILES, |_, item| item.kind == key::ENTRY)?;
         put(&mut leaf.bytes, item.data, &(1_u64 << 40).to_le_bytes());
-        told(
+        write_node(
             fs,
             leaf,
             &format!(
@@ -173,30 +169,27 @@ pub const KINDS: &[Kind<Btrfs>] = &[
         let (mut leaf, item) = item(fs, random, tree::FILES, |_, item| item.kind == key::INDEX)?;
         let kind = item.data + 29;
         leaf.bytes[kind] = if leaf.bytes[kind] == 6 { 5 } else { 6 };
-        told(
+        write_node(
             fs,
             leaf,
-            &format!(
-                "an entry of folder {} says another type of file",
-                item.object
-            ),
+            &format!("an entry of folder {} has another file type", item.object),
         )
     }),
     Kind::new("file-extent-value", |fs, random| {
         let (mut leaf, item) = on_disk(fs, random)?;
         let start = le64(&leaf.bytes, item.data + 21) + 4096 * 3;
         put(&mut leaf.bytes, item.data + 21, &start.to_le_bytes());
-        told(
+        write_node(
             fs,
             leaf,
-            &format!("an extent of inode {} lies elsewhere", item.object),
+            &format!("an extent of inode {} is at another address", item.object),
         )
     }),
     Kind::new("file-extent-length-value", |fs, random| {
         let (mut leaf, item) = on_disk(fs, random)?;
         let length = le64(&leaf.bytes, item.data + 45) + 4096 * 16;
         put(&mut leaf.bytes, item.data + 45, &length.to_le_bytes());
-        told(
+        write_node(
             fs,
             leaf,
             &format!("an extent of inode {} is longer than it is", item.object),
@@ -222,41 +215,46 @@ enum Copies {
 }
 
 #[derive(Clone, Copy)]
-enum Way {
+enum Method {
     Zero,
     Flip,
 }
 
-fn spoil(fs: &Btrfs, random: &mut Random, tree: u64, which: Copies, way: Way) -> Option<String> {
+fn corrupt_leaf(
+    fs: &Btrfs,
+    random: &mut Random,
+    tree: u64,
+    which: Copies,
+    method: Method,
+) -> Option<String> {
     let leaf = leaf(fs, random, tree, |_| true)?;
-    spoil_node(fs, random, &leaf, which, way)
+    corrupt_node(fs, random, &leaf, which, method)
 }
 
-fn spoil_node(
+fn corrupt_node(
     fs: &Btrfs,
     random: &mut Random,
     node: &Node,
     which: Copies,
-    way: Way,
+    method: Method,
 ) -> Option<String> {
     let mut copies = fs.copies(node.logical);
     if which == Copies::One {
         if copies.len() < 2 {
             return None;
         }
-        // The first is the one that is read first; of the other no reader without a need for it
-        // knows.
+        // Readers use the first copy; a damaged second copy is noticed only when it is needed.
         copies.truncate(1);
     }
     for at in &copies {
-        match way {
-            Way::Zero => fs.image.zero(*at, fs.node_size as u64),
-            Way::Flip => drop(fs.image.flip(*at, 32, fs.node_size as u64, random)),
+        match method {
+            Method::Zero => fs.image.zero(*at, fs.node_size as u64),
+            Method::Flip => drop(fs.image.flip(*at, 32, fs.node_size as u64, random)),
         }
     }
-    let how = match way {
-        Way::Zero => "all zeros",
-        Way::Flip => "a bit",
+    let how = match method {
+        Method::Zero => "all zeros",
+        Method::Flip => "a bit",
     };
     Some(format!(
         "{how} in {} of tree block {}",
@@ -269,10 +267,10 @@ fn spoil_node(
     ))
 }
 
-fn told(fs: &Btrfs, node: Node, what: &str) -> Option<String> {
-    let told = format!("tree block {}: {what}", node.logical);
+fn write_node(fs: &Btrfs, node: Node, what: &str) -> Option<String> {
+    let description = format!("tree block {}: {what}", node.logical);
     fs.set(node);
-    Some(told)
+    Some(description)
 }
 
 fn leaf(fs: &Btrfs, random: &mut Random, tree: u64, suits: impl Fn(&Node) -> bool) -> Option<Node> {
@@ -343,7 +341,7 @@ fn remove(fs: &Btrfs, mut leaf: Node, gone: Item, what: &str) -> Option<String> 
         0x60,
         &(items.len() as u32 - 1).to_le_bytes(),
     );
-    told(
+    write_node(
         fs,
         leaf,
         &format!("{what} of object {} is gone", gone.object),

@@ -40,8 +40,8 @@ impl Image {
         self.write(at, &vec![0; length as usize]);
     }
 
-    /// Flips one bit of one of the bytes from `from` before `to` of what begins at `at`. Out: which
-    /// byte.
+    /// Flips one bit of a byte between `from` and `to` of the structure that begins at `at`.
+    /// Returns which byte.
     pub fn flip(&self, at: u64, from: u64, to: u64, random: &mut Random) -> u64 {
         let byte = random.between(from, to - 1);
         let mut bytes = self.read(at + byte, 1);

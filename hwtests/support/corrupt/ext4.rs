@@ -1,5 +1,5 @@
-//! Where things lie in an ext4, and their checksums (Documentation/filesystems/ext4 of the kernel).
-//! For what mkfs.ext4 makes: 64-bit block numbers or not, extents, metadata_csum.
+//! The layout of an ext4, and its checksums (Documentation/filesystems/ext4 of the kernel). For
+//! what mkfs.ext4 creates: 64-bit block numbers or not, extents, metadata_csum.
 
 use std::path::Path;
 
@@ -137,7 +137,8 @@ impl Ext4 {
         }
     }
 
-    /// What a mount writes when it is frozen and thawed: the superblock's block, and the journal.
+    /// What a mount writes when it is frozen and thawed: the block of the superblock, and the
+    /// journal.
     pub fn own_writes(&self) -> Vec<std::ops::Range<u64>> {
         let journal = self.extents(&self.inode(8));
         let ranges = journal.iter().map(|extent| {
@@ -179,7 +180,7 @@ impl Ext4 {
 
     /// Of a descriptor's three block numbers: 0 the block bitmap, 4 the inode bitmap, 8 the inode
     /// table.
-    fn place(&self, group: u64, which: usize) -> u64 {
+    fn table_block(&self, group: u64, which: usize) -> u64 {
         let descriptor = self.descriptor(group);
         let high = if self.descriptor_size >= 64 {
             u64::from(le32(&descriptor, 0x20 + which)) << 32
@@ -190,14 +191,14 @@ impl Ext4 {
     }
 
     pub fn block_bitmap(&self, group: u64) -> u64 {
-        self.place(group, 0) * self.block_size
+        self.table_block(group, 0) * self.block_size
     }
 
     pub fn inode_bitmap(&self, group: u64) -> u64 {
-        self.place(group, 4) * self.block_size
+        self.table_block(group, 4) * self.block_size
     }
 
-    /// The bitmap is made when first needed: what is on disk is not looked at.
+    /// The bitmap is created when first needed: its content on disk is not read.
     pub fn is_uninitialised(&self, group: u64, inodes: bool) -> bool {
         le16(&self.descriptor(group), 0x12) & if inodes { 1 } else { 2 } != 0
     }
@@ -231,7 +232,7 @@ impl Ext4 {
 
     pub fn inode_at(&self, number: u32) -> u64 {
         let index = number - 1;
-        let table = self.place(u64::from(index / self.inodes_per_group), 8);
+        let table = self.table_block(u64::from(index / self.inodes_per_group), 8);
         table * self.block_size + u64::from(index % self.inodes_per_group) * self.inode_size as u64
     }
 

@@ -1,5 +1,5 @@
-//! Ways in which an ext4 is damaged here. Those named `…-value` have right checksums: only their
-//! meaning is wrong.
+//! Kinds of damage to an ext4. Those named `…-value` have correct checksums: only their meaning is
+//! wrong.
 
 use super::super::random::Random;
 use super::Kind;
@@ -86,7 +86,7 @@ pub const KINDS: &[Kind<Ext4>] = &[
             inode,
             at::SIZE,
             &size.to_le_bytes(),
-            "is a folder that says to be three blocks longer",
+            "is a directory whose size is three blocks too large",
         )
     }),
     Kind::new("inode-blocks-value", |fs, random| {
@@ -210,10 +210,7 @@ pub const KINDS: &[Kind<Ext4>] = &[
         put(&mut leaf, 12, &second);
         put(&mut leaf, 24, &first);
         fs.set_extent_leaf(&inode, block, leaf);
-        Some(format!(
-            "two extents of inode {} have changed places",
-            inode.number
-        ))
+        Some(format!("two extents of inode {} are swapped", inode.number))
     }),
     Kind::new("block-bitmap-bit", |fs, random| {
         let group = group_in_use(fs, random, false)?;
@@ -323,7 +320,7 @@ pub const KINDS: &[Kind<Ext4>] = &[
             fs,
             random,
             |entry| entry[7] = if entry[7] == 6 { 5 } else { 6 },
-            "says another type of file",
+            "has another file type",
         )
     }),
     Kind::new("entry-gone-value", |fs, random| {
@@ -403,7 +400,7 @@ pub const KINDS: &[Kind<Ext4>] = &[
         );
         fs.set_attributes(inode.attributes(), bytes);
         Some(format!(
-            "an attribute of inode {} lies beyond its block",
+            "an attribute of inode {} is beyond its block",
             inode.number
         ))
     }),
@@ -478,10 +475,10 @@ fn any(fs: &Ext4, random: &mut Random, suits: impl Fn(&Inode) -> bool) -> Option
 }
 
 fn edit(fs: &Ext4, mut inode: Inode, at: usize, value: &[u8], what: &str) -> Option<String> {
-    let told = format!("inode {} {what}", inode.number);
+    let description = format!("inode {} {what}", inode.number);
     put(&mut inode.bytes, at, value);
     fs.set_inode(inode);
-    Some(told)
+    Some(description)
 }
 
 fn group_in_use(fs: &Ext4, random: &mut Random, inodes: bool) -> Option<u64> {

@@ -1,4 +1,4 @@
-//! Where things lie in an XFS of version 5, and their checksums (fs/xfs/libxfs/xfs_format.h and
+//! The layout of an XFS of version 5, and its checksums (fs/xfs/libxfs/xfs_format.h and
 //! xfs_da_format.h of the kernel).
 
 use std::path::Path;
@@ -16,7 +16,7 @@ pub struct Xfs {
     inodes_per_block_log: u32,
 }
 
-/// Where each structure keeps its checksum.
+/// Where each structure has its checksum.
 pub const SUPERBLOCK: usize = 224;
 pub const AGF: usize = 216;
 pub const AGI: usize = 312;

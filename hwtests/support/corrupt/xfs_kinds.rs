@@ -1,5 +1,5 @@
-//! Ways in which an XFS is damaged here. Those named `…-value` have right checksums: only their
-//! meaning is wrong.
+//! Kinds of damage to an XFS. Those named `…-value` have correct checksums: only their meaning is
+//! wrong.
 
 use super::super::random::Random;
 use super::Kind;
@@ -319,7 +319,7 @@ pub const KINDS: &[Kind<Xfs>] = &[
             let kind = 9 + usize::from(entry[8]);
             entry[kind] = if entry[kind] == 5 { 6 } else { 5 };
         };
-        edit_entry(fs, random, change, "says another type of file")
+        edit_entry(fs, random, change, "has another file type")
     }),
     Kind::new("small-folder-entry-value", |fs, random| {
         let folder = any(fs, random, |inode| {
@@ -392,10 +392,10 @@ fn any(fs: &Xfs, random: &mut Random, suits: impl Fn(&Inode) -> bool) -> Option<
 }
 
 fn edit(fs: &Xfs, mut inode: Inode, at: usize, value: &[u8], what: &str) -> Option<String> {
-    let told = format!("inode {} {what}", inode.number);
+    let description = format!("inode {} {what}", inode.number);
     put(&mut inode.bytes, at, value);
     fs.set_inode(inode);
-    Some(told)
+    Some(description)
 }
 
 fn header_bit(
@@ -444,7 +444,7 @@ fn free_space_bit(fs: &Xfs, random: &mut Random, which: usize) -> Option<String>
     ))
 }
 
-/// The first free extent is longer by a block: what comes after it is in use.
+/// The first free extent is longer by a block: the block after it is in use.
 fn free_space_value(fs: &Xfs, random: &mut Random, which: usize) -> Option<String> {
     let ag = random.below(fs.ags);
     let at = fs.free_space_root(ag, which);
@@ -464,7 +464,7 @@ fn folder_block(fs: &Xfs, random: &mut Random) -> Option<(Inode, u64, Vec<u8>)> 
     let folder = any(fs, random, |inode| {
         inode.is_folder() && !inode.extents().is_empty()
     })?;
-    let places: Vec<u64> = folder
+    let positions: Vec<u64> = folder
         .extents()
         .iter()
         .flat_map(|extent| {
@@ -472,7 +472,7 @@ fn folder_block(fs: &Xfs, random: &mut Random) -> Option<(Inode, u64, Vec<u8>)> 
         })
         .filter(|at| matches!(&fs.block(*at)[..4], b"XDB3" | b"XDD3"))
         .collect();
-    let at = *random.pick(&places)?;
+    let at = *random.pick(&positions)?;
     Some((folder, at, fs.block(at)))
 }
 

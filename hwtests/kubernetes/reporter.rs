@@ -1,0 +1,163 @@
+//! Events and the node condition: for one of our volumes, and for one without a driver.
+
+use serde_json::{Value, json};
+
+use crate::claims::{As, claim, is_running, pod, volume_health};
+use crate::cluster::{NODE, SOON, TIME_LIMIT, apply, get, kubectl, until};
+use crate::fixture::{CLASS, Fixture};
+use crate::support::tools::mount_device;
+
+/// Status and reason of `StorageHealthy`.
+fn condition() -> Option<(String, String)> {
+    let node = get(&format!("node/{NODE}"))?;
+    let of_ours = node["status"]["conditions"]
+        .as_array()?
+        .iter()
+        .find(|condition| condition["type"] == "StorageHealthy")?
+        .clone();
+    Some((
+        of_ours["status"].as_str()?.to_owned(),
+        of_ours["reason"].as_str()?.to_owned(),
+    ))
+}
+
+/// How many of our events with this reason exist for the object.
+fn events(kind: &str, name: &str, reason: &str) -> usize {
+    let text = kubectl(&[
+        "get",
+        "events",
+        "-A",
+        "--field-selector",
+        "reportingComponent=diskvitals.io/report",
+        "-o",
+        "json",
+    ]);
+    let list: Value = serde_json::from_str(&text).expect("JSON");
+    let about = |event: &&Value| {
+        event["reason"] == reason
+            && event["involvedObject"]["kind"] == kind
+            && event["involvedObject"]["name"] == name
+    };
+    list["items"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter(about)
+        .count()
+}
+
+/// A `local` volume on the directory, with its claim.
+fn local(name: &str, folder: &std::path::Path) -> [Value; 2] {
+    let mut claim = claim(name, "by-hand", "64Mi", As::Filesystem);
+    claim["spec"]["volumeName"] = json!(name);
+    let volume = json!({
+        "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name},
+        "spec": {"capacity": {"storage": "64Mi"}, "accessModes": ["ReadWriteOnce"], "persistentVolumeReclaimPolicy": "Retain", "storageClassName": "by-hand",
+            "claimRef": {"namespace": "default", "name": name}, "local": {"path": folder},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [NODE]}]}]}}}
+    });
+    [volume, claim]
+}
+
+#[test]
+#[ignore = "in a cluster: scripts/test kubernetes"]
+fn drive_failures_and_recoveries_are_published_to_node_pods_and_claims() {
+    let mut fixture = Fixture::new();
+    let mut drives = fixture.sata(2, 2048);
+    let (second, first) = (drives.remove(1), drives.remove(0));
+    fixture.pool_on(&first.disk);
+    let folder = fixture.path("local");
+    std::fs::create_dir(&folder).expect("a folder");
+    mount_device(&second.disk.device, "ext4", &folder, "");
+    fixture.install(&json!({"report": {"events": true, "conditions": true}}));
+    let mut objects = vec![
+        claim("a", CLASS, "64Mi", As::Filesystem),
+        pod("a", &["a"], As::Filesystem),
+        pod("b", &["b"], As::Filesystem),
+    ];
+    objects.extend(local("b", &folder));
+    apply(&objects);
+    for name in ["a", "b"] {
+        until("the pods run", TIME_LIMIT, || {
+            is_running(name).then_some(())
+        });
+    }
+    let well = until(
+        "the node has the condition, and nothing is wrong",
+        SOON,
+        || condition().filter(|(status, _)| status != "False"),
+    );
+    println!("{well:?}");
+
+    fixture.fails(&first, true);
+    let (_, reason) = until("the node condition", SOON, || {
+        condition().filter(|(status, _)| status == "False")
+    });
+    assert!(
+        reason.starts_with("Smart"),
+        "{reason}: the drive's own, before what it means for volumes"
+    );
+    // The drive is reported on the node, its effect on the volume on the pod.
+    for (kind, name, reason) in [
+        ("Node", NODE, "SmartFailing"),
+        ("Pod", "a", "DriveFailing"),
+        ("PersistentVolumeClaim", "a", "DriveFailing"),
+    ] {
+        until("the event about the object", SOON, || {
+            Some(events(kind, name, reason)).filter(|count| *count > 0)
+        });
+    }
+    assert_eq!(
+        [
+            events("Pod", "b", "DriveFailing"),
+            events("PersistentVolumeClaim", "b", "DriveFailing")
+        ],
+        [0, 0],
+        "another drive's"
+    );
+
+    fixture.fails(&second, true);
+    for (kind, name) in [("Pod", "b"), ("PersistentVolumeClaim", "b")] {
+        until("the event of the volume without a driver", SOON, || {
+            Some(events(kind, name, "DriveFailing")).filter(|count| *count > 0)
+        });
+    }
+    assert_eq!(
+        volume_health("b", 0),
+        None,
+        "the kubelet itself publishes nothing about it"
+    );
+
+    // A restarted reporter does not repeat published events.
+    let published = |name: &str| events("Pod", name, "DriveFailing");
+    let before = (published("a"), published("b"));
+    kubectl(&[
+        "-n",
+        crate::fixture::NAMESPACE,
+        "rollout",
+        "restart",
+        "daemonset/diskvitals-report",
+    ]);
+    fixture.is_ready();
+
+    fixture.fails(&first, false);
+    fixture.fails(&second, false);
+    until("the findings are cleared", SOON, || {
+        Some(events("Node", NODE, "SmartFailingCleared")).filter(|count| *count > 0)
+    });
+    for (kind, name) in [
+        ("Pod", "a"),
+        ("PersistentVolumeClaim", "a"),
+        ("Pod", "b"),
+        ("PersistentVolumeClaim", "b"),
+    ] {
+        until("the findings are cleared", SOON, || {
+            Some(events(kind, name, "DriveFailingCleared")).filter(|count| *count > 0)
+        });
+    }
+    until("also for the node", SOON, || {
+        condition().filter(|count| *count == well)
+    });
+    assert_eq!((published("a"), published("b")), before);
+    fixture.end();
+}

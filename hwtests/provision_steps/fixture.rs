@@ -1,0 +1,127 @@
+//! Fixture of the step tests: the executor, and a testbed whose directory `mnt` is the root of all
+//! target paths.
+
+use std::path::Path;
+use std::time::Duration;
+
+use diskvitals::host::root::HostRoot;
+use diskvitals::model::path::HostPath;
+use diskvitals::provision::executor::WorkerExecutor;
+use diskvitals::provision::step::{
+    Device, RootedPath, Step, StepError, StepErrorKind, StepExecutor, StepOutput,
+};
+
+use crate::support::Testbed;
+
+pub const MIB: u64 = 1 << 20;
+
+pub struct Fixture {
+    pub testbed: Testbed,
+    pub steps: WorkerExecutor,
+}
+
+impl Fixture {
+    pub fn new() -> Fixture {
+        Fixture::with_max_timeout(Duration::from_secs(120))
+    }
+
+    pub fn with_max_timeout(longest: Duration) -> Fixture {
+        let steps = WorkerExecutor::with_max_timeout(
+            &HostRoot::new("/"),
+            env!("CARGO_BIN_EXE_diskvitalsd").into(),
+            longest,
+        );
+        Fixture {
+            testbed: Testbed::new(),
+            steps,
+        }
+    }
+
+    pub async fn run(&self, step: Step) -> Result<StepOutput, StepError> {
+        self.steps.execute("v", step).await
+    }
+
+    /// The step succeeds, and its repetition succeeds as well.
+    pub async fn twice(&self, step: Step) -> StepOutput {
+        let first = self
+            .run(step.clone())
+            .await
+            .unwrap_or_else(|error| panic!("{step:?}: {error:?}"));
+        let second = self
+            .run(step.clone())
+            .await
+            .unwrap_or_else(|error| panic!("again {step:?}: {error:?}"));
+        assert_eq!(first, second, "{step:?}");
+        first
+    }
+
+    pub async fn refused(&self, step: Step) -> (StepErrorKind, String) {
+        match self.run(step.clone()).await {
+            Err(error) => (error.kind, error.message),
+            Ok(done) => panic!("{step:?}: {done:?}"),
+        }
+    }
+
+    pub fn image(&self, name: &str) -> HostPath {
+        path(&self.testbed.path("images").join(name))
+    }
+
+    /// An image of this size on a loop device.
+    pub async fn attached(&self, name: &str, size: u64) -> Device {
+        let image = self.image(name);
+        self.twice(Step::CreateImage {
+            image: image.clone(),
+            size,
+        })
+        .await;
+        device(
+            self.twice(Step::AttachImage {
+                image,
+                read_only: false,
+            })
+            .await,
+        )
+    }
+
+    pub fn target(&self, below: &str) -> RootedPath {
+        let root = path(&self.testbed.path("mnt"));
+        RootedPath {
+            path: root.join(below),
+            root,
+        }
+    }
+
+    pub fn at(&self, below: &str) -> std::path::PathBuf {
+        self.testbed.path("mnt").join(below)
+    }
+}
+
+pub fn path(path: &Path) -> HostPath {
+    HostPath::from(path)
+}
+
+pub fn device(done: StepOutput) -> Device {
+    match done {
+        StepOutput::Device(device) => device,
+        other => panic!("no device: {other:?}"),
+    }
+}
+
+pub fn format(device: &Device, fs_type: &str) -> Step {
+    Step::Format {
+        device: device.node.clone(),
+        fs_type: fs_type.to_owned(),
+        options: Vec::new(),
+    }
+}
+
+pub fn mount(device: &Device, target: RootedPath, fs_type: &str, read_only: bool) -> Step {
+    let options = vec!["noatime".to_owned()];
+    Step::Mount {
+        device: device.node.clone(),
+        target,
+        fs_type: fs_type.to_owned(),
+        options,
+        read_only,
+    }
+}
