@@ -256,7 +256,10 @@ async fn a_snapshot_without_free_space_is_refused() {
             .contains("100 MiB free, and a snapshot needs 512 MiB")
     );
     assert!(refusal(create(thin("90.00"), order(Filesystem::Xfs)).await).contains("too full"));
-    assert!(refusal(create(thin(""), order(Filesystem::Xfs)).await).contains("cannot be told"));
+    assert!(
+        refusal(create(thin(""), order(Filesystem::Xfs)).await)
+            .contains("does not report how full")
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -269,7 +272,10 @@ async fn snapshots_of_a_btrfs_a_snapshot_or_an_unknown_volume_are_refused() {
     lvm.with_state(|group| group.volumes[0] = volume("home", "other", "linear", "", GIB, GIB, ""));
     assert!(refusal(create(lvm, order(Filesystem::Xfs)).await).contains("snapshot itself"));
     let empty = FakeLvm::default();
-    assert!(refusal(create(empty, order(Filesystem::Xfs)).await).contains("does not know"));
+    assert!(
+        refusal(create(empty, order(Filesystem::Xfs)).await)
+            .contains("does not report the logical volume")
+    );
 }
 
 #[tokio::test(start_paused = true)]
