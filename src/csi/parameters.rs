@@ -117,7 +117,7 @@ mod tests {
         for (pairs, words) in [
             (
                 given(&[("diskvitals.io/knid", "loop")]),
-                "`diskvitals.io/knid` is not known",
+                "`diskvitals.io/knid` is unknown",
             ),
             (given(&[(KIND, "zfs")]), "diskvitals.io/kind: `zfs`"),
             (given(&[(KIND, "")]), "diskvitals.io/kind: ``"),

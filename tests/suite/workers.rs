@@ -252,7 +252,7 @@ async fn a_process_that_dies_or_talks_junk_is_a_failure_and_is_replaced() {
         max_stuck: 1,
     });
     assert!(
-        matches!(missing.run("g", probe("/good"), PATIENCE).await, WorkerOutcome::Failed(why) if why.contains("starting a worker"))
+        matches!(missing.run("g", probe("/good"), PATIENCE).await, WorkerOutcome::Failed(why) if why.contains("starting a child process"))
     );
 }
 

@@ -350,7 +350,7 @@ async fn an_invalid_volume_request_is_refused_with_the_name_of_its_field() {
                 ..create()
             },
             ia,
-            "`size` is not known",
+            "`size` is unknown",
         ),
         (
             wire::CreateVolumeRequest {
