@@ -12,14 +12,13 @@ use std::sync::Arc;
 
 use clap::Parser;
 use diskvitals::model::check::Filesystem;
-use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
-use tokio::time::Instant;
-
 use plan::{Plan, Trial};
 use score::Score;
 use support::Testbed;
 use support::daemon::{Arguments, Daemon};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
 use trial::{Context, Outcome};
 
 mod support;

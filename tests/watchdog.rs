@@ -20,7 +20,6 @@ use nix::sys::ptrace;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
-
 use process::{Daemon, scrape, scrape_until};
 
 /// The shortest that the daemon takes.

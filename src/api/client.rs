@@ -14,14 +14,13 @@ use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint, Uri};
 use tonic::{Code, Status, Streaming};
 
+use crate::api::client::tracked_stream::TrackedStream;
 use crate::api::wire;
 use crate::api::wire::admin_client::AdminClient;
 use crate::api::wire::checks_client::ChecksClient;
 use crate::api::wire::inventory_client::InventoryClient;
 use crate::api::wire::storage_client::StorageClient;
 use crate::api::wire::volumes_client::VolumesClient;
-
-use crate::api::client::tracked_stream::TrackedStream;
 
 pub(crate) use crate::api::client::tracked_stream::ConnectionClosed;
 

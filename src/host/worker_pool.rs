@@ -9,7 +9,6 @@
 use std::collections::HashMap;
 use std::marker::PhantomData;
 use std::path::PathBuf;
-
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 

@@ -38,7 +38,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::host::clock::now;
 use crate::model::causes::with_causes;
-
 use crate::model::check::{Cancellation, CheckState, DesiredCheck};
 use crate::model::ids::CheckId;
 use crate::model::source_update::Source;

@@ -15,7 +15,6 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::model::facts::device_names::DeviceNames;
-
 use crate::model::facts::{Facts, Urgency, elapsed};
 use crate::model::finding::Subject;
 use crate::model::ids::VolumeId;

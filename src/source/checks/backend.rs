@@ -3,7 +3,6 @@
 //! frozen.
 
 use std::future::Future;
-
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -11,7 +10,6 @@ use tokio::sync::watch;
 
 use crate::host::helper::Program;
 use crate::host::root::HostRoot;
-
 use crate::model::check::decision::{self, Decision, DecisionInput};
 use crate::model::check::{FilesystemSignal, Run};
 use crate::model::dev::DevNo;

@@ -13,7 +13,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
-
 use tokio::time::{Instant, timeout};
 
 use crate::host::helper::{Helper, HelperError, Program};

@@ -6,7 +6,6 @@
 
 use crate::model::block::Layer;
 use crate::model::drive::{DriveDevice, DriveFacts, Location, Transport, WriteCache};
-
 use crate::source::inventory::block::{BlockEntry, file_name, parent};
 use crate::source::inventory::classify::{self, DiskProperties};
 use crate::source::inventory::formats::{self, AtaIdentify, Wwid};

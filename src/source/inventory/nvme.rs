@@ -5,7 +5,6 @@
 use std::collections::BTreeMap;
 
 use crate::model::drive::{DriveDevice, DriveFacts, DriveKind, Transport};
-
 use crate::source::inventory::block::{BlockEntry, file_name};
 use crate::source::inventory::classify::{self, DiskProperties, is_numbered_name};
 use crate::source::inventory::drive::{self, DetectedDrive};

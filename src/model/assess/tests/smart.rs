@@ -2,6 +2,7 @@
 
 mod raid_members;
 
+use super::plain;
 use crate::model::drive::{DriveKind, Transport};
 use crate::model::fixture::*;
 use crate::model::ids::DriveId;
@@ -13,8 +14,6 @@ use crate::model::smart::report::{self, Ata, Attribute, Body, Identity, WhenFail
 use crate::model::source_update::{
     RaidMemberDrive, Source, SourceStatus, SourceUpdate, StuckSmartctl,
 };
-
-use super::plain;
 
 const HOUR: i64 = 3600;
 const DAY: i64 = 24 * HOUR;

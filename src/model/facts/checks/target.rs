@@ -4,7 +4,6 @@ use crate::model::block::{BlockDevice, Inventory, Layer};
 use crate::model::check::{CheckTarget, Filesystem, Mode};
 use crate::model::dev::DevNo;
 use crate::model::facts::checks::{RequestedTarget, StartCheckError};
-
 use crate::model::facts::{Facts, KnownVolume};
 use crate::model::ids::{DriveId, VolumeId};
 
