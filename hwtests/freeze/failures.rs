@@ -380,7 +380,7 @@ async fn a_freezer_killed_before_it_updated_its_note_is_followed_by_a_thaw() {
     // The state that a SIGKILL during FIFREEZE leaves.
     let note = fixture.intents.join("c0ffee.json");
     let text = std::fs::read_to_string(&note).expect("the note");
-    assert!(text.starts_with(r#"{"fixture":"frozen","#), "{text}");
+    assert!(text.starts_with(r#"{"stage":"frozen","#), "{text}");
     std::fs::write(&note, text.replacen("frozen", "asking", 1)).expect("written");
     writer.is_held().await;
     assert!(thaw_as_the_unit_does(&fixture).contains("is thawed"));

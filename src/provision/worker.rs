@@ -24,6 +24,7 @@ use std::process::ExitCode;
 
 use caps::{CapSet, Capability};
 
+use crate::host::namespace::CapabilityError;
 use crate::host::root::HostRoot;
 use crate::host::worker_pool::Hello;
 use crate::host::{namespace, own_cgroup, worker_pool};
@@ -146,9 +147,10 @@ impl StepWorker {
             worker
                 .limitations
                 .push("not root: volumes cannot be made or mounted".to_owned());
-        } else if let Err(why) = drop_capabilities(role) {
+        } else if let Err(error) = drop_capabilities(role) {
             worker.limitations.push(format!(
-                "processes that execute steps keep more rights than they need ({why})"
+                "processes that execute steps keep more rights than they need ({})",
+                with_causes(&error)
             ));
         }
         worker
@@ -292,10 +294,10 @@ impl StepWorker {
     }
 }
 
-fn drop_capabilities(role: WorkerRole) -> Result<(), String> {
-    namespace::limit_capabilities(role.capabilities()).map_err(|error| with_causes(&error))?;
+fn drop_capabilities(role: WorkerRole) -> Result<(), CapabilityError> {
+    namespace::limit_capabilities(role.capabilities())?;
     caps::drop(None, CapSet::Effective, Capability::CAP_SYS_RESOURCE)
-        .map_err(|error| error.to_string())
+        .map_err(|error| CapabilityError::Drop("unneeded effective", error))
 }
 
 fn wrong_role(step: &Step) -> StepWorkerError {

@@ -8,7 +8,7 @@
 use std::fs::File;
 use std::io::{self, BufRead};
 use std::os::fd::AsFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::libc::{O_CLOEXEC, O_EXCL};
@@ -46,13 +46,13 @@ pub(crate) fn serve(root: &HostRoot) -> io::Result<()> {
         Some(RunnerRequest::Run(order)) => {
             let opened = match OpenDevices::new(root, &order) {
                 Ok(opened) => opened,
-                Err(why) => {
+                Err(error) => {
                     return write_json_line(
                         &mut output,
                         &RunnerEvent::Finished(Box::new(not_started(
                             order.mode,
                             order.command_line(),
-                            why,
+                            with_causes(&error),
                         ))),
                     );
                 }
@@ -110,18 +110,38 @@ struct OpenDevices {
     _devices: Vec<File>,
 }
 
+/// Why there can be no run.
+#[derive(Debug, thiserror::Error)]
+enum OpenError {
+    #[error("{name} is not installed: install the package {package} ({} is not there)", command.display())]
+    NotInstalled {
+        name: &'static str,
+        package: &'static str,
+        command: PathBuf,
+    },
+    #[error("making a /dev of its own")]
+    PrivateDev(#[source] Errno),
+    #[error("making {}", .0.display())]
+    Directory(PathBuf, #[source] io::Error),
+    #[error("{0} ({1})")]
+    Device(String, DevNo, #[source] LoopError),
+    #[error("{0} is gone, or is another device than {1} now")]
+    Replaced(String, DevNo),
+    #[error("{0} is in use outside this host's mount table")]
+    InUse(String),
+}
+
 impl OpenDevices {
-    /// An error: why there can be no run.
-    fn new(root: &HostRoot, order: &RunRequest) -> Result<OpenDevices, String> {
+    fn new(root: &HostRoot, order: &RunRequest) -> Result<OpenDevices, OpenError> {
         if !order.command.is_file() {
             let (name, package) = order.filesystem.checker();
-            return Err(format!(
-                "{name} is not installed: install the package {package} ({} is not there)",
-                order.command.display()
-            ));
+            return Err(OpenError::NotInstalled {
+                name,
+                package,
+                command: order.command.clone(),
+            });
         }
-        enter_private_dev(root, Some(&order.command))
-            .map_err(|errno| format!("making a /dev of its own: {errno}"))?;
+        enter_private_dev(root, Some(&order.command)).map_err(OpenError::PrivateDev)?;
         let mut opened = OpenDevices {
             nodes: Vec::new(),
             loops: Vec::new(),
@@ -131,24 +151,15 @@ impl OpenDevices {
             .chain(&order.members)
             .enumerate()
         {
-            let named = |error: LoopError| {
-                format!("{} ({}): {}", device.name, device.dev, with_causes(&error))
-            };
+            let named = |error| OpenError::Device(device.name.clone(), device.dev, error);
             if !is_same_device(root, device) {
-                return Err(format!(
-                    "{} is gone, or is another device than {} now",
-                    device.name, device.dev
-                ));
+                return Err(OpenError::Replaced(device.name.clone(), device.dev));
             }
             // In this folder backing_file shows only our mark.
             let dir = Path::new(DEV_DIR).join(number.to_string());
-            std::fs::create_dir(&dir)
-                .map_err(|error| format!("making {}: {error}", dir.display()))?;
+            std::fs::create_dir(&dir).map_err(|error| OpenError::Directory(dir.clone(), error))?;
             if order.mode == Mode::Unmounted && in_use(&dir, device.dev).map_err(named)? {
-                return Err(format!(
-                    "{} is in use outside this host's mount table",
-                    device.name
-                ));
+                return Err(OpenError::InUse(device.name.clone()));
             }
             let backing =
                 loops::open_node(&dir, BACKING_NODE_NAME, device.dev, O_CLOEXEC).map_err(named)?;
