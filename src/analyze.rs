@@ -1,8 +1,8 @@
-//! Offline analysis: reads files without a daemon and judges them by the daemon's rules. Only the
-//! reading of files is here.
+//! Offline analysis: reads files without a daemon and judges them by the daemon's rules. This
+//! module only reads the files; the rules are in `model`.
 //!
-//! In: files, standard input. Out: results as values, which the command line prints. Depends on the
-//! model only.
+//! In: files, standard input. Out: results as values, which the command line prints. Depends on
+//! `model` only.
 
 pub mod fsck;
 mod input_source;

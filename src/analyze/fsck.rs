@@ -1,8 +1,8 @@
-//! The result of `analyze fsck`: one object for all files, each of them the output of one checker
+//! The result of `analyze fsck`: one object for all files; each file is the output of one checker
 //! run.
 //!
-//! In: files, the filesystem, its mode, exit statuses. Out: `FsckAnalysis`, in the shape of a
-//! check. The daemon's rules give the results and the verdict.
+//! In: files, the filesystem, its mode, exit statuses. Out: `FsckAnalysis`, in the format of a
+//! check. The daemon's rules determine the results and the verdict.
 
 #[cfg(test)]
 mod tests;
@@ -55,7 +55,7 @@ pub struct FsckAnalysis {
 #[serde(rename_all = "camelCase")]
 pub struct FsckRun {
     pub file: String,
-    /// Given, or detected from the output.
+    /// Given by the user, or detected from the output.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exit_status: Option<i32>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -87,8 +87,8 @@ pub struct Unreadable {
     pub error: String,
 }
 
-/// Reads the outputs and gives the verdict over all. `statuses`: one for each file, one for all, or
-/// none.
+/// Reads the outputs and returns the verdict over all of them. `statuses`: one for each file, one
+/// for all, or none.
 pub fn fsck(
     filesystem: Filesystem,
     mode: Mode,
@@ -163,7 +163,7 @@ fn run_from_output(
     }
 }
 
-/// The given status; else the usual status of such an output.
+/// The given status; otherwise the status that a checker with this output usually returns.
 fn termination(filesystem: Filesystem, parsed: &ParsedOutput, status: Option<i32>) -> Termination {
     let found = filesystem == Filesystem::Xfs && parsed.pending_replay.is_some()
         || run_result::non_transient(&parsed.problems).next().is_some();

@@ -1,7 +1,7 @@
 //! Reads a file or standard input: decompressed if compressed, as bytes or as lines of bounded
 //! length.
 //!
-//! In: a path. Out: bytes, lines. Log formats are not known here.
+//! In: a path. Out: bytes, lines. Does not interpret log formats.
 
 use std::fs::File;
 use std::io;
@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use flate2::bufread::MultiGzDecoder;
 
-/// Longer lines are cut: the kernel's records have 1 KiB, and a prefix.
+/// Longer lines are truncated: a kernel record has at most 1 KiB, and a prefix.
 pub(crate) const MAX_LINE_BYTES: usize = 64 * 1024;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,14 +87,14 @@ impl<R: BufRead> Lines<R> {
                 if self.buffer.last() == Some(&b'\r') {
                     self.buffer.pop();
                 }
-                // An empty line is a line.
+                // An empty line is also a line.
                 return Ok(Some(&self.buffer));
             }
         }
     }
 
-    /// Exactly `count` bytes of binary data (journal export), cut to `MAX_LINE_BYTES`; None: the
-    /// input ends before.
+    /// Reads exactly `count` bytes of binary data (journal export), truncated to `MAX_LINE_BYTES`.
+    /// None: the input ends before.
     pub(crate) fn bytes(&mut self, count: usize) -> io::Result<Option<Vec<u8>>> {
         let mut bytes = Vec::with_capacity(count.min(MAX_LINE_BYTES));
         let mut left = count;

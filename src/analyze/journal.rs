@@ -6,7 +6,7 @@
 
 use serde_json::Value;
 
-/// The fields that matter of one record.
+/// The relevant fields of one record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct JournalEntry {
     pub message: Option<String>,
@@ -21,7 +21,7 @@ pub(crate) struct JournalEntry {
 
 impl JournalEntry {
     /// Decided by the field that journald sets itself. Any program can choose its identifier, but
-    /// old exports have nothing else.
+    /// old exports contain nothing else.
     pub(crate) fn is_from_kernel(&self) -> bool {
         match &self.transport {
             Some(transport) => transport == "kernel" && self.facility.unwrap_or(0) == 0,
@@ -55,7 +55,7 @@ pub(crate) fn parse_json(line: &str) -> Option<JournalEntry> {
         let text = match value {
             Value::String(text) => text,
             Value::Number(number) => number.to_string(),
-            // Binary content.
+            // journald exports binary content as an array of bytes.
             Value::Array(bytes) => {
                 let bytes: Vec<u8> = bytes
                     .iter()

@@ -17,7 +17,7 @@ pub(crate) const MAX_LISTED_EVENTS: usize = 200;
 #[serde(rename_all = "camelCase")]
 pub struct KernelLogAnalysis {
     pub file: String,
-    /// The kernel's own records.
+    /// Number of records that the kernel wrote.
     pub records: u64,
     pub classes: BTreeMap<Class, u64>,
     pub drive_fault: DriveFault,
@@ -52,7 +52,7 @@ pub struct EventLine {
 pub(crate) struct Unreadable {
     pub file: String,
     pub error: String,
-    /// Where the file should have been about a drive.
+    /// UNKNOWN for a file that should describe a drive.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub health: Option<Health>,
 }

@@ -1,15 +1,15 @@
-//! The text formats of a kernel log: parses the prefix of a line, which gives its time and its
+//! The text formats of a kernel log: parses the prefix of a line, which contains its time and its
 //! writer.
 //!
-//! In: one line. Out: the kernel's text, or that a program wrote the line. Device names are not
-//! interpreted here. The formats: dmesg with all its options, journalctl, syslog (RFC 3164, RFC
-//! 5424, ISO time stamps), a bare `kernel: `, quoted mail.
+//! In: one line. Out: the kernel's text, or the result that a program wrote the line. Does not
+//! interpret device names. The formats: dmesg with all its options, journalctl, syslog (RFC 3164,
+//! RFC 5424, ISO time stamps), a bare `kernel: `, quoted mail.
 
 /// A parsed line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LogLine<'a> {
-    /// Of the kernel. `kernel_time`: the kernel's clock; `wall`: a time of day with the day of the
-    /// month. Both in microseconds.
+    /// Written by the kernel. `kernel_time`: the kernel's clock; `wall`: a time of day with the day
+    /// of the month. Both in microseconds.
     Kernel {
         text: &'a str,
         kernel_time: Option<u64>,
@@ -122,7 +122,7 @@ impl<'a> LineParser<'a> {
             self.kernel_time = Some(time);
         } else if first.starts_with('+') && parse_seconds(&first[1..]).is_some() || is_caller(stamp)
         {
-            // The time since the previous line, or the writer.
+            // The time since the previous line, or the thread or CPU that wrote the line.
         } else if let Some(wall) = parse_time_of_day(stamp) {
             self.wall = Some(wall);
         } else {
@@ -166,7 +166,7 @@ impl<'a> LineParser<'a> {
         {
             return;
         }
-        // dmesg --time-format iso writes a comma, and no host or tag.
+        // dmesg --time-format iso prints a comma, and no host or tag.
         let (first, after) = token(self.rest);
         if first.len() >= 19
             && first.as_bytes()[4] == b'-'
@@ -188,7 +188,7 @@ impl<'a> LineParser<'a> {
             self.rest = after;
             return;
         }
-        // Words up to a time of day, and no more than a date has.
+        // Fields up to a time of day; a date has at most this many.
         let mut rest = self.rest;
         for words in 0..4 {
             let (word, after) = token(rest);
@@ -203,7 +203,7 @@ impl<'a> LineParser<'a> {
                 self.wall = parse_time_of_day(&self.rest[..stamp_length]);
                 self.has_syslog_stamp = true;
                 self.rest = after;
-                // `CET` of short-full, a year of some.
+                // `CET` of journalctl's short-full format, or a year.
                 let (zone, after) = token(self.rest);
                 if (2..=5).contains(&zone.len())
                     && zone.bytes().all(|byte| byte.is_ascii_uppercase())
@@ -217,8 +217,8 @@ impl<'a> LineParser<'a> {
         }
     }
 
-    /// `host kernel: `, `kernel: `, `host kernel - - - `; `host sshd[123]: ` and `systemd[1]: ` are
-    /// a program's.
+    /// `host kernel: `, `kernel: `, `host kernel - - - `. `host sshd[123]: ` and `systemd[1]: ` are
+    /// tags of programs.
     fn parse_tag(&mut self) -> Tag {
         let head_end = self
             .rest
@@ -237,7 +237,7 @@ impl<'a> LineParser<'a> {
             let before = &head[..at];
             let own_word = before.is_empty() || before.ends_with(' ');
             if own_word && !before.contains(": ") && before.split_whitespace().count() <= 1 {
-                // `kernel:` at a line's end is an empty record, and elsewhere part of the text.
+                // `kernel:` at a line's end is an empty record; elsewhere it is text.
                 if length == 7 && at + 7 != self.rest.len() && !self.has_syslog_stamp {
                     continue;
                 }
@@ -289,7 +289,7 @@ fn parse_seconds(text: &str) -> Option<u64> {
         .checked_add(micros)
 }
 
-/// `T665`, `C36`; in some forms both.
+/// `T665`, `C36`; some formats contain both.
 fn is_caller(text: &str) -> bool {
     let text = text.trim();
     let number = text.strip_prefix('T').or_else(|| text.strip_prefix('C'));
@@ -309,8 +309,8 @@ fn is_time_of_day(word: &str) -> bool {
         && (bytes.len() == 5 || bytes.get(5) == Some(&b':') && digit(6) && digit(7))
 }
 
-/// A time of day somewhere in a stamp, and the day of the month: enough to know what is near to
-/// what.
+/// Reads a time of day from a stamp, and the day of the month. Sufficient to compare the times of
+/// nearby records.
 fn parse_time_of_day(stamp: &str) -> Option<u64> {
     let bytes = stamp.as_bytes();
     let at = (0..bytes.len().saturating_sub(4)).find(|at| {

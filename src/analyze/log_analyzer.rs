@@ -35,7 +35,7 @@ pub(crate) struct LogAnalyzer {
     builder: AnalysisBuilder,
     events: Vec<Event>,
     line: u64,
-    /// The kernel's clock of the last line that had one.
+    /// The kernel time of the last line that had one.
     time: u64,
     boot: Option<String>,
     export_entry: Option<journal::JournalEntry>,
@@ -46,7 +46,7 @@ impl LogAnalyzer {
         let (mut raw, mut raw_line): (Vec<u8>, u64) = (Vec::new(), 0);
         while let Some(line) = lines.next()? {
             self.line += 1;
-            // /dev/kmsg's fields are on separate lines and belong to the previous record.
+            // /dev/kmsg prints fields on separate lines, which belong to the previous record.
             if line.starts_with(b" ") && is_field(line) && !raw.is_empty() {
                 raw.push(b'\n');
                 raw.extend_from_slice(line);
@@ -104,7 +104,7 @@ impl LogAnalyzer {
         }
     }
 
-    /// A line that is not /dev/kmsg's. Some: the name of a binary field, which follows.
+    /// A line in another format than /dev/kmsg. Some: the name of a binary field, which follows.
     fn push_journal_line(&mut self, line: &[u8]) -> Option<String> {
         let text = String::from_utf8_lossy(line);
         if text.starts_with("__CURSOR=") {
@@ -171,7 +171,7 @@ impl LogAnalyzer {
                     self.start_boot();
                 }
                 self.time = time;
-                // rsyslog's escape of a line break.
+                // rsyslog escapes a line break like this.
                 let text = if text.contains("#012") {
                     Cow::Owned(text.replace("#012", "\n"))
                 } else {
@@ -219,7 +219,7 @@ impl LogAnalyzer {
     }
 }
 
-/// Kernel microseconds as a time: only for evidence, which the analysis does not show.
+/// Kernel microseconds as a time: only for evidence, which the analysis does not print.
 fn timestamp_from_micros(micros: u64) -> Timestamp {
     i64::try_from(micros)
         .ok()

@@ -1,7 +1,7 @@
 //! The result of `analyze smart`: one object per file of smartctl's JSON.
 //!
-//! In: a file, the limits. Out: `SmartAnalysis`. Judges by the daemon's rules; without a history
-//! only levels count.
+//! In: a file, the limits. Out: `SmartAnalysis`. Applies the daemon's rules; without a history only
+//! the rules about current values apply.
 
 #[cfg(test)]
 mod tests;
@@ -19,7 +19,7 @@ use crate::model::reason::Reason;
 use crate::model::smart::report::{Body, SmartReport};
 use crate::model::smart::{SmartResponse, history, parse, rules};
 
-/// Larger than any output of smartctl with every log.
+/// Larger than the output of smartctl with all logs.
 const MAX_OUTPUT_BYTES: u64 = 16 << 20;
 
 #[derive(Debug, thiserror::Error)]
@@ -42,17 +42,17 @@ pub(crate) struct SmartAnalysis {
     pub findings: Vec<SmartFinding>,
     #[serde(rename = "answer")]
     pub response: ResponseKind,
-    /// Why the health is unknown, and what can be done.
+    /// Why the health is unknown, and how to obtain it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
-    /// The drive's own verdict.
+    /// The drive's own assessment (SMART overall health).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub passed: Option<bool>,
     /// The attributes that decide the verdict.
     pub values: BTreeMap<&'static str, u64>,
-    /// smartctl's warnings, drivedb's of a known bad firmware among them.
+    /// smartctl's warnings, including drivedb's warnings about firmware with known bugs.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub messages: Vec<String>,
 }
@@ -82,7 +82,7 @@ pub(crate) struct DriveIdentity {
     pub power_on_hours: Option<u64>,
 }
 
-/// Named as on the wire.
+/// The names are those of the gRPC API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(crate) enum Health {
     #[serde(rename = "HEALTH_GOOD")]

@@ -1,7 +1,7 @@
 //! Filesystem checks: the target of a check, the result of each checker run, and the verdict over
 //! all runs.
 //!
-//! The types of checks are defined here. `parse` reads the output of the checkers, `run_result`
+//! This file defines the types of checks. `parse` reads the output of the checkers, `run_result`
 //! classifies one run, `decision` chooses the next step and the verdict, and `schedule` computes
 //! when a check is due. Pure: no clock, no process, no device. docs/checks.md has the measurements
 //! behind the rules.
@@ -51,7 +51,7 @@ impl Filesystem {
         }
     }
 
-    /// The program that checks it, and the Debian package that contains it.
+    /// The checker program, and the Debian package that contains it.
     pub fn checker(self) -> (&'static str, &'static str) {
         match self {
             Filesystem::Ext4 => ("e2fsck", "e2fsprogs"),
@@ -61,7 +61,7 @@ impl Filesystem {
     }
 }
 
-/// The state of the filesystem while the checker reads it. Ordered: the later, the stronger the
+/// The state of the filesystem while the checker reads it. Ordered: a later mode gives stronger
 /// evidence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -70,7 +70,7 @@ pub enum Mode {
     Live,
     /// Mounted and writable, with all writers held (FIFREEZE).
     Frozen,
-    /// A snapshot whose log has been replayed (LVM): as good as unmounted.
+    /// An LVM snapshot after its log was replayed: equivalent to an unmounted filesystem.
     Snapshot,
     /// Mounted read-only.
     ReadOnly,
@@ -88,13 +88,13 @@ impl Mode {
         }
     }
 
-    /// The data did not change: a single run is evidence.
+    /// Whether the data does not change during the run: then a single run is evidence.
     pub(crate) fn is_quiescent(self) -> bool {
         matches!(self, Mode::Snapshot | Mode::ReadOnly | Mode::Unmounted)
     }
 
     /// Whether CLEAN in mode `self` clears a finding of mode `other`. All modes in which the data
-    /// does not change are of equal strength.
+    /// does not change are equally strong.
     pub(crate) fn at_least(self, other: Mode) -> bool {
         let strength = |mode: Mode| match mode {
             Mode::Live => 0,
@@ -110,10 +110,10 @@ impl Mode {
 pub enum RunResult {
     /// The checker did all its work and found nothing.
     Clean,
-    /// It found something; the mode decides whether that is real.
+    /// The checker found something; the mode decides whether it is real.
     Findings,
-    /// It could not do its work: a signal, a time-out, a device that does not answer, out of
-    /// memory. No statement about the filesystem.
+    /// The checker could not do its work: a signal, a time-out, a device that does not respond, out
+    /// of memory. The run is no evidence about the filesystem.
     Failed,
 }
 
@@ -121,13 +121,13 @@ pub enum RunResult {
 #[serde(rename_all = "snake_case")]
 pub enum CheckVerdict {
     Clean,
-    /// A live ext4 showed the same findings in all runs.
+    /// A live ext4 had the same findings in all runs.
     Suspected,
     /// Found in data that did not change, or reported by the kernel.
     Corrupted,
-    /// It was checked, and the result is not conclusive.
+    /// The filesystem was checked, and the result is not conclusive.
     Inconclusive,
-    /// No run could be made.
+    /// No run was completed.
     Failed,
 }
 
@@ -139,17 +139,17 @@ pub enum Termination {
     Signal(i32),
     /// Killed at its time-out.
     TimedOut,
-    /// Killed because the check was cancelled, or its mount has gone.
+    /// Killed because the check was cancelled, or its mount was removed.
     #[serde(rename = "stopped")]
     Cancelled,
-    /// Killed, but blocked in the kernel, in this function (/proc).
+    /// Killed, but blocked in this kernel function (from /proc).
     Stuck(Option<String>),
-    /// It never ran, for this reason.
+    /// The checker was not started, for this reason.
     NotStarted(String),
 }
 
 impl Termination {
-    /// None when it did not exit by itself.
+    /// None when the checker did not exit by itself.
     pub(crate) fn exit_status(&self) -> Option<i32> {
         match self {
             Termination::Exited(status) => Some(*status),
@@ -157,7 +157,7 @@ impl Termination {
         }
     }
 
-    /// The signal that ended it, unless we sent that signal.
+    /// The signal that ended the checker, unless this program sent it.
     pub(crate) fn signal(&self) -> Option<i32> {
         match self {
             Termination::Signal(signal) => Some(*signal),
@@ -166,14 +166,14 @@ impl Termination {
     }
 }
 
-/// The weight of a problem that a checker found.
+/// The severity of a problem that a checker found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Weight {
-    /// A healthy frozen filesystem shows it too (open but deleted files, lazily updated totals):
+    /// A healthy frozen filesystem also has it (open but deleted files, lazily updated totals):
     /// filter F drops it.
     Transient,
-    /// Wrong bookkeeping (bitmaps, counts) that endangers what is written next.
+    /// Wrong bookkeeping (bitmaps, counts), which endangers later writes.
     Bookkeeping,
     /// Structures or data are damaged.
     Damage,
@@ -188,7 +188,7 @@ pub struct Problem {
     /// found the same problem when kind and ids are equal.
     pub ids: Vec<String>,
     pub weight: Weight,
-    /// The checker's line, verbatim, at most `parse::MAX_TEXT_BYTES` bytes.
+    /// The line that the checker printed, verbatim, at most `parse::MAX_TEXT_BYTES` bytes.
     pub text: String,
 }
 
@@ -198,10 +198,10 @@ impl Problem {
     }
 }
 
-/// A checker's output, for people: bounded and compressed.
+/// A checker's output, for people to read: bounded and compressed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckerOutput {
-    /// gzip (RFC 1952) of the first part of it; of at most `MAX_KEPT_OUTPUT` bytes.
+    /// gzip (RFC 1952) of the first part of the output, at most `MAX_KEPT_OUTPUT` bytes of it.
     #[serde(with = "base64")]
     pub gzip: Arc<[u8]>,
     /// Total bytes of output.
@@ -219,10 +219,10 @@ pub struct Run {
     pub mode: Mode,
     pub started: Timestamp,
     pub duration: Duration,
-    /// `duration` without the time in which the checker was throttled: decides whether a frozen run
-    /// fits the budget.
+    /// `duration` without the time in which the checker was throttled. It decides whether a frozen
+    /// run fits the budget.
     pub active: Duration,
-    /// How long writers were held, including the freeze itself; None when nothing was frozen.
+    /// How long writers were held, including the freeze itself. None: nothing was frozen.
     pub held: Option<Duration>,
     #[serde(rename = "end")]
     pub termination: Termination,
@@ -232,28 +232,28 @@ pub struct Run {
     #[serde(rename = "why")]
     pub failure_reason: String,
     /// The checker's own message that it could not do its work (a device error, out of memory),
-    /// however it ended.
+    /// regardless of how the process ended.
     #[serde(rename = "failure", default, skip_serializing_if = "Option::is_none")]
     pub checker_error: Option<String>,
-    /// Distinct ones, worst first, at most `parse::MAX_PROBLEMS`.
+    /// Distinct problems, worst first, at most `parse::MAX_PROBLEMS`.
     #[serde(rename = "flaws")]
     pub problems: Vec<Problem>,
     /// Number of further problems.
     #[serde(rename = "more_flaws")]
     pub more_problems: u64,
-    /// A log or journal has to be replayed: the checker's message.
+    /// The checker's message that a log or journal must be replayed.
     pub pending_replay: Option<String>,
-    /// Read from the device, in bytes.
+    /// Number of bytes read from the device.
     pub bytes_read: u64,
-    /// Largest resident set, in bytes; 0 where it was not measured.
+    /// Largest resident set, in bytes; 0 if it was not measured.
     pub peak_memory: u64,
-    /// The command, as typed in a shell.
+    /// The command line, in shell syntax.
     pub command: String,
     pub output: CheckerOutput,
 }
 
 impl Run {
-    /// A run without output: no statement about the filesystem.
+    /// A run without output: no evidence about the filesystem.
     pub(crate) fn failed(mode: Mode, started: Timestamp, end: Termination, why: String) -> Run {
         Run {
             mode,
@@ -279,25 +279,25 @@ impl Run {
 /// The target of a check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckTarget {
-    /// The name that people use: volume id, or `/dev/sdb1`.
+    /// The name for people: volume id, or `/dev/sdb1`.
     pub name: String,
     pub volume: Option<VolumeId>,
     pub filesystem: Filesystem,
-    /// Distinguishes a new filesystem on the same device from the one that was checked.
+    /// Distinguishes a new filesystem on the same device from the checked one.
     pub uuid: Option<String>,
-    /// Kernel name and number of the block device; the first of a btrfs' members.
+    /// Kernel name and number of the block device; for btrfs, of its first member.
     pub device: String,
     pub dev: DevNo,
-    /// The other members of a btrfs: all of them are needed for a check.
+    /// The other members of a btrfs: a check needs all of them.
     pub members: Vec<(String, DevNo)>,
-    /// A mount of it in the host's mount namespace; None when it is not mounted there.
+    /// A mount of the filesystem in the host's mount namespace; None when it is not mounted there.
     pub mount: Option<HostPath>,
     /// The number of the mounted filesystem in mountinfo; differs from `dev` for btrfs.
     pub mounted_dev: Option<DevNo>,
-    /// Unmounted, ReadOnly or Live: from the mount table.
+    /// Unmounted, ReadOnly or Live, from the mount table.
     pub mode: Mode,
     pub drives: Vec<DriveId>,
-    /// `vg/lv` where it is a logical volume of LVM.
+    /// `vg/lv` if the device is a logical volume of LVM.
     pub logical_volume: Option<(String, String)>,
 }
 
@@ -318,51 +318,51 @@ pub struct FilesystemSignal {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SignalKind {
-    /// EUCLEAN, EBADMSG, sick bits, corruption in the kernel log: the filesystem is damaged.
+    /// EUCLEAN, EBADMSG, XFS sick bits or corruption in the kernel log: the filesystem is damaged.
     Corrupted,
-    /// EIO, a shutdown, an emergency read-only state, counted errors: there is a fault, and
+    /// EIO, a shutdown, an emergency read-only state or counted errors: there is a fault, and
     /// checking the underlying device would make it worse.
     Fault,
 }
 
-/// Who or what requested the check.
+/// The origin of a check: a request or a schedule.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CheckOrigin {
     /// `uid 0 (root)`.
     #[serde(rename = "asked")]
     Requested(String),
-    /// Of which policy's pattern.
+    /// The pattern of the policy.
     Scheduled(String),
 }
 
 /// The conditions of a check: the policy for this volume, narrowed by the request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckTerms {
-    /// Live runs at most.
+    /// Maximum number of live runs.
     pub runs: u32,
     /// Frozen runs are allowed for this check.
     pub freeze: bool,
     /// A snapshot of the logical volume may be made.
     pub snapshot: bool,
-    /// Also on a drive that is failing or stalled.
+    /// The check is also allowed on a drive that is failing or stalled.
     pub force: bool,
-    /// Longest time for which writers may be held, and what a live run must have fitted.
+    /// Maximum time for which writers may be held. A live run must have fitted it before a freeze.
     pub budget: Duration,
-    /// At least this long between two frozen runs.
+    /// Minimum time between two frozen runs.
     pub gap: Duration,
-    /// For a run that is not frozen.
+    /// Time-out of a run that is not frozen.
     pub timeout: Duration,
-    /// Address space of the checker, in bytes.
+    /// Limit of the checker's address space, in bytes.
     pub memory: u64,
-    /// Live runs read at most so many bytes a second; None: as fast as they can.
+    /// Maximum rate at which live runs read, in bytes per second; None: no limit.
     pub bytes_per_second: Option<u64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CheckState {
-    /// Not started. `why`: what it waits for.
+    /// Not started. `why`: what the check waits for.
     Queued {
         why: String,
     },
@@ -371,7 +371,7 @@ pub enum CheckState {
     Running {
         phase: String,
     },
-    /// Between two frozen runs.
+    /// Waiting between two frozen runs.
     Waiting {
         until: Timestamp,
         why: String,
@@ -390,15 +390,15 @@ pub struct Check {
     pub started: Option<Timestamp>,
     pub ended: Option<Timestamp>,
     pub state: CheckState,
-    /// Of the run that decided; of the strongest run so far while it goes on.
+    /// The mode of the deciding run; of the strongest run so far while the check is running.
     pub mode: Mode,
     pub runs: Vec<Arc<Run>>,
     pub signals: Vec<FilesystemSignal>,
-    /// Once it has ended.
+    /// Set when the check has ended.
     pub verdict: Option<CheckVerdict>,
-    /// Why the verdict is what it is, and what to do, in one or two sentences.
+    /// The reason for the verdict and the recommended action, in one or two sentences.
     pub reason: String,
-    /// It was cancelled and has not ended yet.
+    /// The check was cancelled and has not ended yet.
     pub cancelled: bool,
 }
 
@@ -408,25 +408,25 @@ impl Check {
     }
 }
 
-/// A check that the owner wants to be run; the list has all that have not ended, oldest first.
+/// A check that the owner requests. The list has all checks that have not ended, oldest first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DesiredCheck {
     pub id: CheckId,
     pub target: CheckTarget,
     pub terms: CheckTerms,
     pub scheduled: bool,
-    /// Reports of the kernel since the last check with verdict CLEAN: with any of these nothing is
+    /// The kernel's reports since the last check with verdict CLEAN. If there is any, no checker is
     /// run.
     pub signals: Vec<FilesystemSignal>,
-    /// Why it must not start now (a RAID rebuild, a drive that is failing).
+    /// Why the check must not start now (a RAID rebuild, a failing drive).
     pub blocked_by: Option<String>,
-    /// To be stopped at once, and thawed: cancelled, its mount is gone, its pod is being deleted.
+    /// Stop at once and thaw: cancelled by a user, mount removed, or pod being deleted.
     pub cancellation: Option<Cancellation>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cancellation {
-    /// Who or what cancelled it.
+    /// Why, or by which user, the check was cancelled.
     pub reason: String,
 }
 
@@ -436,16 +436,16 @@ pub struct CheckProgress {
     pub id: CheckId,
     pub at: Timestamp,
     pub state: CheckState,
-    /// All so far.
+    /// All runs so far.
     pub runs: Vec<Arc<Run>>,
-    /// Found by the check itself (XFS' sick bits beyond the summary); those of `DesiredCheck`
-    /// included.
+    /// Signals that the check itself found (XFS sick bits beyond the summary), and those of
+    /// `DesiredCheck`.
     pub signals: Vec<FilesystemSignal>,
-    /// With `CheckState::Ended`.
+    /// Set together with `CheckState::Ended`.
     pub outcome: Option<decision::CheckOutcome>,
 }
 
-/// Bytes as text in JSON (RFC 4648).
+/// Serializes bytes as base64 text in JSON (RFC 4648).
 mod base64 {
     use std::sync::Arc;
 

@@ -1,5 +1,4 @@
-//! Everything known about the node from the sources' updates, with the history that rules need.
-//! Pure.
+//! The current state of the node from the sources' updates, with the history that rules need. Pure.
 
 mod apply;
 pub(crate) mod attachments;
@@ -45,65 +44,65 @@ use crate::model::stale::Attachment;
 use crate::model::timing::Timings;
 use crate::model::volume::VolumeFacts;
 
-/// Everything the owner knows. Each report replaces a part; `drives` and `volumes` follow from the
-/// parts and are updated with them.
+/// All state of the owner. Each report replaces a part; `drives` and `volumes` are derived from the
+/// parts and updated with them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Facts {
-    /// Shared with the snapshots, and the same allocation as long as scans find the same: it is the
-    /// largest part.
+    /// Shared with the snapshots. The allocation stays the same while scans return the same result:
+    /// it is the largest part.
     pub inventory: Latest<Arc<Inventory>>,
     /// States of md and dm devices by kernel name.
     pub layers: BTreeMap<String, LayerFacts>,
     pub mounts: Latest<MountTable>,
     pub kubelet: Latest<KubeletRecords>,
-    /// The volumes that this node provides itself.
+    /// The volumes that this node provisions.
     pub provision: Latest<ProvisionState>,
     /// Results of probes of volumes, by mount.
     pub probes: Probes,
     pub disk_io: DiskIo,
-    /// How long probes and drives took to answer.
+    /// How long probes and SMART queries took.
     pub timings: Timings,
-    /// The kernel log, by the drive, volume or device that a record is about.
+    /// The kernel log, by the drive, volume or device of each record.
     pub kernel: KernelFacts,
     /// The kernel's error counters. Kept in the store.
     pub counters: Counters,
     /// SMART readings and their history. Kept in the store.
     pub smart: SmartReadings,
     pub raid_controllers: RaidControllers,
-    /// Filesystem checks, those that have ended too. Kept in the store.
+    /// Filesystem checks, including those that have ended. Kept in the store.
     pub checks: CheckRecords,
-    /// Drives that are present, and drives that were.
+    /// Drives that are present, and drives that were removed.
     pub drives: BTreeMap<DriveId, KnownDrive>,
     /// Volumes that are present, and those whose drives are missing.
     pub volumes: BTreeMap<VolumeId, KnownVolume>,
-    /// Grows whenever `volumes` may have changed: the store compares them only then.
+    /// Incremented whenever `volumes` may have changed: only then the store compares them.
     pub(crate) volumes_revision: u64,
-    /// Where CSI volumes are staged and published, by path.
+    /// The paths at which CSI volumes are staged and published.
     pub attachments: BTreeMap<HostPath, Arc<Attachment>>,
-    /// What the paths of callers are compared with, and what the pool is stored on.
+    /// The node's settings against which the paths of callers are compared, and the pool's storage.
     pub node_context: Arc<NodeContext>,
     pub bypassed_drivers: BypassedDrivers,
-    /// What was removed a moment ago: a drive and its mounts are reported missing in either order.
+    /// Recently removed volumes and drives: both are reported missing in either order.
     pub(crate) recent_removals: RecentRemovals,
 }
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RecentRemovals {
     pub volumes: BTreeMap<VolumeId, (KnownVolume, Timestamp)>,
-    /// Drives that carried something a moment ago, with what.
+    /// Recent users of drives: the volumes of each drive, and when they were removed.
     pub drive_volumes: BTreeMap<DriveId, (Vec<VolumeId>, Timestamp)>,
 }
 
 /// How soon a change must be published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Urgency {
-    /// Only times.
+    /// Only times have changed.
     Nothing,
-    /// Usage and progress numbers: to be judged and published, not in a hurry.
+    /// Usage and progress numbers: judged and published, without urgency.
     UsageOnly,
-    /// More of what is published already: soon but not at once, so that a flood is rolled up.
+    /// More events of a published kind: published soon, so that a flood is rolled up.
     Coalesce,
-    /// Something that a watcher waits for.
+    /// A change that a watcher waits for.
     Immediate,
 }
 
@@ -113,29 +112,29 @@ pub(crate) struct LayerFacts {
     pub stuck: Option<StuckProbe>,
 }
 
-/// Kept in the store over restarts.
+/// Kept in the store across restarts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KnownDrive {
     pub facts: DriveFacts,
     pub first_seen: Timestamp,
     pub last_seen: Timestamp,
     pub missing_since: Option<Timestamp>,
-    /// Since when the kernel's state of the device has been other than running or live.
+    /// Since when the kernel's state of the device is neither running nor live.
     #[serde(rename = "state_since")]
     pub abnormal_state_since: Option<Timestamp>,
-    /// Volumes that stand on it; frozen when it goes.
+    /// Volumes on this drive; unchanged after the drive is removed.
     pub volumes: Vec<VolumeId>,
-    /// It carried something when it went: a mount, an array, a volume group. A drive that carried
-    /// nothing is no loss.
+    /// The drive was in use when it was removed: a mount, an array, a volume group. The removal of
+    /// an unused drive is no loss.
     pub in_use: bool,
 }
 
-/// Kept in the store for as long as the boot lasts: after a restart of the daemon, a volume whose
-/// device went meanwhile has its name still.
+/// Kept in the store until the next boot: after a restart of the daemon, a volume whose device was
+/// removed in between keeps its name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredVolume {
     pub known: KnownVolume,
-    /// Its mounts that can be probed, with the filesystem's number.
+    /// Its mounts that can be probed, with the filesystem's device number.
     pub mounts: Vec<(HostPath, DevNo)>,
 }
 
@@ -143,26 +142,26 @@ pub struct StoredVolume {
 pub struct KnownVolume {
     pub facts: Arc<VolumeFacts>,
     pub first_seen: Timestamp,
-    /// Whether its filesystem was writable when first seen (or by fstab): then `ro` later is the
-    /// kernel's doing, unless the mount's own option changed with it.
+    /// Whether its filesystem was read-only when first found (or by fstab). If not, the kernel set
+    /// a later `ro`, unless the mount's own option changed with it.
     pub first_super_read_only: bool,
     pub first_mount_read_only: bool,
-    /// Not in the mount table any more, kept because a drive of it is missing.
+    /// No longer in the mount table; kept because one of its drives is missing.
     pub retained: bool,
-    /// Mounts that were `ro` by themselves while the filesystem was writable: somebody's choice.
+    /// Mounts that were `ro` while the filesystem was writable: an administrator's choice.
     pub read_only_by_choice: BTreeSet<HostPath>,
-    /// Mounts that have been seen writable.
+    /// Mounts that have been observed writable.
     pub seen_writable: BTreeSet<HostPath>,
-    /// Expected mounts that are not there: since when, and whether they had been there before.
+    /// Expected mounts that are missing: since when, and whether they were mounted before.
     #[serde(rename = "absent")]
     pub absences: BTreeMap<HostPath, MountAbsence>,
-    /// Since when each of its mounts has been seen.
+    /// Since when each of its mounts has been observed.
     #[serde(rename = "mounted", default)]
     pub mounted_since: BTreeMap<HostPath, Timestamp>,
 }
 
 impl KnownVolume {
-    /// When it came into use, as far as is known: its device may not have been scanned before.
+    /// The earliest known time of use: its device may not have been scanned before.
     pub(crate) fn in_use_since(&self) -> Timestamp {
         let provided = self.facts.provided.as_ref();
         let attached = provided
@@ -229,13 +228,13 @@ impl Facts {
         self.provision.last_known()
     }
 
-    /// Drives, mounts and the kubelet's records have each been reported, if only with an error.
-    /// Probes are not waited for: with one dead mount the node would never be settled.
+    /// Drives, mounts and the kubelet's records have each been reported, if only as an error.
+    /// Probes are not required: with one dead mount the node would never be settled.
     pub(crate) fn settled(&self) -> bool {
         self.inventory.is_answered() && self.mounts.is_answered() && self.kubelet.is_answered()
     }
 
-    /// One for each distinct mount of each volume that is mounted, sorted by path.
+    /// One target for each distinct mount of each mounted volume, sorted by path.
     pub(crate) fn probe_targets(&self) -> Vec<ProbeTarget> {
         let asleep = |volume: &VolumeId| {
             let known = self.volumes.get(volume);
@@ -253,7 +252,7 @@ impl Facts {
         self.probes.mounts().iter().map(target).collect()
     }
 
-    /// The volumes as the store is to remember them.
+    /// The volumes in the form that the store keeps.
     pub(crate) fn stored_volumes(&self) -> BTreeMap<VolumeId, StoredVolume> {
         let stored = |known: &KnownVolume| StoredVolume {
             known: known.clone(),
@@ -271,8 +270,8 @@ impl Facts {
         stored
     }
 
-    /// Volumes of before a restart, in the same boot. Only at the start: what has been seen since
-    /// is newer.
+    /// Restores volumes from before a restart, in the same boot. Only at the start: later
+    /// observations are newer.
     pub(crate) fn restore_volumes(&mut self, stored: Vec<StoredVolume>) {
         if !self.volumes.is_empty() || !self.probes.mounts().is_empty() {
             return;
@@ -306,7 +305,7 @@ impl Facts {
         .into()
     }
 
-    /// Drops drives that have been missing for `after` and carried nothing; returns them.
+    /// Drops unused drives that have been missing for `after`; returns them.
     pub(crate) fn forget_missing_drives(
         &mut self,
         after: std::time::Duration,
@@ -328,7 +327,7 @@ impl Facts {
     }
 }
 
-/// From `since` to `now`; nothing when the clock went back.
+/// From `since` to `now`; zero when the clock was set back.
 pub(crate) fn elapsed(since: Timestamp, now: Timestamp) -> std::time::Duration {
     std::time::Duration::try_from(now.duration_since(since)).unwrap_or_default()
 }

@@ -1,7 +1,7 @@
 //! Volumes, from the mount table, the kubelet's records and the block graph.
 //!
-//! In: one scan of each. Out: one `VolumeFacts` a volume, without any judgement. May not enter:
-//! what was before (that is `facts`), time.
+//! In: one scan of each. Out: one `VolumeFacts` for each volume, without any judgement. Must not
+//! depend on former states (`facts` has them) or on the time.
 
 mod csi;
 pub(crate) mod extents;
@@ -26,20 +26,20 @@ use crate::model::policy::VolumeSettings;
 use crate::model::provision::{BackingKind, ProvisionState};
 use crate::model::volume::{MountRole, PodUse, Stack, VolumeFacts, VolumeMount};
 
-/// What has been seen, each by its last good answer.
+/// The observations, each with its last good value.
 #[derive(Clone, Copy)]
 pub(crate) struct GraphInput<'a> {
     pub inventory: &'a Inventory,
     pub mounts: &'a MountTable,
-    /// `None` while nobody has read the records: then a mount that looks like a CSI volume's is no
-    /// volume of the host either.
+    /// `None` until the records are read: until then, a mount that looks like a CSI volume's is not
+    /// a volume of the host either.
     pub kubelet: Option<&'a KubeletRecords>,
     pub layers: &'a BTreeMap<String, LayerFacts>,
-    /// The volumes that this node provides itself; `None` until it is reported.
+    /// The volumes that this node provisions; `None` until they are reported.
     pub provision: Option<&'a ProvisionState>,
 }
 
-/// The kubelet's folder as the mount table names it.
+/// The kubelet's folder, by its path in the mount table.
 pub(crate) fn kubelet_root<'a>(
     kubelet: Option<&'a KubeletRecords>,
     settings: &'a VolumeSettings,
@@ -71,7 +71,7 @@ pub(crate) fn volumes(seen: GraphInput<'_>, settings: &VolumeSettings) -> Vec<Vo
     builder.volumes.into_values().collect()
 }
 
-/// What the pool's volumes will lie on, whether it has any yet or not.
+/// The stack of the pool's volumes, even if there are none yet.
 pub(crate) fn pool_stack(seen: GraphInput<'_>) -> Stack {
     let table = MountTree::new(&seen.mounts.mounts);
     let Some(provision) = seen.provision else {
@@ -80,8 +80,8 @@ pub(crate) fn pool_stack(seen: GraphInput<'_>) -> Stack {
     block_graph(&seen, &table).pool_stack(provision)
 }
 
-/// Loop devices over images of ours are looked through, also where the configuration has loop
-/// devices count as drives.
+/// The block graph. Loop devices over our images are resolved to their backing devices, even if
+/// loop devices count as drives in the configuration.
 fn block_graph<'a>(seen: &GraphInput<'a>, table: &'a MountTree<'a>) -> Graph<'a> {
     let images = seen
         .provision
@@ -94,9 +94,9 @@ fn block_graph<'a>(seen: &GraphInput<'a>, table: &'a MountTree<'a>) -> Graph<'a>
     Graph::new(seen.inventory, seen.layers, table, images)
 }
 
-/// Which filesystem a mount shows: mounts of one block device share its number. Network filesystems
-/// may share one number between exports (NFS shares superblocks by fsid), so there the source
-/// counts too.
+/// The filesystem of a mount: mounts of one block device share its number. Network filesystems may
+/// share one number between exports (NFS shares superblocks by fsid), so there the source counts
+/// too.
 type FsKey = (DevNo, Option<HostPath>);
 
 fn filesystem_key(mount: &Mount) -> FsKey {
@@ -111,10 +111,10 @@ struct VolumeBuilder<'a> {
     kubelet: Option<&'a KubeletRecords>,
     provision: Option<&'a ProvisionState>,
     settings: &'a VolumeSettings,
-    /// As the mount table names it.
+    /// By its path in the mount table.
     kubelet_root: HostPath,
     volumes: BTreeMap<VolumeId, VolumeFacts>,
-    /// Filesystems that are a CSI volume as a whole.
+    /// Filesystems that belong to a CSI volume as a whole.
     owners: BTreeMap<FsKey, VolumeId>,
     /// Mount points that belong to CSI volumes.
     claimed_paths: BTreeSet<HostPath>,
@@ -141,8 +141,8 @@ impl VolumeBuilder<'_> {
                 }
                 continue;
             }
-            // A filesystem all of whose mounts are hidden below others is still in use; CSI volumes
-            // that show only folders of it do not own it.
+            // A filesystem is still in use if other mounts hide all of its mounts. CSI volumes that
+            // mount only folders of it do not own it.
             let hidden: Vec<&Mount> = elsewhere
                 .into_iter()
                 .filter(|mount| !self.table.is_visible(mount))
@@ -174,7 +174,7 @@ impl VolumeBuilder<'_> {
             && !ignored(&self.settings.ignore_types, mount.fs_type.as_bytes())
     }
 
-    /// Before the kubelet's records are read, what lies where CSI volumes lie is not called a
+    /// Before the kubelet's records are read, a mount at a path of CSI volumes does not count as a
     /// volume of the host.
     fn awaits_kubelet_records(&self, group: &[&Mount]) -> bool {
         self.kubelet.is_none()
@@ -184,7 +184,7 @@ impl VolumeBuilder<'_> {
     }
 
     fn host_volume(&self, group: &[&Mount], uuids: &BTreeMap<String, usize>) -> VolumeFacts {
-        // `group` is never empty: the caller has looked.
+        // `group` is never empty: the caller has checked it.
         let primary = group.iter().copied().min_by_key(|mount| {
             let path = mount.mount_point.as_bytes();
             (
@@ -212,8 +212,8 @@ impl VolumeBuilder<'_> {
         facts
     }
 
-    /// How many mounted filesystems have each UUID: clones and snapshots share one, and then it
-    /// names none of them.
+    /// How many mounted filesystems have each UUID: clones and snapshots share a UUID, which then
+    /// identifies none of them.
     fn mounted_uuids(&self, groups: &BTreeMap<FsKey, Vec<&Mount>>) -> BTreeMap<String, usize> {
         let mut uuids = BTreeMap::new();
         for mount in groups.values().filter_map(|group| group.first()) {
@@ -268,8 +268,8 @@ impl VolumeBuilder<'_> {
         facts.source = Some(mount.source.clone());
         facts.remote = mounts::fs_kind(mount) == FsKind::Remote;
         let Some(found) = self.graph.device_of(mount) else {
-            // An anonymous number without a device is a filesystem that has none; a real one that
-            // nobody lists is a device that is gone.
+            // Anonymous number without a device: the filesystem has none. Real number that no scan
+            // lists: the device was removed.
             facts.device_gone = !mount.dev.is_anonymous() && !facts.block;
             if facts.device_gone {
                 facts.device = mounts::device_name(&mount.source);

@@ -1,7 +1,7 @@
 //! The kernel log: classifies its records as incidents of drives and filesystems.
 //!
-//! In: records, in order. Out: `Event`s, one per incident. Pure: no clock, no I/O; `facts` decides
-//! which drive a device name means.
+//! In: records, in order. Out: `Event`s, one per incident. Pure: no clock, no I/O; `facts` assigns
+//! device names to drives.
 //!
 //! In reading order: `record` (one record of /dev/kmsg), `rules` (the table: one `rule` per kernel
 //! message), `parsed_record` (the result of a rule), `device_name` and `device_map` (names of one

@@ -1,9 +1,9 @@
 //! SMART: the health data of a drive as smartctl reports it, and its evaluation. Pure.
 //!
-//! `parse` turns the output of one run of smartctl into a `SmartResponse`. `carry_forward` fills in
-//! values that a partial report lacks. `history` keeps the deciding values over time. `rules`
-//! evaluates a report with its history. May not enter: starting smartctl (`source::smart`), clocks,
-//! JSON outside `parse`.
+//! `parse` converts the output of one run of smartctl to a `SmartResponse`. `carry_forward` fills
+//! in values that a partial report lacks. `history` keeps the deciding values over time. `rules`
+//! evaluates a report with its history. Must not contain: starting smartctl (`source::smart`),
+//! clocks, JSON outside `parse`.
 //!
 //! Sources of the formats: smartctl(8); ataprint.cpp, nvmeprint.cpp and scsiprint.cpp of
 //! smartmontools; ACS-4; NVM Express Base 2.0 §5.16.1.3; SPC-6, SBC-4.
@@ -27,8 +27,8 @@ pub enum SmartResponse {
     /// The drive reported health data.
     #[serde(rename = "told")]
     Report(Box<SmartReport>),
-    /// The drive is in standby and was not woken (`-n standby`). `mode`: the name that smartctl
-    /// gives the mode.
+    /// The drive is in standby and was not woken (`-n standby`). `mode`: smartctl's name of the
+    /// mode.
     #[serde(rename = "asleep")]
     Standby { mode: String },
     /// The device has no SMART, which is not a fault: a virtual disk, a RAID volume, a bridge that
@@ -37,8 +37,8 @@ pub enum SmartResponse {
     NotApplicable { why: String, hint: Option<String> },
     /// The query failed. This is neither good nor bad.
     Failed { why: String },
-    /// The drive did not answer in time, and smartctl was killed. The drive, or the path to it, has
-    /// a fault.
+    /// The drive did not respond in time, and smartctl was killed. The drive, or the path to it,
+    /// has a fault.
     TimedOut { why: String },
 }
 

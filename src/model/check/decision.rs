@@ -1,8 +1,8 @@
 //! The next step of a check, and its verdict. In: the runs so far. Out: the next step or the
 //! outcome. Pure.
 //!
-//! Kernel reports come first, then runs over data that does not change. A live run can clear a
-//! filesystem but never condemn it; only two frozen runs with the same problem can.
+//! The kernel's reports come first, then runs over data that does not change. A live run can clear
+//! a filesystem but cannot prove corruption; only two frozen runs with the same problem can.
 
 mod frozen;
 mod live;
@@ -22,7 +22,7 @@ use crate::model::check::{
 
 /// Maximum attempts of a failed run over data that does not change.
 const MAX_ATTEMPTS: usize = 2;
-/// Minimum gap between two frozen runs: closer ones could show the same transient state.
+/// Minimum gap between two frozen runs: closer runs could find the same transient state.
 const MIN_FROZEN_GAP: Duration = Duration::from_secs(60);
 
 /// The outcome of a check.
@@ -45,15 +45,15 @@ pub(crate) struct DecisionInput<'a> {
     pub signals: &'a [FilesystemSignal],
     /// The device is a logical volume, and snapshots can be made.
     pub can_snapshot: bool,
-    /// Why the filesystem may not be frozen although the terms allow it (needed to thaw; EBUSY; a
-    /// slow syncfs).
+    /// Why the filesystem may not be frozen although the terms allow it (it is needed to thaw;
+    /// EBUSY; a slow syncfs).
     pub freeze_refusal: Option<&'a str>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Decision {
-    /// Run the checker once, in this mode. For `Frozen`: probe with syncfs, freeze, run within the
-    /// budget, thaw. For `Snapshot`: make one, replay its log.
+    /// Run the checker once, in this mode. `Frozen`: probe with syncfs, freeze, run within the
+    /// budget, thaw. `Snapshot`: make a snapshot, replay its log.
     Run(Mode),
     /// Decide again after `until`.
     Wait {
@@ -103,7 +103,7 @@ pub(crate) fn decide(situation: &DecisionInput<'_>, runs: &[&Run], now: Timestam
             reason.to_owned(),
         ));
     }
-    // A device on which a checker hangs is not read again.
+    // If a checker hung on a device, the device is not read again.
     if let Some(run) = runs
         .iter()
         .find(|run| matches!(run.termination, Termination::Stuck(_)))
@@ -155,7 +155,7 @@ fn decide_by_signals(situation: &DecisionInput<'_>) -> Option<CheckOutcome> {
     ))
 }
 
-/// For data that does not change, the first completed run counts. An error: none was completed.
+/// If the data does not change, the first completed run decides. Error: no run was completed.
 fn decide_quiescent(
     situation: &DecisionInput<'_>,
     runs: &[&Run],

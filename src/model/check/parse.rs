@@ -1,10 +1,9 @@
-//! Parses the output of the checkers into problems, one line at a time: the output is never held
-//! whole.
+//! Parses the output of the checkers into problems, one line at a time: the whole output is never
+//! in memory.
 //!
 //! In: lines of e2fsck, xfs_repair -n or btrfs check. Out: problems (kind and ids, without memory
-//! addresses) and notes about the run itself. Exit statuses belong to `run_result`, the meaning of
-//! all problems together to `decision`. A line that is not known to be harmless counts as a
-//! problem.
+//! addresses) and notes about the run itself. `run_result` interprets exit statuses, `decision`
+//! judges all problems together. A line that is not known to be harmless counts as a problem.
 
 mod btrfs;
 mod e2fsck;
@@ -20,10 +19,10 @@ use crate::model::check::{Filesystem, Problem};
 
 /// Maximum length of a quoted line, in bytes.
 pub(crate) const MAX_TEXT_BYTES: usize = 400;
-/// Distinct problems of one run that are kept; further ones are counted.
+/// Maximum number of distinct problems that are kept of one run; further ones are counted.
 pub(crate) const MAX_PROBLEMS: usize = 200;
-/// A line is read in parts of this, in bytes, each with the line's label before it: e2fsck prints
-/// all the differences of a bitmap in one line.
+/// Maximum size of a part of a line, in bytes. A longer line is parsed in parts, each with the
+/// line's label before it: e2fsck prints all the differences of a bitmap in one line.
 pub(crate) const MAX_LINE_BYTES: usize = 256 * 1024;
 
 /// Parses the output of one run.
@@ -48,12 +47,12 @@ pub(crate) struct ParsedOutput {
     /// Distinct, worst first: if all of these are transient, so are those that were only counted.
     pub problems: Vec<Problem>,
     pub more_problems: u64,
-    /// The message about a dirty log or a journal that needs recovery.
+    /// The message that a log is dirty or a journal needs recovery.
     pub pending_replay: Option<String>,
-    /// The checker's message that it could not do its work (out of memory, no superblock to start
-    /// from, a device error).
+    /// The checker's message that it could not do its work (out of memory, no usable superblock, a
+    /// device error).
     pub failure: Option<String>,
-    /// The output says that the run was completed (e2fsck's summary, xfs_repair's "No modify flag
+    /// The output shows that the run was completed (e2fsck's summary, xfs_repair's "No modify flag
     /// set, skipping filesystem flush and exiting").
     pub complete: bool,
 }
@@ -71,7 +70,7 @@ impl OutputParser {
         }
     }
 
-    /// One line without its end; not necessarily UTF-8 before it came here (lossy).
+    /// Parses one line without its line end. The caller has replaced invalid UTF-8 (lossy).
     pub(crate) fn push_line(&mut self, line: &str) {
         // A progress bar overwrites its own line: only the text after it counts.
         let line = line.trim_end_matches('\r');
@@ -98,7 +97,7 @@ impl OutputParser {
         }
     }
 
-    /// The phase that the checker prints (`Pass 1: Checking inodes, blocks, and sizes`).
+    /// The phase that the checker printed last (`Pass 1: Checking inodes, blocks, and sizes`).
     pub(crate) fn phase(&self) -> Option<&str> {
         self.problems.phase.as_deref()
     }

@@ -1,7 +1,7 @@
-//! Classifies one run: whether the checker did its work, and whether it found anything. Filter F is
-//! here: the problems that a healthy frozen filesystem shows.
+//! Classifies one run: whether the checker did its work, and whether it found anything. Contains
+//! filter F: the problems that a healthy frozen filesystem has.
 //!
-//! The exit status alone is no result (docs/checks.md): xfs_repair exits with 0 after a bad
+//! The exit status alone is not sufficient (docs/checks.md): xfs_repair exits with 0 after a bad
 //! checksum, and with 1 when it runs out of memory.
 
 #[cfg(test)]
@@ -10,7 +10,7 @@ mod tests;
 use crate::model::check::parse::ParsedOutput;
 use crate::model::check::{Filesystem, Mode, Problem, RunResult, Termination, Weight};
 
-/// The result of one run, and why where it is FAILED (empty otherwise).
+/// The result of one run, and the reason if it is FAILED (empty otherwise).
 pub(crate) fn classify_run(
     filesystem: Filesystem,
     mode: Mode,
@@ -34,7 +34,7 @@ pub(crate) fn non_transient(problems: &[Problem]) -> impl Iterator<Item = &Probl
         .filter(|problem| problem.weight > Weight::Transient)
 }
 
-/// Why a run is no statement about the filesystem; continues a sentence that begins with the
+/// Why a run is no evidence about the filesystem; continues a sentence that begins with the
 /// checker's name.
 #[derive(Debug, thiserror::Error)]
 enum RunFailure {
@@ -94,10 +94,9 @@ fn is_clean(
     })
 }
 
-/// e2fsck finds damage and cannot continue because of it (status 12: 4 errors left, 8 operational).
-/// On a live filesystem this also happens without damage; where the data does not change, the
-/// problems reported until then are real. A failing device and a lack of memory have messages of
-/// their own.
+/// e2fsck found damage and cannot continue (status 12: 4 errors left, 8 operational). On a live
+/// filesystem this also happens without damage. If the data does not change, the problems reported
+/// until then are real. A failing device and a lack of memory have separate messages.
 fn aborted_on_damage(
     filesystem: Filesystem,
     mode: Mode,
@@ -137,7 +136,7 @@ fn errors_left(filesystem: Filesystem, status: i32) -> Result<bool, RunFailure> 
     }
 }
 
-/// The bits of e2fsck's exit status that are no result.
+/// The bits of e2fsck's exit status that report a failed run.
 fn e2fsck_status_text(status: i32) -> String {
     let bits = [
         (1, "errors corrected"),

@@ -13,14 +13,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::hash::fnv1a_64;
 
-/// A calendar has an occurrence within this many days: the 31st can be two months away.
+/// Every calendar has an occurrence within this many days: the 31st can be two months away.
 const MAX_SEARCH_DAYS: u32 = 63;
 
 /// `daily 03:00`, `Sun 03:00`, `Mon,Thu 02:30`, `1 04:00` (the first of each month), `1,15 04:00`;
 /// local time.
 ///
 /// A month without that day is skipped. A time that a clock change skips is later by that amount;
-/// of a time that occurs twice, the first counts.
+/// if a time occurs twice, the first counts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Calendar {
@@ -148,10 +148,10 @@ pub(crate) enum Schedule {
     At(Calendar),
 }
 
-/// The next time after `last` (the last check's end, or the time when the volume was first found),
-/// spread by up to `jitter` by the volume's own `name`: the same volume always has the same share
-/// of it. Where the jitter is longer than a calendar's interval, each occurrence still has one
-/// check.
+/// The next time after `last` (the end of the last check, or the time when the volume was first
+/// found), delayed by up to `jitter`. The delay depends on the volume's `name` only, so each volume
+/// always has the same delay. If the jitter is longer than a calendar's interval, each occurrence
+/// still has one check.
 pub(crate) fn next_due(
     schedule: &Schedule,
     last: Timestamp,

@@ -16,7 +16,7 @@ use crate::model::probe::StuckProbe;
 use crate::model::source_update::{Source, SourceStatus, SourceUpdate};
 
 impl Facts {
-    /// Applies an update. `now` is when it arrived.
+    /// Applies an update. `now` is the time of its arrival.
     pub(crate) fn apply(
         &mut self,
         report: SourceUpdate,
@@ -50,8 +50,8 @@ impl Facts {
                     if let Some(inventory) = self.inventory.value() {
                         self.kernel.names.update(inventory, first, now);
                     }
-                    // What left a moment ago is looked at while the drives are gone through, hence
-                    // the order.
+                    // `update_drives` reads the recent removals, so it runs before
+                    // `update_volumes`.
                     self.update_drives(now);
                     self.forget_layers();
                     self.update_volumes(settings, now);
@@ -169,8 +169,8 @@ impl Facts {
         let (mut change, good) = known.state.replace(seen);
         if good && change == Urgency::Immediate {
             let after = known.state.last_known();
-            // No answer yet and a plain table are the same to the volumes above: neither has
-            // members. At a start hundreds of logical volumes answer one by one.
+            // No state yet and a plain table are equal for the volumes above: neither has members.
+            // At a start, hundreds of logical volumes report one by one.
             let plain = |state: Option<&LayerState>| {
                 matches!(
                     state,
@@ -191,7 +191,7 @@ impl Facts {
         let Some(inventory) = self.inventory.value() else {
             return;
         };
-        // A stuck question is kept: it is the trace of a device that went while somebody waited for
+        // A removed device's layer is kept while its query is stuck: the query is the only trace of
         // it.
         self.layers
             .retain(|name, known| inventory.devices.contains_key(name) || known.stuck.is_some());
@@ -210,7 +210,7 @@ pub(super) fn set_stuck(slot: &mut Option<StuckProbe>, stuck: StuckProbe) -> Urg
     }
 }
 
-/// A layer's state less what moves all the time.
+/// A layer's state without the values that always change.
 fn without_usage(state: &LayerState) -> LayerState {
     let mut state = state.clone();
     match &mut state {

@@ -1,4 +1,4 @@
-//! Where CSI volumes are staged and published: since when, for which pod, and since when for none.
+//! CSI staging and publish paths: since when, for which pod, and since when no pod uses them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,15 +14,15 @@ use crate::model::provision::{self, PodRef};
 use crate::model::stale::{Attachment, KubeletIndex, OrphanState, PlaceUse};
 use crate::model::volume::{MountRole, VolumeFacts};
 
-/// Drivers of which it is remembered that they were bypassed: a node has a few.
+/// Maximum number of bypassed drivers that are kept: a node has only a few.
 const MAX_BYPASSED: usize = 16;
 
-/// CSI drivers that have volumes here which did not pass by where they are watched.
+/// CSI drivers that have volumes here which were not mounted through the interposer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BypassedDrivers(BTreeSet<String>);
 
 impl BypassedDrivers {
-    /// Whether that is a change.
+    /// Returns whether this is a change.
     pub(crate) fn set_bypassed(&mut self, driver: &str, bypassed: bool) -> bool {
         match bypassed {
             true if self.0.len() >= MAX_BYPASSED => false,
@@ -31,7 +31,7 @@ impl BypassedDrivers {
         }
     }
 
-    /// Warnings of the node.
+    /// Warnings about the node.
     pub(crate) fn warnings(&self) -> impl Iterator<Item = String> {
         self.0.iter().map(|driver| {
             format!(
@@ -43,8 +43,8 @@ impl BypassedDrivers {
 }
 
 impl Facts {
-    /// Anew from the volumes, the mount table and, where the last reading of them was good, the
-    /// kubelet's records.
+    /// Rebuilds the attachments from the volumes, the mount table and, if they were last read
+    /// successfully, the kubelet's records.
     pub(super) fn update_attachments(&mut self, now: Timestamp) {
         let mut found = self.current_attachments(now);
         let records = self
@@ -52,7 +52,7 @@ impl Facts {
             .value()
             .map(|records| KubeletIndex::new(records, &self.node_context.kubelet_root));
         let mut used = BTreeSet::new();
-        // Pods first: what they use is staged for somebody.
+        // Pods first: a volume that a pod uses is not staged without use.
         for role in [MountRole::Pod, MountRole::Staging] {
             for attachment in found.values_mut().filter(|one| one.role == role) {
                 let known = self.attachments.get(&attachment.path);
@@ -90,7 +90,7 @@ impl Facts {
         self.attachments = found.into_iter().map(shared).collect();
     }
 
-    /// The same records, read again: no pod uses the orphaned attachments.
+    /// The same records were read again: still no pod uses the orphaned attachments.
     pub(super) fn confirm_attachments(&mut self) {
         let (Some(_), Some(at)) = (self.kubelet.value(), self.kubelet.at()) else {
             return;
@@ -106,8 +106,8 @@ impl Facts {
         }
     }
 
-    /// Volumes of CSI drivers by what is known of them, then what is mounted where only the kubelet
-    /// puts them.
+    /// First the volumes of CSI drivers, by their facts, then mounts at paths that only the kubelet
+    /// uses.
     fn current_attachments(&self, now: Timestamp) -> BTreeMap<HostPath, Attachment> {
         let root = &self.node_context.kubelet_root;
         let mut found = BTreeMap::new();
@@ -154,8 +154,8 @@ impl Facts {
         found
     }
 
-    /// A device that is bound to a pod is no filesystem, and so no volume of its own once its
-    /// record is gone.
+    /// Adds mounts without a volume. A device that is bound to a pod is no filesystem: without its
+    /// record it is not a volume.
     fn add_unclaimed(&self, found: &mut BTreeMap<HostPath, Attachment>, now: Timestamp) {
         let Some(mounts) = self.mount_table() else {
             return;
@@ -273,7 +273,7 @@ fn new_attachment(
     }
 }
 
-/// The records from before their removal are the only trace of the volume's owner.
+/// After the records are removed, the former attachment is the only trace of the volume's owner.
 fn carry_forward(attachment: &mut Attachment, known: Option<&Arc<Attachment>>) {
     let Some(known) = known else { return };
     attachment.since = attachment.since.min(known.since);
@@ -294,7 +294,7 @@ fn carry_forward(attachment: &mut Attachment, known: Option<&Arc<Attachment>>) {
     }
 }
 
-/// `verdict` is None where the records could not be read: then what was known of it stands.
+/// `verdict` is None if the records could not be read: then the former result stays.
 fn apply_use(
     attachment: &mut Attachment,
     known: Option<&Arc<Attachment>>,

@@ -1,8 +1,8 @@
-//! Filesystem checks: those that go on and those that are remembered, by id.
+//! Filesystem checks, running and stored, by id.
 //!
-//! In: requests, the source's reports, schedules. Out: the checks that the source should run. What
-//! a verdict means for the volume is decided in `assess::checks`, and how a check is run in
-//! `check::decision`.
+//! In: requests, the source's reports, schedules. Out: the checks that the source should run.
+//! `assess::checks` decides what a verdict means for the volume, and `check::decision` how a check
+//! is run.
 
 mod progress;
 mod retention;
@@ -32,16 +32,16 @@ use crate::model::reason::Reason;
 
 pub(crate) use retention::CheckRecords;
 
-/// Scheduled checks that are begun and not over; others stay due. An admin's are counted apart.
+/// Maximum number of active scheduled checks; others stay due. Checks of admins are separate.
 const MAX_SCHEDULED: usize = 4;
 
-/// What somebody wants checked, and how.
+/// A request to check a filesystem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckRequest {
     pub target: RequestedTarget,
-    /// Where the node does not know what is on a device.
+    /// Given if the node does not have the type of the filesystem.
     pub filesystem: Option<Filesystem>,
-    /// None: as the policy says.
+    /// None: as the policy sets.
     pub runs: Option<u32>,
     pub freeze: bool,
     pub snapshot: bool,
@@ -56,13 +56,13 @@ pub enum RequestedTarget {
     Device(String),
 }
 
-/// Why a check is not begun.
+/// Why a check is not started.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StartCheckError {
     #[error("{0}")]
     NotCheckable(String),
-    /// It went between the caller's look and the answer: another look finds it under its new name,
-    /// or not at all.
+    /// The volume was removed between the caller's lookup and this call: another lookup finds it
+    /// under its new name, or not at all.
     #[error("{0}: there is no such volume any more")]
     VolumeGone(VolumeId),
     #[error("{what} is being checked already: check {id}")]
@@ -79,15 +79,15 @@ pub enum StartCheckError {
     NotAllowed { what: String, key: &'static str },
 }
 
-/// What must stay as it is while a check goes on.
+/// The state that must not change during a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CheckBaseline {
-    /// All mounts of the filesystem that there were.
+    /// All mounts of the filesystem at the start.
     mounts: BTreeSet<HostPath>,
 }
 
 impl Facts {
-    /// Queues a check, which the source runs, or returns why not.
+    /// Queues a check, which the source runs, or returns the reason for a refusal.
     pub(crate) fn start_check(
         &mut self,
         asked: CheckRequest,
@@ -124,8 +124,8 @@ impl Facts {
         self.queue_check(target, origin, terms, policy.max_queued as usize, now)
     }
 
-    /// Checks that are due by themselves now. Nothing is begun on what is failing, or not known
-    /// well enough.
+    /// Queues the checks that are due. No check is queued for a volume that is failing, or whose
+    /// state is unknown.
     pub(crate) fn queue_due_checks(
         &mut self,
         policy: &CheckPolicy,
@@ -175,14 +175,14 @@ impl Facts {
             match self.queue_check(target, origin, terms, MAX_SCHEDULED, now) {
                 Ok(_) => begun += 1,
                 Err(StartCheckError::QueueFull(_)) => break,
-                // It is being checked already.
+                // The volume is already being checked.
                 Err(_) => {}
             }
         }
         begun
     }
 
-    /// A volume is seen anew with each boot; its drives are remembered.
+    /// `first_seen` of a volume is reset at each boot; its drives are kept.
     fn present_since(&self, known: &KnownVolume) -> Timestamp {
         let drives = known
             .facts
@@ -247,7 +247,7 @@ impl Facts {
         Ok(check)
     }
 
-    /// False where there is no such check, or it is over.
+    /// None if there is no active check with this id.
     pub(crate) fn cancel_check(&mut self, id: &CheckId) -> Option<Arc<Check>> {
         let check = self
             .checks
@@ -258,7 +258,7 @@ impl Facts {
         Some(check.clone())
     }
 
-    /// Checks that are not over, oldest first.
+    /// Checks that have not ended, oldest first.
     pub(crate) fn desired_checks(
         &self,
         policy: &Policy,
@@ -321,7 +321,7 @@ impl Facts {
         }
     }
 
-    /// A scheduled check does not make a rebuild slower.
+    /// Whether a scheduled check must wait for a rebuild, which it would slow down.
     fn rebuild_in_progress(&self, check: &Check) -> Option<String> {
         let volume = self.volumes.get(check.target.volume.as_ref()?)?;
         volume.facts.devices.iter().find_map(|name| {

@@ -1,7 +1,7 @@
-//! Kernel error counters: growth that the kernel log did not report is an incident too.
+//! Kernel error counters: growth that the kernel log did not report is also an incident.
 //!
 //! In: readings. Out: histories of counters by subject, and incidents attributed like the log's.
-//! The first reading is a baseline: it is no incident. Does not judge whether something is bad.
+//! The first reading is a baseline, not an incident. Does not judge whether something is bad.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::model::kernel_log::event::{
 };
 use crate::model::observation::Observation;
 
-/// Whose counters, and of which source.
+/// The subject of the counters, and their source.
 pub(crate) type CounterKey = (Subject, String);
 
 #[derive(Clone, Debug, Default)]
@@ -32,7 +32,7 @@ impl Counters {
         self.histories.iter()
     }
 
-    /// The counters as they were before a restart of the daemon: growth since then is seen.
+    /// Restores the counters from before a restart, so that growth since then is found.
     pub(crate) fn restore(&mut self, remembered: Vec<(CounterKey, CounterHistory)>) {
         for (key, history) in remembered {
             let entry = self.histories.entry(key);
@@ -40,7 +40,7 @@ impl Counters {
         }
     }
 
-    /// Returns the growth since the reading before; None where nothing changed.
+    /// Returns the growth since the previous reading; None if nothing changed.
     fn record(
         &mut self,
         key: &CounterKey,
@@ -102,8 +102,8 @@ impl Facts {
         change
     }
 
-    /// A filesystem's counters are the volume's, a device's the drive's; of an array's own the
-    /// layer's state tells.
+    /// The subject is the volume for a filesystem's counters, the drive for a device's. An array's
+    /// own counters have none: its layer state reports them.
     fn subject_of(&self, reading: &CounterReading) -> Option<Subject> {
         let device = log_device(&reading.device);
         if matches!(reading.source.as_str(), "ext4" | "xfs" | "btrfs") {
@@ -118,7 +118,7 @@ impl Facts {
         self.drive_by_name(&device, at).cloned().map(Subject::Drive)
     }
 
-    /// Drops the counters of what is seen not to be here.
+    /// Drops the counters of subjects that were found to be absent.
     pub(super) fn forget_counters(&mut self) {
         if !self.settled() || self.inventory.value().is_none() || self.mounts.value().is_none() {
             return;
@@ -133,7 +133,7 @@ impl Facts {
             });
     }
 
-    /// What the counters of this volume's filesystem are.
+    /// The counters of this volume's filesystem.
     pub(crate) fn filesystem_counters(
         &self,
         known: &KnownVolume,
@@ -146,22 +146,22 @@ impl Facts {
     }
 }
 
-/// What growth of this counter means by itself; None: nothing adverse, or it is judged by its
-/// state.
+/// The incident that growth of this counter means. None: nothing adverse, or its state is judged
+/// instead.
 ///
 /// SCSI's ioerr_cnt counts every command that ended with an error, also those that a drive does not
-/// know (drivers/scsi/scsi_lib.c): no incident. Correctable PCIe errors were corrected by the link
-/// itself.
+/// support (drivers/scsi/scsi_lib.c): no incident. Correctable PCIe errors were corrected by the
+/// link itself.
 fn incident_from_growth(reading: &CounterReading, growth: &CounterGrowth) -> Option<Event> {
     let (class, corrected) = match (reading.source.as_str(), growth.name.as_str()) {
         ("scsi", "iotmo_cnt") => (Class::Timeout, false),
         ("ext4", "errors_count") => (Class::FsError, false),
         ("btrfs", "write_errs" | "read_errs" | "flush_errs") => (Class::FsError, false),
-        // Mended from another copy where there is one: the log alone tells that it could not be.
+        // Repaired from another copy if there is one: only the log reports a failed repair.
         ("btrfs", "corruption_errs" | "generation_errs") => (Class::FsCorruption, true),
         // Read errors that md corrected by writing (fix_read_error(), drivers/md/raid1.c).
         ("md", "errors") => (Class::Io, true),
-        // Their sums; each kind is counted beside.
+        // The totals; each kind has another counter.
         ("aer", "fatal.TOTAL_ERR_FATAL" | "nonfatal.TOTAL_ERR_NONFATAL") => {
             (Class::Transport, false)
         }
@@ -197,7 +197,7 @@ fn incident_from_growth(reading: &CounterReading, growth: &CounterGrowth) -> Opt
     })
 }
 
-/// As the kernel's log names it.
+/// The name that the kernel log uses.
 fn log_device(counted: &CounterDevice) -> DeviceName {
     match counted {
         CounterDevice::Block(name) => DeviceName::Block(name.clone()),

@@ -1,4 +1,4 @@
-//! Kernel names of drives, now and before: names are reused as soon as they are free, and a log
+//! Kernel names of drives, current and former: names are reused as soon as they are free, and a log
 //! record is about the drive that had the name when it was written.
 
 use std::collections::BTreeMap;
@@ -12,18 +12,18 @@ use crate::model::facts::elapsed;
 use crate::model::ids::DriveId;
 use crate::model::kernel_log::event::DeviceName;
 
-/// Former holders of a name that are kept.
+/// Maximum number of assignments that are kept of one name.
 const MAX_ASSIGNMENTS: usize = 4;
-/// A new device is in the log before the scan that shows it has ended: the kernel reads its
-/// partition table first.
+/// The log has records of a new device before the first scan that finds it has ended: the kernel
+/// reads its partition table first.
 const SCAN_LAG: Duration = Duration::from_secs(30);
 
-/// Names of drives and of their partitions, now and before.
+/// Names of drives and of their partitions, current and former.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DeviceNames {
     assignments: BTreeMap<DeviceName, Vec<Assignment>>,
-    /// Names that a filesystem check's own devices had last: since when, until when. Those devices
-    /// come and go, and are few.
+    /// Names of the devices that filesystem checks create, with the start and end of the last
+    /// assignment. These devices exist for a short time, and are few.
     check_devices: BTreeMap<String, (Timestamp, Option<Timestamp>)>,
 }
 
@@ -36,13 +36,13 @@ struct Assignment {
 }
 
 impl DeviceNames {
-    /// After a scan. `first`: nobody has looked before, so what is there may have been there for
-    /// long.
+    /// Updates the names after a scan. `first`: no scan was made before, so the present devices may
+    /// have existed for long.
     pub(crate) fn update(&mut self, inventory: &Inventory, first: bool, now: Timestamp) {
         let mut current = BTreeMap::new();
         for drive in &inventory.drives {
             for name in names_of(drive, inventory) {
-                // Two devices on one libata port: the port alone names neither, `ata3.00` does.
+                // Two devices on one libata port: the port identifies neither, `ata3.00` does.
                 current
                     .entry(name)
                     .and_modify(|holder| *holder = None)
@@ -74,7 +74,7 @@ impl DeviceNames {
         }
     }
 
-    /// After any scan that went well.
+    /// Updates the devices of checks, after every successful scan.
     pub(crate) fn update_check_devices(&mut self, inventory: &Inventory, now: Timestamp) {
         for (_, (_, until)) in self.check_devices.iter_mut().filter(|(name, (_, until))| {
             until.is_none() && !inventory.check_devices.contains(*name)
@@ -94,8 +94,8 @@ impl DeviceNames {
             .retain(|_, (_, until)| until.is_none_or(|until| elapsed(until, now) <= SCAN_LAG * 2));
     }
 
-    /// Whether a check's own device had this name at that time: what is said of a copy, and of what
-    /// it is read through, is the check's to judge.
+    /// Whether a check's own device had this name at that time: the check itself judges records
+    /// about it.
     pub(crate) fn is_check_device(&self, name: &DeviceName, at: Timestamp) -> bool {
         let DeviceName::Block(name) = name else {
             return false;
@@ -106,7 +106,7 @@ impl DeviceNames {
         (*from <= at || elapsed(at, *from) <= SCAN_LAG) && until.is_none_or(|until| at <= until)
     }
 
-    /// Another drive had this name at that time than has it now.
+    /// Whether another drive had this name at that time than now.
     pub(crate) fn was_reassigned(&self, name: &DeviceName, at: Timestamp) -> bool {
         let Some(holders) = self.assignments.get(name) else {
             return false;
@@ -116,7 +116,7 @@ impl DeviceNames {
                 && holder.until.is_some_and(|until| at <= until)
         };
         let now = holders.last().filter(|holder| holder.until.is_none());
-        // In the moment of the change it may be of either, and is held for the newer one's.
+        // At the moment of the change, the record may be about either: the newer is assumed.
         now.is_some_and(|now| {
             now.from.is_some_and(|from| at < from)
                 && holders
@@ -125,8 +125,8 @@ impl DeviceNames {
         })
     }
 
-    /// The drive that had this name at that time. A record may be a little older than the scan that
-    /// first showed its device.
+    /// The drive that had this name at that time. A record may be slightly older than the scan that
+    /// first found its device.
     pub(crate) fn drive_at(&self, name: &DeviceName, at: Timestamp) -> Option<&DriveId> {
         let holders = self.assignments.get(name)?;
         let held = holders
@@ -143,7 +143,7 @@ impl DeviceNames {
     }
 }
 
-/// Everything that the kernel's log may call this drive.
+/// All names that the kernel log may use for this drive.
 fn names_of(drive: &DriveFacts, inventory: &Inventory) -> Vec<DeviceName> {
     let mut names = Vec::new();
     for device in &drive.devices {

@@ -1,6 +1,4 @@
 //! Disk I/O: since when each device has had requests in flight without completing one.
-//!
-//! In: readings of diskstats. Out: the progress of each device.
 
 use std::collections::BTreeMap;
 
@@ -17,11 +15,11 @@ pub(crate) struct DiskIo {
     progress: BTreeMap<DevNo, IoProgress>,
 }
 
-/// When a device last completed something while it had I/O in flight.
+/// When a device last completed a request while it had I/O in flight.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct IoProgress {
     pub completed: u64,
-    /// Since when I/O has been in flight without a completion; None while it moves or is idle.
+    /// Since when I/O has been in flight without a completion; otherwise None.
     pub waiting_since: Option<Timestamp>,
     /// The diskstats lines at the start of the wait and now.
     pub first_line: String,
@@ -67,8 +65,8 @@ impl DiskIo {
     }
 }
 
-/// A counter that differs in either direction has moved: a lower one belongs to another device with
-/// the same number.
+/// A counter that differs in either direction has moved: a lower value is another device's with the
+/// same number.
 fn next_progress(old: Option<IoProgress>, stat: &DiskStat, at: Timestamp) -> IoProgress {
     let line = stat.line.clone();
     match old {

@@ -1,4 +1,4 @@
-//! Drives that are present and drives that were, with what they carried when they were removed.
+//! Drives that are present or were removed, with the volumes that they carried when removed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -10,12 +10,12 @@ use crate::model::drive::DriveFacts;
 use crate::model::facts::{Facts, KnownDrive, elapsed};
 use crate::model::ids::{DriveId, VolumeId};
 
-/// A pulled drive's mounts and arrays are taken away within moments (udev's and systemd's doing),
-/// seen before or after the drive's own going.
+/// The mounts and arrays of a removed drive are removed within moments (by udev and systemd),
+/// reported before or after the drive's own removal.
 pub(crate) const REMOVAL_WINDOW: Duration = Duration::from_secs(2);
 
 impl Facts {
-    /// Only time has passed.
+    /// Only the time has changed.
     pub(super) fn update_last_seen(&mut self, now: Timestamp) {
         for known in self
             .drives
@@ -71,12 +71,12 @@ impl Facts {
                 continue;
             }
             if let Some(controller) = &known.facts.location.raid_controller {
-                // A RAID member is gone when its controller does not list it, and not before it was
-                // listed.
+                // A RAID member is missing if its controller's list does not contain it. Before the
+                // first list, nothing is missing.
                 if !self.raid_controllers.has_listed(controller) {
                     continue;
                 }
-                // Another drive in its place is its replacement: nothing is lost any more.
+                // A drive in the same slot is its replacement: the removal is no longer a loss.
                 let slot = known.facts.location.slot.clone();
                 known.in_use =
                     !slot.is_some_and(|slot| slots.contains(&(controller.clone(), slot)));
@@ -107,8 +107,8 @@ impl Facts {
         }
     }
 
-    /// After the volumes have changed: what each present drive carries. A missing one keeps what it
-    /// carried.
+    /// Updates the volumes of each present drive, after the volumes have changed. A missing drive
+    /// keeps its volumes.
     pub(super) fn update_drive_volumes(&mut self, now: Timestamp) {
         let held = self
             .inventory()
@@ -169,7 +169,7 @@ fn has_abnormal_state(drive: &DriveFacts) -> bool {
     states.any(|state| !matches!(state.trim(), "running" | "live" | ""))
 }
 
-/// Drives that an array, a device-mapper table or a bcache holds.
+/// Drives that an array, a device-mapper table or a bcache holds (sysfs holders).
 fn drives_with_holders(inventory: &Inventory) -> BTreeSet<DriveId> {
     let mut held = BTreeSet::new();
     for device in inventory.devices.values() {
@@ -177,7 +177,7 @@ fn drives_with_holders(inventory: &Inventory) -> BTreeSet<DriveId> {
             device.layer,
             Layer::Md { .. } | Layer::Dm { .. } | Layer::Bcache
         );
-        // dm-multipath holds its paths and is the drive itself: that alone is no use.
+        // dm-multipath holds its paths and is the drive itself: it alone does not count as use.
         if !is_holder || device.is_multipath() {
             continue;
         }

@@ -1,8 +1,8 @@
-//! The kernel log's events, attributed to the drive, the volume or the device that they are about.
+//! The kernel log's events, attributed to their drive, volume or device.
 //!
 //! In: batches of events from the reader, and notices of filesystem errors. Out: an error history
 //! for each subject. Nothing is counted twice: an event that a reader sends again after a restart
-//! is known by its number. Does not judge whether something is bad.
+//! is recognized by its number. Does not judge whether something is bad.
 
 mod attribution;
 mod pending;
@@ -23,13 +23,13 @@ use crate::model::kernel_log::event::{Batch, Class, Cursor, DeviceName, Event, L
 use crate::model::policy::ErrorPolicy;
 use crate::model::source_update::FsErrorNotice;
 
-/// Events that wait for their attribution, at most: at a start, until drives and mounts are known.
+/// Maximum number of events that wait for attribution, at a start for drives and mounts.
 const MAX_PENDING: usize = 1024;
-/// A filesystem may complain while it is being mounted, before the mount table shows it.
+/// A filesystem may report errors while it is being mounted, before the mount table lists it.
 const MOUNT_LAG: Duration = Duration::from_secs(5);
 /// A notice waits this long for a log record of the same error, which has more detail.
 const NOTICE_LAG: Duration = Duration::from_secs(2);
-/// Subjects whose errors are remembered; the ones that were quiet longest are removed first.
+/// Maximum number of subjects with errors; the one with the oldest last error is removed first.
 const MAX_SUBJECTS: usize = 4096;
 
 #[derive(Clone, Debug, Default)]
@@ -38,21 +38,21 @@ pub(crate) struct KernelFacts {
     /// Error histories. Kept in the store, also while the subject is not present.
     pub errors: BTreeMap<Subject, Arc<ErrorHistory>>,
     pub progress: Arc<LogProgress>,
-    /// The reader has reported that it cannot read: then no error in the log proves nothing.
+    /// The reader has reported that it cannot read: then a log without errors proves nothing.
     log_unavailable: bool,
     /// Records from before this start have not been read yet.
     backlog_unread: bool,
-    /// When devices got their names, by the log; the newest of each.
+    /// When devices got their names, from the log; the newest time of each.
     attached_at: BTreeMap<String, Timestamp>,
 }
 
-/// How far the log is counted; stored together with what was counted.
+/// The position to which the log is counted; stored together with the counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogProgress {
     pub cursor: Option<Cursor>,
-    /// Counted, and not yet attributed.
+    /// Counted, but not yet attributed.
     pub pending: Vec<PendingIncident>,
-    /// Until then records may have been lost: the ring overran, or the log could not be read.
+    /// Earlier records may be lost: the ring buffer overran, or the log could not be read.
     #[serde(rename = "deaf_until")]
     pub gap_until: Option<Timestamp>,
     /// Incidents about unknown devices.
@@ -71,7 +71,7 @@ pub enum PendingIncident {
         notice: FsErrorNotice,
         since: Timestamp,
     },
-    /// A counter grew between `from` and now.
+    /// A counter has grown since `from`.
     Growth {
         subject: Subject,
         event: Box<Event>,
@@ -81,7 +81,7 @@ pub enum PendingIncident {
 }
 
 impl KernelFacts {
-    /// Incidents on unknown devices.
+    /// A warning about incidents on unknown devices.
     pub(crate) fn unattributed_warning(&self) -> Option<String> {
         let LogProgress {
             unattributed,
@@ -98,14 +98,14 @@ impl KernelFacts {
         ))
     }
 
-    /// Records that were overwritten before they were read, since the boot; None while none of it
-    /// has been read.
+    /// Number of records since boot that were overwritten before they were read. None: nothing has
+    /// been read.
     pub(crate) fn lost_records(&self) -> Option<u64> {
         self.progress.cursor.as_ref().map(|cursor| cursor.lost)
     }
 
-    /// Since when the log has been heard without a gap, as far as a rule that waits for quiet needs
-    /// it; None while it is not heard at all.
+    /// Since when the log has been read without a gap, for rules that wait for quiet; None while it
+    /// is not read.
     pub(crate) fn quiet_since(&self, last: Timestamp) -> Option<Timestamp> {
         (!self.log_unavailable && !self.backlog_unread).then(|| {
             self.progress
@@ -124,7 +124,7 @@ impl Facts {
         self.errors(subject)?.get(class)
     }
 
-    /// What the store remembers, at the start or late.
+    /// Restores error histories from the store, at the start or later.
     pub(crate) fn restore_errors(
         &mut self,
         errors: Vec<(Subject, ErrorHistory)>,
@@ -132,8 +132,8 @@ impl Facts {
     ) {
         let boot = |progress: &LogProgress| progress.cursor.as_ref().map(|at| at.boot_id.clone());
         let ours = boot(&self.kernel.progress);
-        // The reader did not wait for the store and began with the oldest record: what both know of
-        // this boot, both have counted.
+        // The reader did not wait for the store and began with the oldest record: both have counted
+        // the common records of this boot.
         let overlapping = ours.is_some() && ours == progress.as_ref().and_then(boot);
         for (subject, old) in errors {
             let known = self.kernel.errors.entry(subject).or_default();
@@ -146,7 +146,7 @@ impl Facts {
             let pending = std::mem::replace(ours, old).pending;
             ours.pending.extend(pending);
         } else {
-            // The reader did not wait; its events since then are newer.
+            // The reader did not wait for the store; its later events are newer.
             ours.unattributed = ours.unattributed.max(old.unattributed);
             ours.gap_until = ours.gap_until.max(old.gap_until);
         }
@@ -167,8 +167,8 @@ impl Facts {
         }
         let counted_to = before.and_then(|cursor| cursor.counted_to);
         let mut change = Urgency::Nothing;
-        // A filesystem that is mounted anew is neither shut nor read-only, whether or not anybody
-        // saw it unmounted.
+        // A filesystem that is mounted again is neither shut down nor read-only, even if its
+        // unmount was not observed.
         for attached in &batch.name_assignments {
             match attached.is_filesystem {
                 true => self.filesystem_remounted(&attached.name, attached.at),
@@ -197,7 +197,7 @@ impl Facts {
 
     pub(super) fn apply_fs_error(&mut self, notice: FsErrorNotice, now: Timestamp) -> Urgency {
         self.defer(PendingIncident::Notice { notice, since: now });
-        // Looked at again with every report that is applied, this one first.
+        // Every applied update retries pending incidents, including the update of this notice.
         Urgency::Nothing
     }
 
@@ -248,13 +248,13 @@ impl Facts {
         elapsed(since, now) >= MOUNT_LAG
     }
 
-    /// After the volumes have changed: what was said of a device before its filesystem was seen is
-    /// the volume's, and what ends with a mount is over.
+    /// After the volumes have changed: moves the errors of a device to the volume on it, and clears
+    /// errors that end with a mount.
     pub(super) fn reassign_to_volumes(&mut self, gone: &[VolumeId]) {
         for id in gone {
             let subject = Subject::Volume(id.clone());
             self.clear_mount_errors(&subject);
-            // XFS forgets with the unmount what it knew to be sick.
+            // On unmount, XFS forgets which metadata is sick.
             self.counters.remove(&(subject, "xfs".to_owned()));
         }
         let device = |subject: &Subject| match subject {
@@ -288,7 +288,7 @@ impl Facts {
         }
     }
 
-    /// A shutdown, and a read-only state, last as long as the mount.
+    /// A shutdown and a read-only state last until the unmount.
     fn clear_mount_errors(&mut self, subject: &Subject) {
         let Some(memory) = self.kernel.errors.get_mut(subject) else {
             return;
@@ -318,7 +318,7 @@ impl Facts {
         }
     }
 
-    /// Errors of the device that had the name before are not errors of this one.
+    /// Removes errors of the former device with this name.
     fn device_replaced(&mut self, device: &str, at: Timestamp) {
         let former = |subject: &Subject| matches!(subject, Subject::Device(name) if name == device);
         self.kernel.errors.retain(|subject, memory| {
@@ -343,7 +343,7 @@ impl Facts {
         }
     }
 
-    /// Drops memories that no rule looks at any more: longer than the longest patience, and than
+    /// Drops histories that no rule reads any more: older than the longest quiet period and than
     /// the window.
     pub(crate) fn forget_errors(&mut self, policy: &ErrorPolicy, now: Timestamp) {
         let keep = policy

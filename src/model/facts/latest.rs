@@ -1,4 +1,4 @@
-//! The newest observation of one source, with the last good value for as long as newer ones fail.
+//! The newest observation of one source, with the last good value while newer ones fail.
 
 use jiff::Timestamp;
 
@@ -8,7 +8,7 @@ use crate::model::observation::Observation;
 #[derive(Clone, Debug)]
 pub(crate) struct Latest<T> {
     newest: Observation<T>,
-    /// Only while `newest` has no value.
+    /// Set only while `newest` has no value.
     last_good: Option<T>,
     /// The source has reported, even if only that it does not apply to this node.
     answered: bool,
@@ -63,7 +63,7 @@ impl<T> Latest<T> {
         self.answered
     }
 
-    /// The source does not apply to this node. True when that is new.
+    /// Records that the source does not apply to this node. Returns true if that is new.
     pub(super) fn set_answered(&mut self) -> bool {
         !std::mem::replace(&mut self.answered, true)
     }

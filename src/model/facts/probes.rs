@@ -1,7 +1,7 @@
-//! Probes: which mounts of volumes are probed, and what each answered last.
+//! Probes: which mounts of volumes are probed, and the last result of each.
 //!
-//! In: the mounts that volumes have, results of probes. Out: the last result of each mount, with
-//! the last usage that was measured.
+//! In: the mounts of volumes, results of probes. Out: the last result of each mount, with the last
+//! measured usage.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ pub(crate) struct Probes {
     results: BTreeMap<HostPath, ProbeFacts>,
     /// Every mount of every volume that can be probed, by path.
     mounts: BTreeMap<HostPath, ProbedMount>,
-    /// As before a restart of the daemon, for the first update of the volumes.
+    /// The state before a restart of the daemon, for the first update of the volumes.
     restored: BTreeMap<HostPath, ProbedMount>,
 }
 
@@ -34,8 +34,7 @@ pub(crate) struct ProbedMount {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ProbeFacts {
     pub result: Observation<MountProbe>,
-    /// The last usage that was measured, with its time. It is shown, marked stale, while probes
-    /// fail.
+    /// The last measured usage, with its time. It is shown, marked stale, while probes fail.
     pub usage: Option<(Usage, Timestamp)>,
     pub stuck: Option<StuckProbe>,
 }
@@ -58,7 +57,7 @@ impl Probes {
         self.restored = mounts;
     }
 
-    /// Before the first update of the volumes: the mounts of before the restart are the last known.
+    /// Before the first update of the volumes: uses the mounts from before the restart.
     pub(super) fn use_restored_mounts(&mut self) {
         if !self.restored.is_empty() {
             self.mounts = std::mem::take(&mut self.restored);
@@ -85,7 +84,7 @@ impl Probes {
     }
 
     pub(super) fn apply(&mut self, path: HostPath, seen: Observation<MountProbe>) -> Urgency {
-        // An answer from a mount that is gone does not describe what is there now.
+        // A result for an unmounted mount does not describe the current one.
         if !self.mounts.contains_key(&path) {
             return Urgency::Nothing;
         }

@@ -1,5 +1,5 @@
-//! RAID controllers: the drives that only a controller knows, because the kernel has no device for
-//! them.
+//! RAID controllers: the drives that only a controller can list, because the kernel has no device
+//! for them.
 //!
 //! In: lists of controllers. Out: member drives by controller.
 
@@ -22,7 +22,7 @@ pub(crate) struct RaidControllers {
 }
 
 impl RaidControllers {
-    /// Why this controller does not list its drives, with its name.
+    /// Why this controller does not list its drives, with the controller's name.
     pub(crate) fn error_of(&self, controller: &str) -> Option<(&String, &String)> {
         self.errors.get_key_value(controller)
     }
@@ -32,13 +32,13 @@ impl RaidControllers {
         members.find(|member| member.facts.id == *drive)
     }
 
-    /// The controller has listed its drives.
+    /// Whether the controller has listed its drives.
     pub(super) fn has_listed(&self, controller: &str) -> bool {
         self.members.contains_key(controller)
     }
 
     /// Member drives for which the kernel has no device. A drive that a controller passes through
-    /// is among `own`.
+    /// is in `own`.
     pub(super) fn without_own_device(&self, own: &[DriveFacts]) -> Vec<&DriveFacts> {
         let mut hidden: Vec<&DriveFacts> = Vec::new();
         for member in self.members.values().flatten() {
@@ -50,8 +50,8 @@ impl RaidControllers {
         hidden
     }
 
-    /// Returns what changed, and whether the list of members did. A list that failed removes
-    /// nothing: the last good one counts, and the health of its drives is unknown.
+    /// Returns what changed, and whether the list of members did. A failed list removes nothing:
+    /// the last good list counts, and the health of its drives is unknown.
     fn replace(
         &mut self,
         controller: String,
@@ -93,7 +93,7 @@ impl Facts {
         change
     }
 
-    /// The drives of a controller that is not `present` any more are missing.
+    /// The drives of a controller that is no longer `present` are missing.
     pub(super) fn apply_controllers(&mut self, present: &[String], now: Timestamp) -> Urgency {
         let known = self
             .drives
@@ -122,9 +122,9 @@ fn immediate_if(changed: bool) -> Urgency {
     }
 }
 
-/// Two descriptions of one drive: the same identity, or the same serial number, model and size. A
-/// controller may prefix the model with its maker. It reserves a little of the size of logical
-/// disks only, never of a disk that it passes through.
+/// Whether two descriptions are of one drive: the same identity, or the same serial number, model
+/// and size. A controller may add the vendor to the model. It reserves a little of the size of
+/// logical disks only, never of a disk that it passes through.
 fn is_same_drive(a: &DriveFacts, b: &DriveFacts) -> bool {
     let fold = |text: &Option<String>| {
         text.as_deref()

@@ -1,7 +1,7 @@
-//! SMART readings: the last answer of each drive and the history of its values.
+//! SMART readings: the last response of each drive and the history of its values.
 //!
-//! In: answers of drives. Out: readings and history by drive, and which drives smartctl queries.
-//! What a reading means is judged in `assess::smart`.
+//! In: responses of drives. Out: readings and history by drive, and which drives smartctl queries.
+//! `assess::smart` judges the readings.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -31,8 +31,8 @@ pub(crate) struct SmartReadings {
 /// The readings of one drive.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SmartFacts {
-    /// How the last question ended; None before the first. A drive that sleeps or fails keeps its
-    /// history.
+    /// The result of the last query; None before the first. A drive in standby or with a failed
+    /// query keeps its history.
     pub outcome: Option<(Timestamp, SmartOutcome)>,
     pub stuck: Option<StuckSmartctl>,
     pub self_test: Option<SelfTestStart>,
@@ -54,7 +54,7 @@ pub enum SmartOutcome {
 pub struct SelfTestStart {
     pub kind: SelfTestKind,
     pub at: Timestamp,
-    /// What the drive answered when the test began, else why it did not begin.
+    /// The drive's response when the test began, otherwise the reason why it did not begin.
     pub result: Result<String, String>,
 }
 
@@ -71,7 +71,7 @@ impl SmartReadings {
         self.ignored.contains(drive)
     }
 
-    /// What the store remembers, at the start or late: older than any answer since the start.
+    /// Restores histories from the store: older than any response since the start.
     pub(crate) fn restore(&mut self, remembered: Vec<(DriveId, SmartHistory)>) {
         for (drive, history) in remembered {
             let known = Arc::make_mut(self.drives.entry(drive).or_default());
@@ -106,8 +106,8 @@ impl SmartReadings {
 }
 
 impl SmartFacts {
-    /// Whether `new` differs beyond the time of the answer, degrees, hours and the amount of I/O:
-    /// these move all the time, and their change is no news.
+    /// Whether `new` differs in more than the time of the response, temperature, hours and amount
+    /// of I/O, which always change.
     pub(crate) fn has_changed(&self, new: &SmartFacts) -> bool {
         fn outcome(smart: &SmartFacts) -> Option<&SmartOutcome> {
             smart.outcome.as_ref().map(|(_, outcome)| outcome)
@@ -161,8 +161,8 @@ impl SmartFacts {
 
     fn set_stuck(&mut self, stuck: Option<StuckSmartctl>) {
         if let Some(stuck) = &stuck {
-            // That the process ended at last is no answer: the drive stays unanswered until it
-            // answers.
+            // The late end of the process is not a response: the drive stays unresponsive until it
+            // responds.
             let why = format!(
                 "smartctl did not return in time and could not be killed; it was started at {}",
                 stuck.since
@@ -208,7 +208,7 @@ impl<'a> From<&'a SmartReport> for DriveWarnings<'a> {
 }
 
 impl Facts {
-    /// The readings of a drive that is still known.
+    /// The readings of a drive that is still in the list of drives.
     pub(super) fn smart_of_known(&mut self, drive: &DriveId) -> Option<&mut SmartFacts> {
         self.drives
             .contains_key(drive)
@@ -272,7 +272,7 @@ impl Facts {
                 .controllers
                 .first()
                 .or(drive.devices.first().map(|device| &device.name))?,
-            // A path that works before one that does not.
+            // Working paths come before failed ones.
             Transport::Sata | Transport::Sas | Transport::Scsi | Transport::Usb => {
                 let runs = drive
                     .devices
@@ -286,7 +286,7 @@ impl Facts {
     }
 }
 
-/// Whether a drive is one of which people expect SMART data: made of platters or flash, and here.
+/// Whether the drive should have SMART data: it has platters or flash, and is local.
 pub(crate) fn is_physical(drive: &DriveFacts) -> bool {
     matches!(
         drive.kind,

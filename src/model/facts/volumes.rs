@@ -1,5 +1,5 @@
-//! Volumes over time: the graph's volumes, with what must outlive them: a volume whose drive was
-//! removed keeps its name and its drives.
+//! Volumes over time: the graph's volumes, with the data that must outlive them. A volume whose
+//! drive was removed keeps its name and its drives.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,8 +21,8 @@ use crate::model::snapshot::NodeContext;
 use crate::model::volume::{Impact, Stack, VolumeFacts, VolumeMount};
 
 impl Facts {
-    /// Anew from the last good answers. Nothing is judged to be gone before both the devices and
-    /// the mounts have been read once.
+    /// Rebuilds the volumes from the last good values. No volume counts as removed before both the
+    /// devices and the mounts have been read once.
     pub(super) fn update_volumes(&mut self, settings: &VolumeSettings, now: Timestamp) {
         if self.inventory().is_none() || self.mount_table().is_none() {
             return;
@@ -41,7 +41,7 @@ impl Facts {
         };
         let found = graph::volumes(seen, settings);
         let mut surroundings = node_context(seen, settings);
-        // What leads to a drive goes with it.
+        // The path from the pool to a drive is lost with the drive: keep the former one.
         let lost = &self.node_context.pool;
         if surroundings.pool == Stack::Nothing
             && surroundings.driver == self.node_context.driver
@@ -92,7 +92,7 @@ impl Facts {
                 continue;
             }
             if unreported && known.facts.provided.is_some() {
-                // As it was before a restart: its provider has not reported yet.
+                // Kept from before a restart: its provider has not reported yet.
                 after.insert(id, known);
             } else if known
                 .facts
@@ -126,8 +126,8 @@ impl Facts {
         self.update_drive_volumes(now);
     }
 
-    /// A mount whose device is gone has lost the UUID that named it. The same mount of the same
-    /// device is the same volume.
+    /// After the removal of its device, the UUID in the id of a mount cannot be read. The same
+    /// mount of the same device is the same volume.
     fn keep_id(&self, facts: &mut VolumeFacts, shown: &BTreeMap<HostPath, VisibleMount>) {
         if !facts.device_gone || facts.driver.is_some() {
             return;
@@ -141,13 +141,13 @@ impl Facts {
         if let Some(target) = facts.mounts.iter().find_map(|mount| same(&mount.path))
             && !target.volume.as_str().starts_with("csi:")
         {
-            // A CSI volume finds itself by its records.
+            // The id of a CSI volume comes from its records.
             facts.id = target.volume.clone();
         }
     }
 
-    /// What a volume stood on stays known while a drive of it is missing, unless what redundancy it
-    /// had says that it is whole again.
+    /// Keeps the drives and the stack of a volume while a drive of it is missing, unless its
+    /// redundancy reports that it is intact again.
     fn keep_lost_drives(
         &self,
         facts: &mut VolumeFacts,
@@ -168,7 +168,7 @@ impl Facts {
                 .is_some_and(|target| target.volume == facts.id && now == Some(target.dev))
         });
         let same_device = same_mount || (facts.block && facts.device == known.facts.device);
-        // The device node of a raw block volume can be gone from the table with its device; its
+        // The device node of a raw block volume can be removed together with its device; its
         // records still name it.
         let vanished = facts.device.is_none() && facts.driver.is_some() && !facts.remote;
         if facts.device_gone && same_mount {
@@ -186,7 +186,7 @@ impl Facts {
         }
     }
 
-    /// A layer between the filesystem and its drives outlives one of them.
+    /// Whether there is a layer between the filesystem and its drives; it outlives one of them.
     fn is_layered(&self, facts: &VolumeFacts) -> bool {
         let btrfs = facts
             .device
@@ -202,7 +202,7 @@ impl Facts {
             || (self.inventory().is_some() && facts.devices.iter().any(is_layer))
     }
 
-    /// No redundancy below it misses a member: the lost drive has been replaced.
+    /// Whether no redundancy below the volume misses a member: the lost drive has been replaced.
     fn redundancy_is_intact(&self, facts: &VolumeFacts) -> bool {
         let layers = facts
             .devices
@@ -223,12 +223,12 @@ impl Facts {
 /// A mount of a volume that a lookup of its path ends in.
 struct VisibleMount {
     dev: DevNo,
-    /// By its source too, not only by what every mount of this kind looks like.
+    /// The source matches too, not only the type, root and options.
     source_matches: bool,
 }
 
-/// The mounts of a volume that can be reached: what lies over one of them must not be asked in its
-/// stead.
+/// The mounts of a volume that a path lookup reaches: a filesystem mounted over one of them must
+/// not be probed instead.
 fn visible_mounts(volume: &VolumeFacts, table: &MountTree) -> BTreeMap<HostPath, VisibleMount> {
     let of = |mount: &VolumeMount| {
         let visible = table.visible_at(&mount.path)?;
@@ -249,8 +249,8 @@ fn visible_mounts(volume: &VolumeFacts, table: &MountTree) -> BTreeMap<HostPath,
     volume.mounts.iter().filter_map(of).collect()
 }
 
-/// Two filesystems stacked on one path may look alike; the one that also has the visible one's
-/// source is it.
+/// Two filesystems stacked on one path may look alike; the one with the source of the visible mount
+/// is probed.
 fn add_probed_mounts(
     targets: &mut BTreeMap<HostPath, (ProbedMount, bool)>,
     facts: &VolumeFacts,
@@ -274,7 +274,7 @@ fn add_probed_mounts(
     }
 }
 
-/// A part of a redundancy leads to no drive: md may not have noticed yet that its member is gone.
+/// A part of a redundancy leads to no drive: md may not have detected a removed member yet.
 fn has_missing_part(stack: &Stack) -> bool {
     match stack {
         Stack::Nothing | Stack::Drive(_) => false,
@@ -305,7 +305,7 @@ fn keep_device_facts(facts: &mut VolumeFacts, known: &KnownVolume) {
 }
 
 fn update_known(known: Option<KnownVolume>, facts: VolumeFacts, now: Timestamp) -> KnownVolume {
-    // What has not changed is shared with the snapshots that were published of it.
+    // Unchanged facts are shared with the published snapshots.
     let facts = match &known {
         Some(known) if *known.facts == facts => known.facts.clone(),
         _ => Arc::new(facts),
@@ -359,7 +359,7 @@ fn update_known(known: Option<KnownVolume>, facts: VolumeFacts, now: Timestamp) 
             now_known.read_only_by_choice.insert(mount.path.clone());
         }
     }
-    // Mounted again: what it was at first sight is seen anew.
+    // Mounted again: the initial read-only state is recorded again.
     if now_known.facts.mounts.is_empty() && !facts.mounts.is_empty() {
         now_known.first_super_read_only = read_only;
         now_known.first_mount_read_only = mount_read_only;

@@ -1,4 +1,4 @@
-//! CSI volumes by the kubelet's records: where each should be mounted, where it is, and for which
+//! CSI volumes from the kubelet's records: the expected mounts of each, the actual mounts, and its
 //! pods.
 
 use crate::model::graph::{FsKey, VolumeBuilder, filesystem_key, merge, volume_mount};
@@ -17,7 +17,7 @@ impl VolumeBuilder<'_> {
         }
     }
 
-    /// `whole`: filesystems that are this volume from their root.
+    /// `whole`: filesystems that belong to this volume from their root.
     pub(super) fn insert_volume(&mut self, facts: VolumeFacts, whole: Vec<FsKey>) {
         for mount in &facts.mounts {
             self.claimed_paths.insert(mount.path.clone());
@@ -25,8 +25,8 @@ impl VolumeBuilder<'_> {
         for key in whole {
             self.owners.entry(key).or_insert_with(|| facts.id.clone());
         }
-        // Two records of one driver and handle are one volume whose record was split; the first has
-        // won its id, the second adds to it.
+        // Two records with one driver and handle are one volume with a split record: the first has
+        // set the id, the second is merged into it.
         match self.volumes.get_mut(&facts.id) {
             Some(first) => merge(first, facts),
             None => {
@@ -35,7 +35,7 @@ impl VolumeBuilder<'_> {
         }
     }
 
-    /// One record, and the filesystems that are this volume as a whole (mounted from their root).
+    /// One record's volume, and the filesystems that it has as a whole (mounted from their root).
     fn csi_volume(
         &self,
         record: &KubeletVolume,
@@ -109,8 +109,8 @@ impl VolumeBuilder<'_> {
     }
 }
 
-/// Filesystems that are shown from their root belong to the volume as a whole; a device's node is
-/// none.
+/// Filesystems that are mounted from their root belong to the volume as a whole; a mounted device
+/// node is not one of them.
 pub(super) fn owned_filesystems(shown: &[&Mount], block: bool) -> Vec<FsKey> {
     shown
         .iter()
@@ -119,7 +119,7 @@ pub(super) fn owned_filesystems(shown: &[&Mount], block: bool) -> Vec<FsKey> {
         .collect()
 }
 
-/// The record of `path`: the vol_data.json beside it, else the first.
+/// The record of `path`: the vol_data.json beside it, otherwise the first record.
 fn record_of(record: &KubeletVolume, path: &HostPath) -> Option<HostPath> {
     let folder = |path: &HostPath| path.as_path().parent().map(HostPath::from);
     let beside = record

@@ -1,8 +1,7 @@
-//! Which volumes lie at a sector of a device: through partitions, and through what device-mapper
-//! maps in one piece.
+//! Which volumes contain a sector of a device: through partitions and linear device-mapper extents.
 //!
-//! In: the devices beneath a volume and the inventory. What cannot be told (inside an array, a
-//! crypt or thin mapping) counts as lying there.
+//! In: the devices below a volume, and the inventory. A sector that cannot be mapped (inside an
+//! array, a crypt or thin mapping) counts as part of the volume.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +10,7 @@ use crate::model::facts::LayerFacts;
 use crate::model::volume::VolumeFacts;
 
 const SECTOR: u64 = 512;
-/// As many layers as anybody builds, and an end for a graph with a circle.
+/// More layers than any real system has; it also ends the search in a cyclic graph.
 const MAX_DEPTH: usize = 32;
 
 /// Whether the sector (of 512 bytes) of `device` may be one of the volume's.
@@ -61,7 +60,7 @@ fn sector_reaches_volume(
                 (Some(LayerState::Linear { extents }), Some(below)) => extents
                     .iter()
                     .find_map(|extent| extent.map(below.dev, sector)),
-                // Any place of it may be any place above.
+                // Any sector of it may be any sector of the layer above.
                 _ => return true,
             },
             _ => return true,
@@ -72,12 +71,12 @@ fn sector_reaches_volume(
             return true;
         }
     }
-    // A loop's file, a btrfs's member: nothing says which part of it is used.
+    // A loop device's file, a member of a btrfs: the used part of the device is unknown.
     !any
 }
 
 impl Extent {
-    /// The sector above of a sector below.
+    /// Maps a sector of the lower device to the upper device.
     fn map(&self, dev: crate::model::dev::DevNo, sector: u64) -> Option<u64> {
         let at = sector
             .checked_sub(self.offset)

@@ -1,5 +1,4 @@
-//! The kubelet's folder names: which pod and volume a mount point below the kubelet's root belongs
-//! to.
+//! The kubelet's folder names: the pod and the volume of a mount point below the kubelet's root.
 //!
 //! The layout is the kubelet's own (pkg/kubelet/kubelet_getters.go, pkg/volume/util/subpath):
 //! `pods/UID/volumes/PLUGIN/NAME[/mount]` and `pods/UID/volume-subpaths/NAME/CONTAINER/INDEX`.
@@ -12,7 +11,7 @@ pub(crate) struct PodPath {
     pub volume_name: String,
 }
 
-/// What a mount point below `pods/` says of itself; `None` elsewhere.
+/// Parses a mount point below `pods/`; `None` for other paths.
 pub(crate) fn pod_path(kubelet_root: &HostPath, path: &HostPath) -> Option<PodPath> {
     let parts = parts(kubelet_root, path)?;
     let (uid, name) = match parts.as_slice() {
@@ -26,12 +25,12 @@ pub(crate) fn pod_path(kubelet_root: &HostPath, path: &HostPath) -> Option<PodPa
     })
 }
 
-/// `plugins/…`: the global mounts.
+/// Whether the path is in `plugins/…`: the global mounts.
 pub(crate) fn is_plugin_path(kubelet_root: &HostPath, path: &HostPath) -> bool {
     parts(kubelet_root, path).is_some_and(|parts| parts.first() == Some(&&b"plugins"[..]))
 }
 
-/// Where only CSI volumes are mounted.
+/// Whether only CSI volumes are mounted at this path.
 pub(crate) fn is_csi_path(kubelet_root: &HostPath, path: &HostPath) -> bool {
     matches!(
         parts(kubelet_root, path).as_deref(),
@@ -43,28 +42,27 @@ pub(crate) fn is_csi_path(kubelet_root: &HostPath, path: &HostPath) -> bool {
     )
 }
 
-/// What of a CSI volume the kubelet has mounted at a path.
+/// The kubelet's purpose of a CSI mount path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CsiPathKind {
-    /// The global mount, or where a raw block volume is staged.
+    /// The global mount, or the staging path of a raw block volume.
     Staging,
     /// A pod's mount, or the device that is published to it.
     Pod,
-    /// A folder of the volume that one container has; volumes of other plugins have such mounts
-    /// too.
+    /// A folder of the volume for one container; volumes of other plugins have these mounts too.
     Subpath,
 }
 
-/// A place where the kubelet puts CSI volumes (csi_attacher.go, csi_mounter.go and csi_block.go of
-/// pkg/volume/csi), as its path names it.
+/// A path at which the kubelet mounts CSI volumes (csi_attacher.go, csi_mounter.go and csi_block.go
+/// of pkg/volume/csi), with the fields that the path contains.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CsiPath {
     pub kind: CsiPathKind,
-    /// None for staging, which is of no pod.
+    /// None for staging, which belongs to no pod.
     pub pod: Option<PodPath>,
-    /// Only where the path names it: staging since Kubernetes 1.24.
+    /// Only if the path contains it: staging since Kubernetes 1.24.
     pub driver: Option<String>,
-    /// The record that would speak of it; None for subpaths, which have none of their own.
+    /// The record of this path; None for subpaths, which have no record.
     pub record: Option<HostPath>,
 }
 

@@ -1,4 +1,4 @@
-//! The mount table as a tree: which mounts can be reached by their path, and which filesystems keep
+//! The mount table as a tree: which mounts a path lookup can reach, and which filesystems keep
 //! data.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -12,8 +12,8 @@ pub(crate) enum FsKind {
     Local,
     /// Keeps data on other machines.
     Remote,
-    /// Pseudo filesystems, memory, images and views of other filesystems: nothing that a drive's
-    /// failure loses.
+    /// Pseudo filesystems, memory, images and views of other filesystems: a failed drive causes no
+    /// loss of data in them.
     Transient,
 }
 
@@ -51,9 +51,9 @@ const REMOTE_FUSE: &[&str] = &[
     "blobfuse",
     "blobfuse2",
 ];
-/// Read-only images: they cannot lose what they do not keep.
+/// Read-only images: they store no data that could be lost.
 const IMAGES: &[&str] = &["squashfs", "iso9660", "erofs", "cramfs", "romfs", "udf"];
-/// On an anonymous device number, and still on block devices of this node.
+/// Filesystems with an anonymous device number that are on block devices of this node.
 const ANONYMOUS: &[&str] = &["btrfs", "bcachefs", "zfs", "ubifs"];
 
 pub(crate) fn fs_kind(mount: &Mount) -> FsKind {
@@ -68,8 +68,8 @@ pub(crate) fn fs_kind(mount: &Mount) -> FsKind {
     if ANONYMOUS.contains(&fs_type) {
         return FsKind::Local;
     }
-    // `fuse.ext4`-like names on a block device are ntfs-3g and its kin only when they call
-    // themselves fuseblk.
+    // ntfs-3g and similar filesystems on a block device have the type fuseblk. `fuse.ext4` and
+    // similar types count as transient.
     let foreign = IMAGES.contains(&fs_type) || fs_type == "fuse" || fs_type.starts_with("fuse.");
     if mount.dev.is_anonymous() || foreign {
         FsKind::Transient
@@ -78,8 +78,8 @@ pub(crate) fn fs_kind(mount: &Mount) -> FsKind {
     }
 }
 
-/// Shell-like: `*` any bytes (also `/` and none), `?` one. Linear: only the last star is gone back
-/// to.
+/// Matches a shell-like pattern: `*` any bytes (also `/` and none), `?` one byte. Backtracks only
+/// to the last star.
 pub(crate) fn matches(pattern: &str, text: &[u8]) -> bool {
     let pattern = pattern.as_bytes();
     let (mut p, mut t) = (0, 0);
@@ -107,15 +107,15 @@ pub(crate) fn matches(pattern: &str, text: &[u8]) -> bool {
     pattern[p..].iter().all(|c| *c == b'*')
 }
 
-/// `/dev/sdb1` is `sdb1`: for a device that nobody lists any more, its source is the only name
-/// left.
+/// `/dev/sdb1` → `sdb1`: if no scan lists a device any more, the mount source is its only remaining
+/// name.
 pub(crate) fn device_name(source: &HostPath) -> Option<String> {
     let name = source.strip_prefix(&HostPath::from("/dev"))?;
     (!name.is_empty() && !name.starts_with(b"mapper/") && !name.contains(&b'/'))
         .then(|| HostPath::new(name).to_string())
 }
 
-/// The mounts with what hides what.
+/// The mounts, with the information which mount hides which.
 pub(crate) struct MountTree<'a> {
     mounts: &'a [Mount],
     by_path: BTreeMap<&'a [u8], usize>,
@@ -147,7 +147,7 @@ impl<'a> MountTree<'a> {
             .is_some_and(|at| std::ptr::eq(&self.mounts[*at], mount))
     }
 
-    /// The mount that holds the file or folder `path`.
+    /// The mount that contains the file or folder `path`.
     pub(crate) fn containing(&self, path: &HostPath) -> Option<&'a Mount> {
         prefixes(path.as_bytes())
             .find_map(|prefix| self.by_path.get(prefix))
@@ -182,8 +182,8 @@ fn visible(mounts: &[Mount]) -> BTreeSet<usize> {
     for (at, mount) in mounts.iter().enumerate() {
         last_of_parent.insert((mount.parent, mount.mount_point.as_bytes()), at);
         let entry = last_at.entry(mount.mount_point.as_bytes()).or_insert(at);
-        // A mount that names the later-listed one as its parent lies on top of it, whatever the
-        // order of the list.
+        // A mount whose parent is the later-listed one is mounted on top of it, whatever the order
+        // of the list.
         let beneath = mounts[*entry].parent == mount.id && mounts[*entry].id != mount.id;
         if !beneath {
             *entry = at;
@@ -202,15 +202,15 @@ fn visible(mounts: &[Mount]) -> BTreeSet<usize> {
     let covered: Vec<bool> = (0..mounts.len()).map(covered).collect();
     let reachable = |at: &usize| {
         let mut now = *at;
-        // Bounded: a damaged table may name parents in a circle.
+        // Bounded: a damaged table may have cyclic parents.
         for _ in 0..64 {
             let above = by_id
                 .get(&mounts[now].parent)
                 .copied()
                 .filter(|above| *above != now);
             let Some(above) = above else { break };
-            // A parent that is itself covered at the same place by an ancestor of this mount does
-            // not hide it.
+            // A parent that an ancestor of this mount covers at the same mount point does not hide
+            // it.
             if covered[above] && mounts[above].mount_point != mounts[now].mount_point {
                 return false;
             }

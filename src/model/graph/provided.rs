@@ -1,9 +1,9 @@
-//! Volumes that this node provides itself: by the daemon's own account, joined with what the
-//! kubelet's records said of them already.
+//! Volumes that this node provisions: from the daemon's own state, merged with the kubelet's
+//! records.
 //!
-//! A volume that is attached stands on its device; one that is not lies where its image, its group
-//! or its configured device is, so that a drive which fails beneath the pool is told of each volume
-//! in it, used or not.
+//! An attached volume uses its device. Another one uses the storage of its image, its volume group
+//! or its configured device. A failed drive below the pool is therefore reported for each volume in
+//! it, in use or not.
 
 use crate::model::graph::csi::owned_filesystems;
 use crate::model::graph::mounts::FsKind;
@@ -42,7 +42,7 @@ impl VolumeBuilder<'_> {
         }
     }
 
-    /// Where it is staged and published by our own account. Out: what is mounted there.
+    /// Adds the staging and publish paths of our own state. Returns the mounts at these paths.
     fn add_attachments(&self, facts: &mut VolumeFacts, volume: &ProvidedVolume) -> Vec<&Mount> {
         let mut shown = Vec::new();
         let is_folder = volume.kind == BackingKind::StaticDirectory;
@@ -52,8 +52,8 @@ impl VolumeBuilder<'_> {
             .chain(&volume.published)
             .any(|attachment| attachment.access.block);
         if is_folder {
-            // The kubelet makes its record for whatever is staged; of a folder nothing is mounted
-            // before it is published.
+            // The kubelet writes its record for every staged volume. Only publishing mounts a
+            // folder.
             facts
                 .missing_mounts
                 .retain(|missing| missing.role != MountRole::Staging);
@@ -69,7 +69,7 @@ impl VolumeBuilder<'_> {
         shown
     }
 
-    /// `mounts`: something should be mounted there.
+    /// `mounts`: a mount is expected at the path.
     fn add_attachment(
         &self,
         facts: &mut VolumeFacts,
@@ -122,7 +122,7 @@ impl VolumeBuilder<'_> {
         });
     }
 
-    /// The pod's uid and the volume's name in it: as the caller told, else as the path says.
+    /// The pod's uid and the volume's name in it: from the request, otherwise from the path.
     fn pod_and_volume_name(&self, attachment: &ProvidedAttachment) -> Option<(String, String)> {
         let by_path = kube::pod_path(&self.kubelet_root, &attachment.path);
         let requested = attachment.pod.as_ref().map(|pod| pod.uid.clone());
@@ -131,7 +131,7 @@ impl VolumeBuilder<'_> {
         Some((uid, volume_name.unwrap_or_default()))
     }
 
-    /// Its backing devices, where its mounts do not show them.
+    /// Sets the backing devices if the mounts do not show them.
     fn set_backing(&self, facts: &mut VolumeFacts, volume: &ProvidedVolume) {
         if !facts.devices.is_empty() {
             return;
@@ -140,8 +140,8 @@ impl VolumeBuilder<'_> {
             if self.inventory.devices.contains_key(device) {
                 return self.set_device(facts, device);
             }
-            // A device that is in use and that nobody lists is gone; what an idle volume had is no
-            // loss before it is wanted again.
+            // A device in use that no scan lists was removed. The device of an idle volume is no
+            // loss until the volume is used again.
             let used = volume.staged.is_some() || !volume.published.is_empty();
             if used || volume.kind == BackingKind::StaticDevice {
                 facts.device = Some(device.clone());
@@ -164,7 +164,7 @@ impl VolumeBuilder<'_> {
         }
     }
 
-    /// On what the filesystem lies that holds this file or folder.
+    /// Sets the devices of the filesystem that contains this file or folder.
     fn set_backing_path(&self, facts: &mut VolumeFacts, path: &HostPath) {
         let Some(mount) = self.table.containing(path) else {
             return;
@@ -179,7 +179,7 @@ impl VolumeBuilder<'_> {
         }
     }
 
-    /// Without a device of its own.
+    /// Sets the devices below a volume that has no device itself.
     fn set_backing_devices(&self, facts: &mut VolumeFacts, devices: &[String]) {
         facts.stack = self.graph.stack_of_all(devices, &mut Vec::new());
         facts.devices = self.graph.devices_below(devices);
@@ -190,7 +190,7 @@ impl VolumeBuilder<'_> {
     }
 }
 
-/// `group` of `/dev/group/volume`.
+/// Returns `group` for `/dev/group/volume`.
 fn group_of(backing: &HostPath) -> &[u8] {
     let below = backing
         .as_bytes()
@@ -200,12 +200,12 @@ fn group_of(backing: &HostPath) -> &[u8] {
 }
 
 impl Graph<'_> {
-    /// The device that a path below /dev leads to, as far as names and udev's links tell.
+    /// The device of a path below /dev, resolved by names and udev's links.
     fn device_at_path(&self, path: &HostPath) -> Option<&str> {
         self.resolve(path.as_bytes().strip_prefix(b"/dev/")?)
     }
 
-    /// What the pool's volumes will lie on.
+    /// The stack of the pool's volumes.
     pub(super) fn pool_stack(&self, provision: &ProvisionState) -> Stack {
         let folder = provision
             .directory

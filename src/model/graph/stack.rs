@@ -1,5 +1,5 @@
-//! From a block device down to the drives: which layers lie between, and what losing a drive means
-//! for what is above.
+//! From a block device down to the drives: which layers are between them, and how the loss of a
+//! drive affects the layers above.
 
 mod redundancy;
 
@@ -19,7 +19,7 @@ use crate::model::volume::Stack;
 pub(super) use redundancy::combine;
 pub(crate) use redundancy::{btrfs_tolerance, tolerance};
 
-/// Layers below each other: far more than anyone builds, and an end for a damaged graph.
+/// Maximum number of layers: far more than any real system has; it also ends a damaged graph.
 const MAX_DEPTH: usize = 32;
 /// The device below a mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ pub(crate) struct Graph<'a> {
     by_link: HashMap<&'a str, &'a str>,
     btrfs_of: HashMap<&'a str, usize>,
     loops: HashMap<&'a str, &'a str>,
-    /// Loop devices that are images of ours, and no drives whatever the configuration admits.
+    /// Loop devices over our images; they never count as drives, whatever the configuration admits.
     images: BTreeSet<&'a str>,
     stacks: RefCell<HashMap<String, Stack>>,
 }
@@ -101,7 +101,7 @@ impl<'a> Graph<'a> {
         if !mount.dev.is_anonymous() {
             return self.backing_device(&self.by_dev.get(&mount.dev)?.name);
         }
-        // bcachefs names all its members: `/dev/sda:/dev/sdb`.
+        // bcachefs lists all its members: `/dev/sda:/dev/sdb`.
         let first = mount.source.as_bytes().split(|byte| *byte == b':').next()?;
         self.backing_device(self.resolve(first.strip_prefix(b"/dev/")?)?)
     }
@@ -115,7 +115,7 @@ impl<'a> Graph<'a> {
         })
     }
 
-    /// A name below /dev: a kernel name (`!` stands for `/` in it), `mapper/NAME`, `VG/LV`, or one
+    /// Resolves a name below /dev: a kernel name (with `!` for `/`), `mapper/NAME`, `VG/LV`, or one
     /// of udev's links.
     pub(super) fn resolve(&self, below_dev: &[u8]) -> Option<&'a str> {
         let name = std::str::from_utf8(below_dev).ok()?;
@@ -147,7 +147,7 @@ impl<'a> Graph<'a> {
             .map(|device| device.name.as_str())
     }
 
-    /// The loop device whose backing file is `path` or lies below it.
+    /// The loop device whose backing file is `path` or a file below it.
     pub(crate) fn loop_backed_by(&self, path: &HostPath) -> Option<String> {
         self.loops
             .iter()
@@ -208,7 +208,7 @@ impl<'a> Graph<'a> {
         self.layers.get(&device.name)?.state.last_known()
     }
 
-    /// md(4). What an array survives follows from its level, less what it has lost already.
+    /// md(4). The level defines how many members an array may lose, minus those lost already.
     fn md(&self, device: &BlockDevice, level: Option<&str>, above: &mut Vec<String>) -> Stack {
         let state = match self.layer_state(device) {
             Some(LayerState::Md(state)) => Some(state),
@@ -257,7 +257,7 @@ impl<'a> Graph<'a> {
     }
 
     /// LVM's RAID: slaves `LV_rimage_N` and `LV_rmeta_N`, or `LV_mimage_N` of the older mirror; a
-    /// leg is both of one number.
+    /// leg has both devices with the same number.
     fn dm_raid(&self, device: &BlockDevice, above: &mut Vec<String>) -> Option<Stack> {
         let mut legs: BTreeMap<u32, Vec<String>> = BTreeMap::new();
         let mut mirror = false;
@@ -310,8 +310,8 @@ impl<'a> Graph<'a> {
                 _ => whole.push(stack(names, above)),
             }
         }
-        // Legs that are all out of sync: a new RAID that synchronises for the first time, with
-        // nothing better to stand on.
+        // All legs are out of sync: a new RAID in its first synchronization, which has no complete
+        // leg yet.
         if whole.is_empty() {
             whole = std::mem::take(&mut filling);
         }
@@ -324,8 +324,8 @@ impl<'a> Graph<'a> {
         ))
     }
 
-    /// A btrfs survives what its weakest profile survives (btrfs(5), PROFILES), less the members
-    /// that are missing already.
+    /// The weakest profile of a btrfs defines how many members it may lose (btrfs(5), PROFILES),
+    /// minus those that are missing already.
     pub(crate) fn btrfs(&self, fs: &BtrfsFs) -> Stack {
         let parts: Vec<Stack> = fs.devices.iter().map(|name| self.stack(name)).collect();
         let profiles: BTreeSet<&str> = fs
@@ -350,7 +350,7 @@ impl<'a> Graph<'a> {
         })
     }
 
-    /// The devices that the file of a loop device is on.
+    /// The devices that contain the file of a loop device.
     fn loop_members(&self, backing_file: &str) -> Vec<String> {
         let device = self.loop_backing_device(backing_file);
         device.map(|found| self.members(&found)).unwrap_or_default()
@@ -369,7 +369,7 @@ impl<'a> Graph<'a> {
         self.device_of(self.table.containing(&path)?)
     }
 
-    /// The drive that this device is.
+    /// The drive that has this block device.
     fn drive_of(&self, device: &'a BlockDevice) -> Option<&'a DriveId> {
         device
             .drive
@@ -400,8 +400,8 @@ impl<'a> Graph<'a> {
         self.table
     }
 
-    /// The physical volumes that active logical volumes of a volume group lie on: the kernel tells
-    /// of no others. Sorted.
+    /// The physical volumes below the active logical volumes of a volume group; the kernel reports
+    /// no others. Sorted.
     pub(super) fn members_of_group(&self, group: &[u8]) -> Vec<String> {
         let is_in = |device: &BlockDevice| matches!(&device.layer, Layer::Dm { volume_group: Some(name), .. } if name.as_bytes() == group);
         let inside = |name: &&String| self.inventory.devices.get(*name).is_some_and(is_in);
@@ -417,7 +417,7 @@ impl<'a> Graph<'a> {
         below.into_iter().cloned().collect()
     }
 
-    /// Every device from these down, top first, each once.
+    /// These devices and all devices below them, top first, each once.
     pub(crate) fn devices_below(&self, tops: &[String]) -> Vec<String> {
         let mut seen = BTreeSet::new();
         let mut order = Vec::new();

@@ -1,8 +1,8 @@
 //! The classifier of kernel records: reports an incident at the record that decides it.
 //!
-//! In: records in order, each with the time that its evidence carries. Out: `Event`s and
-//! `NameAssignment`s. Pure and bounded: open incidents expire, and `oldest_open` gives a restarted
-//! reader the record from which it decides them with the same result.
+//! In: records in order, each with the time for its evidence. Out: `Event`s and `NameAssignment`s.
+//! Pure and bounded: open incidents expire. A restarted reader that begins at `oldest_open` obtains
+//! the same decisions.
 
 mod host_state;
 mod incident_update;
@@ -23,14 +23,14 @@ use crate::model::kernel_log::record::Record;
 use crate::model::kernel_log::rule::{Role, Rule};
 use crate::model::kernel_log::{device_map, rules};
 
-/// Incidents that are open at once; with more failing drives, the oldest is decided early.
+/// Maximum number of open incidents; with more failing drives, the oldest is decided early.
 const MAX_OPEN_INCIDENTS: usize = 64;
-/// After this many records without an idle moment, all incidents are closed: a reader need not go
-/// back farther.
+/// After this many records without an idle moment, all incidents are closed: a reader never has to
+/// return farther.
 const MAX_OPEN_RECORDS: u64 = 16_384;
 const MAX_PENDING_NOTICES: usize = 1_024;
 
-/// The host's settings for the classifier.
+/// The classifier's configuration for this host.
 #[derive(Clone, Debug, Default)]
 pub struct ClassifierOptions {
     /// Kernel names that count as drives although they usually do not; a final `*` matches any end
@@ -53,11 +53,11 @@ impl ClassifierOptions {
 pub struct Classifier {
     host: HostState,
     open_incidents: Vec<Incident>,
-    /// The first record since which something has been open without a pause.
+    /// The record since which at least one incident has been open without a pause.
     open_since: Option<u64>,
     /// `attempting task abort!` without a device.
     unnamed_recovery: Option<UnnamedRecovery>,
-    /// The last command that an adapter named by its address, with its device.
+    /// The last command for which an adapter printed an address, with its device.
     last_addressed: Option<(String, DeviceName, Option<DeviceName>)>,
     pending: PendingNotices,
     name_assignments: Vec<NameAssignment>,
@@ -83,8 +83,8 @@ impl PendingNotices {
     }
 }
 
-/// A request that the device rejected as impossible. Errors of the same request elsewhere in the
-/// log are no errors either.
+/// A request that the device rejected as impossible. Other errors of the same request in the log do
+/// not count as errors either.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RejectedRequest {
     pub device: DeviceName,
@@ -117,7 +117,7 @@ impl Classifier {
         }
     }
 
-    /// Classifies the next record. `time` is its evidence's time: the time of arrival for live
+    /// Classifies the next record. `time` is the time of its evidence: the time of arrival for live
     /// records, the kernel's time for others.
     pub fn push(&mut self, record: &Record<'_>, time: Timestamp, out: &mut Vec<Event>) {
         let now = LogPosition {
@@ -183,7 +183,7 @@ impl Classifier {
     }
 
     /// Sequence number from which a new reader must start to decide the open incidents equally.
-    /// None: nothing is open.
+    /// None: no incident is open.
     pub fn oldest_open(&self) -> Option<u64> {
         self.open_since
     }
@@ -206,7 +206,7 @@ impl Classifier {
             && !self.host.has_outage()
     }
 
-    /// Device names and sequence numbers start over; nothing earlier is open.
+    /// Resets the state for a new boot: names and sequence numbers start again.
     fn reset_for_boot(&mut self) {
         let name_assignments = std::mem::take(&mut self.name_assignments);
         *self = Classifier {
@@ -335,7 +335,7 @@ impl Classifier {
         Some(self.open_incidents.swap_remove(at))
     }
 
-    /// The incident that is open on this device, or a new one, with this record as its last.
+    /// The open incident of this device, or a new one, with this record as its last.
     fn take_incident(
         &mut self,
         key: String,
@@ -356,7 +356,7 @@ impl Classifier {
         if let Some(incident) = self.take_open_incident(&key) {
             return incident;
         }
-        // The SCSI layer repeats libata's report of a port whose disk was not known yet: now it is.
+        // The SCSI layer repeats libata's report of a port whose disk was unknown until now.
         if let (RecordKind::Scsi(_), Some(DeviceName::Hctl(hctl))) =
             (&context.parsed.kind, &context.parsed.other_name)
         {
@@ -386,7 +386,7 @@ impl Classifier {
         Incident::open(key, context.position)
     }
 
-    /// `attempting task abort!`: the next record names the command's device, or is unrelated.
+    /// `attempting task abort!`: the next record contains the command's device, or is unrelated.
     fn finish_unnamed_recovery(
         &mut self,
         next: Option<&ParsedRecord>,

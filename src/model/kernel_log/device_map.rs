@@ -10,7 +10,7 @@ use crate::model::kernel_log::device_name;
 use crate::model::kernel_log::event::DeviceName;
 use crate::model::kernel_log::parsed_record::DeviceKind;
 
-/// Names that are kept; a real machine has fewer, a hostile log has more.
+/// Maximum number of names; a real machine has fewer, a hostile log may have more.
 const MAX_NAMES: usize = 4096;
 
 #[derive(Clone, Debug, Default)]
@@ -18,7 +18,7 @@ pub(crate) struct DeviceMap {
     name_by_hctl: BTreeMap<String, String>,
     /// ATA port → SCSI host.
     host_by_port: BTreeMap<u32, u32>,
-    /// `scsi hostN: ahci` lines whose `ataN: SATA max …` line is still to come.
+    /// `scsi hostN: ahci` lines whose `ataN: SATA max …` line has not been read yet.
     unmatched_ata_hosts: VecDeque<u32>,
     /// Kind of a device, by `drive_key`.
     kind_by_key: BTreeMap<String, DeviceKind>,
@@ -38,7 +38,7 @@ impl DeviceMap {
         {
             return;
         }
-        // The name belonged to another device before; its kind is stale as well.
+        // Another device had the name before; its kind is outdated too.
         self.name_by_hctl.retain(|_, known| known != name);
         if self.name_by_hctl.len() < MAX_NAMES {
             self.name_by_hctl.insert(hctl.to_owned(), name.to_owned());
@@ -218,7 +218,7 @@ impl DeviceMap {
         }
     }
 
-    /// The block device name of a device that a record names otherwise.
+    /// The block device name of a device for which a record uses another name.
     pub(crate) fn block_name(&self, device: &DeviceName) -> Option<DeviceName> {
         match device {
             DeviceName::Hctl(_) | DeviceName::Ata { .. } => {

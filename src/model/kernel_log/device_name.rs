@@ -1,7 +1,7 @@
-//! Parser of device names in kernel messages: where drivers print them, and which names belong to
-//! one disk.
+//! Parser of device names in kernel messages: the positions at which drivers print them, and which
+//! names belong to one disk.
 //!
-//! In: a record's text. Out: `DeviceName`s. Does not know which device has a name at present.
+//! In: a record's text. Out: `DeviceName`s. Does not resolve which device has a name at present.
 
 use crate::model::dev::DevNo;
 use crate::model::kernel_log::event::DeviceName;
@@ -207,7 +207,7 @@ pub(crate) fn whole_disk(name: &str) -> &str {
     }
 }
 
-/// The part that all names of one drive share: the disk, for NVMe the controller (`nvme0c0n1` is a
+/// The common part of all names of one drive: the disk, for NVMe the controller (`nvme0c0n1` is a
 /// path of `nvme0`).
 pub(crate) fn drive_of(name: &str) -> &str {
     let disk = whole_disk(name);
@@ -229,7 +229,7 @@ pub(crate) fn is_never_drive(name: &str) -> bool {
     has_numbered_prefix(name, &PREFIXES)
 }
 
-/// One of the prefixes, followed by a digit.
+/// Whether the name is one of the prefixes, followed by a digit.
 fn has_numbered_prefix(name: &str, prefixes: &[&str]) -> bool {
     prefixes.iter().any(|prefix| {
         name.strip_prefix(prefix)
@@ -243,7 +243,7 @@ pub(crate) fn is_mmc_host(name: &str) -> bool {
         .is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// A virtual disk, by its name.
+/// Whether the name is that of a virtual disk.
 pub(crate) fn is_virtual(name: &str) -> bool {
     ["vd", "xvd"].iter().any(|prefix| {
         name.strip_prefix(prefix).is_some_and(|rest| {
@@ -252,7 +252,7 @@ pub(crate) fn is_virtual(name: &str) -> bool {
     })
 }
 
-/// A device that is stacked on others.
+/// Whether the device is stacked on others.
 pub(crate) fn is_stacked(name: &str) -> bool {
     has_numbered_prefix(name, &["dm-", "md", "bcache"])
 }

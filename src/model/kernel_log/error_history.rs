@@ -18,11 +18,11 @@ pub(crate) const EPISODE_GAP: Duration = Duration::from_secs(600);
 /// The same sector failing again within this time is a retry of the same attempt (readahead, then
 /// the read itself; retries of md and the drivers).
 pub(crate) const RETRY_WINDOW: Duration = Duration::from_secs(10);
-/// Latest starts of episodes that are kept.
+/// Maximum number of episodes whose start is kept; the latest are kept.
 const MAX_EPISODES: usize = 32;
-/// Latest failed sectors that are kept. For a drive that fails everywhere, their number suffices.
+/// Maximum number of failed sectors kept, the latest; further ones are only counted.
 pub(crate) const MAX_FAILED_SECTORS: usize = 64;
-/// As many sectors are news one by one; more are a flood.
+/// Maximum number of sectors that are reported individually; more are a flood.
 const MAX_SECTORS_AS_NEWS: usize = 8;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,7 +37,7 @@ pub struct ErrorTally {
     pub blame: Blame,
     pub incidents: u64,
     pub records: u64,
-    /// Records that the kernel suppressed: the counts are at least this much too low.
+    /// Records that the kernel suppressed: the counts are too low by at least this number.
     pub suppressed: u64,
     /// Incidents that redundancy or the drive corrected.
     pub corrected: u64,
@@ -49,7 +49,7 @@ pub struct ErrorTally {
     pub episodes: Vec<Timestamp>,
     #[serde(rename = "places")]
     pub sectors: Vec<FailedSector>,
-    /// Failures in other sectors than those, in the latest episode.
+    /// Failures in other sectors than those in `sectors`, in the latest episode.
     #[serde(rename = "more_places")]
     pub more_sectors: u64,
 }
@@ -71,7 +71,7 @@ pub struct FailedSector {
 }
 
 impl ErrorHistory {
-    /// Adds an event. True when the event is new in kind: a class, a sector or an episode.
+    /// Adds an event. True when the event adds a new class, sector or episode.
     pub(crate) fn add(&mut self, event: &Event) -> bool {
         match self.tallies.get_mut(&event.class) {
             Some(tally) => tally.add(event),
@@ -84,8 +84,8 @@ impl ErrorHistory {
         }
     }
 
-    /// The device rejected a request for this sector as impossible: its failure is no error. True
-    /// when a sector was removed.
+    /// Removes a sector: the device rejected a request for it as impossible, so its failure is no
+    /// error. True when a sector was removed.
     pub(crate) fn retract_sector(&mut self, sector: u64) -> bool {
         let Some(tally) = self.tallies.get_mut(&Class::Io) else {
             return false;
@@ -105,7 +105,7 @@ impl ErrorHistory {
         self.tallies.get(&class)
     }
 
-    /// Incidents of all classes.
+    /// Number of incidents of all classes.
     pub(crate) fn incidents(&self) -> u64 {
         self.tallies
             .values()
@@ -221,7 +221,7 @@ impl ErrorTally {
             .iter_mut()
             .find(|failed| failed.sector == sector && failed.device == device)
         {
-            // Time between two attempts; failures that came together are one attempt.
+            // Failures within the retry window are one attempt.
             let again = elapsed(failed.last, first) >= RETRY_WINDOW;
             failed.times = failed.times.saturating_add(u32::from(again));
             failed.last = failed.last.max(last);
@@ -248,7 +248,7 @@ impl ErrorTally {
             last,
             is_read: read,
         });
-        // Beyond a few sectors it is a flood, which is reported rolled up.
+        // Failures in more sectors are a flood, which is reported rolled up.
         !full && self.sectors.len() <= MAX_SECTORS_AS_NEWS
     }
 
@@ -326,7 +326,7 @@ impl ErrorTally {
     }
 }
 
-/// Zero when the clock went back.
+/// Zero when the clock was set back.
 fn elapsed(earlier: Timestamp, later: Timestamp) -> Duration {
     Duration::try_from(later.duration_since(earlier)).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! `Event`: one incident of the kernel log. `Batch`: the events that the reader passes on together,
+//! `Event`: one incident of the kernel log. `Batch`: the events that the reader sends together,
 //! with its `Cursor`.
 
 use jiff::Timestamp;
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::dev::DevNo;
 
-/// Whose incident a class or a rule describes.
+/// The kind of subject that a class or a rule describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Domain {
     Drive,
@@ -45,19 +45,19 @@ classes! {
     /// The drive itself reports that its medium or hardware failed (sense keys 3 and 4, ATA UNC,
     /// NVMe status type 2).
     Medium = "medium", Drive;
-    /// A command was not answered in time.
+    /// A command was not completed in time.
     Timeout = "timeout", Drive;
     /// The path to the drive failed: cable, backplane, adapter, network.
     Transport = "transport", Drive;
     /// The kernel reset the drive, its link or its controller to recover.
     Reset = "reset", Drive;
-    /// The kernel gave up the drive or its controller, took it offline, or lost it.
+    /// The kernel gave up on the drive or its controller, took it offline, or lost it.
     Removed = "removed", Drive;
-    /// The block layer reports an error whose cause no record names.
+    /// The block layer reports an error without a record of the cause.
     Io = "io", Drive;
     /// A filesystem or an integrity layer found its own data to be wrong.
     FsCorruption = "fs-corruption", Filesystem;
-    /// A filesystem met an error of the underlying device, and goes on.
+    /// A filesystem had an error of the underlying device, and continues.
     FsError = "fs-error", Filesystem;
     /// A filesystem stopped itself.
     FsShutdown = "fs-shutdown", Filesystem;
@@ -66,12 +66,12 @@ classes! {
 }
 
 impl Class {
-    /// Describes a filesystem and not a drive.
+    /// Whether the class describes a filesystem and not a drive.
     pub(crate) fn is_filesystem_class(self) -> bool {
         self.domain() == Domain::Filesystem
     }
 
-    /// Can be caused by the path to the drive as well as by the drive.
+    /// Whether the path to the drive can be the cause, and not only the drive.
     pub(crate) fn is_path_class(self) -> bool {
         match self {
             Class::Timeout | Class::Transport | Class::Reset | Class::Removed => true,
@@ -125,7 +125,7 @@ pub enum DeviceName {
 }
 
 impl std::fmt::Display for DeviceName {
-    /// As the kernel prints it.
+    /// Formats the name as the kernel prints it.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             DeviceName::Block(name)
@@ -166,7 +166,7 @@ pub struct Line {
     pub origin: LineOrigin,
 }
 
-/// The source of the line. Evidence names it.
+/// The source of the line, which the evidence contains.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LineOrigin {
@@ -189,7 +189,7 @@ impl Line {
     }
 
     /// Whether a filesystem of this type (mountinfo's) can have printed the line: each fs/*/ prints
-    /// its name first. True where the text names no filesystem.
+    /// its name first. True if the text contains no name of a filesystem.
     pub(crate) fn matches_fs_type(&self, fs_type: &str) -> bool {
         const NAMES: [(&str, &[&str]); 7] = [
             ("EXT2-fs", &["ext2", "ext3", "ext4"]),
@@ -217,7 +217,7 @@ impl LineOrigin {
     }
 }
 
-/// Longer records are cut: evidence needs no hexdump. The kernel's own limit is 1 KiB per record.
+/// Longer records are truncated: evidence needs no hexdump. The kernel's own limit is 1 KiB.
 pub(crate) const MAX_LINE_BYTES: usize = 1024;
 
 /// Distinct sectors that one event keeps; `more_sectors` counts the rest.
@@ -227,7 +227,7 @@ pub(crate) const MAX_SECTORS: usize = 32;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
     /// Number of the record that decided the incident: /dev/kmsg's sequence number, or the line
-    /// number of a text. Grows from event to event.
+    /// number of a text. Increases with each event.
     pub seq: u64,
     pub class: Class,
     pub blame: Blame,
@@ -241,11 +241,11 @@ pub struct Event {
     pub count: u64,
     /// Records of these incidents.
     pub records: u64,
-    /// Records that the kernel suppressed by its own count: at least as many are missing.
+    /// Records that the kernel suppressed by its own count: at least this many are missing.
     pub suppressed: u64,
     /// Distinct failed sectors, in units of 512 bytes from the start of `device`; sorted.
     pub sectors: Vec<u64>,
-    /// Distinct sectors beyond those.
+    /// Number of further distinct sectors.
     pub more_sectors: u64,
     pub operation: Option<Operation>,
     /// Redundancy or the drive itself corrected the error.
@@ -301,7 +301,7 @@ pub struct NameAssignment {
 }
 
 impl NameAssignment {
-    /// The earlier event was about the former device of the name.
+    /// Whether the earlier event was about the former device of the name.
     pub(crate) fn supersedes(&self, event: &Event) -> bool {
         let named = |device: &DeviceName| match device {
             DeviceName::Block(name) => match self.is_filesystem {
@@ -323,7 +323,7 @@ impl NameAssignment {
     }
 }
 
-/// `sda1` of `sda`, `nvme0n1p2` of `nvme0n1`, `nvme0n1` of `nvme0`.
+/// Whether it is a part: `sda1` of `sda`, `nvme0n1p2` of `nvme0n1`, `nvme0n1` of `nvme0`.
 fn is_part_of(name: &str, whole: &str) -> bool {
     let Some(rest) = name.strip_prefix(whole) else {
         return false;
@@ -364,7 +364,7 @@ pub struct Batch {
     /// In the order of `seq`.
     pub events: Vec<Event>,
     pub name_assignments: Vec<NameAssignment>,
-    /// Requests that the device rejected as impossible: their errors are no errors.
+    /// Requests that the device rejected as impossible: their errors do not count.
     pub rejected_sectors: Vec<RejectedSector>,
     /// The kernel wrote these records before the daemon read live.
     pub is_backlog: bool,
@@ -373,7 +373,7 @@ pub struct Batch {
 /// Where the reader starts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ResumePoint {
-    /// The store has not answered yet.
+    /// The store has not returned the cursor yet.
     #[default]
     Unknown,
     /// After this position; None: at the oldest record in the ring buffer.

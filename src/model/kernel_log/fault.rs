@@ -2,10 +2,10 @@
 //!
 //! In: events. Out: one `DriveFault` per device.
 //!
-//! An error that the drive reports itself (a medium error, a controller that does not become ready)
-//! suffices once. A missing answer is the drive's fault only without another explanation: the
-//! kernel took it offline after its resets, and redundancy removed it as well. Rates and times over
-//! days belong to `assess`.
+//! One error that the drive reports itself suffices (a medium error, a controller that does not
+//! become ready). A missing response is the drive's fault only without another explanation: the
+//! kernel took it offline after its resets, and redundancy removed it too. `assess` judges rates
+//! and times over days.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ use crate::model::kernel_log::event::{Blame, Class, DeviceName, Event};
 use crate::model::kernel_log::rule::Evidence;
 use crate::model::kernel_log::rules;
 
-/// Devices with a summary of their own; the rest share one.
+/// Maximum number of devices with a separate summary; the rest share one.
 const MAX_DEVICES: usize = 512;
 /// Distinct sectors that are counted per device.
 const MAX_DEVICE_SECTORS: usize = 4_096;
@@ -62,7 +62,7 @@ impl FaultSummary {
         self.devices.entry(key).or_default().add(event);
     }
 
-    /// Removes devices whose errors have no cause and lie in sectors that the device rejected: the
+    /// Removes devices whose errors have no cause and are in sectors that the device rejected: the
     /// same rejections, printed without their reason.
     pub(crate) fn remove_rejected(&mut self) -> Vec<(String, u64)> {
         self.rejected_sectors
@@ -106,8 +106,7 @@ impl FaultSummary {
             .unwrap_or(DriveFault::No)
     }
 
-    /// Events of filesystems are kept by their device's name, events of drives by the whole
-    /// drive's.
+    /// The key of an event: for filesystems their device's name, for drives the whole drive's name.
     fn key(&mut self, event: &Event) -> String {
         let of = |device: &DeviceName| match device {
             DeviceName::Block(name) if !event.class.is_filesystem_class() => {

@@ -1,4 +1,4 @@
-//! `Incident`: the records of one failure on one device, and when it is over.
+//! `Incident`: the records of one failure on one device, and when it has ended.
 //!
 //! In: the state that the classifier records. Out: whether a class is new, expected or expired.
 //! Bounded in time, in records and in number.
@@ -8,7 +8,7 @@ use crate::model::kernel_log::parsed_record::AdditionalSense;
 use crate::model::kernel_log::scsi_sense;
 use crate::model::kernel_log::scsi_sense::Interpretation;
 
-/// Without a record for this long, an incident is over: longer than an NVMe abort with the reset
+/// Without a record for this long, an incident has ended: longer than an NVMe abort with the reset
 /// after it (30 s each), and than libata's resets.
 const QUIET_MICROS: u64 = 65_000_000;
 /// The same limit in records of other devices, for texts without times.
@@ -19,7 +19,7 @@ const MAX_INCIDENT_RECORDS: u64 = 8_192;
 /// The kernel writes the report of one SCSI command without a pause.
 const COMMAND_MICROS: u64 = 2_000_000;
 const COMMAND_RECORDS: u64 = 16;
-/// The layers above report a rejected request at once as well; many requests follow each other.
+/// The layers above report a rejected request at once too; many requests follow each other.
 const EXPECTED_FAILURE_RECORDS: u64 = 64;
 
 /// The open incident of one device.
@@ -55,8 +55,8 @@ pub(crate) struct LogPosition {
 }
 
 impl LogPosition {
-    /// Farther apart than either limit. A small step back in time is between two processors; a
-    /// large one is another day's log.
+    /// Whether the distance exceeds either limit. A small step back in time is a difference between
+    /// two processors; a large one is another day's log.
     pub(crate) fn is_beyond(self, before: LogPosition, micros: u64, records: u64) -> bool {
         self.time_us.abs_diff(before.time_us) > micros
             || self.seq.saturating_sub(before.seq) > records
@@ -83,7 +83,7 @@ impl ClassSet {
     }
 }
 
-/// A failed SCSI command, as far as its report was read.
+/// A failed SCSI command, with the part of its report that was read.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ScsiCommand {
     pub position: LogPosition,
@@ -133,9 +133,8 @@ impl ScsiCommand {
         }
     }
 
-    /// A medium error in a large request, reported at its very start: the sense data named no
-    /// sector (sd_done() counts the good sectors before it). Drives report so, software targets do
-    /// not.
+    /// A medium error at the very start of a large request: the sense data contained no sector
+    /// (sd_done() counts the good sectors before it). Drives report this, software targets do not.
     pub(crate) fn lacks_error_location(&self, sector: Option<u64>) -> bool {
         let Some((first, blocks)) = self.block_range else {
             return false;
@@ -143,8 +142,8 @@ impl ScsiCommand {
         blocks >= 1024 && (sector == Some(first) || sector == first.checked_mul(8))
     }
 
-    /// "Unrecovered read error" (11h/00h) for a write: software targets answer so to every failure.
-    /// libata reports 11h/04h for UNC.
+    /// "Unrecovered read error" (11h/00h) for a write: software targets return it for every
+    /// failure. libata reports 11h/04h for UNC.
     pub(crate) fn is_software_sense(&self) -> bool {
         matches!(self.sense_key, Some(3) | None)
             && self.sense == Some(AdditionalSense::Code(0x11, 0))
@@ -156,11 +155,11 @@ impl ScsiCommand {
     }
 }
 
-/// A rejection or an operator's request that explains the following failures.
+/// A rejection or an operator's request that explains the failures after it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ExpectedFailure {
     pub position: LogPosition,
-    /// Explains medium errors of the block layer as well: a locked drive.
+    /// Also explains medium errors of the block layer: a locked drive.
     pub medium: bool,
     /// An operator shut down the filesystem: every failure from then on is explained.
     pub filesystem: bool,
@@ -176,7 +175,7 @@ impl ExpectedFailure {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct AtaException {
     pub reported: ClassSet,
-    /// The device did not answer a reset, or the reset failed.
+    /// The device did not respond to a reset, or the reset failed.
     pub failed_resets: u32,
     pub link_down: bool,
     pub in_standby: bool,

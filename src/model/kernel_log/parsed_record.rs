@@ -15,7 +15,7 @@ pub(crate) fn leading_digits(text: &str) -> &str {
     &text[..text.bytes().take_while(u8::is_ascii_digit).count()]
 }
 
-/// One record as its rule parsed it.
+/// One record, as parsed by its rule.
 #[derive(Clone, Debug)]
 pub(crate) struct ParsedRecord {
     pub device: DeviceName,
@@ -32,12 +32,12 @@ pub(crate) struct ParsedRecord {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RecordKind {
     Cause(Class, Blame),
-    /// A cause; each record is an incident of its own.
+    /// A cause; each record is a separate incident.
     SeparateCause(Class, Blame),
     Effect(Class, Blame),
     Continuation,
-    /// The host requested something impossible: the errors of this device that follow are no
-    /// errors. `medium`: neither are medium errors of the block layer.
+    /// The host requested something impossible: the following errors of this device do not count.
+    /// `medium`: neither do medium errors of the block layer.
     ExpectedFailure {
         medium: bool,
     },
@@ -63,12 +63,12 @@ pub(crate) enum ScsiRecord {
         is_write: bool,
         block_range: Option<(u64, u64)>,
     },
-    /// `[sdX] ` alone, or `Unhandled sense code`: names the device of the following lines (3.10).
+    /// `[sdX] ` alone, or `Unhandled sense code`: the device of the following lines (3.10).
     DeviceContext,
     /// `Unit Not Ready`: the sense data that follow belong to the drive's start.
     UnitNotReady,
-    /// `attempting task abort!` and the like: the next line names the device, or none does. The
-    /// command's address is kept, because a later record may repeat it with the device.
+    /// `attempting task abort!` and similar: the next line contains the device, or no line does.
+    /// The command's address is kept, because a later record may repeat it with the device.
     UnnamedRecovery(Class, Blame, String),
 }
 
@@ -92,9 +92,9 @@ pub(crate) enum AtaRecord {
     Error(Class, Blame),
     /// The drive rejected the command; the `error: { … }` line has the details.
     DeviceError,
-    /// A link reset; no incident of its own.
+    /// A link reset; not a separate incident.
     LinkReset,
-    /// The device has not come back from a reset yet.
+    /// The device does not respond after a reset yet.
     ResetFailed,
     LinkDown,
     /// `configured for`: the device works.
@@ -104,7 +104,7 @@ pub(crate) enum AtaRecord {
     Standby,
 }
 
-/// What a record reveals about names and kinds of devices.
+/// Information about names and kinds of devices in a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum TopologyUpdate {
     /// `sd 0:0:0:0: [sda] Attached SCSI disk`
@@ -130,11 +130,11 @@ pub(crate) enum TopologyUpdate {
     SlotEmptied,
     /// A virtual machine: its drives are virtual.
     VirtualMachine,
-    /// `Linux version`: names and numbers start over.
+    /// `Linux version`: names and numbers start again.
     Boot,
 }
 
-/// The kind of a device, as far as the log shows it.
+/// The kind of a device, from the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum DeviceKind {
     /// A directly attached drive; the default.

@@ -4,18 +4,18 @@
 
 use std::borrow::Cow;
 
-/// A record of any medium: /dev/kmsg, journald, a text.
+/// A record from any source: /dev/kmsg, journald, a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
     /// 0: written by the kernel. Other facilities are written by programs.
     pub facility: u8,
     pub level: Option<u8>,
-    /// Grows from record to record; in a text, the line number.
+    /// Increases with each record; in a text, the line number.
     pub seq: u64,
-    /// Microseconds of the kernel's clock. Only distances count; a text without times has the same
-    /// time throughout.
+    /// Microseconds of the kernel's clock. Only differences count; without times in the text, the
+    /// time is constant.
     pub time_us: u64,
-    /// `T123` or `C0`, where the kernel is built with CONFIG_PRINTK_CALLER.
+    /// `T123` or `C0`, if the kernel is built with CONFIG_PRINTK_CALLER.
     pub caller: Option<&'a str>,
     pub subsystem: Option<&'a str>,
     /// `b8:0`, `c244:1`, `n3`, `+scsi:6:0:0:0`
@@ -33,7 +33,7 @@ pub enum ParseError {
 }
 
 impl<'a> Record<'a> {
-    /// A record of the kernel that has only a text.
+    /// A record of the kernel that contains only a text.
     pub(crate) fn from_text(seq: u64, time: u64, text: &'a str) -> Record<'a> {
         Record {
             facility: 0,

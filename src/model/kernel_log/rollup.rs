@@ -104,7 +104,7 @@ fn fold(events: Vec<Event>, boundaries: MergeBoundaries<'_>) -> Vec<Event> {
     let (mut named, rest): (Vec<Event>, Vec<Event>) = events
         .into_iter()
         .partition(|event| kept.contains(&event.seq));
-    // Sequence numbers are distinct in a log. Where they are not, the bound must hold all the same.
+    // Sequence numbers are distinct in a log. If they are not, the bound must still hold.
     let surplus = named.split_off(named.len().min(MAX_EVENTS - MAX_FOLDED));
     let unnamed = rest
         .into_iter()

@@ -1,8 +1,8 @@
 //! A row of the rule table: how one kernel message is recognized, and how it is treated.
 //!
 //! In: a record's text that contains the row's needle. Out: a `ParsedRecord`. Every property that
-//! the classifier or the drive's verdict depends on is a field here; no code looks at a rule's
-//! name.
+//! the classifier or the drive's verdict depends on is a field here; no code compares the name of a
+//! rule.
 
 use crate::model::kernel_log::event::{Blame, Class, Domain};
 use crate::model::kernel_log::parsed_record::{MatchedText, ParsedRecord, RecordKind};
@@ -10,13 +10,13 @@ use crate::model::kernel_log::parsed_record::{MatchedText, ParsedRecord, RecordK
 /// One form of one kernel message.
 #[derive(Debug)]
 pub(crate) struct Rule {
-    /// Shown in `Event.rule`; `family-message`.
+    /// Printed in `Event.rule`; `family-message`.
     pub name: &'static str,
     pub family: RuleFamily,
-    /// The text contains this; the prefilter looks for it.
+    /// The text contains this; the prefilter searches for it.
     pub needle: &'static str,
     pub action: RuleAction,
-    /// Where the kernel prints it, and since when: file, function, versions.
+    /// The kernel file, function and versions that print it.
     #[cfg_attr(
         not(test),
         expect(dead_code, reason = "documents the row; a test requires it")
@@ -24,34 +24,34 @@ pub(crate) struct Rule {
     pub kernel_source: &'static str,
 }
 
-/// What a record means. The device comes from `device_name::find_in_text`, unless a `Parse`
+/// The meaning of a record. The device comes from `device_name::find_in_text`, unless a `Parse`
 /// function finds another.
 #[derive(Debug)]
 pub(crate) enum RuleAction {
-    /// Names a cause. Joins an open incident of the same class on the same device, or opens one.
+    /// A cause. Joins an open incident of the same class on the same device, or opens one.
     Cause(Class, Blame),
     /// The consequence of a failure. Joins any open incident of the device; without one, it opens
     /// an incident of this class.
     Effect(Class, Blame),
-    /// Belongs to the open incident of the device, and means nothing alone.
+    /// Belongs to the open incident of the device; has no meaning alone.
     Continuation,
-    /// Means nothing; keeps a broader row below from matching.
+    /// Has no meaning; prevents a match of a broader row below.
     Ignore,
     /// Any other kind.
     Record(RecordKind),
-    /// The text decides the kind.
+    /// The text determines the kind.
     ParseKind(fn(&MatchedText<'_>) -> Option<RecordKind>),
     Parse(fn(&MatchedText<'_>) -> Option<ParsedRecord>),
 }
 
-/// What the rules of a family have in common: how their texts begin, and how their records are
+/// The common properties of a family's rules: how their texts begin, and how their records are
 /// treated. A row is built from its family (`DRIVE.rule(…)`), so that no row can be written without
 /// one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RuleFamily {
     /// The text begins with this prefix; "" matches every text.
     pub prefix: &'static str,
-    /// Whose incident the record belongs to.
+    /// The kind of subject to which the record belongs.
     pub domain: Domain,
     /// The kernel limits the rate of these records and reports how many it suppressed.
     pub is_rate_limited: bool,
@@ -59,7 +59,7 @@ pub(crate) struct RuleFamily {
     pub evidence: Option<Evidence>,
 }
 
-/// The part that a record plays in the classifier besides its class.
+/// The effect of a record in the classifier besides its class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     /// A storage network is down: failures of SCSI disks are explained for a while.
@@ -68,7 +68,7 @@ pub(crate) enum Role {
     UsbStorage,
     /// The adapter resets one device.
     DeviceReset,
-    /// The adapter resets a target; after a `DeviceReset`, the device did not answer the first one.
+    /// The adapter resets a target; after a `DeviceReset`: the device did not respond to it.
     TargetReset,
     /// The block layer reports one failed request with its sector.
     FailedRequest,
@@ -76,20 +76,20 @@ pub(crate) enum Role {
     NvmeController,
 }
 
-/// How a record weighs in the verdict over a whole log (`fault`).
+/// The weight of a record in the verdict over a whole log (`fault`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Evidence {
     /// SCSI error recovery gave up on the device.
     Offlined,
     /// md removed the device from its array.
     FailedByRedundancy,
-    /// The adapter's reset of the device was not answered.
+    /// The device did not respond to the adapter's reset.
     ResetUnanswered,
     /// ATA's or NVMe's own status, which no software target forwards.
     DriveStatus,
-    /// The sense data are those of a software target.
+    /// The sense data come from a software target.
     SoftwareSense,
-    /// A medium error whose sense data name no sector.
+    /// A medium error whose sense data contain no sector.
     MediumWithoutSector,
 }
 
@@ -149,7 +149,7 @@ impl RuleFamily {
         }
     }
 
-    /// A rule that no single record matches: the classifier concludes it from several.
+    /// A rule that no single record matches: the classifier derives it from several.
     pub(crate) const fn derived_rule(self, name: &'static str) -> Rule {
         self.rule(name, "", RuleAction::Ignore, "")
     }

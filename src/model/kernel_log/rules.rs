@@ -2,8 +2,8 @@
 //! message; a message whose form changed has several rows.
 //!
 //! To add a rule: a row in the file of its subsystem, and a line in that subsystem's test in
-//! `src/model/kernel_log/tests/`. When several rows match a record, the first in the table that can
-//! parse it wins.
+//! `src/model/kernel_log/tests/`. If several rows match a record, the first in the table that can
+//! parse it is used.
 
 mod ata;
 mod bcache;
@@ -78,12 +78,12 @@ pub(super) fn table() -> &'static RuleTable {
 }
 
 impl RuleTable {
-    /// The row, or the derived rule, of this name.
+    /// The row, or the derived rule, with this name.
     pub(crate) fn find(&self, name: &str) -> Option<&'static Rule> {
         self.by_name.get(name).copied()
     }
 
-    /// The parsed text, by the first row that can parse it.
+    /// Parses the text with the first row that can parse it.
     pub(crate) fn parse(&self, text: &str) -> Option<(&'static Rule, ParsedRecord)> {
         let needles = self.needles.as_ref()?;
         // Most records match nothing.

@@ -1,8 +1,8 @@
 //! The meaning of SCSI codes: host bytes (include/scsi/scsi_status.h), sense keys and additional
 //! sense (SPC-6, drivers/scsi/constants.c).
 //!
-//! In: numbers, or the kernel's texts for them. Out: an `Interpretation`. Knows no device and no
-//! log.
+//! In: numbers, or the kernel's texts for them. Out: an `Interpretation`. Does not depend on
+//! devices or on the log.
 
 use crate::model::kernel_log::event::{Blame, Class};
 use crate::model::kernel_log::parsed_record::AdditionalSense;
@@ -56,7 +56,7 @@ pub(crate) fn parse_host_byte(text: &str) -> Option<u8> {
 
 pub(crate) fn interpret_host_byte(byte: u8) -> Interpretation {
     match byte {
-        // The drive answered: sense data follow, or the answer was a status (busy, reservation
+        // The drive responded: sense data follow, or the response was a status (busy, reservation
         // conflict).
         0x00 => Interpretation::Undecided,
         0x01 | 0x04 => Interpretation::Cause(Class::Removed, Blame::Unclear),
@@ -125,8 +125,8 @@ pub(crate) fn interpret_additional_sense(
         };
     };
     match (key, asc, ascq) {
-        // A drive that cannot write reports 0Ch. Software targets answer every failure with
-        // "Unrecovered read error", also a write.
+        // A drive that cannot write reports 0Ch. Software targets report "Unrecovered read error"
+        // for every failure, also of a write.
         (Some(0x3), 0x11, 0x00) if write == Some(true) => {
             Interpretation::Cause(Class::Medium, Blame::Unclear)
         }
@@ -168,8 +168,8 @@ pub(crate) fn interpret_additional_sense(
     }
 }
 
-/// The kernel's texts for additional sense that decides something. A text that is not listed
-/// decides nothing (drivers/scsi/sense_codes.h).
+/// The kernel's texts for additional sense that affects the decision. Texts that are not listed
+/// have no effect (drivers/scsi/sense_codes.h).
 const ADDITIONAL_SENSE_TEXTS: &[(&str, u8, u8)] = &[
     ("Unrecovered read error", 0x11, 0x00),
     ("Read retries exhausted", 0x11, 0x01),

@@ -1,9 +1,9 @@
 //! Fills in a report that has less than the one before it: a command failed, or a quick query left
 //! out slow log pages. A missing value keeps its last known value until a report has it again:
-//! unknown is not healthy, and no news either.
+//! unknown does not mean healthy, and is no change either.
 //!
-//! In: a report, and the earlier reports of the same drive. Out: the completed report. May not
-//! enter: evaluation, the history of values.
+//! In: a report, and the earlier reports of the same drive. Out: the completed report. Must not
+//! contain: evaluation, the history of values.
 //!
 //! Values that belong together are replaced together or carried forward together: an error log with
 //! its count, a verdict with its reasons. Never carried forward: the exit status of smartctl, its
@@ -24,12 +24,12 @@ macro_rules! carry_fields {
     };
 }
 
-/// The messages kept for one drive, carried-forward ones included.
+/// Maximum number of messages kept for one drive, including those carried forward.
 const MAX_MESSAGES: usize = 32;
 
 impl SmartReport {
-    /// `before`: the completed report of the same drive. A report of another protocol has nothing
-    /// in common with it.
+    /// `before`: the completed report of the same drive. A report of another protocol has no common
+    /// fields.
     pub(crate) fn carry_forward(&mut self, before: &SmartReport) {
         if protocol(&self.body)
             .is_some_and(|now| protocol(&before.body).is_some_and(|then| now != then))
@@ -59,9 +59,9 @@ impl SmartReport {
         }
     }
 
-    /// The verdict and its reasons. SCSI reports a reason with a bad verdict only. The verdict of
-    /// NVMe equals its warnings (nvmeprint.cpp), so other warnings invalidate an old verdict. The
-    /// note that smartctl derived the verdict goes with it.
+    /// Carries the verdict and its reasons. SCSI reports a reason with a bad verdict only. The
+    /// verdict of NVMe equals its warnings (nvmeprint.cpp), so other warnings invalidate an old
+    /// verdict. The note that smartctl derived the verdict is carried with it.
     fn carry_overall_health(&mut self, before: &SmartReport) {
         let passed = self.overall_passed();
         if passed.is_some() {
@@ -145,7 +145,7 @@ impl Identity {
             size_bytes,
             rotation_rate
         );
-        // A drive that the database does not know has no family.
+        // A drive that is not in the database has no family.
         if self.in_database.is_none() && self.family.is_none() {
             self.in_database = before.in_database;
             self.family.clone_from(&before.family);
@@ -207,7 +207,7 @@ impl Ata {
             self.last_errors.clone_from(&before.last_errors);
         }
         carry(&mut self.pending_defects, &before.pending_defects);
-        // By page: each is a log of its own, which can fail alone.
+        // By page: each page is a separate log, which can fail alone.
         let missing = before
             .statistics
             .iter()
@@ -225,8 +225,8 @@ impl Ata {
 }
 
 impl Attribute {
-    /// The threshold is the maker's and does not change; the current value may have reached it or
-    /// left it.
+    /// The manufacturer's threshold does not change; the current value may have reached it or left
+    /// it.
     fn carry_forward(&mut self, before: &Attribute) {
         carry(&mut self.threshold, &before.threshold);
         let below = self
@@ -266,7 +266,7 @@ impl Nvme {
 }
 
 impl Scsi {
-    /// Except the exception, which goes with the verdict.
+    /// All fields except the exception, which is carried with the verdict.
     fn carry_forward(&mut self, before: &Scsi) {
         carry_fields!(
             self,

@@ -32,7 +32,7 @@ fn drive(protocol: &str, model: &str, body: Body) -> SmartReport {
     }
 }
 
-/// A rotating SATA drive that drivedb knows, in good health.
+/// A healthy rotating SATA drive whose model is in drivedb.
 pub(crate) fn disk() -> SmartReport {
     let mut report = drive("ATA", "TESTDISK 2T", Body::Ata(Ata::default()));
     report.identity.rotation_rate = Some(7200);
@@ -54,7 +54,7 @@ pub(crate) fn disk() -> SmartReport {
         .with(attribute(199, "UDMA_CRC_Error_Count", 200, 0, "0"))
 }
 
-/// A SATA SSD that drivedb knows, in good health.
+/// A healthy SATA SSD whose model is in drivedb.
 pub(crate) fn ssd() -> SmartReport {
     let mut report = drive("ATA", "TESTFLASH 1T", Body::Ata(Ata::default()));
     report.identity.rotation_rate = Some(0);
@@ -130,7 +130,7 @@ impl Attribute {
 }
 
 impl SmartReport {
-    /// Adds an attribute, or puts it in place of the one with its number.
+    /// Adds an attribute, or replaces the one with its number.
     pub(crate) fn with(mut self, attribute: Attribute) -> Self {
         let Body::Ata(ata) = &mut self.body else {
             panic!("no ATA drive")
@@ -140,7 +140,7 @@ impl SmartReport {
         self
     }
 
-    /// Another raw value of an attribute that is there.
+    /// Replaces the raw value of an existing attribute.
     pub(crate) fn raw(mut self, id: u8, raw_text: &str) -> Self {
         let Body::Ata(ata) = &mut self.body else {
             panic!("no ATA drive")

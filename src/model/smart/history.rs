@@ -2,8 +2,8 @@
 //! kept in the store.
 //!
 //! In: reports, each with the time of its reading. Out: a series for each metric and its growth
-//! (`series`), and the values of one report (`metric_values`). May not enter: whether a value is
-//! bad (`rules`), clocks.
+//! (`series`), and the values of one report (`metric_values`). Must not contain: judgement of
+//! values (`rules`), clocks.
 
 mod metric_values;
 mod series;
@@ -37,7 +37,7 @@ macro_rules! metrics {
         }
 
         impl Metric {
-            /// The serialized name, also on the wire and in the store.
+            /// The name in the store and in the gRPC API.
             pub(crate) fn name(self) -> &'static str {
                 match self { $(Metric::$metric => $name,)* }
             }
@@ -65,8 +65,8 @@ metrics! {
     MediaErrors = "media_errors", true;
     GrownDefects = "grown_defects", true;
     UncorrectedErrors = "uncorrected_errors", true;
-    /// The used share of the designed life, in percent. Several sources report it. They need not
-    /// agree to the percent, and not every reading has all of them.
+    /// The used share of the designed life, in percent. Several sources report it. They may differ
+    /// by some percent, and not every reading has all of them.
     WearPercent = "wear_percent", false;
     /// The remaining spare blocks, in percent.
     SparePercent = "spare_percent", false;
@@ -78,7 +78,7 @@ metrics! {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SmartHistory {
-    /// The last report and its time. It stands while the drive sleeps or does not answer. Values
+    /// The last report and its time. It is valid while the drive sleeps or does not respond. Values
     /// that the drive reported before and that this report lacks are carried forward
     /// (`SmartReport::carry_forward`). The rules evaluate this report.
     pub last: Option<(Timestamp, Box<SmartReport>)>,
@@ -87,15 +87,15 @@ pub struct SmartHistory {
     pub series: BTreeMap<Metric, Series>,
 }
 
-/// The changes of one value: the first reading, each change, the last reading. Between two points
-/// the value of the earlier one holds.
+/// The changes of one value: the first reading, each change, the last reading. Between two points,
+/// the value of the earlier one applies.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Series {
     /// Oldest first; at most `MAX_POINTS`.
     pub points: Vec<Point>,
-    /// The last restart of the series: the counter went backwards, or its meaning changed. Earlier
-    /// values are not compared any more.
+    /// The last restart of the series: the counter decreased, or its meaning changed. Earlier
+    /// values are no longer compared.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reset: Option<Reset>,
 }
@@ -114,7 +114,7 @@ pub struct Point {
 }
 
 impl SmartHistory {
-    /// Records a report. A report of another drive starts a new history. The same report again
+    /// Records a report. A report of another drive starts a new history. An identical report
     /// changes nothing.
     pub(crate) fn record(&mut self, report: &SmartReport, at: Timestamp) {
         if self
@@ -151,8 +151,8 @@ impl SmartHistory {
         self.last = Some((at, merged));
     }
 
-    /// Puts the history from the store before the readings since the start: the store may be slower
-    /// than a drive.
+    /// Inserts the history from the store before the readings since the start: the store may be
+    /// slower than a drive.
     pub(crate) fn prepend(&mut self, older: SmartHistory) {
         let newer = std::mem::replace(self, older);
         let another = |(_, new): &(Timestamp, Box<SmartReport>)| {
@@ -195,8 +195,8 @@ impl SmartHistory {
     }
 }
 
-/// Whether two identities differ in known fields. A missing name is no difference. Where both have
-/// a world wide name, it decides alone: bridges and versions of smartctl write models differently.
+/// Whether two identities differ in known fields. A missing name is no difference. If both have a
+/// world wide name, it decides alone: bridges and versions of smartctl write models differently.
 fn is_different_drive(before: &Identity, now: &Identity) -> bool {
     if before.wwn.is_some() && now.wwn.is_some() {
         return before.wwn != now.wwn;

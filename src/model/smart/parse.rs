@@ -1,12 +1,12 @@
 //! Parses the JSON output of smartctl 7.0 and later into a `SmartResponse`.
 //!
 //! In: the bytes of standard output. Out: a `SmartResponse`, or an error: the output is not about a
-//! drive. May not enter: evaluation.
+//! drive. Must not contain: evaluation.
 //!
 //! A field of an unexpected type is skipped: one odd value must not lose the verdict of a drive. A
-//! truncated document is an error. `smartctl.exit_status` is how smartctl ended (smartctl(8),
-//! EXIT STATUS). Bits 0 to 2 are about the command and not about the drive; bit 2 is common
-//! for healthy drives behind bridges and means nothing when health data is present.
+//! truncated document is an error. `smartctl.exit_status` is smartctl's own status (smartctl(8),
+//! EXIT STATUS). Bits 0 to 2 are about the command and not about the drive; bit 2 is common for
+//! healthy drives behind bridges and means nothing when health data is present.
 
 mod ata;
 mod fields;
@@ -43,15 +43,15 @@ pub(crate) enum ParseError {
     NoVersion,
 }
 
-/// The oldest version that is started: the first release with JSON.
+/// The oldest version that the daemon starts: the first release with JSON.
 const MIN_VERSION: [u32; 2] = [7, 0];
 /// The oldest version that is parsed: recorded output of development versions of 7.0, which
 /// reported 6.7.
 const MIN_RECORDED_VERSION: [u32; 2] = [6, 7];
-/// The number of messages kept.
+/// Maximum number of messages kept.
 const MAX_MESSAGES: usize = 32;
-/// A longer message gets no further line: the longest in drivedb.h have a dozen lines, most of them
-/// addresses.
+/// Lines are no longer added to a message of this length: the longest in drivedb.h have a dozen
+/// lines, most of them addresses.
 const MAX_WARNING_LENGTH: usize = 800;
 
 /// Parses the output of smartctl about one drive.
@@ -113,7 +113,7 @@ fn version_of(root: Field<'_>) -> Result<[u32; 2], ParseError> {
     }
 }
 
-/// `smartctl 7.3 2022-02-28 r5338 [x86_64-linux-…`, its first line whenever it writes text.
+/// `smartctl 7.3 2022-02-28 r5338 [x86_64-linux-…`: the first line of every text output.
 fn version_of_text(output: &[u8]) -> Option<[u32; 2]> {
     let mut words = output.trim_ascii_start().split(u8::is_ascii_whitespace);
     let (name, version) = (words.next()?, words.next()?);
@@ -228,7 +228,7 @@ fn drivedb_warnings(output: impl Iterator<Item = Option<String>>) -> Vec<String>
 }
 
 /// Whether there is health data, or at least a log with an entry: `smartctl -l selftest` alone may
-/// show a failed test.
+/// contain a failed test.
 fn has_content(report: &SmartReport) -> bool {
     let logged = match &report.body {
         Body::Ata(ata) => {

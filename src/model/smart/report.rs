@@ -1,5 +1,5 @@
-//! The health data of one drive from one run of smartctl, with the differences between versions
-//! (from 7.0 on) removed and nothing evaluated.
+//! The health data of one drive from one run of smartctl. Differences between versions (from 7.0
+//! on) are removed, and nothing is evaluated.
 //!
 //! An amount that the drive or smartctl did not report is absent: absent is never zero.
 
@@ -13,17 +13,17 @@ pub struct SmartReport {
     /// smartctl(8), EXIT STATUS: a bit mask. Bits 0 to 2 are about the command, 3 to 7 about the
     /// drive.
     pub exit_status: u8,
-    /// smartctl's own warnings and errors, and drivedb's warnings (a known bad firmware).
+    /// smartctl's own warnings and errors, and drivedb's warnings (firmware with known bugs).
     pub messages: Vec<Message>,
-    /// The text output was present (`--json=o`): only it has the warnings of drivedb.
+    /// The text output was present (`--json=o`): only it contains the warnings of drivedb.
     pub with_text: bool,
     pub identity: Identity,
     pub available: Option<bool>,
     pub enabled: Option<bool>,
-    /// The drive's own overall verdict. Absent is unknown.
+    /// The drive's own overall verdict. Absent means unknown.
     pub passed: Option<bool>,
     pub temperature: Option<i64>,
-    /// The temperature limit of the drive, where it reports one.
+    /// The temperature limit of the drive, if it reports one.
     pub temperature_limit: Option<i64>,
     pub power_on_hours: Option<u64>,
     pub power_cycles: Option<u64>,
@@ -42,7 +42,7 @@ pub struct Message {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Identity {
-    /// The device as given to smartctl: `/dev/sda`, `/dev/bus/0`, and the type: `sat`, `nvme`,
+    /// The device and the type as given to smartctl: `/dev/sda`, `/dev/bus/0`; `sat`, `nvme`,
     /// `megaraid,3`.
     pub device: String,
     pub device_type: String,
@@ -50,16 +50,16 @@ pub struct Identity {
     pub protocol: String,
     pub vendor: Option<String>,
     pub model: Option<String>,
-    /// drivedb's name of the family; absent for a drive that it does not know.
+    /// drivedb's name of the family; absent for a drive that is not in drivedb.
     pub family: Option<String>,
     pub serial: Option<String>,
     pub firmware: Option<String>,
-    /// As sysfs writes it: `naa.…`, `eui.…`, lower case.
+    /// In the format of sysfs: `naa.…`, `eui.…`, lower case.
     pub wwn: Option<String>,
     pub size_bytes: Option<u64>,
-    /// Revolutions a minute; 0: solid state.
+    /// Revolutions per minute; 0: solid state.
     pub rotation_rate: Option<u32>,
-    /// drivedb knows this model: its names of attributes are the vendor's.
+    /// This model is in drivedb: its names of attributes are the vendor's.
     pub in_database: Option<bool>,
 }
 
@@ -77,18 +77,18 @@ pub enum Body {
 #[serde(default)]
 pub struct Ata {
     pub attributes: Vec<Attribute>,
-    /// Errors that the drive has logged in its life (summary, comprehensive or extended log).
+    /// Number of errors in the drive's lifetime (summary, comprehensive or extended log).
     pub error_count: Option<u64>,
-    /// The newest of them as text, with the power-on hour.
+    /// The newest logged errors as text, with the power-on hour.
     pub last_errors: Vec<LoggedError>,
     /// Entries of the pending defects log (ACS-4, log 0Ch).
     pub pending_defects: Option<u64>,
     /// Device statistics (ACS-4, log 04h) that are valid.
     pub statistics: Vec<Statistic>,
-    /// Percent of the designed life, as smartctl 7.5 and newer reads it from statistics or
+    /// The used percent of the designed life, which smartctl 7.5 and newer reads from statistics or
     /// attributes.
     pub endurance_used: Option<u8>,
-    /// Percent of spare blocks that are left, and at how many its maker calls it failed, likewise.
+    /// The remaining percent of spare blocks, and the vendor's threshold, from the same sources.
     pub spare_available: Option<u8>,
     pub spare_threshold: Option<u8>,
 }
@@ -97,15 +97,15 @@ pub struct Ata {
 #[serde(default)]
 pub struct Attribute {
     pub id: u8,
-    /// As drivedb names it for this model; `Unknown_Attribute` and the like where it does not.
+    /// The name in drivedb for this model; otherwise `Unknown_Attribute` or similar.
     pub name: String,
     /// 1 to 253, higher is better; how the value falls depends on the vendor.
     pub value: u8,
     pub worst: u8,
-    /// Absent where the drive reports none.
+    /// Absent if the drive reports none.
     pub threshold: Option<u8>,
     pub when_failed: WhenFailed,
-    /// Below the threshold means failure soon (else: the end of its designed life).
+    /// Below the threshold means imminent failure (otherwise: the end of its designed life).
     pub prefailure: bool,
     /// 48 bits in a vendor-specific format.
     pub raw: u64,
@@ -139,7 +139,7 @@ pub struct Statistic {
     pub offset: u32,
     pub name: String,
     pub value: i64,
-    /// Normalized (0 to 100 or so) rather than an amount.
+    /// Normalized (about 0 to 100) instead of an amount.
     pub normalized: bool,
 }
 
@@ -152,7 +152,7 @@ pub struct Nvme {
     /// Percent.
     pub available_spare: Option<u8>,
     pub available_spare_threshold: Option<u8>,
-    /// Percent of the designed life; may exceed 100.
+    /// The used percent of the designed life; may exceed 100.
     pub percentage_used: Option<u8>,
     pub media_errors: Option<u64>,
     pub error_log_entries: Option<u64>,
@@ -163,26 +163,26 @@ pub struct Nvme {
     /// Minutes above the warning and the critical composite temperature.
     pub warning_temperature_minutes: Option<u64>,
     pub critical_temperature_minutes: Option<u64>,
-    /// The newest entries of the error log that are about the medium, as text.
+    /// The newest entries of the error log about the medium, as text.
     pub last_errors: Vec<LoggedError>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Scsi {
-    /// Of the informational exception (SPC-6, Informational Exceptions log page); 5Dh is a
+    /// From the informational exception (SPC-6, Informational Exceptions log page); 5Dh is a
     /// predicted failure.
     pub exception: Option<InformationalException>,
-    /// Elements, whatever smartctl's version counts in.
+    /// Number of elements, regardless of the unit in smartctl's version.
     pub grown_defects: Option<u64>,
     pub pending_defects: Option<u64>,
     pub read: Option<ErrorCounter>,
     pub write: Option<ErrorCounter>,
     pub verify: Option<ErrorCounter>,
-    /// Percent of the designed life (Solid State Media log page).
+    /// The used percent of the designed life (Solid State Media log page).
     pub percentage_used: Option<u8>,
-    /// The status of the background scan, and the medium errors that it found and that are not
-    /// repaired.
+    /// The status of the background scan, and the number of medium errors that it found and that
+    /// are not repaired.
     pub background_scan: Option<String>,
     pub background_errors: Option<u64>,
 }
@@ -210,14 +210,14 @@ pub struct ErrorCounter {
 pub struct SelfTests {
     /// Remaining percent of the running test.
     pub running: Option<u8>,
-    /// Newest first.
+    /// The newest test is first.
     pub log: Vec<SelfTest>,
-    /// The log was read: an empty one means that no test was made.
+    /// The log was read: then an empty log means that no test was made.
     #[serde(rename = "told")]
     pub log_read: bool,
-    /// The outcome of the last test from the drive's status, where the log was not read (ATA).
+    /// The outcome of the last test from the drive's status, if the log was not read (ATA).
     pub last: Option<SelfTestOutcome>,
-    /// Minutes that a test takes, as the drive reports.
+    /// Duration of a test in minutes, as the drive reports it.
     pub short_minutes: Option<u32>,
     pub long_minutes: Option<u32>,
 }
@@ -227,12 +227,12 @@ pub struct SelfTests {
 pub struct SelfTest {
     /// `Short offline`, `Extended`, `Background long`: smartctl's text.
     pub kind: String,
-    /// Reads the whole medium: its success outdates the failures before it.
+    /// The test reads the whole medium: its success outdates the failures before it.
     pub extended: bool,
     pub outcome: SelfTestOutcome,
     /// smartctl's text: `Completed: read failure`.
     pub text: String,
-    /// Hour of the drive's life; ATA's counts 16 bits in older logs and may have wrapped.
+    /// Power-on hour; ATA's older logs have 16 bits for it, which may have wrapped.
     pub hours: Option<u64>,
     pub lba: Option<u64>,
 }
@@ -241,7 +241,7 @@ pub struct SelfTest {
 #[serde(rename_all = "snake_case")]
 pub enum SelfTestOutcome {
     Passed,
-    /// The drive found a fault. Not: aborted, interrupted, by the host or a reset.
+    /// The drive found a fault. Not: aborted, or interrupted by the host or a reset.
     Failed,
     Running,
     #[default]
@@ -258,13 +258,13 @@ impl SelfTest {
 }
 
 impl Message {
-    /// About the model or its firmware, and not about this reading.
+    /// Whether the message is about the model or its firmware, and not about this reading.
     pub(crate) fn is_firmware_notice(&self) -> bool {
         self.severity != "error"
             && (self.text.contains("==> WARNING") || self.text.to_lowercase().contains("firmware"))
     }
 
-    /// Bridges that do not pass on the drive's verdict have smartctl look at the attributes itself
+    /// If a bridge does not pass on the drive's verdict, smartctl evaluates the attributes itself
     /// (ataprint.cpp: "based on an Attribute check").
     pub(crate) fn is_attribute_check_warning(&self) -> bool {
         self.text.contains("based on an Attribute check")
@@ -272,14 +272,14 @@ impl Message {
 }
 
 impl SmartReport {
-    /// The overall verdict of the drive. Where it is missing, exit status bit 3 means that it was
-    /// bad (smartctl(8), EXIT STATUS).
+    /// The overall verdict of the drive. If it is missing, exit status bit 3 means that it was bad
+    /// (smartctl(8), EXIT STATUS).
     pub(crate) fn overall_passed(&self) -> Option<bool> {
         self.passed.or((self.exit_status & 8 != 0).then_some(false))
     }
 
     /// Whether the report has data about health: a verdict, attributes, a health log or counters.
-    /// Logs alone are not enough: an empty one would pass for good health.
+    /// Logs alone are not enough: an empty one would count as good health.
     pub(crate) fn has_health_data(&self) -> bool {
         let counted = |counter: &Option<ErrorCounter>| counter.is_some();
         self.passed.is_some()

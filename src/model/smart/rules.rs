@@ -1,11 +1,11 @@
 //! The SMART rules: one table, and the evaluation of a report by it.
 //!
 //! In: a `SmartReport`, its `SmartHistory`, the limits of the policy. Out: `RuleHit`s. Pure and
-//! without a clock: the time of the last reading is now.
+//! without a clock: the current time is that of the last reading.
 //!
-//! BAD: the drive reports its own failure, or it loses data and goes on losing it. SUSPECT: a sign
-//! that precedes failure. Information: worth knowing, nothing to do. A missing value is unknown and
-//! raises nothing. Heat, wear and cables are never a failure of the drive.
+//! BAD: the drive reports its own failure, or it continues to lose data. SUSPECT: a sign that
+//! precedes failure. Information: no action is needed. A missing value is unknown and raises
+//! nothing. Heat, wear and cables are never a failure of the drive.
 
 mod attributes;
 mod counters;
@@ -48,7 +48,7 @@ pub(crate) struct RuleHit {
 /// A row of the table.
 pub(crate) struct Rule {
     pub reason: Reason,
-    /// The document that defines the meaning.
+    /// The document that defines the values of this rule.
     #[cfg_attr(not(test), expect(dead_code, reason = "for the reader of the table"))]
     pub source: &'static str,
     evaluate: fn(&RuleInput) -> Option<Symptom>,
@@ -233,9 +233,9 @@ const fn rule(
     }
 }
 
-/// Evaluates all rules. Out: at most one hit a reason, the most severe first. `report` is the last
-/// report of `history`, with missing values carried forward. Without a history (a recorded file),
-/// only levels count.
+/// Evaluates all rules. Out: at most one hit for each reason, the most severe first. `report` is
+/// the last report of `history`, with missing values carried forward. Without a history (a recorded
+/// file), only levels count.
 pub(crate) fn evaluate(
     report: &SmartReport,
     history: Option<&SmartHistory>,
@@ -286,8 +286,8 @@ fn merge(reason: Reason, mut causes: Vec<Symptom>) -> Option<RuleHit> {
             evidence.push(line);
         }
     }
-    // Only the kernel, whose read failed, can prove the loss of data: a drive reports sectors, and
-    // does not know whether they held data.
+    // Only the kernel, whose read failed, can prove the loss of data: a drive reports sectors, but
+    // not whether they contained data.
     let status = if severity == Severity::Info {
         Status::Information
     } else {
@@ -347,7 +347,7 @@ impl RuleInput<'_> {
         self.values.get(&metric).copied()
     }
 
-    /// The value, where it has reached the limit.
+    /// The value, if it has reached the limit.
     fn value_from(&self, metric: Metric, limit: u64) -> Option<u64> {
         self.value(metric)
             .filter(|value| reaches_limit(*value, limit))
@@ -364,7 +364,7 @@ impl RuleInput<'_> {
             .growth(to_signed_duration(self.limits.growth_window))
     }
 
-    /// The growth, when the value rose on `growth_occasions` occasions within the window.
+    /// The growth, if the value increased on `growth_occasions` occasions within the window.
     fn repeated_growth(&self, metric: Metric) -> Option<Growth> {
         let occasions = self.limits.growth_occasions;
         self.growth(metric)

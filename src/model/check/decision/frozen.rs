@@ -1,4 +1,4 @@
-//! Runs with all writers frozen: two such runs, some time apart, that show the same problem prove
+//! Runs with all writers frozen: a problem is proven if two of these runs, some time apart, find
 //! it.
 
 use std::time::Duration;
@@ -47,7 +47,7 @@ pub(crate) fn decide(
     Some(run_after_gap(&frozen, gap, now))
 }
 
-/// Also after a failed run: it may have held the writers for the whole limit.
+/// A failed run also requires the gap: it may have held the writers for the whole limit.
 fn run_after_gap(frozen: &[&Run], gap: Duration, now: Timestamp) -> Decision {
     match frozen
         .iter()
@@ -69,11 +69,11 @@ fn refusal(situation: &DecisionInput<'_>, frozen: &[&Run], failed: usize) -> Opt
     }
 }
 
-/// A live run fits the freeze budget, and did not clear the filesystem.
+/// Whether a live run fits the freeze budget and did not clear the filesystem.
 fn fits_budget(situation: &DecisionInput<'_>, runs: &[&Run]) -> bool {
     let live = || runs.iter().filter(|run| run.mode == Mode::Live);
-    // A run that gave up at once does not show how long the work takes, and on a device with errors
-    // only that it has errors.
+    // A run that gave up at once does not show how long the work takes. On a device with errors, it
+    // only shows the errors.
     let worked = |run: &Run| {
         run.result != RunResult::Failed || aborted_on_changing_metadata(situation.filesystem, run)
     };
@@ -81,16 +81,16 @@ fn fits_budget(situation: &DecisionInput<'_>, runs: &[&Run]) -> bool {
     fits && !live().any(|run| run.result == RunResult::Clean)
 }
 
-/// The checker aborted because the metadata changed while it was reading, which cannot happen while
+/// The checker aborted because the metadata changed during the run, which cannot happen while
 /// writers are held: xfs_repair crashes, e2fsck gives up between its findings. SIGKILL comes from
-/// outside.
+/// another process.
 fn aborted_on_changing_metadata(filesystem: Filesystem, run: &Run) -> bool {
     const SIGKILL: i32 = 9;
     match (filesystem, &run.termination) {
         (Filesystem::Xfs, Termination::Signal(number)) => {
             *number != SIGKILL && run.checker_error.is_none()
         }
-        // Findings, and an operational error: its message reports that it gave up, and no other
+        // Findings and an operational error: the message reports that e2fsck gave up, and no other
         // message reports another error.
         (Filesystem::Ext4, Termination::Exited(12)) => {
             run.checker_error.as_deref() == Some(E2FSCK_ABORTED) && !run.problems.is_empty()
@@ -171,7 +171,7 @@ pub(crate) fn compare_runs(
     outcome(CheckVerdict::Corrupted, reason)
 }
 
-/// A problem found in one run only is not proof.
+/// A problem that only one run found is not proof.
 pub(crate) fn unconfirmed(filesystem: Filesystem, run: &Run, todo: &str) -> CheckOutcome {
     let reason = format!(
         "With all writers held {}. This is no proof yet; {todo}.",

@@ -1,5 +1,5 @@
 //! Runs over a filesystem that is being written: each run is a vote. The votes can clear the
-//! filesystem, and at most make it suspected.
+//! filesystem, or at most raise a suspicion.
 
 use crate::model::check::decision::{
     CheckOutcome, Decision, DecisionInput, any_timed_out, completed, outcome_text, runs_in_mode,
@@ -12,8 +12,8 @@ pub(crate) const MIN_VOTES: usize = 3;
 /// Number of additional runs for failed ones.
 const MAX_FAILED_RUNS: usize = 2;
 
-/// A healthy ext4 that is written shows these in each run: a bitmap is read at another moment than
-/// the descriptor that has its checksum.
+/// Problems that each run finds on a healthy ext4 that is being written: e2fsck reads a bitmap at
+/// another time than the descriptor that has its checksum.
 const LIVE_ARTIFACTS: [&str; 2] = ["block-bitmap-checksum", "inode-bitmap-checksum"];
 
 /// e2fsck's own hint that counts changed while it was reading.
@@ -47,7 +47,7 @@ pub(crate) fn decide(situation: &DecisionInput<'_>, runs: &[&Run]) -> Decision {
     if good.iter().any(|run| run.result == RunResult::Clean) {
         return Decision::Done(tally_votes(situation.filesystem, &good, left));
     }
-    // More runs add no information on XFS.
+    // On XFS, more runs add no information.
     let enough = if situation.filesystem == Filesystem::Xfs {
         1
     } else {
@@ -146,7 +146,7 @@ pub(crate) fn tally_votes(filesystem: Filesystem, good: &[&Run], left: NotFrozen
     outcome(CheckVerdict::Inconclusive, format!("{statement}. {todo}."))
 }
 
-/// Problems found by all runs, except those that are transient on healthy filesystems.
+/// Problems that all runs found, except those that are transient on healthy filesystems.
 pub(crate) fn common_problems<'a>(runs: &[&'a Run]) -> Vec<&'a Problem> {
     let Some((first, others)) = runs.split_first() else {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! The text of an outcome for people: what was found, how much it weighs, what to do.
+//! The text of an outcome for people: what was found, how severe it is, what to do.
 
 use crate::model::check::decision::CheckOutcome;
 use crate::model::check::{CheckVerdict, Filesystem, Mode, Problem, Run, Weight};
@@ -87,7 +87,7 @@ pub(crate) fn repair_advice(filesystem: Filesystem) -> &'static str {
     }
 }
 
-/// The log or journal has to be replayed.
+/// Describes that the log or journal must be replayed.
 pub(crate) fn describe_pending_replay(filesystem: Filesystem, run: &Run, words: &str) -> String {
     let log = if filesystem == Filesystem::Xfs {
         "log"
@@ -117,7 +117,7 @@ pub(crate) fn describe_pending_replay(filesystem: Filesystem, run: &Run, words: 
     )
 }
 
-/// No run was completed.
+/// The outcome when no run was completed.
 pub(crate) fn failed_outcome(runs: &[&Run], mode: Mode) -> CheckOutcome {
     let Some(run) = runs.last() else {
         return CheckOutcome::new(CheckVerdict::Failed, mode, "Nothing was run.".to_owned());

@@ -37,7 +37,7 @@ const RULES: [ProblemRule; 14] = [
     ),
 ];
 
-/// These prove that a block is damaged, even if the checker could not continue.
+/// These kinds prove that a block is damaged, even if the checker could not continue.
 const PROOF_OF_DAMAGE: [&str; 3] = ["checksum-no-good-copy", "transid", "tree-block"];
 
 const BOILERPLATE: [&str; 8] = [
@@ -66,7 +66,7 @@ const STATISTICS: [&str; 9] = [
 
 #[derive(Debug, Default)]
 pub(crate) struct State {
-    /// It stopped early because a required tree is missing.
+    /// The checker stopped early because a required tree is missing.
     aborted: Option<String>,
     errors_found: bool,
 }
@@ -105,7 +105,7 @@ impl State {
         {
             return found.set_failure(line);
         }
-        // A bad checksum is reported as EIO too: only the end shows whether the device failed.
+        // btrfs also reports a bad checksum as EIO: only the end shows whether the device failed.
         let opening = line.starts_with("ERROR: could not setup ")
             || line.starts_with("ERROR: cannot open file system")
             || line.starts_with("Couldn't ");
@@ -129,7 +129,7 @@ impl State {
             Some(words) => found.set_failure(&words),
             None => {}
         }
-        // The output was not understood, but the checker found something.
+        // The parser did not recognize the output, but the checker reports errors.
         if self.errors_found && !found.any_above(Transient) {
             found.begin_problem("errors-found", Vec::new(), Damage, "error(s) found");
             found.end_problem();
@@ -138,8 +138,8 @@ impl State {
 }
 
 /// `Error reading 30474240, -1`: pread(2) failed (read_data_from_disk(),
-/// kernel-shared/extent_io.c). The content of the block is unknown then, and the problems
-/// reported after it follow from that.
+/// kernel-shared/extent_io.c). The content of the block is unknown then, and the problems reported
+/// after it are consequences.
 fn is_read_error(line: &str) -> bool {
     let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let parts = line

@@ -37,7 +37,7 @@ const QUESTIONS: [&str; 26] = [
     "Abort",
 ];
 
-/// Healthy filesystems show these while they are mounted, and also while they are frozen: filter F.
+/// Healthy filesystems have these problems while they are mounted, also while frozen: filter F.
 const ORPHANS: [&str; 4] = [
     "corrupted orphan linked list",
     "was part of the orphaned inode list",
@@ -175,10 +175,9 @@ const RULES: [ProblemRule; 34] = [
 /// The last line of a run that could not continue.
 pub(crate) const E2FSCK_ABORTED: &str = "e2fsck: aborted";
 
-/// Errors of the device: no statement about the filesystem.
-/// `(Invalid argument)`: there is nothing where it seeks, since the device has become smaller or
-/// has gone (blkdev_llseek(), block/fops.c); not the library's own
-/// `Invalid argument passed to ext2 library`.
+/// Errors of the device: no evidence about the filesystem. `(Invalid argument)`: the seek position
+/// does not exist, since the device has become smaller or was removed (blkdev_llseek(),
+/// block/fops.c). The library's own message is `Invalid argument passed to ext2 library`.
 const DEVICE_ERRORS: [&str; 8] = [
     "Input/output error",
     "(Invalid argument)",
@@ -190,17 +189,17 @@ const DEVICE_ERRORS: [&str; 8] = [
     "Memory allocation failed",
 ];
 
-/// Items that a bitmap has and the filesystem has not (`-`), or the reverse (`+`). e2fsck reports
-/// each bitmap once, in one line that may come in parts; the whole list decides.
+/// Items only in the bitmap (`-`) or only in the filesystem (`+`). e2fsck reports each bitmap once,
+/// in one line that may be split; the whole list decides.
 #[derive(Debug, Default)]
 struct Differences {
     problems: ProblemCollector,
-    /// There is a `+` among them. Blocks and inodes that only the bitmap has are what open, deleted
-    /// files look like, if there are orphans.
+    /// The list contains a `+`. If there are orphans, a list with `-` only is normal: it is the
+    /// effect of open, deleted files.
     has_missing: bool,
 }
 
-/// Its own name, as it was started: `/usr/sbin/e2fsck: …`.
+/// Removes the path of e2fsck, which it prints as it was started: `/usr/sbin/e2fsck: …`.
 fn without_path(line: &str) -> &str {
     let path = line.split_once("e2fsck: ").map(|(path, _)| path);
     path.filter(|path| path.starts_with('/') && path.ends_with('/'))
@@ -215,7 +214,7 @@ pub(crate) struct State {
     inodes: Differences,
     /// The bitmap whose differences the next lines list.
     bitmap: Option<&'static str>,
-    /// The message that it could not open the filesystem, at least at first.
+    /// The first message that e2fsck could not open the filesystem.
     open_error: Option<String>,
 }
 
@@ -250,7 +249,7 @@ impl State {
         {
             return found.set_failure(line);
         }
-        // It may continue with a backup superblock, or with the rest of the first one.
+        // e2fsck may continue with a backup superblock, or with the rest of the first one.
         if line.starts_with("e2fsck: ") && line.contains(" while trying to open ") {
             found.end_problem();
             self.open_error
@@ -304,8 +303,8 @@ impl State {
         found.begin_problem(kind, ids, weight, line);
     }
 
-    /// `+33618 -(100--200)`: each item is a flaw of its own, so that problems common to two runs
-    /// are found among those that change.
+    /// `+33618 -(100--200)`: each item is a separate problem, so that the problems that two runs
+    /// have in common are found although others change.
     fn push_differences(
         &mut self,
         kind: &'static str,
@@ -362,7 +361,7 @@ fn is_difference_list(text: &str) -> bool {
     !text.is_empty() && text.split_whitespace().all(item)
 }
 
-/// Without `Fix? no`, which stands behind a problem, or alone in a line.
+/// Removes `Fix? no`, which follows a problem or is alone in a line.
 fn without_question(line: &str) -> &str {
     let Some(asked) = line
         .strip_suffix("? no")
@@ -387,7 +386,7 @@ fn without_question(line: &str) -> &str {
     }
 }
 
-/// Some: the line is not about the filesystem; true: it names a phase.
+/// Some: the line is not about the filesystem; true: it contains a phase.
 fn boilerplate(line: &str, shape: &str) -> Option<bool> {
     let after_number = line.split_once(": ").map(|(_, rest)| rest);
     match line {

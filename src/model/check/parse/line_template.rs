@@ -1,11 +1,11 @@
-//! The template of a line: its words, with numbers as `N`, quoted names as `S` and paths as `P`.
-//! The replaced parts are the ids of the problem.
+//! The template of a line: its text, with numbers as `N`, quoted names as `S` and paths as `P`. The
+//! replaced parts are the ids of the problem.
 
 use std::borrow::Cow;
 
 use crate::model::check::Weight;
 
-/// Number of words of an unknown line that name its kind.
+/// Number of words of an unknown line that form the name of its kind.
 const MAX_SLUG_WORDS: usize = 8;
 /// Maximum number of ids of a problem.
 const MAX_IDS: usize = 16;
@@ -18,7 +18,7 @@ pub(crate) struct LineTemplate {
     pub ids: Vec<String>,
 }
 
-/// Lines whose template contains `pattern` are of this kind; the first `ids` of their ids name the
+/// Lines whose template contains `pattern` are of this kind; their first `ids` ids identify the
 /// objects.
 pub(crate) struct ProblemRule {
     pub pattern: &'static str,
@@ -41,12 +41,12 @@ pub(crate) const fn rule(
     }
 }
 
-/// The first `longest` bytes, at most, in whole characters.
+/// At most the first `longest` bytes, in whole characters.
 pub(crate) fn truncate(text: &str, longest: usize) -> &str {
     &text[..text.floor_char_boundary(longest)]
 }
 
-/// A label (`Block bitmap differences:`) is no longer than this, in bytes.
+/// Maximum length of a label (`Block bitmap differences:`), in bytes.
 const MAX_LABEL_BYTES: usize = 64;
 
 /// For a line longer than `longest` bytes: the end of its first part, and the label that precedes
@@ -70,14 +70,14 @@ pub(crate) fn split_point(line: &[u8], longest: usize) -> Option<(usize, &[u8])>
         .rposition(|pair| matches!(pair, [b' ', b'+' | b'-']));
     let blank = || head.iter().rposition(|byte| *byte == b' ');
     let at = item.or_else(blank).map(|at| at + after).unwrap_or(longest);
-    // A part must be longer than its label, or splitting would not end.
+    // A part must be longer than its label; otherwise splitting would not end.
     Some((
         at.max(after),
         if at > label.len() * 2 { label } else { &[] },
     ))
 }
 
-/// Splits the line into parts of at most `longest` bytes, where it can be broken.
+/// Splits the line into parts of at most `longest` bytes, if it can be split.
 pub(crate) fn split_line(line: &str, longest: usize) -> Vec<Cow<'_, str>> {
     let mut parts = Vec::new();
     let mut line = Cow::Borrowed(line);
@@ -85,7 +85,7 @@ pub(crate) fn split_line(line: &str, longest: usize) -> Vec<Cow<'_, str>> {
         let head = truncate(&line, at).to_owned();
         let label = line.get(..label.len()).unwrap_or_default();
         let rest = format!("{label}{}", line.get(head.len()..).unwrap_or_default());
-        // Nothing was split off: the line is passed on unchanged.
+        // Nothing was split off: return the line unchanged.
         if rest.len() >= line.len() {
             break;
         }
@@ -127,14 +127,14 @@ pub(crate) fn template(line: &str) -> LineTemplate {
     LineTemplate { text, ids }
 }
 
-/// Length of a quoted name with its quotes; 0: it does not end.
+/// Length of a quoted name with its quotes; 0: the closing quote is missing.
 fn quoted_length(text: &str, quote: char) -> usize {
     text.get(1..)
         .and_then(|inside| inside.find(quote))
         .map_or(0, |end| end + 2)
 }
 
-/// Length of a number, decimal or `0x…`; 0: it is the beginning of a word.
+/// Length of a number, decimal or `0x…`; 0: the text is the beginning of a word.
 fn number_length(text: &str) -> usize {
     let digits = |text: &str, hex: bool| {
         text.bytes()
@@ -159,8 +159,8 @@ fn number_length(text: &str) -> usize {
 }
 
 impl LineTemplate {
-    /// The kind, weight and ids of a line, by the first rule that matches; an unknown line is named
-    /// by its own words.
+    /// The kind, weight and ids of a line, by the first rule that matches. The kind of an unknown
+    /// line is derived from its own words.
     pub(crate) fn classify(
         self,
         rules: &[ProblemRule],

@@ -12,11 +12,11 @@ const MAX_DISTINCT: usize = 100_000;
 
 #[derive(Debug, Default)]
 pub(crate) struct ProblemCollector {
-    /// Sorted by weight, worst first; among equals as they came.
+    /// Sorted by weight, worst first; problems of equal weight in the order of the output.
     problems: Vec<Problem>,
     omitted: u64,
     seen: HashSet<u64>,
-    /// The last problem, to which indented lines may still belong.
+    /// The last problem; indented lines that follow may belong to it.
     open: Option<Problem>,
     pub phase: Option<String>,
     pub pending_replay: Option<String>,
@@ -25,7 +25,7 @@ pub(crate) struct ProblemCollector {
 }
 
 impl ProblemCollector {
-    /// A problem that may have more lines.
+    /// Begins a problem that may have more lines.
     pub(crate) fn begin_problem(
         &mut self,
         kind: impl Into<String>,
@@ -80,7 +80,7 @@ impl ProblemCollector {
         }
     }
 
-    /// Adds all problems of another collector, with a weight that is known only now.
+    /// Adds all problems of another collector, with a weight that was unknown until now.
     pub(crate) fn merge(&mut self, other: ProblemCollector, weight: Weight) {
         for problem in other.problems {
             self.add(Problem { weight, ..problem });

@@ -7,11 +7,10 @@ use crate::model::check::Weight::{Bookkeeping, Damage, Transient};
 use crate::model::check::parse::line_template::{ProblemRule, rule, template};
 use crate::model::check::parse::problem_collector::ProblemCollector;
 
-/// Maximum number of inodes that are remembered until it is known whether they are only open and
-/// deleted.
+/// Maximum number of inodes that are kept until it is known whether they are only open and deleted.
 const MAX_INODES: usize = 200_000;
 
-/// About the device, not about its content.
+/// Messages about the device, not about its content.
 const FAILURES: [&str; 9] = [
     "fatal error -- ",
     "Sorry, could not find valid secondary superblock",
@@ -144,16 +143,16 @@ const RULES: [ProblemRule; 30] = [
 #[derive(Debug, Default)]
 pub(crate) struct State {
     disconnected: BTreeSet<u64>,
-    /// Without a link and in no directory: open but deleted.
+    /// Inodes without a link and in no directory: open but deleted.
     unlinked: BTreeSet<u64>,
-    /// A superblock elsewhere shows that this is XFS.
+    /// The checker found a secondary superblock, which shows that the filesystem is XFS.
     secondary_superblock: bool,
 }
 
 impl State {
     pub(crate) fn push_line(&mut self, line: &str, found: &mut ProblemCollector) {
         let indented = line.starts_with([' ', '\t']);
-        // Dots of the search for superblocks have no line of their own.
+        // The search for superblocks prints dots without a line break.
         let line = line.trim().trim_start_matches('.');
         if line.is_empty() {
             return;
@@ -175,7 +174,7 @@ impl State {
                 found.complete = true;
                 return;
             }
-            // After the superblock, where nothing could be checked without changing it.
+            // Printed after a superblock problem: nothing can be checked without a change.
             "Exiting now." => {
                 found.end_problem();
                 found.complete |= self.secondary_superblock;
@@ -237,15 +236,15 @@ impl State {
             }
             return found.begin_problem("inode-links", shape.ids, Transient, line);
         }
-        // One phase reports the problem, a later one the repair that it would make: the same
-        // flaw.
+        // One phase reports the problem, a later one the repair that it would make: it is the same
+        // problem.
         let head = addressless
             .find(", would ")
             .and_then(|at| addressless.get(..at))
             .unwrap_or(addressless);
         let (kind, mut ids, weight) = template(head).classify(&RULES, Damage);
         match kind.as_str() {
-            // The counted values change between runs; the group does not.
+            // The counters change between runs; the allocation group does not.
             "agf-free-blocks" | "agf-longest" | "agf-btree-blocks" | "agi-count"
             | "agi-free-count" => ids = ids.split_off(ids.len().min(2)),
             "inode-blocks" | "inode-extents" | "inode-type" => {
@@ -284,7 +283,7 @@ fn is_phase(line: &str) -> bool {
     })
 }
 
-/// Without the address in the program's code, which differs with each run: `detected at
+/// Removes the address in the program's code, which differs in each run: `detected at
 /// 0x55c1e0a2d1a0, xfs_agf block 0x1/0x200`.
 fn without_address(line: &str) -> String {
     let Some((before, after)) = line.split_once(" detected at 0x") else {

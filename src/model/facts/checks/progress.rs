@@ -1,5 +1,5 @@
-//! The progress of a check, and what makes its result worthless: a filesystem that changed, or a
-//! device that failed while it was read.
+//! The progress of a check, and the events that invalidate its result: a filesystem that changed,
+//! or a device that failed during the check.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -52,7 +52,7 @@ impl Facts {
             check.ended = Some(progress.at);
             check.mode = outcome.mode;
             (check.verdict, check.reason) = (Some(outcome.verdict), outcome.reason);
-            // What was found while nothing was to move counts only if nothing did.
+            // Findings in a mode without changes count only if nothing changed.
             if let Some(why) = moved.filter(|_| {
                 outcome.mode.is_quiescent()
                     && outcome.mode != Mode::Snapshot
@@ -78,8 +78,8 @@ impl Facts {
         }
     }
 
-    /// A device beneath failed reads while a checker read it: what it found may be what it could
-    /// not read.
+    /// An underlying device failed reads during a run of the checker: the findings may come from
+    /// unreadable data.
     fn read_error_during(&self, check: &Check, progress: &CheckProgress) -> Option<String> {
         let runs = progress
             .runs
@@ -104,8 +104,8 @@ impl Facts {
         ))
     }
 
-    /// How the filesystem is no longer what it was when the check was asked for; nothing is known
-    /// of it where the tables cannot be read.
+    /// How the filesystem has changed since the check was requested. None if the tables cannot be
+    /// read, since the state is unknown then.
     pub(super) fn changed_since_start(&self, check: &Check) -> Option<String> {
         if self.mounts.value().is_none() || self.inventory.value().is_none() {
             return None;

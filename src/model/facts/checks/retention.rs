@@ -10,22 +10,22 @@ use crate::model::facts::checks::CheckBaseline;
 use crate::model::facts::{Facts, KnownVolume};
 use crate::model::ids::CheckId;
 
-/// Checks that are remembered, of all filesystems together.
+/// Maximum number of stored checks, of all filesystems together.
 const MAX_KEPT: usize = 1000;
-/// Of so many of the newest checks of a filesystem all is kept; of older ones less.
+/// The newest checks of a filesystem that are kept in full; older ones are truncated.
 const KEPT_IN_FULL: usize = 2;
-/// Problems that are kept of each run of an older check.
+/// Maximum number of problems kept of each run of an older check.
 const MAX_OLD_PROBLEMS: usize = 20;
-/// All of them together, in bytes of what checkers wrote and what was found: it is locked memory.
+/// Maximum size of all stored checks (output and problems), in bytes: they are in locked memory.
 const MAX_BYTES: usize = 2 << 20;
 
-/// Every check that is known, by id.
+/// All stored and active checks, by id.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CheckRecords {
     pub(super) by_id: BTreeMap<CheckId, Arc<Check>>,
     /// By volume id and by filesystem UUID.
     index: BTreeMap<String, BTreeSet<CheckId>>,
-    /// What must not change while a check runs.
+    /// The state that must not change while a check runs.
     pub(super) baselines: BTreeMap<CheckId, CheckBaseline>,
 }
 
@@ -55,8 +55,8 @@ impl CheckRecords {
         }
     }
 
-    /// What the store remembers, at the start or late. What was going on ended with the daemon that
-    /// ran it.
+    /// Restores checks from the store, at the start or later. Checks that were running ended with
+    /// the daemon that ran them.
     pub(crate) fn restore(&mut self, remembered: Vec<(CheckId, Check)>) {
         for (id, mut check) in remembered {
             if self.by_id.contains_key(&id) {
@@ -72,8 +72,8 @@ impl CheckRecords {
         }
     }
 
-    /// The newest of each filesystem are kept, the newest two of them whole as far as there is
-    /// room; and whatever a finding depends on.
+    /// Keeps the newest checks of each filesystem, the newest two of them in full if there is room,
+    /// and every check on which a finding depends.
     pub(crate) fn prune(&mut self, keep: usize) {
         let mut by_target: BTreeMap<(String, String), Vec<&Arc<Check>>> = BTreeMap::new();
         for check in self.by_id.values().filter(|check| check.is_over()) {
@@ -135,9 +135,9 @@ impl CheckRecords {
 }
 
 impl Facts {
-    /// Checks of the filesystem that this volume has now: of the volume by its own name, or of what
-    /// has the same UUID on the same device, or on another when it can be nothing else. A new
-    /// filesystem on the device is another one, and so is a clone that shares the UUID.
+    /// Checks of the filesystem that this volume has now, by the volume's id or by the UUID: on the
+    /// same device, or on another if no other device has the UUID. A new filesystem on the device
+    /// does not match, nor does a clone that shares the UUID.
     pub(crate) fn checks_of<'a>(
         &'a self,
         known: &'a KnownVolume,
@@ -164,7 +164,7 @@ impl Facts {
             })
     }
 
-    /// Another device shows the same UUID, and it is not below this volume.
+    /// Whether another device, which is not below this volume, has the same UUID.
     fn uuid_is_shared(&self, known: &KnownVolume, uuid: &str) -> bool {
         let Some(inventory) = self.inventory() else {
             return true;
@@ -178,9 +178,9 @@ impl Facts {
     }
 }
 
-/// Of one filesystem's checks those that decide over findings: the newest of each conclusive
-/// verdict and strength. A finding would come back if the check that cleared it were forgotten
-/// before the one that raised it.
+/// The checks of one filesystem that decide about findings: the newest of each conclusive verdict
+/// and strength. A finding would return if the check that cleared it were removed before the one
+/// that raised it.
 fn deciding_checks(checks: &[&Arc<Check>]) -> BTreeSet<CheckId> {
     let strength = |mode: Mode| (mode.at_least(Mode::Frozen), mode.is_quiescent());
     let mut newest: BTreeMap<(u8, (bool, bool)), &Arc<Check>> = BTreeMap::new();
@@ -208,7 +208,7 @@ fn index_keys(check: &Check) -> impl Iterator<Item = String> {
         .chain(check.target.uuid.clone())
 }
 
-/// What it takes, as far as it varies.
+/// Estimated memory of a check, including its variable parts.
 fn estimated_size(check: &Check) -> usize {
     let flaw = |flaw: &crate::model::check::Problem| {
         128 + flaw.text.len() + flaw.ids.iter().map(|id| 24 + id.len()).sum::<usize>()

@@ -1,4 +1,4 @@
-//! Resolves a requested target to what is checked: the device, its mount, its filesystem.
+//! Resolves a requested target to the device, its mount and its filesystem.
 
 use crate::model::block::{BlockDevice, Inventory, Layer};
 use crate::model::check::{CheckTarget, Filesystem, Mode};
@@ -16,8 +16,7 @@ impl Facts {
         match what {
             RequestedTarget::Volume(id) => self.volume_target(id, given),
             RequestedTarget::Device(name) => {
-                // It carries a volume: then it is the volume that is checked, with all its
-                // mounts.
+                // If the device carries a volume, the volume is checked, with all its mounts.
                 let on = |known: &&KnownVolume| {
                     known.facts.device.as_ref() == Some(name) && !known.facts.mounts.is_empty()
                 };
@@ -57,8 +56,8 @@ impl Facts {
             .filter(|_| !facts.block)
             .or(device.fs_type.as_deref());
         let filesystem = filesystem(&id.to_string(), on_it, given)?;
-        // A mount that a lookup of its path ends in: what lies over it must not be asked in its
-        // stead.
+        // A mount that a lookup of its path ends in: a filesystem mounted over it must not be used
+        // instead.
         let shown = facts.mounts.iter().find_map(|mount| {
             let dev = self.probes.mounts().get(&mount.path)?.dev;
             Some((mount.path.clone(), dev))
@@ -87,7 +86,7 @@ impl Facts {
         let (inventory, device) = self.block_device(name)?;
         let filesystem = filesystem(&format!("/dev/{name}"), device.fs_type.as_deref(), given)?;
         // Members of a pool, keys and swap are recognized by their own type; a disk with partitions
-        // on it has none.
+        // has no type.
         let mut drives: Vec<DriveId> = Vec::new();
         let mut todo = vec![device];
         while let Some(next) = todo.pop() {
@@ -125,8 +124,8 @@ impl Facts {
     }
 }
 
-/// How a volume's filesystem is used, as the mount table says. What is mounted in other mount
-/// namespaces alone shows as unmounted: the runner finds out.
+/// How a volume's filesystem is used, by the mount table. A filesystem that is mounted only in
+/// other mount namespaces counts as unmounted here: the runner detects those mounts.
 pub(crate) fn mode(known: &KnownVolume) -> Mode {
     let mounts = &known.facts.mounts;
     if mounts.is_empty() || known.facts.block {
@@ -162,8 +161,8 @@ fn filesystem(
     }
 }
 
-/// The other members of the btrfs on `device`: mounted, as sysfs has them; else all that show its
-/// UUID.
+/// The other members of the btrfs on `device`: if mounted, from sysfs; otherwise all devices with
+/// its UUID.
 fn members(
     inventory: &Inventory,
     device: &BlockDevice,

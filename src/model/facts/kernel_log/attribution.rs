@@ -1,8 +1,8 @@
 //! Attribution of events: to the drive that had the name when the record was written, to the
 //! volumes on the device, to the device itself, or to no subject.
 //!
-//! In: an event, and the known names, devices and volumes. Out: subjects. Counts nothing and keeps
-//! nothing: that is `kernel_log`.
+//! In: an event, and the known names, devices and volumes. Out: subjects. Does not count or store
+//! anything: `kernel_log` does.
 
 use jiff::Timestamp;
 
@@ -15,16 +15,16 @@ use crate::model::kernel_log::event::{DeviceName, Event, Line};
 /// The subjects of an event.
 pub(super) enum Attribution {
     Subjects(Vec<Subject>),
-    /// Its subject may be known soon.
+    /// The subject is unknown, but may be found soon.
     Deferred,
     Unattributed,
-    /// Of a filesystem check's own device: the check reports it.
+    /// The device belongs to a filesystem check: the check reports the event.
     OwnCheck,
 }
 
 impl Facts {
-    /// Whose an event is. Of drives: by the name at the time of the record. Of what stands above
-    /// them, and of filesystems: the volumes on that device, else the device itself.
+    /// The subjects of an event. For drives: by the name at the time of the record. For layers
+    /// above and filesystems: the volumes on that device, otherwise the device itself.
     pub(super) fn attribute(&self, event: &Event, since: Timestamp, now: Timestamp) -> Attribution {
         let Some(inventory) = self.inventory() else {
             return Attribution::Deferred;
@@ -47,11 +47,11 @@ impl Facts {
         }
         let is_drive = |name: &DeviceName| matches!(name, DeviceName::Block(name) if self.is_drive_or_partition(name));
         if !event.class.is_filesystem_class() && names().any(is_drive) {
-            // A drive has the name, and another had it then.
+            // Another drive had the name at that time.
             return Attribution::Unattributed;
         }
-        // It waited for a mount, and another drive has the name meanwhile: what is mounted from
-        // that did not cause it.
+        // The event waited for a mount, and another drive has the name now: the filesystem mounted
+        // from that drive did not cause the event.
         if names().any(|name| self.kernel.names.was_reassigned(name, event.last.time)) {
             return Attribution::Unattributed;
         }
@@ -74,14 +74,14 @@ impl Facts {
                 !event.class.is_filesystem_class() || self.may_originate_from(volume, &event.last)
             });
         if volumes.is_empty() && !others.is_empty() {
-            // Of what was on the device before what is there now.
+            // The event is about former content of the device.
             return Attribution::Unattributed;
         }
         if !volumes.is_empty() {
             return Attribution::Subjects(volumes);
         }
-        // Mapped devices are made in the moment in which they are used: the next scan may show it,
-        // or whose it is.
+        // Mapped devices are created at the moment of their first use: the next scan may find the
+        // device, or its volume.
         let unknown = device.is_none()
             && names()
                 .any(|name| matches!(name, DeviceName::Block(name) if name.starts_with("dm-")));
@@ -96,7 +96,7 @@ impl Facts {
         }
     }
 
-    /// A drive's device, or a partition of one.
+    /// Whether the name is a drive's device, or a partition of one.
     fn is_drive_or_partition(&self, name: &str) -> bool {
         let Some(found) = self.device(name) else {
             return false;
@@ -112,7 +112,7 @@ impl Facts {
         whole.is_some_and(|whole| whole.drive.is_some())
     }
 
-    /// Whether the filesystem on this volume writes such records.
+    /// Whether the filesystem type of this volume prints this kind of record.
     pub(super) fn may_originate_from(&self, volume: &Subject, line: &Line) -> bool {
         let Subject::Volume(id) = volume else {
             return true;
@@ -150,8 +150,8 @@ impl Facts {
         })
     }
 
-    /// Volumes whose filesystem is on this device. A device that has gone is known by the volumes
-    /// that still name it.
+    /// Volumes whose filesystem is on this device. A removed device is matched with the volumes
+    /// that still refer to it.
     pub(in crate::model::facts) fn volumes_on<'a>(
         &self,
         device: Option<&BlockDevice>,
@@ -181,7 +181,7 @@ impl Facts {
     }
 }
 
-/// `nvme1` of `nvme0c1n1`.
+/// Returns `nvme1` for `nvme0c1n1`.
 pub(super) fn path_controller(path: &str) -> Option<String> {
     let (subsystem, rest) = path.strip_prefix("nvme")?.split_once('c')?;
     let (controller, namespace) = rest.split_once('n')?;
@@ -191,8 +191,8 @@ pub(super) fn path_controller(path: &str) -> Option<String> {
     numbers.then(|| format!("nvme{controller}"))
 }
 
-/// Optical, memory and foreign devices: nothing is reported under their name alone. A loop device
-/// that carries a volume is the volume's matter.
+/// Optical, memory and unsupported devices: nothing is reported under their own names. Errors of a
+/// loop device that carries a volume are reported for the volume.
 fn is_unmonitored(device: &BlockDevice) -> bool {
     matches!(device.layer, Layer::Other | Layer::Loop { .. }) && device.drive.is_none()
 }

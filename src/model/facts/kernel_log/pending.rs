@@ -24,7 +24,7 @@ impl Facts {
         }
     }
 
-    /// Tries again to attribute what could not be attributed.
+    /// Retries the attribution of pending incidents.
     pub(in crate::model::facts) fn retry_pending(&mut self, now: Timestamp) -> Urgency {
         if self.kernel.progress.pending.is_empty() {
             return Urgency::Nothing;
@@ -56,7 +56,7 @@ impl Facts {
         change
     }
 
-    /// None: wait.
+    /// None: the event must wait.
     pub(super) fn resolve_event(
         &mut self,
         event: &Event,
@@ -71,8 +71,8 @@ impl Facts {
         }
     }
 
-    /// A counter's growth counts where the log has reported nothing since the reading before; None:
-    /// wait.
+    /// A counter's growth counts if the log has reported nothing since the previous reading; None:
+    /// the growth must wait.
     fn resolve_growth(
         &mut self,
         subject: &Subject,
@@ -91,7 +91,7 @@ impl Facts {
         Some(self.record_event(vec![subject.clone()], event))
     }
 
-    /// A notice counts where the log has not reported the same; None: wait.
+    /// A notice counts if the log has not reported the same error; None: the notice must wait.
     fn resolve_notice(
         &mut self,
         notice: &FsErrorNotice,
@@ -100,7 +100,7 @@ impl Facts {
     ) -> Option<Urgency> {
         let due = self.kernel.log_unavailable || elapsed(since, now) >= NOTICE_LAG;
         let mounts = self.mount_table()?;
-        // By the mount it was seen on: btrfs's subvolumes have numbers of their own.
+        // By the mount of the notice: btrfs subvolumes have their own device numbers.
         let mut mounts = mounts.mounts.iter();
         let shown =
             mounts.find(|mount| mount.dev == notice.dev || mount.mount_point == notice.path);
@@ -137,7 +137,7 @@ impl Facts {
     }
 }
 
-/// The notice in the shape of an incident. Errors of checks are corruption: EUCLEAN and EBADMSG are
+/// Converts the notice to an incident. Errors of checks are corruption: EUCLEAN and EBADMSG are
 /// ext4's EFSCORRUPTED and EFSBADCRC.
 fn event_from_notice(notice: &FsErrorNotice, device: DeviceName) -> Event {
     let is_corruption = matches!(notice.errno, 74 | 117);

@@ -1,13 +1,13 @@
-//! What each RAID level and btrfs profile survives, and how the parts of a stack are combined.
+//! How many members each RAID level and btrfs profile may lose, and how parts are combined.
 
 use crate::model::block::MdState;
 use crate::model::volume::Stack;
 
-/// A stack with more parts becomes a plain list of its drives: every one is then needed, which
+/// A stack with more parts becomes a plain list of its drives. Every drive is then required, which
 /// never hides a failure.
 const MAX_PARTS: usize = 1024;
 
-/// Members that are being filled keep nothing yet: losing one costs the rebuild, not the data.
+/// Members that are being rebuilt hold no data yet: losing one costs the rebuild, not the data.
 pub(super) fn with_rebuild(
     level: String,
     tolerates: usize,
@@ -30,8 +30,8 @@ pub(super) fn with_rebuild(
     }
 }
 
-/// How many members a RAID of this level may lose; `None` when it is no redundancy. Names of md
-/// (md.rst) and of dm-raid (`raid5_ls`…).
+/// How many members a RAID of this level may lose; `None` for a level without redundancy. Names of
+/// md (md.rst) and of dm-raid (`raid5_ls`…).
 pub(crate) fn tolerance(level: &str, disks: usize) -> Option<usize> {
     match level {
         "raid1" | "mirror" => Some(disks.saturating_sub(1)),
@@ -51,8 +51,8 @@ pub(crate) fn btrfs_tolerance(profile: &str) -> usize {
     }
 }
 
-/// Members that hold data, and those that are being filled. Faulty ones and idle spares are
-/// neither.
+/// Members that hold data, and those that are being rebuilt. Faulty members and idle spares are in
+/// neither list.
 pub(super) fn md_members(state: &MdState) -> (Vec<String>, Vec<String>) {
     let mut working = Vec::new();
     let mut rebuilding = Vec::new();
@@ -67,7 +67,7 @@ pub(super) fn md_members(state: &MdState) -> (Vec<String>, Vec<String>) {
     (working, rebuilding)
 }
 
-/// One part is itself, the same part twice is once (paths of a drive), and nothing adds nothing.
+/// Combines parts: duplicates count once (paths of a drive), empty parts are dropped.
 pub(in crate::model::graph) fn combine(parts: Vec<Stack>) -> Stack {
     let mut kept: Vec<Stack> = Vec::new();
     for part in parts {

@@ -1,8 +1,8 @@
-//! The classifier's knowledge of the host: device names, device kinds, and known outages.
+//! The classifier's state of the host: device names, device kinds, and known outages.
 //!
 //! In: parsed records, in order. Out: which device a record is about, whether that device counts as
-//! a drive, and how much blame it can carry. This file alone lowers the blame of devices behind a
-//! bridge, a network or a failing path.
+//! a drive, and its maximum blame. Only this file lowers the blame of devices behind a bridge, a
+//! network or a failing path.
 
 use crate::model::kernel_log::classify::ClassifierOptions;
 use crate::model::kernel_log::device_map::DeviceMap;
@@ -16,7 +16,7 @@ use crate::model::kernel_log::record::Record;
 const OUTAGE_MICROS: u64 = 300_000_000;
 const OUTAGE_RECORDS: u64 = 4_096;
 /// A record without a device is about the device of the preceding records (3.10's SCSI, torn
-/// lines).
+/// lines), at most this many records earlier.
 const CONTEXT_RECORDS: u64 = 8;
 
 #[derive(Debug, Default)]
@@ -31,7 +31,7 @@ pub(super) struct HostState {
     last_scsi: Option<(DeviceName, Option<DeviceName>, u64)>,
     /// The device of the last ATA record.
     last_ata: Option<(DeviceName, u64)>,
-    /// `rejecting I/O to offline device`; the block layer's next record names the disk.
+    /// `rejecting I/O to offline device`; the block layer's next record contains the disk's name.
     offline_rejection: Option<(DeviceName, LogPosition)>,
 }
 
@@ -67,12 +67,12 @@ impl HostState {
         }
     }
 
-    /// A reader that begins here has no preceding records either.
+    /// Clears the context: a reader that begins here has no preceding records either.
     pub(crate) fn forget_context(&mut self) {
         (self.last_scsi, self.last_ata) = (None, None);
     }
 
-    /// Sets the device of a record whose text does not name it, or for which a better name is
+    /// Sets the device of a record whose text does not contain one, or for which a better name is
     /// known.
     pub(crate) fn resolve_device(
         &mut self,
@@ -133,7 +133,7 @@ impl HostState {
     }
 
     /// `sd 6:1:8:0: rejecting I/O to offline device`, followed by the block layer's `dev sdi`: both
-    /// name one device (scsi_prep_state_check()).
+    /// are names of one device (scsi_prep_state_check()).
     fn link_offline_rejection(
         &mut self,
         parsed: &mut ParsedRecord,
@@ -178,7 +178,7 @@ impl HostState {
         }
     }
 
-    /// A device behind a bridge, a network or a program is never blamed for a missing answer.
+    /// A device behind a bridge, a network or a program is never blamed for a missing response.
     /// Neither is a drive whose path has an outage.
     pub(crate) fn adjust_blame(&self, class: Class, blame: Blame, device: &DeviceName) -> Blame {
         match self.devices.kind_of(device) {
@@ -205,7 +205,7 @@ impl HostState {
         }
     }
 
-    /// An I/O error without a named cause has a known cause over a network, or in an emptied slot.
+    /// An I/O error without a reported cause has one over a network, or in an emptied slot.
     pub(crate) fn explain_io(&self, class: Class, device: &DeviceName) -> Class {
         if class != Class::Io {
             return class;
@@ -228,7 +228,7 @@ impl HostState {
             }
             _ => false,
         };
-        // An MMC host whose card is not known: it may have none.
+        // An MMC host whose card is unknown: it may have none.
         if matches!(&parsed.device, DeviceName::Block(name) if device_name::is_mmc_host(name)) {
             return true;
         }
@@ -241,7 +241,7 @@ impl HostState {
     }
 }
 
-/// `DEVICE=` of /dev/kmsg: `b8:16`, `+scsi:6:0:0:0`, `+pci:0000:03:00.0`.
+/// Parses `DEVICE=` of /dev/kmsg: `b8:16`, `+scsi:6:0:0:0`, `+pci:0000:03:00.0`.
 fn device_from_field(field: &str) -> Option<DeviceName> {
     if let Some(number) = field.strip_prefix('b') {
         return number.parse().ok().map(DeviceName::Number);

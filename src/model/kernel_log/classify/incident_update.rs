@@ -1,7 +1,7 @@
 //! The effect of a record on its device's open incident: opens, joins, decides or explains it.
 //!
 //! In: an incident, a parsed record, the state of the host. Out: `Event`s. Each kind of record has
-//! its function; none looks at text.
+//! its function; none reads the text.
 
 use jiff::Timestamp;
 
@@ -100,7 +100,7 @@ impl IncidentUpdate<'_> {
         }
     }
 
-    /// The consequence of a failure whose cause may have been reported already.
+    /// Applies the consequence of a failure whose cause may have been reported already.
     fn apply_effect(&mut self, context: &RecordContext<'_>, class: Class, blame: Blame) {
         if self.incident.is_expected(class, context.position) {
             if context.parsed.sector.is_some() {
@@ -185,7 +185,7 @@ impl IncidentUpdate<'_> {
                 self.incident.decisive_line = Some(context.line.clone());
             }
             ScsiRecord::SenseKey(key) => {
-                // Another command's, when its `Result` was lost.
+                // The command belongs to another report, whose `Result` was lost.
                 if command.sense_key.is_some() && !command.is_unit_ready_check {
                     *command = fresh;
                 }
@@ -323,7 +323,7 @@ impl IncidentUpdate<'_> {
             AtaRecord::Disabled if self.incident.ata.in_standby => {}
             AtaRecord::Disabled => {
                 // A device whose link is down may have been unplugged; a device that does not
-                // answer its resets over a working link was not.
+                // respond to its resets over a working link was not.
                 let silent = !self.incident.ata.link_down && self.incident.ata.failed_resets > 0;
                 let new = !self.incident.reported.contains(Class::Removed);
                 self.emit(
@@ -336,7 +336,7 @@ impl IncidentUpdate<'_> {
         }
     }
 
-    /// Reports the incident with the records since the last report. `new`: counts as an incident.
+    /// Emits an event with the records since the last report. `new`: counts as an incident.
     pub(crate) fn emit(
         &mut self,
         context: &RecordContext<'_>,
@@ -381,8 +381,8 @@ impl IncidentUpdate<'_> {
     }
 }
 
-/// A controller that is removed after it did not answer has failed. One that is removed at once may
-/// need a quirk.
+/// A controller that is removed after it did not respond has failed. One that is removed at once
+/// may need a quirk.
 fn removal_blame(incident: &Incident, role: Option<Role>, class: Class, blame: Blame) -> Blame {
     let answered_not = incident.reported.contains(Class::Timeout);
     if class == Class::Removed

@@ -16,7 +16,7 @@ const ATA: RuleFamily = DRIVE
     .with_prefix("ata")
     .with_evidence(Evidence::DriveStatus);
 
-/// The device has not come back from a reset.
+/// The device does not respond after a reset yet.
 const RESET_FAILED: RuleAction = Record(RecordKind::Ata(AtaRecord::ResetFailed));
 
 pub(crate) const RULES: &[Rule] = &[
@@ -244,7 +244,7 @@ fn exception(text: &MatchedText<'_>) -> Option<RecordKind> {
 }
 
 /// `error: { UNC }`: the sector cannot be read. `{ ICRC ABRT }`: the cable corrupted the data. A
-/// value with all bits set is not a register's content.
+/// value with all bits set is not the content of a register.
 fn error_register(text: &MatchedText<'_>) -> Option<RecordKind> {
     let bits = text.after.split('}').next()?;
     let has = |bit: &str| bits.split(' ').any(|word| word == bit);
@@ -252,7 +252,7 @@ fn error_register(text: &MatchedText<'_>) -> Option<RecordKind> {
         () if has("UNC") && has("ICRC") => RecordKind::Continuation,
         () if has("ICRC") => RecordKind::Ata(AtaRecord::Error(Transport, Unclear)),
         () if has("UNC") || has("AMNF") => RecordKind::Ata(AtaRecord::Error(Medium, Yes)),
-        // "ID not found": the drive does not find the sector. It answers the same to an address
+        // "ID not found": the drive does not find the sector. It returns the same for an address
         // beyond its end.
         () if has("IDNF") => RecordKind::Ata(AtaRecord::Error(Medium, Unclear)),
         () => RecordKind::Continuation,

@@ -32,7 +32,7 @@ pub(crate) const RULES: &[Rule] = &[
         Parse(device_before_colon),
         "drivers/md/bcache/io.c bch_count_io_errors(); 3.10-6.18",
     ),
-    // The cache is disabled; the record does not name its device.
+    // The cache is disabled; the record does not contain its device.
     DRIVE.rule(
         "bcache-set",
         "bch_cache_set_error()",

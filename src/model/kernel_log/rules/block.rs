@@ -81,7 +81,7 @@ fn status(text: &MatchedText<'_>) -> Option<ParsedRecord> {
         "timeout" => RecordKind::Effect(Timeout, Unclear),
         "recoverable transport" => RecordKind::Effect(Transport, No),
         "device offline" => RecordKind::Effect(Removed, Unclear),
-        // BLK_STS_PROTECTION: the integrity tags of the data are wrong; the culprit is unknown.
+        // BLK_STS_PROTECTION: the integrity tags of the data are wrong; the cause is unknown.
         "protection" => RecordKind::Effect(Io, Unclear),
         // Target (illegal request, hardware error: the sense data distinguish them), nexus, space,
         // zones, resources: without sense data the host is the cause.
@@ -101,7 +101,7 @@ fn status(text: &MatchedText<'_>) -> Option<ParsedRecord> {
             "FLUSH" => Operation::Flush,
             _ => Operation::Other,
         });
-    // (sector_t)-1 stands for no sector.
+    // (sector_t)-1 means no sector.
     let sector = leading_digits(rest)
         .parse()
         .ok()
@@ -149,7 +149,7 @@ fn lost_page(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     })
 }
 
-/// A capacity of 0: the driver has given up the disk.
+/// A capacity of 0: the driver has given up on the disk.
 fn capacity_change(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     let device = device_name::parse_block(text.before.trim_end_matches(':').rsplit(' ').next()?)?;
     text.after

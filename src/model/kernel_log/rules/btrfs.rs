@@ -199,7 +199,7 @@ fn counters(text: &MatchedText<'_>) -> Option<ParsedRecord> {
             RecordKind::Effect(FsCorruption, Unclear)
         },
     );
-    // `btrfs: bdev /dev/sda1 errs: …`, up to 4.0, does not name the filesystem.
+    // `btrfs: bdev /dev/sda1 errs: …`, up to 4.0, does not identify the filesystem.
     match device {
         Some(device) if parsed.device == DeviceName::Unnamed => {
             Some(ParsedRecord { device, ..parsed })
@@ -236,7 +236,7 @@ fn corrected(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     })
 }
 
-/// -28: no space. -5: the underlying device. -30: read-only already. -117, -74, -2, -17: the
+/// -28: no space. -5: the underlying device. -30: already read-only. -117, -74, -2, -17: the
 /// filesystem's trees contradict each other.
 fn errno(text: &MatchedText<'_>) -> Option<RecordKind> {
     let code = text.after.split(' ').next()?;

@@ -1,8 +1,8 @@
-//! Rules that no single record matches: the classifier concludes them from several records.
+//! Rules that no single record matches: the classifier derives them from several records.
 
 use crate::model::kernel_log::rule::{DRIVE, Evidence, Rule};
 
-/// A SCSI command's report, put together from its records.
+/// A SCSI command's report, assembled from its records.
 pub(crate) static COMMAND_FAILED: Rule = DRIVE.rate_limited().derived_rule("scsi-command-failed");
 pub(crate) static SENSE_MEDIUM: Rule = DRIVE.rate_limited().derived_rule("scsi-sense-medium");
 pub(crate) static SOFTWARE_SENSE: Rule = DRIVE

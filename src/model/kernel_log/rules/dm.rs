@@ -93,7 +93,7 @@ pub(crate) const RULES: &[Rule] = &[
         Parse(mirror),
         "drivers/md/dm-raid1.c read_callback(); 3.10-6.18",
     ),
-    // The record names no device and is of no use: the underlying device reported the failure
+    // The record contains no device and is not needed: the underlying device reported the failure
     // itself.
     DRIVE.with_prefix("device-mapper: snapshots").rule(
         "dm-snapshot",
@@ -101,7 +101,7 @@ pub(crate) const RULES: &[Rule] = &[
         Ignore,
         "drivers/md/dm-snap.c __invalidate_snapshot(); 3.10-6.18",
     ),
-    // The same here; the pool's own `switching pool to read-only mode` names it.
+    // The same applies here; the pool's own `switching pool to read-only mode` contains its name.
     DRIVE.with_prefix("device-mapper: space map metadata").rule(
         "dm-space-map",
         "unable to allocate new metadata block",

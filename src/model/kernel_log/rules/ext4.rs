@@ -114,7 +114,7 @@ pub(crate) const RULES: &[Rule] = &[
         Effect(FsCorruption, Unclear),
         "fs/ext4/super.c ext4_get_journal_inode(); 3.10-6.18",
     ),
-    // The journal abort and the rejected writes that follow were requested as well.
+    // The journal abort and the rejected writes that follow were also requested.
     EXT.with_prefix("EXT4-fs (").rule(
         "ext4-shut-down",
         "shut down requested",
@@ -187,7 +187,7 @@ fn error(text: &MatchedText<'_>) -> Option<RecordKind> {
         .or_else(|| text.after.split_once(") in "))?;
     let says = |words: &[&str]| words.iter().any(|word| message.contains(word));
     Some(match () {
-        // The errno of __ext4_std_error(): aborted or read-only before, so nothing new.
+        // The errno of __ext4_std_error(): aborted or read-only before, so not a new error.
         () if says(&[
             "Detected aborted journal",
             "Journal has aborted",

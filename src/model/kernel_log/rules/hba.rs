@@ -1,8 +1,8 @@
 //! Rules for host bus adapters: their error handling (abort; reset of device, target, bus,
 //! adapter), and their own failures.
 //!
-//! An abort means that a command was not answered. The drive is the likely cause when one device is
-//! affected, and an unlikely one when all devices of an adapter are.
+//! An abort means that a command was not completed in time. The drive is the likely cause when one
+//! device is affected, and an unlikely one when all devices of an adapter are.
 
 use crate::model::kernel_log::event::Blame::*;
 use crate::model::kernel_log::event::Class::*;
@@ -258,8 +258,8 @@ pub(crate) const RULES: &[Rule] = &[
 
 fn error_recovery(text: &MatchedText<'_>, class: Class, blame: Blame) -> Option<ParsedRecord> {
     let parsed = ParsedRecord::from_text(text, RecordKind::Cause(class, blame));
-    // `mpt2sas3: attempting task abort! scmd(…)`: the next record is the command's and names the
-    // device.
+    // `mpt2sas3: attempting task abort! scmd(…)`: the next record is about the command and contains
+    // the device.
     let named = matches!(parsed.device, DeviceName::Hctl(_) | DeviceName::Block(_));
     Some(if named {
         parsed

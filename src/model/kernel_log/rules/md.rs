@@ -114,8 +114,8 @@ fn member_failed(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     })
 }
 
-/// `super_written gets error=-5`, `super_written gets error=10`; since 5.10 some records name the
-/// member.
+/// `super_written gets error=-5`, `super_written gets error=10`; since 5.10 some records contain
+/// the member.
 fn superblock(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     let device = text
         .before

@@ -1,4 +1,4 @@
-//! Rules for SD cards and eMMC: one host has one card, and records name either.
+//! Rules for SD cards and eMMC: one host has one card, and a record contains the name of either.
 
 use crate::model::kernel_log::event::Blame::*;
 use crate::model::kernel_log::event::Class::*;

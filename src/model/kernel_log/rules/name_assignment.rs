@@ -1,5 +1,5 @@
-//! Rules for name assignments: a new device takes a name from the device that had it before. None
-//! of these records is an error.
+//! Rules for name assignments: a new device receives a name that another device had before. None of
+//! these records is an error.
 
 use crate::model::kernel_log::device_name;
 use crate::model::kernel_log::parsed_record::{

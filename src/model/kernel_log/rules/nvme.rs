@@ -211,8 +211,8 @@ pub(crate) const RULES: &[Rule] = &[
 ];
 
 /// `I/O 900 (I/O Cmd) QID 2 timeout, aborting`; `…, reset controller` after an abort without
-/// success; `…, disable controller` when the reset's own commands are not answered either; `…,
-/// completion polled` when the drive had answered and only the interrupt was lost.
+/// success; `…, disable controller` when the reset's own commands are not completed either; `…,
+/// completion polled` when the drive had completed the command and only the interrupt was lost.
 fn timeout(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     if !text.before.contains("QID ")
         && !text.before.contains("queue ")
@@ -249,7 +249,7 @@ fn not_ready(text: &MatchedText<'_>) -> Option<RecordKind> {
     ))
 }
 
-/// -ENODEV, -EIO and -ETIMEDOUT mean a drive that does not answer. Other errors mean that the
+/// -ENODEV, -EIO and -ETIMEDOUT mean a drive that does not respond. Other errors mean that the
 /// driver rejects the drive (-EINVAL: a quirk is missing).
 fn controller_removed(text: &MatchedText<'_>) -> Option<RecordKind> {
     let status = text
@@ -286,14 +286,14 @@ fn status(text: &MatchedText<'_>) -> Option<ParsedRecord> {
         // Guard, application and reference tag: the data differ from the data written; where they
         // were corrupted is unknown.
         (2, 0x82..=0x84 | 0x88) => each(Medium, Unclear),
-        // For an admin command, which no block layer reports again.
+        // For an admin command, which the block layer does not report again.
         (0..=2, _) if matches!(device_name::find_in_text(text.all).0, DeviceName::Nvme(_)) => {
             RecordKind::Continuation
         }
         // Invalid fields, out of range, command specific status.
         (0 | 1, _) => RecordKind::ExpectedFailure { medium: false },
         // Compare failed, access denied (a locked drive), deallocated block: nvme_error_status()
-        // makes BLK_STS_MEDIUM of them.
+        // converts them to BLK_STS_MEDIUM.
         (2, _) => RecordKind::ExpectedFailure { medium: true },
         _ => each(Io, Unclear),
     };

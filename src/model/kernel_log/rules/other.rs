@@ -35,7 +35,7 @@ pub(crate) const RULES: &[Rule] = &[
         Cause(FsShutdown, Unclear),
         "fs/f2fs/super.c f2fs_handle_critical_error(); 6.6-6.18",
     ),
-    // A task waits, for any reason; the record names no drive.
+    // A task waits, for any reason; the record contains no drive.
     DRIVE.with_prefix("INFO: task ").rule(
         "hung-task",
         " blocked for more than ",
@@ -118,7 +118,7 @@ fn dmi(text: &MatchedText<'_>) -> Option<RecordKind> {
         .then_some(RecordKind::Topology(TopologyUpdate::VirtualMachine))
 }
 
-/// The last row: adapters' own messages begin with the same text.
+/// The last row: messages of the adapters themselves begin with the same text.
 fn scsi_host(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     let (head, driver) = text
         .all

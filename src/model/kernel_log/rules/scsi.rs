@@ -1,5 +1,5 @@
-//! Rules for the SCSI mid layer and SCSI disks: a failed command spans several records, and the
-//! sense data decide its meaning.
+//! Rules for the SCSI mid layer and SCSI disks: a failed command has several records, and the sense
+//! data decide its meaning.
 
 use crate::model::kernel_log::event::Blame::*;
 use crate::model::kernel_log::event::Class::*;
@@ -184,7 +184,7 @@ fn result(text: &MatchedText<'_>) -> Option<RecordKind> {
 }
 
 /// `Synchronize Cache(10) failed: Result: hostbyte=DID_ERROR` during removal: the disk was already
-/// removed. When an empty card reader is probed: no error.
+/// removed. It is no error when an empty card reader is probed.
 fn cache_sync_failed(text: &MatchedText<'_>) -> Option<RecordKind> {
     let host = scsi_sense::parse_host_byte(text.after)?;
     let ending =
@@ -198,7 +198,7 @@ fn cache_sync_failed(text: &MatchedText<'_>) -> Option<RecordKind> {
 
 fn sense_key(text: &MatchedText<'_>) -> Option<RecordKind> {
     let key = scsi_sense::parse_sense_key(text.after)?;
-    // A deferred error belongs to an earlier command; the drive reports it anyway.
+    // A deferred error belongs to an earlier command; it is still an error of the drive.
     Some(RecordKind::Scsi(ScsiRecord::SenseKey(key)))
 }
 

@@ -1,4 +1,4 @@
-//! Rules for USB storage. A bridge sits between the drive and the kernel: missing answers and lost
+//! Rules for USB storage. A bridge is between the drive and the kernel: missing responses and lost
 //! data do not blame the drive.
 
 use crate::model::kernel_log::event::Blame::*;

@@ -9,7 +9,7 @@ use crate::model::kernel_log::rule::{FILESYSTEM, Rule, RuleFamily};
 const XFS: RuleFamily = FILESYSTEM.with_prefix("XFS");
 
 pub(crate) const RULES: &[Rule] = &[
-    // The consequences of a requested shutdown were requested as well.
+    // The consequences of a requested shutdown were also requested.
     XFS.rule(
         "xfs-user",
         "User initiated shutdown",

@@ -1,5 +1,5 @@
 //! The metrics of one report. The name of an ATA attribute defines its meaning, not its number:
-//! makers assign numbers freely, and the drive database of smartmontools (drivedb.h) has the names.
+//! vendors assign numbers freely. The drive database of smartmontools (drivedb.h) has the names.
 //!
 //! In: one report. Out: the value of each metric. A value of unknown meaning is left out.
 
@@ -11,10 +11,10 @@ use crate::model::smart::report::{
 };
 
 /// Names of drivedb.h (7.0 to 7.5), and ataprint.cpp's for its `-v` formats. Names that resemble
-/// these and mean something else are left out on purpose: `Current_Pending_ECC_Cnt` and
+/// these but have another meaning are left out on purpose: `Current_Pending_ECC_Cnt` and
 /// `Bogus_Current_Pend_Sect` (a firmware that flips between 0 and 1), `Error_Correction_Count`
-/// (errors that were corrected), `Unc_Soft_Read_Err_Rate` (a rate), `Total_Pending_Sectors` (all
-/// that there ever were).
+/// (errors that were corrected), `Unc_Soft_Read_Err_Rate` (a rate), `Total_Pending_Sectors` (the
+/// lifetime total).
 const ATTRIBUTE_NAMES: &[(&str, Metric)] = &[
     ("Reallocated_Sector_Ct", Metric::Reallocated),
     ("Reallocate_NAND_Blk_Cnt", Metric::Reallocated),
@@ -48,8 +48,8 @@ const ATTRIBUTE_NAMES: &[(&str, Metric)] = &[
     ("CRC_Error_Count", Metric::CrcErrors),
 ];
 
-/// Numbers that every maker of rotating drives in drivedb.h uses alike, so that they count even
-/// where a name is missing.
+/// Numbers with the same meaning for every manufacturer of rotating drives in drivedb.h. They count
+/// even if a name is missing.
 const CONVENTIONAL_IDS: &[(u8, Metric)] = &[
     (5, Metric::Reallocated),
     (187, Metric::ReportedUncorrectable),
@@ -59,8 +59,8 @@ const CONVENTIONAL_IDS: &[(u8, Metric)] = &[
     (199, Metric::CrcErrors),
 ];
 
-/// Attributes whose normalized value is the percent of life that is left, by drivedb.h's comments
-/// and the makers' sheets it cites.
+/// Attributes whose normalized value is the remaining percent of life, according to drivedb.h's
+/// comments and the data sheets that it cites.
 const LIFE_LEFT_NAMES: &[&str] = &[
     "Media_Wearout_Indicator",
     "Wear_Leveling_Count",
@@ -80,8 +80,8 @@ const LIFE_LEFT_NAMES: &[&str] = &[
     "Drive_Life_Remaining%",
 ];
 
-/// Those of them whose raw value counts the same percent down while the normalized value stays at
-/// 100 (Silicon Motion, Phison).
+/// Attributes of that list whose raw value counts the same percent down while the normalized value
+/// stays at 100 (Silicon Motion, Phison).
 const RAW_LIFE_LEFT_NAMES: &[&str] = &[
     "SSD_Life_Left",
     "SSD_Life_Left_Perc",
@@ -92,8 +92,8 @@ const RAW_LIFE_LEFT_NAMES: &[&str] = &[
     "Drive_Life_Remaining%",
 ];
 
-/// The ones whose raw value counts the percent that is used up (Micron: `norm = max(100-raw,0)`, in
-/// drivedb.h; older firmware lets it wrap).
+/// Attributes whose raw value counts the used percent (Micron: `norm = max(100-raw,0)`, in
+/// drivedb.h; in older firmware the normalized value wraps).
 const RAW_LIFE_USED_NAMES: &[&str] = &[
     "Percent_Lifetime_Remain",
     "Perc_Rated_Life_Used",
@@ -103,7 +103,7 @@ const RAW_LIFE_USED_NAMES: &[&str] = &[
     "DriveLife_Used%",
 ];
 
-/// Attributes whose normalized value is the percent of reserve blocks that are left.
+/// Attributes whose normalized value is the remaining percent of reserve blocks.
 const SPARE_LEFT_NAMES: &[&str] = &[
     "Available_Reservd_Space",
     "Available_Reserved_Space",
@@ -155,7 +155,7 @@ fn record_ata(ata: &Ata, identity: &Identity, record: &mut impl FnMut(Metric, Op
         record(metric, value);
     }
     // ACS-4, Device Statistics: the same values without a vendor's packing. They are read less
-    // often, so they count only where no attribute has the value.
+    // often, so they count only if no attribute has the value.
     let statistic = |page: u8, offset: u32| {
         let found = ata.statistics.iter().find(|statistic| {
             statistic.page == page && statistic.offset == offset && !statistic.normalized
@@ -247,22 +247,22 @@ pub(in crate::model::smart) fn attribute_metric(
     };
     let known = match metric {
         Metric::SpinRetries | Metric::SoftReadErrors => !solid,
-        // Every maker of SSDs in drivedb.h that uses 5, 187 and 188 means these by them.
+        // All manufacturers of SSDs in drivedb.h use 5, 187 and 188 with these meanings.
         Metric::Reallocated | Metric::ReportedUncorrectable | Metric::CommandTimeouts => true,
-        // The others have been given other meanings (198, 199: gibibytes read and written), so that
-        // a default name proves nothing of an SSD.
+        // The other numbers have several meanings (198, 199: gibibytes read and written), so a
+        // default name proves nothing for an SSD.
         _ => !solid || in_database(identity),
     };
     known.then_some(*metric)
 }
 
-/// Whether drivedb.h knows this model, so that names are the maker's and not defaults.
+/// Whether this model is in drivedb.h: then the names are the manufacturer's and not defaults.
 fn in_database(identity: &Identity) -> bool {
     identity.in_database.unwrap_or(identity.family.is_some())
 }
 
-/// Rotation rate 0 means solid state (ACS-4, IDENTIFY DEVICE word 217). Old rotating drives report
-/// no rate, but have an attribute for their spin-up.
+/// Whether the drive is solid state: rotation rate 0 (ACS-4, IDENTIFY DEVICE word 217). Old
+/// rotating drives report no rate, but have an attribute for their spin-up.
 pub(in crate::model::smart) fn is_solid_state(ata: &Ata, identity: &Identity) -> bool {
     match identity.rotation_rate {
         Some(rate) => rate == 0,
@@ -272,7 +272,7 @@ pub(in crate::model::smart) fn is_solid_state(ata: &Ata, identity: &Identity) ->
     }
 }
 
-/// The amount in a raw value, by smartctl's reading of it: `269`, `2111 (12437 0)`, `0 0 5`.
+/// The amount in a raw value, as smartctl prints it: `269`, `2111 (12437 0)`, `0 0 5`.
 fn raw_count(metric: Metric, attribute: &Attribute) -> Option<u64> {
     let numbers: Vec<u64> = attribute
         .raw_text
@@ -281,17 +281,17 @@ fn raw_count(metric: Metric, attribute: &Attribute) -> Option<u64> {
         .collect();
     match (metric, numbers.as_slice()) {
         (_, []) => None,
-        // Seagate, three words of 16 bits (drivedb.h: raw16, the highest first): commands above 7.5
-        // s, above 5 s, all time-outs.
+        // Seagate, three fields of 16 bits (drivedb.h: raw16, the highest first): commands above
+        // 7.5 s, above 5 s, all time-outs.
         (Metric::CommandTimeouts, [_, _, all]) => Some(*all),
         (Metric::CommandTimeouts, [packed, ..]) if *packed > 0xffff => Some(packed & 0xffff),
-        // Only drivedb knows whether a plain number is packed: by a guess, a count of 65,536 would
-        // restart at 1. No error counter needs more than 32 bits: a larger value is another one.
+        // Only drivedb defines whether a plain number is packed: by a guess, a count of 65,536
+        // would restart at 1. No error counter needs more than 32 bits: a larger value is no count.
         (_, [first, ..]) => Some(*first).filter(|count| *count <= u64::from(u32::MAX)),
     }
 }
 
-/// Percent of the designed life that is used, where this attribute has it.
+/// The used percent of the designed life, if this attribute has it.
 pub(in crate::model::smart) fn wear_percent(
     attribute: &Attribute,
     ata: &Ata,
@@ -314,10 +314,10 @@ pub(in crate::model::smart) fn wear_percent(
     });
     match (by_value, used, left) {
         (_, _, Some(left)) => Some(100 - left),
-        // The name is about the used share, so the normalized value may be either.
+        // The name refers to the used share, so the normalized value may be either.
         (_, Some(used), _) if name.contains("Used") => Some(used),
-        // Where both are reported they have to agree; 112 % used is a value of 244 in firmware that
-        // lets it wrap.
+        // If both are reported, they have to agree. 112 % used is a value of 244 in firmware whose
+        // value wraps.
         (None, Some(used), _) if (value + used) % 256 == 100 => Some(used),
         (by_value, ..) => by_value,
     }
@@ -333,7 +333,7 @@ fn endurance_statistic(ata: &Ata) -> Option<u64> {
 }
 
 /// The value that smartctl 7.5 and later derives from attributes and statistics, also for models
-/// that drivedb does not know. The attributes and statistics themselves take precedence.
+/// that are not in drivedb. The attributes and statistics themselves take precedence.
 pub(in crate::model::smart) fn endurance_used(ata: &Ata, identity: &Identity) -> Option<u64> {
     let by_attribute = ata
         .attributes
@@ -346,7 +346,7 @@ pub(in crate::model::smart) fn endurance_used(ata: &Ata, identity: &Identity) ->
         .map(u64::from)
 }
 
-/// Percent of spare blocks that are left, likewise.
+/// The remaining percent of spare blocks, derived in the same manner.
 pub(in crate::model::smart) fn spare_available(ata: &Ata, identity: &Identity) -> Option<u64> {
     let by_attribute = ata
         .attributes
@@ -357,7 +357,7 @@ pub(in crate::model::smart) fn spare_available(ata: &Ata, identity: &Identity) -
         .map(u64::from)
 }
 
-/// Percent of reserve blocks that are left, where this attribute has it.
+/// The remaining percent of reserve blocks, if this attribute has it.
 pub(in crate::model::smart) fn spare_percent(
     attribute: &Attribute,
     ata: &Ata,

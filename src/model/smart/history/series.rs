@@ -6,15 +6,15 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::model::smart::history::{Point, Reset, Series};
 
-/// The maximum of points of one series. A drive with all series full needs about 20 KiB in the
+/// Maximum number of points of one series. A drive with all series full needs about 20 KiB in the
 /// store.
 pub(crate) const MAX_POINTS: usize = 64;
 
-/// The newest points; thinning removes none of them.
+/// Number of newest points that thinning never removes.
 const RECENT_POINTS: usize = 32;
 
-/// Increases within this time of the first of them are one occasion: a scrub or a backup that reads
-/// a damaged area reads its neighbors next.
+/// Increases within this time after the first of them are one occasion: a scrub or a backup that
+/// reads a damaged area reads its neighbors next.
 pub(crate) const OCCASION_GAP: SignedDuration = SignedDuration::from_hours(1);
 
 /// The increase of a value above its earlier maximum.
@@ -66,7 +66,7 @@ impl Series {
         self.thin();
     }
 
-    /// Of an unchanged value, only the first and the last reading are kept.
+    /// Adds a point. Only the first and the last reading of an unchanged value are kept.
     fn push_point(&mut self, point: Point) {
         if let [.., before, last] = self.points.as_mut_slice()
             && before.value == last.value
@@ -79,7 +79,7 @@ impl Series {
         }
     }
 
-    /// Drops one point between the first and the recent ones: of those that are not the highest,
+    /// Drops one point between the first and the recent ones: among those that are not the highest,
     /// the one whose neighbors are closest together.
     fn thin(&mut self) {
         while self.points.len() > MAX_POINTS {
@@ -144,7 +144,7 @@ impl Series {
         growth
     }
 
-    /// How long the value has been unchanged, as far as known.
+    /// How long the value is known to be unchanged.
     pub(crate) fn unchanged_for(&self) -> SignedDuration {
         let Some(last) = self.points.last() else {
             return SignedDuration::ZERO;

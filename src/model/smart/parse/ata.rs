@@ -11,7 +11,7 @@ const MAX_STATISTICS: usize = 256;
 pub(crate) fn body(root: Field<'_>) -> Ata {
     let spare = root.get("spare_available");
     let log = root.get("ata_smart_error_log");
-    // The extended log counts to 65535 and holds more; the summary is what older drives have.
+    // The extended log counts to 65535 and has more entries; older drives have the summary.
     let log = ["extended", "comprehensive", "summary"]
         .map(|name| log.get(name))
         .into_iter()
@@ -87,7 +87,7 @@ fn logged_error(entry: Field<'_>) -> Option<LoggedError> {
     text.map(|text| LoggedError { hours, text })
 }
 
-/// Where smartctl gives no description: the bits of the error register (ACS-4, ERROR field).
+/// For errors that smartctl does not describe: the bits of the error register (ACS-4, ERROR field).
 fn describe_error_register(register: u64, lba: Option<u64>) -> Option<String> {
     let names = [
         (7, "ICRC"),

@@ -26,7 +26,7 @@ impl<'a> Field<'a> {
         self.0.is_some_and(|value| !value.is_null())
     }
 
-    /// The members of an array; of anything else none.
+    /// The members of an array; none for any other type.
     pub(crate) fn items(self) -> impl Iterator<Item = Field<'a>> {
         self.0
             .and_then(Value::as_array)
@@ -47,8 +47,8 @@ impl<'a> Field<'a> {
         self.0.and_then(Value::as_bool)
     }
 
-    /// Without blanks and control characters at its ends; an empty one is absent. A number
-    /// becomes its digits.
+    /// Text without blanks and control characters at its ends; an empty text is absent. A number is
+    /// converted to its digits.
     pub(crate) fn as_text(self) -> Option<String> {
         let text = match self.0? {
             Value::String(text) => text
@@ -60,7 +60,7 @@ impl<'a> Field<'a> {
         (!text.is_empty()).then(|| text.chars().take(MAX_TEXT_LENGTH).collect())
     }
 
-    /// An amount. One of 128 bits (NVMe) that does not fit becomes the maximum.
+    /// An amount. A 128-bit amount (NVMe) that does not fit becomes the maximum.
     fn as_u64(self) -> Option<u64> {
         match self.0? {
             Value::Number(number) => number.as_u64().or_else(|| {
@@ -78,12 +78,12 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// An amount in fewer bits; one that does not fit is absent.
+    /// An amount with fewer bits; one that does not fit is absent.
     pub(crate) fn as_unsigned<T: TryFrom<u64>>(self) -> Option<T> {
         self.as_u64().and_then(|amount| T::try_from(amount).ok())
     }
 
-    /// smartctl writes numbers beyond 2^53 as text too, with `_s` after the name (json.cpp,
+    /// smartctl also writes numbers beyond 2^53 as text, with `_s` after the name (json.cpp,
     /// set_unsafe_uint64).
     pub(crate) fn get_u64(self, key: &str) -> Option<u64> {
         self.get(key)
@@ -100,7 +100,7 @@ impl<'a> Field<'a> {
     }
 }
 
-/// Percent of the designed life: of all protocols, from 7.5 on.
+/// The used percent of the designed life: of all protocols, from 7.5 on.
 pub(crate) fn endurance_used(root: Field<'_>) -> Option<u8> {
     let endurance = root.get("endurance_used");
     endurance.get("current_percent").as_unsigned()

@@ -11,7 +11,7 @@ pub(crate) fn identity(root: Field<'_>) -> Identity {
         .get("protocol")
         .as_text()
         .unwrap_or_else(|| if nvme { "NVMe" } else { guess_protocol(root) }.to_owned());
-    // 7.3 put `scsi_` before these; 7.0 to 7.2 had them bare.
+    // 7.3 added the prefix `scsi_`; 7.0 to 7.2 have these names without it.
     let either = |new: &str, old: &str| root.get(new).as_text().or_else(|| root.get(old).as_text());
     let product = either("scsi_product", "product");
     let capacity = root
@@ -23,7 +23,7 @@ pub(crate) fn identity(root: Field<'_>) -> Identity {
         device_type: device.get("type").as_text().unwrap_or_default(),
         protocol,
         vendor: either("scsi_vendor", "vendor"),
-        // `model_name` of a SCSI drive is the vendor and the product in one.
+        // `model_name` of a SCSI drive contains the vendor and the product.
         model: product.or_else(|| either("model_name", "scsi_model_name")),
         family: root.get("model_family").as_text(),
         serial: root
@@ -42,8 +42,8 @@ pub(crate) fn identity(root: Field<'_>) -> Identity {
     }
 }
 
-/// `device.protocol` is in every version's output; this is for documents that were shortened
-/// elsewhere.
+/// Every version prints `device.protocol`; this function is for documents that other programs have
+/// shortened.
 fn guess_protocol(root: Field<'_>) -> &'static str {
     let has = |start: &str| root.entries().any(|(key, _)| key.starts_with(start));
     if has("ata_") {
@@ -55,8 +55,8 @@ fn guess_protocol(root: Field<'_>) -> &'static str {
     }
 }
 
-/// ATA: the parts of a WWN; SCSI: the logical unit's designator; NVMe: the namespace's, where there
-/// is one namespace. As sysfs writes them.
+/// ATA: the parts of a WWN; SCSI: the logical unit's designator; NVMe: the namespace's, if there is
+/// one namespace. In the format of sysfs.
 fn wwn(root: Field<'_>) -> Option<String> {
     let parts = root.get("wwn");
     if let (Some(naa), Some(oui), Some(id)) = (
@@ -96,7 +96,7 @@ fn wwn(root: Field<'_>) -> Option<String> {
     fits.then(|| format!("eui.{oui:06x}{extension:010x}"))
 }
 
-/// 64 or 128 bits in hexadecimal digits that are not all zero, lower case.
+/// 64 or 128 bits in hexadecimal digits that are not all zero, in lower case.
 fn parse_designator(text: &str) -> Option<String> {
     let digits = text.strip_prefix("0x").unwrap_or(text).to_ascii_lowercase();
     let whole =
@@ -117,7 +117,7 @@ pub(crate) fn temperature(root: Field<'_>) -> Option<i64> {
 }
 
 /// The temperature limit: the trip temperature of SCSI (7.3 moved it), the SCT over-limit of ATA,
-/// the critical composite temperature of NVMe; else the highest operating temperature.
+/// the critical composite temperature of NVMe; otherwise the highest operating temperature.
 pub(crate) fn temperature_limit(root: Field<'_>) -> Option<i64> {
     let temperature = root.get("temperature");
     let fields = [

@@ -39,7 +39,7 @@ pub(crate) fn classify(root: Field<'_>, report: &SmartReport) -> Option<SmartRes
     )
 }
 
-/// The messages, and the text output where present (`--json=o`): some reasons are only there.
+/// The messages, and the text output if present (`--json=o`), which alone contains some reasons.
 fn message_lines(root: Field<'_>, report: &SmartReport) -> Vec<String> {
     let output = root
         .get("smartctl")
@@ -117,8 +117,8 @@ fn not_applicable(
     let unavailable = report.available == Some(false)
         || mentions("does not support smart")
         || mentions("lacks smart capability");
-    // Up to 7.2 the JSON does not show whether SMART is supported: a device that was identified and
-    // failed a command without a message has none.
+    // Up to 7.2 the JSON does not contain whether SMART is supported: a device that was identified
+    // and failed a command without a message has no SMART.
     let silent = report.available.is_none()
         && identified
         && report.exit_status & COMMAND_FAILED != 0
@@ -133,7 +133,7 @@ fn not_applicable(
     None
 }
 
-/// `Read Device Identity failed: scsi error unsupported scsi opcode` and the like (scsicmds.cpp,
+/// `Read Device Identity failed: scsi error unsupported scsi opcode` and similar (scsicmds.cpp,
 /// scsiErrString): ILLEGAL REQUEST, which is no fault.
 fn bridge_refuses(line: &str) -> bool {
     let line = line.to_ascii_lowercase();
@@ -149,7 +149,7 @@ fn bridge_refuses(line: &str) -> bool {
 
 /// `Read NVMe SMART/Health Information failed: NVMe Status 0x2002`, as text from 7.4 on. Generic
 /// status 1 and 2, command specific status 9 (NVM Express Base 2.0, 3.3.3.2): opcode, field, log
-/// page unknown. Clouds' disks answer so; every real drive has the log.
+/// page unknown. Virtual disks of clouds return this; every real drive has the log.
 fn no_health_log(line: &str) -> bool {
     let line = line.to_ascii_lowercase();
     let Some((_, status)) = line.split_once("smart/health information failed:") else {

@@ -47,7 +47,7 @@ pub(crate) fn body(root: Field<'_>) -> Nvme {
     }
 }
 
-/// Most entries are commands that the drive does not know; those are no news.
+/// Most entries are commands that the drive does not support; they are dropped.
 fn logged_error(entry: Field<'_>) -> Option<LoggedError> {
     let status = entry.get("status_field");
     let kind = status

@@ -43,9 +43,9 @@ pub(crate) fn body(root: Field<'_>, smartctl: [u32; 2]) -> Scsi {
 }
 
 /// 7.0 and 7.1 report the list's length in bytes. An element has 8 bytes in the format that
-/// smartctl requests (4, bytes from index) and in all others but the short block format, where it
-/// has 4; the format that the drive chose is not reported. 8 is used wherever it divides: the
-/// smaller count, and never 0 where there are elements.
+/// smartctl requests (4, bytes from index) and in all others except the short block format, which
+/// has 4; the format that the drive chose is not reported. 8 is used if the length is divisible by
+/// it: the smaller count, and never 0 when there are elements.
 fn grown_defect_elements(reported: u64, smartctl: [u32; 2]) -> u64 {
     if smartctl >= FIRST_VERSION_COUNTING_ELEMENTS {
         reported
@@ -66,7 +66,7 @@ fn counter(row: Field<'_>) -> Option<ErrorCounter> {
 }
 
 /// `result_1` and so on. Reassign status (SBC-4, Background Scan log page): 2 reassigned, 5
-/// recovered by rewriting, 6 reassigned with valid data; these are settled.
+/// recovered by rewriting, 6 reassigned with valid data; these are not open.
 fn is_open_error(key: &str, result: Field<'_>) -> bool {
     let settled = matches!(
         result.get("reassign_status").get_u64("value"),

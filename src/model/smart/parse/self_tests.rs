@@ -4,7 +4,7 @@
 use crate::model::smart::parse::fields::Field;
 use crate::model::smart::report::{STATUS_ONLY_KIND, SelfTest, SelfTestOutcome, SelfTests};
 
-/// ATA's standard log holds 21, NVMe's and SCSI's 20.
+/// ATA's standard log has 21 entries, NVMe's and SCSI's 20.
 const MAX_ENTRIES: usize = 24;
 
 pub(crate) fn self_tests(root: Field<'_>) -> SelfTests {
@@ -132,8 +132,8 @@ fn ata_outcome(status: Field<'_>) -> Option<SelfTestOutcome> {
     }
 }
 
-/// The last test by the status of the drive. A running or aborted test proves nothing about earlier
-/// ones.
+/// The result of the last test, from the drive's status. A running or aborted test proves nothing
+/// about earlier ones.
 fn last_outcome(status: Field<'_>) -> Option<SelfTestOutcome> {
     ata_outcome(status)
         .filter(|outcome| matches!(outcome, SelfTestOutcome::Passed | SelfTestOutcome::Failed))

@@ -1,7 +1,7 @@
-//! Rules about ATA attributes that have reached the thresholds of their maker.
+//! Rules about ATA attributes that have reached the manufacturer's thresholds.
 //!
-//! In: one `RuleInput`. Out: a `Symptom` a rule, or none. The meaning of an attribute is not
-//! needed, with three exceptions: temperature, wear and spare blocks have rules of their own.
+//! In: one `RuleInput`. Out: one `Symptom` for each rule, or none. The meaning of an attribute is
+//! not needed, with three exceptions: temperature, wear and spare blocks have separate rules.
 
 use crate::model::finding::Severity;
 use crate::model::smart::history::{is_temperature, wear_percent};
@@ -9,7 +9,7 @@ use crate::model::smart::report::{Ata, Attribute, WhenFailed};
 use crate::model::smart::rules::text::attribute_line;
 use crate::model::smart::rules::{RuleInput, Symptom};
 
-/// A pre-failure attribute at or below its threshold: the maker predicts imminent failure
+/// A pre-failure attribute at or below its threshold: the manufacturer predicts imminent failure
 /// (smartctl(8) -A, Pre-failure; EXIT STATUS bit 4). BAD while it is there, SUSPECT when it has
 /// recovered. Temperature attributes are excluded.
 pub(crate) fn prefailure(case: &RuleInput) -> Option<Symptom> {
@@ -21,7 +21,7 @@ pub(crate) fn prefailure(case: &RuleInput) -> Option<Symptom> {
 
 /// Any other attribute at or below its threshold: the end of the designed life (smartctl(8) -A,
 /// Old_age; EXIT STATUS bit 5). SUSPECT, also when it has recovered. Excluded are wear attributes,
-/// and temperature attributes: past heat is over.
+/// and temperature attributes, because past heat has no effect now.
 pub(crate) fn old_age(case: &RuleInput) -> Option<Symptom> {
     let ata = case.ata()?;
     let wears =
@@ -51,9 +51,9 @@ fn failed_attributes(ata: &Ata, of_kind: impl Fn(&Attribute) -> bool) -> Vec<&At
     found
 }
 
-/// A threshold that a new drive would have reached already. Either it is above all values (253 is
+/// A threshold that a new drive would already have reached. Either it is above all values (253 is
 /// the highest, SFF-8035i; FFh is "always failing", to test the alarm). Or it equals the initial
-/// value 100, and the attribute has never left that value. Firmware writes such thresholds for
+/// value 100, and the attribute has never left that value. Firmware writes these thresholds for
 /// attributes that it does not evaluate.
 fn is_unused_threshold(attribute: &Attribute) -> bool {
     let (value, worst) = (attribute.value, attribute.worst);

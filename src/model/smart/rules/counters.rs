@@ -1,6 +1,6 @@
 //! Rules about error counters: the level of a counter, and its growth within `growth_window`.
 //!
-//! In: one `RuleInput`. Out: a `Symptom` a rule, or none. Growth weighs more than level.
+//! In: one `RuleInput`. Out: one `Symptom` for each rule, or none. Growth weighs more than level.
 
 use crate::model::finding::Severity;
 use crate::model::smart::history::{self, Metric};
@@ -52,7 +52,7 @@ fn unreadable_sectors(
 
 /// Medium errors found by the background scan of a SCSI drive and not repaired (SBC-4, Background
 /// Scan log page). SUSPECT from `pending_suspect`, never BAD: the log covers the whole medium and
-/// has no dates. Clears when the log has no such entry.
+/// has no dates. Clears when the log has no unrepaired error.
 pub(crate) fn background_scan(case: &RuleInput) -> Option<Symptom> {
     let scsi = case.scsi()?;
     let count = scsi
@@ -92,8 +92,8 @@ pub(crate) fn uncorrected(case: &RuleInput) -> Option<Symptom> {
             evidence: metric_lines(case, metric),
         })
     };
-    // Makers differ in how often attribute 187 and the NVMe counter count repeated reads of one bad
-    // sector. A large value alone proves nothing.
+    // Manufacturers differ in how often attribute 187 and the NVMe counter count repeated reads of
+    // one bad sector. A large value alone proves nothing.
     let found = [
         symptom(Metric::ReportedUncorrectable, 0),
         symptom(Metric::MediaErrors, 0),
@@ -163,8 +163,8 @@ pub(crate) fn reallocated(case: &RuleInput) -> Option<Symptom> {
         trend(case, metric)
     );
     let mut evidence = metric_lines(case, metric);
-    // Attribute 196 counts attempts, including failed ones, and some makers pack several values
-    // into it. It supports a finding and never raises one.
+    // Attribute 196 counts attempts, including failed ones, and some manufacturers pack several
+    // values into it. It supports a finding and never raises one.
     evidence.extend(metric_lines(case, Metric::ReallocationEvents));
     Some(Symptom {
         severity: suspect_or_bad(many || fast),
@@ -221,8 +221,8 @@ pub(crate) fn command_timeouts(case: &RuleInput) -> Option<Symptom> {
     growth_symptom(case, Metric::CommandTimeouts, "", nouns)
 }
 
-/// Off-track reads (drivedb.h 201). Some makers store a rate there, so only growth counts. SUSPECT
-/// when the count grows. Clears after the window without growth.
+/// Off-track reads (drivedb.h 201). Some manufacturers store a rate there, so only growth counts.
+/// SUSPECT when the count grows. Clears after the window without growth.
 pub(crate) fn soft_read_errors(case: &RuleInput) -> Option<Symptom> {
     let nouns = ("soft read error", "soft read errors");
     growth_symptom(case, Metric::SoftReadErrors, "", nouns)

@@ -1,4 +1,4 @@
-//! The rule about firmware notices: what the drive database of smartmontools knows of this model.
+//! The rule about firmware notices: warnings in smartmontools' drive database about this model.
 
 use crate::model::finding::Severity;
 use crate::model::smart::rules::{RuleInput, Symptom};

@@ -1,7 +1,7 @@
 //! Rules about the drive's assessment of itself: the overall SMART verdict, the critical warnings
 //! of NVMe, and the informational exceptions of SCSI.
 //!
-//! In: one `RuleInput`. Out: a `Symptom` a rule, or none.
+//! In: one `RuleInput`. Out: one `Symptom` for each rule, or none.
 
 use crate::model::finding::Severity;
 use crate::model::smart::history::is_temperature;
@@ -15,8 +15,8 @@ const ASC_FAILURE_PREDICTION: u8 = 0x5d;
 const ASC_WARNING: u8 = 0x0b;
 
 /// The SMART overall-health self-assessment is FAILED (smartctl(8), EXIT STATUS bit 3; ACS-4, SMART
-/// RETURN STATUS). BAD. Where the drive reports the cause (bits of NVMe, codes of SCSI), the rules
-/// about the causes decide instead: smartctl calls an NVMe or SAS drive failed for its temperature
+/// RETURN STATUS). BAD. If the drive reports the cause (bits of NVMe, codes of SCSI), the rules
+/// about the causes decide: smartctl reports an NVMe or SAS drive as failed for its temperature
 /// alone. Without `passed`, exit status bit 3 decides. Clears when the assessment is PASSED.
 pub(crate) fn overall(case: &RuleInput) -> Option<Symptom> {
     let report = case.report;
@@ -93,8 +93,8 @@ pub(crate) fn scsi_predicts_failure(case: &RuleInput) -> Option<Symptom> {
     })
 }
 
-/// Other warnings: self-test, background scan, cache without backup power and so on (SPC-6,
-/// additional sense code 0Bh). SUSPECT. 0B/01, the temperature, has a rule of its own. Clears when
+/// Other warnings: self-test, background scan, cache without backup power and others (SPC-6,
+/// additional sense code 0Bh). SUSPECT. 0B/01, the temperature, has a separate rule. Clears when
 /// the drive no longer reports the code.
 pub(crate) fn scsi_warning(case: &RuleInput) -> Option<Symptom> {
     let exception = case

@@ -9,7 +9,7 @@ use crate::model::smart::rules::{RuleInput, Symptom};
 
 /// A self-test found a fault, and no extended test has passed since (smartctl(8), EXIT STATUS bit
 /// 7; self-test logs of ACS-4, NVMe Base 2.0 5.16.1.7, SPC-6). BAD. SUSPECT when a test of the same
-/// kind, which reads less than all, has passed since. Clears when an extended test passes. A test
+/// kind, which reads only a part, has passed since. Clears when an extended test passes. A test
 /// aborted by an admin or by a reset is not a failure.
 pub(crate) fn failed(case: &RuleInput) -> Option<Symptom> {
     let log = &case.report.self_tests.log;

@@ -1,7 +1,7 @@
 //! Rules about temperature.
 //!
-//! In: one `RuleInput`. Out: a `Symptom` a rule, or none. SUSPECT at most: heat shortens the life
-//! of a drive and is not a failure.
+//! In: one `RuleInput`. Out: one `Symptom` for each rule, or none. SUSPECT at most: heat shortens
+//! the life of a drive and is not a failure.
 
 use crate::model::finding::Severity;
 use crate::model::smart::history::{Metric, is_solid_state, is_temperature};
@@ -13,10 +13,10 @@ use crate::model::smart::rules::{RuleInput, Symptom};
 /// Plausible limits in °C. Drives report 0 and 255 for "no limit".
 const PLAUSIBLE_LIMITS: std::ops::RangeInclusive<i64> = 40..=125;
 
-/// How far below the limit a temperature attribute may be at its threshold: thresholds of makers
-/// are lower than the limit (Hitachi and WD: 55 °C). At lower temperatures the attribute is wrong:
-/// some firmware stores the temperature itself as the normalized value, with an upper bound as the
-/// threshold.
+/// How far below the limit a temperature attribute may be at its threshold: thresholds of
+/// manufacturers are lower than the limit (Hitachi and WD: 55 °C). At lower temperatures the
+/// attribute is wrong: some firmware stores the temperature itself as the normalized value, with an
+/// upper bound as the threshold.
 const THRESHOLD_MARGIN: u64 = 10;
 
 /// The temperature is above the upper or below the lower threshold of the drive (NVMe Base 2.0
@@ -50,8 +50,8 @@ pub(crate) fn scsi_warning(case: &RuleInput) -> Option<Symptom> {
 }
 
 /// A temperature attribute at its threshold now (smartctl(8) -A; drivedb.h 190, 194). SUSPECT;
-/// information where the drive is clearly cool. Clears when the value is above the threshold: past
-/// heat is over.
+/// information if the drive is clearly cool. Clears when the value is above the threshold: past
+/// heat has no effect now.
 pub(crate) fn attribute_threshold(case: &RuleInput) -> Option<Symptom> {
     let ata = case.ata()?;
     let evidence = attribute_lines(ata, |attribute| {
@@ -80,7 +80,7 @@ pub(crate) fn attribute_threshold(case: &RuleInput) -> Option<Symptom> {
 }
 
 /// The temperature is above the limit (NVMe WCTEMP, SCSI trip temperature, ACS-4 SCT status), or
-/// above the limit of the policy where the drive reports none. SUSPECT. Clears
+/// above the limit of the policy if the drive reports none. SUSPECT. Clears
 /// `temperature_clear_below` degrees below the limit.
 pub(crate) fn above_limit(case: &RuleInput) -> Option<Symptom> {
     let (celsius, limit) = (case.value(Metric::Temperature)?, effective_limit(case)?);

@@ -1,5 +1,4 @@
-//! Text of findings: counts, growth and times as text, and lines of evidence as smartctl prints
-//! them.
+//! Text of findings: counts, growth and times as text, and lines of evidence in smartctl's format.
 
 use jiff::SignedDuration;
 

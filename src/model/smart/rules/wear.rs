@@ -1,6 +1,6 @@
 //! Rules about flash wear: the used share of the designed life, and the remaining spare blocks.
 //!
-//! In: one `RuleInput`. Out: a `Symptom` a rule, or none. Wear alone is not a failure.
+//! In: one `RuleInput`. Out: one `Symptom` for each rule, or none. Wear alone is not a failure.
 
 use crate::model::finding::Severity;
 use crate::model::smart::history::{
@@ -31,8 +31,8 @@ pub(crate) fn percent_used(case: &RuleInput) -> Option<Symptom> {
 }
 
 /// A wear attribute at its threshold (smartctl(8) -A, Old_age; drivedb.h). SUSPECT. A wear
-/// attribute that the maker calls pre-failure belongs to `SmartAttributeFailing`. Clears when the
-/// value is above the threshold.
+/// attribute that the manufacturer marks as pre-failure belongs to `SmartAttributeFailing`. Clears
+/// when the value is above the threshold.
 pub(crate) fn threshold(case: &RuleInput) -> Option<Symptom> {
     let ata = case.ata()?;
     let evidence = attribute_lines(ata, |attribute| {
@@ -89,8 +89,8 @@ pub(crate) fn nvme_spare(case: &RuleInput) -> Option<Symptom> {
     })
 }
 
-/// Spare blocks of a SATA drive, where drivedb.h knows the attribute or smartctl reports it (7.5
-/// and later). SUSPECT when `reserve_suspect_percent` of the range to the threshold is used. At its
+/// Spare blocks of a SATA drive, if the attribute is in drivedb.h or smartctl reports it (7.5 and
+/// later). SUSPECT when `reserve_suspect_percent` of the range to the threshold is used. At its
 /// threshold the attribute has failed, and other rules report that.
 pub(crate) fn ata_spare(case: &RuleInput) -> Option<Symptom> {
     let ata = case.ata()?;
@@ -118,7 +118,7 @@ pub(crate) fn ata_spare(case: &RuleInput) -> Option<Symptom> {
 }
 
 /// Whether `reserve_suspect_percent` of the range from 100 to the threshold is used. A threshold
-/// near 100 leaves hardly any range; such a drive reports a shortage itself.
+/// near 100 leaves hardly any range; a drive with that threshold reports a shortage itself.
 fn is_spare_low(case: &RuleInput, left: u64, threshold: u64) -> bool {
     let (used, range) = (
         100_u64.saturating_sub(left),
