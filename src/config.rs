@@ -74,7 +74,7 @@ pub(crate) struct DrivesConfig {
     pub admit: Vec<String>,
     /// Kernel names that are ignored.
     pub ignore: Vec<String>,
-    /// Drive ids or kernel names of drives whose findings are shown and not counted.
+    /// Ids or kernel names of drives under maintenance: their findings are shown and not counted.
     pub maintenance: Vec<String>,
     #[serde(with = "seconds")]
     pub forget_missing_after: Duration,

@@ -11,6 +11,6 @@ pub struct NodeFacts {
     /// The daemon's version.
     pub version: String,
     pub started: Timestamp,
-    /// What the daemon cannot observe or do because it lacks privileges.
+    /// Observations and actions that are impossible because the daemon lacks privileges.
     pub limitations: Vec<String>,
 }

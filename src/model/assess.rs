@@ -151,7 +151,7 @@ impl Evaluator<'_> {
         }
     }
 
-    /// Drives whose findings are raised now, or active and not known to be cleared.
+    /// Drives with findings that are raised now, or active and not known to be cleared.
     fn failing_drives(&self) -> BTreeMap<DriveId, DriveFailure> {
         let mut failing: BTreeMap<DriveId, DriveFailure> = BTreeMap::new();
         // A verdict of this round counts before older findings: a drive that was missing and is

@@ -1,5 +1,5 @@
-//! Plans the removal of the remains of a CSI volume whose pods no longer exist: which steps in
-//! which order, and when it is refused. Pure over a snapshot.
+//! Plans the removal of a CSI volume's remains after its pods have been deleted: the steps, their
+//! order, and when it is refused. Pure over a snapshot.
 //!
 //! Only paths below the kubelet's folder are changed. Folders are removed only if they are empty: a
 //! record of the kubelet keeps its folder.

@@ -1,8 +1,8 @@
 //! The states of a volume for CSI and for people: its csi, operational and usage status, and the
 //! old VolumeCondition.
 //!
-//! In: a volume's facts, its active findings, its health. Out: values. The rules are DESIGN.md's
-//! ("Words"), written out at each function.
+//! In: a volume's facts, its active findings, its health. Out: values. The comment of each function
+//! has its rules.
 
 use jiff::Timestamp;
 

@@ -13,8 +13,8 @@ use crate::model::reason::Reason;
 pub enum Subject {
     Drive(DriveId),
     Volume(VolumeId),
-    /// A block device above the drives that carries no volume of its own (an md array under LVM, a
-    /// thin pool). Kernel name.
+    /// A block device above the drives that carries no volume itself (an md array under LVM, a thin
+    /// pool). Kernel name.
     Device(String),
 }
 

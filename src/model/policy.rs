@@ -38,7 +38,7 @@ pub struct Policy {
     /// seconds.
     #[serde(with = "seconds")]
     pub not_mounted_after: Duration,
-    /// Kernel names or drive ids whose findings are shown and do not count.
+    /// Kernel names or ids of drives under maintenance: their findings are shown and do not count.
     pub maintenance: Vec<String>,
 }
 

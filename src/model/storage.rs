@@ -88,9 +88,9 @@ fn drives_of<'a>(snapshot: &'a Snapshot, driver: &str) -> Vec<&'a Drive> {
         .collect()
 }
 
-/// Faults of the drives below a driver's volumes: UNREACHABLE when all of them are gone, otherwise
-/// DEGRADED for those that are gone or bad. None for drives of other nodes. An error if no fault is
-/// known and some state is unknown.
+/// Faults of the drives below a driver's volumes: UNREACHABLE when all of them are missing,
+/// otherwise DEGRADED for missing and bad ones. None for drives that are not on this node. An error
+/// if no fault is known and some state is unknown.
 pub(crate) fn faults(
     snapshot: &Snapshot,
     driver: &str,
@@ -288,8 +288,8 @@ fn unknown_health_cause(snapshot: &Snapshot, id: &DriveId) -> Option<String> {
     ))
 }
 
-/// The unknown state of a needed drive: one whose loss, in addition to the known losses, redundancy
-/// would not cover.
+/// An unknown state of the needed drives: unknown health, or a drive that does not respond and that
+/// redundancy could not replace in addition to the known losses.
 fn uncertainty(snapshot: &Snapshot, stack: &Stack, drives: &[&DriveId]) -> Option<String> {
     let fails = |id: &DriveId| {
         loss_cause(snapshot, id).is_some() || unresponsive_cause(snapshot, id).is_some()

@@ -486,7 +486,7 @@ fn smart_targets(facts: &Facts, ledger: &Ledger) -> Vec<SmartTarget> {
     facts.smart_targets(&|drive| suspect.contains(drive))
 }
 
-/// The subject is certainly absent. A subject whose source failed is not removed.
+/// The subject is certainly absent. After a failure of its source, a subject is not removed.
 fn is_removed(facts: &Facts, subject: &Subject) -> bool {
     let Some(inventory) = facts.inventory.value().filter(|_| facts.settled()) else {
         return false;

@@ -192,7 +192,7 @@ impl Store {
         Ok((store, receiver))
     }
 
-    /// A store whose disk is simulated by the caller; returns its thread's ends of the channels.
+    /// A store with a disk that the caller simulates; returns its thread's ends of the channels.
     pub fn fake() -> (
         Store,
         Receiver<WriteRequest>,

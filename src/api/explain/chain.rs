@@ -186,8 +186,7 @@ fn node_ids<'a>(
         .collect()
 }
 
-/// The worst finding about the device itself. A device without findings has no health of its own:
-/// unspecified.
+/// The worst finding about the device itself. A device without findings has no health: unspecified.
 fn device_health(snapshot: &Snapshot, name: &str) -> i32 {
     let about = snapshot
         .findings

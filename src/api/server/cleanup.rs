@@ -1,5 +1,5 @@
-//! ForceCleanup: removes the stale mounts of a volume whose pods no longer exist, step by step, and
-//! logs each step.
+//! ForceCleanup: removes a volume's stale mounts, after its pods have been deleted, step by step,
+//! and logs each step.
 //!
 //! In: a plan (`model::cleanup`). Out: the state of each step. Worker processes execute the steps;
 //! a step that hangs ends the clean-up, not the daemon. The answer does not wait for a step that is

@@ -22,7 +22,7 @@ use crate::host::listen::Incoming;
 /// Length of `PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n` (RFC 9113, 3.4).
 const PREFACE_BYTES: usize = 24;
 /// The preface time-out consists of this many consecutive waits. A machine that did not run for a
-/// while (suspended, or a guest whose host paused it) loses only one of them.
+/// while (a suspended machine, a paused guest) loses only one of them.
 const TIMEOUT_SLICES: u32 = 5;
 
 pub(crate) struct QuotaIncoming {

@@ -1,6 +1,6 @@
 //! The Volumes service on the agent's socket: the volumes that the node provides itself.
 //!
-//! In: requests, whose fields are checked here. Out: the engine's responses as wire messages. A
+//! In: requests; this module checks their fields. Out: the engine's responses as wire messages. A
 //! changing call waits for the engine up to its time limit. A reading call uses the engine's view
 //! and does not wait.
 

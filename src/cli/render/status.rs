@@ -176,7 +176,7 @@ fn problems(view: &StatusView, screen: &Screen) -> String {
     text
 }
 
-/// The things that the daemon cannot observe, and the consequences.
+/// The gaps in the daemon's observations, and their consequences.
 fn monitoring_gaps(node: &wire::Node, screen: &Screen) -> String {
     let mut lines = Vec::new();
     for source in &node.sources {

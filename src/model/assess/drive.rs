@@ -175,8 +175,8 @@ fn classify_state(state: &str) -> StateClass {
     }
 }
 
-/// Each path with its state in the kernel; for a drive without devices, or whose devices have no
-/// state, the drive's own.
+/// Each path with its state in the kernel; the drive's own state if it has no devices, or its
+/// devices have no state.
 fn path_states(drive: &DriveFacts) -> Vec<(&str, &str)> {
     let devices: Vec<(&str, &str)> = drive
         .devices

@@ -41,9 +41,9 @@ pub(crate) fn media_errors(input: &DriveInput) -> Option<Verdict> {
     )
 }
 
-/// Errors of the block layer whose cause no record names. Levels as for media errors; a drive that
-/// is reached over a network is SUSPECT at most, because the path is the likelier cause. Errors
-/// during the removal of a drive are reported by DriveMissing.
+/// Errors of the block layer, if no record names their cause. Levels as for media errors; a drive
+/// that is reached over a network is SUSPECT at most, because the path is the likelier cause.
+/// Errors during the removal of a drive are reported by DriveMissing.
 pub(crate) fn io_errors(input: &DriveInput) -> Option<Verdict> {
     let tally = input.errors.and_then(|history| history.get(Class::Io));
     if tally.is_some_and(|tally| coincides_with_removal(input.known, tally)) {

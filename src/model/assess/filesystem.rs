@@ -114,9 +114,9 @@ fn xfs_sick(facts: &Facts, known: &KnownVolume) -> Option<Option<Verdict>> {
     Some(raised(BAD, message, proof, clears, Some(at)))
 }
 
-/// The filesystem has stopped itself. Sources: the kernel's log, and the superblock option
-/// `shutdown` (ext4, XFS and btrfs of newer kernels). BAD, inaccessible. Clears when it is
-/// unmounted, or answers again where the log alone told of it.
+/// The filesystem has stopped itself. Sources: the kernel log, and the superblock option `shutdown`
+/// (ext4, XFS and btrfs of newer kernels). BAD, inaccessible. Clears when it is unmounted; if only
+/// the log reported it, also when the filesystem responds again.
 pub(crate) fn shutdown(input: &VolumeInput) -> Option<Verdict> {
     let (facts, volume) = (input.context.facts, &input.known.facts);
     let marked = volume
@@ -280,8 +280,8 @@ fn drive_error_sources<'a>(input: &VolumeInput<'a>, id: &DriveId) -> Vec<ErrorSo
         .collect()
 }
 
-/// Log records about a device that carries no volume: a filesystem whose mount failed, an array or
-/// a mapping whose reads fail. Levels as for volumes, but SUSPECT at most if the device is unused.
+/// Log records about a device that carries no volume: failed mounts of its filesystem, failed reads
+/// of an array or a mapping. Levels as for volumes, but SUSPECT at most if it is unused.
 pub(crate) fn device(context: Context, name: &str) -> [(Reason, Option<Verdict>); 3] {
     let errors = context.facts.errors(&Subject::Device(name.to_owned()));
     let verdict = |classes: &[Class], what: &str| {

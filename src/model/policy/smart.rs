@@ -9,8 +9,8 @@ use crate::model::graph::mounts;
 use crate::model::policy::{optional_seconds, seconds};
 use crate::model::reason::Reason;
 
-/// Default path of smartctl. It is not used for a recorded tree, whose drives smartctl would not
-/// find.
+/// Default path of smartctl. It is not used for a recorded tree: smartctl would not find its
+/// drives.
 pub(crate) const DEFAULT_SMARTCTL: &str = "/usr/sbin/smartctl";
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -95,8 +95,8 @@ limits! {
     /// counters): SUSPECT. 187 is one of the five values that Backblaze names as predictors (5,
     /// 187, 188, 197, 198).
     uncorrected_suspect = 1;
-    /// The same, of SCSI drives only, whose counters have the same meaning for all makers (SPC-6,
-    /// error counter log pages): BAD. The kernel gives up after five retries (drivers/scsi/sd.h,
+    /// The same, only for SCSI drives: their counters mean the same for all makers (SPC-6, error
+    /// counter log pages). BAD. The kernel gives up after five retries (drivers/scsi/sd.h,
     /// SD_MAX_RETRIES): this many means twenty sectors, or one that is read repeatedly.
     uncorrected_bad = 100;
     /// Errors in the data path through the drive's own cache (ATA 184): SUSPECT. Makers set their
@@ -124,8 +124,8 @@ limits! {
     temperature_clear_below = 5;
 }
 
-/// For drives whose model and serial match (patterns with `*` and `?`; a missing pattern matches
-/// all). The first match counts.
+/// For drives with a matching model and serial (patterns with `*` and `?`; a missing pattern
+/// matches all). The first match counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SmartOverride {
